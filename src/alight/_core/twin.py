@@ -1,0 +1,531 @@
+"""The core in Python: what one recorded call is made of, and the fast way to record it.
+
+Four small classes. A ``Layout`` says how bytes are read (dtype, shape, strides) and is interned, so layouts
+compare by identity. A ``Value`` is one immutable result: pending (it knows its op and operands) or
+concrete (it knows its ``Data``). ``Data`` is the bytes of one version, with a copy in each memory space
+that has one. A ``Storage`` names the current version; every view of an array shares it, so a write, which
+makes a new version and rebinds the storage, is seen by all of them.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import weakref
+from collections.abc import Callable
+from contextvars import ContextVar
+from typing import Any, ClassVar
+
+import numpy as np
+
+# The policy in force (alight.config.Policy) or None for the default one. It lives here because recording
+# must look at its floor.
+POLICY: ContextVar[Any] = ContextVar("alight.policy", default=None)
+
+_errstate = np._core.umath._extobj_contextvar.get  # type: ignore[attr-defined]
+
+
+class Layout:
+    """How bytes are read as an array: dtype, shape and strides in bytes. Interned: compare with ``is``."""
+
+    __slots__ = (
+        "__weakref__",
+        "_probe",
+        "c_contiguous",
+        "dense",
+        "dtype",
+        "itemsize",
+        "nbytes",
+        "ndim",
+        "ordinary",
+        "shape",
+        "size",
+        "strides",
+    )
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    ndim: int
+    size: int
+    itemsize: int
+    nbytes: int
+    c_contiguous: bool
+    dense: bool
+    ordinary: bool  # the strides are those of a fresh C-order array, axes of length one included
+
+    def __init__(self, dtype: np.dtype[Any], shape: tuple[int, ...], strides: tuple[int, ...]) -> None:
+        self.dtype = dtype
+        self.shape = shape
+        self.strides = strides
+        self.ndim = len(shape)
+        self.itemsize = dtype.itemsize
+        size = 1
+        for n in shape:
+            size *= n
+        self.size = size
+        self.nbytes = size * self.itemsize
+        self.c_contiguous = size == 0 or _is_dense(shape, strides, self.itemsize, range(self.ndim))
+        self.dense = self.c_contiguous or _is_dense(
+            shape, strides, self.itemsize, sorted(range(self.ndim), key=lambda i: -strides[i])
+        )
+        self.ordinary = size > 0 and strides == _c_strides(dtype, shape)
+        self._probe: np.ndarray[Any, Any] | None = None
+
+    @property
+    def probe(self) -> np.ndarray[Any, Any]:
+        """Return an array of this layout that has no storage: index or transpose it, never read it."""
+        if self._probe is None:
+            base = np.zeros(1, self.dtype) if self.itemsize else np.zeros(1, np.uint8).view(self.dtype)
+            self._probe = np.lib.stride_tricks.as_strided(base, self.shape, self.strides)
+        return self._probe
+
+    def __repr__(self) -> str:
+        order = "" if self.c_contiguous else f", strides={self.strides}"
+        return f"{self.dtype.name}{list(self.shape)}{order}"
+
+
+def _c_strides(dtype: np.dtype[Any], shape: tuple[int, ...]) -> tuple[int, ...]:
+    step = dtype.itemsize
+    steps = []
+    for n in reversed(shape):
+        steps.append(step)
+        step *= n if n else 1
+    return tuple(reversed(steps))
+
+
+def _is_dense(
+    shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int, order: Any
+) -> bool:
+    expected = itemsize
+    for i in reversed(order):
+        if shape[i] != 1:
+            if strides[i] != expected:
+                return False
+            expected *= shape[i]
+    return True
+
+
+_layouts: weakref.WeakValueDictionary[tuple[Any, ...], Layout] = weakref.WeakValueDictionary()
+
+
+def make_layout(
+    dtype: np.dtype[Any], shape: tuple[int, ...], strides: tuple[int, ...] | None = None
+) -> Layout:
+    """Return the one layout with these fields; strides default to C order."""
+    if strides is None:
+        strides = _c_strides(dtype, shape)
+    key = (dtype, shape, strides)
+    found = _layouts.get(key)
+    if found is None:
+        found = _layouts.setdefault(key, Layout(dtype, shape, strides))
+    return found
+
+
+def layout_of(array: np.ndarray[Any, Any]) -> Layout:
+    """Return the layout of an ndarray."""
+    return make_layout(array.dtype, array.shape, array.strides)
+
+
+class View:
+    """A window on a storage: a layout, the byte it starts at, and whether it may be written."""
+
+    __slots__ = ("layout", "offset", "writeable")
+
+    def __init__(self, layout: Layout, offset: int, writeable: bool = True) -> None:
+        self.layout = layout
+        self.offset = offset
+        self.writeable = writeable
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, View)
+            and self.layout is other.layout
+            and self.offset == other.offset
+            and self.writeable == other.writeable
+        )
+
+    def __hash__(self) -> int:
+        return hash((id(self.layout), self.offset))
+
+    def __repr__(self) -> str:
+        return f"View({self.layout!r}, offset={self.offset})"
+
+
+_references = sys.getrefcount
+
+
+class Data:
+    """The bytes of one version: on the host (``array``, and ``raw`` as plain bytes), in other spaces, or both.
+
+    ``array`` is a dense ndarray that nobody else holds, or, when ``foreign``, memory that others can see.
+    ``remote`` maps a memory space to that space's own buffer.
+    """
+
+    __slots__ = (
+        "__weakref__", "_address", "_raw", "array", "foreign", "layout", "nbytes", "owner", "remote", "shared",
+    )  # fmt: skip
+    array: np.ndarray[Any, Any] | None
+    owner: np.ndarray[Any, Any] | None
+    layout: Layout
+    remote: dict[str, Any] | None
+    foreign: bool
+    shared: bool  # set by exports: others may see the memory; ``exported`` says whether they still do
+    nbytes: int
+
+    def __init__(
+        self,
+        layout: Layout,
+        array: np.ndarray[Any, Any] | None = None,
+        owner: np.ndarray[Any, Any] | None = None,
+        foreign: bool = False,
+    ) -> None:
+        self.layout = layout
+        self.array = array
+        self.owner = owner if owner is not None else array
+        self.foreign = foreign
+        self.shared = foreign
+        self.nbytes = layout.nbytes
+        self.remote = None
+        self._raw: np.ndarray[Any, Any] | None = None
+        self._address = -1
+
+    @property
+    def raw(self) -> np.ndarray[Any, Any]:
+        """Return the host copy as a 1-d uint8 array over the same memory."""
+        raw = self._raw
+        if raw is None:
+            array = self.array
+            assert array is not None, "no host copy"
+            if not array.flags.c_contiguous:
+                array = array.transpose(sorted(range(array.ndim), key=lambda i: -array.strides[i]))
+            raw = np.ndarray((array.nbytes,), np.uint8, array)
+            self._raw = raw
+        return raw
+
+    @property
+    def address(self) -> int:
+        """Return the address of the host copy."""
+        if self._address < 0:
+            assert self.array is not None, "no host copy"
+            self._address = self.array.__array_interface__["data"][0]
+        return self._address
+
+    @property
+    def exported(self) -> bool:
+        """Tell whether anyone outside can see the host memory: an ndarray, a buffer, a DLPack capsule.
+
+        While ``jit`` holds a caller's array (foreign, not shared) nobody looks.
+        """
+        if not self.shared:
+            return False
+        if self.foreign or self.seen_outside():
+            return True
+        self.shared = False
+        return False
+
+    def seen_outside(self) -> bool:
+        """Tell whether references to the host memory exist beyond those held here.
+
+        NumPy keeps the owner of the memory as the base of every view, so its reference count tells.
+        """
+        owner = self.owner
+        if owner is None:
+            return False
+        # Ours: the slot and this name; array (it is the owner, or rests on it); raw rests on it.
+        ours = _BASELINE + (0 if self._raw is None else 1)
+        return (
+            _references(owner) > ours
+            or (self.array is not owner and _references(self.array) > _ALONE)
+            or (self._raw is not None and _references(self._raw) > _ALONE)
+        )
+
+
+class PooledData(Data):
+    """Data whose host memory goes back to its pool when the last reference to it goes."""
+
+    __slots__ = ("pool",)
+    pool: Pool
+
+    def __del__(self) -> None:
+        if self.owner is not None and not self.seen_outside():
+            self.array = self._raw = None
+            self.pool.give(self.owner)
+
+
+def _baseline() -> tuple[int, int]:
+    # What getrefcount answers differs between interpreters: measure it on a case that is known.
+    data = Data.__new__(Data)
+    data.array = data.owner = np.zeros(1)
+    owner = data.owner
+    baseline = _references(owner)
+    data.array = np.zeros(1)
+    return baseline, _references(data.array)
+
+
+_BASELINE, _ALONE = _baseline()
+
+
+class Value:
+    """One immutable result. Pending: ``op`` and ``operands`` say how to compute it. Concrete: ``op`` is None
+    and ``data``/``offset`` say where its bytes are; a constant has neither and keeps a 0-d array in ``attrs``.
+    """
+
+    __slots__ = (
+        "__weakref__", "attrs", "data", "error", "errstate", "layout", "offset", "op", "operands", "seq", "site",
+    )  # fmt: skip
+    op: Any
+    operands: tuple[Value, ...]
+    attrs: Any
+    layout: Layout
+    data: Data | None
+    offset: int
+    seq: int
+    site: Any
+    errstate: Any
+    error: BaseException | None
+
+    def __init__(
+        self, op: Any, operands: tuple[Value, ...], attrs: Any, layout: Layout, site: Any = None
+    ) -> None:
+        self.op = op
+        self.operands = operands
+        self.attrs = attrs
+        self.layout = layout
+        self.site = site
+        self.data = None
+        self.offset = 0
+        self.error = None
+        self.seq = _next()
+        self.errstate = _errstate()
+
+    def __repr__(self) -> str:
+        name = self.op.name if self.op is not None else "data" if self.data is not None else "constant"
+        return f"<Value {self.seq} {name} {self.layout!r}>"
+
+
+_next = itertools.count().__next__
+
+
+def sole(value: Value, held: int, data_held: int = 0) -> bool:
+    """Tell whether nobody else needs a concrete value's bytes: ``value`` has only ``held`` references besides
+    one (the caller's name for it, or the storage it was just read from), and its data only
+    ``data_held`` besides the value's own."""
+    return (
+        _references(value) <= _SOLE + held and _references(value.data) <= _SOLE_DATA + data_held
+    )
+
+
+class Storage:
+    """The current version of some memory. ``lease`` is the caller's own ndarray while ``jit`` holds it."""
+
+    __slots__ = ("__weakref__", "lease", "value")
+    value: Value
+    lease: np.ndarray[Any, Any] | None
+
+    def __init__(self, value: Value) -> None:
+        self.value = value
+        self.lease = None
+        if value.op is not None:
+            _pending.append(weakref.ref(self))
+
+    def rebind(self, value: Value) -> None:
+        """Make ``value`` the current version."""
+        self.value = value
+        if value.op is not None:
+            _pending.append(weakref.ref(self))
+
+
+def _sole_baseline() -> tuple[int, int]:
+    def counts(value: Value) -> tuple[int, int]:
+        return _references(value), _references(value.data)
+
+    layout = make_layout(np.dtype(np.int8), ())
+    value = Value(None, (), (), layout)
+    value.data = Data(layout)
+    return counts(value)
+
+
+_SOLE, _SOLE_DATA = _sole_baseline()
+_pending: list[weakref.ref[Storage]] = []
+
+
+def pending_storages() -> list[Storage]:
+    """Return the live storages whose version is pending, oldest first."""
+    seen: dict[int, Storage] = {}
+    for reference in _pending:
+        storage = reference()
+        if storage is not None and storage.value.op is not None:
+            seen[id(storage)] = storage
+    _pending[:] = [weakref.ref(s) for s in seen.values()]
+    return list(seen.values())
+
+
+class Hooks:
+    """What the core calls when its fast way does not apply; ``array`` fills these in."""
+
+    __slots__ = ("appears", "array", "binary", "flush", "unary")
+    # `alight run`: the class an array shows to the file that asks; None: always its own.
+    appears: Callable[[type[ArrayBase], str], type] | None
+    array: type[ArrayBase]  # the public class, for results made below it
+    binary: Callable[[Any, Any, Any], Any]
+    unary: Callable[[Any, Any], Any]
+    flush: Callable[[], None]
+
+    def __init__(self) -> None:
+        self.appears = None
+
+
+hooks = Hooks()
+
+
+class Floor:
+    """What recording looks at before it records.
+
+    ``record_floor``: result elements below which an op on concrete operands is left to NumPy at once (a
+    policy in force has its own; -1: not known yet). ``auto``: what the measured profile says of it.
+    ``budget``: elements that may be pending before everything is flushed; ``pending`` counts them.
+    ``scalars``: `alight run`, where small results are plain ndarrays and NumPy scalars.
+    """
+
+    __slots__ = ("auto", "budget", "pending", "record_floor", "scalars")
+
+    def __init__(self) -> None:
+        self.record_floor = -1
+        self.auto = 1
+        self.budget = 1 << 62
+        self.pending = 0
+        self.scalars = False
+
+
+floor = Floor()
+
+
+def _binary_method(name: str, reflected: bool) -> Callable[[Any, Any], Any]:
+    def method(self: ArrayBase, other: Any) -> Any:
+        op = ArrayBase.operators[name]
+        if type(other) is type(self) and self.window is None and other.window is None:
+            a, b = (
+                (other.storage.value, self.storage.value)
+                if reflected
+                else (self.storage.value, other.storage.value)
+            )
+            layout = a.layout
+            if layout is b.layout and layout.size >= (POLICY.get() or floor).record_floor:
+                out = op.same.get(layout)
+                if (
+                    out is not None
+                    and (a.data is None or not a.data.shared)
+                    and (b.data is None or not b.data.shared)
+                ):
+                    floor.pending += layout.size
+                    if floor.pending > floor.budget:
+                        hooks.flush()
+                    frame = sys._getframe(1)
+                    return _fresh(
+                        type(self), Value(op, (a, b), (), out, (frame.f_code, frame.f_lasti))
+                    )
+        return hooks.binary(op, other, self) if reflected else hooks.binary(op, self, other)
+
+    return method
+
+
+def _unary_method(name: str) -> Callable[[Any], Any]:
+    def method(self: ArrayBase) -> Any:
+        return hooks.unary(ArrayBase.operators[name], self)
+
+    return method
+
+
+def _fresh(cls: type[ArrayBase], value: Value) -> Any:
+    array = cls.__new__(cls)
+    array.storage = Storage(value)
+    array.window = None
+    return array
+
+
+BINARY = {
+    "add": "add", "sub": "subtract", "mul": "multiply", "truediv": "divide", "floordiv": "floor_divide",
+    "mod": "remainder", "divmod": "divmod", "pow": "power", "lshift": "left_shift",
+    "rshift": "right_shift", "and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor",
+    "matmul": "matmul",
+}  # fmt: skip
+COMPARE = {
+    "eq": "equal", "ne": "not_equal", "lt": "less", "le": "less_equal", "gt": "greater", "ge": "greater_equal",
+}  # fmt: skip
+UNARY = {"neg": "negative", "pos": "positive", "abs": "absolute", "invert": "invert"}
+
+
+class ArrayBase:
+    """What every Array is: a storage, and a view of it (None: the whole of it). Operators record."""
+
+    __slots__ = ("__weakref__", "storage", "window")
+    storage: Storage
+    window: View | None
+    operators: ClassVar[dict[str, Any]] = {}
+    __hash__ = None  # type: ignore[assignment]
+
+    @property
+    def __class__(self) -> Any:
+        """Return the class this array shows to its asker: isinstance looks here after the type itself."""
+        appears = hooks.appears
+        if appears is None:
+            return type(self)
+        return appears(type(self), sys._getframe(1).f_code.co_filename)
+
+    @classmethod
+    def of(cls, value: Value) -> Any:
+        """Return a new array whose storage starts at ``value``."""
+        return _fresh(cls, value)
+
+
+for _short, _name in (BINARY | COMPARE).items():
+    setattr(ArrayBase, f"__{_short}__", _binary_method(_name, reflected=False))
+for _short, _name in BINARY.items():
+    setattr(ArrayBase, f"__r{_short}__", _binary_method(_name, reflected=True))
+for _short, _name in UNARY.items():
+    setattr(ArrayBase, f"__{_short}__", _unary_method(_name))
+
+
+def set_operators(table: dict[str, Any]) -> None:
+    """Tell the core which op each operator records."""
+    for name in itertools.chain(BINARY.values(), COMPARE.values(), UNARY.values()):
+        ArrayBase.operators[name] = table[name]
+
+
+class Pool:
+    """Host memory for results. Fresh pages cost as much as the arithmetic, so freed blocks are kept."""
+
+    __slots__ = ("capacity", "free", "held")
+
+    def __init__(self, capacity: int) -> None:
+        self.capacity = capacity
+        self.held = 0
+        self.free: dict[int, list[np.ndarray[Any, Any]]] = {}
+
+    def data(self, layout: Layout) -> Data:
+        """Return uninitialised host memory for a dense layout, 64-byte aligned, given back when it dies."""
+        size = layout.nbytes + 64
+        kept = self.free.get(size)
+        if kept:
+            self.held -= size
+            owner = kept.pop()
+        else:
+            owner = np.empty(size, np.uint8)
+        start = -owner.__array_interface__["data"][0] % 64
+        data = PooledData(
+            layout, np.ndarray(layout.shape, layout.dtype, owner, start, layout.strides), owner
+        )
+        data.pool = self
+        return data
+
+    def give(self, owner: np.ndarray[Any, Any]) -> None:
+        """Keep memory that nobody else holds for the next request of its size."""
+        size = owner.nbytes
+        if self.held + size <= self.capacity:
+            self.held += size
+            self.free.setdefault(size, []).append(owner)
+
+    def clear(self) -> None:
+        """Drop all kept memory."""
+        self.free.clear()
+        self.held = 0

@@ -1,0 +1,382 @@
+"""Array: what programs hold. NumPy's manners over recorded values."""
+
+from __future__ import annotations
+
+import operator
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from alight import memory, runtime
+from alight._core import ArrayBase, hooks, set_operators
+from alight.calls import ACCUMULATES, REDUCES, exit_to_numpy, reduce_call, ufunc_call
+from alight.indexing import getitem, setitem
+from alight.ir.ops import OPS
+from alight.methods import ArrayMethods, astype, copy_of
+from alight.record import concrete, native, record_floor
+
+Arrayish = Any
+# NumPy function → ours; functions.py fills it. What is not here runs in NumPy and is counted.
+FUNCTIONS: dict[Any, Callable[..., Any]] = {}
+
+
+class Array(ArrayMethods):
+    """A NumPy-compatible array whose elements are computed when they are asked for.
+
+    Made by `alight.asarray`, the creation functions, or any operation on another Array.
+
+    >>> import alight
+    >>> a = alight.arange(6.0).reshape(2, 3)
+    >>> (a * 2).sum(axis=0)
+    array([ 6., 10., 14.])
+    """
+
+    __slots__ = ()
+    __array_priority__ = 1000.0
+
+    # -- what it is -------------------------------------------------------------------------------
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Return the dtype."""
+        return memory.layout(self).dtype
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Return the lengths of the axes."""
+        return memory.layout(self).shape
+
+    @shape.setter
+    def shape(self, shape: Any) -> None:
+        self.window = _only_view(self, lambda probe: np.reshape(probe, shape, copy=False)).window
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """Return the bytes between neighbours along each axis, as NumPy's result would have them."""
+        return memory.layout(self).strides
+
+    @property
+    def ndim(self) -> int:
+        """Return the number of axes."""
+        return memory.layout(self).ndim
+
+    @property
+    def size(self) -> int:
+        """Return the number of elements."""
+        return memory.layout(self).size
+
+    @property
+    def itemsize(self) -> int:
+        """Return bytes per element."""
+        return memory.layout(self).itemsize
+
+    @property
+    def nbytes(self) -> int:
+        """Return bytes of all elements."""
+        return memory.layout(self).nbytes
+
+    @property
+    def flags(self) -> Any:
+        """Return NumPy's flags of an array with this layout and memory."""
+        probe = memory.layout(self).probe.view()
+        probe.flags.writeable = self.window is None or self.window.writeable
+        return probe.flags
+
+    @property
+    def base(self) -> Any:
+        """Return None for an array that is the whole of its memory, else an array that is."""
+        if self.window is None:
+            return None
+        whole = type(self).__new__(type(self))
+        whole.storage, whole.window = self.storage, None
+        return whole
+
+    @property
+    def device(self) -> str:
+        """Return where the elements live now, as the array API standard has it; pending ones count as cpu."""
+        data = self.storage.value.data
+        if data is not None and data.array is None and data.remote:
+            return next(iter(data.remote))
+        return "cpu"
+
+    def to_device(self, device: str, /, *, stream: Any = None) -> Array:
+        """Return the array itself on "cpu"; placement is alight's, `alight.policy(force=…)` overrules it."""
+        if stream is not None:
+            raise ValueError("stream is not supported here. Fix: leave it out.")
+        if device not in ("cpu", self.device):
+            raise ValueError(
+                f"cannot pin an array to {device!r}. Fix: compute inside alight.policy(force={device!r})."
+            )
+        return self
+
+    def __array_namespace__(self, *, api_version: str | None = None) -> Any:
+        return sys.modules[__package__]
+
+    # -- exits ------------------------------------------------------------------------------------
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        if copy:
+            return np.array(memory.host(self), dtype=dtype, copy=True)
+        if dtype is not None and np.dtype(dtype) != self.dtype:
+            if copy is False:
+                raise ValueError("Unable to avoid copy while creating an array as requested.")
+            return memory.host(self).astype(dtype)
+        return memory.export(self)
+
+    def __buffer__(self, flags: int) -> memoryview:
+        return memoryview(memory.export(self))
+
+    def __dlpack__(self, **keywords: Any) -> Any:
+        return memory.export(self).__dlpack__(**keywords)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (1, 0)  # kDLCPU, device 0: exports are host memory
+
+    @property
+    def ctypes(self) -> Any:
+        """Return NumPy's ctypes view of the exported memory."""
+        return memory.export(self).ctypes
+
+    @property
+    def data(self) -> memoryview:
+        """Return the exported memory as a buffer."""
+        return memory.export(self).data
+
+    def __reduce__(self) -> Any:
+        return memory.host(self).copy("K").__reduce__()
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return memory.host(self).copy("K").__reduce_ex__(protocol)
+
+    def __copy__(self) -> Any:
+        return memory.host(self).copy()
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        return memory.host(self).copy()
+
+    def item(self, *args: Any) -> Any:
+        """Return one element as a Python scalar."""
+        return memory.host(self).item(*args)
+
+    def tolist(self) -> Any:
+        """Return the elements as nested Python lists."""
+        return memory.host(self).tolist()
+
+    def __bool__(self) -> bool:
+        return bool(memory.host(self))
+
+    def __int__(self) -> int:
+        return int(memory.host(self))
+
+    def __float__(self) -> float:
+        return float(memory.host(self))
+
+    def __complex__(self) -> complex:
+        return complex(memory.host(self))
+
+    def __index__(self) -> int:
+        return operator.index(memory.host(self))
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("len() of unsized object")
+        return self.shape[0]
+
+    def __iter__(self) -> Iterator[Any]:
+        if not self.shape:
+            raise TypeError("iteration over a 0-d array")
+        return (self[i] for i in range(self.shape[0]))
+
+    def __contains__(self, item: Any) -> bool:
+        return bool((self == item).any())
+
+    def __repr__(self) -> str:
+        return repr(memory.host(self))
+
+    def __str__(self) -> str:
+        return str(memory.host(self))
+
+    def __format__(self, spec: str) -> str:
+        host = memory.host(self)
+        return format(host[()] if host.ndim == 0 else host, spec)
+
+    # -- protocols --------------------------------------------------------------------------------
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        for item in (*inputs, *_outputs(kwargs)):
+            if _defers(item):
+                return NotImplemented
+        return ufunc_method(ufunc, method, inputs, kwargs)
+
+    def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        ours = FUNCTIONS.get(func)
+        if ours is not None:
+            return ours(*args, **kwargs)
+        return exit_to_numpy(func, args, kwargs)
+
+    # -- indexing ---------------------------------------------------------------------------------
+    def __getitem__(self, key: Any) -> Any:
+        return getitem(self, key)
+
+    def __setitem__(self, key: Any, item: Any) -> None:
+        setitem(self, key, item)
+
+    def __getattr__(self, name: str) -> Any:
+        # Whatever ndarray has and this class does not (choose, partition, tofile, …) runs in NumPy.
+        if name.startswith("_") or not hasattr(np.ndarray, name):
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        if not callable(getattr(np.ndarray, name)):
+            return getattr(memory.host(self), name)
+        method = getattr(np.ndarray, name)
+        changed = (self,) if name in _CHANGES_ITSELF else ()
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            return exit_to_numpy(method, (self, *args), kwargs, changed)
+
+        call.__name__ = name
+        call.__doc__ = method.__doc__
+        return call
+
+
+_CHANGES_ITSELF = frozenset(("sort", "partition", "fill", "put", "byteswap", "itemset", "resize"))
+
+
+def _outputs(kwargs: dict[str, Any]) -> tuple[Any, ...]:
+    out = kwargs.get("out", ())
+    return out if type(out) is tuple else (out,)
+
+
+def _defers(item: Any) -> bool:
+    """Tell whether an operand's own type should handle the call (masked arrays, other array libraries)."""
+    if isinstance(item, (ArrayBase, np.ndarray, np.generic)) or item is None:
+        return isinstance(item, np.ma.MaskedArray)
+    override = getattr(type(item), "__array_ufunc__", item)
+    return override is not item
+
+
+def ufunc_method(ufunc: np.ufunc, method: str, inputs: Any, kwargs: dict[str, Any]) -> Any:
+    """Return ``ufunc.method(*inputs, **kwargs)``; ``out`` may hold ndarrays, which are filled at once."""
+    outs = _outputs(kwargs)
+    if any(isinstance(o, np.ndarray) for o in outs):
+        return exit_to_numpy(getattr(ufunc, method), inputs, kwargs)
+    if method == "__call__":
+        ours = FUNCTIONS.get(ufunc)
+        if ours is not None:
+            return ours(*inputs, **kwargs)
+        return ufunc_call(ufunc, inputs, kwargs)
+    table = REDUCES if method == "reduce" else ACCUMULATES if method == "accumulate" else {}
+    name = table.get(ufunc.__name__) or (f"{method}_{ufunc.__name__}" if method in ("reduce", "accumulate") else "")
+    if name in OPS and len(inputs) == 1 and (name not in ("any", "all") or inputs[0].dtype == np.bool_):
+        keywords = {k: v for k, v in kwargs.items() if k not in ("axis", "out")}
+        if keywords.get("initial", 0) is np._NoValue:
+            del keywords["initial"]
+        out = outs[0] if outs else None
+        return reduce_call(name, inputs[0], kwargs.get("axis", 0), out, keywords)
+    changed = (inputs[0],) if method == "at" and isinstance(inputs[0], ArrayBase) else ()
+    return exit_to_numpy(getattr(ufunc, method), inputs, kwargs, changed)
+
+
+def _binary(op: Any, left: Any, right: Any) -> Any:
+    other = right if isinstance(left, ArrayBase) else left
+    if not isinstance(other, ArrayBase) and _hands_over(other):
+        return NotImplemented
+    ours = FUNCTIONS.get(op.reference)
+    if ours is not None:
+        return ours(left, right)
+    return ufunc_call(op.reference, (left, right), {})
+
+
+def _hands_over(other: Any) -> bool:
+    if isinstance(other, (np.ndarray, np.generic, int, float, complex, list, tuple)):
+        return isinstance(other, np.ma.MaskedArray)
+    if other is None or isinstance(other, (str, bytes)):
+        return False
+    if getattr(type(other), "__array_ufunc__", other) is None:
+        return True
+    return hasattr(type(other), "__array_ufunc__") or getattr(other, "__array_priority__", 0.0) > 1000.0
+
+
+def _unary(op: Any, array: Any) -> Any:
+    return ufunc_call(op.reference, (array,), {})
+
+
+def _in_place(name: str) -> Callable[[Any, Any], Any]:
+    ufunc = getattr(np, name)
+
+    def method(self: Array, other: Any) -> Any:
+        return ufunc_method(ufunc, "__call__", (self, other), {"out": (self,)})
+
+    return method
+
+
+def _only_view(array: Array, expression: Callable[[Any], Any]) -> Any:
+    """Return the view an expression gives; AttributeError, as NumPy words it, where it would copy."""
+    try:
+        return memory.apply_view(array, expression)
+    except ValueError as error:
+        if "copy" not in str(error):
+            raise
+        raise AttributeError(
+            "Incompatible shape for in-place modification. Use `.reshape()` to make a copy with the "
+            "desired shape."
+        ) from None
+
+
+for _short, _name in {
+    "add": "add", "sub": "subtract", "mul": "multiply", "truediv": "divide", "floordiv": "floor_divide", "mod": "remainder",
+    "pow": "power", "lshift": "left_shift", "rshift": "right_shift", "and": "bitwise_and", "or": "bitwise_or",
+    "xor": "bitwise_xor", "matmul": "matmul",
+}.items():  # fmt: skip
+    setattr(Array, f"__i{_short}__", _in_place(_name))
+
+hooks.array = Array
+hooks.binary = _binary
+hooks.unary = _unary
+hooks.flush = runtime.evaluate_all
+set_operators(OPS)
+
+
+def asarray(item: Any, dtype: Any = None, order: Any = None, *, copy: bool | None = None) -> Any:
+    """Return an Array of anything NumPy can make an array of; an Array comes back as it is.
+
+    An ndarray is copied: others can write to it, and reads here may happen later. Dtypes alight does not
+    compute with (object, string, datetime, structured, longdouble) give plain ndarrays.
+    """
+    if isinstance(item, ArrayBase):
+        if dtype is None and order in (None, "K", "A") and not copy:
+            return item
+        if dtype is not None and np.dtype(dtype) != item.dtype:
+            if copy is False:
+                raise ValueError("Unable to avoid copy while creating an array as requested.")
+            return astype(item, dtype, order or "K", "unsafe", True)
+        return copy_of(item, order or "K") if copy or (order or "K") not in ("K", "A") else item
+    array = np.array(item, dtype=dtype, order=order or "K", copy=copy if copy is False else None)
+    if not native(array.dtype) or type(array) is not np.ndarray:
+        return array
+    if array is item or array.base is not None:
+        array = array.copy("K")
+    return Array.of(concrete(array))
+
+
+def adopt(array: Any) -> Any:
+    """Return a fresh ndarray as it is below the floor, or as an Array that takes its memory over.
+
+    This is what `alight run` and `jit` do with the results of creation and loading functions.
+    """
+    if (
+        type(array) is not np.ndarray
+        or array.size < record_floor()
+        or array.base is not None
+        or not array.flags.owndata
+        or not array.flags.writeable
+        or not native(array.dtype)
+    ):
+        return array
+    return Array.of(concrete(array))
+
+
+def evaluate(*arrays: Any) -> None:
+    """Compute the arrays now, together."""
+    runtime.evaluate([a.storage.value for a in arrays if isinstance(a, ArrayBase)])
+
+
+__all__ = ["FUNCTIONS", "Array", "adopt", "asarray", "evaluate", "ufunc_method"]

@@ -1,0 +1,405 @@
+"""The host: NumPy's own kernels and our generated ones, on memory that Python sees.
+
+It is synchronous: ``submit`` returns when the work is done. Kernels run in the caller's thread and
+so under the caller's ``np.errstate``; generated ones leave only flags behind, which
+``floating_point_flags`` reads.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import platform
+from collections.abc import Sequence
+from time import perf_counter
+from typing import Any, Protocol
+
+import numpy as np
+
+from alight._core import Data, Layout, Pool, make_layout
+from alight.backends.base import Command, Copy, Event, Launch, Operand
+from alight.backends.machine import (
+    clear_floating_point_flags,
+    cpu_model,
+    floating_point_flags,
+    host_memory,
+)
+from alight.device import Device, Gap, Probe, Support, Unsupported
+from alight.errors import KernelError
+from alight.ir.group import Group, Node
+from alight.ir.ops import Kind
+
+__all__ = [
+    "GeneratedKernel",
+    "HostBackend",
+    "HostKernel",
+    "NumpyKernel",
+    "address_of",
+    "adopt",
+    "clear_floating_point_flags",
+    "floating_point_flags",
+    "host_view",
+    "memory_at",
+    "room_for",
+    "run_node",
+]
+
+NATIVE_DTYPES = frozenset(np.dtype(c).name for c in "?bBhHiIlLqQefdFD")
+
+# Of free memory. Results that died are kept in it, so it comes on top of what the program holds
+# alive: with an eighth, a program that needs up to 7/8 of what is free still fits beside the pool.
+_POOL_SHARE = 1 / 8
+
+# Below this glibc serves memory from its heap (M_MMAP_THRESHOLD's default, mallopt(3)), where pages
+# stay touched; above it every block is mapped anew and pays page faults, which the pool avoids.
+_POOLED_BYTES = 128 * 1024
+
+_UINT8 = np.dtype(np.uint8)
+
+
+class HostKernel(Protocol):
+    """A group made ready to run on the host."""
+
+    group: Group
+
+    def run(
+        self, pool: Pool, inputs: Sequence[Operand], outputs: Sequence[Operand | None]
+    ) -> list[Data]:
+        """Return the data made for outputs that are None, in order; the others are filled."""
+
+
+def host_view(operand: Operand) -> np.ndarray[Any, Any]:
+    """Return an operand's elements as an ndarray over its own memory."""
+    data, layout = operand.buffer, operand.layout
+    if data.layout is layout and operand.offset == 0:
+        array: np.ndarray[Any, Any] = data.array
+        return array
+    return np.ndarray(layout.shape, layout.dtype, data.raw, operand.offset, layout.strides)
+
+
+def address_of(operand: Operand) -> int:
+    """Return the address of an operand's first element."""
+    address: int = operand.buffer.address + operand.offset
+    return address
+
+
+def run_node(node: Node, arrays: Sequence[Any]) -> Any:
+    """Return a node's result as NumPy computes it; ``output`` picks one of several."""
+    attrs = dict(node.attrs)
+    output = attrs.pop("output", None)
+    result = node.op.reference(*arrays, **attrs)
+    return result if output is None else result[output]
+
+
+def room_for(pool: Pool, layout: Layout) -> Data:
+    """Return uninitialised host memory of exactly this layout."""
+    if layout.nbytes < _POOLED_BYTES and layout.c_contiguous:
+        array = np.empty(layout.shape, layout.dtype)
+        if array.strides == layout.strides:
+            return Data(layout, array)
+        # Axes of length one: any stride reads the same, but results have exactly NumPy's.
+        return Data(layout, np.ndarray(layout.shape, layout.dtype, array, 0, layout.strides), array)
+    if not layout.dense:
+        raise KernelError(
+            f"a result of layout {layout!r} has holes or overlaps, so no buffer of its own can "
+            "have that layout. Fix: make it a view of a dense result."
+        )
+    try:
+        return pool.data(layout)
+    except MemoryError:
+        pool.clear()  # what is kept for later may be what is missing now
+        return pool.data(layout)
+
+
+class _Step:
+    """One node of a NumPy kernel: what to call, where its result goes, what is dead after it."""
+
+    __slots__ = ("dead", "into", "node", "number", "reuse")
+
+    def __init__(self, number: int, node: Node, dead: tuple[int, ...], reuse: int | None) -> None:
+        self.number = number
+        self.node = node
+        self.dead = dead
+        self.reuse = reuse  # the operand whose memory takes the result
+        reference = node.op.reference
+        self.into: Any = None  # called as into(*operands, out=result), where the op has such a form
+        if node.op.kind is Kind.ELEMENTWISE and isinstance(reference, np.ufunc):
+            if reference.nout == 1 and not node.attrs:
+                self.into = reference
+        elif node.op.name in ("cast", "copy"):
+            self.into = _copy_into
+
+
+def _copy_into(source: np.ndarray[Any, Any], out: np.ndarray[Any, Any]) -> None:
+    np.copyto(out, source, casting="unsafe")  # as astype casts
+
+
+class NumpyKernel:
+    """A group run node by node by its ops' references; temporaries die at last use."""
+
+    def __init__(self, group: Group) -> None:
+        self.group = group
+        graph = group.graph
+        kept = set(graph.outputs)
+        last: dict[int, int] = {}
+        uses: dict[int, list[Node]] = {}
+        for number, node in graph.numbered():
+            for operand in node.operands:
+                last[operand] = number
+                uses.setdefault(operand, []).append(node)
+        fresh: set[int] = set()  # results in memory of this kernel's own making
+        self.steps: list[_Step] = []
+        for number, node in graph.numbered():
+            dead = tuple({i for i in node.operands if last[i] == number and i not in kept})
+            step = _Step(number, node, dead, None)
+            # Transcendentals stay out of place: whether their vector loops take overlapping memory
+            # differs between NumPy's, and the scalar ones round differently.
+            if isinstance(step.into, np.ufunc) and number not in kept and not node.op.special:
+                step.reuse = next(
+                    (
+                        i
+                        for i in dead
+                        if i in fresh
+                        and graph.layout(i) is node.layout
+                        and all(isinstance(n.op.reference, np.ufunc) for n in uses[i])
+                    ),
+                    None,
+                )
+            if step.into is not None:
+                fresh.add(number)
+            self.steps.append(step)
+
+    def run(
+        self, pool: Pool, inputs: Sequence[Operand], outputs: Sequence[Operand | None]
+    ) -> list[Data]:
+        """Return the data made for outputs that are None, in order; the others are filled."""
+        graph = self.group.graph
+        count = len(inputs)
+        values: list[Any] = [host_view(operand) for operand in inputs]
+        values.extend([None] * len(graph.nodes))
+        owners: dict[int, Data] = {}
+        # The first place asked for, by value number; other places are copied to.
+        given: dict[int, np.ndarray[Any, Any]] = {}
+        for number, operand in zip(graph.outputs, outputs, strict=True):
+            if operand is not None and number >= count:
+                given.setdefault(number, host_view(operand))
+        for step in self.steps:
+            number, node = step.number, step.node
+            arrays = [values[i] for i in node.operands]
+            target = given.get(number)
+            if step.into is not None:
+                if target is None:
+                    if step.reuse is not None:
+                        owners[number] = owners.pop(step.reuse)
+                    else:
+                        owners[number] = room_for(pool, node.layout)
+                    target = owners[number].array
+                step.into(*arrays, out=target)
+            else:
+                result = np.asarray(run_node(node, arrays))
+                if target is not None:
+                    np.copyto(target, result, casting="no")
+                elif number in graph.outputs or result.strides != node.layout.strides:
+                    owners[number] = adopt(pool, result, node.layout, arrays)
+                    target = owners[number].array
+                else:
+                    target = result
+            values[number] = target
+            arrays.clear()
+            for i in step.dead:
+                values[i] = None
+                owners.pop(i, None)
+        made: list[Data] = []
+        for number, operand in zip(graph.outputs, outputs, strict=True):
+            if operand is not None:
+                # pop: the first place is filled already; an input or a repeated output is copied.
+                if given.pop(number, None) is None:
+                    np.copyto(host_view(operand), values[number], casting="no")
+            elif number in owners:
+                made.append(owners.pop(number))
+            else:
+                made.append(_copied(pool, values[number], graph.layout(number)))
+        return made
+
+
+def _copied(pool: Pool, array: np.ndarray[Any, Any], layout: Layout) -> Data:
+    data = room_for(pool, layout)
+    assert data.array is not None
+    np.copyto(data.array, array, casting="no")
+    return data
+
+
+def adopt(
+    pool: Pool,
+    result: np.ndarray[Any, Any],
+    layout: Layout,
+    operands: Sequence[np.ndarray[Any, Any]],
+) -> Data:
+    """Return data of this layout with the result's elements.
+
+    It is the result's own memory where nobody else has a part in it, else a copy.
+    """
+    base = result.base
+    alone = base is None or (type(base) is np.ndarray and base.base is None and base.flags.owndata)
+    if (
+        alone
+        and type(result) is np.ndarray
+        and result.dtype == layout.dtype
+        and result.shape == layout.shape
+        and result.strides == layout.strides
+        and layout.dense
+        and result.flags.writeable
+        and not any(np.may_share_memory(result, operand) for operand in operands)
+    ):
+        return Data(layout, result, base)
+    return _copied(pool, result, layout)
+
+
+class GeneratedKernel:
+    """A group compiled to machine code."""
+
+    def __init__(self, group: Group, code: Any) -> None:
+        self.group = group
+        self.code = code
+
+    def run(
+        self, pool: Pool, inputs: Sequence[Operand], outputs: Sequence[Operand | None]
+    ) -> list[Data]:
+        """Return the data made for outputs that are None, in order; the others are filled."""
+        made: list[Data] = []
+        addresses = [address_of(operand) for operand in inputs]
+        for number, operand in zip(self.group.graph.outputs, outputs, strict=True):
+            if operand is None:
+                data = room_for(pool, self.group.graph.layout(number))
+                made.append(data)
+                addresses.append(data.address)
+            else:
+                addresses.append(address_of(operand))
+        self.code(addresses)
+        return made
+
+
+class HostBackend:
+    """Drives the device ``cpu``; its buffers are ``Data``, its kernels are ``HostKernel``."""
+
+    name = "host"
+
+    def __init__(self) -> None:
+        self._pool: Pool | None = None
+
+    @property
+    def pool(self) -> Pool:
+        """Return the pool that results are made in."""
+        if self._pool is None:
+            self._pool = Pool(int(host_memory()[0] * _POOL_SHARE))
+        return self._pool
+
+    def probe(self) -> Probe:
+        """Return the one device of the host."""
+        generated = importlib.util.find_spec("llvmlite") is not None
+        gap = Gap("generated", "llvmlite is not installed", "the user: pip install llvmlite")
+        support = Support(
+            implementations=("numpy", "generated") if generated else ("numpy",),
+            dtypes=NATIVE_DTYPES,
+            gaps=() if generated else (gap,),
+        )
+        vendor, model = cpu_model()
+        device = Device(
+            id="cpu",
+            vendor=vendor,
+            name=model,
+            space="host",
+            memory_bytes=host_memory()[1],
+            unified_memory=True,
+            support=support,
+            fingerprint=f"{platform.machine()} {model}",
+        )
+        return Probe(devices=(device,))
+
+    def open(self, device: Device) -> None:
+        """Do nothing: the host is always open."""
+
+    def close(self, device: Device) -> None:
+        """Drop the memory kept for results."""
+        if self._pool is not None:
+            self._pool.clear()
+
+    def compile(
+        self, device: Device, group: Group, implementation: str, schedule: Any
+    ) -> HostKernel:
+        """Return a kernel for the group.
+
+        Raises Unsupported, with the reason, where code generation has a gap.
+        """
+        if implementation in ("numpy", "library"):
+            return NumpyKernel(group)
+        if implementation != "generated":
+            raise Unsupported(f"{device.id} has no implementation {implementation!r}")
+        try:
+            from alight.codegen import llvm
+        except ImportError as error:
+            raise Unsupported(f"code generation is not available: {error}") from error
+        return GeneratedKernel(group, llvm.compile_group(group, schedule))
+
+    def dump(self, kernel: HostKernel) -> bytes:
+        """Return the kernel's compiled form; a NumPy kernel has nothing compiled and gives b""."""
+        if not isinstance(kernel, GeneratedKernel):
+            return b""
+        from alight.codegen import llvm
+
+        return llvm.emit_object(kernel.code)
+
+    def load(self, device: Device, group: Group, schedule: Any, data: bytes) -> HostKernel:
+        """Return a kernel from its compiled form; group and schedule are those it was made for."""
+        if not data:
+            return NumpyKernel(group)
+        from alight.codegen import llvm
+
+        return GeneratedKernel(group, llvm.load_object(group, schedule, data))
+
+    def allocate(self, device: Device, nbytes: int, where: str = "device") -> Data:
+        """Return uninitialised bytes; the host has one kind of memory."""
+        return room_for(self.pool, make_layout(_UINT8, (nbytes,)))
+
+    def fresh(self, layout: Layout) -> Data:
+        """Return uninitialised memory of exactly this layout."""
+        return room_for(self.pool, layout)
+
+    def register(self, device: Device, address: int, nbytes: int) -> Data:
+        """Return data over memory of the caller, who must keep it alive."""
+        return memory_at(address, nbytes)
+
+    def free(self, device: Device, buffer: Data) -> None:
+        """Do nothing: data gives its memory back when the last reference to it goes."""
+
+    def submit(
+        self, device: Device, queue: int, commands: Sequence[Command], wait: Sequence[Event] = ()
+    ) -> Event:
+        """Run the commands now; the event carries the buffers that launches made."""
+        began = perf_counter()
+        made: list[Any] = []
+        for command in commands:
+            if isinstance(command, Launch):
+                made += command.kernel.run(self.pool, command.inputs, command.outputs)
+            elif isinstance(command, Copy):
+                command.target.raw[: command.nbytes] = command.source.raw[: command.nbytes]
+            else:
+                command.target.raw[: command.nbytes] = command.byte
+        return Event(device.id, queue, began, perf_counter(), tuple(made))
+
+    def wait(self, event: Event) -> None:
+        """Do nothing: the event has happened."""
+
+    def seconds(self, start: Event, end: Event) -> float:
+        """Return host-clock seconds between two events."""
+        return end.ended - start.ended
+
+    def memory(self, device: Device) -> tuple[int, int]:
+        """Return free and total bytes of host memory, as far as this process may use it."""
+        return host_memory()
+
+
+def memory_at(address: int, nbytes: int) -> Data:
+    """Return data over memory that somebody else owns."""
+    array = np.ctypeslib.as_array((ctypes.c_uint8 * nbytes).from_address(address))
+    return Data(make_layout(_UINT8, (nbytes,)), array, foreign=True)

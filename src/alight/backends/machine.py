@@ -1,0 +1,169 @@
+"""What the operating system and C say of the host: memory, CPU, floating-point flags."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import sys
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+# Every bit, as the C int these functions take; the C library keeps only those that are flags.
+_EVERY = -1
+
+_CONTROL_GROUPS = (
+    ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
+    ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
+)
+
+
+@cache
+def _flag_functions() -> tuple[Callable[[int], int], Callable[[int], int], dict[str, int]] | None:
+    """Return C's clear and test, and the bits of NumPy's categories; None where C has none.
+
+    The bits differ between processors, so each is learned by making its exception happen.
+    """
+    try:
+        library = ctypes.CDLL("ucrtbase" if sys.platform == "win32" else None)
+        clear, test = library.feclearexcept, library.fetestexcept
+        log, exp, sqrt = library.log, library.exp, library.sqrt
+    except (OSError, AttributeError):
+        return None
+    for function in (clear, test):
+        function.argtypes, function.restype = [ctypes.c_int], ctypes.c_int
+    for function in (log, exp, sqrt):
+        function.argtypes, function.restype = [ctypes.c_double], ctypes.c_double
+
+    def raised(function: Callable[[float], float], argument: float) -> int:
+        clear(_EVERY)
+        function(argument)
+        return int(test(_EVERY))
+
+    inexact = raised(sqrt, 2.0)
+    bits = {
+        "divide": raised(log, 0.0) & ~inexact,
+        "over": raised(exp, 1e4) & ~inexact,
+        "under": raised(exp, -1e4) & ~inexact,
+        "invalid": raised(sqrt, -1.0) & ~inexact,
+    }
+    clear(_EVERY)
+    known = 0
+    for bit in bits.values():
+        if bit == 0 or bit & known:
+            return None
+        known |= bit
+    return clear, test, bits
+
+
+def clear_floating_point_flags() -> None:
+    """Clear this thread's floating-point flags."""
+    if (functions := _flag_functions()) is not None:
+        functions[0](_EVERY)
+
+
+def floating_point_flags() -> frozenset[str]:
+    """Return what happened in this thread since the flags were cleared.
+
+    The words are those of ``np.errstate``. Where the C library has no flags, everything may have
+    happened, and so all four come back.
+    """
+    functions = _flag_functions()
+    if functions is None:
+        return frozenset(("divide", "over", "under", "invalid"))
+    _, test, bits = functions
+    raised = test(_EVERY)
+    return frozenset([name for name, bit in bits.items() if raised & bit]) if raised else _NOTHING
+
+
+_NOTHING: frozenset[str] = frozenset()
+
+
+@cache
+def cpu_model() -> tuple[str, str]:
+    """Return the vendor and the model name of the CPU."""
+    try:
+        with open("/proc/cpuinfo") as stream:
+            text = stream.read(4096)  # the first core is enough, and a long list takes long to make
+    except OSError:
+        text = ""
+    found: dict[str, str] = {}
+    for line in text.splitlines():
+        name, _, value = line.partition(":")
+        found.setdefault(name.strip(), value.strip())
+    vendor = found.get("vendor_id") or found.get("CPU implementer") or ""
+    model = found.get("model name") or found.get("CPU part") or ""
+    if not model and sys.platform == "darwin":
+        model = _system_control("machdep.cpu.brand_string")
+    return vendor or platform.system(), model or platform.processor() or platform.machine()
+
+
+def _system_control(name: str) -> str:
+    buffer = ctypes.create_string_buffer(256)
+    size = ctypes.c_size_t(len(buffer))
+    code = ctypes.CDLL(None).sysctlbyname(name.encode(), buffer, ctypes.byref(size), None, 0)
+    return buffer.value.decode() if code == 0 else ""
+
+
+def processors() -> tuple[int, ...]:
+    """Return the processors this process may run on; empty where the system does not say."""
+    if sys.platform == "linux":
+        return tuple(sorted(os.sched_getaffinity(0)))
+    return ()
+
+
+def processor_quota() -> float | None:
+    """Return how many processors' worth of time the control group allows; None without a limit."""
+    try:
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+    except (OSError, ValueError):
+        try:
+            folder = Path("/sys/fs/cgroup/cpu")
+            quota = (folder / "cpu.cfs_quota_us").read_text().strip()
+            period = (folder / "cpu.cfs_period_us").read_text().strip()
+        except OSError:
+            return None
+    if quota in ("max", "-1"):
+        return None
+    return int(quota) / int(period)
+
+
+def host_memory() -> tuple[int, int]:
+    """Return free and total bytes of memory, as far as this process may use it."""
+    free, total = _physical_memory()
+    for limit_file, usage_file in _CONTROL_GROUPS:
+        try:
+            limit = int(Path(limit_file).read_text())  # "max" where there is no limit
+            usage = int(Path(usage_file).read_text())
+        except (OSError, ValueError):
+            continue
+        if limit < total:
+            free, total = min(free, max(limit - usage, 0)), limit
+    return free, total
+
+
+def _physical_memory() -> tuple[int, int]:
+    if sys.platform == "win32":
+        return _windows_memory()
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        amounts = {line.split(":")[0]: int(line.split()[1]) * 1024 for line in lines}
+        return amounts["MemAvailable"], amounts["MemTotal"]
+    except (OSError, KeyError, ValueError):
+        total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        return total, total  # macOS counts no free pages here
+
+
+def _windows_memory() -> tuple[int, int]:
+    class Status(ctypes.Structure):
+        _fields_ = [
+            ("length", ctypes.c_uint32),
+            ("load", ctypes.c_uint32),
+            *((name, ctypes.c_uint64) for name in ("total", "free", "a", "b", "c", "d", "e")),
+        ]
+
+    status = Status()
+    status.length = ctypes.sizeof(status)
+    ctypes.CDLL("kernel32").GlobalMemoryStatusEx(ctypes.byref(status))
+    return int(status.free), int(status.total)

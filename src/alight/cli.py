@@ -1,0 +1,218 @@
+"""The command `alight`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import click
+
+from alight import doctor, registry, tables
+from alight.config import config, current_policy
+from alight.errors import AlightError
+from alight.launcher import run_script
+from alight.report import Report, at_exit, device_row, explain_at_exit, profile_rows, version
+from alight.store import default_store
+
+__all__ = ["commands", "main"]
+
+# What follows the script is the script's own, options too.
+_SCRIPT = {"allow_interspersed_args": False}
+_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(version(), message="alight %(version)s")
+def commands() -> None:
+    """Run NumPy programs where they end soonest, and say what ran where."""
+
+
+@commands.command(context_settings=_SCRIPT)
+@click.option(
+    "--report",
+    metavar="FILE.json|-",
+    help="Write the report at exit: to a file (.html and .txt too), or as text to standard error.",
+)
+@click.argument("script")
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def run(report: str | None, script: str, arguments: tuple[str, ...]) -> Callable[[], None]:
+    """Run an unmodified NumPy script as `python SCRIPT ARGUMENTS…` does."""
+    if report is not None:
+        at_exit(report)
+    return partial(run_script, script, arguments)
+
+
+@commands.command(context_settings=_SCRIPT)
+@click.argument("script")
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def explain(script: str, arguments: tuple[str, ...]) -> Callable[[], None]:
+    """Run a script, then print its decisions by call site, each with its losers."""
+    explain_at_exit()
+    return partial(run_script, script, arguments)
+
+
+@commands.command()
+@_json
+def devices(as_json: bool) -> None:
+    """List the devices, what they can do and where their profiles come from."""
+    doctor.probe_all()
+    found = registry.known_devices()
+    profiles = {row["device"]: row for row in profile_rows(found)}
+    rows = [{**device_row(d), "profile": profiles.get(d.id)} for d in found]
+    absent = registry.absences()
+    if as_json:
+        _print_json({"devices": rows, "absent": absent})
+        return
+    header = ["device", "name", "memory", "implementations", "profile", "beats NumPy from"]
+    cells = [
+        [
+            *(row["id"], row["name"], tables.readable_bytes(row["memory_bytes"])),
+            *(", ".join(row["implementations"]), _origin(row["profile"])),
+            _crossovers(row["profile"]),
+        ]
+        for row in rows
+    ]
+    click.echo("\n".join(tables.aligned(header, cells)))
+    for name, reason in sorted(absent.items()):
+        click.echo(f"  no {name}: {reason}")
+
+
+def _origin(profile: dict[str, Any] | None) -> str:
+    if profile is None:
+        return "none: run `alight calibrate`"
+    return f"{profile['origin']}, {profile['path'] or 'not stored'}"
+
+
+def _crossovers(profile: dict[str, Any] | None) -> str:
+    found = {} if profile is None else profile["crossovers"]
+    words = [
+        f"{name} {'never' if elements is None else f'{elements:,} elements'}"
+        for name, elements in found.items()
+    ]
+    return "; ".join(words) or "unknown"
+
+
+@commands.command()
+@click.option(
+    "--seconds",
+    type=click.FloatRange(min=0.0, min_open=True),
+    default=None,
+    help="Time to spend; by default what a full calibration needs.",
+)
+@click.option("--dry-run", is_flag=True, help="Measure and print, but store nothing.")
+@_json
+def calibrate(seconds: float | None, dry_run: bool, as_json: bool) -> None:
+    """Measure this machine's devices, so that placement can choose."""
+    from alight.measure import calibrate as measuring  # no other command measures
+
+    found = registry.devices_allowed(current_policy())
+    before = {row["device"]: row for row in profile_rows(found)}
+    made = measuring.calibrate(seconds, found, None if as_json else _progress)
+    rows = []
+    for profile in made:
+        stored = profile if dry_run else measuring.save_profile(profile)
+        rows.append(doctor.calibration_row(stored, before.get(profile.device)))
+    if as_json:
+        _print_json({"profiles": rows, "stored": not dry_run})
+        return
+    for row in rows:
+        click.echo(doctor.calibration_text(row))
+    click.echo("nothing was stored (--dry-run)" if dry_run else "stored for the next start")
+
+
+def _progress(what: str) -> None:
+    click.echo(what, err=True)
+
+
+@commands.command()
+@click.argument("file", type=click.Path(exists=True, dir_okay=False))
+@_json
+@click.option("--html", type=click.Path(dir_okay=False, writable=True), help="Write a page.")
+def report(file: str, as_json: bool, html: str | None) -> None:
+    """Print a saved report."""
+    loaded = Report.load(file)
+    if html is not None:
+        with open(html, "w", encoding="utf-8") as stream:
+            stream.write(loaded.to_html())
+    elif as_json:
+        click.echo(loaded.to_json())
+    else:
+        click.echo(str(loaded))
+
+
+@commands.group(invoke_without_command=True)
+@click.pass_context
+def cache(context: click.Context) -> None:
+    """Show or clear what is stored between runs: profiles and compiled kernels."""
+    if context.invoked_subcommand is None:
+        context.invoke(list_cache)
+
+
+@cache.command("list")
+@_json
+def list_cache(as_json: bool = False) -> None:
+    """List what is stored."""
+    entries = default_store().entries()
+    if as_json:
+        _print_json([entry._asdict() for entry in entries])
+        return
+    rows = [[e.kind, e.key, e.form, f"{e.bytes:,}"] for e in entries]
+    click.echo("\n".join(tables.aligned(["kind", "key", "form", "bytes"], rows)))
+
+
+@cache.command("clear")
+def clear_cache() -> None:
+    """Remove everything that is stored."""
+    click.echo(f"{default_store().clear()} files removed")
+
+
+@cache.command("path")
+def cache_path() -> None:
+    """Print the folder."""
+    click.echo(str(config().cache_root()))
+
+
+@cache.command("size")
+def cache_size() -> None:
+    """Print the bytes in use."""
+    click.echo(str(default_store().size()))
+
+
+@commands.command("doctor")
+@_json
+def examine(as_json: bool) -> None:
+    """Say what alight found here, and what is missing and why."""
+    found = doctor.findings()
+    if as_json:
+        _print_json(found)
+    else:
+        click.echo(doctor.text(found))
+
+
+def _print_json(value: Any) -> None:
+    click.echo(json.dumps(value, indent=2))
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command; what `run` and `explain` start runs outside of click.
+
+    click would take KeyboardInterrupt and SystemExit for its own, and a script's must reach Python.
+    """
+    try:
+        config()  # a bad setting must not surface in the middle of somebody's script
+        action = commands.main(arguments, prog_name="alight", standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        raise SystemExit(error.exit_code) from None
+    except click.Abort:
+        raise SystemExit(1) from None
+    except (AlightError, OSError) as error:
+        print(f"alight: {error}", file=sys.stderr)
+        raise SystemExit(1) from None
+    if callable(action):
+        action()
+    elif isinstance(action, int):
+        raise SystemExit(action)

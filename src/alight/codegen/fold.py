@@ -1,0 +1,272 @@
+"""How one reduction folds: what each element becomes, how two are combined, where partial folds are kept.
+
+The tree depends on the number of elements alone, so the same values give the same bits in any memory
+layout and with any vector width: runs of CHUNK elements, in each LANES interleaved folds that then meet
+pairwise, and the runs meet pairwise as the carries of a binary counter do.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from alight.codegen.emit import Code, Module, literal, memory_type, register_type
+from alight.codegen.loops import ARGUMENT_REDUCTIONS
+from alight.ir.body import FLOATS, choose, kind_of, typed
+from alight.ir.ops import OPS
+from alight.ir.table_reduction import CHUNK, LANES
+
+if TYPE_CHECKING:
+    from alight.ir.body import Expr
+    from alight.ir.group import Graph, Node
+
+# A binary counter of 64 bits counts more chunks than an address space has elements.
+LEVELS = 64
+# Columns folded side by side: with f64, 16 lanes of them are 8 KiB, a quarter of the smallest L1 in use (32 KiB).
+TILE = 64
+
+_BETTER = {
+    "argmin": "(x < y) | ((x != x) & (y == y))",
+    "argmax": "(x > y) | ((x != x) & (y == y))",
+}
+
+
+class Fold:
+    """One reduction of a group, for code that is being written."""
+
+    def __init__(self, graph: Graph, node: Node) -> None:
+        op = node.op
+        source = graph.layout(node.operands[0]).dtype.name
+        result = node.layout.dtype.name
+        self.node = node
+        self.result = result
+        self.source = source
+        self.argument = op.name in ARGUMENT_REDUCTIONS
+        self.dtype = source if self.argument else result
+        if self.argument:
+            self.combine_name = "minimum" if op.name == "argmin" else "maximum"
+        else:
+            assert op.combine is not None  # loops.check has seen to it
+            self.combine_name = op.combine
+        body = "x" if self.argument else choose(op.body, (source,)) or "R(x)"
+        self.element = typed(body, (source,), (self.dtype,))
+        pair = choose(OPS[self.combine_name].body, (self.dtype, self.dtype))
+        assert pair is not None
+        self.pair = typed(pair, (self.dtype, self.dtype), (self.dtype,))
+        self.better: tuple[Expr, ...] = ()
+        if self.argument:
+            self.better = typed(_BETTER[op.name], (source, source), ("bool",))
+        self.finish = (
+            None if op.finish is None else typed(op.finish, (self.dtype, "float64"), (result,))
+        )
+        self.masked = bool(node.attr("where"))
+        self.initial = node.attr("initial")
+        self.stem = f"{self.combine_name}.{self.dtype}"
+
+    @property
+    def identity(self) -> float | int | bool:
+        """Return the value that changes nothing when it is combined."""
+        return identity(self.combine_name, self.dtype)
+
+    def stops(self) -> str | None:
+        """Return the partial result that nothing can change any more: for logical folds of bools."""
+        if self.dtype == "bool" and self.combine_name in ("logical_or", "logical_and"):
+            return "true" if self.combine_name == "logical_or" else "false"
+        return None
+
+    def value(self, code: Code, known: dict[int, str]) -> str:
+        """Return the element to fold, from the values of the group at one index."""
+        (value,) = code.evaluate(self.element, [known[self.node.operands[0]]])
+        if self.masked:
+            one = register_type(self.dtype)
+            other = literal(self.identity, self.dtype)
+            mask = known[self.node.operands[-1]]
+            value = code.emit(f"select i1 {mask}, {one} {value}, {one} {other}")
+        return value
+
+    def combined(self, code: Code, a: str, b: str, lanes: int = 0) -> str:
+        """Return two partial folds combined."""
+        (value,) = code.evaluate(self.pair, [a, b], lanes)
+        return value
+
+    def finished(self, code: Code, folded: str, count: str) -> str:
+        """Return the result made of the whole fold and the number of elements."""
+        start = self.initial
+        if start is None and self.combine_name == "add":
+            start = 0  # NumPy's sum starts at +0, and -0 is the identity of the fold
+        if start is not None:
+            folded = self.combined(code, literal(self.typed_initial(start), self.dtype), folded)
+        if self.finish is None:
+            return folded
+        number = code.emit(f"uitofp i64 {count} to double")
+        (value,) = code.evaluate(self.finish, [folded, number])
+        return value
+
+    def typed_initial(self, start: object) -> float | int | bool:
+        """Return the initial value in the dtype of the fold."""
+        value: float | int | bool = np.asarray(start).astype(self.dtype).item()
+        return value
+
+
+def identity(combine: str, dtype: str) -> float | int | bool:
+    """Return what changes nothing when combined with any value of the dtype, bit for bit."""
+    kind = kind_of(dtype)
+    if combine == "add":
+        return -0.0 if kind == "f" else 0
+    if combine == "multiply":
+        return 1
+    if combine in ("logical_or", "logical_xor", "bitwise_or", "bitwise_xor"):
+        return 0
+    if combine in ("logical_and", "bitwise_and"):
+        return True if kind == "b" else -1
+    if dtype in FLOATS and combine in ("fmax", "fmin"):
+        return math.nan  # they ignore it
+    least = combine in ("maximum", "fmax")
+    if kind == "b":
+        return not least
+    if kind == "f":
+        return -math.inf if least else math.inf
+    info = np.iinfo(dtype)
+    return int(info.min if least else info.max)
+
+
+# --- shared functions: one fold of a chunk, and the counter of chunks -------------------------------------------------
+def chunk_function(module: Module, fold: Fold) -> str:
+    """Return the function that folds a full buffer of CHUNK elements to one."""
+    name = f"chunk.{fold.stem}"
+    if name not in module.shared:
+        code = Code(module)
+        vectors = [
+            code.load(code.at("%buffer", str(i), fold.dtype), fold.dtype, lanes=LANES)
+            for i in range(0, CHUNK, LANES)
+        ]
+        value = vectors[0]
+        for vector in vectors[1:]:
+            value = fold.combined(code, value, vector, LANES)
+        lanes = LANES
+        one = register_type(fold.dtype)
+        while lanes > 1:
+            whole = f"<{lanes} x {one}>"
+            lanes //= 2
+            halves = []
+            for start in (0, lanes):
+                picks = ", ".join(f"i32 {start + i}" for i in range(lanes))
+                mask = f"<{lanes} x i32> <{picks}>"
+                halves.append(code.emit(f"shufflevector {whole} {value}, {whole} poison, {mask}"))
+            value = fold.combined(code, *halves, lanes)
+        value = code.emit(f"extractelement <1 x {one}> {value}, i64 0")
+        code.do(f"ret {one} {value}")
+        module.share(name, code.function(f"internal {one} @{name}(ptr %buffer)", "#3"))
+    return name
+
+
+def push_function(module: Module, fold: Fold, tile: int = 1) -> str:
+    """Return the function that adds a folded chunk to the counter: ``(ptr chunk, ptr stack, ptr count,
+    i64 width)``, for ``width`` columns side by side, ``tile`` of which fit."""
+    name = f"push{tile}.{fold.stem}"
+    if name not in module.shared:
+        code = Code(module)
+        chunks = code.emit("load i64, ptr %count")
+        top, left = code.alloca("i64"), code.alloca("i64")
+        code.do(f"store i64 {population(code, chunks)}, ptr {top}")
+        code.do(f"store i64 {chunks}, ptr {left}")
+        with repeat(code) as leave:
+            bits = code.emit(f"load i64, ptr {left}")
+            odd = code.emit(f"trunc i64 {bits} to i1")
+            leave(odd)
+            code.do(f"store i64 {code.emit(f'lshr i64 {bits}, 1')}, ptr {left}")
+            level = code.emit(f"load i64, ptr {top}")
+            level = code.emit(f"sub i64 {level}, 1")
+            code.do(f"store i64 {level}, ptr {top}")
+            row = stack_row(code, fold, "%stack", level, tile)
+            combine_rows(code, fold, row, "%chunk", "%chunk", "%width")
+        level = code.emit(f"load i64, ptr {top}")
+        row = stack_row(code, fold, "%stack", level, tile)
+        with code.loop("%width", parallel=True) as j:
+            value = code.load(code.at("%chunk", j, fold.dtype), fold.dtype, parallel=True)
+            code.store(value, code.at(row, j, fold.dtype), fold.dtype, parallel=True)
+        code.do(f"store i64 {code.emit(f'add i64 {chunks}, 1')}, ptr %count")
+        code.do("ret void")
+        signature = f"internal void @{name}(ptr noalias %chunk, ptr noalias %stack, ptr noalias %count, i64 %width)"
+        module.share(name, code.function(signature, "#3"))
+    return name
+
+
+def total_function(module: Module, fold: Fold, tile: int = 1) -> str:
+    """Return the function that leaves the fold of all chunks in row 0 of the stack: ``(ptr stack, i64 count,
+    i64 width)``; the identity where there were none."""
+    name = f"total{tile}.{fold.stem}"
+    if name not in module.shared:
+        code = Code(module)
+        none = code.emit("icmp eq i64 %count, 0")
+        with code.when(none), code.loop("%width", parallel=True) as j:
+            value = literal(fold.identity, fold.dtype)
+            code.store(value, code.at("%stack", j, fold.dtype), fold.dtype, parallel=True)
+        top = code.alloca("i64")
+        code.do(f"store i64 {population(code, '%count')}, ptr {top}")
+        with repeat(code) as leave:
+            level = code.emit(f"load i64, ptr {top}")
+            more = code.emit(f"icmp ugt i64 {level}, 1")
+            leave(more)
+            upper = code.emit(f"sub i64 {level}, 1")
+            lower = code.emit(f"sub i64 {level}, 2")
+            code.do(f"store i64 {upper}, ptr {top}")
+            target = stack_row(code, fold, "%stack", lower, tile)
+            combine_rows(
+                code, fold, target, stack_row(code, fold, "%stack", upper, tile), target, "%width"
+            )
+        code.do("ret void")
+        signature = f"internal void @{name}(ptr noalias %stack, i64 %count, i64 %width)"
+        module.share(name, code.function(signature, "#3"))
+    return name
+
+
+def combine_rows(
+    code: Code, fold: Fold, a: str, b: str, target: str, width: str
+) -> None:
+    """Combine ``width`` (at least 1) elements of two rows into a third, which may be one of the two."""
+    with code.loop(width, parallel=True) as j:
+        left = code.load(code.at(a, j, fold.dtype), fold.dtype, parallel=True)
+        right = code.load(code.at(b, j, fold.dtype), fold.dtype, parallel=True)
+        value = fold.combined(code, left, right)
+        code.store(value, code.at(target, j, fold.dtype), fold.dtype, parallel=True)
+
+
+def stack_row(code: Code, fold: Fold, stack: str, level: str, tile: int) -> str:
+    """Return the address of a level of the counter's stack."""
+    return code.at(stack, code.emit(f"mul i64 {level}, {tile}"), fold.dtype)
+
+
+def population(code: Code, value: str) -> str:
+    """Return how many bits of an i64 are set."""
+    code.module.share("llvm.ctpop.i64", "declare i64 @llvm.ctpop.i64(i64)")
+    return code.emit(f"call i64 @llvm.ctpop.i64(i64 {value})")
+
+
+class repeat:
+    """Repeat what is added inside; the yielded call leaves the loop unless its condition holds."""
+
+    def __init__(self, code: Code) -> None:
+        self.code = code
+
+    def __enter__(self) -> repeat:
+        self.head, self.leave = self.code.label("again"), self.code.label("after")
+        self.code.do(f"br label %{self.head}")
+        self.code.start(self.head)
+        return self
+
+    def __call__(self, condition: str) -> None:
+        body = self.code.label("body")
+        self.code.do(f"br i1 {condition}, label %{body}, label %{self.leave}")
+        self.code.start(body)
+
+    def __exit__(self, *_: object) -> None:
+        self.code.do(f"br label %{self.head}")
+        self.code.start(self.leave)
+
+
+def rows_of(fold: Fold, count: int) -> str:
+    """Return the type of an array of so many elements in memory."""
+    return f"[{count} x {memory_type(fold.dtype)}]"

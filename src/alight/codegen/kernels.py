@@ -1,0 +1,140 @@
+"""LLVM IR of a loop group: ``void entry(ptr addresses, ptr dims, ptr strides)`` over a nest.
+
+``addresses`` holds the byte address of element 0 of each input, then each output; ``dims`` the size of each
+axis of the nest; ``strides`` the bytes per step, operand by operand and axis by axis.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING
+
+from alight.codegen.emit import Code, Module
+from alight.ir.body import choose, typed
+from alight.ir.ops import Kind, loop_dtypes
+
+if TYPE_CHECKING:
+    from alight.codegen.loops import Nest, Schedule
+    from alight.ir.group import Graph, Group, Node
+
+SIGNATURE = "void @entry(ptr %addresses, ptr %dims, ptr %strides)"
+
+
+class Frame:
+    """The operands of a kernel while its loops are being entered: addresses move with the axes."""
+
+    def __init__(self, code: Code, group: Group, shape: Nest) -> None:
+        self.code = code
+        self.graph = group.graph
+        self.shape = shape
+        self.rank = len(shape.dims)
+        self.count = len(shape.strides)
+        self.inputs = len(group.graph.inputs)
+        self.dims = [self._argument("%dims", k) for k in range(self.rank)]
+        self.pointers = [
+            code.emit(f"load ptr, ptr {code.offset('%addresses', str(8 * i))}, align 8")
+            for i in range(self.count)
+        ]
+        self.steps = [
+            [self._argument("%strides", i * self.rank + k) for k in range(self.rank)]
+            for i in range(self.count)
+        ]
+
+    def _argument(self, array: str, place: int) -> str:
+        pointer = self.code.offset(array, str(8 * place))
+        return self.code.emit(f"load i64, ptr {pointer}, align 8")
+
+    def nonempty(self, axes: Iterable[int]) -> str:
+        """Return whether every one of the axes has elements."""
+        result = "true"
+        for k in axes:
+            some = self.code.emit(f"icmp sgt i64 {self.dims[k]}, 0")
+            result = self.code.emit(f"and i1 {result}, {some}")
+        return result
+
+    def moved(self, axis: int, index: str) -> list[str]:
+        """Return the addresses a number of steps along an axis."""
+        result = []
+        for pointer, steps, strides in zip(
+            self.pointers, self.steps, self.shape.strides, strict=True
+        ):
+            del strides
+            distance = self.code.emit(f"mul nsw i64 {index}, {steps[axis]}")
+            result.append(self.code.offset(pointer, distance))
+        return result
+
+    @contextmanager
+    def along(self, axes: Iterable[int]) -> Iterator[list[str]]:
+        """Run what is added inside for every index of the axes; yield the indices."""
+        before = self.pointers
+        with ExitStack() as loops:
+            indices = []
+            for k in axes:
+                indices.append(loops.enter_context(self.code.loop(self.dims[k])))
+                self.pointers = self.moved(k, indices[-1])
+            yield indices
+        self.pointers = before
+
+    def element(self, operand: int, dtype: str, index: str) -> str:
+        """Return the address of an element some steps along the vector axis."""
+        pointer = self.pointers[operand]
+        kind = self.shape.classes[operand]
+        if kind == "c":
+            return self.code.at(pointer, index, dtype)
+        if kind == "b":
+            return pointer
+        step = self.steps[operand][self.shape.vector_axis]
+        return self.code.offset(pointer, self.code.emit(f"mul nsw i64 {index}, {step}"))
+
+    def broadcast(self) -> dict[int, str]:
+        """Return the inputs that stay the same along the vector axis, loaded."""
+        # Loaded before the loop: with stores in it, LLVM could not prove that they stay the same.
+        return {
+            i: self.code.load(self.pointers[i], layout.dtype.name)
+            for i, layout in enumerate(self.graph.inputs)
+            if self.shape.classes[i] == "b"
+        }
+
+    def values(self, fixed: dict[int, str], index: str) -> dict[int, str]:
+        """Return inputs and elementwise values at an index of the vector axis, by value number."""
+        known = dict(fixed)
+        for i, layout in enumerate(self.graph.inputs):
+            if i not in known:
+                name = layout.dtype.name
+                known[i] = self.code.load(self.element(i, name, index), name, parallel=True)
+        for number, node in self.graph.numbered():
+            if node.op.kind is Kind.ELEMENTWISE:
+                known[number] = _elementwise(self.code, self.graph, node, known)
+        return known
+
+
+def _elementwise(code: Code, graph: Graph, node: Node, known: dict[int, str]) -> str:
+    dtypes = [graph.layout(i).dtype for i in node.operands]
+    names = tuple(d.name for d in dtypes)
+    body = choose(node.op.body, names)
+    assert body is not None  # loops.check has seen to it
+    results = (node.layout.dtype.name,)
+    if node.op.nout > 1:
+        results = tuple(d.name for d in loop_dtypes(node.op, dtypes)[node.op.nin :])
+    trees = typed(body, names, results)
+    tree = trees[node.attr("output", 0)]
+    (value,) = code.evaluate((tree,), [known[i] for i in node.operands])
+    return value
+
+
+def loop_kernel(module: Module, group: Group, shape: Nest, schedule: Schedule) -> None:
+    """Add the entry point of a loop group to a module."""
+    code = Code(module, schedule.interleave)
+    frame = Frame(code, group, shape)
+    last = frame.rank - 1
+    with code.when(frame.nonempty(range(frame.rank))), frame.along(range(last)):
+        fixed = frame.broadcast()
+        with code.loop(frame.dims[last], parallel=True) as index:
+            known = frame.values(fixed, index)
+            # every load stands before every store: an output may be one of the inputs
+            for place, number in enumerate(group.graph.outputs, frame.inputs):
+                dtype = group.graph.layout(number).dtype.name
+                code.store(known[number], frame.element(place, dtype, index), dtype, parallel=True)
+    code.do("ret void")
+    module.functions.append(code.function(SIGNATURE, "#0"))

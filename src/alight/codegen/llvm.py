@@ -1,0 +1,171 @@
+"""Compile groups to machine code with llvmlite, and run it.
+
+llvmlite is imported with this module and nowhere else, and nothing that ``import alight`` loads imports
+this module.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import llvmlite.binding as llvm
+
+from alight.codegen.emit import Module
+from alight.codegen.kernels import loop_kernel
+from alight.codegen.loops import Schedule, check, digest, kernel_key, nest, structure
+from alight.codegen.reduction import reduce_kernel
+from alight.device import Unsupported
+from alight.ir.group import GroupKind
+
+if TYPE_CHECKING:
+    from alight.codegen.loops import Nest
+    from alight.ir.group import Group
+
+__all__ = ["Kernel", "compile_group", "emit_object", "host_signature", "kernel_key", "load_object"]
+
+_CALL = ctypes.CFUNCTYPE(None, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_void_p)
+
+
+@dataclass(slots=True, eq=False)
+class _Code:
+    """Machine code in this process. The engine owns the memory it lies in."""
+
+    entry: int
+    call: Any
+    engine: Any
+    object: bytes
+
+
+class Kernel:
+    """Machine code bound to the sizes and strides of one group.
+
+    ``kernel(addresses)`` runs it: the byte addresses of element 0 of each input, then each output. Any number
+    of threads may call it at once, and the GIL is not held meanwhile. A C caller may call
+    ``void entry(void **addresses, int64_t *dims, int64_t *strides)`` itself.
+    """
+
+    __slots__ = ("_call", "_code", "_dims", "_pack", "_strides", "dims", "entry", "key", "strides")
+
+    def __init__(self, key: str, code: _Code, shape: Nest) -> None:
+        self.key = key
+        self.entry = code.entry
+        flat = [step for steps in shape.strides for step in steps]
+        self.dims = (ctypes.c_int64 * len(shape.dims))(*shape.dims)
+        self.strides = (ctypes.c_int64 * len(flat))(*flat)
+        self._code = code
+        self._call = code.call
+        self._dims = ctypes.addressof(self.dims)
+        self._strides = ctypes.addressof(self.strides)
+        # packing into bytes is the quickest way from Python ints to a C array of one's own
+        self._pack = struct.Struct(f"={len(shape.strides)}Q").pack
+
+    def __call__(self, addresses: Sequence[int]) -> None:
+        """Run the kernel on the arrays at these addresses."""
+        self._call(self._pack(*addresses), self._dims, self._strides)
+
+    def __repr__(self) -> str:
+        return f"<Kernel {self.key} dims={tuple(self.dims)}>"
+
+
+_lock = threading.Lock()
+_compiled: dict[str, _Code] = {}
+_host: tuple[Any, str, str] | None = None
+
+
+def _target() -> tuple[Any, str, str]:
+    global _host
+    if _host is None:
+        llvm.initialize_native_target()
+        llvm.initialize_native_asmprinter()
+        target = llvm.Target.from_default_triple()
+        _host = (target, llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten())
+    return _host
+
+
+def _machine() -> Any:
+    target, cpu, features = _target()
+    return target.create_target_machine(cpu=cpu, features=features, opt=3, jit=True)
+
+
+def host_signature() -> str:
+    """Return what compiled code depends on besides the group: the compiler, the processor, the C maths."""
+    _, cpu, features = _target()
+    version = ".".join(map(str, llvm.llvm_version_info))
+    return digest(f"{version}|{cpu}|{features}")
+
+
+def module_text(group: Group, schedule: Schedule) -> str:
+    """Return the IR of a group before optimisation."""
+    module = Module()
+    shape = nest(group)
+    make = loop_kernel if group.kind is GroupKind.LOOP else reduce_kernel
+    make(module, group, shape, schedule)
+    for symbol in sorted(module.libm):
+        # the linker does not complain about a symbol that is missing: it calls whatever is there
+        if llvm.address_of_symbol(symbol) is None:
+            raise Unsupported(f"{symbol}: the C library of this machine has no such function")
+    return module.text(schedule.vector_bits)
+
+
+def _optimised(text: str, machine: Any) -> Any:
+    module = llvm.parse_assembly(text)
+    module.triple = llvm.get_process_triple()
+    module.data_layout = str(machine.target_data)
+    module.verify()
+    options = llvm.create_pipeline_tuning_options(speed_level=3)
+    builder = llvm.create_pass_builder(machine, options)
+    builder.getModulePassManager().run(module, builder)
+    return module
+
+
+def _link(data: bytes) -> _Code:
+    """Return object code as code that can be called."""
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _machine())
+    engine.add_object_file(llvm.ObjectFileRef.from_data(data))
+    engine.finalize_object()
+    entry = engine.get_function_address("entry")
+    return _Code(entry, _CALL(entry), engine, data)
+
+
+def compile_group(group: Group, schedule: Schedule | None = None) -> Kernel:
+    """Return the kernel of a group, compiled unless one of its structure is in this process already.
+
+    Raises ``device.Unsupported`` with the reason where there is no code for a node.
+    """
+    check(group)
+    schedule = schedule or Schedule()
+    shape = nest(group)
+    key = digest(structure(group, shape, schedule))
+    code = _compiled.get(key)
+    if code is None:
+        with _lock:
+            code = _compiled.get(key)
+            if code is None:
+                machine = _machine()
+                module = _optimised(module_text(group, schedule), machine)
+                code = _link(machine.emit_object(module))
+                _compiled[key] = code
+    return Kernel(key, code, shape)
+
+
+def emit_object(kernel: Kernel) -> bytes:
+    """Return the kernel's object code, for a cache on disk."""
+    return kernel._code.object
+
+
+def load_object(group: Group, schedule: Schedule | None, data: bytes) -> Kernel:
+    """Return the kernel of a group from object code made on a host of the same signature."""
+    schedule = schedule or Schedule()
+    shape = nest(group)
+    key = digest(structure(group, shape, schedule))
+    with _lock:
+        code = _compiled.get(key)
+        if code is None:
+            _target()
+            code = _compiled[key] = _link(data)
+    return Kernel(key, code, shape)

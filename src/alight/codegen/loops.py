@@ -1,0 +1,272 @@
+"""From a group to a loop nest: which axes, in which order, and how each operand steps along them.
+
+What comes out splits in two. The *structure* (ops, dtypes, how many axes, contiguous or not) decides
+the code and is the kernel's key. Sizes and strides are arguments of the compiled code, so the same
+kernel serves every size.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from dataclasses import astuple, dataclass
+from typing import TYPE_CHECKING, Any
+
+from alight.device import Unsupported
+from alight.ir.body import TYPES, choose
+from alight.ir.group import GroupKind
+from alight.ir.ops import OPS, Kind
+
+if TYPE_CHECKING:
+    from alight._core import Layout
+    from alight.ir.group import Group, Node
+    from alight.ir.ops import Op
+
+# Part of every key: raise it when the code made for an unchanged group changes.
+VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """How a kernel is shaped. ``vector_bits`` is the widest register the compiler may prefer (0: its own choice);
+    ``interleave`` the vectors in flight per iteration of an inner loop (0: its own choice)."""
+
+    vector_bits: int = 512
+    interleave: int = 0
+
+    def __str__(self) -> str:
+        return f"v{self.vector_bits}i{self.interleave}"
+
+
+def schedules(group: Group) -> Iterator[Schedule]:
+    """Yield the schedules a group can have; the first is the default."""
+    # 512-bit vectors were the faster ones for long chains (0.53 against 0.78 ns for an exp, AVX-512
+    # Xeon); on machines without them LLVM uses what there is.
+    yield Schedule()
+    yield Schedule(vector_bits=256)
+    for interleave in (1, 2, 4):
+        yield Schedule(interleave=interleave)
+
+
+# --- what generated code can do -----------------------------------------------------------------------------------
+ARGUMENT_REDUCTIONS = ("argmin", "argmax")
+
+
+def supports(op: Op, dtypes: Iterable[Any], attrs: tuple[tuple[str, Any], ...] = ()) -> str | None:
+    """Return why generated code cannot run an op on these dtypes (operands, then results), or None."""
+    names = tuple(d.name for d in dtypes)
+    for dtype, name in zip(dtypes, names, strict=True):
+        if name not in TYPES:
+            return f"{op.name} {name}: generated code has no {name} yet"
+        if not dtype.isnative:
+            return f"{op.name} {name}: its bytes are not in this machine's order"
+    if op.kind is Kind.ELEMENTWISE:
+        if choose(op.body, names[: op.nin]) is None:
+            return f"{op.name} {names[0]}: no body for this dtype"
+        return None
+    if op.kind is not Kind.REDUCTION:
+        return f"{op.name} {names[0]}: {op.kind} ops are not generated"
+    if op.name in ARGUMENT_REDUCTIONS:
+        return None
+    if op.combine is None:
+        return f"{op.name} {names[0]}: no scalar fold defines it"
+    if choose(OPS[op.combine].body, (names[-1],) * 2) is None:
+        return f"{op.name} {names[-1]}: no body for {op.combine} on this dtype"
+    if op.body is not None and choose(op.body, names[:1]) is None:
+        return f"{op.name} {names[0]}: no body for this dtype"
+    if op.finish is not None and dict(attrs).get("where"):
+        return f"{op.name}: a masked count is not generated"
+    return None
+
+
+def unsupported(group: Group) -> str | None:
+    """Return why generated code cannot run a group, or None."""
+    graph = group.graph
+    if group.kind is GroupKind.LIBRARY:
+        return "library groups are not generated"
+    folds = []
+    for number, node in graph.numbered():
+        operands = [graph.layout(i) for i in node.operands]
+        dtypes = [layout.dtype for layout in (*operands, node.layout)]
+        if reason := supports(node.op, dtypes, node.attrs):
+            return reason
+        if node.op.kind is Kind.REDUCTION:
+            folds.append((number, node))
+            if operands[0].shape != group.shape:
+                return f"{node.op.name}: operand {operands[0].shape} is not the group's {group.shape}"
+    if group.kind is GroupKind.LOOP:
+        return "a reduction in a loop group" if folds else None
+    if {number for number, _ in folds} != set(graph.outputs):
+        return "the outputs of a reduce group are not its reductions"
+    if len({reduced_axes(node, len(group.shape)) for _, node in folds}) != 1:
+        return "reductions of one group over different axes"
+    return None
+
+
+def check(group: Group) -> None:
+    """Raise Unsupported with the reason if generated code cannot run the group."""
+    if reason := unsupported(group):
+        raise Unsupported(reason)
+
+
+def reduced_axes(node: Node, ndim: int) -> tuple[int, ...]:
+    """Return the axes a reduction folds, sorted; None means all, as in NumPy."""
+    axis = node.attr("axis")
+    if axis is None:
+        return tuple(range(ndim))
+    return tuple(sorted(axis)) if isinstance(axis, tuple) else (axis,)
+
+
+def _node(group: Group, number: int) -> Node | None:
+    first = len(group.graph.inputs)
+    return group.graph.nodes[number - first] if number >= first else None
+
+
+# --- the nest -------------------------------------------------------------------------------------------------------
+@dataclass(frozen=True, slots=True)
+class Nest:
+    """Axes outermost first, ``kept`` of them kept and the rest reduced. ``strides`` holds the bytes per step
+    for each operand (inputs, then outputs) and axis. ``classes`` says how each moves along the vector
+    axis: c(ontiguous), b(roadcast), s(trided)."""
+
+    dims: tuple[int, ...]
+    kept: int
+    strides: tuple[tuple[int, ...], ...]
+    classes: str
+    columns: bool
+
+    @property
+    def vector_axis(self) -> int:
+        """Return the axis of the innermost loop."""
+        return self.kept - 1 if self.columns else len(self.dims) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class _Axis:
+    size: int
+    strides: tuple[int, ...]
+
+
+def nest(group: Group) -> Nest:
+    """Return the loop nest of a supported group."""
+    graph = group.graph
+    inputs = graph.inputs
+    outputs = tuple(graph.layout(i) for i in graph.outputs)
+    layouts = (*inputs, *outputs)
+    first_output = len(inputs)
+    reduced: frozenset[int] = frozenset()
+    in_order = False
+    if group.kind is GroupKind.REDUCE:
+        reductions = [n for i in graph.outputs if (n := _node(group, i)) is not None]
+        reduced = frozenset(reduced_axes(reductions[0], len(group.shape)))
+        # an index counts elements in C order, so the loops must run in it
+        in_order = any(n.op.name in ARGUMENT_REDUCTIONS for n in reductions)
+        steps = [_steps(layout, group.shape) for layout in inputs]
+        steps += [
+            _reduced_steps(n.layout, len(group.shape), reduced, bool(n.attr("keepdims")))
+            for n in reductions
+        ]
+    else:
+        steps = [_steps(layout, group.shape) for layout in layouts]
+    axes = [
+        _Axis(size, tuple(s[i] for s in steps)) for i, size in enumerate(group.shape)
+    ]
+    kept = [a for i, a in enumerate(axes) if i not in reduced and a.size != 1]
+    fold = [a for i, a in enumerate(axes) if i in reduced and a.size != 1]
+
+    def memory_order(axis: _Axis) -> tuple[int, ...]:
+        # K order of the outputs; inputs break ties
+        ordered = (*axis.strides[first_output:], *axis.strides[:first_output])
+        return tuple(-abs(s) for s in ordered)
+
+    kept = _merged(sorted(kept, key=memory_order))
+    fold = _merged(fold if in_order else sorted(fold, key=memory_order))
+    one = _Axis(1, tuple(0 if not layout.ndim else layout.itemsize for layout in layouts))
+    if group.kind is GroupKind.LOOP:
+        kept = kept or [one]
+    else:
+        fold = fold or [one]
+    columns = bool(
+        group.kind is GroupKind.REDUCE
+        and kept
+        and _contiguous(kept[-1], inputs) > _contiguous(fold[-1], inputs)
+    )
+    vector = kept[-1] if columns or not fold else fold[-1]
+    return Nest(
+        tuple(a.size for a in (*kept, *fold)),
+        len(kept),
+        tuple(tuple(a.strides[i] for a in (*kept, *fold)) for i in range(len(layouts))),
+        "".join(
+            "b" if step == 0 else "c" if step == layout.itemsize else "s"
+            for step, layout in zip(vector.strides, layouts, strict=True)
+        ),
+        columns,
+    )
+
+
+def _steps(layout: Layout, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the strides of a layout broadcast to a shape."""
+    lead = len(shape) - layout.ndim
+    return (0,) * lead + tuple(
+        0 if n == 1 else step for n, step in zip(layout.shape, layout.strides, strict=True)
+    )
+
+
+def _reduced_steps(
+    layout: Layout, ndim: int, reduced: frozenset[int], keepdims: bool
+) -> tuple[int, ...]:
+    """Return the strides of a reduction's result along the axes before the reduction."""
+    if keepdims:
+        return tuple(0 if i in reduced else layout.strides[i] for i in range(ndim))
+    rest = iter(layout.strides)
+    return tuple(0 if i in reduced else next(rest) for i in range(ndim))
+
+
+def _merged(axes: list[_Axis]) -> list[_Axis]:
+    result: list[_Axis] = []
+    for axis in axes:
+        if result:
+            outer = result[-1]
+            steps = zip(outer.strides, axis.strides, strict=True)
+            if all(a == b * axis.size for a, b in steps):
+                result[-1] = _Axis(outer.size * axis.size, axis.strides)
+                continue
+        result.append(axis)
+    return result
+
+
+def _contiguous(axis: _Axis, layouts: tuple[Layout, ...]) -> int:
+    return sum(s == layout.itemsize for s, layout in zip(axis.strides, layouts, strict=False))
+
+
+# --- the key ------------------------------------------------------------------------------------------------------------
+def structure(group: Group, shape: Nest, schedule: Schedule) -> str:
+    """Return, as text, all that the generated code depends on."""
+    graph = group.graph
+    nodes = []
+    for _, node in graph.numbered():
+        attrs = [(k, v) for k, v in node.attrs if k in ("output", "initial", "where")]
+        operands = ",".join(map(str, node.operands))
+        nodes.append(f"{node.op.name}({operands}){node.layout.dtype.name}{attrs or ''}")
+    inputs = ",".join(layout.dtype.name for layout in graph.inputs)
+    return "|".join(
+        (
+            str(VERSION),
+            group.kind,
+            inputs,
+            ";".join(nodes),
+            repr(graph.outputs),
+            f"{shape.kept}+{len(shape.dims) - shape.kept}{shape.classes}{shape.columns:d}",
+            repr(astuple(schedule)),
+        )
+    )
+
+
+def kernel_key(group: Group, schedule: Schedule | None = None) -> str:
+    """Return the key of a group's kernel: equal keys mean equal code, whatever the sizes."""
+    return digest(structure(group, nest(group), schedule or Schedule()))
+
+
+def digest(text: str) -> str:
+    """Return a short name for a structure."""
+    return hashlib.sha256(text.encode()).hexdigest()[:32]

@@ -1,0 +1,69 @@
+"""What a device says of itself: data only, no driver code."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+class Reason(enum.StrEnum):
+    """Why a candidate was chosen or ruled out."""
+
+    CHEAPEST = "cheapest"
+    ALREADY_RESIDENT = "already_resident"
+    BELOW_FLOOR = "below_floor"
+    DTYPE_UNSUPPORTED = "dtype_unsupported"
+    GAP = "gap"
+    OUT_OF_MEMORY = "out_of_memory"
+    PINNED = "pinned"
+    POLICY = "policy"
+    UNCALIBRATED = "uncalibrated"
+    DISABLED = "disabled"
+    DEMOTED = "demoted"
+    CONTENDED = "contended"
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Something a device cannot do: what, why, and who could close it."""
+
+    what: str
+    why: str
+    who: str
+
+
+@dataclass(frozen=True, slots=True)
+class Support:
+    """What a device can do beyond NumPy on the host: ops by implementation, and its gaps."""
+
+    implementations: tuple[str, ...]
+    dtypes: frozenset[str]
+    gaps: tuple[Gap, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """A memory space with executors. ``space`` names the memory: two devices on one card share it."""
+
+    id: str
+    vendor: str
+    name: str
+    space: str
+    memory_bytes: int
+    unified_memory: bool
+    support: Support
+    limits: Mapping[str, int] = field(default_factory=dict)
+    fingerprint: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """The devices a backend found, or the reason why there are none."""
+
+    devices: tuple[Device, ...]
+    reason: str = ""
+
+
+class Unsupported(Exception):
+    """Raised by code generation and backends where a device has a gap; the message is the reason."""

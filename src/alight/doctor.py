@@ -1,0 +1,125 @@
+"""What `alight doctor` finds: the interpreter, libraries, core, cache, settings and backends."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import tempfile
+from collections.abc import Mapping
+from importlib.metadata import entry_points
+from typing import Any
+
+import numpy as np
+
+from alight import registry, tables
+from alight._core import Value
+from alight.backends import machine
+from alight.config import config
+from alight.errors import DeviceUnavailable
+from alight.report import Row, device_row, profile_rows, version
+
+__all__ = ["findings", "probe_all", "text"]
+
+
+def probe_all() -> None:
+    """Probe every backend there is; the registry then knows its devices, or why it has none."""
+    names = ["cpu"] + [f"{point.name}:0" for point in entry_points(group="alight.backends")]
+    for name in names:
+        with contextlib.suppress(DeviceUnavailable):  # the registry keeps the reason
+            registry.device(name)
+
+
+def findings() -> Row:
+    """Return everything found, as plain values."""
+    probe_all()
+    devices = registry.known_devices()
+    return {
+        "alight": version(),
+        "python": f"{platform.python_implementation()} {platform.python_version()}",
+        "platform": platform.platform(),
+        "numpy": np.__version__,
+        "llvmlite": _llvmlite(),
+        "core": "native" if Value.__module__.endswith("_native") else "twin",
+        "blas": _blas(),
+        "processors": len(machine.processors()) or os.cpu_count(),
+        "processor_quota": machine.processor_quota(),
+        "memory_bytes": machine.host_memory()[1],
+        "cache": _cache(),
+        "settings_file": config().file,
+        "settings": [
+            {"name": row.name, "value": _shown(row.value), "source": row.source}
+            for row in config().rows()
+        ],
+        "devices": [device_row(device) for device in devices],
+        "absent": registry.absences(),
+        "profiles": profile_rows(devices),
+    }
+
+
+def text(found: Row) -> str:
+    """Return the findings for a terminal."""
+    quota = found["processor_quota"]
+    limit = "no quota" if quota is None else f"a quota of {quota:g}"
+    blas, cache = found["blas"], found["cache"]
+    facts = [
+        ("alight", f"{found['alight']}, {found['core']} core"),
+        ("Python", f"{found['python']} on {found['platform']}"),
+        ("NumPy", f"{found['numpy']}, BLAS {blas['name']} {blas['version']}".rstrip()),
+        ("llvmlite", found["llvmlite"]["version"] or f"absent: {found['llvmlite']['reason']}"),
+        ("processors", f"{found['processors']} usable, {limit}"),
+        ("memory", tables.readable_bytes(found["memory_bytes"])),
+        ("cache", cache["path"] + ("" if cache["writable"] else f": {cache['reason']}")),
+        ("settings file", found["settings_file"] or "none"),
+    ]
+    width = max(len(name) for name, _ in facts)
+    lines = [f"{name.ljust(width)}  {value}" for name, value in facts]
+    lines += ["", "Devices"]
+    for device in found["devices"]:
+        lines.append(f"  {device['id']}  {device['name']}: {', '.join(device['implementations'])}")
+        lines += [f"    gap: {gap['what']}: {gap['why']}" for gap in device["gaps"]]
+    lines += [f"  no {name}: {reason}" for name, reason in sorted(found["absent"].items())]
+    calibrated = {row["device"] for row in found["profiles"]}
+    for device in found["devices"]:
+        if device["id"] not in calibrated:
+            lines.append(f"  {device['id']} has no profile. Fix: run `alight calibrate`.")
+    rows = [[row["name"], str(row["value"]), row["source"]] for row in found["settings"]]
+    return "\n".join([*lines, "", "Settings", *tables.aligned(["name", "value", "source"], rows)])
+
+
+def _llvmlite() -> Row:
+    try:
+        import llvmlite
+        from llvmlite import binding
+    except Exception as error:  # a broken LLVM library raises anything
+        return {"version": None, "llvm": None, "reason": f"{type(error).__name__}: {error}"}
+    llvm = ".".join(map(str, binding.llvm_version_info))
+    return {"version": llvmlite.__version__, "llvm": llvm, "reason": None}
+
+
+def _blas() -> Row:
+    """Return what NumPy says it was built with."""
+    shown: Any = np.show_config(mode="dicts")
+    blas = shown.get("Build Dependencies", {}).get("blas", {})
+    return {"name": blas.get("name", "unknown"), "version": blas.get("version", "")}
+
+
+def _cache() -> Row:
+    root = config().cache_root()
+    reason = None
+    # The nearest folder that exists is where the others would be made.
+    folder = next((p for p in (root, *root.parents) if p.exists()), root)
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        reason = f"cannot write to {folder}: {error.strerror}"
+    return {"path": str(root), "writable": reason is None, "reason": reason}
+
+
+def _shown(value: object) -> object:
+    if isinstance(value, Mapping):
+        return {str(k): v for k, v in value.items()}
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    return list(value) if isinstance(value, tuple) and not hasattr(value, "_fields") else str(value)

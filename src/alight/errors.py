@@ -1,0 +1,51 @@
+"""The exceptions of alight; each is also the builtin that NumPy code already catches.
+
+What NumPy raises for bad arguments stays NumPy's own exception. These are for what NumPy cannot
+meet: settings, devices, kernels and files. A message says what went wrong, with which values, and
+ends in "Fix: …".
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "AlightError",
+    "ConfigError",
+    "DTypeUnsupported",
+    "DeviceUnavailable",
+    "KernelError",
+    "OutOfDeviceMemory",
+    "StoreError",
+    "UnsupportedOnDevice",
+]
+
+
+class AlightError(Exception):
+    """Base of everything that alight itself raises."""
+
+
+class ConfigError(AlightError, ValueError):
+    """A setting has a bad value; the message names where it came from."""
+
+
+class DeviceUnavailable(AlightError, RuntimeError):
+    """A device that was asked for is not present, not allowed or lost."""
+
+
+class DTypeUnsupported(AlightError, TypeError):
+    """A device has no such dtype and no other place was allowed."""
+
+
+class UnsupportedOnDevice(AlightError, RuntimeError):
+    """An operation is a gap on the forced device and the policy says `on_gap="raise"`."""
+
+
+class KernelError(AlightError, RuntimeError):
+    """A kernel failed to compile, load or launch, or its result did not match NumPy's."""
+
+
+class StoreError(AlightError, OSError):
+    """A stored document cannot be named, locked or removed."""
+
+
+class OutOfDeviceMemory(AlightError, MemoryError):
+    """A device has no room for a buffer, even after eviction."""

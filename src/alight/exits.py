@@ -1,0 +1,222 @@
+"""Exits: calls that alight hands to NumPy on host memory.
+
+The op is not in the table, the dtype is not one of alight's own, or the form asks for something only NumPy
+does. Every exit is counted with the line it came from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from alight._core import ArrayBase, View, floor, hooks, layout_of
+from alight.log import LOG
+from alight.memory import host, writable
+from alight.record import concrete, native, record_floor, site
+
+_CONTAINERS = (tuple, list, dict)
+# A function that returns one of a list's arrays is given few of them; longer lists are data.
+_LOOKED_AT = 64
+
+
+def wrap(result: Any) -> Any:
+    """Return a fresh ndarray or NumPy scalar as the kind of array the front door promises."""
+    if type(result) is not np.ndarray:
+        if isinstance(result, np.generic) and not floor.scalars and native(result.dtype):
+            return hooks.array.of(concrete(np.asarray(result)))
+        return result
+    if not native(result.dtype) or (floor.scalars and result.size < record_floor()):
+        return result
+    return hooks.array.of(concrete(result))
+
+
+def holds_arrays(tree: Any) -> bool:
+    """Tell whether an array of ours is anywhere in tuples, lists and dicts."""
+    if isinstance(tree, ArrayBase):
+        return True
+    kind = type(tree)
+    if kind is dict:
+        tree = tree.values()
+    elif kind is not tuple and kind is not list:
+        return False
+    # Long lists are mostly numbers: their types are looked at in C.
+    kinds = set(map(type, tree))
+    return any(issubclass(k, ArrayBase) for k in kinds) or (
+        not kinds.isdisjoint(_CONTAINERS) and any(map(holds_arrays, tree))
+    )
+
+
+def ndarrays(tree: Any, convert: Callable[[ArrayBase], Any] = host) -> Any:
+    """Return arguments with arrays of ours, at any depth of tuples, lists and dicts, as ndarrays.
+
+    What holds none is returned as it is.
+    """
+    if isinstance(tree, ArrayBase):
+        return convert(tree)
+    if type(tree) not in _CONTAINERS or not holds_arrays(tree):
+        return tree
+    if type(tree) is dict:
+        return {key: ndarrays(item, convert) for key, item in tree.items()}
+    return type(tree)([ndarrays(item, convert) for item in tree])
+
+
+def wrapped(tree: Any, seen: Seen) -> Any:
+    """Return a NumPy result with its ndarrays as arrays of ours.
+
+    What the function was given comes back as it was given, views of our memory stay views, and memory
+    of the caller's own is copied.
+    """
+    if type(tree) is np.ndarray:
+        return seen.of(tree)
+    if isinstance(tree, np.generic):
+        return wrap(tree)
+    if type(tree) in (tuple, list):
+        return type(tree)([wrapped(item, seen) for item in tree])
+    if type(tree) is dict:
+        return {key: wrapped(item, seen) for key, item in tree.items()}
+    if isinstance(tree, tuple) and hasattr(tree, "_fields"):
+        return type(tree)(*[wrapped(item, seen) for item in tree])
+    return tree
+
+
+class Seen:
+    """What a NumPy function was given: arrays of ours with the ndarrays that stood for them, and others'."""
+
+    __slots__ = ("ours", "theirs", "written")
+
+    def __init__(self, written: Sequence[ArrayBase]) -> None:
+        self.ours: dict[int, tuple[ArrayBase, np.ndarray[Any, Any]]] = {}
+        self.theirs: list[np.ndarray[Any, Any]] = []
+        self.written = {id(array) for array in written}
+
+    def plain(self, array: ArrayBase) -> np.ndarray[Any, Any]:
+        """Return the ndarray that stands for an array; one that is written into may be written to."""
+        found = self.ours.get(id(array))
+        if found is None:
+            ndarray = writable(array) if id(array) in self.written else host(array)
+            found = self.ours[id(array)] = (array, ndarray)
+        return found[1]
+
+    def of(self, result: np.ndarray[Any, Any]) -> Any:
+        """Return an ndarray of the result as an array of ours."""
+        for array, ndarray in self.ours.values():
+            if result is ndarray:
+                return array
+        if any(result is ndarray for ndarray in self.theirs):
+            return wrap(result.copy("K"))
+        if result.base is None or not native(result.dtype):
+            return wrap(result)
+        for array, _ in self.ours.values():
+            view = _as_view(result, array)
+            if view is not None:
+                return view
+        if any(np.may_share_memory(result, ndarray) for ndarray in self.theirs):
+            return wrap(result.copy("K"))
+        return _window(result)
+
+
+def _as_view(array: np.ndarray[Any, Any], source: ArrayBase) -> Any:
+    """Return an ndarray that rests on a source's memory as a view of that source, else None."""
+    value = source.storage.value
+    data = value.data
+    if data is None or data.array is None or not np.may_share_memory(array, data.array):
+        return None
+    start = array.__array_interface__["data"][0] - data.address - value.offset
+    writeable = array.flags.writeable and (source.window is None or source.window.writeable)
+    result = type(source).__new__(type(source))
+    result.storage = source.storage
+    result.window = View(layout_of(array), start, writeable)
+    return result
+
+
+def _window(array: np.ndarray[Any, Any]) -> Any:
+    """Return a view that NumPy gave of memory it has just made; its strides may have holes or overlap."""
+    base = array.base
+    if (
+        layout_of(array).dense
+        or (floor.scalars and array.size < record_floor())
+        or type(base) is not np.ndarray
+        or base.base is not None
+        or not native(base.dtype)
+        or not layout_of(base).dense
+    ):
+        return wrap(array)
+    whole = hooks.array.of(concrete(base))
+    start = array.__array_interface__["data"][0] - base.__array_interface__["data"][0]
+    whole.window = View(layout_of(array), start, array.flags.writeable)
+    return whole
+
+
+def arrays_in(tree: Any, found: list[ArrayBase] | None = None) -> list[ArrayBase]:
+    """Return the arrays of ours in tuples, lists and dicts."""
+    found = [] if found is None else found
+    if isinstance(tree, ArrayBase):
+        found.append(tree)
+    elif type(tree) in (tuple, list) and holds_arrays(tree):
+        for item in tree:
+            arrays_in(item, found)
+    elif type(tree) is dict:
+        for item in tree.values():
+            arrays_in(item, found)
+    return found
+
+
+def exit_to_numpy(
+    function: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    changed: Sequence[Any] = (),
+) -> Any:
+    """Run a NumPy function on host memory and count it. ``changed``: arrays of ours it writes into."""
+    name = getattr(function, "__qualname__", None) or getattr(function, "__name__", str(function))
+    LOG.exit(name, site())
+    return run_in_numpy(function, args, kwargs, changed)
+
+
+def run_in_numpy(
+    function: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    changed: Sequence[Any] = (),
+) -> Any:
+    """Run a NumPy function on host memory, its results as arrays of ours, and count nothing."""
+    out = kwargs.get("out")
+    outs = out if type(out) is tuple else (out,)
+    args = tuple(args)
+    sources = arrays_in(kwargs, arrays_in(args))
+    seen = Seen([array for array in (*changed, *outs) if isinstance(array, ArrayBase)])
+    # First make everything concrete: opening one for writing may give others new memory.
+    if seen.written:
+        for array in sources:
+            host(array)
+        for array in sources:
+            if id(array) in seen.written:
+                seen.plain(array)
+    plain = ndarrays(args, seen.plain)
+    keywords = {key: ndarrays(item, seen.plain) for key, item in kwargs.items()}
+    for item in (*plain, *keywords.values()):
+        if type(item) is np.ndarray:
+            seen.theirs.append(item)
+        elif type(item) in (tuple, list) and len(item) < _LOOKED_AT:
+            seen.theirs += [part for part in item if type(part) is np.ndarray]
+    result = function(*plain, **keywords)
+    if out is not None and not isinstance(out, ArrayBase):
+        if any(result is given for given in outs):
+            return result
+        if type(result) is tuple:
+            return tuple([r if any(r is o for o in outs) else wrapped(r, seen) for r in result])
+    return wrapped(result, seen)
+
+
+__all__ = [
+    "Seen",
+    "arrays_in",
+    "exit_to_numpy",
+    "holds_arrays",
+    "ndarrays",
+    "run_in_numpy",
+    "wrap",
+    "wrapped",
+]

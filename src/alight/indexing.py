@@ -1,0 +1,193 @@
+"""Indexing: every form NumPy has. Basic keys give views, the others gather or scatter."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from alight import runtime
+from alight._core import ArrayBase, Value, floor, make_layout
+from alight.ir.ops import OPS
+from alight.log import LOG
+from alight.memory import apply_view, assign, export, host, layout, read, view_of, writable
+from alight.record import WHERE, cast, concrete, native, pend, record_floor, settled, site
+
+_BASIC = (int, slice, type(None), type(Ellipsis))
+
+
+def _is_basic(part: Any) -> bool:
+    return type(part) in _BASIC or (
+        isinstance(part, (np.integer, int)) and not isinstance(part, (bool, np.bool_))
+    )
+
+
+def plain_key(key: Any) -> Any:
+    """Return the key with arrays of ours replaced by ndarrays (0-d integers by integers)."""
+    if isinstance(key, ArrayBase):
+        array = host(key)
+        return array[()] if array.ndim == 0 else array
+    if type(key) is tuple:
+        return tuple([plain_key(part) for part in key])
+    if type(key) is list:
+        return [plain_key(part) for part in key]
+    if isinstance(key, slice) and any(
+        isinstance(end, ArrayBase) for end in (key.start, key.stop, key.step)
+    ):
+        return slice(*[plain_key(end) for end in (key.start, key.stop, key.step)])
+    return key
+
+
+def _basic_key(key: Any) -> tuple[bool, bool]:
+    """Tell whether a key is basic, and whether it picks one element (integers only)."""
+    if type(key) is tuple:
+        basic = all([_is_basic(part) for part in key])
+        return basic, basic and not any([isinstance(p, (slice, type(None), type(...))) for p in key])
+    return _is_basic(key), isinstance(key, (int, np.integer)) and not isinstance(key, bool)
+
+
+def getitem(array: ArrayBase, key: Any) -> Any:
+    """Return ``array[key]`` with NumPy's meaning: a view, an element or a copy."""
+    basic, integers = _basic_key(key)
+    if not basic:
+        key = plain_key(key)
+        basic, integers = _basic_key(key)
+    lay = layout(array)
+    if basic:
+        if integers:
+            count = len(key) if type(key) is tuple else 1
+            if count == lay.ndim:
+                return _element(array, key)
+            window = lay.probe[(*key, ...) if type(key) is tuple else (key, ...)]
+        else:
+            window = lay.probe[key]
+        return view_of(array, window, lay.probe.__array_interface__["data"][0])
+    return _gather(array, key)
+
+
+def _element(array: ArrayBase, key: Any) -> Any:
+    lay = layout(array)
+    lay.probe[(*key, ...) if type(key) is tuple else (key, ...)]  # NumPy's own IndexError
+    scalar = host(array)[key]
+    if floor.scalars:
+        return scalar
+    return type(array).of(concrete(np.asarray(scalar)))
+
+
+def _gather(array: ArrayBase, key: Any) -> Any:
+    """Return an advanced-index result: lazy where its shape is known without the elements."""
+    value = read(array)
+    parts = key if type(key) is tuple else (key,)
+    masks = any(getattr(part, "dtype", None) == np.bool_ for part in map(np.asarray, _arrays(parts)))
+    lay = value.layout
+    if value.op is None or masks or lay.size == 0:
+        # Which elements a mask picks is only known with the elements at hand.
+        result = np.asarray(host(array)[key])
+        return _wrap(type(array), result)
+    shape = np.lib.stride_tricks.as_strided(np.zeros(1, np.bool_), lay.shape, (0,) * lay.ndim)[key]
+    shape = np.asarray(shape).shape
+    result = np.asarray(host(array)[key])
+    assert result.shape == shape
+    return _wrap(type(array), result)
+
+
+def _arrays(parts: Any) -> list[Any]:
+    return [p for p in parts if not _is_basic(p)]
+
+
+def _wrap(cls: type[ArrayBase], result: np.ndarray[Any, Any]) -> Any:
+    if floor.scalars and result.size < record_floor():
+        return result
+    return cls.of(concrete(result))
+
+
+def setitem(array: ArrayBase, key: Any, item: Any) -> None:
+    """Set ``array[key] = item`` with NumPy's meaning."""
+    basic, integers = _basic_key(key)
+    if not basic:
+        if _masked(array, key, item):
+            return
+        key = plain_key(key)
+        basic, integers = _basic_key(key)
+    if not basic:
+        writable(array)[key] = host(item) if isinstance(item, ArrayBase) else item
+        return
+    lay = layout(array)
+    given = key
+    if integers:
+        key = (*key, ...) if type(key) is tuple else (key, ...)
+    window = lay.probe[key]
+    if window.ndim == 0 and np.ndim(item) > 0:
+        writable(array)[given] = host(item) if isinstance(item, ArrayBase) else item
+        return  # an element set to a sequence: NumPy takes some and words the rest
+    lazy = isinstance(item, ArrayBase) and not settled(item.storage.value)
+    pending = array.storage.value.op is not None
+    if not lazy and not (pending and window.size) and window.size < max(record_floor(), 1):
+        # Small, and everything is at hand: NumPy writes in place now.
+        writable(array)[key] = host(item) if isinstance(item, ArrayBase) else item
+        return
+    target = view_of(array, window, lay.probe.__array_interface__["data"][0])
+    if isinstance(item, ArrayBase):
+        if item.storage is array.storage and item.window == target.window:
+            return  # `a[key] += x` assigns the view to itself after the work is done
+        value = read(item)
+    else:
+        value = _as_value(item, window)
+    if value.layout.shape != window.shape:
+        fitted = _fit(value, window)
+        if fitted is None:
+            writable(array)[given] = host(item) if isinstance(item, ArrayBase) else item  # NumPy's error
+            raise AssertionError("NumPy assigned what does not broadcast")
+        value = fitted
+    assign(target, value)
+
+
+def _as_value(item: Any, window: np.ndarray[Any, Any]) -> Value:
+    array = np.asarray(item)
+    if array.dtype == object or not native(array.dtype) or array.dtype != window.dtype:
+        converted = np.empty(array.shape, window.dtype)
+        converted[...] = item  # NumPy's own conversion, and its errors
+        return concrete(converted)
+    return concrete(array.copy() if array is item or array.base is not None else array)
+
+
+def _fit(value: Value, window: np.ndarray[Any, Any]) -> Value | None:
+    """Return a value in a shape that broadcasts into a window (leading ones may be extra), or None."""
+    shape = value.layout.shape
+    extra = len(shape) - window.ndim
+    if extra > 0 and all(n == 1 for n in shape[:extra]):
+        shape = shape[extra:]
+        value = read(apply_view(ArrayBase.of(value), lambda probe: probe.reshape(shape)))
+    try:
+        return value if np.broadcast_shapes(shape, window.shape) == window.shape else None
+    except ValueError:
+        return None
+
+
+def _masked(array: ArrayBase, key: Any, item: Any) -> bool:
+    """Record ``a[mask] = scalar`` as a selection; tell whether that was the form."""
+    mask_layout = layout(key) if isinstance(key, ArrayBase) else None
+    if mask_layout is None or mask_layout.dtype != np.bool_:
+        return False
+    lay = layout(array)
+    if mask_layout.shape != lay.shape or lay.ndim == 0:
+        return False
+    if isinstance(item, ArrayBase):
+        if layout(item).ndim:
+            return False
+        value = read(item)
+    else:
+        scalar = np.asarray(item)
+        if scalar.ndim or not native(scalar.dtype):
+            return False
+        value = _as_value(item, np.empty((), lay.dtype))
+    old = read(array)
+    if settled(old) and settled(read(key)) and lay.size < record_floor():
+        return False
+    value = cast(value, lay.dtype)
+    result_layout = lay if lay.dense else make_layout(lay.dtype, lay.shape)
+    assign(array, pend(WHERE, (read(key), value, old), (), result_layout))
+    return True
+
+
+__all__ = ["export", "getitem", "plain_key", "runtime", "setitem", "site"]

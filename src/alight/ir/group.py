@@ -1,0 +1,78 @@
+"""Programs and fusion groups: what is computed, in numbers instead of objects."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from alight._core import Layout
+    from alight.ir.ops import Op
+
+Attrs = tuple[tuple[str, Any], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One use of an op: operands are value numbers; elementwise operands broadcast as in NumPy and already
+    have the dtypes of the op's loop; ``attrs`` are the keyword arguments of the op's reference."""
+
+    op: Op
+    operands: tuple[int, ...]
+    attrs: Attrs
+    layout: Layout
+
+    def attr(self, name: str, default: Any = None) -> Any:
+        """Return the attribute of that name."""
+        for key, value in self.attrs:
+            if key == name:
+                return value
+        return default
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """A list of nodes in an order in which they can run. Values 0 … len(inputs)-1 are the inputs, the
+    value of ``nodes[i]`` is ``len(inputs) + i``."""
+
+    inputs: tuple[Layout, ...]
+    nodes: tuple[Node, ...]
+    outputs: tuple[int, ...]
+
+    def layout(self, number: int) -> Layout:
+        """Return the layout of a value."""
+        count = len(self.inputs)
+        return self.inputs[number] if number < count else self.nodes[number - count].layout
+
+    def numbered(self) -> Iterator[tuple[int, Node]]:
+        """Yield each node with the number of its value."""
+        return enumerate(self.nodes, len(self.inputs))
+
+    def __str__(self) -> str:
+        lines = [f"%{i}: {layout!r} = input" for i, layout in enumerate(self.inputs)]
+        for number, node in self.numbered():
+            attrs = "".join(f", {k}={v}" for k, v in node.attrs)
+            operands = ", ".join(f"%{i}" for i in node.operands)
+            lines.append(f"%{number}: {node.layout!r} = {node.op.name}({operands}{attrs})")
+        lines.append("return " + ", ".join(f"%{i}" for i in self.outputs))
+        return "\n".join(lines)
+
+
+class GroupKind(enum.StrEnum):
+    """How the values of a group run as one."""
+
+    LOOP = "loop"  # elementwise nodes over one iteration shape
+    REDUCE = "reduce"  # one or more reductions over the same axes, with their elementwise producers
+    LIBRARY = "library"  # one node, run by its reference or a device library's function of that name
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Values that run as one kernel or library call. ``shape`` is the iteration space: every elementwise
+    node has it or broadcasts to it; in a REDUCE group it is the shape before the reduction."""
+
+    kind: GroupKind
+    graph: Graph
+    shape: tuple[int, ...] = field(default=())

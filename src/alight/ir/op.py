@@ -1,0 +1,78 @@
+"""What an entry of the op table is, and how one is declared."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+Dtype = np.dtype[Any]
+Resolver = Callable[[Sequence[Any]], tuple[Dtype, ...]]
+
+
+class Kind(enum.StrEnum):
+    """What sort of thing an op is; groups and costs are formed by it."""
+
+    ELEMENTWISE = "elementwise"
+    REDUCTION = "reduction"
+    SCAN = "scan"
+    VIEW = "view"
+    WRITE = "write"
+    MOVEMENT = "movement"
+    GATHER = "gather"
+    SCATTER = "scatter"
+    LIBRARY = "library"
+    CREATION = "creation"
+
+
+@dataclass(slots=True, eq=False)
+class Op:
+    """One entry of the table.
+
+    ``reference(*operands, **attrs)`` runs a node through NumPy. ``body`` is the scalar expression of an
+    elementwise op, or what a reduction does to each element first; as a mapping it is chosen by dtype
+    (see ``ir.body``). ``combine`` names the binary ufunc that a reduction or scan folds with; ``finish`` makes the result of the
+    folded ``x`` and the count ``y`` of its elements, a float64. ``flops``
+    counts arithmetic for each output element (reduction, scan: input element); ``special`` marks a
+    transcendental, which costs what the profile says and not a count of flops. ``ulp`` bounds the
+    distance of ``body`` from NumPy in units in the last place; ``bound(n)`` does so for a fold of n
+    elements, in units of eps times the sum (product: the product) of the absolute values.
+    """
+
+    name: str
+    kind: Kind
+    reference: Callable[..., Any]
+    body: str | Mapping[str, str] | None = None
+    combine: str | None = None
+    finish: str | None = None
+    flops: float = 1.0
+    special: bool = False
+    ulp: float = 0.0
+    bound: Callable[[int], float] | None = None
+    nin: int = 1
+    nout: int = 1
+    resolve: Resolver | None = None
+    # Layouts for which this op, on operands all of that layout, gives the layout beside it without
+    # casts: what the core's fast way looks at. Filled while recording.
+    same: dict[Any, Any] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        return f"Op({self.name})"
+
+
+OPS: dict[str, Op] = {}
+
+
+def declare(name: str, kind: Kind, reference: Callable[..., Any], **fields: Any) -> Op:
+    """Return the op of that name, now in the table; a ufunc tells its own nin and nout."""
+    if name in OPS:
+        raise ValueError(f"op {name!r} is declared twice. Fix: keep one declaration.")
+    if kind is Kind.ELEMENTWISE and isinstance(reference, np.ufunc):
+        fields.setdefault("nin", reference.nin)
+        fields.setdefault("nout", reference.nout)
+    op = Op(name, kind, reference, **fields)
+    OPS[name] = op
+    return op

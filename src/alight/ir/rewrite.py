@@ -1,0 +1,338 @@
+"""A graph made smaller: equal values merged, views and casts folded, what nobody needs dropped.
+
+Every rule gives the same bits (where NumPy itself does not promise them, the payload of a NaN, it may
+differ). Folding of ops on constants is not among them: a graph holds layouts and no values, so
+that one plan serves every value of a scalar.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from alight.ir.group import Attrs, Graph, Node
+from alight.ir.op import OPS, Kind
+
+
+@dataclass(frozen=True, slots=True)
+class Rewritten:
+    """A smaller graph with the same outputs. ``names[i]`` is the number that value i has in the original graph;
+    every output keeps its own. ``origins[i]`` is the original node that value i is computed as."""
+
+    graph: Graph
+    names: tuple[int, ...]
+    origins: tuple[int, ...]
+
+
+def rewrite(graph: Graph) -> Rewritten:
+    """Return the graph after all rules; outputs stay values of their own, apart from inputs and each other."""
+    work = _Work(graph)
+    for number, node in graph.numbered():
+        work.add(number, node)
+    return work.finished()
+
+
+class _Work:
+    """A graph being rewritten, front to back: ``new`` maps its numbers to those of ``nodes``."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.first = len(graph.inputs)
+        self.live = frozenset(graph.outputs)
+        self.nodes: list[Node] = []
+        self.new = list(range(self.first))
+        self.names = list(range(self.first))
+        self.origins = list(range(self.first))
+        self.seen: dict[tuple[Any, ...], int] = {}
+
+    def node(self, number: int) -> Node | None:
+        """Return the node of a value, None for an input."""
+        return self.nodes[number - self.first] if number >= self.first else None
+
+    def layout(self, number: int) -> Any:
+        """Return the layout of a value."""
+        node = self.node(number)
+        return self.graph.inputs[number] if node is None else node.layout
+
+    def add(self, number: int, node: Node) -> None:
+        """Append a node, rewritten, or use a value that equals it."""
+        operands = tuple([self.new[o] for o in node.operands])
+        if operands != node.operands:
+            node = Node(node.op, operands, node.attrs, node.layout)
+        kind = node.op.kind
+        # Each rule takes a node away or brings it closer to the inputs, so this ends.
+        rules = _BY_KIND.get(kind, ()) + _BY_NAME.get(node.op.name, ())
+        again = bool(rules)
+        while again:
+            again = False
+            for rule in rules:
+                found = rule(self, node)
+                if found is None:
+                    continue
+                if isinstance(found, int):
+                    if self.stands_for(found, number):
+                        return
+                    continue
+                node = found
+                rules = _BY_KIND.get(node.op.kind, ()) + _BY_NAME.get(node.op.name, ())
+                again = True
+                break
+
+        # Two creations may be written to apart from each other, so merging them only moves a copy.
+        if kind is not Kind.CREATION:
+            try:
+                attrs = exactly(node.attrs) if node.attrs else ()
+                key = (node.op, node.operands, node.layout, attrs)
+                same = self.seen.get(key)
+            except TypeError:  # an attribute that cannot be compared
+                pass
+            else:
+                if same is not None and self.takes_over(same, number):
+                    return
+                self.seen[key] = self.first + len(self.nodes)
+        self.new.append(self.first + len(self.nodes))
+        self.nodes.append(node)
+        self.names.append(number)
+        self.origins.append(number)
+
+    def stands_for(self, found: int, number: int) -> bool:
+        """Use a value for another that equals it, unless that one must have bytes of its own."""
+        node = self.node(found)
+        if node is not None and node.op.kind is Kind.VIEW and number in self.live:
+            return False
+        return self.takes_over(found, number)
+
+    def takes_over(self, found: int, number: int) -> bool:
+        """Use a value for another; an output takes over the name of a value that is none."""
+        if number in self.live:
+            if found < self.first or self.names[found] in self.live:
+                return False
+            self.names[found] = number
+        self.new.append(found)
+        return True
+
+    def finished(self) -> Rewritten:
+        """Return what the outputs need, numbered anew."""
+        first = self.first
+        needed = {self.new[o] for o in self.graph.outputs}
+        for number in range(first + len(self.nodes) - 1, first - 1, -1):
+            if number in needed:
+                needed.update(self.nodes[number - first].operands)
+        kept = [n for n in range(first, first + len(self.nodes)) if n in needed]
+        place = list(range(first)) + [-1] * len(self.nodes)
+        nodes = []
+        for index, number in enumerate(kept, first):
+            place[number] = index
+            node = self.nodes[number - first]
+            operands = tuple([place[o] for o in node.operands])
+            if operands != node.operands:
+                node = Node(node.op, operands, node.attrs, node.layout)
+            nodes.append(node)
+        kept[:0] = range(first)
+        return Rewritten(
+            Graph(
+                self.graph.inputs,
+                tuple(nodes),
+                tuple([place[self.new[o]] for o in self.graph.outputs]),
+            ),
+            tuple([self.names[n] for n in kept]),
+            tuple([self.origins[n] for n in kept]),
+        )
+
+
+def exactly(value: Any) -> Any:
+    """Return a key that only the very same attribute has: 1 is not True, and 0.0 is not -0.0.
+
+    Raises TypeError for what has no such key.
+    """
+    kind = type(value)
+    if kind is tuple:
+        return (tuple, *[exactly(part) for part in value])
+    if kind is float:
+        return kind, value.hex()
+    if kind is complex:
+        return kind, value.real.hex(), value.imag.hex()
+    if isinstance(value, np.generic):
+        return kind, value.dtype.str, value.tobytes()
+    hash(value)
+    return kind, value
+
+
+# --- rules ----------------------------------------------------------------------------------------
+# A rule returns a value that equals the node, a better node, or None.
+Rule = Callable[[_Work, Node], "Node | int | None"]
+
+
+def same_bytes(work: _Work, node: Node) -> int | None:
+    """``copy(x)``, ``positive(x)``, a cast to x's own dtype, ``conjugate`` of a real x → x."""
+    (x,) = node.operands
+    if work.layout(x) is not node.layout:
+        return None
+    if node.op.name == "conjugate" and node.layout.dtype.kind == "c":
+        return None
+    below = work.node(x)
+    # A copy of a window exists to be written to.
+    return None if below is not None and below.op.kind is Kind.VIEW else x
+
+
+def cast_of_cast(work: _Work, node: Node) -> Node | None:
+    """``cast(cast(x, wider), dtype)`` → ``cast(x, dtype)`` where the first cast loses nothing."""
+    below = work.node(node.operands[0])
+    if below is None or below.op is not node.op:
+        return None
+    x = below.operands[0]
+    if work.layout(x).shape != node.layout.shape:
+        return None
+    if not _merges(work.layout(x).dtype, below.layout.dtype, node.layout.dtype):
+        return None
+    return Node(node.op, (x,), node.attrs, node.layout)
+
+
+@lru_cache(maxsize=4096)
+def _merges(start: np.dtype[Any], middle: np.dtype[Any], end: np.dtype[Any]) -> bool:
+    if not _exact(start, middle):
+        return False
+    # From floats to integers and from complex to real the middle decides what is out of range, and who
+    # is warned.
+    if middle.kind == "c" and end.kind not in "cb":
+        return False
+    return middle.kind not in "fc" or end.kind not in "iu"
+
+
+def _exact(start: np.dtype[Any], end: np.dtype[Any]) -> bool:
+    """Tell whether every value of one dtype is a value of the other."""
+    if start.kind not in "biufc" or end.kind not in "biufc" or not np.can_cast(start, end, "safe"):
+        return False
+    if start.kind in "iu" and end.kind in "fc":  # NumPy calls int64 → float64 safe
+        return bool(np.finfo(end).nmant + 1 >= np.iinfo(start).bits)
+    return True
+
+
+def twice_is_nothing(work: _Work, node: Node) -> int | None:
+    """``negative(negative(x))``, likewise ``invert``, ``conjugate``, ``logical_not`` of bools → x."""
+    below = work.node(node.operands[0])
+    if below is None or below.op is not node.op:
+        return None
+    x = below.operands[0]
+    return x if work.layout(x) is node.layout else None
+
+
+def twice_is_once(work: _Work, node: Node) -> int | None:
+    """``absolute(absolute(x))``, likewise ``floor``, ``ceil``, ``trunc``, ``rint`` → the first of them."""
+    below = work.node(node.operands[0])
+    if below is None or below.op is not node.op or below.layout is not node.layout:
+        return None
+    return node.operands[0]
+
+
+def sign_is_lost(work: _Work, node: Node) -> Node | None:
+    """``absolute(negative(x))``, likewise ``fabs``, ``square`` → the same of x; not for unsigned ``absolute``."""
+    below = work.node(node.operands[0])
+    if below is None or below.op.name != "negative":
+        return None
+    x = below.operands[0]
+    if node.op.name == "absolute" and work.layout(x).dtype.kind not in "if":
+        return None
+    if work.layout(x).shape != node.layout.shape:
+        return None
+    return Node(node.op, (x,), node.attrs, node.layout)
+
+
+def add_of_negative(work: _Work, node: Node) -> Node | None:
+    """``a + -b`` → ``a - b``, ``a - -b`` → ``a + b``: IEEE 754 defines them to be equal."""
+    a, b = node.operands
+    below = work.node(b)
+    if below is None or below.op.name != "negative" or node.attrs:
+        return None
+    op = OPS["subtract" if node.op.name == "add" else "add"]
+    return Node(op, (a, below.operands[0]), (), node.layout)
+
+
+def view_of_view(work: _Work, node: Node) -> Node | None:
+    """A window of a window → one window; offsets count from the first element of what is looked at."""
+    below = work.node(node.operands[0])
+    if below is None or below.op.kind is not Kind.VIEW:
+        return None
+    offset = node.attr("offset", 0) + below.attr("offset", 0)
+    return Node(node.op, below.operands, _with_offset(node.attrs, offset), node.layout)
+
+
+def _with_offset(attrs: Attrs, offset: int) -> Attrs:
+    return (*[(k, v) for k, v in attrs if k != "offset"], ("offset", offset))
+
+
+def whole_view(work: _Work, node: Node) -> int | None:
+    """A window that is all of its value → that value."""
+    (x,) = node.operands
+    whole = work.layout(x) is node.layout and node.attr("offset", 0) == 0
+    return x if whole else None
+
+
+def whole_write(work: _Work, node: Node) -> int | None:
+    """A write of all of ``old`` → what was written: no copy, and no wait for the readers of ``old``."""
+    value = node.operands[1]
+    layout = node.layout
+    if node.attr("layout") is not layout or node.attr("offset", 0) or not layout.dense:
+        return None
+    below = work.node(value)
+    if work.layout(value) is not layout or (below is not None and below.op.kind is Kind.VIEW):
+        return None
+    return value
+
+
+def read_of_written(work: _Work, node: Node) -> Node | None:
+    """An elementwise read of just the window that was written → a read of what was written there."""
+    operands = list(node.operands)
+    for position, operand in enumerate(operands):
+        view = work.node(operand)
+        if view is None or view.op.kind is not Kind.VIEW:
+            continue
+        write = work.node(view.operands[0])
+        if write is None or write.op.kind is not Kind.WRITE:
+            continue
+        value = write.operands[1]
+        if (
+            write.attr("layout") is view.layout
+            and write.attr("offset", 0) == view.attr("offset", 0)
+            and work.layout(value).shape == view.layout.shape
+        ):
+            operands[position] = value
+    if tuple(operands) == node.operands:
+        return None
+    return Node(node.op, tuple(operands), node.attrs, node.layout)
+
+
+_BY_KIND: dict[Kind, tuple[Rule, ...]] = {
+    Kind.VIEW: (view_of_view, whole_view),
+    Kind.WRITE: (whole_write,),
+    Kind.ELEMENTWISE: (read_of_written,),
+}
+
+
+def _bools(rule: Rule) -> Rule:
+    def bools(work: _Work, node: Node) -> Node | int | None:
+        x = work.layout(node.operands[0])
+        return rule(work, node) if x.dtype.kind == "b" else None
+
+    return bools
+
+
+_BY_NAME: dict[str, tuple[Rule, ...]] = {
+    "copy": (same_bytes,),
+    "positive": (same_bytes,),
+    "cast": (same_bytes, cast_of_cast),
+    "conjugate": (same_bytes, twice_is_nothing),
+    "negative": (twice_is_nothing,),
+    "invert": (twice_is_nothing,),
+    "logical_not": (_bools(twice_is_nothing),),
+    "absolute": (twice_is_once, sign_is_lost),
+    "fabs": (twice_is_once, sign_is_lost),
+    "square": (sign_is_lost,),
+    **dict.fromkeys(("floor", "ceil", "trunc", "rint"), (twice_is_once,)),
+    "add": (add_of_negative,),
+    "subtract": (add_of_negative,),
+}

@@ -1,0 +1,331 @@
+"""The elementwise ops: every NumPy ufunc with numeric loops, and where, cast and copy.
+
+Bodies repeat what NumPy's loops compute, not what C does: integer division floors and gives 0 for a zero
+divisor, shifts past the width shift everything out, bools add by or, maximum keeps NaN.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from alight.ir.op import Dtype, Kind, declare
+
+Body = str | Mapping[str, str]
+
+# Where the ulp bounds come from: NumPy's vectorised maths is tested to 4 ulp of the true value
+# (numpy/_core/tests/test_umath_accuracy.py, maxulperr=4); the C library's own error is documented in
+# the glibc manual, "Known Maximum Errors in Math Functions", x86_64, worse of double and float.
+_NUMPY_ULP = 4
+
+
+def _ufunc(ufunc: np.ufunc, body: Body | None = None, name: str = "", **fields: Any) -> None:
+    declare(name or ufunc.__name__, Kind.ELEMENTWISE, ufunc, body=body, **fields)
+
+
+def _libm(ufunc: np.ufunc, call: str, libm_ulp: int, **fields: Any) -> None:
+    _ufunc(ufunc, {"f": call}, special=True, ulp=_NUMPY_ULP + libm_ulp, **fields)
+
+
+def _resolve_test(operands: Sequence[Any]) -> tuple[Dtype, ...]:
+    return np.isinf.resolve_dtypes((*operands, None))
+
+
+# --- arithmetic ---------------------------------------------------------------------------------------------
+_ufunc(np.add, {"b": "x | y", "i": "x + y", "u": "x + y", "f": "x + y"})
+_ufunc(np.subtract, {"i": "x - y", "u": "x - y", "f": "x - y"})
+_ufunc(np.multiply, {"b": "x & y", "i": "x * y", "u": "x * y", "f": "x * y"})
+_ufunc(np.divide, {"f": "x / y"})
+_ufunc(np.negative, {"i": "-x", "u": "-x", "f": "-x"})
+_ufunc(np.positive, {"i": "x", "u": "x", "f": "x"}, flops=0)
+_ufunc(np.conjugate, {"i": "x", "u": "x", "f": "x"}, flops=0)
+_ufunc(np.absolute, {"b": "x", "i": "where(x < 0, -x, x)", "u": "x", "f": "fabs(x)"})
+_ufunc(np.fabs, {"f": "fabs(x)"})
+_ufunc(np.square, {"i": "x * x", "u": "x * x", "f": "x * x"})
+_ufunc(np.sqrt, {"f": "sqrt(x)"})
+# NumPy divides integers by way of float64, so 1 // 0 is whatever the cast makes of infinity
+_ufunc(np.reciprocal, {"i": "T(1.0 / float64(x))", "u": "T(1.0 / float64(x))", "f": "1 / x"})
+_ufunc(
+    np.sign,
+    {
+        "i": "where(x > 0, T(1), where(x < 0, -1, 0))",
+        "u": "where(x > 0, T(1), 0)",
+        "f": "where(x > 0, 1, where(x < 0, -1, where(x == 0, 0, x)))",
+    },
+    flops=3,
+)
+
+# C's division traps on 0 and on MIN / -1, so both are divided by 1 instead; MIN // -1 is MIN either way.
+_SAFE = "d = where((y == 0) | ((x == MIN) & (y == -1)), 1, y)"
+_SAFE_U = "d = where(y == 0, 1, y)"
+_FLOOR_DIVIDE = f"""{_SAFE}
+    q = quot(x, d)
+    r = x - q * d
+    f = where((r != 0) & ((r < 0) != (d < 0)), q - 1, q)"""
+_REMAINDER = f"""{_SAFE}
+    r = rem(x, d)
+    m = where((r != 0) & ((r < 0) != (d < 0)), r + d, r)"""
+# fmod is exact; NumPy's quotient is then nearly an integer and is snapped to it
+_FLOAT_DIVMOD = """m = libm.fmod(x, y)
+    d = (x - m) / y
+    wrap = (m != 0) & ((y < 0) != (m < 0))
+    r = where(m != 0, where(wrap, m + y, m), copysign(T(0), y))
+    e = where(wrap, d - 1, d)
+    f = floor(e)
+    q = where(e != 0, where(e - f > 0.5, f + 1, f), copysign(T(0), x / y))"""
+_Q, _R = "where(y == 0, 0, f)", "where(y == 0, 0, m)"
+_FLOAT_Q, _FLOAT_R = "where(y == 0, x / y, q)", "where(y == 0, m, r)"
+_ufunc(
+    np.floor_divide,
+    {
+        "i": f"{_FLOOR_DIVIDE}\n{_Q}",
+        "u": f"{_SAFE_U}\nwhere(y == 0, 0, quot(x, d))",
+        "f": f"{_FLOAT_DIVMOD}\n{_FLOAT_Q}",
+    },
+    flops=12,
+)
+_ufunc(
+    np.remainder,
+    {
+        "i": f"{_REMAINDER}\n{_R}",
+        "u": f"{_SAFE_U}\nwhere(y == 0, 0, rem(x, d))",
+        "f": f"{_FLOAT_DIVMOD}\n{_FLOAT_R}",
+    },
+    flops=12,
+)
+_ufunc(
+    np.divmod,
+    {
+        "i": f"{_FLOOR_DIVIDE}\nm = where((r != 0) & ((r < 0) != (d < 0)), r + d, r)\n{_Q}, {_R}",
+        "u": f"{_SAFE_U}\nwhere(y == 0, 0, quot(x, d)), where(y == 0, 0, rem(x, d))",
+        "f": f"{_FLOAT_DIVMOD}\n{_FLOAT_Q}, {_FLOAT_R}",
+    },
+    flops=16,
+)
+_ufunc(
+    np.fmod,
+    {
+        "i": f"{_SAFE}\nwhere(y == 0, 0, rem(x, d))",
+        "u": f"{_SAFE_U}\nwhere(y == 0, 0, rem(x, d))",
+        "f": "libm.fmod(x, y)",
+    },
+    flops=8,
+)
+_ufunc(
+    np.power,
+    # negative integer exponents are an error at the call, so they never come here
+    {"i": "ipow(x, y)", "u": "ipow(x, y)", "f": "libm.pow(x, y)"},
+    special=True,
+    ulp=_NUMPY_ULP + 1,
+)
+_ufunc(np.float_power, {"f": "libm.pow(x, y)"}, special=True, ulp=_NUMPY_ULP + 1)
+_ufunc(np.gcd, {"i": "gcd(x, y)", "u": "gcd(x, y)"}, flops=20)
+_LCM = "g = gcd(a, b)\nd = where(g == 0, 1, g)\n"
+_ufunc(
+    np.lcm,
+    {
+        "i": "a = U(where(x < 0, -x, x))\nb = U(where(y < 0, -y, y))\n"
+        f"{_LCM}T(where(g == 0, 0, quot(a, d) * b))",
+        "u": f"a = x\nb = y\n{_LCM}where(g == 0, 0, quot(a, d) * b)",
+    },
+    flops=24,
+)
+
+# --- bits -----------------------------------------------------------------------------------------------------
+for _f, _symbol in ((np.bitwise_and, "&"), (np.bitwise_or, "|"), (np.bitwise_xor, "^")):
+    _ufunc(_f, f"x {_symbol} y")
+_ufunc(np.invert, "~x")
+# a negative amount is a huge one when read as unsigned: everything is shifted out
+_AMOUNT = "big = U(y) >= WIDTH\ns = where(big, 0, y)\n"
+_LEFT = f"{_AMOUNT}where(big, 0, x << s)"
+_ufunc(np.left_shift, {"i": _LEFT, "u": _LEFT})
+_ufunc(
+    np.right_shift,
+    {
+        "i": f"{_AMOUNT}where(big, where(x < 0, T(-1), 0), x >> s)",
+        "u": f"{_AMOUNT}where(big, 0, x >> s)",
+    },
+)
+_ufunc(
+    np.bitwise_count,
+    {"i": "uint8(popcount(U(where(x < 0, -x, x))))", "u": "uint8(popcount(x))"},
+)
+
+# --- comparisons and logic ------------------------------------------------------------------------------------
+# int64 with uint64 has a loop of its own, where the value and not the bits are compared
+_MIXED = {
+    "equal": ("(x >= 0) & (U(x) == y)", "(y >= 0) & (x == U(y))"),
+    "not_equal": ("(x < 0) | (U(x) != y)", "(y < 0) | (x != U(y))"),
+    "less": ("(x < 0) | (U(x) < y)", "(y >= 0) & (x < U(y))"),
+    "less_equal": ("(x < 0) | (U(x) <= y)", "(y >= 0) & (x <= U(y))"),
+    "greater": ("(x >= 0) & (U(x) > y)", "(y < 0) | (x > U(y))"),
+    "greater_equal": ("(x >= 0) & (U(x) >= y)", "(y < 0) | (x >= U(y))"),
+}
+for _f, _symbol in (
+    (np.equal, "=="), (np.not_equal, "!="), (np.less, "<"),
+    (np.less_equal, "<="), (np.greater, ">"), (np.greater_equal, ">="),
+):  # fmt: skip
+    _iu, _ui = _MIXED[_f.__name__]
+    _plain = dict.fromkeys("biuf", f"x {_symbol} y")
+    _ufunc(_f, {"iu": _iu, "ui": _ui, **_plain})
+_TRUTH: dict[str, tuple[str, str]] = {"b": ("x", "y")} | dict.fromkeys("iuf", ("(x != 0)", "(y != 0)"))
+for _f, _symbol in ((np.logical_and, "&"), (np.logical_or, "|"), (np.logical_xor, "^")):
+    _ufunc(_f, {k: f"{a} {_symbol} {b}" for k, (a, b) in _TRUTH.items()})
+_ufunc(np.logical_not, {"b": "~x", **dict.fromkeys("iuf", "x == 0")})
+_EXACT = dict.fromkeys("biu", "bool(0)")
+_ufunc(np.isnan, {**_EXACT, "f": "x != x"})
+_ufunc(np.isinf, {**_EXACT, "f": "fabs(x) == inf"})
+_ufunc(np.isfinite, {**dict.fromkeys("biu", "bool(1)"), "f": "fabs(x) < inf"})
+_ufunc(np.signbit, {"f": "(bits(x) >> (WIDTH - 1)) != 0"})
+for _name, _reference in (("isposinf", np.isposinf), ("isneginf", np.isneginf)):
+    declare(
+        _name,
+        Kind.ELEMENTWISE,
+        _reference,
+        body={**_EXACT, "f": "x == inf" if _name == "isposinf" else "x == -inf"},
+        resolve=_resolve_test,
+    )
+
+# --- extremes: a NaN wins in maximum, loses in fmax ------------------------------------------------------------
+for _f, _lazy, _symbol, _bool in (
+    (np.maximum, "x", ">=", "|"), (np.minimum, "x", "<=", "&"),
+    (np.fmax, "y", ">=", "|"), (np.fmin, "y", "<=", "&"),
+):  # fmt: skip
+    _whole = f"where(x {_symbol} y, x, y)"
+    _float = f"where((x {_symbol} y) | ({_lazy} != {_lazy}), x, y)"
+    _ufunc(_f, {"b": f"x {_bool} y", "i": _whole, "u": _whole, "f": _float})
+_CLIP = "a = where(x > y, x, y)\nwhere(a < z, a, z)"
+_ufunc(
+    np._core.umath.clip,  # type: ignore[attr-defined]
+    {
+        "b": "(x | y) & z",
+        "i": _CLIP,
+        "u": _CLIP,
+        "f": "a = where((x > y) | (x != x), x, y)\nwhere((a < z) | (a != a), a, z)",
+    },
+    name="clip",
+    flops=2,
+)
+
+# --- rounding and the parts of a float ----------------------------------------------------------------------------
+for _f in (np.floor, np.ceil, np.trunc):
+    _ufunc(_f, {**dict.fromkeys("biu", "x"), "f": f"{_f.__name__}(x)"})
+_ufunc(np.rint, {"f": "rint(x)"})
+_ufunc(np.copysign, {"f": "copysign(x, y)"})
+_ufunc(
+    np.modf,
+    {"f": "t = trunc(x)\ncopysign(where(fabs(x) == inf, 0, x - t), x), t"},
+    flops=3,
+)
+# a denormal is scaled into the normal range first
+_ufunc(
+    np.frexp,
+    {
+        "f": """small = fabs(x) < TINY
+            b = bits(where(small, x * 2.0 ** 54, x))
+            e = int32((b >> MANTISSA) & EXPONENT) - (BIAS - 1) - where(small, int32(54), 0)
+            plain = (x != 0) & (fabs(x) < inf)
+            m = floating((b & ~(EXPONENT << MANTISSA)) | ((BIAS - 1) << MANTISSA))
+            where(plain, m, x), where(plain, e, 0)"""
+    },
+    flops=6,
+)
+_ufunc(
+    np.ldexp,
+    {
+        # exponents beyond an int32 are beyond every float
+        "fi": "n = int64(y)\nlibm.ldexp(x, int32(where(n > 2147483647, 2147483647, "
+        "where(n < -2147483648, -2147483648, n))))"
+    },
+    flops=4,
+)
+_ufunc(
+    np.nextafter,
+    {
+        "f": """b = bits(x)
+            n = floating(where((x < y) == (x > 0), b + 1, b - 1))
+            away = where(x == 0, copysign(floating(U(1)), y), n)
+            where((x != x) | (y != y), x + y, where(x == y, y, away))"""
+    },
+    flops=4,
+)
+_ufunc(
+    np.spacing,
+    {"f": "where(x == 0, floating(U(1)), floating(bits(x) + 1) - x)"},
+    flops=2,
+)
+_ufunc(
+    np.heaviside,
+    {"f": "where(x != x, x, where(x == 0, y, where(x < 0, T(0), 1)))"},
+    flops=3,
+)
+
+# --- transcendentals --------------------------------------------------------------------------------------------------
+for _f, _name, _ulp in (
+    (np.exp, "exp", 1), (np.exp2, "exp2", 1), (np.expm1, "expm1", 1), (np.log, "log", 1),
+    (np.log2, "log2", 2), (np.log10, "log10", 2), (np.log1p, "log1p", 1), (np.sin, "sin", 1),
+    (np.cos, "cos", 1), (np.tan, "tan", 1), (np.arcsin, "asin", 1), (np.arccos, "acos", 1),
+    (np.arctan, "atan", 1), (np.sinh, "sinh", 2), (np.cosh, "cosh", 2), (np.tanh, "tanh", 2),
+    (np.arcsinh, "asinh", 2), (np.arccosh, "acosh", 2), (np.arctanh, "atanh", 2), (np.cbrt, "cbrt", 4),
+):  # fmt: skip
+    _libm(_f, f"libm.{_name}(x)", _ulp)
+_libm(np.arctan2, "libm.atan2(x, y)", 1)
+_libm(np.hypot, "libm.hypot(x, y)", 1)
+# log1p(exp(-d)) adds an error of exp's and log1p's ulp below the larger operand's own
+_LOGADD = "d = x - y\ntop = where(d > 0, x, y)\n"
+_libm(
+    np.logaddexp,
+    f"{_LOGADD}where(x == y, x + 0.693147180559945309417, top + libm.log1p(libm.exp(-fabs(d))))",
+    2,
+)
+_libm(
+    np.logaddexp2,
+    f"{_LOGADD}t = libm.log1p(libm.exp2(-fabs(d)))\n"
+    "where(x == y, x + 1, top + 1.44269504088896340736 * t)",
+    3,
+)
+# NumPy rounds the factor in the type of the loop
+_TO_DEGREES = {
+    t: f"x * {float(np.dtype(t).type(180) / np.dtype(t).type(np.pi))!r}" for t in ("float32", "float64")
+}
+_TO_RADIANS = {
+    t: f"x * {float(np.dtype(t).type(np.pi) / np.dtype(t).type(180))!r}" for t in ("float32", "float64")
+}
+for _f in (np.degrees, np.rad2deg):
+    _ufunc(_f, _TO_DEGREES)
+for _f in (np.radians, np.deg2rad):
+    _ufunc(_f, _TO_RADIANS)
+
+
+# --- no ufuncs, yet elementwise ----------------------------------------------------------------------------------------
+def _promoted(operands: Sequence[Any]) -> Dtype:
+    # result_type wants a value where resolve_dtypes wants the type of a Python scalar
+    return np.result_type(*(o() if isinstance(o, type) else o for o in operands))
+
+
+def _resolve_where(operands: Sequence[Any]) -> tuple[Dtype, ...]:
+    common = _promoted(operands[1:])
+    return np.dtype(bool), common, common, common
+
+
+def _resolve_same(operands: Sequence[Any]) -> tuple[Dtype, ...]:
+    common = _promoted(operands)
+    return common, common
+
+
+def cast_reference(array: np.ndarray[Any, Any], dtype: Any) -> np.ndarray[Any, Any]:
+    """Return the array in another dtype, as ``astype`` does it, in the same memory order."""
+    return array.astype(dtype)
+
+
+def copy_reference(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return a copy in the same memory order."""
+    return array.copy(order="K")
+
+
+_where: Callable[..., Any] = np.where
+declare("where", Kind.ELEMENTWISE, _where, body="where(x, y, z)", nin=3, resolve=_resolve_where)
+declare("cast", Kind.ELEMENTWISE, cast_reference, body="R(x)", flops=0, resolve=_resolve_same)
+declare("copy", Kind.ELEMENTWISE, copy_reference, body="x", flops=0, resolve=_resolve_same)

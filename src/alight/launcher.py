@@ -1,0 +1,262 @@
+"""`alight run`: an unmodified script, as `python script.py` runs it, with alight under its NumPy.
+
+Only the program's own files see alight: the script, and what it imports from its own folder.
+Their ``import numpy`` statements are pointed at the run namespace when they are compiled;
+everything else, ``sys.modules`` and ``__import__`` included, is left as it is.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import os
+import sys
+import sysconfig
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from importlib.machinery import (
+    BYTECODE_SUFFIXES,
+    EXTENSION_SUFFIXES,
+    SOURCE_SUFFIXES,
+    ExtensionFileLoader,
+    FileFinder,
+    SourceFileLoader,
+    SourcelessFileLoader,
+)
+from types import CodeType, ModuleType, TracebackType
+from typing import Any
+
+import numpy as np
+
+from alight._core import floor, hooks
+from alight.config import config
+from alight.namespace import NAME, numpy_namespace
+
+__all__ = ["rewrite", "run_script"]
+
+_PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+
+
+# ------------------------------------------------------------------------------ the user's NumPy
+
+
+_SERVED = {"numpy": NAME, "numpy.random": f"{NAME}.random"}
+
+
+def rewrite(tree: ast.Module) -> ast.Module:
+    """Return the module with its imports of numpy pointed at the run namespace, line for line."""
+    for statement in _statements(tree):
+        if isinstance(statement, ast.Import):
+            statement.names = [new for old in statement.names for new in _imported(old)]
+        elif isinstance(statement, ast.ImportFrom) and not statement.level:
+            statement.module = _SERVED.get(statement.module or "", statement.module)
+    return tree
+
+
+def _imported(alias: ast.alias) -> list[ast.alias]:
+    ours = _SERVED.get(alias.name)
+    if ours is not None and (alias.asname is not None or alias.name == "numpy"):
+        return [ast.copy_location(ast.alias(ours, alias.asname or "numpy"), alias)]
+    if alias.asname is not None or not alias.name.startswith("numpy."):
+        return [alias]
+    # `import numpy.linalg` imports the submodule and binds "numpy": then bind that name again.
+    return [alias, ast.copy_location(ast.alias(NAME, "numpy"), alias)]
+
+
+def _statements(tree: ast.Module) -> Iterator[ast.stmt]:
+    """Yield every statement; expressions hold none, so they are not walked."""
+    stack: list[Any] = [tree]
+    while stack:
+        block = stack.pop()
+        for name in ("body", "orelse", "finalbody", "handlers", "cases"):
+            for inner in getattr(block, name, ()):
+                stack.append(inner)
+                if isinstance(inner, ast.stmt):
+                    yield inner
+
+
+def _compile(source: bytes, path: str) -> CodeType:
+    """Return the code of one of the program's files. Raises what Python raises for it."""
+    if b"numpy" not in source:
+        return compile(source, path, "exec", dont_inherit=True)
+    tree = rewrite(ast.parse(source, path))
+    namespace = numpy_namespace()
+    if b"random" in source:
+        # Rewritten imports of numpy.random look for it in sys.modules.
+        _ = namespace.random
+    return compile(tree, path, "exec", dont_inherit=True)
+
+
+# ------------------------------------------------------------------- the program's other modules
+
+
+class _ProgramLoader(SourceFileLoader):
+    """Gives a module the code that was made when it was found."""
+
+    code: CodeType
+
+    def get_code(self, fullname: str) -> CodeType:
+        """Return the module's code."""
+        return self.code
+
+
+def _loader(name: str, path: str) -> SourceFileLoader:
+    """Return the loader of one source file; a plain one where there is nothing to rewrite.
+
+    The work is done here and not in the loader, whose frames would stand in the tracebacks.
+    """
+    plain = SourceFileLoader(name, path)
+    try:
+        source = plain.get_data(path)
+        if b"numpy" not in source:
+            return plain
+        loader = _ProgramLoader(name, path)
+        loader.code = _compile(source, path)
+    except Exception:  # the plain loader fails the same way, with the message Python gives
+        return plain
+    return loader
+
+
+def _serve_folder(folder: str, installed: tuple[str, ...]) -> None:
+    """Find source files under the folder with our loader, unless they are installed packages."""
+    root = os.path.join(os.path.realpath(folder), "")
+
+    def finder(path: str) -> FileFinder:
+        real = os.path.join(os.path.realpath(path or os.curdir), "")
+        if not real.startswith(root) or real.startswith(installed) or not os.path.isdir(real):
+            raise ImportError("not a folder of the program")
+        return FileFinder(
+            path or os.curdir,
+            (ExtensionFileLoader, EXTENSION_SUFFIXES),
+            (_loader, SOURCE_SUFFIXES),
+            (SourcelessFileLoader, BYTECODE_SUFFIXES),
+        )
+
+    sys.path_hooks.insert(0, finder)
+    for path in [p for p in sys.path_importer_cache if os.path.realpath(p).startswith(root[:-1])]:
+        del sys.path_importer_cache[path]
+
+
+def _folders(paths: Iterable[str]) -> tuple[str, ...]:
+    """Return the folders as prefixes of what is in them, by every name they go by."""
+    both = {form(path) for path in paths for form in (os.path.abspath, os.path.realpath)}
+    return tuple(os.path.join(path, "") for path in both)
+
+
+def _package_folders() -> tuple[str, ...]:
+    """Return where installed packages and alight itself are."""
+    listed = [p for p in sys.path if p.rstrip(os.sep).endswith(("site-packages", "dist-packages"))]
+    known = [sysconfig.get_path(name) for name in ("purelib", "platlib")]
+    return _folders((*listed, *known, os.path.dirname(np.__file__), os.path.dirname(__file__)))
+
+
+def _appearance(packages: tuple[str, ...]) -> Callable[[type, str], type]:
+    """Return what class an array shows to the file that asks for it.
+
+    It is ndarray for the program, and for the standard library, which only passes questions on
+    (unittest, functools); installed packages may reach for an ndarray's memory and see the truth.
+    """
+    known: dict[str, bool] = {}
+
+    def appears(own: type, path: str) -> type:
+        honest = known.get(path)
+        if honest is None:
+            honest = known[path] = path.startswith(packages)
+        return own if honest else np.ndarray
+
+    return appears
+
+
+# ----------------------------------------------------------------------------------- the process
+
+
+def run_script(path: str, arguments: Sequence[str] = ()) -> None:
+    """Run the script as ``__main__``; exceptions, SystemExit among them, pass through.
+
+    An error nobody caught is printed by Python as for a plain run: without the frames of alight,
+    unless the setting ``log_level`` is on.
+    """
+    try:
+        with open(path, "rb") as stream:
+            source = stream.read()
+    except OSError as error:
+        where = os.path.join(os.getcwd(), path)
+        print(
+            f"alight: can't open file {where!r}: [Errno {error.errno}] {error.strerror}. "
+            "Fix: name a script file.",
+            file=sys.stderr,
+        )
+        raise SystemExit(2) from None  # as python does
+    # Python neither resolves nor normalises __file__, but follows links for the import folder.
+    file = os.path.join(os.getcwd(), path)
+    folder = os.path.dirname(os.path.realpath(path))
+    sys.argv[:] = [path, *arguments]
+    if not sys.flags.safe_path:
+        sys.path[0] = folder
+    packages = _package_folders()
+    standard = _folders(sysconfig.get_path(name) for name in ("stdlib", "platstdlib"))
+    _serve_folder(folder, (*packages, *standard))
+    floor.scalars = True
+    hooks.appears = _appearance(packages)
+    module = ModuleType("__main__")
+    vars(module).update(
+        __file__=file,
+        __cached__=None,
+        __builtins__=builtins,
+        __annotations__={},
+        __loader__=SourceFileLoader("__main__", file),
+    )
+    sys.modules["__main__"] = module
+    try:
+        exec(_compile(source, file), vars(module))
+    except SystemExit:
+        raise
+    except BaseException as error:
+        _print_like_python(error)
+        raise
+
+
+def _print_like_python(error: BaseException) -> None:
+    """Have the error, about to leave the program, printed without our frames."""
+    traceback = error.__traceback__
+    # The first frame is run_script's own; _compile's follows where the script has a syntax error.
+    own = traceback.tb_next if traceback is not None else None
+    if config().log_level == "off":
+        own = _without_ours(own)
+        _clean_chain(error)
+    elif own is not None and own.tb_frame.f_code is _compile.__code__:
+        own = None
+    show = sys.excepthook
+
+    def excepthook(kind: type[BaseException], value: BaseException, _: Any) -> None:
+        show(kind, value.with_traceback(own), own)
+
+    sys.excepthook = excepthook
+
+
+def _without_ours(traceback: TracebackType | None) -> TracebackType | None:
+    """Return the traceback without the frames of alight."""
+    kept = []
+    while traceback is not None:
+        if not traceback.tb_frame.f_code.co_filename.startswith(_PACKAGE):
+            kept.append(traceback)
+        traceback = traceback.tb_next
+    result = None
+    for entry in reversed(kept):
+        result = TracebackType(result, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
+    return result
+
+
+def _clean_chain(error: BaseException) -> None:
+    """Take the frames of alight out of everything the error was caused by or groups."""
+    seen = {id(error)}
+    stack = [error]
+    while stack:
+        current = stack.pop()
+        inner = [current.__cause__, current.__context__]
+        if isinstance(current, BaseExceptionGroup):
+            inner.extend(current.exceptions)
+        for other in inner:
+            if other is not None and id(other) not in seen:
+                seen.add(id(other))
+                other.__traceback__ = _without_ours(other.__traceback__)
+                stack.append(other)

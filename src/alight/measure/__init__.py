@@ -1,0 +1,1 @@
+"""Measuring devices: clocks, calibration and the profiles it makes."""

@@ -1,0 +1,98 @@
+"""Profiles on disk: what one is valid for, where it is kept, when it is not used."""
+
+from __future__ import annotations
+
+import logging
+import os
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from alight.backends.machine import cpu_model, processor_quota, processors
+from alight.plan.cost import SCHEMA, Profile
+from alight.store import default_store, digest
+
+if TYPE_CHECKING:
+    from alight.device import Device
+
+KIND = "profile"
+
+_THREAD_VARIABLES = (
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "BLIS_NUM_THREADS",
+    "VECLIB_MAXIMUM_THREADS",
+)
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _blas() -> dict[str, Any]:
+    """Return NumPy's BLAS and what sets its threads: they change every matrix product."""
+    build = np.show_config(mode="dicts")
+    found = build.get("Build Dependencies", {}).get("blas", {}) if isinstance(build, dict) else {}
+    return {
+        "name": str(found.get("name", "")),
+        "version": str(found.get("version", "")),
+        "threads": {name: os.environ[name] for name in _THREAD_VARIABLES if name in os.environ},
+    }
+
+
+def fingerprint(device: Device | None = None) -> dict[str, Any]:
+    """Return what a profile depends on: with any of it changed, the machine is measured anew."""
+    vendor, model = cpu_model()
+    features = np._core._multiarray_umath.__cpu_features__  # type: ignore[attr-defined]
+    return {
+        "schema": SCHEMA,
+        "alight": _version("alight"),
+        "device": "cpu" if device is None else device.id,
+        "device_fingerprint": "" if device is None else device.fingerprint,
+        "cpu": f"{vendor} {model}",
+        "features": sorted(name for name, present in features.items() if present),
+        "processors": list(processors()),
+        "quota": processor_quota(),
+        "numpy": np.__version__,
+        "blas": _blas(),
+        "llvmlite": _version("llvmlite"),
+    }
+
+
+def load_profile(device: Device | None = None) -> Profile | None:
+    """Return the stored profile of a device on this machine as it is now; None where there is none."""
+    store = default_store()
+    key = digest(fingerprint(device), "profile")
+    document = store.read(KIND, key)
+    if document is None:
+        return None
+    try:
+        return Profile.from_dict(
+            document, path=str(store.root / KIND / key) if store.root else None
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        logging.getLogger("alight").warning(
+            "the stored profile %s is not used (%s: %s). Fix: alight calibrate.",
+            key,
+            type(error).__name__,
+            error,
+        )
+        return None
+
+
+def save_profile(profile: Profile) -> Profile:
+    """Return the profile with the place where it is stored; a contended one is not stored.
+
+    What was measured while other work ran would be wrong for as long as the file lives.
+    """
+    if profile.contended:
+        return profile
+    store = default_store()
+    key = digest(dict(profile.fingerprint), "profile")
+    store.write(KIND, key, profile.to_dict())
+    return profile.stored_at(str(store.root / KIND / key)) if store.root else profile

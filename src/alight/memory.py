@@ -1,0 +1,175 @@
+"""What arrays do with their storage: read it, write it, hand it out, take it in."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from alight import runtime
+from alight._core import ArrayBase, Data, Layout, Storage, Value, View, make_layout, sole
+from alight.record import WRITE, alias, cast, concrete, foreign, pend
+
+
+def read(array: ArrayBase) -> Value:
+    """Return the value an array has now."""
+    view = array.window
+    value = array.storage.value
+    return value if view is None else alias(value, view)
+
+
+def layout(array: ArrayBase) -> Layout:
+    """Return an array's layout."""
+    view = array.window
+    return array.storage.value.layout if view is None else view.layout
+
+
+def host(array: ArrayBase) -> np.ndarray[Any, Any]:
+    """Return an array's elements as an ndarray over its own memory, evaluated. Read only, by convention."""
+    storage = array.storage
+    if storage.value.op is not None:
+        runtime.evaluate((storage.value,))
+    return runtime.host_array(read(array))
+
+
+def _open_to_others(storage: Storage) -> bool:
+    data = storage.value.data
+    return data is not None and data.shared and data.exported
+
+
+def writable(array: ArrayBase) -> np.ndarray[Any, Any]:
+    """Return an ndarray over the array's memory that may be written to at once.
+
+    Pending readers of the old elements are evaluated first. Raises ValueError where the array is read-only.
+    """
+    if array.window is not None and not array.window.writeable:
+        raise ValueError("assignment destination is read-only")
+    storage = array.storage
+    if storage.value.op is not None:
+        runtime.evaluate((storage.value,))
+    if not sole(storage.value, 0) and not storage.value.data.foreign:
+        # Someone still reads these bytes: pending work first, and whoever is left keeps the old ones.
+        runtime.evaluate_all()
+        if not sole(storage.value, 0) and not _open_to_others(storage):
+            storage.value = runtime.duplicate(storage.value)
+    elif storage.value.data.foreign:
+        runtime.evaluate_all()
+    runtime.only_on_host(storage.value)
+    return runtime.host_array(read(array))
+
+
+def assign(array: ArrayBase, value: Value) -> None:
+    """Set every element of an array (a view, usually) to a value that broadcasts to it, cast to its dtype.
+
+    Raises ValueError where the array is read-only.
+    """
+    view = array.window
+    storage = array.storage
+    old = storage.value
+    target = layout(array)
+    if view is not None and not view.writeable:
+        raise ValueError("assignment destination is read-only")
+    if _open_to_others(storage):
+        if value.op is not None:
+            runtime.evaluate((value,))
+        np.copyto(writable(array), runtime.host_array(value), casting="unsafe")
+        return
+    value = cast(value, target.dtype)
+    whole = view is None or (
+        view.offset == 0 and view.layout is old.layout and storage.lease is None
+    )
+    if whole and value.layout is target and value.op is not None and storage.lease is None:
+        storage.rebind(value)
+        return
+    attrs = (("offset", 0 if view is None else view.offset), ("layout", target))
+    storage.rebind(pend(WRITE, (old, value), attrs, old.layout))
+
+
+def export(array: ArrayBase) -> np.ndarray[Any, Any]:
+    """Return an ndarray that shares the array's memory, for others to read and write.
+
+    From then on, until it dies, nothing about this memory is deferred.
+    """
+    storage = array.storage
+    if storage.value.op is not None:
+        runtime.evaluate((storage.value,))
+    data = storage.value.data
+    if not data.shared and not sole(storage.value, 0, 1):
+        del data
+        writable_view = array.window is None or array.window.writeable
+        runtime.evaluate_all()
+        if writable_view and not sole(storage.value, 0):
+            storage.value = runtime.duplicate(storage.value)
+        data = storage.value.data
+    runtime.only_on_host(storage.value)
+    data.shared = True
+    result = runtime.host_array(read(array)).view()
+    if array.window is not None and not array.window.writeable:
+        result.flags.writeable = False
+    return result
+
+
+def owned(cls: type[ArrayBase], array: np.ndarray[Any, Any]) -> Any:
+    """Return an Array that takes over a fresh ndarray nobody else holds."""
+    return cls.of(concrete(array))
+
+
+def leased(cls: type[ArrayBase], array: np.ndarray[Any, Any]) -> Any:
+    """Return an Array over a caller's ndarray: what is assigned to it goes back there when work ends."""
+    value, view = foreign(array, leased=True)
+    result = cls.of(value)
+    result.window = view
+    result.storage.lease = array
+    return result
+
+
+def settle_lease(array: ArrayBase) -> None:
+    """End a lease: write what was assigned into the caller's memory."""
+    storage = array.storage
+    lease = storage.lease
+    if lease is None:
+        return
+    if storage.value.op is not None:
+        runtime.evaluate((storage.value,))
+    data = storage.value.data
+    if data is not None and not (data.foreign and data.array is not None):
+        source = runtime.host_array(read(array))
+        np.copyto(lease, source)
+    storage.lease = None
+    if data is not None:
+        data.shared = data.foreign
+
+
+def view_of(array: ArrayBase, window: np.ndarray[Any, Any], probe_address: int) -> Any:
+    """Return the view of an array that an expression on its probe turned out to be."""
+    parent = array.window
+    start = window.__array_interface__["data"][0] - probe_address
+    result_layout = make_layout(window.dtype, window.shape, window.strides)
+    writeable = True if parent is None else parent.writeable
+    offset = start + (0 if parent is None else parent.offset)
+    result = type(array).__new__(type(array))
+    result.storage = array.storage
+    result.window = View(result_layout, offset, writeable)
+    return result
+
+
+def apply_view(array: ArrayBase, expression: Any) -> Any:
+    """Return the view that ``expression`` makes of an ndarray of this layout (NumPy decides, on a probe)."""
+    probe = layout(array).probe
+    return view_of(array, expression(probe), probe.__array_interface__["data"][0])
+
+
+__all__ = [
+    "Data",
+    "apply_view",
+    "assign",
+    "export",
+    "host",
+    "layout",
+    "leased",
+    "owned",
+    "read",
+    "settle_lease",
+    "view_of",
+    "writable",
+]

@@ -1,0 +1,303 @@
+"""The methods an ndarray has, on Arrays: movement as views, reductions, sorting and the like."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from alight import memory, runtime
+from alight._core import ArrayBase, make_layout
+from alight.calls import exit_to_numpy, make, reduce_call, ufunc_call
+from alight.ir.ops import OPS
+from alight.memory import apply_view
+from alight.record import COPY, cast, dense_like, native, pend, record_floor, settled
+from alight.calls import wrap
+
+_type = type
+
+
+def astype(array: ArrayBase, dtype: Any, order: str, casting: str, copy: bool) -> Any:
+    """Return a copy of the array cast to a dtype (the array itself where nothing changes and copy is False)."""
+    target = np.dtype(dtype)
+    value = memory.read(array)
+    lay = value.layout
+    if (
+        not native(target)
+        or order not in ("K", "C", "A", "F")
+        or not np.can_cast(lay.dtype, target, casting)  # type: ignore[arg-type]
+        or (lay.dtype.kind == "c" and target.kind not in "cb")  # NumPy warns, at the call
+    ):
+        keywords = {"order": order, "casting": casting, "copy": copy}
+        return exit_to_numpy(np.ndarray.astype, (array, dtype), keywords)
+    ordered = order == "K" or (lay.c_contiguous and order != "F")
+    if target == lay.dtype:
+        return array if not copy and ordered else copy_of(array, order)
+    if not ordered:
+        array = copy_of(array, order)
+        value = memory.read(array)
+    return make(cast(value, target))
+
+
+def copy_of(array: ArrayBase, order: str) -> Any:
+    """Return a copy in memory of its own, in NumPy's order."""
+    value = memory.read(array)
+    lay = value.layout
+    target = (
+        dense_like(lay, lay.dtype)
+        if order == "K"
+        else make_layout(lay.dtype, lay.shape, np.empty_like(lay.probe, order=order).strides)  # type: ignore[call-overload]
+    )
+    if settled(value) and lay.size < record_floor():
+        return wrap(runtime.host_array(value).copy(order))  # type: ignore[arg-type]
+    return make(pend(COPY, (value,), (("order", order),), target))
+
+
+def reshape(array: ArrayBase, shape: Any, order: str = "C", copy: bool | None = None) -> Any:
+    """Return the array with another shape: a view where NumPy gives one, else a copy."""
+    probe = memory.layout(array).probe
+    shape = _plain(shape)
+    if copy is not True:
+        try:
+            return apply_view(array, lambda p: np.reshape(p, shape, order=order, copy=False))  # type: ignore[call-overload]
+        except ValueError as error:
+            if "copy" not in str(error) or copy is False:
+                raise
+    target = np.reshape(np.empty_like(probe, np.int8, "C"), shape).shape
+    if order == "F" or (order == "A" and probe.flags.fnc):
+        whole = copy_of(array, "F")
+        return apply_view(whole, lambda p: np.reshape(p, target, order="F", copy=False))
+    whole = copy_of(array, "C")
+    return apply_view(whole, lambda p: np.reshape(p, target, copy=False))
+
+
+def _plain(shape: Any) -> Any:
+    if isinstance(shape, ArrayBase):
+        return memory.host(shape).tolist()
+    if type(shape) in (tuple, list) and any(isinstance(n, ArrayBase) for n in shape):
+        return tuple([int(n) if isinstance(n, ArrayBase) else n for n in shape])
+    return shape
+
+
+class ArrayMethods(ArrayBase):
+    """ndarray's methods. Signatures, defaults and meaning are NumPy's."""
+
+    __slots__ = ()
+
+    # -- movement: views --------------------------------------------------------------------------
+    @property
+    def T(self) -> Any:
+        """Return the array with its axes reversed."""
+        return self.transpose()
+
+    @property
+    def mT(self) -> Any:
+        """Return the array with its last two axes exchanged."""
+        return apply_view(self, lambda p: p.mT)
+
+    def transpose(self, *axes: Any) -> Any:
+        """Return a view with its axes permuted."""
+        return apply_view(self, lambda p: p.transpose(*axes))
+
+    def swapaxes(self, axis1: int, axis2: int, /) -> Any:
+        """Return a view with two axes exchanged."""
+        return apply_view(self, lambda p: p.swapaxes(axis1, axis2))
+
+    def squeeze(self, axis: Any = None) -> Any:
+        """Return a view without axes of length one."""
+        return apply_view(self, lambda p: p.squeeze(axis))
+
+    def diagonal(self, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
+        """Return a read-only view of a diagonal."""
+        result = apply_view(self, lambda p: p.diagonal(offset, axis1, axis2))
+        result.window.writeable = False
+        return result
+
+    def reshape(self, *shape: Any, order: str = "C", copy: bool | None = None) -> Any:
+        """Return the array with another shape: a view where NumPy gives one."""
+        return reshape(self, shape[0] if len(shape) == 1 else shape, order, copy)
+
+    def ravel(self, order: str = "C") -> Any:
+        """Return the array as one axis: a view where NumPy gives one."""
+        lay = memory.layout(self)
+        flags = lay.probe.flags
+        if order == "A":
+            order = "F" if flags.fnc else "C"
+        if flags.c_contiguous if order == "C" else flags.f_contiguous if order == "F" else flags.forc:
+            return apply_view(self, lambda p: p.ravel(order))
+        if order in ("C", "F"):
+            return apply_view(copy_of(self, order), lambda p: p.ravel(order))
+        if lay.dense:
+            axes = sorted(range(lay.ndim), key=lambda i: -lay.strides[i])
+            return apply_view(self, lambda p: p.transpose(axes).reshape(-1, copy=False))
+        return exit_to_numpy(np.ndarray.ravel, (self, order), {})
+
+    def flatten(self, order: str = "C") -> Any:
+        """Return a copy of the array as one axis."""
+        if order == "C":
+            return reshape(copy_of(self, "C"), -1)
+        return exit_to_numpy(np.ndarray.flatten, (self, order), {})
+
+    def view(self, dtype: Any = None, type: Any = None) -> Any:
+        """Return the same bytes as another dtype, or a view that is another object of the same array."""
+        if type is not None or (isinstance(dtype, _type) and issubclass(dtype, np.ndarray)):
+            return np.ndarray.view(memory.export(self), *[t for t in (dtype, type) if t is not None])
+        if dtype is None:
+            return apply_view(self, lambda p: p[...])
+        if not native(np.dtype(dtype)):
+            return memory.export(self).view(dtype)
+        return apply_view(self, lambda p: p.view(dtype))
+
+    @property
+    def real(self) -> Any:
+        """Return the real part: a view."""
+        if memory.layout(self).dtype.kind != "c":
+            return self
+        return apply_view(self, lambda p: p.real)
+
+    @real.setter
+    def real(self, item: Any) -> None:
+        self.real[...] = item
+
+    @property
+    def imag(self) -> Any:
+        """Return the imaginary part: a view for complex arrays, else zeros."""
+        lay = memory.layout(self)
+        if lay.dtype.kind != "c":
+            zeros = make(memory.read(ArrayBase.of(_zeros(lay))))
+            if zeros.window is None and isinstance(zeros, ArrayMethods):
+                zeros = apply_view(zeros, lambda p: p[...])
+                zeros.window.writeable = False
+            return zeros
+        return apply_view(self, lambda p: p.imag)
+
+    @imag.setter
+    def imag(self, item: Any) -> None:
+        if memory.layout(self).dtype.kind != "c":
+            raise TypeError("array does not have imaginary part to set")
+        self.imag[...] = item
+
+    # -- copies -----------------------------------------------------------------------------------
+    def astype(
+        self, dtype: Any, order: str = "K", casting: str = "unsafe", subok: bool = True, copy: bool = True
+    ) -> Any:
+        """Return a copy of the array cast to a dtype."""
+        return astype(self, dtype, order, casting, copy)
+
+    def copy(self, order: str = "C") -> Any:
+        """Return a copy in memory of its own."""
+        return copy_of(self, order)
+
+    def fill(self, value: Any) -> None:
+        """Set every element to a scalar."""
+        self[...] = value
+
+    # -- reductions and scans ---------------------------------------------------------------------
+    def sum(self, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False, **kw: Any) -> Any:
+        """Return the sum over axes."""
+        return reduce_call("sum", self, axis, out, _given(dtype=dtype, keepdims=keepdims, **kw))
+
+    def prod(self, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False, **kw: Any) -> Any:
+        """Return the product over axes."""
+        return reduce_call("prod", self, axis, out, _given(dtype=dtype, keepdims=keepdims, **kw))
+
+    def mean(self, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False, **kw: Any) -> Any:
+        """Return the mean over axes."""
+        return reduce_call("mean", self, axis, out, _given(dtype=dtype, keepdims=keepdims, **kw))
+
+    def var(
+        self, axis: Any = None, dtype: Any = None, out: Any = None, ddof: float = 0, keepdims: bool = False, **kw: Any
+    ) -> Any:
+        """Return the variance over axes."""
+        return reduce_call("var", self, axis, out, _given(dtype=dtype, ddof=ddof, keepdims=keepdims, **kw))
+
+    def std(
+        self, axis: Any = None, dtype: Any = None, out: Any = None, ddof: float = 0, keepdims: bool = False, **kw: Any
+    ) -> Any:
+        """Return the standard deviation over axes."""
+        return reduce_call("std", self, axis, out, _given(dtype=dtype, ddof=ddof, keepdims=keepdims, **kw))
+
+    def min(self, axis: Any = None, out: Any = None, keepdims: bool = False, **kw: Any) -> Any:
+        """Return the minimum over axes."""
+        return reduce_call("min", self, axis, out, _given(keepdims=keepdims, **kw))
+
+    def max(self, axis: Any = None, out: Any = None, keepdims: bool = False, **kw: Any) -> Any:
+        """Return the maximum over axes."""
+        return reduce_call("max", self, axis, out, _given(keepdims=keepdims, **kw))
+
+    def any(self, axis: Any = None, out: Any = None, keepdims: bool = False, **kw: Any) -> Any:
+        """Tell whether any element is true, over axes."""
+        return reduce_call("any", self, axis, out, _given(keepdims=keepdims, **kw))
+
+    def all(self, axis: Any = None, out: Any = None, keepdims: bool = False, **kw: Any) -> Any:
+        """Tell whether all elements are true, over axes."""
+        return reduce_call("all", self, axis, out, _given(keepdims=keepdims, **kw))
+
+    def argmin(self, axis: Any = None, out: Any = None, *, keepdims: bool = False) -> Any:
+        """Return the index of the minimum along an axis."""
+        return reduce_call("argmin", self, axis, out, _given(keepdims=keepdims))
+
+    def argmax(self, axis: Any = None, out: Any = None, *, keepdims: bool = False) -> Any:
+        """Return the index of the maximum along an axis."""
+        return reduce_call("argmax", self, axis, out, _given(keepdims=keepdims))
+
+    def cumsum(self, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
+        """Return the running sum along an axis."""
+        return _scan("cumsum", self, axis, dtype, out)
+
+    def cumprod(self, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
+        """Return the running product along an axis."""
+        return _scan("cumprod", self, axis, dtype, out)
+
+    # -- elementwise ------------------------------------------------------------------------------
+    def conj(self) -> Any:
+        """Return the complex conjugate."""
+        return ufunc_call(np.conjugate, (self,), {}) if memory.layout(self).dtype.kind == "c" else self
+
+    conjugate = conj
+
+    def clip(self, min: Any = None, max: Any = None, out: Any = None, **kw: Any) -> Any:
+        """Return the array with its elements limited to an interval."""
+        if out is not None:
+            kw["out"] = (out,)
+        if min is None and max is None:
+            return ufunc_call(np.positive, (self,), kw)
+        if min is None:
+            return ufunc_call(np.minimum, (self, max), kw)
+        if max is None:
+            return ufunc_call(np.maximum, (self, min), kw)
+        return ufunc_call(OPS["clip"].reference, (self, min, max), kw)
+
+    def round(self, decimals: int = 0, out: Any = None) -> Any:
+        """Return the array rounded to decimals."""
+        if decimals == 0 and memory.layout(self).dtype.kind == "f":
+            return ufunc_call(np.rint, (self,), {} if out is None else {"out": (out,)})
+        return exit_to_numpy(np.round, (self, decimals), {} if out is None else {"out": out})
+
+    def dot(self, other: Any, out: Any = None) -> Any:
+        """Return the dot product."""
+        return np.dot(self, other) if out is None else np.dot(self, other, out)  # type: ignore[call-overload]
+
+
+def _zeros(lay: Any) -> Any:
+    from alight.record import concrete
+
+    return concrete(np.zeros(lay.shape, lay.dtype))
+
+
+def _scan(name: str, array: Any, axis: Any, dtype: Any, out: Any) -> Any:
+    if axis is None:
+        array, axis = array.ravel(), 0
+    return reduce_call(name, array, axis, out, _given(dtype=dtype))
+
+
+def _given(**keywords: Any) -> dict[str, Any]:
+    """Return the keywords that differ from what NumPy does without them."""
+    return {
+        key: value
+        for key, value in keywords.items()
+        if value is not None and value is not np._NoValue and not (key == "keepdims" and value is False)
+    }
+
+
+__all__ = ["ArrayMethods", "astype", "copy_of", "native", "reshape"]

@@ -1,0 +1,290 @@
+"""The NumPy that the files of an `alight run` program import.
+
+Every name is NumPy's own object, except those that make or load arrays: they call NumPy and hand
+large results to ``adopt``. Arrays below the floor stay the plain ndarrays NumPy made.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable
+from functools import wraps
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from alight import memory
+from alight._core import POLICY, ArrayBase, View, floor
+from alight.array import Array, adopt, asarray
+from alight.record import concrete, native
+
+__all__ = ["NAME", "RunNamespace", "numpy_namespace", "wrap_creation", "wrap_many"]
+
+# The key in sys.modules under which rewritten imports find the namespace; no import statement can
+# be written with it, so it shadows nobody's module.
+NAME = "alight:numpy"
+
+_MAKING = (
+    *("zeros", "ones", "empty", "full", "zeros_like", "ones_like", "empty_like", "full_like"),
+    *("arange", "linspace", "logspace", "geomspace", "eye", "identity", "tri", "indices"),
+    *("fromfunction", "fromfile", "frombuffer", "fromiter", "fromstring", "fromregex"),
+    *("loadtxt", "genfromtxt", "copy"),
+)
+_CONVERTING = (
+    *("array", "asarray", "asanyarray", "ascontiguousarray", "asfortranarray"),
+    *("asarray_chkfinite", "require"),
+)
+# What a generator has beside draws.
+_NOT_DRAWS = frozenset(("bit_generator", "spawn", "bytes", "seed", "get_state", "set_state"))
+_FILLING = frozenset(("random", "standard_normal", "standard_exponential", "standard_gamma"))
+_IN_PLACE = frozenset(("shuffle", "permuted"))
+
+_ndarray = np.ndarray
+_references = sys.getrefcount
+
+
+def _baseline() -> tuple[int, int]:
+    # What getrefcount answers differs between interpreters: measure it where it is known.
+    result = np.empty(2)[:1]
+    base = result.base
+    return _references(result), _references(base)
+
+
+_ALONE, _BASE_ALONE = _baseline()
+
+
+def _settle(result: np.ndarray[Any, Any]) -> Any:
+    """Return a new large result as alight's, where nobody else can see its memory."""
+    base = result.base
+    if base is None:
+        return adopt(result)
+    if type(base) is bytes:
+        return _read_only(adopt(result.copy("K")))
+    # NumPy reshapes what it made (linspace, load): the base is as new as the result.
+    if type(base) is _ndarray and base.base is None and _references(base) <= _BASE_ALONE:
+        flags = result.flags
+        if flags.writeable and base.flags.owndata and native(result.dtype):
+            dense = flags.c_contiguous or flags.f_contiguous
+            return Array.of(concrete(result)) if dense else result
+    return result
+
+
+def _read_only(array: Any) -> Any:
+    """Return a copy of bytes as NumPy gives the view of them: not writeable."""
+    if isinstance(array, ArrayBase):
+        array.window = View(memory.layout(array), 0, writeable=False)
+    else:
+        array.flags.writeable = False
+    return array
+
+
+def _dress(wrapper: Callable[..., Any], function: Callable[..., Any], name: str) -> Any:
+    """Return the wrapper with the function's face; pickle finds it as ``name`` of this module."""
+    wrapper = wraps(function)(wrapper)
+    wrapper.__module__ = __name__
+    wrapper.__qualname__ = name
+    return wrapper
+
+
+def wrap_creation(
+    function: Callable[..., Any],
+    name: str | None = None,
+    convert: Callable[..., Any] | None = None,
+) -> Any:
+    """Return NumPy's function with large new results adopted.
+
+    What somebody else holds too (``asarray`` of an ndarray) is returned as it is. ``convert`` is
+    called instead where the first argument is an array of ours.
+    """
+
+    def creation(*args: Any, **kwargs: Any) -> Any:
+        if convert is not None and args and isinstance(args[0], ArrayBase):
+            return convert(*args, **kwargs)
+        result = function(*args, **kwargs)
+        if type(result) is not _ndarray or result.size < (POLICY.get() or floor).record_floor:
+            return result
+        return _settle(result) if _references(result) <= _ALONE else result
+
+    return _dress(creation, function, name or function.__name__)
+
+
+def _wrap_conversion(function: Callable[..., Any]) -> Any:
+    """Return one of the ``asarray`` family, which leaves an array of ours ours."""
+    name = function.__name__
+    least_change = name in ("asarray", "asanyarray")
+    plain = wrap_creation(function)
+
+    def convert(array: Any, *rest: Any, **kwargs: Any) -> Any:
+        if least_change and len(rest) <= 2 and kwargs.keys() <= {"dtype", "order", "copy"}:
+            return asarray(array, *rest, **kwargs)
+        if name == "array" and len(rest) <= 1 and kwargs.keys() <= {"dtype"}:
+            return asarray(array, *rest, copy=True, **kwargs)
+        exported = np.asarray(array)
+        result = plain(exported, *rest, **kwargs)
+        return array if result is exported else result
+
+    return wrap_creation(function, name, convert)
+
+
+def wrap_many(function: Callable[..., Any], name: str | None = None) -> Any:
+    """Return NumPy's function, which gives several new arrays, with large ones adopted."""
+
+    def creation(*args: Any, **kwargs: Any) -> Any:
+        results = function(*args, **kwargs)
+        least = (POLICY.get() or floor).record_floor
+        return type(results)(
+            _settle(r) if type(r) is _ndarray and r.size >= least else r for r in results
+        )
+
+    return _dress(creation, function, name or function.__name__)
+
+
+def _wrap_filling(function: Callable[..., Any], name: str) -> Any:
+    """Return a draw that also writes: into ``out=``, or into its first array (``shuffle``)."""
+    draws = wrap_creation(function)
+
+    def filling(*args: Any, **kwargs: Any) -> Any:
+        # NumPy's generators write through C pointers: give them the shared export.
+        out = kwargs.get("out")
+        if isinstance(out, ArrayBase):
+            draws(*_exported(args), **{**kwargs, "out": np.asarray(out)})
+            return out
+        return draws(*_exported(args), **kwargs)
+
+    return _dress(filling, function, name)
+
+
+def _exported(args: Iterable[Any]) -> list[Any]:
+    return [np.asarray(arg) if isinstance(arg, ArrayBase) else arg for arg in args]
+
+
+def _draws(source: Any, prefix: str) -> dict[str, Any]:
+    """Return every drawing function of a generator class or of the random module, wrapped."""
+    found = {}
+    for name in dir(source):
+        value = getattr(source, name)
+        if name.startswith("_") or name in _NOT_DRAWS or not callable(value):
+            continue
+        if isinstance(value, type) or name == "default_rng":
+            continue
+        writes = name in _IN_PLACE or (name in _FILLING and source is np.random.Generator)
+        wrap = _wrap_filling if writes else wrap_creation
+        found[name] = wrap(value, name=prefix + name)
+    return found
+
+
+class RunNamespace(ModuleType):
+    """A module with NumPy's own content but for the names it was given; assigning reaches both."""
+
+    def __init__(self, real: ModuleType, ours: dict[str, Any]) -> None:
+        super().__init__(real.__name__)
+        content = vars(self)
+        content.update(vars(real))
+        content.update(ours)
+
+        def missing(name: str) -> Any:
+            value = getattr(real, name)
+            if isinstance(value, ModuleType):
+                if name == "random" and real is np:
+                    value = _random_namespace()
+                content[name] = value
+            return value
+
+        # In the module's own dict: a __getattr__ of the class would slow every access.
+        content["__getattr__"] = missing
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        # Programs restore names NumPy dropped (np.float = float) for the sake of other modules.
+        setattr(sys.modules[self.__name__], name, value)
+        super().__setattr__(name, value)
+
+    def __delattr__(self, name: str) -> None:
+        delattr(sys.modules[self.__name__], name)
+        super().__delattr__(name)
+
+
+def numpy_namespace() -> RunNamespace:
+    """Return the one namespace of this process, made at the first call."""
+    found = sys.modules.get(NAME)
+    if isinstance(found, RunNamespace):
+        return found
+    ours = {name: wrap_creation(getattr(np, name)) for name in _MAKING}
+    for name in _CONVERTING:
+        ours[name] = _wrap_conversion(getattr(np, name))
+    ours["meshgrid"] = wrap_many(np.meshgrid)
+    ours["load"] = _dress(_load_any, np.load, "load")
+    ours["mgrid"] = _MeshGrid()
+    made = RunNamespace(np, ours)
+    # Found already: the namespace must not answer with NumPy's own.
+    vars(made).pop("random", None)
+    sys.modules[NAME] = made
+    return made
+
+
+class _MeshGrid(type(np.mgrid)):  # type: ignore[misc]
+    __getitem__ = wrap_creation(type(np.mgrid).__getitem__, name="mgrid")
+
+
+class NpzFile(np.lib.npyio.NpzFile):
+    """An archive whose large arrays are alight's."""
+
+    __module__ = np.lib.npyio.NpzFile.__module__
+    __getitem__ = wrap_creation(np.lib.npyio.NpzFile.__getitem__)
+
+
+_load_array = wrap_creation(np.load)
+
+
+def _load_any(*args: Any, **kwargs: Any) -> Any:
+    result = _load_array(*args, **kwargs)
+    if type(result) is np.lib.npyio.NpzFile:
+        result.__class__ = NpzFile
+    return result
+
+
+def _random_namespace() -> RunNamespace:
+    """Return what `np.random` is: its draws wrapped, and generators whose draws are wrapped."""
+    found = sys.modules.get(NAME + ".random")
+    if isinstance(found, RunNamespace):
+        return found
+    real = np.random
+    generator = _generator_class(real.Generator)
+
+    def default_rng(seed: Any = None) -> Any:
+        made = real.default_rng(seed)
+        # Given a generator NumPy returns that very object, and so do we.
+        return made if made is seed else generator(made.bit_generator)
+
+    ours = _draws(real, "random.")
+    ours["Generator"] = generator
+    ours["RandomState"] = _generator_class(real.RandomState)
+    ours["default_rng"] = _dress(default_rng, real.default_rng, "random.default_rng")
+    made = RunNamespace(real, ours)
+    sys.modules[NAME + ".random"] = made
+    return made
+
+
+def _generator_class(real: type) -> Any:
+    """Return a subclass of a NumPy generator class whose draws are wrapped.
+
+    In isinstance it stands for NumPy's own: others make those.
+    """
+
+    class Seen(type):
+        def __instancecheck__(cls, instance: Any) -> bool:
+            return type.__instancecheck__(real if cls is made else cls, instance)
+
+        def __subclasscheck__(cls, other: type) -> bool:
+            return type.__subclasscheck__(real if cls is made else cls, other)
+
+    body = {"__module__": real.__module__, "__doc__": real.__doc__, **_draws(real, "")}
+    made: Any = Seen(real.__name__, (real,), body)
+    return made
+
+
+def __getattr__(name: str) -> Any:
+    # Where pickle looks for a wrapped function.
+    if name.startswith("_"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(numpy_namespace(), name)

@@ -1,0 +1,361 @@
+"""Where each group runs: every candidate looked at, the least total seconds taken, copies included."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from alight.device import Device, Reason
+from alight.errors import UnsupportedOnDevice
+from alight.ir.group import Graph, Group, GroupKind
+from alight.ir.op import Kind
+from alight.plan.fuse import Uses
+from alight.plan.order import Unit
+from alight.plan.plan import Candidate, Facts
+from alight.plan.spread import Spread, least
+from alight.plan.workload import contraction_flops, is_contraction
+
+HOST = "cpu"
+ANYWHERE = "*"  # the space of a constant: it goes along with the launch
+
+
+@dataclass(slots=True)
+class Choice:
+    """Where a unit runs and why. ``held`` are the spaces that hold each input when it starts."""
+
+    device: str
+    implementation: str
+    reason: Reason
+    threshold: int | None
+    candidates: tuple[Candidate, ...]
+    held: tuple[frozenset[str], ...]
+
+
+def host_implementation(group: Group) -> str:
+    """Return what NumPy's own code for a group is called: a library for BLAS, LAPACK, FFT and sorts."""
+    library = group.kind is GroupKind.LIBRARY and group.graph.nodes[0].op.kind is Kind.LIBRARY
+    return "library" if library else "numpy"
+
+
+def wanted(facts: Facts, device: str, implementation: str) -> bool:
+    """Tell whether the policy's ``force`` allows this device and implementation."""
+    forced_device, forced = facts.force
+    if forced_device is not None and device != forced_device:
+        return False
+    # On the host the library is called through NumPy, so forcing NumPy means it too.
+    same = implementation == forced or (
+        forced == "numpy" and device == HOST and implementation == "library"
+    )
+    return forced is None or same
+
+
+def choose(graph: Graph, uses: Uses, units: Sequence[Unit], facts: Facts) -> list[Choice | None]:
+    """Return the choice for each unit, None for views.
+
+    What the policy settles comes first: ``force``, then groups that lost to NumPy, then floors, then
+    groups for which nothing is measured. The rest is placed for the least sum of seconds.
+    """
+    offers: list[_Offer | None] = [
+        None if unit.group is None else _offer(unit.group, facts) for unit in units
+    ]
+    spaces = {device.id: device.space for device in facts.devices}
+    spaces.setdefault(HOST, "host")
+    placed: list[str | None] = [None] * len(units)
+    if any(offer is not None and offer.picked is None for offer in offers):
+        placed = _place(graph, uses, units, offers, spaces, facts)
+    return _walk(graph, uses, units, offers, placed, spaces, facts)
+
+
+@dataclass(slots=True)
+class _Offer:
+    """The candidates of a group and what became of it: ``picked`` is a position in ``candidates``."""
+
+    candidates: list[Candidate]
+    threshold: int | None
+    picked: int | None
+    reason: Reason
+
+
+def _offer(group: Group, facts: Facts) -> _Offer:
+    """Return the candidates of a group; picked, where the policy or a lack of figures settles it."""
+    threshold = _floor(group, facts)
+    own = host_implementation(group)
+    candidates = _candidates(group, own, facts)
+    able = [i for i, c in enumerate(candidates) if c.reason is None]
+    host = next(
+        (i for i, c in enumerate(candidates) if (c.device, c.implementation) == (HOST, own)), None
+    )
+
+    def settled(picked: int, reason: Reason, others: Reason) -> _Offer:
+        for i, c in enumerate(candidates):
+            if i != picked and c.reason is None:
+                candidates[i] = Candidate(c.device, c.implementation, None, others, c.detail)
+        c = candidates[picked]
+        estimate = facts.estimate(group, c.device, c.implementation)
+        candidates[picked] = Candidate(c.device, c.implementation, estimate)
+        return _Offer(candidates, threshold, picked, reason)
+
+    def fallback() -> int:
+        """Return the position of NumPy on the host, which can do everything."""
+        if host is not None:
+            return host
+        candidates.append(Candidate(HOST, own, None))
+        return len(candidates) - 1
+
+    if facts.force != (None, None):
+        fitting = [
+            i for i in able if wanted(facts, candidates[i].device, candidates[i].implementation)
+        ]
+        if not fitting:
+            if facts.on_gap == "raise":
+                raise _unsupported(group, candidates, facts)
+            return settled(fallback(), Reason.GAP, Reason.POLICY)
+        known = []
+        for i in fitting if len(fitting) > 1 else ():
+            estimate = facts.estimate(group, candidates[i].device, candidates[i].implementation)
+            if estimate is not None:
+                known.append((estimate.seconds, i))
+        return settled(min(known)[1] if known else fitting[0], Reason.PINNED, Reason.POLICY)
+    if not able:
+        return settled(fallback(), Reason.GAP, Reason.GAP)
+    if host is not None:
+        if facts.demoted and group_key(group) in facts.demoted:
+            return settled(host, Reason.DEMOTED, Reason.DEMOTED)
+        if threshold is not None and _floor_elements(group) < threshold:
+            return settled(host, Reason.BELOW_FLOOR, Reason.BELOW_FLOOR)
+    for i in able:
+        c = candidates[i]
+        estimate = facts.estimate(group, c.device, c.implementation)
+        reason = Reason.UNCALIBRATED if estimate is None else None
+        candidates[i] = Candidate(c.device, c.implementation, estimate, reason, c.detail)
+    # Without NumPy's own time nothing shows that another is faster.
+    if host is not None and candidates[host].estimate is None:
+        return settled(host, Reason.UNCALIBRATED, Reason.UNCALIBRATED)
+    if all(candidates[i].estimate is None for i in able):
+        return settled(able[0], Reason.POLICY, Reason.UNCALIBRATED)
+    return _Offer(candidates, threshold, None, Reason.CHEAPEST)
+
+
+def _candidates(group: Group, own: str, facts: Facts) -> list[Candidate]:
+    """Return every allowed device and implementation for a group, with why those ruled out are."""
+    found = []
+    for device in facts.devices:
+        names = device.support.implementations
+        if device.id == HOST:
+            found.append(Candidate(HOST, own, None))
+            names = tuple(name for name in names if name not in ("numpy", "library"))
+        for name in names:
+            reason, detail = ruled_out(group, device, name, facts)
+            found.append(Candidate(device.id, name, None, reason, detail))
+    return found
+
+
+def ruled_out(
+    group: Group, device: Device, implementation: str, facts: Facts
+) -> tuple[Reason | None, str]:
+    """Return why a device's implementation cannot run a group, with details; (None, "") if it can."""
+    layouts = (*group.graph.inputs, *(node.layout for node in group.graph.nodes))
+    dtypes = {layout.dtype.name for layout in layouts}
+    missing = sorted(dtypes - device.support.dtypes) if device.support.dtypes else []
+    if missing:
+        return Reason.DTYPE_UNSUPPORTED, f"{device.id} has no {', '.join(missing)}"
+    if implementation == "generated" and group.kind is GroupKind.LIBRARY:
+        return Reason.GAP, f"{group.graph.nodes[0].op.name} is not generated"
+    gap = facts.supports(device.id, implementation, group)
+    return (None, "") if gap is None else (Reason.GAP, gap)
+
+
+def _unsupported(
+    group: Group, candidates: Sequence[Candidate], facts: Facts
+) -> UnsupportedOnDevice:
+    forced = ":".join(part for part in facts.force if part is not None)
+    fitting = [c for c in candidates if wanted(facts, c.device, c.implementation)]
+    why = "; ".join(dict.fromkeys(c.detail for c in fitting if c.detail)) or "it is not there"
+    return UnsupportedOnDevice(
+        f"{operation(group)} cannot run on {forced}: {why}. Fix: on_gap='host' lets NumPy do it, or "
+        "force something else."
+    )
+
+
+def operation(group: Group) -> str:
+    """Return the names of a group's ops in their order, shortened where there are many."""
+    names = [node.op.name for node in group.graph.nodes]
+    if len(names) > _NAMES_SHOWN:
+        names = [*names[: _NAMES_SHOWN - 2], f"({len(names) - _NAMES_SHOWN + 1} more)", names[-1]]
+    return "+".join(names)
+
+
+_NAMES_SHOWN = 6  # what fits a column of a report
+
+
+def group_key(group: Group) -> str:
+    """Return a short key of a group's structure: ops, dtypes and what feeds what, whatever the shapes."""
+    graph = group.graph
+    text = [group.kind.value, *(layout.dtype.str for layout in graph.inputs)]
+    for node in graph.nodes:
+        text.append(f"{node.op.name}{node.operands}{node.layout.dtype.str}")
+    text.append(str(graph.outputs))
+    return hashlib.blake2b("|".join(text).encode(), digest_size=8).hexdigest()
+
+
+def _floor(group: Group, facts: Facts) -> int | None:
+    """Return the floor of a group's class, where one is set."""
+    floors = facts.floors
+    if not floors:
+        return None
+    graph = group.graph
+    if group.kind is GroupKind.REDUCE:
+        name = "reduction"
+    elif group.kind is GroupKind.LIBRARY:
+        name = "matmul" if is_contraction(graph.nodes[0]) else "all"
+    else:
+        unary = all(len(node.operands) == 1 for node in graph.nodes)
+        name = "unary" if unary else "binary"
+    return floors.get(name, floors.get("all"))
+
+
+def _floor_elements(group: Group) -> float:
+    """Return what a floor is compared with: elements gone through, or m·k·n of a matrix product."""
+    graph = group.graph
+    node = graph.nodes[0]
+    if group.kind is not GroupKind.LIBRARY:
+        return math.prod(group.shape)
+    if is_contraction(node):
+        return contraction_flops(graph, node) / 2
+    return max(node.layout.size, *(layout.size for layout in graph.inputs), 0)
+
+
+def _place(
+    graph: Graph,
+    uses: Uses,
+    units: Sequence[Unit],
+    offers: Sequence[_Offer | None],
+    spaces: Mapping[str, str],
+    facts: Facts,
+) -> list[str | None]:
+    """Pick for each open offer the candidate of the least total; return the space of each unit."""
+    working = [i for i, unit in enumerate(units) if unit.group is not None or _is_write(unit)]
+    used = {host_space(facts)}
+    seconds: list[dict[str, float]] = []
+    best: list[dict[str, int]] = []
+    for i in working:
+        offer = offers[i]
+        costs: dict[str, float] = {}
+        picks: dict[str, int] = {}
+        if offer is not None:
+            for position, c in enumerate(offer.candidates):
+                space = spaces[c.device]
+                if offer.picked is not None:
+                    if position == offer.picked:
+                        costs[space] = 0.0
+                elif c.estimate is not None and c.estimate.seconds < costs.get(space, math.inf):
+                    costs[space], picks[space] = c.estimate.seconds, position
+        used.update(costs)
+        seconds.append(costs)
+        best.append(picks)
+    everywhere = tuple(sorted(used, key=lambda space: (space != host_space(facts), space)))
+    for i, costs in zip(working, seconds, strict=True):
+        if _is_write(units[i]):  # it goes where its version is: only copies count
+            costs.update(dict.fromkeys(everywhere, 0.0))
+    base = uses.base
+    made = {base[v] for i in working for v in units[i].outputs}
+    reads = [tuple(dict.fromkeys(base[v] for v in units[i].inputs)) for i in working]
+    held = {
+        v: spaces_of
+        for v in range(len(graph.inputs))
+        if ANYWHERE not in (spaces_of := held_by(facts, v)) and v not in made
+    }
+    known = [tuple(v for v in values if v in made or v in held) for values in reads]
+    spread = Spread(
+        spaces=everywhere,
+        seconds=seconds,
+        reads=known,
+        makes=[units[i].outputs for i in working],
+        held=held,
+        nbytes={v: graph.layout(v).nbytes for v in (*made, *held)},
+        asked=frozenset(base[graph.outputs[i]] for i in facts.host_required),
+        copy_seconds=facts.copy_seconds,
+    )
+    result: list[str | None] = [None] * len(units)
+    for i, space, picks in zip(working, least(spread), best, strict=True):
+        result[i] = space
+        offer = offers[i]
+        if offer is not None and offer.picked is None:
+            offer.picked = picks[space]
+            estimates = [c.estimate.seconds for c in offer.candidates if c.estimate is not None]
+            chosen = offer.candidates[offer.picked].estimate
+            if chosen is not None and chosen.seconds > min(estimates):
+                offer.reason = Reason.ALREADY_RESIDENT
+    return result
+
+
+def _is_write(unit: Unit) -> bool:
+    return unit.node is not None and unit.node.op.kind is Kind.WRITE
+
+
+def host_space(facts: Facts) -> str:
+    """Return the name of the host's memory."""
+    return next((device.space for device in facts.devices if device.id == HOST), "host")
+
+
+def held_by(facts: Facts, number: int) -> frozenset[str]:
+    """Return the spaces that hold an input; without a word on it, the host."""
+    if number < len(facts.residency):
+        return facts.residency[number]
+    return frozenset((host_space(facts),))
+
+
+def _walk(
+    graph: Graph,
+    uses: Uses,
+    units: Sequence[Unit],
+    offers: Sequence[_Offer | None],
+    placed: Sequence[str | None],
+    spaces: Mapping[str, str],
+    facts: Facts,
+) -> list[Choice | None]:
+    """Return the choices, following where each value is as the units run one after another."""
+    base = uses.base
+    where = {v: held_by(facts, v) for v in range(len(graph.inputs))}
+    choices: list[Choice | None] = []
+    for unit, offer, place in zip(units, offers, placed, strict=True):
+        if offer is not None and offer.picked is not None:
+            c = offer.candidates[offer.picked]
+            space = spaces[c.device]
+            held = tuple(where[base[v]] for v in unit.inputs)
+            choices.append(
+                Choice(
+                    *(c.device, c.implementation, offer.reason, offer.threshold),
+                    *(tuple(offer.candidates), held),
+                )
+            )
+        elif _is_write(unit):
+            old, value = (where[base[v]] for v in unit.inputs)
+            space = place or _write_space(old, value, spaces, facts)
+            device = next((d.id for d in facts.devices if d.space == space), HOST)
+            choices.append(Choice(device, "", Reason.ALREADY_RESIDENT, None, (), (old, value)))
+        else:
+            choices.append(None)
+            continue
+        for v in unit.inputs:
+            if ANYWHERE not in where[base[v]]:
+                where[base[v]] |= {space}
+        where.update(dict.fromkeys(unit.outputs, frozenset((space,))))
+    return choices
+
+
+def _write_space(
+    old: frozenset[str], value: frozenset[str], spaces: Mapping[str, str], facts: Facts
+) -> str:
+    """Return the space of a write: one that holds both the old version and what is written, if any does."""
+    host = host_space(facts)
+    if ANYWHERE in old:
+        old = value if ANYWHERE not in value else frozenset((host,))
+    both = old if ANYWHERE in value else old & value
+    fit = both or old
+    forced = spaces.get(facts.force[0] or "")
+    if forced in fit:
+        return forced
+    return host if host in fit else min(fit)

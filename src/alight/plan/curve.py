@@ -1,0 +1,153 @@
+"""Measured numbers and measured curves: every prediction is read off one of these."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A number with its unit, its 80 % interval and where it comes from.
+
+    ``source`` is one of probe, imported, vendor table, guess.
+    """
+
+    value: float
+    unit: str
+    low: float
+    high: float
+    samples: int
+    source: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields as a document."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+    @staticmethod
+    def from_dict(document: Mapping[str, Any]) -> Measured:
+        """Return the number a document describes."""
+        return Measured(**{name: document[name] for name in Measured.__slots__})
+
+
+def guess(value: float, unit: str) -> Measured:
+    """Return a number nobody measured, good within a factor of two."""
+    return Measured(value, unit, value / 2, value * 2, 0, "guess")
+
+
+class Curve:
+    """Seconds over work, through measured knots.
+
+    Between knots it is a monotone cubic in logarithms; below the first it is flat, because a call
+    costs its overhead; above the last it is proportional, because a stream has one bandwidth.
+    """
+
+    __slots__ = ("_log_seconds", "_log_work", "_slopes", "knots", "source")
+
+    def __init__(self, knots: Iterable[tuple[float, float]], source: str = "probe") -> None:
+        self.source = source
+        points = sorted(knots)
+        if not points or points[0][0] <= 0 or min(seconds for _, seconds in points) <= 0:
+            raise ValueError(
+                f"a curve needs knots of positive work and seconds, not {points}. "
+                "Fix: measure again; a clock that shows no time is too coarse for the work."
+            )
+        self._log_work = [math.log(work) for work, _ in points]
+        self._log_seconds = _rising([math.log(seconds) for _, seconds in points])
+        self._slopes = _monotone_slopes(self._log_work, self._log_seconds)
+        self.knots = tuple(
+            (work, math.exp(seconds))
+            for (work, _), seconds in zip(points, self._log_seconds, strict=True)
+        )
+
+    def seconds_at(self, work: float) -> float:
+        """Return the seconds that this much work takes."""
+        first_work, first_seconds = self.knots[0]
+        if work <= first_work:
+            return first_seconds
+        last_work, last_seconds = self.knots[-1]
+        if work >= last_work:
+            return last_seconds * (work / last_work)
+        x = math.log(work)
+        i = bisect_right(self._log_work, x) - 1
+        width = self._log_work[i + 1] - self._log_work[i]
+        t = (x - self._log_work[i]) / width
+        a, b = self._log_seconds[i], self._log_seconds[i + 1]
+        left, right = self._slopes[i] * width, self._slopes[i + 1] * width
+        s = 1.0 - t
+        y = a * (1 + 2 * t) * s * s + left * t * s * s + b * t * t * (3 - 2 * t) - right * t * t * s
+        return math.exp(y)
+
+    def work_at(self, seconds: float) -> float:
+        """Return the least work that takes this long."""
+        last_work, last_seconds = self.knots[-1]
+        if seconds >= last_seconds:
+            return last_work * (seconds / last_seconds)
+        low, high = self.knots[0][0], last_work
+        if seconds <= self.knots[0][1]:
+            return low
+        while high / low > 1 + 1e-9:  # bisection in logarithms, to the last digits that matter
+            middle = math.sqrt(low * high)
+            if self.seconds_at(middle) < seconds:
+                low = middle
+            else:
+                high = middle
+        return high
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the knots as a document."""
+        return {"knots": [list(knot) for knot in self.knots], "source": self.source}
+
+    @staticmethod
+    def from_dict(document: Mapping[str, Any]) -> Curve:
+        """Return the curve a document describes."""
+        return Curve([(work, seconds) for work, seconds in document["knots"]], document["source"])
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Curve) or len(self.knots) != len(other.knots):
+            return False
+        pairs = zip(self.knots, other.knots, strict=True)
+        return self.source == other.source and all(
+            math.isclose(x, y, rel_tol=1e-12) for a, b in pairs for x, y in zip(a, b, strict=True)
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def _rising(values: Sequence[float]) -> list[float]:
+    """Return the sequence nearest in least squares that never falls: those that do are pooled."""
+    pools: list[tuple[float, int]] = []
+    for value in values:
+        mean, count = value, 1
+        while pools and pools[-1][0] > mean:
+            other, size = pools.pop()
+            mean, count = (mean * count + other * size) / (count + size), count + size
+        pools.append((mean, count))
+    return [mean for mean, count in pools for _ in range(count)]
+
+
+def _monotone_slopes(x: Sequence[float], y: Sequence[float]) -> list[float]:
+    """Return slopes at the knots for which the cubic between two of them never turns.
+
+    Fritsch and Butland: the weighted harmonic mean of the neighbouring secants, zero at a turn.
+    """
+    if len(x) == 1:
+        return [0.0]
+    widths = [b - a for a, b in pairwise(x)]
+    if min(widths) <= 0:
+        raise ValueError("a curve has two knots at one place. Fix: join them before.")
+    secants = [(b - a) / w for (a, b), w in zip(pairwise(y), widths, strict=True)]
+    slopes = [secants[0]]
+    for i in range(1, len(secants)):
+        left, right = secants[i - 1], secants[i]
+        if left * right <= 0:
+            slopes.append(0.0)
+        else:
+            one, two = 2 * widths[i] + widths[i - 1], widths[i] + 2 * widths[i - 1]
+            slopes.append((one + two) / (one / left + two / right))
+    slopes.append(secants[-1])
+    return slopes

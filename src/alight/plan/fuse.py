@@ -1,0 +1,457 @@
+"""Regions: which nodes run as one kernel, chosen so that fewer bytes move.
+
+Every node gets a stage: the stages of what it reads, plus one unless the two fuse. Nodes of one class
+(iteration shape and key) and one stage may then run together in any combination, and the result has no
+cycle, because every path that leaves a region climbs. One pass up, one pass down: linear in the graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Hashable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from alight.ir.group import Graph, Group, GroupKind, Node
+from alight.ir.op import Kind
+
+# Nodes in one kernel. LLVM's time (O3, one vectorised loop) was measured at 5 ms + 0.1 ms an instruction up
+# to 512 and more than linear from there; a body with a special function is some 15 instructions a node.
+KERNEL_NODES = 64
+# Arrays read by one kernel. Measured on one EPYC core, sums of k page-aligned float64 arrays of 16 MB: 28 GB/s
+# at k = 8, 19 at 12, 13 at 16, 5.7 at 32: streams past the ways of the L1 cache evict one another.
+KERNEL_ARRAYS = 8
+# Flops spent to save a byte of traffic. The ridge of an H200 in float64 (34 Tflop/s over 4.3 TB/s) is at
+# 8 and that of one AVX2 core (16 flops a cycle, 10 GB/s) near 5: at 1, recomputing stays hidden.
+FLOPS_PER_BYTE = 1.0
+
+
+class Uses:
+    """Who reads what in a graph, by value number. ``before[w]`` are the readers of the bytes that write ``w``
+    replaces, recorded before it: where they run first, the write can be done in place."""
+
+    __slots__ = ("base", "before", "consumers", "live", "written")
+
+    def __init__(self, graph: Graph, bases: Sequence[int] = ()) -> None:
+        first = len(graph.inputs)
+        total = first + len(graph.nodes)
+        self.live = frozenset(graph.outputs)
+        self.base = base = list(range(total))
+        base[: len(bases)] = bases
+        self.consumers: list[list[int]] = [[] for _ in range(total)]
+        self.before: dict[int, list[int]] = {}
+        self.written: set[int] = set()
+        readers: dict[int, list[int]] = {}
+        for number, node in graph.numbered():
+            kind = node.op.kind
+            for operand in dict.fromkeys(node.operands):
+                self.consumers[operand].append(number)
+                if kind is not Kind.VIEW:
+                    readers.setdefault(base[operand], []).append(number)
+            if kind is Kind.VIEW:
+                base[number] = base[node.operands[0]]
+            elif kind is Kind.WRITE:
+                old = base[node.operands[0]]
+                self.written.add(old)
+                self.before[number] = [r for r in readers[old] if r != number]
+                # Whatever comes later and is ordered after this write is ordered after those too.
+                readers[old] = [number]
+
+
+@dataclass(slots=True)
+class Region:
+    """Nodes that run as one. ``owned`` are the members whose values it may give to others; the rest are
+    recomputed here. ``outputs`` are the owned values that others need."""
+
+    kind: GroupKind
+    key: Hashable
+    stage: int
+    members: list[int]
+    owned: set[int]
+    outputs: list[int] = field(default_factory=list)
+
+
+def fuse(
+    graph: Graph,
+    uses: Uses,
+    keys: Sequence[Hashable],
+    recompute: Container[Hashable] = (),
+) -> list[Region]:
+    """Return the regions of a graph in an order in which they can run.
+
+    ``keys[i]`` says with which other nodes node i may share a kernel. In regions whose key is in
+    ``recompute`` a cheap value is computed again where that moves fewer bytes than storing it.
+    """
+    classes = _classes(graph, keys)
+    stages = _stages(graph, uses, classes)
+    first = len(graph.inputs)
+    regions: list[Region] = []
+    for members in _components(graph, classes, stages):
+        key, stage = keys[members[0] - first], stages[members[0]]
+        for kind, part in _divide(graph, uses, members):
+            regions.append(Region(kind, key, stage, part, set(part)))
+    # Inside a stage only reductions read what another region makes.
+    regions.sort(key=lambda r: (r.stage, r.kind is GroupKind.REDUCE, r.members[0]))
+    if any(region.key in recompute for region in regions):
+        _recompute(graph, uses, regions, recompute)
+    return prune(graph, uses, regions)
+
+
+def group_of(graph: Graph, region: Region) -> tuple[Group, tuple[int, ...]]:
+    """Return a region as a group, and the numbers of its inputs in their order."""
+    first = len(graph.inputs)
+    nodes = graph.nodes
+    members = region.members
+    inside = set(members)
+    inputs: dict[int, int] = {}
+    for number in members:
+        for operand in nodes[number - first].operands:
+            if operand not in inside and operand not in inputs:
+                inputs[operand] = len(inputs)
+    local = dict(inputs)
+    inner = []
+    for index, number in enumerate(members, len(inputs)):
+        local[number] = index
+        node = nodes[number - first]
+        inner.append(
+            Node(node.op, tuple([local[o] for o in node.operands]), node.attrs, node.layout)
+        )
+    body = Graph(
+        tuple([graph.layout(i) for i in inputs]),
+        tuple(inner),
+        tuple([local[o] for o in region.outputs]),
+    )
+    return Group(region.kind, body, _shape(graph, members[-1])), tuple(inputs)
+
+
+def prune(graph: Graph, uses: Uses, regions: list[Region]) -> list[Region]:
+    """Return the regions without members nobody needs, each with its outputs; in the same order."""
+    first = len(graph.inputs)
+    needed = set(uses.live)
+    for node in graph.nodes:
+        if node.op.kind is Kind.VIEW or node.op.kind is Kind.WRITE:
+            needed.update(node.operands)
+    kept = []
+    for region in reversed(regions):
+        region.outputs = [m for m in region.members if m in needed and m in region.owned]
+        wanted = set(region.outputs)
+        members = []
+        for number in reversed(region.members):
+            if number in wanted:
+                members.append(number)
+                wanted.update(graph.nodes[number - first].operands)
+        members.reverse()
+        region.members = members
+        region.owned.intersection_update(members)
+        needed |= wanted.difference(members)
+        if members:
+            kept.append(region)
+    kept.reverse()
+    return kept
+
+
+def halves(graph: Graph, region: Region) -> list[Region]:
+    """Return two regions that own what one of several nodes owns; they need to be pruned."""
+    first = len(graph.inputs)
+    owned = sorted(region.owned)
+    middle = len(owned) // 2
+    cuts = [(region.kind, owned[:middle]), (region.kind, owned[middle:])]
+    if region.kind is GroupKind.REDUCE:
+        kinds = {m: graph.nodes[m - first].op.kind for m in owned}
+        loop = [m for m in owned if kinds[m] is Kind.ELEMENTWISE]
+        if loop:
+            folds = [m for m in owned if kinds[m] is Kind.REDUCTION]
+            cuts = [(GroupKind.LOOP, loop), (GroupKind.REDUCE, folds)]
+    # What is recomputed here is nobody else's to read, so each half gets it.
+    again = [m for m in region.members if m not in region.owned]
+    return [
+        Region(kind, region.key, region.stage, sorted(cut + again), set(cut)) for kind, cut in cuts
+    ]
+
+
+def _shape(graph: Graph, number: int) -> tuple[int, ...]:
+    """Return the iteration shape of a node."""
+    node = graph.nodes[number - len(graph.inputs)]
+    if node.op.kind is Kind.REDUCTION:
+        return graph.layout(node.operands[0]).shape
+    return node.layout.shape
+
+
+def _classes(graph: Graph, keys: Sequence[Hashable]) -> list[int]:
+    """Return for each value the number of its class, or -1 where it runs alone."""
+    found: dict[Hashable, int] = {}
+    classes = [-1] * len(graph.inputs)
+    for (number, node), key in zip(graph.numbered(), keys, strict=True):
+        if node.op.kind is Kind.ELEMENTWISE or node.op.kind is Kind.REDUCTION:
+            classes.append(found.setdefault((_shape(graph, number), key), len(found)))
+        else:
+            classes.append(-1)
+    return classes
+
+
+def _stages(graph: Graph, uses: Uses, classes: list[int]) -> list[int]:
+    """Return the stage of each value; that of an input or a view is the first stage that can read it."""
+    first = len(graph.inputs)
+    kinds = [node.op.kind for node in graph.nodes]
+    stages = [0] * first
+    for number, node in graph.numbered():
+        own = classes[number]
+        stage = 0
+        for operand in node.operands:
+            at = stages[operand]
+            if operand >= first:
+                kind = kinds[operand - first]
+                fused = kind is Kind.ELEMENTWISE and classes[operand] == own
+                if not fused and kind is not Kind.VIEW:
+                    at += 1
+            if at > stage:
+                stage = at
+        for reader in uses.before.get(number, ()):
+            stage = max(stage, stages[reader] + 1)
+        stages.append(stage)
+
+    _settle(graph, uses, classes, stages)
+    return stages
+
+
+def _settle(graph: Graph, uses: Uses, classes: list[int], stages: list[int]) -> None:
+    """Move to a later stage what only that stage reads, where no more bytes cross than before."""
+    first = len(graph.inputs)
+    nodes = graph.nodes
+    blocks: dict[int, list[int]] = {}
+    for write, readers in uses.before.items():
+        for reader in readers:
+            blocks.setdefault(reader, []).append(write)
+
+    def crossing_bytes(value: int) -> int:
+        return nodes[value - first].layout.nbytes * (1 if value in uses.live else 2)
+
+    for number in range(len(stages) - 1, first - 1, -1):
+        consumers = uses.consumers[number]
+        node = nodes[number - first]
+        if not consumers:
+            continue
+        if node.op.kind is Kind.VIEW:
+            stages[number] = max(stages[number], min([stages[c] for c in consumers]))
+        elif node.op.kind is Kind.ELEMENTWISE:
+            own, now = classes[number], stages[number]
+            late = min([stages[c] - (classes[c] != own) for c in consumers])
+            for write in blocks.get(number, ()):
+                late = min(late, stages[write] - 1)
+            if late <= now or not any(classes[c] == own and stages[c] == late for c in consumers):
+                continue
+            torn = {
+                o
+                for o in node.operands
+                if o >= first
+                and classes[o] == own
+                and stages[o] == now
+                and nodes[o - first].op.kind is Kind.ELEMENTWISE
+                and (len(uses.consumers[o]) > 1 or o in uses.live)
+            }
+            if sum(map(crossing_bytes, torn)) <= crossing_bytes(number):
+                stages[number] = late
+
+
+def _components(graph: Graph, classes: list[int], stages: list[int]) -> list[list[int]]:
+    """Return the nodes that run together: of one class and stage, linked by a value or reading the same one."""
+    first = len(graph.inputs)
+    nodes = graph.nodes
+    parent = list(range(first + len(nodes)))
+
+    def root(number: int) -> int:
+        while parent[number] != number:
+            parent[number] = number = parent[parent[number]]
+        return number
+
+    readers: dict[tuple[int, int, int], int] = {}
+    for number, node in graph.numbered():
+        own = classes[number]
+        if own < 0:
+            continue
+        shape = _shape(graph, number)
+        for operand in node.operands:
+            other = operand
+            if not (
+                operand >= first
+                and classes[operand] == own
+                and stages[operand] == stages[number]
+                and nodes[operand - first].op.kind is Kind.ELEMENTWISE
+            ):
+                if graph.layout(operand).shape != shape:
+                    continue  # a scalar read by both saves nothing
+                other = readers.setdefault((own, stages[number], operand), number)
+            parent[root(other)] = root(number)
+    found: dict[int, list[int]] = {}
+    for number, node in graph.numbered():
+        if node.op.kind is not Kind.VIEW and node.op.kind is not Kind.WRITE:
+            found.setdefault(root(number), []).append(number)
+    return list(found.values())
+
+
+def _divide(graph: Graph, uses: Uses, members: list[int]) -> Iterator[tuple[GroupKind, list[int]]]:
+    """Yield the kernels of one component: its loops, and for each choice of axes one reduction with the
+    nodes that only it reads. What others read too stays in the loop and is read from memory."""
+    first = len(graph.inputs)
+    nodes = graph.nodes
+    kind = nodes[members[0] - first].op.kind
+    if kind is not Kind.ELEMENTWISE and kind is not Kind.REDUCTION:
+        yield GroupKind.LIBRARY, members
+        return
+    homes: dict[int, Hashable] = {}
+    for number in reversed(members):
+        node = nodes[number - first]
+        if node.op.kind is Kind.REDUCTION:
+            ndim = len(graph.layout(node.operands[0]).shape)
+            axis = node.attr("axis")
+            homes[number] = tuple(range(ndim)) if axis is None else axis
+        else:
+            readers = {homes.get(c, _LOOP) for c in uses.consumers[number]}
+            homes[number] = (
+                readers.pop() if len(readers) == 1 and number not in uses.live else _LOOP
+            )
+    inside = set(members)
+    for home in dict.fromkeys(homes.values()):
+        if home == _LOOP:
+            continue
+        cone = [m for m in members if homes[m] == home]
+        producers = [m for m in cone if nodes[m - first].op.kind is Kind.ELEMENTWISE]
+        if producers:
+            folds = [m for m in cone if nodes[m - first].op.kind is Kind.REDUCTION]
+            joined = _crossing_bytes(graph, uses, inside, cone)
+            if _crossing_bytes(graph, uses, inside, folds) < joined:
+                homes.update(dict.fromkeys(producers, _LOOP))
+                cone, producers = folds, []
+        if len(cone) > KERNEL_NODES or _arrays(graph, cone) > KERNEL_ARRAYS:
+            homes.update(dict.fromkeys(producers, _LOOP))
+            cone = [m for m in cone if nodes[m - first].op.kind is Kind.REDUCTION]
+        yield GroupKind.REDUCE, cone
+    loop = [m for m in members if homes[m] == _LOOP]
+    for part in _cap(graph, loop):
+        yield GroupKind.LOOP, part
+
+
+_LOOP = "loop"
+
+
+def _crossing_bytes(graph: Graph, uses: Uses, inside: set[int], cone: list[int]) -> int:
+    """Return the bytes stored and read because values of the component cross into ``cone``."""
+    first = len(graph.inputs)
+    within = set(cone)
+    crossing = {o for m in cone for o in graph.nodes[m - first].operands}
+    return sum(
+        graph.layout(o).nbytes * (1 if o in uses.live else 2) for o in (crossing & inside) - within
+    )
+
+
+def _arrays(graph: Graph, members: list[int]) -> int:
+    """Return how many arrays larger than a scalar a kernel of these nodes reads."""
+    first = len(graph.inputs)
+    within = set(members)
+    read = {o for m in members for o in graph.nodes[m - first].operands} - within
+    return sum(graph.layout(o).size > 1 for o in read)
+
+
+def _cap(graph: Graph, members: list[int]) -> Iterator[list[int]]:
+    """Yield runs of the members, each small enough for one kernel."""
+    first = len(graph.inputs)
+    if len(members) <= KERNEL_NODES and _arrays(graph, members) <= KERNEL_ARRAYS:
+        if members:
+            yield members
+        return
+    run: list[int] = []
+    within: set[int] = set()
+    read: set[int] = set()
+    for number in members:
+        operands = graph.nodes[number - first].operands
+        new = {o for o in operands if o not in within and graph.layout(o).size > 1}
+        if run and (len(run) == KERNEL_NODES or len(read | new) > KERNEL_ARRAYS):
+            yield run
+            run, within, read = [], set(), set()
+            new = {o for o in operands if graph.layout(o).size > 1}
+        run.append(number)
+        within.add(number)
+        read |= new
+    yield run
+
+
+def _recompute(
+    graph: Graph, uses: Uses, regions: list[Region], recompute: Container[Hashable]
+) -> None:
+    """Add to regions the nodes of values that are cheaper to compute again than to store and read."""
+    first = len(graph.inputs)
+    readers: dict[int, list[Region]] = {}
+    reads: dict[int, set[int]] = {}
+    for region in regions:
+        within = set(region.members)
+        own = {o for m in region.members for o in graph.nodes[m - first].operands} - within
+        reads[id(region)] = own
+        for operand in own:
+            readers.setdefault(operand, []).append(region)
+    stored = set(uses.live)
+    for node in graph.nodes:
+        if node.op.kind is Kind.VIEW or node.op.kind is Kind.WRITE:
+            stored.update(node.operands)
+
+    for home in regions:
+        if home.kind is not GroupKind.LOOP or home.key not in recompute:
+            continue
+        shape = _shape(graph, home.members[-1])
+        can = [
+            (v, [r for r in readers.get(v, ()) if r.key == home.key and _same(graph, r, shape)])
+            for v in home.members
+            if v in home.owned
+        ]
+        for value, takers in can:
+            if len(takers) < len(readers.get(value, ())):
+                stored.add(value)
+        for value, takers in can:
+            cone = _cone(graph, home, value, stored) if takers else None
+            if cone is None:
+                continue
+            nodes, leaves = cone
+            if any(uses.base[leaf] in uses.written for leaf in leaves):
+                continue  # it would be read past the write that is to happen in place
+            extra = [(t, leaves - reads[id(t)]) for t in takers]
+            saved = graph.layout(value).nbytes * (len(takers) + (value not in stored))
+            saved -= sum(graph.layout(leaf).nbytes for _, new in extra for leaf in new)
+            flops = sum(graph.nodes[m - first].op.flops for m in nodes) * len(takers)
+            if saved <= 0 or flops * graph.layout(value).size > saved * FLOPS_PER_BYTE:
+                continue
+            if any(
+                len(t.members) + len(nodes) > KERNEL_NODES
+                or sum(graph.layout(o).size > 1 for o in reads[id(t)] | new) > KERNEL_ARRAYS
+                for t, new in extra
+            ):
+                continue
+            readers[value] = [r for r in readers[value] if r not in takers]
+            for taker, new in extra:
+                taker.members = sorted({*taker.members, *nodes})
+                reads[id(taker)] |= new
+                reads[id(taker)].discard(value)
+                for leaf in new:
+                    readers.setdefault(leaf, []).append(taker)
+
+
+def _same(graph: Graph, region: Region, shape: tuple[int, ...]) -> bool:
+    return region.kind is not GroupKind.LIBRARY and _shape(graph, region.members[-1]) == shape
+
+
+def _cone(
+    graph: Graph, home: Region, value: int, stored: set[int]
+) -> tuple[set[int], set[int]] | None:
+    """Return the nodes that compute a value again and the stored values they start from; None if dear."""
+    first = len(graph.inputs)
+    within = set(home.members)
+    nodes = {value}
+    leaves: set[int] = set()
+    ready = [value]
+    while ready:
+        node = graph.nodes[ready.pop() - first]
+        if node.op.special or len(nodes) > KERNEL_NODES:
+            return None
+        for operand in node.operands:
+            if operand not in within or operand in stored:
+                leaves.add(operand)
+            elif operand not in nodes:
+                nodes.add(operand)
+                ready.append(operand)
+    return nodes, leaves

@@ -1,0 +1,231 @@
+"""From a graph to a plan: placed by cost, fused inside each space, in two rounds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Hashable, Iterable, Sequence
+from typing import Any
+
+from alight.ir.group import Graph, Group, GroupKind, Node
+from alight.ir.op import Kind
+from alight.ir.rewrite import Rewritten, rewrite
+from alight.plan.choose import (
+    HOST,
+    Choice,
+    choose,
+    group_key,
+    operation,
+    ruled_out,
+    wanted,
+)
+from alight.plan.fuse import Region, Uses, fuse, group_of, halves, prune
+from alight.plan.order import Unit, in_order
+from alight.plan.plan import (
+    Decision,
+    Facts,
+    LaunchStep,
+    Plan,
+    Step,
+    ViewStep,
+    WriteStep,
+    no_estimate,
+)
+from alight.plan.workload import workload
+
+Spot = tuple[str, str]  # device, implementation
+
+
+def make_plan(graph: Graph, facts: Facts) -> Plan:
+    """Return the steps that compute a graph, with the decisions behind them.
+
+    First regions are as large as whoever could run them allows, and are placed; then nodes placed
+    alike are fused anew, now recomputing what is cheaper to recompute, and the final groups are
+    decided on. Numbers in the plan are those of ``graph``.
+    """
+    small = rewrite(graph)
+    uses = Uses(small.graph, facts.bases)
+    spots = _spots(facts)
+    able = _able(small.graph, spots, facts)
+    units, choices = _round(small.graph, uses, able, (), facts)
+    if spots:
+        keys: list[Hashable] = list(able)
+        for unit, choice in zip(units, choices, strict=True):
+            if choice is not None:
+                for number in unit.nodes:
+                    keys[number - len(small.graph.inputs)] = (choice.device, choice.implementation)
+        generated = {key for key in keys if isinstance(key, tuple) and key[1:] == ("generated",)}
+        if generated:
+            units, choices = _round(small.graph, uses, keys, generated, facts)
+    return _finished(graph, small, uses, units, choices)
+
+
+def _round(
+    graph: Graph,
+    uses: Uses,
+    keys: Sequence[Hashable],
+    recompute: Collection[Hashable],
+    facts: Facts,
+) -> tuple[list[Unit], list[Choice | None]]:
+    regions = fuse(graph, uses, keys, recompute)
+    units = in_order(graph, uses, _fitting(graph, uses, regions, facts))
+    return units, choose(graph, uses, units, facts)
+
+
+def _spots(facts: Facts) -> list[Spot]:
+    """Return every place a group could run at other than NumPy on the host; none if all is NumPy's anyway."""
+    forced = facts.force != (None, None)
+    has_host = any(device.id == HOST for device in facts.devices)
+    if not forced and has_host and facts.estimate is no_estimate:
+        return []
+    return [
+        (device.id, name)
+        for device in facts.devices
+        for name in device.support.implementations
+        if wanted(facts, device.id, name) and (device.id != HOST or name == "generated")
+    ]
+
+
+def _able(graph: Graph, spots: Sequence[Spot], facts: Facts) -> list[Hashable]:
+    """Return for each node the places that can run it alone: nodes that differ in them do not share a kernel."""
+    nowhere: frozenset[Spot] = frozenset()
+    if not spots:
+        return [nowhere] * len(graph.nodes)
+    devices = {device.id: device for device in facts.devices}
+    asked: dict[Any, frozenset[Spot]] = {}
+    able: list[Hashable] = []
+    for number, node in graph.numbered():
+        kind = node.op.kind
+        if kind is not Kind.ELEMENTWISE and kind is not Kind.REDUCTION:
+            able.append(nowhere)
+            continue
+        layouts = tuple([graph.layout(o) for o in node.operands])
+        pattern = tuple([node.operands.index(o) for o in node.operands])
+        key: Any = (node.op, layouts, pattern, node.layout, node.attrs)
+        try:
+            found = asked.get(key)
+        except TypeError:  # an attribute without a hash
+            key, found = None, None
+        if found is None:
+            region = Region(
+                GroupKind.LOOP if kind is Kind.ELEMENTWISE else GroupKind.REDUCE,
+                *(None, 0, [number], {number}, [number]),
+            )
+            group, _ = group_of(graph, region)
+            found = frozenset(
+                (device, name)
+                for device, name in spots
+                if ruled_out(group, devices[device], name, facts)[0] is None
+            )
+            if key is not None:
+                asked[key] = found
+        able.append(found)
+    return able
+
+
+def _fitting(graph: Graph, uses: Uses, regions: list[Region], facts: Facts) -> list[Region]:
+    """Return the regions, those halved that are too much for a place which can run each of their nodes."""
+    devices = {device.id: device for device in facts.devices}
+    checked: set[int] = set()
+    while True:
+        parts: list[Region] = []
+        for region in regions:
+            key = region.key
+            spots: Iterable[Any] = key if isinstance(key, frozenset) else (key,)
+            if len(region.owned) > 1 and id(region) not in checked:
+                group, _ = group_of(graph, region)
+                if any(
+                    ruled_out(group, devices[device], name, facts)[0] is not None
+                    for device, name in spots
+                    if device in devices and (device != HOST or name == "generated")
+                ):
+                    parts += halves(graph, region)
+                    continue
+            checked.add(id(region))
+            parts.append(region)
+        if len(parts) == len(regions):
+            return regions
+        regions = prune(graph, uses, parts)
+
+
+def _finished(
+    graph: Graph,
+    small: Rewritten,
+    uses: Uses,
+    units: Sequence[Unit],
+    choices: Sequence[Choice | None],
+) -> Plan:
+    """Return the plan in the numbers of the original graph."""
+    names, origins = small.names, small.origins
+    steps: list[Step] = []
+    touched: list[list[int]] = []
+    for unit, choice in zip(units, choices, strict=True):
+        inputs = tuple([names[v] for v in unit.inputs])
+        outputs = tuple([names[v] for v in unit.outputs])
+        nodes = tuple([origins[v] for v in unit.nodes])
+        touched.append([*inputs, *outputs, *nodes])
+        if unit.group is not None and choice is not None:
+            decision = _decision(unit.group, choice)
+            where = choice.device, choice.implementation
+            steps.append(LaunchStep(unit.group, *where, inputs, outputs, decision, nodes))
+        elif unit.node is not None and choice is None:
+            node = unit.node
+            steps.append(ViewStep(inputs[0], outputs[0], node.layout, node.attr("offset", 0)))
+        elif unit.node is not None and choice is not None:
+            node = unit.node
+            window = node.attr("layout"), node.attr("offset", 0)
+            steps.append(WriteStep(*inputs, outputs[0], *window, choice.device))
+    return Plan(tuple(steps), _dead(graph, uses, steps, touched), graph.outputs)
+
+
+def _dead(
+    graph: Graph, uses: Uses, steps: Sequence[Step], touched: Sequence[Sequence[int]]
+) -> tuple[tuple[int, ...], ...]:
+    """Return after each step the values that nobody needs any more; a value outlives its views."""
+    if not steps:
+        return ()
+    # What rewriting dropped is needed by no step.
+    last = [0] * (len(graph.inputs) + len(graph.nodes))
+    for index, numbers in enumerate(touched):
+        for number in numbers:
+            last[number] = index
+    end = len(steps)
+    for number in graph.outputs:
+        last[number] = end
+    for step in reversed(steps):
+        if isinstance(step, ViewStep):
+            last[step.source] = max(last[step.source], last[step.target])
+    for number in range(len(graph.inputs)):
+        base = uses.base[number]
+        last[base] = max(last[base], last[number])
+    dead: list[list[int]] = [[] for _ in range(end + 1)]
+    for number, index in enumerate(last):
+        dead[index].append(number)
+    return tuple([tuple(numbers) for numbers in dead[:end]])
+
+
+def _decision(group: Group, choice: Choice) -> Decision:
+    graph = group.graph
+    layouts = [*graph.inputs, *(graph.layout(number) for number in graph.outputs)]
+    work = workload(group)
+    return Decision(
+        operation=operation(group),
+        kind=group.kind.value,
+        group=group_key(group),
+        dtypes=tuple([layout.dtype.name for layout in layouts]),
+        shapes=tuple([layout.shape for layout in layouts]),
+        elements=work.elements,
+        flops=work.flops,
+        bytes=work.nbytes,
+        batch=_batch(graph.nodes[0]),
+        residency_in=tuple([tuple(sorted(held)) for held in choice.held]),
+        chosen=choice.device,
+        implementation=choice.implementation,
+        reason=choice.reason,
+        threshold=choice.threshold,
+        candidates=choice.candidates,
+    )
+
+
+def _batch(node: Node) -> int:
+    """Return how many products a stacked matrix product makes; 1 for everything else."""
+    return math.prod(node.layout.shape[:-2]) if node.op.name == "matmul" else 1

@@ -1,0 +1,151 @@
+"""What planning takes and gives: Facts in, a Plan of steps with their Decisions out. Data only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from alight.device import Device, Reason
+from alight.ir.group import Group
+
+if TYPE_CHECKING:
+    from alight._core import Layout
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """Predicted seconds with an 80 % interval and what they are made of."""
+
+    seconds: float
+    low: float
+    high: float
+    terms: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One device × implementation that a group could run on; ``estimate`` is None where it is ruled out or
+    unmeasured, and ``reason`` says why."""
+
+    device: str
+    implementation: str
+    estimate: Estimate | None
+    reason: Reason | None = None
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """A choice with its losers. ``dtypes`` and ``shapes`` are those of the group's inputs, then its outputs;
+    ``residency_in`` names, for each input, the spaces that held it. ``threshold`` is the floor of the
+    group's class where one is set. ``elements`` is the size of the iteration space."""
+
+    operation: str
+    kind: str
+    group: str
+    dtypes: tuple[str, ...]
+    shapes: tuple[tuple[int, ...], ...]
+    elements: int
+    flops: float
+    bytes: int
+    batch: int
+    residency_in: tuple[tuple[str, ...], ...]
+    chosen: str
+    implementation: str
+    reason: Reason
+    threshold: int | None
+    candidates: tuple[Candidate, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchStep:
+    """Run a group. ``inputs``, ``outputs`` and ``nodes`` are value numbers of the graph given to make_plan (values
+    that rewriting merged go by their first number), in the order of the group's own inputs,
+    outputs and nodes."""
+
+    group: Group
+    device: str
+    implementation: str
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    decision: Decision
+    nodes: tuple[int, ...] = ()
+    schedule: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class ViewStep:
+    """Name a window of a value's bytes: no work."""
+
+    source: int
+    target: int
+    layout: Layout
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class WriteStep:
+    """Make ``target``: ``old`` with the window (``layout``, ``offset``) set to ``value``, which broadcasts to
+    it and has its dtype. Done in place where nobody else needs ``old``. It happens where ``device`` says."""
+
+    old: int
+    value: int
+    target: int
+    layout: Layout
+    offset: int
+    device: str
+
+
+Step = LaunchStep | ViewStep | WriteStep
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Steps in the order they run. ``dead[i]`` are the values nobody needs after ``steps[i]``: a value lives
+    as long as any view of it, so where ``steps[i]`` is a WriteStep whose ``old`` is in ``dead[i]``, no
+    other value of the plan reads those bytes. ``outputs`` are in the order of the graph's outputs."""
+
+    steps: tuple[Step, ...]
+    dead: tuple[tuple[int, ...], ...]
+    outputs: tuple[int, ...]
+
+
+def _everything(device: str, implementation: str, group: Group) -> str | None:
+    return None
+
+
+def no_estimate(group: Group, device: str, implementation: str) -> Estimate | None:
+    """Return None: nothing was measured."""
+    return None
+
+
+def _free(source: str, target: str, nbytes: int) -> float:
+    return 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """All that a plan may depend on. ``residency[i]`` are the spaces that hold input i (constants: every
+    space). ``profiles`` by device id; a device without one is uncalibrated. ``floors`` by op class, as
+    the policy gave them; ``force`` is (device | None, implementation | None). ``demoted`` are keys of
+    groups (``Decision.group``) that lost to NumPy.
+
+    ``supports(device, implementation, group)`` is None or the reason of the gap; ``estimate(group,
+    device, implementation)`` is None where nothing was measured; ``copy_seconds(from, to, nbytes)``
+    is between spaces. ``host_required`` are positions of outputs that the host is about to read.
+    ``bases[i]`` is the first input whose memory input i is a window of (itself, if it is none's).
+    """
+
+    devices: tuple[Device, ...]
+    profiles: Mapping[str, Any]
+    residency: tuple[frozenset[str], ...] = ()
+    force: tuple[str | None, str | None] = (None, None)
+    floors: Mapping[str, int] = field(default_factory=dict)
+    on_gap: str = "host"
+    demoted: frozenset[str] = frozenset()
+    supports: Callable[[str, str, Group], str | None] = _everything
+    estimate: Callable[[Group, str, str], Estimate | None] = no_estimate
+    copy_seconds: Callable[[str, str, int], float] = _free
+    host_required: frozenset[int] = frozenset()
+    bases: tuple[int, ...] = ()

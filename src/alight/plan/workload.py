@@ -1,0 +1,146 @@
+"""What a group asks of a device: flops, transcendentals, bytes; counted, never measured."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from alight.ir.group import Graph, Group, GroupKind, Node
+from alight.ir.ops import Kind
+
+if TYPE_CHECKING:
+    from alight._core import Layout
+
+# Sums of products. Their flops follow from the shapes, which no count for each element can say.
+_CONTRACTIONS = frozenset(
+    ("matmul", "dot", "inner", "vdot", "vecdot", "matvec", "vecmat", "tensordot", "einsum")
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """Counted work. Bytes are unique: an input read twice, or broadcast, counts once.
+
+    ``elements`` is the iteration space. ``host_output_bytes`` and ``sync_points`` say what the host
+    waits for at the end.
+    """
+
+    flops: float
+    special: float
+    bytes_read: int
+    bytes_written: int
+    launches: int
+    sync_points: int
+    host_output_bytes: int
+    elements: int
+    dtypes: tuple[str, ...]
+
+    @property
+    def nbytes(self) -> int:
+        """Return bytes read and written."""
+        return self.bytes_read + self.bytes_written
+
+
+def unique_bytes(layout: Layout) -> int:
+    """Return the bytes of the distinct elements of a layout: a broadcast axis counts once."""
+    size = layout.itemsize
+    for length, stride in zip(layout.shape, layout.strides, strict=True):
+        size *= length if stride or length == 0 else 1
+    return size
+
+
+def node_elements(graph: Graph, node: Node) -> int:
+    """Return how often a node's body runs: for each element of its result, or of what it folds."""
+    if node.op.kind in (Kind.REDUCTION, Kind.SCAN):
+        return max(node.layout.size, graph.layout(node.operands[0]).size)
+    return node.layout.size
+
+
+def node_flops(graph: Graph, node: Node) -> float:
+    """Return the arithmetic of a node, without its transcendentals."""
+    if node.op.special:
+        return 0.0
+    if node.op.name in _CONTRACTIONS and len(node.operands) >= 2:
+        return contraction_flops(graph, node)
+    return node.op.flops * node_elements(graph, node)
+
+
+def is_contraction(node: Node) -> bool:
+    """Tell whether a node is a sum of products, such as a matrix product."""
+    return node.op.name in _CONTRACTIONS
+
+
+def contraction_flops(graph: Graph, node: Node) -> float:
+    """Return multiplications and additions of a sum of products of two operands."""
+    layouts = [graph.layout(i) for i in node.operands]
+    first, second = layouts[0], layouts[1]
+    if node.op.name in ("tensordot", "einsum"):
+        # (m·k)·(k·n)·(m·n) = (m·k·n)²; with a batch axis this counts too much by its square root.
+        return 2.0 * math.sqrt(first.size * second.size * max(node.layout.size, 1))
+    length = first.shape[-1] if first.ndim else 1
+    return 2.0 * length * max(node.layout.size, 1)
+
+
+def workload(group: Group, on_host: Iterable[int] = ()) -> Workload:
+    """Return the work of a group that runs as one launch: intermediates touch no memory.
+
+    ``on_host`` are the positions of outputs that the host reads next.
+    """
+    graph = group.graph
+    flops = special = 0.0
+    elements = 1
+    for length in group.shape:
+        elements *= length
+    dtypes: set[str] = set()
+    used: set[int] = set(graph.outputs)
+    largest = 0
+    for node in graph.nodes:
+        flops += node_flops(graph, node)
+        count = node_elements(graph, node)
+        largest = max(largest, count)
+        if node.op.special:
+            special += count
+        dtypes.add(node.layout.dtype.name)
+        used.update(node.operands)
+    if group.kind is GroupKind.LIBRARY or not group.shape:
+        elements = largest
+    inputs = [i for i in range(len(graph.inputs)) if i in used]
+    outputs = list(dict.fromkeys(graph.outputs))
+    host_output_bytes = sum(graph.layout(graph.outputs[i]).nbytes for i in set(on_host))
+    return Workload(
+        flops=flops,
+        special=special,
+        bytes_read=sum(unique_bytes(graph.inputs[i]) for i in inputs),
+        bytes_written=sum(graph.layout(i).nbytes for i in outputs),
+        launches=1,
+        sync_points=1 if host_output_bytes else 0,
+        host_output_bytes=host_output_bytes,
+        elements=elements,
+        dtypes=tuple(sorted(dtypes)),
+    )
+
+
+def node_bytes(graph: Graph, node: Node) -> int:
+    """Return the bytes a node moves when it runs alone: its operands, once each, and its result."""
+    operands = sum(unique_bytes(graph.layout(i)) for i in dict.fromkeys(node.operands))
+    return operands + node.layout.nbytes
+
+
+def unfused_workload(group: Group, on_host: Iterable[int] = ()) -> Workload:
+    """Return the work of a group run node by node: every intermediate is written and read again."""
+    graph = group.graph
+    fused = workload(group, on_host)
+    alone = [node for node in graph.nodes if node.op.kind is not Kind.VIEW]
+    return Workload(
+        flops=fused.flops,
+        special=fused.special,
+        bytes_read=sum(node_bytes(graph, node) - node.layout.nbytes for node in alone),
+        bytes_written=sum(node.layout.nbytes for node in alone),
+        launches=len(alone),
+        sync_points=fused.sync_points,
+        host_output_bytes=fused.host_output_bytes,
+        elements=fused.elements,
+        dtypes=fused.dtypes,
+    )

@@ -1,0 +1,372 @@
+"""Recording: a call on arrays becomes a value with op, operands, dtype, shape and strides.
+
+NumPy's manners live here; below, dtypes are exact and shapes explicit. Errors are NumPy's own: on the error
+path NumPy itself is asked, with operands that have no storage.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+import warnings
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from alight import costs, runtime
+from alight._core import POLICY, Data, Layout, Value, View, floor, layout_of, make_layout
+from alight.ir.ops import OPS, Op, loop_dtypes
+
+VIEW = OPS["view"]
+WRITE = OPS["write"]
+CAST = OPS["cast"]
+COPY = OPS["copy"]
+WHERE = OPS["where"]
+
+_PACKAGE = str(Path(__file__).parent) + "/"
+_NUMPY = str(Path(np.__file__).parent) + "/"
+_NATIVE_KINDS = frozenset("biufc")
+WEAK = (bool, int, float, complex)
+_PRIMES = (2, 3, 5, 7, 11, 13)
+
+# What recording learned, by op and operand layouts. Structures repeat; past this count they do not,
+# and starting over costs one round of asking NumPy.
+_KEPT = 1 << 14
+_memo: dict[Any, Any] = {}
+
+
+def native(dtype: np.dtype[Any]) -> bool:
+    """Tell whether alight computes with this dtype; all others are plain ndarrays."""
+    return dtype.kind in _NATIVE_KINDS and dtype.itemsize <= 16 and dtype.isnative and dtype.char != "g" and dtype.char != "G"
+
+
+def site() -> tuple[Any, int]:
+    """Return the user's place in the program: the first frame outside alight and NumPy."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith((_PACKAGE, _NUMPY)):
+        frame = frame.f_back
+    return frame.f_code, frame.f_lasti
+
+
+def record_floor() -> int:
+    """Return the result elements below which an op on concrete operands is left to NumPy at once."""
+    if floor.record_floor < 0:
+        costs.settle_floor()
+    least: int = (POLICY.get() or floor).record_floor
+    return least
+
+
+def constant(scalar: Any, dtype: np.dtype[Any]) -> Value:
+    """Return a 0-d value that plans take as a parameter.
+
+    Raises OverflowError, as NumPy does, where a Python integer does not fit.
+    """
+    return Value(None, (), np.asarray(scalar, dtype), make_layout(dtype, ()))
+
+
+def concrete(array: np.ndarray[Any, Any]) -> Value:
+    """Return a value that takes over a fresh ndarray nobody else holds."""
+    layout = layout_of(array)
+    value = Value(None, (), (), layout)
+    base = array.base
+    if layout.dense and (base is None or (type(base) is np.ndarray and base.base is None)):
+        value.data = Data(layout, array, base)
+    else:
+        value.data = Data(layout, array.copy("K")) if layout.dense else None
+        if value.data is None:
+            copied = array.copy("K")
+            value.layout = layout_of(copied)
+            value.data = Data(value.layout, copied)
+    return value
+
+
+def foreign(array: np.ndarray[Any, Any], leased: bool = False) -> tuple[Value, View | None]:
+    """Return a value over memory that belongs to others, with the view of it that is ``array``.
+
+    The value covers the bytes from the first to the last element.
+    """
+    layout = layout_of(array)
+    if layout.dense:
+        value = Value(None, (), (), layout)
+        value.data = Data(layout, array, foreign=True)
+        view = None if array.flags.writeable else View(layout, 0, writeable=False)
+    else:
+        low, high = np.lib.array_utils.byte_bounds(array)
+        span = np.asarray(_Span(array, low, high - low))
+        value = Value(None, (), (), layout_of(span))
+        value.data = Data(value.layout, span, foreign=True)
+        view = View(layout, array.__array_interface__["data"][0] - low, array.flags.writeable)
+    if leased:
+        value.data.shared = False
+    return value, view
+
+
+class _Span:
+    """The bytes an ndarray reaches, offered to NumPy as one run of memory that keeps the ndarray alive."""
+
+    def __init__(self, array: np.ndarray[Any, Any], address: int, nbytes: int) -> None:
+        self.array = array
+        self.__array_interface__ = {
+            "data": (address, not array.flags.writeable),
+            "shape": (nbytes,),
+            "typestr": "|u1",
+            "version": 3,
+        }
+
+
+def alias(value: Value, view: View) -> Value:
+    """Return what a view of a value reads: at once where the value has bytes, else recorded."""
+    if value.op is None:
+        data = value.data
+        if data is not None:
+            result = Value(None, (), (), view.layout)
+            result.data = data
+            result.offset = value.offset + view.offset
+            return result
+    return Value(VIEW, (value,), (("offset", view.offset),), view.layout, site())
+
+
+def settled(value: Value) -> bool:
+    """Tell whether the value's host bytes can be read now, without any work."""
+    return value.op is None and (value.data is None or value.data.array is not None)
+
+
+def exposed(value: Value) -> bool:
+    """Tell whether others can write to the value's bytes: then reading it must not be deferred."""
+    data = value.data
+    return data is not None and data.shared and data.exported
+
+
+def pend(op: Op, operands: tuple[Value, ...], attrs: Any, layout: Layout) -> Value:
+    """Record one value. Where an operand's memory is open to others the work is done before returning."""
+    value = Value(op, operands, attrs, layout, site())
+    floor.pending += layout.size
+    for operand in operands:
+        if exposed(operand):
+            runtime.evaluate((value,))
+            return value
+    if floor.pending > floor.budget:
+        runtime.evaluate_all()
+    return value
+
+
+def cast(value: Value, dtype: np.dtype[Any]) -> Value:
+    """Return the value in another dtype, as ``astype`` casts."""
+    if value.layout.dtype == dtype:
+        return value
+    if value.op is None and value.data is None:
+        return constant(value.attrs.astype(dtype), dtype)
+    layout = dense_like(value.layout, dtype)
+    if settled(value) and layout.size < record_floor():
+        return concrete(runtime.host_array(value).astype(dtype))
+    return pend(CAST, (value,), (("dtype", dtype),), layout)
+
+
+def dense_like(layout: Layout, dtype: np.dtype[Any]) -> Layout:
+    """Return the layout NumPy gives a copy of an array in K order."""
+    return make_layout(dtype, layout.shape, np.empty_like(layout.probe, dtype, "K").strides)
+
+
+def result_strides(
+    run: Callable[..., Any], layouts: Sequence[Layout], shape: tuple[int, ...], itemsize: int
+) -> tuple[int, ...] | None:
+    """Return the strides NumPy gives what ``run`` makes of arrays of these layouts; None means C order.
+
+    NumPy decides, on small arrays with the same order of strides whose axis lengths are distinct primes, so
+    that each stride of its result names the axes it steps over. ``shape`` is the result's; its axes must be
+    axes of the operands, in order, or of length one.
+    """
+    full = [layout for layout in layouts if layout.ndim]
+    if all(layout.ordinary and layout.shape == shape for layout in full):
+        return None
+    ndim = max([layout.ndim for layout in layouts], default=0)
+    if ndim > len(_PRIMES):
+        return None
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        if any(layout.size == 0 for layout in layouts):
+            return np.asarray(run(*[layout.probe for layout in layouts])).strides
+        lengths = [1] * ndim
+        for layout in full:
+            for axis, length in enumerate(layout.shape, ndim - layout.ndim):
+                lengths[axis] = max(lengths[axis], length)
+        result = np.asarray(run(*[_stand_in(layout, ndim) for layout in layouts]))
+    strides = []
+    for step in result.strides:
+        rest = step // result.itemsize
+        real = itemsize if step else 0
+        for axis in range(ndim):
+            if rest and rest % _PRIMES[axis] == 0:
+                rest //= _PRIMES[axis]
+                real *= lengths[axis]
+        strides.append(real)
+    return tuple(strides)
+
+
+def _stand_in(layout: Layout, ndim: int) -> np.ndarray[Any, Any]:
+    first = ndim - layout.ndim
+    lengths = [_PRIMES[first + i] if n > 1 else 1 for i, n in enumerate(layout.shape)]
+    order = sorted(range(layout.ndim), key=lambda i: -abs(layout.strides[i]))
+    flags = layout.probe.flags
+    apart = not flags.forc and layout.ndim > 0
+    base_shape = [lengths[i] for i in order]
+    if apart:  # contiguous operands take ways through NumPy that others do not
+        base_shape.append(2)
+    base = np.ones(base_shape, layout.dtype)
+    array = (base[..., 0] if apart else base).transpose(np.argsort(order))
+    if layout.ndim:
+        array = array[tuple([slice(None, None, -1 if step < 0 else 1) for step in layout.strides])]
+    still = [step == 0 and n > 1 for step, n in zip(layout.strides, layout.shape, strict=True)]
+    if any(still) or flags.forc:
+        # Axes of length one keep the strides they came with, translated where they name other axes.
+        steps = [0 if s else step for s, step in zip(still, array.strides, strict=True)]
+        for i, n in enumerate(layout.shape):
+            if n == 1:
+                steps[i] = _translate(layout, lengths, layout.strides[i])
+        array = np.lib.stride_tricks.as_strided(array, array.shape, steps)
+    return array
+
+
+def _translate(layout: Layout, lengths: Sequence[int], step: int) -> int:
+    """Return the stand-in's stride for a stride of an axis of length one."""
+    best = layout.itemsize
+    passed = layout.itemsize
+    small = layout.itemsize
+    for i in sorted(range(layout.ndim), key=lambda i: abs(layout.strides[i])):
+        if layout.shape[i] > 1 and layout.strides[i]:
+            passed *= layout.shape[i]
+            small *= lengths[i]
+            if abs(step) >= passed:
+                best = small
+    return best if step else 0
+
+
+class Resolved:
+    """What recording an elementwise op on operands of given kinds comes to."""
+
+    __slots__ = ("dtypes", "outputs")
+
+    def __init__(self, dtypes: tuple[np.dtype[Any], ...], outputs: tuple[Layout, ...]) -> None:
+        self.dtypes = dtypes
+        self.outputs = outputs
+
+
+def _describe(operand: Any) -> Any:
+    return operand.layout if isinstance(operand, Value) else type(operand)
+
+
+def _probe_of(description: Any) -> Any:
+    """Return a stand-in operand: storage-less, or a Python scalar that fits every dtype."""
+    return description.probe if isinstance(description, Layout) else description(1)
+
+
+def resolve(
+    op: Op, operands: Sequence[Any], signature: Any = None, casting: str = "same_kind"
+) -> Resolved | None:
+    """Return loop dtypes and result layouts for values and Python scalars.
+
+    None where the loop NumPy would run is not of native dtypes. Raises what NumPy raises.
+    """
+    key = (op, *[_describe(operand) for operand in operands], signature, casting)
+    found = _memo.get(key, _memo)
+    if found is _memo:
+        if len(_memo) >= _KEPT:
+            _memo.clear()
+        found = _memo[key] = _resolve(op, key[1:-2], signature, casting)
+    return found  # type: ignore[no-any-return]
+
+
+def _resolve(op: Op, kinds: tuple[Any, ...], signature: Any, casting: str) -> Resolved | None:
+    try:
+        asked = [kind.dtype if isinstance(kind, Layout) else kind for kind in kinds]
+        if signature is None and casting == "same_kind":
+            dtypes = loop_dtypes(op, asked)
+        else:
+            strong = [np.dtype(bool) if kind is bool else kind for kind in asked]
+            dtypes = op.reference.resolve_dtypes(
+                (*strong, *[None] * op.nout), signature=signature, casting=casting
+            )
+        shape = np.broadcast_shapes(*[k.shape for k in kinds if isinstance(k, Layout)])
+    except (TypeError, ValueError):
+        # NumPy words it: an error in types or shapes comes before any element is read.
+        keywords = {} if signature is None else {"signature": signature}
+        with np.errstate(all="ignore"):
+            op.reference(*[_probe_of(kind) for kind in kinds], casting=casting, **keywords)
+        raise
+    if not all(native(dtype) for dtype in dtypes):
+        return None
+    layouts = [k if isinstance(k, Layout) else make_layout(np.dtype(bool), ()) for k in kinds]
+    outputs = []
+    for dtype in dtypes[len(kinds) :]:
+        outputs.append(make_layout(dtype, shape, _ufunc_strides(op, kinds, layouts, shape, dtype)))
+    resolved = Resolved(dtypes, tuple(outputs))
+    first = kinds[0]
+    if (
+        op.nout == 1
+        and signature is None
+        and casting == "same_kind"
+        and isinstance(first, Layout)
+        and all(kind is first for kind in kinds)
+        and all(dtype == first.dtype for dtype in dtypes[: len(kinds)])
+    ):
+        op.same[first] = outputs[0]
+    return resolved
+
+
+def _ufunc_strides(
+    op: Op,
+    kinds: Sequence[Any],
+    layouts: Sequence[Layout],
+    shape: tuple[int, ...],
+    dtype: np.dtype[Any],
+) -> tuple[int, ...] | None:
+    def run(*arrays: np.ndarray[Any, Any]) -> Any:
+        scalars = [a if isinstance(k, Layout) else k(1) for a, k in zip(arrays, kinds, strict=True)]
+        result = op.reference(*scalars)
+        return result if op.nout == 1 else result[0]
+
+    return result_strides(run, layouts, shape, dtype.itemsize)
+
+
+def elementwise(
+    op: Op,
+    operands: Sequence[Any],
+    signature: Any = None,
+    casting: str = "same_kind",
+    errstate: Any = None,
+) -> tuple[Value, ...] | None:
+    """Record an elementwise op on values and Python scalars; one value per output.
+
+    None where NumPy must do it at once (dtypes outside the table, raising errstate, a Python integer that
+    only a comparison can take): the caller hands the call over.
+    """
+    resolved = resolve(op, operands, signature, casting)
+    if resolved is None:
+        return None
+    loop = resolved.dtypes
+    try:
+        inputs = tuple(
+            [
+                (operand if operand.layout.dtype == dtype else cast(operand, dtype))
+                if isinstance(operand, Value)
+                else constant(operand, dtype)
+                for operand, dtype in zip(operands, loop, strict=False)
+            ]
+        )
+    except OverflowError:
+        if op.name in _COMPARISONS:
+            return None
+        raise
+    results = []
+    for number, layout in enumerate(resolved.outputs):
+        attrs = () if op.nout == 1 else (("output", number),)
+        value = pend(op, inputs, attrs, layout)
+        if errstate is not None:
+            value.errstate = errstate
+        results.append(value)
+    return tuple(results)
+
+
+_COMPARISONS = frozenset(("equal", "not_equal", "less", "less_equal", "greater", "greater_equal"))

@@ -1,0 +1,98 @@
+"""Recording reductions and scans."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.lib.array_utils import normalize_axis_tuple
+
+from alight import runtime
+from alight._core import Value, make_layout
+from alight.ir.ops import Kind, Op
+from alight.record import (
+    concrete,
+    native,
+    pend,
+    record_floor,
+    result_strides,
+    settled,
+)
+
+_memo: dict[Any, Any] = {}
+_KEPT = 1 << 12
+
+
+def _plain(op: Op, array: np.ndarray[Any, Any], attrs: Mapping[str, Any]) -> Any:
+    return op.reference(array, **attrs)
+
+
+def reduction(op: Op, value: Value, axis: Any, attrs: Mapping[str, Any]) -> Value | None:
+    """Record a reduction or scan of one value; ``attrs`` are its other keyword arguments.
+
+    None where NumPy must do it at once. Raises what NumPy raises.
+    """
+    layout = value.layout
+    scan = op.kind is Kind.SCAN
+    if axis is None:
+        axes: tuple[int, ...] = tuple(range(layout.ndim))
+    elif type(axis) is int and -layout.ndim <= axis < layout.ndim:
+        axes = (axis % layout.ndim,)
+    else:
+        try:
+            axes = tuple(sorted(normalize_axis_tuple(axis, layout.ndim)))
+        except (TypeError, ValueError):
+            axes = ()
+    # An empty operand costs nothing and has the most special cases; bad arguments are NumPy's to word.
+    bad_axis = axis is not None and not axes and axis != ()
+    if layout.size == 0 or bad_axis or (scan and (axis is None or layout.ndim == 0)):
+        return None
+    if settled(value) and layout.size < record_floor():
+        array = runtime.host_array(value)
+        result = np.asarray(op.reference(array, axis=axis, **attrs))
+        return concrete(result) if native(result.dtype) else None
+    try:
+        key = (op, layout, axes, tuple(attrs.items()))
+        result_layout = _memo.get(key, _memo)
+    except TypeError:  # an attribute that cannot be a key
+        return None
+    if result_layout is _memo:
+        if len(_memo) >= _KEPT:
+            _memo.clear()
+        result_layout = _memo[key] = _result_layout(op, layout, axis, axes, attrs)
+    if result_layout is None:
+        return None
+    recorded = (("axis", axes[0] if scan or _single(op, axis) else axes), *attrs.items())
+    if _single(op, axis) and axis is None:
+        recorded = (("axis", None), *attrs.items())
+    return pend(op, (value,), recorded, result_layout)
+
+
+_SINGLE_AXIS = frozenset(("argmin", "argmax", "nanargmin", "nanargmax"))
+
+
+def _single(op: Op, axis: Any) -> bool:
+    """Tell whether the op's reference takes one axis or None, not a tuple."""
+    return op.name in _SINGLE_AXIS
+
+
+def _result_layout(
+    op: Op, layout: Any, axis: Any, axes: tuple[int, ...], attrs: Mapping[str, Any]
+) -> Any:
+    # Types, keywords and axes do not depend on the lengths: ask about a single element.
+    single = np.ones((1,) * layout.ndim, layout.dtype)
+    with np.errstate(all="ignore"):
+        dtype = np.asarray(op.reference(single, axis=axis, **attrs)).dtype
+    if not native(dtype):
+        return None
+    if op.kind is Kind.SCAN:
+        shape = layout.shape
+    elif attrs.get("keepdims"):
+        shape = tuple(1 if i in axes else n for i, n in enumerate(layout.shape))
+    else:
+        shape = tuple(n for i, n in enumerate(layout.shape) if i not in axes)
+    strides = result_strides(
+        lambda array: op.reference(array, axis=axis, **attrs), (layout,), shape, dtype.itemsize
+    ) if shape else None
+    return make_layout(dtype, shape, strides)

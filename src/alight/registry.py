@@ -1,0 +1,107 @@
+"""The backends and devices of this process: found once, opened when first needed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from alight.device import Device
+from alight.errors import DeviceUnavailable
+
+if TYPE_CHECKING:
+    from alight.backends.base import Backend
+    from alight.config import Policy
+
+_backends: dict[str, Any] = {}
+_devices: dict[str, Device] = {}
+_reasons: dict[str, str] = {}
+_opened: set[str] = set()
+
+
+def _backend(name: str) -> Backend | None:
+    """Return the backend of that name, probed; None where it is absent (``reasons`` says why)."""
+    if name in _backends:
+        found: Backend | None = _backends[name]
+        return found
+    backend: Any = None
+    if name == "cpu":
+        from alight.backends.host import HostBackend
+
+        backend = HostBackend()
+    elif name == "sim":
+        from alight.backends.sim import SimBackend
+
+        backend = SimBackend()
+    else:
+        from importlib.metadata import entry_points
+
+        for point in entry_points(group="alight.backends", name=name):
+            backend = point.load()()
+    _backends[name] = backend
+    if backend is None:
+        _reasons[name] = f"no backend of that name is installed (entry point group alight.backends, name {name})"
+    else:
+        probe = backend.probe()
+        _reasons[name] = probe.reason
+        for device in probe.devices:
+            _devices[device.id] = device
+    return backend
+
+
+def backend_of(device: Device) -> Backend:
+    """Return the backend that drives a device, with the device opened."""
+    backend = _backend(device.id.partition(":")[0])
+    assert backend is not None, device
+    if device.id not in _opened:
+        backend.open(device)
+        _opened.add(device.id)
+    return backend
+
+
+def device(name: str) -> Device:
+    """Return the device of that id.
+
+    Raises DeviceUnavailable, with the backend's own reason, where there is none.
+    """
+    kind = name.partition(":")[0]
+    _backend(kind)
+    found = _devices.get(name)
+    if found is None:
+        reason = _reasons.get(kind) or f"{kind} has {sorted(d for d in _devices if d.startswith(kind))}"
+        raise DeviceUnavailable(
+            f"device {name!r} is not available: {reason}. Fix: `alight doctor` lists what is."
+        )
+    return found
+
+
+def devices_allowed(policy: Policy) -> tuple[Device, ...]:
+    """Return the devices the policy lets a plan use, in order of preference; the host is always the last
+    resort and so always there."""
+    named = list(policy.devices or ("cpu",))
+    forced = policy.force.device if policy.force is not None else None
+    if forced is not None and forced not in named:
+        named.insert(0, forced)
+    denied = {name[1:] for name in named if name.startswith("-")}
+    names = [name for name in named if not name.startswith("-") and name not in denied]
+    if "cpu" not in names:
+        names.append("cpu")
+    return tuple([device(name) for name in names])
+
+
+def known_devices() -> tuple[Device, ...]:
+    """Return every device found so far, the host first."""
+    device("cpu")
+    return tuple(_devices.values())
+
+
+def absences() -> dict[str, str]:
+    """Return, by backend, why it has no devices."""
+    return {name: reason for name, reason in _reasons.items() if reason}
+
+
+def after_fork() -> None:
+    """Forget what a forked child cannot use: every backend but the host's."""
+    for name in [n for n in _backends if n != "cpu"]:
+        del _backends[name]
+    for name in [d for d in _devices if d != "cpu"]:
+        del _devices[name]
+        _opened.discard(name)

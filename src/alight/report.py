@@ -1,0 +1,384 @@
+"""What the log, the devices and the profiles say, as one document: text, JSON, HTML. Reads only."""
+
+from __future__ import annotations
+
+import atexit
+import json
+import math
+import os
+import platform
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from time import time
+from typing import Any
+
+import numpy as np
+
+from alight import costs, registry, tables
+from alight.backends import machine
+from alight.config import config
+from alight.device import Device
+from alight.errors import AlightError
+from alight.log import LOG, Record, Snapshot, Tallied, place_of
+from alight.plan.cost import Profile
+from alight.plan.plan import Candidate
+
+__all__ = [
+    "SCHEMA",
+    "Report",
+    "at_exit",
+    "device_row",
+    "explain_at_exit",
+    "machine_row",
+    "profile_rows",
+    "report",
+    "reset",
+    "version",
+]
+
+SCHEMA = 1
+
+Row = dict[str, Any]
+
+
+class Report:
+    """What ran where, why, what was predicted and what it took. Prints as a table."""
+
+    __slots__ = ("_document",)
+
+    def __init__(self, document: Row) -> None:
+        self._document = document
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Report:
+        """Return a report saved as JSON.
+
+        Raises AlightError where the file is not one, or is of a schema this version cannot read.
+        """
+        try:
+            document = json.loads(Path(path).read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise AlightError(
+                f"{os.fspath(path)} is not JSON: {error}. Fix: name a file that "
+                "`alight run --report FILE.json` wrote."
+            ) from error
+        schema = document.get("schema") if isinstance(document, dict) else None
+        if schema != SCHEMA:
+            raise AlightError(
+                f"{os.fspath(path)} has report schema {schema!r}, this version reads {SCHEMA}. "
+                "Fix: make the report anew."
+            )
+        return cls(document)
+
+    def to_dict(self) -> Row:
+        """Return the document as plain dicts and lists, a copy."""
+        copied: Row = json.loads(self.to_json())
+        return copied
+
+    def to_json(self, indent: int | None = 2) -> str:
+        """Return the document as JSON; figures that are not finite are null."""
+        return json.dumps(self._document, indent=indent, allow_nan=False)
+
+    def to_html(self) -> str:
+        """Return the document as one HTML page that needs no other file."""
+        return tables.page(self._document)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the report: HTML to ``*.html``, text to ``*.txt``, else JSON."""
+        suffix = Path(path).suffix.lower()
+        forms = {".html": self.to_html, ".txt": lambda: f"{self}\n"}
+        text = forms.get(suffix, lambda: self.to_json() + "\n")()
+        # Beside its place and renamed: whoever waits for the file must not find half of it.
+        target = Path(path)
+        beside = target.with_name(f".{target.name}.{os.getpid()}")
+        try:
+            beside.write_text(text, encoding="utf-8")
+            os.replace(beside, target)
+        finally:
+            beside.unlink(missing_ok=True)
+
+    def explanation(self) -> str:
+        """Return the decisions by call site, each with its losers, as text."""
+        return "\n".join(tables.explained(self._document)) or "no decisions: nothing was placed"
+
+    def __str__(self) -> str:
+        return tables.text(self._document)
+
+    __repr__ = __str__
+
+
+def report() -> Report:
+    """Return what this process has done since it started or was reset.
+
+    ``regret_seconds`` of a decision is its measured seconds minus the least predicted seconds among
+    its other candidates, or 0 where that is negative; null where either is missing. It judges by
+    prediction: nobody measured the candidates that did not run. ``totals.seconds`` is the sum of
+    all measured seconds.
+    """
+    snapshot = LOG.snapshot()
+    devices = registry.known_devices()
+    return Report(
+        {
+            "schema": SCHEMA,
+            "alight": version(),
+            "made_at": time(),
+            "machine": machine_row(),
+            "devices": [device_row(device) for device in devices],
+            "profiles": profile_rows(devices),
+            "decisions": [_decision_row(record) for record in snapshot.records],
+            "exits": [_tally_row(row, "name") for row in snapshot.exits],
+            "fallbacks": [_tally_row(row, "what") for row in snapshot.fallbacks],
+            "demotions": [_tally_row(row, "what") for row in snapshot.demotions],
+            "totals": _totals(snapshot),
+        }
+    )
+
+
+def reset() -> None:
+    """Forget all decisions, exits, fallbacks and totals."""
+    LOG.reset()
+
+
+_at_exit: set[str] = set()
+
+
+def at_exit(path: str) -> None:
+    """Write the report when this process ends: to a file, or to standard error for ``-``."""
+    if path != "-":
+        path = os.path.abspath(path)
+
+    def write() -> None:
+        if path == "-":
+            print(report(), file=sys.stderr)
+            return
+        try:
+            report().save(path)
+        except OSError as error:
+            print(
+                f"alight: cannot write the report to {path}: {error.strerror}. "
+                "Fix: name a file in a folder that exists and can be written.",
+                file=sys.stderr,
+            )
+
+    _register(path, write)
+
+
+def explain_at_exit() -> None:
+    """Print the decisions by call site when this process ends."""
+    _register("explain", lambda: print(report().explanation()))
+
+
+def _register(name: str, act: Callable[[], None]) -> None:
+    if name in _at_exit:
+        return
+    _at_exit.add(name)
+    owner = os.getpid()
+
+    def here() -> None:
+        if os.getpid() == owner:  # a forked child must not write over its parent's report
+            act()
+
+    atexit.register(here)
+
+
+def version() -> str:
+    """Return alight's version."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("alight")
+    except PackageNotFoundError:  # run from a source tree that is not installed
+        return "unknown"
+
+
+# ------------------------------------------------------------------------------------- the rows
+
+
+def machine_row() -> Row:
+    """Return what this machine and interpreter are."""
+    vendor, model = machine.cpu_model()
+    free, total = machine.host_memory()
+    return {
+        "platform": platform.platform(),
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "cpu_vendor": vendor,
+        "cpu": model,
+        "processors": len(machine.processors()) or os.cpu_count(),
+        "processor_quota": machine.processor_quota(),
+        "memory_bytes": total,
+        "free_memory_bytes": free,
+    }
+
+
+def device_row(device: Device) -> Row:
+    """Return what a device says of itself."""
+    return {
+        "id": device.id,
+        "vendor": device.vendor,
+        "name": device.name,
+        "space": device.space,
+        "memory_bytes": device.memory_bytes,
+        "unified_memory": device.unified_memory,
+        "implementations": list(device.support.implementations),
+        "dtypes": sorted(device.support.dtypes),
+        "gaps": [{"what": g.what, "why": g.why, "who": g.who} for g in device.support.gaps],
+        "limits": dict(device.limits),
+        "fingerprint": device.fingerprint,
+    }
+
+
+def profile_rows(devices: Sequence[Device]) -> list[Row]:
+    """Return, for each device that has a profile, where it came from and how well it predicts.
+
+    ``crossovers`` says, by implementation, from how many elements a float64 addition of arrays that
+    are on the device is predicted to be faster than NumPy's; null: at no measured size.
+    """
+    profiles = costs.profiles(devices)
+    return [_profile_row(profiles[name], profiles.get("cpu")) for name in sorted(profiles)]
+
+
+def _profile_row(profile: Profile, host: Profile | None) -> Row:
+    row: Row = _plain(
+        {
+            "device": profile.device,
+            "origin": profile.origin,
+            "path": profile.path,
+            "overrides": _overrides(),
+            "made_at": profile.made_at,
+            "made_seconds": profile.made_seconds,
+            "delta": profile.delta,
+            "validation": profile.validation,
+            "complete": profile.complete,
+            "contended": profile.contended,
+            "crossovers": {} if host is None else _crossovers(profile, host),
+        }
+    )
+    return row
+
+
+_ADDITION = "elementwise/float64"
+_ADDITION_BYTES = 24  # a float64 addition reads two elements and writes one
+
+
+def _crossovers(profile: Profile, host: Profile) -> dict[str, int | None]:
+    numpy = host.rates["numpy"].curves.get(_ADDITION) if "numpy" in host.rates else None
+    found: dict[str, int | None] = {}
+    for name, rates in profile.rates.items():
+        own = rates.curves.get(_ADDITION)
+        if numpy is None or own is None or own is numpy:
+            continue
+        sizes = (2**i for i in range(64) if _ADDITION_BYTES * 2**i <= own.knots[-1][0])
+        found[name] = next(
+            (
+                n
+                for n in sizes
+                if own.seconds_at(_ADDITION_BYTES * n) < numpy.seconds_at(_ADDITION_BYTES * n)
+            ),
+            None,
+        )
+    return found
+
+
+def _overrides() -> Row:
+    """Return what the policy puts in the place of measured floors."""
+    return {
+        row.name: {"value": row.value, "source": row.source}
+        for row in config().rows()
+        if row.name.startswith("floor.") and row.value is not None
+    }
+
+
+def _decision_row(record: Record) -> Row:
+    decision = record.decision
+    own = (decision.chosen, decision.implementation)
+    others = [
+        c.estimate.seconds
+        for c in decision.candidates
+        if c.estimate is not None and (c.device, c.implementation) != own
+    ]
+    regret = None
+    if record.seconds is not None and others:
+        regret = max(0.0, record.seconds - min(others))
+    row: Row = _plain(
+        {
+            "time": record.time,
+            "call_site": place_of(record.site),
+            "operation": decision.operation,
+            "kind": decision.kind,
+            "group": decision.group,
+            "dtypes": decision.dtypes,
+            "shapes": decision.shapes,
+            "elements": decision.elements,
+            "flops": decision.flops,
+            "bytes": decision.bytes,
+            "batch": decision.batch,
+            "residency_in": decision.residency_in,
+            "chosen": decision.chosen,
+            "implementation": decision.implementation,
+            "reason": decision.reason,
+            "threshold": decision.threshold,
+            "candidates": [_candidate_row(candidate) for candidate in decision.candidates],
+            "runs": record.runs,
+            "measured_seconds": record.seconds,
+            "regret_seconds": regret,
+        }
+    )
+    return row
+
+
+def _candidate_row(candidate: Candidate) -> Row:
+    estimate = candidate.estimate
+    return {
+        "device": candidate.device,
+        "implementation": candidate.implementation,
+        "seconds": None if estimate is None else estimate.seconds,
+        "low": None if estimate is None else estimate.low,
+        "high": None if estimate is None else estimate.high,
+        "terms": {} if estimate is None else dict(estimate.terms),
+        "reason": candidate.reason,
+        "detail": candidate.detail,
+    }
+
+
+def _tally_row(row: Tallied, name: str) -> Row:
+    made: Row = {name: row.what, "call_site": row.call_site, "count": row.count}
+    if row.reason:
+        made["reason"] = row.reason
+    return made
+
+
+def _totals(snapshot: Snapshot) -> Row:
+    by_device: dict[str, int] = {}
+    by_implementation = {"generated": 0, "numpy": 0, "library": 0}
+    for (implementation, device), elements in snapshot.elements.items():
+        by_device[device] = by_device.get(device, 0) + elements
+        by_implementation[implementation] = by_implementation.get(implementation, 0) + elements
+    return {
+        "seconds": snapshot.seconds,
+        "decisions": snapshot.decisions,
+        "decisions_dropped": snapshot.dropped,
+        **snapshot.counts,
+        "element_operations": {
+            "eligible": sum(by_device.values()),
+            **by_implementation,
+            "by_device": by_device,
+        },
+    }
+
+
+def _plain(value: Any) -> Any:
+    """Return a value as JSON has it."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [_plain(inner) for inner in value]
+    if isinstance(value, str):
+        return str(value)  # an enum's member prints as its value
+    if value is None or isinstance(value, (bool, int)):
+        return value
+    if isinstance(value, np.integer):
+        return int(value)
+    number = float(value)
+    return number if math.isfinite(number) else None

@@ -1,0 +1,454 @@
+"""Documents and compiled objects on disk, keyed by fingerprint, that survive anything.
+
+A file is whole or it is not there: it is written beside its place, synced and renamed, and what is
+in it is checked when it is read. Updates are locked and merged. What cannot be read is put aside as
+`*.bad` with one warning; where nothing can be written, the memory of the process serves instead.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, TypeVar
+
+from alight.config import config
+from alight.errors import StoreError
+
+if sys.platform == "win32":
+    import msvcrt
+else:
+    import fcntl
+
+SCHEMA = 1  # of the files; a kind that changes what it stores says so in its keys
+OBJECT_BYTES = 512 * 2**20
+
+Document = dict[str, Any]
+Merge = Callable[[Document, Document], Document]
+Form = Literal["document", "object", "quarantined"]
+_Content = TypeVar("_Content")
+
+_FORMS: Mapping[str, Form] = {".json": "document", ".bin": "object", ".bad": "quarantined"}
+_KIND = re.compile(r"[a-z][a-z0-9_-]{0,31}")
+_KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
+_LOCK_SECONDS = 10.0  # far above any update: only a stopped process holds a lock for longer
+_STALE_SECONDS = 3600.0  # a temporary file as old as this has lost its writer
+_WRITES_PER_SCAN = 32  # other processes write too, so the running total is wrong after a while
+_KEEP_SHARE = 0.9  # of the cap, after a removal: the next object shall not need one again
+
+
+class Blob(NamedTuple):
+    """A compiled object and what was noted about it."""
+
+    header: Document
+    data: bytes
+
+
+class Entry(NamedTuple):
+    """One file of the store, or what would be one if it could be written."""
+
+    kind: str
+    key: str
+    form: Form
+    bytes: int
+    used_at: float
+    path: Path
+
+
+def canonical(value: object) -> str:
+    """Return the one JSON text of a value: keys sorted, no spaces, a tuple as a list."""
+    import json
+
+    return json.dumps(_plain(value), sort_keys=True, separators=(",", ":"))
+
+
+def _plain(value: object) -> object:
+    # The json module turns the key 1 into "1" and so makes two keys one; hence the walk.
+    if value is None or isinstance(value, str | bool | int | float):
+        return value
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
+        return {key: _plain(item) for key, item in value.items()}
+    raise TypeError(
+        f"{type(value).__name__} {value!r} cannot be stored or digested. Fix: use dicts with text "
+        "keys, lists, text, numbers, true, false and None."
+    )
+
+
+def digest(value: object, domain: str = "document") -> str:
+    """Return the SHA-256 of a value's canonical JSON; another domain gives another digest."""
+    return _sha256(f"alight\0{domain}\0{canonical(value)}".encode())
+
+
+def _sha256(data: bytes) -> str:
+    import hashlib
+
+    return hashlib.sha256(data).hexdigest()
+
+
+def _document_file(document: object, path: Path) -> bytes:
+    text = canonical(document)
+    envelope = {"schema": SCHEMA, "kind": path.parent.name, "key": path.stem}
+    envelope["sha256"] = _sha256(text.encode())
+    return f'{canonical(envelope)[:-1]},"document":{text}}}\n'.encode()
+
+
+def _read_document(content: bytes) -> Document | None:
+    """Return the document of a file; None when another version of alight wrote it."""
+    import json
+
+    envelope = json.loads(content)
+    if not isinstance(envelope, dict) or not isinstance(envelope.get("schema"), int):
+        raise ValueError("it has no schema version")
+    if envelope["schema"] != SCHEMA:
+        return None
+    document = envelope.get("document")
+    if not isinstance(document, dict):
+        raise ValueError("it holds no document")
+    if envelope.get("sha256") != _sha256(canonical(document).encode()):
+        raise ValueError("its document does not match its digest")
+    return document
+
+
+def _object_file(header: Document, data: bytes) -> bytes:
+    body = canonical(header).encode() + b"\n" + data
+    return f"alight {SCHEMA} {_sha256(body)}\n".encode() + body
+
+
+def _read_object(content: bytes) -> Blob | None:
+    """Return the object of a file; None when another version of alight wrote it."""
+    import json
+
+    first, _, body = content.partition(b"\n")
+    name, schema, sha256 = (*first.split(b" "), b"", b"", b"")[:3]
+    if name != b"alight" or not schema.isdigit():
+        raise ValueError("its first line is not one of alight's")
+    if int(schema) != SCHEMA:
+        return None
+    if sha256 != _sha256(body).encode():
+        raise ValueError("its content does not match its digest")
+    header, _, data = body.partition(b"\n")
+    return Blob(json.loads(header), data)
+
+
+class Store:
+    """Documents and objects under a folder; with None, or where nothing can be written, in memory.
+
+    `problem` says why what is written now will not outlive the process; None when it will.
+    """
+
+    def __init__(self, root: Path | None, *, object_bytes: int = OBJECT_BYTES) -> None:
+        self.root = root
+        self.object_bytes = object_bytes
+        self.problem: str | None = "no folder was given" if root is None else None
+        # Another schema has a folder of its own: an older alight beside this one keeps its files.
+        self._folder = (root or Path("memory")) / f"v{SCHEMA}"
+        self._memory: dict[Path, tuple[bytes, float]] = {}
+        self._object_total = 0
+        self._writes = 0
+
+    def read(self, kind: str, key: str) -> Document | None:
+        """Return a document, fresh at every call, or None."""
+        return self._load(self._path(kind, key, ".json"), _read_document)
+
+    def write(
+        self, kind: str, key: str, document: Document, merge: Merge | None = None
+    ) -> Document:
+        """Return what is stored now: the document, or `merge(old, document)` if there was one.
+
+        No other process writes between the reading and the writing. `merge` must not call the
+        store.
+        """
+        path = self._path(kind, key, ".json")
+        with self._exclusive(path.parent) as on_disk:
+            old = self._load_locked(path, _read_document) if merge is not None else None
+            new = document if merge is None or old is None else merge(old, document)
+            self._put(path, _document_file(new, path), on_disk)
+        return new
+
+    def read_bytes(self, kind: str, key: str) -> Blob | None:
+        """Return an object whose content was verified, or None; it counts as used now."""
+        path = self._path(kind, key, ".bin")
+        blob = self._load(path, _read_object)
+        if path in self._memory:
+            self._memory[path] = (self._memory[path][0], time.time())
+        elif blob is not None:
+            with contextlib.suppress(OSError):
+                os.utime(path)
+        return blob
+
+    def write_bytes(self, kind: str, key: str, data: bytes, header: Document) -> None:
+        """Keep an object; the longest unused objects go when all are over the cap."""
+        path = self._path(kind, key, ".bin")
+        content = _object_file(header, data)
+        if len(content) > self.object_bytes:
+            return  # it would push out everything else, and then itself
+        with self._exclusive(path.parent) as on_disk:
+            self._put(path, content, on_disk)
+        self._object_total += len(content)
+        if self._object_total > self.object_bytes or self._writes % _WRITES_PER_SCAN == 0:
+            self._trim()
+        self._writes += 1
+
+    def entries(self) -> list[Entry]:
+        """Return everything that is stored, by kind and key."""
+        found = {
+            path: self._entry(path, len(content), used_at)
+            for path, (content, used_at) in list(self._memory.items())
+        }
+        for path in self._folder.glob("*/*") if self.root is not None else ():
+            with contextlib.suppress(OSError):  # removed by another process since
+                if path.suffix in _FORMS and path not in found:
+                    status = path.stat()
+                    found[path] = self._entry(path, status.st_size, status.st_mtime)
+        return sorted(found.values())
+
+    def remove(self, kind: str, key: str | None = None) -> int:
+        """Return how many files went: those of one key, or of the whole kind."""
+        self._path(kind, key or "any", "")
+        return self._remove(e for e in self.entries() if e.kind == kind and key in (None, e.key))
+
+    def clear(self) -> int:
+        """Return how many files went: all."""
+        return self._remove(self.entries())
+
+    def size(self) -> int:
+        """Return the bytes of everything that is stored."""
+        return sum(entry.bytes for entry in self.entries())
+
+    def _path(self, kind: str, key: str, suffix: str) -> Path:
+        for word, pattern in ((kind, _KIND), (key, _KEY)):
+            if pattern.fullmatch(word) is None:
+                raise StoreError(
+                    f"{word!r} cannot name something stored (it must match {pattern.pattern}). "
+                    "Fix: use alight.store.digest() for the key."
+                )
+        return self._folder / kind / (key + suffix)
+
+    def _entry(self, path: Path, size: int, used_at: float) -> Entry:
+        key = path.name.partition(".")[0]
+        return Entry(path.parent.name, key, _FORMS[path.suffix], size, used_at, path)
+
+    def _load(self, path: Path, read: Callable[[bytes], _Content | None]) -> _Content | None:
+        content = self._get(path)
+        try:
+            return None if content is None else read(content)
+        except (ValueError, RecursionError):
+            # Look again with the lock: another process may have put a good file there since.
+            with self._exclusive(path.parent):
+                return self._load_locked(path, read)
+
+    def _load_locked(self, path: Path, read: Callable[[bytes], _Content | None]) -> _Content | None:
+        content = self._get(path)
+        try:
+            return None if content is None else read(content)
+        except (ValueError, RecursionError) as error:
+            self._put_aside(path, error)
+            return None
+
+    def _put_aside(self, path: Path, error: Exception) -> None:
+        aside = path.with_name(path.name + ".bad")
+        try:
+            os.replace(path, aside)
+            _warn_once(f"{path}: {error}; it is now {aside.name} and is made anew.")
+        except OSError as reason:
+            _warn_once(f"{path}: {error}; it is not used ({reason}). Fix: remove it.")
+
+    def _get(self, path: Path) -> bytes | None:
+        if (kept := self._memory.get(path)) is not None:
+            return kept[0]
+        if self.root is None:
+            return None
+        try:
+            return path.read_bytes()
+        except OSError:
+            return None
+
+    def _put(self, path: Path, content: bytes, on_disk: bool) -> None:
+        if on_disk:
+            try:
+                _replace(path, content)
+                self._memory.pop(path, None)
+                return
+            except OSError as error:
+                self._give_up(error)
+        self._memory[path] = (content, time.time())
+
+    @contextlib.contextmanager
+    def _exclusive(self, folder: Path) -> Iterator[bool]:
+        """Yield whether the disk can be written, alone among threads and processes."""
+        lock = None
+        if self.problem is None:
+            try:
+                lock = _Lock(folder)
+            except OSError as error:
+                self._give_up(error)
+        if lock is None:
+            with _memory_lock:
+                yield False
+            return
+        try:
+            yield True
+        finally:
+            lock.release()
+
+    def _give_up(self, error: OSError) -> None:
+        # Once for the process: to try again would cost every later write the same wait.
+        self.problem = f"{type(error).__name__}: {error}"
+        _warn_once(
+            f"{self.root} cannot be written ({self.problem}), so nothing outlives this process. "
+            "Fix: name a folder that can be written in ALIGHT_CACHE_DIR."
+        )
+
+    def _trim(self) -> None:
+        objects = sorted(
+            (entry for entry in self.entries() if entry.form == "object"),
+            key=lambda entry: (entry.used_at, entry.path),
+        )
+        self._object_total = sum(entry.bytes for entry in objects)
+        if self._object_total > self.object_bytes:
+            for entry in objects:
+                if self._object_total <= self.object_bytes * _KEEP_SHARE:
+                    break
+                self._memory.pop(entry.path, None)
+                with contextlib.suppress(OSError):
+                    entry.path.unlink(missing_ok=True)
+                self._object_total -= entry.bytes
+        for path in self._folder.glob("*/*.tmp") if self.problem is None else ():
+            with contextlib.suppress(OSError):
+                if path.stat().st_mtime < time.time() - _STALE_SECONDS:
+                    path.unlink()
+
+    def _remove(self, entries: Iterator[Entry] | list[Entry]) -> int:
+        removed = 0
+        for entry in entries:
+            in_memory = self._memory.pop(entry.path, None)
+            try:
+                entry.path.unlink(missing_ok=in_memory is not None)
+            except FileNotFoundError:
+                continue  # another process was faster
+            except OSError as error:
+                if in_memory is None:
+                    raise StoreError(
+                        f"{entry.path} cannot be removed ({error}). Fix: remove it by hand, or "
+                        "name another folder in ALIGHT_CACHE_DIR."
+                    ) from error
+            removed += 1
+        return removed
+
+
+def _replace(path: Path, content: bytes) -> None:
+    # Random, since processes in two containers can have the same number and share this folder.
+    temporary = path.with_name(f".{os.urandom(8).hex()}.tmp")
+    try:
+        with open(temporary, "xb") as stream:
+            stream.write(content)
+            stream.flush()
+            os.fsync(stream.fileno())  # or the rename may reach the disk before the content
+        for attempt in range(20):
+            try:
+                os.replace(temporary, path)
+                return
+            except PermissionError:  # Windows, while somebody reads the old file
+                if sys.platform != "win32" or attempt == 19:
+                    raise
+                time.sleep(0.005)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise
+
+
+class _Lock:
+    """An exclusive lock on a folder, freed by the system when its process dies."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._held: Path | None = None
+        self._file = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o600)
+        deadline, pause = time.monotonic() + _LOCK_SECONDS, 0.0005
+        try:
+            while not self._try(folder):
+                if time.monotonic() > deadline:
+                    raise TimeoutError(f"another process holds {folder / '.lock'}")
+                time.sleep(pause)
+                pause = min(2 * pause, 0.02)
+        except BaseException:
+            os.close(self._file)
+            raise
+
+    def _try(self, folder: Path) -> bool:
+        try:
+            if sys.platform == "win32":
+                msvcrt.locking(self._file, msvcrt.LK_NBLCK, 1)
+            else:
+                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except OSError as error:
+            if error.errno in (errno.EAGAIN, errno.EACCES, errno.EDEADLK):
+                return False
+        # Some network folders have no locks. Two who break a stale lock in the same instant may
+        # both go on: an update can be lost then, a file cannot, because each is replaced whole.
+        held = folder / ".held"
+        with contextlib.suppress(FileNotFoundError):
+            if held.stat().st_mtime < time.time() - _LOCK_SECONDS:
+                held.unlink()
+        try:
+            os.close(os.open(held, os.O_CREAT | os.O_EXCL, 0o600))
+        except FileExistsError:
+            return False
+        self._held = held
+        return True
+
+    def release(self) -> None:
+        if self._held is not None:
+            self._held.unlink(missing_ok=True)
+        elif sys.platform == "win32":
+            os.lseek(self._file, 0, os.SEEK_SET)
+            msvcrt.locking(self._file, msvcrt.LK_UNLCK, 1)
+        else:
+            # Said, not left to the closing: a forked child may still hold the same open file.
+            fcntl.flock(self._file, fcntl.LOCK_UN)
+        os.close(self._file)
+
+
+_memory_lock = threading.RLock()
+_warned: set[str] = set()
+_default: Store | None = None
+
+
+def _renew_memory_lock() -> None:
+    global _memory_lock
+    _memory_lock = threading.RLock()  # its holder does not exist in a forked child
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_memory_lock)
+
+
+def _warn_once(message: str) -> None:
+    if message not in _warned:
+        import logging
+
+        _warned.add(message)
+        logging.getLogger("alight").warning("%s", message)
+
+
+def default_store() -> Store:
+    """Return the store of this process, in the configured cache folder."""
+    global _default
+    root: Path | None = config().cache_root()
+    if root is not None and not root.is_absolute():
+        # Without a home directory the path stays "~/…", relative to wherever we are.
+        _warn_once(f"there is no home for {root}. Fix: name a folder in ALIGHT_CACHE_DIR.")
+        root = None
+    if _default is None or _default.root != root:
+        _default = Store(root)
+    return _default

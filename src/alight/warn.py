@@ -1,0 +1,139 @@
+"""Floating-point warnings: NumPy's messages, at the line that recorded the op.
+
+Kernels only leave flags behind. When one says that something happened which the recorded errstate wants
+to hear of, the group is run once more through NumPy, node by node, to learn which op it was.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from alight._core import Value
+from alight.backends.machine import clear_floating_point_flags, floating_point_flags
+from alight.ir.group import Graph, Node
+from alight.ir.ops import Kind
+
+_umath = np._core.umath  # type: ignore[attr-defined]
+_extobj = _umath._extobj_contextvar
+_CATEGORY = {
+    "divide by zero": "divide",
+    "overflow": "over",
+    "underflow": "under",
+    "invalid value": "invalid",
+}
+# Settings by NumPy's state object, which is immutable; the object is kept so that its id stays its own.
+_settings: dict[int, tuple[Any, dict[str, str]]] = {}
+_registries: dict[str, dict[Any, Any]] = {}
+
+
+def settings_of(state: Any) -> dict[str, str]:
+    """Return errstate's settings (divide, over, under, invalid) in a captured state."""
+    found = _settings.get(id(state))
+    if found is None:
+        token = _extobj.set(state)
+        try:
+            found = (state, dict(np.geterr()))
+        finally:
+            _extobj.reset(token)
+        if len(_settings) > 1000:  # a program that makes states in a loop must not grow for ever
+            _settings.clear()
+        _settings[id(state)] = found
+    return found[1]
+
+
+def immediate(state: Any) -> bool:
+    """Tell whether a state asks for something only NumPy can do at the call: raise, call or log."""
+    return not {"raise", "call", "log"}.isdisjoint(settings_of(state).values())
+
+
+def wanted(values: Sequence[Value]) -> frozenset[str]:
+    """Return the categories that some of the values' states do not ignore."""
+    states = {id(value.errstate): value.errstate for value in values}
+    return frozenset(
+        category
+        for state in states.values()
+        for category, mode in settings_of(state).items()
+        if mode != "ignore"
+    )
+
+
+def listening(categories: frozenset[str], heard: list[str]) -> np.errstate:
+    """Return a context in which NumPy appends each of these categories to ``heard`` when it occurs."""
+
+    def call(what: str, flag: int) -> None:
+        heard.append(what)
+
+    modes = {c: ("call" if c in categories else "ignore") for c in _CATEGORY.values()}
+    return np.errstate(call=call, **modes)  # type: ignore[arg-type]
+
+
+@contextlib.contextmanager
+def hearing(categories: frozenset[str], heard: list[str], implementation: str) -> Iterator[None]:
+    """Listen, while kernels run, for the categories: NumPy tells, generated code leaves flags behind."""
+    if implementation == "generated":
+        if categories:
+            clear_floating_point_flags()
+        yield
+        if categories:
+            heard.extend(categories & floating_point_flags())
+    else:
+        with listening(categories, heard):
+            yield
+
+
+def tell(graph: Graph, inputs: Sequence[np.ndarray[Any, Any]], values: Sequence[Value]) -> None:
+    """Run the nodes one by one in NumPy and emit what each one's own state asks for.
+
+    ``values`` are the recorded values of the graph's nodes, in order.
+    """
+    results: list[Any] = list(inputs)
+    for node, value in zip(graph.nodes, values, strict=True):
+        heard: list[str] = []
+        categories = wanted((value,))
+        with listening(categories, heard):
+            results.append(run_node(node, [results[i] for i in node.operands]))
+        for what in dict.fromkeys(heard):
+            _emit(what, _name(node), settings_of(value.errstate)[_CATEGORY[what]], value.site)
+
+
+def run_node(node: Node, arrays: Sequence[Any]) -> Any:
+    """Return the node's result, as NumPy computes it from its operands."""
+    attrs = dict(node.attrs)
+    output = attrs.pop("output", None)
+    result = node.op.reference(*arrays, **attrs)
+    return result if output is None else result[output]
+
+
+def _name(node: Node) -> str:
+    """Return what NumPy calls the node in its warnings."""
+    if node.op.kind is Kind.REDUCTION:
+        return "reduce"
+    if node.op.kind is Kind.SCAN:
+        return "accumulate"
+    return str(getattr(node.op.reference, "__name__", node.op.name))
+
+
+def _emit(what: str, name: str, mode: str, site: Any) -> None:
+    message = f"{what} encountered in {name}"
+    if mode == "print":
+        print(f"Warning: {message}")
+    elif mode == "warn":
+        path, line = place_of(site)
+        registry = _registries.setdefault(path, {})
+        warnings.warn_explicit(message, RuntimeWarning, path, line, registry=registry)
+
+
+def place_of(site: Any) -> tuple[str, int]:
+    """Return the file and line of a recorded call site."""
+    if site is None:
+        return "<unknown>", 1
+    code, instruction = site
+    for start, end, line in code.co_lines():
+        if start <= instruction < end and line is not None:
+            return code.co_filename, line
+    return code.co_filename, code.co_firstlineno

@@ -1,0 +1,123 @@
+"""Set up alight in .venv and run it.
+
+python3 start.py             measure this machine, then run the terrain example with its report
+python3 start.py test …      run the linter, the type checker and all tests; … goes to pytest
+
+Only the standard library, and only what an old Python can parse: it shall get a message.
+"""
+
+import hashlib
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+
+ROOT = os.path.dirname(os.path.abspath(__file__))
+VENV = os.path.join(ROOT, ".venv")
+OLDEST = (3, 11)
+EXAMPLE = os.path.join("examples", "terrain.py")
+# What decides what is installed: when one of these changes, it is installed again.
+INPUTS = ("pyproject.toml", "setup.py", os.path.join("src", "alight", "_core", "native.c"))
+
+
+def say(text: str) -> None:
+    """Print a line at once: the commands that follow write to the same place."""
+    print("start.py: " + text, file=sys.stderr, flush=True)
+
+
+def stop(problem: str, fix: str) -> None:
+    """End with a message that says what to do."""
+    say(f"{problem} Fix: {fix}")
+    sys.exit(1)
+
+
+def run(*command: str) -> int:
+    """Return the exit status of a command, run in the root."""
+    say(" ".join(command).replace(ROOT + os.sep, ""))
+    return subprocess.call(command, cwd=ROOT)
+
+
+def tool(name: str) -> str:
+    """Return the path of a command in the environment."""
+    if os.name == "nt":
+        return os.path.join(VENV, "Scripts", name + ".exe")
+    return os.path.join(VENV, "bin", name)
+
+
+def inputs_digest() -> str:
+    """Return a digest of all that decides what is installed."""
+    digest = hashlib.sha256(repr(sys.version_info[:2]).encode())
+    digest.update(os.environ.get("ALIGHT_NO_NATIVE", "").encode())
+    for name in INPUTS:
+        path = os.path.join(ROOT, name)
+        if os.path.exists(path):
+            with open(path, "rb") as stream:
+                digest.update(stream.read())
+    return digest.hexdigest()
+
+
+def make_environment() -> None:
+    """Make .venv, unless it is there."""
+    if sys.version_info < OLDEST:
+        stop(
+            f"this is Python {sys.version.split()[0]}, alight needs {OLDEST[0]}.{OLDEST[1]}.",
+            "run start.py with a newer one, for example `python3.12 start.py`.",
+        )
+    if os.path.exists(tool("python")):
+        return
+    missing = [name for name in ("venv", "ensurepip") if find_spec(name) is None]
+    if missing or run(sys.executable, "-m", "venv", VENV) != 0:
+        stop(
+            "the environment .venv could not be made" + "".join(f", no {n}" for n in missing) + ".",
+            "install this Python's venv package (Debian, Ubuntu: `apt install python3-venv`), "
+            "remove .venv if it is there, and try again.",
+        )
+
+
+def install(extras: str) -> None:
+    """Install the project with these extras into .venv, unless that was done already."""
+    make_environment()
+    note, digest = os.path.join(VENV, "installed-" + extras), inputs_digest()
+    if os.path.exists(note):
+        with open(note) as stream:
+            if stream.read() == digest:
+                return
+    pip = (tool("python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
+    if run(*pip, "--editable", f".[{extras}]") != 0:
+        stop(
+            "pip could not install alight and what it needs.",
+            "see pip's message above. It needs a package index, or wheels named by PIP_FIND_LINKS; "
+            "if .venv itself is broken, remove it.",
+        )
+    with open(note, "w") as stream:
+        stream.write(digest)
+
+
+def example() -> int:
+    """Measure this machine, then run the terrain example with its report."""
+    install("examples,report")
+    measured = run(tool("alight"), "calibrate")
+    return measured or run(tool("alight"), "run", "--report", "-", EXAMPLE)
+
+
+def test(*arguments: str) -> int:
+    """Run linter, type checker and tests; the tests last and whatever came before."""
+    install("dev,report")
+    checks = (
+        (tool("ruff"), "check", "."),
+        (tool("mypy"),),
+        (tool("python"), "-m", "pytest", *arguments),
+    )
+    failed = [command for command in checks if run(*command) != 0]
+    for command in failed:
+        say(f"failed, see above: {' '.join(command).replace(ROOT + os.sep, '')}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] == []:
+        sys.exit(example())
+    if sys.argv[1] == "test":
+        sys.exit(test(*sys.argv[2:]))
+    print(__doc__)
+    sys.exit(0 if sys.argv[1] in ("-h", "--help") else 2)

@@ -1,0 +1,99 @@
+"""Every example prints the same under `python` and `alight run`, and its report says why."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+# Small enough to be quick, large enough to be worth planning.
+ARGUMENTS = {
+    "terrain.py": ["--size", "2"],
+    "image.py": ["--size", "540"],
+    "pricing.py": ["--size", "512"],
+    "heat.py": ["--size", "512", "--steps", "40"],
+    "kmeans.py": ["--size", "65536"],
+}
+
+
+def run(*command: str) -> str:
+    """Return what Python prints when it runs the command from the repository root."""
+    # pytest's own pythonpath setting does not reach subprocesses.
+    path = os.pathsep.join(filter(None, [str(ROOT / "src"), os.environ.get("PYTHONPATH")]))
+    done = subprocess.run(
+        [sys.executable, *command],
+        check=False,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def run_through_alight(script: str, arguments: Sequence[str], report: Path) -> str:
+    """Return what the example prints under alight, which writes its report."""
+    return run("-m", "alight", "run", "--report", str(report), f"examples/{script}", *arguments)
+
+
+def predicted_seconds(decision: dict[str, Any]) -> float | None:
+    """Return the seconds predicted for the candidate that was chosen."""
+    chosen = (decision["chosen"], decision["implementation"])
+    for candidate in decision["candidates"]:
+        if (candidate["device"], candidate["implementation"]) == chosen:
+            seconds: float | None = candidate["seconds"]
+            return seconds
+    return None
+
+
+@pytest.fixture(scope="module")
+def _measured_machine(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Run one example first: on a fresh machine the first run measures, the next ones predict."""
+    report = tmp_path_factory.mktemp("first") / "report.json"
+    run_through_alight("terrain.py", ARGUMENTS["terrain.py"], report)
+
+
+def test_every_example_is_listed() -> None:
+    assert {path.name for path in (ROOT / "examples").glob("*.py")} == set(ARGUMENTS)
+
+
+@pytest.mark.parametrize("script", ARGUMENTS)
+def test_example_is_plain_numpy(script: str) -> None:
+    imported = set()
+    for node in ast.walk(ast.parse((ROOT / "examples" / script).read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            imported |= {alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            imported.add(str(node.module).split(".")[0])
+    assert "numpy" in imported
+    assert "alight" not in imported
+
+
+@pytest.mark.usefixtures("_measured_machine")
+@pytest.mark.parametrize(("script", "arguments"), ARGUMENTS.items())
+def test_example_prints_the_same_and_is_decided(
+    script: str, arguments: list[str], tmp_path: Path
+) -> None:
+    expected = run(f"examples/{script}", *arguments)
+    report = tmp_path / "report.json"
+    assert run_through_alight(script, arguments, report) == expected
+    assert expected.strip()
+
+    decisions = json.loads(report.read_text(encoding="utf-8"))["decisions"]
+    complete = [
+        decision
+        for decision in decisions
+        if predicted_seconds(decision) is not None and decision["measured_seconds"] is not None
+    ]
+    reasons = sorted({str(decision["reason"]) for decision in decisions})
+    assert complete, f"{len(decisions)} decisions, none predicted and measured; reasons: {reasons}"
