@@ -1,4 +1,5 @@
-"""Random graphs, and their values computed node by node: what rewriting and planning must not change."""
+"""Random graphs, and their values computed node by node: what rewriting and planning must not
+change."""
 
 from __future__ import annotations
 
@@ -159,7 +160,8 @@ class Builder:
 
 SHAPES = ((4, 6), (4, 6), (4, 6), (6,), (4, 1), ())
 KEYS = (
-    np.s_[1:3, 1:5], np.s_[::2, ::-1], np.s_[...], np.s_[:, 2], np.s_[1], np.s_[2:, :3], np.s_[:, ::2],
+    np.s_[1:3, 1:5], np.s_[::2, ::-1], np.s_[...], np.s_[:, 2], np.s_[1], np.s_[2:, :3],
+    np.s_[:, ::2],
 )  # fmt: skip
 
 
@@ -231,7 +233,11 @@ def random_graph(seed: int, size: int) -> tuple[Graph, list[Place]]:
     while len(build.nodes) < size:
         step()
     numbers = range(len(layouts), len(build.layouts))
-    outputs = tuple(rng.sample(numbers, min(len(numbers), rng.randint(1, 4))))
+    read = {o for node in build.nodes for o in node.operands}
+    ends = [n for n in numbers if n not in read]
+    outputs = tuple(
+        {*rng.sample(numbers, min(len(numbers), 3)), *rng.sample(ends, (len(ends) + 1) // 2)}
+    )
     data = np.random.default_rng(seed)
     inputs = []
     for layout in layouts:

@@ -79,7 +79,7 @@ def test_exits_are_counted_by_name_and_line() -> None:
     log.exit("unique", here())
     log.exit("sort", None)
     exits = log.snapshot().exits
-    assert [row.count for row in exits] == [3, 1, 1]
+    assert [row.times for row in exits] == [3, 1, 1]
     assert exits[0].what == "unique"
     assert exits[0].call_site != exits[1].call_site
     assert {row.what for row in exits if row.call_site is None} == {"sort"}
@@ -92,7 +92,7 @@ def test_code_made_in_a_loop_does_not_grow_the_table() -> None:
         log.exit("unique", (code, 0))
     snapshot = log.snapshot()
     assert len(log._exits.rows) <= 6
-    assert snapshot.counts["exits"] == 50 == sum(row.count for row in snapshot.exits)
+    assert snapshot.counts["exits"] == 50 == sum(row.times for row in snapshot.exits)
 
 
 def test_counts_elements_fallbacks_demotions_and_reset() -> None:

@@ -11,15 +11,13 @@ import numpy as np
 
 from alight import memory, runtime
 from alight._core import ArrayBase, hooks, set_operators
-from alight.calls import ACCUMULATES, REDUCES, exit_to_numpy, reduce_call, ufunc_call
+from alight.calls import ACCUMULATES, FUNCTIONS, REDUCES, exit_to_numpy, reduce_call, ufunc_call
 from alight.indexing import getitem, setitem
 from alight.ir.ops import OPS
 from alight.methods import ArrayMethods, astype, copy_of
 from alight.record import concrete, native, record_floor
 
 Arrayish = Any
-# NumPy function → ours; functions.py fills it. What is not here runs in NumPy and is counted.
-FUNCTIONS: dict[Any, Callable[..., Any]] = {}
 
 
 class Array(ArrayMethods):

@@ -14,7 +14,16 @@ from alight import doctor, registry, tables
 from alight.config import config, current_policy
 from alight.errors import AlightError
 from alight.launcher import run_script
-from alight.report import Report, at_exit, device_row, explain_at_exit, profile_rows, version
+from alight.report import (
+    Report,
+    at_exit,
+    device_row,
+    explain_at_exit,
+    profile_delta,
+    profile_row,
+    profile_rows,
+    version,
+)
 from alight.store import default_store
 
 __all__ = ["commands", "main"]
@@ -99,32 +108,53 @@ def _crossovers(profile: dict[str, Any] | None) -> str:
 @click.option(
     "--seconds",
     type=click.FloatRange(min=0.0, min_open=True),
-    default=None,
-    help="Time to spend; by default what a full calibration needs.",
+    default=2.0,
+    show_default=True,
+    help="Time to spend on each device.",
 )
 @click.option("--dry-run", is_flag=True, help="Measure and print, but store nothing.")
 @_json
-def calibrate(seconds: float | None, dry_run: bool, as_json: bool) -> None:
-    """Measure this machine's devices, so that placement can choose."""
-    from alight.measure import calibrate as measuring  # no other command measures
+def calibrate(seconds: float, dry_run: bool, as_json: bool) -> None:
+    """Measure the devices the settings allow, so that placement can choose."""
+    from alight.measure.calibrate import calibrate as measure  # no other command measures
+    from alight.measure.calibrate import load_profile
 
-    found = registry.devices_allowed(current_policy())
-    before = {row["device"]: row for row in profile_rows(found)}
-    made = measuring.calibrate(seconds, found, None if as_json else _progress)
     rows = []
-    for profile in made:
-        stored = profile if dry_run else measuring.save_profile(profile)
-        rows.append(doctor.calibration_row(stored, before.get(profile.device)))
+    for device in registry.devices_allowed(current_policy()):
+        before = load_profile(device)
+        devices = [(registry.backend_of(device), device)]
+        shows = sys.stderr.isatty() and not as_json
+        made = measure(seconds, devices, _progress if shows else None, store=not dry_run)[0]
+        row = profile_row(made)
+        row["delta"] = None if before is None else profile_delta(before, made)
+        rows.append(row)
+        if not as_json:
+            click.echo(_calibrated(row))
     if as_json:
-        _print_json({"profiles": rows, "stored": not dry_run})
-        return
-    for row in rows:
-        click.echo(doctor.calibration_text(row))
-    click.echo("nothing was stored (--dry-run)" if dry_run else "stored for the next start")
+        _print_json({"profiles": rows})
 
 
-def _progress(what: str) -> None:
-    click.echo(what, err=True)
+def _progress(share: float, what: str) -> None:
+    # One line that is written over: carriage return, and "erase to the end of the line".
+    print(
+        f"\r{share:4.0%} {what}\x1b[K", end="\r" if share == 1 else "", file=sys.stderr, flush=True
+    )
+
+
+def _calibrated(row: dict[str, Any]) -> str:
+    lines = [f"{row['device']}: measured in {row['made_seconds']:.1f} s"]
+    if row["contended"]:
+        lines[0] += ", disturbed by other work and not stored. Fix: try again when it is quiet"
+    elif row["path"] is not None:
+        lines[0] += f", stored at {row['path']}"
+    else:
+        lines[0] += ", not stored"
+    if not row["complete"]:
+        lines.append("  the time was too short for all of it. Fix: give more --seconds")
+    lines += [f"  {name}: {value:.3g}" for name, value in row["validation"].items()]
+    for name, change in (row["delta"] or {}).items():
+        lines.append(f"  {name}: {change:+.1%} against the profile before")
+    return "\n".join(lines)
 
 
 @commands.command()
@@ -193,7 +223,7 @@ def examine(as_json: bool) -> None:
 
 
 def _print_json(value: Any) -> None:
-    click.echo(json.dumps(value, indent=2))
+    click.echo(json.dumps(value, indent=2, default=str))  # paths
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

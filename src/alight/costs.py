@@ -7,54 +7,105 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter
-from typing import Any
 
-import numpy as np
-
+from alight import registry
 from alight._core import floor
-from alight.config import current_policy
+from alight.codegen.loops import supports as generated_supports
+from alight.config import config, current_policy
 from alight.device import Device
 from alight.ir.group import Group
+from alight.plan import cost
+from alight.plan.cost import Profile
 from alight.plan.plan import Estimate
 
-# design: never plan what NumPy would finish in under 20 times the planning time.
-_PLANNING_SHARE = 20
+HOST = "cpu"
 
-_profiles: dict[str, Any] = {}
-# What one recorded op costs beyond its kernel when its plan is cached; the runtime measures it.
-planning_probe: list[Callable[[], float]] = []
+_profiles: dict[str, Profile | None] = {}
 
 
-def profiles(devices: Sequence[Device]) -> Mapping[str, Any]:
-    """Return the measured profiles of these devices; a device without one is uncalibrated."""
-    return {d.id: _profiles[d.id] for d in devices if d.id in _profiles}
+def profile_of(device: Device) -> Profile | None:
+    """Return the profile of a device on this machine, or None where it was never calibrated."""
+    if device.id not in _profiles:
+        own: Callable[[Device], Profile] | None = getattr(registry.backend_of(device), "profile", None)
+        if own is not None:  # a simulated device is what its record says
+            _profiles[device.id] = own(device)
+        else:
+            from alight.measure.profiles import load_profile
+
+            _profiles[device.id] = load_profile(device)
+    return _profiles[device.id]
+
+
+def profiles(devices: Sequence[Device]) -> Mapping[str, Profile]:
+    """Return the profiles of these devices; a device without one is uncalibrated."""
+    found = {device.id: profile_of(device) for device in devices}
+    return {name: profile for name, profile in found.items() if profile is not None}
+
+
+def use_profiles(made: Sequence[Profile]) -> None:
+    """Take freshly measured profiles into use in this process."""
+    for profile in made:
+        _profiles[profile.device] = profile
+    floor.record_floor = -1
 
 
 def supports(device: str, implementation: str, group: Group) -> str | None:
     """Return why a device's implementation cannot run a group, or None."""
+    if device != HOST or implementation != "generated":
+        return None
+    graph = group.graph
+    for node in graph.nodes:
+        dtypes = [graph.layout(number).dtype for number in node.operands]
+        reason = generated_supports(node.op, (*dtypes, node.layout.dtype), node.attrs)
+        if reason is not None:
+            return reason
     return None
 
 
 def estimate(group: Group, device: str, implementation: str) -> Estimate | None:
     """Return the predicted cost of a group, or None where nothing was measured."""
-    return None
+    return cost.estimate(group, device, implementation, _profiles.get(device))
 
 
 def copy_seconds(source: str, target: str, nbytes: int) -> float:
-    """Return the predicted seconds of a copy between two spaces."""
-    return 0.0
+    """Return the predicted seconds of a copy between two spaces; through the host where neither is it."""
+    seconds = 0.0
+    if source != "host":
+        seconds += cost.copy_seconds(_profiles.get(source), nbytes, "download") or 0.0
+    if target != "host":
+        seconds += cost.copy_seconds(_profiles.get(target), nbytes, "upload") or 0.0
+    return seconds
 
 
-def settle_floor() -> None:
-    """Measure, once, below how many elements planning costs more than it can gain, and set the floor."""
-    x = np.ones(1 << 16)
-    out = np.empty_like(x)
-    seconds = []
-    for _ in range(5):
-        began = perf_counter()
-        np.add(x, x, out=out)
-        seconds.append(perf_counter() - began)
-    floor.record_floor = 0  # while measuring
-    planning = min(probe() for probe in planning_probe)
-    floor.auto = max(1, round(_PLANNING_SHARE * planning / (min(seconds) / x.size)))
+def settle_floor(planning_seconds: Callable[[], float]) -> None:
+    """Set below how many elements planning costs more than it can gain, unless the policy says."""
+    settings = config()
+    floor.record_floor = 0  # measuring plans must not ask for the floor
+    if settings.policy.record_floor > 0 or not settings.policy.floor:
+        profile = profile_of(registry.device(HOST))
+        seconds = min(planning_seconds() for _ in range(3))
+        if profile is not None:
+            floor.auto = cost.planning_floor(profile, seconds)
+        else:
+            floor.auto = _floor_without_profile(seconds)
     floor.record_floor = current_policy().record_floor
+
+
+def _floor_without_profile(planning: float) -> int:
+    """Return the same floor from a few additions of NumPy's, each twice as long, until one takes long enough."""
+    import numpy as np
+
+    size = 1 << 12
+    while True:
+        x = np.ones(size)
+        best = float("inf")
+        for _ in range(3):
+            began = perf_counter()
+            x + x
+            best = min(best, perf_counter() - began)
+        if best >= 20.0 * planning:  # 20: as cost.planning_floor
+            return max(1, round(20.0 * planning * size / best))
+        size *= 2
+
+
+__all__ = ["copy_seconds", "estimate", "profile_of", "profiles", "settle_floor", "supports", "use_profiles"]

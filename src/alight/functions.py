@@ -1,34 +1,47 @@
-"""NumPy's functions on Arrays. A function that is here records; every other name of NumPy runs in NumPy.
+"""NumPy's reductions, scans and elementwise functions on Arrays.
 
 `FUNCTIONS` maps NumPy's function to ours: the array namespace and NumPy's own dispatch both look there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from alight import memory
 from alight._core import ArrayBase, Value
-from alight.array import FUNCTIONS, asarray
-from alight.calls import exit_to_numpy, make, operand, reduce_call
-from alight.memory import apply_view
-from alight.record import WHERE, elementwise
+from alight.array import asarray
+from alight.calls import FUNCTIONS, make, operand, reduce_call, small, ufunc_call
+from alight.exits import exit_to_numpy, run_in_numpy
+from alight.library import bound, implements
+from alight.memory import layout, read
+from alight.record import WHERE, cast, elementwise, native
 
 NO_VALUE = np._NoValue
 
 
-def implements(*functions: Any) -> Callable[[Any], Any]:
-    """Return a decorator that makes a function ours for NumPy functions."""
+def parameters(function: Any) -> tuple[str, ...]:
+    """Return the names of a NumPy function's parameters, in order."""
+    code = function.__wrapped__.__code__
+    return tuple(code.co_varnames[: code.co_argcount + code.co_kwonlyargcount])
 
-    def decorate(ours: Any) -> Any:
-        for function in functions:
-            FUNCTIONS[function] = ours
-        return ours
 
-    return decorate
+def ours(item: Any) -> Any:
+    """Return an argument as an Array; None where only NumPy handles its type or dtype."""
+    if isinstance(item, ArrayBase):
+        return item
+    if isinstance(item, np.ndarray):
+        if type(item) is not np.ndarray:
+            return None
+    elif hasattr(item, "__array_function__") or hasattr(item, "__array_ufunc__"):
+        return None
+    try:
+        found = asarray(item)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return found if isinstance(found, ArrayBase) else None
 
 
 def given(**keywords: Any) -> dict[str, Any]:
@@ -40,18 +53,21 @@ def given(**keywords: Any) -> dict[str, Any]:
     }
 
 
+# --- reductions and scans ------------------------------------------------------------------------
 def _reduction(function: Any, name: str) -> None:
-    def reduce(a: Any, axis: Any = None, *args: Any, out: Any = None, **kwargs: Any) -> Any:
-        if args:  # the rarer positional forms (dtype, out, …): NumPy sorts them out
-            return exit_to_numpy(function, (a, axis, *args), {"out": out, **kwargs} if out is not None else kwargs)
-        if not isinstance(a, ArrayBase):
-            a = asarray(a)
-            if not isinstance(a, ArrayBase):
-                return exit_to_numpy(function, (a, axis), kwargs)
-        return reduce_call(name, a, axis, out, given(**kwargs))
+    names = parameters(function)
 
-    reduce.__name__ = name
-    reduce.__doc__ = function.__doc__
+    def reduce(*args: Any, **kwargs: Any) -> Any:
+        arguments = bound(names, args, kwargs)
+        array = None
+        if arguments is not None and "a" in arguments:
+            array = ours(arguments.pop("a"))
+        if array is None or arguments is None:
+            return exit_to_numpy(function, args, kwargs)
+        axis = arguments.pop("axis", None)
+        out = arguments.pop("out", None)
+        return reduce_call(name, array, axis, out, given(**arguments))
+
     implements(function)(reduce)
 
 
@@ -60,138 +76,290 @@ for _name in (
     "nanprod", "nanmin", "nanmax", "nanmean", "nanvar", "nanstd", "nanargmin", "nanargmax",
 ):  # fmt: skip
     _reduction(getattr(np, _name), _name)
+_reduction(np.amax, "max")
+_reduction(np.amin, "min")
 
 
 def _scan(function: Any, name: str) -> None:
-    def scan(a: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
-        a = asarray(a)
-        if not isinstance(a, ArrayBase):
-            return function(a, axis, dtype, out)
-        if axis is None:
-            a, axis = a.ravel(), 0  # type: ignore[attr-defined]
-        return reduce_call(name, a, axis, out, given(dtype=dtype))
+    names = parameters(function)
 
-    scan.__name__ = name
-    scan.__doc__ = function.__doc__
+    def scan(*args: Any, **kwargs: Any) -> Any:
+        arguments = bound(names, args, kwargs)
+        array = None
+        if arguments is not None and names[0] in arguments:
+            array = ours(arguments.pop(names[0]))
+        if array is None or arguments is None or arguments.pop("include_initial", False):
+            return exit_to_numpy(function, args, kwargs)
+        axis = arguments.pop("axis", None)
+        out = arguments.pop("out", None)
+        if axis is None:
+            if names[0] == "x" and array.ndim != 1:  # the standard's: only vectors have a default
+                return exit_to_numpy(function, args, kwargs)
+            array, axis = array.ravel(), 0
+        return reduce_call(name, array, axis, out, given(**arguments))
+
     implements(function)(scan)
 
 
 for _name in ("cumsum", "cumprod", "nancumsum", "nancumprod"):
     _scan(getattr(np, _name), _name)
+_scan(np.cumulative_sum, "cumsum")
+_scan(np.cumulative_prod, "cumprod")
 
 
+@implements(np.average)
+def average(*args: Any, **kwargs: Any) -> Any:
+    """Return the mean over axes; with weights NumPy computes it."""
+    arguments = bound(parameters(np.average), args, kwargs)
+    if arguments is None or arguments.get("weights") is not None or arguments.get("returned"):
+        return exit_to_numpy(np.average, args, kwargs)
+    array = ours(arguments.get("a"))
+    if array is None:
+        return exit_to_numpy(np.average, args, kwargs)
+    keywords = given(keepdims=arguments.get("keepdims", False))
+    return reduce_call("mean", array, arguments.get("axis"), None, keywords)
+
+
+# --- choices -------------------------------------------------------------------------------------
 @implements(np.where)
-def where(condition: Any, x: Any = NO_VALUE, y: Any = NO_VALUE, /) -> Any:
+def where(*args: Any, **kwargs: Any) -> Any:
     """Return elements of ``x`` where the condition holds, else of ``y``."""
-    if x is NO_VALUE or y is NO_VALUE:
-        arguments = [a for a in (condition, x, y) if a is not NO_VALUE]
-        return exit_to_numpy(np.where, arguments, {})
+    if len(args) != 3 or kwargs:
+        return exit_to_numpy(np.where, args, kwargs)
+    if small(args):
+        return run_in_numpy(np.where, args, kwargs)
+    condition, x, y = args
     mask = operand(condition)
-    if not isinstance(mask, Value):
+    if mask is not None and not isinstance(mask, Value):
         mask = operand(np.asarray(condition))
-    if mask is None or mask.layout.dtype != np.bool_:
-        if mask is None:
-            return exit_to_numpy(np.where, (condition, x, y), {})
-        mask = memory.read(make(mask) != 0) if mask.layout.ndim else mask
-        if mask.layout.dtype != np.bool_:
-            return exit_to_numpy(np.where, (condition, x, y), {})
     choices = [operand(x), operand(y)]
-    if None in [c if c is None else 0 for c in choices]:
-        return exit_to_numpy(np.where, (condition, x, y), {})
-    values = elementwise(WHERE, (mask, *choices))
-    if values is None:
-        return exit_to_numpy(np.where, (condition, x, y), {})
-    return make(values[0])
-
-
-def _view_function(function: Any) -> None:
-    def move(a: Any, *args: Any, **kwargs: Any) -> Any:
-        a = asarray(a)
-        if not isinstance(a, ArrayBase):
-            return function(a, *args, **kwargs)
-        return apply_view(a, lambda p: function(p, *args, **kwargs))
-
-    move.__name__ = function.__name__
-    move.__doc__ = function.__doc__
-    implements(function)(move)
-
-
-for _function in (
-    np.transpose, np.swapaxes, np.moveaxis, np.rollaxis, np.squeeze, np.expand_dims, np.flip, np.fliplr, np.flipud, np.rot90,
-    np.matrix_transpose,
-):  # fmt: skip
-    _view_function(_function)
-
-
-@implements(np.diagonal)
-def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
-    """Return a read-only view of a diagonal."""
-    return asarray(a).diagonal(offset, axis1, axis2)
-
-
-@implements(np.broadcast_to)
-def broadcast_to(array: Any, shape: Any, subok: bool = False) -> Any:
-    """Return a read-only view with a larger shape."""
-    array = asarray(array)
-    result = apply_view(array, lambda p: np.broadcast_to(p, shape))
-    result.window.writeable = False
-    return result
-
-
-@implements(np.reshape)
-def reshape(a: Any, /, shape: Any, order: str = "C", *, copy: bool | None = None) -> Any:
-    """Return the array with another shape."""
-    return asarray(a).reshape(shape, order=order, copy=copy)
-
-
-@implements(np.ravel)
-def ravel(a: Any, order: str = "C") -> Any:
-    """Return the array as one axis."""
-    return asarray(a).ravel(order)
-
-
-@implements(np.copy)
-def copy(a: Any, order: str = "K", subok: bool = False) -> Any:
-    """Return a copy in memory of its own."""
-    return asarray(a, copy=True) if not isinstance(a, ArrayBase) else a.copy(order)  # type: ignore[attr-defined]
+    if mask is None or any(choice is None for choice in choices):
+        return exit_to_numpy(np.where, args, kwargs)
+    if mask.layout.dtype != np.bool_:
+        mask = cast(mask, np.dtype(bool))
+    try:
+        values = elementwise(WHERE, (mask, *choices))
+    except (OverflowError, TypeError, ValueError):
+        values = None
+    return exit_to_numpy(np.where, args, kwargs) if values is None else make(values[0])
 
 
 @implements(np.clip)
-def clip(a: Any, a_min: Any = NO_VALUE, a_max: Any = NO_VALUE, out: Any = None, *, min: Any = NO_VALUE, max: Any = NO_VALUE, **kw: Any) -> Any:
+def clip(*args: Any, **kwargs: Any) -> Any:
     """Return the array with its elements limited to an interval."""
-    low = a_min if a_min is not NO_VALUE else (None if min is NO_VALUE else min)
-    high = a_max if a_max is not NO_VALUE else (None if max is NO_VALUE else max)
-    return asarray(a).clip(low, high, out, **kw)
+    names = ("a", "a_min", "a_max", "out")
+    if len(args) > len(names):
+        return exit_to_numpy(np.clip, args, kwargs)
+    arguments = {**dict(zip(names, args, strict=False)), **kwargs}
+    array = ours(arguments.pop("a", None))
+    low = arguments.pop("a_min", NO_VALUE)
+    high = arguments.pop("a_max", NO_VALUE)
+    if (
+        array is None
+        or (low is NO_VALUE) != (high is NO_VALUE)
+        or (low is not NO_VALUE and not {"min", "max"}.isdisjoint(kwargs))
+        or not {"a_min", "a_max", "a"}.isdisjoint(kwargs.keys() & set(names[: len(args)]))
+    ):
+        return exit_to_numpy(np.clip, args, kwargs)
+    if low is NO_VALUE:
+        low, high = arguments.pop("min", None), arguments.pop("max", None)
+    return array.clip(low, high, **arguments)
 
 
-@implements(np.shape)
-def shape(a: Any) -> tuple[int, ...]:
-    """Return the shape."""
-    return asarray(a).shape  # type: ignore[no-any-return]
+@implements(np.nan_to_num)
+def nan_to_num(*args: Any, **kwargs: Any) -> Any:
+    """Return the array with NaN and the infinities replaced."""
+    arguments = bound(parameters(np.nan_to_num), args, kwargs)
+    array = None if arguments is None else ours(arguments.get("x"))
+    if array is None or arguments is None or not arguments.get("copy", True):
+        changed = args[:1] if args and isinstance(args[0], ArrayBase) else ()
+        return exit_to_numpy(np.nan_to_num, args, kwargs, changed)
+    dtype = array.dtype
+    if dtype.kind in "biu":
+        return array.copy("K")
+    limits = np.finfo(dtype)
+    replacements = [
+        arguments.get("nan", 0.0),
+        arguments.get("posinf"),
+        arguments.get("neginf"),
+    ]
+    if small((array,)) or dtype.kind == "c" or not all(_is_real(item) for item in replacements):
+        return exit_to_numpy(np.nan_to_num, args, kwargs)
+    nan, high, low = replacements
+    high = limits.max if high is None else high
+    low = limits.min if low is None else low
+    result = where(ufunc_call(np.isnan, (array,), {}), dtype.type(nan), array)
+    result = where(array == dtype.type(np.inf), dtype.type(high), result)
+    return where(array == dtype.type(-np.inf), dtype.type(low), result)
 
 
-@implements(np.ndim)
-def ndim(a: Any) -> int:
-    """Return the number of axes."""
-    return asarray(a).ndim  # type: ignore[no-any-return]
+def _is_real(item: Any) -> bool:
+    return item is None or type(item) in (int, float)
 
 
-@implements(np.size)
-def size(a: Any, axis: Any = None) -> int:
-    """Return the number of elements, or of those along axes."""
-    return np.size(asarray(a).shape and memory.layout(asarray(a)).probe, axis)
+# --- elementwise -----------------------------------------------------------------------------------
+@implements(np.round, np.around)
+def round_(*args: Any, **kwargs: Any) -> Any:
+    """Return the array rounded to decimals."""
+    arguments = bound(("a", "decimals", "out"), args, kwargs)
+    array = None if arguments is None else ours(arguments.get("a"))
+    if array is None or arguments is None:
+        return exit_to_numpy(np.round, args, kwargs)
+    return array.round(arguments.get("decimals", 0), arguments.get("out"))
+
+
+@implements(np.angle)
+def angle(*args: Any, **kwargs: Any) -> Any:
+    """Return the angle of complex numbers."""
+    arguments = bound(("z", "deg"), args, kwargs)
+    array = None if arguments is None else ours(arguments.get("z"))
+    if array is None or arguments is None:
+        return exit_to_numpy(np.angle, args, kwargs)
+    imaginary, part = (array.imag, array.real) if array.dtype.kind == "c" else (0, array)
+    result = ufunc_call(np.arctan2, (imaginary, part), {})
+    if arguments.get("deg"):
+        result *= 180 / np.pi
+    return result
+
+
+@implements(np.isclose)
+def isclose(*args: Any, **kwargs: Any) -> Any:
+    """Tell for each pair of elements whether they are equal within tolerances."""
+    arguments = bound(parameters(np.isclose), args, kwargs)
+    if arguments is None or not {"a", "b"} <= arguments.keys():
+        return exit_to_numpy(np.isclose, args, kwargs)
+    x, y = (_number_or_array(arguments[key]) for key in ("a", "b"))
+    rtol, atol = arguments.get("rtol", 1e-5), arguments.get("atol", 1e-8)
+    if (
+        any(item is None for item in (x, y))
+        or not all(isinstance(item, (int, float, ArrayBase)) for item in (rtol, atol))
+        or not any(isinstance(item, ArrayBase) for item in (x, y))
+        or small((x, y))
+    ):
+        run = run_in_numpy if small(args) else exit_to_numpy
+        return run(np.isclose, args, kwargs)
+    if isinstance(y, ArrayBase):
+        y = asarray(y, np.result_type(y.dtype, 1.0))  # type: ignore[attr-defined]
+    elif isinstance(y, int):
+        y = float(y)
+    with np.errstate(invalid="ignore"):
+        far = ufunc_call(np.absolute, (y,), {})
+        near = ufunc_call(np.absolute, (ufunc_call(np.subtract, (x, y), {}),), {})
+        result = (near <= atol + rtol * far) & ufunc_call(np.isfinite, (y,), {})
+        result |= ufunc_call(np.equal, (x, y), {})
+        if arguments.get("equal_nan"):
+            result |= ufunc_call(np.isnan, (x,), {}) & ufunc_call(np.isnan, (y,), {})
+    return result
+
+
+def _number_or_array(item: Any) -> Any:
+    return item if type(item) in (int, float, complex) else ours(item)
+
+
+@implements(np.allclose)
+def allclose(*args: Any, **kwargs: Any) -> Any:
+    """Tell whether all pairs of elements are equal within tolerances."""
+    close = isclose(*args, **kwargs)
+    return bool(close.all())
+
+
+@implements(np.array_equal)
+def array_equal(*args: Any, **kwargs: Any) -> Any:
+    """Tell whether two arrays have the same shape and elements."""
+    arguments = bound(("a1", "a2", "equal_nan"), args, kwargs)
+    if arguments is None or arguments.get("equal_nan") or len(arguments) < 2:
+        return exit_to_numpy(np.array_equal, args, kwargs)
+    x, y = ours(arguments["a1"]), ours(arguments["a2"])
+    if x is None or y is None:
+        return exit_to_numpy(np.array_equal, args, kwargs)
+    return bool(x.shape == y.shape and (x == y).all())
+
+
+@implements(np.diff)
+def diff(*args: Any, **kwargs: Any) -> Any:
+    """Return the n-th difference along an axis."""
+    arguments = bound(parameters(np.diff), args, kwargs)
+    array = None if arguments is None else ours(arguments.get("a"))
+    if (
+        array is None
+        or arguments is None
+        or any(arguments.get(key, NO_VALUE) is not NO_VALUE for key in ("prepend", "append"))
+        or not array.ndim
+        or small((array,))
+    ):
+        return exit_to_numpy(np.diff, args, kwargs)
+    axis, times = arguments.get("axis", -1), arguments.get("n", 1)
+    if type(axis) is not int or type(times) is not int or not -array.ndim <= axis < array.ndim or times < 0:
+        return exit_to_numpy(np.diff, args, kwargs)
+    later = (slice(None),) * (axis % array.ndim) + (slice(1, None),)
+    earlier = (slice(None),) * (axis % array.ndim) + (slice(None, -1),)
+    ufunc = np.not_equal if array.dtype == np.bool_ else np.subtract
+    for _ in range(times):
+        array = ufunc_call(ufunc, (array[later], array[earlier]), {})
+    return array
+
+
+@implements(np.astype)
+def astype(x: Any, dtype: Any, /, *, copy: bool = True, device: Any = None) -> Any:
+    """Return a copy of the array cast to a dtype."""
+    if not isinstance(x, ArrayBase) or device not in (None, "cpu"):
+        return exit_to_numpy(np.astype, (x, dtype), {"copy": copy, "device": device})
+    return x.astype(dtype, copy=copy)  # type: ignore[attr-defined]
+
+
+# --- what needs no elements --------------------------------------------------------------------------
+def _outward(function: Any) -> None:
+    def call(*args: Any, **kwargs: Any) -> Any:
+        # Shapes and dtypes are all these look at: storage-less stand-ins do.
+        return function(*[_stand_in(a) for a in args], **{k: _stand_in(v) for k, v in kwargs.items()})
+
+    implements(function)(call)
+
+
+def _stand_in(item: Any) -> Any:
+    return layout(item).probe if isinstance(item, ArrayBase) else item
+
+
+for _function in (
+    np.shape, np.ndim, np.size, np.iscomplexobj, np.isrealobj, np.common_type, np.result_type,
+    np.can_cast,
+):  # fmt: skip
+    _outward(_function)
 
 
 @implements(np.real)
 def real(val: Any) -> Any:
     """Return the real part."""
-    return asarray(val).real
+    array = ours(val)
+    return exit_to_numpy(np.real, (val,), {}) if array is None else array.real
 
 
 @implements(np.imag)
 def imag(val: Any) -> Any:
     """Return the imaginary part."""
-    return asarray(val).imag
+    array = ours(val)
+    return exit_to_numpy(np.imag, (val,), {}) if array is None else array.imag
 
 
-__all__: Sequence[str] = ("FUNCTIONS", "given", "implements")
+@implements(np.copy)
+def copy(a: Any, order: str = "K", subok: bool = False) -> Any:
+    """Return a copy in memory of its own."""
+    array = ours(a)
+    if array is None or subok:
+        return exit_to_numpy(np.copy, (a, order, subok), {})
+    return array.copy(order)
+
+
+
+
+__all__: Sequence[str] = (
+    "FUNCTIONS",
+    "NO_VALUE",
+    "given",
+    "implements",
+    "memory",
+    "native",
+    "ours",
+    "parameters",
+    "read",
+)

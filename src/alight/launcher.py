@@ -78,7 +78,8 @@ def _compile(source: bytes, path: str) -> CodeType:
     """Return the code of one of the program's files. Raises what Python raises for it."""
     if b"numpy" not in source:
         return compile(source, path, "exec", dont_inherit=True)
-    tree = rewrite(ast.parse(source, path))
+    # Not ast.parse: its frame would stand in the traceback of a syntax error.
+    tree = rewrite(compile(source, path, "exec", ast.PyCF_ONLY_AST, dont_inherit=True))
     namespace = numpy_namespace()
     if b"random" in source:
         # Rewritten imports of numpy.random look for it in sys.modules.
@@ -122,12 +123,12 @@ def _serve_folder(folder: str, installed: tuple[str, ...]) -> None:
 
     def finder(path: str) -> FileFinder:
         real = os.path.join(os.path.realpath(path or os.curdir), "")
-        if not real.startswith(root) or real.startswith(installed) or not os.path.isdir(real):
+        if not real.startswith(root) or _within(real, installed) or not os.path.isdir(real):
             raise ImportError("not a folder of the program")
         return FileFinder(
             path or os.curdir,
             (ExtensionFileLoader, EXTENSION_SUFFIXES),
-            (_loader, SOURCE_SUFFIXES),
+            (_loader, SOURCE_SUFFIXES),  # type: ignore[arg-type]  # called, like the classes
             (SourcelessFileLoader, BYTECODE_SUFFIXES),
         )
 
@@ -142,11 +143,18 @@ def _folders(paths: Iterable[str]) -> tuple[str, ...]:
     return tuple(os.path.join(path, "") for path in both)
 
 
+_PACKAGE_PARTS = tuple(os.sep + name + os.sep for name in ("site-packages", "dist-packages"))
+
+
 def _package_folders() -> tuple[str, ...]:
-    """Return where installed packages and alight itself are."""
-    listed = [p for p in sys.path if p.rstrip(os.sep).endswith(("site-packages", "dist-packages"))]
+    """Return where installed packages and alight itself are, beside what is named for it."""
     known = [sysconfig.get_path(name) for name in ("purelib", "platlib")]
-    return _folders((*listed, *known, os.path.dirname(np.__file__), os.path.dirname(__file__)))
+    return _folders((*known, os.path.dirname(np.__file__), os.path.dirname(__file__)))
+
+
+def _within(path: str, folders: tuple[str, ...]) -> bool:
+    """Tell whether a path is in one of the folders, or in an environment's folder of packages."""
+    return path.startswith(folders) or any(part in path for part in _PACKAGE_PARTS)
 
 
 def _appearance(packages: tuple[str, ...]) -> Callable[[type, str], type]:
@@ -160,7 +168,7 @@ def _appearance(packages: tuple[str, ...]) -> Callable[[type, str], type]:
     def appears(own: type, path: str) -> type:
         honest = known.get(path)
         if honest is None:
-            honest = known[path] = path.startswith(packages)
+            honest = known[path] = _within(path, packages)
         return own if honest else np.ndarray
 
     return appears

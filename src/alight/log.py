@@ -83,12 +83,12 @@ class Record(NamedTuple):
 
 
 class Tallied(NamedTuple):
-    """Something that happened ``count`` times at one call site (``path:line``)."""
+    """Something that happened so many times at one call site (``path:line``)."""
 
     what: str
     reason: str
     call_site: str | None
-    count: int
+    times: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +178,8 @@ class Log:
 
     def _open(self) -> deque[_Row]:
         self._limit = self.size
-        self._ring = ring = deque(maxlen=self._limit)
+        ring: deque[_Row] = deque(maxlen=self._limit)
+        self._ring = ring
         return ring
 
     @property

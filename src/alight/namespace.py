@@ -56,7 +56,7 @@ _ALONE, _BASE_ALONE = _baseline()
 
 def _settle(result: np.ndarray[Any, Any]) -> Any:
     """Return a new large result as alight's, where nobody else can see its memory."""
-    base = result.base
+    base: Any = result.base
     if base is None:
         return adopt(result)
     if type(base) is bytes:

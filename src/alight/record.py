@@ -53,7 +53,7 @@ def site() -> tuple[Any, int]:
 def record_floor() -> int:
     """Return the result elements below which an op on concrete operands is left to NumPy at once."""
     if floor.record_floor < 0:
-        costs.settle_floor()
+        costs.settle_floor(runtime.planning_seconds)
     least: int = (POLICY.get() or floor).record_floor
     return least
 
@@ -141,14 +141,16 @@ def exposed(value: Value) -> bool:
 
 def pend(op: Op, operands: tuple[Value, ...], attrs: Any, layout: Layout) -> Value:
     """Record one value. Where an operand's memory is open to others the work is done before returning."""
-    value = Value(op, operands, attrs, layout, site())
+    place = site()
+    floor.count += 1
     floor.pending += layout.size
+    if floor.count >= floor.limit and floor.due(*place):
+        runtime.evaluate_all()
+    value = Value(op, operands, attrs, layout, place)
     for operand in operands:
         if exposed(operand):
             runtime.evaluate((value,))
-            return value
-    if floor.pending > floor.budget:
-        runtime.evaluate_all()
+            break
     return value
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 from numpy.lib.array_utils import normalize_axis_tuple
 
 from alight import runtime
-from alight._core import Value, make_layout
+from alight._core import Layout, Value, make_layout
 from alight.ir.ops import Kind, Op
 from alight.record import (
     concrete,
@@ -24,12 +25,11 @@ _memo: dict[Any, Any] = {}
 _KEPT = 1 << 12
 
 
-def _plain(op: Op, array: np.ndarray[Any, Any], attrs: Mapping[str, Any]) -> Any:
-    return op.reference(array, **attrs)
-
-
-def reduction(op: Op, value: Value, axis: Any, attrs: Mapping[str, Any]) -> Value | None:
-    """Record a reduction or scan of one value; ``attrs`` are its other keyword arguments.
+def reduction(
+    op: Op, value: Value, axis: Any, attrs: Mapping[str, Any], mask: Value | None = None
+) -> Value | None:
+    """Record a reduction or scan of one value; ``attrs`` are its other keyword arguments, ``mask`` is
+    what `where=` gave.
 
     None where NumPy must do it at once. Raises what NumPy raises.
     """
@@ -48,25 +48,36 @@ def reduction(op: Op, value: Value, axis: Any, attrs: Mapping[str, Any]) -> Valu
     bad_axis = axis is not None and not axes and axis != ()
     if layout.size == 0 or bad_axis or (scan and (axis is None or layout.ndim == 0)):
         return None
-    if settled(value) and layout.size < record_floor():
+    if mask is not None and not _covers(mask.layout.shape, layout.shape):
+        return None
+    if settled(value) and layout.size < record_floor() and mask is None:
         array = runtime.host_array(value)
         result = np.asarray(op.reference(array, axis=axis, **attrs))
         return concrete(result) if native(result.dtype) else None
     try:
-        key = (op, layout, axes, tuple(attrs.items()))
+        key = (op, layout, axes, None if mask is None else mask.layout, tuple(attrs.items()))
         result_layout = _memo.get(key, _memo)
     except TypeError:  # an attribute that cannot be a key
         return None
     if result_layout is _memo:
         if len(_memo) >= _KEPT:
             _memo.clear()
-        result_layout = _memo[key] = _result_layout(op, layout, axis, axes, attrs)
+        result_layout = _memo[key] = _result_layout(op, layout, axis, axes, attrs, mask)
     if result_layout is None:
         return None
     recorded = (("axis", axes[0] if scan or _single(op, axis) else axes), *attrs.items())
     if _single(op, axis) and axis is None:
         recorded = (("axis", None), *attrs.items())
+    if mask is not None:
+        return pend(op, (value, mask), (*recorded, ("where", True)), result_layout)
     return pend(op, (value,), recorded, result_layout)
+
+
+def _covers(mask: tuple[int, ...], shape: tuple[int, ...]) -> bool:
+    try:
+        return np.broadcast_shapes(mask, shape) == shape
+    except ValueError:
+        return False
 
 
 _SINGLE_AXIS = frozenset(("argmin", "argmax", "nanargmin", "nanargmax"))
@@ -78,12 +89,22 @@ def _single(op: Op, axis: Any) -> bool:
 
 
 def _result_layout(
-    op: Op, layout: Any, axis: Any, axes: tuple[int, ...], attrs: Mapping[str, Any]
-) -> Any:
+    op: Op,
+    layout: Layout,
+    axis: Any,
+    axes: tuple[int, ...],
+    attrs: Mapping[str, Any],
+    mask: Value | None,
+) -> Layout | None:
+    def run(array: np.ndarray[Any, Any], *masks: np.ndarray[Any, Any]) -> Any:
+        return op.reference(array, *masks, axis=axis, **attrs)
+
     # Types, keywords and axes do not depend on the lengths: ask about a single element.
     single = np.ones((1,) * layout.ndim, layout.dtype)
-    with np.errstate(all="ignore"):
-        dtype = np.asarray(op.reference(single, axis=axis, **attrs)).dtype
+    masks = () if mask is None else (np.ones((1,) * mask.layout.ndim, bool),)
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        dtype = np.asarray(run(single, *masks)).dtype
     if not native(dtype):
         return None
     if op.kind is Kind.SCAN:
@@ -92,7 +113,7 @@ def _result_layout(
         shape = tuple(1 if i in axes else n for i, n in enumerate(layout.shape))
     else:
         shape = tuple(n for i, n in enumerate(layout.shape) if i not in axes)
-    strides = result_strides(
-        lambda array: op.reference(array, axis=axis, **attrs), (layout,), shape, dtype.itemsize
-    ) if shape else None
-    return make_layout(dtype, shape, strides)
+    if not shape:
+        return make_layout(dtype, shape)
+    layouts = (layout,) if mask is None else (layout, mask.layout)
+    return make_layout(dtype, shape, result_strides(run, layouts, shape, dtype.itemsize))

@@ -31,6 +31,8 @@ __all__ = [
     "device_row",
     "explain_at_exit",
     "machine_row",
+    "profile_delta",
+    "profile_row",
     "profile_rows",
     "report",
     "reset",
@@ -87,8 +89,10 @@ class Report:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the report: HTML to ``*.html``, text to ``*.txt``, else JSON."""
         suffix = Path(path).suffix.lower()
-        forms = {".html": self.to_html, ".txt": lambda: f"{self}\n"}
-        text = forms.get(suffix, lambda: self.to_json() + "\n")()
+        if suffix == ".html":
+            text = self.to_html()
+        else:
+            text = (str(self) if suffix == ".txt" else self.to_json()) + "\n"
         # Beside its place and renamed: whoever waits for the file must not find half of it.
         target = Path(path)
         beside = target.with_name(f".{target.name}.{os.getpid()}")
@@ -130,7 +134,7 @@ def report() -> Report:
             "exits": [_tally_row(row, "name") for row in snapshot.exits],
             "fallbacks": [_tally_row(row, "what") for row in snapshot.fallbacks],
             "demotions": [_tally_row(row, "what") for row in snapshot.demotions],
-            "totals": _totals(snapshot),
+            "totals": _plain(_totals(snapshot)),
         }
     )
 
@@ -236,10 +240,11 @@ def profile_rows(devices: Sequence[Device]) -> list[Row]:
     are on the device is predicted to be faster than NumPy's; null: at no measured size.
     """
     profiles = costs.profiles(devices)
-    return [_profile_row(profiles[name], profiles.get("cpu")) for name in sorted(profiles)]
+    return [profile_row(profiles[name], profiles.get("cpu")) for name in sorted(profiles)]
 
 
-def _profile_row(profile: Profile, host: Profile | None) -> Row:
+def profile_row(profile: Profile, host: Profile | None = None) -> Row:
+    """Return one row of `profile_rows`; without the host's profile it has no crossovers."""
     row: Row = _plain(
         {
             "device": profile.device,
@@ -248,7 +253,8 @@ def _profile_row(profile: Profile, host: Profile | None) -> Row:
             "overrides": _overrides(),
             "made_at": profile.made_at,
             "made_seconds": profile.made_seconds,
-            "delta": profile.delta,
+            # What it replaced is gone from the store; `alight calibrate` tells the change.
+            "delta": None,
             "validation": profile.validation,
             "complete": profile.complete,
             "contended": profile.contended,
@@ -278,6 +284,22 @@ def _crossovers(profile: Profile, host: Profile) -> dict[str, int | None]:
             ),
             None,
         )
+    return found
+
+
+def profile_delta(old: Profile, new: Profile) -> dict[str, float]:
+    """Return, for each curve in both, how much longer the new one predicts: 0.1 is 10 % longer."""
+    found = {}
+    for implementation, rates in new.rates.items():
+        former = old.rates.get(implementation)
+        for name, curve in rates.curves.items() if former is not None else ():
+            before = former.curves.get(name) if former is not None else None
+            if before is not None:
+                ratios = [
+                    math.log(curve.seconds_at(work) / before.seconds_at(work))
+                    for work, _ in before.knots
+                ]
+                found[f"{implementation}/{name}"] = math.expm1(sum(ratios) / len(ratios))
     return found
 
 
@@ -343,7 +365,7 @@ def _candidate_row(candidate: Candidate) -> Row:
 
 
 def _tally_row(row: Tallied, name: str) -> Row:
-    made: Row = {name: row.what, "call_site": row.call_site, "count": row.count}
+    made: Row = {name: row.what, "call_site": row.call_site, "count": row.times}
     if row.reason:
         made["reason"] = row.reason
     return made

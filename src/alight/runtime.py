@@ -7,8 +7,6 @@ can be asked again.
 
 from __future__ import annotations
 
-import os
-import threading
 from collections.abc import Iterable, Sequence
 from time import perf_counter
 from typing import Any
@@ -16,17 +14,21 @@ from typing import Any
 import numpy as np
 
 from alight import costs, residency, warn
-from alight._core import Data, Layout, Value, floor, pending_storages, sole
+from alight._core import Data, Layout, Value, floor, make_layout, pending_storages, sole
 from alight.backends.base import Launch, Operand
+from alight.backends.machine import host_memory
 from alight.config import current_policy
 from alight.device import Device
 from alight.ir.group import Graph, Node
-from alight.log import LOG, eligible_elements
+from alight.ir.ops import OPS
+from alight.log import LOG, Log, eligible_elements
+from alight.plan.fuse import KERNEL_NODES
 from alight.plan.place import make_plan
 from alight.plan.plan import Facts, LaunchStep, Plan, ViewStep, WriteStep
 from alight.registry import backend_of, device, devices_allowed
 
 HOST = residency.HOST
+HOST_DEVICE = "cpu"
 
 # Plans by structure. A plan is a few kB; past this count the program's structures do not repeat and
 # keeping more would only hold memory (1024 plans of 100 nodes stay under 100 MB).
@@ -34,15 +36,11 @@ _PLANS_KEPT = 1024
 _plans: dict[tuple[Any, ...], Plan] = {}
 _eligible: dict[int, tuple[LaunchStep, int]] = {}
 
-_lock = threading.RLock()
-
-
-def _after_fork() -> None:
-    global _lock
-    _lock = threading.RLock()
-
-
-os.register_at_fork(after_in_child=_after_fork)
+# A kernel holds no more ops than this, so a longer graph would be cut into several anyway.
+floor.limit = KERNEL_NODES
+# Pending results may come to exist together: an eighth of what is free, as float64, leaves room for
+# their inputs and for the host pool, which has another eighth.
+floor.budget = host_memory()[0] // 8 // 8
 
 
 def forget_plans() -> None:
@@ -63,9 +61,10 @@ def evaluate(values: Iterable[Value]) -> None:
 
     Raises the error of the first requested value that failed; the others are still computed.
     """
-    with _lock:
+    with residency.LOCK:
         roots = [value for value in values if value.op is not None]
         if roots:
+            floor.count = floor.pending = 0
             _run(_connected(roots))
             for root in roots:
                 if root.error is not None:
@@ -75,11 +74,11 @@ def evaluate(values: Iterable[Value]) -> None:
 
 def evaluate_all() -> None:
     """Make every live pending storage concrete; errors stay with their values, to be raised when asked."""
-    with _lock:
+    with residency.LOCK:
+        floor.count = floor.pending = 0
         pending = pending_storages()
         if pending:
             _run([storage.value for storage in pending])
-        floor.pending = 0
 
 
 def host_array(value: Value) -> np.ndarray[Any, Any]:
@@ -138,6 +137,27 @@ def _reach(roots: Iterable[Value]) -> dict[int, Value]:
             seen[id(value)] = value
             stack.extend(value.operands)
     return seen
+
+
+def planning_seconds() -> float:
+    """Return what one recorded op costs beyond its kernel when its plan is cached, in seconds."""
+    layout = make_layout(np.dtype(np.float64), (1,))
+    leaf = Value(None, (), (), layout)
+    leaf.data = Data(layout, np.zeros(1))
+    op = OPS["negative"]
+    global LOG
+    best = float("inf")
+    with residency.LOCK:
+        log, LOG = LOG, Log(1)  # nobody decided anything
+        try:
+            for _ in range(4):  # the first ones make the plan
+                value = Value(op, (leaf,), (), layout)
+                began = perf_counter()
+                _run([value])
+                best = min(best, perf_counter() - began)
+        finally:
+            LOG = log
+    return best
 
 
 class _Recorded:
@@ -241,19 +261,55 @@ class _Execution:
         """Run every step; a step that fails fails its outputs and what depends on them, nothing else."""
         for step, dead in zip(self.plan.steps, self.plan.dead, strict=True):
             try:
-                if isinstance(step, LaunchStep):
-                    self._launch(step)
-                elif isinstance(step, ViewStep):
-                    data, offset, _ = self._place(step.source)
-                    self._bind(step.target, data, offset + step.offset, step.layout)
-                else:
-                    self._write(step)
+                self._step(step)
             except Exception as error:
-                targets = step.outputs if isinstance(step, LaunchStep) else (step.target,)
-                self._fail(targets, error)
+                if isinstance(step, LaunchStep):
+                    self._salvage(step, error)
+                else:
+                    self._fail((step.target,), error)
             for number in dead:
                 self.places.pop(number, None)
                 self.values[number] = None
+
+    def _step(self, step: LaunchStep | ViewStep | WriteStep) -> None:
+        if isinstance(step, LaunchStep):
+            self._launch(step)
+        elif isinstance(step, ViewStep):
+            data, offset, _ = self._place(step.source)
+            self._bind(step.target, data, offset + step.offset, step.layout)
+        else:
+            self._write(step)
+
+    def _salvage(self, step: LaunchStep, error: BaseException) -> None:
+        """Compute what a failed step can still give, node by node in NumPy: fusing must not spread errors."""
+        graph = step.group.graph
+        if len(graph.nodes) == 1:
+            self._fail(step.outputs, error)
+            return
+        results: list[Any] = []
+        for number in step.inputs:
+            try:
+                results.append(_array_at(self._place(number)))
+            except Exception as failed:
+                results.append(failed)
+        for node in graph.nodes:
+            operands = [results[i] for i in node.operands]
+            failed = next((item for item in operands if isinstance(item, Exception)), None)
+            if failed is None:
+                try:
+                    with np.errstate(all="ignore"):
+                        results.append(np.asarray(warn.run_node(node, operands)))
+                    continue
+                except Exception as raised:
+                    failed = raised
+            results.append(failed)
+        for number, inner in zip(step.outputs, graph.outputs, strict=True):
+            result = results[inner]
+            if isinstance(result, Exception):
+                self._fail((number,), result)
+            else:
+                data = _exact(result, graph.layout(inner))
+                self._bind(number, data, 0, data.layout)
 
     def _fail(self, targets: Iterable[int], error: BaseException) -> None:
         for number in targets:
@@ -293,23 +349,35 @@ class _Execution:
 
     def _launch(self, step: LaunchStep) -> None:
         where = device(step.device)
+        implementation = step.implementation
         places = [self._place(number) for number in step.inputs]
-        operands = tuple(
-            [Operand(residency.buffer(data, where), offset, lay) for data, offset, lay in places]
-        )
-        nodes = [self.values[number] for number in step.nodes]
-        recorded = [value for value in nodes if value is not None]
+        recorded = [self.values[number] for number in step.nodes]
+        known = [value for value in recorded if value is not None]
+        listen = warn.wanted(known)
         heard: list[str] = []
-        began = perf_counter()
-        made = _submit(step, where, operands, warn.wanted(recorded), heard)
-        seconds = perf_counter() - began
-        if heard and len(recorded) == len(nodes):
-            warn.tell(step.group.graph, [_array_at(place) for place in places], recorded)
+        if where.id == HOST_DEVICE and implementation != "generated":
+            made, seconds = _submit(step, where, implementation, places, listen, heard)
+        else:
+            try:
+                made, seconds = _submit(step, where, implementation, places, listen, heard)
+            except Exception as error:
+                # Nothing a device or generated code does wrong may reach the program: NumPy can do it.
+                LOG.fallback(
+                    f"{step.decision.operation} on {where.id}:{implementation}",
+                    f"{type(error).__name__}: {error}",
+                    known[-1].site if known else None,
+                )
+                where, implementation = device(HOST_DEVICE), "numpy"
+                heard.clear()
+                made, seconds = _submit(step, where, implementation, places, listen, heard)
+        if heard and len(known) == len(recorded):
+            warn.tell(step.group.graph, [_array_at(place) for place in places], known)
         first = self.values[step.outputs[0]]
         LOG.decide(step.decision, None if first is None else first.site, seconds)
-        LOG.elements(step.implementation, step.device, _eligible_of(step))
-        for number, result in zip(step.outputs, made, strict=True):
-            layout = step.group.graph.layout(step.group.graph.outputs[step.outputs.index(number)])
+        LOG.elements(implementation, where.id, _eligible_of(step))
+        graph = step.group.graph
+        for number, inner, result in zip(step.outputs, graph.outputs, made, strict=True):
+            layout = graph.layout(inner)
             data = residency.made_on(where, layout, result)
             self._bind(number, data, 0, data.layout)
 
@@ -357,13 +425,10 @@ def duplicate(value: Value) -> Value:
 
 def _exact(array: np.ndarray[Any, Any], layout: Layout) -> Data:
     """Return data of exactly this dense layout with the elements of an array."""
-    result = np.empty_like(layout.probe)
-    owner = None
-    if result.strides != layout.strides:
-        owner = np.empty(layout.nbytes, np.uint8)
-        result = np.ndarray(layout.shape, layout.dtype, owner, 0, layout.strides)
-    result[...] = array
-    return Data(layout, result, owner)
+    result = residency.fresh(layout)
+    assert result.array is not None
+    result.array[...] = array
+    return result
 
 
 def _array_at(place: _Place) -> np.ndarray[Any, Any]:
@@ -374,35 +439,39 @@ def _array_at(place: _Place) -> np.ndarray[Any, Any]:
     return np.ndarray(layout.shape, layout.dtype, data.raw, offset, layout.strides)
 
 
-# Kernels by step; the step is kept with its kernel so that its id stays its own.
-_kernels: dict[int, tuple[LaunchStep, Any]] = {}
+# Kernels by step and where it runs; the step is kept with its kernel so that its id stays its own.
+_kernels: dict[tuple[int, str, str], tuple[LaunchStep, Any]] = {}
 
 
-def _kernel_of(step: LaunchStep, where: Device) -> Any:
-    found = _kernels.get(id(step))
+def _kernel_of(step: LaunchStep, where: Device, implementation: str) -> Any:
+    key = (id(step), where.id, implementation)
+    found = _kernels.get(key)
     if found is None:
-        backend = backend_of(where)
-        found = (step, backend.compile(where, step.group, step.implementation, step.schedule))
-        _kernels[id(step)] = found
+        kernel = backend_of(where).compile(where, step.group, implementation, step.schedule)
+        found = _kernels[key] = (step, kernel)
     return found[1]
 
 
 def _submit(
     step: LaunchStep,
     where: Device,
-    operands: tuple[Operand, ...],
+    implementation: str,
+    places: Sequence[_Place],
     listen: frozenset[str],
     heard: list[str],
-) -> Sequence[Any]:
-    """Run a step's kernel and return the buffers of its results; a failing device hands over to the host."""
+) -> tuple[Sequence[Any], float]:
+    """Run a step's kernel and return the buffers of its results and the seconds it took on the device."""
+    kernel = _kernel_of(step, where, implementation)
+    operands = tuple(
+        [Operand(residency.buffer(data, where), offset, lay) for data, offset, lay in places]
+    )
     backend = backend_of(where)
-    launch = Launch(_kernel_of(step, where), operands, (None,) * len(step.outputs))
-    with warn.hearing(listen, heard, step.implementation):
+    launch = Launch(kernel, operands, (None,) * len(step.outputs))
+    with warn.hearing(listen, heard, implementation):
         event = backend.submit(where, 0, [launch])
         backend.wait(event)
     LOG.count(launches=1)
-    made: Sequence[Any] = event.buffers
-    return made
+    return event.buffers, event.ended - event.began
 
 
 def _eligible_of(step: LaunchStep) -> int:

@@ -59,9 +59,9 @@ def measure(
         folder=folder.resolve(),
         scratch=SCRATCH,
         name=f"{NAME}-{target}-{mode.name}",
+        has_alight=target == "alight",
     )
-    # The path only says that reports are wanted: each process gets its own.
-    environment = child_environment(mode, target, report=suite.report(0)) | {
+    environment = child_environment(mode, target) | {
         "ARRAY_API_TESTS_MODULE": target,
         "ARRAY_API_TESTS_VERSION": STANDARD,
     }
@@ -76,7 +76,7 @@ def measure(
         result.problems.append(f"{result.counts['passed']} passed, must be {LEAST_PASSED}")
     result.details["failures"] = {name: one.message for name, one in failures.items()}
     result.details["output"] = suite.output.name
-    if target == "alight":
+    if suite.has_alight:
         result.work = read_work(reports)
     result.seconds = monotonic() - started
     return finish(result, mode)

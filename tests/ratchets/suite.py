@@ -1,4 +1,4 @@
-"""Run a pytest suite in child processes and return every test's outcome, whatever dies on the way."""
+"""Run a pytest suite in child processes; every test gets an outcome, whatever dies on the way."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from time import monotonic, sleep
 __all__ = ["Outcome", "Suite", "count", "groups", "run_suite"]
 
 _PROCESSES = 25  # a suite that kills more than these has told enough
-_BAD = ("failed", "xpassed", "xfailed", "skipped", "passed")  # of two phases, the worse one counts
+# Of two phases of a test the worse one counts.
+_WORST_FIRST = ("failed", "xpassed", "xfailed", "skipped", "passed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,7 @@ class Suite:
     folder: Path
     scratch: Path
     name: str
+    has_alight: bool  # then each process writes a report
     silence_seconds: float = 900.0  # without a new outcome, after which the process is ended
 
     @property
@@ -68,10 +70,10 @@ def run_suite(
     ended = "nothing was collected"
     with suite.output.open("w", encoding="utf-8") as output:
         for number in range(_PROCESSES):
-            reports.append(suite.report(number))
-            own = {"RATCHET_RECORD": str(suite.record), "ALIGHT_REPORT": str(reports[-1])}
-            if "ALIGHT_REPORT" not in environment:
-                del own["ALIGHT_REPORT"]
+            own = {"RATCHET_RECORD": str(suite.record)}
+            if suite.has_alight:
+                reports.append(suite.report(number))
+                own["ALIGHT_REPORT"] = str(reports[-1])
             process = subprocess.Popen(
                 [sys.executable, "-m", "pytest", *suite.arguments, *_PLUGINS],
                 cwd=suite.folder,
@@ -149,10 +151,13 @@ def _outcomes(rows: Iterable[dict[str, object]], ended: str) -> dict[str, Outcom
             float(str(row["seconds"])),
         )
         old = outcomes.get(str(row["id"]))
-        waiting = old is None or old.message.startswith("not run: ")
-        if waiting or _BAD.index(new.result) < _BAD.index(old.result if old else "passed"):
+        if old is None or old.message.startswith("not run: ") or _rank(new) < _rank(old):
             outcomes[str(row["id"])] = new
     return outcomes
+
+
+def _rank(outcome: Outcome) -> int:
+    return _WORST_FIRST.index(outcome.result)
 
 
 def _strings(value: object) -> list[str]:
@@ -162,7 +167,7 @@ def _strings(value: object) -> list[str]:
 def count(outcomes: Iterable[Outcome]) -> dict[str, int]:
     """Return how many tests passed, failed, were skipped, xfailed and xpassed."""
     counts = Counter(outcome.result for outcome in outcomes)
-    return {result: counts[result] for result in reversed(_BAD)}
+    return {result: counts[result] for result in reversed(_WORST_FIRST)}
 
 
 def groups(failures: Mapping[str, Outcome]) -> list[tuple[str, list[str]]]:

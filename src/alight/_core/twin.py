@@ -379,22 +379,40 @@ hooks = Hooks()
 
 
 class Floor:
-    """What recording looks at before it records.
+    """What recording looks at: when to leave work to NumPy, and when enough is pending.
 
     ``record_floor``: result elements below which an op on concrete operands is left to NumPy at once (a
     policy in force has its own; -1: not known yet). ``auto``: what the measured profile says of it.
-    ``budget``: elements that may be pending before everything is flushed; ``pending`` counts them.
+    ``count`` and ``pending``: ops and result elements recorded since the last flush. Past ``limit`` ops a
+    flush is due when the ``anchor`` call site comes round again, so that a loop is cut at the same place
+    each time and its plan is found again; past 16 times that, or past ``budget`` elements, at once.
     ``scalars``: `alight run`, where small results are plain ndarrays and NumPy scalars.
     """
 
-    __slots__ = ("auto", "budget", "pending", "record_floor", "scalars")
+    __slots__ = ("anchor", "auto", "budget", "count", "limit", "pending", "record_floor", "scalars")
+    anchor: tuple[Any, int] | None
 
     def __init__(self) -> None:
         self.record_floor = -1
         self.auto = 1
         self.budget = 1 << 62
+        self.limit = 1 << 62
+        self.count = 0
         self.pending = 0
+        self.anchor = None
         self.scalars = False
+
+    def due(self, code: Any, instruction: int) -> bool:
+        """Tell whether everything pending should be evaluated before an op of this site is recorded."""
+        site = (code, instruction)
+        if self.anchor is None:
+            self.anchor = site
+        elif self.anchor == site or self.pending > self.budget:
+            return True
+        elif self.count >= 16 * self.limit:
+            self.anchor = site
+            return True
+        return False
 
 
 floor = Floor()
@@ -417,10 +435,11 @@ def _binary_method(name: str, reflected: bool) -> Callable[[Any, Any], Any]:
                     and (a.data is None or not a.data.shared)
                     and (b.data is None or not b.data.shared)
                 ):
-                    floor.pending += layout.size
-                    if floor.pending > floor.budget:
-                        hooks.flush()
                     frame = sys._getframe(1)
+                    floor.count += 1
+                    floor.pending += layout.size
+                    if floor.count >= floor.limit and floor.due(frame.f_code, frame.f_lasti):
+                        hooks.flush()
                     return _fresh(
                         type(self), Value(op, (a, b), (), out, (frame.f_code, frame.f_lasti))
                     )
@@ -464,7 +483,7 @@ class ArrayBase:
     operators: ClassVar[dict[str, Any]] = {}
     __hash__ = None  # type: ignore[assignment]
 
-    @property
+    @property  # type: ignore[misc]
     def __class__(self) -> Any:
         """Return the class this array shows to its asker: isinstance looks here after the type itself."""
         appears = hooks.appears

@@ -13,10 +13,9 @@ from itertools import pairwise
 from typing import Any
 
 from alight.ir.group import Graph, Group, GroupKind, Node
-from alight.ir.ops import Kind
 from alight.plan.cost import Profile, Rates, loop_dtype
 from alight.plan.curve import Curve, Measured
-from alight.plan.workload import node_bytes, node_elements, node_flops, workload
+from alight.plan.workload import node_elements, node_flops, one_by_one, workload
 
 Spec = Mapping[str, Any]
 
@@ -95,9 +94,8 @@ def group_seconds(spec: Spec, group: Group, implementation: str) -> float:
         return float(launch + max(workload(group).nbytes / memory, compute))
     return float(
         sum(
-            launch + max(node_bytes(graph, node) / memory, _compute_seconds(spec, graph, node))
-            for node in graph.nodes
-            if node.op.kind is not Kind.VIEW
+            launch + max(nbytes / memory, _compute_seconds(spec, graph, node))
+            for node, nbytes in one_by_one(graph)
         )
     )
 
@@ -132,7 +130,8 @@ def recorded(device: str, spec: Spec) -> Profile:
         for direction, link in spec["links"].items()
     }
     # What is hidden is all of the shorter one: see group_seconds.
-    rates = Rates(exactly(launch, "seconds"), curves, work, exactly(1.0, "share"), spread)
+    start = exactly(launch, "seconds")
+    rates = Rates(start, start, curves, work, exactly(1.0, "share"), spread)
     return Profile(
         device=device,
         rates={"generated": rates, "library": rates},

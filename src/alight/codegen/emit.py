@@ -99,7 +99,7 @@ class Module:
                 f"attributes #0 = {{ nounwind alignstack=64{prefer} }}",
                 "attributes #1 = { nounwind willreturn memory(none) }",
                 f"attributes #2 = {{ nounwind alwaysinline{prefer} }}",
-                f"attributes #3 = {{ nounwind{prefer} }}",
+                f"attributes #3 = {{ nounwind noinline alignstack=64{prefer} }}",
                 "!0 = distinct !{}",
             )
         )
@@ -143,9 +143,11 @@ class Code:
         return name
 
     @contextmanager
-    def loop(self, count: str, parallel: bool = False, step: int = 1) -> Iterator[str]:
+    def loop(
+        self, count: str, parallel: bool = False, step: int = 1, brief: bool = False
+    ) -> Iterator[str]:
         """Run what is added inside for 0, step, … below count, which must be at least 1. In a parallel
-        loop no iteration reads what another one writes."""
+        loop no iteration reads what another one writes; a brief one is compiled for size."""
         head, leave = self.label("loop"), self.label("done")
         before = self.block
         self.do(f"br label %{head}")
@@ -156,20 +158,23 @@ class Code:
         yield index
         self.do(f"{following} = add nuw nsw i64 {index}, {step}")
         more = self.emit(f"icmp slt i64 {following}, {count}")
-        mark = f", !llvm.loop {self.parallel_loop()}" if parallel else ""
+        mark = f", !llvm.loop {self.parallel_loop(brief)}" if parallel else ""
         self.do(f"br i1 {more}, label %{head}, label %{leave}{mark}")
         self.lines[place] = (
             f"  {index} = phi i64 [ 0, %{before} ], [ {following}, %{self.block} ]"
         )
         self.start(leave)
 
-    def parallel_loop(self) -> str:
+    def parallel_loop(self, brief: bool) -> str:
         """Return metadata saying that accesses marked with !0 do not depend on one another."""
         number = self.module.fresh()
         parts = [f"!{number}"]
         extra = ['!"llvm.loop.parallel_accesses", !0']
-        if self.interleave:
-            extra.append(f'!"llvm.loop.interleave.count", i32 {self.interleave}')
+        interleave = 1 if brief else self.interleave
+        if interleave:
+            extra.append(f'!"llvm.loop.interleave.count", i32 {interleave}')
+        if brief:
+            extra.append('!"llvm.loop.unroll.disable"')
         for text in extra:
             part = self.module.fresh()
             self.metadata.append(f"!{part} = !{{{text}}}")

@@ -71,9 +71,13 @@ class Fold:
         return identity(self.combine_name, self.dtype)
 
     def stops(self) -> str | None:
-        """Return the partial result that nothing can change any more: for logical folds of bools."""
-        if self.dtype == "bool" and self.combine_name in ("logical_or", "logical_and"):
-            return "true" if self.combine_name == "logical_or" else "false"
+        """Return the partial fold that nothing can change any more: there is one for bools."""
+        if self.dtype != "bool" or self.argument:
+            return None
+        if self.combine_name in ("logical_or", "bitwise_or", "maximum", "fmax"):
+            return "true"
+        if self.combine_name in ("logical_and", "bitwise_and", "minimum", "fmin"):
+            return "false"
         return None
 
     def value(self, code: Code, known: dict[int, str]) -> str:
@@ -145,21 +149,45 @@ def chunk_function(module: Module, fold: Fold) -> str:
         value = vectors[0]
         for vector in vectors[1:]:
             value = fold.combined(code, value, vector, LANES)
-        lanes = LANES
         one = register_type(fold.dtype)
-        while lanes > 1:
-            whole = f"<{lanes} x {one}>"
-            lanes //= 2
-            halves = []
-            for start in (0, lanes):
-                picks = ", ".join(f"i32 {start + i}" for i in range(lanes))
-                mask = f"<{lanes} x i32> <{picks}>"
-                halves.append(code.emit(f"shufflevector {whole} {value}, {whole} poison, {mask}"))
-            value = fold.combined(code, *halves, lanes)
-        value = code.emit(f"extractelement <1 x {one}> {value}, i64 0")
-        code.do(f"ret {one} {value}")
+        code.do(f"ret {one} {_across(code, fold, value)}")
         module.share(name, code.function(f"internal {one} @{name}(ptr %buffer)", "#3"))
     return name
+
+
+def part_function(module: Module, fold: Fold) -> str:
+    """Return the function that folds the first elements of a buffer, a multiple of LANES of them, to one."""
+    name = f"part.{fold.stem}"
+    if name not in module.shared:
+        code = Code(module)
+        one, vector = register_type(fold.dtype), register_type(fold.dtype, LANES)
+        cell = code.alloca(vector)
+        code.do(f"store {vector} {literal(fold.identity, fold.dtype, LANES)}, ptr {cell}")
+        with code.loop("%length", step=LANES) as i:
+            before = code.emit(f"load {vector}, ptr {cell}")
+            more = code.load(code.at("%buffer", i, fold.dtype), fold.dtype, lanes=LANES)
+            code.do(f"store {vector} {fold.combined(code, before, more, LANES)}, ptr {cell}")
+        value = _across(code, fold, code.emit(f"load {vector}, ptr {cell}"))
+        code.do(f"ret {one} {value}")
+        signature = f"internal {one} @{name}(ptr %buffer, i64 %length)"
+        module.share(name, code.function(signature, "#3"))
+    return name
+
+
+def _across(code: Code, fold: Fold, value: str) -> str:
+    """Return the lanes of a vector folded pairwise: lane i meets lane i + half."""
+    one = register_type(fold.dtype)
+    lanes = LANES
+    while lanes > 1:
+        whole = f"<{lanes} x {one}>"
+        lanes //= 2
+        halves = []
+        for start in (0, lanes):
+            picks = ", ".join(f"i32 {start + i}" for i in range(lanes))
+            mask = f"<{lanes} x i32> <{picks}>"
+            halves.append(code.emit(f"shufflevector {whole} {value}, {whole} poison, {mask}"))
+        value = fold.combined(code, *halves, lanes)
+    return code.emit(f"extractelement <1 x {one}> {value}, i64 0")
 
 
 def push_function(module: Module, fold: Fold, tile: int = 1) -> str:
@@ -168,23 +196,24 @@ def push_function(module: Module, fold: Fold, tile: int = 1) -> str:
     name = f"push{tile}.{fold.stem}"
     if name not in module.shared:
         code = Code(module)
+        width = "1" if tile == 1 else "%width"  # a loop of 1 is no loop once compiled
         chunks = code.emit("load i64, ptr %count")
         top, left = code.alloca("i64"), code.alloca("i64")
         code.do(f"store i64 {population(code, chunks)}, ptr {top}")
         code.do(f"store i64 {chunks}, ptr {left}")
-        with repeat(code) as leave:
+        with repeat(code) as proceed:
             bits = code.emit(f"load i64, ptr {left}")
             odd = code.emit(f"trunc i64 {bits} to i1")
-            leave(odd)
+            proceed(odd)
             code.do(f"store i64 {code.emit(f'lshr i64 {bits}, 1')}, ptr {left}")
             level = code.emit(f"load i64, ptr {top}")
             level = code.emit(f"sub i64 {level}, 1")
             code.do(f"store i64 {level}, ptr {top}")
             row = stack_row(code, fold, "%stack", level, tile)
-            combine_rows(code, fold, row, "%chunk", "%chunk", "%width")
+            combine_rows(code, fold, row, "%chunk", "%chunk", width)
         level = code.emit(f"load i64, ptr {top}")
         row = stack_row(code, fold, "%stack", level, tile)
-        with code.loop("%width", parallel=True) as j:
+        with code.loop(width, parallel=True, brief=True) as j:
             value = code.load(code.at("%chunk", j, fold.dtype), fold.dtype, parallel=True)
             code.store(value, code.at(row, j, fold.dtype), fold.dtype, parallel=True)
         code.do(f"store i64 {code.emit(f'add i64 {chunks}, 1')}, ptr %count")
@@ -200,22 +229,23 @@ def total_function(module: Module, fold: Fold, tile: int = 1) -> str:
     name = f"total{tile}.{fold.stem}"
     if name not in module.shared:
         code = Code(module)
+        width = "1" if tile == 1 else "%width"
         none = code.emit("icmp eq i64 %count, 0")
-        with code.when(none), code.loop("%width", parallel=True) as j:
+        with code.when(none), code.loop(width, parallel=True, brief=True) as j:
             value = literal(fold.identity, fold.dtype)
             code.store(value, code.at("%stack", j, fold.dtype), fold.dtype, parallel=True)
         top = code.alloca("i64")
         code.do(f"store i64 {population(code, '%count')}, ptr {top}")
-        with repeat(code) as leave:
+        with repeat(code) as proceed:
             level = code.emit(f"load i64, ptr {top}")
             more = code.emit(f"icmp ugt i64 {level}, 1")
-            leave(more)
+            proceed(more)
             upper = code.emit(f"sub i64 {level}, 1")
             lower = code.emit(f"sub i64 {level}, 2")
             code.do(f"store i64 {upper}, ptr {top}")
             target = stack_row(code, fold, "%stack", lower, tile)
             combine_rows(
-                code, fold, target, stack_row(code, fold, "%stack", upper, tile), target, "%width"
+                code, fold, target, stack_row(code, fold, "%stack", upper, tile), target, width
             )
         code.do("ret void")
         signature = f"internal void @{name}(ptr noalias %stack, i64 %count, i64 %width)"
@@ -227,7 +257,7 @@ def combine_rows(
     code: Code, fold: Fold, a: str, b: str, target: str, width: str
 ) -> None:
     """Combine ``width`` (at least 1) elements of two rows into a third, which may be one of the two."""
-    with code.loop(width, parallel=True) as j:
+    with code.loop(width, parallel=True, brief=True) as j:
         left = code.load(code.at(a, j, fold.dtype), fold.dtype, parallel=True)
         right = code.load(code.at(b, j, fold.dtype), fold.dtype, parallel=True)
         value = fold.combined(code, left, right)

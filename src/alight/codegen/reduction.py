@@ -9,16 +9,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from alight.codegen.emit import Code, Module, literal, register_type
+from alight.codegen.emit import Code, Module, literal, memory_type, register_type
 from alight.codegen.fold import (
     LEVELS,
     TILE,
     Fold,
     chunk_function,
     combine_rows,
+    part_function,
     push_function,
     repeat,
     rows_of,
+    stack_row,
     total_function,
 )
 from alight.codegen.kernels import SIGNATURE, Frame
@@ -80,7 +82,7 @@ class _Row:
 
     def __init__(self, code: Code, fold: Fold) -> None:
         self.fold = fold
-        self.buffer = code.alloca(rows_of(fold, CHUNK))
+        self.buffer = code.alloca(rows_of(fold, CHUNK + LANES))  # padding may run over by one vector
         self.count = code.alloca("i64")
         self.stack = code.alloca(rows_of(fold, 1 if fold.argument else LEVELS))
         self.index = code.alloca("i64")
@@ -103,8 +105,7 @@ class _Rows(_Form):
             code.start(settled)
             rest = self.read(self.place)
             with code.when(code.emit(f"icmp sgt i64 {rest}, 0")):
-                self.pad(rest)
-                self.flush(rest)
+                self.flush(rest, self.pad(rest))
             for position, row in enumerate(self.rows):
                 self.result(position, row)
 
@@ -115,9 +116,9 @@ class _Rows(_Form):
         self.set(self.done, "0")
         fixed = frame.broadcast()
         pointers = frame.pointers
-        with repeat(code) as unless_done:
+        with repeat(code) as proceed:
             done = self.read(self.done)
-            unless_done(code.emit(f"icmp slt i64 {done}, {length}"))
+            proceed(code.emit(f"icmp slt i64 {done}, {length}"))
             place = self.read(self.place)
             room = code.emit(f"sub i64 {CHUNK}, {place}")
             piece = self.least(code.emit(f"sub i64 {length}, {done}"), room)
@@ -148,25 +149,37 @@ class _Rows(_Form):
         code.do(f"br i1 {decided}, label %{settled}, label %{again}")
         code.start(again)
 
-    def pad(self, rest: str) -> None:
-        """Fill the last chunk with what changes nothing."""
+    def pad(self, rest: str) -> str:
+        """Return the elements of the last chunk, filled up to whole vectors with what changes nothing."""
         code = self.code
-        missing = code.emit(f"sub i64 {CHUNK}, {rest}")
+        more = code.emit(f"add i64 {rest}, {LANES - 1}")
+        padded = code.emit(f"and i64 {more}, {-LANES}")
         for row in self.rows:
             dtype = row.fold.dtype
+            vector = memory_type(dtype, LANES)
             start = code.at(row.buffer, rest, dtype)
-            with code.loop(missing, parallel=True) as index:
-                value = literal(row.fold.identity, dtype)
-                code.store(value, code.at(start, index, dtype), dtype, parallel=True)
+            # one vector store may run past the last vector: the buffer has room for it
+            value = literal(
+                int(row.fold.identity) if dtype == "bool" else row.fold.identity,
+                "uint8" if dtype == "bool" else dtype,
+                LANES,
+            )
+            code.do(f"store {vector} {value}, ptr {start}, align 1")
+        return padded
 
-    def flush(self, length: str) -> None:
-        """Fold the chunk in every buffer; ``length`` elements of it are real."""
+    def flush(self, length: str, padded: str | None = None) -> None:
+        """Fold the chunk in every buffer; ``length`` elements of it are real, ``padded`` are filled in (None:
+        the chunk is full)."""
         code = self.code
         for row in self.rows:
             fold = row.fold
             one = register_type(fold.dtype)
-            name = chunk_function(code.module, fold)
-            value = code.emit(f"call {one} @{name}(ptr {row.buffer})")
+            if padded is None:
+                name = chunk_function(code.module, fold)
+                value = code.emit(f"call {one} @{name}(ptr {row.buffer})")
+            else:
+                name = part_function(code.module, fold)
+                value = code.emit(f"call {one} @{name}(ptr {row.buffer}, i64 {padded})")
             if fold.argument:
                 self.search(row, value, length)
                 continue
@@ -191,10 +204,10 @@ class _Rows(_Form):
         with code.when(take):
             code.store(value, row.stack, dtype)
             self.set(row.index, "0")
-            with repeat(code) as unless_found:
+            with repeat(code) as proceed:
                 index = self.read(row.index)
                 item = code.load(code.at(row.buffer, index, dtype), dtype)
-                unless_found(_differs(code, dtype, item, value))
+                proceed(_differs(code, dtype, item, value))
                 self.set(row.index, code.emit(f"add i64 {index}, 1"))
             index = self.read(row.index)
             self.set(row.index, code.emit(f"add i64 {index}, {self.read(self.base)}"))
@@ -269,7 +282,7 @@ class _Columns(_Form):
         folds = [c for c in self.columns if not c.fold.argument]
         rows = {id(c): code.at(c.lanes, offset, c.fold.dtype) for c in folds}
         if folds:
-            with code.when(fresh), code.loop(self.width, parallel=True) as j:
+            with code.when(fresh), code.loop(self.width, parallel=True, brief=True) as j:
                 for column in folds:
                     dtype = column.fold.dtype
                     value = literal(column.fold.identity, dtype)
@@ -330,7 +343,7 @@ class _Columns(_Form):
             total = total_function(code.module, fold, TILE)
             count = self.read(column.count)
             code.do(f"call void @{total}(ptr {column.stack}, i64 {count}, i64 {self.width})")
-        with code.loop(self.width, parallel=True) as j:
+        with code.loop(self.width, parallel=True, brief=True) as j:
             if fold.argument:
                 index = code.load(code.at(column.index, j, "int64"), "int64", parallel=True)
                 value = code.cast(index, "int64", fold.result)
@@ -347,15 +360,23 @@ def _lanes_function(module: Module, fold: Fold) -> str:
     name = f"lanes.{fold.stem}"
     if name not in module.shared:
         code = Code(module)
-        half = LANES // 2
-        while half:
-            for lane in range(half):
-                other = lane + half
-                with code.when(code.emit(f"icmp sgt i64 %used, {other}")):
-                    target = code.at("%lanes", str(lane * TILE), fold.dtype)
-                    source = code.at("%lanes", str(other * TILE), fold.dtype)
-                    combine_rows(code, fold, target, source, target, "%width")
-            half //= 2
+        cell = code.alloca("i64")
+        code.do(f"store i64 {LANES // 2}, ptr {cell}")
+        with repeat(code) as proceed:
+            half = code.emit(f"load i64, ptr {cell}")
+            proceed(code.emit(f"icmp sgt i64 {half}, 0"))
+            pairs = code.emit(f"sub i64 %used, {half}")
+            fewer = code.emit(f"icmp slt i64 {pairs}, {half}")
+            pairs = code.emit(f"select i1 {fewer}, i64 {pairs}, i64 {half}")
+            with (
+                code.when(code.emit(f"icmp sgt i64 {pairs}, 0")),
+                code.loop(pairs) as lane,
+            ):
+                other = code.emit(f"add i64 {lane}, {half}")
+                target = stack_row(code, fold, "%lanes", lane, TILE)
+                source = stack_row(code, fold, "%lanes", other, TILE)
+                combine_rows(code, fold, target, source, target, "%width")
+            code.do(f"store i64 {code.emit(f'lshr i64 {half}, 1')}, ptr {cell}")
         code.do("ret void")
         signature = f"internal void @{name}(ptr noalias %lanes, i64 %used, i64 %width)"
         module.share(name, code.function(signature, "#3"))

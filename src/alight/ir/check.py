@@ -1,4 +1,5 @@
-"""What a well-formed graph is, as a list of what is wrong with one: tests look between the stations."""
+"""What a well-formed graph is, as a list of what is wrong with one: tests look between the
+stations."""
 
 from __future__ import annotations
 
@@ -119,7 +120,8 @@ def _window_faults(whole: Layout, window: Layout, offset: int) -> Iterator[str]:
 
 
 def reach(layout: Layout) -> tuple[int, int]:
-    """Return the first byte and the one past the last that a layout touches, from its first element."""
+    """Return the first byte and the one past the last that a layout touches, from its first
+    element."""
     if math.prod(layout.shape) == 0:
         return 0, 0
     steps = [(n - 1) * stride for n, stride in zip(layout.shape, layout.strides, strict=True)]

@@ -1,7 +1,7 @@
 """A graph made smaller: equal values merged, views and casts folded, what nobody needs dropped.
 
-Every rule gives the same bits (where NumPy itself does not promise them, the payload of a NaN, it may
-differ). Folding of ops on constants is not among them: a graph holds layouts and no values, so
+Every rule gives the same bits (where NumPy itself does not promise them, the payload of a NaN, it
+may differ). Folding of ops on constants is not among them: a graph holds layouts and no values, so
 that one plan serves every value of a scalar.
 """
 
@@ -20,8 +20,9 @@ from alight.ir.op import OPS, Kind
 
 @dataclass(frozen=True, slots=True)
 class Rewritten:
-    """A smaller graph with the same outputs. ``names[i]`` is the number that value i has in the original graph;
-    every output keeps its own. ``origins[i]`` is the original node that value i is computed as."""
+    """A smaller graph with the same outputs. ``names[i]`` is the number that value i has in the
+    original graph; every output keeps its own. ``origins[i]`` is the original node that value i is
+    computed as."""
 
     graph: Graph
     names: tuple[int, ...]
@@ -29,7 +30,8 @@ class Rewritten:
 
 
 def rewrite(graph: Graph) -> Rewritten:
-    """Return the graph after all rules; outputs stay values of their own, apart from inputs and each other."""
+    """Return the graph after all rules; outputs stay values of their own, apart from inputs and
+    each other."""
     work = _Work(graph)
     for number, node in graph.numbered():
         work.add(number, node)
@@ -168,7 +170,7 @@ Rule = Callable[[_Work, Node], "Node | int | None"]
 
 
 def same_bytes(work: _Work, node: Node) -> int | None:
-    """``copy(x)``, ``positive(x)``, a cast to x's own dtype, ``conjugate`` of a real x → x."""
+    """Take x for ``copy(x)``, ``positive(x)``, a cast to x's dtype, ``conjugate`` of a real x."""
     (x,) = node.operands
     if work.layout(x) is not node.layout:
         return None
@@ -180,7 +182,7 @@ def same_bytes(work: _Work, node: Node) -> int | None:
 
 
 def cast_of_cast(work: _Work, node: Node) -> Node | None:
-    """``cast(cast(x, wider), dtype)`` → ``cast(x, dtype)`` where the first cast loses nothing."""
+    """Make ``cast(cast(x, wider), dtype)`` one cast where the first one loses nothing."""
     below = work.node(node.operands[0])
     if below is None or below.op is not node.op:
         return None
@@ -196,8 +198,8 @@ def cast_of_cast(work: _Work, node: Node) -> Node | None:
 def _merges(start: np.dtype[Any], middle: np.dtype[Any], end: np.dtype[Any]) -> bool:
     if not _exact(start, middle):
         return False
-    # From floats to integers and from complex to real the middle decides what is out of range, and who
-    # is warned.
+    # From floats to integers and from complex to real the middle decides what is out of range,
+    # and who is warned.
     if middle.kind == "c" and end.kind not in "cb":
         return False
     return middle.kind not in "fc" or end.kind not in "iu"
@@ -213,7 +215,7 @@ def _exact(start: np.dtype[Any], end: np.dtype[Any]) -> bool:
 
 
 def twice_is_nothing(work: _Work, node: Node) -> int | None:
-    """``negative(negative(x))``, likewise ``invert``, ``conjugate``, ``logical_not`` of bools → x."""
+    """Take x for ``negative(negative(x))``; so too invert, conjugate, and logical_not of bools."""
     below = work.node(node.operands[0])
     if below is None or below.op is not node.op:
         return None
@@ -222,7 +224,7 @@ def twice_is_nothing(work: _Work, node: Node) -> int | None:
 
 
 def twice_is_once(work: _Work, node: Node) -> int | None:
-    """``absolute(absolute(x))``, likewise ``floor``, ``ceil``, ``trunc``, ``rint`` → the first of them."""
+    """Take the first for ``absolute(absolute(x))``; so too floor, ceil, trunc, rint."""
     below = work.node(node.operands[0])
     if below is None or below.op is not node.op or below.layout is not node.layout:
         return None
@@ -230,7 +232,7 @@ def twice_is_once(work: _Work, node: Node) -> int | None:
 
 
 def sign_is_lost(work: _Work, node: Node) -> Node | None:
-    """``absolute(negative(x))``, likewise ``fabs``, ``square`` → the same of x; not for unsigned ``absolute``."""
+    """Drop the sign in ``absolute(negative(x))``, unless x is unsigned; so too fabs, square."""
     below = work.node(node.operands[0])
     if below is None or below.op.name != "negative":
         return None
@@ -243,7 +245,7 @@ def sign_is_lost(work: _Work, node: Node) -> Node | None:
 
 
 def add_of_negative(work: _Work, node: Node) -> Node | None:
-    """``a + -b`` → ``a - b``, ``a - -b`` → ``a + b``: IEEE 754 defines them to be equal."""
+    """Make ``a + -b`` ``a - b``, and ``a - -b`` ``a + b``: IEEE 754 defines them to be equal."""
     a, b = node.operands
     below = work.node(b)
     if below is None or below.op.name != "negative" or node.attrs:
@@ -253,7 +255,7 @@ def add_of_negative(work: _Work, node: Node) -> Node | None:
 
 
 def view_of_view(work: _Work, node: Node) -> Node | None:
-    """A window of a window → one window; offsets count from the first element of what is looked at."""
+    """Make a window of a window one; offsets count from the first element looked at."""
     below = work.node(node.operands[0])
     if below is None or below.op.kind is not Kind.VIEW:
         return None
@@ -266,14 +268,14 @@ def _with_offset(attrs: Attrs, offset: int) -> Attrs:
 
 
 def whole_view(work: _Work, node: Node) -> int | None:
-    """A window that is all of its value → that value."""
+    """Take the value for a window that is all of it."""
     (x,) = node.operands
     whole = work.layout(x) is node.layout and node.attr("offset", 0) == 0
     return x if whole else None
 
 
 def whole_write(work: _Work, node: Node) -> int | None:
-    """A write of all of ``old`` → what was written: no copy, and no wait for the readers of ``old``."""
+    """Take what was written for a write of all of ``old``: no copy, no wait for its readers."""
     value = node.operands[1]
     layout = node.layout
     if node.attr("layout") is not layout or node.attr("offset", 0) or not layout.dense:
@@ -285,7 +287,7 @@ def whole_write(work: _Work, node: Node) -> int | None:
 
 
 def read_of_written(work: _Work, node: Node) -> Node | None:
-    """An elementwise read of just the window that was written → a read of what was written there."""
+    """Read what was written instead of the window it was written to, in elementwise ops."""
     operands = list(node.operands)
     for position, operand in enumerate(operands):
         view = work.node(operand)

@@ -13,10 +13,19 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from alight.device import Unsupported
 from alight.ir.group import Group
 from alight.measure import probes
-from alight.measure.fit import COMPUTE_ELEMENTS, ROW, Samples, fit
+from alight.measure.fit import (
+    DEVICE_ELEMENTS,
+    HOST_ELEMENTS,
+    MANY_FLOPS,
+    ROW,
+    Samples,
+    fit,
+)
 from alight.measure.probes import Bench, Probe
 from alight.measure.profiles import fingerprint, load_profile, save_profile
 from alight.measure.timing import Timing, contended
@@ -38,23 +47,29 @@ __all__ = [
 
 Progress = Callable[[float, str], bool | None]
 
-# Elements of the knots of a curve, in the order in which they are measured: the ends and the middle
-# first, so that a curve that has to stop early still spans the sizes. From a few elements, where
-# the call is all, to 2^21, three arrays of which (50 MB) pass the caches of most machines.
-KNOTS = tuple(1 << i for i in (4, 21, 12, 16, 8, 19, 14, 10, 18, 6, 20))
-FEW_KNOTS = tuple(1 << i for i in (4, 20, 12, 16, 8))
-PRODUCT_SIDES = (16, 256, 64, 128, 32)
+# Bytes of an array at the knots of a curve, in the order in which they are measured: the ends and
+# the middle first, so that a curve that has to stop early still spans the sizes. From a few
+# elements, where the call is all, to 16 MB, three of which pass the caches of most machines.
+KNOTS = tuple(1 << i for i in (7, 24, 15, 20, 22, 11, 18, 13))
+FEW_KNOTS = tuple(1 << i for i in (7, 24, 15, 20, 22))
+PRODUCT_SIDES = (16, 256, 64)
+# NumPy multiplies integer matrices without BLAS: some hundred times slower.
+INTEGER_SIDES = (16, 64)
+MORE_PRODUCT_SIDES = (512, 128, 32)
 COPY_BYTES = tuple(1 << i for i in (12, 24, 18, 21, 15))
+# Probes of overlap have this many times the elements of those of arithmetic, if there is room:
+# on a host that is past the second-level cache.
+LARGE = 64
 # Elements of the validation probes: none is a knot.
 UNSEEN = (700, 90_000, 9_000, 900_000)
 # Of the budget, kept back: a second pass tells contention, unseen sizes tell the error.
-SECOND_PASS_SHARE = 0.2
+SECOND_PASS_SHARE = 0.15
 VALIDATION_SHARE = 0.12
 # A knot is added between two whose curve misses the measured middle by more than this: it is the
 # error that 20 knots reach where 11 do not.
 MISSED = math.log(1.05)
 
-_MOST_BYTES = (1 << 21) * 8
+_MOST_BYTES = max(KNOTS)
 
 
 @dataclass(slots=True)
@@ -70,7 +85,7 @@ class _Point:
 
 @dataclass(slots=True)
 class Calibration:
-    """One device being measured. ``steps`` yields after every point; ``profile`` may be called then."""
+    """One device being measured. ``steps`` yields after every point; ``profile`` may follow any."""
 
     backend: Backend
     device: Device
@@ -85,7 +100,7 @@ class Calibration:
     _bench: Bench | None = None
 
     def steps(self) -> Iterator[str]:
-        """Yield the name of each point when it was measured, until all are or the budget is spent."""
+        """Yield the name of each point once it is measured, until the budget is spent."""
         self._began = time.perf_counter()
         self._bench = Bench(self.backend, self.device, _MOST_BYTES)
         first = self.budget_seconds * (1 - SECOND_PASS_SHARE - VALIDATION_SHARE)
@@ -103,59 +118,74 @@ class Calibration:
         yield from self._refine()
         yield from self._validate()
 
+    @property
+    def _compute_elements(self) -> int:
+        return HOST_ELEMENTS if self.device.space == "host" else DEVICE_ELEMENTS
+
     def _spent(self) -> float:
         return time.perf_counter() - self._began
 
     def _points(self) -> Iterator[_Point]:
         """Yield the points, the most useful first."""
         names = self.device.support.implementations
+        libraries = [name for name in names if name != "generated"]
         for dtype in ("float64", "float32", "int64"):
-            knots = KNOTS if dtype == "float64" else FEW_KNOTS
-            for n in knots:
+            size = np.dtype(dtype).itemsize
+            for nbytes in KNOTS if dtype == "float64" else FEW_KNOTS:
+                n = nbytes // size
                 for name in names:
                     group = probes.loop("add", dtype, n)
                     yield _Point(name, f"elementwise/{dtype}", n, group)
             for name in names:
                 yield from self._work(name, dtype)
-            for n in FEW_KNOTS:
+            for nbytes in FEW_KNOTS:
+                n = nbytes // size
                 for name in names:
                     group = probes.fold("sum", dtype, (n,), (0,))
                     yield _Point(name, f"reduce_inner/{dtype}", n, group)
+            for name in libraries:
+                for side in PRODUCT_SIDES if dtype != "int64" else INTEGER_SIDES:
+                    group = probes.product(dtype, side)
+                    yield _Point(name, f"matmul/{dtype}", 2.0 * side**3, group)
         for dtype in ("float64", "float32"):
-            for n in FEW_KNOTS[1:]:
+            for nbytes in FEW_KNOTS[1:]:
+                n = nbytes // np.dtype(dtype).itemsize
                 for name in names:
                     shape = (n // 64, 64)
                     group = probes.fold("sum", dtype, shape, (0,))
                     yield _Point(name, f"reduce_outer/{dtype}", n, group, core=False)
-        libraries = [name for name in names if name != "generated"]
         for name in libraries:
-            for side in PRODUCT_SIDES:
+            for side in MORE_PRODUCT_SIDES:
                 for dtype in ("float64", "float32"):
                     group = probes.product(dtype, side)
                     yield _Point(name, f"matmul/{dtype}", 2.0 * side**3, group, core=False)
-            for n in FEW_KNOTS[1:]:
+            for nbytes in FEW_KNOTS[1:]:
+                n = nbytes // 8
                 group = probes.scan("cumsum", "float64", n)
                 yield _Point(name, "scan/float64", n, group, core=False)
-            group = probes.product("int64", 32)
-            yield _Point(name, "matmul/int64", 2.0 * 32**3, group, core=False)
         for special in probes.special_ops():
             for dtype in ("float64", "float32"):
                 for name in names:
-                    group = probes.loop(special, dtype, COMPUTE_ELEMENTS)
-                    yield _Point(name, f"{special}/{dtype}", COMPUTE_ELEMENTS, group, core=False)
+                    n = self._compute_elements
+                    group = probes.loop(special, dtype, n)
+                    yield _Point(name, f"{special}/{dtype}", n, group, core=False)
 
     def _work(self, name: str, dtype: str) -> Iterator[_Point]:
-        n = COMPUTE_ELEMENTS
+        n = self._compute_elements
         if name == "generated":
             yield _Point(name, f"flop/{dtype}", n, probes.chain(dtype, n))
-        ops = ("divide", "exp", "sin", "sqrt") if dtype != "int64" else ("floor_divide",)
+        elif dtype == "float64":
+            small = min(KNOTS) // 8
+            yield _Point(name, f"call/{dtype}", small, probes.chain(dtype, small))
+        floating = ("divide", "exp", "sin", "sqrt", MANY_FLOPS)
+        ops = ("floor_divide", MANY_FLOPS) if dtype == "int64" else floating
         for op in ops:
             yield _Point(name, f"{op}/{dtype}", n, probes.loop(op, dtype, n))
         if dtype == "float64":
             # Large ones tell how much of the arithmetic hides behind the memory.
             for op in ("divide", "exp"):
-                group = probes.loop(op, dtype, 1 << 18)
-                yield _Point(name, f"{op}/{dtype}", 1 << 18, group)
+                large = min(LARGE * n, _MOST_BYTES // 8)
+                yield _Point(name, f"{op}/{dtype}", large, probes.loop(op, dtype, large))
         rows = (n // ROW, ROW)
         yield _Point(name, f"row/{dtype}", n, probes.fold("sum", dtype, rows, (1,)), core=False)
 
@@ -166,7 +196,9 @@ class Calibration:
             timing = self._bench.time(Probe(point.implementation, point.group))
         except Unsupported:
             return False
-        samples = self.samples.setdefault(point.implementation, Samples())
+        samples = self.samples.setdefault(
+            point.implementation, Samples(point.implementation, self._compute_elements)
+        )
         samples.add(point.key, point.amount, point.group, timing)
         return True
 

@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from statistics import geometric_mean, median
 
 from alight.ir.group import Group
+from alight.ir.ops import OPS
 from alight.measure.probes import CHAIN
 from alight.measure.timing import Timing
 from alight.plan.cost import Rates, passes
 from alight.plan.curve import Curve, Measured
 
-# Elements of the probes of arithmetic: three arrays of float64 (96 kB) are near the first-level
-# cache of any processor, so that memory hides least, and a call's overhead is a few per cent.
-COMPUTE_ELEMENTS = 4096
+# Elements of the probes of arithmetic. On a host, three arrays of float64 (96 kB) are near the
+# first-level cache, so that memory hides least. A device with thousands of lanes shows nothing at
+# that size: it gets as many as half of its largest probe of memory has.
+HOST_ELEMENTS = 4096
+DEVICE_ELEMENTS = 1 << 20
 # Row length of the probe of short reductions: the shortest that one vector register may hold.
 ROW = 8
 
-_CURVES = ("elementwise", "reduce_inner", "reduce_outer", "scan", "matmul")
+MANY_FLOPS = "remainder"
+# Knots below which there is no curve, and the nearest dtype's serves: the first three measured are
+# both ends and the middle. Flops are proportional enough for two.
+_LEAST_KNOTS = {"elementwise": 3, "reduce_inner": 3, "reduce_outer": 3, "scan": 3, "matmul": 2}
+_CURVES = tuple(_LEAST_KNOTS)
 # Where nothing was validated: the median error of such curves on a busy machine was 2 to 6 %, the
 # means of coarser ones 9 to 20 %; a doubled 10 % leaves room for both.
 _UNVALIDATED_SPREAD = 0.2
@@ -40,13 +47,13 @@ class _Sample:
 class Samples:
     """The timings of one implementation, by what they are of and how many elements they had."""
 
+    implementation: str
+    compute_elements: int
     by_key: dict[str, dict[float, _Sample]] = field(default_factory=dict)
-    implementation: str = ""
 
     def add(self, key: str, amount: float, group: Group, timing: Timing) -> None:
         """Keep a timing, in place of an earlier one of the same amount."""
-        implementation = "generated" if len(group.graph.nodes) > 1 else "numpy"
-        work = sum(item.amount for item in passes(group, implementation))
+        work = sum(item.amount for item in passes(group, self.implementation))
         self.by_key.setdefault(key, {})[amount] = _Sample(amount, work, timing)
 
     def found(self, key: str, amount: float) -> Timing | None:
@@ -57,8 +64,7 @@ class Samples:
     def gaps(self, key: str) -> list[tuple[float, float]]:
         """Return neighbouring amounts of a curve, those furthest apart first."""
         amounts = sorted(self.by_key.get(key, {}))
-        pairs = list(zip(amounts, amounts[1:], strict=False))
-        return sorted(pairs, key=lambda pair: pair[0] / pair[1])
+        return sorted(pairwise(amounts), key=lambda pair: pair[0] / pair[1])
 
     def interpolated(self, key: str, amount: float) -> float:
         """Return the seconds that the timings so far predict for an amount."""
@@ -69,32 +75,35 @@ class Samples:
 def fit(samples: Samples, spread: float | None) -> Rates | None:
     """Return the rates that explain the timings; None before the first curve is there.
 
-    A curve and the arithmetic on it are fitted together: additions are work too, and what of it
-    shows beyond the memory depends on the overlap, which is learned from dearer ops.
+    A curve holds the additions it was measured with; what other ops take longer is their work.
     """
-    kinds: dict[str, list[_Sample]] = {
-        key: list(found.values())
-        for key, found in samples.by_key.items()
-        if key.partition("/")[0] in _CURVES
-    }
-    if not any(key.startswith("elementwise/") for key in kinds):
+    curves: dict[str, Curve] = {}
+    shortest: list[Timing] = []
+    for key, found in samples.by_key.items():
+        kind = key.partition("/")[0]
+        if kind in _CURVES and len(found) >= _LEAST_KNOTS[kind]:
+            curves[key] = Curve([(s.work, s.timing.seconds) for s in found.values()])
+            if kind != "matmul":
+                shortest += [sample.timing for sample in found.values()]
+    if not any(key.startswith("elementwise/") for key in curves):
         return None
-    fastest = min(
-        (s.timing for key, found in kinds.items() if not key.startswith("matmul") for s in found),
-        key=lambda t: t.seconds,
-    )
-    launch = fastest.measured()
+    launch = min(shortest, key=lambda timing: timing.seconds).measured()
+    call = launch
+    for n, sample in samples.by_key.get("call/float64", {}).items():
+        # Every node of the chain but the first, on arrays that cost nothing themselves.
+        one = curves["elementwise/float64"].seconds_at(24 * n)
+        share = max(0.0, sample.timing.seconds - one) / (CHAIN - 1) / sample.timing.seconds
+        call = _scaled(sample.timing, share)
     overlap = 0.5  # where the iteration starts: neither all hidden nor nothing
     work: dict[str, float] = {}
-    curves: dict[str, Curve] = {}
-    for _ in range(3):  # each round corrects the other's remainder; the third moves under 1 %
-        curves = _curves(kinds, work, overlap)
+    for _ in range(3):  # each corrects the other's remainder, which halves at least
         work = _work(samples, curves, launch.value, overlap)
         overlap = _overlap(samples, curves, work, launch.value, overlap)
-    curves = _curves(kinds, work, overlap)
+    work = _work(samples, curves, launch.value, overlap)
     chosen = _UNVALIDATED_SPREAD if spread is None else max(_LEAST_SPREAD, spread)
     return Rates(
         launch=launch,
+        call=call,
         curves=curves,
         work={key: _measured(value, "seconds", chosen) for key, value in work.items()},
         overlap=_measured(overlap, "share", chosen),
@@ -102,59 +111,57 @@ def fit(samples: Samples, spread: float | None) -> Rates | None:
     )
 
 
+def _scaled(timing: Timing, share: float) -> Measured:
+    """Return a part of a timing, with its interval."""
+    return replace(
+        timing.measured(),
+        value=timing.seconds * share,
+        low=timing.low * share,
+        high=timing.high * share,
+    )
+
+
 def _measured(value: float, unit: str, spread: float) -> Measured:
     return Measured(value, unit, value / (1 + spread), value * (1 + spread), 1, "probe")
-
-
-def _curves(
-    kinds: Mapping[str, list[_Sample]], work: Mapping[str, float], overlap: float
-) -> dict[str, Curve]:
-    """Return the curves, without what their own additions add beyond the memory."""
-    curves = {}
-    for key, found in kinds.items():
-        kind, _, dtype = key.partition("/")
-        flop = 0.0 if kind == "matmul" else work.get(f"flop/{dtype}", 0.0)
-        knots = {}
-        for sample in found:
-            shown = (1 - overlap) * flop * sample.amount
-            # An addition never takes more than half of itself for the arithmetic.
-            knots[sample.work] = max(sample.timing.seconds - shown, sample.timing.seconds / 2)
-        curves[key] = Curve(knots.items())
-    return curves
 
 
 def _work(
     samples: Samples, curves: Mapping[str, Curve], launch: float, overlap: float
 ) -> dict[str, float]:
     """Return seconds of each measured op for an element, and those that stand for the others."""
+    n = samples.compute_elements
     work: dict[str, float] = {}
-    for key, found in samples.by_key.items():
-        name, _, dtype = key.partition("/")
-        if name in _CURVES or COMPUTE_ELEMENTS not in found:
-            continue
-        kind = "reduce_inner" if name == "row" else "elementwise"
-        curve = curves.get(f"{kind}/{dtype}")
-        if curve is None:
-            continue
-        sample = found[COMPUTE_ELEMENTS]
-        compute = _compute_seconds(sample, curve, launch, overlap)
-        count = COMPUTE_ELEMENTS / ROW if name == "row" else COMPUTE_ELEMENTS
-        work[key] = compute / count / (CHAIN if name == "flop" else 1)
-    for key in curves:
+    for key, curve in curves.items():
         kind, _, dtype = key.partition("/")
-        if kind == "elementwise":
-            if f"flop/{dtype}" not in work:
-                # Node by node nothing chains: a flop costs what an addition in the cache does.
-                nbytes = 3 * COMPUTE_ELEMENTS * int("".join(c for c in dtype if c.isdigit())) // 8
-                spent = curves[key].seconds_at(nbytes) - launch
-                work[f"flop/{dtype}"] = max(0.0, spent) / COMPUTE_ELEMENTS
-            special = [
-                seconds
-                for name in ("exp", "sin")
-                if (seconds := work.get(f"{name}/{dtype}", 0.0)) > 0
-            ]
-            if special:
-                work[f"special/{dtype}"] = geometric_mean(special)
+        if kind != "elementwise":
+            continue
+        chained = samples.by_key.get(f"flop/{dtype}", {}).get(n)
+        if chained is not None:
+            beyond = _compute_seconds(chained, curve, launch, overlap)
+            flop = beyond / n / (CHAIN - 1)  # the first is in the curve
+        else:
+            # Node by node nothing chains: an op of many flops tells what one costs.
+            many = samples.by_key.get(f"{MANY_FLOPS}/{dtype}", {}).get(n)
+            flops = OPS[MANY_FLOPS].flops - 1
+            beyond = 0.0 if many is None else _compute_seconds(many, curve, launch, overlap)
+            flop = beyond / n / flops
+        work[f"flop/{dtype}"] = flop
+        special = []
+        for other, found in samples.by_key.items():
+            name = other.partition("/")[0]
+            if other != f"{name}/{dtype}" or name in (*_CURVES, "flop", "call") or n not in found:
+                continue
+            if name == "row":
+                rows = curves.get(f"reduce_inner/{dtype}")
+                if rows is not None:
+                    beyond = max(0.0, found[n].timing.seconds - rows.seconds_at(found[n].work))
+                    work[other] = beyond / (n / ROW)
+                continue
+            work[other] = flop + _compute_seconds(found[n], curve, launch, overlap) / n
+            if name in ("exp", "sin"):
+                special.append(work[other])
+        if special and min(special) > 0:
+            work[f"special/{dtype}"] = geometric_mean(special)
     return work
 
 
@@ -166,7 +173,7 @@ def _compute_seconds(sample: _Sample, curve: Curve, launch: float, overlap: floa
     longer = beyond + overlap * memory  # if compute is the longer of the two
     if longer >= memory:
         return longer
-    return min(memory, max(0.0, beyond) / (1 - overlap)) if overlap < 1 else memory
+    return min(memory, max(0.0, beyond) / (1 - overlap)) if overlap < 1 else 0.0
 
 
 def _overlap(
@@ -181,25 +188,15 @@ def _overlap(
     for key, found in samples.by_key.items():
         name, _, dtype = key.partition("/")
         curve = curves.get(f"elementwise/{dtype}")
-        if name in _CURVES or curve is None or key not in work:
+        if name in (*_CURVES, "flop", "row") or curve is None or key not in work:
             continue
         for n, sample in found.items():
-            if n <= COMPUTE_ELEMENTS:
+            if n <= samples.compute_elements:
                 continue
             whole = curve.seconds_at(sample.work)
-            compute, memory = work[key] * n, whole - launch
+            compute, memory = (work[key] - work[f"flop/{dtype}"]) * n, whole - launch
             shorter = min(compute, memory)
             # Where one is much shorter, what it hides drowns in the other's noise.
             if shorter > max(compute, memory) / 10:
                 shares.append((whole + compute - sample.timing.seconds) / shorter)
     return min(1.0, max(0.0, median(shares))) if shares else before
-
-
-def coverage(errors: Mapping[str, list[float]], spread: Mapping[str, float]) -> float:
-    """Return the share of errors inside the 80 % interval of their spread."""
-    inside = [
-        abs(error) <= 1.2815515655446004 * spread[name]
-        for name, values in errors.items()
-        for error in values
-    ]
-    return sum(inside) / len(inside) if inside else math.nan

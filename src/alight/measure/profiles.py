@@ -11,7 +11,7 @@ import numpy as np
 
 from alight.backends.machine import cpu_model, processor_quota, processors
 from alight.plan.cost import SCHEMA, Profile
-from alight.store import default_store, digest
+from alight.store import Store, default_store, digest
 
 if TYPE_CHECKING:
     from alight.device import Device
@@ -65,16 +65,14 @@ def fingerprint(device: Device | None = None) -> dict[str, Any]:
 
 
 def load_profile(device: Device | None = None) -> Profile | None:
-    """Return the stored profile of a device on this machine as it is now; None where there is none."""
+    """Return the stored profile of a device on this machine as it is now, or None."""
     store = default_store()
     key = digest(fingerprint(device), "profile")
     document = store.read(KIND, key)
     if document is None:
         return None
     try:
-        return Profile.from_dict(
-            document, path=str(store.root / KIND / key) if store.root else None
-        )
+        return Profile.from_dict(document, path=_place(store, key))
     except (KeyError, TypeError, ValueError) as error:
         logging.getLogger("alight").warning(
             "the stored profile %s is not used (%s: %s). Fix: alight calibrate.",
@@ -95,4 +93,10 @@ def save_profile(profile: Profile) -> Profile:
     store = default_store()
     key = digest(dict(profile.fingerprint), "profile")
     store.write(KIND, key, profile.to_dict())
-    return profile.stored_at(str(store.root / KIND / key)) if store.root else profile
+    place = _place(store, key)
+    return profile if place is None else profile.stored_at(place)
+
+
+def _place(store: Store, key: str) -> str | None:
+    """Return the file of a stored profile; None where it lives in memory only."""
+    return None if store.problem is not None else str(store._path(KIND, key, ".json"))

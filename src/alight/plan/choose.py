@@ -1,4 +1,5 @@
-"""Where each group runs: every candidate looked at, the least total seconds taken, copies included."""
+"""Where each group runs: every candidate looked at, the least total seconds taken, copies
+included."""
 
 from __future__ import annotations
 
@@ -6,15 +7,19 @@ import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
 
 from alight.device import Device, Reason
 from alight.errors import UnsupportedOnDevice
 from alight.ir.group import Graph, Group, GroupKind
 from alight.ir.op import Kind
-from alight.plan.fuse import Uses
 from alight.plan.order import Unit
 from alight.plan.plan import Candidate, Facts
 from alight.plan.spread import Spread, least
+from alight.plan.stages import Uses
 from alight.plan.workload import contraction_flops, is_contraction
 
 HOST = "cpu"
@@ -34,7 +39,8 @@ class Choice:
 
 
 def host_implementation(group: Group) -> str:
-    """Return what NumPy's own code for a group is called: a library for BLAS, LAPACK, FFT and sorts."""
+    """Return what NumPy's own code for a group is called: a library for BLAS, LAPACK, FFT and
+    sorts."""
     library = group.kind is GroupKind.LIBRARY and group.graph.nodes[0].op.kind is Kind.LIBRARY
     return "library" if library else "numpy"
 
@@ -54,8 +60,8 @@ def wanted(facts: Facts, device: str, implementation: str) -> bool:
 def choose(graph: Graph, uses: Uses, units: Sequence[Unit], facts: Facts) -> list[Choice | None]:
     """Return the choice for each unit, None for views.
 
-    What the policy settles comes first: ``force``, then groups that lost to NumPy, then floors, then
-    groups for which nothing is measured. The rest is placed for the least sum of seconds.
+    What the policy settles comes first: ``force``, then groups that lost to NumPy, then floors,
+    then groups for which nothing is measured. The rest is placed for the least sum of seconds.
     """
     offers: list[_Offer | None] = [
         None if unit.group is None else _offer(unit.group, facts) for unit in units
@@ -70,7 +76,8 @@ def choose(graph: Graph, uses: Uses, units: Sequence[Unit], facts: Facts) -> lis
 
 @dataclass(slots=True)
 class _Offer:
-    """The candidates of a group and what became of it: ``picked`` is a position in ``candidates``."""
+    """The candidates of a group and what became of it: ``picked`` is a position in
+    ``candidates``."""
 
     candidates: list[Candidate]
     threshold: int | None
@@ -79,7 +86,8 @@ class _Offer:
 
 
 def _offer(group: Group, facts: Facts) -> _Offer:
-    """Return the candidates of a group; picked, where the policy or a lack of figures settles it."""
+    """Return the candidates of a group; picked, where the policy or a lack of figures settles
+    it."""
     threshold = _floor(group, facts)
     own = host_implementation(group)
     candidates = _candidates(group, own, facts)
@@ -155,16 +163,24 @@ def _candidates(group: Group, own: str, facts: Facts) -> list[Candidate]:
 def ruled_out(
     group: Group, device: Device, implementation: str, facts: Facts
 ) -> tuple[Reason | None, str]:
-    """Return why a device's implementation cannot run a group, with details; (None, "") if it can."""
-    layouts = (*group.graph.inputs, *(node.layout for node in group.graph.nodes))
-    dtypes = {layout.dtype.name for layout in layouts}
-    missing = sorted(dtypes - device.support.dtypes) if device.support.dtypes else []
-    if missing:
-        return Reason.DTYPE_UNSUPPORTED, f"{device.id} has no {', '.join(missing)}"
+    """Return why a device's implementation cannot run a group, with details; (None, "") if it
+    can."""
+    if device.support.dtypes:
+        dtypes = {layout.dtype for layout in group.graph.inputs}
+        dtypes.update([node.layout.dtype for node in group.graph.nodes])
+        missing = sorted({dtype_name(dtype) for dtype in dtypes} - device.support.dtypes)
+        if missing:
+            return Reason.DTYPE_UNSUPPORTED, f"{device.id} has no {', '.join(missing)}"
     if implementation == "generated" and group.kind is GroupKind.LIBRARY:
         return Reason.GAP, f"{group.graph.nodes[0].op.name} is not generated"
     gap = facts.supports(device.id, implementation, group)
     return (None, "") if gap is None else (Reason.GAP, gap)
+
+
+@lru_cache(maxsize=256)  # NumPy builds the name anew at each call, which takes 3 µs
+def dtype_name(dtype: np.dtype[Any]) -> str:
+    """Return NumPy's name of a dtype."""
+    return dtype.name
 
 
 def _unsupported(
@@ -174,8 +190,8 @@ def _unsupported(
     fitting = [c for c in candidates if wanted(facts, c.device, c.implementation)]
     why = "; ".join(dict.fromkeys(c.detail for c in fitting if c.detail)) or "it is not there"
     return UnsupportedOnDevice(
-        f"{operation(group)} cannot run on {forced}: {why}. Fix: on_gap='host' lets NumPy do it, or "
-        "force something else."
+        f"{operation(group)} cannot run on {forced}: {why}. Fix: on_gap='host' lets NumPy do it, "
+        "or force something else."
     )
 
 
@@ -191,7 +207,8 @@ _NAMES_SHOWN = 6  # what fits a column of a report
 
 
 def group_key(group: Group) -> str:
-    """Return a short key of a group's structure: ops, dtypes and what feeds what, whatever the shapes."""
+    """Return a short key of a group's structure: ops, dtypes and what feeds what, whatever the
+    shapes."""
     graph = group.graph
     text = [group.kind.value, *(layout.dtype.str for layout in graph.inputs)]
     for node in graph.nodes:
@@ -349,7 +366,8 @@ def _walk(
 def _write_space(
     old: frozenset[str], value: frozenset[str], spaces: Mapping[str, str], facts: Facts
 ) -> str:
-    """Return the space of a write: one that holds both the old version and what is written, if any does."""
+    """Return the space of a write: one that holds both the old version and what is written, if any
+    does."""
     host = host_space(facts)
     if ANYWHERE in old:
         old = value if ANYWHERE not in value else frozenset((host,))

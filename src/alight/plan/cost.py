@@ -23,8 +23,8 @@ from alight.plan.plan import Estimate
 from alight.plan.workload import (
     contraction_flops,
     is_contraction,
-    node_bytes,
     node_elements,
+    one_by_one,
     workload,
 )
 
@@ -57,13 +57,15 @@ class Rates:
     """How fast one implementation is on one device.
 
     ``curves["class/dtype"]`` gives seconds of a pass, its launch included: over bytes, for matmul
-    over flops. ``work["op/dtype"]`` are seconds for an element beyond what the pass costs anyway;
-    the name ``flop`` stands for one arithmetic operation of an op that was not measured itself, and
-    ``special`` for such a transcendental. ``overlap`` is the share of the shorter of compute and
-    memory that hides behind the longer.
+    over flops. ``call`` is what a further node of the same group costs before it does anything,
+    where nodes run one by one. ``work["op/dtype"]`` are seconds for an element; the name ``flop``
+    stands for one arithmetic operation of an op that was not measured itself, ``special`` for such
+    a transcendental, ``row`` for each result of a reduction along rows.
+    ``overlap`` is the share of the shorter of compute and memory that hides behind the longer.
     """
 
     launch: Measured
+    call: Measured
     curves: Mapping[str, Curve]
     work: Mapping[str, Measured]
     overlap: Measured
@@ -73,6 +75,7 @@ class Rates:
         """Return the rates as a document."""
         return {
             "launch": self.launch.to_dict(),
+            "call": self.call.to_dict(),
             "curves": {name: curve.to_dict() for name, curve in self.curves.items()},
             "work": {name: number.to_dict() for name, number in self.work.items()},
             "overlap": self.overlap.to_dict(),
@@ -84,6 +87,7 @@ class Rates:
         """Return the rates a document describes."""
         return Rates(
             Measured.from_dict(document["launch"]),
+            Measured.from_dict(document["call"]),
             {name: Curve.from_dict(item) for name, item in document["curves"].items()},
             {name: Measured.from_dict(item) for name, item in document["work"].items()},
             Measured.from_dict(document["overlap"]),
@@ -198,11 +202,9 @@ def passes(group: Group, implementation: str) -> Iterator[Pass]:
         dtype = max((loop_dtype(graph, n) for n in graph.nodes), default="float64", key=_width)
         yield Pass(kind, dtype, work.nbytes, graph.nodes)
         return
-    for node in graph.nodes:
-        if node.op.kind is Kind.VIEW:
-            continue
+    for node, nbytes in one_by_one(graph):
         kind = node_class(graph, node)
-        amount = contraction_flops(graph, node) if kind == "matmul" else node_bytes(graph, node)
+        amount = contraction_flops(graph, node) if kind == "matmul" else nbytes
         yield Pass(kind, loop_dtype(graph, node), amount, (node,))
 
 
@@ -248,7 +250,9 @@ def _work_seconds(rates: Rates, graph: Graph, node: Node) -> tuple[float, float]
     return unit.value * count * elements, math.hypot(rates.spread, _BORROWED_SPREAD)
 
 
-def _pass_terms(rates: Rates, graph: Graph, item: Pass) -> tuple[dict[str, float], float] | None:
+def _pass_terms(
+    rates: Rates, graph: Graph, item: Pass, first: bool
+) -> tuple[dict[str, float], float] | None:
     """Return launch, memory and compute seconds of a pass and the spread of their sum."""
     found = _curve(rates, item.kind, item.dtype)
     if found is None:
@@ -257,15 +261,28 @@ def _pass_terms(rates: Rates, graph: Graph, item: Pass) -> tuple[dict[str, float
     whole = curve.seconds_at(item.amount)
     launch = min(rates.launch.value, whole)
     memory = whole - launch
-    alone = doubt = 0.0
+    if not first:
+        launch = rates.call.value
+        whole = launch + memory
+    every = doubt = 0.0
     # A matmul's curve runs over its flops: its arithmetic is in it already.
     for node in item.nodes if item.kind != "matmul" else ():
         seconds, spread_of_work = _work_seconds(rates, graph, node)
-        alone += seconds
+        if item.kind == "reduce_inner" and node.op.kind is Kind.REDUCTION:
+            # Short rows cost a start each.
+            row = rates.work.get(f"row/{loop_dtype(graph, node)}")
+            seconds += row.value * node.layout.size if row is not None else 0.0
+        every += seconds
         doubt += seconds * spread_of_work
+    alone = every
+    # The curve was measured with one flop for each element.
+    if item.kind in ("elementwise", "reduce_inner", "reduce_outer"):
+        base = rates.work.get(f"flop/{item.dtype}")
+        most = max(node_elements(graph, node) for node in item.nodes)
+        alone = max(0.0, every - base.value * most) if base is not None else every
     compute = alone - rates.overlap.value * min(alone, memory)
     if alone:
-        spread = (whole * spread + compute * doubt / alone) / (whole + compute)
+        spread = (whole * spread + compute * doubt / every) / (whole + compute)
     return {"launch": launch, "memory": memory, "compute": compute}, spread
 
 
@@ -285,8 +302,8 @@ def estimate(
         return None
     terms = {"launch": 0.0, "memory": 0.0, "compute": 0.0}
     doubt = 0.0
-    for item in passes(group, implementation):
-        found = _pass_terms(rates, group.graph, item)
+    for position, item in enumerate(passes(group, implementation)):
+        found = _pass_terms(rates, group.graph, item, position == 0)
         if found is None:
             return None
         for term, seconds in found[0].items():

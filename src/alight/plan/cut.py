@@ -1,4 +1,5 @@
-"""The least cut of a network: the exact answer to which of two memories each piece of work belongs in."""
+"""The least cut of a network: the exact answer to which of two memories each piece of work belongs
+in."""
 
 from __future__ import annotations
 
@@ -8,8 +9,8 @@ from collections.abc import Iterable
 def far_side(count: int, arcs: Iterable[tuple[int, int, int]], source: int, sink: int) -> set[int]:
     """Return the nodes on the sink's side of a least cut, as few of them as a least cut can have.
 
-    ``arcs`` are (from, to, capacity) between nodes 0 … count-1. Capacities are integers, so that sums
-    are exact and the answer does not depend on the order of the arcs.
+    ``arcs`` are (from, to, capacity) between nodes 0 … count-1. Capacities are integers, so that
+    sums are exact and the answer does not depend on the order of the arcs.
     """
     heads: list[int] = []
     room: list[int] = []
@@ -38,7 +39,8 @@ def far_side(count: int, arcs: Iterable[tuple[int, int, int]], source: int, sink
 def _levels(
     leaving: list[list[int]], heads: list[int], room: list[int], source: int, sink: int
 ) -> list[int] | None:
-    """Return how many arcs with room lie between the source and each node; None if none reach the sink."""
+    """Return how many arcs with room lie between the source and each node; None if none reach the
+    sink."""
     level = [-1] * len(leaving)
     level[source] = 0
     ready = [source]

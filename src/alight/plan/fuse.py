@@ -1,9 +1,4 @@
-"""Regions: which nodes run as one kernel, chosen so that fewer bytes move.
-
-Every node gets a stage: the stages of what it reads, plus one unless the two fuse. Nodes of one class
-(iteration shape and key) and one stage may then run together in any combination, and the result has no
-cycle, because every path that leaves a region climbs. One pass up, one pass down: linear in the graph.
-"""
+"""Regions: which nodes run as one kernel, chosen so that fewer bytes move."""
 
 from __future__ import annotations
 
@@ -12,54 +7,26 @@ from dataclasses import dataclass, field
 
 from alight.ir.group import Graph, Group, GroupKind, Node
 from alight.ir.op import Kind
+from alight.plan.stages import Uses, over, together
 
-# Nodes in one kernel. LLVM's time (O3, one vectorised loop) was measured at 5 ms + 0.1 ms an instruction up
-# to 512 and more than linear from there; a body with a special function is some 15 instructions a node.
+# Nodes in one kernel. LLVM's time (O3, one vectorised loop) was measured at 5 ms + 0.1 ms an
+# instruction up to 512 and more than linear from there; a body with a special function is some 15
+# instructions a node.
 KERNEL_NODES = 64
-# Arrays read by one kernel. Measured on one EPYC core, sums of k page-aligned float64 arrays of 16 MB: 28 GB/s
-# at k = 8, 19 at 12, 13 at 16, 5.7 at 32: streams past the ways of the L1 cache evict one another.
+# Arrays read by one kernel. Measured on one EPYC core, sums of k page-aligned float64 arrays of
+# 16 MB: 28 GB/s at k = 8, 19 at 12, 13 at 16, 5.7 at 32: streams past the ways of the L1 cache
+# evict one another.
 KERNEL_ARRAYS = 8
-# Flops spent to save a byte of traffic. The ridge of an H200 in float64 (34 Tflop/s over 4.3 TB/s) is at
-# 8 and that of one AVX2 core (16 flops a cycle, 10 GB/s) near 5: at 1, recomputing stays hidden.
+# Flops spent to save a byte of traffic. The ridge of an H200 in float64 (34 Tflop/s over 4.3
+# TB/s) is at 8 and that of one AVX2 core (16 flops a cycle, 10 GB/s) near 5: at 1, recomputing
+# stays hidden.
 FLOPS_PER_BYTE = 1.0
-
-
-class Uses:
-    """Who reads what in a graph, by value number. ``before[w]`` are the readers of the bytes that write ``w``
-    replaces, recorded before it: where they run first, the write can be done in place."""
-
-    __slots__ = ("base", "before", "consumers", "live", "written")
-
-    def __init__(self, graph: Graph, bases: Sequence[int] = ()) -> None:
-        first = len(graph.inputs)
-        total = first + len(graph.nodes)
-        self.live = frozenset(graph.outputs)
-        self.base = base = list(range(total))
-        base[: len(bases)] = bases
-        self.consumers: list[list[int]] = [[] for _ in range(total)]
-        self.before: dict[int, list[int]] = {}
-        self.written: set[int] = set()
-        readers: dict[int, list[int]] = {}
-        for number, node in graph.numbered():
-            kind = node.op.kind
-            for operand in dict.fromkeys(node.operands):
-                self.consumers[operand].append(number)
-                if kind is not Kind.VIEW:
-                    readers.setdefault(base[operand], []).append(number)
-            if kind is Kind.VIEW:
-                base[number] = base[node.operands[0]]
-            elif kind is Kind.WRITE:
-                old = base[node.operands[0]]
-                self.written.add(old)
-                self.before[number] = [r for r in readers[old] if r != number]
-                # Whatever comes later and is ordered after this write is ordered after those too.
-                readers[old] = [number]
 
 
 @dataclass(slots=True)
 class Region:
-    """Nodes that run as one. ``owned`` are the members whose values it may give to others; the rest are
-    recomputed here. ``outputs`` are the owned values that others need."""
+    """Nodes that run as one. ``owned`` are the members whose values it may give to others; the
+    rest are recomputed here. ``outputs`` are the owned values that others need."""
 
     kind: GroupKind
     key: Hashable
@@ -80,12 +47,10 @@ def fuse(
     ``keys[i]`` says with which other nodes node i may share a kernel. In regions whose key is in
     ``recompute`` a cheap value is computed again where that moves fewer bytes than storing it.
     """
-    classes = _classes(graph, keys)
-    stages = _stages(graph, uses, classes)
     first = len(graph.inputs)
     regions: list[Region] = []
-    for members in _components(graph, classes, stages):
-        key, stage = keys[members[0] - first], stages[members[0]]
+    for stage, members in together(graph, uses, keys):
+        key = keys[members[0] - first]
         for kind, part in _divide(graph, uses, members):
             regions.append(Region(kind, key, stage, part, set(part)))
     # Inside a stage only reductions read what another region makes.
@@ -119,7 +84,7 @@ def group_of(graph: Graph, region: Region) -> tuple[Group, tuple[int, ...]]:
         tuple(inner),
         tuple([local[o] for o in region.outputs]),
     )
-    return Group(region.kind, body, _shape(graph, members[-1])), tuple(inputs)
+    return Group(region.kind, body, over(graph, members[-1])), tuple(inputs)
 
 
 def prune(graph: Graph, uses: Uses, regions: list[Region]) -> list[Region]:
@@ -167,129 +132,10 @@ def halves(graph: Graph, region: Region) -> list[Region]:
     ]
 
 
-def _shape(graph: Graph, number: int) -> tuple[int, ...]:
-    """Return the iteration shape of a node."""
-    node = graph.nodes[number - len(graph.inputs)]
-    if node.op.kind is Kind.REDUCTION:
-        return graph.layout(node.operands[0]).shape
-    return node.layout.shape
-
-
-def _classes(graph: Graph, keys: Sequence[Hashable]) -> list[int]:
-    """Return for each value the number of its class, or -1 where it runs alone."""
-    found: dict[Hashable, int] = {}
-    classes = [-1] * len(graph.inputs)
-    for (number, node), key in zip(graph.numbered(), keys, strict=True):
-        if node.op.kind is Kind.ELEMENTWISE or node.op.kind is Kind.REDUCTION:
-            classes.append(found.setdefault((_shape(graph, number), key), len(found)))
-        else:
-            classes.append(-1)
-    return classes
-
-
-def _stages(graph: Graph, uses: Uses, classes: list[int]) -> list[int]:
-    """Return the stage of each value; that of an input or a view is the first stage that can read it."""
-    first = len(graph.inputs)
-    kinds = [node.op.kind for node in graph.nodes]
-    stages = [0] * first
-    for number, node in graph.numbered():
-        own = classes[number]
-        stage = 0
-        for operand in node.operands:
-            at = stages[operand]
-            if operand >= first:
-                kind = kinds[operand - first]
-                fused = kind is Kind.ELEMENTWISE and classes[operand] == own
-                if not fused and kind is not Kind.VIEW:
-                    at += 1
-            if at > stage:
-                stage = at
-        for reader in uses.before.get(number, ()):
-            stage = max(stage, stages[reader] + 1)
-        stages.append(stage)
-
-    _settle(graph, uses, classes, stages)
-    return stages
-
-
-def _settle(graph: Graph, uses: Uses, classes: list[int], stages: list[int]) -> None:
-    """Move to a later stage what only that stage reads, where no more bytes cross than before."""
-    first = len(graph.inputs)
-    nodes = graph.nodes
-    blocks: dict[int, list[int]] = {}
-    for write, readers in uses.before.items():
-        for reader in readers:
-            blocks.setdefault(reader, []).append(write)
-
-    def crossing_bytes(value: int) -> int:
-        return nodes[value - first].layout.nbytes * (1 if value in uses.live else 2)
-
-    for number in range(len(stages) - 1, first - 1, -1):
-        consumers = uses.consumers[number]
-        node = nodes[number - first]
-        if not consumers:
-            continue
-        if node.op.kind is Kind.VIEW:
-            stages[number] = max(stages[number], min([stages[c] for c in consumers]))
-        elif node.op.kind is Kind.ELEMENTWISE:
-            own, now = classes[number], stages[number]
-            late = min([stages[c] - (classes[c] != own) for c in consumers])
-            for write in blocks.get(number, ()):
-                late = min(late, stages[write] - 1)
-            if late <= now or not any(classes[c] == own and stages[c] == late for c in consumers):
-                continue
-            torn = {
-                o
-                for o in node.operands
-                if o >= first
-                and classes[o] == own
-                and stages[o] == now
-                and nodes[o - first].op.kind is Kind.ELEMENTWISE
-                and (len(uses.consumers[o]) > 1 or o in uses.live)
-            }
-            if sum(map(crossing_bytes, torn)) <= crossing_bytes(number):
-                stages[number] = late
-
-
-def _components(graph: Graph, classes: list[int], stages: list[int]) -> list[list[int]]:
-    """Return the nodes that run together: of one class and stage, linked by a value or reading the same one."""
-    first = len(graph.inputs)
-    nodes = graph.nodes
-    parent = list(range(first + len(nodes)))
-
-    def root(number: int) -> int:
-        while parent[number] != number:
-            parent[number] = number = parent[parent[number]]
-        return number
-
-    readers: dict[tuple[int, int, int], int] = {}
-    for number, node in graph.numbered():
-        own = classes[number]
-        if own < 0:
-            continue
-        shape = _shape(graph, number)
-        for operand in node.operands:
-            other = operand
-            if not (
-                operand >= first
-                and classes[operand] == own
-                and stages[operand] == stages[number]
-                and nodes[operand - first].op.kind is Kind.ELEMENTWISE
-            ):
-                if graph.layout(operand).shape != shape:
-                    continue  # a scalar read by both saves nothing
-                other = readers.setdefault((own, stages[number], operand), number)
-            parent[root(other)] = root(number)
-    found: dict[int, list[int]] = {}
-    for number, node in graph.numbered():
-        if node.op.kind is not Kind.VIEW and node.op.kind is not Kind.WRITE:
-            found.setdefault(root(number), []).append(number)
-    return list(found.values())
-
-
 def _divide(graph: Graph, uses: Uses, members: list[int]) -> Iterator[tuple[GroupKind, list[int]]]:
-    """Yield the kernels of one component: its loops, and for each choice of axes one reduction with the
-    nodes that only it reads. What others read too stays in the loop and is read from memory."""
+    """Yield the kernels of one component: its loops, and for each choice of axes one reduction
+    with the nodes that only it reads. What others read too stays in the loop and is read from
+    memory."""
     first = len(graph.inputs)
     nodes = graph.nodes
     kind = nodes[members[0] - first].op.kind
@@ -376,7 +222,8 @@ def _cap(graph: Graph, members: list[int]) -> Iterator[list[int]]:
 def _recompute(
     graph: Graph, uses: Uses, regions: list[Region], recompute: Container[Hashable]
 ) -> None:
-    """Add to regions the nodes of values that are cheaper to compute again than to store and read."""
+    """Add to regions the nodes of values that are cheaper to compute again than to store and
+    read."""
     first = len(graph.inputs)
     readers: dict[int, list[Region]] = {}
     reads: dict[int, set[int]] = {}
@@ -394,7 +241,7 @@ def _recompute(
     for home in regions:
         if home.kind is not GroupKind.LOOP or home.key not in recompute:
             continue
-        shape = _shape(graph, home.members[-1])
+        shape = over(graph, home.members[-1])
         can = [
             (v, [r for r in readers.get(v, ()) if r.key == home.key and _same(graph, r, shape)])
             for v in home.members
@@ -432,13 +279,14 @@ def _recompute(
 
 
 def _same(graph: Graph, region: Region, shape: tuple[int, ...]) -> bool:
-    return region.kind is not GroupKind.LIBRARY and _shape(graph, region.members[-1]) == shape
+    return region.kind is not GroupKind.LIBRARY and over(graph, region.members[-1]) == shape
 
 
 def _cone(
     graph: Graph, home: Region, value: int, stored: set[int]
 ) -> tuple[set[int], set[int]] | None:
-    """Return the nodes that compute a value again and the stored values they start from; None if dear."""
+    """Return the nodes that compute a value again and the stored values they start from; None if
+    dear."""
     first = len(graph.inputs)
     within = set(home.members)
     nodes = {value}

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from alight.ir.group import Graph, Group, Node
 from alight.ir.op import Kind
-from alight.plan.fuse import Region, Uses, group_of
+from alight.plan.fuse import Region, group_of
+from alight.plan.stages import Uses
 
 
 @dataclass(slots=True)
@@ -65,7 +66,7 @@ def in_order(graph: Graph, uses: Uses, regions: list[Region]) -> list[Unit]:
                 heapq.heappush(ready, (units[after_index].nodes[-1], after_index))
     if len(ordered) != len(units):
         raise RuntimeError(
-            f"planning made a cycle: {len(units) - len(ordered)} of {len(units)} units wait for one "
-            f"another.\n{graph}\nFix: report this graph."
+            f"planning made a cycle: {len(units) - len(ordered)} of {len(units)} units wait for "
+            f"one another.\n{graph}\nFix: report this graph."
         )
     return ordered

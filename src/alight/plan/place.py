@@ -13,12 +13,13 @@ from alight.plan.choose import (
     HOST,
     Choice,
     choose,
+    dtype_name,
     group_key,
     operation,
     ruled_out,
     wanted,
 )
-from alight.plan.fuse import Region, Uses, fuse, group_of, halves, prune
+from alight.plan.fuse import Region, fuse, group_of, halves, prune
 from alight.plan.order import Unit, in_order
 from alight.plan.plan import (
     Decision,
@@ -30,6 +31,7 @@ from alight.plan.plan import (
     WriteStep,
     no_estimate,
 )
+from alight.plan.stages import Uses
 from alight.plan.workload import workload
 
 Spot = tuple[str, str]  # device, implementation
@@ -54,7 +56,7 @@ def make_plan(graph: Graph, facts: Facts) -> Plan:
                 for number in unit.nodes:
                     keys[number - len(small.graph.inputs)] = (choice.device, choice.implementation)
         generated = {key for key in keys if isinstance(key, tuple) and key[1:] == ("generated",)}
-        if generated:
+        if generated or len(set(able)) > 1:
             units, choices = _round(small.graph, uses, keys, generated, facts)
     return _finished(graph, small, uses, units, choices)
 
@@ -72,7 +74,8 @@ def _round(
 
 
 def _spots(facts: Facts) -> list[Spot]:
-    """Return every place a group could run at other than NumPy on the host; none if all is NumPy's anyway."""
+    """Return every place a group could run at other than NumPy on the host; none if all is NumPy's
+    anyway."""
     forced = facts.force != (None, None)
     has_host = any(device.id == HOST for device in facts.devices)
     if not forced and has_host and facts.estimate is no_estimate:
@@ -86,7 +89,8 @@ def _spots(facts: Facts) -> list[Spot]:
 
 
 def _able(graph: Graph, spots: Sequence[Spot], facts: Facts) -> list[Hashable]:
-    """Return for each node the places that can run it alone: nodes that differ in them do not share a kernel."""
+    """Return for each node the places that can run it alone: nodes that differ in them do not
+    share a kernel."""
     nowhere: frozenset[Spot] = frozenset()
     if not spots:
         return [nowhere] * len(graph.nodes)
@@ -123,7 +127,8 @@ def _able(graph: Graph, spots: Sequence[Spot], facts: Facts) -> list[Hashable]:
 
 
 def _fitting(graph: Graph, uses: Uses, regions: list[Region], facts: Facts) -> list[Region]:
-    """Return the regions, those halved that are too much for a place which can run each of their nodes."""
+    """Return the regions, those halved that are too much for a place which can run each of their
+    nodes."""
     devices = {device.id: device for device in facts.devices}
     checked: set[int] = set()
     while True:
@@ -173,7 +178,8 @@ def _finished(
         elif unit.node is not None and choice is not None:
             node = unit.node
             window = node.attr("layout"), node.attr("offset", 0)
-            steps.append(WriteStep(*inputs, outputs[0], *window, choice.device))
+            old, value = inputs
+            steps.append(WriteStep(old, value, outputs[0], *window, choice.device))
     return Plan(tuple(steps), _dead(graph, uses, steps, touched), graph.outputs)
 
 
@@ -211,7 +217,7 @@ def _decision(group: Group, choice: Choice) -> Decision:
         operation=operation(group),
         kind=group.kind.value,
         group=group_key(group),
-        dtypes=tuple([layout.dtype.name for layout in layouts]),
+        dtypes=tuple([dtype_name(layout.dtype) for layout in layouts]),
         shapes=tuple([layout.shape for layout in layouts]),
         elements=work.elements,
         flops=work.flops,

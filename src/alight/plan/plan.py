@@ -25,8 +25,8 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One device × implementation that a group could run on; ``estimate`` is None where it is ruled out or
-    unmeasured, and ``reason`` says why."""
+    """One device × implementation that a group could run on; ``estimate`` is None where it is
+    ruled out or unmeasured, and ``reason`` says why."""
 
     device: str
     implementation: str
@@ -37,9 +37,10 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """A choice with its losers. ``dtypes`` and ``shapes`` are those of the group's inputs, then its outputs;
-    ``residency_in`` names, for each input, the spaces that held it. ``threshold`` is the floor of the
-    group's class where one is set. ``elements`` is the size of the iteration space."""
+    """A choice with its losers. ``dtypes`` and ``shapes`` are those of the group's inputs, then
+    its outputs; ``residency_in`` names, for each input, the spaces that held it. ``threshold`` is
+    the floor of the group's class where one is set. ``elements`` is the size of the iteration
+    space."""
 
     operation: str
     kind: str
@@ -60,9 +61,9 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class LaunchStep:
-    """Run a group. ``inputs``, ``outputs`` and ``nodes`` are value numbers of the graph given to make_plan (values
-    that rewriting merged go by their first number), in the order of the group's own inputs,
-    outputs and nodes."""
+    """Run a group. ``inputs``, ``outputs`` and ``nodes`` are value numbers of the graph given to
+    make_plan (values that rewriting merged go by their first number), in the order of the group's
+    own inputs, outputs and nodes."""
 
     group: Group
     device: str
@@ -86,8 +87,9 @@ class ViewStep:
 
 @dataclass(frozen=True, slots=True)
 class WriteStep:
-    """Make ``target``: ``old`` with the window (``layout``, ``offset``) set to ``value``, which broadcasts to
-    it and has its dtype. Done in place where nobody else needs ``old``. It happens where ``device`` says."""
+    """Make ``target``: ``old`` with the window (``layout``, ``offset``) set to ``value``, which
+    broadcasts to it and has its dtype. Done in place where nobody else needs ``old``. It happens
+    where ``device`` says."""
 
     old: int
     value: int
@@ -102,9 +104,10 @@ Step = LaunchStep | ViewStep | WriteStep
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Steps in the order they run. ``dead[i]`` are the values nobody needs after ``steps[i]``: a value lives
-    as long as any view of it, so where ``steps[i]`` is a WriteStep whose ``old`` is in ``dead[i]``, no
-    other value of the plan reads those bytes. ``outputs`` are in the order of the graph's outputs."""
+    """Steps in the order they run. ``dead[i]`` are the values nobody needs after ``steps[i]``: a
+    value lives as long as any view of it, so where ``steps[i]`` is a WriteStep whose ``old`` is in
+    ``dead[i]``, no other value of the plan reads those bytes. ``outputs`` are in the order of the
+    graph's outputs."""
 
     steps: tuple[Step, ...]
     dead: tuple[tuple[int, ...], ...]
@@ -126,15 +129,16 @@ def _free(source: str, target: str, nbytes: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """All that a plan may depend on. ``residency[i]`` are the spaces that hold input i (constants: every
-    space). ``profiles`` by device id; a device without one is uncalibrated. ``floors`` by op class, as
-    the policy gave them; ``force`` is (device | None, implementation | None). ``demoted`` are keys of
-    groups (``Decision.group``) that lost to NumPy.
+    """All that a plan may depend on. ``residency[i]`` are the spaces that hold input i (constants:
+    every space). ``profiles`` by device id; a device without one is uncalibrated. ``floors`` by op
+    class, as the policy gave them; ``force`` is (device | None, implementation | None).
+    ``demoted`` are keys of groups (``Decision.group``) that lost to NumPy.
 
     ``supports(device, implementation, group)`` is None or the reason of the gap; ``estimate(group,
-    device, implementation)`` is None where nothing was measured; ``copy_seconds(from, to, nbytes)``
-    is between spaces. ``host_required`` are positions of outputs that the host is about to read.
-    ``bases[i]`` is the first input whose memory input i is a window of (itself, if it is none's).
+    device, implementation)`` is None where nothing was measured; ``copy_seconds(from, to,
+    nbytes)`` is between spaces. ``host_required`` are positions of outputs that the host is about
+    to read. ``bases[i]`` is the first input whose memory input i is a window of (itself, if it is
+    none's).
     """
 
     devices: tuple[Device, ...]

@@ -16,8 +16,8 @@ class Spread:
     """A placement to be found. Units are numbered in an order in which they can run.
 
     ``seconds[u]`` are the seconds of unit u in each space where it can run; ``reads[u]`` and
-    ``makes[u]`` its values. ``held`` are the spaces of values that no unit makes; ``nbytes`` the size
-    of each value; ``asked`` the values that the first space must end up with.
+    ``makes[u]`` its values. ``held`` are the spaces of values that no unit makes; ``nbytes`` the
+    size of each value; ``asked`` the values that the first space must end up with.
     """
 
     spaces: tuple[str, ...]
@@ -61,17 +61,20 @@ class Spread:
 def least(spread: Spread) -> list[str]:
     """Return a space for each unit, of least total seconds: exact for one or two spaces.
 
-    With more, the best of the exact answers for the first space and one other is improved by moving
-    single units while that helps.
+    With more, several placements (the exact ones for the first space and one other, the cheapest
+    for each unit, all in one space) are improved by moving single units, and the best is taken.
     """
     host, *others = spread.spaces
     if not others:
         return [host] * len(spread.seconds)
     if len(others) == 1:
         return _two(spread, host, others[0])
-    possible = [p for p in (_two(spread, host, other) for other in others) if _runs(spread, p)]
-    start = min(possible, key=spread.total) if possible else [min(s) for s in spread.seconds]
-    return _descend(spread, start)
+    starts = [_two(spread, host, other) for other in others]
+    starts.append([min(costs, key=costs.__getitem__) for costs in spread.seconds])
+    for space in others:
+        starts.append([space if space in costs else min(costs) for costs in spread.seconds])
+    possible = [p for p in starts if _runs(spread, p)]
+    return min((_descend(spread, p) for p in possible), key=spread.total)
 
 
 def _runs(spread: Spread, places: Sequence[str]) -> bool:
@@ -82,7 +85,8 @@ def _two(spread: Spread, host: str, other: str) -> list[str]:
     """Return the exact answer where only these two spaces are used.
 
     A unit on the source's side runs on the host. For each value two more nodes make its copies be
-    paid once, however many units read it: one lies beyond the upload, the other before the download.
+    paid once, however many units read it: one lies beyond the upload, the other before the
+    download.
     """
     count = len(spread.seconds)
     source, sink, size = count, count + 1, count + 2

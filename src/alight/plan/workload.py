@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -122,22 +122,44 @@ def workload(group: Group, on_host: Iterable[int] = ()) -> Workload:
     )
 
 
-def node_bytes(graph: Graph, node: Node) -> int:
-    """Return the bytes a node moves when it runs alone: its operands, once each, and its result."""
-    operands = sum(unique_bytes(graph.layout(i)) for i in dict.fromkeys(node.operands))
-    return operands + node.layout.nbytes
+def one_by_one(graph: Graph) -> Iterator[tuple[Node, int]]:
+    """Yield each node with the bytes it moves when it runs alone.
+
+    These are its operands, once each, and its result, unless that takes the memory of an
+    intermediate of the same layout that dies here, as executors of single nodes let it.
+    """
+    last = {i: number for number, node in graph.numbered() for i in node.operands}
+    for number, node in graph.numbered():
+        if node.op.kind is Kind.VIEW:
+            continue
+        operands = dict.fromkeys(node.operands)
+        nbytes = sum(unique_bytes(graph.layout(i)) for i in operands)
+        in_place = (
+            node.op.kind is Kind.ELEMENTWISE
+            and not node.op.special
+            and number not in graph.outputs
+            and any(
+                last[i] == number
+                and i >= len(graph.inputs)
+                and i not in graph.outputs
+                and graph.layout(i) is node.layout
+                for i in operands
+            )
+        )
+        yield node, nbytes + (0 if in_place else node.layout.nbytes)
 
 
 def unfused_workload(group: Group, on_host: Iterable[int] = ()) -> Workload:
-    """Return the work of a group run node by node: every intermediate is written and read again."""
+    """Return the work of a group run node by node: intermediates are written and read again."""
     graph = group.graph
     fused = workload(group, on_host)
-    alone = [node for node in graph.nodes if node.op.kind is not Kind.VIEW]
+    alone = list(one_by_one(graph))
+    written = sum(node.layout.nbytes for node, _ in alone)
     return Workload(
         flops=fused.flops,
         special=fused.special,
-        bytes_read=sum(node_bytes(graph, node) - node.layout.nbytes for node in alone),
-        bytes_written=sum(node.layout.nbytes for node in alone),
+        bytes_read=max(0, sum(nbytes for _, nbytes in alone) - written),
+        bytes_written=written,
         launches=len(alone),
         sync_points=fused.sync_points,
         host_output_bytes=fused.host_output_bytes,

@@ -1,0 +1,135 @@
+/* The native core. What each type means is said once, in ../twin.py; comments here give only what C adds. */
+#ifndef ALIGHT_CORE_H
+#define ALIGHT_CORE_H
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <stdbool.h>
+#include <structmember.h>
+
+#define NPY_NO_DEPRECATED_API NPY_2_0_API_VERSION
+#define NPY_TARGET_VERSION NPY_2_0_API_VERSION
+#define PY_ARRAY_UNIQUE_SYMBOL alight_core_numpy
+#ifndef ALIGHT_CORE_MODULE
+#define NO_IMPORT_ARRAY
+#endif
+#include <numpy/arrayobject.h>
+
+/* Python code can assign anything to a field, or delete it. Every field read here is therefore checked
+   where it is used: a wrong or missing one sends the call to the hooks, or raises. */
+
+typedef struct Layout {
+    PyObject_VAR_HEAD
+    PyObject *weakrefs, *dtype, *shape, *strides, *probe;
+    /* Python reads these often, so they are kept as objects too; layouts are few. */
+    PyObject *ndim_object, *size_object, *itemsize_object, *nbytes_object;
+    PyObject *c_contiguous_object, *dense_object;
+    npy_intp ndim, size, itemsize, nbytes;
+    bool dense, interned;
+    Py_hash_t hash;
+    struct Layout *next;  /* in its bucket of the table of layouts */
+    npy_intp numbers[];   /* the shape, then the strides */
+} Layout;
+
+typedef struct {
+    PyObject_HEAD
+    PyObject *layout;
+    Py_ssize_t offset;
+    char writeable;
+} View;
+
+typedef struct {
+    PyObject_HEAD
+    PyObject *weakrefs, *layout, *array, *owner, *remote, *raw;
+    Py_ssize_t nbytes;
+    char foreign, shared;
+    PyObject *pool;  /* PooledData's; NULL in plain Data */
+} Data;
+
+typedef struct {
+    PyObject_HEAD
+    PyObject *free;
+    Py_ssize_t capacity, held;
+} Pool;
+
+typedef struct {
+    PyObject_HEAD
+    PyObject *weakrefs, *op, *operands, *attrs, *layout, *data, *errstate, *error;
+    /* The call site: as given, or as code and instruction until somebody asks for the tuple. */
+    PyObject *site, *code;
+    int instruction;
+    Py_ssize_t offset;
+    long long seq;
+} Value;
+
+typedef struct Storage {
+    PyObject_HEAD
+    PyObject *weakrefs, *value, *lease;
+    struct Storage *older, *newer;  /* in the list of storages that were pending; NULL: not in it */
+} Storage;
+
+typedef struct {
+    PyObject_HEAD
+    PyObject *weakrefs, *storage, *window;
+} Array;
+
+typedef struct {
+    PyObject_HEAD
+    PyObject *appears, *array, *binary, *unary, *flush;
+} Hooks;
+
+typedef struct {
+    PyObject_HEAD
+    Py_ssize_t record_floor, automatic;
+    long long budget, pending;
+    char scalars;
+} Floor;
+
+extern PyTypeObject LayoutType, ViewType, DataType, PooledDataType, PoolType, ValueType, StorageType;
+extern PyTypeObject ArrayType, HooksType, FloorType, CreationType;
+extern Hooks *hooks;
+extern Floor *floors;
+extern PyObject *policy_in_force;  /* the context variable POLICY */
+extern PyObject *numpy_errstate;   /* NumPy's context variable of floating-point error handling */
+extern PyObject *empty_tuple;
+
+/* call.c */
+bool take_arguments(const char *function, const char *const *names, Py_ssize_t required,
+                    PyObject *const *args, size_t nargsf, PyObject *kwnames, PyObject **taken);
+bool expect_type(PyObject *object, PyTypeObject *type, const char *function);
+
+/* layout.c */
+PyObject *layout_find(PyArray_Descr *dtype, Py_ssize_t ndim, const npy_intp *shape, const npy_intp *strides);
+bool strides_are_dense(Py_ssize_t ndim, const npy_intp *shape, const npy_intp *strides, npy_intp itemsize);
+PyObject *make_layout(PyObject *module, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
+PyObject *layout_of(PyObject *module, PyObject *array);
+
+/* value.c */
+Value *value_new(PyObject *op, PyObject *operands, PyObject *layout);
+PyObject *storage_new(Value *value);
+PyObject *pending_storages(PyObject *module, PyObject *unused);
+PyObject *sole(PyObject *module, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
+PyObject *reference_count(PyObject *module, PyObject *object);
+extern Py_ssize_t sole_references;
+
+/* floor.c */
+bool floor_in_force(Py_ssize_t *least);
+bool floor_ready(void);
+
+/* array.c */
+PyObject *array_new(PyTypeObject *type, Value *value);
+PyObject *set_operators(PyObject *module, PyObject *table);
+bool array_ready(void);
+
+static inline bool is_layout(PyObject *object) { return object != NULL && Py_IS_TYPE(object, &LayoutType); }
+static inline bool is_value(PyObject *object) { return object != NULL && Py_IS_TYPE(object, &ValueType); }
+static inline bool is_data(PyObject *object)
+{
+    return object != NULL && (Py_IS_TYPE(object, &DataType) || Py_IS_TYPE(object, &PooledDataType));
+}
+static inline bool is_pending(Value *value) { return value->op != NULL && value->op != Py_None; }
+
+#define MEMBER(type, name) {#name, T_OBJECT_EX, offsetof(type, name), 0, NULL}
+#define READ_ONLY(type, name, field) {name, T_OBJECT_EX, offsetof(type, field), READONLY, NULL}
+
+#endif

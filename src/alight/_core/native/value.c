@@ -1,0 +1,326 @@
+/* Values, storages, and the list of storages whose version is pending. */
+#include "core.h"
+
+static long long next_seq;
+/* What a value's reference count is when only a caller's name holds it and it is passed to a C function:
+   interpreters differ, so it is measured at import. */
+Py_ssize_t sole_references;
+
+static Value *value_blank(void)
+{
+    Value *self = PyObject_GC_New(Value, &ValueType);
+    if (self == NULL) {
+        return NULL;
+    }
+    memset((char *)self + offsetof(Value, weakrefs), 0, sizeof(Value) - offsetof(Value, weakrefs));
+    return self;
+}
+
+/* Return a value that holds the operands it is given (their reference is taken over, also on failure). */
+Value *value_new(PyObject *op, PyObject *operands, PyObject *layout)
+{
+    PyObject *errstate;
+    if (operands == NULL || PyContextVar_Get(numpy_errstate, NULL, &errstate) < 0) {
+        Py_XDECREF(operands);
+        return NULL;
+    }
+    Value *self = value_blank();
+    if (self == NULL) {
+        Py_DECREF(operands);
+        Py_XDECREF(errstate);
+        return NULL;
+    }
+    self->op = Py_NewRef(op);
+    self->operands = operands;
+    self->attrs = Py_NewRef(empty_tuple);
+    self->layout = Py_NewRef(layout);
+    self->data = Py_NewRef(Py_None);
+    self->errstate = errstate;
+    self->error = Py_NewRef(Py_None);
+    self->seq = next_seq++;
+    PyObject_GC_Track(self);
+    return self;
+}
+
+static PyObject *value_call(PyObject *type, PyObject *const *args, size_t nargsf, PyObject *kwnames)
+{
+    static const char *const names[] = {"op", "operands", "attrs", "layout", "site", NULL};
+    PyObject *taken[5] = {NULL, NULL, NULL, NULL, Py_None};
+    if (!take_arguments("Value", names, 4, args, nargsf, kwnames, taken)
+        || !expect_type(taken[1], &PyTuple_Type, "operands")
+        || !expect_type(taken[3], &LayoutType, "layout")) {
+        return NULL;
+    }
+    Value *self = value_new(taken[0], Py_NewRef(taken[1]), taken[3]);
+    if (self != NULL) {
+        Py_SETREF(self->attrs, Py_NewRef(taken[2]));
+        self->site = Py_NewRef(taken[4]);
+    }
+    return (PyObject *)self;
+}
+
+static int value_clear(Value *self)
+{
+    Py_CLEAR(self->op);
+    Py_CLEAR(self->operands);
+    Py_CLEAR(self->attrs);
+    Py_CLEAR(self->layout);
+    Py_CLEAR(self->data);
+    Py_CLEAR(self->errstate);
+    Py_CLEAR(self->error);
+    Py_CLEAR(self->site);
+    Py_CLEAR(self->code);
+    return 0;
+}
+
+static void value_dealloc(Value *self)
+{
+    PyObject_GC_UnTrack(self);
+    /* A chain of pending values can be as long as a program. */
+    Py_TRASHCAN_BEGIN(self, value_dealloc)
+    if (self->weakrefs != NULL) {
+        PyObject_ClearWeakRefs((PyObject *)self);
+    }
+    value_clear(self);
+    Py_TYPE(self)->tp_free(self);
+    Py_TRASHCAN_END
+}
+
+static int value_traverse(Value *self, visitproc visit, void *arg)
+{
+    Py_VISIT(self->op);
+    Py_VISIT(self->operands);
+    Py_VISIT(self->attrs);
+    Py_VISIT(self->layout);
+    Py_VISIT(self->data);
+    Py_VISIT(self->errstate);
+    Py_VISIT(self->error);
+    Py_VISIT(self->site);
+    Py_VISIT(self->code);
+    return 0;
+}
+
+static PyObject *value_site(Value *self, void *closure)
+{
+    if (self->site == NULL && self->code != NULL) {
+        PyObject *site = Py_BuildValue("Oi", self->code, self->instruction);
+        if (site == NULL) {
+            return NULL;
+        }
+        Py_XSETREF(self->site, site);
+        Py_CLEAR(self->code);
+    }
+    return Py_NewRef(self->site == NULL ? Py_None : self->site);
+}
+
+static int value_set_site(Value *self, PyObject *site, void *closure)
+{
+    Py_XSETREF(self->site, Py_XNewRef(site));
+    Py_CLEAR(self->code);
+    return 0;
+}
+
+static PyObject *value_repr(Value *self)
+{
+    PyObject *name;
+    if (is_pending(self)) {
+        name = PyObject_GetAttrString(self->op, "name");
+    } else {
+        bool has_data = self->data != NULL && self->data != Py_None;
+        name = PyUnicode_FromString(has_data ? "data" : "constant");
+    }
+    if (name == NULL) {
+        return NULL;
+    }
+    PyObject *layout = self->layout == NULL ? Py_None : self->layout;
+    PyObject *text = PyUnicode_FromFormat("<Value %lld %S %R>", self->seq, name, layout);
+    Py_DECREF(name);
+    return text;
+}
+
+static PyMemberDef value_members[] = {
+    MEMBER(Value, op),
+    MEMBER(Value, operands),
+    MEMBER(Value, attrs),
+    MEMBER(Value, layout),
+    MEMBER(Value, data),
+    MEMBER(Value, errstate),
+    MEMBER(Value, error),
+    {"offset", T_PYSSIZET, offsetof(Value, offset), 0, NULL},
+    {"seq", T_LONGLONG, offsetof(Value, seq), 0, NULL},
+    {NULL},
+};
+
+static PyGetSetDef value_properties[] = {
+    {"site", (getter)value_site, (setter)value_set_site,
+     "Where in the program the value was recorded: code and instruction.", NULL},
+    {NULL},
+};
+
+PyTypeObject ValueType = {
+    PyVarObject_HEAD_INIT(NULL, 0)
+    .tp_name = "alight._core._native.Value",
+    .tp_doc = "One immutable result: pending (op and operands) or concrete (data and offset).",
+    .tp_basicsize = sizeof(Value),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
+    .tp_vectorcall = value_call,
+    .tp_dealloc = (destructor)value_dealloc,
+    .tp_traverse = (traverseproc)value_traverse,
+    .tp_clear = (inquiry)value_clear,
+    .tp_weaklistoffset = offsetof(Value, weakrefs),
+    .tp_repr = (reprfunc)value_repr,
+    .tp_members = value_members,
+    .tp_getset = value_properties,
+};
+
+PyObject *sole(PyObject *module, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+{
+    static const char *const names[] = {"value", "held", "data_held", NULL};
+    PyObject *taken[3] = {NULL, NULL, NULL};
+    if (!take_arguments("sole", names, 2, args, nargs, kwnames, taken)
+        || !expect_type(taken[0], &ValueType, "value")) {
+        return NULL;
+    }
+    Py_ssize_t held = PyNumber_AsSsize_t(taken[1], PyExc_OverflowError), data_held = 0;
+    if (taken[2] != NULL) {
+        data_held = PyNumber_AsSsize_t(taken[2], PyExc_OverflowError);
+    }
+    if (PyErr_Occurred()) {
+        return NULL;
+    }
+    PyObject *value = taken[0], *data = ((Value *)value)->data;
+    return PyBool_FromLong(is_data(data) && Py_REFCNT(value) <= sole_references + held && Py_REFCNT(data) <= 1 + data_held);
+}
+
+PyObject *reference_count(PyObject *module, PyObject *object)
+{
+    return PyLong_FromSsize_t(Py_REFCNT(object));
+}
+
+/* Storages enter at the newest end when their version is pending; they leave when they die, or when
+   somebody asks for the pending ones and finds them settled. */
+static Storage pending_end = {.older = &pending_end, .newer = &pending_end};
+
+static void unlink_storage(Storage *self)
+{
+    if (self->older != NULL) {
+        self->older->newer = self->newer;
+        self->newer->older = self->older;
+        self->older = self->newer = NULL;
+    }
+}
+
+static void link_if_pending(Storage *self, Value *value)
+{
+    if (self->older == NULL && is_pending(value)) {
+        self->older = pending_end.older;
+        self->newer = &pending_end;
+        self->older->newer = pending_end.older = self;
+    }
+}
+
+PyObject *storage_new(Value *value)
+{
+    Storage *self = PyObject_GC_New(Storage, &StorageType);
+    if (self == NULL) {
+        return NULL;
+    }
+    self->weakrefs = NULL;
+    self->value = Py_NewRef((PyObject *)value);
+    self->lease = Py_NewRef(Py_None);
+    self->older = self->newer = NULL;
+    link_if_pending(self, value);
+    PyObject_GC_Track(self);
+    return (PyObject *)self;
+}
+
+static PyObject *storage_call(PyObject *type, PyObject *const *args, size_t nargsf, PyObject *kwnames)
+{
+    static const char *const names[] = {"value", NULL};
+    PyObject *taken[1];
+    if (!take_arguments("Storage", names, 1, args, nargsf, kwnames, taken)
+        || !expect_type(taken[0], &ValueType, "value")) {
+        return NULL;
+    }
+    return storage_new((Value *)taken[0]);
+}
+
+static int storage_clear(Storage *self)
+{
+    Py_CLEAR(self->value);
+    Py_CLEAR(self->lease);
+    return 0;
+}
+
+static void storage_dealloc(Storage *self)
+{
+    unlink_storage(self);
+    PyObject_GC_UnTrack(self);
+    if (self->weakrefs != NULL) {
+        PyObject_ClearWeakRefs((PyObject *)self);
+    }
+    storage_clear(self);
+    Py_TYPE(self)->tp_free(self);
+}
+
+static int storage_traverse(Storage *self, visitproc visit, void *arg)
+{
+    Py_VISIT(self->value);
+    Py_VISIT(self->lease);
+    return 0;
+}
+
+static PyObject *storage_rebind(Storage *self, PyObject *value)
+{
+    if (!expect_type(value, &ValueType, "value")) {
+        return NULL;
+    }
+    Py_XSETREF(self->value, Py_NewRef(value));
+    link_if_pending(self, (Value *)value);
+    Py_RETURN_NONE;
+}
+
+static PyMemberDef storage_members[] = {
+    MEMBER(Storage, value),
+    MEMBER(Storage, lease),
+    {NULL},
+};
+
+static PyMethodDef storage_methods[] = {
+    {"rebind", (PyCFunction)storage_rebind, METH_O, "Make ``value`` the current version."},
+    {NULL},
+};
+
+PyTypeObject StorageType = {
+    PyVarObject_HEAD_INIT(NULL, 0)
+    .tp_name = "alight._core._native.Storage",
+    .tp_doc = "The current version of some memory. ``lease`` is the caller's own ndarray while ``jit`` holds it.",
+    .tp_basicsize = sizeof(Storage),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
+    .tp_vectorcall = storage_call,
+    .tp_dealloc = (destructor)storage_dealloc,
+    .tp_traverse = (traverseproc)storage_traverse,
+    .tp_clear = (inquiry)storage_clear,
+    .tp_weaklistoffset = offsetof(Storage, weakrefs),
+    .tp_members = storage_members,
+    .tp_methods = storage_methods,
+};
+
+PyObject *pending_storages(PyObject *module, PyObject *unused)
+{
+    PyObject *found = PyList_New(0);
+    if (found == NULL) {
+        return NULL;
+    }
+    /* Nothing in this loop runs other code: appending allocates no object that the collector counts. */
+    for (Storage *storage = pending_end.newer, *newer; storage != &pending_end; storage = newer) {
+        newer = storage->newer;
+        if (!is_value(storage->value) || !is_pending((Value *)storage->value)) {
+            unlink_storage(storage);
+        } else if (PyList_Append(found, (PyObject *)storage) < 0) {
+            Py_DECREF(found);
+            return NULL;
+        }
+    }
+    return found;
+}

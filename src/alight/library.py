@@ -1,0 +1,317 @@
+"""Recording calls that move, gather or combine whole arrays: matmul, concatenate, sort and their like.
+
+NumPy says what the result's layout is: it is asked about small arrays with the same order of strides, whose
+lengths are distinct primes, so that every length of its result names the lengths it is made of.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from alight import warn
+from alight._core import ArrayBase, Layout, Value, make_layout
+from alight.calls import FUNCTIONS, exit_to_numpy, extobj, make, operand, small
+from alight.exits import run_in_numpy
+from alight.ir.ops import OPS, Op
+from alight.memory import assign, layout, writable
+from alight.record import WEAK, concrete, native, pend
+
+Shape = tuple[int, ...]
+# The result's shape from the operands' shapes and the attributes; None: from NumPy's answer for primes.
+Shaper = Callable[..., Shape | None]
+
+_PRIMES = (2, 3, 5, 7, 11, 13)
+# Elements of a stand-in: past this, asking costs as much as a small call does.
+_STAND_IN_ELEMENTS = 1 << 15
+_KEPT = 1 << 12
+_memo: dict[Any, Layout | None] = {}
+
+
+def result_layout(
+    op: Op, layouts: Sequence[Layout], attrs: Mapping[str, Any], shape: Shape | None
+) -> Layout | None:
+    """Return the layout of the op's result; None where NumPy must be given the real thing.
+
+    Raises what NumPy raises for operands of these shapes and dtypes.
+    """
+    try:
+        key = (op, *layouts, *attrs.items(), *map(type, attrs.values()), shape)
+        found = _memo.get(key, _memo)
+    except TypeError:  # an attribute that cannot be a key
+        return None
+    if found is _memo:
+        if len(_memo) >= _KEPT:
+            _memo.clear()
+        found = _memo[key] = _result_layout(op, layouts, attrs, shape)
+    return found  # type: ignore[return-value]
+
+
+def _result_layout(
+    op: Op, layouts: Sequence[Layout], attrs: Mapping[str, Any], shape: Shape | None
+) -> Layout | None:
+    lengths: dict[int, int] = {1: 1}
+    for lay in layouts:
+        for n in lay.shape:
+            if n == 0 or (n not in lengths and len(lengths) > len(_PRIMES)):
+                return None
+            lengths.setdefault(n, _PRIMES[len(lengths) - 1])
+    stand_ins = [_stand_in(lay, lengths) for lay in layouts]
+    if None in [s if s is None else 0 for s in stand_ins]:
+        return None
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            answer = op.reference(*stand_ins, **attrs)
+        except Exception:
+            return None
+    if type(answer) is tuple or isinstance(answer, list):
+        return None
+    answer = np.asarray(answer)
+    if not native(answer.dtype) or answer.size == 0:
+        return None
+    if shape is None:
+        shape = _decoded(answer.shape, {small: n for n, small in lengths.items() if n > 1})
+    if shape is None or len(shape) != answer.ndim:
+        return None
+    return make_layout(answer.dtype, shape, _dense_strides(answer, shape))
+
+
+def _stand_in(lay: Layout, lengths: Mapping[int, int]) -> np.ndarray[Any, Any] | None:
+    """Return a small array of ones with the same order, signs and zeros of strides."""
+    order = sorted(range(lay.ndim), key=lambda i: -abs(lay.strides[i]))
+    shape = [lengths[lay.shape[i]] for i in order]
+    if np.prod(shape, initial=1) > _STAND_IN_ELEMENTS:
+        return None
+    apart = lay.ndim > 0 and not lay.probe.flags.forc
+    base = np.ones([*shape, 2] if apart else shape, lay.dtype)
+    array = (base[..., 0] if apart else base).transpose(np.argsort(order))
+    if lay.ndim:
+        array = array[tuple([slice(None, None, -1 if s < 0 else 1) for s in lay.strides])]
+    if any([s == 0 and n > 1 for s, n in zip(lay.strides, lay.shape, strict=True)]):
+        steps = [
+            0 if s == 0 and n > 1 else step
+            for s, n, step in zip(lay.strides, lay.shape, array.strides, strict=True)
+        ]
+        array = np.lib.stride_tricks.as_strided(array, array.shape, steps)
+    return array
+
+
+def _decoded(shape: Shape, lengths: Mapping[int, int]) -> Shape | None:
+    """Return real lengths for lengths that are products of primes."""
+    found = []
+    for n in shape:
+        real = 1
+        for prime, length in lengths.items():
+            while n % prime == 0:
+                n //= prime
+                real *= length
+        if n != 1:
+            return None
+        found.append(real)
+    return tuple(found)
+
+
+def _dense_strides(answer: np.ndarray[Any, Any], shape: Shape) -> Shape:
+    """Return the strides of an array that lies in memory as ``answer`` does, with another shape."""
+    strides = []
+    for i in range(answer.ndim):
+        step = answer.itemsize
+        for j in range(answer.ndim):
+            if j != i and answer.shape[j] > 1 and abs(answer.strides[j]) < abs(answer.strides[i]):
+                step *= shape[j]
+        strides.append(step)
+    return tuple(strides)
+
+
+def record(
+    name: str, operands: Sequence[Value], attrs: Mapping[str, Any], shape: Shape | None = None
+) -> Value | None:
+    """Record one op of the table on values; None where NumPy must do it at once."""
+    op = OPS[name]
+    found = result_layout(op, [o.layout for o in operands], attrs, shape)
+    if found is None:
+        return None
+    return pend(op, tuple(operands), tuple(attrs.items()), found)
+
+
+def strong(item: Any) -> Value | None:
+    """Return an operand as a value: Python scalars are as strong as arrays here."""
+    value = operand(item)
+    if value is None or isinstance(value, Value):
+        return value
+    array = np.asarray(value)
+    return concrete(array) if native(array.dtype) else None
+
+
+def plain(item: Any) -> bool:
+    """Tell whether an attribute may be part of a plan's key and is the same there and in NumPy."""
+    if type(item) is tuple:
+        return all([plain(part) for part in item])
+    if type(item) is float:
+        return item != 0.0  # 0.0 and -0.0 are one key
+    return item is None or type(item) in (bool, int, str, complex) or isinstance(item, np.dtype)
+
+
+def bound(
+    names: Sequence[str], args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> dict[str, Any] | None:
+    """Return arguments by name; None where NumPy would not take them."""
+    if len(args) > len(names):
+        return None
+    given = dict(zip(names, args, strict=False))
+    for key, item in kwargs.items():
+        if key in given or key not in names:
+            return None
+        given[key] = item
+    return given
+
+
+class Form:
+    """How a NumPy function is recorded.
+
+    ``names`` are its parameters in order, the first ``operands`` of them arrays (with ``many``: the first
+    is a sequence of arrays); the others are attributes. ``shape(*shapes, **attrs)`` says the result's
+    shape where it does not follow from products of lengths. ``changes`` names what it
+    leaves to ``out=``.
+    """
+
+    def __init__(
+        self,
+        function: Any,
+        name: str,
+        names: str,
+        operands: int = 1,
+        many: bool = False,
+        shape: Shaper | None = None,
+    ) -> None:
+        self.function = function
+        self.name = name
+        self.names = tuple(names.split())
+        self.count = operands
+        self.many = many
+        self.shape = shape
+
+    def __call__(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Return the function's result, recorded where that can be."""
+        value = None
+        out = None
+        given = bound(self.names, args, kwargs)
+        if given is not None:
+            out = given.pop("out", None)
+            value = self._record(given, out)
+        if value is None:
+            return self._numpy(args, kwargs, given)
+        if out is None:
+            return make(value)
+        assign(out, value)
+        return out
+
+    def _record(self, given: dict[str, Any], out: Any) -> Value | None:
+        if out is not None and not isinstance(out, ArrayBase):
+            return None
+        inputs = self.inputs(given)
+        if inputs is None or (out is None and small(inputs)) or warn.immediate(extobj.get()):
+            return None
+        attrs = {k: v for k, v in given.items() if k not in self.names[: self.count]}
+        attrs = {k: np.dtype(v) if k == "dtype" and v is not None else v for k, v in attrs.items()}
+        attrs = {k: v for k, v in attrs.items() if v is not None or k == "axis"}
+        if not all([plain(item) for item in attrs.values()]):
+            return None
+        operands = [strong(item) for item in inputs]
+        if any(o is None for o in operands):
+            return None
+        values = [o for o in operands if o is not None]
+        shape = None
+        if self.shape is not None:
+            try:
+                shape = self.shape(*[v.layout.shape for v in values], **attrs)
+            except (TypeError, ValueError, IndexError):
+                shape = None
+            if shape is None or 0 in shape:
+                return None
+        op = OPS[self.name]
+        found = result_layout(op, [v.layout for v in values], attrs, shape)
+        if found is None:
+            return None
+        if out is not None:
+            lay = layout(out)
+            if lay.shape != found.shape or not np.can_cast(found.dtype, lay.dtype, "same_kind"):
+                return None
+        return pend(op, tuple(values), tuple(attrs.items()), found)
+
+    def inputs(self, given: Mapping[str, Any]) -> list[Any] | None:
+        """Return what the array parameters were given."""
+        first = self.names[: self.count]
+        if any(name not in given for name in first):
+            return None
+        if not self.many:
+            return [given[name] for name in first]
+        arrays = given[first[0]]
+        if isinstance(arrays, ArrayBase):
+            return list(arrays) if arrays.ndim else None  # type: ignore[attr-defined]
+        return list(arrays) if type(arrays) in (list, tuple) else None
+
+    def _numpy(self, args: Sequence[Any], kwargs: Mapping[str, Any], given: Any) -> Any:
+        if given is not None:
+            inputs = self.inputs(given)
+            if inputs is not None and kwargs.get("out") is None and small(inputs):
+                return run_in_numpy(self.function, args, kwargs)
+        return exit_to_numpy(self.function, args, kwargs)
+
+
+def dress(ours: Any, function: Any, name: str | None = None) -> Any:
+    """Return a function of ours with the face of NumPy's."""
+    ours.__name__ = name or function.__name__
+    ours.__qualname__ = ours.__name__
+    ours.__doc__ = function.__doc__
+    ours.__wrapped__ = function  # inspect.signature reads it from there
+    return ours
+
+
+def implements(*functions: Any) -> Callable[[Any], Any]:
+    """Return a decorator that makes a function ours for NumPy functions, with the first one's face."""
+
+    def decorate(ours: Any) -> Any:
+        dress(ours, functions[0])
+        for function in functions:
+            FUNCTIONS[function] = ours
+        return ours
+
+    return decorate
+
+
+def records(
+    function: Any,
+    names: str,
+    operands: int = 1,
+    *,
+    name: str | None = None,
+    many: bool = False,
+    shape: Shaper | None = None,
+) -> Any:
+    """Make a NumPy function ours by its form; see ``Form``."""
+    form = Form(function, name or function.__name__, names, operands, many, shape)
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return form(args, kwargs)
+
+    return implements(function)(call)
+
+
+__all__ = [
+    "WEAK",
+    "Form",
+    "bound",
+    "dress",
+    "implements",
+    "plain",
+    "record",
+    "records",
+    "result_layout",
+    "strong",
+    "writable",
+]

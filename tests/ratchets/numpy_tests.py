@@ -1,0 +1,220 @@
+"""NumPy's own tests, with ``np`` rebound to a target: it must pass 97 % of what NumPy passes.
+
+``python -m tests.ratchets.numpy_tests --mode generated [--only test_ufunc] [-k EXPR]``
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import re
+import shutil
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from time import monotonic
+
+import numpy as np
+
+from .modes import MODES, SCRATCH, Mode, child_environment
+from .result import Result, finish, read_work
+from .suite import Outcome, Suite, count, groups, run_suite
+
+__all__ = ["FILES", "Exclusion", "main", "measure", "read_exclusions"]
+
+NAME = "numpy_tests"
+FILES = {
+    "test_numeric": "_core/tests/test_numeric.py",
+    "test_umath": "_core/tests/test_umath.py",
+    "test_ufunc": "_core/tests/test_ufunc.py",
+    "test_shape_base": "_core/tests/test_shape_base.py",
+    "test_function_base": "lib/tests/test_function_base.py",
+    "test_einsum": "_core/tests/test_einsum.py",
+}
+LEAST_RATIO = 0.97
+MOST_EXCLUDED = 0.08
+EXCLUSIONS = Path(__file__).with_name("numpy_exclusions.txt")
+CONFTEST = Path(__file__).with_name("numpy_conftest.py")
+_GROUPS_SHOWN = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Exclusion:
+    """Tests that do not count, with the cause."""
+
+    pattern: str
+    cause: str
+
+    def covers(self, name: str) -> bool:
+        """Tell whether a test id is the pattern, one of its parameters or one of its tests."""
+        parts = (re.escape(part) for part in self.pattern.split("*"))
+        return re.fullmatch(".*".join(parts) + r"(\[.*|::.*)?", name, re.DOTALL) is not None
+
+
+def read_exclusions(path: Path = EXCLUSIONS) -> list[Exclusion]:
+    """Return the exclusions. Raises ValueError for one without a cause."""
+    exclusions = []
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+        if not line.strip() or line.startswith("#"):
+            continue
+        pattern, _, cause = line.partition(" # ")
+        if not cause.strip():
+            raise ValueError(f"{path.name}:{number}: no cause. Fix: write `PATTERN # CAUSE`.")
+        exclusions.append(Exclusion(pattern.strip(), cause.strip()))
+    return exclusions
+
+
+def measure(
+    mode: Mode,
+    target: str = "alight",
+    files: Sequence[str] = (),
+    expression: str | None = None,
+    fresh: bool = False,
+) -> Result:
+    """Return how much of what NumPy passes the target passes.
+
+    ``files`` and ``expression`` (pytest's ``-k``) select tests. What NumPy passes is kept from run
+    to run, for each version of NumPy and Python, unless it is to be found out ``fresh``.
+    """
+    chosen = tuple(files or FILES)
+    result = Result(NAME, mode.name, target, whole=not files and expression is None)
+    started = monotonic()
+    with TemporaryDirectory(prefix="ratchet-") as folder:
+        _copy_tests(Path(folder), chosen)
+        numpy_passes = _numpy_passes(Path(folder), chosen, fresh)
+        outcomes: dict[str, Outcome] = {}
+        reports: list[Path] = []
+        for file in chosen:
+            suite = _suite(Path(folder), file, target, mode, expression)
+            environment = child_environment(mode, target) | _SETTINGS | {"RATCHET_TARGET": target}
+            more, wanted = run_suite(suite, environment)
+            outcomes |= more
+            reports += wanted if more else ()
+            if not more and expression is None:
+                result.problems.append(f"{file}: no test was collected: see {suite.output}")
+            print(f"  {file:20s} {count(more.values())}", flush=True)
+    if expression is not None:
+        numpy_passes &= outcomes.keys()
+    _compare(result, numpy_passes, outcomes)
+    if target == "alight":
+        result.work = read_work(reports)
+    result.seconds = monotonic() - started
+    return finish(result, mode)
+
+
+# Tests that take gigabytes are skipped everywhere, whatever memory a machine has.
+_SETTINGS = {"NPY_AVAILABLE_MEM": "1 GB"}
+
+
+def _copy_tests(folder: Path, files: Iterable[str]) -> None:
+    """Put NumPy's installed test files and our conftest into a folder."""
+    installed = Path(np.__file__).parent
+    for file in files:
+        shutil.copyfile(installed / FILES[file], folder / f"{file}.py")
+    shutil.copyfile(CONFTEST, folder / "conftest.py")
+    # Stops pytest from taking the settings of whatever project lies above the folder.
+    (folder / "pytest.ini").write_text("[pytest]\n", encoding="utf-8")
+
+
+def _suite(
+    folder: Path, file: str, target: str, mode: Mode, expression: str | None = None
+) -> Suite:
+    name = f"{NAME}-{target}-{mode.name}-{file}"
+    selected = () if expression is None else ("-k", expression)
+    options = ("-q", "-rfE", "--tb=short", "--timeout", "120", "-W", "ignore::UserWarning")
+    arguments = (f"{file}.py", *options, *selected)
+    return Suite(arguments, folder, SCRATCH, name, has_alight=target == "alight")
+
+
+def _numpy_passes(folder: Path, files: Iterable[str], fresh: bool) -> set[str]:
+    """Return the ids of the tests that pass as NumPy wrote them."""
+    passes: set[str] = set()
+    for file in files:
+        version = f"numpy-{np.__version__}-python-{platform.python_version()}"
+        kept = SCRATCH / "passes" / f"{version}-{file}.json"
+        if fresh or not kept.exists():
+            free = MODES["auto"]
+            outcomes, _ = run_suite(
+                _suite(folder, file, "numpy-itself", free),
+                child_environment(free, "numpy") | _SETTINGS,
+            )
+            found = sorted(name for name, one in outcomes.items() if one.result == "passed")
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            kept.write_text(json.dumps(found, indent=0), encoding="utf-8")
+        passes.update(json.loads(kept.read_text(encoding="utf-8")))
+    return passes
+
+
+def _compare(result: Result, numpy_passes: set[str], outcomes: Mapping[str, Outcome]) -> None:
+    """Put the ratio, what fails by error message, and what is wrong with the list in the result."""
+    exclusions = read_exclusions()
+    covered = {one.pattern: {n for n in numpy_passes if one.covers(n)} for one in exclusions}
+    excluded = set().union(*covered.values())
+    required = numpy_passes - excluded
+    passes = {name for name, one in outcomes.items() if one.result == "passed"}
+    failures = {n: outcomes.get(n, Outcome("failed", "not collected")) for n in required - passes}
+    ratio = len(required & passes) / max(1, len(required))
+    result.counts |= {
+        "numpy_passes": len(numpy_passes),
+        "excluded": len(excluded),
+        "required": len(required),
+        "passed": len(required & passes),
+        "ratio": round(ratio, 4),
+    }
+    if ratio < LEAST_RATIO:
+        result.problems.append(f"{ratio:.2%} of {len(required)} pass, must be {LEAST_RATIO:.0%}")
+    share = len(excluded) / max(1, len(numpy_passes))
+    if result.whole and share > MOST_EXCLUDED:
+        result.problems.append(f"{share:.2%} are excluded, may be {MOST_EXCLUDED:.0%}")
+    stale = [pattern for pattern, names in covered.items() if not names]
+    if result.whole and stale:
+        result.problems.append(f"exclusions that cover nothing: {', '.join(stale)}")
+    by_message = groups(failures)
+    _print_groups(by_message, failures)
+    result.details |= {
+        "files": {file: _file_row(file, required, passes) for file in FILES},
+        "failures": {name: one.message for name, one in sorted(failures.items())},
+        "groups": [{"message": message, "count": len(names)} for message, names in by_message],
+        "excluded_but_pass": sorted(excluded & passes),
+    }
+
+
+def _file_row(file: str, required: set[str], passes: set[str]) -> dict[str, int]:
+    own = {name for name in required if name.startswith(f"{file}.py::")}
+    return {"required": len(own), "passed": len(own & passes)}
+
+
+def _print_groups(
+    by_message: Sequence[tuple[str, list[str]]], failures: Mapping[str, Outcome]
+) -> None:
+    """Print what fails, the most frequent error first, with one test and place of each."""
+    for message, names in by_message[:_GROUPS_SHOWN]:
+        first = min(names)
+        print(f"  {len(names):5d}  {message}")
+        print(f"         {first}  {_nearest(failures[first].place)}")
+    if len(by_message) > _GROUPS_SHOWN:
+        print(f"         … and {len(by_message) - _GROUPS_SHOWN} more kinds of error")
+
+
+def _nearest(place: str) -> str:
+    return "/".join(Path(place).parts[-2:])
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the tests as the command line says; return 1 if the ratchet fails."""
+    parser = argparse.ArgumentParser(prog=f"tests.ratchets.{NAME}", description=__doc__)
+    parser.add_argument("--mode", choices=MODES, default="auto")
+    parser.add_argument("--target", default="alight", help="any module with NumPy's names")
+    parser.add_argument("--only", action="append", default=[], choices=FILES, help="one file")
+    parser.add_argument("-k", dest="expression", help="select tests; nothing is written then")
+    parser.add_argument("--fresh", action="store_true", help="find out anew what NumPy passes")
+    given = parser.parse_args(arguments)
+    options = (given.only, given.expression, given.fresh)
+    return 0 if measure(MODES[given.mode], given.target, *options).passed else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

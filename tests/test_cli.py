@@ -1,0 +1,171 @@
+"""The command: every subcommand works, usage errors exit with 2, JSON is JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import alight.errors
+
+PACKAGE = Path(alight.errors.__file__).parent
+
+
+def command(folder: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    environment = {
+        **{k: v for k, v in os.environ.items() if not k.startswith("ALIGHT_")},
+        "PYTHONPATH": str(PACKAGE.parent),
+        "ALIGHT_CACHE_DIR": str(folder / "cache"),
+        **variables,
+    }
+    return subprocess.run(
+        [sys.executable, "-m", "alight", *arguments],
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        env=environment,
+        timeout=120,
+    )
+
+
+def printed(folder: Path, *arguments: str, **variables: str) -> str:
+    done = command(folder, *arguments, **variables)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def loaded(folder: Path, *arguments: str, **variables: str) -> Any:
+    return json.loads(printed(folder, *arguments, **variables))
+
+
+def script(folder: Path, text: str = "") -> None:
+    default = """
+        import numpy as np
+        x = np.linspace(0.0, 1.0, 100_000)
+        print((x * 2.0 + x).sum())
+    """
+    (folder / "script.py").write_text(textwrap.dedent(text or default))
+
+
+def test_version_and_help(tmp_path: Path) -> None:
+    assert printed(tmp_path, "--version").startswith("alight ")
+    text = printed(tmp_path, "--help")
+    for name in ("run", "explain", "devices", "calibrate", "report", "cache", "doctor"):
+        assert f"\n  {name} " in text
+        assert printed(tmp_path, name, "--help").startswith(f"Usage: alight {name}")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("run",), ("run", "--nothing", "script.py"), ("nothing",), ("calibrate", "--seconds", "0")],
+)
+def test_wrong_use_is_error_2(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    done = command(tmp_path, *arguments)
+    assert done.returncode == 2
+    assert "Usage: alight" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_options_after_the_script_are_the_scripts(tmp_path: Path) -> None:
+    script(tmp_path, "import sys\nprint(sys.argv)\n")
+    text = printed(tmp_path, "run", "script.py", "--report", "x", "-h", "--", "--help")
+    assert text == "['script.py', '--report', 'x', '-h', '--', '--help']\n"
+
+
+def test_run_writes_the_report(tmp_path: Path) -> None:
+    script(tmp_path)
+    variables = {"ALIGHT_FLOOR_ALL": "0"}
+    plain = printed(tmp_path, "run", "script.py", **variables)
+    assert printed(tmp_path, "run", "--report", "r.json", "script.py", **variables) == plain
+    document = json.loads((tmp_path / "r.json").read_text())
+    places = {str(row["call_site"]).rpartition("/")[2] for row in document["decisions"]}
+    assert places & {"script.py:3", "script.py:4"}, places
+    assert any(row["measured_seconds"] for row in document["decisions"])
+    done = command(tmp_path, "run", "--report=-", "script.py", **variables)
+    assert done.stdout == plain
+    assert "script.py:4" in done.stderr and "Totals" in done.stderr
+
+
+def test_the_report_is_written_when_the_script_fails(tmp_path: Path) -> None:
+    script(tmp_path, "import numpy as np\nnp.ones(10) / 1\nraise SystemExit(5)\n")
+    done = command(tmp_path, "run", "--report", "r.json", "script.py")
+    assert done.returncode == 5
+    assert json.loads((tmp_path / "r.json").read_text())["schema"] == 1
+
+
+def test_explain_prints_the_script_and_then_its_decisions(tmp_path: Path) -> None:
+    script(tmp_path)
+    lines = printed(tmp_path, "explain", "script.py", ALIGHT_FLOOR_ALL="0").splitlines()
+    assert float(lines[0]) == pytest.approx(150_000)
+    assert any(line.endswith("script.py:4") for line in lines)
+    assert any("predicted" in line and "measured" in line for line in lines)
+
+
+def test_report_prints_a_saved_one(tmp_path: Path) -> None:
+    script(tmp_path)
+    printed(tmp_path, "run", "--report", "r.json", "script.py")
+    assert printed(tmp_path, "report", "r.json").startswith("alight ")
+    assert loaded(tmp_path, "report", "r.json", "--json") == json.loads(
+        (tmp_path / "r.json").read_text()
+    )
+    assert printed(tmp_path, "report", "r.json", "--html", "r.html") == ""
+    assert (tmp_path / "r.html").read_text().startswith("<!doctype html>")
+    done = command(tmp_path, "report", "script.py")
+    assert done.returncode == 1
+    assert "is not JSON" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_devices_and_doctor(tmp_path: Path) -> None:
+    assert "cpu" in printed(tmp_path, "devices")
+    devices = loaded(tmp_path, "devices", "--json")["devices"]
+    assert devices[0]["id"] == "cpu" and devices[0]["profile"] is None
+    found = loaded(tmp_path, "doctor", "--json", ALIGHT_FLOOR_ALL="7")
+    assert found["cache"] == {"path": str(tmp_path / "cache"), "writable": True, "reason": None}
+    assert {
+        "name": "floor.all",
+        "value": 7,
+        "source": "environment variable ALIGHT_FLOOR_ALL",
+    } in found["settings"]
+    text = printed(tmp_path, "doctor")
+    for part in ("NumPy", "BLAS", "llvmlite", "processors", "Fix: run `alight calibrate`"):
+        assert part in text, part
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root writes anywhere")
+def test_doctor_tells_of_a_cache_it_cannot_write(tmp_path: Path) -> None:
+    (tmp_path / "cache").mkdir(mode=0o500)
+    found = loaded(tmp_path, "doctor", "--json")
+    assert not found["cache"]["writable"] and "cannot write" in found["cache"]["reason"]
+
+
+def test_calibrate_stores_unless_dry_and_cache_shows_it(tmp_path: Path) -> None:
+    dry = loaded(tmp_path, "calibrate", "--seconds", "0.2", "--dry-run", "--json")["profiles"][0]
+    assert (dry["device"], dry["path"], dry["delta"]) == ("cpu", None, None)
+    assert printed(tmp_path, "cache", "size") == "0\n"
+    made = loaded(tmp_path, "calibrate", "--seconds", "0.2", "--json")["profiles"][0]
+    assert made["made_seconds"] > 0
+    entries = loaded(tmp_path, "cache", "list", "--json")
+    assert int(printed(tmp_path, "cache", "size")) == sum(entry["bytes"] for entry in entries)
+    assert printed(tmp_path, "cache", "path") == f"{tmp_path / 'cache'}\n"
+    stored = [entry["kind"] for entry in entries].count("profile")
+    assert stored == (0 if made["contended"] else 1)  # contended: other work ran, not stored
+    if stored:
+        assert "profile" in printed(tmp_path, "cache")
+        assert "cpu: measured in" in printed(tmp_path, "calibrate", "--seconds", "0.2")
+        assert "none: run" not in printed(tmp_path, "devices")
+    printed(tmp_path, "cache", "clear")
+    assert printed(tmp_path, "cache", "size") == "0\n"
+
+
+def test_a_bad_setting_is_told_before_the_script_runs(tmp_path: Path) -> None:
+    script(tmp_path, "print('ran')")
+    done = command(tmp_path, "run", "script.py", ALIGHT_FLOOR_ALL="much")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("alight: environment variable ALIGHT_FLOOR_ALL: 'much'")
+    assert "Traceback" not in done.stderr

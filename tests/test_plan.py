@@ -1,0 +1,572 @@
+"""Plans compute what the graph computes, wherever things run; placement is the best there is."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import zlib
+from dataclasses import replace
+from time import perf_counter
+
+import numpy as np
+import pytest
+
+from alight._core import make_layout
+from alight.device import Device, Reason, Support
+from alight.errors import UnsupportedOnDevice
+from alight.ir.group import Graph, Group, GroupKind
+from alight.ir.op import Kind
+from alight.plan.check import plan_faults
+from alight.plan.choose import group_key
+from alight.plan.fuse import KERNEL_ARRAYS, KERNEL_NODES
+from alight.plan.place import make_plan
+from alight.plan.plan import Estimate, Facts, LaunchStep, Plan, ViewStep, WriteStep
+from alight.plan.spread import Spread, least
+from graphs import F4, F8, Builder, evaluate, random_graph, run_plan, same, stored
+
+
+def device(name: str, space: str, *implementations: str) -> Device:
+    support = Support(implementations, frozenset())
+    return Device(name, "vendor", "name", space, 1 << 34, space == "host", support)
+
+
+CPU = device("cpu", "host", "numpy", "generated")
+SIM = device("sim:0", "sim", "generated", "library")
+GPU = device("cuda:0", "gpu", "generated", "library")
+FACTS = Facts((CPU, SIM), {})
+BIG = make_layout(F8, (300, 200))
+
+
+def launches(plan: Plan) -> list[LaunchStep]:
+    return [step for step in plan.steps if isinstance(step, LaunchStep)]
+
+
+def operations(plan: Plan) -> list[str]:
+    return [step.decision.operation for step in launches(plan)]
+
+
+def at(seconds: float) -> Estimate:
+    return Estimate(seconds, seconds, seconds, {"compute": seconds})
+
+
+def no_float32(device: str, implementation: str, group: Group) -> str | None:
+    """Stand for generated code with a hole in it, and with a limit for a whole kernel."""
+    layouts = [group.graph.layout(n) for n in range(len(group.graph.inputs))]
+    layouts += [node.layout for node in group.graph.nodes]
+    if implementation == "generated" and any(one.dtype == F4 for one in layouts):
+        return "no float32 here"
+    if device == "sim:0" and len(group.graph.nodes) > 3:
+        return "too much for one kernel"
+    return None
+
+
+def some_seconds(group: Group, device: str, implementation: str) -> Estimate | None:
+    """Return a cost that looks random and is always the same."""
+    key = f"{group_key(group)}{group.shape}{device}{implementation}"
+    return at((1 + zlib.crc32(key.encode()) % 100) * 1e-6)
+
+
+POLICIES = {
+    "uncalibrated": FACTS,
+    "generated": replace(FACTS, force=("cpu", "generated")),
+    "sim": replace(FACTS, force=("sim:0", None)),
+    "sim with gaps": replace(FACTS, force=("sim:0", None), supports=no_float32),
+    "by cost": replace(FACTS, estimate=some_seconds, copy_seconds=lambda a, b, n: 2e-5),
+    "by cost with gaps": replace(
+        FACTS, estimate=some_seconds, copy_seconds=lambda a, b, n: 1e-5, supports=no_float32
+    ),
+    "by cost, three memories": replace(
+        FACTS,
+        devices=(CPU, SIM, GPU),
+        estimate=some_seconds,
+        copy_seconds=lambda a, b, n: 1e-5,
+    ),
+}
+
+
+# --- plans are right ----------------------------------------------------------------------------
+@pytest.mark.parametrize("policy", POLICIES)
+def test_random_graphs_give_the_same_values(policy: str) -> None:
+    facts = POLICIES[policy]
+    seen: set[type] = set()
+    chosen: set[str] = set()
+    for seed in range(150):
+        graph, inputs = random_graph(seed, 5 + seed % 60)
+        plan = make_plan(graph, facts)
+        assert plan_faults(plan, graph) == [], f"seed {seed}\n{graph}"
+        expect = evaluate(graph, inputs)
+        copies = [(raw.copy(), offset, layout) for raw, offset, layout in inputs]
+        there, _ = run_plan(plan, copies)
+        for output in graph.outputs:
+            assert same(expect[output], there[output]), f"seed {seed}: %{output}\n{graph}"
+        # Nothing but the outputs, and what they are windows of, is kept to the end.
+        windows = {s.target: s.source for s in plan.steps if isinstance(s, ViewStep)}
+        kept = set(graph.outputs)
+        for output in graph.outputs:
+            while output in windows:
+                output = windows[output]
+                kept.add(output)
+        assert set(there) == kept, f"seed {seed}"
+        seen.update(map(type, plan.steps))
+        chosen.update(step.device for step in launches(plan))
+    assert seen == {LaunchStep, ViewStep, WriteStep}
+    used = {"uncalibrated": 1, "generated": 1, "sim": 1, "by cost, three memories": 3}
+    assert len(chosen) == used.get(policy, 2)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_stencil_steps_write_in_place(policy: str) -> None:
+    b = Builder(BIG, make_layout(F8, ()))
+    u = 0
+    inner = np.s_[1:-1, 1:-1]
+    for _ in range(10):
+        parts = [b.view(u, key) for key in (np.s_[2:, 1:-1], np.s_[:-2, 1:-1], np.s_[1:-1, 2:])]
+        total = b.add("add", b.add("add", parts[0], parts[1]), parts[2])
+        centre = b.view(u, inner)
+        u = b.write(u, inner, b.add("add", centre, b.add("multiply", total, 1)))
+    graph = b.graph(u)
+    plan = make_plan(graph, POLICIES[policy])
+    assert plan_faults(plan, graph) == []
+    inputs = [stored(np.random.default_rng(0).random(one.shape), one) for one in graph.inputs]
+    expect = evaluate(graph, inputs)[u]
+    there, copies = run_plan(plan, [(raw.copy(), *rest) for raw, *rest in inputs])
+    assert same(expect, there[u])
+    assert copies == 0
+    if policy in ("uncalibrated", "generated"):
+        assert len(launches(plan)) == 10
+
+
+def test_readers_come_before_the_write_of_what_they_read() -> None:
+    # The reader fuses with a later node, and must not drag it past the write.
+    b = Builder(BIG, BIG)
+    reader = b.add("negative", 0)
+    total = b.reduce("sum", b.add("exp", 1), (0, 1))
+    written = b.write(0, np.s_[0], b.view(1, np.s_[0]))
+    late = b.add("multiply", reader, total)
+    graph = b.graph(late, written)
+    for facts in POLICIES.values():
+        plan = make_plan(graph, facts)
+        write = next(i for i, s in enumerate(plan.steps) if isinstance(s, WriteStep))
+        assert 0 in plan.dead[write]
+
+
+def test_inputs_that_share_memory_are_read_before_it_is_written() -> None:
+    b = Builder(BIG, make_layout(F8, (100, 200)), BIG)
+    written = b.write(0, np.s_[:100], b.view(2, np.s_[:100]))
+    doubled = b.add("add", 1, 1)
+    graph = b.graph(written, doubled)
+    plan = make_plan(graph, replace(FACTS, bases=(0, 0, 2)))
+    write = next(i for i, s in enumerate(plan.steps) if isinstance(s, WriteStep))
+    # Recorded after the write, the reader of the old bytes keeps it from being done in place.
+    assert 0 not in plan.dead[write]
+    b = Builder(BIG, make_layout(F8, (100, 200)), BIG)
+    doubled = b.add("add", 1, 1)
+    total = b.add("add", b.add("exp", 2), b.reduce("sum", 2, (0, 1)))
+    late = b.add("multiply", doubled, b.reduce("sum", total, (0,)))
+    written = b.write(0, np.s_[:100], b.view(2, np.s_[:100]))
+    graph = b.graph(written, late)
+    plan = make_plan(graph, replace(FACTS, bases=(0, 0, 2)))
+    write = next(i for i, s in enumerate(plan.steps) if isinstance(s, WriteStep))
+    assert 0 in plan.dead[write]
+
+
+def test_faults_of_plans_are_found() -> None:
+    b = Builder(BIG)
+    graph = b.graph(b.add("exp", b.reduce("sum", b.add("exp", 0), (0,))))
+    plan = make_plan(graph, FACTS)
+    assert plan_faults(plan, graph) == []
+    backwards = replace(plan, steps=plan.steps[::-1])
+    assert any("not there yet" in fault for fault in plan_faults(backwards, graph))
+    early = replace(plan, dead=((1, 2), *plan.dead[1:]))
+    assert any("dead" in fault for fault in plan_faults(early, graph))
+    assert plan_faults(replace(plan, outputs=(0,)), graph)
+
+
+# --- fusion -------------------------------------------------------------------------------------
+def normalised() -> Graph:
+    """Return rows shifted and scaled to mean 0 and variance 1, and their squared error."""
+    b = Builder(BIG, make_layout(F8, ()))
+    mean = b.reduce("sum", 0, (1,), keepdims=True)
+    centred = b.add("subtract", 0, mean)
+    variance = b.reduce("sum", b.add("multiply", centred, centred), (1,), keepdims=True)
+    scaled = b.add("divide", centred, b.add("sqrt", variance))
+    result = b.add("maximum", scaled, 1)
+    error = b.add("subtract", result, 0)
+    return b.graph(b.reduce("sum", b.add("multiply", error, error), (0, 1)), result)
+
+
+def test_generated_kernels_recompute_what_is_cheap() -> None:
+    plan = make_plan(normalised(), POLICIES["generated"])
+    assert operations(plan) == [
+        "sum",
+        "subtract+multiply+sum",
+        "sqrt",
+        "subtract+divide+maximum",
+        "subtract+divide+maximum+subtract+multiply+sum",
+    ]
+
+
+def test_numpy_recomputes_nothing() -> None:
+    graph = normalised()
+    nodes = [number for step in launches(make_plan(graph, FACTS)) for number in step.nodes]
+    assert sorted(nodes) == list(range(2, 2 + len(graph.nodes)))
+
+
+def test_transcendentals_are_not_recomputed() -> None:
+    b = Builder(BIG)
+    grown = b.add("exp", 0)
+    graph = b.graph(b.add("divide", grown, b.reduce("sum", grown, (1,), keepdims=True)))
+    plan = make_plan(graph, POLICIES["generated"])
+    assert operations(plan) == ["exp", "sum", "divide"]
+
+
+def test_one_kernel_gives_several_outputs_and_reads_an_array_once() -> None:
+    b = Builder(BIG)
+    up, down = b.add("exp", 0), b.add("negative", 0)
+    plan = make_plan(b.graph(up, down, b.add("add", up, down)), POLICIES["generated"])
+    (step,) = launches(plan)
+    assert step.inputs == (0,)
+    assert step.outputs == (1, 2, 3)
+
+
+def test_a_reduction_takes_its_producers_along() -> None:
+    b = Builder(BIG, BIG)
+    product = b.add("multiply", 0, 1)
+    graph = b.graph(b.reduce("sum", product, (0,)), b.reduce("max", product, (0,)))
+    (step,) = launches(make_plan(graph, FACTS))
+    assert step.group.kind is GroupKind.REDUCE
+    graph = b.graph(b.reduce("sum", product, (0,)), b.reduce("sum", product, (1,)))
+    kinds = [step.group.kind for step in launches(make_plan(graph, FACTS))]
+    assert kinds == [GroupKind.LOOP, GroupKind.REDUCE, GroupKind.REDUCE]
+
+
+def test_what_only_a_later_kernel_reads_is_computed_there() -> None:
+    b = Builder(BIG, BIG)
+    early = b.add("exp", 1)
+    total = b.reduce("sum", b.add("exp", 0), (0,))
+    graph = b.graph(b.add("multiply", early, b.add("sqrt", total)))
+    assert operations(make_plan(graph, FACTS)) == ["exp+sum", "sqrt", "exp+multiply"]
+
+
+def test_no_cycle_through_a_node_outside() -> None:
+    b = Builder(BIG)
+    start = b.add("exp", 0)
+    around = b.add("roll", start, layout=BIG, shift=1)
+    graph = b.graph(b.add("add", start, around))
+    assert operations(make_plan(graph, FACTS)) == ["exp", "roll", "add"]
+
+
+def test_kernels_stay_small() -> None:
+    b = Builder(BIG, *[BIG] * 40)
+    value = 0
+    for number in range(200):
+        value = b.add("add", value, 1 + number % 40)
+    for facts in (FACTS, POLICIES["generated"]):
+        plan = make_plan(b.graph(value), facts)
+        assert max(len(step.nodes) for step in launches(plan)) <= KERNEL_NODES
+        assert max(len(step.inputs) for step in launches(plan)) <= KERNEL_ARRAYS
+
+
+def test_an_unsupported_node_is_split_out() -> None:
+    b = Builder(make_layout(F8, (300, 200)))
+    low = b.add("exp", b.cast(b.add("negative", 0), "f4"))
+    graph = b.graph(b.add("exp", b.add("negative", b.cast(low, "f8"))))
+    facts = replace(FACTS, force=("cpu", "generated"), supports=no_float32)
+    plan = make_plan(graph, facts)
+    assert [
+        (step.decision.operation, step.implementation, step.decision.reason)
+        for step in launches(plan)
+    ] == [
+        ("negative", "generated", Reason.PINNED),
+        ("cast+exp+cast", "numpy", Reason.GAP),
+        ("negative+exp", "generated", Reason.PINNED),
+    ]
+
+
+def test_a_kernel_too_large_for_a_device_is_halved() -> None:
+    b = Builder(BIG)
+    value = 0
+    for _ in range(10):
+        value = b.add("exp", b.add("negative", value))
+    facts = replace(FACTS, force=("sim:0", "generated"), supports=no_float32)
+    steps = launches(make_plan(b.graph(b.reduce("sum", value, (0,))), facts))
+    assert {step.device for step in steps} == {"sim:0"}
+    assert all(len(step.nodes) <= 3 for step in steps)
+
+
+# --- reasons ------------------------------------------------------------------------------------
+def one(name: str = "exp") -> Graph:
+    b = Builder(BIG)
+    return b.graph(b.add(name, 0))
+
+
+def decided(graph: Graph, facts: Facts) -> tuple[str, str, Reason]:
+    (step,) = launches(make_plan(graph, facts))
+    chosen = step.decision
+    assert (chosen.chosen, chosen.implementation) == (step.device, step.implementation)
+    listed = [(c.device, c.implementation) for c in chosen.candidates]
+    assert (chosen.chosen, chosen.implementation) in listed
+    for candidate in chosen.candidates:
+        if (candidate.device, candidate.implementation) != (step.device, step.implementation):
+            assert (candidate.estimate is None) == (candidate.reason is not None)
+    return chosen.chosen, chosen.implementation, chosen.reason
+
+
+def test_without_figures_numpy_runs_it() -> None:
+    assert decided(one(), FACTS) == ("cpu", "numpy", Reason.UNCALIBRATED)
+
+    def only_sim(group: Group, device: str, implementation: str) -> Estimate | None:
+        return at(1e-9) if device == "sim:0" else None
+
+    facts = replace(FACTS, estimate=only_sim)
+    assert decided(one(), facts) == ("cpu", "numpy", Reason.UNCALIBRATED)
+
+
+@pytest.mark.parametrize(
+    ("force", "expect"),
+    [
+        (("cpu", "generated"), ("cpu", "generated")),
+        ((None, "numpy"), ("cpu", "numpy")),
+        (("cpu", None), ("cpu", "numpy")),
+        (("sim:0", None), ("sim:0", "generated")),
+        ((None, "generated"), ("cpu", "generated")),
+        (("sim:0", "library"), ("sim:0", "library")),
+    ],
+)
+def test_force(force: tuple[str | None, str | None], expect: tuple[str, str]) -> None:
+    facts = replace(FACTS, force=force, floors={"all": 10**9})
+    assert decided(one(), facts) == (*expect, Reason.PINNED)
+
+
+def test_force_takes_the_cheapest_that_fits() -> None:
+    def seconds(group: Group, device: str, implementation: str) -> Estimate | None:
+        return at({"generated": 2e-6, "library": 1e-6, "numpy": 1e-9}[implementation])
+
+    facts = replace(FACTS, force=("sim:0", None), estimate=seconds)
+    assert decided(one(), facts) == ("sim:0", "library", Reason.PINNED)
+
+
+def test_gaps_under_force() -> None:
+    facts = replace(FACTS, force=("cpu", "generated"), supports=lambda d, i, g: "too hard")
+    assert decided(one(), facts) == ("cpu", "numpy", Reason.GAP)
+    (step,) = launches(make_plan(one(), facts))
+    (generated,) = [
+        c for c in step.decision.candidates if (c.device, c.implementation) == ("cpu", "generated")
+    ]
+    assert (generated.reason, generated.detail) == (Reason.GAP, "too hard")
+    with pytest.raises(
+        UnsupportedOnDevice, match=r"exp cannot run on cpu:generated: too hard.*Fix"
+    ):
+        make_plan(one(), replace(facts, on_gap="raise"))
+    gone = replace(FACTS, force=("cuda:0", None))
+    assert decided(one(), gone) == ("cpu", "numpy", Reason.GAP)
+    with pytest.raises(UnsupportedOnDevice, match="cuda:0: it is not there"):
+        make_plan(one(), replace(gone, on_gap="raise"))
+
+
+def test_dtypes_a_device_lacks() -> None:
+    support = Support(("generated",), frozenset({"float32"}))
+    facts = replace(FACTS, devices=(CPU, replace(SIM, support=support)), force=("sim:0", None))
+    (step,) = launches(make_plan(one(), facts))
+    assert step.decision.reason is Reason.GAP
+    (sim,) = [c for c in step.decision.candidates if c.device == "sim:0"]
+    assert (sim.reason, sim.detail) == (Reason.DTYPE_UNSUPPORTED, "sim:0 has no float64")
+
+
+def test_library_ops_run_by_numpys_library() -> None:
+    square = make_layout(F8, (300, 300))
+    b = Builder(square)
+    graph = b.graph(b.add("matmul", 0, 0, layout=square))
+    assert decided(graph, FACTS) == ("cpu", "library", Reason.UNCALIBRATED)
+    assert decided(graph, replace(FACTS, force=(None, "numpy")))[2] is Reason.PINNED
+    forced = replace(FACTS, force=("cpu", "generated"))
+    assert decided(graph, forced) == ("cpu", "library", Reason.GAP)
+    b = Builder(square)
+    graph = b.graph(b.add("roll", 0, layout=square, shift=1))
+    assert decided(graph, FACTS) == ("cpu", "numpy", Reason.UNCALIBRATED)
+
+
+@pytest.mark.parametrize(
+    ("floors", "small"),
+    [
+        ({"all": 60_001}, True), ({"all": 60_000}, False), ({"unary": 60_001}, True),
+        ({"binary": 10**9}, False), ({"unary": 0, "all": 10**9}, False), ({}, False),
+    ],
+)  # fmt: skip
+def test_floors(floors: dict[str, int], small: bool) -> None:
+    def seconds(group: Group, device: str, implementation: str) -> Estimate | None:
+        return at(1.0 if implementation == "numpy" else 1e-6)
+
+    facts = replace(FACTS, floors=floors, estimate=seconds)
+    expect = ("numpy", Reason.BELOW_FLOOR) if small else ("generated", Reason.CHEAPEST)
+    assert decided(one(), facts)[1:] == expect
+    (step,) = launches(make_plan(one(), facts))
+    assert step.decision.threshold == floors.get("unary", floors.get("all"))
+
+
+def test_floors_of_reductions_and_products() -> None:
+    def seconds(group: Group, device: str, implementation: str) -> Estimate | None:
+        return at(1e-6 if device == "sim:0" else 1.0)
+
+    b = Builder(BIG)
+    total = b.graph(b.reduce("sum", 0, (0, 1)))
+    thin = make_layout(F8, (300, 1))
+    c = Builder(BIG, make_layout(F8, (200, 1)))
+    product = c.graph(c.add("matmul", 0, 1, layout=thin))
+    for graph, name in ((total, "reduction"), (product, "matmul")):
+        for floor, device_id in ((60_000, "sim:0"), (60_001, "cpu")):
+            facts = replace(FACTS, floors={name: floor}, estimate=seconds)
+            assert decided(graph, facts)[0] == device_id
+
+
+def test_groups_that_lost_go_back_to_numpy() -> None:
+    def seconds(group: Group, device: str, implementation: str) -> Estimate | None:
+        return at(1.0 if implementation == "numpy" else 1e-6)
+
+    facts = replace(FACTS, estimate=seconds)
+    (step,) = launches(make_plan(one(), facts))
+    facts = replace(facts, demoted=frozenset({step.decision.group}))
+    assert decided(one(), facts) == ("cpu", "numpy", Reason.DEMOTED)
+    assert decided(one("negative"), facts)[2] is Reason.CHEAPEST
+
+
+def test_without_the_host_among_the_devices() -> None:
+    facts = replace(FACTS, devices=(SIM,))
+    assert decided(one(), facts) == ("sim:0", "generated", Reason.POLICY)
+    facts = replace(facts, supports=lambda d, i, g: "no")
+    assert decided(one(), facts) == ("cpu", "numpy", Reason.GAP)
+
+
+# --- placement ----------------------------------------------------------------------------------
+def chain(length: int) -> Graph:
+    """Return library calls one after another, which cannot fuse."""
+    b = Builder(BIG)
+    value = 0
+    for shift in range(length):
+        value = b.add("roll", value, layout=BIG, shift=shift)
+    return b.graph(value)
+
+
+def placed(graph: Graph, gain: float, copy: float, **fields: object) -> list[tuple[str, Reason]]:
+    def seconds(group: Group, device: str, implementation: str) -> Estimate | None:
+        return at(10e-6 - (gain if device == "sim:0" else 0.0))
+
+    facts = replace(FACTS, estimate=seconds, copy_seconds=lambda a, b, n: copy)
+    facts = replace(facts, **fields)  # type: ignore[arg-type]
+    return [(s.device, s.decision.reason) for s in launches(make_plan(graph, facts))]
+
+
+def test_a_chain_moves_when_its_gain_pays_for_the_copies() -> None:
+    asked = {"host_required": frozenset({0})}
+    here, away = ("cpu", Reason.ALREADY_RESIDENT), ("sim:0", Reason.CHEAPEST)
+    assert placed(chain(1), 4e-6, 10e-6, **asked) == [here]
+    assert placed(chain(4), 4e-6, 10e-6, **asked) == [here] * 4
+    assert placed(chain(6), 4e-6, 10e-6, **asked) == [away] * 6
+    # Left where it is, the result costs no download.
+    assert placed(chain(4), 4e-6, 10e-6) == [away] * 4
+    # Data that is there already pulls the work.
+    there = (frozenset({"sim"}),)
+    assert placed(chain(1), 4e-6, 10e-6, residency=there) == [away]
+    stays = placed(chain(1), -4e-6, 10e-6, residency=there)
+    assert stays == [("sim:0", Reason.ALREADY_RESIDENT)]
+    assert placed(chain(1), -4e-6, 1e-6, residency=there) == [("cpu", Reason.CHEAPEST)]
+
+
+def test_constants_weigh_nothing() -> None:
+    b = Builder(make_layout(F8, ()), BIG)
+    graph = b.graph(b.add("multiply", 0, 1))
+    both = (frozenset({"*"}), frozenset({"sim"}))
+    assert placed(graph, 1e-6, 1.0, residency=both) == [("sim:0", Reason.CHEAPEST)]
+
+
+def random_spread(seed: int, spaces: tuple[str, ...]) -> Spread:
+    rng = random.Random(seed)
+    count = rng.randint(2, 9 if len(spaces) == 2 else 6)
+    inputs = range(100, 100 + rng.randint(1, 3))
+    seconds, reads = [], []
+    for unit in range(count):
+        pool = [*range(unit), *inputs]
+        reads.append(tuple(rng.sample(pool, rng.randint(1, min(3, len(pool))))))
+        costs = {space: 10 ** rng.uniform(-6, -4) for space in spaces}
+        for space in spaces[1:]:
+            if rng.random() < 0.15:
+                del costs[space]
+        seconds.append(costs)
+    prices = {pair: 10 ** rng.uniform(-6, -4) for pair in itertools.permutations(spaces, 2)}
+    holders = [frozenset(rng.sample(spaces, rng.randint(1, len(spaces)))) for _ in inputs]
+    values = [*range(count), *inputs]
+    return Spread(
+        spaces=spaces,
+        seconds=seconds,
+        reads=reads,
+        makes=[(unit,) for unit in range(count)],
+        held=dict(zip(inputs, holders, strict=True)),
+        nbytes=dict.fromkeys(values, 8),
+        asked=frozenset(rng.sample(values, rng.randint(0, 2))),
+        copy_seconds=lambda a, b, n: prices[a, b],
+    )
+
+
+def best_total(spread: Spread) -> float:
+    return min(spread.total(places) for places in itertools.product(*map(tuple, spread.seconds)))
+
+
+def test_two_memories_are_placed_as_well_as_by_trying_everything() -> None:
+    moved = 0
+    for seed in range(400):
+        spread = random_spread(seed, ("host", "sim"))
+        places = least(spread)
+        assert spread.total(places) == pytest.approx(best_total(spread), rel=1e-6), seed
+        moved += 0 < places.count("sim") < len(places)
+    assert moved > 100
+
+
+def test_three_memories_are_placed_nearly_as_well() -> None:
+    ratios = []
+    for seed in range(200):
+        spread = random_spread(seed, ("host", "sim", "gpu"))
+        ratios.append(spread.total(least(spread)) / best_total(spread))
+    assert min(ratios) >= 1 - 1e-9
+    # Seen: 1.001 in the mean and 1.14 at worst; the cheapest place for each unit gives 1.96.
+    assert np.mean(ratios) < 1.01
+
+
+# --- speed --------------------------------------------------------------------------------------
+def mixed(length: int) -> Graph:
+    """Return nodes of all kinds, few of which fuse."""
+    b = Builder(BIG, make_layout(F8, (200,)))
+    value = 0
+    while len(b.nodes) < length:
+        row = b.reduce("sum", b.add("multiply", value, 1), (0,))
+        value = b.add("add", b.add("exp", value), b.add("sqrt", row))
+        value = b.write(value, np.s_[1:], b.view(0, np.s_[1:]))
+    return b.graph(value)
+
+
+@pytest.mark.parametrize("policy", ["uncalibrated", "generated", "by cost"])
+def test_planning_time_is_linear(policy: str) -> None:
+    seconds = []
+    for length in (200, 2000):
+        graph = mixed(length)
+        best = float("inf")
+        for _ in range(3):
+            began = perf_counter()
+            make_plan(graph, POLICIES[policy])
+            best = min(best, perf_counter() - began)
+        seconds.append(best)
+    # 10 for linear, 100 for quadratic
+    assert seconds[1] / seconds[0] < 30
+
+
+def test_decisions_say_what_was_done() -> None:
+    graph = normalised()
+    (first, *_, last) = launches(make_plan(graph, POLICIES["generated"]))
+    assert first.decision.shapes == ((300, 200), (300, 1))
+    assert first.decision.dtypes == ("float64", "float64")
+    assert first.decision.elements == 60_000
+    assert first.decision.residency_in == (("host",),)
+    assert last.decision.kind == "reduce"
+    assert {c.reason for c in last.decision.candidates} == {None, Reason.POLICY}
+    assert first.decision.group != last.decision.group
+    kinds = {node.op.kind for step in (first, last) for node in step.group.graph.nodes}
+    assert kinds == {Kind.ELEMENTWISE, Kind.REDUCTION}

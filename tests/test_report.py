@@ -1,0 +1,317 @@
+"""The report: its schema, regret, text forms, files at exit."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from alight import log
+from alight.device import Reason
+from alight.errors import AlightError
+from alight.log import LOG
+from alight.plan.cost import Profile, Rates
+from alight.plan.curve import Curve, Measured
+from alight.plan.plan import Candidate, Decision, Estimate
+from alight.report import Report, profile_delta, profile_row, report, reset
+
+NUMBER = (int, float)
+CANDIDATE = {
+    "device": str,
+    "implementation": ("numpy", "generated", "library"),
+    "seconds": (*NUMBER, None),
+    "low": (*NUMBER, None),
+    "high": (*NUMBER, None),
+    "terms": {str: NUMBER},
+    "reason": (*Reason, None),
+}
+DECISION = {
+    "time": float,
+    "call_site": (str, None),
+    "operation": str,
+    "kind": str,
+    "group": str,
+    "dtypes": [str],
+    "shapes": [[int]],
+    "elements": int,
+    "flops": NUMBER,
+    "bytes": int,
+    "chosen": str,
+    "implementation": ("numpy", "generated", "library"),
+    "reason": tuple(Reason),
+    "threshold": (int, None),
+    "residency_in": [[str]],
+    "batch": int,
+    "candidates": [CANDIDATE],
+    "measured_seconds": (*NUMBER, None),
+    "regret_seconds": (*NUMBER, None),
+}
+COUNTS = (
+    *("uploads", "downloads", "upload_bytes", "download_bytes", "launches", "cache_hits"),
+    *("cache_misses", "fallbacks", "exits", "decisions_dropped"),
+)
+SCHEMA = {
+    "schema": int,
+    "alight": str,
+    "machine": {"platform": str, "python": str, "numpy": str, "cpu": str, "processors": int},
+    "devices": [{"id": str, "name": str, "memory_bytes": int, "implementations": [str]}],
+    "profiles": [
+        {
+            "device": str,
+            "origin": str,
+            "path": (str, None),
+            "overrides": {str: {"source": str}},
+            "made_seconds": NUMBER,
+            "delta": ({str: NUMBER}, None),
+            "validation": {str: NUMBER},
+        }
+    ],
+    "decisions": [DECISION],
+    "exits": [{"name": str, "call_site": (str, None), "count": int}],
+    "fallbacks": [{"what": str, "call_site": (str, None), "count": int, "reason": str}],
+    "totals": {
+        "seconds": NUMBER,
+        **dict.fromkeys(COUNTS, int),
+        "element_operations": {
+            **dict.fromkeys(("eligible", "generated", "numpy", "library"), int),
+            "by_device": {str: int},
+        },
+    },
+}
+
+
+def faults(value: Any, schema: Any, where: str = "report") -> Iterator[str]:
+    """Yield what of a document is not as the schema has it; further fields are allowed."""
+    if isinstance(schema, tuple):
+        if not any(not list(faults(value, option, where)) for option in schema):
+            yield f"{where}: {value!r} is none of {schema}"
+    elif isinstance(schema, type):
+        if not isinstance(value, schema) or (isinstance(value, bool) and schema is not bool):
+            yield f"{where}: {value!r} is not {schema.__name__}"
+    elif isinstance(schema, list):
+        if not isinstance(value, list):
+            yield f"{where}: {value!r} is not a list"
+        else:
+            for i, item in enumerate(value):
+                yield from faults(item, schema[0], f"{where}[{i}]")
+    elif isinstance(schema, dict):
+        if not isinstance(value, dict):
+            yield f"{where}: {value!r} is not an object"
+        elif str in schema:
+            for key, item in value.items():
+                yield from faults(item, schema[str], f"{where}.{key}")
+        else:
+            for key, inner in schema.items():
+                if key not in value:
+                    yield f"{where}.{key} is missing"
+                else:
+                    yield from faults(value[key], inner, f"{where}.{key}")
+    elif value != schema:
+        yield f"{where}: {value!r} is not {schema!r}"
+
+
+def decision(**changes: Any) -> Decision:
+    candidates = (
+        Candidate("cpu", "numpy", Estimate(3e-3, 2e-3, 4e-3, {"memory": 3e-3})),
+        Candidate("cpu", "generated", Estimate(1e-3, 0.5e-3, 2e-3, {"memory": 1e-3})),
+        Candidate("cuda:0", "generated", None, Reason.GAP, "no erf there"),
+    )
+    fields: dict[str, Any] = {
+        **{"operation": "sin", "kind": "loop", "group": "g1", "dtypes": ("float64",)},
+        **{"shapes": ((100,),), "elements": 100, "flops": 1.0, "bytes": 1600, "batch": 1},
+        **{"residency_in": (("host",),), "chosen": "cpu", "implementation": "generated"},
+        **{"reason": Reason.CHEAPEST, "threshold": 50, "candidates": candidates},
+    }
+    return Decision(**(fields | changes))
+
+
+def here() -> Any:
+    frame = sys._getframe(1)
+    return frame.f_code, frame.f_lasti
+
+
+@pytest.fixture(autouse=True)
+def empty_log() -> Iterator[None]:
+    reset()
+    yield
+    reset()
+
+
+def full() -> Report:
+    LOG.decide(decision(), here(), 4e-3)
+    LOG.decide(decision(), here(), 2e-3)
+    LOG.decide(decision(candidates=()), None, None)
+    LOG.exit("unique", here())
+    LOG.fallback("matmul", "no room", here())
+    LOG.count(launches=3, uploads=1, upload_bytes=8)
+    LOG.elements("generated", "cpu", 90)
+    LOG.elements("numpy", "cpu", 10)
+    return report()
+
+
+def test_document_has_the_published_fields() -> None:
+    document = full().to_dict()
+    assert list(faults(document, SCHEMA)) == []
+    assert len(document["decisions"]) == 3
+    assert document["totals"]["element_operations"] == {
+        **{"eligible": 100, "generated": 90, "numpy": 10, "library": 0, "by_device": {"cpu": 100}}
+    }
+
+
+def test_the_checker_of_fields_can_fail() -> None:
+    document = full().to_dict()
+    del document["totals"]["exits"]
+    document["decisions"][0]["chosen"] = None
+    document["decisions"][1]["candidates"][0]["implementation"] = "magic"
+    assert [fault.split(":")[0] for fault in faults(document, SCHEMA)] == [
+        "report.decisions[0].chosen",
+        "report.decisions[1].candidates[0].implementation",
+        "report.totals.exits is missing",
+    ]
+
+
+def test_decisions_keep_their_losers_and_the_chosen_one_its_prediction() -> None:
+    row = full().to_dict()["decisions"][0]
+    by_name = {(c["device"], c["implementation"]): c for c in row["candidates"]}
+    assert by_name[row["chosen"], row["implementation"]]["seconds"] == 1e-3
+    assert by_name["cuda:0", "generated"]["seconds"] is None
+    assert by_name["cuda:0", "generated"]["reason"] == "gap"
+    assert row["call_site"].startswith(__file__)
+
+
+@pytest.mark.parametrize(
+    ("measured", "changes", "expected"),
+    [
+        (4e-3, {}, 1e-3),
+        (2e-3, {}, 0.0),
+        (None, {}, None),
+        (4e-3, {"candidates": ()}, None),
+        (4e-3, {"implementation": "numpy"}, 3e-3),
+    ],
+)
+def test_regret_is_measured_minus_the_best_other_prediction(
+    measured: float | None, changes: dict[str, Any], expected: float | None
+) -> None:
+    LOG.decide(decision(**changes), None, measured)
+    found = report().to_dict()["decisions"][0]["regret_seconds"]
+    assert found == (None if expected is None else pytest.approx(expected))
+
+
+def test_what_is_not_finite_is_null() -> None:
+    LOG.decide(decision(flops=float("nan"), threshold=None), None, float("inf"))
+    row = json.loads(report().to_json())["decisions"][0]
+    assert (row["flops"], row["measured_seconds"]) == (None, None)
+
+
+def test_text_shows_decisions_exits_and_totals() -> None:
+    text = str(full())
+    assert repr(full()) != ""
+    for part in ("Decisions: 3", "sin", "cpu:generated", "1 ms", "Exits: 1", "unique", "no room"):
+        assert part in text, part
+    assert max(map(len, text.splitlines())) < 250
+
+
+def test_explanation_groups_by_call_site_and_names_the_losers() -> None:
+    for seconds in (1e-3, 3e-3):
+        LOG.decide(decision(), here(), seconds)
+    lines = report().explanation().splitlines()
+    assert lines[0].startswith(__file__)
+    assert "2 runs, predicted 1 ms, measured 2 ms" in lines[1]
+    assert lines[2:] == [
+        "    not cpu:numpy: 3 ms",
+        "    not cuda:0:generated: unknown gap no erf there",
+    ]
+    reset()
+    assert "nothing was placed" in report().explanation()
+
+
+def test_saved_forms(tmp_path: Path) -> None:
+    made = full()
+    for name, start in (("r.json", "{"), ("r.txt", "alight "), ("r.html", "<!doctype html>")):
+        made.save(tmp_path / name)
+        assert (tmp_path / name).read_text(encoding="utf-8").startswith(start)
+    assert Report.load(tmp_path / "r.json").to_dict() == made.to_dict()
+    assert str(Report.load(tmp_path / "r.json")) == str(made)
+    assert sorted(os.listdir(tmp_path)) == ["r.html", "r.json", "r.txt"]
+
+
+def test_html_escapes_what_programs_wrote() -> None:
+    LOG.exit("<script>", None)
+    assert "<script>" not in report().to_html()
+
+
+def test_loading_something_else_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "other.json"
+    path.write_text("{}")
+    with pytest.raises(AlightError, match=r"schema None.*Fix:"):
+        Report.load(path)
+    path.write_text("nonsense")
+    with pytest.raises(AlightError, match=r"not JSON.*Fix:"):
+        Report.load(path)
+
+
+def profile(name: str, factor: float) -> Profile:
+    curve = Curve([(240.0, factor * 1e-6), (24e6, factor * 1e-2)])
+    number = Measured(0.0, "s", 0.0, 0.0, 1, "probe")
+    return Profile("cpu", {name: Rates(number, {"elementwise/float64": curve}, {}, number, 0.1)})
+
+
+def test_profile_rows_tell_crossovers_and_deltas() -> None:
+    numpy = profile("numpy", 1.0)
+    assert profile_row(profile("generated", 0.5), numpy)["crossovers"] == {"generated": 1}
+    assert profile_row(profile("generated", 2.0), numpy)["crossovers"] == {"generated": None}
+    slow_start = Curve([(240.0, 1e-5), (24e3, 2e-5), (24e6, 0.5e-2)])
+    mixed = profile("generated", 1.0)
+    mixed.rates["generated"].curves["elementwise/float64"] = slow_start  # type: ignore[index]
+    crossover = profile_row(mixed, numpy)["crossovers"]["generated"]
+    assert 100 < crossover <= 2048
+    delta = profile_delta(numpy, profile("numpy", 1.1))
+    assert delta == {"numpy/elementwise/float64": pytest.approx(0.1)}
+
+
+def python(code: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    environment = {
+        **os.environ,
+        "ALIGHT_CACHE_DIR": str(folder / "cache"),
+        "PYTHONPATH": str(Path(log.__file__).parents[1]),
+    }
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        env=environment,
+        timeout=120,
+    )
+
+
+def test_at_exit_writes_once_and_not_from_a_forked_child(tmp_path: Path) -> None:
+    code = (
+        "import os, sys\nfrom alight.report import at_exit\nfrom alight.log import LOG\n"
+        "at_exit('r.json'); at_exit('r.json'); at_exit('-')\n"
+        "LOG.exit('unique', None)\n"
+        "child = os.fork() if hasattr(os, 'fork') else 1\n"
+        "if child == 0:\n    LOG.exit('of the child', None)\n    sys.exit(0)\n"
+        "if hasattr(os, 'fork'):\n    os.waitpid(child, 0)\n"
+        "    assert not os.path.exists('r.json')\n"
+        "os.chdir('/')\n"
+    )
+    done = python(code, tmp_path)
+    assert done.returncode == 0, done.stderr
+    document = json.loads((tmp_path / "r.json").read_text())
+    assert [row["name"] for row in document["exits"]] == ["unique"]
+    assert done.stderr.count("Exits: 1") == 1
+    assert done.stdout == ""
+
+
+def test_a_report_that_cannot_be_written_says_so(tmp_path: Path) -> None:
+    code = "from alight.report import at_exit\nat_exit('missing/r.json')"
+    done = python(code, tmp_path)
+    assert done.returncode == 0
+    assert "cannot write the report to" in done.stderr and "Fix:" in done.stderr

@@ -1,0 +1,357 @@
+"""What may go wrong while things run: errors, interrupts, forks, threads, devices that fail."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import alight
+from alight import registry, runtime
+from alight.ir.ops import OPS
+from alight.log import LOG
+
+MODES = [
+    pytest.param({}, id="auto"),
+    pytest.param({"floor": 0, "force": "cpu:generated"}, id="generated"),
+    pytest.param({"floor": 0, "force": "sim:0"}, id="sim"),
+]
+
+
+@pytest.fixture(autouse=True)
+def recording() -> Iterator[None]:
+    """Record everything, whatever its size, unless a test says otherwise."""
+    with alight.policy(floor=0):
+        yield
+
+
+def ours(array: np.ndarray) -> alight.Array:
+    """Return an Array with these elements."""
+    return alight.asarray(array)
+
+
+def python(program: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run a program in a process of its own."""
+    return subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, "ALIGHT_FLOOR_ALL": "0", **environment},
+        check=False,
+    )
+
+
+def failing(array: alight.Array, error: BaseException) -> alight.Array:
+    """Return an Array whose evaluation raises."""
+    from alight import memory
+    from alight.ir.op import Kind, Op
+    from alight.record import pend
+
+    def reference(x: np.ndarray) -> np.ndarray:
+        raise error
+
+    value = memory.read(array)
+    return alight.Array.of(pend(Op("fails", Kind.LIBRARY, reference), (value,), (), value.layout))
+
+
+def test_a_failed_root_raises_at_its_request_and_the_others_still_run() -> None:
+    a = ours(np.arange(4.0))
+    good = a + 1
+    bad = failing(a, ZeroDivisionError("as told"))
+    also_good = a * 2
+    dependent = bad + good
+    np.testing.assert_array_equal(np.asarray(good), np.arange(4.0) + 1)
+    np.testing.assert_array_equal(np.asarray(also_good), np.arange(4.0) * 2)
+    for _ in range(2):  # asked again, it fails again
+        with pytest.raises(ZeroDivisionError, match="as told") as caught:
+            np.asarray(dependent)
+    assert any("test_runtime.py" in note for note in caught.value.__notes__)
+
+
+def test_a_root_that_failed_is_not_raised_at_anothers_request() -> None:
+    a = ours(np.arange(4.0))
+    bad = failing(a, ValueError("mine"))
+    connected = bad * 2
+    good = a - 1
+    total = good + a
+    del connected
+    np.testing.assert_array_equal(np.asarray(total), 2 * np.arange(4.0) - 1)
+    with pytest.raises(ValueError, match="mine"):
+        np.asarray(bad)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_an_interrupt_leaves_a_graph_that_can_be_asked_again(
+    mode: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Interrupt a flush before every single step in turn: the second request always gives the answer."""
+    real = runtime._Execution._step
+    for stop_at in range(12):
+        with alight.policy(**{"floor": 0, **mode}):
+            base = np.arange(24.0).reshape(4, 6)
+            a = ours(base)
+            b = np.sqrt(a) + 1
+            a[1:3] = b[1:3] * 2
+            c = a.sum(axis=0)
+            a[0] = c
+            d = a * b
+            done = 0
+
+            def step(self: object, *args: object) -> None:
+                nonlocal done
+                done += 1
+                if done == stop_at + 1:
+                    raise KeyboardInterrupt
+                real(self, *args)  # type: ignore[arg-type]
+
+            monkeypatch.setattr(runtime._Execution, "_step", step)
+            try:
+                np.asarray(d)
+            except KeyboardInterrupt:
+                pass
+            monkeypatch.setattr(runtime._Execution, "_step", real)
+            x = base.copy()
+            y = np.sqrt(x) + 1
+            x[1:3] = y[1:3] * 2
+            x[0] = x.sum(axis=0)
+            np.testing.assert_allclose(np.asarray(d), x * y, rtol=1e-14)
+            np.testing.assert_allclose(np.asarray(a), x, rtol=1e-14)
+
+
+def test_a_real_interrupt_reaches_the_caller() -> None:
+    result = python(
+        """
+        import os, signal, threading, numpy as np, alight
+        a = alight.asarray(np.random.default_rng(1).random((1500, 1500)))
+        b = a
+        for _ in range(40):
+            b = np.matmul(b, a) / 750
+        threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+        try:
+            np.asarray(b)
+            print("finished")
+        except KeyboardInterrupt:
+            print("interrupted")
+        c = a + 1
+        print(bool((np.asarray(c) == np.asarray(a) + 1).all()))
+        """
+    )
+    assert result.stdout.split()[-1] == "True", result.stderr
+
+
+def test_fork_leaves_both_processes_able_to_compute() -> None:
+    result = python(
+        """
+        import os, sys, numpy as np, alight
+        a = alight.asarray(np.arange(1000.0))
+        before = a * 2
+        pending = before + 1
+        child = os.fork()
+        if child == 0:
+            ok = np.array_equal(np.asarray(pending), np.arange(1000.0) * 2 + 1)
+            ok &= np.array_equal(np.asarray(a.sum() + pending), np.arange(1000.0) * 2 + 1 + 499500)
+            os._exit(0 if ok else 3)
+        status = os.waitpid(child, 0)[1]
+        assert np.array_equal(np.asarray(pending), np.arange(1000.0) * 2 + 1)
+        sys.exit(os.waitstatus_to_exitcode(status))
+        """
+    )
+    assert result.returncode == 0, result.stderr
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_threads_record_and_evaluate_side_by_side(mode: dict[str, object]) -> None:
+    shared = ours(np.arange(1000.0))
+    common = shared * 2 + 1
+    wrong: list[object] = []
+
+    def work(seed: int) -> None:
+        try:
+            with alight.policy(**{"floor": 0, **mode}):
+                rng = np.random.default_rng(seed)
+                for _ in range(30):
+                    x = rng.random(257)
+                    a = ours(x)
+                    b = (a * 2 + 1) - np.sqrt(a)
+                    b[3:9] = a[:6] * seed
+                    want = (x * 2 + 1) - np.sqrt(x)
+                    want[3:9] = x[:6] * seed
+                    np.testing.assert_array_equal(np.asarray(b), want)
+                    np.testing.assert_array_equal(np.asarray(common + seed), np.arange(1000.0) * 2 + 1 + seed)
+        except BaseException as error:
+            wrong.append(error)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong, wrong[0]
+
+
+@pytest.mark.parametrize("what", ["allocate", "launch", "copy"])
+def test_a_failing_device_hands_over_to_the_host(what: str) -> None:
+    """Whatever fails on a device at whichever step: the answer is NumPy's and the report says so."""
+    x = np.arange(1.0, 65.0).reshape(8, 8)
+    expect = (np.sqrt(x) * 2 + x).sum(axis=0)
+    backend = registry.backend_of(registry.device("sim:0"))
+    for nth in range(1, 8):
+        LOG.reset()
+        with alight.policy(floor=0, force="sim:0"):
+            a = ours(x)
+            backend.fail(what, nth)  # type: ignore[attr-defined]
+            b = np.sqrt(a) * 2 + a
+            c = b.sum(axis=0)
+            np.testing.assert_allclose(np.asarray(c), expect, rtol=1e-14)
+            np.testing.assert_allclose(np.asarray(b), np.sqrt(x) * 2 + x, rtol=1e-14)
+            backend._faults.clear()  # type: ignore[attr-defined]
+
+
+def test_a_failed_launch_is_in_the_report() -> None:
+    LOG.reset()
+    backend = registry.backend_of(registry.device("sim:0"))
+    with alight.policy(floor=0, force="sim:0"):
+        a = ours(np.arange(6.0))
+        backend.fail("launch", 1)  # type: ignore[attr-defined]
+        np.testing.assert_array_equal(np.asarray(a * 3), np.arange(6.0) * 3)
+    assert [row.what for row in LOG.snapshot().fallbacks] == ["multiply on sim:0:generated"]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_warnings_come_from_the_line_that_recorded(mode: dict[str, object]) -> None:
+    with alight.policy(**{"floor": 0, **mode}):
+        a = ours(np.array([0.0, 1.0, -1.0]))
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            r = np.log(1 / a)
+            np.asarray(r)
+        with np.errstate(all="ignore"):
+            quiet = 1 / a
+        with warnings.catch_warnings(record=True) as nothing:
+            warnings.simplefilter("always")
+            np.asarray(np.where(a == 0, 0, quiet))
+    told = [str(w.message) for w in caught]
+    assert told == ["divide by zero encountered in divide", "invalid value encountered in log"]
+    assert all(w.filename == __file__ for w in caught)
+    assert not nothing
+
+
+def test_errstate_raise_is_immediate() -> None:
+    a = ours(np.array([0.0, 1.0]))
+    with np.errstate(divide="raise"), pytest.raises(FloatingPointError, match="divide by zero"):
+        1 / a
+
+
+def test_a_loop_without_requests_is_flushed_and_its_plan_found_again() -> None:
+    LOG.reset()
+    x = np.linspace(0, 1, 500)
+    a = ours(x)
+    for _ in range(400):
+        a = a * 0.99 + 0.001
+        x = x * 0.99 + 0.001
+    np.testing.assert_array_equal(np.asarray(a), x)
+    counts = LOG.snapshot().counts
+    assert counts["cache_hits"] >= 5
+    assert counts["cache_misses"] <= 4
+
+
+def test_writes_are_in_place_when_nobody_reads_the_old_version() -> None:
+    a = ours(np.zeros(10_000))
+    np.asarray(a + 1)
+    address = a.storage.value.data.address
+    for i in range(20):
+        a[i * 10 : i * 10 + 5] = i
+        a[100:200] += 1
+    alight.evaluate(a)
+    assert a.storage.value.data.address == address
+    reader = a + 0
+    a[0] = -5
+    assert np.asarray(reader)[0] == 0
+    assert np.asarray(a)[0] == -5
+
+
+def test_exports_share_memory_both_ways() -> None:
+    a = ours(np.arange(5.0))
+    view = a[1:4]
+    before = a * 10
+    shared = np.asarray(a)
+    shared[1] = 99
+    assert float(view[0]) == 99
+    view[1] = 7
+    assert shared[2] == 7
+    a += 1
+    assert shared[0] == 1
+    later = a + 1
+    shared[0] = 1000
+    np.testing.assert_array_equal(np.asarray(before), np.arange(5.0) * 10)
+    assert np.asarray(later)[0] == 2
+    capsule = np.from_dlpack(a)
+    a[2] = -1
+    assert capsule[2] == -1
+
+
+def test_pickle_and_copy_give_plain_ndarrays() -> None:
+    import copy
+
+    a = ours(np.arange(6).reshape(2, 3)) + 1
+    for other in (pickle.loads(pickle.dumps(a)), copy.deepcopy(a), copy.copy(a)):
+        assert type(other) is np.ndarray
+        np.testing.assert_array_equal(other, np.arange(6).reshape(2, 3) + 1)
+
+
+def test_a_read_only_home_only_costs_persistence(tmp_path: Path) -> None:
+    blocker = tmp_path / "file"
+    blocker.write_text("not a folder")
+    result = python(
+        """
+        import numpy as np, alight
+        a = alight.asarray(np.arange(5.0))
+        print(np.asarray(np.sqrt(a) + a).sum())
+        """,
+        ALIGHT_CACHE_DIR=str(blocker / "cache"),
+        ALIGHT_FORCE="cpu:generated",
+        HOME=str(blocker),
+    )
+    assert result.returncode == 0, result.stderr
+    assert float(result.stdout) == float((np.sqrt(np.arange(5.0)) + np.arange(5.0)).sum())
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="POSIX only; a Windows user could add TerminateProcess")
+def test_killed_processes_leave_a_cache_that_works(tmp_path: Path) -> None:
+    program = """
+        import numpy as np, alight
+        a = alight.asarray(np.arange(5.0))
+        for i in range(10_000):
+            np.asarray(a * i + i)
+        """
+    environment = {**os.environ, "ALIGHT_CACHE_DIR": str(tmp_path), "ALIGHT_FLOOR_ALL": "0"}
+    for seconds in (0.4, 0.8):
+        process = subprocess.Popen([sys.executable, "-c", textwrap.dedent(program)], env=environment)
+        time.sleep(seconds)
+        process.kill()
+        process.wait()
+    result = python(
+        "import numpy as np, alight; print(np.asarray(alight.asarray(np.ones(3)) + 1).sum())",
+        ALIGHT_CACHE_DIR=str(tmp_path),
+    )
+    assert result.stdout.strip() == "6.0", result.stderr
+
+
+def test_table_and_operators_agree() -> None:
+    """Every operator of the core records an op of the table."""
+    from alight._core import ArrayBase
+
+    assert ArrayBase.operators
+    assert all(OPS[op.name] is op for op in ArrayBase.operators.values())
