@@ -1,4 +1,5 @@
-"""Generated kernels against NumPy, drawn from the op table: ops × dtypes × special values × layouts."""
+"""Generated kernels against NumPy, drawn from the op table: ops × dtypes × special values ×
+layouts."""
 
 from __future__ import annotations
 
@@ -21,7 +22,16 @@ from alight.ir.table_reduction import tree_depth
 pytest.importorskip("llvmlite")
 
 from alight.codegen import llvm
-from alight.codegen.loops import ARGUMENT_REDUCTIONS, Schedule, check, kernel_key, nest, schedules, supports, unsupported
+from alight.codegen.loops import (
+    ARGUMENT_REDUCTIONS,
+    Schedule,
+    check,
+    kernel_key,
+    nest,
+    schedules,
+    supports,
+    unsupported,
+)
 from alight.device import Unsupported
 
 Array = np.ndarray[Any, Any]
@@ -69,10 +79,15 @@ def ulp_distance(actual: Array, expected: Array) -> Array:
     return distance
 
 
-def loop_group(inputs: Sequence[Array], uses: Iterable[tuple[Op, tuple[int, ...], Any, Any]]) -> Group:
+def loop_group(
+    inputs: Sequence[Array], uses: Iterable[tuple[Op, tuple[int, ...], Any, Any]]
+) -> Group:
     """Return a loop group; every node, given as op, operands, attrs and dtype, is an output."""
     shape = np.broadcast_shapes(*(a.shape for a in inputs))
-    nodes = [Node(op, operands, attrs, make_layout(np.dtype(d), shape)) for op, operands, attrs, d in uses]
+    nodes = [
+        Node(op, operands, attrs, make_layout(np.dtype(d), shape))
+        for op, operands, attrs, d in uses
+    ]
     graph = Graph(
         tuple(layout_of(a) for a in inputs),
         tuple(nodes),
@@ -162,7 +177,13 @@ def test_elementwise_equals_numpy_on_special_values(signature: tuple[str, ...]) 
         for i, dtype in enumerate(outs):
             if op.name == "power" and ins[1].kind == "i":
                 continue  # its own test: NumPy raises for the negative exponents among these
-            attrs = (("output", i),) if op.nout > 1 else (("dtype", dtype),) if op.name == "cast" else ()
+            attrs = (
+                (("output", i),)
+                if op.nout > 1
+                else (("dtype", dtype),)
+                if op.name == "cast"
+                else ()
+            )
             uses.append((op, tuple(range(len(ins))), attrs, dtype))
     group = loop_group(inputs, uses)
     outputs = run(group, inputs)
@@ -183,15 +204,21 @@ def assert_close(node: Node, actual: Array, operands: list[Array]) -> None:
     assert not len(wrong), f"{node.op}, {len(wrong)} points, max {distance[ok].max()} ulp: {shown}"
 
 
-# --- reductions -----------------------------------------------------------------------------------------------------
+# --- reductions ---
 def reduce_layout(dtype: Any, shape: tuple[int, ...], axes: tuple[int, ...], keepdims: bool) -> Any:
     if keepdims:
-        return make_layout(np.dtype(dtype), tuple(1 if i in axes else n for i, n in enumerate(shape)))
+        return make_layout(
+            np.dtype(dtype), tuple(1 if i in axes else n for i, n in enumerate(shape))
+        )
     return make_layout(np.dtype(dtype), tuple(n for i, n in enumerate(shape) if i not in axes))
 
 
 def reduce_group(
-    inputs: Sequence[Array], names: Iterable[str], axes: tuple[int, ...], keepdims: bool = False, **attrs: Any
+    inputs: Sequence[Array],
+    names: Iterable[str],
+    axes: tuple[int, ...],
+    keepdims: bool = False,
+    **attrs: Any,
 ) -> Group:
     """Return a group of reductions of the first input; their dtypes are NumPy's."""
     shape = inputs[0].shape
@@ -254,7 +281,11 @@ def assert_folds_close(group: Group, inputs: Sequence[Array], actuals: Sequence[
             continue
         eps = np.finfo(actual.dtype).eps
         near = np.isfinite(expected)
-        assert np.array_equal(actual[~near], expected[~near], equal_nan=True), (label, actual, expected)
+        assert np.array_equal(actual[~near], expected[~near], equal_nan=True), (
+            label,
+            actual,
+            expected,
+        )
         error = np.abs(actual.astype(np.longdouble) - expected)[near]
         allowed = (limit * eps * magnitude(node.op, inputs[0], axes, keepdims))[near]
         tiny = float(np.finfo(actual.dtype).smallest_subnormal) * limit
@@ -282,7 +313,19 @@ def layouts(array: Array) -> Iterable[Array]:
     yield np.moveaxis(np.ascontiguousarray(np.moveaxis(array, 0, -1)), -1, 0)
 
 
-DTYPES = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float32", "float64")
+DTYPES = (
+    "bool",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "uint8",
+    "uint16",
+    "uint32",
+    "uint64",
+    "float32",
+    "float64",
+)
 
 
 @pytest.mark.parametrize("name", DTYPES)
@@ -308,7 +351,19 @@ def test_folds_equal_numpy_in_every_layout(name: str) -> None:
                 assert_folds_close(group, [array], run(group, [array]))
 
 
-FLOAT_FOLDS = ["sum", "prod", "min", "max", "mean", "any", "all", "nansum", "nanprod", "nanmin", "nanmax"]
+FLOAT_FOLDS = [
+    "sum",
+    "prod",
+    "min",
+    "max",
+    "mean",
+    "any",
+    "all",
+    "nansum",
+    "nanprod",
+    "nanmin",
+    "nanmax",
+]
 
 
 @pytest.mark.parametrize("name", ["float32", "float64"])
@@ -336,7 +391,13 @@ def test_sums_of_negative_zeros_are_zero_as_in_numpy() -> None:
 
 
 def test_folds_of_nothing_start_and_masks_equal_numpy() -> None:
-    for shape, axes in (((0,), (0,)), ((0, 3), (0,)), ((3, 0), (1,)), ((3, 0), (0,)), ((2, 0, 3), (0, 1, 2))):
+    for shape, axes in (
+        ((0,), (0,)),
+        ((0, 3), (0,)),
+        ((3, 0), (1,)),
+        ((3, 0), (0,)),
+        ((2, 0, 3), (0, 1, 2)),
+    ):
         array = np.ones(shape)
         names = ["sum", "prod", "any", "all", "count_nonzero"]
         group = reduce_group([array], names, axes, keepdims=True)
@@ -344,7 +405,10 @@ def test_folds_of_nothing_start_and_masks_equal_numpy() -> None:
     point = np.array(2.5)
     group = reduce_group([point], ["sum", "max", "mean"], ())
     assert_folds_close(group, [point], run(group, [point]))
-    for array, axes in ((values_for(np.dtype("f8"), (5, 200), 1), (1,)), (values_for(np.dtype("f8"), (200, 5), 1), (0,))):
+    for array, axes in (
+        (values_for(np.dtype("f8"), (5, 200), 1), (1,)),
+        (values_for(np.dtype("f8"), (200, 5), 1), (0,)),
+    ):
         mask = array > 0.3
         group = reduce_group([array, mask], ["sum", "min", "max"], axes, initial=7.5, where=True)
         for node, actual in zip(group.graph.nodes, run(group, [array, mask]), strict=True):
@@ -391,9 +455,10 @@ def test_a_reduction_takes_in_its_producers() -> None:
         assert np.array_equal(top, (x - y).max(axis=axes, keepdims=keepdims))
 
 
-# --- layouts and shapes of loops ----------------------------------------------------------------------------------------
+# --- layouts and shapes of loops ---
 def arithmetic(inputs: Sequence[Array], out: Any = None) -> Group:
-    """Return ``sqrt(|x * y|) + x`` and ``x < y`` of two arrays; ``out`` is the layout of the first result."""
+    """Return ``sqrt(|x * y|) + x`` and ``x < y`` of two arrays; ``out`` is the layout of the first
+    result."""
     shape = np.broadcast_shapes(*(a.shape for a in inputs))
     full, flags = make_layout(inputs[0].dtype, shape), make_layout(np.dtype(bool), shape)
     nodes = (
@@ -421,7 +486,9 @@ def test_loops_equal_numpy_in_every_layout(name: str) -> None:
         assert_arithmetic(x, values_for(np.dtype(name), shape, 3))
     assert_arithmetic(x[:, :1], y[:1])
     for shape in ((0,), (), (1,), (3, 0, 2), (1, 1), (1, 7, 1)):
-        assert_arithmetic(values_for(np.dtype(name), shape, 4), values_for(np.dtype(name), shape, 5))
+        assert_arithmetic(
+            values_for(np.dtype(name), shape, 4), values_for(np.dtype(name), shape, 5)
+        )
 
 
 def test_results_go_into_windows_and_operands() -> None:
@@ -446,7 +513,9 @@ def test_results_go_into_windows_and_operands() -> None:
 
 def test_bools_are_true_for_any_byte_but_zero() -> None:
     x = np.array([0, 1, 2, 255], np.uint8).view(bool)
-    group = loop_group([x], [(OPS["logical_not"], (0,), (), bool), (OPS["cast"], (0,), (("dtype", "f8"),), "f8")])
+    group = loop_group(
+        [x], [(OPS["logical_not"], (0,), (), bool), (OPS["cast"], (0,), (("dtype", "f8"),), "f8")]
+    )
     inverted, number = run(group, [x])
     assert inverted.tolist() == [True, False, False, False]
     assert number.tolist() == [0, 1, 1, 1]
@@ -471,16 +540,26 @@ def test_maths_is_within_its_bound_of_numpy_on_random_values(name: str) -> None:
     for scale in (1e-3, 1, 10, 700):
         x, y = ((generator.standard_normal(2000) * scale).astype(dtype) for _ in range(2))
         uses: list[Any] = [(op, (0,), (), dtype) for op in unary]
-        uses += [(op, (0, 1), (), dtype) for op in binary if op.name != "float_power" or name == "float64"]
+        uses += [
+            (op, (0, 1), (), dtype)
+            for op in binary
+            if op.name != "float_power" or name == "float64"
+        ]
         group = loop_group([x, y], uses)
         for node, actual in zip(group.graph.nodes, run(group, [x, y]), strict=True):
             assert_close(node, actual, [(x, y)[i] for i in node.operands])
 
 
-# --- fusion ---------------------------------------------------------------------------------------------------------------
+# --- fusion ---
 FUSED = {
-    "f": "add subtract multiply divide negative absolute square sqrt maximum minimum fmax copysign floor rint sign",
-    "i": "add subtract multiply negative absolute square maximum minimum bitwise_xor invert floor_divide remainder",
+    "f": """
+        add subtract multiply divide negative absolute square sqrt maximum minimum fmax copysign
+        floor rint sign
+    """,
+    "i": """
+        add subtract multiply negative absolute square maximum minimum bitwise_xor invert
+        floor_divide remainder
+    """,
 }
 
 
@@ -506,10 +585,14 @@ def random_group(generator: np.random.Generator) -> tuple[Group, list[Array]]:
                 nodes.append(Node(OPS["where"], (number, a, b), (), full))
                 break
         op = OPS[str(generator.choice(names))]
-        nodes.append(Node(op, tuple(int(i) for i in generator.integers(0, number, op.nin)), (), full))
+        nodes.append(
+            Node(op, tuple(int(i) for i in generator.integers(0, number, op.nin)), (), full)
+        )
     count = len(inputs) + len(nodes)
     outputs = tuple(sorted({count - 1, *generator.integers(3, count, 2).tolist()}))
-    return Group(GroupKind.LOOP, Graph(tuple(map(layout_of, inputs)), tuple(nodes), outputs), shape), inputs
+    return Group(
+        GroupKind.LOOP, Graph(tuple(map(layout_of, inputs)), tuple(nodes), outputs), shape
+    ), inputs
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -529,11 +612,13 @@ def test_multiplication_and_addition_are_not_contracted() -> None:
     x, y, z = (values_for(np.dtype("f8"), (4000,), seed) for seed in (1, 2, 3))
     full = layout_of(x)
     nodes = (Node(OPS["multiply"], (0, 1), (), full), Node(OPS["add"], (3, 2), (), full))
-    (actual,) = run(Group(GroupKind.LOOP, Graph((full, full, full), nodes, (4,)), x.shape), [x, y, z])
+    (actual,) = run(
+        Group(GroupKind.LOOP, Graph((full, full, full), nodes, (4,)), x.shape), [x, y, z]
+    )
     assert np.array_equal(actual, x * y + z)
 
 
-# --- kernels as objects ---------------------------------------------------------------------------------------------------
+# --- kernels as objects ---
 def test_a_key_depends_on_structure_and_schedule_alone() -> None:
     def key(*shapes: tuple[int, ...], dtype: str = "f8", schedule: Schedule | None = None) -> str:
         return kernel_key(arithmetic([np.ones(s, dtype) for s in shapes]), schedule)
@@ -606,3 +691,16 @@ def test_neighbouring_axes_are_merged() -> None:
 
 def test_types_of_the_language_are_all_covered() -> None:
     assert set(DTYPES) == set(TYPES)
+
+
+@pytest.mark.parametrize("name", ["floor_divide", "remainder", "fmod", "divmod"])
+def test_integer_division_by_zero_leaves_the_flag_that_numpy_warns_by(name: str) -> None:
+    machine = pytest.importorskip("alight.backends.machine")
+    x = np.arange(1, 101)
+    for y, raised in ((np.ones(100, int), False), (np.r_[np.ones(99, int), 0], True)):
+        output = (("output", 0),) if name == "divmod" else ()
+        group = loop_group([x, y], [(OPS[name], (0, 1), output, int)])
+        run(group, [x, y])
+        machine.clear_floating_point_flags()
+        run(group, [x, y])
+        assert ("divide" in machine.floating_point_flags()) == raised

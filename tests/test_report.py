@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from alight import log
+import alight.errors
 from alight.device import Reason
 from alight.errors import AlightError
 from alight.log import LOG
@@ -259,7 +259,9 @@ def test_loading_something_else_says_so(tmp_path: Path) -> None:
 def profile(name: str, factor: float) -> Profile:
     curve = Curve([(240.0, factor * 1e-6), (24e6, factor * 1e-2)])
     number = Measured(0.0, "s", 0.0, 0.0, 1, "probe")
-    return Profile("cpu", {name: Rates(number, {"elementwise/float64": curve}, {}, number, 0.1)})
+    return Profile(
+        "cpu", {name: Rates(number, number, {"elementwise/float64": curve}, {}, number, 0.1)}
+    )
 
 
 def test_profile_rows_tell_crossovers_and_deltas() -> None:
@@ -279,7 +281,7 @@ def python(code: str, folder: Path) -> subprocess.CompletedProcess[str]:
     environment = {
         **os.environ,
         "ALIGHT_CACHE_DIR": str(folder / "cache"),
-        "PYTHONPATH": str(Path(log.__file__).parents[1]),
+        "PYTHONPATH": str(Path(alight.errors.__file__).parents[1]),
     }
     return subprocess.run(
         [sys.executable, "-c", code],

@@ -141,6 +141,12 @@ def test_twice_is_nothing(name: str, dtype: np.dtype) -> None:
     assert names(b.graph(b.add("square", b.add(name, b.add(name, 0))))) == ["square"]
 
 
+def test_an_output_is_not_a_window_of_something_else(b: Builder) -> None:
+    twice = b.add("negative", b.add("negative", b.view(0, np.s_[1:3])))
+    assert names(b.graph(twice)) == ["view", "negative", "negative"]
+    assert names(b.graph(b.add("exp", twice))) == ["view", "exp"]
+
+
 def test_twice_is_nothing_for_bools_only() -> None:
     for dtype, left in ((BOOL, 1), (F8, 3)):
         b = Builder(make_layout(dtype, (4, 6)))
@@ -204,6 +210,8 @@ def test_read_of_written(b: Builder) -> None:
     written = b.write(0, np.s_[1:3], value)
     again = b.add("negative", b.view(written, np.s_[1:3]))
     assert names(b.graph(again)) == ["view", "exp", "negative"]
+    filled = b.write(0, np.s_[1:3], b.reduce("sum", 1, (0, 1)))
+    assert "view" in names(b.graph(b.add("negative", b.view(filled, np.s_[1:3]))))
     # A sum over the window may add in another order than one over the dense value.
     total = b.reduce("sum", b.view(written, np.s_[1:3]), (0, 1))
     other = b.add("negative", b.view(written, np.s_[2:4]))

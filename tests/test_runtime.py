@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 import alight
-from alight import registry, runtime
+from alight import execute, registry
 from alight.ir.ops import OPS
 from alight.log import LOG
 
@@ -97,7 +97,7 @@ def test_an_interrupt_leaves_a_graph_that_can_be_asked_again(
     mode: dict[str, object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Interrupt a flush before every single step in turn: the second request always gives the answer."""
-    real = runtime._Execution._step
+    real = execute.Execution._step
     for stop_at in range(12):
         with alight.policy(**{"floor": 0, **mode}):
             base = np.arange(24.0).reshape(4, 6)
@@ -116,12 +116,12 @@ def test_an_interrupt_leaves_a_graph_that_can_be_asked_again(
                     raise KeyboardInterrupt
                 real(self, *args)  # type: ignore[arg-type]
 
-            monkeypatch.setattr(runtime._Execution, "_step", step)
+            monkeypatch.setattr(execute.Execution, "_step", step)
             try:
                 np.asarray(d)
             except KeyboardInterrupt:
                 pass
-            monkeypatch.setattr(runtime._Execution, "_step", real)
+            monkeypatch.setattr(execute.Execution, "_step", real)
             x = base.copy()
             y = np.sqrt(x) + 1
             x[1:3] = y[1:3] * 2

@@ -21,6 +21,7 @@ from alight.record import (
     elementwise,
     exposed,
     foreign,
+    manners,
     native,
     record_floor,
     resolve,
@@ -44,8 +45,11 @@ ACCUMULATES = {"add": "cumsum", "multiply": "cumprod"}
 
 def make(value: Value, scalar: bool = False) -> Any:
     """Return an Array of a recorded value; in `alight run`, 0-d results are NumPy scalars at once."""
-    if value.layout.ndim == 0 and floor.scalars:
-        return runtime.host_array(value)[()]
+    if value.layout.ndim == 0:
+        if floor.scalars:
+            return runtime.host_array(value)[()]
+        if manners.scalar is not None:
+            return manners.scalar(value)
     return hooks.array.of(value)
 
 

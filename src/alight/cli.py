@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from alight import doctor, registry, tables
+from alight import registry, tables
 from alight.config import config, current_policy
 from alight.errors import AlightError
 from alight.launcher import run_script
@@ -33,8 +33,21 @@ _SCRIPT = {"allow_interspersed_args": False}
 _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
+def _show_version(context: click.Context, _: click.Parameter, asked: bool) -> None:
+    if asked:
+        click.echo(f"alight {version()}")
+        context.exit()
+
+
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(version(), message="alight %(version)s")
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_show_version,
+    help="Print the version.",
+)
 def commands() -> None:
     """Run NumPy programs where they end soonest, and say what ran where."""
 
@@ -67,9 +80,11 @@ def explain(script: str, arguments: tuple[str, ...]) -> Callable[[], None]:
 @_json
 def devices(as_json: bool) -> None:
     """List the devices, what they can do and where their profiles come from."""
-    doctor.probe_all()
+    from alight.doctor import probe_all, stored_profiles
+
+    probe_all()
     found = registry.known_devices()
-    profiles = {row["device"]: row for row in profile_rows(found)}
+    profiles = {row["device"]: row for row in profile_rows(stored_profiles(found))}
     rows = [{**device_row(d), "profile": profiles.get(d.id)} for d in found]
     absent = registry.absences()
     if as_json:
@@ -215,6 +230,9 @@ def cache_size() -> None:
 @_json
 def examine(as_json: bool) -> None:
     """Say what alight found here, and what is missing and why."""
+    # Not at the top: finding entry points loads 25 ms of modules, and a script must not wait.
+    from alight import doctor
+
     found = doctor.findings()
     if as_json:
         _print_json(found)

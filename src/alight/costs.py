@@ -5,6 +5,9 @@ This is the edge between what was measured (files, clocks) and ``plan``, which s
 
 from __future__ import annotations
 
+import atexit
+import contextlib
+import os
 from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter
 
@@ -32,8 +35,25 @@ def profile_of(device: Device) -> Profile | None:
         else:
             from alight.measure.profiles import load_profile
 
-            _profiles[device.id] = load_profile(device)
+            found = _profiles[device.id] = load_profile(device)
+            if found is None and config().calibrate == "auto":
+                atexit.register(_measure_at_exit, device, os.getpid())
     return _profiles[device.id]
+
+
+def _measure_at_exit(device: Device, process: int) -> None:
+    """Calibrate a device the program met without a profile, after its own work, within a second."""
+    if os.getpid() != process or _profiles.get(device.id) is not None:
+        return  # a forked child leaves it to its parent; someone calibrated in the meantime
+    from alight.measure.calibrate import calibrate
+
+    backend = registry.backend_of(device)
+    with contextlib.suppress(Exception):  # a program that ended well must not end with our error
+        calibrate(_EXIT_SECONDS, [(backend, device)])
+
+
+# The design's limit: what is measured at exit takes at most a second.
+_EXIT_SECONDS = 0.9
 
 
 def profiles(devices: Sequence[Device]) -> Mapping[str, Profile]:

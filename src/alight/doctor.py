@@ -6,7 +6,7 @@ import contextlib
 import os
 import platform
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from importlib.metadata import entry_points
 from typing import Any
 
@@ -16,10 +16,13 @@ from alight import registry, tables
 from alight._core import Value
 from alight.backends import machine
 from alight.config import config
+from alight.device import Device
 from alight.errors import DeviceUnavailable
+from alight.measure.profiles import load_profile
+from alight.plan.cost import Profile
 from alight.report import Row, device_row, profile_rows, version
 
-__all__ = ["findings", "probe_all", "text"]
+__all__ = ["findings", "probe_all", "stored_profiles", "text"]
 
 
 def probe_all() -> None:
@@ -28,6 +31,12 @@ def probe_all() -> None:
     for name in names:
         with contextlib.suppress(DeviceUnavailable):  # the registry keeps the reason
             registry.device(name)
+
+
+def stored_profiles(devices: Iterable[Device]) -> dict[str, Profile]:
+    """Return the profiles stored for these devices, and start no measuring where there is none."""
+    found = {device.id: load_profile(device) for device in devices}
+    return {name: profile for name, profile in found.items() if profile is not None}
 
 
 def findings() -> Row:
@@ -53,7 +62,7 @@ def findings() -> Row:
         ],
         "devices": [device_row(device) for device in devices],
         "absent": registry.absences(),
-        "profiles": profile_rows(devices),
+        "profiles": profile_rows(stored_profiles(devices)),
     }
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from alight._core import ArrayBase, View, floor, hooks, layout_of
 from alight.log import LOG
 from alight.memory import host, writable
-from alight.record import concrete, native, record_floor, site
+from alight.record import concrete, manners, native, record_floor, site
 
 _CONTAINERS = (tuple, list, dict)
 # A function that returns one of a list's arrays is given few of them; longer lists are data.
@@ -24,7 +24,8 @@ _LOOKED_AT = 64
 def wrap(result: Any) -> Any:
     """Return a fresh ndarray or NumPy scalar as the kind of array the front door promises."""
     if type(result) is not np.ndarray:
-        if isinstance(result, np.generic) and not floor.scalars and native(result.dtype):
+        kept = floor.scalars or manners.scalar is not None
+        if isinstance(result, np.generic) and not kept and native(result.dtype):
             return hooks.array.of(concrete(np.asarray(result)))
         return result
     if not native(result.dtype) or (floor.scalars and result.size < record_floor()):

@@ -11,7 +11,7 @@ from alight._core import ArrayBase, Value, floor, make_layout
 from alight.ir.ops import OPS
 from alight.log import LOG
 from alight.memory import apply_view, assign, export, host, layout, read, view_of, writable
-from alight.record import WHERE, cast, concrete, native, pend, record_floor, settled, site
+from alight.record import WHERE, cast, concrete, manners, native, pend, record_floor, settled, site
 
 _BASIC = (int, slice, type(None), type(Ellipsis))
 
@@ -69,7 +69,7 @@ def _element(array: ArrayBase, key: Any) -> Any:
     lay = layout(array)
     lay.probe[(*key, ...) if type(key) is tuple else (key, ...)]  # NumPy's own IndexError
     scalar = host(array)[key]
-    if floor.scalars:
+    if floor.scalars or manners.scalar is not None:
         return scalar
     return type(array).of(concrete(np.asarray(scalar)))
 

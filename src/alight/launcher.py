@@ -11,7 +11,6 @@ import ast
 import builtins
 import os
 import sys
-import sysconfig
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib.machinery import (
     BYTECODE_SUFFIXES,
@@ -27,6 +26,7 @@ from typing import Any
 
 import numpy as np
 
+import alight.errors
 from alight._core import floor, hooks
 from alight.config import config
 from alight.namespace import NAME, numpy_namespace
@@ -79,10 +79,11 @@ def _compile(source: bytes, path: str) -> CodeType:
     if b"numpy" not in source:
         return compile(source, path, "exec", dont_inherit=True)
     # Not ast.parse: its frame would stand in the traceback of a syntax error.
-    tree = rewrite(compile(source, path, "exec", ast.PyCF_ONLY_AST, dont_inherit=True))
+    tree: Any = compile(source, path, "exec", ast.PyCF_ONLY_AST, dont_inherit=True)
+    tree = rewrite(tree)
     namespace = numpy_namespace()
-    if b"random" in source:
-        # Rewritten imports of numpy.random look for it in sys.modules.
+    if b"numpy.random" in source:
+        # Rewritten imports of it look in sys.modules; others need not wait for NumPy's to load.
         _ = namespace.random
     return compile(tree, path, "exec", dont_inherit=True)
 
@@ -146,14 +147,8 @@ def _folders(paths: Iterable[str]) -> tuple[str, ...]:
 _PACKAGE_PARTS = tuple(os.sep + name + os.sep for name in ("site-packages", "dist-packages"))
 
 
-def _package_folders() -> tuple[str, ...]:
-    """Return where installed packages and alight itself are, beside what is named for it."""
-    known = [sysconfig.get_path(name) for name in ("purelib", "platlib")]
-    return _folders((*known, os.path.dirname(np.__file__), os.path.dirname(__file__)))
-
-
 def _within(path: str, folders: tuple[str, ...]) -> bool:
-    """Tell whether a path is in one of the folders, or in an environment's folder of packages."""
+    """Tell whether a path is in one of the folders, or where packages are installed."""
     return path.startswith(folders) or any(part in path for part in _PACKAGE_PARTS)
 
 
@@ -200,8 +195,8 @@ def run_script(path: str, arguments: Sequence[str] = ()) -> None:
     sys.argv[:] = [path, *arguments]
     if not sys.flags.safe_path:
         sys.path[0] = folder
-    packages = _package_folders()
-    standard = _folders(sysconfig.get_path(name) for name in ("stdlib", "platstdlib"))
+    packages = _folders(os.path.dirname(str(module.__file__)) for module in (np, alight.errors))
+    standard = _folders([os.path.dirname(os.__file__)])
     _serve_folder(folder, (*packages, *standard))
     floor.scalars = True
     hooks.appears = _appearance(packages)

@@ -73,6 +73,8 @@ def _result_layout(
     answer = np.asarray(answer)
     if not native(answer.dtype) or answer.size == 0:
         return None
+    if any(np.may_share_memory(answer, stand_in) for stand_in in stand_ins):
+        return None
     if shape is None:
         shape = _decoded(answer.shape, {small: n for n, small in lengths.items() if n > 1})
     if shape is None or len(shape) != answer.ndim:
@@ -87,7 +89,9 @@ def _stand_in(lay: Layout, lengths: Mapping[int, int]) -> np.ndarray[Any, Any] |
     if np.prod(shape, initial=1) > _STAND_IN_ELEMENTS:
         return None
     apart = lay.ndim > 0 and not lay.probe.flags.forc
-    base = np.ones([*shape, 2] if apart else shape, lay.dtype)
+    # Zeros where they may be indices, ones where they may be divided by.
+    fill = np.zeros if lay.dtype.kind in "iu" else np.ones
+    base = fill([*shape, 2] if apart else shape, lay.dtype)
     array = (base[..., 0] if apart else base).transpose(np.argsort(order))
     if lay.ndim:
         array = array[tuple([slice(None, None, -1 if s < 0 else 1) for s in lay.strides])]
@@ -127,6 +131,21 @@ def _dense_strides(answer: np.ndarray[Any, Any], shape: Shape) -> Shape:
     return tuple(strides)
 
 
+def reads_same_memory(function: Callable[..., Any], array: ArrayBase) -> bool:
+    """Tell whether a function of one array only makes a view of it."""
+    lay = layout(array)
+    lengths = dict(zip(dict.fromkeys([n for n in lay.shape if n > 1]), _PRIMES, strict=False))
+    if not all(n == 1 or n in lengths for n in lay.shape):
+        return False
+    stand_in = _stand_in(lay, {1: 1, **lengths})
+    if stand_in is None:
+        return False
+    try:
+        return bool(np.may_share_memory(function(stand_in), stand_in))
+    except Exception:
+        return False
+
+
 def record(
     name: str, operands: Sequence[Value], attrs: Mapping[str, Any], shape: Shape | None = None
 ) -> Value | None:
@@ -156,6 +175,13 @@ def plain(item: Any) -> bool:
     return item is None or type(item) in (bool, int, str, complex) or isinstance(item, np.dtype)
 
 
+def frozen(item: Any) -> Any:
+    """Return an attribute with lists as tuples and NumPy integers as Python's."""
+    if type(item) in (list, tuple):
+        return tuple([frozen(part) for part in item])
+    return int(item) if isinstance(item, np.integer) else item
+
+
 def bound(
     names: Sequence[str], args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> dict[str, Any] | None:
@@ -175,22 +201,21 @@ class Form:
 
     ``names`` are its parameters in order, the first ``operands`` of them arrays (with ``many``: the first
     is a sequence of arrays); the others are attributes. ``shape(*shapes, **attrs)`` says the result's
-    shape where it does not follow from products of lengths. ``changes`` names what it
-    leaves to ``out=``.
+    shape where it does not follow from products of lengths.
     """
 
     def __init__(
         self,
         function: Any,
         name: str,
-        names: str,
+        names: Sequence[str],
         operands: int = 1,
         many: bool = False,
         shape: Shaper | None = None,
     ) -> None:
         self.function = function
         self.name = name
-        self.names = tuple(names.split())
+        self.names = tuple(names)
         self.count = operands
         self.many = many
         self.shape = shape
@@ -202,6 +227,8 @@ class Form:
         given = bound(self.names, args, kwargs)
         if given is not None:
             out = given.pop("out", None)
+            if type(out) is tuple and len(out) == 1:
+                out = out[0]
             value = self._record(given, out)
         if value is None:
             return self._numpy(args, kwargs, given)
@@ -216,7 +243,7 @@ class Form:
         inputs = self.inputs(given)
         if inputs is None or (out is None and small(inputs)) or warn.immediate(extobj.get()):
             return None
-        attrs = {k: v for k, v in given.items() if k not in self.names[: self.count]}
+        attrs = {k: frozen(v) for k, v in given.items() if k not in self.names[: self.count]}
         attrs = {k: np.dtype(v) if k == "dtype" and v is not None else v for k, v in attrs.items()}
         attrs = {k: v for k, v in attrs.items() if v is not None or k == "axis"}
         if not all([plain(item) for item in attrs.values()]):
@@ -294,7 +321,7 @@ def records(
     shape: Shaper | None = None,
 ) -> Any:
     """Make a NumPy function ours by its form; see ``Form``."""
-    form = Form(function, name or function.__name__, names, operands, many, shape)
+    form = Form(function, name or function.__name__, names.split(), operands, many, shape)
 
     def call(*args: Any, **kwargs: Any) -> Any:
         return form(args, kwargs)
@@ -307,9 +334,11 @@ __all__ = [
     "Form",
     "bound",
     "dress",
+    "frozen",
     "implements",
     "plain",
     "record",
+    "reads_same_memory",
     "records",
     "result_layout",
     "strong",

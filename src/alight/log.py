@@ -200,6 +200,30 @@ class Log:
         if logger.isEnabledFor(logging.DEBUG):
             _tell(Record(*record))
 
+    def launched(
+        self,
+        decision: Decision,
+        site: Site,
+        seconds: float,
+        implementation: str,
+        device: str,
+        eligible: int,
+    ) -> None:
+        """Keep one decision that ran as one launch: ``decide``, ``count`` and ``elements`` in one."""
+        record = (time(), decision, site, seconds, 1)
+        with self._lock:
+            ring = self._ring
+            (self._open() if ring is None else ring).append(record)
+            self._appended += 1
+            self._decisions += 1
+            self._seconds += seconds
+            self._counts["launches"] += 1
+            if eligible:
+                key = (implementation, device)
+                self._elements[key] = self._elements.get(key, 0) + eligible
+        if logger.isEnabledFor(logging.DEBUG):
+            _tell(Record(*record))
+
     def replayed(
         self, decisions: Sequence[tuple[Decision, Site]], calls: int, seconds: float | None
     ) -> None:

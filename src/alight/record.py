@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import sys
+import threading
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -30,6 +31,16 @@ _NUMPY = str(Path(np.__file__).parent) + "/"
 _NATIVE_KINDS = frozenset("biufc")
 WEAK = (bool, int, float, complex)
 _PRIMES = (2, 3, 5, 7, 11, 13)
+
+
+class Manners(threading.local):
+    """How this thread's calls show results. ``scalar`` makes what stands for a NumPy scalar (`jit`, where
+    programs rely on scalars being immutable); None: 0-d results are Arrays."""
+
+    scalar: Callable[[Value], Any] | None = None
+
+
+manners = Manners()
 
 # What recording learned, by op and operand layouts. Structures repeat; past this count they do not,
 # and starting over costs one round of asking NumPy.

@@ -8,7 +8,7 @@ import math
 import os
 import platform
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from time import time
 from typing import Any
@@ -129,7 +129,7 @@ def report() -> Report:
             "made_at": time(),
             "machine": machine_row(),
             "devices": [device_row(device) for device in devices],
-            "profiles": profile_rows(devices),
+            "profiles": profile_rows(costs.profiles(devices)),
             "decisions": [_decision_row(record) for record in snapshot.records],
             "exits": [_tally_row(row, "name") for row in snapshot.exits],
             "fallbacks": [_tally_row(row, "what") for row in snapshot.fallbacks],
@@ -233,13 +233,12 @@ def device_row(device: Device) -> Row:
     }
 
 
-def profile_rows(devices: Sequence[Device]) -> list[Row]:
-    """Return, for each device that has a profile, where it came from and how well it predicts.
+def profile_rows(profiles: Mapping[str, Profile]) -> list[Row]:
+    """Return, for each device's profile, where it came from and how well it predicts.
 
     ``crossovers`` says, by implementation, from how many elements a float64 addition of arrays that
     are on the device is predicted to be faster than NumPy's; null: at no measured size.
     """
-    profiles = costs.profiles(devices)
     return [profile_row(profiles[name], profiles.get("cpu")) for name in sorted(profiles)]
 
 

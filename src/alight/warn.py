@@ -6,9 +6,8 @@ to hear of, the group is run once more through NumPy, node by node, to learn whi
 
 from __future__ import annotations
 
-import contextlib
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -51,15 +50,36 @@ def immediate(state: Any) -> bool:
     return not {"raise", "call", "log"}.isdisjoint(settings_of(state).values())
 
 
-def wanted(values: Sequence[Value]) -> frozenset[str]:
+_USUAL = frozenset(("divide", "over", "invalid"))
+
+
+def wanted(values: Sequence[Value | None]) -> frozenset[str]:
     """Return the categories that some of the values' states do not ignore."""
-    states = {id(value.errstate): value.errstate for value in values}
-    return frozenset(
-        category
-        for state in states.values()
-        for category, mode in settings_of(state).items()
-        if mode != "ignore"
-    )
+    first = None
+    for value in values:
+        if value is not None and value.errstate is not first:
+            if first is not None:
+                break
+            first = value.errstate
+    else:
+        return _USUAL if first is None else categories_of(first)
+    states = {id(value.errstate): value.errstate for value in values if value is not None}
+    return frozenset().union(*[categories_of(state) for state in states.values()])
+
+
+def categories_of(state: Any) -> frozenset[str]:
+    """Return the categories a state does not ignore."""
+    found = _categories.get(id(state))
+    if found is None or found[0] is not state:
+        modes = settings_of(state)
+        found = (state, frozenset([name for name, mode in modes.items() if mode != "ignore"]))
+        if len(_categories) > 1000:  # as for settings
+            _categories.clear()
+        _categories[id(state)] = found
+    return found[1]
+
+
+_categories: dict[int, tuple[Any, frozenset[str]]] = {}
 
 
 def listening(categories: frozenset[str], heard: list[str]) -> np.errstate:
@@ -72,18 +92,28 @@ def listening(categories: frozenset[str], heard: list[str]) -> np.errstate:
     return np.errstate(call=call, **modes)  # type: ignore[arg-type]
 
 
-@contextlib.contextmanager
-def hearing(categories: frozenset[str], heard: list[str], implementation: str) -> Iterator[None]:
-    """Listen, while kernels run, for the categories: NumPy tells, generated code leaves flags behind."""
-    if implementation == "generated":
-        if categories:
+class Hearing:
+    """Listen, while a kernel runs, for categories: NumPy tells, generated code leaves flags behind."""
+
+    __slots__ = ("categories", "generated", "heard", "state")
+
+    def __init__(self, categories: frozenset[str], heard: list[str], implementation: str) -> None:
+        self.categories = categories
+        self.heard = heard
+        self.generated = implementation == "generated"
+
+    def __enter__(self) -> None:
+        if not self.generated:
+            self.state = listening(self.categories, self.heard)
+            self.state.__enter__()
+        elif self.categories:
             clear_floating_point_flags()
-        yield
-        if categories:
-            heard.extend(categories & floating_point_flags())
-    else:
-        with listening(categories, heard):
-            yield
+
+    def __exit__(self, *error: Any) -> None:
+        if not self.generated:
+            self.state.__exit__(*error)
+        elif self.categories:
+            self.heard.extend(self.categories & floating_point_flags())
 
 
 def tell(graph: Graph, inputs: Sequence[np.ndarray[Any, Any]], values: Sequence[Value]) -> None:

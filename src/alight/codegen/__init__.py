@@ -1,0 +1,1 @@
+"""From fusion groups to code: loop nests, schedules, LLVM IR."""

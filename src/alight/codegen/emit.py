@@ -1,7 +1,8 @@
 """LLVM IR text: typed expressions, loads and stores, loops.
 
-Nothing here carries a fast-math flag and nothing is contracted, so the arithmetic is IEEE's as NumPy
-computes it. Booleans are ``i1`` in registers and a byte in memory, where any byte but 0 is true.
+Nothing here carries a fast-math flag and nothing is contracted, so the arithmetic is IEEE's as
+NumPy computes it. Booleans are ``i1`` in registers and a byte in memory, where any byte but 0 is
+true.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ _INTEGER = {
 }  # fmt: skip
 _FLOAT = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv"}
 _INTRINSIC = {
-    "floor": "floor", "ceil": "ceil", "trunc": "trunc", "rint": "rint", "fabs": "fabs", "sqrt": "sqrt",
-    "copysign": "copysign", "fma": "fma", "popcount": "ctpop",
+    "floor": "floor", "ceil": "ceil", "trunc": "trunc", "rint": "rint", "fabs": "fabs", "sqrt":
+    "sqrt", "copysign": "copysign", "fma": "fma", "popcount": "ctpop",
 }  # fmt: skip
 
 
@@ -45,7 +46,8 @@ def memory_type(dtype: str, lanes: int = 0) -> str:
 
 
 def literal(value: float | int | bool, dtype: str, lanes: int = 0) -> str:
-    """Return a constant in LLVM's spelling; floats by their bits, as decimals would not be exact."""
+    """Return a constant in LLVM's spelling; floats by their bits, as decimals would not be
+    exact."""
     if kind_of(dtype) == "f":
         if math.isnan(value):
             value = math.nan
@@ -90,7 +92,8 @@ class Module:
 
     def text(self, vector_bits: int) -> str:
         """Return the module. Attribute group 0 is for entry points."""
-        # alignstack: spill slots that straddle a page slowed a kernel 2-4x when the stack was not aligned
+        # alignstack: spill slots that straddle a page slowed a kernel 2-4x when the stack was not
+        # aligned
         prefer = f' "prefer-vector-width"="{vector_bits}"' if vector_bits else ""
         return "\n".join(
             (
@@ -115,6 +118,7 @@ class Code:
         self.lines: list[str] = []
         self.block = "entry"
         self.metadata: list[str] = []
+        self.by_zero = ""
 
     # --- lines and blocks
     def emit(self, text: str) -> str:
@@ -146,8 +150,9 @@ class Code:
     def loop(
         self, count: str, parallel: bool = False, step: int = 1, brief: bool = False
     ) -> Iterator[str]:
-        """Run what is added inside for 0, step, … below count, which must be at least 1. In a parallel
-        loop no iteration reads what another one writes; a brief one is compiled for size."""
+        """Run what is added inside for 0, step, … below count, which must be at least 1. In a
+        parallel loop no iteration reads what another one writes; a brief one is compiled for
+        size."""
         head, leave = self.label("loop"), self.label("done")
         before = self.block
         self.do(f"br label %{head}")
@@ -160,9 +165,7 @@ class Code:
         more = self.emit(f"icmp slt i64 {following}, {count}")
         mark = f", !llvm.loop {self.parallel_loop(brief)}" if parallel else ""
         self.do(f"br i1 {more}, label %{head}, label %{leave}{mark}")
-        self.lines[place] = (
-            f"  {index} = phi i64 [ 0, %{before} ], [ {following}, %{self.block} ]"
-        )
+        self.lines[place] = f"  {index} = phi i64 [ 0, %{before} ], [ {following}, %{self.block} ]"
         self.start(leave)
 
     def parallel_loop(self, brief: bool) -> str:
@@ -224,9 +227,7 @@ class Code:
         return self.emit(f"getelementptr i8, ptr {pointer}, i64 {nbytes}")
 
     # --- expressions
-    def evaluate(
-        self, trees: tuple[Expr, ...], operands: list[str], lanes: int = 0
-    ) -> list[str]:
+    def evaluate(self, trees: tuple[Expr, ...], operands: list[str], lanes: int = 0) -> list[str]:
         """Return the registers that hold the trees' values."""
         done: dict[int, str] = {}
 
@@ -240,7 +241,8 @@ class Code:
     def _one(self, tree: Expr, args: list[str], operands: list[str], lanes: int) -> str:
         prim = tree.prim
         if prim == "operand":
-            return operands[tree.value]
+            position: int = tree.value
+            return operands[position]
         if prim == "const":
             return literal(tree.value, tree.dtype, lanes)
         source = tree.args[0].dtype
@@ -256,8 +258,9 @@ class Code:
         if prim == "bitcast":
             return self.emit(f"bitcast {one} {args[0]} to {register_type(tree.dtype, lanes)}")
         if prim == "neg":
-            text = f"fneg {one} {args[0]}" if kind == "f" else f"sub {one} {_zero(lanes)}, {args[0]}"
-            return self.emit(text)
+            minus = "fneg" if kind == "f" else "sub"
+            first = "" if kind == "f" else f"{_zero(lanes)}, "
+            return self.emit(f"{minus} {one} {first}{args[0]}")
         if prim == "not":
             ones = literal(True if kind == "b" else -1, source, lanes)
             return self.emit(f"xor {one} {args[0]}, {ones}")
@@ -270,6 +273,9 @@ class Code:
             symbol = self.module.call_libm(tree.value, source, ", ".join(types))
             given = ", ".join(f"{t} {a}" for t, a in zip(types, args, strict=True))
             return self.emit(f"call {one} @{symbol}({given})")
+        if prim == "by_zero":
+            self.note_zero(args[1])
+            return args[0]
         if prim == "gcd":
             return self._gcd(args, source)
         if prim == "ipow":
@@ -277,6 +283,26 @@ class Code:
             return self.emit(f"call {one} @{name}({one} {args[0]}, {one} {args[1]})")
         name = _FLOAT[prim] if kind == "f" else _integer(prim, kind)
         return self.emit(f"{name} {one} {args[0]}, {args[1]}")
+
+    def note_zero(self, condition: str) -> None:
+        """Remember that an integer was divided by zero if the condition holds."""
+        if not self.by_zero:
+            self.by_zero = self.alloca("i1")
+            self.allocas.append(f"  store i1 false, ptr {self.by_zero}")
+        before = self.emit(f"load i1, ptr {self.by_zero}")
+        self.do(f"store i1 {self.emit(f'or i1 {before}, {condition}')}, ptr {self.by_zero}")
+
+    def finish(self) -> None:
+        """Return from the kernel; raise the divide-by-zero flag if it was asked for."""
+        if self.by_zero:
+            with self.when(self.emit(f"load i1, ptr {self.by_zero}")):
+                # volatile: otherwise the division is done by the compiler, which raises nothing
+                zero = self.alloca("double")
+                self.do(f"store volatile double 0.0, ptr {zero}")
+                divisor = self.emit(f"load volatile double, ptr {zero}")
+                infinity = self.emit(f"fdiv double 1.0, {divisor}")
+                self.do(f"store volatile double {infinity}, ptr {zero}")
+        self.do("ret void")
 
     def _gcd(self, args: list[str], dtype: str) -> str:
         one = register_type(dtype)
@@ -318,18 +344,18 @@ class Code:
         # Narrow results come through a wider one, so that negative values wrap as they do in NumPy.
         # LLVM leaves out-of-range conversions undefined; freeze makes them merely unspecified.
         through = "int64" if width == 64 or target == "uint32" else "int32"
-        wide = register_type(through, lanes)
+        wide, flag = register_type(through, lanes), register_type("bool", lanes)
         if target == "uint64":
             edge = literal(2.0**63, source, lanes)
             high = self.emit(f"fcmp oge {one} {value}, {edge}")
             less = self.emit(f"fsub {one} {value}, {edge}")
-            value = self.emit(f"select {register_type('bool', lanes)} {high}, {one} {less}, {one} {value}")
+            value = self.emit(f"select {flag} {high}, {one} {less}, {one} {value}")
         whole = self.emit(f"fptosi {one} {value} to {wide}")
         whole = self.emit(f"freeze {wide} {whole}")
         if target == "uint64":
             top = literal(-(2**63), "int64", lanes)
             flip = self.emit(f"xor {wide} {whole}, {top}")
-            return self.emit(f"select {register_type('bool', lanes)} {high}, {wide} {flip}, {wide} {whole}")
+            return self.emit(f"select {flag} {high}, {wide} {flip}, {wide} {whole}")
         return self.cast(whole, through, target, lanes)
 
 

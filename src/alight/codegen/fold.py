@@ -1,8 +1,9 @@
-"""How one reduction folds: what each element becomes, how two are combined, where partial folds are kept.
+"""How one reduction folds: what each element becomes, how two are combined, where partial folds are
+kept.
 
-The tree depends on the number of elements alone, so the same values give the same bits in any memory
-layout and with any vector width: runs of CHUNK elements, in each LANES interleaved folds that then meet
-pairwise, and the runs meet pairwise as the carries of a binary counter do.
+The tree depends on the number of elements alone, so the same values give the same bits in any
+memory layout and with any vector width: runs of CHUNK elements, in each LANES interleaved folds
+that then meet pairwise, and the runs meet pairwise as the carries of a binary counter do.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
 
 # A binary counter of 64 bits counts more chunks than an address space has elements.
 LEVELS = 64
-# Columns folded side by side: with f64, 16 lanes of them are 8 KiB, a quarter of the smallest L1 in use (32 KiB).
+# Columns folded side by side: with f64, 16 lanes of them are 8 KiB, a quarter of the smallest L1 in
+# use (32 KiB).
 TILE = 64
 
 _BETTER = {
@@ -136,7 +138,7 @@ def identity(combine: str, dtype: str) -> float | int | bool:
     return int(info.min if least else info.max)
 
 
-# --- shared functions: one fold of a chunk, and the counter of chunks -------------------------------------------------
+# --- shared functions: one fold of a chunk, and the counter of chunks ---
 def chunk_function(module: Module, fold: Fold) -> str:
     """Return the function that folds a full buffer of CHUNK elements to one."""
     name = f"chunk.{fold.stem}"
@@ -156,7 +158,8 @@ def chunk_function(module: Module, fold: Fold) -> str:
 
 
 def part_function(module: Module, fold: Fold) -> str:
-    """Return the function that folds the first elements of a buffer, a multiple of LANES of them, to one."""
+    """Return the function that folds the first elements of a buffer, a multiple of LANES of them,
+    to one."""
     name = f"part.{fold.stem}"
     if name not in module.shared:
         code = Code(module)
@@ -181,18 +184,20 @@ def _across(code: Code, fold: Fold, value: str) -> str:
     while lanes > 1:
         whole = f"<{lanes} x {one}>"
         lanes //= 2
-        halves = []
-        for start in (0, lanes):
-            picks = ", ".join(f"i32 {start + i}" for i in range(lanes))
-            mask = f"<{lanes} x i32> <{picks}>"
-            halves.append(code.emit(f"shufflevector {whole} {value}, {whole} poison, {mask}"))
-        value = fold.combined(code, *halves, lanes)
+        low, high = (_lanes_from(code, whole, value, start, lanes) for start in (0, lanes))
+        value = fold.combined(code, low, high, lanes)
     return code.emit(f"extractelement <1 x {one}> {value}, i64 0")
 
 
+def _lanes_from(code: Code, whole: str, value: str, start: int, lanes: int) -> str:
+    picks = ", ".join(f"i32 {start + i}" for i in range(lanes))
+    mask = f"<{lanes} x i32> <{picks}>"
+    return code.emit(f"shufflevector {whole} {value}, {whole} poison, {mask}")
+
+
 def push_function(module: Module, fold: Fold, tile: int = 1) -> str:
-    """Return the function that adds a folded chunk to the counter: ``(ptr chunk, ptr stack, ptr count,
-    i64 width)``, for ``width`` columns side by side, ``tile`` of which fit."""
+    """Return the function that adds a folded chunk to the counter: ``(ptr chunk, ptr stack, ptr
+    count, i64 width)``, for ``width`` columns side by side, ``tile`` of which fit."""
     name = f"push{tile}.{fold.stem}"
     if name not in module.shared:
         code = Code(module)
@@ -218,14 +223,15 @@ def push_function(module: Module, fold: Fold, tile: int = 1) -> str:
             code.store(value, code.at(row, j, fold.dtype), fold.dtype, parallel=True)
         code.do(f"store i64 {code.emit(f'add i64 {chunks}, 1')}, ptr %count")
         code.do("ret void")
-        signature = f"internal void @{name}(ptr noalias %chunk, ptr noalias %stack, ptr noalias %count, i64 %width)"
+        given = ", ".join(f"ptr noalias {p}" for p in ("%chunk", "%stack", "%count"))
+        signature = f"internal void @{name}({given}, i64 %width)"
         module.share(name, code.function(signature, "#3"))
     return name
 
 
 def total_function(module: Module, fold: Fold, tile: int = 1) -> str:
-    """Return the function that leaves the fold of all chunks in row 0 of the stack: ``(ptr stack, i64 count,
-    i64 width)``; the identity where there were none."""
+    """Return the function that leaves the fold of all chunks in row 0 of the stack: ``(ptr stack,
+    i64 count, i64 width)``; the identity where there were none."""
     name = f"total{tile}.{fold.stem}"
     if name not in module.shared:
         code = Code(module)
@@ -253,10 +259,9 @@ def total_function(module: Module, fold: Fold, tile: int = 1) -> str:
     return name
 
 
-def combine_rows(
-    code: Code, fold: Fold, a: str, b: str, target: str, width: str
-) -> None:
-    """Combine ``width`` (at least 1) elements of two rows into a third, which may be one of the two."""
+def combine_rows(code: Code, fold: Fold, a: str, b: str, target: str, width: str) -> None:
+    """Combine ``width`` (at least 1) elements of two rows into a third, which may be one of the
+    two."""
     with code.loop(width, parallel=True, brief=True) as j:
         left = code.load(code.at(a, j, fold.dtype), fold.dtype, parallel=True)
         right = code.load(code.at(b, j, fold.dtype), fold.dtype, parallel=True)

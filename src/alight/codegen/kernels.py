@@ -1,7 +1,7 @@
 """LLVM IR of a loop group: ``void entry(ptr addresses, ptr dims, ptr strides)`` over a nest.
 
-``addresses`` holds the byte address of element 0 of each input, then each output; ``dims`` the size of each
-axis of the nest; ``strides`` the bytes per step, operand by operand and axis by axis.
+``addresses`` holds the byte address of element 0 of each input, then each output; ``dims`` the size
+of each axis of the nest; ``strides`` the bytes per step, operand by operand and axis by axis.
 """
 
 from __future__ import annotations
@@ -56,10 +56,7 @@ class Frame:
     def moved(self, axis: int, index: str) -> list[str]:
         """Return the addresses a number of steps along an axis."""
         result = []
-        for pointer, steps, strides in zip(
-            self.pointers, self.steps, self.shape.strides, strict=True
-        ):
-            del strides
+        for pointer, steps in zip(self.pointers, self.steps, strict=True):
             distance = self.code.emit(f"mul nsw i64 {index}, {steps[axis]}")
             result.append(self.code.offset(pointer, distance))
         return result
@@ -114,7 +111,7 @@ def _elementwise(code: Code, graph: Graph, node: Node, known: dict[int, str]) ->
     names = tuple(d.name for d in dtypes)
     body = choose(node.op.body, names)
     assert body is not None  # loops.check has seen to it
-    results = (node.layout.dtype.name,)
+    results: tuple[str, ...] = (node.layout.dtype.name,)
     if node.op.nout > 1:
         results = tuple(d.name for d in loop_dtypes(node.op, dtypes)[node.op.nin :])
     trees = typed(body, names, results)
@@ -136,5 +133,5 @@ def loop_kernel(module: Module, group: Group, shape: Nest, schedule: Schedule) -
             for place, number in enumerate(group.graph.outputs, frame.inputs):
                 dtype = group.graph.layout(number).dtype.name
                 code.store(known[number], frame.element(place, dtype, index), dtype, parallel=True)
-    code.do("ret void")
+    code.finish()
     module.functions.append(code.function(SIGNATURE, "#0"))

@@ -1,7 +1,7 @@
 """Compile groups to machine code with llvmlite, and run it.
 
-llvmlite is imported with this module and nowhere else, and nothing that ``import alight`` loads imports
-this module.
+llvmlite is imported with this module and nowhere else, and nothing that ``import alight`` loads
+imports this module.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ class _Code:
 class Kernel:
     """Machine code bound to the sizes and strides of one group.
 
-    ``kernel(addresses)`` runs it: the byte addresses of element 0 of each input, then each output. Any number
-    of threads may call it at once, and the GIL is not held meanwhile. A C caller may call
-    ``void entry(void **addresses, int64_t *dims, int64_t *strides)`` itself.
+    ``kernel(addresses)`` runs it: the byte addresses of element 0 of each input, then each output.
+    Any number of threads may call it at once, and the GIL is not held meanwhile. A C caller may
+    call ``void entry(void **addresses, int64_t *dims, int64_t *strides)`` itself.
     """
 
     __slots__ = ("_call", "_code", "_dims", "_pack", "_strides", "dims", "entry", "key", "strides")
@@ -93,7 +93,8 @@ def _machine() -> Any:
 
 
 def host_signature() -> str:
-    """Return what compiled code depends on besides the group: the compiler, the processor, the C maths."""
+    """Return what compiled code depends on besides the group: the compiler, the processor, the C
+    maths."""
     _, cpu, features = _target()
     version = ".".join(map(str, llvm.llvm_version_info))
     return digest(f"{version}|{cpu}|{features}")
@@ -133,7 +134,8 @@ def _link(data: bytes) -> _Code:
 
 
 def compile_group(group: Group, schedule: Schedule | None = None) -> Kernel:
-    """Return the kernel of a group, compiled unless one of its structure is in this process already.
+    """Return the kernel of a group, compiled unless one of its structure is in this process
+    already.
 
     Raises ``device.Unsupported`` with the reason where there is no code for a node.
     """

@@ -1,8 +1,8 @@
 """From a group to a loop nest: which axes, in which order, and how each operand steps along them.
 
-What comes out splits in two. The *structure* (ops, dtypes, how many axes, contiguous or not) decides
-the code and is the kernel's key. Sizes and strides are arguments of the compiled code, so the same
-kernel serves every size.
+What comes out splits in two. The *structure* (ops, dtypes, how many axes, contiguous or not)
+decides the code and is the kernel's key. Sizes and strides are arguments of the compiled code, so
+the same kernel serves every size.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """How a kernel is shaped. ``vector_bits`` is the widest register the compiler may prefer (0: its own choice);
-    ``interleave`` the vectors in flight per iteration of an inner loop (0: its own choice)."""
+    """How a kernel is shaped. ``vector_bits`` is the widest register the compiler may prefer (0:
+    its own choice); ``interleave`` the vectors in flight per iteration of an inner loop (0: its own
+    choice)."""
 
     vector_bits: int = 512
     interleave: int = 0
@@ -48,12 +49,13 @@ def schedules(group: Group) -> Iterator[Schedule]:
         yield Schedule(interleave=interleave)
 
 
-# --- what generated code can do -----------------------------------------------------------------------------------
+# --- what generated code can do ---
 ARGUMENT_REDUCTIONS = ("argmin", "argmax")
 
 
 def supports(op: Op, dtypes: Iterable[Any], attrs: tuple[tuple[str, Any], ...] = ()) -> str | None:
-    """Return why generated code cannot run an op on these dtypes (operands, then results), or None."""
+    """Return why generated code cannot run an op on these dtypes (operands, then results), or
+    None."""
     names = tuple(d.name for d in dtypes)
     for dtype, name in zip(dtypes, names, strict=True):
         if name not in TYPES:
@@ -93,7 +95,9 @@ def unsupported(group: Group) -> str | None:
         if node.op.kind is Kind.REDUCTION:
             folds.append((number, node))
             if operands[0].shape != group.shape:
-                return f"{node.op.name}: operand {operands[0].shape} is not the group's {group.shape}"
+                return (
+                    f"{node.op.name}: operand {operands[0].shape} is not the group's {group.shape}"
+                )
     if group.kind is GroupKind.LOOP:
         return "a reduction in a loop group" if folds else None
     if {number for number, _ in folds} != set(graph.outputs):
@@ -122,12 +126,12 @@ def _node(group: Group, number: int) -> Node | None:
     return group.graph.nodes[number - first] if number >= first else None
 
 
-# --- the nest -------------------------------------------------------------------------------------------------------
+# --- the nest ---
 @dataclass(frozen=True, slots=True)
 class Nest:
-    """Axes outermost first, ``kept`` of them kept and the rest reduced. ``strides`` holds the bytes per step
-    for each operand (inputs, then outputs) and axis. ``classes`` says how each moves along the vector
-    axis: c(ontiguous), b(roadcast), s(trided)."""
+    """Axes outermost first, ``kept`` of them kept and the rest reduced. ``strides`` holds the bytes
+    per step for each operand (inputs, then outputs) and axis. ``classes`` says how each moves along
+    the vector axis: c(ontiguous), b(roadcast), s(trided)."""
 
     dims: tuple[int, ...]
     kept: int
@@ -168,9 +172,7 @@ def nest(group: Group) -> Nest:
         ]
     else:
         steps = [_steps(layout, group.shape) for layout in layouts]
-    axes = [
-        _Axis(size, tuple(s[i] for s in steps)) for i, size in enumerate(group.shape)
-    ]
+    axes = [_Axis(size, tuple(s[i] for s in steps)) for i, size in enumerate(group.shape)]
     kept = [a for i, a in enumerate(axes) if i not in reduced and a.size != 1]
     fold = [a for i, a in enumerate(axes) if i in reduced and a.size != 1]
 
@@ -239,7 +241,7 @@ def _contiguous(axis: _Axis, layouts: tuple[Layout, ...]) -> int:
     return sum(s == layout.itemsize for s, layout in zip(axis.strides, layouts, strict=False))
 
 
-# --- the key ------------------------------------------------------------------------------------------------------------
+# --- the key ---
 def structure(group: Group, shape: Nest, schedule: Schedule) -> str:
     """Return, as text, all that the generated code depends on."""
     graph = group.graph

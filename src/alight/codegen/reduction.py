@@ -1,8 +1,8 @@
 """LLVM IR of a reduce group: several reductions over the same axes, with what makes their elements.
 
-Two forms. *Rows*: the innermost axis is folded; a chunk of elements is made into a buffer by a vector
-loop and folded from there. *Columns*: the innermost axis is kept; a tile of columns is folded side
-by side. Both fold by the same tree (see ``codegen.fold``).
+Two forms. *Rows*: the innermost axis is folded; a chunk of elements is made into a buffer by a
+vector loop and folded from there. *Columns*: the innermost axis is kept; a tile of columns is
+folded side by side. Both fold by the same tree (see ``codegen.fold``).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def reduce_kernel(module: Module, group: Group, shape: Nest, schedule: Schedule)
     form = _Columns(frame, folds) if shape.columns else _Rows(frame, folds)
     with code.when(frame.nonempty(range(shape.kept))):
         form.run()
-    code.do("ret void")
+    code.finish()
     module.functions.append(code.function(SIGNATURE, "#0"))
 
 
@@ -78,11 +78,14 @@ class _Form:
 
 
 class _Row:
-    """Stack memory of one fold in rows: a chunk, then the counter, or the best so far and its index."""
+    """Stack memory of one fold in rows: a chunk, then the counter, or the best so far and its
+    index."""
 
     def __init__(self, code: Code, fold: Fold) -> None:
         self.fold = fold
-        self.buffer = code.alloca(rows_of(fold, CHUNK + LANES))  # padding may run over by one vector
+        self.buffer = code.alloca(
+            rows_of(fold, CHUNK + LANES)
+        )  # padding may run over by one vector
         self.count = code.alloca("i64")
         self.stack = code.alloca(rows_of(fold, 1 if fold.argument else LEVELS))
         self.index = code.alloca("i64")
@@ -150,7 +153,8 @@ class _Rows(_Form):
         code.start(again)
 
     def pad(self, rest: str) -> str:
-        """Return the elements of the last chunk, filled up to whole vectors with what changes nothing."""
+        """Return the elements of the last chunk, filled up to whole vectors with what changes
+        nothing."""
         code = self.code
         more = code.emit(f"add i64 {rest}, {LANES - 1}")
         padded = code.emit(f"and i64 {more}, {-LANES}")
@@ -168,8 +172,8 @@ class _Rows(_Form):
         return padded
 
     def flush(self, length: str, padded: str | None = None) -> None:
-        """Fold the chunk in every buffer; ``length`` elements of it are real, ``padded`` are filled in (None:
-        the chunk is full)."""
+        """Fold the chunk in every buffer; ``length`` elements of it are real, ``padded`` are filled
+        in (None: the chunk is full)."""
         code = self.code
         for row in self.rows:
             fold = row.fold
@@ -355,8 +359,8 @@ class _Columns(_Form):
 
 
 def _lanes_function(module: Module, fold: Fold) -> str:
-    """Return the function that folds the lanes of a tile pairwise into the first: ``(ptr lanes, i64 used,
-    i64 width)``. Lanes past ``used`` were never written and are left out."""
+    """Return the function that folds the lanes of a tile pairwise into the first: ``(ptr lanes, i64
+    used, i64 width)``. Lanes past ``used`` were never written and are left out."""
     name = f"lanes.{fold.stem}"
     if name not in module.shared:
         code = Code(module)

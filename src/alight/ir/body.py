@@ -2,17 +2,18 @@
 
 A body says what an op does to one element, over operands named ``x, y, z``. It is a few lines of
 Python syntax: assignments name intermediate values, the last line is the result (a tuple where an
-op has several outputs). It is parsed with ``ast`` and typed for given dtypes; the tree that comes out
-has explicit types everywhere and only the primitives below, so each target language prints it with
-a table.
+op has several outputs). It is parsed with ``ast`` and typed for given dtypes; the tree that comes
+out has explicit types everywhere and only the primitives below, so each target language prints it
+with a table.
 
-Operators: ``+ - * /`` (``/`` is for floats), comparisons, ``& | ^ ~``, ``<< >>`` (amounts in range).
-Calls: ``where(c, a, b)``, ``quot rem`` (C's truncating integer division; the body keeps zero and
-overflow away), ``floor ceil trunc rint fabs sqrt copysign fma``, ``popcount``, ``gcd``, ``ipow``,
-``bits(x)`` (to the unsigned integer of that width) and ``floating(u)`` back, ``libm.name(...)``.
-Types, used as casts: the dtype names, ``T`` (of x), ``U`` and ``S`` (unsigned and signed of T's
-width), ``R`` (of the result). Constants: ``inf nan pi``, ``MIN MAX WIDTH`` of T, and for floats ``TINY``
-(least normal), ``MANTISSA EXPONENT BIAS`` (of the format). A literal takes the type of what it meets.
+Operators: ``+ - * /`` (``/`` is for floats), comparisons, ``& | ^ ~``, ``<< >>`` (amounts in
+range). Calls: ``where(c, a, b)``, ``quot rem`` (C's truncating integer division; the body keeps
+zero and overflow away), ``floor ceil trunc rint fabs sqrt copysign fma``, ``popcount``, ``gcd``,
+``ipow``, ``by_zero(v, c)`` (v; where c holds, the divide-by-zero flag is raised), ``bits(x)`` (to
+the unsigned integer of that width) and ``floating(u)`` back, ``libm.name(...)``. Types, used as
+casts: the dtype names, ``T`` (of x), ``U`` and ``S`` (unsigned and signed of T's width), ``R`` (of
+the result). Constants: ``inf nan pi``, ``MIN MAX WIDTH`` of T, and for floats ``TINY`` (least
+normal), ``MANTISSA EXPONENT BIAS`` (of the format). A literal takes the type of what it meets.
 """
 
 from __future__ import annotations
@@ -50,14 +51,16 @@ _SAME_TYPE = {
     "quot": 2, "rem": 2, "gcd": 2, "ipow": 2, "floor": 1, "ceil": 1, "trunc": 1, "rint": 1,
     "fabs": 1, "sqrt": 1, "copysign": 2, "fma": 3, "popcount": 1,
 }  # fmt: skip
-_FLOAT_ONLY = frozenset({"div", "floor", "ceil", "trunc", "rint", "fabs", "sqrt", "copysign", "fma"})
+_FLOAT_ONLY = frozenset(
+    {"div", "floor", "ceil", "trunc", "rint", "fabs", "sqrt", "copysign", "fma"}
+)
 _INTEGER_ONLY = frozenset({"quot", "rem", "gcd", "ipow", "popcount", "shl", "shr"})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Expr:
-    """One typed operation. ``value`` is a constant's value, an operand's position or a libm name. Shared
-    subexpressions are shared objects."""
+    """One typed operation. ``value`` is a constant's value, an operand's position or a libm name.
+    Shared subexpressions are shared objects."""
 
     prim: str
     args: tuple[Expr, ...]
@@ -178,7 +181,7 @@ class _Typing:
                 if name not in self.names:
                     raise self.bad(node, "unknown name")
                 return self.names[name]
-            case ast.Constant(value=value):
+            case ast.Constant(value=int() | float() as value):
                 return _Literal(value)
             case ast.BinOp(left=left, op=symbol, right=right):
                 return self.binary(node, self.visit(left), symbol, self.visit(right))
@@ -232,6 +235,9 @@ class _Typing:
             else:
                 branches = self.unify(terms[1:], node)
             return Expr("where", (condition, *branches), branches[0].dtype)
+        if name == "by_zero":
+            value = self.want(terms[0], self.results[0], node)
+            return Expr(name, (value, self.want(terms[1], "bool", node)), value.dtype)
         if name in ("bits", "floating"):
             (arg,) = self.unify(terms, node)
             prefix = "uint" if name == "bits" else "float"

@@ -32,14 +32,15 @@ class Kind(enum.StrEnum):
 class Op:
     """One entry of the table.
 
-    ``reference(*operands, **attrs)`` runs a node through NumPy. ``body`` is the scalar expression of an
-    elementwise op, or what a reduction does to each element first; as a mapping it is chosen by dtype
-    (see ``ir.body``). ``combine`` names the binary ufunc that a reduction or scan folds with; ``finish`` makes the result of the
-    folded ``x`` and the count ``y`` of its elements, a float64. ``flops``
-    counts arithmetic for each output element (reduction, scan: input element); ``special`` marks a
-    transcendental, which costs what the profile says and not a count of flops. ``ulp`` bounds the
-    distance of ``body`` from NumPy in units in the last place; ``bound(n)`` does so for a fold of n
-    elements, in units of eps times the sum (product: the product) of the absolute values.
+    ``reference(*operands, **attrs)`` runs a node through NumPy. ``body`` is the scalar expression
+    of an elementwise op, or what a reduction does to each element first; as a mapping it is chosen
+    by dtype (see ``ir.body``). ``combine`` names the binary ufunc that a reduction or scan folds
+    with; ``finish`` makes the result of the folded ``x`` and the count ``y`` of its elements, a
+    float64. ``flops`` counts arithmetic for each output element (reduction, scan: input element);
+    ``special`` marks a transcendental, which costs what the profile says and not a count of flops.
+    ``ulp`` bounds the distance of ``body`` from NumPy in units in the last place; ``bound(n)`` does
+    so for a fold of n elements, in units of eps times the sum (product: the product) of the
+    absolute values.
     """
 
     name: str

@@ -1,7 +1,7 @@
 """THE op table: one entry declares an op, and nothing else has to be edited for it.
 
-The entries stand in ``table_elementwise``, ``table_reduction`` and ``table_structure``; this is where the
-rest of alight gets them from.
+The entries stand in ``table_elementwise``, ``table_reduction`` and ``table_structure``; this is
+where the rest of alight gets them from.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ import numpy as np
 from alight.ir import table_elementwise, table_reduction, table_structure
 from alight.ir.op import OPS, Dtype, Kind, Op, declare
 
-__all__ = ["OPS",
-    "TABLES", "Dtype", "Kind", "Op", "declare", "loop_dtypes"]
+__all__ = ["OPS", "TABLES", "Dtype", "Kind", "Op", "declare", "loop_dtypes"]
 
 # The order matters: every binary ufunc of the first table gets its reduce in the second.
 TABLES = (table_elementwise, table_reduction, table_structure)

@@ -1,7 +1,7 @@
 """The elementwise ops: every NumPy ufunc with numeric loops, and where, cast and copy.
 
-Bodies repeat what NumPy's loops compute, not what C does: integer division floors and gives 0 for a zero
-divisor, shifts past the width shift everything out, bools add by or, maximum keeps NaN.
+Bodies repeat what NumPy's loops compute, not what C does: integer division floors and gives 0 for a
+zero divisor, shifts past the width shift everything out, bools add by or, maximum keeps NaN.
 """
 
 from __future__ import annotations
@@ -13,11 +13,13 @@ import numpy as np
 
 from alight.ir.op import Dtype, Kind, declare
 
+# One name stands for ufuncs of several static types.
+_f: np.ufunc
 Body = str | Mapping[str, str]
 
 # Where the ulp bounds come from: NumPy's vectorised maths is tested to 4 ulp of the true value
-# (numpy/_core/tests/test_umath_accuracy.py, maxulperr=4); the C library's own error is documented in
-# the glibc manual, "Known Maximum Errors in Math Functions", x86_64, worse of double and float.
+# (numpy/_core/tests/test_umath_accuracy.py, maxulperr=4); the C library's own error is documented
+# in the glibc manual, "Known Maximum Errors in Math Functions", x86_64, worse of double and float.
 _NUMPY_ULP = 4
 
 
@@ -33,7 +35,7 @@ def _resolve_test(operands: Sequence[Any]) -> tuple[Dtype, ...]:
     return np.isinf.resolve_dtypes((*operands, None))
 
 
-# --- arithmetic ---------------------------------------------------------------------------------------------
+# --- arithmetic ---
 _ufunc(np.add, {"b": "x | y", "i": "x + y", "u": "x + y", "f": "x + y"})
 _ufunc(np.subtract, {"i": "x - y", "u": "x - y", "f": "x - y"})
 _ufunc(np.multiply, {"b": "x & y", "i": "x * y", "u": "x * y", "f": "x * y"})
@@ -57,9 +59,12 @@ _ufunc(
     flops=3,
 )
 
-# C's division traps on 0 and on MIN / -1, so both are divided by 1 instead; MIN // -1 is MIN either way.
-_SAFE = "d = where((y == 0) | ((x == MIN) & (y == -1)), 1, y)"
-_SAFE_U = "d = where(y == 0, 1, y)"
+# C's division traps on 0 and on MIN / -1, so both are divided by 1 instead; MIN // -1 is MIN either
+# way. NumPy warns of both by way of the floating-point flags.
+_SAFE = """bad = (y == 0) | ((x == MIN) & (y == -1))
+    d = where(bad, 1, y)"""
+_SAFE_U = """bad = y == 0
+    d = where(bad, 1, y)"""
 _FLOOR_DIVIDE = f"""{_SAFE}
     q = quot(x, d)
     r = x - q * d
@@ -75,13 +80,15 @@ _FLOAT_DIVMOD = """m = libm.fmod(x, y)
     e = where(wrap, d - 1, d)
     f = floor(e)
     q = where(e != 0, where(e - f > 0.5, f + 1, f), copysign(T(0), x / y))"""
-_Q, _R = "where(y == 0, 0, f)", "where(y == 0, 0, m)"
+_Q, _R = "by_zero(where(y == 0, 0, f), bad)", "by_zero(where(y == 0, 0, m), bad)"
+_U_Q = "by_zero(where(bad, 0, quot(x, d)), bad)"
+_U_R = "by_zero(where(bad, 0, rem(x, d)), bad)"
 _FLOAT_Q, _FLOAT_R = "where(y == 0, x / y, q)", "where(y == 0, m, r)"
 _ufunc(
     np.floor_divide,
     {
         "i": f"{_FLOOR_DIVIDE}\n{_Q}",
-        "u": f"{_SAFE_U}\nwhere(y == 0, 0, quot(x, d))",
+        "u": f"{_SAFE_U}\n{_U_Q}",
         "f": f"{_FLOAT_DIVMOD}\n{_FLOAT_Q}",
     },
     flops=12,
@@ -90,7 +97,7 @@ _ufunc(
     np.remainder,
     {
         "i": f"{_REMAINDER}\n{_R}",
-        "u": f"{_SAFE_U}\nwhere(y == 0, 0, rem(x, d))",
+        "u": f"{_SAFE_U}\n{_U_R}",
         "f": f"{_FLOAT_DIVMOD}\n{_FLOAT_R}",
     },
     flops=12,
@@ -99,7 +106,7 @@ _ufunc(
     np.divmod,
     {
         "i": f"{_FLOOR_DIVIDE}\nm = where((r != 0) & ((r < 0) != (d < 0)), r + d, r)\n{_Q}, {_R}",
-        "u": f"{_SAFE_U}\nwhere(y == 0, 0, quot(x, d)), where(y == 0, 0, rem(x, d))",
+        "u": f"{_SAFE_U}\n{_U_Q}, {_U_R}",
         "f": f"{_FLOAT_DIVMOD}\n{_FLOAT_Q}, {_FLOAT_R}",
     },
     flops=16,
@@ -107,8 +114,8 @@ _ufunc(
 _ufunc(
     np.fmod,
     {
-        "i": f"{_SAFE}\nwhere(y == 0, 0, rem(x, d))",
-        "u": f"{_SAFE_U}\nwhere(y == 0, 0, rem(x, d))",
+        "i": f"{_SAFE}\nby_zero(where(y == 0, 0, rem(x, d)), y == 0)",
+        "u": f"{_SAFE_U}\n{_U_R}",
         "f": "libm.fmod(x, y)",
     },
     flops=8,
@@ -133,7 +140,7 @@ _ufunc(
     flops=24,
 )
 
-# --- bits -----------------------------------------------------------------------------------------------------
+# --- bits ---
 for _f, _symbol in ((np.bitwise_and, "&"), (np.bitwise_or, "|"), (np.bitwise_xor, "^")):
     _ufunc(_f, f"x {_symbol} y")
 _ufunc(np.invert, "~x")
@@ -153,7 +160,7 @@ _ufunc(
     {"i": "uint8(popcount(U(where(x < 0, -x, x))))", "u": "uint8(popcount(x))"},
 )
 
-# --- comparisons and logic ------------------------------------------------------------------------------------
+# --- comparisons and logic ---
 # int64 with uint64 has a loop of its own, where the value and not the bits are compared
 _MIXED = {
     "equal": ("(x >= 0) & (U(x) == y)", "(y >= 0) & (x == U(y))"),
@@ -170,7 +177,9 @@ for _f, _symbol in (
     _iu, _ui = _MIXED[_f.__name__]
     _plain = dict.fromkeys("biuf", f"x {_symbol} y")
     _ufunc(_f, {"iu": _iu, "ui": _ui, **_plain})
-_TRUTH: dict[str, tuple[str, str]] = {"b": ("x", "y")} | dict.fromkeys("iuf", ("(x != 0)", "(y != 0)"))
+_TRUTH: dict[str, tuple[str, str]] = {"b": ("x", "y")} | dict.fromkeys(
+    "iuf", ("(x != 0)", "(y != 0)")
+)
 for _f, _symbol in ((np.logical_and, "&"), (np.logical_or, "|"), (np.logical_xor, "^")):
     _ufunc(_f, {k: f"{a} {_symbol} {b}" for k, (a, b) in _TRUTH.items()})
 _ufunc(np.logical_not, {"b": "~x", **dict.fromkeys("iuf", "x == 0")})
@@ -188,7 +197,7 @@ for _name, _reference in (("isposinf", np.isposinf), ("isneginf", np.isneginf)):
         resolve=_resolve_test,
     )
 
-# --- extremes: a NaN wins in maximum, loses in fmax ------------------------------------------------------------
+# --- extremes: a NaN wins in maximum, loses in fmax ---
 for _f, _lazy, _symbol, _bool in (
     (np.maximum, "x", ">=", "|"), (np.minimum, "x", "<=", "&"),
     (np.fmax, "y", ">=", "|"), (np.fmin, "y", "<=", "&"),
@@ -209,7 +218,7 @@ _ufunc(
     flops=2,
 )
 
-# --- rounding and the parts of a float ----------------------------------------------------------------------------
+# --- rounding and the parts of a float ---
 for _f in (np.floor, np.ceil, np.trunc):
     _ufunc(_f, {**dict.fromkeys("biu", "x"), "f": f"{_f.__name__}(x)"})
 _ufunc(np.rint, {"f": "rint(x)"})
@@ -224,7 +233,7 @@ _ufunc(
     np.frexp,
     {
         "f": """small = fabs(x) < TINY
-            b = bits(where(small, x * 2.0 ** 54, x))
+            b = bits(x * where(small, T(2.0 ** 54), 1))
             e = int32((b >> MANTISSA) & EXPONENT) - (BIAS - 1) - where(small, int32(54), 0)
             plain = (x != 0) & (fabs(x) < inf)
             m = floating((b & ~(EXPONENT << MANTISSA)) | ((BIAS - 1) << MANTISSA))
@@ -262,36 +271,40 @@ _ufunc(
     flops=3,
 )
 
-# --- transcendentals --------------------------------------------------------------------------------------------------
+# --- transcendentals ---
 for _f, _name, _ulp in (
     (np.exp, "exp", 1), (np.exp2, "exp2", 1), (np.expm1, "expm1", 1), (np.log, "log", 1),
     (np.log2, "log2", 2), (np.log10, "log10", 2), (np.log1p, "log1p", 1), (np.sin, "sin", 1),
     (np.cos, "cos", 1), (np.tan, "tan", 1), (np.arcsin, "asin", 1), (np.arccos, "acos", 1),
     (np.arctan, "atan", 1), (np.sinh, "sinh", 2), (np.cosh, "cosh", 2), (np.tanh, "tanh", 2),
-    (np.arcsinh, "asinh", 2), (np.arccosh, "acosh", 2), (np.arctanh, "atanh", 2), (np.cbrt, "cbrt", 4),
+    (np.arcsinh, "asinh", 2), (np.arccosh, "acosh", 2), (np.arctanh, "atanh", 2),
+    (np.cbrt, "cbrt", 4),
 ):  # fmt: skip
     _libm(_f, f"libm.{_name}(x)", _ulp)
 _libm(np.arctan2, "libm.atan2(x, y)", 1)
 _libm(np.hypot, "libm.hypot(x, y)", 1)
-# log1p(exp(-d)) adds an error of exp's and log1p's ulp below the larger operand's own
-_LOGADD = "d = x - y\ntop = where(d > 0, x, y)\n"
+# NumPy calls the C library for these too, by the same formula: where the two operands cancel, no
+# bound would hold otherwise. Equal infinities are not subtracted: that would raise a flag.
+_LOGADD = "same = x == y\nd = where(same, 0, x) - where(same, 0, y)\ntop = where(d > 0, x, y)\n"
 _libm(
     np.logaddexp,
-    f"{_LOGADD}where(x == y, x + 0.693147180559945309417, top + libm.log1p(libm.exp(-fabs(d))))",
+    f"{_LOGADD}where(same, x + 0.693147180559945309417, top + libm.log1p(libm.exp(-fabs(d))))",
     2,
 )
 _libm(
     np.logaddexp2,
     f"{_LOGADD}t = libm.log1p(libm.exp2(-fabs(d)))\n"
-    "where(x == y, x + 1, top + 1.44269504088896340736 * t)",
+    "where(same, x + 1, top + 1.44269504088896340736 * t)",
     3,
 )
 # NumPy rounds the factor in the type of the loop
 _TO_DEGREES = {
-    t: f"x * {float(np.dtype(t).type(180) / np.dtype(t).type(np.pi))!r}" for t in ("float32", "float64")
+    t: f"x * {float(np.dtype(t).type(180) / np.dtype(t).type(np.pi))!r}"
+    for t in ("float32", "float64")
 }
 _TO_RADIANS = {
-    t: f"x * {float(np.dtype(t).type(np.pi) / np.dtype(t).type(180))!r}" for t in ("float32", "float64")
+    t: f"x * {float(np.dtype(t).type(np.pi) / np.dtype(t).type(180))!r}"
+    for t in ("float32", "float64")
 }
 for _f in (np.degrees, np.rad2deg):
     _ufunc(_f, _TO_DEGREES)
@@ -299,7 +312,7 @@ for _f in (np.radians, np.deg2rad):
     _ufunc(_f, _TO_RADIANS)
 
 
-# --- no ufuncs, yet elementwise ----------------------------------------------------------------------------------------
+# --- no ufuncs, yet elementwise ---
 def _promoted(operands: Sequence[Any]) -> Dtype:
     # result_type wants a value where resolve_dtypes wants the type of a Python scalar
     return np.result_type(*(o() if isinstance(o, type) else o for o in operands))

@@ -1,7 +1,9 @@
-"""The reductions and scans: NumPy's functions, and ``reduce`` and ``accumulate`` of its binary ufuncs.
+"""The reductions and scans: NumPy's functions, and ``reduce`` and ``accumulate`` of its binary
+ufuncs.
 
-Attributes of a reduction: ``axis`` (sorted tuple, or an int or None where NumPy takes no tuple), ``keepdims``,
-``dtype``, ``initial``, ``ddof``; ``("where", True)`` says that the last operand is the mask.
+Attributes of a reduction: ``axis`` (sorted tuple, or an int or None where NumPy takes no tuple),
+``keepdims``, ``dtype``, ``initial``, ``ddof``; ``("where", True)`` says that the last operand is
+the mask.
 """
 
 from __future__ import annotations
@@ -17,9 +19,9 @@ from alight.ir.op import OPS, Kind, declare
 Array = np.ndarray[Any, Any]
 Reference = Callable[..., Any]
 
-# The tree of a fold, part of what a result is: runs of CHUNK elements, each as LANES interleaved sums
-# that meet pairwise; the runs meet pairwise too. NumPy's own pairwise sum uses runs of 128 elements
-# (PW_BLOCKSIZE); 16 lanes fill the widest register of today with float32.
+# The tree of a fold, part of what a result is: runs of CHUNK elements, each as LANES interleaved
+# sums that meet pairwise; the runs meet pairwise too. NumPy's own pairwise sum uses runs of 128
+# elements (PW_BLOCKSIZE); 16 lanes fill the widest register of today with float32.
 CHUNK = 128
 LANES = 16
 
@@ -48,7 +50,7 @@ def _single_axis(function: Reference) -> Reference:
     return reference
 
 
-# --- bounds, in units of eps times the sum (product: the product) of absolute values -----------------------------
+# --- bounds, in units of eps times the sum (product: the product) of absolute values ---
 # Each operation on the way from an element to the result rounds by half an eps. NumPy adds rows one
 # after another when it does not reduce the contiguous axis: up to n - 1 roundings.
 def tree_depth(n: int) -> int:
@@ -122,13 +124,13 @@ for _name in ("argmin", "argmax", "nanargmin", "nanargmax"):
     declare(_name, Kind.REDUCTION, _single_axis(getattr(np, _name)), bound=_exact)
 
 
-# --- reduce and accumulate of every binary ufunc -------------------------------------------------------------------
-# Regrouping leaves the result as it is for these; of add and multiply that is true up to rounding, and of
-# the others it is not true at all, so NumPy runs those.
+# --- reduce and accumulate of every binary ufunc ---
+# Regrouping leaves the result as it is for these; of add and multiply that is true up to rounding,
+# and of the others it is not true at all, so NumPy runs those.
 _REGROUPED = frozenset(
     {
-        "add", "multiply", "maximum", "minimum", "fmax", "fmin", "bitwise_and", "bitwise_or", "bitwise_xor",
-        "logical_and", "logical_or", "logical_xor",
+        "add", "multiply", "maximum", "minimum", "fmax", "fmin", "bitwise_and", "bitwise_or",
+        "bitwise_xor", "logical_and", "logical_or", "logical_xor",
     }
 )  # fmt: skip
 _BODIES = dict.fromkeys(("logical_and", "logical_or", "logical_xor"), _TRUTH)
@@ -166,7 +168,7 @@ for _op in list(OPS.values()):
         )
 
 
-# --- scans -------------------------------------------------------------------------------------------------------
+# --- scans ---
 declare("cumsum", Kind.SCAN, np.cumsum, combine="add", bound=_sum_bound)
 declare("cumprod", Kind.SCAN, np.cumprod, combine="multiply", bound=_sum_bound)
 declare("nancumsum", Kind.SCAN, np.nancumsum, combine="add", bound=_sum_bound)

@@ -1,7 +1,7 @@
 """The ops that move, gather, scatter and make elements, and the library calls.
 
-They have no scalar body: on the host NumPy runs them, on a device the library's function of that name. Lists
-of arrays are operands here; index arrays too.
+They have no scalar body: on the host NumPy runs them, on a device the library's function of that
+name. Lists of arrays are operands here; index arrays too.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from alight.ir.op import Kind, declare
 Array = np.ndarray[Any, Any]
 
 
-# --- windows on memory ---------------------------------------------------------------------------------------------
+# --- windows on memory ---
 def _window(array: Array, offset: int, layout: Any) -> Array:
     flat = array.transpose(sorted(range(array.ndim), key=lambda i: -array.strides[i]))
     raw = np.ascontiguousarray(flat).reshape(-1).view(np.uint8)
@@ -25,7 +25,8 @@ def _window(array: Array, offset: int, layout: Any) -> Array:
 
 
 def view(array: Array, *, offset: int, layout: Any) -> Array:
-    """Return the window of a dense array's bytes that the layout and byte offset name; ``layout`` is the node's."""
+    """Return the window of a dense array's bytes that the layout and byte offset name; ``layout``
+    is the node's."""
     return _window(array, offset, layout)
 
 
@@ -40,7 +41,7 @@ declare("view", Kind.VIEW, view, flops=0)
 declare("write", Kind.WRITE, write, nin=2, flops=0)
 
 
-# --- movement --------------------------------------------------------------------------------------------------------
+# --- movement ---
 def concatenate(*arrays: Array, axis: int | None = 0, **attrs: Any) -> Array:
     """Return the operands joined along an axis."""
     return np.concatenate(arrays, axis=axis, **attrs)
@@ -66,15 +67,17 @@ declare("stack", Kind.MOVEMENT, stack, flops=0)
 for _name in ("vstack", "hstack", "dstack", "column_stack"):
     declare(_name, Kind.MOVEMENT, block_of(getattr(np, _name)), flops=0)
 for _name in (
-    "repeat", "tile", "roll", "pad", "append", "insert", "delete", "tril", "triu", "diag", "diagflat", "resize",
-    "trim_zeros", "broadcast_to", "ascontiguousarray", "asfortranarray", "unstack", "ravel", "reshape",
+    "repeat", "tile", "roll", "pad", "append", "insert", "delete", "tril", "triu", "diag",
+    "diagflat", "resize", "trim_zeros", "broadcast_to", "ascontiguousarray", "asfortranarray",
+    "unstack", "ravel", "reshape",
 ):  # fmt: skip
     declare(_name, Kind.MOVEMENT, getattr(np, _name), flops=0)
 
 
-# --- gather and scatter ---------------------------------------------------------------------------------------------------
+# --- gather and scatter ---
 class Slot:
-    """The place in a frozen key of an index array that is operand number ``operand`` (after the array, from 0)."""
+    """The place in a frozen key of an index array that is operand number ``operand`` (after the
+    array, from 0)."""
 
     __slots__ = ("operand",)
 
@@ -122,13 +125,15 @@ def choose(index: Array, *choices: Array, mode: str = "raise") -> Array:
 
 
 def select(*arrays: Array, default: Any = 0) -> Array:
-    """Return elements of the first choice whose condition holds: conditions, then as many choices."""
+    """Return elements of the first choice whose condition holds: conditions, then as many
+    choices."""
     half = len(arrays) // 2
     return np.select(arrays[:half], arrays[half:], default)
 
 
 def scatter(function: Callable[..., None]) -> Callable[..., Array]:
-    """Return NumPy's function that writes into its first argument as one that returns a new array."""
+    """Return NumPy's function that writes into its first argument as one that returns a new
+    array."""
 
     @functools.wraps(function)
     def reference(array: Array, *operands: Array, **attrs: Any) -> Array:
@@ -162,14 +167,15 @@ declare("fill_diagonal", Kind.SCATTER, scatter(np.fill_diagonal), nin=2, flops=0
 declare("ufunc_at", Kind.SCATTER, ufunc_at, nin=3)
 
 
-# --- library calls -----------------------------------------------------------------------------------------------------
+# --- library calls ---
 def library(path: str) -> Callable[..., Any]:
-    """Return NumPy's function of that name; a dotted one is looked up when called, as numpy.fft loads late."""
+    """Return NumPy's function of that name; a dotted one is looked up when called, as numpy.fft
+    loads late."""
     if "." not in path:
         return getattr(np, path)  # type: ignore[no-any-return]
 
     def reference(*operands: Any, **attrs: Any) -> Any:
-        return functools.reduce(getattr, path.split("."), np)(*operands, **attrs)  # type: ignore[operator,arg-type]
+        return functools.reduce(getattr, path.split("."), np)(*operands, **attrs)  # type: ignore[operator]
 
     reference.__name__ = path
     return reference
@@ -192,30 +198,30 @@ for _name in ("matvec", "vecmat"):
 declare("linalg.multi_dot", Kind.LIBRARY, multi_dot)
 for _name in (
     "matmul", "vecdot", "dot", "vdot", "inner", "outer", "tensordot", "kron", "cross",
-    "convolve", "correlate", "interp", "searchsorted", "digitize", "isin", "linalg.solve", "linalg.lstsq",
-    "polyval",
+    "convolve", "correlate", "interp", "searchsorted", "digitize", "isin", "linalg.solve",
+    "linalg.lstsq", "polyval",
 ):  # fmt: skip
     declare(_name, Kind.LIBRARY, library(_name), nin=2)
 for _name in (
-    "trace", "sort", "argsort", "partition", "argpartition", "lexsort", "unique", "nonzero", "flatnonzero",
-    "argwhere", "histogram", "bincount", "median", "percentile", "quantile", "nanmedian", "nanpercentile",
-    "nanquantile", "average", "cov", "corrcoef", "gradient", "diff", "ediff1d", "unwrap", "angle",
-    "round", "nan_to_num", "sinc", "i0", "real_if_close", "vander", "trapezoid", "apply_along_axis",
-    "linalg.inv", "linalg.det", "linalg.slogdet", "linalg.cholesky", "linalg.qr", "linalg.svd", "linalg.svdvals",
-    "linalg.eig", "linalg.eigh", "linalg.eigvals", "linalg.eigvalsh", "linalg.norm", "linalg.pinv",
-    "linalg.matrix_power", "linalg.matrix_rank", "linalg.cond", "linalg.vector_norm",
-    "linalg.matrix_norm", "linalg.tensorinv",
-    "fft.fft", "fft.ifft", "fft.rfft", "fft.irfft", "fft.hfft", "fft.ihfft", "fft.fft2", "fft.ifft2",
-    "fft.rfft2", "fft.irfft2", "fft.fftn", "fft.ifftn", "fft.rfftn", "fft.irfftn", "fft.fftshift",
-    "fft.ifftshift",
+    "trace", "sort", "argsort", "partition", "argpartition", "lexsort", "unique", "nonzero",
+    "flatnonzero", "argwhere", "histogram", "bincount", "median", "percentile", "quantile",
+    "nanmedian", "nanpercentile", "nanquantile", "average", "cov", "corrcoef", "gradient", "diff",
+    "ediff1d", "unwrap", "angle", "round", "nan_to_num", "sinc", "i0", "real_if_close", "vander",
+    "trapezoid", "apply_along_axis", "linalg.inv", "linalg.det", "linalg.slogdet",
+    "linalg.cholesky", "linalg.qr", "linalg.svd", "linalg.svdvals", "linalg.eig", "linalg.eigh",
+    "linalg.eigvals", "linalg.eigvalsh", "linalg.norm", "linalg.pinv", "linalg.matrix_power",
+    "linalg.matrix_rank", "linalg.cond", "linalg.vector_norm", "linalg.matrix_norm",
+    "linalg.tensorinv", "fft.fft", "fft.ifft", "fft.rfft", "fft.irfft", "fft.hfft", "fft.ihfft",
+    "fft.fft2", "fft.ifft2", "fft.rfft2", "fft.irfft2", "fft.fftn", "fft.ifftn", "fft.rfftn",
+    "fft.irfftn", "fft.fftshift", "fft.ifftshift",
 ):  # fmt: skip
     declare(_name, Kind.LIBRARY, library(_name))
 for _name in ("linalg.tensorsolve", "logspace", "geomspace"):
     declare(_name, Kind.LIBRARY if "." in _name else Kind.CREATION, library(_name), nin=2)
 
-# --- creation: no operands, or the ends of a range --------------------------------------------------------------------------
+# --- creation: no operands, or the ends of a range ---
 for _name in (
-    "zeros", "ones", "empty", "full", "arange", "linspace", "eye", "identity", "tri", "indices", "hanning", "hamming",
-    "blackman", "bartlett", "kaiser", "fft.fftfreq", "fft.rfftfreq",
+    "zeros", "ones", "empty", "full", "arange", "linspace", "eye", "identity", "tri", "indices",
+    "hanning", "hamming", "blackman", "bartlett", "kaiser", "fft.fftfreq", "fft.rfftfreq",
 ):  # fmt: skip
     declare(_name, Kind.CREATION, library(_name), nin=0, flops=0)

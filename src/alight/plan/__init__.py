@@ -1,0 +1,1 @@
+"""Planning: pure functions from a graph and what is known to a plan."""

@@ -261,7 +261,7 @@ def _recompute(
             saved = graph.layout(value).nbytes * (len(takers) + (value not in stored))
             saved -= sum(graph.layout(leaf).nbytes for _, new in extra for leaf in new)
             flops = sum(graph.nodes[m - first].op.flops for m in nodes) * len(takers)
-            if saved <= 0 or flops * graph.layout(value).size > saved * FLOPS_PER_BYTE:
+            if flops * graph.layout(value).size >= saved * FLOPS_PER_BYTE:
                 continue
             if any(
                 len(t.members) + len(nodes) > KERNEL_NODES

@@ -80,8 +80,9 @@ typedef struct {
 
 typedef struct {
     PyObject_HEAD
+    PyObject *anchor;
     Py_ssize_t record_floor, automatic;
-    long long budget, pending;
+    long long budget, limit, count, pending;
     char scalars;
 } Floor;
 
@@ -109,11 +110,12 @@ Value *value_new(PyObject *op, PyObject *operands, PyObject *layout);
 PyObject *storage_new(Value *value);
 PyObject *pending_storages(PyObject *module, PyObject *unused);
 PyObject *sole(PyObject *module, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
-PyObject *reference_count(PyObject *module, PyObject *object);
+PyObject *reference_count(PyObject *module, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
 extern Py_ssize_t sole_references;
 
 /* floor.c */
 bool floor_in_force(Py_ssize_t *least);
+bool count_recorded(npy_intp elements);
 bool floor_ready(void);
 
 /* array.c */

@@ -316,14 +316,21 @@ static PyObject *pool_data(Pool *self, PyObject *object)
     return (PyObject *)data;
 }
 
+#if PY_VERSION_HEX >= 0x030C0000
+#define SAVE_ERROR PyObject *saved = PyErr_GetRaisedException();
+#define RESTORE_ERROR PyErr_SetRaisedException(saved);
+#else
+#define SAVE_ERROR PyObject *saved[3]; PyErr_Fetch(&saved[0], &saved[1], &saved[2]);
+#define RESTORE_ERROR PyErr_Restore(saved[0], saved[1], saved[2]);
+#endif
+
 static void pool_give(Pool *self, PyArrayObject *owner)
 {
     npy_intp size = PyArray_NBYTES(owner);
     if (self->free == NULL || size > self->capacity - self->held) {
         return;
     }
-    PyObject *type, *value, *traceback;
-    PyErr_Fetch(&type, &value, &traceback);
+    SAVE_ERROR
     PyObject *key = PyLong_FromSsize_t(size), *fresh = NULL, *kept = NULL;
     if (key != NULL && (kept = PyDict_GetItemWithError(self->free, key)) == NULL && (fresh = PyList_New(0)) != NULL) {
         /* Making the list can have run the collector, and this function from it: theirs stays then. */
@@ -334,7 +341,7 @@ static void pool_give(Pool *self, PyArrayObject *owner)
     }
     Py_XDECREF(key);
     Py_XDECREF(fresh);
-    PyErr_Restore(type, value, traceback);  /* with no memory for a list entry, the block is freed */
+    RESTORE_ERROR  /* and forget ours: with no memory for a list entry, the block is freed */
 }
 
 static PyObject *pool_give_method(Pool *self, PyObject *owner)

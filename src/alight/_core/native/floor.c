@@ -63,12 +63,78 @@ static PyObject *floor_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     if (self != NULL) {
         self->record_floor = -1;
         self->automatic = 1;
-        self->budget = 1LL << 62;
+        self->budget = self->limit = 1LL << 62;
+        self->anchor = Py_NewRef(Py_None);
     }
     return (PyObject *)self;
 }
 
+static void floor_dealloc(Floor *self)
+{
+    Py_XDECREF(self->anchor);
+    Py_TYPE(self)->tp_free(self);
+}
+
+static int due(Floor *self, PyObject *site)
+{
+    if (self->anchor == NULL || self->anchor == Py_None) {
+        Py_XSETREF(self->anchor, Py_NewRef(site));
+        return 0;
+    }
+    int returned = PyObject_RichCompareBool(self->anchor, site, Py_EQ);
+    if (returned != 0 || self->pending > self->budget) {
+        return returned < 0 ? -1 : 1;
+    }
+    if (self->count / 16 >= self->limit) {
+        Py_XSETREF(self->anchor, Py_NewRef(site));
+        return 1;
+    }
+    return 0;
+}
+
+static PyObject *floor_due(Floor *self, PyObject *const *args, Py_ssize_t nargs)
+{
+    if (nargs != 2) {
+        PyErr_SetString(PyExc_TypeError, "due() takes a code object and an instruction");
+        return NULL;
+    }
+    PyObject *site = PyTuple_Pack(2, args[0], args[1]);
+    int flush = site == NULL ? -1 : due(self, site);
+    Py_XDECREF(site);
+    return flush < 0 ? NULL : PyBool_FromLong(flush);
+}
+
+/* Count one op about to be recorded; where a flush is due, do it first. */
+bool count_recorded(npy_intp elements)
+{
+    floors->count++;
+    floors->pending += elements;
+    PyFrameObject *frame = floors->count < floors->limit ? NULL : PyEval_GetFrame();
+    if (frame == NULL) {
+        return true;
+    }
+    PyObject *code = (PyObject *)PyFrame_GetCode(frame);
+    PyObject *site = Py_BuildValue("Oi", code, PyFrame_GetLasti(frame));
+    Py_DECREF(code);
+    int flush = site == NULL ? -1 : due(floors, site);
+    Py_XDECREF(site);
+    if (flush <= 0) {
+        return flush == 0;
+    }
+    if (hooks->flush == NULL) {
+        PyErr_SetString(PyExc_AttributeError, "flush");
+        return false;
+    }
+    PyObject *hook = Py_NewRef(hooks->flush), *nothing = PyObject_CallNoArgs(hook);
+    Py_DECREF(hook);
+    Py_XDECREF(nothing);
+    return nothing != NULL;
+}
+
 static PyMemberDef floor_members[] = {
+    MEMBER(Floor, anchor),
+    {"limit", T_LONGLONG, offsetof(Floor, limit), 0, NULL},
+    {"count", T_LONGLONG, offsetof(Floor, count), 0, NULL},
     {"budget", T_LONGLONG, offsetof(Floor, budget), 0, NULL},
     {"pending", T_LONGLONG, offsetof(Floor, pending), 0, NULL},
     {"scalars", T_BOOL, offsetof(Floor, scalars), 0, NULL},
@@ -84,14 +150,22 @@ static PyGetSetDef floor_properties[] = {
     {NULL},
 };
 
+static PyMethodDef floor_methods[] = {
+    {"due", (PyCFunction)(void (*)(void))floor_due, METH_FASTCALL,
+     "Tell whether everything pending should be evaluated before an op of this site is recorded."},
+    {NULL},
+};
+
 PyTypeObject FloorType = {
     PyVarObject_HEAD_INIT(NULL, 0)
     .tp_name = "alight._core._native.Floor",
-    .tp_doc = "What recording looks at before it records.",
+    .tp_doc = "What recording looks at: when to leave work to NumPy, and when enough is pending.",
     .tp_basicsize = sizeof(Floor),
     .tp_flags = Py_TPFLAGS_DEFAULT,
     .tp_new = floor_new,
+    .tp_dealloc = (destructor)floor_dealloc,
     .tp_members = floor_members,
+    .tp_methods = floor_methods,
     .tp_getset = floor_properties,
 };
 

@@ -6,30 +6,20 @@ static long long next_seq;
    interpreters differ, so it is measured at import. */
 Py_ssize_t sole_references;
 
-static Value *value_blank(void)
-{
-    Value *self = PyObject_GC_New(Value, &ValueType);
-    if (self == NULL) {
-        return NULL;
-    }
-    memset((char *)self + offsetof(Value, weakrefs), 0, sizeof(Value) - offsetof(Value, weakrefs));
-    return self;
-}
-
-/* Return a value that holds the operands it is given (their reference is taken over, also on failure). */
+/* Return a value that takes over the reference to its operands, also on failure. */
 Value *value_new(PyObject *op, PyObject *operands, PyObject *layout)
 {
-    PyObject *errstate;
-    if (operands == NULL || PyContextVar_Get(numpy_errstate, NULL, &errstate) < 0) {
-        Py_XDECREF(operands);
-        return NULL;
+    PyObject *errstate = NULL;
+    Value *self = NULL;
+    if (operands != NULL && PyContextVar_Get(numpy_errstate, NULL, &errstate) == 0) {
+        self = PyObject_GC_New(Value, &ValueType);
     }
-    Value *self = value_blank();
     if (self == NULL) {
-        Py_DECREF(operands);
+        Py_XDECREF(operands);
         Py_XDECREF(errstate);
         return NULL;
     }
+    self->weakrefs = self->site = self->code = NULL;
     self->op = Py_NewRef(op);
     self->operands = operands;
     self->attrs = Py_NewRef(empty_tuple);
@@ -37,6 +27,8 @@ Value *value_new(PyObject *op, PyObject *operands, PyObject *layout)
     self->data = Py_NewRef(Py_None);
     self->errstate = errstate;
     self->error = Py_NewRef(Py_None);
+    self->instruction = 0;
+    self->offset = 0;
     self->seq = next_seq++;
     PyObject_GC_Track(self);
     return self;
@@ -192,9 +184,9 @@ PyObject *sole(PyObject *module, PyObject *const *args, Py_ssize_t nargs, PyObje
     return PyBool_FromLong(is_data(data) && Py_REFCNT(value) <= sole_references + held && Py_REFCNT(data) <= 1 + data_held);
 }
 
-PyObject *reference_count(PyObject *module, PyObject *object)
+PyObject *reference_count(PyObject *module, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
-    return PyLong_FromSsize_t(Py_REFCNT(object));
+    return nargs == 1 ? PyLong_FromSsize_t(Py_REFCNT(args[0])) : PyLong_FromLong(0);
 }
 
 /* Storages enter at the newest end when their version is pending; they leave when they die, or when

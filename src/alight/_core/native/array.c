@@ -1,0 +1,439 @@
+/* ArrayBase: operators that record, the fast way here, every other way through the hooks. */
+#include "core.h"
+
+typedef struct {
+    PyObject *op, *same, *weak;  /* the op's own memos; NULL where it has none */
+} Operator;
+
+enum {
+    ADD, SUBTRACT, MULTIPLY, DIVIDE, FLOOR_DIVIDE, REMAINDER, DIVMOD, POWER, LEFT_SHIFT, RIGHT_SHIFT,
+    BITWISE_AND, BITWISE_OR, BITWISE_XOR, MATMUL, EQUAL, NOT_EQUAL, LESS, LESS_EQUAL, GREATER, GREATER_EQUAL,
+    NEGATIVE, POSITIVE, ABSOLUTE, INVERT, OPERATORS
+};
+static const char *const operator_names[OPERATORS] = {
+    "add", "subtract", "multiply", "divide", "floor_divide", "remainder", "divmod", "power", "left_shift",
+    "right_shift", "bitwise_and", "bitwise_or", "bitwise_xor", "matmul", "equal", "not_equal", "less", "less_equal",
+    "greater", "greater_equal", "negative", "positive", "absolute", "invert",
+};
+static Operator operators[OPERATORS];
+static PyObject *operators_by_name;
+
+/* The last floating-point error state that was found to let work wait: states never change. */
+static PyObject *patient_errstate;
+static PyObject *numpy_geterr;
+
+/* Tell in ``may`` whether errors under the state in force may be told later: raise, call and log act at
+   the call, so NumPy must. */
+static bool errors_may_wait(bool *may)
+{
+    PyObject *state;
+    if (PyContextVar_Get(numpy_errstate, NULL, &state) < 0) {
+        return false;
+    }
+    *may = state == patient_errstate;
+    if (!*may) {
+        PyObject *settings = PyObject_CallNoArgs(numpy_geterr), *key, *mode;
+        Py_ssize_t position = 0;
+        if (settings == NULL) {
+            Py_XDECREF(state);
+            return false;
+        }
+        *may = true;
+        while (PyDict_Next(settings, &position, &key, &mode)) {
+            if (PyUnicode_CompareWithASCIIString(mode, "raise") == 0 || PyUnicode_CompareWithASCIIString(mode, "call") == 0
+                || PyUnicode_CompareWithASCIIString(mode, "log") == 0) {
+                *may = false;
+            }
+        }
+        Py_DECREF(settings);
+        if (*may) {
+            Py_XSETREF(patient_errstate, Py_XNewRef(state));
+        }
+    }
+    Py_XDECREF(state);
+    return true;
+}
+
+PyObject *array_new(PyTypeObject *type, Value *value)
+{
+    PyObject *storage = storage_new(value);
+    Array *self = storage == NULL ? NULL : (Array *)type->tp_alloc(type, 0);
+    if (self == NULL) {
+        Py_XDECREF(storage);
+        return NULL;
+    }
+    self->storage = storage;
+    self->window = Py_NewRef(Py_None);
+    return (PyObject *)self;
+}
+
+/* Return, borrowed, the value of an array that is the whole of its storage, with a layout, and with no bytes
+   that others may see; else NULL. */
+static inline Value *whole_value(PyObject *object)
+{
+    Array *array = (Array *)object;
+    if (array->window != Py_None || array->storage == NULL || !Py_IS_TYPE(array->storage, &StorageType)) {
+        return NULL;
+    }
+    Value *value = (Value *)((Storage *)array->storage)->value;
+    if (!is_value((PyObject *)value) || !is_layout(value->layout)) {
+        return NULL;
+    }
+    PyObject *data = value->data;
+    return data == Py_None || (is_data(data) && !((Data *)data)->shared) ? value : NULL;
+}
+
+/* Tell in ``may`` whether an op on operands of this many elements may be recorded now. */
+static bool may_record(npy_intp elements, bool *may)
+{
+    Py_ssize_t least;
+    *may = false;
+    if (!floor_in_force(&least)) {
+        return false;
+    }
+    return elements < least || errors_may_wait(may);
+}
+
+/* Return an array of a new value; takes over the operands. ``elements`` count as pending. */
+static PyObject *record(PyTypeObject *type, PyObject *op, PyObject *operands, PyObject *out, npy_intp elements)
+{
+    if (operands == NULL) {
+        return NULL;
+    }
+    /* Counting can flush, and that runs any code: what is borrowed here is held meanwhile. */
+    Py_INCREF(op);
+    Py_INCREF(out);
+    PyObject *result = NULL;
+    Value *value = NULL;
+    if (count_recorded(elements)) {
+        value = value_new(op, operands, out);
+    } else {
+        Py_DECREF(operands);
+    }
+    if (value != NULL) {
+        PyFrameObject *frame = PyEval_GetFrame();
+        if (frame != NULL) {
+            value->code = (PyObject *)PyFrame_GetCode(frame);
+            value->instruction = PyFrame_GetLasti(frame);
+        }
+        result = array_new(type, value);
+        Py_DECREF(value);
+    }
+    Py_DECREF(op);
+    Py_DECREF(out);
+    return result;
+}
+
+/* A fast way returns its result, NULL with an error, or NULL without one: then the hook is asked. */
+
+static PyObject *record_same(Operator *operator, PyTypeObject *type, Value *left, Value *right)
+{
+    if (left == NULL || right == NULL || operator->same == NULL || left->layout != right->layout) {
+        return NULL;
+    }
+    PyObject *layout = left->layout;
+    PyObject *out = PyDict_GetItemWithError(operator->same, layout);
+    npy_intp elements = ((Layout *)layout)->size;
+    bool may;
+    if (!is_layout(out) || !may_record(elements, &may) || !may) {
+        return NULL;
+    }
+    return record(type, operator->op, PyTuple_Pack(2, left, right), out, elements);
+}
+
+static PyObject *record_unary(Operator *operator, PyTypeObject *type, Value *value)
+{
+    if (value == NULL || operator->same == NULL) {
+        return NULL;
+    }
+    PyObject *out = PyDict_GetItemWithError(operator->same, value->layout);
+    npy_intp elements = ((Layout *)value->layout)->size;
+    bool may;
+    if (!is_layout(out) || !may_record(elements, &may) || !may) {
+        return NULL;
+    }
+    return record(type, operator->op, PyTuple_Pack(1, value), out, elements);
+}
+
+static inline bool is_weak(PyObject *object) { return PyFloat_CheckExact(object) || PyLong_CheckExact(object); }
+
+/* Return a value of a Python scalar in a 0-d layout's dtype. */
+static PyObject *constant(PyObject *scalar, PyObject *layout)
+{
+    PyArray_Descr *dtype = (PyArray_Descr *)Py_NewRef(((Layout *)layout)->dtype);
+    PyObject *array = PyArray_NewFromDescr(&PyArray_Type, dtype, 0, NULL, NULL, NULL, 0, NULL);
+    if (array == NULL) {
+        return NULL;
+    }
+    Value *value = NULL;
+    if (PyArray_Pack(PyArray_DESCR((PyArrayObject *)array), PyArray_BYTES((PyArrayObject *)array), scalar) == 0) {
+        value = value_new(Py_None, Py_NewRef(empty_tuple), layout);
+    }
+    if (value != NULL) {
+        Py_SETREF(value->attrs, Py_NewRef(array));
+    }
+    Py_DECREF(array);
+    return (PyObject *)value;
+}
+
+/* ``array`` is the left or the right operand, whichever is not the scalar. */
+static PyObject *record_weak(Operator *operator, PyObject *left, PyObject *right, PyObject *array)
+{
+    Value *value = whole_value(array);
+    if (value == NULL || operator->weak == NULL || PyDict_GET_SIZE(operator->weak) == 0) {
+        return NULL;
+    }
+    PyObject *scalar = array == left ? right : left, *kind = (PyObject *)Py_TYPE(scalar);
+    PyObject *key = array == left ? PyTuple_Pack(2, value->layout, kind) : PyTuple_Pack(2, kind, value->layout);
+    PyObject *found = key == NULL ? NULL : PyDict_GetItemWithError(operator->weak, key);
+    Py_XDECREF(key);
+    if (found == NULL || !PyTuple_CheckExact(found) || PyTuple_GET_SIZE(found) != 2
+        || !is_layout(PyTuple_GET_ITEM(found, 0)) || !is_layout(PyTuple_GET_ITEM(found, 1))) {
+        return NULL;
+    }
+    npy_intp elements = ((Layout *)value->layout)->size;
+    bool may;
+    if (!may_record(elements, &may) || !may) {
+        return NULL;
+    }
+    Py_INCREF(value);
+    Py_INCREF(found);
+    PyObject *result = NULL, *other = constant(scalar, PyTuple_GET_ITEM(found, 1));
+    if (other != NULL) {
+        PyObject *operands = array == left ? PyTuple_Pack(2, value, other) : PyTuple_Pack(2, other, value);
+        result = record(Py_TYPE(array), operator->op, operands, PyTuple_GET_ITEM(found, 0), elements);
+        Py_DECREF(other);
+    } else if (PyErr_ExceptionMatches(PyExc_OverflowError)) {
+        PyErr_Clear();  /* the hook knows which ops can take an integer that does not fit */
+    }
+    Py_DECREF(found);
+    Py_DECREF(value);
+    return result;
+}
+
+static PyObject *ask(PyObject *hook, const char *name, PyObject *op, PyObject *left, PyObject *right)
+{
+    if (hook == NULL || op == NULL) {
+        PyErr_Format(hook == NULL ? PyExc_AttributeError : PyExc_KeyError, "%s", name);
+        return NULL;
+    }
+    PyObject *stack[4] = {NULL, op, left, right};
+    Py_INCREF(hook);
+    Py_INCREF(op);
+    PyObject *result = PyObject_Vectorcall(hook, stack + 1, (right == NULL ? 2 : 3) | PY_VECTORCALL_ARGUMENTS_OFFSET, NULL);
+    Py_DECREF(op);
+    Py_DECREF(hook);
+    return result;
+}
+
+static PyObject *binary(int index, PyObject *left, PyObject *right)
+{
+    Operator *operator = &operators[index];
+    PyObject *result = NULL;
+    if (Py_TYPE(left) == Py_TYPE(right)) {
+        result = record_same(operator, Py_TYPE(left), whole_value(left), whole_value(right));
+    } else if (is_weak(right)) {
+        result = record_weak(operator, left, right, left);
+    } else if (is_weak(left)) {
+        result = record_weak(operator, left, right, right);
+    }
+    if (result != NULL || PyErr_Occurred()) {
+        return result;
+    }
+    return ask(hooks->binary, operator->op == NULL ? operator_names[index] : "binary", operator->op, left, right);
+}
+
+static PyObject *unary(int index, PyObject *array)
+{
+    Operator *operator = &operators[index];
+    PyObject *result = record_unary(operator, Py_TYPE(array), whole_value(array));
+    if (result != NULL || PyErr_Occurred()) {
+        return result;
+    }
+    return ask(hooks->unary, operator->op == NULL ? operator_names[index] : "unary", operator->op, array, NULL);
+}
+
+#define BINARY(slot, index) \
+    static PyObject *array_##slot(PyObject *left, PyObject *right) { return binary(index, left, right); }
+#define UNARY(slot, index) \
+    static PyObject *array_##slot(PyObject *array) { return unary(index, array); }
+
+BINARY(add, ADD)
+BINARY(subtract, SUBTRACT)
+BINARY(multiply, MULTIPLY)
+BINARY(true_divide, DIVIDE)
+BINARY(floor_divide, FLOOR_DIVIDE)
+BINARY(remainder, REMAINDER)
+BINARY(divmod, DIVMOD)
+BINARY(lshift, LEFT_SHIFT)
+BINARY(rshift, RIGHT_SHIFT)
+BINARY(and, BITWISE_AND)
+BINARY(or, BITWISE_OR)
+BINARY(xor, BITWISE_XOR)
+BINARY(matmul, MATMUL)
+UNARY(negative, NEGATIVE)
+UNARY(positive, POSITIVE)
+UNARY(absolute, ABSOLUTE)
+UNARY(invert, INVERT)
+
+static PyObject *array_power(PyObject *left, PyObject *right, PyObject *modulus)
+{
+    /* With a modulus the arguments need not be arrays at all; NumPy has no such power. */
+    if (modulus != Py_None) {
+        Py_RETURN_NOTIMPLEMENTED;
+    }
+    return binary(POWER, left, right);
+}
+
+static PyNumberMethods array_number = {
+    .nb_add = array_add,
+    .nb_subtract = array_subtract,
+    .nb_multiply = array_multiply,
+    .nb_true_divide = array_true_divide,
+    .nb_floor_divide = array_floor_divide,
+    .nb_remainder = array_remainder,
+    .nb_divmod = array_divmod,
+    .nb_power = array_power,
+    .nb_lshift = array_lshift,
+    .nb_rshift = array_rshift,
+    .nb_and = array_and,
+    .nb_or = array_or,
+    .nb_xor = array_xor,
+    .nb_matrix_multiply = array_matmul,
+    .nb_negative = array_negative,
+    .nb_positive = array_positive,
+    .nb_absolute = array_absolute,
+    .nb_invert = array_invert,
+};
+
+static PyObject *array_compare(PyObject *left, PyObject *right, int how)
+{
+    static const int index[] = {
+        [Py_LT] = LESS, [Py_LE] = LESS_EQUAL, [Py_EQ] = EQUAL, [Py_NE] = NOT_EQUAL, [Py_GT] = GREATER, [Py_GE] = GREATER_EQUAL,
+    };
+    return binary(index[how], left, right);
+}
+
+static int array_traverse(Array *self, visitproc visit, void *arg)
+{
+    Py_VISIT(self->storage);
+    Py_VISIT(self->window);
+    return 0;
+}
+
+static int array_clear(Array *self)
+{
+    Py_CLEAR(self->storage);
+    Py_CLEAR(self->window);
+    return 0;
+}
+
+static void array_dealloc(Array *self)
+{
+    PyObject_GC_UnTrack(self);
+    if (self->weakrefs != NULL) {
+        PyObject_ClearWeakRefs((PyObject *)self);
+    }
+    array_clear(self);
+    Py_TYPE(self)->tp_free(self);
+}
+
+static PyObject *array_of(PyObject *type, PyObject *value)
+{
+    return expect_type(value, &ValueType, "value") ? array_new((PyTypeObject *)type, (Value *)value) : NULL;
+}
+
+static PyObject *array_class(PyObject *self, void *closure)
+{
+    PyFrameObject *frame = hooks->appears == Py_None || hooks->appears == NULL ? NULL : PyEval_GetFrame();
+    if (frame == NULL) {
+        return Py_NewRef((PyObject *)Py_TYPE(self));
+    }
+    PyObject *appears = Py_NewRef(hooks->appears), *code = (PyObject *)PyFrame_GetCode(frame), *shown = NULL;
+    PyObject *path = PyObject_GetAttrString(code, "co_filename");
+    if (path != NULL) {
+        shown = PyObject_CallFunctionObjArgs(appears, (PyObject *)Py_TYPE(self), path, NULL);
+        Py_DECREF(path);
+    }
+    Py_DECREF(code);
+    Py_DECREF(appears);
+    return shown;
+}
+
+static PyMemberDef array_members[] = {
+    MEMBER(Array, storage),
+    MEMBER(Array, window),
+    {NULL},
+};
+
+static PyMethodDef array_methods[] = {
+    {"of", array_of, METH_O | METH_CLASS, "Return a new array whose storage starts at ``value``."},
+    {NULL},
+};
+
+static PyGetSetDef array_properties[] = {
+    {"__class__", array_class, NULL,
+     "Return the class this array shows to its asker: isinstance looks here after the type itself.", NULL},
+    {NULL},
+};
+
+PyTypeObject ArrayType = {
+    PyVarObject_HEAD_INIT(NULL, 0)
+    .tp_name = "alight._core._native.ArrayBase",
+    .tp_doc = "What every Array is: a storage, and a view of it (None: the whole of it). Operators record.",
+    .tp_basicsize = sizeof(Array),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC,
+    .tp_dealloc = (destructor)array_dealloc,
+    .tp_traverse = (traverseproc)array_traverse,
+    .tp_clear = (inquiry)array_clear,
+    .tp_weaklistoffset = offsetof(Array, weakrefs),
+    .tp_as_number = &array_number,
+    .tp_richcompare = array_compare,
+    .tp_hash = PyObject_HashNotImplemented,
+    .tp_members = array_members,
+    .tp_methods = array_methods,
+    .tp_getset = array_properties,
+};
+
+PyObject *set_operators(PyObject *module, PyObject *table)
+{
+    for (int i = 0; i < OPERATORS; i++) {
+        PyObject *name = PyUnicode_FromString(operator_names[i]);
+        PyObject *op = name == NULL ? NULL : PyObject_GetItem(table, name);
+        bool set = op != NULL && PyDict_SetItem(operators_by_name, name, op) == 0;
+        Py_XDECREF(name);
+        if (!set) {
+            Py_XDECREF(op);
+            return NULL;
+        }
+        PyObject **memos[] = {&operators[i].same, &operators[i].weak};
+        static const char *const names[] = {"same", "weak"};
+        for (int k = 0; k < 2; k++) {
+            PyObject *memo = PyObject_GetAttrString(op, names[k]);
+            PyErr_Clear();
+            if (memo != NULL && !PyDict_CheckExact(memo)) {
+                Py_CLEAR(memo);
+            }
+            Py_XSETREF(*memos[k], memo);
+        }
+        Py_XSETREF(operators[i].op, op);
+    }
+    Py_RETURN_NONE;
+}
+
+bool array_ready(void)
+{
+    PyObject *numpy = PyImport_ImportModule("numpy");
+    numpy_geterr = numpy == NULL ? NULL : PyObject_GetAttrString(numpy, "geterr");
+    Py_XDECREF(numpy);
+    operators_by_name = PyDict_New();
+    PyObject *own = PyDict_New();
+    if (numpy_geterr == NULL || operators_by_name == NULL || own == NULL
+        || PyDict_SetItemString(own, "operators", operators_by_name) < 0) {
+        Py_XDECREF(own);
+        return false;
+    }
+    ArrayType.tp_dict = own;
+    ArrayType.tp_new = PyBaseObject_Type.tp_new;
+    return PyType_Ready(&ArrayType) == 0;
+}

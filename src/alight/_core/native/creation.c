@@ -1,0 +1,125 @@
+/* A creation function whose large results are adopted: what `alight run` puts where NumPy's own stood. */
+#include "core.h"
+
+typedef struct {
+    PyObject_HEAD
+    vectorcallfunc vectorcall;
+    PyObject *weakrefs, *dict, *function, *settle, *ours;
+} Creation;
+
+static PyObject *creation_run(PyObject *object, PyObject *const *args, size_t nargsf, PyObject *kwnames)
+{
+    Creation *self = (Creation *)object;
+    if (self->ours != Py_None && PyVectorcall_NARGS(nargsf) > 0 && PyObject_TypeCheck(args[0], &ArrayType)) {
+        return PyObject_Vectorcall(self->ours, args, nargsf, kwnames);
+    }
+    PyObject *result = PyObject_Vectorcall(self->function, args, nargsf, kwnames);
+    Py_ssize_t least;
+    if (result == NULL || !PyArray_CheckExact(result) || Py_REFCNT(result) != 1) {
+        return result;
+    }
+    if (!floor_in_force(&least)) {
+        Py_DECREF(result);
+        return NULL;
+    }
+    if (PyArray_SIZE((PyArrayObject *)result) < least) {
+        return result;
+    }
+    PyObject *settled = PyObject_CallOneArg(self->settle, result);
+    Py_DECREF(result);
+    return settled;
+}
+
+static PyObject *creation_call(PyObject *type, PyObject *const *args, size_t nargsf, PyObject *kwnames)
+{
+    static const char *const names[] = {"function", "settle", "ours", NULL};
+    PyObject *taken[3] = {NULL, NULL, Py_None};
+    if (!take_arguments("Creation", names, 2, args, nargsf, kwnames, taken)) {
+        return NULL;
+    }
+    PyObject *functools = PyImport_ImportModule("functools");
+    PyObject *dict = functools == NULL ? NULL : PyDict_New();
+    Creation *self = dict == NULL ? NULL : PyObject_GC_New(Creation, &CreationType);
+    if (self == NULL) {
+        Py_XDECREF(dict);
+        Py_XDECREF(functools);
+        return NULL;
+    }
+    self->vectorcall = creation_run;
+    self->weakrefs = NULL;
+    self->dict = dict;
+    self->function = Py_NewRef(taken[0]);
+    self->settle = Py_NewRef(taken[1]);
+    self->ours = Py_NewRef(taken[2]);
+    PyObject_GC_Track(self);
+    PyObject *dressed = PyObject_CallMethod(functools, "update_wrapper", "OO", self, taken[0]);
+    Py_DECREF(functools);
+    Py_DECREF(self);
+    return dressed;
+}
+
+static int creation_traverse(Creation *self, visitproc visit, void *arg)
+{
+    Py_VISIT(self->dict);
+    Py_VISIT(self->function);
+    Py_VISIT(self->settle);
+    Py_VISIT(self->ours);
+    return 0;
+}
+
+static int creation_clear(Creation *self)
+{
+    /* The functions are called without a look, so they stay; a cycle goes through the dict or is broken
+       by the functions' own clearing. */
+    Py_CLEAR(self->dict);
+    return 0;
+}
+
+static void creation_dealloc(Creation *self)
+{
+    PyObject_GC_UnTrack(self);
+    if (self->weakrefs != NULL) {
+        PyObject_ClearWeakRefs((PyObject *)self);
+    }
+    Py_XDECREF(self->dict);
+    Py_XDECREF(self->function);
+    Py_XDECREF(self->settle);
+    Py_XDECREF(self->ours);
+    Py_TYPE(self)->tp_free(self);
+}
+
+static PyObject *creation_repr(Creation *self) { return PyObject_Repr(self->function); }
+
+static PyObject *creation_reduce(PyObject *self, PyObject *unused)
+{
+    /* As functions do it: found again by module and name. */
+    return PyObject_GetAttrString(self, "__qualname__");
+}
+
+static PyMethodDef creation_methods[] = {
+    {"__reduce__", creation_reduce, METH_NOARGS, "Return the name under which the module of the function has it."},
+    {NULL},
+};
+
+static PyGetSetDef creation_properties[] = {
+    {"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict, NULL, NULL},
+    {NULL},
+};
+
+PyTypeObject CreationType = {
+    PyVarObject_HEAD_INIT(NULL, 0)
+    .tp_name = "alight._core._native.Creation",
+    .tp_basicsize = sizeof(Creation),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL,
+    .tp_vectorcall = creation_call,
+    .tp_vectorcall_offset = offsetof(Creation, vectorcall),
+    .tp_call = PyVectorcall_Call,
+    .tp_dealloc = (destructor)creation_dealloc,
+    .tp_traverse = (traverseproc)creation_traverse,
+    .tp_clear = (inquiry)creation_clear,
+    .tp_weaklistoffset = offsetof(Creation, weakrefs),
+    .tp_dictoffset = offsetof(Creation, dict),
+    .tp_repr = (reprfunc)creation_repr,
+    .tp_methods = creation_methods,
+    .tp_getset = creation_properties,
+};

@@ -1,0 +1,92 @@
+/* The module alight._core._native. */
+#define ALIGHT_CORE_MODULE
+#include "core.h"
+
+PyObject *numpy_errstate;
+PyObject *empty_tuple;
+
+static PyMethodDef functions[] = {
+    {"make_layout", (PyCFunction)(void (*)(void))make_layout, METH_FASTCALL | METH_KEYWORDS,
+     "Return the one layout with these fields; strides default to C order."},
+    {"layout_of", layout_of, METH_O, "Return the layout of an ndarray."},
+    {"pending_storages", pending_storages, METH_NOARGS,
+     "Return the live storages whose version is pending, oldest first."},
+    {"sole", (PyCFunction)(void (*)(void))sole, METH_FASTCALL | METH_KEYWORDS,
+     "Tell whether nobody else needs a concrete value's bytes: ``value`` has only ``held`` references besides\n"
+     "the caller's own name, and its data only ``data_held`` besides the value's."},
+    {"set_operators", set_operators, METH_O, "Tell the core which op each operator records."},
+    {"_reference_count", (PyCFunction)(void (*)(void))reference_count, METH_FASTCALL | METH_KEYWORDS,
+     "Return an object's reference count while it is passed to a function of this module."},
+    {NULL},
+};
+
+static struct PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT,
+    .m_name = "alight._core._native",
+    .m_doc = "The native core: the same names as alight._core.twin, which says what they mean.",
+    .m_size = -1,
+    .m_methods = functions,
+};
+
+static bool find_numpy_errstate(void)
+{
+    PyObject *umath = PyImport_ImportModule("numpy._core.umath");
+    numpy_errstate = umath == NULL ? NULL : PyObject_GetAttrString(umath, "_extobj_contextvar");
+    Py_XDECREF(umath);
+    return numpy_errstate != NULL && expect_type(numpy_errstate, &PyContextVar_Type, "NumPy's errstate");
+}
+
+static bool measure_sole(PyObject *module)
+{
+    static const char source[] = "def measure(make, count):\n    name = make()\n    return count(name)\n";
+    PyObject *names = PyDict_New(), *ran = NULL, *count = NULL, *measured = NULL;
+    if (names != NULL && PyDict_SetItemString(names, "__builtins__", PyEval_GetBuiltins()) == 0) {
+        ran = PyRun_String(source, Py_file_input, names, names);
+    }
+    if (ran != NULL && (count = PyObject_GetAttrString(module, "_reference_count")) != NULL) {
+        measured = PyObject_CallFunctionObjArgs(
+            PyDict_GetItemString(names, "measure"), (PyObject *)&PyBaseObject_Type, count, NULL);
+    }
+    if (measured != NULL) {
+        sole_references = PyLong_AsSsize_t(measured);
+    }
+    Py_XDECREF(measured);
+    Py_XDECREF(count);
+    Py_XDECREF(ran);
+    Py_XDECREF(names);
+    return !PyErr_Occurred();
+}
+
+PyMODINIT_FUNC PyInit__native(void)
+{
+    static const struct {
+        const char *name;
+        PyTypeObject *type;
+    } types[] = {
+        {"Layout", &LayoutType}, {"View", &ViewType}, {"Data", &DataType}, {"PooledData", &PooledDataType},
+        {"Pool", &PoolType}, {"Value", &ValueType}, {"Storage", &StorageType}, {"ArrayBase", &ArrayType},
+        {"Hooks", &HooksType}, {"Floor", &FloorType}, {"Creation", &CreationType},
+    };
+    import_array();
+    empty_tuple = PyTuple_New(0);
+    if (empty_tuple == NULL || !find_numpy_errstate() || !array_ready()) {
+        return NULL;
+    }
+    PyObject *module = PyModule_Create(&definition);
+    if (module == NULL) {
+        return NULL;
+    }
+    for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++) {
+        if (PyType_Ready(types[i].type) < 0 || PyModule_AddObjectRef(module, types[i].name, (PyObject *)types[i].type) < 0) {
+            Py_DECREF(module);
+            return NULL;
+        }
+    }
+    if (!floor_ready() || PyModule_AddObjectRef(module, "hooks", (PyObject *)hooks) < 0
+        || PyModule_AddObjectRef(module, "floor", (PyObject *)floors) < 0
+        || PyModule_AddObjectRef(module, "POLICY", policy_in_force) < 0 || !measure_sole(module)) {
+        Py_DECREF(module);
+        return NULL;
+    }
+    return module;
+}

@@ -1,0 +1,236 @@
+"""Making arrays: NumPy makes them, alight takes the memory over."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from alight._core import ArrayBase
+from alight.array import Array
+from alight.exits import ndarrays, run_in_numpy, wrap
+from alight.library import dress, implements
+from alight.memory import apply_view, layout
+from alight.methods import astype
+from alight.record import foreign, native
+
+_HERE = (None, "cpu")
+
+# What the array namespace calls, by name, where it is not NumPy's function with wrapped results.
+MAKERS: dict[str, Any] = {}
+
+
+def _checked_device(device: Any) -> None:
+    if device not in _HERE:
+        raise ValueError(
+            f"Device not understood. Only \"cpu\" is allowed, but received: {device}. "
+            "Fix: leave device= out; placement is alight's, and alight.policy(force=…) overrules it."
+        )
+
+
+def _maker(name: str) -> Callable[..., Any]:
+    function = getattr(np, name)
+
+    def make(*args: Any, **kwargs: Any) -> Any:
+        if "device" in kwargs:
+            _checked_device(kwargs.pop("device"))
+        if isinstance(kwargs.get("like"), ArrayBase):
+            del kwargs["like"]
+        return run_in_numpy(function, args, kwargs)
+
+    MAKERS[name] = dress(make, function)
+    return make
+
+
+for _name in (
+    "zeros", "ones", "empty", "full", "arange", "linspace", "logspace", "geomspace", "eye", "identity", "tri", "indices",
+    "fromfunction", "fromfile", "fromiter", "fromstring", "fromregex", "loadtxt", "genfromtxt", "load", "hanning",
+    "hamming", "blackman", "bartlett", "kaiser", "diag_indices", "tril_indices", "triu_indices", "mask_indices", "vander",
+):  # fmt: skip
+    _maker(_name)
+
+
+def _like(name: str) -> None:
+    function = getattr(np, name)
+
+    def make(*args: Any, **kwargs: Any) -> Any:
+        if "device" in kwargs:
+            _checked_device(kwargs.pop("device"))
+        # The prototype's shape, dtype and order are all that matter, never its elements.
+        if args and isinstance(args[0], ArrayBase):
+            args = (layout(args[0]).probe, *args[1:])
+        for key in ("a", "prototype"):
+            if isinstance(kwargs.get(key), ArrayBase):
+                kwargs[key] = layout(kwargs[key]).probe
+        result = function(*ndarrays(args), **{k: ndarrays(v) for k, v in kwargs.items()})
+        return wrap(result)
+
+    implements(function)(make)
+
+
+for _name in ("zeros_like", "ones_like", "empty_like", "full_like"):
+    _like(_name)
+
+
+# --- conversion ----------------------------------------------------------------------------------
+def _maker_named(name: str) -> Callable[[Any], Any]:
+    def decorate(ours: Any) -> Any:
+        MAKERS[name] = dress(ours, getattr(np, name))
+        return ours
+
+    return decorate
+
+
+@_maker_named("array")
+def array(
+    object: Any,
+    dtype: Any = None,
+    *,
+    copy: bool | None = True,
+    order: Any = "K",
+    subok: bool = False,
+    ndmin: int = 0,
+    like: Any = None,
+) -> Any:
+    """Return a new Array of anything NumPy can make an array of."""
+    if isinstance(object, ArrayBase):
+        result = _converted(object, dtype, order, copy)
+        extra = ndmin - result.ndim
+        return apply_view(result, lambda p: p[(None,) * extra]) if extra > 0 else result
+    keywords = {} if like is None or isinstance(like, ArrayBase) else {"like": like}
+    made = np.array(
+        ndarrays(object), dtype=dtype, copy=copy, order=order, subok=subok, ndmin=ndmin, **keywords
+    )
+    return _taken(made, object, copy)
+
+
+@_maker_named("asarray")
+def asarray(
+    a: Any,
+    dtype: Any = None,
+    order: Any = None,
+    *,
+    device: Any = None,
+    copy: bool | None = None,
+    like: Any = None,
+) -> Any:
+    """Return an Array of anything NumPy can make an array of; an Array comes back as it is.
+
+    An ndarray is copied, since others can write to it; with ``copy=False`` its memory is shared, and then
+    nothing about it is deferred.
+    """
+    _checked_device(device)
+    if isinstance(a, ArrayBase):
+        return _converted(a, dtype, order, copy)
+    keywords = {} if like is None or isinstance(like, ArrayBase) else {"like": like}
+    return _taken(np.asarray(ndarrays(a), dtype, order, copy=copy, **keywords), a, copy)
+
+
+@_maker_named("asanyarray")
+def asanyarray(
+    a: Any,
+    dtype: Any = None,
+    order: Any = None,
+    *,
+    device: Any = None,
+    copy: bool | None = None,
+    like: Any = None,
+) -> Any:
+    """Return an Array; subclasses of ndarray come back as they are."""
+    _checked_device(device)
+    if isinstance(a, ArrayBase):
+        return _converted(a, dtype, order, copy)
+    keywords = {} if like is None or isinstance(like, ArrayBase) else {"like": like}
+    return _taken(np.asanyarray(ndarrays(a), dtype, order, copy=copy, **keywords), a, copy)
+
+
+@_maker_named("ascontiguousarray")
+def ascontiguousarray(a: Any, dtype: Any = None, *, like: Any = None) -> Any:
+    """Return an Array in C order with at least one axis."""
+    return array(a, dtype, copy=None, order="C", ndmin=1, like=like)
+
+
+@_maker_named("asfortranarray")
+def asfortranarray(a: Any, dtype: Any = None, *, like: Any = None) -> Any:
+    """Return an Array in Fortran order with at least one axis."""
+    return array(a, dtype, copy=None, order="F", ndmin=1, like=like)
+
+
+@_maker_named("asarray_chkfinite")
+def asarray_chkfinite(a: Any, dtype: Any = None, order: Any = None) -> Any:
+    """Return an Array; ValueError where an element is infinite or NaN."""
+    result = asarray(a, dtype, order)
+    if np.dtype(result.dtype).kind in "fc" and not np.isfinite(result).all():
+        np.asarray_chkfinite([np.nan])
+    return result
+
+
+@_maker_named("require")
+def require(a: Any, dtype: Any = None, requirements: Any = None, *, like: Any = None) -> Any:
+    """Return an Array that meets requirements of memory order."""
+    made = np.require(ndarrays(a), dtype, requirements)
+    if isinstance(a, ArrayBase):
+        lay = layout(a)
+        if made.dtype == lay.dtype and made.strides == lay.strides:
+            return a
+    return _taken(made, a, None)
+
+
+def _converted(array: Any, dtype: Any, order: Any, copy: bool | None) -> Any:
+    """Return an Array in another dtype or order; the same object where nothing changes."""
+    lay = layout(array)
+    order = order or "K"
+    # NumPy decides whether a copy is needed, and whether the arguments make sense.
+    wanted = np.array(lay.probe[:0] if lay.ndim else lay.probe, dtype=dtype).dtype
+    if order not in ("K", "A", "C", "F"):
+        np.array(0, order=order)
+    flags = lay.probe.flags
+    ordered = order in ("K", "A") or (flags.c_contiguous if order == "C" else flags.f_contiguous)
+    if wanted == lay.dtype and ordered and not copy:
+        return array
+    if copy is False:
+        np.array(lay.probe, dtype=wanted, order=order, copy=False)
+    return astype(array, wanted, order, "unsafe", True)
+
+
+def _taken(made: Any, source: Any, copy: bool | None) -> Any:
+    """Return a conversion's result as an Array, with memory of its own unless ``copy`` is False."""
+    if type(made) is not np.ndarray or not native(made.dtype):
+        return made
+    if copy is False and (made is source or made.base is not None):
+        return shared(made)
+    if not copy and (made is source or made.base is not None):
+        made = made.copy("K")
+    return wrap(made)
+
+
+def shared(array: Any) -> Any:
+    """Return an Array over memory that others can see: nothing about it is ever deferred."""
+    if type(array) is not np.ndarray or not native(array.dtype):
+        return array
+    value, view = foreign(array)
+    result = Array.of(value)
+    result.window = view
+    return result
+
+
+@_maker_named("from_dlpack")
+def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> Any:
+    """Return an Array over the memory of another library's array."""
+    if isinstance(x, ArrayBase):
+        _checked_device(device)
+        return array(x) if copy else apply_view(x, lambda p: p[...])
+    made = np.from_dlpack(x, device=device, copy=copy)
+    return wrap(made) if copy else shared(made)
+
+
+@_maker_named("frombuffer")
+def frombuffer(
+    buffer: Any, dtype: Any = float, count: int = -1, offset: int = 0, *, like: Any = None
+) -> Any:
+    """Return an Array over a buffer's memory."""
+    return shared(np.frombuffer(buffer, dtype, count, offset))
+
+
+__all__ = ["MAKERS", "array", "asarray", "from_dlpack", "shared"]

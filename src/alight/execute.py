@@ -1,0 +1,283 @@
+"""Run: the steps of a plan, on the devices they were placed on, bound to recorded values at once.
+
+Each step binds its results as it finishes, so that an error or an interrupt leaves a graph that can be
+asked again. What a device or generated code does wrong never reaches the program: NumPy does it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from alight import residency, warn
+from alight._core import Data, Layout, Value, sole
+from alight.backends.base import Launch, Operand
+from alight.device import Device
+from alight.log import LOG, eligible_elements
+from alight.plan.plan import LaunchStep, Plan, ViewStep, WriteStep
+from alight.registry import backend_of, device
+
+HOST_DEVICE = "cpu"
+
+_Place = tuple[Data, int, Layout]
+
+
+class Execution:
+    """One run of a plan over recorded values."""
+
+    __slots__ = ("failed", "places", "plan", "values")
+
+    def __init__(self, plan: Plan, values: list[Value | None]) -> None:
+        self.plan = plan
+        self.values = values
+        self.places: dict[int, _Place] = {}
+        self.failed: dict[int, BaseException] = {}
+
+    def run(self) -> None:
+        """Run every step; a step that fails fails its outputs and what depends on them, nothing else."""
+        for step, dead in zip(self.plan.steps, self.plan.dead, strict=True):
+            try:
+                self._step(step)
+            except Exception as error:
+                if isinstance(step, LaunchStep):
+                    self._salvage(step, error)
+                else:
+                    self._fail((step.target,), error)
+            for number in dead:
+                self.places.pop(number, None)
+                self.values[number] = None
+
+    def _step(self, step: LaunchStep | ViewStep | WriteStep) -> None:
+        if isinstance(step, LaunchStep):
+            self._launch(step)
+        elif isinstance(step, ViewStep):
+            data, offset, _ = self._place(step.source)
+            self._bind(step.target, data, offset + step.offset, step.layout)
+        else:
+            self._write(step)
+
+    def _salvage(self, step: LaunchStep, error: BaseException) -> None:
+        """Compute what a failed step can still give, node by node in NumPy: fusing must not spread errors."""
+        graph = step.group.graph
+        if len(graph.nodes) == 1:
+            self._fail(step.outputs, error)
+            return
+        results: list[Any] = []
+        for number in step.inputs:
+            try:
+                results.append(array_at(self._place(number)))
+            except Exception as failed:
+                results.append(failed)
+        for node in graph.nodes:
+            operands = [results[i] for i in node.operands]
+            failed = next((item for item in operands if isinstance(item, Exception)), None)
+            if failed is None:
+                try:
+                    with np.errstate(all="ignore"):
+                        results.append(np.asarray(warn.run_node(node, operands)))
+                    continue
+                except Exception as raised:
+                    failed = raised
+            results.append(failed)
+        for number, inner in zip(step.outputs, graph.outputs, strict=True):
+            result = results[inner]
+            if isinstance(result, Exception):
+                self._fail((number,), result)
+            else:
+                data = exact_copy(result, graph.layout(inner))
+                self._bind(number, data, 0, data.layout)
+
+    def _fail(self, targets: Iterable[int], error: BaseException) -> None:
+        for number in targets:
+            self.failed[number] = error
+            value = self.values[number]
+            if value is not None:
+                if number not in self.failed or not getattr(error, "__notes__", None):
+                    path, line = warn.place_of(value.site)
+                    error.add_note(f"recorded at {path}:{line}")
+                value.error = error
+
+    def _place(self, number: int) -> _Place:
+        place = self.places.get(number)
+        if place is None:
+            if number in self.failed:
+                raise self.failed[number]
+            value = self.values[number]
+            assert value is not None, number
+            if value.data is None:
+                array = np.asarray(value.attrs)
+                place = (Data(value.layout, array), 0, value.layout)
+            else:
+                place = (value.data, value.offset, value.layout)
+            self.places[number] = place
+        return place
+
+    def _bind(self, number: int, data: Data, offset: int, layout: Layout) -> None:
+        """Make the recorded value behind a number concrete."""
+        self.places[number] = (data, offset, layout)
+        value = self.values[number]
+        if value is not None and value.op is not None:
+            value.data = data
+            value.offset = offset
+            value.operands = ()
+            value.attrs = ()
+            value.op = None
+
+    def _launch(self, step: LaunchStep) -> None:
+        ready = _ready(step)
+        values = self.values
+        places = [self._place(number) for number in step.inputs]
+        recorded = [values[number] for number in step.nodes]
+        listen = warn.wanted(recorded)
+        heard: list[str] = []
+        where, implementation = ready.where, step.implementation
+        try:
+            made, seconds = ready.submit(places, listen, heard)
+        except Exception as error:
+            if where.id == HOST_DEVICE and implementation != "generated":
+                raise
+            site = next((v.site for v in reversed(recorded) if v is not None), None)
+            LOG.fallback(
+                f"{step.decision.operation} on {where.id}:{implementation}",
+                f"{type(error).__name__}: {error}",
+                site,
+            )
+            heard.clear()
+            spare = ready.on_host()
+            where, implementation = spare.where, "numpy"
+            made, seconds = spare.submit(places, listen, heard)
+        if heard and None not in recorded:
+            arrays = [array_at(place) for place in places]
+            warn.tell(step.group.graph, arrays, recorded)  # type: ignore[arg-type]
+        first = values[step.outputs[0]]
+        LOG.launched(
+            step.decision,
+            None if first is None else first.site,
+            seconds,
+            implementation,
+            where.id,
+            ready.eligible,
+        )
+        for number, layout, result in zip(step.outputs, ready.layouts, made, strict=True):
+            data = result if where.id == HOST_DEVICE else residency.made_on(where, layout, result)
+            self._bind(number, data, 0, layout)
+
+    def _write(self, step: WriteStep) -> None:
+        """Bind the written version: in place where nobody else needs the old bytes, else in a copy."""
+        value_place = self._place(step.value)
+        old_place = self._place(step.old)
+        old, target = self.values[step.old], self.values[step.target]
+        assert old is not None and target is not None
+        data, offset, layout = old_place
+        for place in (value_place[0], data):
+            residency.bring_to_host(place)
+        # Who may still hold the old bytes here: the list of values, the target's operands, the place, and
+        # the value written where it is a window of the same bytes and dies with this step.
+        self.places.pop(step.old, None)
+        del old_place
+        held_by_value = 0
+        if value_place[0] is data:
+            held_by_value = 3 if self.values[step.value] is not None else 2
+        number_of_uses = sum(operand is old for operand in target.operands)
+        in_place = (
+            not data.exported
+            and offset == 0
+            and layout is old.layout
+            and sole(old, 1 + number_of_uses, 1 + held_by_value)
+        )
+        if not in_place:
+            data = exact_copy(array_at((data, offset, layout)), layout)
+            offset = 0
+        residency.only_on_host(data)
+        window = np.ndarray(
+            step.layout.shape, step.layout.dtype, data.raw, offset + step.offset, step.layout.strides
+        )
+        np.copyto(window, array_at(value_place), casting="unsafe")
+        del window
+        self._bind(step.target, data, offset, layout)
+
+
+def exact_copy(array: np.ndarray[Any, Any], layout: Layout) -> Data:
+    """Return data of exactly this dense layout with the elements of an array."""
+    result = residency.fresh(layout)
+    assert result.array is not None
+    result.array[...] = array
+    return result
+
+
+def array_at(place: _Place) -> np.ndarray[Any, Any]:
+    data, offset, layout = place
+    residency.bring_to_host(data)
+    if data.layout is layout and offset == 0 and data.array is not None:
+        return data.array
+    return np.ndarray(layout.shape, layout.dtype, data.raw, offset, layout.strides)
+
+
+class _Ready:
+    """A launch step made ready in this process: its device, its kernel, what the log needs of it."""
+
+    __slots__ = ("backend", "eligible", "implementation", "kernel", "layouts", "none", "spare", "step", "where")
+
+    def __init__(self, step: LaunchStep, where: Device, implementation: str) -> None:
+        self.step = step
+        self.where = where
+        self.implementation = implementation
+        self.backend = backend_of(where)
+        self.kernel: Any = None
+        self.eligible = eligible_elements(step.group)
+        graph = step.group.graph
+        self.layouts = [graph.layout(number) for number in graph.outputs]
+        self.none = (None,) * len(step.outputs)
+        self.spare: _Ready | None = None
+
+    def compiled(self) -> Any:
+        """Return the kernel, compiled at first use."""
+        if self.kernel is None:
+            step = self.step
+            self.kernel = self.backend.compile(
+                self.where, step.group, self.implementation, step.schedule
+            )
+        return self.kernel
+
+    def submit(
+        self, places: Sequence[_Place], listen: frozenset[str], heard: list[str]
+    ) -> tuple[Sequence[Any], float]:
+        """Run the kernel and return the buffers of its results and the seconds it took on the device."""
+        where = self.where
+        kernel = self.kernel or self.compiled()
+        operands = tuple(
+            [Operand(residency.buffer(data, where), offset, lay) for data, offset, lay in places]
+        )
+        with warn.Hearing(listen, heard, self.implementation):
+            event = self.backend.submit(where, 0, (Launch(kernel, operands, self.none),))
+            self.backend.wait(event)
+        return event.buffers, event.ended - event.began
+
+    def on_host(self) -> _Ready:
+        """Return the same step made ready to run in NumPy."""
+        if self.spare is None:
+            self.spare = _Ready(self.step, device(HOST_DEVICE), "numpy")
+        return self.spare
+
+
+# By step; each keeps its step, so that the id stays its own.
+_steps: dict[int, _Ready] = {}
+
+
+def _ready(step: LaunchStep) -> _Ready:
+    found = _steps.get(id(step))
+    if found is None:
+        found = _steps[id(step)] = _Ready(step, device(step.device), step.implementation)
+    return found
+
+
+def kernel_of(step: LaunchStep) -> Any:
+    """Return a step's compiled kernel; raises what its backend raises."""
+    return _ready(step).compiled()
+
+
+def forget() -> None:
+    """Drop every kernel made ready: the plans they belong to are gone."""
+    _steps.clear()

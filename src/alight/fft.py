@@ -1,0 +1,22 @@
+"""`alight.fft`: NumPy's Fourier transforms on Arrays; NumPy computes them, at the call."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from alight.surface import found_in
+
+__all__ = [n for n in dir(np.fft) if not n.startswith("_") and n not in ("helper", "test")]
+
+
+def __getattr__(name: str) -> Any:
+    if name.startswith("_"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = globals()[name] = found_in(np.fft, name)
+    return found
+
+
+def __dir__() -> list[str]:
+    return __all__

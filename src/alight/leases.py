@@ -1,0 +1,344 @@
+"""The ndarrays of one call of a jitted function, as Arrays over the caller's own memory.
+
+While the call lasts nobody else looks at that memory, so what the body assigns is deferred like all
+work. When it ends everything is done: what was assigned is in the caller's arrays, and what goes back
+to the caller is ndarrays again: an argument as the very object, a view of one as a view of it.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from alight import memory, runtime
+from alight._core import ArrayBase, Data, Layout, Storage, Value, View, layout_of
+from alight.array import Array
+from alight.exits import holds_arrays
+from alight.record import concrete, foreign, native
+from alight.scalar import Scalar
+
+__all__ = ["Lease", "Leases", "leasable", "overlap", "window_of"]
+
+NdArray = np.ndarray[Any, Any]
+_bounds = np.lib.array_utils.byte_bounds
+
+
+def leasable(array: Any) -> bool:
+    """Tell whether an object is an ndarray that alight can compute on where it lies."""
+    return type(array) is np.ndarray and native(array.dtype) and array.flags.aligned
+
+
+def overlap(a: NdArray, b: NdArray) -> bool:
+    """Tell whether two ndarrays share an element's bytes; where that takes long to find out, they do."""
+    if not np.may_share_memory(a, b):
+        return False
+    try:
+        # 1: only what bounds and simple strides settle; the general question is NP-hard.
+        return np.shares_memory(a, b, max_work=1)
+    except (np.exceptions.TooHardError, OverflowError):
+        return True
+
+
+def window_of(array: NdArray, layout: Layout, offset: int, writeable: bool) -> NdArray:
+    """Return an ndarray over the memory of another, ``offset`` bytes after its first byte in memory."""
+    value, _ = foreign(array)
+    assert value.data is not None
+    result: NdArray = np.ndarray(
+        layout.shape, layout.dtype, value.data.raw, value.offset + offset, layout.strides
+    )
+    if not writeable:
+        result.flags.writeable = False
+    return result
+
+
+class Lease:
+    """One storage over the caller's memory, with the ndarrays that lie in it and the Arrays for them."""
+
+    __slots__ = ("_data", "arrays", "members", "storage")
+
+    def __init__(self, members: Sequence[NdArray]) -> None:
+        self.members = tuple(members)
+        if len(members) == 1:
+            value, view = foreign(members[0], leased=True)
+            views = [view]
+        else:
+            value, views = _together(members)
+        self.storage = Storage(value)
+        self.storage.lease = members[0]
+        self.arrays = tuple([_array(self.storage, view) for view in views])
+        # Weak: whether the bytes may be written in place is told by who else holds their Data.
+        self._data = weakref.ref(value.data)
+
+    def holds(self, data: Data | None) -> bool:
+        """Tell whether these are the caller's bytes."""
+        return data is not None and self._data() is data
+
+    def settle(self) -> None:
+        """Put what was assigned into the caller's memory; from now on nothing about it is deferred."""
+        storage = self.storage
+        if storage.value.op is not None:
+            runtime.evaluate((storage.value,))
+        data = storage.value.data
+        if data is None or not self.holds(data):
+            for member, array in zip(self.members, self.arrays, strict=True):
+                if member.flags.writeable:
+                    np.copyto(member, runtime.host_array(memory.read(array)))
+            value = self._anew()
+            storage.value = value
+            data = value.data
+            assert data is not None
+            self._data = weakref.ref(data)
+        runtime.only_on_host(storage.value)
+        data.shared = True
+        storage.lease = None
+
+    def _anew(self) -> Value:
+        if len(self.members) == 1:
+            return foreign(self.members[0])[0]
+        return _together(self.members)[0]
+
+
+def _array(storage: Storage, view: View | None) -> Array:
+    array = Array.__new__(Array)
+    array.storage = storage
+    array.window = view
+    return array
+
+
+class _Span:
+    """The bytes that several ndarrays reach, offered to NumPy as one run of memory."""
+
+    def __init__(self, members: Sequence[NdArray]) -> None:
+        self.members = members
+        low = min(_bounds(member)[0] for member in members)
+        high = max(_bounds(member)[1] for member in members)
+        self.address = low
+        self.__array_interface__ = {
+            "data": (low, not any(member.flags.writeable for member in members)),
+            "shape": (high - low,),
+            "typestr": "|u1",
+            "version": 3,
+        }
+
+
+def _together(members: Sequence[NdArray]) -> tuple[Value, list[View | None]]:
+    """Return one value over the bytes of ndarrays that overlap, and the view of it that each one is."""
+    span = _Span(members)
+    whole = np.asarray(span)
+    value = Value(None, (), (), layout_of(whole))
+    value.data = Data(value.layout, whole, foreign=True)
+    value.data.shared = False
+    views: list[View | None] = []
+    for member in members:
+        start = member.__array_interface__["data"][0] - span.address
+        views.append(View(layout_of(member), start, member.flags.writeable))
+    return value, views
+
+
+class Leases:
+    """What one call was given, in both forms."""
+
+    __slots__ = ("_given", "_ours", "_plain", "_taken", "arrays", "changed", "leases", "ours_too")
+
+    def __init__(self) -> None:
+        self.leases: list[Lease] = []
+        self.arrays: dict[int, Array] = {}  # by the id of the caller's ndarray
+        self._ours: dict[int, tuple[Array, NdArray]] = {}  # by the id of the Array
+        # The caller's containers, by their ids, with what the body got for them.
+        self._taken: dict[int, tuple[Any, Any]] = {}
+        self._plain: list[NdArray] = []  # ndarrays that the body sees as they are
+        self._given: dict[int, tuple[Any, Any]] = {}
+        self.ours_too = False  # an argument was an Array: then results are Arrays
+        self.changed = False  # the body changed a list or dict that it was given
+
+    # -- in ---------------------------------------------------------------------------------------
+    def take(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
+        """Return the arguments as the body gets them."""
+        found: dict[int, NdArray] = {}
+        others: list[NdArray] = []
+        self._find((args, kwargs), found, others)
+        self._lease(list(found.values()), others)
+        return (
+            tuple([self._convert(item) for item in args]),
+            {name: self._convert(item) for name, item in kwargs.items()},
+        )
+
+    def _find(self, tree: Any, found: dict[int, NdArray], others: list[NdArray]) -> None:
+        kind = type(tree)
+        if kind is np.ndarray and leasable(tree):
+            found[id(tree)] = tree
+        elif isinstance(tree, np.ndarray):
+            others.append(tree)
+        elif isinstance(tree, ArrayBase):
+            self.ours_too = True
+        elif kind is tuple or kind is list:
+            for item in tree:
+                self._find(item, found, others)
+        elif kind is dict:
+            for item in tree.values():
+                self._find(item, found, others)
+        elif isinstance(tree, tuple) and hasattr(tree, "_fields"):
+            for item in tree:
+                self._find(item, found, others)
+        elif hasattr(tree, "__dict__") and not isinstance(tree, type):
+            # What an object keeps is read by its methods as it is.
+            others += [a for a in vars(tree).values() if isinstance(a, np.ndarray)]
+
+    def _lease(self, given: list[NdArray], others: list[NdArray]) -> None:
+        plain = [a for a in given if any(overlap(a, other) for other in others)]
+        rest = [a for a in given if not any(a is p for p in plain)] if plain else given
+        for group in _groups(rest):
+            lease = Lease(group)
+            self.leases.append(lease)
+            for member, array in zip(group, lease.arrays, strict=True):
+                self.arrays[id(member)] = array
+                self._ours[id(array)] = (array, member)
+        self._plain = plain
+
+    def _convert(self, item: Any) -> Any:
+        array = self.arrays.get(id(item))
+        if array is not None and self._ours[id(array)][1] is item:
+            return array
+        kind = type(item)
+        if kind in (tuple, list, dict) or (isinstance(item, tuple) and hasattr(item, "_fields")):
+            return self._container(item)
+        return item
+
+    def _container(self, item: Any) -> Any:
+        known = self._taken.get(id(item))
+        if known is not None:
+            return known[1]
+        made: Any
+        if type(item) is dict:
+            made = {key: self._convert(part) for key, part in item.items()}
+        else:
+            parts = [self._convert(part) for part in item]
+            made = parts if type(item) is list else _tuple_of(item, parts)
+        same = item if isinstance(item, tuple) else None
+        if same is not None and all(a is b for a, b in zip(made, item, strict=True)):
+            made = item
+        self._taken[id(item)] = (item, made)
+        return made
+
+    def seen(self, array: NdArray) -> Any:
+        """Return what the body gets for an ndarray it found under a global name."""
+        leased = self.arrays.get(id(array))
+        if leased is not None:
+            return leased
+        for lease in self.leases:
+            # The body sees this ndarray as it is, so what it shares with an argument must be true now.
+            if lease.storage.lease is not None and any(overlap(array, m) for m in lease.members):
+                runtime.evaluate_all()
+                lease.settle()
+        return array
+
+    # -- out --------------------------------------------------------------------------------------
+    def settle(self) -> None:
+        """Do all work, and put what was assigned into the caller's memory."""
+        pending = [lease.storage.value for lease in self.leases if lease.storage.value.op is not None]
+        if pending:
+            runtime.evaluate(pending)
+        runtime.evaluate_all()
+        for lease in self.leases:
+            if lease.storage.lease is not None:
+                lease.settle()
+        self._write_back()
+
+    def _write_back(self) -> None:
+        """Give the caller's lists and dicts what the body made of the ones it got."""
+        for item, made in list(self._taken.values()):
+            if type(item) is list:
+                if len(item) != len(made) or any(
+                    self._convert(a) is not b for a, b in zip(item, made, strict=True)
+                ):
+                    self.changed = True
+                    item[:] = [self.give(part) for part in made]
+            elif type(item) is dict and (
+                list(item) != list(made) or any(self._convert(item[k]) is not made[k] for k in item)
+            ):
+                self.changed = True
+                new = {key: self.give(part) for key, part in made.items()}
+                item.clear()
+                item.update(new)
+
+    def give(self, tree: Any, view: Callable[[Array], Any] | None = None) -> Any:
+        """Return a result as the caller gets it. Call it after ``settle``."""
+        if isinstance(tree, ArrayBase):
+            return self._array(tree)
+        kind = type(tree)
+        if kind not in (tuple, list, dict) and not (
+            isinstance(tree, tuple) and hasattr(tree, "_fields")
+        ):
+            return tree
+        for item, made in self._taken.values():
+            if tree is made:
+                return item
+        known = self._given.get(id(tree))
+        if known is not None:
+            return known[1]
+        if kind in (tuple, list, dict) and not holds_arrays(tree) and not self._holds_taken(tree):
+            return tree
+        result: Any
+        if kind is dict:
+            result = {key: self.give(item) for key, item in tree.items()}
+        else:
+            parts = [self.give(item) for item in tree]
+            result = parts if kind is list else _tuple_of(tree, parts)
+        self._given[id(tree)] = (tree, result)
+        return result
+
+    def _holds_taken(self, tree: Any) -> bool:
+        """Tell whether a container of the caller's, or anything that needs giving back, is in a result."""
+        items = tree.values() if type(tree) is dict else tree
+        return any(isinstance(item, (tuple, list, dict)) for item in items)
+
+    def _array(self, array: Any) -> Any:
+        own = self._ours.get(id(array))
+        if own is not None and own[0] is array:
+            return own[1]
+        known = self._given.get(id(array))
+        if known is not None:
+            return known[1]
+        for lease in self.leases:
+            if array.storage is lease.storage:
+                result: Any = runtime.host_array(memory.read(array)).view()
+                if array.window is not None and not array.window.writeable:
+                    result.flags.writeable = False
+                break
+        else:
+            result = self._fresh(array)
+        self._given[id(array)] = (array, result)
+        return result
+
+    def _fresh(self, array: Any) -> Any:
+        if type(array) is Scalar:
+            scalar = array.now()
+            return Array.of(concrete(np.asarray(scalar))) if self.ours_too else scalar
+        if self.ours_too:
+            runtime.evaluate((array.storage.value,))
+            return array
+        host = memory.host(array)
+        data = array.storage.value.data
+        if array.window is None and data is not None and host is data.array:
+            data.shared = True  # the ndarray goes out as it is
+            return host
+        return memory.export(array)
+
+
+def _tuple_of(like: Any, parts: list[Any]) -> Any:
+    return tuple(parts) if type(like) is tuple else type(like)(*parts)
+
+
+def _groups(arrays: list[NdArray]) -> list[list[NdArray]]:
+    """Return the arrays, those that overlap together."""
+    if len(arrays) < 2:
+        return [[array] for array in arrays]
+    groups: list[list[NdArray]] = []
+    for array in arrays:
+        touching = [g for g in groups if any(overlap(array, member) for member in g)]
+        groups = [g for g in groups if not any(g is t for t in touching)]
+        groups.append([member for group in touching for member in group] + [array])
+    return groups

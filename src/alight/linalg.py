@@ -1,0 +1,67 @@
+"""`alight.linalg`: NumPy's linear algebra on Arrays.
+
+Products record. What may fail on the data (solve, cholesky, inv, …) is computed at the call, by NumPy.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from alight import products, shaping
+from alight.calls import FUNCTIONS
+from alight.exits import exit_to_numpy
+from alight.functions import ours
+from alight.library import implements
+from alight.surface import found_in
+
+_real = np.linalg
+__all__ = [n for n in dir(_real) if not n.startswith("_") and n not in ("linalg", "test")]
+
+
+def _same(function: Any, recorded: Any) -> None:
+    """Make a function of NumPy's linalg the one that NumPy has at the top, too."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return recorded(*args, **kwargs)
+
+    implements(function)(call)
+
+
+_same(_real.matmul, products.matmul)
+_same(_real.vecdot, products.vecdot)
+_same(_real.tensordot, products.tensordot)
+_same(_real.matrix_transpose, FUNCTIONS[np.matrix_transpose])
+
+
+@implements(_real.outer)
+def _outer(x1: Any, x2: Any, /) -> Any:
+    """Return the outer product of two vectors."""
+    first, second = ours(x1), ours(x2)
+    if first is None or second is None or first.ndim != 1 or second.ndim != 1:
+        return exit_to_numpy(_real.outer, (x1, x2), {})
+    return products.outer(first, second)
+
+
+@implements(_real.trace)
+def _trace(x: Any, /, *, offset: int = 0, dtype: Any = None) -> Any:
+    """Return the sum along diagonals of the last two axes."""
+    return products.trace(x, offset, -2, -1, dtype)
+
+
+@implements(_real.diagonal)
+def _diagonal(x: Any, /, *, offset: int = 0) -> Any:
+    """Return a read-only view of the diagonals of the last two axes."""
+    return shaping.diagonal(x, offset, -2, -1)
+
+
+def __getattr__(name: str) -> Any:
+    if name.startswith("_"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = globals()[name] = found_in(_real, name)
+    return found
+
+
+def __dir__() -> list[str]:
+    return __all__

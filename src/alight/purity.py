@@ -1,0 +1,285 @@
+"""Which functions are proven to do nothing but compute: from their bytecode, and nothing is guessed.
+
+A proof holds for as long as the objects it looked at are still the ones that the function finds under
+those names; they are its *lookups*, to be checked at every call. What depends on the elements of
+an array cannot be seen in bytecode: whoever records a call notices when elements are asked for.
+"""
+
+from __future__ import annotations
+
+import builtins
+import dis
+import math
+import sysconfig
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from types import CodeType, FunctionType, ModuleType
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from alight.array import FUNCTIONS
+
+__all__ = ["ABSENT", "Lookup", "Proof", "prove", "written_by_user"]
+
+
+class _Absent:
+    """What a lookup expects where there must be no such name."""
+
+    def __repr__(self) -> str:
+        return "ABSENT"
+
+
+ABSENT = _Absent()
+
+
+class Lookup(NamedTuple):
+    """A name and the very object that must be found there. ``place`` is a dict, or a cell (name None)."""
+
+    place: Any
+    name: str | None
+    expected: Any
+
+    def holds(self) -> bool:
+        """Tell whether the object is still there."""
+        if self.name is None:
+            try:
+                return self.place.cell_contents is self.expected
+            except ValueError:  # the cell was emptied
+                return False
+        return self.place.get(self.name, ABSENT) is self.expected
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """Whether a function is pure; if not, ``reason`` says why. ``loops``: it may run code many times."""
+
+    pure: bool
+    reason: str = ""
+    loops: bool = False
+    lookups: tuple[Lookup, ...] = field(default=(), repr=False)
+
+
+class _NotProven(Exception):
+    """Carries the reason."""
+
+
+# Instructions that only move and combine values, by the names CPython 3.11 to 3.14 give them. One that is
+# not here (a newer interpreter's, or one with an effect) ends the proof.
+_PLAIN = frozenset(
+    "BINARY_OP BINARY_SLICE BINARY_SUBSCR BUILD_CONST_KEY_MAP BUILD_LIST BUILD_MAP BUILD_SLICE "
+    "BUILD_STRING BUILD_TUPLE CACHE CALL CALL_FUNCTION_EX CALL_KW COMPARE_OP CONTAINS_OP "
+    "CONVERT_VALUE COPY COPY_FREE_VARS DELETE_FAST DICT_MERGE DICT_UPDATE EXTENDED_ARG "
+    "FORMAT_SIMPLE FORMAT_VALUE FORMAT_WITH_SPEC IS_OP JUMP_FORWARD JUMP_IF_FALSE_OR_POP "
+    "JUMP_IF_TRUE_OR_POP KW_NAMES LIST_APPEND LIST_EXTEND LIST_TO_TUPLE LOAD_ASSERTION_ERROR "
+    "LOAD_CLOSURE LOAD_COMMON_CONSTANT LOAD_CONST LOAD_FAST LOAD_FAST_AND_CLEAR LOAD_FAST_BORROW "
+    "LOAD_FAST_BORROW_LOAD_FAST_BORROW LOAD_FAST_CHECK LOAD_FAST_LOAD_FAST LOAD_SMALL_INT MAKE_CELL "
+    "MAKE_FUNCTION MAP_ADD NOP NOT_TAKEN POP_JUMP_FORWARD_IF_FALSE POP_JUMP_FORWARD_IF_NONE "
+    "POP_JUMP_FORWARD_IF_NOT_NONE POP_JUMP_FORWARD_IF_TRUE POP_JUMP_IF_FALSE POP_JUMP_IF_NONE "
+    "POP_JUMP_IF_NOT_NONE POP_JUMP_IF_TRUE POP_TOP PRECALL PUSH_NULL RAISE_VARARGS RERAISE RESUME "
+    "RETURN_CONST RETURN_VALUE SET_FUNCTION_ATTRIBUTE STORE_FAST STORE_FAST_LOAD_FAST "
+    "STORE_FAST_STORE_FAST STORE_SLICE STORE_SUBSCR SWAP TO_BOOL UNARY_INVERT UNARY_NEGATIVE "
+    "UNARY_NOT UNARY_POSITIVE UNPACK_EX UNPACK_SEQUENCE".split()
+)
+_LOOPS = frozenset(
+    "END_FOR FOR_ITER GET_ITER JUMP_BACKWARD JUMP_BACKWARD_NO_INTERRUPT POP_ITER "
+    "POP_JUMP_BACKWARD_IF_FALSE POP_JUMP_BACKWARD_IF_NONE POP_JUMP_BACKWARD_IF_NOT_NONE "
+    "POP_JUMP_BACKWARD_IF_TRUE".split()
+)
+_INTRINSICS = frozenset(("INTRINSIC_LIST_TO_TUPLE", "INTRINSIC_UNARY_POSITIVE"))
+
+# Attributes of what such a function can hold: arrays, NumPy scalars, tuples, lists, dicts, text. Those that
+# change a list or dict change one of the function's own, or an argument, which is noticed there.
+_ATTRIBUTES = frozenset(
+    "T all any append argmax argmin argpartition argsort astype clip conj conjugate copy cumprod "
+    "cumsum diagonal dot dtype extend fill flatten get imag item items itemsize keys kind mT max mean "
+    "min name nbytes ndim nonzero prod ptp ravel real repeat reshape round searchsorted shape size "
+    "squeeze std strides sum swapaxes take tolist trace transpose values var".split()
+)
+# Creation whose result depends on the arguments alone; what is in files and buffers is not among it.
+_CREATION = (
+    *("zeros", "ones", "empty", "full", "zeros_like", "ones_like", "empty_like", "full_like"),
+    *("arange", "linspace", "logspace", "geomspace", "eye", "identity", "tri", "indices"),
+    *("array", "asarray", "ascontiguousarray", "asfortranarray", "meshgrid", "copy"),
+)
+# Functions of shapes, dtypes and plain numbers beside those that record.
+_DESCRIBING = (
+    *("shape", "ndim", "size", "result_type", "promote_types", "can_cast", "broadcast_shapes"),
+    *("isscalar", "iterable", "iinfo", "finfo", "errstate_default"),
+)
+_BUILTINS = (
+    *("abs", "all", "any", "bool", "complex", "dict", "divmod", "enumerate", "float", "int"),
+    *("isinstance", "len", "list", "max", "min", "pow", "range", "reversed", "round", "slice"),
+    *("sorted", "str", "sum", "tuple", "zip"),
+    *("ValueError", "TypeError", "IndexError", "KeyError", "RuntimeError", "ArithmeticError"),
+    *("ZeroDivisionError", "NotImplementedError", "AssertionError", "OverflowError"),
+)
+_ATOMS = (int, float, complex, bool, str, bytes, type(None), type(Ellipsis), np.generic, np.dtype)
+
+
+@cache
+def _pure_callables() -> dict[int, Any]:
+    """Return the functions known to be pure, by id."""
+    known: list[Any] = [getattr(builtins, name) for name in _BUILTINS]
+    known += [f for f in vars(math).values() if callable(f)]
+    known += [getattr(np, name) for name in (*_CREATION, *_DESCRIBING) if hasattr(np, name)]
+    known += list(FUNCTIONS)
+    known += [np.ndarray]
+    return {id(function): function for function in known}
+
+
+@cache
+def _installed() -> tuple[str, ...]:
+    """Return the folders of the standard library, of installed packages and of alight."""
+    names = ("stdlib", "platstdlib", "purelib", "platlib")
+    found = {sysconfig.get_path(name) for name in names}
+    found |= {str(Path(np.__file__).parent), str(Path(__file__).parent)}
+    return tuple(sorted(path + "/" for path in found | {str(Path(p).resolve()) for p in found}))
+
+
+def written_by_user(function: FunctionType) -> bool:
+    """Tell whether a function is the program's own, not the standard library's or a package's."""
+    path = function.__code__.co_filename
+    return not path.startswith(_installed()) and not path.startswith("<frozen")
+
+
+def prove(function: FunctionType) -> Proof:
+    """Return whether the function, with all it calls, does nothing but compute its result from its arguments."""
+    work = _Proving()
+    try:
+        work.function(function)
+    except _NotProven as reason:
+        return Proof(False, str(reason))
+    return Proof(True, "", work.loops, tuple(work.lookups))
+
+
+class _Proving:
+    def __init__(self) -> None:
+        self.lookups: list[Lookup] = []
+        self.loops = False
+        self.open: list[CodeType] = []
+
+    def function(self, function: FunctionType) -> None:
+        code = function.__code__
+        if code in self.open:
+            raise _NotProven(f"{function.__qualname__} calls itself")
+        for default in (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()):
+            if not _constant(default):
+                raise _NotProven(
+                    f"{function.__qualname__} has a default of type {type(default).__name__}"
+                )
+        self.open.append(code)
+        cells = dict(zip(code.co_freevars, function.__closure__ or (), strict=True))
+        self.code(code, function.__globals__, cells, frozenset())
+        self.open.pop()
+
+    def code(
+        self, code: CodeType, names: dict[str, Any], cells: dict[str, Any], own: frozenset[str]
+    ) -> None:
+        """Check one code object. ``own``: variables of enclosing functions that are checked with it."""
+        own |= frozenset(code.co_cellvars)
+        for constant in code.co_consts:
+            if isinstance(constant, CodeType):
+                self.code(constant, names, cells, own)
+        steps = [i for i in dis.get_instructions(code) if i.opname not in ("EXTENDED_ARG", "CACHE")]
+        position = 0
+        while position < len(steps):
+            step = steps[position]
+            position += 1
+            name = step.opname
+            if name in _PLAIN:
+                continue
+            if name in _LOOPS:
+                self.loops = True
+            elif name in ("LOAD_ATTR", "LOAD_METHOD"):
+                if step.argval not in _ATTRIBUTES:
+                    raise _NotProven(f"{_where(code, step)}: attribute {step.argval!r} is not known")
+            elif name == "LOAD_GLOBAL":
+                value = self.found(names, step.argval, _where(code, step))
+                position = self.chain(value, step.argval, steps, position, code)
+            elif name in ("LOAD_DEREF", "STORE_DEREF"):
+                if step.argval in own:
+                    continue
+                if name == "STORE_DEREF" or step.argval not in cells:
+                    raise _NotProven(f"{_where(code, step)}: writes {step.argval!r} of outside")
+                value = self.content(cells[step.argval], step.argval, _where(code, step))
+                position = self.chain(value, step.argval, steps, position, code)
+            elif name == "CALL_INTRINSIC_1" and step.argrepr in _INTRINSICS:
+                continue
+            else:
+                raise _NotProven(f"{_where(code, step)}: {name} is not known to be pure")
+
+    def found(self, names: dict[str, Any], name: str, where: str) -> Any:
+        """Return what a global name stands for."""
+        value = names.get(name, ABSENT)
+        if value is not ABSENT:
+            self.lookups.append(Lookup(names, name, value))
+            return value
+        inner = vars(builtins)
+        value = inner.get(name, ABSENT)
+        if value is ABSENT:
+            raise _NotProven(f"{where}: {name!r} is not defined yet")
+        self.lookups += [Lookup(names, name, ABSENT), Lookup(inner, name, value)]
+        return value
+
+    def content(self, cell: Any, name: str, where: str) -> Any:
+        """Return what a variable of an enclosing function holds."""
+        try:
+            value = cell.cell_contents
+        except ValueError:
+            raise _NotProven(f"{where}: {name!r} is not assigned yet") from None
+        self.lookups.append(Lookup(cell, None, value))
+        return value
+
+    def chain(
+        self, value: Any, name: str, steps: list[dis.Instruction], position: int, code: CodeType
+    ) -> int:
+        """Follow a module's attributes to what is used of it; return where the proof goes on."""
+        where = _where(code, steps[position - 1])
+        while isinstance(value, ModuleType):
+            step = steps[position] if position < len(steps) else steps[-1]
+            if step.opname not in ("LOAD_ATTR", "LOAD_METHOD"):
+                raise _NotProven(f"{where}: the module {name} is used as a value")
+            inner = vars(value)
+            if step.argval not in inner:
+                raise _NotProven(f"{where}: {name}.{step.argval} is made when it is asked for")
+            value = inner[step.argval]
+            self.lookups.append(Lookup(inner, step.argval, value))
+            name = f"{name}.{step.argval}"
+            position += 1
+        self.admit(value, name, where)
+        return position
+
+    def admit(self, value: Any, name: str, where: str) -> None:
+        """Check what a name stands for."""
+        if _constant(value) or isinstance(value, np.ufunc) or id(value) in _pure_callables():
+            return
+        if isinstance(value, type) and issubclass(value, np.generic):
+            return
+        inner = getattr(value, "__wrapped__", None) if hasattr(type(value), "declared_pure") else None
+        if inner is not None:
+            if not value.declared_pure:
+                self.function(inner)
+            return
+        if type(value) is FunctionType and written_by_user(value):
+            self.function(value)
+            return
+        raise _NotProven(f"{where}: {name} is a {type(value).__name__} not known to be pure")
+
+
+def _constant(value: Any) -> bool:
+    """Tell whether a value can never change."""
+    if type(value) is tuple:
+        return all(map(_constant, value))
+    if isinstance(value, _ATOMS):
+        return True
+    return isinstance(value, type) and issubclass(value, np.generic)
+
+
+def _where(code: CodeType, step: dis.Instruction) -> str:
+    line = step.positions.lineno if step.positions is not None else None
+    return f"{code.co_filename}:{line or code.co_firstlineno}"
+
+

@@ -1,0 +1,84 @@
+"""`alight.random`: NumPy's generators, bit for bit, with Arrays as results.
+
+They draw at once, in program order.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from alight._core import ArrayBase
+from alight.exits import run_in_numpy
+from alight.library import dress
+
+_real = np.random
+__all__ = [n for n in dir(_real) if not n.startswith("_") and n not in ("mtrand", "test")]
+
+# What a generator has beside draws.
+_NOT_DRAWS = frozenset(("bit_generator", "spawn", "bytes", "seed", "get_state", "set_state"))
+_IN_PLACE = frozenset(("shuffle",))
+
+
+def _draw(theirs: Any, name: str) -> Any:
+    def draw(*args: Any, **kwargs: Any) -> Any:
+        changed = [a for a in args if isinstance(a, ArrayBase)] if name in _IN_PLACE else ()
+        result = run_in_numpy(theirs, args, kwargs, changed)
+        # One draw is NumPy's scalar, as NumPy's generators give a Python one for some.
+        return np.asarray(result)[()] if isinstance(result, ArrayBase) and not _shape(result) else result
+
+    return dress(draw, theirs, name)
+
+
+def _shape(array: Any) -> tuple[int, ...]:
+    shape: tuple[int, ...] = array.shape
+    return shape
+
+
+def _draws(source: Any) -> dict[str, Any]:
+    """Return every drawing function of a generator class, with Arrays as results."""
+    return {
+        name: _draw(value, name)
+        for name, value in vars(source).items()
+        if not name.startswith("_") and name not in _NOT_DRAWS and callable(value)
+    }
+
+
+class Generator(_real.Generator):
+    """NumPy's Generator with Arrays as results."""
+
+    __doc__ = _real.Generator.__doc__
+    locals().update(_draws(_real.Generator))
+
+
+class RandomState(_real.RandomState):
+    """NumPy's RandomState with Arrays as results."""
+
+    __doc__ = _real.RandomState.__doc__
+    locals().update(_draws(_real.RandomState))
+
+
+def default_rng(seed: Any = None) -> Any:
+    """Return a Generator over what NumPy's ``default_rng`` makes of the seed."""
+    if isinstance(seed, Generator):
+        return seed
+    if isinstance(seed, ArrayBase):
+        seed = np.asarray(seed)
+    return Generator(_real.default_rng(seed).bit_generator)
+
+
+dress(default_rng, _real.default_rng)
+
+
+def __getattr__(name: str) -> Any:
+    if name.startswith("_"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    theirs = getattr(_real, name)
+    drawn = callable(theirs) and not isinstance(theirs, type) and name not in _NOT_DRAWS
+    found = globals()[name] = _draw(theirs, name) if drawn else theirs
+    return found
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,115 @@
+"""Every public name of NumPy as the array namespace has it, found when it is first asked for.
+
+Ufuncs and functions return Arrays; constants, dtypes, exceptions and settings are NumPy's own objects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from alight import gathering, products, shaping  # noqa: F401  (each makes its functions ours)
+from alight.array import Array
+from alight.calls import FUNCTIONS
+from alight.creation import MAKERS
+from alight.exits import exit_to_numpy, holds_arrays, run_in_numpy
+from alight.library import dress
+from alight.ufuncs import Ufunc, ufunc
+
+__all__ = ["find", "found_in", "names"]
+
+# They take and give no arrays: NumPy's own objects.
+_SETTINGS = frozenset(
+    (
+        "base_repr", "binary_repr", "broadcast_shapes", "datetime_data", "errstate", "format_float_positional",
+        "format_float_scientific", "get_include", "get_printoptions", "getbufsize", "geterr", "geterrcall", "info",
+        "isdtype", "issubdtype", "iterable", "mintypecode", "printoptions", "promote_types", "set_printoptions",
+        "setbufsize", "seterr", "seterrcall", "show_config", "show_runtime", "typename",
+    )
+)  # fmt: skip
+_INDEXED = frozenset(("c_", "r_", "mgrid", "ogrid"))
+
+
+def names() -> list[str]:
+    """Return the public names of NumPy."""
+    return [name for name in dir(np) if not name.startswith("_")]
+
+
+def find(name: str) -> Any:
+    """Return what the array namespace has under a public name of NumPy; AttributeError where it has none."""
+    if name == "ndarray":
+        return Array
+    if name == "ufunc":
+        return Ufunc
+    if name in MAKERS:
+        return MAKERS[name]
+    return found_in(np, name)
+
+
+def found_in(module: ModuleType, name: str) -> Any:
+    """Return what the array namespace has for a name of one of NumPy's modules."""
+    theirs = getattr(module, name)
+    if isinstance(theirs, np.ufunc):
+        return ufunc(theirs)
+    if isinstance(theirs, type):
+        return {np.vectorize: vectorize}.get(theirs, theirs)
+    if name in _INDEXED and module is np:
+        return Indexed(theirs)
+    if not callable(theirs) or name in _SETTINGS or isinstance(theirs, ModuleType):
+        return theirs
+    if theirs is np.frompyfunc:
+        return frompyfunc
+    try:
+        return FUNCTIONS.get(theirs) or in_numpy(theirs)
+    except TypeError:  # cannot be a key: no function of arrays
+        return theirs
+
+
+def in_numpy(theirs: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that runs in NumPy and is counted where arrays are involved."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        # A function that writes into its first argument knows itself what to do; no such is left here.
+        counted = holds_arrays(args) or holds_arrays(kwargs)
+        return (exit_to_numpy if counted else run_in_numpy)(theirs, args, kwargs)
+
+    made: Callable[..., Any] = dress(call, theirs, getattr(theirs, "__name__", str(theirs)))
+    return made
+
+
+class Indexed:
+    """One of NumPy's objects that make arrays when they are indexed."""
+
+    def __init__(self, theirs: Any) -> None:
+        self.theirs = theirs
+        self.__doc__ = theirs.__doc__
+
+    def __getitem__(self, key: Any) -> Any:
+        """Return what NumPy makes of the key, as Arrays."""
+        return run_in_numpy(self.theirs.__getitem__, (key,), {})
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.theirs, name)
+
+    def __len__(self) -> int:
+        return len(self.theirs)
+
+
+class vectorize(np.vectorize):  # noqa: N801  (NumPy's name)
+    """NumPy's vectorize with Arrays as results."""
+
+    __doc__ = np.vectorize.__doc__
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Return the function of every element, or the decorated function."""
+        return run_in_numpy(super().__call__, args, kwargs)
+
+
+def frompyfunc(func: Callable[..., Any], /, nin: int, nout: int, **kwargs: Any) -> Ufunc:
+    """Return a Ufunc of a Python function."""
+    return Ufunc(np.frompyfunc(func, nin, nout, **kwargs))
+
+

@@ -1,0 +1,448 @@
+"""Counted work, measured curves, and predictions that come true on a clock we know."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from random import Random
+from statistics import median
+
+import numpy as np
+import pytest
+
+from alight._core import Layout, layout_of, make_layout
+from alight.backends.host import HostBackend
+from alight.backends.sim import SimBackend
+from alight.backends.sim_clock import DEFAULT_SPEC, Spec, group_seconds, recorded
+from alight.ir.group import Graph, Group, GroupKind, Node
+from alight.ir.ops import OPS
+from alight.measure import probes, profiles
+from alight.measure.calibrate import Calibration, calibrate, load_profile, save_profile
+from alight.measure.fit import Samples, fit
+from alight.measure.timing import (
+    LEAST_SECONDS,
+    MOST_SAMPLES,
+    SAMPLE_SECONDS,
+    Timing,
+    contended,
+    time_calls,
+)
+from alight.plan.cost import (
+    Profile,
+    copy_seconds,
+    estimate,
+    passes,
+    planning_floor,
+    with_copies,
+)
+from alight.plan.curve import Curve
+from alight.plan.workload import one_by_one, unfused_workload, workload
+from alight.store import Store
+
+F8 = np.dtype(np.float64)
+
+
+def vector(n: int, dtype: str = "float64") -> Layout:
+    return make_layout(np.dtype(dtype), (n,))
+
+
+# --- work is counted -------------------------------------------------------------------------
+
+
+def test_a_fused_chain_moves_its_inputs_and_its_result_once() -> None:
+    work = workload(probes.chain("float64", 1000))
+    assert work.bytes_read == 2 * 8000 and work.bytes_written == 8000
+    assert work.launches == 1
+    assert work.flops == probes.CHAIN * 1000 and work.special == 0
+    assert work.elements == 1000
+    assert work.dtypes == ("float64",)
+
+
+def test_alone_every_node_moves_its_own_unless_in_place() -> None:
+    group = probes.chain("float64", 1000)
+    moved = [nbytes for _, nbytes in one_by_one(group.graph)]
+    # The first needs new memory, the last is the result; the others overwrite the one before.
+    assert moved == [24000, *[16000] * (probes.CHAIN - 2), 24000]
+    work = unfused_workload(group)
+    assert work.launches == probes.CHAIN
+    assert work.bytes_read + work.bytes_written == sum(moved)
+
+
+def test_broadcast_and_repeated_inputs_count_once() -> None:
+    row = np.broadcast_to(np.ones(50), (40, 50))
+    full = np.ones((40, 50))
+    node = Node(OPS["multiply"], (0, 1), (), layout_of(full))
+    twice = Node(OPS["add"], (2, 1), (), layout_of(full))
+    graph = Graph((layout_of(row), layout_of(full)), (node, twice), (3,))
+    work = workload(Group(GroupKind.LOOP, graph, full.shape))
+    assert work.bytes_read == row.shape[1] * 8 + full.nbytes
+    assert work.bytes_written == full.nbytes
+
+
+def test_a_reduction_counts_what_it_reads() -> None:
+    work = workload(probes.fold("sum", "float32", (30, 70), (1,)))
+    assert work.flops == 2100
+    assert (work.bytes_read, work.bytes_written) == (2100 * 4, 30 * 4)
+    assert work.elements == 2100
+
+
+def test_transcendentals_are_counted_apart_and_outputs_the_host_needs_too() -> None:
+    work = workload(probes.loop("exp", "float64", 100), on_host=[0])
+    assert (work.flops, work.special) == (0, 100)
+    assert (work.sync_points, work.host_output_bytes) == (1, 800)
+    assert workload(probes.loop("exp", "float64", 100)).sync_points == 0
+
+
+def test_a_product_has_two_flops_for_each_multiplication() -> None:
+    a, b, c = (make_layout(F8, shape) for shape in ((5, 7, 11), (5, 11, 13), (5, 7, 13)))
+    node = Node(OPS["matmul"], (0, 1), (), c)
+    group = Group(GroupKind.LIBRARY, Graph((a, b), (node,), (2,)), c.shape)
+    assert workload(group).flops == 2 * 5 * 7 * 11 * 13
+
+
+# --- curves ---------------------------------------------------------------------------------------
+
+
+def test_a_curve_goes_through_its_knots_rises_and_knows_its_ends() -> None:
+    knots = [(1e2, 5e-6), (1e4, 6e-6), (1e6, 9e-5), (1e8, 2e-2)]
+    curve = Curve(knots)
+    for work, seconds in knots:
+        assert curve.seconds_at(work) == pytest.approx(seconds)
+    assert curve.seconds_at(1) == pytest.approx(5e-6)
+    assert curve.seconds_at(3e8) == pytest.approx(6e-2)
+    grid = [10 ** (i / 50) for i in range(50, 450)]
+    values = [curve.seconds_at(x) for x in grid]
+    assert values == sorted(values)
+    for seconds in (5.5e-6, 1e-4, 1.0):
+        assert curve.seconds_at(curve.work_at(seconds)) == pytest.approx(seconds)
+
+
+def test_noise_that_makes_a_curve_fall_is_pooled() -> None:
+    random = Random(1)
+    for _ in range(200):
+        knots = [(2.0**i, random.uniform(1, 3) * 1.5**i) for i in range(1, 12)]
+        curve = Curve(knots)
+        values = [curve.seconds_at(2 ** (i / 10)) for i in range(5, 130)]
+        assert all(b >= a * (1 - 1e-12) for a, b in pairwise(values))
+
+
+def test_few_knots_predict_a_device_of_known_form() -> None:
+    def seconds(nbytes: float) -> float:
+        return 12e-6 + nbytes / 2.5e12
+
+    curve = Curve([(2.0**i, seconds(2.0**i)) for i in range(10, 31, 2)])
+    errors = [abs(curve.seconds_at(2**x) / seconds(2**x) - 1) for x in (10.7, 17.3, 23.1, 28.9)]
+    assert max(errors) < 0.02
+
+
+@pytest.mark.parametrize("knots", [[], [(0, 1.0)], [(1.0, 0.0)], [(1.0, 1.0), (1.0, 2.0)]])
+def test_knots_that_no_clock_can_give_are_refused(knots: list[tuple[float, float]]) -> None:
+    with pytest.raises(ValueError, match="Fix"):
+        Curve(knots)
+
+
+# --- estimates ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def profile() -> Profile:
+    return recorded("sim:0", DEFAULT_SPEC)
+
+
+def test_terms_add_up_and_lie_in_the_interval(profile: Profile) -> None:
+    for make in (probes.chain, lambda d, n: probes.loop("exp", d, n)):
+        for name in ("generated", "library"):
+            found = estimate(make("float64", 1 << 16), "sim:0", name, profile)
+            assert found is not None
+            assert sum(found.terms.values()) == pytest.approx(found.seconds)
+            assert found.low <= found.seconds <= found.high
+            assert found.terms["launch"] > 0 and found.terms["memory"] > 0
+
+
+def test_what_was_not_measured_has_no_estimate(profile: Profile) -> None:
+    group = probes.chain("float64", 100)
+    assert estimate(group, "sim:0", "generated", None) is None
+    assert estimate(group, "sim:1", "generated", profile) is None
+    assert estimate(group, "sim:0", "numpy", profile) is None
+    rates = profile.rates["library"]
+    only = {k: c for k, c in rates.curves.items() if k.startswith("elementwise")}
+    document = profile.to_dict()
+    document["rates"]["library"]["curves"] = {k: c.to_dict() for k, c in only.items()}
+    assert estimate(probes.product("float64", 8), "sim:0", "library", profile) is not None
+    poorer = Profile.from_dict(document)
+    assert estimate(probes.product("float64", 8), "sim:0", "library", poorer) is None
+    # A reduction borrows the nearest curve instead, and says less surely.
+    fold = probes.fold("sum", "float64", (1000,), (0,))
+    sure, unsure = (estimate(fold, "sim:0", "library", p) for p in (profile, poorer))
+    assert sure is not None and unsure is not None
+    assert unsure.high / unsure.low > 2 * sure.high / sure.low
+
+
+def changed(profile: Profile, call: float | None = None, flop: float | None = None) -> Profile:
+    """Return the profile with other seconds for a further node, or for a flop of a float64."""
+    document = profile.to_dict()
+    for rates in document["rates"].values():
+        if call is not None:
+            rates["call"] = {**rates["call"], "value": call}
+        if flop is not None:
+            rates["work"]["flop/float64"] = {**rates["work"]["flop/float64"], "value": flop}
+    return Profile.from_dict(document)
+
+
+def test_a_further_node_costs_its_call_and_not_a_launch(profile: Profile) -> None:
+    group = probes.chain("float64", 1000)
+    dear, cheap = (
+        estimate(group, "sim:0", "library", p) for p in (profile, changed(profile, call=1e-6))
+    )
+    assert dear is not None and cheap is not None
+    launch = DEFAULT_SPEC["launch"]["value"]
+    saved = (probes.CHAIN - 1) * (launch - 1e-6)
+    assert dear.terms["launch"] - cheap.terms["launch"] == pytest.approx(saved)
+    assert dear.terms["memory"] == pytest.approx(cheap.terms["memory"])
+
+
+def test_arithmetic_beyond_the_first_flop_hides_behind_the_memory(profile: Profile) -> None:
+    flop, n = 1e-9, 1 << 20
+    slow = changed(profile, flop=flop)
+    one = estimate(probes.loop("add", "float64", n), "sim:0", "generated", slow)
+    many = estimate(probes.chain("float64", n), "sim:0", "generated", slow)
+    assert one is not None and many is not None
+    assert one.terms["compute"] == 0  # the curve was measured with it
+    hidden = many.terms["memory"]  # all of it: this device overlaps fully
+    assert many.terms["compute"] == pytest.approx((probes.CHAIN - 1) * flop * n - hidden)
+
+
+def test_a_curve_needs_both_ends_and_a_middle() -> None:
+    samples = Samples("generated", 4096)
+    timing = Timing(1e-6, 1e-6, 1e-6, 5)
+    for count, n in enumerate((16, 1 << 20, 4096)):
+        assert fit(samples, None) is None, count
+        samples.add("elementwise/float64", n, probes.loop("add", "float64", n), timing)
+    found = fit(samples, None)
+    assert found is not None and len(found.curves["elementwise/float64"].knots) == 3
+
+
+def test_copies_are_charged_by_direction(profile: Profile) -> None:
+    assert copy_seconds(None, 100, "upload") is None
+    assert copy_seconds(profile, 0, "upload") == 0.0
+    up, down = (copy_seconds(profile, 1 << 26, d) for d in ("upload", "download"))
+    assert up is not None and down is not None and up < down
+    base = estimate(probes.chain("float64", 1 << 16), "sim:0", "generated", profile)
+    assert base is not None
+    moved = with_copies(base, up, down)
+    assert moved.seconds == pytest.approx(base.seconds + up + down)
+    assert (moved.terms["copy_in"], moved.terms["copy_out"]) == (up, down)
+
+
+def test_where_a_device_wins_follows_from_where_the_data_is(profile: Profile) -> None:
+    slow: Spec = {
+        **DEFAULT_SPEC,
+        "launch": {"value": 1e-6, "unit": "seconds", "source": "guess"},
+        "memory": {"value": 2e10, "unit": "bytes per second", "source": "guess"},
+    }
+    host = recorded("cpu", slow)
+
+    def faster(n: int, resident: bool) -> bool:
+        group = probes.loop("add", "float64", n)
+        here, there = (
+            estimate(group, device, "generated", p)
+            for device, p in (("cpu", host), ("sim:0", profile))
+        )
+        assert here is not None and there is not None
+        up, down = (copy_seconds(profile, k * n, d) for k, d in ((16, "upload"), (8, "download")))
+        copies = 0.0 if resident else (up or 0.0) + (down or 0.0)
+        return there.seconds + copies < here.seconds
+
+    assert not faster(100, resident=True)
+    assert faster(1_000_000, resident=True)
+    assert not faster(1_000_000, resident=False)  # one addition never pays the way there and back
+
+
+def test_the_floor_is_where_an_addition_takes_twenty_plans(profile: Profile) -> None:
+    document = profile.to_dict()
+    document["rates"]["numpy"] = document["rates"]["library"]
+    host = Profile.from_dict(document)
+    n = planning_floor(host, 50e-6)
+    for elements, least in ((n, 1e-3), (n - 24, 0)):
+        found = estimate(probes.loop("add", "float64", elements), "sim:0", "numpy", host)
+        assert found is not None and least <= found.seconds * (1 + 1e-6)
+    assert found is not None and found.seconds < 1e-3
+    assert planning_floor(host, 1e-9) == 1 or planning_floor(host, 1e-9) < 100
+    assert planning_floor(profile, 50e-6) == 1 << 62  # NumPy was not measured: never
+
+
+# --- the loop closes: spec → calibrate → predict → the simulated clock ---------------------------
+
+GROUPS: list[Callable[[int], Group]] = [
+    lambda n: probes.loop("add", "float64", n),
+    lambda n: probes.loop("exp", "float64", n),
+    lambda n: probes.chain("float64", n),
+    lambda n: probes.fold("sum", "float64", (n,), (0,)),
+]
+
+
+def errors_of(profile: Profile, spec: Spec, names: tuple[str, ...]) -> list[float]:
+    """Return relative errors of a profile on sizes that no knot has, against the spec's clock."""
+    errors = []
+    for n in (333, 5_555, 77_777, 1_234_567):
+        for make in GROUPS:
+            for name in names:
+                group = make(n)
+                found = estimate(group, "sim:0", name, profile)
+                assert found is not None
+                errors.append(abs(found.seconds / group_seconds(spec, group, name) - 1))
+    return errors
+
+
+def slower() -> Spec:
+    return {
+        **DEFAULT_SPEC,
+        "launch": {"value": 3e-5, "unit": "seconds", "source": "guess"},
+        "memory": {"value": 4e10, "unit": "bytes per second", "source": "guess"},
+    }
+
+
+def test_a_recorded_profile_predicts_its_own_clock_and_no_other() -> None:
+    for spec, other in ((DEFAULT_SPEC, slower()), (slower(), DEFAULT_SPEC)):
+        profile = recorded("sim:0", spec)
+        assert max(errors_of(profile, spec, ("generated", "library"))) < 0.02
+        assert min(errors_of(profile, other, ("generated", "library"))) > 0.3
+
+
+def test_calibration_finds_the_clock_of_a_device_it_does_not_know() -> None:
+    spec = slower()
+    backend = SimBackend({"sim:0": spec})
+    device = backend.probe().devices[0]
+    run = Calibration(backend, device, budget_seconds=60.0)
+    seen: dict[str, int] = {}
+    for what in run.steps():
+        name = what.partition(" ")[2]
+        seen[name] = seen.get(name, 0) + 1
+        if "float32" in what:  # what is asked below is measured by then
+            break
+    profile = run.profile()
+    assert not profile.complete and profile.origin == "measured"
+    errors = errors_of(profile, spec, ("generated", "library"))
+    assert median(errors) < 0.02 and max(errors) < 0.15
+    assert not profile.contended
+
+
+def test_calibration_ends_when_it_is_told_to() -> None:
+    backend = SimBackend()
+    told: list[str] = []
+
+    def progress(share: float, what: str) -> bool:
+        assert 0 <= share <= 1
+        told.append(what)
+        return len(told) < 5
+
+    (profile,) = calibrate(60.0, [(backend, backend.probe().devices[0])], progress, store=False)
+    assert len(told) == 5
+    assert not profile.complete and profile.path is None
+
+
+def test_the_host_is_measured_in_its_budget() -> None:
+    backend = HostBackend()
+    device = backend.probe().devices[0]
+    (profile,) = calibrate(0.6, [(backend, device)], store=False)
+    # One point may still be under way when the time is up: a large one takes some 0.1 s.
+    assert 0 < profile.made_seconds < 3.0
+    group = probes.loop("add", "float64", 100_000)
+    timing = probes.Bench(backend, device, 1 << 20).time(probes.Probe("numpy", group))
+    found = estimate(group, device, "numpy", profile)
+    assert found is not None
+    # Other work on the machine may slow either by much; a wrong unit or count is off by more.
+    assert 1 / 8 < found.seconds / timing.seconds < 8
+
+
+# --- the timer ------------------------------------------------------------------------------------
+
+
+def test_the_timer_takes_enough_samples_and_trusts_the_quick_fifth() -> None:
+    random = Random(7)
+    asked: list[int] = []
+
+    def take(count: int) -> float:
+        asked.append(count)
+        disturbed = random.random() < 0.5
+        return count * 1e-6 * (random.uniform(1, 1.02) + (30 if disturbed else 0))
+
+    timing = time_calls(take)
+    assert timing.seconds == pytest.approx(1e-6, rel=0.05)
+    assert all(count * 1e-6 * 31 >= SAMPLE_SECONDS for count in asked[2:])
+    assert 5 <= timing.samples <= MOST_SAMPLES
+    assert timing.low <= timing.seconds <= timing.high
+
+
+def test_the_timer_does_not_wait_for_a_clock_without_noise() -> None:
+    calls = 0
+
+    def take(count: int) -> float:
+        nonlocal calls
+        calls += 1
+        return count * LEAST_SECONDS / 100
+
+    assert time_calls(take).samples == 5
+    assert calls < 10
+
+
+def test_two_passes_that_disagree_are_contended() -> None:
+    def timing(seconds: float) -> Timing:
+        return Timing(seconds, seconds, seconds, 5)
+
+    calm = [(timing(1.0), timing(1.1))] * 5
+    assert not contended(calm)
+    assert not contended([*calm, (timing(1.0), timing(9.0))])
+    assert contended([(timing(1.0), timing(1.4))] * 3)
+    assert not contended([])
+
+
+# --- profiles on disk -----------------------------------------------------------------------------
+
+
+def test_a_profile_survives_its_document(profile: Profile) -> None:
+    text = json.dumps(profile.to_dict())
+    assert Profile.from_dict(json.loads(text)) == profile
+    with pytest.raises(ValueError, match="schema"):
+        Profile.from_dict({**profile.to_dict(), "schema": -1})
+
+
+def test_a_profile_is_found_on_the_machine_it_was_made_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Store(tmp_path)
+    monkeypatch.setattr(profiles, "default_store", lambda: store)
+    device = HostBackend().probe().devices[0]
+    assert load_profile(device) is None
+    run = Calibration(HostBackend(), device, budget_seconds=0.1)
+    for _ in run.steps():
+        pass
+    made = run.profile()
+    stored = save_profile(made)
+    if not made.contended:
+        assert stored.path is not None and Path(stored.path).is_file()
+        assert load_profile(device) == stored
+        monkeypatch.setenv("OMP_NUM_THREADS", "63")  # another machine, as far as BLAS is concerned
+        assert load_profile(device) is None
+
+
+def test_a_contended_profile_is_not_stored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, profile: Profile
+) -> None:
+    store = Store(tmp_path)
+    monkeypatch.setattr(profiles, "default_store", lambda: store)
+    document = {**profile.to_dict(), "contended": True}
+    assert save_profile(Profile.from_dict(document)).path is None
+    assert store.entries() == []
+    assert save_profile(profile).path is not None
+    assert len(store.entries()) == 1
+
+
+def test_a_group_runs_in_one_pass_only_where_it_is_generated() -> None:
+    group = probes.chain("float64", 100)
+    assert [item.amount for item in passes(group, "generated")] == [2400]
+    assert len(list(passes(group, "numpy"))) == probes.CHAIN
+    assert math.isclose(sum(item.amount for item in passes(group, "library")), 48 * 100 + 9600)
