@@ -124,8 +124,16 @@ class Array(ArrayMethods):
     def __buffer__(self, flags: int) -> memoryview:
         return memoryview(memory.export(self))
 
-    def __dlpack__(self, **keywords: Any) -> Any:
-        return memory.export(self).__dlpack__(**keywords)
+    def __dlpack__(
+        self,
+        *,
+        stream: Any = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
+        given = {"stream": stream, "max_version": max_version, "dl_device": dl_device, "copy": copy}
+        return memory.export(self).__dlpack__(**given)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return (1, 0)  # kDLCPU, device 0: exports are host memory
@@ -374,7 +382,7 @@ def adopt(array: Any) -> Any:
 
 def evaluate(*arrays: Any) -> None:
     """Compute the arrays now, together."""
-    runtime.evaluate([a.storage.value for a in arrays if isinstance(a, ArrayBase)])
+    runtime.evaluate([a.storage.value for a in arrays if isinstance(a, ArrayBase)], read=False)
 
 
 __all__ = ["FUNCTIONS", "Array", "adopt", "asarray", "evaluate", "ufunc_method"]

@@ -144,26 +144,27 @@ def where(*args: Any, **kwargs: Any) -> Any:
     return exit_to_numpy(np.where, args, kwargs) if values is None else make(values[0])
 
 
-@implements(np.clip)
-def clip(*args: Any, **kwargs: Any) -> Any:
+@implements(np.clip, signature=False)
+def clip(
+    a: Any,
+    min: Any = NO_VALUE,
+    max: Any = NO_VALUE,
+    out: Any = None,
+    *,
+    a_min: Any = NO_VALUE,
+    a_max: Any = NO_VALUE,
+    **kwargs: Any,
+) -> Any:
     """Return the array with its elements limited to an interval."""
-    names = ("a", "a_min", "a_max", "out")
-    if len(args) > len(names):
-        return exit_to_numpy(np.clip, args, kwargs)
-    arguments = {**dict(zip(names, args, strict=False)), **kwargs}
-    array = ours(arguments.pop("a", None))
-    low = arguments.pop("a_min", NO_VALUE)
-    high = arguments.pop("a_max", NO_VALUE)
-    if (
-        array is None
-        or (low is NO_VALUE) != (high is NO_VALUE)
-        or (low is not NO_VALUE and not {"min", "max"}.isdisjoint(kwargs))
-        or not {"a_min", "a_max", "a"}.isdisjoint(kwargs.keys() & set(names[: len(args)]))
-    ):
-        return exit_to_numpy(np.clip, args, kwargs)
-    if low is NO_VALUE:
-        low, high = arguments.pop("min", None), arguments.pop("max", None)
-    return array.clip(low, high, **arguments)
+    array = ours(a)
+    if array is None or ((a_min is not NO_VALUE or a_max is not NO_VALUE) and min is not max):
+        bounds = {"min": min, "max": max, "a_min": a_min, "a_max": a_max}
+        kwargs |= {key: item for key, item in bounds.items() if item is not NO_VALUE}
+        return exit_to_numpy(np.clip, (a,), {"out": out, **kwargs})
+    low = a_min if min is NO_VALUE else min
+    high = a_max if max is NO_VALUE else max
+    low, high = (None if limit is NO_VALUE else limit for limit in (low, high))
+    return array.clip(low, high, out, **kwargs)
 
 
 @implements(np.nan_to_num)

@@ -68,8 +68,48 @@ def _sorted(shape: Any, axis: Any = -1, **attrs: Any) -> Any:
     return shape if axis is not None and shape else None
 
 
-records(np.sort, "a axis kind order stable", shape=_sorted)
-records(np.argsort, "a axis kind order stable", shape=_sorted)
+_sort = Form(np.sort, "sort", ("a", "axis", "kind", "order", "stable"), shape=_sorted)
+_argsort = Form(np.argsort, "argsort", ("a", "axis", "kind", "order", "stable"), shape=_sorted)
+
+
+@implements(np.sort, signature=False)
+def sort(
+    a: Any,
+    axis: Any = -1,
+    kind: Any = None,
+    order: Any = None,
+    *,
+    stable: Any = None,
+    descending: bool = False,
+) -> Any:
+    """Return a sorted copy of the array."""
+    given = {"kind": kind, "order": order, "stable": stable}
+    keywords = {key: item for key, item in given.items() if item is not None}
+    result = _sort((a, axis), keywords)
+    return np.flip(result, axis) if descending else result
+
+
+@implements(np.argsort, signature=False)
+def argsort(
+    a: Any,
+    axis: Any = -1,
+    kind: Any = None,
+    order: Any = None,
+    *,
+    stable: Any = None,
+    descending: bool = False,
+) -> Any:
+    """Return the indices that sort the array; equal elements keep their order if ``stable``."""
+    given = {"kind": kind, "order": order, "stable": stable}
+    keywords = {key: item for key, item in given.items() if item is not None}
+    array = ours(a)
+    if not descending or array is None:
+        return _argsort((a, axis), keywords)
+    # Backwards in and backwards out: among equals, the first one comes out first.
+    indices = _argsort((np.flip(array, axis), axis), {"stable": True, **keywords})
+    return array.shape[axis] - 1 - np.flip(indices, axis)
+
+
 records(np.searchsorted, "a v side", operands=2, shape=lambda a, v, **attrs: v)
 
 

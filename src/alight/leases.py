@@ -8,7 +8,7 @@ to the caller is ndarrays again: an argument as the very object, a view of one a
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -36,8 +36,9 @@ def overlap(a: NdArray, b: NdArray) -> bool:
     if not np.may_share_memory(a, b):
         return False
     try:
-        # 1: only what bounds and simple strides settle; the general question is NP-hard.
-        return np.shares_memory(a, b, max_work=1)
+        # The general question is NP-hard. What 100 candidates do not settle counts as shared, which is
+        # right too: only some writes go through one storage that could have had two.
+        return np.shares_memory(a, b, max_work=100)
     except (np.exceptions.TooHardError, OverflowError):
         return True
 
@@ -141,7 +142,7 @@ def _together(members: Sequence[NdArray]) -> tuple[Value, list[View | None]]:
 class Leases:
     """What one call was given, in both forms."""
 
-    __slots__ = ("_given", "_ours", "_plain", "_taken", "arrays", "changed", "leases", "ours_too")
+    __slots__ = ("_given", "_ours", "_owners", "_taken", "arrays", "changed", "leases", "ours_too")
 
     def __init__(self) -> None:
         self.leases: list[Lease] = []
@@ -149,8 +150,8 @@ class Leases:
         self._ours: dict[int, tuple[Array, NdArray]] = {}  # by the id of the Array
         # The caller's containers, by their ids, with what the body got for them.
         self._taken: dict[int, tuple[Any, Any]] = {}
-        self._plain: list[NdArray] = []  # ndarrays that the body sees as they are
         self._given: dict[int, tuple[Any, Any]] = {}
+        self._owners: dict[int, tuple[Data, Storage]] = {}  # whose version some bytes went out as
         self.ours_too = False  # an argument was an Array: then results are Arrays
         self.changed = False  # the body changed a list or dict that it was given
 
@@ -196,7 +197,6 @@ class Leases:
             for member, array in zip(group, lease.arrays, strict=True):
                 self.arrays[id(member)] = array
                 self._ours[id(array)] = (array, member)
-        self._plain = plain
 
     def _convert(self, item: Any) -> Any:
         array = self.arrays.get(id(item))
@@ -264,7 +264,7 @@ class Leases:
                 item.clear()
                 item.update(new)
 
-    def give(self, tree: Any, view: Callable[[Array], Any] | None = None) -> Any:
+    def give(self, tree: Any) -> Any:
         """Return a result as the caller gets it. Call it after ``settle``."""
         if isinstance(tree, ArrayBase):
             return self._array(tree)
@@ -322,7 +322,16 @@ class Leases:
             return array
         host = memory.host(array)
         data = array.storage.value.data
-        if array.window is None and data is not None and host is data.array:
+        if data is None:
+            return host.copy("K")
+        owner = self._owners.setdefault(id(data), (data, array.storage))[1]
+        if owner is not array.storage or data.foreign:
+            # Another array has this very version too (`b[:] = a` shares it): one of them copies.
+            if data.foreign or array.window is not None:
+                array.storage.value = runtime.duplicate(array.storage.value)
+                return memory.export(array)
+            return host.copy("K")
+        if array.window is None and host is data.array:
             data.shared = True  # the ndarray goes out as it is
             return host
         return memory.export(array)

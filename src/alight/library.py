@@ -290,20 +290,21 @@ class Form:
         return exit_to_numpy(self.function, args, kwargs)
 
 
-def dress(ours: Any, function: Any, name: str | None = None) -> Any:
-    """Return a function of ours with the face of NumPy's."""
+def dress(ours: Any, function: Any, name: str | None = None, signature: bool = True) -> Any:
+    """Return a function of ours with the face of NumPy's, and with its signature unless it has more."""
     ours.__name__ = name or function.__name__
     ours.__qualname__ = ours.__name__
     ours.__doc__ = function.__doc__
-    ours.__wrapped__ = function  # inspect.signature reads it from there
+    if signature:
+        ours.__wrapped__ = function  # inspect.signature reads it from there
     return ours
 
 
-def implements(*functions: Any) -> Callable[[Any], Any]:
+def implements(*functions: Any, signature: bool = True) -> Callable[[Any], Any]:
     """Return a decorator that makes a function ours for NumPy functions, with the first one's face."""
 
     def decorate(ours: Any) -> Any:
-        dress(ours, functions[0])
+        dress(ours, functions[0], signature=signature)
         for function in functions:
             FUNCTIONS[function] = ours
         return ours

@@ -56,6 +56,23 @@ def _diagonal(x: Any, /, *, offset: int = 0) -> Any:
     return shaping.diagonal(x, offset, -2, -1)
 
 
+def _complex(item: Any) -> Any:
+    kinds = {"f": np.complex64, "d": np.complex128}
+    found = kinds.get(getattr(item, "dtype", np.dtype(object)).char)
+    return item if found is None else item.astype(found)
+
+
+def eig(a: Any) -> Any:
+    """Return eigenvalues and eigenvectors, complex whatever the data, as the array API standard has it."""
+    result = exit_to_numpy(_real.eig, (a,), {})
+    return type(result)(*[_complex(item) for item in result])
+
+
+def eigvals(a: Any) -> Any:
+    """Return eigenvalues, complex whatever the data, as the array API standard has it."""
+    return _complex(exit_to_numpy(_real.eigvals, (a,), {}))
+
+
 def __getattr__(name: str) -> Any:
     if name.startswith("_"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

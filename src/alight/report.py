@@ -188,12 +188,8 @@ def _register(name: str, act: Callable[[], None]) -> None:
 
 def version() -> str:
     """Return alight's version."""
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version("alight")
-    except PackageNotFoundError:  # run from a source tree that is not installed
-        return "unknown"
+    # The package stands above this module, so it is looked up and not imported.
+    return str(sys.modules["alight"].__version__)
 
 
 # ------------------------------------------------------------------------------------- the rows

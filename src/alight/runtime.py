@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from alight import costs, execute, residency
-from alight._core import Data, Value, floor, make_layout, pending_storages
+from alight._core import Data, Layout, Value, floor, make_layout, pending_storages
 from alight.backends.machine import host_memory
 from alight.config import current_policy
 from alight.execute import Execution
@@ -76,8 +76,9 @@ def only_on_host(value: Value) -> None:
         residency.only_on_host(value.data)
 
 
-def evaluate(values: Iterable[Value]) -> None:
-    """Make the values concrete, with every live pending value connected to them.
+def evaluate(values: Iterable[Value], read: bool = True) -> None:
+    """Make the values concrete, with every live pending value connected to them; ``read``: the host is about
+    to read them.
 
     Raises the error of the first requested value that failed; the others are still computed.
     """
@@ -86,7 +87,7 @@ def evaluate(values: Iterable[Value]) -> None:
         if roots:
             floor.count = floor.pending = 0
             asked = roots[:]
-            _run(*_connected(roots))
+            _run(*_connected(roots), len(asked) if read else 0)
             for root in asked:
                 if root.error is not None:
                     error, root.error = root.error, None
@@ -193,9 +194,9 @@ def planning_seconds() -> float:
 class _Recorded:
     """A request in numbers: the graph, and the recorded values behind its numbers."""
 
-    __slots__ = ("graph", "key", "values")
+    __slots__ = ("key", "values")
 
-    def __init__(self, roots: Sequence[Value], reach: dict[int, Value]) -> None:
+    def __init__(self, roots: Sequence[Value], reach: dict[int, Value], read: int = 0) -> None:
         pending = sorted(reach.values(), key=_sequence)
         numbers: dict[int, int] = {}
         leaves: list[Value] = []
@@ -210,17 +211,17 @@ class _Recorded:
             numbers[id(value)] = len(leaves) + len(nodes)
             nodes.append((value.op, operands, value.attrs, value.layout))
         outputs = tuple(dict.fromkeys([numbers[id(root)] for root in roots]))
+        # Windows of one memory are told apart from copies: what is written in place depends on it.
+        first: dict[int, int] = {}
+        described = []
+        for number, leaf in enumerate(leaves):
+            base = number if leaf.data is None else first.setdefault(id(leaf.data), number)
+            described.append((leaf.layout, held(leaf), base))
         self.values = leaves + pending
-        self.key = (
-            tuple([(leaf.layout, _residency(leaf)) for leaf in leaves]),
-            tuple(nodes),
-            outputs,
-            current_policy().stamp,
-        )
-        self.graph: Graph | None = None
+        self.key = (tuple(described), tuple(nodes), outputs, read, current_policy().stamp)
 
     def make_graph(self) -> Graph:
-        inputs, nodes, outputs, _ = self.key
+        inputs, nodes, outputs, _, _ = self.key
         return Graph(tuple([i[0] for i in inputs]), tuple([Node(*node) for node in nodes]), outputs)
 
 
@@ -231,7 +232,8 @@ _HOST_ONLY = frozenset((HOST,))
 _ANYWHERE = frozenset(("*",))
 
 
-def _residency(leaf: Value) -> frozenset[str]:
+def held(leaf: Value) -> frozenset[str]:
+    """Return the memory spaces that have a leaf's bytes; a constant is everywhere."""
     data = leaf.data
     if data is None:
         return _ANYWHERE
@@ -240,14 +242,21 @@ def _residency(leaf: Value) -> frozenset[str]:
     return frozenset(data.remote) | (_HOST_ONLY if data.array is not None else frozenset())
 
 
-def plan_of(graph: Graph, held: tuple[frozenset[str], ...]) -> Plan:
-    """Return the plan the current policy gives this graph."""
+def plan_of(
+    graph: Graph, leaves: Sequence[tuple[Layout, frozenset[str], int]], read: int = 0
+) -> Plan:
+    """Return the plan the current policy gives this graph.
+
+    ``leaves`` are layout, residency and base of each input; the host reads the first ``read`` outputs.
+    """
     policy = current_policy()
     devices = devices_allowed(policy)
     facts = Facts(
         devices=devices,
         profiles=costs.profiles(devices),
-        residency=held,
+        residency=tuple([leaf[1] for leaf in leaves]),
+        bases=tuple([leaf[2] for leaf in leaves]),
+        host_required=frozenset(range(read)),
         force=(None, None) if policy.force is None else tuple(policy.force),
         floors=dict(policy.floor),
         on_gap=policy.on_gap,
@@ -258,8 +267,9 @@ def plan_of(graph: Graph, held: tuple[frozenset[str], ...]) -> Plan:
     return make_plan(graph, facts)
 
 
-def _run(roots: Sequence[Value], reach: dict[int, Value]) -> None:
-    recorded = _Recorded(roots, reach)
+def _run(roots: Sequence[Value], reach: dict[int, Value], read: int = 0) -> None:
+    """Run what the roots need; the host is about to read the first ``read`` of them."""
+    recorded = _Recorded(roots, reach, read)
     reach.clear()  # who still needs old bytes is told by references: this was one
     plan = _plan(recorded)
     if watch.by is not None:
@@ -303,7 +313,7 @@ def replay(plan: Plan, values: list[Value | None]) -> None:
 def _plan(recorded: _Recorded) -> Plan:
     plan = _plans.get(recorded.key)
     if plan is None:
-        plan = plan_of(recorded.make_graph(), tuple([i[1] for i in recorded.key[0]]))
+        plan = plan_of(recorded.make_graph(), recorded.key[0], recorded.key[3])
         if len(_plans) >= _PLANS_KEPT:
             forget_plans()
         _plans[recorded.key] = plan

@@ -32,6 +32,8 @@ def _probe(lay: Layout) -> np.ndarray[Any, Any]:
 
 
 def _matched(result: Any, arrays: Sequence[Any], probes: Sequence[Any]) -> Any:
+    if isinstance(result, np.generic):  # an operand without axes, indexed
+        return view_of(arrays[0], probes[0], probes[0].__array_interface__["data"][0])
     if isinstance(result, np.ndarray):
         for array, probe in zip(arrays, probes, strict=True):
             if result is probe:
@@ -61,9 +63,19 @@ def _view_function(function: Any) -> None:
 
 for _function in (
     np.transpose, np.permute_dims, np.swapaxes, np.moveaxis, np.rollaxis, np.squeeze, np.expand_dims, np.flip, np.fliplr,
-    np.flipud, np.rot90, np.matrix_transpose, np.split, np.array_split, np.hsplit, np.vsplit, np.dsplit, np.unstack,
+    np.flipud, np.rot90, np.matrix_transpose, np.split, np.array_split, np.hsplit, np.vsplit, np.dsplit,
 ):  # fmt: skip
     _view_function(_function)
+
+
+@implements(np.unstack)
+def unstack(x: Any, /, *, axis: int = 0) -> Any:
+    """Return views of the sub-arrays along an axis."""
+    array = ours(x)
+    if array is None or not array.ndim:
+        return exit_to_numpy(np.unstack, (x,), {"axis": axis})
+    first = views((array,), lambda p: np.moveaxis(p, axis, 0))
+    return tuple([first[i, ...] for i in range(first.shape[0])])
 
 
 def _many_views(function: Any) -> None:

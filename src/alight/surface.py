@@ -19,7 +19,7 @@ from alight.exits import exit_to_numpy, holds_arrays, run_in_numpy
 from alight.library import dress
 from alight.ufuncs import Ufunc, ufunc
 
-__all__ = ["find", "found_in", "names"]
+__all__ = ["NamespaceInfo", "find", "found_in", "names"]
 
 # They take and give no arrays: NumPy's own objects.
 _SETTINGS = frozenset(
@@ -106,6 +106,16 @@ class vectorize(np.vectorize):  # noqa: N801  (NumPy's name)
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Return the function of every element, or the decorated function."""
         return run_in_numpy(super().__call__, args, kwargs)
+
+
+class NamespaceInfo(np.__array_namespace_info__):  # type: ignore[misc]
+    """What the array API standard asks of a namespace: dtypes, devices, capabilities."""
+
+    __module__ = "alight"
+
+    def devices(self) -> tuple[str, ...]:
+        """Return the devices an array can be made on; placement is alight's."""
+        return tuple(super().devices())
 
 
 def frompyfunc(func: Callable[..., Any], /, nin: int, nout: int, **kwargs: Any) -> Ufunc:

@@ -9,6 +9,7 @@ makes a new version and rebinds the storage, is seen by all of them.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import sys
 import weakref
@@ -418,31 +419,55 @@ class Floor:
 floor = Floor()
 
 
+_policy = POLICY.get
+_frame = sys._getframe
+_blank = object.__new__
+_fill_value = Value.__init__
+_fill_storage = Storage.__init__
+_operators: dict[str, Any] = {}
+# The last floating-point error state found to let work wait; states never change.
+_patient: Any = None
+
+
+def _errors_wait() -> bool:
+    """Tell whether errors under the state in force may be told later: raise, call and log act at the call."""
+    global _patient
+    if not {"raise", "call", "log"}.isdisjoint(np.geterr().values()):
+        return False
+    _patient = _errstate()
+    return True
+
+
+def _may_wait(value: Value) -> bool:
+    """Tell whether an op on a value may be recorded: it is large enough and nobody else sees its bytes."""
+    data = value.data
+    return (
+        value.layout.size >= (_policy() or floor).record_floor
+        and (data is None or not data.shared)
+        and (_errstate() is _patient or _errors_wait())
+    )
+
+
 def _binary_method(name: str, reflected: bool) -> Callable[[Any, Any], Any]:
     def method(self: ArrayBase, other: Any) -> Any:
-        op = ArrayBase.operators[name]
-        if type(other) is type(self) and self.window is None and other.window is None:
-            a, b = (
-                (other.storage.value, self.storage.value)
-                if reflected
-                else (self.storage.value, other.storage.value)
-            )
+        op = _operators[name]
+        kind = type(other)
+        if kind is type(self) and self.window is None and other.window is None:
+            a, b = self.storage.value, other.storage.value
             layout = a.layout
-            if layout is b.layout and layout.size >= (POLICY.get() or floor).record_floor:
-                out = op.same.get(layout)
-                if (
-                    out is not None
-                    and (a.data is None or not a.data.shared)
-                    and (b.data is None or not b.data.shared)
-                ):
-                    frame = sys._getframe(1)
-                    floor.count += 1
-                    floor.pending += layout.size
-                    if floor.count >= floor.limit and floor.due(frame.f_code, frame.f_lasti):
-                        hooks.flush()
-                    return _fresh(
-                        type(self), Value(op, (a, b), (), out, (frame.f_code, frame.f_lasti))
-                    )
+            if (
+                layout is b.layout
+                and (out := op.same.get(layout)) is not None
+                and layout.size >= (_policy() or floor).record_floor
+                and ((data := a.data) is None or not data.shared)
+                and ((data := b.data) is None or not data.shared)
+                and (_errstate() is _patient or _errors_wait())
+            ):
+                return _record(kind, op, (b, a) if reflected else (a, b), out, _frame(1))
+        elif (kind is float or kind is int) and self.window is None:
+            recorded = _record_weak(op, self, other, reflected, _frame(1))
+            if recorded is not None:
+                return recorded
         return hooks.binary(op, other, self) if reflected else hooks.binary(op, self, other)
 
     return method
@@ -450,14 +475,47 @@ def _binary_method(name: str, reflected: bool) -> Callable[[Any, Any], Any]:
 
 def _unary_method(name: str) -> Callable[[Any], Any]:
     def method(self: ArrayBase) -> Any:
-        return hooks.unary(ArrayBase.operators[name], self)
+        op = _operators[name]
+        if self.window is None:
+            value = self.storage.value
+            out = op.same.get(value.layout)
+            if out is not None and _may_wait(value):
+                return _record(type(self), op, (value,), out, _frame(1))
+        return hooks.unary(op, self)
 
     return method
 
 
-def _fresh(cls: type[ArrayBase], value: Value) -> Any:
-    array = cls.__new__(cls)
-    array.storage = Storage(value)
+def _record_weak(op: Any, array: ArrayBase, scalar: Any, reflected: bool, frame: Any) -> Any:
+    """Return an array of an op on an array and a Python scalar; None where the hook must say."""
+    value = array.storage.value
+    kind = type(scalar)
+    found = op.weak.get((kind, value.layout) if reflected else (value.layout, kind))
+    if found is None or not _may_wait(value):
+        return None
+    out, layout = found
+    try:
+        other = Value(None, (), np.asarray(scalar, layout.dtype), layout)
+    except OverflowError:
+        return None  # the hook knows which ops can take an integer that does not fit
+    operands = (other, value) if reflected else (value, other)
+    return _record(type(array), op, operands, out, frame)
+
+
+def _record(cls: type[ArrayBase], op: Any, operands: Any, out: Layout, frame: Any) -> Any:
+    """Return a new array of a recorded value."""
+    site = (frame.f_code, frame.f_lasti)
+    floor.count += 1
+    floor.pending += out.size
+    if floor.count >= floor.limit and floor.due(*site):
+        hooks.flush()
+    # Calling a class goes through C and back; these are the same steps without it.
+    value = _blank(Value)
+    _fill_value(value, op, operands, (), out, site)
+    storage = _blank(Storage)
+    _fill_storage(storage, value)
+    array = _blank(cls)
+    array.storage = storage
     array.window = None
     return array
 
@@ -480,7 +538,7 @@ class ArrayBase:
     __slots__ = ("__weakref__", "storage", "window")
     storage: Storage
     window: View | None
-    operators: ClassVar[dict[str, Any]] = {}
+    operators: ClassVar[dict[str, Any]] = _operators
     __hash__ = None  # type: ignore[assignment]
 
     @property  # type: ignore[misc]
@@ -494,7 +552,10 @@ class ArrayBase:
     @classmethod
     def of(cls, value: Value) -> Any:
         """Return a new array whose storage starts at ``value``."""
-        return _fresh(cls, value)
+        array = _blank(cls)
+        array.storage = Storage(value)
+        array.window = None
+        return array
 
 
 for _short, _name in (BINARY | COMPARE).items():
@@ -508,7 +569,41 @@ for _short, _name in UNARY.items():
 def set_operators(table: dict[str, Any]) -> None:
     """Tell the core which op each operator records."""
     for name in itertools.chain(BINARY.values(), COMPARE.values(), UNARY.values()):
-        ArrayBase.operators[name] = table[name]
+        _operators[name] = table[name]
+
+
+def _alone() -> int:
+    result = np.empty(1)
+    return _references(result)
+
+
+_ALONE_BY_NAME = _alone()
+
+
+def Creation(
+    function: Callable[..., Any],
+    settle: Callable[[Any], Any],
+    convert: Callable[..., Any] | None = None,
+) -> Any:
+    """Return a function that makes arrays, with ``settle`` called on large results that nobody else holds.
+
+    ``convert`` is called instead where the first argument is an array of ours.
+    """
+
+    @functools.wraps(function)
+    def creation(*args: Any, **kwargs: Any) -> Any:
+        if convert is not None and args and isinstance(args[0], ArrayBase):
+            return convert(*args, **kwargs)
+        result = function(*args, **kwargs)
+        if (
+            type(result) is np.ndarray
+            and result.size >= (_policy() or floor).record_floor
+            and _references(result) <= _ALONE_BY_NAME
+        ):
+            return settle(result)
+        return result
+
+    return creation
 
 
 class Pool:

@@ -1,6 +1,6 @@
 """LLVM IR text: typed expressions, loads and stores, loops.
 
-Nothing here carries a fast-math flag and nothing is contracted, so the arithmetic is IEEE's as
+Nothing here carries a fast-math flag (but for ties of zeros) and nothing is contracted, so the arithmetic is IEEE's as
 NumPy computes it. Booleans are ``i1`` in registers and a byte in memory, where any byte but 0 is
 true.
 """
@@ -25,6 +25,7 @@ _FLOAT = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv"}
 _INTRINSIC = {
     "floor": "floor", "ceil": "ceil", "trunc": "trunc", "rint": "rint", "fabs": "fabs", "sqrt":
     "sqrt", "copysign": "copysign", "fma": "fma", "popcount": "ctpop",
+    "maximum": "maximum", "minimum": "minimum",
 }  # fmt: skip
 
 
@@ -265,9 +266,11 @@ class Code:
             ones = literal(True if kind == "b" else -1, source, lanes)
             return self.emit(f"xor {one} {args[0]}, {ones}")
         if prim in _INTRINSIC:
+            # which zero a tie gives is left open (nsz): NumPy's own differs between its loops
+            loose = "nsz " if prim in ("maximum", "minimum") else ""
             name = f"llvm.{_INTRINSIC[prim]}.{_suffix(source, lanes)}"
             self.module.shared[name] = f"declare {one} @{name}({', '.join([one] * len(args))})"
-            return self.emit(f"call {one} @{name}({', '.join(f'{one} {a}' for a in args)})")
+            return self.emit(f"call {loose}{one} @{name}({', '.join(f'{one} {a}' for a in args)})")
         if prim == "libm":
             types = [register_type(a.dtype) for a in tree.args]
             symbol = self.module.call_libm(tree.value, source, ", ".join(types))

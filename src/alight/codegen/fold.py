@@ -93,7 +93,8 @@ class Fold:
         return value
 
     def combined(self, code: Code, a: str, b: str, lanes: int = 0) -> str:
-        """Return two partial folds combined."""
+        """Return two partial folds combined; with an element, the element comes first."""
+        # so that what is asked about the first alone does not wait for the fold so far
         (value,) = code.evaluate(self.pair, [a, b], lanes)
         return value
 
@@ -150,7 +151,7 @@ def chunk_function(module: Module, fold: Fold) -> str:
         ]
         value = vectors[0]
         for vector in vectors[1:]:
-            value = fold.combined(code, value, vector, LANES)
+            value = fold.combined(code, vector, value, LANES)
         one = register_type(fold.dtype)
         code.do(f"ret {one} {_across(code, fold, value)}")
         module.share(name, code.function(f"internal {one} @{name}(ptr %buffer)", "#3"))
@@ -169,7 +170,7 @@ def part_function(module: Module, fold: Fold) -> str:
         with code.loop("%length", step=LANES) as i:
             before = code.emit(f"load {vector}, ptr {cell}")
             more = code.load(code.at("%buffer", i, fold.dtype), fold.dtype, lanes=LANES)
-            code.do(f"store {vector} {fold.combined(code, before, more, LANES)}, ptr {cell}")
+            code.do(f"store {vector} {fold.combined(code, more, before, LANES)}, ptr {cell}")
         value = _across(code, fold, code.emit(f"load {vector}, ptr {cell}"))
         code.do(f"ret {one} {value}")
         signature = f"internal {one} @{name}(ptr %buffer, i64 %length)"

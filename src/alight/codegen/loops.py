@@ -10,12 +10,14 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import astuple, dataclass
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 from alight.device import Unsupported
 from alight.ir.body import TYPES, choose
 from alight.ir.group import GroupKind
 from alight.ir.ops import OPS, Kind
+from alight.ir.table_reduction import LANES
 
 if TYPE_CHECKING:
     from alight._core import Layout
@@ -191,7 +193,11 @@ def nest(group: Group) -> Nest:
     columns = bool(
         group.kind is GroupKind.REDUCE
         and kept
-        and _contiguous(kept[-1], inputs) > _contiguous(fold[-1], inputs)
+        and (
+            _contiguous(kept[-1], inputs) > _contiguous(fold[-1], inputs)
+            # a fold this short fills no vector, but many of them side by side do
+            or (prod(a.size for a in fold) < LANES <= kept[-1].size)
+        )
     )
     vector = kept[-1] if columns or not fold else fold[-1]
     return Nest(

@@ -302,7 +302,7 @@ class _Columns(_Form):
                     continue
                 cell = code.at(rows[id(column)], j, fold.dtype)
                 before = code.load(cell, fold.dtype, parallel=True)
-                value = fold.combined(code, before, value)
+                value = fold.combined(code, value, before)
                 code.store(value, cell, fold.dtype, parallel=True)
         self.set(self.taken, code.emit(f"add i64 {taken}, 1"))
         place = code.emit(f"add i64 {place}, 1")

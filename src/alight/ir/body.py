@@ -8,7 +8,8 @@ with a table.
 
 Operators: ``+ - * /`` (``/`` is for floats), comparisons, ``& | ^ ~``, ``<< >>`` (amounts in
 range). Calls: ``where(c, a, b)``, ``quot rem`` (C's truncating integer division; the body keeps
-zero and overflow away), ``floor ceil trunc rint fabs sqrt copysign fma``, ``popcount``, ``gcd``,
+zero and overflow away), ``floor ceil trunc rint fabs sqrt copysign fma``, ``maximum minimum`` (of floats: a NaN wins, either
+zero of a tie), ``popcount``, ``gcd``,
 ``ipow``, ``by_zero(v, c)`` (v; where c holds, the divide-by-zero flag is raised), ``bits(x)`` (to
 the unsigned integer of that width) and ``floating(u)`` back, ``libm.name(...)``. Types, used as
 casts: the dtype names, ``T`` (of x), ``U`` and ``S`` (unsigned and signed of T's width), ``R`` (of
@@ -49,11 +50,14 @@ COMPARISONS = frozenset(_COMPARE.values())
 # calls whose result and arguments all have one type
 _SAME_TYPE = {
     "quot": 2, "rem": 2, "gcd": 2, "ipow": 2, "floor": 1, "ceil": 1, "trunc": 1, "rint": 1,
-    "fabs": 1, "sqrt": 1, "copysign": 2, "fma": 3, "popcount": 1,
+    "fabs": 1, "sqrt": 1, "copysign": 2, "fma": 3, "popcount": 1, "maximum": 2, "minimum": 2,
 }  # fmt: skip
 _FLOAT_ONLY = frozenset(
-    {"div", "floor", "ceil", "trunc", "rint", "fabs", "sqrt", "copysign", "fma"}
-)
+    {
+        "div", "floor", "ceil", "trunc", "rint", "fabs", "sqrt", "copysign", "fma", "maximum",
+        "minimum",
+    }
+)  # fmt: skip
 _INTEGER_ONLY = frozenset({"quot", "rem", "gcd", "ipow", "popcount", "shl", "shr"})
 
 

@@ -198,12 +198,13 @@ for _name, _reference in (("isposinf", np.isposinf), ("isneginf", np.isneginf)):
     )
 
 # --- extremes: a NaN wins in maximum, loses in fmax ---
-for _f, _lazy, _symbol, _bool in (
-    (np.maximum, "x", ">=", "|"), (np.minimum, "x", "<=", "&"),
-    (np.fmax, "y", ">=", "|"), (np.fmin, "y", "<=", "&"),
-):  # fmt: skip
+for _f, _float, _symbol, _bool in (
+    (np.maximum, "maximum(x, y)", ">", "|"),
+    (np.minimum, "minimum(x, y)", "<", "&"),
+    (np.fmax, "where((x > y) | (y != y), x, y)", ">", "|"),
+    (np.fmin, "where((x < y) | (y != y), x, y)", "<", "&"),
+):
     _whole = f"where(x {_symbol} y, x, y)"
-    _float = f"where((x {_symbol} y) | ({_lazy} != {_lazy}), x, y)"
     _ufunc(_f, {"b": f"x {_bool} y", "i": _whole, "u": _whole, "f": _float})
 _CLIP = "a = where(x > y, x, y)\nwhere(a < z, a, z)"
 _ufunc(
@@ -212,7 +213,7 @@ _ufunc(
         "b": "(x | y) & z",
         "i": _CLIP,
         "u": _CLIP,
-        "f": "a = where((x > y) | (x != x), x, y)\nwhere((a < z) | (a != a), a, z)",
+        "f": "minimum(maximum(x, y), z)",
     },
     name="clip",
     flops=2,

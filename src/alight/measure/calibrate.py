@@ -96,12 +96,25 @@ class Calibration:
     spreads: dict[str, float] = field(default_factory=dict)
     validation: dict[str, float] = field(default_factory=dict)
     complete: bool = False
-    _began: float = 0.0
+    _busy: float = 0.0
+    _resumed: float | None = None
     _bench: Bench | None = None
 
     def steps(self) -> Iterator[str]:
-        """Yield the name of each point once it is measured, until the budget is spent."""
-        self._began = time.perf_counter()
+        """Yield the name of each point once it is measured, until the budget is spent.
+
+        Only the time in here counts, so that a program may go on between two points.
+        """
+        points = self._measured_points()
+        while True:
+            self._resumed = time.perf_counter()
+            what = next(points, None)
+            self._busy, self._resumed = self._spent(), None
+            if what is None:
+                return
+            yield what
+
+    def _measured_points(self) -> Iterator[str]:
         self._bench = Bench(self.backend, self.device, _MOST_BYTES)
         first = self.budget_seconds * (1 - SECOND_PASS_SHARE - VALIDATION_SHARE)
         left = 0
@@ -123,7 +136,9 @@ class Calibration:
         return HOST_ELEMENTS if self.device.space == "host" else DEVICE_ELEMENTS
 
     def _spent(self) -> float:
-        return time.perf_counter() - self._began
+        if self._resumed is None:
+            return self._busy
+        return self._busy + time.perf_counter() - self._resumed
 
     def _points(self) -> Iterator[_Point]:
         """Yield the points, the most useful first."""

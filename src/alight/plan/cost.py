@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from alight.ir.group import Graph, Group, GroupKind, Node
@@ -22,6 +23,7 @@ from alight.plan.curve import Curve, Measured
 from alight.plan.plan import Estimate
 from alight.plan.workload import (
     contraction_flops,
+    dtype_name,
     is_contraction,
     node_elements,
     one_by_one,
@@ -189,7 +191,7 @@ def reduction_class(graph: Graph, node: Node) -> str:
 def loop_dtype(graph: Graph, node: Node) -> str:
     """Return the dtype a node computes in: its first operand's."""
     layout = graph.layout(node.operands[0]) if node.operands else node.layout
-    return str(layout.dtype.name)
+    return dtype_name(layout.dtype)
 
 
 def passes(group: Group, implementation: str) -> Iterator[Pass]:
@@ -199,7 +201,7 @@ def passes(group: Group, implementation: str) -> Iterator[Pass]:
         folds = [node for node in graph.nodes if node.op.kind is Kind.REDUCTION]
         kind = reduction_class(graph, folds[0]) if folds else "elementwise"
         work = workload(group)
-        dtype = max((loop_dtype(graph, n) for n in graph.nodes), default="float64", key=_width)
+        dtype = max(work.dtypes, default="float64", key=_width)  # the widest fills the registers
         yield Pass(kind, dtype, work.nbytes, graph.nodes)
         return
     for node, nbytes in one_by_one(graph):
@@ -208,6 +210,7 @@ def passes(group: Group, implementation: str) -> Iterator[Pass]:
         yield Pass(kind, loop_dtype(graph, node), amount, (node,))
 
 
+@cache
 def _width(dtype: str) -> int:
     return int("".join(c for c in dtype if c.isdigit()) or 8)
 

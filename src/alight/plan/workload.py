@@ -5,12 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
 
 from alight.ir.group import Graph, Group, GroupKind, Node
 from alight.ir.ops import Kind
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from alight._core import Layout
 
 # Sums of products. Their flops follow from the shapes, which no count for each element can say.
@@ -24,7 +27,7 @@ class Workload:
     """Counted work. Bytes are unique: an input read twice, or broadcast, counts once.
 
     ``elements`` is the iteration space. ``host_output_bytes`` and ``sync_points`` say what the host
-    waits for at the end.
+    waits for at the end. ``dtypes`` are those of all values, inputs included.
     """
 
     flops: float
@@ -41,6 +44,14 @@ class Workload:
     def nbytes(self) -> int:
         """Return bytes read and written."""
         return self.bytes_read + self.bytes_written
+
+
+# NumPy computes a dtype's name anew at each reading, which takes longer than all else here. The
+# bound keeps structured dtypes made in a loop from piling up.
+@lru_cache(maxsize=256)
+def dtype_name(dtype: np.dtype[Any]) -> str:
+    """Return the name of a dtype."""
+    return dtype.name
 
 
 def unique_bytes(layout: Layout) -> int:
@@ -102,11 +113,12 @@ def workload(group: Group, on_host: Iterable[int] = ()) -> Workload:
         largest = max(largest, count)
         if node.op.special:
             special += count
-        dtypes.add(node.layout.dtype.name)
+        dtypes.add(dtype_name(node.layout.dtype))
         used.update(node.operands)
     if group.kind is GroupKind.LIBRARY or not group.shape:
         elements = largest
     inputs = [i for i in range(len(graph.inputs)) if i in used]
+    dtypes.update([dtype_name(graph.inputs[i].dtype) for i in inputs])
     outputs = list(dict.fromkeys(graph.outputs))
     host_output_bytes = sum(graph.layout(graph.outputs[i]).nbytes for i in set(on_host))
     return Workload(

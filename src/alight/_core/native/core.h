@@ -23,7 +23,7 @@ typedef struct Layout {
     PyObject *weakrefs, *dtype, *shape, *strides, *probe;
     /* Python reads these often, so they are kept as objects too; layouts are few. */
     PyObject *ndim_object, *size_object, *itemsize_object, *nbytes_object;
-    PyObject *c_contiguous_object, *dense_object;
+    PyObject *c_contiguous_object, *dense_object, *ordinary_object;
     npy_intp ndim, size, itemsize, nbytes;
     bool dense, interned;
     Py_hash_t hash;

@@ -4,14 +4,14 @@
 typedef struct {
     PyObject_HEAD
     vectorcallfunc vectorcall;
-    PyObject *weakrefs, *dict, *function, *settle, *ours;
+    PyObject *weakrefs, *dict, *function, *settle, *convert;
 } Creation;
 
 static PyObject *creation_run(PyObject *object, PyObject *const *args, size_t nargsf, PyObject *kwnames)
 {
     Creation *self = (Creation *)object;
-    if (self->ours != Py_None && PyVectorcall_NARGS(nargsf) > 0 && PyObject_TypeCheck(args[0], &ArrayType)) {
-        return PyObject_Vectorcall(self->ours, args, nargsf, kwnames);
+    if (self->convert != Py_None && PyVectorcall_NARGS(nargsf) > 0 && PyObject_TypeCheck(args[0], &ArrayType)) {
+        return PyObject_Vectorcall(self->convert, args, nargsf, kwnames);
     }
     PyObject *result = PyObject_Vectorcall(self->function, args, nargsf, kwnames);
     Py_ssize_t least;
@@ -32,7 +32,7 @@ static PyObject *creation_run(PyObject *object, PyObject *const *args, size_t na
 
 static PyObject *creation_call(PyObject *type, PyObject *const *args, size_t nargsf, PyObject *kwnames)
 {
-    static const char *const names[] = {"function", "settle", "ours", NULL};
+    static const char *const names[] = {"function", "settle", "convert", NULL};
     PyObject *taken[3] = {NULL, NULL, Py_None};
     if (!take_arguments("Creation", names, 2, args, nargsf, kwnames, taken)) {
         return NULL;
@@ -50,7 +50,7 @@ static PyObject *creation_call(PyObject *type, PyObject *const *args, size_t nar
     self->dict = dict;
     self->function = Py_NewRef(taken[0]);
     self->settle = Py_NewRef(taken[1]);
-    self->ours = Py_NewRef(taken[2]);
+    self->convert = Py_NewRef(taken[2]);
     PyObject_GC_Track(self);
     PyObject *dressed = PyObject_CallMethod(functools, "update_wrapper", "OO", self, taken[0]);
     Py_DECREF(functools);
@@ -63,7 +63,7 @@ static int creation_traverse(Creation *self, visitproc visit, void *arg)
     Py_VISIT(self->dict);
     Py_VISIT(self->function);
     Py_VISIT(self->settle);
-    Py_VISIT(self->ours);
+    Py_VISIT(self->convert);
     return 0;
 }
 
@@ -84,7 +84,7 @@ static void creation_dealloc(Creation *self)
     Py_XDECREF(self->dict);
     Py_XDECREF(self->function);
     Py_XDECREF(self->settle);
-    Py_XDECREF(self->ours);
+    Py_XDECREF(self->convert);
     Py_TYPE(self)->tp_free(self);
 }
 

@@ -44,6 +44,17 @@ static bool strides_are_c(Py_ssize_t ndim, const npy_intp *shape, const npy_intp
     return true;
 }
 
+/* Fill in the strides of a fresh C-order array. */
+static void c_strides(Py_ssize_t ndim, const npy_intp *shape, npy_intp itemsize, npy_intp *strides)
+{
+    /* Unsigned, because where another axis has length zero the product need not fit. */
+    size_t step = (size_t)itemsize;
+    for (Py_ssize_t i = ndim - 1; i >= 0; i--) {
+        strides[i] = (npy_intp)step;
+        step *= (size_t)(shape[i] ? shape[i] : 1);
+    }
+}
+
 static PyObject *tuple_of(Py_ssize_t n, const npy_intp *numbers)
 {
     PyObject *tuple = PyTuple_New(n);
@@ -93,6 +104,8 @@ static Layout *layout_new(PyArray_Descr *dtype, Py_ssize_t ndim, const npy_intp 
     }
     memcpy(self->numbers, shape, ndim * sizeof(npy_intp));
     memcpy(self->numbers + ndim, strides, ndim * sizeof(npy_intp));
+    npy_intp usual[NPY_MAXDIMS];
+    c_strides(ndim, shape, itemsize, usual);
     bool c_contiguous = size == 0 || strides_are_c(ndim, shape, strides, itemsize);
     self->weakrefs = self->probe = NULL;
     self->ndim = ndim;
@@ -112,6 +125,7 @@ static Layout *layout_new(PyArray_Descr *dtype, Py_ssize_t ndim, const npy_intp 
     self->nbytes_object = PyLong_FromSsize_t(nbytes);
     self->c_contiguous_object = PyBool_FromLong(c_contiguous);
     self->dense_object = PyBool_FromLong(self->dense);
+    self->ordinary_object = PyBool_FromLong(size > 0 && memcmp(strides, usual, ndim * sizeof(npy_intp)) == 0);
     if (self->shape == NULL || self->strides == NULL || self->ndim_object == NULL || self->size_object == NULL
         || self->itemsize_object == NULL || self->nbytes_object == NULL) {
         Py_DECREF(self);
@@ -144,6 +158,7 @@ static void layout_dealloc(Layout *self)
     Py_XDECREF(self->nbytes_object);
     Py_XDECREF(self->c_contiguous_object);
     Py_XDECREF(self->dense_object);
+    Py_XDECREF(self->ordinary_object);
     Py_TYPE(self)->tp_free(self);
 }
 
@@ -283,15 +298,7 @@ static PyObject *make_from(Maker make, PyObject *dtype, PyObject *shape, PyObjec
             return NULL;
         }
     } else {
-        npy_intp step = PyDataType_ELSIZE((PyArray_Descr *)dtype), size, nbytes;
-        if (!sizes_of(ndim, lengths, step, &size, &nbytes)) {
-            return NULL;
-        }
-        for (Py_ssize_t i = ndim - 1; i >= 0; i--) {
-            steps[i] = step;
-            /* Unsigned, because where another axis has length zero the product need not fit. */
-            step = (npy_intp)((size_t)step * (size_t)(lengths[i] ? lengths[i] : 1));
-        }
+        c_strides(ndim, lengths, PyDataType_ELSIZE((PyArray_Descr *)dtype), steps);
     }
     return make((PyArray_Descr *)dtype, ndim, lengths, steps);
 }
@@ -386,6 +393,7 @@ static PyMemberDef layout_members[] = {
     READ_ONLY(Layout, "nbytes", nbytes_object),
     READ_ONLY(Layout, "c_contiguous", c_contiguous_object),
     READ_ONLY(Layout, "dense", dense_object),
+    READ_ONLY(Layout, "ordinary", ordinary_object),
     {NULL},
 };
 

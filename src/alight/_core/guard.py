@@ -1,0 +1,286 @@
+"""The call guard: what stands between a call of a jitted function and a kernel that is already there.
+
+A ``CallGuard`` is called like the function. It keeps a few entries; the first one whose guards hold
+answers, and where none does its ``miss`` is called. ``_guard`` (C) and this module have the same
+names and pass the same tests.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Callable, Sequence
+from contextvars import ContextVar
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+__all__ = ["CallGuard", "Entry"]
+
+NdArray = np.ndarray[Any, Any]
+
+# Of the calls one in this many is timed: reading the clock twice costs as much as a small kernel.
+SAMPLED = 16
+
+_ENTRIES = 8  # as jit.PROGRAMS: the programs one function keeps
+
+_KERNEL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
+
+
+class _Missing:
+    pass
+
+
+_MISSING = _Missing()
+
+
+class _TwinEntry:
+    """Guards, and what to do where they hold: launch one kernel, or call a function.
+
+    ``pattern`` has an example of each argument: an ndarray stands for all of its dtype, shape, strides and
+    writeability, anything else for that very value (``values``) or for its type alone. An ndarray given
+    twice in the pattern must be given twice. ``lookups`` are (dict, name, object) and (cell, None,
+    object); ``absent`` stands for no such name. ``contexts`` are (variable, default, object).
+
+    A kernel is ``(address, dims, strides, keep)``; ``inputs`` are (position of an argument, offset in bytes
+    from its first element) or (-1, address); ``outputs`` are ndarrays that the results are made like;
+    ``results`` and ``scalars`` say which outputs come back, and whether as NumPy scalars; ``form`` is
+    None, tuple or list. ``watched``: floating-point flags that end the guard's way, to be told of elsewhere.
+    """
+
+    __slots__ = (
+        "_absent", "_call", "_calls", "_contexts", "_form", "_inputs", "_kernel", "_left",
+        "_lookups", "_number", "_outputs", "_pattern", "_results", "_same", "_sampled", "_scalars",
+        "_seconds", "_values", "_watched",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        pattern: tuple[Any, ...],
+        lookups: Sequence[tuple[Any, Any, Any]],
+        absent: object,
+        contexts: Sequence[tuple[ContextVar[Any], Any, Any]],
+        values: bool = True,
+        call: Callable[..., Any] | None = None,
+        left: int = -1,
+        kernel: tuple[int, int, int, Any] | None = None,
+        inputs: Sequence[tuple[int, int]] = (),
+        outputs: Sequence[NdArray] = (),
+        results: Sequence[int] = (),
+        scalars: Sequence[bool] = (),
+        form: type | None = None,
+        watched: bool = False,
+    ) -> None:
+        self._pattern = tuple([_Example(item, values) for item in pattern])
+        self._same = tuple(
+            [next(j for j, other in enumerate(pattern) if other is item) for item in pattern]
+        )
+        self._number = len(pattern)
+        self._lookups = tuple(lookups)
+        self._absent = absent
+        self._contexts = tuple(contexts)
+        self._values = values
+        self._call = call
+        self._left = left
+        self._kernel = kernel
+        self._inputs = tuple(inputs)
+        self._outputs = tuple([_Made(output) for output in outputs])
+        self._results = tuple(results)
+        self._scalars = tuple(scalars)
+        self._form = form
+        self._watched = watched
+        self._calls = self._sampled = 0
+        self._seconds = 0.0
+
+    def matches(self, args: tuple[Any, ...]) -> bool:
+        """Tell whether every guard holds for these arguments, here and now."""
+        if len(args) != self._number:
+            return False
+        for item, example in zip(args, self._pattern, strict=True):
+            if not example.like(item):
+                return False
+        for number, first in enumerate(self._same):
+            if first != number and type(args[number]) is np.ndarray:
+                if args[first] is not args[number]:
+                    return False
+        for place, name, expected in self._lookups:
+            if name is None:
+                try:
+                    if place.cell_contents is not expected:
+                        return False
+                except ValueError:
+                    return False
+            elif place.get(name, self._absent) is not expected:
+                return False
+        return all(v.get(default) is expected for v, default, expected in self._contexts)
+
+    def run(self, args: tuple[Any, ...]) -> Any:
+        """Return the results, or NotImplemented where they must be had in another way."""
+        if self._call is not None:
+            if self._left == 0:
+                return NotImplemented
+            self._left -= self._left > 0
+            return self._counted(self._call, args)
+        return self._counted(self._launch, args)
+
+    def _counted(self, call: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+        self._calls += 1
+        if self._calls % SAMPLED != 1:
+            return call(*args)
+        began = perf_counter()
+        result = call(*args)
+        self._seconds += perf_counter() - began
+        self._sampled += 1
+        return result
+
+    def _launch(self, *args: Any) -> Any:
+        assert self._kernel is not None
+        made = [output.empty() for output in self._outputs]
+        addresses = [
+            offset if position < 0 else args[position].__array_interface__["data"][0] + offset
+            for position, offset in self._inputs
+        ]
+        addresses += [array.__array_interface__["data"][0] for array in made]
+        packed = (ctypes.c_uint64 * len(addresses))(*addresses)
+        entry, dims, strides, _ = self._kernel
+        if self._watched:
+            _clear_flags()
+        _KERNEL(entry)(ctypes.addressof(packed), dims, strides)
+        if self._watched and _flags():
+            self._calls -= 1
+            return NotImplemented
+        found = [
+            made[number][()] if scalar else made[number]
+            for number, scalar in zip(self._results, self._scalars, strict=True)
+        ]
+        return found[0] if self._form is None else self._form(found)
+
+    def take(self) -> tuple[int, float]:
+        """Return the calls since the last time and their seconds, estimated from those that were timed."""
+        calls, sampled, seconds = self._calls, self._sampled, self._seconds
+        self._calls = self._sampled = 0
+        self._seconds = 0.0
+        return calls, seconds / sampled * calls if sampled else 0.0
+
+
+class _Example:
+    __slots__ = ("bits", "dtype", "kind", "shape", "strides", "writeable")
+
+    def __init__(self, item: Any, values: bool) -> None:
+        self.kind = type(item)
+        self.bits: Any = None
+        if self.kind is np.ndarray:
+            self.dtype = item.dtype
+            self.shape = item.shape
+            self.strides = item.strides
+            self.writeable = item.flags.writeable
+        elif values:
+            self.bits = _bits(item)
+
+    def like(self, item: Any) -> bool:
+        if type(item) is not self.kind:
+            return False
+        if self.kind is np.ndarray:
+            flags = item.flags
+            same: bool = (
+                item.dtype == self.dtype
+                and item.shape == self.shape
+                and item.strides == self.strides
+                and flags.writeable == self.writeable
+                and flags.aligned
+            )
+            return same
+        return self.bits is None or _bits(item) == self.bits
+
+
+def _bits(item: Any) -> Any:
+    """Return what tells a value from every other of its type: for floats, the sign of zero included."""
+    if type(item) is float:
+        return item.hex()
+    if type(item) is complex:
+        return item.real.hex(), item.imag.hex()
+    return (item.dtype, item.tobytes()) if isinstance(item, np.generic) else (item,)
+
+
+class _Made:
+    __slots__ = ("dtype", "order", "shape")
+
+    def __init__(self, like: NdArray) -> None:
+        self.dtype = like.dtype
+        self.shape = like.shape
+        self.order: Any = "C" if like.flags.c_contiguous else "F"
+
+    def empty(self) -> NdArray:
+        return np.empty(self.shape, self.dtype, self.order)
+
+
+def _flag_functions() -> tuple[Callable[[int], int], Callable[[int], int], int]:
+    library = ctypes.CDLL("ucrtbase" if os.name == "nt" else None)
+    library.log.restype = library.sqrt.restype = ctypes.c_double
+    library.log.argtypes = library.sqrt.argtypes = [ctypes.c_double]
+    library.feclearexcept(-1)
+    library.sqrt(2.0)
+    inexact = library.fetestexcept(-1)
+    library.feclearexcept(-1)
+    return library.feclearexcept, library.fetestexcept, ~inexact
+
+
+_functions: list[Any] = []
+
+
+def _clear_flags() -> None:
+    if not _functions:
+        _functions.extend(_flag_functions())
+    _functions[0](-1)
+
+
+def _flags() -> int:
+    """Return the flags that are up, the one for inexact results apart."""
+    raised: int = _functions[1](-1) & _functions[2]
+    return raised
+
+
+class _TwinGuard:
+    """A callable that answers from its entries, and calls ``miss(args, kwargs)`` where none does."""
+
+    def __init__(self) -> None:
+        self._entries: tuple[_TwinEntry, ...] = ()
+
+    def insert(self, entry: _TwinEntry) -> None:
+        """Make an entry the first to be tried; the last one goes where there are too many."""
+        self._entries = (entry, *self._entries[: _ENTRIES - 1])
+
+    def remove(self, entry: _TwinEntry) -> None:
+        """Drop an entry; one that is not there is no error."""
+        self._entries = tuple([other for other in self._entries if other is not entry])
+
+    def clear(self) -> None:
+        """Drop every entry."""
+        self._entries = ()
+
+    def miss(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Return the result where no entry's guards hold."""
+        raise NotImplementedError
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if not kwargs:
+            for entry in self._entries:
+                if entry.matches(args):
+                    result = entry.run(args)
+                    if result is NotImplemented:
+                        break
+                    return result
+        return self.miss(args, kwargs)
+
+
+if TYPE_CHECKING:
+    CallGuard = _TwinGuard
+    Entry = _TwinEntry
+else:
+    CallGuard, Entry = _TwinGuard, _TwinEntry
+    if os.environ.get("ALIGHT_TWIN", "0") in ("", "0"):
+        try:
+            from alight._core._guard import CallGuard, Entry
+        except ImportError:  # no compiler was present at install
+            pass

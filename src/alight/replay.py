@@ -1,0 +1,431 @@
+"""A traced call kept as a program: from the caller's ndarrays to its results, without the Python between.
+
+A program is made only of a trace in which nobody asked for an element of the arguments; everything
+else it depends on (layouts, scalars, globals) is in the key and the lookups that whoever keeps it checks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from alight import memory, runtime
+from alight._core import ArrayBase, Layout, Value, View, layout_of
+from alight.execute import HOST_DEVICE
+from alight.ir.group import Graph, Group
+from alight.leases import Leases, NdArray, leasable, window_of
+from alight.plan.plan import LaunchStep, Plan
+from alight.record import foreign
+from alight.scalar import Scalar
+
+__all__ = ["Described", "Launchable", "Program", "Trace", "describe", "make_program"]
+
+# What a program may hold in constant arrays (what its body creates and does not compute). With eight
+# programs to a function this keeps a function's below 8 MiB; larger ones are made at every call.
+_CONSTANT_BYTES = 1 << 20
+
+
+class _Unknown(Exception):
+    """Raised where an argument is of a kind whose behaviour cannot be guarded."""
+
+
+class Described(NamedTuple):
+    """A call's arguments: what they are but for real scalars, those scalars' bits, and the ndarrays in order."""
+
+    structure: tuple[Any, ...]
+    scalars: tuple[Any, ...]
+    arrays: list[NdArray]
+
+
+def describe(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Described | None:
+    """Return the arguments described, or None where one cannot be guarded."""
+    work = _Describing()
+    try:
+        structure = work.of((args, kwargs))
+    except _Unknown:
+        return None
+    return Described(structure, tuple(work.scalars), work.arrays)
+
+
+class _Describing:
+    def __init__(self) -> None:
+        self.arrays: list[NdArray] = []
+        self.numbers: dict[int, int] = {}
+        self.scalars: list[Any] = []
+
+    def of(self, item: Any) -> Any:
+        kind = type(item)
+        if kind is np.ndarray:
+            if not leasable(item):
+                raise _Unknown
+            number = self.numbers.setdefault(id(item), len(self.arrays))
+            if number == len(self.arrays):
+                self.arrays.append(item)
+            return number, layout_of(item), item.flags.writeable
+        if kind is float:
+            self.scalars.append(item.hex())
+            return kind
+        if kind is complex:
+            self.scalars.append((item.real.hex(), item.imag.hex()))
+            return kind
+        if kind in (int, bool, str, bytes, type(None)):
+            return kind, item
+        if isinstance(item, np.generic) and not isinstance(item, (np.object_, ArrayBase)):
+            if item.dtype.kind in "fc":
+                self.scalars.append(item.tobytes())
+                return kind
+            return kind, item.dtype, item.tobytes()
+        if kind is tuple or kind is list:
+            return kind, *[self.of(part) for part in item]
+        if kind is dict and all(type(key) in (str, int) for key in item):
+            return dict, *[(key, self.of(part)) for key, part in item.items()]
+        raise _Unknown
+
+
+class Trace:
+    """What was asked for while a body ran."""
+
+    __slots__ = ("closed", "exact", "kernels", "requests", "started", "touched")
+
+    def __init__(self) -> None:
+        self.touched = False  # an element that depends on the arguments was asked for
+        self.closed = False  # the body has returned: what runs now is the work itself
+        self.kernels = False  # something ran elsewhere than in NumPy
+        self.exact = True  # everything that ran gives NumPy's bits
+        self.requests = 0
+        self.started = runtime.requests()
+
+    def read(self, value: Value) -> None:
+        """Note that a concrete value's elements were read."""
+        if not self.closed and value.data is not None and value.data.foreign:
+            self.touched = True
+
+    def ran(self, leaves: Sequence[Value], plan: Plan) -> None:
+        """Note that a request is about to run a plan on these leaves."""
+        self.requests += 1
+        if not self.closed and any(v.data is not None and v.data.foreign for v in leaves):
+            self.touched = True
+        for step in plan.steps:
+            if isinstance(step, LaunchStep) and step.implementation == "generated":
+                self.kernels = True
+                self.exact = self.exact and same_bits(step.group)
+            elif isinstance(step, LaunchStep) and step.device != HOST_DEVICE:
+                self.kernels, self.exact = True, False
+
+    def undisturbed(self) -> bool:
+        """Tell whether nobody but this call's own requests evaluated anything meanwhile."""
+        return runtime.requests() - self.started == self.requests
+
+
+def same_bits(group: Group) -> bool:
+    """Tell whether a group's kernel gives NumPy's bits by the table's bounds."""
+    return all(node.op.ulp == 0 and node.op.bound is None for node in group.graph.nodes)
+
+
+class _Fixed(NamedTuple):
+    """A result that is the same object at every call."""
+
+    item: Any
+
+
+class _Argument(NamedTuple):
+    """An argument itself, or a window of it."""
+
+    number: int
+    window: tuple[Layout, int, bool] | None
+
+
+class _Fresh(NamedTuple):
+    """A value of the plan, or a window of one. ``slot``: equal where the body returned one object twice.
+    ``copied``: another result has the same version too."""
+
+    slot: int
+    value: int
+    window: View | None
+    scalar: bool
+    copied: bool
+
+
+class _Tree(NamedTuple):
+    """Results in a tuple, list, dict (with its keys) or named tuple."""
+
+    kind: Any
+    parts: tuple[Any, ...]
+    keys: tuple[Any, ...]
+
+
+class Launchable(NamedTuple):
+    """A program that is one kernel from arguments to fresh arrays.
+
+    ``inputs`` are (position of an ndarray, offset from its first element) or constant arrays, in the order
+    of the kernel's; ``results`` are positions in the kernel's outputs, ``scalar`` marks NumPy scalars, and
+    ``form`` is None for one result, else tuple or list.
+    """
+
+    step: LaunchStep
+    inputs: tuple[Any, ...]
+    outputs: tuple[Layout, ...]
+    results: tuple[int, ...]
+    scalars: tuple[bool, ...]
+    form: type | None
+
+
+class Program:
+    """One traced call, to be run again on other arrays of the same layouts."""
+
+    __slots__ = ("_leaves", "_nodes", "_outputs", "_result", "_writes", "graph", "held", "plan", "site")
+
+    def __init__(
+        self,
+        prepared: runtime.Prepared,
+        leaves: tuple[Any, ...],
+        nodes: tuple[tuple[Any, Any], ...],
+        result: Any,
+        writes: tuple[tuple[int, int], ...],
+    ) -> None:
+        self.graph: Graph = prepared.graph
+        self.plan: Plan = prepared.plan
+        self.held = tuple([runtime.held(leaf) for leaf in prepared.leaves])
+        self.site = prepared.pending[0].site if prepared.pending else None
+        self._leaves = leaves  # (number of an argument, layout, offset), or a value that is constant
+        self._nodes = nodes  # the line and, unless it was the default, the errstate of each node
+        self._result = result
+        self._writes = writes  # (number of an argument, value it has at the end)
+        self._outputs = frozenset(prepared.graph.outputs)
+
+    @property
+    def writes(self) -> bool:
+        """Tell whether running it changes an argument."""
+        return bool(self._writes)
+
+    def run(self, arrays: Sequence[NdArray]) -> Any:
+        """Return the results for these arrays; what the body assigns is in them afterwards."""
+        kept = self._compute(arrays)
+        for value in kept.values():
+            if value.error is not None:
+                raise value.error
+        for number, source in self._writes:
+            _store(arrays[number], kept[source])
+        return self._build(self._result, arrays, kept, {})
+
+    def _compute(self, arrays: Sequence[NdArray]) -> dict[int, Value]:
+        values: list[Value | None] = []
+        bases: list[Value] = [foreign(array, leased=True)[0] for array in arrays]
+        for leaf in self._leaves:
+            if type(leaf) is tuple:
+                number, layout, offset = leaf
+                value = bases[number]
+                if offset or layout is not value.layout:
+                    alias = Value(None, (), (), layout)
+                    alias.data, alias.offset = value.data, offset
+                    value = alias
+                    del alias
+                values.append(value)
+                del value
+            else:
+                values.append(leaf)
+        bases.clear()  # a value that is written must be held by the list alone
+        kept = {}
+        for number, (node, (site, errstate)) in enumerate(
+            zip(self.graph.nodes, self._nodes, strict=True), len(values)
+        ):
+            shell = Value(node.op, (), (), node.layout, site)
+            if errstate is not None:
+                shell.errstate = errstate
+            if number in self._outputs:
+                kept[number] = shell
+            values.append(shell)
+            del shell
+        runtime.replay(self.plan, values)
+        return kept
+
+    def _build(
+        self, form: Any, arrays: Sequence[NdArray], kept: dict[int, Value], made: dict[int, Any]
+    ) -> Any:
+        if type(form) is _Fixed:
+            return form.item
+        if type(form) is _Argument:
+            array = arrays[form.number]
+            return array if form.window is None else window_of(array, *form.window)
+        if type(form) is _Fresh:
+            if form.slot not in made:
+                made[form.slot] = _fresh(form, kept)
+            return made[form.slot]
+        parts = [self._build(part, arrays, kept, made) for part in form.parts]
+        if form.kind is dict:
+            return dict(zip(form.keys, parts, strict=True))
+        return form.kind(parts) if form.kind in (tuple, list) else form.kind(*parts)
+
+    def launchable(self, plan: Plan | None = None) -> Launchable | None:
+        """Return the program as one generated kernel of a plan (by default its own), if it is that."""
+        steps = (plan or self.plan).steps
+        step = steps[0] if len(steps) == 1 else None
+        if self._writes or not isinstance(step, LaunchStep):
+            return None
+        if (step.device, step.implementation) != (HOST_DEVICE, "generated"):
+            return None
+        form = self._result
+        parts = form.parts if type(form) is _Tree and form.kind in (tuple, list) else (form,)
+        fresh = [part for part in parts if type(part) is _Fresh]
+        if len(fresh) != len(parts) or len({part.slot for part in fresh}) != len(fresh):
+            return None
+        if any(p.window is not None or p.copied or p.value not in step.outputs for p in fresh):
+            return None
+        if any(number >= len(self._leaves) for number in step.inputs):
+            return None
+        group = step.group.graph
+        outputs = tuple([group.layout(number) for number in group.outputs])
+        if not all(o.c_contiguous or o.probe.flags.f_contiguous for o in outputs):
+            return None
+        leaves = [self._leaves[number] for number in step.inputs]
+        return Launchable(
+            step,
+            tuple([_input(leaf) for leaf in leaves]),
+            outputs,
+            tuple([step.outputs.index(part.value) for part in fresh]),
+            tuple([part.scalar for part in fresh]),
+            form.kind if type(form) is _Tree else None,
+        )
+
+
+def _input(leaf: Any) -> Any:
+    if type(leaf) is tuple:
+        return leaf
+    return runtime.host_array(leaf)
+
+
+def _store(array: NdArray, value: Value) -> None:
+    """Put what an argument became into the caller's memory, unless it was written there."""
+    data = value.data
+    if data is not None and data.foreign and data.array is not None:
+        return
+    elements = runtime.host_array(value)
+    base, view = foreign(array)
+    if view is not None and view.layout is not base.layout:
+        layout = view.layout
+        data = value.data
+        assert data is not None
+        elements = np.ndarray(
+            layout.shape, layout.dtype, data.raw, value.offset + view.offset, layout.strides
+        )
+    np.copyto(array, elements)
+
+
+def _fresh(form: _Fresh, kept: dict[int, Value]) -> Any:
+    host = runtime.host_array(kept[form.value])
+    if form.scalar:
+        return host[()]
+    if form.copied:
+        host = host.copy("K")
+    view = form.window
+    if view is None:
+        return host
+    data = kept[form.value].data
+    assert data is not None
+    raw = np.frombuffer(host, np.uint8) if form.copied else data.raw
+    result = np.ndarray(view.layout.shape, view.layout.dtype, raw, view.offset, view.layout.strides)
+    result.flags.writeable = view.writeable
+    return result
+
+
+def make_program(trace: Trace, leases: Leases, result: Any, default_errstate: Any) -> Program | None:
+    """Return the program of a body that has just run, its work not yet done; None where it is not replayable."""
+    if trace.touched or leases.ours_too or any(len(lease.members) > 1 for lease in leases.leases):
+        return None
+    try:
+        return _Making(leases).program(result, default_errstate) if trace.undisturbed() else None
+    except _Unknown:
+        return None
+
+
+class _Making:
+    def __init__(self, leases: Leases) -> None:
+        self.leases = leases
+        self.roots: list[Value] = []
+        self.owners: dict[int, Any] = {}  # whose version a root is
+        self.slots: dict[int, int] = {}
+        self.alive: list[Any] = []  # what ids in these dicts are of
+
+    def program(self, result: Any, default_errstate: Any) -> Program:
+        written = []
+        for number, lease in enumerate(self.leases.leases):
+            value = lease.storage.value
+            if value.op is not None:
+                self.root(value, lease.storage)
+                written.append((number, value))
+            elif not lease.holds(value.data):
+                raise _Unknown
+        form = self.form(result)
+        if not self.roots:
+            raise _Unknown  # nothing is computed: the body itself is as quick
+        prepared = runtime.prepare(self.roots)
+        values = (*prepared.leaves, *prepared.pending)
+        numbers = {id(value): number for number, value in enumerate(values)}
+        leaves = tuple([self.leaf(leaf) for leaf in prepared.leaves])
+        nodes = tuple(
+            [
+                (v.site, None if v.errstate is default_errstate else v.errstate)
+                for v in prepared.pending
+            ]
+        )
+        writes = tuple([(number, numbers[id(value)]) for number, value in written])
+        return Program(prepared, leaves, nodes, _numbered(form, numbers), writes)
+
+    def root(self, value: Value, storage: Any) -> bool:
+        """Make a pending value a root; tell whether it is another storage's version already."""
+        owner = self.owners.setdefault(id(value), storage)
+        if not any(value is root for root in self.roots):
+            self.roots.append(value)
+        return owner is not storage
+
+    def leaf(self, value: Value) -> Any:
+        for number, lease in enumerate(self.leases.leases):
+            if lease.holds(value.data):
+                return number, value.layout, value.offset
+        if value.layout.nbytes > _CONSTANT_BYTES or (value.data is not None and value.data.foreign):
+            raise _Unknown
+        return value
+
+    def form(self, item: Any) -> Any:
+        self.alive.append(item)
+        if isinstance(item, ArrayBase):
+            return self.array(item)
+        kind = type(item)
+        if kind is dict:
+            parts = tuple([self.form(part) for part in item.values()])
+            return _Tree(dict, parts, tuple(item))
+        if isinstance(item, tuple) or kind is list:
+            if kind not in (tuple, list) and not hasattr(item, "_fields"):
+                raise _Unknown
+            return _Tree(kind, tuple([self.form(part) for part in item]), ())
+        if kind in (int, float, complex, bool, str, bytes, type(None)) or isinstance(
+            item, (np.generic, np.dtype)
+        ):
+            return _Fixed(item)
+        raise _Unknown
+
+    def array(self, array: Any) -> Any:
+        for number, lease in enumerate(self.leases.leases):
+            if array is lease.arrays[0]:
+                return _Argument(number, None)
+            if array.storage is lease.storage:
+                start = 0 if array.window is None else array.window.offset
+                writeable = array.window is None or array.window.writeable
+                return _Argument(number, (memory.layout(array), start, writeable))
+        value = array.storage.value
+        if value.op is None:
+            raise _Unknown  # made and not computed: every call must make its own
+        copied = self.root(value, array.storage)
+        slot = self.slots.setdefault(id(array), len(self.slots))
+        return _Fresh(slot, id(value), array.window, type(array) is Scalar, copied)  # type: ignore[arg-type]
+
+
+def _numbered(form: Any, numbers: dict[int, int]) -> Any:
+    """Return a form with values by their numbers in place of their ids."""
+    if type(form) is _Fresh:
+        return form._replace(value=numbers[form.value])
+    if type(form) is _Tree:
+        return form._replace(parts=tuple([_numbered(part, numbers) for part in form.parts]))
+    return form

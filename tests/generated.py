@@ -1,0 +1,218 @@
+"""Running generated kernels in tests: values where loops go wrong, groups of nodes, distances in
+ulp."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from alight._core import layout_of, make_layout
+from alight.ir.group import Graph, Group, GroupKind, Node
+from alight.ir.ops import OPS, Op
+
+pytest.importorskip("llvmlite")
+
+from alight.codegen import llvm
+from alight.codegen.loops import Schedule
+
+Array = np.ndarray[Any, Any]
+INTEGERS = "bhilBHIL"
+# NumPy differs from itself in the sign of a zero from a tie of these
+
+
+def special(dtype: np.dtype[Any]) -> Array:
+    """Return values of a dtype where loops go wrong, and some ordinary ones."""
+    if dtype.kind == "b":
+        return np.array([False, True])
+    if dtype.kind in "iu":
+        info = np.iinfo(dtype)
+        near = [0, 1, 2, 3, 5, 7, 8, 31, 32, 63, 64, 100, info.max, info.max - 1, info.max // 2]
+        if dtype.kind == "i":
+            near += [-1, -2, -3, -7, -64, info.min, info.min + 1]
+        return np.array(sorted({n for n in near if info.min <= n <= info.max}), dtype)
+    info = np.finfo(dtype)
+    positive = [
+        0.0, info.smallest_subnormal, info.tiny / 2, info.tiny, 1e-5, 0.1, 0.5, 0.75, 1.0, 1.5, 2.0,
+        2.5, 3.0, np.pi, 10.0, 100.0, 1e10, info.max / 2, info.max, np.inf, 1 + info.eps,
+    ]  # fmt: skip
+    return np.array([*positive, *(-v for v in positive), np.nan], dtype)
+
+
+def points(dtypes: Sequence[np.dtype[Any]]) -> list[Array]:
+    """Return one array per operand: together they hold every tuple of special values."""
+    grids = np.meshgrid(*(special(d) for d in dtypes), indexing="ij")
+    return [np.ascontiguousarray(g.ravel()) for g in grids]
+
+
+def ulp_distance(actual: Array, expected: Array) -> Array:
+    """Return how many floats lie between, elementwise; NaN equals NaN, and -0 is one from 0."""
+    if actual.dtype.kind != "f":
+        return np.where(actual != expected, np.inf, 0.0)
+    integer = np.dtype(f"i{actual.itemsize}")
+
+    def ordered(array: Array) -> Array:
+        bits = np.ascontiguousarray(array).view(integer).astype(object)
+        return np.where(bits < 0, -(bits & np.iinfo(integer).max) - 1, bits)
+
+    distance = np.abs(ordered(actual) - ordered(expected)).astype(float)
+    distance[np.isnan(actual) & np.isnan(expected)] = 0
+    return distance
+
+
+def loop_group(
+    inputs: Sequence[Array], uses: Iterable[tuple[Op, tuple[int, ...], Any, Any]]
+) -> Group:
+    """Return a loop group; every node, given as op, operands, attrs and dtype, is an output."""
+    shape = np.broadcast_shapes(*(a.shape for a in inputs))
+    nodes = [
+        Node(op, operands, attrs, make_layout(np.dtype(d), shape))
+        for op, operands, attrs, d in uses
+    ]
+    graph = Graph(
+        tuple(layout_of(a) for a in inputs),
+        tuple(nodes),
+        tuple(range(len(inputs), len(inputs) + len(nodes))),
+    )
+    return Group(GroupKind.LOOP, graph, shape)
+
+
+def address(array: Array) -> int:
+    return int(array.__array_interface__["data"][0])
+
+
+def run(group: Group, inputs: Sequence[Array], schedule: Schedule | None = None) -> list[Array]:
+    """Return what the group's kernel gives for the inputs."""
+    graph = group.graph
+    outputs = []
+    for number in graph.outputs:
+        layout = graph.layout(number)
+        order = sorted(range(layout.ndim), key=lambda i: -layout.strides[i])
+        dense = np.empty([layout.shape[i] for i in order], layout.dtype)
+        outputs.append(dense.transpose(np.argsort(order)) if layout.ndim else dense)
+    kernel = llvm.compile_group(group, schedule)
+    kernel([address(a) for a in (*inputs, *outputs)])
+    return outputs
+
+
+def reference(node: Node, operands: Sequence[Array]) -> Any:
+    """Return what NumPy gives for one node."""
+    attrs = dict(node.attrs)
+    output = attrs.pop("output", None)
+    with np.errstate(all="ignore"):
+        result = node.op.reference(*operands, **attrs)
+    return result if output is None else result[output]
+
+
+def loops(op: Op) -> list[tuple[tuple[np.dtype[Any], ...], tuple[np.dtype[Any], ...]]]:
+    """Return the operand and result dtypes of an op's loops that generated code must have."""
+    if op.name in ("isposinf", "isneginf"):
+        texts = [f"{c}->?" for c in "?" + INTEGERS + "fd"]
+    elif op.name == "where":
+        texts = [f"?{c}{c}->{c}" for c in "?" + INTEGERS + "fd"]
+    elif op.name == "copy":
+        texts = [f"{c}->{c}" for c in "?" + INTEGERS + "fd"]
+    elif op.name == "cast":
+        texts = [f"{a}->{b}" for a, b in itertools.product("?" + INTEGERS + "fd", repeat=2)]
+    else:
+        assert isinstance(op.reference, np.ufunc)
+        texts = op.reference.types
+    result = []
+    for text in dict.fromkeys(texts):
+        if set(text) <= set("?->" + INTEGERS + "qQfd"):
+            before, after = text.split("->")
+            result.append((tuple(map(np.dtype, before)), tuple(map(np.dtype, after))))
+    return result
+
+
+def reduce_layout(dtype: Any, shape: tuple[int, ...], axes: tuple[int, ...], keepdims: bool) -> Any:
+    if keepdims:
+        return make_layout(
+            np.dtype(dtype), tuple(1 if i in axes else n for i, n in enumerate(shape))
+        )
+    return make_layout(np.dtype(dtype), tuple(n for i, n in enumerate(shape) if i not in axes))
+
+
+def reduce_group(
+    inputs: Sequence[Array],
+    names: Iterable[str],
+    axes: tuple[int, ...],
+    keepdims: bool = False,
+    **attrs: Any,
+) -> Group:
+    """Return a group of reductions of the first input; their dtypes are NumPy's."""
+    shape = inputs[0].shape
+    nodes = []
+    for name in names:
+        op = OPS[name]
+        given = (("axis", axes), *((("keepdims", True),) if keepdims else ()), *attrs.items())
+        mask = attrs.get("where", False)
+        operands = (0, 1) if mask else (0,)
+        one = [np.ones((1,) * a.ndim, a.dtype) for a in inputs[: len(operands)]]
+        dtype = np.asarray(op.reference(*one, **dict(given))).dtype
+        nodes.append(Node(op, operands, given, reduce_layout(dtype, shape, axes, keepdims)))
+    first = len(inputs)
+    graph = Graph(
+        tuple(layout_of(a) for a in inputs), tuple(nodes), tuple(range(first, first + len(nodes)))
+    )
+    return Group(GroupKind.REDUCE, graph, shape)
+
+
+def values_for(dtype: np.dtype[Any], shape: tuple[int, ...], seed: int) -> Array:
+    generator = np.random.default_rng(seed)
+    if dtype.kind == "b":
+        return generator.random(shape) < 0.9
+    if dtype.kind in "iu":
+        info = np.iinfo(dtype)
+        return generator.integers(info.min, info.max, shape, dtype, endpoint=True)
+    return np.asarray(generator.standard_normal(shape) * 1.5, dtype)
+
+
+def layouts(array: Array) -> Iterable[Array]:
+    """Yield the array in several memory layouts."""
+    yield array
+    yield np.asfortranarray(array)
+    wide = np.repeat(array, 2, axis=-1)
+    wide[..., ::2] = array
+    yield wide[..., ::2]
+    yield array[::-1, ..., ::-1]
+    yield np.moveaxis(np.ascontiguousarray(np.moveaxis(array, 0, -1)), -1, 0)
+
+
+DTYPES = (
+    "bool",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "uint8",
+    "uint16",
+    "uint32",
+    "uint64",
+    "float32",
+    "float64",
+)
+
+
+def arithmetic(inputs: Sequence[Array], out: Any = None) -> Group:
+    """Return ``sqrt(|x * y|) + x`` and ``x < y`` of two arrays; ``out`` is the layout of the first
+    result."""
+    shape = np.broadcast_shapes(*(a.shape for a in inputs))
+    full, flags = make_layout(inputs[0].dtype, shape), make_layout(np.dtype(bool), shape)
+    nodes = (
+        Node(OPS["multiply"], (0, 1), (), full),
+        Node(OPS["absolute"], (2,), (), full),
+        Node(OPS["sqrt"], (3,), (), full),
+        Node(OPS["add"], (4, 0), (), out or full),
+        Node(OPS["less"], (0, 1), (), flags),
+    )
+    return Group(GroupKind.LOOP, Graph(tuple(map(layout_of, inputs)), nodes, (5, 6)), shape)
+
+
+def assert_arithmetic(x: Array, y: Array, schedule: Schedule | None = None) -> None:
+    total, flags = run(arithmetic([x, y]), [x, y], schedule)
+    assert np.array_equal(total, np.sqrt(np.abs(x * y)) + x)
+    assert np.array_equal(flags, x < y)

@@ -1,0 +1,209 @@
+"""Generated reductions against NumPy: bounds, layouts, special values, masks, and the tree
+itself."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from alight._core import layout_of
+from alight.codegen.loops import ARGUMENT_REDUCTIONS, supports
+from alight.ir.group import Graph, Group, GroupKind, Node
+from alight.ir.ops import OPS, Kind, Op
+from alight.ir.table_reduction import tree_depth
+from generated import (
+    DTYPES,
+    Array,
+    layouts,
+    reduce_group,
+    reduce_layout,
+    reference,
+    run,
+    values_for,
+)
+
+
+def folds_for(dtype: np.dtype[Any]) -> list[str]:
+    """Return the reductions that generated code has for a dtype."""
+    names = []
+    for op in OPS.values():
+        if op.kind is not Kind.REDUCTION or op.name in ARGUMENT_REDUCTIONS:
+            continue
+        try:
+            result = np.asarray(op.reference(np.ones(1, dtype), axis=(0,))).dtype
+        except TypeError:
+            continue
+        if supports(op, (dtype, result)) is None:
+            names.append(op.name)
+    return names
+
+
+def magnitude(op: Op, operand: Array, axes: tuple[int, ...], keepdims: bool) -> Array:
+    """Return what a fold's bound is relative to."""
+    values = np.abs(operand.astype(np.longdouble))
+    values = np.where(np.isnan(values), 1 if "prod" in op.name else 0, values)
+    if op.combine == "multiply":
+        return np.asarray(np.prod(values, axis=axes, keepdims=keepdims))
+    total = np.asarray(np.sum(values, axis=axes, keepdims=keepdims))
+    return total / max(_count(operand, axes), 1) if op.name == "mean" else total
+
+
+def _count(operand: Array, axes: tuple[int, ...]) -> int:
+    return int(np.prod([operand.shape[i] for i in axes], dtype=int))
+
+
+def assert_folds_close(group: Group, inputs: Sequence[Array], actuals: Sequence[Array]) -> None:
+    for node, actual in zip(group.graph.nodes, actuals, strict=True):
+        operands = [inputs[i] for i in node.operands]
+        expected = np.asarray(reference(node, operands))
+        label = (node.op.name, inputs[0].dtype, inputs[0].shape, inputs[0].strides, node.attrs)
+        assert actual.dtype == expected.dtype and actual.shape == expected.shape, label
+        assert node.op.bound is not None
+        axes, keepdims = node.attr("axis"), bool(node.attr("keepdims"))
+        if actual.dtype.kind != "f" or (limit := node.op.bound(_count(inputs[0], axes))) == 0:
+            same = (actual == expected) | ((actual != actual) & (expected != expected))
+            assert np.all(same), (label, actual, expected)
+            continue
+        eps = np.finfo(actual.dtype).eps
+        near = np.isfinite(expected)
+        assert np.array_equal(actual[~near], expected[~near], equal_nan=True), (
+            label,
+            actual,
+            expected,
+        )
+        error = np.abs(actual.astype(np.longdouble) - expected)[near]
+        allowed = (limit * eps * magnitude(node.op, inputs[0], axes, keepdims))[near]
+        tiny = float(np.finfo(actual.dtype).smallest_subnormal) * limit
+        assert np.all(error <= allowed + tiny), (label, error.max(), actual, expected)
+
+
+@pytest.mark.parametrize("name", DTYPES)
+def test_every_fold_equals_numpy(name: str) -> None:
+    dtype = np.dtype(name)
+    names = folds_for(dtype)
+    assert {"sum", "prod", "min", "max", "any", "all", "mean", "count_nonzero"} <= set(names)
+    for shape, axes in (((3, 300), (1,)), ((300, 3), (0,))):
+        array = values_for(dtype, shape, 5)
+        group = reduce_group([array], names, axes)
+        assert_folds_close(group, [array], run(group, [array]))
+
+
+@pytest.mark.parametrize("name", ["int16", "float32"])
+def test_folds_equal_numpy_in_every_layout(name: str) -> None:
+    for shape in ((3, 5, 7), (2, 40, 130)):
+        for seed, array in enumerate(layouts(values_for(np.dtype(name), shape, 7))):
+            for axes in ((), (0,), (1,), (2,), (0, 1), (0, 2), (1, 2), (0, 1, 2)):
+                group = reduce_group([array], ["sum", "min"], axes, keepdims=bool(seed % 2))
+                assert_folds_close(group, [array], run(group, [array]))
+            for axes in ((0,), (1,), (2,), (0, 1, 2)):
+                group = reduce_group([array], ARGUMENT_REDUCTIONS, axes)
+                assert_folds_close(group, [array], run(group, [array]))
+
+
+FLOAT_FOLDS = [
+    "sum",
+    "prod",
+    "min",
+    "max",
+    "mean",
+    "any",
+    "all",
+    "nansum",
+    "nanprod",
+    "nanmin",
+    "nanmax",
+]
+
+
+@pytest.mark.parametrize("name", ["float32", "float64"])
+def test_folds_of_special_values_equal_numpy(name: str) -> None:
+    dtype = np.dtype(name)
+    generator = np.random.default_rng(3)
+    pool = np.array([0.0, -0.0, 1.0, -2.5, np.inf, -np.inf, np.nan, 1.5, 3.0, 7.0], dtype)
+    for n in (1, 2, 15, 16, 17, 127, 128, 129, 300):
+        for odds in (0, 0.02, 0.5):
+            plain = generator.random((4, n)) >= odds
+            array = np.where(plain, dtype.type(1.25), generator.choice(pool, (4, n)))
+            for operand, axes in ((array, (1,)), (np.ascontiguousarray(array.T), (0,))):
+                group = reduce_group([operand], FLOAT_FOLDS, axes)
+                with np.errstate(all="ignore"), warnings.catch_warnings():
+                    warnings.simplefilter("ignore")
+                    assert_folds_close(group, [operand], run(group, [operand]))
+                    group = reduce_group([operand], ARGUMENT_REDUCTIONS, axes)
+                    assert_folds_close(group, [operand], run(group, [operand]))
+
+
+def test_sums_of_negative_zeros_are_zero_as_in_numpy() -> None:
+    for array, axes in ((np.full((2, 20), -0.0), (1,)), (np.full((20, 2), -0.0), (0,))):
+        (total,) = run(reduce_group([array], ["sum"], axes), [array])
+        assert not np.signbit(total).any()
+
+
+def test_folds_of_nothing_start_and_masks_equal_numpy() -> None:
+    for shape, axes in (
+        ((0,), (0,)),
+        ((0, 3), (0,)),
+        ((3, 0), (1,)),
+        ((3, 0), (0,)),
+        ((2, 0, 3), (0, 1, 2)),
+    ):
+        array = np.ones(shape)
+        names = ["sum", "prod", "any", "all", "count_nonzero"]
+        group = reduce_group([array], names, axes, keepdims=True)
+        assert_folds_close(group, [array], run(group, [array]))
+    point = np.array(2.5)
+    group = reduce_group([point], ["sum", "max", "mean"], ())
+    assert_folds_close(group, [point], run(group, [point]))
+    for array, axes in (
+        (values_for(np.dtype("f8"), (5, 200), 1), (1,)),
+        (values_for(np.dtype("f8"), (200, 5), 1), (0,)),
+    ):
+        mask = array > 0.3
+        group = reduce_group([array, mask], ["sum", "min", "max"], axes, initial=7.5, where=True)
+        for node, actual in zip(group.graph.nodes, run(group, [array, mask]), strict=True):
+            expected = getattr(np, node.op.name)(array, axis=axes, initial=7.5, where=mask)
+            assert np.allclose(actual, expected, rtol=1e-14)
+
+
+@pytest.mark.parametrize("name", ["float32", "float64"])
+def test_sums_are_as_accurate_as_their_tree(name: str) -> None:
+    dtype = np.dtype(name)
+    eps = float(np.finfo(dtype).eps)
+    for n in (1, 100, 1000, 123_457):
+        array = values_for(dtype, (n,), n) + dtype.type(1)
+        (total,) = run(reduce_group([array], ["sum"], (0,)), [array])
+        wide = array.astype(float).tolist()
+        allowed = tree_depth(n) / 2 * eps * math.fsum(map(abs, wide))
+        assert abs(float(total) - math.fsum(wide)) <= allowed
+
+
+def test_a_sum_has_the_same_bits_in_every_layout() -> None:
+    array = values_for(np.dtype("f4"), (1000, 70), 2)
+    bits = {
+        run(reduce_group([form], ["sum"], (0,)), [form])[0].tobytes()
+        for form in (array, np.asfortranarray(array), np.repeat(array, 2, axis=1)[:, ::2])
+    }
+    assert len(bits) == 1
+
+
+def test_a_reduction_takes_in_its_producers() -> None:
+    x, y = values_for(np.dtype("f8"), (37, 211), 1), values_for(np.dtype("f8"), (211,), 2)
+    for axes, keepdims in (((0,), False), ((1,), True), ((0, 1), False)):
+        full = layout_of(x)
+        result = reduce_layout("f8", x.shape, axes, keepdims)
+        attrs = (("axis", axes), ("keepdims", keepdims))
+        nodes = (
+            Node(OPS["subtract"], (0, 1), (), full),
+            Node(OPS["square"], (2,), (), full),
+            Node(OPS["sum"], (3,), attrs, result),
+            Node(OPS["max"], (2,), attrs, result),
+        )
+        group = Group(GroupKind.REDUCE, Graph((full, layout_of(y)), nodes, (4, 5)), x.shape)
+        total, top = run(group, [x, y])
+        assert np.allclose(total, np.square(x - y).sum(axis=axes, keepdims=keepdims), rtol=1e-14)
+        assert np.array_equal(top, (x - y).max(axis=axes, keepdims=keepdims))
