@@ -1,5 +1,4 @@
-"""Running generated kernels in tests: values where loops go wrong, groups of nodes, distances in
-ulp."""
+"""Running generated kernels in tests: values where loops go wrong, groups, distances in ulp."""
 
 from __future__ import annotations
 
@@ -21,7 +20,6 @@ from alight.codegen.loops import Schedule
 
 Array = np.ndarray[Any, Any]
 INTEGERS = "bhilBHIL"
-# NumPy differs from itself in the sign of a zero from a tie of these
 
 
 def special(dtype: np.dtype[Any]) -> Array:

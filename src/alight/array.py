@@ -51,7 +51,8 @@ class Array(ArrayMethods):
 
     @property
     def strides(self) -> tuple[int, ...]:
-        """Return the bytes between neighbours along each axis, as NumPy's result would have them."""
+        """Return the bytes between neighbours along each axis, as NumPy's result would have
+        them."""
         return memory.layout(self).strides
 
     @property
@@ -92,14 +93,16 @@ class Array(ArrayMethods):
 
     @property
     def device(self) -> str:
-        """Return where the elements live now, as the array API standard has it; pending ones count as cpu."""
+        """Return where the elements live now, as the array API standard has it; pending ones count
+        as cpu."""
         data = self.storage.value.data
         if data is not None and data.array is None and data.remote:
             return next(iter(data.remote))
         return "cpu"
 
     def to_device(self, device: str, /, *, stream: Any = None) -> Array:
-        """Return the array itself on "cpu"; placement is alight's, `alight.policy(force=…)` overrules it."""
+        """Return the array itself on "cpu"; placement is alight's, `alight.policy(force=…)`
+        overrules it."""
         if stream is not None:
             raise ValueError("stream is not supported here. Fix: leave it out.")
         if device not in ("cpu", self.device):
@@ -122,7 +125,7 @@ class Array(ArrayMethods):
         return memory.export(self)
 
     def __buffer__(self, flags: int) -> memoryview:
-        return memoryview(memory.export(self))
+        return memory.export(self).data
 
     def __dlpack__(
         self,
@@ -252,7 +255,8 @@ def _outputs(kwargs: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def _defers(item: Any) -> bool:
-    """Tell whether an operand's own type should handle the call (masked arrays, other array libraries)."""
+    """Tell whether an operand's own type should handle the call (masked arrays, other array
+    libraries)."""
     if isinstance(item, (ArrayBase, np.ndarray, np.generic)) or item is None:
         return isinstance(item, np.ma.MaskedArray)
     override = getattr(type(item), "__array_ufunc__", item)
@@ -260,7 +264,8 @@ def _defers(item: Any) -> bool:
 
 
 def ufunc_method(ufunc: np.ufunc, method: str, inputs: Any, kwargs: dict[str, Any]) -> Any:
-    """Return ``ufunc.method(*inputs, **kwargs)``; ``out`` may hold ndarrays, which are filled at once."""
+    """Return ``ufunc.method(*inputs, **kwargs)``; ``out`` may hold ndarrays, which are filled at
+    once."""
     outs = _outputs(kwargs)
     if any(isinstance(o, np.ndarray) for o in outs):
         return exit_to_numpy(getattr(ufunc, method), inputs, kwargs)
@@ -270,8 +275,14 @@ def ufunc_method(ufunc: np.ufunc, method: str, inputs: Any, kwargs: dict[str, An
             return ours(*inputs, **kwargs)
         return ufunc_call(ufunc, inputs, kwargs)
     table = REDUCES if method == "reduce" else ACCUMULATES if method == "accumulate" else {}
-    name = table.get(ufunc.__name__) or (f"{method}_{ufunc.__name__}" if method in ("reduce", "accumulate") else "")
-    if name in OPS and len(inputs) == 1 and (name not in ("any", "all") or inputs[0].dtype == np.bool_):
+    name = table.get(ufunc.__name__) or (
+        f"{method}_{ufunc.__name__}" if method in ("reduce", "accumulate") else ""
+    )
+    if (
+        name in OPS
+        and len(inputs) == 1
+        and (name not in ("any", "all") or inputs[0].dtype == np.bool_)
+    ):
         keywords = {k: v for k, v in kwargs.items() if k not in ("axis", "out")}
         if keywords.get("initial", 0) is np._NoValue:
             del keywords["initial"]
@@ -298,7 +309,10 @@ def _hands_over(other: Any) -> bool:
         return False
     if getattr(type(other), "__array_ufunc__", other) is None:
         return True
-    return hasattr(type(other), "__array_ufunc__") or getattr(other, "__array_priority__", 0.0) > 1000.0
+    return (
+        hasattr(type(other), "__array_ufunc__")
+        or getattr(other, "__array_priority__", 0.0) > 1000.0
+    )
 
 
 def _unary(op: Any, array: Any) -> Any:
@@ -315,7 +329,8 @@ def _in_place(name: str) -> Callable[[Any, Any], Any]:
 
 
 def _only_view(array: Array, expression: Callable[[Any], Any]) -> Any:
-    """Return the view an expression gives; AttributeError, as NumPy words it, where it would copy."""
+    """Return the view an expression gives; AttributeError, as NumPy words it, where it would
+    copy."""
     try:
         return memory.apply_view(array, expression)
     except ValueError as error:
@@ -344,13 +359,13 @@ set_operators(OPS)
 def asarray(item: Any, dtype: Any = None, order: Any = None, *, copy: bool | None = None) -> Any:
     """Return an Array of anything NumPy can make an array of; an Array comes back as it is.
 
-    An ndarray is copied: others can write to it, and reads here may happen later. Dtypes alight does not
-    compute with (object, string, datetime, structured, longdouble) give plain ndarrays.
+    An ndarray is copied: others can write to it, and reads here may happen later. Dtypes alight
+    does not compute with (object, string, datetime, structured, longdouble) give plain ndarrays.
     """
     if isinstance(item, ArrayBase):
         if dtype is None and order in (None, "K", "A") and not copy:
             return item
-        if dtype is not None and np.dtype(dtype) != item.dtype:
+        if dtype is not None and np.dtype(dtype) != memory.layout(item).dtype:
             if copy is False:
                 raise ValueError("Unable to avoid copy while creating an array as requested.")
             return astype(item, dtype, order or "K", "unsafe", True)

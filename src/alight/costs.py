@@ -29,7 +29,9 @@ _profiles: dict[str, Profile | None] = {}
 def profile_of(device: Device) -> Profile | None:
     """Return the profile of a device on this machine, or None where it was never calibrated."""
     if device.id not in _profiles:
-        own: Callable[[Device], Profile] | None = getattr(registry.backend_of(device), "profile", None)
+        own: Callable[[Device], Profile] | None = getattr(
+            registry.backend_of(device), "profile", None
+        )
         if own is not None:  # a simulated device is what its record says
             _profiles[device.id] = own(device)
         else:
@@ -88,7 +90,8 @@ def estimate(group: Group, device: str, implementation: str) -> Estimate | None:
 
 
 def copy_seconds(source: str, target: str, nbytes: int) -> float:
-    """Return the predicted seconds of a copy between two spaces; through the host where neither is it."""
+    """Return the predicted seconds of a copy between two spaces; through the host where neither is
+    it."""
     seconds = 0.0
     if source != "host":
         seconds += cost.copy_seconds(_profiles.get(source), nbytes, "download") or 0.0
@@ -112,7 +115,8 @@ def settle_floor(planning_seconds: Callable[[], float]) -> None:
 
 
 def _floor_without_profile(planning: float) -> int:
-    """Return the same floor from a few additions of NumPy's, each twice as long, until one takes long enough."""
+    """Return the same floor from a few additions of NumPy's, each twice as long, until one takes
+    long enough."""
     import numpy as np
 
     size = 1 << 12
@@ -128,4 +132,12 @@ def _floor_without_profile(planning: float) -> int:
         size *= 2
 
 
-__all__ = ["copy_seconds", "estimate", "profile_of", "profiles", "settle_floor", "supports", "use_profiles"]
+__all__ = [
+    "copy_seconds",
+    "estimate",
+    "profile_of",
+    "profiles",
+    "settle_floor",
+    "supports",
+    "use_profiles",
+]

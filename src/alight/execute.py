@@ -1,7 +1,8 @@
 """Run: the steps of a plan, on the devices they were placed on, bound to recorded values at once.
 
-Each step binds its results as it finishes, so that an error or an interrupt leaves a graph that can be
-asked again. What a device or generated code does wrong never reaches the program: NumPy does it again.
+Each step binds its results as it finishes, so that an error or an interrupt leaves a graph that
+can be asked again. What a device or generated code does wrong never reaches the program: NumPy
+does it again.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ class Execution:
         self.failed: dict[int, BaseException] = {}
 
     def run(self) -> None:
-        """Run every step; a step that fails fails its outputs and what depends on them, nothing else."""
+        """Run every step; a step that fails fails its outputs and what depends on them, nothing
+        else."""
         for step, dead in zip(self.plan.steps, self.plan.dead, strict=True):
             try:
                 self._step(step)
@@ -59,7 +61,8 @@ class Execution:
             self._write(step)
 
     def _salvage(self, step: LaunchStep, error: BaseException) -> None:
-        """Compute what a failed step can still give, node by node in NumPy: fusing must not spread errors."""
+        """Compute what a failed step can still give, node by node in NumPy: fusing must not spread
+        errors."""
         graph = step.group.graph
         if len(graph.nodes) == 1:
             self._fail(step.outputs, error)
@@ -68,11 +71,13 @@ class Execution:
         for number in step.inputs:
             try:
                 results.append(array_at(self._place(number)))
-            except Exception as failed:
-                results.append(failed)
+            except Exception as missing:
+                results.append(missing)
         for node in graph.nodes:
             operands = [results[i] for i in node.operands]
-            failed = next((item for item in operands if isinstance(item, Exception)), None)
+            failed: Exception | None = next(
+                (item for item in operands if isinstance(item, Exception)), None
+            )
             if failed is None:
                 try:
                     with np.errstate(all="ignore"):
@@ -165,7 +170,8 @@ class Execution:
             self._bind(number, data, 0, layout)
 
     def _write(self, step: WriteStep) -> None:
-        """Bind the written version: in place where nobody else needs the old bytes, else in a copy."""
+        """Bind the written version: in place where nobody else needs the old bytes, else in a
+        copy."""
         value_place = self._place(step.value)
         old_place = self._place(step.old)
         old, target = self.values[step.old], self.values[step.target]
@@ -173,8 +179,9 @@ class Execution:
         data, offset, layout = old_place
         for place in (value_place[0], data):
             residency.bring_to_host(place)
-        # Who may still hold the old bytes here: the list of values, the target's operands, the place, and
-        # the value written where it is a window of the same bytes and dies with this step.
+        # Who may still hold the old bytes here: the list of values, the target's operands, the
+        # place, and the value written where it is a window of the same bytes and dies with this
+        # step.
         self.places.pop(step.old, None)
         del old_place
         held_by_value = 0
@@ -192,7 +199,11 @@ class Execution:
             offset = 0
         residency.only_on_host(data)
         window = np.ndarray(
-            step.layout.shape, step.layout.dtype, data.raw, offset + step.offset, step.layout.strides
+            step.layout.shape,
+            step.layout.dtype,
+            data.raw,
+            offset + step.offset,
+            step.layout.strides,
         )
         np.copyto(window, array_at(value_place), casting="unsafe")
         del window
@@ -216,9 +227,20 @@ def array_at(place: _Place) -> np.ndarray[Any, Any]:
 
 
 class _Ready:
-    """A launch step made ready in this process: its device, its kernel, what the log needs of it."""
+    """A launch step made ready in this process: its device, its kernel, what the log needs of
+    it."""
 
-    __slots__ = ("backend", "eligible", "implementation", "kernel", "layouts", "none", "spare", "step", "where")
+    __slots__ = (
+        "backend",
+        "eligible",
+        "implementation",
+        "kernel",
+        "layouts",
+        "none",
+        "spare",
+        "step",
+        "where",
+    )
 
     def __init__(self, step: LaunchStep, where: Device, implementation: str) -> None:
         self.step = step
@@ -244,7 +266,8 @@ class _Ready:
     def submit(
         self, places: Sequence[_Place], listen: frozenset[str], heard: list[str]
     ) -> tuple[Sequence[Any], float]:
-        """Run the kernel and return the buffers of its results and the seconds it took on the device."""
+        """Run the kernel and return the buffers of its results and the seconds it took on the
+        device."""
         where = self.where
         kernel = self.kernel or self.compiled()
         operands = tuple(

@@ -42,7 +42,9 @@ def _basic_key(key: Any) -> tuple[bool, bool]:
     """Tell whether a key is basic, and whether it picks one element (integers only)."""
     if type(key) is tuple:
         basic = all([_is_basic(part) for part in key])
-        return basic, basic and not any([isinstance(p, (slice, type(None), type(...))) for p in key])
+        return basic, basic and not any(
+            [isinstance(p, (slice, type(None), type(...))) for p in key]
+        )
     return _is_basic(key), isinstance(key, (int, np.integer)) and not isinstance(key, bool)
 
 
@@ -78,7 +80,9 @@ def _gather(array: ArrayBase, key: Any) -> Any:
     """Return an advanced-index result: lazy where its shape is known without the elements."""
     value = read(array)
     parts = key if type(key) is tuple else (key,)
-    masks = any(getattr(part, "dtype", None) == np.bool_ for part in map(np.asarray, _arrays(parts)))
+    masks = any(
+        getattr(part, "dtype", None) == np.bool_ for part in map(np.asarray, _arrays(parts))
+    )
     lay = value.layout
     if value.op is None or masks or lay.size == 0:
         # Which elements a mask picks is only known with the elements at hand.
@@ -136,7 +140,9 @@ def setitem(array: ArrayBase, key: Any, item: Any) -> None:
     if value.layout.shape != window.shape:
         fitted = _fit(value, window)
         if fitted is None:
-            writable(array)[given] = host(item) if isinstance(item, ArrayBase) else item  # NumPy's error
+            writable(array)[given] = (
+                host(item) if isinstance(item, ArrayBase) else item
+            )  # NumPy's error
             raise AssertionError("NumPy assigned what does not broadcast")
         value = fitted
     assign(target, value)
@@ -152,7 +158,8 @@ def _as_value(item: Any, window: np.ndarray[Any, Any]) -> Value:
 
 
 def _fit(value: Value, window: np.ndarray[Any, Any]) -> Value | None:
-    """Return a value in a shape that broadcasts into a window (leading ones may be extra), or None."""
+    """Return a value in a shape that broadcasts into a window (leading ones may be extra), or
+    None."""
     shape = value.layout.shape
     extra = len(shape) - window.ndim
     if extra > 0 and all(n == 1 for n in shape[:extra]):

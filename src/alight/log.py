@@ -209,7 +209,7 @@ class Log:
         device: str,
         eligible: int,
     ) -> None:
-        """Keep one decision that ran as one launch: ``decide``, ``count`` and ``elements`` in one."""
+        """Keep a decision that ran as one launch: ``decide``, ``count`` and ``elements`` in one."""
         record = (time(), decision, site, seconds, 1)
         with self._lock:
             ring = self._ring

@@ -25,7 +25,8 @@ def layout(array: ArrayBase) -> Layout:
 
 
 def host(array: ArrayBase) -> np.ndarray[Any, Any]:
-    """Return an array's elements as an ndarray over its own memory, evaluated. Read only, by convention."""
+    """Return an array's elements as an ndarray over its own memory, evaluated. Read only, by
+    convention."""
     storage = array.storage
     if storage.value.op is not None:
         runtime.evaluate((storage.value,))
@@ -40,15 +41,18 @@ def _open_to_others(storage: Storage) -> bool:
 def writable(array: ArrayBase) -> np.ndarray[Any, Any]:
     """Return an ndarray over the array's memory that may be written to at once.
 
-    Pending readers of the old elements are evaluated first. Raises ValueError where the array is read-only.
+    Pending readers of the old elements are evaluated first. Raises ValueError where the array is
+    read-only.
     """
     if array.window is not None and not array.window.writeable:
         raise ValueError("assignment destination is read-only")
     storage = array.storage
     if storage.value.op is not None:
         runtime.evaluate((storage.value,))
+    assert storage.value.data is not None
     if not sole(storage.value, 0) and not storage.value.data.foreign:
-        # Someone still reads these bytes: pending work first, and whoever is left keeps the old ones.
+        # Someone still reads these bytes: pending work first, and whoever is left keeps the old
+        # ones.
         runtime.evaluate_all()
         if not sole(storage.value, 0) and not _open_to_others(storage):
             storage.value = runtime.duplicate(storage.value)
@@ -59,7 +63,8 @@ def writable(array: ArrayBase) -> np.ndarray[Any, Any]:
 
 
 def assign(array: ArrayBase, value: Value) -> None:
-    """Set every element of an array (a view, usually) to a value that broadcasts to it, cast to its dtype.
+    """Set every element of an array (a view, usually) to a value that broadcasts to it, cast to
+    its dtype.
 
     Raises ValueError where the array is read-only.
     """
@@ -94,6 +99,7 @@ def export(array: ArrayBase) -> np.ndarray[Any, Any]:
     if storage.value.op is not None:
         runtime.evaluate((storage.value,))
     data = storage.value.data
+    assert data is not None
     if not data.shared and not sole(storage.value, 0, 1):
         del data
         writable_view = array.window is None or array.window.writeable
@@ -101,6 +107,7 @@ def export(array: ArrayBase) -> np.ndarray[Any, Any]:
         if writable_view and not sole(storage.value, 0):
             storage.value = runtime.duplicate(storage.value)
         data = storage.value.data
+        assert data is not None
     runtime.only_on_host(storage.value)
     data.shared = True
     result = runtime.host_array(read(array)).view()
@@ -115,7 +122,8 @@ def owned(cls: type[ArrayBase], array: np.ndarray[Any, Any]) -> Any:
 
 
 def leased(cls: type[ArrayBase], array: np.ndarray[Any, Any]) -> Any:
-    """Return an Array over a caller's ndarray: what is assigned to it goes back there when work ends."""
+    """Return an Array over a caller's ndarray: what is assigned to it goes back there when work
+    ends."""
     value, view = foreign(array, leased=True)
     result = cls.of(value)
     result.window = view
@@ -154,7 +162,8 @@ def view_of(array: ArrayBase, window: np.ndarray[Any, Any], probe_address: int) 
 
 
 def apply_view(array: ArrayBase, expression: Any) -> Any:
-    """Return the view that ``expression`` makes of an ndarray of this layout (NumPy decides, on a probe)."""
+    """Return the view that ``expression`` makes of an ndarray of this layout (NumPy decides, on a
+    probe)."""
     probe = layout(array).probe
     return view_of(array, expression(probe), probe.__array_interface__["data"][0])
 

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import numpy as np
 
 from alight import memory, runtime
 from alight._core import ArrayBase, make_layout
-from alight.calls import exit_to_numpy, make, reduce_call, ufunc_call
+from alight.calls import exit_to_numpy, make, reduce_call, ufunc_call, wrap
 from alight.ir.ops import OPS
 from alight.memory import apply_view
 from alight.record import COPY, cast, dense_like, native, pend, record_floor, settled
-from alight.calls import wrap
 
 _type = type
+CLIP: Any = OPS["clip"].reference
 
 
 def astype(array: ArrayBase, dtype: Any, order: str, casting: str, copy: bool) -> Any:
-    """Return a copy of the array cast to a dtype (the array itself where nothing changes and copy is False)."""
+    """Return a copy of the array cast to a dtype (the array itself where nothing changes and copy
+    is False)."""
     target = np.dtype(dtype)
     value = memory.read(array)
     lay = value.layout
@@ -75,7 +77,9 @@ def _plain(shape: Any) -> Any:
     if isinstance(shape, ArrayBase):
         return memory.host(shape).tolist()
     if type(shape) in (tuple, list) and any(isinstance(n, ArrayBase) for n in shape):
-        return tuple([int(n) if isinstance(n, ArrayBase) else n for n in shape])
+        return tuple(
+            [operator.index(memory.host(n)) if isinstance(n, ArrayBase) else n for n in shape]
+        )
     return shape
 
 
@@ -123,7 +127,13 @@ class ArrayMethods(ArrayBase):
         flags = lay.probe.flags
         if order == "A":
             order = "F" if flags.fnc else "C"
-        if flags.c_contiguous if order == "C" else flags.f_contiguous if order == "F" else flags.forc:
+        if (
+            flags.c_contiguous
+            if order == "C"
+            else flags.f_contiguous
+            if order == "F"
+            else flags.forc
+        ):
             return apply_view(self, lambda p: p.ravel(order))
         if order in ("C", "F"):
             return apply_view(copy_of(self, order), lambda p: p.ravel(order))
@@ -139,9 +149,12 @@ class ArrayMethods(ArrayBase):
         return exit_to_numpy(np.ndarray.flatten, (self, order), {})
 
     def view(self, dtype: Any = None, type: Any = None) -> Any:
-        """Return the same bytes as another dtype, or a view that is another object of the same array."""
+        """Return the same bytes as another dtype, or a view that is another object of the same
+        array."""
         if type is not None or (isinstance(dtype, _type) and issubclass(dtype, np.ndarray)):
-            return np.ndarray.view(memory.export(self), *[t for t in (dtype, type) if t is not None])
+            return np.ndarray.view(
+                memory.export(self), *[t for t in (dtype, type) if t is not None]
+            )
         if dtype is None:
             return apply_view(self, lambda p: p[...])
         if not native(np.dtype(dtype)):
@@ -179,7 +192,12 @@ class ArrayMethods(ArrayBase):
 
     # -- copies -----------------------------------------------------------------------------------
     def astype(
-        self, dtype: Any, order: str = "K", casting: str = "unsafe", subok: bool = True, copy: bool = True
+        self,
+        dtype: Any,
+        order: str = "K",
+        casting: str = "unsafe",
+        subok: bool = True,
+        copy: bool = True,
     ) -> Any:
         """Return a copy of the array cast to a dtype."""
         return astype(self, dtype, order, casting, copy)
@@ -190,32 +208,69 @@ class ArrayMethods(ArrayBase):
 
     def fill(self, value: Any) -> None:
         """Set every element to a scalar."""
-        self[...] = value
+        self[...] = value  # type: ignore[index]
 
     # -- reductions and scans ---------------------------------------------------------------------
-    def sum(self, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False, **kw: Any) -> Any:
+    def sum(
+        self,
+        axis: Any = None,
+        dtype: Any = None,
+        out: Any = None,
+        keepdims: bool = False,
+        **kw: Any,
+    ) -> Any:
         """Return the sum over axes."""
         return reduce_call("sum", self, axis, out, _given(dtype=dtype, keepdims=keepdims, **kw))
 
-    def prod(self, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False, **kw: Any) -> Any:
+    def prod(
+        self,
+        axis: Any = None,
+        dtype: Any = None,
+        out: Any = None,
+        keepdims: bool = False,
+        **kw: Any,
+    ) -> Any:
         """Return the product over axes."""
         return reduce_call("prod", self, axis, out, _given(dtype=dtype, keepdims=keepdims, **kw))
 
-    def mean(self, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False, **kw: Any) -> Any:
+    def mean(
+        self,
+        axis: Any = None,
+        dtype: Any = None,
+        out: Any = None,
+        keepdims: bool = False,
+        **kw: Any,
+    ) -> Any:
         """Return the mean over axes."""
         return reduce_call("mean", self, axis, out, _given(dtype=dtype, keepdims=keepdims, **kw))
 
     def var(
-        self, axis: Any = None, dtype: Any = None, out: Any = None, ddof: float = 0, keepdims: bool = False, **kw: Any
+        self,
+        axis: Any = None,
+        dtype: Any = None,
+        out: Any = None,
+        ddof: float = 0,
+        keepdims: bool = False,
+        **kw: Any,
     ) -> Any:
         """Return the variance over axes."""
-        return reduce_call("var", self, axis, out, _given(dtype=dtype, ddof=ddof, keepdims=keepdims, **kw))
+        return reduce_call(
+            "var", self, axis, out, _given(dtype=dtype, ddof=ddof, keepdims=keepdims, **kw)
+        )
 
     def std(
-        self, axis: Any = None, dtype: Any = None, out: Any = None, ddof: float = 0, keepdims: bool = False, **kw: Any
+        self,
+        axis: Any = None,
+        dtype: Any = None,
+        out: Any = None,
+        ddof: float = 0,
+        keepdims: bool = False,
+        **kw: Any,
     ) -> Any:
         """Return the standard deviation over axes."""
-        return reduce_call("std", self, axis, out, _given(dtype=dtype, ddof=ddof, keepdims=keepdims, **kw))
+        return reduce_call(
+            "std", self, axis, out, _given(dtype=dtype, ddof=ddof, keepdims=keepdims, **kw)
+        )
 
     def min(self, axis: Any = None, out: Any = None, keepdims: bool = False, **kw: Any) -> Any:
         """Return the minimum over axes."""
@@ -252,7 +307,9 @@ class ArrayMethods(ArrayBase):
     # -- elementwise ------------------------------------------------------------------------------
     def conj(self) -> Any:
         """Return the complex conjugate."""
-        return ufunc_call(np.conjugate, (self,), {}) if memory.layout(self).dtype.kind == "c" else self
+        return (
+            ufunc_call(np.conjugate, (self,), {}) if memory.layout(self).dtype.kind == "c" else self
+        )
 
     conjugate = conj
 
@@ -266,7 +323,7 @@ class ArrayMethods(ArrayBase):
             return ufunc_call(np.minimum, (self, max), kw)
         if max is None:
             return ufunc_call(np.maximum, (self, min), kw)
-        return ufunc_call(OPS["clip"].reference, (self, min, max), kw)
+        return ufunc_call(CLIP, (self, min, max), kw)
 
     def round(self, decimals: int = 0, out: Any = None) -> Any:
         """Return the array rounded to decimals."""
@@ -296,7 +353,9 @@ def _given(**keywords: Any) -> dict[str, Any]:
     return {
         key: value
         for key, value in keywords.items()
-        if value is not None and value is not np._NoValue and not (key == "keepdims" and value is False)
+        if value is not None
+        and value is not np._NoValue
+        and not (key == "keepdims" and value is False)
     }
 
 

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 
 from alight import memory
-from alight._core import POLICY, ArrayBase, View, floor
+from alight._core import POLICY, ArrayBase, Creation, View, floor
+from alight._core.twin import Creation as PlainCreation
 from alight.array import Array, adopt, asarray
 from alight.record import concrete, native
 
@@ -36,7 +37,9 @@ _CONVERTING = (
     *("asarray_chkfinite", "require"),
 )
 # What a generator has beside draws.
-_NOT_DRAWS = frozenset(("bit_generator", "spawn", "bytes", "seed", "get_state", "set_state"))
+_NOT_DRAWS = frozenset(
+    ("bit_generator", "spawn", "bytes", "seed", "get_state", "set_state", "default_rng", "test")
+)
 _FILLING = frozenset(("random", "standard_normal", "standard_exponential", "standard_gamma"))
 _IN_PLACE = frozenset(("shuffle", "permuted"))
 
@@ -44,14 +47,14 @@ _ndarray = np.ndarray
 _references = sys.getrefcount
 
 
-def _baseline() -> tuple[int, int]:
+def _baseline() -> int:
     # What getrefcount answers differs between interpreters: measure it where it is known.
-    result = np.empty(2)[:1]
-    base = result.base
-    return _references(result), _references(base)
+    view = np.empty(2)[:1]
+    base = view.base
+    return _references(base)
 
 
-_ALONE, _BASE_ALONE = _baseline()
+_UNSHARED = _baseline()
 
 
 def _settle(result: np.ndarray[Any, Any]) -> Any:
@@ -62,7 +65,7 @@ def _settle(result: np.ndarray[Any, Any]) -> Any:
     if type(base) is bytes:
         return _read_only(adopt(result.copy("K")))
     # NumPy reshapes what it made (linspace, load): the base is as new as the result.
-    if type(base) is _ndarray and base.base is None and _references(base) <= _BASE_ALONE:
+    if type(base) is _ndarray and base.base is None and _references(base) <= _UNSHARED:
         flags = result.flags
         if flags.writeable and base.flags.owndata and native(result.dtype):
             dense = flags.c_contiguous or flags.f_contiguous
@@ -79,9 +82,8 @@ def _read_only(array: Any) -> Any:
     return array
 
 
-def _dress(wrapper: Callable[..., Any], function: Callable[..., Any], name: str) -> Any:
-    """Return the wrapper with the function's face; pickle finds it as ``name`` of this module."""
-    wrapper = wraps(function)(wrapper)
+def _dress(wrapper: Any, name: str) -> Any:
+    """Return the wrapper under the name by which pickle finds it in this module."""
     wrapper.__module__ = __name__
     wrapper.__qualname__ = name
     return wrapper
@@ -97,16 +99,13 @@ def wrap_creation(
     What somebody else holds too (``asarray`` of an ndarray) is returned as it is. ``convert`` is
     called instead where the first argument is an array of ours.
     """
+    return _dress(Creation(function, _settle, convert), name or function.__name__)
 
-    def creation(*args: Any, **kwargs: Any) -> Any:
-        if convert is not None and args and isinstance(args[0], ArrayBase):
-            return convert(*args, **kwargs)
-        result = function(*args, **kwargs)
-        if type(result) is not _ndarray or result.size < (POLICY.get() or floor).record_floor:
-            return result
-        return _settle(result) if _references(result) <= _ALONE else result
 
-    return _dress(creation, function, name or function.__name__)
+def _wrap_method(function: Callable[..., Any]) -> Any:
+    """Return the method of a NumPy class with large new results adopted."""
+    # A Python function, which binds to its instance as a method must.
+    return PlainCreation(function, _settle)
 
 
 def _wrap_conversion(function: Callable[..., Any]) -> Any:
@@ -127,9 +126,10 @@ def _wrap_conversion(function: Callable[..., Any]) -> Any:
     return wrap_creation(function, name, convert)
 
 
-def wrap_many(function: Callable[..., Any], name: str | None = None) -> Any:
+def wrap_many(function: Callable[..., Any]) -> Any:
     """Return NumPy's function, which gives several new arrays, with large ones adopted."""
 
+    @wraps(function)
     def creation(*args: Any, **kwargs: Any) -> Any:
         results = function(*args, **kwargs)
         least = (POLICY.get() or floor).record_floor
@@ -137,40 +137,42 @@ def wrap_many(function: Callable[..., Any], name: str | None = None) -> Any:
             _settle(r) if type(r) is _ndarray and r.size >= least else r for r in results
         )
 
-    return _dress(creation, function, name or function.__name__)
+    return _dress(creation, function.__name__)
 
 
-def _wrap_filling(function: Callable[..., Any], name: str) -> Any:
+def _writing(draw: Callable[..., Any]) -> Any:
     """Return a draw that also writes: into ``out=``, or into its first array (``shuffle``)."""
-    draws = wrap_creation(function)
 
-    def filling(*args: Any, **kwargs: Any) -> Any:
+    @wraps(draw)
+    def writing(*args: Any, **kwargs: Any) -> Any:
         # NumPy's generators write through C pointers: give them the shared export.
         out = kwargs.get("out")
         if isinstance(out, ArrayBase):
-            draws(*_exported(args), **{**kwargs, "out": np.asarray(out)})
+            draw(*_exported(args), **{**kwargs, "out": np.asarray(out)})
             return out
-        return draws(*_exported(args), **kwargs)
+        return draw(*_exported(args), **kwargs)
 
-    return _dress(filling, function, name)
+    return writing
 
 
 def _exported(args: Iterable[Any]) -> list[Any]:
     return [np.asarray(arg) if isinstance(arg, ArrayBase) else arg for arg in args]
 
 
-def _draws(source: Any, prefix: str) -> dict[str, Any]:
+def _draws(source: Any) -> dict[str, Any]:
     """Return every drawing function of a generator class or of the random module, wrapped."""
+    in_class = isinstance(source, type)
     found = {}
     for name in dir(source):
         value = getattr(source, name)
         if name.startswith("_") or name in _NOT_DRAWS or not callable(value):
             continue
-        if isinstance(value, type) or name == "default_rng":
+        if isinstance(value, (type, ModuleType)):
             continue
-        writes = name in _IN_PLACE or (name in _FILLING and source is np.random.Generator)
-        wrap = _wrap_filling if writes else wrap_creation
-        found[name] = wrap(value, name=prefix + name)
+        made = _wrap_method(value) if in_class else wrap_creation(value, f"random.{name}")
+        if name in _IN_PLACE or (name in _FILLING and source is np.random.Generator):
+            made = _writing(made)
+        found[name] = made
     return found
 
 
@@ -213,7 +215,7 @@ def numpy_namespace() -> RunNamespace:
     for name in _CONVERTING:
         ours[name] = _wrap_conversion(getattr(np, name))
     ours["meshgrid"] = wrap_many(np.meshgrid)
-    ours["load"] = _dress(_load_any, np.load, "load")
+    ours["load"] = _dress(_load_any, "load")
     ours["mgrid"] = _MeshGrid()
     made = RunNamespace(np, ours)
     # Found already: the namespace must not answer with NumPy's own.
@@ -223,19 +225,20 @@ def numpy_namespace() -> RunNamespace:
 
 
 class _MeshGrid(type(np.mgrid)):  # type: ignore[misc]
-    __getitem__ = wrap_creation(type(np.mgrid).__getitem__, name="mgrid")
+    __getitem__ = _wrap_method(type(np.mgrid).__getitem__)
 
 
 class NpzFile(np.lib.npyio.NpzFile):
     """An archive whose large arrays are alight's."""
 
     __module__ = np.lib.npyio.NpzFile.__module__
-    __getitem__ = wrap_creation(np.lib.npyio.NpzFile.__getitem__)
+    __getitem__ = _wrap_method(np.lib.npyio.NpzFile.__getitem__)
 
 
 _load_array = wrap_creation(np.load)
 
 
+@wraps(np.load)
 def _load_any(*args: Any, **kwargs: Any) -> Any:
     result = _load_array(*args, **kwargs)
     if type(result) is np.lib.npyio.NpzFile:
@@ -251,15 +254,16 @@ def _random_namespace() -> RunNamespace:
     real = np.random
     generator = _generator_class(real.Generator)
 
+    @wraps(real.default_rng)
     def default_rng(seed: Any = None) -> Any:
         made = real.default_rng(seed)
         # Given a generator NumPy returns that very object, and so do we.
         return made if made is seed else generator(made.bit_generator)
 
-    ours = _draws(real, "random.")
+    ours = _draws(real)
     ours["Generator"] = generator
     ours["RandomState"] = _generator_class(real.RandomState)
-    ours["default_rng"] = _dress(default_rng, real.default_rng, "random.default_rng")
+    ours["default_rng"] = _dress(default_rng, "random.default_rng")
     made = RunNamespace(real, ours)
     sys.modules[NAME + ".random"] = made
     return made
@@ -278,7 +282,7 @@ def _generator_class(real: type) -> Any:
         def __subclasscheck__(cls, other: type) -> bool:
             return type.__subclasscheck__(real if cls is made else cls, other)
 
-    body = {"__module__": real.__module__, "__doc__": real.__doc__, **_draws(real, "")}
+    body = {"__module__": real.__module__, "__doc__": real.__doc__, **_draws(real)}
     made: Any = Seen(real.__name__, (real,), body)
     return made
 

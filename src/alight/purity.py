@@ -8,6 +8,7 @@ an array cannot be seen in bytecode: whoever records a call notices when element
 from __future__ import annotations
 
 import builtins
+import contextlib
 import dis
 import math
 import sysconfig
@@ -20,9 +21,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from alight.array import FUNCTIONS
+from alight.calls import FUNCTIONS
 
-__all__ = ["ABSENT", "Lookup", "Proof", "prove", "written_by_user"]
+__all__ = ["ABSENT", "Lookup", "Proof", "declare_pure", "installed", "prove", "written_by_user"]
 
 
 class _Absent:
@@ -131,7 +132,7 @@ def _pure_callables() -> dict[int, Any]:
 
 
 @cache
-def _installed() -> tuple[str, ...]:
+def installed() -> tuple[str, ...]:
     """Return the folders of the standard library, of installed packages and of alight."""
     names = ("stdlib", "platstdlib", "purelib", "platlib")
     found = {sysconfig.get_path(name) for name in names}
@@ -142,7 +143,7 @@ def _installed() -> tuple[str, ...]:
 def written_by_user(function: FunctionType) -> bool:
     """Tell whether a function is the program's own, not the standard library's or a package's."""
     path = function.__code__.co_filename
-    return not path.startswith(_installed()) and not path.startswith("<frozen")
+    return not path.startswith(installed()) and not path.startswith("<frozen")
 
 
 def prove(function: FunctionType) -> Proof:
@@ -153,6 +154,24 @@ def prove(function: FunctionType) -> Proof:
     except _NotProven as reason:
         return Proof(False, str(reason))
     return Proof(True, "", work.loops, tuple(work.lookups))
+
+
+def declare_pure(function: FunctionType) -> Proof:
+    """Return the proof of a function whose author says that it is pure: what it names must stay as it is."""
+    proof = prove(function)
+    if proof.pure:
+        return proof
+    work = _Proving()
+    code = function.__code__
+    for step in dis.get_instructions(code):
+        if step.opname == "LOAD_GLOBAL":
+            with contextlib.suppress(_NotProven):
+                work.found(function.__globals__, step.argval, "")
+        work.loops = work.loops or step.opname in _LOOPS
+    for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
+        with contextlib.suppress(_NotProven):
+            work.content(cell, name, "")
+    return Proof(True, "declared", work.loops, tuple(work.lookups))
 
 
 class _Proving:

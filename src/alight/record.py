@@ -1,12 +1,11 @@
 """Recording: a call on arrays becomes a value with op, operands, dtype, shape and strides.
 
-NumPy's manners live here; below, dtypes are exact and shapes explicit. Errors are NumPy's own: on the error
-path NumPy itself is asked, with operands that have no storage.
+NumPy's manners live here; below, dtypes are exact and shapes explicit. Errors are NumPy's own: on
+the error path NumPy itself is asked, with operands that have no storage.
 """
 
 from __future__ import annotations
 
-import math
 import sys
 import threading
 import warnings
@@ -34,8 +33,8 @@ _PRIMES = (2, 3, 5, 7, 11, 13)
 
 
 class Manners(threading.local):
-    """How this thread's calls show results. ``scalar`` makes what stands for a NumPy scalar (`jit`, where
-    programs rely on scalars being immutable); None: 0-d results are Arrays."""
+    """How this thread's calls show results. ``scalar`` makes what stands for a NumPy scalar
+    (`jit`, where programs rely on scalars being immutable); None: 0-d results are Arrays."""
 
     scalar: Callable[[Value], Any] | None = None
 
@@ -50,7 +49,13 @@ _memo: dict[Any, Any] = {}
 
 def native(dtype: np.dtype[Any]) -> bool:
     """Tell whether alight computes with this dtype; all others are plain ndarrays."""
-    return dtype.kind in _NATIVE_KINDS and dtype.itemsize <= 16 and dtype.isnative and dtype.char != "g" and dtype.char != "G"
+    return (
+        dtype.kind in _NATIVE_KINDS
+        and dtype.itemsize <= 16
+        and dtype.isnative
+        and dtype.char != "g"
+        and dtype.char != "G"
+    )
 
 
 def site() -> tuple[Any, int]:
@@ -62,7 +67,8 @@ def site() -> tuple[Any, int]:
 
 
 def record_floor() -> int:
-    """Return the result elements below which an op on concrete operands is left to NumPy at once."""
+    """Return the result elements below which an op on concrete operands is left to NumPy at
+    once."""
     if floor.record_floor < 0:
         costs.settle_floor(runtime.planning_seconds)
     least: int = (POLICY.get() or floor).record_floor
@@ -115,7 +121,8 @@ def foreign(array: np.ndarray[Any, Any], leased: bool = False) -> tuple[Value, V
 
 
 class _Span:
-    """The bytes an ndarray reaches, offered to NumPy as one run of memory that keeps the ndarray alive."""
+    """The bytes an ndarray reaches, offered to NumPy as one run of memory that keeps the ndarray
+    alive."""
 
     def __init__(self, array: np.ndarray[Any, Any], address: int, nbytes: int) -> None:
         self.array = array
@@ -151,7 +158,8 @@ def exposed(value: Value) -> bool:
 
 
 def pend(op: Op, operands: tuple[Value, ...], attrs: Any, layout: Layout) -> Value:
-    """Record one value. Where an operand's memory is open to others the work is done before returning."""
+    """Record one value. Where an operand's memory is open to others the work is done before
+    returning."""
     place = site()
     floor.count += 1
     floor.pending += layout.size
@@ -185,11 +193,12 @@ def dense_like(layout: Layout, dtype: np.dtype[Any]) -> Layout:
 def result_strides(
     run: Callable[..., Any], layouts: Sequence[Layout], shape: tuple[int, ...], itemsize: int
 ) -> tuple[int, ...] | None:
-    """Return the strides NumPy gives what ``run`` makes of arrays of these layouts; None means C order.
+    """Return the strides NumPy gives what ``run`` makes of arrays of these layouts; None means C
+    order.
 
-    NumPy decides, on small arrays with the same order of strides whose axis lengths are distinct primes, so
-    that each stride of its result names the axes it steps over. ``shape`` is the result's; its axes must be
-    axes of the operands, in order, or of length one.
+    NumPy decides, on small arrays with the same order of strides whose axis lengths are distinct
+    primes, so that each stride of its result names the axes it steps over. ``shape`` is the
+    result's; its axes must be axes of the operands, in order, or of length one.
     """
     full = [layout for layout in layouts if layout.ndim]
     if all(layout.ordinary and layout.shape == shape for layout in full):
@@ -298,6 +307,7 @@ def _resolve(op: Op, kinds: tuple[Any, ...], signature: Any, casting: str) -> Re
             dtypes = loop_dtypes(op, asked)
         else:
             strong = [np.dtype(bool) if kind is bool else kind for kind in asked]
+            assert isinstance(op.reference, np.ufunc), op
             dtypes = op.reference.resolve_dtypes(
                 (*strong, *[None] * op.nout), signature=signature, casting=casting
             )
@@ -352,8 +362,8 @@ def elementwise(
 ) -> tuple[Value, ...] | None:
     """Record an elementwise op on values and Python scalars; one value per output.
 
-    None where NumPy must do it at once (dtypes outside the table, raising errstate, a Python integer that
-    only a comparison can take): the caller hands the call over.
+    None where NumPy must do it at once (dtypes outside the table, raising errstate, a Python
+    integer that only a comparison can take): the caller hands the call over.
     """
     resolved = resolve(op, operands, signature, casting)
     if resolved is None:

@@ -28,8 +28,8 @@ _KEPT = 1 << 12
 def reduction(
     op: Op, value: Value, axis: Any, attrs: Mapping[str, Any], mask: Value | None = None
 ) -> Value | None:
-    """Record a reduction or scan of one value; ``attrs`` are its other keyword arguments, ``mask`` is
-    what `where=` gave.
+    """Record a reduction or scan of one value; ``attrs`` are its other keyword arguments, ``mask``
+    is what `where=` gave.
 
     None where NumPy must do it at once. Raises what NumPy raises.
     """
@@ -44,7 +44,8 @@ def reduction(
             axes = tuple(sorted(normalize_axis_tuple(axis, layout.ndim)))
         except (TypeError, ValueError):
             axes = ()
-    # An empty operand costs nothing and has the most special cases; bad arguments are NumPy's to word.
+    # An empty operand costs nothing and has the most special cases; bad arguments are NumPy's to
+    # word.
     bad_axis = axis is not None and not axes and axis != ()
     if layout.size == 0 or bad_axis or (scan and (axis is None or layout.ndim == 0)):
         return None

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from alight.backends.base import Backend
     from alight.config import Policy
 
-_backends: dict[str, Any] = {}
+_backends: dict[str, Backend | None] = {}
 _devices: dict[str, Device] = {}
 _reasons: dict[str, str] = {}
 _opened: set[str] = set()
@@ -20,8 +20,7 @@ _opened: set[str] = set()
 def _backend(name: str) -> Backend | None:
     """Return the backend of that name, probed; None where it is absent (``reasons`` says why)."""
     if name in _backends:
-        found: Backend | None = _backends[name]
-        return found
+        return _backends[name]
     backend: Any = None
     if name == "cpu":
         from alight.backends.host import HostBackend
@@ -38,7 +37,9 @@ def _backend(name: str) -> Backend | None:
             backend = point.load()()
     _backends[name] = backend
     if backend is None:
-        _reasons[name] = f"no backend of that name is installed (entry point group alight.backends, name {name})"
+        _reasons[name] = (
+            f"no backend of that name is installed (entry point group alight.backends, name {name})"
+        )
     else:
         probe = backend.probe()
         _reasons[name] = probe.reason
@@ -66,7 +67,9 @@ def device(name: str) -> Device:
     _backend(kind)
     found = _devices.get(name)
     if found is None:
-        reason = _reasons.get(kind) or f"{kind} has {sorted(d for d in _devices if d.startswith(kind))}"
+        reason = (
+            _reasons.get(kind) or f"{kind} has {sorted(d for d in _devices if d.startswith(kind))}"
+        )
         raise DeviceUnavailable(
             f"device {name!r} is not available: {reason}. Fix: `alight doctor` lists what is."
         )
@@ -74,8 +77,8 @@ def device(name: str) -> Device:
 
 
 def devices_allowed(policy: Policy) -> tuple[Device, ...]:
-    """Return the devices the policy lets a plan use, in order of preference; the host is always the last
-    resort and so always there."""
+    """Return the devices the policy lets a plan use, in order of preference; the host is always
+    the last resort and so always there."""
     named = list(policy.devices or ("cpu",))
     forced = policy.force.device if policy.force is not None else None
     if forced is not None and forced not in named:

@@ -175,7 +175,9 @@ class Launchable(NamedTuple):
 class Program:
     """One traced call, to be run again on other arrays of the same layouts."""
 
-    __slots__ = ("_leaves", "_nodes", "_outputs", "_result", "_writes", "graph", "held", "plan", "site")
+    __slots__ = (
+        "__weakref__", "_leaves", "_nodes", "_outputs", "_result", "_writes", "described", "graph", "plan", "site",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -187,7 +189,7 @@ class Program:
     ) -> None:
         self.graph: Graph = prepared.graph
         self.plan: Plan = prepared.plan
-        self.held = tuple([runtime.held(leaf) for leaf in prepared.leaves])
+        self.described = prepared.described
         self.site = prepared.pending[0].site if prepared.pending else None
         self._leaves = leaves  # (number of an argument, layout, offset), or a value that is constant
         self._nodes = nodes  # the line and, unless it was the default, the errstate of each node

@@ -77,8 +77,8 @@ def only_on_host(value: Value) -> None:
 
 
 def evaluate(values: Iterable[Value], read: bool = True) -> None:
-    """Make the values concrete, with every live pending value connected to them; ``read``: the host is about
-    to read them.
+    """Make the values concrete, with every live pending value connected to them; ``read``: the
+    host is about to read them.
 
     Raises the error of the first requested value that failed; the others are still computed.
     """
@@ -95,7 +95,8 @@ def evaluate(values: Iterable[Value], read: bool = True) -> None:
 
 
 def evaluate_all() -> None:
-    """Make every live pending storage concrete; errors stay with their values, to be raised when asked."""
+    """Make every live pending storage concrete; errors stay with their values, to be raised when
+    asked."""
     with residency.LOCK:
         floor.count = floor.pending = 0
         pending = pending_storages()
@@ -133,7 +134,8 @@ def duplicate(value: Value) -> Value:
 
 
 def _connected(roots: list[Value]) -> tuple[list[Value], dict[int, Value]]:
-    """Return the roots, with the live pending values that share pending work with them, and all they reach."""
+    """Return the roots, with the live pending values that share pending work with them, and all
+    they reach."""
     reach = _reach(roots, {})
     storages = pending_storages()
     wanted = set(map(id, roots))
@@ -205,7 +207,7 @@ class _Recorded:
                 if operand.op is None and id(operand) not in numbers:
                     numbers[id(operand)] = len(leaves)
                     leaves.append(operand)
-        nodes = []
+        nodes: list[tuple[Any, ...]] = []
         for value in pending:
             operands = tuple([numbers[id(operand)] for operand in value.operands])
             numbers[id(value)] = len(leaves) + len(nodes)
@@ -217,7 +219,7 @@ class _Recorded:
         for number, leaf in enumerate(leaves):
             base = number if leaf.data is None else first.setdefault(id(leaf.data), number)
             described.append((leaf.layout, held(leaf), base))
-        self.values = leaves + pending
+        self.values: list[Value | None] = [*leaves, *pending]
         self.key = (tuple(described), tuple(nodes), outputs, read, current_policy().stamp)
 
     def make_graph(self) -> Graph:
@@ -247,7 +249,8 @@ def plan_of(
 ) -> Plan:
     """Return the plan the current policy gives this graph.
 
-    ``leaves`` are layout, residency and base of each input; the host reads the first ``read`` outputs.
+    ``leaves`` are layout, residency and base of each input; the host reads the first ``read``
+    outputs.
     """
     policy = current_policy()
     devices = devices_allowed(policy)
@@ -257,7 +260,9 @@ def plan_of(
         residency=tuple([leaf[1] for leaf in leaves]),
         bases=tuple([leaf[2] for leaf in leaves]),
         host_required=frozenset(range(read)),
-        force=(None, None) if policy.force is None else tuple(policy.force),
+        force=(None, None)
+        if policy.force is None
+        else (policy.force.device, policy.force.implementation),
         floors=dict(policy.floor),
         on_gap=policy.on_gap,
         supports=costs.supports,
@@ -267,8 +272,18 @@ def plan_of(
     return make_plan(graph, facts)
 
 
+_requests = 0
+
+
+def requests() -> int:
+    """Return how many requests this process has run, replays apart."""
+    return _requests
+
+
 def _run(roots: Sequence[Value], reach: dict[int, Value], read: int = 0) -> None:
     """Run what the roots need; the host is about to read the first ``read`` of them."""
+    global _requests
+    _requests += 1
     recorded = _Recorded(roots, reach, read)
     reach.clear()  # who still needs old bytes is told by references: this was one
     plan = _plan(recorded)
@@ -285,18 +300,23 @@ class Prepared:
     plan: Plan
     leaves: tuple[Value, ...]
     pending: tuple[Value, ...]
+    described: tuple[
+        tuple[Layout, frozenset[str], int], ...
+    ]  # of the leaves, as ``plan_of`` takes them
 
 
 def prepare(roots: Sequence[Value]) -> Prepared:
-    """Return what a request for these pending values would run; ``replay`` runs it on other leaves."""
+    """Return what a request for these pending values would run; ``replay`` runs it on other
+    leaves."""
     with residency.LOCK:
-        recorded = _Recorded(roots, _reach(roots, {}))
+        recorded = _Recorded(roots, _reach(roots, {}), len(roots))
         count = len(recorded.key[0])
         return Prepared(
             recorded.make_graph(),
             _plan(recorded),
             tuple(recorded.values[:count]),
             tuple(recorded.values[count:]),
+            recorded.key[0],
         )
 
 

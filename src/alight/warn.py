@@ -1,7 +1,7 @@
 """Floating-point warnings: NumPy's messages, at the line that recorded the op.
 
-Kernels only leave flags behind. When one says that something happened which the recorded errstate wants
-to hear of, the group is run once more through NumPy, node by node, to learn which op it was.
+Kernels only leave flags behind. When one says that something happened which the recorded errstate
+wants to hear of, the group is run once more through NumPy, node by node, to learn which op it was.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ _CATEGORY = {
     "underflow": "under",
     "invalid value": "invalid",
 }
-# Settings by NumPy's state object, which is immutable; the object is kept so that its id stays its own.
+# Settings by NumPy's state object, which is immutable; the object is kept so that its id stays its
+# own.
 _settings: dict[int, tuple[Any, dict[str, str]]] = {}
 _registries: dict[str, dict[Any, Any]] = {}
 
@@ -36,7 +37,7 @@ def settings_of(state: Any) -> dict[str, str]:
     if found is None:
         token = _extobj.set(state)
         try:
-            found = (state, dict(np.geterr()))
+            found = (state, {name: str(mode) for name, mode in np.geterr().items()})
         finally:
             _extobj.reset(token)
         if len(_settings) > 1000:  # a program that makes states in a loop must not grow for ever
@@ -83,7 +84,8 @@ _categories: dict[int, tuple[Any, frozenset[str]]] = {}
 
 
 def listening(categories: frozenset[str], heard: list[str]) -> np.errstate:
-    """Return a context in which NumPy appends each of these categories to ``heard`` when it occurs."""
+    """Return a context in which NumPy appends each of these categories to ``heard`` when it
+    occurs."""
 
     def call(what: str, flag: int) -> None:
         heard.append(what)
@@ -93,7 +95,8 @@ def listening(categories: frozenset[str], heard: list[str]) -> np.errstate:
 
 
 class Hearing:
-    """Listen, while a kernel runs, for categories: NumPy tells, generated code leaves flags behind."""
+    """Listen, while a kernel runs, for categories: NumPy tells, generated code leaves flags
+    behind."""
 
     __slots__ = ("categories", "generated", "heard", "state")
 

@@ -156,6 +156,7 @@ def _compare(result: Result, numpy_passes: set[str], outcomes: Mapping[str, Outc
     required = numpy_passes - excluded
     passes = {name for name, one in outcomes.items() if one.result == "passed"}
     failures = {n: outcomes.get(n, Outcome("failed", "not collected")) for n in required - passes}
+    literally = {name for name in required & passes if not outcomes[name].asked_again}
     ratio = len(required & passes) / max(1, len(required))
     result.counts |= {
         "numpy_passes": len(numpy_passes),
@@ -163,6 +164,8 @@ def _compare(result: Result, numpy_passes: set[str], outcomes: Mapping[str, Outc
         "required": len(required),
         "passed": len(required & passes),
         "ratio": round(ratio, 4),
+        "passed_literally": len(literally),
+        "ratio_literally": round(len(literally) / max(1, len(required)), 4),
     }
     if ratio < LEAST_RATIO:
         result.problems.append(f"{ratio:.2%} of {len(required)} pass, must be {LEAST_RATIO:.0%}")

@@ -1,33 +1,55 @@
 """The native core: recording, storage and views, the host buffer pool.
 
-``_native`` (C) and ``twin`` (Python) have the same names and pass the same tests; the twin serves where no
-compiler was present at install, or where ``ALIGHT_TWIN=1`` asks for it.
+``_native`` (C) and ``twin`` (Python) have the same names and pass the same tests; the twin serves
+where no compiler was present at install, or where ``ALIGHT_TWIN=1`` asks for it.
 """
 
-from alight._core.twin import (
-    POLICY,
-    ArrayBase,
-    Data,
-    Layout,
-    Pool,
-    Storage,
-    Value,
-    View,
-    floor,
-    hooks,
-    layout_of,
-    make_layout,
-    pending_storages,
-    set_operators,
-    sole,
-)
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Final
+
+NATIVE: Final[bool]
+
+if TYPE_CHECKING:
+    from alight._core.twin import (
+        POLICY,
+        ArrayBase,
+        Creation,
+        Data,
+        Layout,
+        Pool,
+        PooledData,
+        Storage,
+        Value,
+        View,
+        floor,
+        hooks,
+        layout_of,
+        make_layout,
+        pending_storages,
+        set_operators,
+        sole,
+    )
+else:
+    from alight._core import twin as _chosen
+
+    if os.environ.get("ALIGHT_TWIN") != "1":
+        try:
+            from alight._core import _native as _chosen
+        except ImportError:  # not built
+            pass
+    NATIVE = _chosen.__name__ != "alight._core.twin"
 
 __all__ = [
+    "NATIVE",
     "POLICY",
     "ArrayBase",
+    "Creation",
     "Data",
     "Layout",
     "Pool",
+    "PooledData",
     "Storage",
     "Value",
     "View",
@@ -39,3 +61,6 @@ __all__ = [
     "set_operators",
     "sole",
 ]
+
+if not TYPE_CHECKING:
+    globals().update({name: getattr(_chosen, name) for name in __all__ if name != "NATIVE"})

@@ -1,17 +1,19 @@
 """The core in Python: what one recorded call is made of, and the fast way to record it.
 
-Four small classes. A ``Layout`` says how bytes are read (dtype, shape, strides) and is interned, so layouts
-compare by identity. A ``Value`` is one immutable result: pending (it knows its op and operands) or
-concrete (it knows its ``Data``). ``Data`` is the bytes of one version, with a copy in each memory space
-that has one. A ``Storage`` names the current version; every view of an array shares it, so a write, which
-makes a new version and rebinds the storage, is seen by all of them.
+Four small classes. A ``Layout`` says how bytes are read (dtype, shape, strides) and is interned,
+so layouts compare by identity. A ``Value`` is one immutable result: pending (it knows its op and
+operands) or concrete (it knows its ``Data``). ``Data`` is the bytes of one version, with a copy in
+each memory space that has one. A ``Storage`` names the current version; every view of an array
+shares it, so a write, which makes a new version and rebinds the storage, is seen by all of them.
 """
 
 from __future__ import annotations
 
 import functools
 import itertools
+import os
 import sys
+import threading
 import weakref
 from collections.abc import Callable
 from contextvars import ContextVar
@@ -19,15 +21,16 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-# The policy in force (alight.config.Policy) or None for the default one. It lives here because recording
-# must look at its floor.
+# The policy in force (alight.config.Policy) or None for the default one. It lives here because
+# recording must look at its floor.
 POLICY: ContextVar[Any] = ContextVar("alight.policy", default=None)
 
 _errstate = np._core.umath._extobj_contextvar.get  # type: ignore[attr-defined]
 
 
 class Layout:
-    """How bytes are read as an array: dtype, shape and strides in bytes. Interned: compare with ``is``."""
+    """How bytes are read as an array: dtype, shape and strides in bytes. Interned: compare with
+    ``is``."""
 
     __slots__ = (
         "__weakref__",
@@ -54,7 +57,9 @@ class Layout:
     dense: bool
     ordinary: bool  # the strides are those of a fresh C-order array, axes of length one included
 
-    def __init__(self, dtype: np.dtype[Any], shape: tuple[int, ...], strides: tuple[int, ...]) -> None:
+    def __init__(
+        self, dtype: np.dtype[Any], shape: tuple[int, ...], strides: tuple[int, ...]
+    ) -> None:
         self.dtype = dtype
         self.shape = shape
         self.strides = strides
@@ -74,9 +79,12 @@ class Layout:
 
     @property
     def probe(self) -> np.ndarray[Any, Any]:
-        """Return an array of this layout that has no storage: index or transpose it, never read it."""
+        """Return an array of this layout that has no storage: index or transpose it, never read
+        it."""
         if self._probe is None:
-            base = np.zeros(1, self.dtype) if self.itemsize else np.zeros(1, np.uint8).view(self.dtype)
+            base = (
+                np.zeros(1, self.dtype) if self.itemsize else np.zeros(1, np.uint8).view(self.dtype)
+            )
             self._probe = np.lib.stride_tricks.as_strided(base, self.shape, self.strides)
         return self._probe
 
@@ -94,9 +102,7 @@ def _c_strides(dtype: np.dtype[Any], shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(reversed(steps))
 
 
-def _is_dense(
-    shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int, order: Any
-) -> bool:
+def _is_dense(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int, order: Any) -> bool:
     expected = itemsize
     for i in reversed(order):
         if shape[i] != 1:
@@ -156,10 +162,11 @@ _references = sys.getrefcount
 
 
 class Data:
-    """The bytes of one version: on the host (``array``, and ``raw`` as plain bytes), in other spaces, or both.
+    """The bytes of one version: on the host (``array``, and ``raw`` as plain bytes), in other
+    spaces, or both.
 
-    ``array`` is a dense ndarray that nobody else holds, or, when ``foreign``, memory that others can see.
-    ``remote`` maps a memory space to that space's own buffer.
+    ``array`` is a dense ndarray that nobody else holds, or, when ``foreign``, memory that others
+    can see. ``remote`` maps a memory space to that space's own buffer.
     """
 
     __slots__ = (
@@ -170,7 +177,9 @@ class Data:
     layout: Layout
     remote: dict[str, Any] | None
     foreign: bool
-    shared: bool  # set by exports: others may see the memory; ``exported`` says whether they still do
+    shared: (
+        bool  # set by exports: others may see the memory; ``exported`` says whether they still do
+    )
     nbytes: int
 
     def __init__(
@@ -198,7 +207,8 @@ class Data:
             array = self.array
             assert array is not None, "no host copy"
             if not array.flags.c_contiguous:
-                array = array.transpose(sorted(range(array.ndim), key=lambda i: -array.strides[i]))
+                strides = array.strides
+                array = array.transpose(sorted(range(array.ndim), key=lambda i: -strides[i]))
             raw = np.ndarray((array.nbytes,), np.uint8, array)
             self._raw = raw
         return raw
@@ -213,7 +223,8 @@ class Data:
 
     @property
     def exported(self) -> bool:
-        """Tell whether anyone outside can see the host memory: an ndarray, a buffer, a DLPack capsule.
+        """Tell whether anyone outside can see the host memory: an ndarray, a buffer, a DLPack
+        capsule.
 
         While ``jit`` holds a caller's array (foreign, not shared) nobody looks.
         """
@@ -267,8 +278,9 @@ _BASELINE, _ALONE = _baseline()
 
 
 class Value:
-    """One immutable result. Pending: ``op`` and ``operands`` say how to compute it. Concrete: ``op`` is None
-    and ``data``/``offset`` say where its bytes are; a constant has neither and keeps a 0-d array in ``attrs``.
+    """One immutable result. Pending: ``op`` and ``operands`` say how to compute it. Concrete:
+    ``op`` is None and ``data``/``offset`` say where its bytes are; a constant has neither and
+    keeps a 0-d array in ``attrs``.
     """
 
     __slots__ = (
@@ -300,7 +312,9 @@ class Value:
         self.errstate = _errstate()
 
     def __repr__(self) -> str:
-        name = self.op.name if self.op is not None else "data" if self.data is not None else "constant"
+        name = (
+            self.op.name if self.op is not None else "data" if self.data is not None else "constant"
+        )
         return f"<Value {self.seq} {name} {self.layout!r}>"
 
 
@@ -308,16 +322,15 @@ _next = itertools.count().__next__
 
 
 def sole(value: Value, held: int, data_held: int = 0) -> bool:
-    """Tell whether nobody else needs a concrete value's bytes: ``value`` has only ``held`` references besides
-    one (the caller's name for it, or the storage it was just read from), and its data only
-    ``data_held`` besides the value's own."""
-    return (
-        _references(value) <= _SOLE + held and _references(value.data) <= _SOLE_DATA + data_held
-    )
+    """Tell whether nobody else needs a concrete value's bytes: ``value`` has only ``held``
+    references besides one (the caller's name for it, or the storage it was just read from), and
+    its data only ``data_held`` besides the value's own."""
+    return _references(value) <= _SOLE + held and _references(value.data) <= _SOLE_DATA + data_held
 
 
 class Storage:
-    """The current version of some memory. ``lease`` is the caller's own ndarray while ``jit`` holds it."""
+    """The current version of some memory. ``lease`` is the caller's own ndarray while ``jit``
+    holds it."""
 
     __slots__ = ("__weakref__", "lease", "value")
     value: Value
@@ -348,17 +361,31 @@ def _sole_baseline() -> tuple[int, int]:
 
 _SOLE, _SOLE_DATA = _sole_baseline()
 _pending: list[weakref.ref[Storage]] = []
+_pending_lock = threading.RLock()
 
 
 def pending_storages() -> list[Storage]:
     """Return the live storages whose version is pending, oldest first."""
     seen: dict[int, Storage] = {}
-    for reference in _pending:
-        storage = reference()
-        if storage is not None and storage.value.op is not None:
-            seen[id(storage)] = storage
-    _pending[:] = [weakref.ref(s) for s in seen.values()]
+    with _pending_lock:
+        # Other threads may append meanwhile, never remove: what they add stays behind what was
+        # counted.
+        count = len(_pending)
+        for reference in _pending[:count]:
+            storage = reference()
+            if storage is not None and storage.value.op is not None:
+                seen[id(storage)] = storage
+        _pending[:count] = [weakref.ref(s) for s in seen.values()]
     return list(seen.values())
+
+
+def _after_fork() -> None:
+    global _pending_lock
+    _pending_lock = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 class Hooks:
@@ -382,12 +409,13 @@ hooks = Hooks()
 class Floor:
     """What recording looks at: when to leave work to NumPy, and when enough is pending.
 
-    ``record_floor``: result elements below which an op on concrete operands is left to NumPy at once (a
-    policy in force has its own; -1: not known yet). ``auto``: what the measured profile says of it.
-    ``count`` and ``pending``: ops and result elements recorded since the last flush. Past ``limit`` ops a
-    flush is due when the ``anchor`` call site comes round again, so that a loop is cut at the same place
-    each time and its plan is found again; past 16 times that, or past ``budget`` elements, at once.
-    ``scalars``: `alight run`, where small results are plain ndarrays and NumPy scalars.
+    ``record_floor``: result elements below which an op on concrete operands is left to NumPy at
+    once (a policy in force has its own; -1: not known yet). ``auto``: what the measured profile
+    says of it. ``count`` and ``pending``: ops and result elements recorded since the last flush.
+    Past ``limit`` ops a flush is due when the ``anchor`` call site comes round again, so that a
+    loop is cut at the same place each time and its plan is found again; past 16 times that, or past
+    ``budget`` elements, at once. ``scalars``: `alight run`, where small results are plain ndarrays
+    and NumPy scalars.
     """
 
     __slots__ = ("anchor", "auto", "budget", "count", "limit", "pending", "record_floor", "scalars")
@@ -404,7 +432,8 @@ class Floor:
         self.scalars = False
 
     def due(self, code: Any, instruction: int) -> bool:
-        """Tell whether everything pending should be evaluated before an op of this site is recorded."""
+        """Tell whether everything pending should be evaluated before an op of this site is
+        recorded."""
         site = (code, instruction)
         if self.anchor is None:
             self.anchor = site
@@ -430,7 +459,8 @@ _patient: Any = None
 
 
 def _errors_wait() -> bool:
-    """Tell whether errors under the state in force may be told later: raise, call and log act at the call."""
+    """Tell whether errors under the state in force may be told later: raise, call and log act at
+    the call."""
     global _patient
     if not {"raise", "call", "log"}.isdisjoint(np.geterr().values()):
         return False
@@ -439,7 +469,8 @@ def _errors_wait() -> bool:
 
 
 def _may_wait(value: Value) -> bool:
-    """Tell whether an op on a value may be recorded: it is large enough and nobody else sees its bytes."""
+    """Tell whether an op on a value may be recorded: it is large enough and nobody else sees its
+    bytes."""
     data = value.data
     return (
         value.layout.size >= (_policy() or floor).record_floor
@@ -533,7 +564,8 @@ UNARY = {"neg": "negative", "pos": "positive", "abs": "absolute", "invert": "inv
 
 
 class ArrayBase:
-    """What every Array is: a storage, and a view of it (None: the whole of it). Operators record."""
+    """What every Array is: a storage, and a view of it (None: the whole of it). Operators
+    record."""
 
     __slots__ = ("__weakref__", "storage", "window")
     storage: Storage
@@ -543,7 +575,8 @@ class ArrayBase:
 
     @property  # type: ignore[misc]
     def __class__(self) -> Any:
-        """Return the class this array shows to its asker: isinstance looks here after the type itself."""
+        """Return the class this array shows to its asker: isinstance looks here after the type
+        itself."""
         appears = hooks.appears
         if appears is None:
             return type(self)
@@ -585,7 +618,8 @@ def Creation(
     settle: Callable[[Any], Any],
     convert: Callable[..., Any] | None = None,
 ) -> Any:
-    """Return a function that makes arrays, with ``settle`` called on large results that nobody else holds.
+    """Return a function that makes arrays, with ``settle`` called on large results that nobody
+    else holds.
 
     ``convert`` is called instead where the first argument is an array of ours.
     """
@@ -607,7 +641,8 @@ def Creation(
 
 
 class Pool:
-    """Host memory for results. Fresh pages cost as much as the arithmetic, so freed blocks are kept."""
+    """Host memory for results. Fresh pages cost as much as the arithmetic, so freed blocks are
+    kept."""
 
     __slots__ = ("capacity", "free", "held")
 
@@ -617,7 +652,10 @@ class Pool:
         self.free: dict[int, list[np.ndarray[Any, Any]]] = {}
 
     def data(self, layout: Layout) -> Data:
-        """Return uninitialised host memory for a dense layout, 64-byte aligned, given back when it dies."""
+        """Return uninitialised host memory for a dense layout, 64-byte aligned, given back when it
+        dies."""
+        if layout.dtype.hasobject:
+            raise TypeError("cannot construct object arrays from buffer")
         size = layout.nbytes + 64
         kept = self.free.get(size)
         if kept:

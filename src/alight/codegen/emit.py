@@ -1,8 +1,8 @@
 """LLVM IR text: typed expressions, loads and stores, loops.
 
-Nothing here carries a fast-math flag (but for ties of zeros) and nothing is contracted, so the arithmetic is IEEE's as
-NumPy computes it. Booleans are ``i1`` in registers and a byte in memory, where any byte but 0 is
-true.
+Nothing here carries a fast-math flag (but for ties of zeros) and nothing is contracted, so the
+arithmetic is IEEE's as NumPy computes it. Booleans are ``i1`` in registers and a byte in memory,
+where any byte but 0 is true.
 """
 
 from __future__ import annotations

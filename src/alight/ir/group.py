@@ -16,8 +16,9 @@ Attrs = tuple[tuple[str, Any], ...]
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One use of an op: operands are value numbers; elementwise operands broadcast as in NumPy and already
-    have the dtypes of the op's loop; ``attrs`` are the keyword arguments of the op's reference."""
+    """One use of an op: operands are value numbers; elementwise operands broadcast as in NumPy and
+    already have the dtypes of the op's loop; ``attrs`` are the keyword arguments of the op's
+    reference."""
 
     op: Op
     operands: tuple[int, ...]
@@ -34,8 +35,8 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """A list of nodes in an order in which they can run. Values 0 … len(inputs)-1 are the inputs, the
-    value of ``nodes[i]`` is ``len(inputs) + i``."""
+    """A list of nodes in an order in which they can run. Values 0 … len(inputs)-1 are the inputs,
+    the value of ``nodes[i]`` is ``len(inputs) + i``."""
 
     inputs: tuple[Layout, ...]
     nodes: tuple[Node, ...]
@@ -65,13 +66,16 @@ class GroupKind(enum.StrEnum):
 
     LOOP = "loop"  # elementwise nodes over one iteration shape
     REDUCE = "reduce"  # one or more reductions over the same axes, with their elementwise producers
-    LIBRARY = "library"  # one node, run by its reference or a device library's function of that name
+    LIBRARY = (
+        "library"  # one node, run by its reference or a device library's function of that name
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Values that run as one kernel or library call. ``shape`` is the iteration space: every elementwise
-    node has it or broadcasts to it; in a REDUCE group it is the shape before the reduction."""
+    """Values that run as one kernel or library call. ``shape`` is the iteration space: every
+    elementwise node has it or broadcasts to it; in a REDUCE group it is the shape before the
+    reduction."""
 
     kind: GroupKind
     graph: Graph

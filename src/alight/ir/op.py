@@ -59,8 +59,9 @@ class Op:
     # Layouts for which this op, on operands all of that layout, gives the layout beside it without
     # casts: what the core's fast way looks at. Filled while recording.
     same: dict[Any, Any] = field(default_factory=dict)
-    # The same for one operand of a layout and one Python scalar: by (layout, type) or (type, layout), in the
-    # order of the operands, the result's layout and the 0-d layout the scalar comes in.
+    # The same for one operand of a layout and one Python scalar: by (layout, type) or (type,
+    # layout), in the order of the operands, the result's layout and the 0-d layout the scalar comes
+    # in.
     weak: dict[Any, tuple[Any, Any]] = field(default_factory=dict)
 
     def __repr__(self) -> str:

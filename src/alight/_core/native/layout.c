@@ -1,6 +1,8 @@
 /* Layouts, interned in a table of our own so that finding one for an ndarray makes no Python object; views. */
 #include "core.h"
 
+enum { MOST_AXES = NPY_MAXDIMS };
+
 static Layout **buckets;
 static size_t bucket_count, layout_count;
 
@@ -9,10 +11,7 @@ bool strides_are_dense(Py_ssize_t ndim, const npy_intp *shape, const npy_intp *s
     /* From the innermost axis out: each time the axis whose stride is what the elements so far fill.
        Axes of length one may have any stride. */
     npy_intp expected = itemsize;
-    bool done[NPY_MAXDIMS] = {false};
-    if (ndim > NPY_MAXDIMS) {
-        return false;
-    }
+    bool done[MOST_AXES] = {false};
     for (Py_ssize_t left = ndim; left > 0; left--) {
         Py_ssize_t found = -1;
         for (Py_ssize_t i = ndim - 1; i >= 0; i--) {
@@ -95,6 +94,10 @@ static bool sizes_of(Py_ssize_t ndim, const npy_intp *shape, npy_intp itemsize, 
 static Layout *layout_new(PyArray_Descr *dtype, Py_ssize_t ndim, const npy_intp *shape, const npy_intp *strides)
 {
     npy_intp size, nbytes, itemsize = PyDataType_ELSIZE(dtype);
+    if (ndim > MOST_AXES) {
+        PyErr_Format(PyExc_ValueError, "maximum supported dimension for an ndarray is %d, found %zd", MOST_AXES, ndim);
+        return NULL;
+    }
     if (!sizes_of(ndim, shape, itemsize, &size, &nbytes)) {
         return NULL;
     }
@@ -104,7 +107,7 @@ static Layout *layout_new(PyArray_Descr *dtype, Py_ssize_t ndim, const npy_intp 
     }
     memcpy(self->numbers, shape, ndim * sizeof(npy_intp));
     memcpy(self->numbers + ndim, strides, ndim * sizeof(npy_intp));
-    npy_intp usual[NPY_MAXDIMS];
+    npy_intp usual[MOST_AXES];
     c_strides(ndim, shape, itemsize, usual);
     bool c_contiguous = size == 0 || strides_are_c(ndim, shape, strides, itemsize);
     self->weakrefs = self->probe = NULL;
@@ -267,9 +270,9 @@ static bool numbers_of(PyObject *tuple, const char *what, Py_ssize_t n, npy_intp
                      what, Py_TYPE(tuple)->tp_name);
         return false;
     }
-    if (PyTuple_GET_SIZE(tuple) != n || n > NPY_MAXDIMS) {
+    if (PyTuple_GET_SIZE(tuple) != n || n > MOST_AXES) {
         PyErr_Format(PyExc_ValueError, "%s has %zd entries where %zd were expected and %d is NumPy's limit. "
-                     "Fix: give one entry for each axis.", what, PyTuple_GET_SIZE(tuple), n, NPY_MAXDIMS);
+                     "Fix: give one entry for each axis.", what, PyTuple_GET_SIZE(tuple), n, MOST_AXES);
         return false;
     }
     for (Py_ssize_t i = 0; i < n; i++) {
@@ -285,7 +288,7 @@ typedef PyObject *(*Maker)(PyArray_Descr *, Py_ssize_t, const npy_intp *, const 
 
 static PyObject *make_from(Maker make, PyObject *dtype, PyObject *shape, PyObject *strides)
 {
-    npy_intp lengths[NPY_MAXDIMS], steps[NPY_MAXDIMS];
+    npy_intp lengths[MOST_AXES], steps[MOST_AXES];
     if (!expect_type(dtype, &PyArrayDescr_Type, "dtype")) {
         return NULL;
     }

@@ -1,0 +1,419 @@
+"""`@alight.jit`: a plain function written with `import numpy as np`, run through alight.
+
+NumPy arrays go in and come out. What the function assigns into its arguments, the caller sees, and all
+work is done when it returns.
+"""
+
+from __future__ import annotations
+
+import inspect
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from contextlib import nullcontext
+from functools import update_wrapper
+from time import perf_counter
+from types import FunctionType, MethodType
+from typing import Any, TypeVar, cast, overload
+from weakref import WeakSet
+
+import numpy as np
+
+from alight import runtime
+from alight._core import hooks
+from alight._core.guard import CallGuard, Entry
+from alight.config import current_policy, policy
+from alight.leases import Leases
+from alight.log import LOG
+from alight.purity import Proof, declare_pure, installed, prove
+from alight.race import FOREGROUND, PROGRAMS, Site
+from alight.record import manners
+from alight.replay import Described, Program, Trace, describe, make_program
+from alight.scalar import Scalar
+from alight.shortcut import (
+    ERRSTATE,
+    QUIET,
+    call_entry,
+    generated_plan,
+    kernel_entry,
+    measured,
+    watch_entry,
+)
+from alight.swap import inside, looking
+
+__all__ = ["Jitted", "jit"]
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+# How often a function that NumPy has for now asks whether its kernel may be compiled: asking takes
+# some 20 µs, so that after this much work it stays under 1 %.
+_ASK_SECONDS = 0.005
+
+# Kinds of call a function keeps apart by exact shapes; a function that is given ever new shapes is
+# judged by how large they are, in powers of two.
+_EXACT_SITES = 64
+
+
+class _State(threading.local):
+    """Which way this thread is running a jitted function: "ours", "numpy", or not at all."""
+
+    way: str | None = None
+
+
+_state = _State()
+
+
+class Jitted(CallGuard):
+    """A function run through alight. Called like the function; `__wrapped__` is the function itself."""
+
+    __wrapped__: FunctionType
+    __name__: str
+    __qualname__: str
+    declared_pure: bool
+
+    def __init__(self, function: FunctionType, pure: bool) -> None:
+        super().__init__()
+        update_wrapper(self, function)
+        self.declared_pure = pure
+        self._proof: Proof | None = None
+        self._sites: OrderedDict[Any, Site] = OrderedDict()
+        self._answers: dict[int, Entry] = {}  # the guard's entry of a site, by its id
+        _all.add(self)
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        return self if instance is None else MethodType(self, instance)
+
+    def __reduce__(self) -> str:
+        return self.__qualname__
+
+    def __copy__(self) -> Jitted:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> Jitted:
+        return self
+
+    def __repr__(self) -> str:
+        return f"<alight.jit of {self.__wrapped__!r}>"
+
+    def forget(self) -> None:
+        """Drop all that was learned: the plans it rests on are gone."""
+        self.clear()
+        self._sites.clear()
+        self._answers.clear()
+
+    # -- one call ---------------------------------------------------------------------------------
+    def miss(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Return the result of a call that no guarded entry answers."""
+        way = _state.way
+        if way is not None:  # a jitted function inside another runs as the outer one does
+            function = inside(self.__wrapped__) if way == "ours" else self.__wrapped__
+            return function(*args, **kwargs)
+        described = describe(args, kwargs)
+        if described is None:
+            return self._body(args, kwargs, None, None, None)
+        proof = self._proved()
+        site = self._site(described)
+        program = site.program(described.scalars) if ERRSTATE.get() is QUIET else None
+        if not _raced():
+            if program is None:
+                return self._body(args, kwargs, proof, described, site)
+            if site.shortcut is None:
+                self._launch_directly(site, program, program.plan, args, kwargs, described)
+            return _timed_program(program, described)
+        if program is not None and site.shortcut is None:
+            self._shortcut(site, program, args, kwargs, described)
+        if site.verdict == "numpy":
+            self._answer_numpy(site, args, kwargs, program)
+            return self._numpy(args, kwargs)
+        if site.numpys_turn():
+            began = perf_counter()
+            result = self._numpy(args, kwargs)
+            site.ran_theirs(perf_counter() - began)
+        else:
+            began = perf_counter()
+            if program is None:
+                result = self._body(args, kwargs, proof, described, site)
+            else:
+                result = _timed_program(program, described)
+            seconds = perf_counter() - began
+            site.ran_ours(seconds, cold=program is None and site.cold == 0)
+            if site.wants_shadow() and program is not None and not program.writes:
+                site.ran_theirs(self._shadow(args, kwargs))
+        if site.judge():
+            self._demoted(site)
+        return result
+
+    def _numpy(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        _state.way = "numpy"
+        try:
+            return self.__wrapped__(*args, **kwargs)
+        finally:
+            _state.way = None
+
+    def _shadow(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> float:
+        """Return the seconds that NumPy takes for a call of a pure function."""
+        with np.errstate(all="ignore"):
+            began = perf_counter()
+            self._numpy(args, kwargs)
+            seconds = perf_counter() - began
+        FOREGROUND.spent_seconds += seconds
+        return seconds
+
+    def _body(
+        self,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        proof: Proof | None,
+        described: Described | None,
+        site: Site | None,
+    ) -> Any:
+        """Return the result of running the body on Arrays; where it can be replayed, keep it as a program."""
+        _show_ndarrays()
+        leases = Leases()
+        given, keywords = leases.take(args, kwargs)
+        trace = Trace()
+        wanted = (
+            site is not None
+            and proof is not None
+            and proof.pure
+            and site.may_trace()
+            and ERRSTATE.get() is QUIET
+        )
+        # Below the floor NumPy would do each op at once and nothing would be left to replay. Loops are
+        # not unrolled for this: their length is data.
+        recording = policy(floor=0) if wanted and _raced() and not proof.loops else nullcontext()  # type: ignore[union-attr]
+        function = inside(self.__wrapped__)
+        before = _state.way, manners.scalar, runtime.watch.by, looking.seen
+        _state.way, manners.scalar = "ours", Scalar.of
+        runtime.watch.by, looking.seen = trace, leases.seen
+        program = None
+        try:
+            with recording:
+                try:
+                    result = function(*given, **keywords)
+                    if wanted:
+                        program = make_program(trace, leases, result, QUIET)
+                finally:
+                    trace.closed = True
+                    leases.settle()
+                result = leases.give(result)
+        finally:
+            _state.way, manners.scalar, runtime.watch.by, looking.seen = before
+        if site is not None and described is not None:
+            site.exact = site.exact and trace.exact
+            if wanted:
+                site.tries += 1
+                if program is not None and not leases.changed:
+                    site.keep(described.scalars, program)
+        return result
+
+    # -- what is known ----------------------------------------------------------------------------
+    def _proved(self) -> Proof:
+        """Return whether the function is pure as things stand now."""
+        proof = self._proof
+        if proof is not None and all(lookup.holds() for lookup in proof.lookups):
+            return proof
+        if proof is not None:
+            self.forget()
+        proof = declare_pure(self.__wrapped__) if self.declared_pure else prove(self.__wrapped__)
+        self._proof = proof
+        return proof
+
+    def _site(self, described: Described) -> Site:
+        stamp = current_policy().stamp
+        key: Any = (described.structure, stamp)
+        site = self._sites.get(key)
+        if site is None:
+            if len(self._sites) >= _EXACT_SITES:
+                sizes = [array.size.bit_length() for array in described.arrays]
+                key = (tuple(sizes), tuple([a.dtype for a in described.arrays]), stamp)
+                site = self._sites.get(key)
+                if site is None:
+                    site = Site()
+                    site.tries = PROGRAMS  # a program is for exact shapes
+            else:
+                site = Site()
+            self._sites[key] = site
+            if len(self._sites) > 2 * _EXACT_SITES:
+                self._sites.popitem(last=False)
+        return site
+
+    # -- without Python ---------------------------------------------------------------------------
+    def _shortcut(
+        self,
+        site: Site,
+        program: Program,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        described: Described,
+    ) -> None:
+        """Race the program's one kernel, where it is one, against NumPy, and let the guard launch it if it wins."""
+        if kwargs or program.writes:
+            site.shortcut = False
+            return
+        compiling = FOREGROUND.compile_seconds
+        # Either it stays within what measuring may take, or NumPy has by now taken as long as the
+        # compiler would: then waiting on costs no less.
+        if not FOREGROUND.allows(compiling) and site.their_seconds < compiling:
+            return
+        began = perf_counter()
+        plan = generated_plan(program)
+        launchable = program.launchable(plan)
+        entry = None
+        if launchable is not None:
+            entry = kernel_entry(launchable, args, described.arrays, self._proved().lookups)
+            FOREGROUND.compile_seconds = perf_counter() - began
+        if entry is None or launchable is None:
+            site.shortcut = False
+            return
+        # Faster than NumPy's own way, and than the program's plan if that has won already.
+        numpy_seconds = min(self._shadow(args, kwargs) for _ in range(_LAPS))
+        if site.verdict == "ours" and site.ours:
+            numpy_seconds = min(numpy_seconds, min(site.ours))
+        seconds = min(_lap(entry, args) for _ in range(_LAPS))
+        FOREGROUND.spent_seconds += perf_counter() - began
+        site.shortcut = seconds < numpy_seconds
+        if site.shortcut:
+            entry.take()
+            program.plan = plan  # the same bits from now on, also where the guard hands over
+            site.verdict = "ours"
+            decision = measured(launchable.step.decision, numpy_seconds, seconds)
+            watch_entry(entry, launchable, decision, program.site)
+            self._answer(site, entry)
+
+    def _launch_directly(
+        self,
+        site: Site,
+        program: Program,
+        plan: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        described: Described,
+    ) -> None:
+        """Let the guard launch a program that is one generated kernel already."""
+        launchable = None if kwargs else program.launchable(plan)
+        entry = None
+        if launchable is not None:
+            entry = kernel_entry(launchable, args, described.arrays, self._proved().lookups)
+        site.shortcut = False
+        if entry is not None and launchable is not None:
+            # One entry for every scalar: the site stays open for more.
+            site.shortcut = None
+            if program not in _launched:
+                _launched.add(program)
+                watch_entry(entry, launchable, launchable.step.decision, program.site)
+                self.insert(entry)
+
+    def _answer(self, site: Site, entry: Entry) -> None:
+        """Have the guard answer a kind of call by this entry."""
+        old = self._answers.get(id(site))
+        if old is not None:
+            self.remove(old)
+        self._answers[id(site)] = entry
+        self.insert(entry)
+
+    def _answer_numpy(
+        self, site: Site, args: tuple[Any, ...], kwargs: dict[str, Any], program: Program | None
+    ) -> None:
+        if kwargs:
+            return
+        left = -1
+        if program is not None and site.shortcut is None:
+            left = max(1, int(_ASK_SECONDS / max(min(site.theirs), 1e-9)))
+            site.their_seconds += _ASK_SECONDS
+        self._answer(site, call_entry(self.__wrapped__, args, left))
+
+    def _demoted(self, site: Site) -> None:
+        ours, theirs = min(site.ours), min(site.theirs)
+        LOG.demotion(
+            f"jit {self.__qualname__}",
+            f"NumPy took {theirs * 1e6:.3g} µs, alight {ours * 1e6:.3g} µs",
+            (self.__wrapped__.__code__, 0),
+        )
+
+
+_LAPS = 5  # of each way, the best: what interrupts a run only makes it longer
+
+_all: WeakSet[Jitted] = WeakSet()
+_launched: WeakSet[Program] = WeakSet()
+
+
+def _forget_all() -> None:
+    for jitted in tuple(_all):
+        jitted.forget()
+
+
+runtime.forgetting.append(_forget_all)
+
+
+def _raced() -> bool:
+    """Tell whether the choice between NumPy and alight is open here."""
+    here = current_policy()
+    return here.force is None and not here.floor
+
+
+def _timed_program(program: Program, described: Described) -> Any:
+    return program.run(described.arrays)
+
+
+def _lap(entry: Entry, args: tuple[Any, ...]) -> float:
+    began = perf_counter()
+    result = entry.run(args)
+    seconds = perf_counter() - began
+    return float("inf") if result is NotImplemented else seconds
+
+
+def _show_ndarrays() -> None:
+    """Have arrays show themselves as ndarrays to the program while it runs inside `jit`."""
+    if hooks.appears is None:
+        hooks.appears = _appears
+
+
+def _appears(own: type, path: str) -> type:
+    if _state.way == "ours" and not path.startswith(installed()):
+        return np.ndarray
+    return own
+
+
+@overload
+def jit(function: _Function, /) -> _Function: ...
+@overload
+def jit(*, pure: bool = False) -> Callable[[_Function], _Function]: ...
+def jit(function: Any = None, /, *, pure: bool = False) -> Any:
+    """Return the function run through alight: same arguments, same results, NumPy arrays in and out.
+
+    Its body runs at every call, unless it is seen to do nothing but compute, or ``pure=True`` says so:
+    then what it computed is run again without it. ``pure=True`` promises that results depend on the
+    arguments alone and that nothing but arguments is changed.
+
+    >>> import numpy as np
+    >>> @jit
+    ... def relief(z):
+    ...     return np.hypot(z[1:, :-1] - z[:-1, :-1], z[:-1, 1:] - z[:-1, :-1])
+    >>> relief(np.arange(9.0).reshape(3, 3) ** 2).shape
+    (2, 2)
+    """
+    if function is None:
+        return lambda function: jit(function) if not pure else _jitted(function, pure=True)
+    return _jitted(function, pure)
+
+
+def _jitted(function: Any, pure: bool) -> Any:
+    if isinstance(function, Jitted):
+        return function if function.declared_pure == pure else Jitted(function.__wrapped__, pure)
+    if not isinstance(function, FunctionType):
+        kind = type(function).__name__
+        raise TypeError(
+            f"alight.jit takes a Python function, not {function!r} of type {kind}. Fix: "
+            "decorate the function itself, below staticmethod, classmethod or property."
+        )
+    if (
+        inspect.isgeneratorfunction(function)
+        or inspect.iscoroutinefunction(function)
+        or inspect.isasyncgenfunction(function)
+    ):
+        raise TypeError(
+            f"alight.jit on {function.__qualname__}: the body of a generator or coroutine runs after "
+            "the call has returned. Fix: decorate the functions it calls."
+        )
+    return cast(Any, Jitted(function, pure))

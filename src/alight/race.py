@@ -1,0 +1,128 @@
+"""Which way is the faster one for a kind of call: NumPy's own, or alight's. Found by timing both."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from time import perf_counter
+from typing import Any
+
+from alight.replay import Program
+
+__all__ = ["FOREGROUND", "PROGRAMS", "Foreground", "Site"]
+
+# How many programs (scalars and all) a kind of call keeps. Functions that take a new float at every call
+# would trace at every call; a handful of alternating settings is what real callers have.
+PROGRAMS = 8
+
+# Where two single runs differ by more, three would not turn it round: on a loaded machine medians of
+# few runs differ by 15 %.
+_CLEAR = 1.25
+_RUNS = 3
+
+# Of elapsed time, what measuring and compiling may take while the program waits.
+_FOREGROUND_SHARE = 0.05
+
+# Until one was timed here: importing the compiler (60 ms) and one kernel (31-48 ms).
+_FIRST_COMPILE_SECONDS = 0.1
+
+
+class Foreground:
+    """What measuring has taken of the program's time, against what it may take."""
+
+    def __init__(self) -> None:
+        self.began = perf_counter()
+        self.spent_seconds = 0.0
+        self.compile_seconds = _FIRST_COMPILE_SECONDS
+
+    def allows(self, seconds: float) -> bool:
+        """Tell whether so much more would stay within the share."""
+        elapsed = perf_counter() - self.began
+        return self.spent_seconds + seconds <= _FOREGROUND_SHARE * elapsed
+
+
+FOREGROUND = Foreground()
+
+
+class Site:
+    """One kind of call of one function: how long each way took, and which of them is taken."""
+
+    __slots__ = (
+        "cold", "exact", "last_seconds", "made", "ours", "programs", "shortcut", "theirs", "their_seconds",
+        "tries", "verdict",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.cold = 0  # runs of ours that made plans
+        self.exact = True  # both ways give the same bits
+        self.ours: list[float] = []
+        self.theirs: list[float] = []
+        self.their_seconds = 0.0  # all that went into NumPy's way
+        self.last_seconds = 0.0
+        self.verdict: str | None = None  # "ours" or "numpy"
+        self.programs: OrderedDict[Any, Program] = OrderedDict()
+        self.made = 0
+        self.tries = 0
+        # The way without Python: None until it was tried, then whether it is taken.
+        self.shortcut: bool | None = None
+
+    def may_trace(self) -> bool:
+        """Tell whether one more trace may give a program that is used again."""
+        return self.tries < PROGRAMS
+
+    def keep(self, scalars: tuple[Any, ...], program: Program) -> None:
+        """Keep a program; the one used longest ago goes."""
+        self.programs[scalars] = program
+        if len(self.programs) > PROGRAMS:
+            self.programs.popitem(last=False)
+
+    def program(self, scalars: tuple[Any, ...]) -> Program | None:
+        """Return the program for these scalars."""
+        found = self.programs.get(scalars)
+        if found is not None:
+            self.programs.move_to_end(scalars)
+            # What is used again may be made again.
+            self.tries = max(0, self.tries - 1)
+        return found
+
+    def numpys_turn(self) -> bool:
+        """Tell whether NumPy's way should be timed now. Where it gives other bits it is never delivered in turn."""
+        return (
+            self.verdict is None
+            and self.exact
+            and self.cold > 0
+            and len(self.theirs) < min(_RUNS, len(self.ours) + 1)
+        )
+
+    def wants_shadow(self) -> bool:
+        """Tell whether NumPy's way should be timed beside ours, its result thrown away."""
+        return (
+            self.verdict is None
+            and not self.exact
+            and bool(self.ours)
+            and len(self.theirs) < _RUNS
+            and FOREGROUND.allows(self.last_seconds)
+        )
+
+    def ran_ours(self, seconds: float, cold: bool) -> None:
+        """Note a run of alight's way; one that had to make its plan says nothing of the next."""
+        self.last_seconds = seconds
+        if cold and self.cold < 2:  # a second one: the first could have been spoilt by other work
+            self.cold += 1
+        else:
+            self.ours.append(seconds)
+
+    def ran_theirs(self, seconds: float) -> None:
+        """Note a run of NumPy's way."""
+        self.theirs.append(seconds)
+        self.their_seconds += seconds
+
+    def judge(self) -> bool:
+        """Take the faster way once that is clear; tell whether this has just sent the site to NumPy."""
+        if self.verdict is not None or not self.ours or not self.theirs:
+            return False
+        ours, theirs = min(self.ours), min(self.theirs)
+        settled = len(self.ours) >= _RUNS and len(self.theirs) >= _RUNS
+        if not settled and theirs <= ours * _CLEAR and ours <= theirs * _CLEAR:
+            return False
+        self.verdict = "numpy" if theirs < ours else "ours"
+        return self.verdict == "numpy"

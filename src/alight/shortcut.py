@@ -1,0 +1,163 @@
+"""Entries of a call guard: from a program that is one kernel, and for functions that are NumPy's.
+
+What the guard launches is counted there and joins the log when somebody reads it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from contextvars import ContextVar, copy_context
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from alight import config, execute, runtime
+from alight._core import POLICY
+from alight._core.guard import Entry
+from alight.device import Reason
+from alight.leases import NdArray
+from alight.log import LOG, eligible_elements
+from alight.plan.plan import Candidate, Decision, Estimate, Plan
+from alight.purity import ABSENT, Lookup
+from alight.replay import Launchable, Program
+
+__all__ = ["ERRSTATE", "QUIET", "call_entry", "generated_plan", "kernel_entry", "measured", "watch_entry"]
+
+ERRSTATE: ContextVar[Any] = np._core.umath._extobj_contextvar  # type: ignore[attr-defined]
+
+
+def _untouched() -> Any:
+    # A context in which nobody has set anything shows NumPy's own default.
+    context = copy_context()
+    for variable in tuple(context):
+        if variable is ERRSTATE:
+            import contextvars
+
+            return contextvars.Context().run(ERRSTATE.get)
+    return ERRSTATE.get()
+
+
+QUIET = _untouched()
+
+
+def _contexts() -> tuple[tuple[ContextVar[Any], Any, Any], ...]:
+    """Return the context that an entry made now holds in: this policy, NumPy's default errstate."""
+    return (POLICY, None, POLICY.get()), (ERRSTATE, QUIET, QUIET)
+
+
+def _lookups(lookups: Sequence[Lookup]) -> list[tuple[Any, Any, Any]]:
+    base = Lookup(vars(config), "_base", vars(config)["_base"])
+    return [tuple(lookup) for lookup in (base, *lookups)]  # type: ignore[misc]
+
+
+def call_entry(function: Any, args: tuple[Any, ...], left: int) -> Entry:
+    """Return an entry that calls a function as it is for arguments of these types and layouts.
+
+    After ``left`` calls (-1: never) the guard asks again.
+    """
+    policy = (POLICY, None, POLICY.get())
+    return Entry(args, _lookups(()), ABSENT, (policy,), values=False, call=function, left=left)
+
+
+def generated_plan(program: Program) -> Plan:
+    """Return the plan that computes a program in generated kernels on the host, where that can be."""
+    with config.policy(force=f"{execute.HOST_DEVICE}:generated", devices=None, floor=0):
+        return runtime.plan_of(program.graph, program.described, len(program.graph.outputs))
+
+
+def kernel_entry(
+    launchable: Launchable,
+    args: tuple[Any, ...],
+    arrays: Sequence[NdArray],
+    lookups: Sequence[Lookup],
+) -> Entry | None:
+    """Return an entry that launches a program's one kernel, or None where the guard cannot."""
+    places = []
+    for leaf in launchable.inputs:
+        if isinstance(leaf, np.ndarray):
+            places.append((-1, leaf.__array_interface__["data"][0]))
+            continue
+        number, _, offset = leaf
+        array = arrays[number]
+        position = next((i for i, item in enumerate(args) if item is array), -1)
+        if position < 0:
+            return None  # it lies in a container
+        low = np.lib.array_utils.byte_bounds(array)[0]
+        places.append((position, offset + low - array.__array_interface__["data"][0]))
+    if any(isinstance(item, (tuple, list, dict)) for item in args):
+        return None
+    kernel = execute.kernel_of(launchable.step)
+    code = getattr(kernel, "code", None)
+    if code is None:
+        return None
+    nodes = launchable.step.group.graph.nodes
+    floats = any(node.layout.dtype.kind in "fc" for node in nodes)
+    constants = [leaf for leaf in launchable.inputs if isinstance(leaf, np.ndarray)]
+    return Entry(
+        args,
+        _lookups(lookups),
+        ABSENT,
+        _contexts(),
+        kernel=(
+            code.entry,
+            ctypes.addressof(code.dims),
+            ctypes.addressof(code.strides),
+            (kernel, constants),
+        ),
+        inputs=places,
+        outputs=[np.empty_like(layout.probe, order="K") for layout in launchable.outputs],
+        results=launchable.results,
+        scalars=launchable.scalars,
+        form=launchable.form,
+        watched=floats,
+    )
+
+
+def measured(decision: Decision, numpy_seconds: float, seconds: float) -> Decision:
+    """Return the decision for a kernel that was timed against NumPy and won."""
+
+    def figure(value: float) -> Estimate:
+        return Estimate(value, value, value, {"measured": value})
+
+    candidates = (
+        Candidate("cpu", "numpy", figure(numpy_seconds)),
+        Candidate("cpu", "generated", figure(seconds)),
+    )
+    return replace(decision, reason=Reason.CHEAPEST, candidates=candidates)
+
+
+class _Counted:
+    """An entry whose launches are counted in the guard, and what the log needs of them."""
+
+    __slots__ = ("decision", "eligible", "entry", "site")
+
+    def __init__(self, entry: Entry, launchable: Launchable, decision: Decision, site: Any) -> None:
+        self.entry = entry
+        self.decision = decision
+        self.site = site
+        self.eligible = eligible_elements(launchable.step.group)
+
+    def collect(self) -> None:
+        calls, seconds = self.entry.take()
+        if calls:
+            LOG.replayed([(self.decision, self.site)], calls, seconds)
+            LOG.count(launches=calls, cache_hits=calls)
+            LOG.elements("generated", execute.HOST_DEVICE, self.eligible * calls)
+
+
+_counted: list[_Counted] = []
+
+
+def watch_entry(entry: Entry, launchable: Launchable, decision: Decision, site: Any) -> None:
+    """Have an entry's launches join the log."""
+    _counted.append(_Counted(entry, launchable, decision, site))
+
+
+def _collect() -> None:
+    for counted in tuple(_counted):
+        counted.collect()
+
+
+LOG.collectors.append(_collect)
