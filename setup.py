@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 
 from setuptools import Extension, setup
+
+NATIVE = Path("src/alight/_core/native")
+GUARD = NATIVE / "guard.c"
 
 
 def extensions() -> list[Extension]:
@@ -15,15 +19,21 @@ def extensions() -> list[Extension]:
         return []
     import numpy
 
-    flags = ["/O2"] if sys.platform == "win32" else ["-O3", "-fvisibility=hidden"]
+    flags = ["/O2", "/std:c11"] if sys.platform == "win32" else ["-O3", "-fvisibility=hidden"]
+    sources = {
+        "_native": [path for path in sorted(NATIVE.glob("*.c")) if path != GUARD],
+        "_guard": [GUARD],
+    }
     return [
         Extension(
-            "alight._core._native",
-            sources=["src/alight/_core/native.c"],
+            f"alight._core.{name}",
+            sources=[str(path) for path in paths],
+            depends=[str(path) for path in sorted(NATIVE.glob("*.h"))],
             include_dirs=[numpy.get_include()],
             extra_compile_args=flags,
             optional=True,  # no compiler, or one that fails: a warning, and the twin is used
         )
+        for name, paths in sources.items()
     ]
 
 

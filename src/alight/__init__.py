@@ -6,18 +6,29 @@ when they are first asked for.
 
 from __future__ import annotations
 
+import os
+import sys
 from importlib import import_module
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 from alight import surface as _surface
 from alight.array import Array, evaluate
 from alight.config import policy
+
+if TYPE_CHECKING:
+    from alight.jit import jit as jit
+    from alight.report import devices as devices
+    from alight.report import explain as explain
+    from alight.report import report as report
+    from alight.report import reset as reset
 
 __version__ = "0.1.0"
 __array_api_version__ = "2025.12"
 __array_namespace_info__ = _surface.NamespaceInfo
 
 _MODULES = frozenset(("fft", "linalg", "random"))
+_REPORTING = frozenset(("devices", "explain", "reset"))
 
 # Modules of ours with names that NumPy has, too: as attributes of the package they are NumPy's names.
 array = _surface.find("array")
@@ -31,6 +42,8 @@ def __getattr__(name: str) -> Any:
         return import_module(f"alight.{name}")
     if name == "__all__":
         found: Any = __dir__()
+    elif name in _REPORTING:
+        found = getattr(import_module("alight.report"), name)
     elif name.startswith("_"):
         raise AttributeError(f"module 'alight' has no attribute {name!r}")
     else:
@@ -42,6 +55,29 @@ def __getattr__(name: str) -> Any:
     return found
 
 
+class _Package(ModuleType):
+    """The package, whose functions win over submodules of the same name, whichever is imported first."""
+
+    @property
+    def jit(self) -> Any:
+        return import_module("alight.jit").jit
+
+    @property
+    def report(self) -> Any:
+        return import_module("alight.report").report
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name not in ("jit", "report"):  # the import system sets submodules as attributes
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package
+
+
 def __dir__() -> list[str]:
-    own = ("Array", "evaluate", "policy")
+    own = ("Array", "evaluate", "jit", "policy", "report", *_REPORTING)
     return sorted({*_surface.names(), *own})
+
+
+if os.environ.get("ALIGHT_REPORT"):
+    import_module("alight.report").at_exit(os.environ["ALIGHT_REPORT"])

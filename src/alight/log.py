@@ -10,7 +10,8 @@ import logging
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from time import time
 from types import CodeType
@@ -104,6 +105,27 @@ class Snapshot:
     demotions: tuple[Tallied, ...]
     counts: dict[str, int]
     elements: dict[tuple[str, str], int]
+
+    def since(self, before: Snapshot) -> Snapshot:
+        """Return what happened after an earlier snapshot of the same log."""
+        appended = len(self.records) + self.dropped - len(before.records) - before.dropped
+        return Snapshot(
+            records=self.records[-appended:] if appended else (),
+            decisions=self.decisions - before.decisions,
+            dropped=max(0, appended - len(self.records)),
+            seconds=self.seconds - before.seconds,
+            exits=_since(self.exits, before.exits),
+            fallbacks=_since(self.fallbacks, before.fallbacks),
+            demotions=_since(self.demotions, before.demotions),
+            counts={name: n - before.counts[name] for name, n in self.counts.items()},
+            elements={key: n - before.elements.get(key, 0) for key, n in self.elements.items()},
+        )
+
+
+def _since(rows: tuple[Tallied, ...], before: tuple[Tallied, ...]) -> tuple[Tallied, ...]:
+    known = {row[:3]: row.times for row in before}
+    counted = [row._replace(times=row.times - known.get(row[:3], 0)) for row in rows]
+    return tuple([row for row in counted if row.times])
 
 
 class _Tally:
@@ -298,6 +320,16 @@ class Log:
         level = logging.INFO if first else logging.DEBUG
         if logger.isEnabledFor(level):
             logger.log(level, message, what, reason, place_of(site) or "an unknown place")
+
+    @contextmanager
+    def forgetting(self) -> Iterator[None]:
+        """Log what happens inside as always, and forget it: alight measuring itself decides nothing."""
+        kept = self.__dict__.copy()
+        self._clear()
+        try:
+            yield
+        finally:
+            self.__dict__.update(kept)
 
     def snapshot(self) -> Snapshot:
         """Return all that the log holds now."""

@@ -56,7 +56,7 @@ def writable(array: ArrayBase) -> np.ndarray[Any, Any]:
         runtime.evaluate_all()
         if not sole(storage.value, 0) and not _open_to_others(storage):
             storage.value = runtime.duplicate(storage.value)
-    elif storage.value.data.foreign:
+    elif storage.value.data is not None and storage.value.data.foreign:
         runtime.evaluate_all()
     runtime.only_on_host(storage.value)
     return runtime.host_array(read(array))

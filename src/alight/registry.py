@@ -21,7 +21,7 @@ def _backend(name: str) -> Backend | None:
     """Return the backend of that name, probed; None where it is absent (``reasons`` says why)."""
     if name in _backends:
         return _backends[name]
-    backend: Any = None
+    backend: Backend | None = None
     if name == "cpu":
         from alight.backends.host import HostBackend
 
@@ -34,7 +34,8 @@ def _backend(name: str) -> Backend | None:
         from importlib.metadata import entry_points
 
         for point in entry_points(group="alight.backends", name=name):
-            backend = point.load()()
+            made: Any = point.load()
+            backend = made()
     _backends[name] = backend
     if backend is None:
         _reasons[name] = (

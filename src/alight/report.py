@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from alight import costs, registry, tables
+from alight import costs, registry, runtime, tables
 from alight.backends import machine
 from alight.config import config
 from alight.device import Device
@@ -29,6 +29,8 @@ __all__ = [
     "Report",
     "at_exit",
     "device_row",
+    "devices",
+    "explain",
     "explain_at_exit",
     "machine_row",
     "profile_delta",
@@ -120,7 +122,33 @@ def report() -> Report:
     prediction: nobody measured the candidates that did not run. ``totals.seconds`` is the sum of
     all measured seconds.
     """
-    snapshot = LOG.snapshot()
+    return _reported(LOG.snapshot())
+
+
+def explain(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Report:
+    """Return the report of one call: what was decided, where it ran, what it took.
+
+    The call is made, and what it returns is evaluated. ``print(alight.explain(f, x).explanation())``
+    shows every decision with its losers.
+    """
+    before = LOG.snapshot()
+    result = function(*args, **kwargs)
+    runtime.evaluate_all()
+    del result  # alive until here: what nobody holds is not computed
+    return _reported(LOG.snapshot().since(before))
+
+
+def devices() -> list[Row]:
+    """Return the devices of this process, each with what it is, supports and was measured to do.
+
+    ``profile`` is None for a device that was never calibrated.
+    """
+    known = registry.known_devices()
+    profiles = {row["device"]: row for row in profile_rows(costs.profiles(known))}
+    return [{**device_row(device), "profile": profiles.get(device.id)} for device in known]
+
+
+def _reported(snapshot: Snapshot) -> Report:
     devices = registry.known_devices()
     return Report(
         {

@@ -7,6 +7,8 @@ where no compiler was present at install, or where ``ALIGHT_TWIN=1`` asks for it
 from __future__ import annotations
 
 import os
+from contextlib import suppress
+from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 NATIVE: Final[bool]
@@ -32,14 +34,13 @@ if TYPE_CHECKING:
         sole,
     )
 else:
-    from alight._core import twin as _chosen
-
-    if os.environ.get("ALIGHT_TWIN") != "1":
-        try:
-            from alight._core import _native as _chosen
-        except ImportError:  # not built
-            pass
-    NATIVE = _chosen.__name__ != "alight._core.twin"
+    _chosen = None
+    if os.environ.get("ALIGHT_TWIN", "0") in ("", "0"):
+        with suppress(ImportError):  # not built
+            _chosen = import_module("alight._core._native")
+    NATIVE = _chosen is not None
+    if not NATIVE:
+        _chosen = import_module("alight._core.twin")
 
 __all__ = [
     "NATIVE",

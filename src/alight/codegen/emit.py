@@ -120,6 +120,7 @@ class Code:
         self.block = "entry"
         self.metadata: list[str] = []
         self.by_zero = ""
+        self.seldom = ""  # where "rarely" notes that some element needs more; empty: it branches
 
     # --- lines and blocks
     def emit(self, text: str) -> str:
@@ -234,8 +235,26 @@ class Code:
 
         def value(tree: Expr) -> str:
             if id(tree) not in done:
-                done[id(tree)] = self._one(tree, [value(a) for a in tree.args], operands, lanes)
+                if tree.prim == "rarely":
+                    done[id(tree)] = rarely(tree)
+                else:
+                    done[id(tree)] = self._one(tree, [value(a) for a in tree.args], operands, lanes)
             return done[id(tree)]
+
+        def rarely(tree: Expr) -> str:
+            condition, common = value(tree.args[0]), value(tree.args[2])
+            if self.seldom:
+                self.note(self.seldom, condition)
+                return common
+            one = register_type(tree.dtype)
+            cell = self.alloca(one)
+            self.do(f"store {one} {common}, ptr {cell}")
+            known = dict(done)
+            with self.when(condition):
+                self.do(f"store {one} {value(tree.args[1])}, ptr {cell}")
+            done.clear()  # what was computed inside is not known after it
+            done.update(known)
+            return self.emit(f"load {one}, ptr {cell}")
 
         return [value(tree) for tree in trees]
 
@@ -292,8 +311,12 @@ class Code:
         if not self.by_zero:
             self.by_zero = self.alloca("i1")
             self.allocas.append(f"  store i1 false, ptr {self.by_zero}")
-        before = self.emit(f"load i1, ptr {self.by_zero}")
-        self.do(f"store i1 {self.emit(f'or i1 {before}, {condition}')}, ptr {self.by_zero}")
+        self.note(self.by_zero, condition)
+
+    def note(self, cell: str, condition: str) -> None:
+        """Set a flag on the stack if the condition holds."""
+        before = self.emit(f"load i1, ptr {cell}")
+        self.do(f"store i1 {self.emit(f'or i1 {before}, {condition}')}, ptr {cell}")
 
     def finish(self) -> None:
         """Return from the kernel; raise the divide-by-zero flag if it was asked for."""

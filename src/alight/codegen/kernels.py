@@ -10,13 +10,17 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
-from alight.codegen.emit import Code, Module
-from alight.ir.body import choose, typed
+from alight.codegen.emit import Code, Module, memory_type
+from alight.ir.body import branches, choose, typed
 from alight.ir.ops import Kind, loop_dtypes
 
 if TYPE_CHECKING:
     from alight.codegen.loops import Nest, Schedule
+    from alight.ir.body import Expr
     from alight.ir.group import Graph, Group, Node
+
+# Elements made in buffers at a time: 16 buffers of f64 are 32 KiB, the smallest L1 in use.
+STRIP = 256
 
 SIGNATURE = "void @entry(ptr %addresses, ptr %dims, ptr %strides)"
 
@@ -106,7 +110,8 @@ class Frame:
         return known
 
 
-def _elementwise(code: Code, graph: Graph, node: Node, known: dict[int, str]) -> str:
+def _trees(graph: Graph, node: Node) -> tuple[Expr, ...]:
+    """Return the typed trees of an elementwise node, one for each output of its op."""
     dtypes = [graph.layout(i).dtype for i in node.operands]
     names = tuple(d.name for d in dtypes)
     body = choose(node.op.body, names)
@@ -114,8 +119,17 @@ def _elementwise(code: Code, graph: Graph, node: Node, known: dict[int, str]) ->
     results: tuple[str, ...] = (node.layout.dtype.name,)
     if node.op.nout > 1:
         results = tuple(d.name for d in loop_dtypes(node.op, dtypes)[node.op.nin :])
-    trees = typed(body, names, results)
-    tree = trees[node.attr("output", 0)]
+    return typed(body, names, results)
+
+
+def has_branches(graph: Graph) -> bool:
+    """Tell whether some elements, few of them, need more than the others."""
+    nodes = (n for n in graph.nodes if n.op.kind is Kind.ELEMENTWISE)
+    return any(branches(_trees(graph, node)) for node in nodes)
+
+
+def _elementwise(code: Code, graph: Graph, node: Node, known: dict[int, str]) -> str:
+    tree = _trees(graph, node)[node.attr("output", 0)]
     (value,) = code.evaluate((tree,), [known[i] for i in node.operands])
     return value
 
@@ -125,13 +139,51 @@ def loop_kernel(module: Module, group: Group, shape: Nest, schedule: Schedule) -
     code = Code(module, schedule.interleave)
     frame = Frame(code, group, shape)
     last = frame.rank - 1
+    outputs = tuple(
+        (place, number, group.graph.layout(number).dtype.name)
+        for place, number in enumerate(group.graph.outputs, frame.inputs)
+    )
     with code.when(frame.nonempty(range(frame.rank))), frame.along(range(last)):
         fixed = frame.broadcast()
-        with code.loop(frame.dims[last], parallel=True) as index:
-            known = frame.values(fixed, index)
-            # every load stands before every store: an output may be one of the inputs
-            for place, number in enumerate(group.graph.outputs, frame.inputs):
-                dtype = group.graph.layout(number).dtype.name
-                code.store(known[number], frame.element(place, dtype, index), dtype, parallel=True)
+        if has_branches(group.graph):
+            _strips(code, frame, fixed, outputs)
+        else:
+            with code.loop(frame.dims[last], parallel=True) as index:
+                known = frame.values(fixed, index)
+                # every load stands before every store: an output may be one of the inputs
+                for place, number, dtype in outputs:
+                    target = frame.element(place, dtype, index)
+                    code.store(known[number], target, dtype, parallel=True)
     code.finish()
     module.functions.append(code.function(SIGNATURE, "#0"))
+
+
+def _strips(
+    code: Code, frame: Frame, fixed: dict[int, str], outputs: tuple[tuple[int, int, str], ...]
+) -> None:
+    """Make the innermost axis strip by strip in buffers; where an element turns out to need more,
+    make that strip again with branches. Until then no operand is overwritten."""
+    last = frame.rank - 1
+    flag = code.alloca("i1")
+    buffers = [code.alloca(f"[{STRIP} x {memory_type(dtype)}]") for _, _, dtype in outputs]
+    pointers = frame.pointers
+    with code.loop(frame.dims[last], step=STRIP) as start:
+        left = code.emit(f"sub i64 {frame.dims[last]}, {start}")
+        short = code.emit(f"icmp slt i64 {left}, {STRIP}")
+        width = code.emit(f"select i1 {short}, i64 {left}, i64 {STRIP}")
+        frame.pointers = frame.moved(last, start)
+        code.do(f"store i1 false, ptr {flag}")
+        for code.seldom in (flag, ""):
+            with ExitStack() as redo:
+                if not code.seldom:
+                    redo.enter_context(code.when(code.emit(f"load i1, ptr {flag}")))
+                index = redo.enter_context(code.loop(width, parallel=bool(code.seldom)))
+                known = frame.values(fixed, index)
+                for buffer, (_, number, dtype) in zip(buffers, outputs, strict=True):
+                    target = code.at(buffer, index, dtype)
+                    code.store(known[number], target, dtype, parallel=bool(code.seldom))
+        with code.loop(width, parallel=True) as index:
+            for buffer, (place, _, dtype) in zip(buffers, outputs, strict=True):
+                value = code.load(code.at(buffer, index, dtype), dtype, parallel=True)
+                code.store(value, frame.element(place, dtype, index), dtype, parallel=True)
+        frame.pointers = pointers

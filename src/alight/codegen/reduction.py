@@ -23,7 +23,7 @@ from alight.codegen.fold import (
     stack_row,
     total_function,
 )
-from alight.codegen.kernels import SIGNATURE, Frame
+from alight.codegen.kernels import SIGNATURE, Frame, has_branches
 from alight.ir.table_reduction import CHUNK, LANES
 
 if TYPE_CHECKING:
@@ -97,6 +97,8 @@ class _Rows(_Form):
         self.rows = [_Row(code, fold) for fold in self.folds]
         self.base = code.alloca("i64")  # index of the first element of the chunk
         self.done = code.alloca("i64")  # elements of the current row already made
+        # set where an element of the piece needs a branch; without branches there is no flag
+        self.flag = code.alloca("i1") if has_branches(frame.graph) else ""
         stop = self.folds[0].stops() if len(self.folds) == 1 else None
         with frame.along(range(self.kept)):
             for cell in (self.place, self.base, *(row.count for row in self.rows)):
@@ -127,12 +129,14 @@ class _Rows(_Form):
             piece = self.least(code.emit(f"sub i64 {length}, {done}"), room)
             frame.pointers = frame.moved(frame.rank - 1, done)
             targets = [code.at(row.buffer, place, row.fold.dtype) for row in self.rows]
-            with code.loop(piece, parallel=True) as index:
-                known = frame.values(fixed, index)
-                for row, target in zip(self.rows, targets, strict=True):
-                    dtype = row.fold.dtype
-                    value = row.fold.value(code, known)
-                    code.store(value, code.at(target, index, dtype), dtype, parallel=True)
+            if self.flag:
+                code.do(f"store i1 false, ptr {self.flag}")
+            code.seldom = self.flag
+            self.elements(piece, fixed, targets)
+            if self.flag:
+                with code.when(code.emit(f"load i1, ptr {self.flag}")):
+                    code.seldom = ""
+                    self.elements(piece, fixed, targets)
             self.set(self.done, code.emit(f"add i64 {done}, {piece}"))
             place = code.emit(f"add i64 {place}, {piece}")
             self.set(self.place, place)
@@ -142,6 +146,16 @@ class _Rows(_Form):
                 if stop is not None:
                     self.leave_early(stop, settled)
         frame.pointers = pointers
+
+    def elements(self, count: str, fixed: dict[int, str], targets: list[str]) -> None:
+        """Make the next elements of every fold in its buffer."""
+        code = self.code
+        with code.loop(count, parallel=True) as index:
+            known = self.frame.values(fixed, index)
+            for row, target in zip(self.rows, targets, strict=True):
+                dtype = row.fold.dtype
+                value = row.fold.value(code, known)
+                code.store(value, code.at(target, index, dtype), dtype, parallel=True)
 
     def leave_early(self, stop: str, settled: str) -> None:
         """Go to the result if the chunk just folded decides it."""

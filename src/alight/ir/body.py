@@ -7,7 +7,8 @@ out has explicit types everywhere and only the primitives below, so each target 
 with a table.
 
 Operators: ``+ - * /`` (``/`` is for floats), comparisons, ``& | ^ ~``, ``<< >>`` (amounts in
-range). Calls: ``where(c, a, b)``, ``quot rem`` (C's truncating integer division; the body keeps
+range). Calls: ``where(c, a, b)``, ``rarely(c, a, b)`` (the same, but ``a`` is
+computed only where c holds, which is seldom), ``quot rem`` (C's truncating integer division; the body keeps
 zero and overflow away), ``floor ceil trunc rint fabs sqrt copysign fma``, ``maximum minimum`` (of
 floats: a NaN wins, either zero of a tie), ``popcount``, ``gcd``, ``ipow``, ``by_zero(v, c)`` (v;
 where c holds, the divide-by-zero flag is raised), ``bits(x)`` (to the unsigned integer of that
@@ -105,6 +106,11 @@ def choose(body: str | Mapping[str, str] | None, operands: tuple[str, ...]) -> s
         if key in body:
             return body[key]
     return None
+
+
+def branches(trees: tuple[Expr, ...]) -> bool:
+    """Tell whether the trees have a part that is computed for few elements only."""
+    return any(tree.prim == "rarely" or branches(tree.args) for tree in trees)
 
 
 def kind_of(dtype: str) -> str:
@@ -232,13 +238,13 @@ class _Typing:
     def call(self, name: str, terms: list[_Term], node: ast.expr) -> Expr:
         if name in self.types:
             return self.cast(terms[0], self.types[name])
-        if name == "where":
+        if name in ("where", "rarely"):
             condition = self.want(terms[0], "bool", node)
             if all(isinstance(t, _Literal) for t in terms[1:]):
                 branches = tuple(self.want(t, self.results[0], node) for t in terms[1:])
             else:
                 branches = self.unify(terms[1:], node)
-            return Expr("where", (condition, *branches), branches[0].dtype)
+            return Expr(name, (condition, *branches), branches[0].dtype)
         if name == "by_zero":
             value = self.want(terms[0], self.results[0], node)
             return Expr(name, (value, self.want(terms[1], "bool", node)), value.dtype)

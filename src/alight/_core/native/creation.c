@@ -96,6 +96,16 @@ static PyObject *creation_reduce(PyObject *self, PyObject *unused)
     return PyObject_GetAttrString(self, "__qualname__");
 }
 
+static PyObject *creation_bind(PyObject *object, PyObject *instance, PyObject *owner)
+{
+    /* Among the functions wrapped are ones that become methods in a class body and ones that do not. */
+    PyObject *function = ((Creation *)object)->function;
+    if (instance == NULL || instance == Py_None || Py_TYPE(function)->tp_descr_get == NULL) {
+        return Py_NewRef(object);
+    }
+    return PyMethod_New(object, instance);
+}
+
 static PyMethodDef creation_methods[] = {
     {"__reduce__", creation_reduce, METH_NOARGS, "Return the name under which the module of the function has it."},
     {NULL},
@@ -120,6 +130,7 @@ PyTypeObject CreationType = {
     .tp_weaklistoffset = offsetof(Creation, weakrefs),
     .tp_dictoffset = offsetof(Creation, dict),
     .tp_repr = (reprfunc)creation_repr,
+    .tp_descr_get = creation_bind,
     .tp_methods = creation_methods,
     .tp_getset = creation_properties,
 };

@@ -43,6 +43,17 @@ static bool strides_are_c(Py_ssize_t ndim, const npy_intp *shape, const npy_intp
     return true;
 }
 
+/* Not memcmp: NumPy's shapes of no axes can be null pointers. */
+static bool same_numbers(Py_ssize_t n, const npy_intp *a, const npy_intp *b)
+{
+    for (Py_ssize_t i = 0; i < n; i++) {
+        if (a[i] != b[i]) {
+            return false;
+        }
+    }
+    return true;
+}
+
 /* Fill in the strides of a fresh C-order array. */
 static void c_strides(Py_ssize_t ndim, const npy_intp *shape, npy_intp itemsize, npy_intp *strides)
 {
@@ -105,8 +116,10 @@ static Layout *layout_new(PyArray_Descr *dtype, Py_ssize_t ndim, const npy_intp 
     if (self == NULL) {
         return NULL;
     }
-    memcpy(self->numbers, shape, ndim * sizeof(npy_intp));
-    memcpy(self->numbers + ndim, strides, ndim * sizeof(npy_intp));
+    for (Py_ssize_t i = 0; i < ndim; i++) {
+        self->numbers[i] = shape[i];
+        self->numbers[ndim + i] = strides[i];
+    }
     npy_intp usual[MOST_AXES];
     c_strides(ndim, shape, itemsize, usual);
     bool c_contiguous = size == 0 || strides_are_c(ndim, shape, strides, itemsize);
@@ -128,7 +141,7 @@ static Layout *layout_new(PyArray_Descr *dtype, Py_ssize_t ndim, const npy_intp 
     self->nbytes_object = PyLong_FromSsize_t(nbytes);
     self->c_contiguous_object = PyBool_FromLong(c_contiguous);
     self->dense_object = PyBool_FromLong(self->dense);
-    self->ordinary_object = PyBool_FromLong(size > 0 && memcmp(strides, usual, ndim * sizeof(npy_intp)) == 0);
+    self->ordinary_object = PyBool_FromLong(size > 0 && same_numbers(ndim, strides, usual));
     if (self->shape == NULL || self->strides == NULL || self->ndim_object == NULL || self->size_object == NULL
         || self->itemsize_object == NULL || self->nbytes_object == NULL) {
         Py_DECREF(self);
@@ -204,8 +217,7 @@ static Layout *look_up(PyArray_Descr *dtype, Py_hash_t hash, Py_ssize_t ndim, co
     Layout *held = NULL, *layout = bucket_count ? buckets[(size_t)hash & (bucket_count - 1)] : NULL;
     while (layout != NULL) {
         if (layout->hash == hash && layout->ndim == ndim
-            && memcmp(layout->numbers, shape, ndim * sizeof(npy_intp)) == 0
-            && memcmp(layout->numbers + ndim, strides, ndim * sizeof(npy_intp)) == 0) {
+            && same_numbers(ndim, layout->numbers, shape) && same_numbers(ndim, layout->numbers + ndim, strides)) {
             Py_INCREF(layout);
             Py_XDECREF(held);
             if (layout->dtype == (PyObject *)dtype) {
