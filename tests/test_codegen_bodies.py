@@ -7,10 +7,23 @@ from typing import Any
 import numpy as np
 import pytest
 
+from alight._core import layout_of
+from alight.codegen import llvm
 from alight.codegen.loops import supports
-from alight.ir.group import Node
+from alight.ir.group import Graph, Group, GroupKind, Node
 from alight.ir.ops import OPS, Kind, Op
-from generated import INTEGERS, Array, loop_group, loops, points, reference, run, ulp_distance
+from generated import (
+    INTEGERS,
+    Array,
+    address,
+    loop_group,
+    loops,
+    points,
+    reduce_layout,
+    reference,
+    run,
+    ulp_distance,
+)  # fmt: skip
 
 # NumPy differs from itself in the sign of a zero from a tie of these
 TIES = {"maximum", "minimum", "fmax", "fmin", "clip"}
@@ -112,3 +125,79 @@ def test_maths_is_within_its_bound_of_numpy_on_random_values(name: str) -> None:
         group = loop_group([x, y], uses)
         for node, actual in zip(group.graph.nodes, run(group, [x, y]), strict=True):
             assert_close(node, actual, [(x, y)[i] for i in node.operands])
+
+
+@pytest.mark.skipif(np.finfo(np.longdouble).nmant < 60, reason="no longer float to compare with")
+@pytest.mark.parametrize("name", ["float32", "float64"])
+@pytest.mark.parametrize("op", ["exp", "exp2", "expm1", "log", "log2", "sin", "cos", "tanh"])
+def test_our_own_maths_is_within_three_ulp_of_the_truth(op: str, name: str) -> None:
+    dtype = np.dtype(name)
+    info = np.finfo(dtype)
+    generator = np.random.default_rng(5)
+    top = float(np.log(info.max))
+    samples = [generator.uniform(-1, 1, 50_000), generator.uniform(-top, top, 50_000)]
+    samples += [np.exp(samples[1]), np.rint(samples[1]) * (np.pi / 2), samples[0] * 1e-5]
+    x = np.concatenate(samples).astype(dtype)
+    x = x[x > 0] if op.startswith("log") else x[x < info.maxexp] if op == "exp2" else x
+    with np.errstate(all="ignore"):
+        exact = getattr(np, op)(x.astype(np.longdouble))
+        (actual,) = run(loop_group([x], [(OPS[op], (0,), (), dtype)]), [x])
+        error = np.abs(actual - exact) / np.spacing(np.abs(exact.astype(dtype)))
+        far = ~np.isfinite(exact.astype(dtype))
+        assert np.array_equal(actual[far], exact[far].astype(dtype), equal_nan=True)
+    assert error[~far].max() < 3
+
+
+@pytest.mark.parametrize("name", ["float32", "float64"])
+def test_rare_elements_are_computed_apart(name: str) -> None:
+    dtype = np.dtype(name)
+    generator = np.random.default_rng(6)
+    x = generator.uniform(-10, 10, (3, 700)).astype(dtype)
+    x[0, 5], x[1, 300], x[2, 699], x[2, 1] = 1e22, np.inf, -3e11, np.nan
+    uses = [
+        (OPS["sin"], (0,), (), dtype),
+        (OPS["cos"], (0,), (), dtype),
+        (OPS["exp"], (0,), (), dtype),
+    ]
+    group = loop_group([x], uses)
+    for node, actual in zip(group.graph.nodes, run(group, [x]), strict=True):
+        assert_close(node, actual.ravel(), [x.ravel()])
+    for array, axes in ((x, (1,)), (np.ascontiguousarray(x.T), (1,)), (x[:, 6:200], (0, 1))):
+        full = layout_of(array)
+        result = reduce_layout(dtype, array.shape, axes, False)
+        nodes = (
+            Node(OPS["sin"], (0,), (), full),
+            Node(OPS["max"], (1,), (("axis", axes),), result),
+        )
+        folded = Group(GroupKind.REDUCE, Graph((full,), nodes, (2,)), array.shape)
+        with np.errstate(invalid="ignore"):
+            expected = np.asarray(np.max(np.sin(array), axis=axes))
+        (actual,) = run(folded, [array])
+        assert ulp_distance(actual, expected).max() <= OPS["sin"].ulp
+    single = loop_group([x], [(OPS["sin"], (0,), (), dtype)])
+    (expected,) = run(single, [x])
+    in_place = x.copy()
+    llvm.compile_group(single)([address(in_place), address(in_place)])
+    assert np.array_equal(in_place, expected, equal_nan=True)
+
+
+@pytest.mark.parametrize(
+    ("op", "value", "flag"),
+    [
+        ("log", 0.0, "divide"),
+        ("log2", -1.0, "invalid"),
+        ("exp", 1e4, "over"),
+        ("sin", np.inf, "invalid"),
+    ],
+)
+def test_maths_leaves_the_flags_that_numpy_warns_by(op: str, value: float, flag: str) -> None:
+    machine = pytest.importorskip("alight.backends.machine")
+    for x, raised in (
+        (np.linspace(1, 2, 40), False),
+        (np.append(np.linspace(1, 2, 39), value), True),
+    ):
+        group = loop_group([x], [(OPS[op], (0,), (), x.dtype)])
+        run(group, [x])
+        machine.clear_floating_point_flags()
+        run(group, [x])
+        assert (flag in machine.floating_point_flags()) == raised

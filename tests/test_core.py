@@ -1,4 +1,4 @@
-"""The core: layouts, bytes and who sees them, the pool, storages; the same tests for C and for Python."""
+"""The core: layouts, bytes and who sees them, pool, storages; the same for C and for Python."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def pending(core: Any, *operands: Any) -> Any:
     return core.Value("op", operands, (), core.make_layout(F8, (16,)))
 
 
-# -- layouts ----------------------------------------------------------------------------------------
+# -- layouts ---------------------------------------------------------------------------------------
 
 
 def strided_arrays(count: int) -> Any:
@@ -60,8 +60,16 @@ def strided_arrays(count: int) -> Any:
 def test_layout_says_what_numpy_says(core: Any) -> None:
     for array in strided_arrays(1500):
         layout = core.layout_of(array)
-        assert (layout.dtype, layout.shape, layout.strides) == (array.dtype, array.shape, array.strides)
-        assert (layout.ndim, layout.size, layout.itemsize) == (array.ndim, array.size, array.itemsize)
+        assert (layout.dtype, layout.shape, layout.strides) == (
+            array.dtype,
+            array.shape,
+            array.strides,
+        )
+        assert (layout.ndim, layout.size, layout.itemsize) == (
+            array.ndim,
+            array.size,
+            array.itemsize,
+        )
         assert layout.nbytes == array.nbytes
         assert layout.c_contiguous == array.flags.c_contiguous
         order = sorted(range(array.ndim), key=lambda i: -array.strides[i])
@@ -103,13 +111,15 @@ def test_views_compare_by_what_they_are(core: Any) -> None:
     layout = core.make_layout(F8, (4,))
     view = core.View(layout, 8)
     assert view == core.View(layout, 8, True) and hash(view) == hash(core.View(layout, 8))
-    assert view != core.View(layout, 8, writeable=False) and view != core.View(layout, 0) and view != 8
+    assert (
+        view != core.View(layout, 8, writeable=False) and view != core.View(layout, 0) and view != 8
+    )
     view.writeable = False
     assert (view.layout, view.offset, view.writeable) == (layout, 8, False)
     assert repr(view) == "View(float64[4], offset=8)"
 
 
-# -- bytes and who sees them --------------------------------------------------------------------------
+# -- bytes and who sees them -----------------------------------------------------------------------
 
 LOOKS: dict[str, Callable[[np.ndarray[Any, Any]], Any]] = {
     "view": lambda a: a.view(),
@@ -205,7 +215,7 @@ def test_raw_is_the_same_memory(core: Any) -> None:
     assert core.Data(core.layout_of(empty), empty).raw.shape == (0,)
 
 
-# -- the pool -----------------------------------------------------------------------------------------
+# -- the pool --------------------------------------------------------------------------------------
 
 
 def test_pool_gives_the_same_memory_again(core: Any) -> None:
@@ -284,13 +294,21 @@ def test_memory_goes_back_while_an_error_is_on_its_way_and_from_cycles(core: Any
     assert seen() is None and pool.held == 192
 
 
-# -- values and storages ------------------------------------------------------------------------------
+# -- values and storages ---------------------------------------------------------------------------
 
 
 def test_value_keeps_what_it_is_given(core: Any) -> None:
     layout = core.make_layout(F8, (16,))
-    first, second = core.Value("op", (), (("axis", 0),), layout), core.Value(None, (), (), layout, "here")
-    assert (first.op, first.operands, first.attrs, first.layout) == ("op", (), (("axis", 0),), layout)
+    first, second = (
+        core.Value("op", (), (("axis", 0),), layout),
+        core.Value(None, (), (), layout, "here"),
+    )
+    assert (first.op, first.operands, first.attrs, first.layout) == (
+        "op",
+        (),
+        (("axis", 0),),
+        layout,
+    )
     assert first.data is None and first.error is None and first.site is None and first.offset == 0
     assert second.seq == first.seq + 1 and second.site == "here"
     assert first.errstate is np._core.umath._extobj_contextvar.get()
@@ -381,17 +399,23 @@ def test_cycles_are_collected(core: Any) -> None:
         held.value = value
 
     def through_attrs(held: Any) -> None:
-        held.storage = core.Storage(core.Value("op", (), (("function", held),), core.make_layout(F8, (1,))))
+        held.storage = core.Storage(
+            core.Value("op", (), (("function", held),), core.make_layout(F8, (1,)))
+        )
 
     def through_array(held: Any) -> None:
-        held.array = core.ArrayBase.of(pending(core, core.Value(held, (), (), core.make_layout(F8, (1,)))))
+        held.array = core.ArrayBase.of(
+            pending(core, core.Value(held, (), (), core.make_layout(F8, (1,))))
+        )
 
     def through_remote(held: Any) -> None:
         held.data = own(core)
         held.data.remote = {"device": held}
 
     def through_operands(held: Any) -> None:
-        held.values = pending(core, pending(core, core.Value(held, (), (), core.make_layout(F8, (1,)))))
+        held.values = pending(
+            core, pending(core, core.Value(held, (), (), core.make_layout(F8, (1,))))
+        )
 
     for make in (through_error, through_attrs, through_array, through_remote, through_operands):
         held = Held()
@@ -411,7 +435,14 @@ def test_long_chains_die_without_recursion(core: Any) -> None:
 
 def test_everything_can_be_watched(core: Any) -> None:
     value = concrete(core)
-    things = [value, value.layout, value.data, core.Storage(value), core.ArrayBase.of(value), pooled(core)]
+    things = [
+        value,
+        value.layout,
+        value.data,
+        core.Storage(value),
+        core.ArrayBase.of(value),
+        pooled(core),
+    ]
     seen = [weakref.ref(thing) for thing in things]
     assert all(ref() is thing for ref, thing in zip(seen, things, strict=True))
     del value, things
@@ -421,7 +452,13 @@ def test_everything_can_be_watched(core: Any) -> None:
 def test_missing_fields_are_errors_not_crashes(core: Any) -> None:
     value = concrete(core)
     storage, array = core.Storage(value), core.ArrayBase.of(value)
-    for holder, name in ((value, "op"), (value, "data"), (storage, "value"), (array, "storage"), (array, "window")):
+    for holder, name in (
+        (value, "op"),
+        (value, "data"),
+        (storage, "value"),
+        (array, "storage"),
+        (array, "window"),
+    ):
         delattr(holder, name)
         with pytest.raises(AttributeError):
             getattr(holder, name)

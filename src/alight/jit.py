@@ -26,9 +26,9 @@ from alight.config import current_policy, policy
 from alight.leases import Leases
 from alight.log import LOG
 from alight.purity import Proof, declare_pure, installed, prove
-from alight.race import FOREGROUND, PROGRAMS, Site
-from alight.record import manners
-from alight.replay import Described, Program, Trace, describe, make_program
+from alight.race import FOREGROUND, PLANNING_SHARE, PROGRAMS, Site
+from alight.record import manners, record_floor
+from alight.replay import Described, Launchable, Program, Trace, describe, make_program
 from alight.scalar import Scalar
 from alight.shortcut import (
     ERRSTATE,
@@ -117,30 +117,48 @@ class Jitted(CallGuard):
         if not _raced():
             if program is None:
                 return self._body(args, kwargs, proof, described, site)
-            if site.shortcut is None:
-                self._launch_directly(site, program, program.plan, args, kwargs, described)
-            return _timed_program(program, described)
+            if site.shortcut is None and program not in _launched:
+                self._launch_directly(site, program, args, kwargs, described)
+            return program.run(described.arrays)
         if program is not None and site.shortcut is None:
             self._shortcut(site, program, args, kwargs, described)
-        if site.verdict == "numpy":
-            self._answer_numpy(site, args, kwargs, program)
-            return self._numpy(args, kwargs)
-        if site.numpys_turn():
+        waits = site.waits(proof.pure and not proof.loops)
+        if waits or site.verdict == "numpy":
+            if site.theirs:
+                self._answer_numpy(site, args, kwargs, waits or program is not None)
+                return self._numpy(args, kwargs)
+        if waits or site.numpys_turn():
             began = perf_counter()
             result = self._numpy(args, kwargs)
             site.ran_theirs(perf_counter() - began)
         else:
-            began = perf_counter()
-            if program is None:
-                result = self._body(args, kwargs, proof, described, site)
-            else:
-                result = _timed_program(program, described)
-            seconds = perf_counter() - began
-            site.ran_ours(seconds, cold=program is None and site.cold == 0)
-            if site.wants_shadow() and program is not None and not program.writes:
-                site.ran_theirs(self._shadow(args, kwargs))
+            result = self._time_ours(site, program, args, kwargs, proof, described)
         if site.judge():
             self._demoted(site)
+        return result
+
+    def _time_ours(
+        self,
+        site: Site,
+        program: Program | None,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        proof: Proof,
+        described: Described,
+    ) -> Any:
+        began = perf_counter()
+        if program is None:
+            result = self._body(args, kwargs, proof, described, site)
+        else:
+            result = program.run(described.arrays)
+        seconds = perf_counter() - began
+        if program is None and site.cold == 0 and site.programs:
+            FOREGROUND.trace_seconds = seconds
+        site.ran_ours(seconds, cold=program is None and site.cold == 0)
+        if site.theirs:
+            FOREGROUND.spent_seconds += max(0.0, seconds - min(site.theirs))
+        if program is not None and not program.writes and site.wants_shadow():
+            site.ran_theirs(self._shadow(args, kwargs))
         return result
 
     def _numpy(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -169,6 +187,7 @@ class Jitted(CallGuard):
     ) -> Any:
         """Return the result of running the body on Arrays; where it can be replayed, keep it as a program."""
         _show_ndarrays()
+        began = perf_counter()
         leases = Leases()
         given, keywords = leases.take(args, kwargs)
         trace = Trace()
@@ -201,6 +220,7 @@ class Jitted(CallGuard):
             _state.way, manners.scalar, runtime.watch.by, looking.seen = before
         if site is not None and described is not None:
             site.exact = site.exact and trace.exact
+            site.planned = trace.steps * PLANNING_SHARE * _planning_seconds() > perf_counter() - began
             if wanted:
                 site.tries += 1
                 if program is not None and not leases.changed:
@@ -224,15 +244,17 @@ class Jitted(CallGuard):
         key: Any = (described.structure, stamp)
         site = self._sites.get(key)
         if site is None:
+            least = record_floor() if _raced() else 0
+            small = bool(described.arrays) and all(a.size < least for a in described.arrays)
             if len(self._sites) >= _EXACT_SITES:
                 sizes = [array.size.bit_length() for array in described.arrays]
                 key = (tuple(sizes), tuple([a.dtype for a in described.arrays]), stamp)
                 site = self._sites.get(key)
                 if site is None:
-                    site = Site()
+                    site = Site(small)
                     site.tries = PROGRAMS  # a program is for exact shapes
             else:
-                site = Site()
+                site = Site(small)
             self._sites[key] = site
             if len(self._sites) > 2 * _EXACT_SITES:
                 self._sites.popitem(last=False)
@@ -251,18 +273,16 @@ class Jitted(CallGuard):
         if kwargs or program.writes:
             site.shortcut = False
             return
-        compiling = FOREGROUND.compile_seconds
-        # Either it stays within what measuring may take, or NumPy has by now taken as long as the
-        # compiler would: then waiting on costs no less.
-        if not FOREGROUND.allows(compiling) and site.their_seconds < compiling:
+        usual = min(site.theirs, default=site.last_seconds)
+        racing = FOREGROUND.compile_seconds + 2 * _LAPS * usual
+        # Either it stays within what measuring may take, or NumPy has by now taken as long.
+        if not FOREGROUND.allows(racing) and site.their_seconds < racing:
             return
         began = perf_counter()
         plan = generated_plan(program)
         launchable = program.launchable(plan)
-        entry = None
-        if launchable is not None:
-            entry = kernel_entry(launchable, args, described.arrays, self._proved().lookups)
-            FOREGROUND.compile_seconds = perf_counter() - began
+        entry = self._entry(launchable, args, described)
+        FOREGROUND.compile_seconds = perf_counter() - began
         if entry is None or launchable is None:
             site.shortcut = False
             return
@@ -285,24 +305,35 @@ class Jitted(CallGuard):
         self,
         site: Site,
         program: Program,
-        plan: Any,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         described: Described,
     ) -> None:
-        """Let the guard launch a program that is one generated kernel already."""
-        launchable = None if kwargs else program.launchable(plan)
-        entry = None
-        if launchable is not None:
-            entry = kernel_entry(launchable, args, described.arrays, self._proved().lookups)
-        site.shortcut = False
-        if entry is not None and launchable is not None:
-            # One entry for every scalar: the site stays open for more.
-            site.shortcut = None
-            if program not in _launched:
-                _launched.add(program)
-                watch_entry(entry, launchable, launchable.step.decision, program.site)
-                self.insert(entry)
+        """Let the guard launch a program whose own plan is one generated kernel."""
+        launchable = None if kwargs else program.launchable()
+        entry = self._entry(launchable, args, described)
+        if entry is None or launchable is None:
+            site.shortcut = False
+            return
+        _launched.add(program)
+        watch_entry(entry, launchable, launchable.step.decision, program.site)
+        self.insert(entry)
+
+    def _entry(
+        self, launchable: Launchable | None, args: tuple[Any, ...], described: Described
+    ) -> Entry | None:
+        if launchable is None:
+            return None
+        try:
+            return kernel_entry(launchable, args, described.arrays, self._proved().lookups)
+        except Exception as error:
+            # Nothing that generated code does wrong may reach the program: there are other ways.
+            LOG.fallback(
+                f"{launchable.step.decision.operation} on cpu:generated",
+                f"{type(error).__name__}: {error}",
+                None,
+            )
+            return None
 
     def _answer(self, site: Site, entry: Entry) -> None:
         """Have the guard answer a kind of call by this entry."""
@@ -313,14 +344,15 @@ class Jitted(CallGuard):
         self.insert(entry)
 
     def _answer_numpy(
-        self, site: Site, args: tuple[Any, ...], kwargs: dict[str, Any], program: Program | None
+        self, site: Site, args: tuple[Any, ...], kwargs: dict[str, Any], again: bool
     ) -> None:
+        """Have the guard call the function itself, if ``again`` until it is time to ask again."""
         if kwargs:
             return
         left = -1
-        if program is not None and site.shortcut is None:
+        if again and site.shortcut is None:
             left = max(1, int(_ASK_SECONDS / max(min(site.theirs), 1e-9)))
-            site.their_seconds += _ASK_SECONDS
+            site.their_seconds += left * min(site.theirs)
         self._answer(site, call_entry(self.__wrapped__, args, left))
 
     def _demoted(self, site: Site) -> None:
@@ -352,8 +384,14 @@ def _raced() -> bool:
     return here.force is None and not here.floor
 
 
-def _timed_program(program: Program, described: Described) -> Any:
-    return program.run(described.arrays)
+_planning: list[float] = []
+
+
+def _planning_seconds() -> float:
+    """Return what a step costs beyond its kernel, measured once."""
+    if not _planning:
+        _planning.append(runtime.planning_seconds())
+    return _planning[0]
 
 
 def _lap(entry: Entry, args: tuple[Any, ...]) -> float:

@@ -32,6 +32,11 @@ _MAKING = (
     *("fromfunction", "fromfile", "frombuffer", "fromiter", "fromstring", "fromregex"),
     *("loadtxt", "genfromtxt", "copy"),
 )
+# What makes large arrays of small ones: without these a program whose data grows would stay outside.
+_GROWING = (
+    *("tile", "repeat", "block", "concatenate", "stack", "vstack", "hstack", "dstack"),
+    *("column_stack", "pad", "kron", "outer", "resize"),
+)
 _CONVERTING = (
     *("array", "asarray", "asanyarray", "ascontiguousarray", "asfortranarray"),
     *("asarray_chkfinite", "require"),
@@ -211,7 +216,7 @@ def numpy_namespace() -> RunNamespace:
     found = sys.modules.get(NAME)
     if isinstance(found, RunNamespace):
         return found
-    ours = {name: wrap_creation(getattr(np, name)) for name in _MAKING}
+    ours = {name: wrap_creation(getattr(np, name)) for name in _MAKING + _GROWING}
     for name in _CONVERTING:
         ours[name] = _wrap_conversion(getattr(np, name))
     ours["meshgrid"] = wrap_many(np.meshgrid)

@@ -22,8 +22,17 @@ _RUNS = 3
 # Of elapsed time, what measuring and compiling may take while the program waits.
 _FOREGROUND_SHARE = 0.05
 
-# Until one was timed here: importing the compiler (60 ms) and one kernel (31-48 ms).
+# Until one was timed here: importing the compiler (60 ms) and one kernel (31-48 ms); recording and
+# planning a handful of ops.
 _FIRST_COMPILE_SECONDS = 0.1
+_FIRST_TRACE_SECONDS = 0.005
+
+# What running a small body on Arrays may take, in NumPy's own time: recording an op takes some 10 µs
+# where NumPy takes 0.5 µs on few elements.
+_BODY_FACTOR = 20
+
+# The design's rule: never plan what NumPy would finish in under 20 times the planning time.
+PLANNING_SHARE = 20
 
 
 class Foreground:
@@ -33,6 +42,7 @@ class Foreground:
         self.began = perf_counter()
         self.spent_seconds = 0.0
         self.compile_seconds = _FIRST_COMPILE_SECONDS
+        self.trace_seconds = _FIRST_TRACE_SECONDS
 
     def allows(self, seconds: float) -> bool:
         """Tell whether so much more would stay within the share."""
@@ -47,23 +57,37 @@ class Site:
     """One kind of call of one function: how long each way took, and which of them is taken."""
 
     __slots__ = (
-        "cold", "exact", "last_seconds", "made", "ours", "programs", "shortcut", "theirs", "their_seconds",
-        "tries", "verdict",
+        "cold", "exact", "last_seconds", "ours", "planned", "programs", "shortcut", "theirs", "their_seconds",
+        "tries", "verdict", "waiting",
     )  # fmt: skip
 
-    def __init__(self) -> None:
+    def __init__(self, waiting: bool = False) -> None:
+        # Nothing in it is large enough to be worth planning op by op: NumPy has it until there is time
+        # to look whether the whole of it is.
+        self.waiting = waiting
         self.cold = 0  # runs of ours that made plans
         self.exact = True  # both ways give the same bits
+        self.planned = False  # planning takes so much of our way that NumPy should have had it
         self.ours: list[float] = []
         self.theirs: list[float] = []
         self.their_seconds = 0.0  # all that went into NumPy's way
         self.last_seconds = 0.0
         self.verdict: str | None = None  # "ours" or "numpy"
         self.programs: OrderedDict[Any, Program] = OrderedDict()
-        self.made = 0
         self.tries = 0
         # The way without Python: None until it was tried, then whether it is taken.
         self.shortcut: bool | None = None
+
+    def waits(self, replayable: bool) -> bool:
+        """Tell whether NumPy should have this call too, before alight's way is tried at all."""
+        if not self.waiting:
+            return False
+        if not self.theirs:
+            return True
+        trying = FOREGROUND.trace_seconds if replayable else _BODY_FACTOR * min(self.theirs)
+        # Once NumPy has taken as long as trying would, waiting on costs no less.
+        self.waiting = not FOREGROUND.allows(trying) and self.their_seconds < trying
+        return self.waiting
 
     def may_trace(self) -> bool:
         """Tell whether one more trace may give a program that is used again."""
@@ -85,10 +109,14 @@ class Site:
         return found
 
     def numpys_turn(self) -> bool:
-        """Tell whether NumPy's way should be timed now. Where it gives other bits it is never delivered in turn."""
+        """Tell whether NumPy's way should be timed now.
+
+        Where it gives other bits its result is not delivered in turn with ours, unless ours is planning
+        for the most part and so bound to lose.
+        """
         return (
             self.verdict is None
-            and self.exact
+            and (self.exact or self.planned)
             and self.cold > 0
             and len(self.theirs) < min(_RUNS, len(self.ours) + 1)
         )
@@ -98,6 +126,7 @@ class Site:
         return (
             self.verdict is None
             and not self.exact
+            and not self.planned
             and bool(self.ours)
             and len(self.theirs) < _RUNS
             and FOREGROUND.allows(self.last_seconds)

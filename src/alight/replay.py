@@ -87,14 +87,14 @@ class _Describing:
 class Trace:
     """What was asked for while a body ran."""
 
-    __slots__ = ("closed", "exact", "kernels", "requests", "started", "touched")
+    __slots__ = ("closed", "exact", "requests", "started", "steps", "touched")
 
     def __init__(self) -> None:
         self.touched = False  # an element that depends on the arguments was asked for
         self.closed = False  # the body has returned: what runs now is the work itself
-        self.kernels = False  # something ran elsewhere than in NumPy
         self.exact = True  # everything that ran gives NumPy's bits
         self.requests = 0
+        self.steps = 0
         self.started = runtime.requests()
 
     def read(self, value: Value) -> None:
@@ -105,14 +105,14 @@ class Trace:
     def ran(self, leaves: Sequence[Value], plan: Plan) -> None:
         """Note that a request is about to run a plan on these leaves."""
         self.requests += 1
+        self.steps += len(plan.steps)
         if not self.closed and any(v.data is not None and v.data.foreign for v in leaves):
             self.touched = True
         for step in plan.steps:
             if isinstance(step, LaunchStep) and step.implementation == "generated":
-                self.kernels = True
                 self.exact = self.exact and same_bits(step.group)
             elif isinstance(step, LaunchStep) and step.device != HOST_DEVICE:
-                self.kernels, self.exact = True, False
+                self.exact = False
 
     def undisturbed(self) -> bool:
         """Tell whether nobody but this call's own requests evaluated anything meanwhile."""

@@ -14,9 +14,9 @@ from pathlib import Path
 from time import gmtime, strftime
 from typing import Any
 
-from .modes import ROOT, Mode
+from .modes import ROOT, SCRATCH, Mode
 
-__all__ = ["RESULTS", "Result", "Work", "finish", "read_work"]
+__all__ = ["RESULTS", "Result", "Work", "finish", "machine", "read_work"]
 
 RESULTS = ROOT / "bench-results" / "ratchets"
 LEAST_SHARE = 0.9  # of the eligible element-operations, where a mode says who must do them
@@ -87,9 +87,10 @@ class Result:
 
     @property
     def path(self) -> Path:
-        """Return where the result is kept: ``<ratchet>[-<target>]-<mode>.json``."""
-        parts = [self.ratchet, *([] if self.target == "alight" else [self.target]), self.mode]
-        return RESULTS / f"{'-'.join(parts)}.json"
+        """Return where the result is kept: ``<ratchet>-<mode>.json``, if it is alight's."""
+        if self.target == "alight":
+            return RESULTS / f"{self.ratchet}-{self.mode}.json"
+        return SCRATCH / "results" / f"{self.ratchet}-{self.target}-{self.mode}.json"
 
 
 def read_work(reports: Iterable[Path]) -> Work:
@@ -130,7 +131,7 @@ def finish(result: Result, mode: Mode) -> Result:
         print(f"  … and {len(result.problems) - _SHOWN} more")
     print(f"  {'passes' if result.passed else 'FAILS'} after {result.seconds:.0f} s", flush=True)
     if result.whole:
-        RESULTS.mkdir(parents=True, exist_ok=True)
+        result.path.parent.mkdir(parents=True, exist_ok=True)
         text = json.dumps(_document(result), indent=1, ensure_ascii=False)
         result.path.write_text(f"{text}\n", encoding="utf-8")
     return result
@@ -164,13 +165,14 @@ def _document(result: Result) -> Row:
         "work": None if result.work is None else result.work.row(),
         "seconds": round(result.seconds, 1),
         "made_at": strftime("%Y-%m-%dT%H:%M:%SZ", gmtime()),
-        "machine": _machine(),
+        "machine": machine(),
         "versions": _versions(),
         "details": result.details,
     }
 
 
-def _machine() -> Row:
+def machine() -> Row:
+    """Return what this machine is: platform, CPU and the processors this process may use."""
     return {
         "platform": platform.platform(),
         "cpu": _cpu_model(),

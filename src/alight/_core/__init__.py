@@ -9,9 +9,9 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 from importlib import import_module
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-NATIVE: Final[bool]
+NATIVE: bool
 
 if TYPE_CHECKING:
     from alight._core.twin import (

@@ -6,6 +6,7 @@ imports this module.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import struct
 import threading
@@ -82,6 +83,11 @@ def _target() -> tuple[Any, str, str]:
     if _host is None:
         llvm.initialize_native_target()
         llvm.initialize_native_asmprinter()
+        # Python and NumPy load the C maths for themselves only; elsewhere it is part of the C
+        # library.
+        for library in ("libm.so.6", "ucrtbase.dll"):
+            with contextlib.suppress(RuntimeError):
+                llvm.load_library_permanently(library)
         target = llvm.Target.from_default_triple()
         _host = (target, llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten())
     return _host
@@ -102,6 +108,7 @@ def host_signature() -> str:
 
 def module_text(group: Group, schedule: Schedule) -> str:
     """Return the IR of a group before optimisation."""
+    _target()
     module = Module()
     shape = nest(group)
     make = loop_kernel if group.kind is GroupKind.LOOP else reduce_kernel

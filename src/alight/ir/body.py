@@ -8,14 +8,14 @@ with a table.
 
 Operators: ``+ - * /`` (``/`` is for floats), comparisons, ``& | ^ ~``, ``<< >>`` (amounts in
 range). Calls: ``where(c, a, b)``, ``rarely(c, a, b)`` (the same, but ``a`` is
-computed only where c holds, which is seldom), ``quot rem`` (C's truncating integer division; the body keeps
-zero and overflow away), ``floor ceil trunc rint fabs sqrt copysign fma``, ``maximum minimum`` (of
-floats: a NaN wins, either zero of a tie), ``popcount``, ``gcd``, ``ipow``, ``by_zero(v, c)`` (v;
-where c holds, the divide-by-zero flag is raised), ``bits(x)`` (to the unsigned integer of that
-width) and ``floating(u)`` back, ``libm.name(...)``. Types, used as casts: the dtype names, ``T``
-(of x), ``U`` and ``S`` (unsigned and signed of T's width), ``R`` (of the result). Constants:
-``inf nan pi``, ``MIN MAX WIDTH`` of T, and for floats ``TINY`` (least normal), ``MANTISSA EXPONENT
-BIAS`` (of the format). A literal takes the type of what it meets.
+computed only where c holds, which is seldom), ``quot rem`` (C's truncating integer division; the
+body keeps zero and overflow away), ``floor ceil trunc rint fabs sqrt copysign fma``, ``maximum
+minimum`` (of floats: a NaN wins, either zero of a tie), ``popcount``, ``gcd``, ``ipow``,
+``by_zero(v, c)`` (v; where c holds, the divide-by-zero flag is raised), ``bits(x)`` (to the
+unsigned integer of that width) and ``floating(u)`` back, ``libm.name(...)``. Types, used as casts:
+the dtype names, ``T`` (of x), ``U`` and ``S`` (unsigned and signed of T's width), ``R`` (of the
+result). Constants: ``inf nan pi``, ``MIN MAX WIDTH`` of T, and for floats ``TINY`` (least normal),
+``MANTISSA EXPONENT BIAS`` (of the format). A literal takes the type of what it meets.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Bodies of exponential and logarithm as arithmetic alone: they vectorise, and every device that has IEEE
-arithmetic and fma gives the same bits.
+"""Bodies of exponentials, logarithms, tanh, sine and cosine as arithmetic alone.
 
-Both reduce the argument exactly (two-part ln 2, Cody and Waite) and sum a series, long enough that
-its remainder is below a quarter of an ulp. Flags come out as NumPy's do: an overflow overflows, the
-logarithm of zero divides by zero, that of a negative number divides zero by zero.
+They vectorise, and every device that has IEEE arithmetic and fma gives the same bits. The argument
+is reduced by a constant in parts (Cody and Waite), and a series is summed whose remainder is below
+a quarter of an ulp. Flags come out as NumPy's do: an overflow overflows, the logarithm of zero
+divides by zero, that of a negative number divides zero by zero.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """What the bodies need to know of a float type. ``ln2_high`` has enough trailing zeros that its product
-    with any exponent is exact, and ``ln2_low`` is the rest of ln 2."""
+    """What the bodies need to know of a float type. ``ln2_high`` has enough trailing zeros that its
+    product with any exponent is exact, and ``ln2_low`` is the rest of ln 2."""
 
     mantissa: int
     ln2_high: float
@@ -26,9 +26,9 @@ class Format:
     log_terms: int
 
 
-# ln 2 = 0.693147180559945309417232121458176568 is cut after 32 (12) bits; the low part is that of
-# the difference. The number of terms: 0.3466**(n + 1) / (n + 1)! and 0.0295**n / (2n + 1) against 2**-55
-# and 2**-26, which are a quarter of an ulp.
+# ln 2 = 0.693147180559945309417232121458176568 is cut after 32 (9) bits; the low part is the
+# difference. The number n of terms: 0.3466**(n + 1) / (n + 1)! for the exponential, 0.0295**(n + 1)
+# / (2n + 3) for the logarithm, against 2**-55 (2**-26), a quarter of an ulp.
 FORMATS = {
     "float64": Format(
         52, 6.93147180369123816490e-01, 1.90821492927058770002e-10, -746.0, 710.0, 13, 10
@@ -39,7 +39,8 @@ FORMATS = {
 
 # pi / 2 in three parts, each the next bits of the rest (pi = 3.14159265358979323846264338327950288
 # 4197169399375105820974944592307816406286); ``far`` is where the quotient by pi / 2 would leave the
-# bits that count it (float32), or where tests have stopped (float64).
+# bits that count it (float32), or where tests have stopped (float64). The number n of terms:
+# 0.7854**(2n + 2) / (2n + 2)! against a quarter of an ulp.
 @dataclass(frozen=True, slots=True)
 class Circle:
     """What the bodies of sine and cosine need to know of a float type."""
@@ -52,10 +53,18 @@ class Circle:
 
 CIRCLES = {
     "float64": Circle(
-        52, (1.5707963267948966, 6.123233995736766e-17, -1.4973849048591833e-33), 1e9, 8
+        mantissa=52,
+        parts=(1.5707963267948966, 6.123233995736766e-17, -1.4973849048591698e-33),
+        far=1e9,
+        sine_terms=8,
     ),
-    "float32": Circle(23, (1.5707963705062866, -4.371138828673793e-08, -1.7151245100058e-15), 1e5, 4),
-}  # fmt: skip
+    "float32": Circle(
+        mantissa=23,
+        parts=(1.5707963705062866, -4.371138828673793e-08, -1.7151245100058819e-15),
+        far=1e5,
+        sine_terms=5,
+    ),
+}
 
 
 def sine(circle: Circle, shift: int, name: str) -> str:
@@ -92,7 +101,8 @@ def _horner(variable: str, coefficients: list[float]) -> str:
 
 
 def _exponential(format: Format, reduced: str) -> str:
-    """Return a body; ``reduced`` names n, the exponent of two, in the low bits of t, and r, the rest."""
+    """Return a body; ``reduced`` names n, the exponent of two, in the low bits of t, and r, the
+    rest."""
     series = [1 / math.factorial(i) for i in range(format.exp_terms, 1, -1)]
     # 1.5 * 2**mantissa: adding it rounds to an integer, which then stands in the low bits
     magic = 1.5 * 2.0**format.mantissa
@@ -125,7 +135,8 @@ def exp2(format: Format) -> str:
 
 
 def _expm1(format: Format, argument: str) -> str:
-    """Return lines that name u = exp(argument) - 1; the argument is not so large that it overflows."""
+    """Return lines that name u = exp(argument) - 1; the argument is not so large that it
+    overflows."""
     series = [1 / math.factorial(i) for i in range(format.exp_terms, 1, -1)]
     magic = 1.5 * 2.0**format.mantissa
     return f"""v = {argument}

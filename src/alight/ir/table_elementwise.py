@@ -276,7 +276,8 @@ _ufunc(
 # --- transcendentals ---
 for _f, _make, _ulp in (
     (np.exp, polynomials.exp, 2), (np.exp2, polynomials.exp2, 2), (np.log, polynomials.log, 1),
-    (np.expm1, polynomials.expm1, 2), (np.tanh, polynomials.tanh, 3), (np.log2, polynomials.log2, 2),
+    (np.expm1, polynomials.expm1, 2), (np.tanh, polynomials.tanh, 3),
+    (np.log2, polynomials.log2, 2),
 ):  # fmt: skip
     # how far these are from the true value is measured by the tests
     _bodies = {name: _make(form) for name, form in polynomials.FORMATS.items()}
@@ -290,7 +291,7 @@ for _f, _quarter in ((np.sin, 0), (np.cos, 1)):
 for _f, _name, _ulp in (
     (np.log10, "log10", 2), (np.log1p, "log1p", 1),
     (np.tan, "tan", 1), (np.arcsin, "asin", 1), (np.arccos, "acos", 1),
-    (np.arctan, "atan", 1), (np.sinh, "sinh", 2), (np.cosh, "cosh", 2), 
+    (np.arctan, "atan", 1), (np.sinh, "sinh", 2), (np.cosh, "cosh", 2),
     (np.arcsinh, "asinh", 2), (np.arccosh, "acosh", 2), (np.arctanh, "atanh", 2),
     (np.cbrt, "cbrt", 4),
 ):  # fmt: skip

@@ -1,0 +1,115 @@
+"""Creation functions that adopt large results, and which core is used; for C and for Python."""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import os
+import pickle
+import subprocess
+import sys
+import weakref
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+
+@pytest.fixture(params=["twin", "_native"])
+def core(request: pytest.FixtureRequest) -> Iterator[Any]:
+    try:
+        found: Any = importlib.import_module(f"alight._core.{request.param}")
+    except ImportError:
+        pytest.skip("the native core was not built")
+    before = found.floor.record_floor
+    found.floor.record_floor = 16
+    yield found
+    found.floor.record_floor = before
+
+
+def made(n: int, *, fill: float = 0.0) -> np.ndarray[Any, Any]:
+    """Return n elements."""
+    return np.full(n, fill)
+
+
+def test_large_new_results_are_settled(core: Any) -> None:
+    held = np.zeros(100)
+    create = core.Creation(made, lambda array: ("settled", array))
+    assert create(16)[0] == "settled" and create(n=20, fill=2.0)[1].tolist() == [2.0] * 20
+    assert type(create(15)) is np.ndarray
+    assert core.Creation(lambda: held, lambda array: "settled")() is held
+    assert core.Creation(lambda: [1] * 50, lambda array: "settled")() == [1] * 50
+    matrix = core.Creation(lambda: np.zeros((5, 5)).view(np.recarray), lambda array: "settled")
+    assert type(matrix()) is np.recarray
+    token = core.POLICY.set(SimpleNamespace(record_floor=10))
+    assert create(10)[0] == "settled"
+    core.POLICY.reset(token)
+    a = core.ArrayBase.of(core.Value(None, (), (), core.make_layout(np.dtype(float), (4,))))
+    convert = core.Creation(made, lambda array: "settled", lambda *args, **kwargs: (args, kwargs))
+    assert convert(a, order="C") == ((a,), {"order": "C"}) and convert(16) == "settled"
+    with pytest.raises(TypeError, match="made"):
+        create()
+    with pytest.raises(ZeroDivisionError):
+        core.Creation(made, lambda array: 1 / 0)(16)
+
+
+def test_a_creation_function_looks_like_its_own(core: Any) -> None:
+    create = core.Creation(made, lambda array: array)
+    assert (create.__name__, create.__doc__, create.__module__) == (
+        "made",
+        "Return n elements.",
+        __name__,
+    )
+    assert create.__qualname__ == "made" and create.__wrapped__ is made and callable(create)
+    create.__qualname__ = "other"
+    assert create.__qualname__ == "other"
+    seen = weakref.ref(create)
+    create.me = create
+    del create
+    gc.collect()
+    assert seen() is None
+
+
+def test_a_creation_function_binds_as_the_wrapped_one_does(core: Any) -> None:
+    class Maker:
+        size = 20
+
+        def many(self, n: int = 1) -> np.ndarray[Any, Any]:
+            return np.zeros(n * self.size)
+
+    class Wrapped(Maker):
+        many = core.Creation(Maker.many, lambda array: ("settled", array.size))
+
+    assert Wrapped().many(2) == ("settled", 40) and Wrapped.many(Wrapped(), n=3) == ("settled", 60)
+    random = core.Creation(np.random.Generator.random, len)
+    draws = type("Draws", (np.random.Generator,), {"random": random})
+    assert draws(np.random.PCG64(1)).random(30) == 30
+    assert (
+        draws(np.random.PCG64(1)).random(3).tolist() == np.random.default_rng(1).random(3).tolist()
+    )
+
+
+create_for_pickle: Any = None
+
+
+def test_a_creation_function_is_pickled_by_name(core: Any) -> None:
+    global create_for_pickle
+    create_for_pickle = core.Creation(made, lambda array: array)
+    create_for_pickle.__qualname__ = "create_for_pickle"
+    assert pickle.loads(pickle.dumps(create_for_pickle)) is create_for_pickle
+
+
+# -- which core is used ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("asked", ["0", "1"])
+def test_the_twin_serves_where_it_is_asked_for(asked: str) -> None:
+    program = "import alight._core as c; print(c.NATIVE, c.Value.__module__)"
+    environment = {**os.environ, "ALIGHT_TWIN": asked}
+    printed = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
+    ).stdout.split()
+    native = importlib.util.find_spec("alight._core._native") is not None and asked == "0"
+    assert printed == [str(native), "alight._core._native" if native else "alight._core.twin"]
