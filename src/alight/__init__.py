@@ -44,7 +44,7 @@ def __getattr__(name: str) -> Any:
         found: Any = __dir__()
     elif name in _REPORTING:
         found = getattr(import_module("alight.report"), name)
-    elif name.startswith("_"):
+    elif name.startswith("__"):
         raise AttributeError(f"module 'alight' has no attribute {name!r}")
     else:
         try:

@@ -82,7 +82,7 @@ def ufunc_call(ufunc: np.ufunc, inputs: Sequence[Any], kwargs: Mapping[str, Any]
     where = kwargs.get("where", True)
     if op is None or len(inputs) != ufunc.nin:
         return exit_to_numpy(ufunc, inputs, kwargs)
-    if out is None and where is True and small(inputs):
+    if small((*inputs, *(out if type(out) is tuple else (out,)), where)):
         return run_in_numpy(ufunc, inputs, kwargs)
     order = kwargs.get("order", "K")
     if (
@@ -146,6 +146,9 @@ def _c(item: Any) -> bool:
     return not isinstance(item, ArrayBase) or layout(item).c_contiguous
 
 
+_SMALL = frozenset((*WEAK, type(None)))
+
+
 def small(inputs: Sequence[Any]) -> bool:
     """Tell whether everything is at hand and too small to plan for."""
     least = record_floor()
@@ -158,7 +161,7 @@ def small(inputs: Sequence[Any]) -> bool:
         elif type(item) is np.ndarray:
             if item.size >= least:
                 return False
-        elif type(item) not in WEAK and np.size(item) >= least:
+        elif type(item) not in _SMALL and np.size(item) >= least:
             return False
     return True
 
@@ -249,6 +252,13 @@ def reduce_call(name: str, array: Any, axis: Any, out: Any, kwargs: dict[str, An
     return out
 
 
+def _negative_zero(item: Any) -> bool:
+    """Tell whether a scalar has a part that is -0.0: 0.0 as a key, and another start of a sum."""
+    if type(item) is complex:
+        return _negative_zero(item.real) or _negative_zero(item.imag)
+    return type(item) is float and item == 0 and math.copysign(1.0, item) < 0
+
+
 def _recorded_reduction(op: Op, array: Any, axis: Any, kwargs: Mapping[str, Any]) -> Value | None:
     value = operand(array)
     if not isinstance(value, Value):
@@ -284,8 +294,7 @@ def _recorded_reduction(op: Op, array: Any, axis: Any, kwargs: Mapping[str, Any]
         else:
             if isinstance(item, np.generic):
                 item = item.item()
-            # -0.0 is 0.0 as a key, and differs as a start
-            if type(item) not in WEAK or (item == 0 and math.copysign(1.0, abs(item) or item) < 0):
+            if type(item) not in WEAK or _negative_zero(item):
                 return None
             attrs[key] = item
     return reduction(op, value, axis, attrs, mask)

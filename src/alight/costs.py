@@ -105,18 +105,16 @@ def settle_floor(planning_seconds: Callable[[], float]) -> None:
     settings = config()
     floor.record_floor = 0  # measuring plans must not ask for the floor
     if settings.policy.record_floor > 0 or not settings.policy.floor:
-        profile = profile_of(registry.device(HOST))
-        seconds = min(planning_seconds() for _ in range(3))
-        if profile is not None:
-            floor.auto = cost.planning_floor(profile, seconds)
-        else:
-            floor.auto = _floor_without_profile(seconds)
+        floor.auto = _planning_floor(min(planning_seconds() for _ in range(3)))
     floor.record_floor = current_policy().record_floor
 
 
-def _floor_without_profile(planning: float) -> int:
-    """Return the same floor from a few additions of NumPy's, each twice as long, until one takes
-    long enough."""
+def _planning_floor(planning: float) -> int:
+    """Return the elements at which NumPy takes 20 times the planning time: less is not worth planning.
+
+    Timed on a few additions, each twice as long, with results of their own as programs make them (the
+    profile's curves are for memory that is kept). 20 is the design's rule for tiny work.
+    """
     import numpy as np
 
     size = 1 << 12
@@ -127,7 +125,7 @@ def _floor_without_profile(planning: float) -> int:
             began = perf_counter()
             x + x
             best = min(best, perf_counter() - began)
-        if best >= 20.0 * planning:  # 20: as cost.planning_floor
+        if best >= 20.0 * planning:
             return max(1, round(20.0 * planning * size / best))
         size *= 2
 

@@ -223,7 +223,7 @@ def array_at(place: _Place) -> np.ndarray[Any, Any]:
     residency.bring_to_host(data)
     if data.layout is layout and offset == 0 and data.array is not None:
         return data.array
-    return np.ndarray(layout.shape, layout.dtype, data.raw, offset, layout.strides)
+    return np.ndarray(layout.shape, layout.dtype, data.raw, offset if layout.size else 0, layout.strides)
 
 
 class _Ready:

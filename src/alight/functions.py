@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -145,26 +146,27 @@ def where(*args: Any, **kwargs: Any) -> Any:
 
 
 @implements(np.clip, signature=False)
-def clip(
-    a: Any,
-    min: Any = NO_VALUE,
-    max: Any = NO_VALUE,
-    out: Any = None,
-    *,
-    a_min: Any = NO_VALUE,
-    a_max: Any = NO_VALUE,
-    **kwargs: Any,
-) -> Any:
+def clip(a: Any, *args: Any, **kwargs: Any) -> Any:
     """Return the array with its elements limited to an interval."""
     array = ours(a)
-    if array is None or ((a_min is not NO_VALUE or a_max is not NO_VALUE) and min is not max):
-        bounds = {"min": min, "max": max, "a_min": a_min, "a_max": a_max}
-        kwargs |= {key: item for key, item in bounds.items() if item is not NO_VALUE}
-        return exit_to_numpy(np.clip, (a,), {"out": out, **kwargs})
-    low = a_min if min is NO_VALUE else min
-    high = a_max if max is NO_VALUE else max
+    arguments = bound(("a_min", "a_max", "out"), args, {})
+    given = kwargs if arguments is None else {**kwargs, **arguments}
+    if (
+        array is None
+        or arguments is None
+        or not arguments.keys().isdisjoint(kwargs)
+        or ("a_min" in given) != ("a_max" in given)
+        or ("a_min" in given and not {"min", "max"}.isdisjoint(given))
+    ):
+        return exit_to_numpy(np.clip, (a, *args), kwargs)
+    low = given.pop("a_min", None) if "a_min" in given else given.pop("min", None)
+    high = given.pop("a_max", None) if "a_max" in given else given.pop("max", None)
     low, high = (None if limit is NO_VALUE else limit for limit in (low, high))
-    return array.clip(low, high, out, **kwargs)
+    return array.clip(low, high, **given)
+
+
+# NumPy's own signature names the limits a_min and a_max, and the array API standard min and max.
+clip.__signature__ = signature(lambda a, min=None, max=None, out=None, **kwargs: None)
 
 
 @implements(np.nan_to_num)
@@ -280,6 +282,8 @@ def array_equal(*args: Any, **kwargs: Any) -> Any:
 def diff(*args: Any, **kwargs: Any) -> Any:
     """Return the n-th difference along an axis."""
     arguments = bound(parameters(np.diff), args, kwargs)
+    if arguments is not None and arguments.get("n") == 0 and "a" in arguments:
+        return arguments["a"]
     array = None if arguments is None else ours(arguments.get("a"))
     if (
         array is None

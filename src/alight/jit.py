@@ -15,12 +15,12 @@ from functools import update_wrapper
 from time import perf_counter
 from types import FunctionType, MethodType
 from typing import Any, TypeVar, cast, overload
-from weakref import WeakSet
+from weakref import WeakKeyDictionary, WeakSet
 
 import numpy as np
 
 from alight import runtime
-from alight._core import hooks
+from alight._core import POLICY, hooks
 from alight._core.guard import CallGuard, Entry
 from alight.config import current_policy, policy
 from alight.leases import Leases
@@ -117,7 +117,7 @@ class Jitted(CallGuard):
         if not _raced():
             if program is None:
                 return self._body(args, kwargs, proof, described, site)
-            if site.shortcut is None and program not in _launched:
+            if site.shortcut is None and _launched.get(program, program) is not POLICY.get():
                 self._launch_directly(site, program, args, kwargs, described)
             return program.run(described.arrays)
         if program is not None and site.shortcut is None:
@@ -315,7 +315,7 @@ class Jitted(CallGuard):
         if entry is None or launchable is None:
             site.shortcut = False
             return
-        _launched.add(program)
+        _launched[program] = POLICY.get()
         watch_entry(entry, launchable, launchable.step.decision, program.site)
         self.insert(entry)
 
@@ -367,7 +367,8 @@ class Jitted(CallGuard):
 _LAPS = 5  # of each way, the best: what interrupts a run only makes it longer
 
 _all: WeakSet[Jitted] = WeakSet()
-_launched: WeakSet[Program] = WeakSet()
+# The policy object under which the guard launches a program.
+_launched: WeakKeyDictionary[Program, Any] = WeakKeyDictionary()
 
 
 def _forget_all() -> None:

@@ -238,7 +238,7 @@ class Form:
         return out
 
     def _record(self, given: dict[str, Any], out: Any) -> Value | None:
-        if out is not None and not isinstance(out, ArrayBase):
+        if out is not None and (not isinstance(out, ArrayBase) or "dtype" in given):
             return None
         inputs = self.inputs(given)
         if inputs is None or (out is None and small(inputs)) or warn.immediate(extobj.get()):

@@ -74,7 +74,7 @@ def eigvals(a: Any) -> Any:
 
 
 def __getattr__(name: str) -> Any:
-    if name.startswith("_"):
+    if name.startswith("__"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     found = globals()[name] = found_in(_real, name)
     return found

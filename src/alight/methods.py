@@ -162,6 +162,15 @@ class ArrayMethods(ArrayBase):
         return apply_view(self, lambda p: p.view(dtype))
 
     @property
+    def flat(self) -> Any:
+        """Return NumPy's iterator over the exported memory."""
+        return memory.export(self).flat
+
+    @flat.setter
+    def flat(self, items: Any) -> None:
+        memory.writable(self).flat = memory.host(items) if isinstance(items, ArrayBase) else items
+
+    @property
     def real(self) -> Any:
         """Return the real part: a view."""
         if memory.layout(self).dtype.kind != "c":
@@ -317,6 +326,11 @@ class ArrayMethods(ArrayBase):
         """Return the array with its elements limited to an interval."""
         if out is not None:
             kw["out"] = (out,)
+        dtype = memory.layout(self).dtype
+        if dtype.kind in "iu":  # Python integers outside the dtype limit nothing
+            limits = np.iinfo(dtype)
+            min = None if _type(min) is int and min <= limits.min else min
+            max = None if _type(max) is int and max >= limits.max else max
         if min is None and max is None:
             return ufunc_call(np.positive, (self,), kw)
         if min is None:

@@ -6,8 +6,9 @@ What the guard launches is counted there and joins the log when somebody reads i
 from __future__ import annotations
 
 import ctypes
+import sys
 from collections.abc import Sequence
-from contextvars import ContextVar, copy_context
+from contextvars import Context, ContextVar
 from dataclasses import replace
 from typing import Any
 
@@ -28,18 +29,8 @@ __all__ = ["ERRSTATE", "QUIET", "call_entry", "generated_plan", "kernel_entry", 
 ERRSTATE: ContextVar[Any] = np._core.umath._extobj_contextvar  # type: ignore[attr-defined]
 
 
-def _untouched() -> Any:
-    # A context in which nobody has set anything shows NumPy's own default.
-    context = copy_context()
-    for variable in tuple(context):
-        if variable is ERRSTATE:
-            import contextvars
-
-            return contextvars.Context().run(ERRSTATE.get)
-    return ERRSTATE.get()
-
-
-QUIET = _untouched()
+# A context in which nobody has set anything shows NumPy's own default.
+QUIET = Context().run(ERRSTATE.get)
 
 
 def _contexts() -> tuple[tuple[ContextVar[Any], Any, Any], ...]:
@@ -48,6 +39,7 @@ def _contexts() -> tuple[tuple[ContextVar[Any], Any, Any], ...]:
 
 
 def _lookups(lookups: Sequence[Lookup]) -> list[tuple[Any, Any, Any]]:
+    config.current_policy()  # the process's own is read at the first use
     base = Lookup(vars(config), "_base", vars(config)["_base"])
     return [tuple(lookup) for lookup in (base, *lookups)]  # type: ignore[misc]
 
@@ -148,10 +140,14 @@ class _Counted:
 
 
 _counted: list[_Counted] = []
+_SWEEP = 256  # entries: so often those that no guard holds any more are counted and dropped
 
 
 def watch_entry(entry: Entry, launchable: Launchable, decision: Decision, site: Any) -> None:
     """Have an entry's launches join the log."""
+    if len(_counted) >= _SWEEP:
+        _collect()
+        _counted[:] = [c for c in _counted if sys.getrefcount(c.entry) > _ALONE]
     _counted.append(_Counted(entry, launchable, decision, site))
 
 
@@ -160,4 +156,12 @@ def _collect() -> None:
         counted.collect()
 
 
+def _alone() -> int:
+    # What getrefcount answers differs between interpreters: measure it where it is known.
+    counted = _Counted.__new__(_Counted)
+    counted.entry = call_entry(len, (), 0)
+    return sys.getrefcount(counted.entry)
+
+
+_ALONE = _alone()
 LOG.collectors.append(_collect)

@@ -9,7 +9,8 @@ import numpy as np
 from alight._core import ArrayBase
 from alight.array import ufunc_method
 from alight.calls import FUNCTIONS
-from alight.exits import exit_to_numpy, holds_arrays
+from alight.exits import exit_to_numpy, ndarrays
+from alight.library import bound
 
 __all__ = ["Ufunc", "ufunc"]
 
@@ -31,73 +32,69 @@ class Ufunc:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Return the function of its operands."""
         ufunc = self._numpy
-        if len(args) > ufunc.nin:
-            outs = args[ufunc.nin :]
-            if "out" in kwargs or len(args) > ufunc.nargs:
-                return ufunc(*_plain(args), **kwargs)  # NumPy words the error
-            args, kwargs = args[: ufunc.nin], {**kwargs, "out": outs}
-        elif type(kwargs.get("out")) is not tuple and kwargs.get("out") is not None:
-            kwargs = {**kwargs, "out": (kwargs["out"],)}
-        if _handed_over((*args, *kwargs.get("out", ()) ) if kwargs.get("out") else args):
+        nin, out = ufunc.nin, kwargs.get("out")
+        inputs, outs = args[:nin], out if type(out) is tuple else (out,)
+        if len(args) > nin:
+            outs = args[nin:]
+            if "out" in kwargs or len(args) > ufunc.nargs or len(inputs) < nin:
+                return ufunc(*ndarrays(args), **kwargs)  # NumPy words the error
+        if _handed_over((*inputs, *outs, kwargs.get("where"))):
             return ufunc(*args, **kwargs)
-        if kwargs.get("out", ()) is None:
-            kwargs = {k: v for k, v in kwargs.items() if k != "out"}
+        if len(args) > nin or out is not None:
+            kwargs = {key: item for key, item in kwargs.items() if key != "out"}
+            if out is Ellipsis:  # "an array, please": it always is one
+                outs = (None,)
+            elif len(outs) < ufunc.nout and len(args) > nin:
+                outs = (*outs, *[None] * (ufunc.nout - len(outs)))
+            elif type(out) is not tuple and ufunc.nout > 1:
+                raise TypeError("'out' must be a tuple of arrays")
+            if any([item is not None for item in outs]):
+                kwargs["out"] = outs
         ours = FUNCTIONS.get(ufunc)
-        return ours(*args, **kwargs) if ours else ufunc_method(ufunc, "__call__", args, kwargs)
+        return ours(*inputs, **kwargs) if ours else ufunc_method(ufunc, "__call__", inputs, kwargs)
 
-    def reduce(
-        self,
-        array: Any,
-        /,
-        axis: Any = 0,
-        dtype: Any = None,
-        out: Any = None,
-        keepdims: bool = False,
-        initial: Any = np._NoValue,
-        where: Any = True,
-    ) -> Any:
+    def reduce(self, array: Any, /, *args: Any, **kwargs: Any) -> Any:
         """Return the array folded along axes."""
-        given = {"dtype": dtype, "keepdims": keepdims, "initial": initial, "where": where}
-        plain = {"dtype": None, "keepdims": False, "initial": np._NoValue, "where": True}
-        keywords = {k: v for k, v in given.items() if v is not plain[k]}
-        return self._folded("reduce", array, axis, out, keywords)
+        return self._folded("reduce", _REDUCE, array, args, kwargs)
 
-    def accumulate(self, array: Any, /, axis: Any = 0, dtype: Any = None, out: Any = None) -> Any:
+    def accumulate(self, array: Any, /, *args: Any, **kwargs: Any) -> Any:
         """Return every step of folding the array along an axis."""
-        return self._folded("accumulate", array, axis, out, {} if dtype is None else {"dtype": dtype})
+        return self._folded("accumulate", _REDUCE[:3], array, args, kwargs)
 
-    def _folded(self, method: str, array: Any, axis: Any, out: Any, keywords: dict[str, Any]) -> Any:
-        if out is not None:
-            keywords["out"] = out if type(out) is tuple else (out,)
-        if not isinstance(array, ArrayBase):
-            if _handed_over((array,)):
-                return getattr(self._numpy, method)(array, axis=axis, **keywords)
-            return exit_to_numpy(getattr(self._numpy, method), (array,), {"axis": axis, **keywords})
-        return ufunc_method(self._numpy, method, (array,), {"axis": axis, **keywords})
-
-    def reduceat(
-        self, array: Any, /, indices: Any, axis: Any = 0, dtype: Any = None, out: Any = None
-    ) -> Any:
+    def reduceat(self, array: Any, /, indices: Any, *args: Any, **kwargs: Any) -> Any:
         """Return slices of the array folded, each from an index to the next."""
-        keywords = {} if out is None else {"out": out if type(out) is tuple else (out,)}
-        return exit_to_numpy(self._numpy.reduceat, (array, indices, axis, dtype), keywords)
+        return self._folded("reduceat", _REDUCE[:3], array, (indices, *args), kwargs)
+
+    def _folded(self, method: str, names: Any, array: Any, args: Any, kwargs: Any) -> Any:
+        function = getattr(self._numpy, method)
+        given = None if method == "reduceat" else bound(names, args, kwargs)
+        if given is None or _handed_over((array,)):
+            return exit_to_numpy(function, (array, *args), kwargs)
+        out = given.pop("out", None)
+        out = out if type(out) is tuple or out is None else (out,)
+        plain = {"axis": 0, "dtype": None, "keepdims": False, "initial": np._NoValue, "where": True}
+        keywords = {k: v for k, v in given.items() if k == "axis" or v is not plain[k]}
+        if out is not None:
+            keywords["out"] = out
+        if not isinstance(array, ArrayBase):
+            return exit_to_numpy(function, (array,), keywords)
+        return ufunc_method(self._numpy, method, (array,), keywords)
 
     def outer(self, A: Any, B: Any, /, **kwargs: Any) -> Any:
         """Return the function of every pair of elements."""
-        if self._numpy.nin == 2 and not kwargs and isinstance(A, ArrayBase) and self._numpy.signature is None:
-            return self(A.reshape(A.shape + (1,) * np.ndim(B)), B)  # type: ignore[attr-defined]
+        if not kwargs and isinstance(A, ArrayBase) and self._numpy.signature is None:
+            ndim = np.ndim(ndarrays(B))
+            return self(A.reshape(A.shape + (1,) * ndim), B)  # type: ignore[attr-defined]
         return exit_to_numpy(self._numpy.outer, (A, B), kwargs)
 
-    def at(self, a: Any, indices: Any, b: Any = np._NoValue, /) -> None:
+    def at(self, a: Any, indices: Any, *b: Any) -> None:
         """Do the function in place at indices, once for each time an index appears."""
-        args = (a, indices) if b is np._NoValue else (a, indices, b)
-        exit_to_numpy(self._numpy.at, args, {}, args[:1] if isinstance(a, ArrayBase) else ())
+        changed = (a,) if isinstance(a, ArrayBase) else ()
+        exit_to_numpy(self._numpy.at, (a, indices, *b), {}, changed)
 
-    def resolve_dtypes(self, dtypes: Any, *, signature: Any = None, casting: Any = None, reduction: bool = False) -> Any:
+    def resolve_dtypes(self, dtypes: Any, **kwargs: Any) -> Any:
         """Return the dtypes of the loop NumPy would run."""
-        return self._numpy.resolve_dtypes(
-            dtypes, signature=signature, casting=casting, reduction=reduction
-        )
+        return self._numpy.resolve_dtypes(dtypes, **kwargs)
 
     def __getattr__(self, name: str) -> Any:
         # nin, nout, nargs, ntypes, types, identity, signature, and what later NumPy adds.
@@ -138,21 +135,15 @@ def ufunc(numpy: np.ufunc) -> Ufunc:
     return found
 
 
-def _plain(args: Any) -> list[Any]:
-    return [np.asarray(arg) if isinstance(arg, ArrayBase) else arg for arg in args]
+_REDUCE = ("axis", "dtype", "out", "keepdims", "initial", "where")
+_OURS = frozenset((np.ndarray, int, float, complex, bool, list, tuple, type(None)))
 
 
 def _handed_over(items: Any) -> bool:
     """Tell whether an operand's own type wants the call: masked arrays, matrices, other libraries."""
     for item in items:
         kind = type(item)
-        if kind in _OURS or isinstance(item, (ArrayBase, np.generic)):
-            continue
-        if hasattr(kind, "__array_ufunc__"):
-            return True
-        if kind in (list, tuple) and not holds_arrays(item):
-            continue
+        if kind not in _OURS and not isinstance(item, (ArrayBase, np.generic)):
+            if hasattr(kind, "__array_ufunc__"):
+                return True
     return False
-
-
-_OURS = frozenset((np.ndarray, int, float, complex, bool, list, tuple, type(None)))

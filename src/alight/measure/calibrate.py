@@ -29,7 +29,7 @@ from alight.measure.fit import (
 from alight.measure.probes import Bench, Probe
 from alight.measure.profiles import fingerprint, load_profile, save_profile
 from alight.measure.timing import Timing, contended
-from alight.plan.cost import Profile, Rates, estimate, planning_floor
+from alight.plan.cost import Profile, Rates, estimate
 from alight.plan.curve import Curve
 
 if TYPE_CHECKING:
@@ -41,7 +41,6 @@ __all__ = [
     "calibrate",
     "fingerprint",
     "load_profile",
-    "planning_floor",
     "save_profile",
 ]
 

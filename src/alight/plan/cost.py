@@ -335,16 +335,3 @@ def with_copies(base: Estimate, copy_in: float, copy_out: float) -> Estimate:
     terms = {**base.terms, "copy_in": copy_in, "copy_out": copy_out}
     extra = copy_in + copy_out
     return Estimate(base.seconds + extra, base.low + extra, base.high + extra, terms)
-
-
-def planning_floor(profile: Profile, planning_seconds: float) -> int:
-    """Return the elements at which NumPy's float64 addition takes 20 times the planning time.
-
-    Planning less than that cannot be worth its own time: the design's rule for tiny work. A number
-    above any array's size where NumPy was not measured.
-    """
-    rates = profile.rates.get("numpy")
-    curve = None if rates is None else rates.curves.get("elementwise/float64")
-    if curve is None:
-        return 1 << 62
-    return min(1 << 62, max(1, math.ceil(curve.work_at(20.0 * planning_seconds) / 24.0)))

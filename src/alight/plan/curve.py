@@ -82,22 +82,6 @@ class Curve:
         y = a * (1 + 2 * t) * s * s + left * t * s * s + b * t * t * (3 - 2 * t) - right * t * t * s
         return math.exp(y)
 
-    def work_at(self, seconds: float) -> float:
-        """Return the least work that takes this long."""
-        last_work, last_seconds = self.knots[-1]
-        if seconds >= last_seconds:
-            return last_work * (seconds / last_seconds)
-        low, high = self.knots[0][0], last_work
-        if seconds <= self.knots[0][1]:
-            return low
-        while high / low > 1 + 1e-9:  # bisection in logarithms, to the last digits that matter
-            middle = math.sqrt(low * high)
-            if self.seconds_at(middle) < seconds:
-                low = middle
-            else:
-                high = middle
-        return high
-
     def to_dict(self) -> dict[str, Any]:
         """Return the knots as a document."""
         return {"knots": [list(knot) for knot in self.knots], "source": self.source}
