@@ -12,6 +12,7 @@ import numpy as np
 from alight import memory, runtime
 from alight._core import ArrayBase, hooks, set_operators
 from alight.calls import ACCUMULATES, FUNCTIONS, REDUCES, exit_to_numpy, reduce_call, ufunc_call
+from alight.exits import run_in_numpy
 from alight.indexing import getitem, setitem
 from alight.ir.ops import OPS
 from alight.methods import ArrayMethods, astype, copy_of
@@ -33,6 +34,15 @@ class Array(ArrayMethods):
 
     __slots__ = ()
     __array_priority__ = 1000.0
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        """Return an uninitialised array of a shape: `ndarray(shape, dtype, …)`."""
+        if not args and not kwargs:
+            return super().__new__(cls)
+        made = np.ndarray(*args, **kwargs)
+        if not native(made.dtype):
+            return made
+        return cls.of(concrete(made if made.base is None else made.copy("K")))
 
     # -- what it is -------------------------------------------------------------------------------
     @property
@@ -299,7 +309,16 @@ def _binary(op: Any, left: Any, right: Any) -> Any:
     ours = FUNCTIONS.get(op.reference)
     if ours is not None:
         return ours(left, right)
-    return ufunc_call(op.reference, (left, right), {})
+    try:
+        return ufunc_call(op.reference, (left, right), {})
+    except TypeError:
+        if op.name not in _EQUALITY:
+            raise
+        return run_in_numpy(_EQUALITY[op.name], (left, right), {})
+
+
+# The operators answer for every type, where the ufuncs may have no loop.
+_EQUALITY = {"equal": operator.eq, "not_equal": operator.ne}
 
 
 def _hands_over(other: Any) -> bool:

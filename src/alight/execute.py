@@ -202,7 +202,7 @@ class Execution:
             step.layout.shape,
             step.layout.dtype,
             data.raw,
-            offset + step.offset,
+            offset + step.offset if step.layout.size else 0,
             step.layout.strides,
         )
         np.copyto(window, array_at(value_place), casting="unsafe")

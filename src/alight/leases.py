@@ -14,7 +14,16 @@ from typing import Any
 import numpy as np
 
 from alight import memory, runtime
-from alight._core import ArrayBase, Data, Layout, Storage, Value, View, layout_of
+from alight._core import (
+    ArrayBase,
+    Data,
+    Layout,
+    Storage,
+    Value,
+    View,
+    layout_of,
+    pending_storages,
+)
 from alight.array import Array
 from alight.exits import holds_arrays
 from alight.record import concrete, foreign, native
@@ -241,11 +250,27 @@ class Leases:
         pending = [lease.storage.value for lease in self.leases if lease.storage.value.op is not None]
         if pending:
             runtime.evaluate(pending)
-        runtime.evaluate_all()
+        left = [s.value for s in pending_storages() if self._reads(s.value)]
+        if left:
+            runtime.evaluate(left)
         for lease in self.leases:
             if lease.storage.lease is not None:
                 lease.settle()
         self._write_back()
+
+    def _reads(self, value: Value) -> bool:
+        """Tell whether pending work reads the caller's memory."""
+        seen: set[int] = set()
+        stack = [value]
+        while stack:
+            value = stack.pop()
+            if id(value) in seen:
+                continue
+            seen.add(id(value))
+            stack += value.operands
+            if value.data is not None and any(lease.holds(value.data) for lease in self.leases):
+                return True
+        return False
 
     def _write_back(self) -> None:
         """Give the caller's lists and dicts what the body made of the ones it got."""

@@ -238,10 +238,10 @@ class Form:
         return out
 
     def _record(self, given: dict[str, Any], out: Any) -> Value | None:
-        if out is not None and (not isinstance(out, ArrayBase) or "dtype" in given):
+        if out is not None and not isinstance(out, ArrayBase):
             return None
         inputs = self.inputs(given)
-        if inputs is None or (out is None and small(inputs)) or warn.immediate(extobj.get()):
+        if inputs is None or small((*inputs, out)) or warn.immediate(extobj.get()):
             return None
         attrs = {k: frozen(v) for k, v in given.items() if k not in self.names[: self.count]}
         attrs = {k: np.dtype(v) if k == "dtype" and v is not None else v for k, v in attrs.items()}
@@ -266,6 +266,8 @@ class Form:
             return None
         if out is not None:
             lay = layout(out)
+            if not {"dtype", "casting"}.isdisjoint(attrs):
+                return None
             if lay.shape != found.shape or not np.can_cast(found.dtype, lay.dtype, "same_kind"):
                 return None
         return pend(op, tuple(values), tuple(attrs.items()), found)
@@ -285,7 +287,8 @@ class Form:
     def _numpy(self, args: Sequence[Any], kwargs: Mapping[str, Any], given: Any) -> Any:
         if given is not None:
             inputs = self.inputs(given)
-            if inputs is not None and kwargs.get("out") is None and small(inputs):
+            out = kwargs.get("out")
+            if inputs is not None and small((*inputs, *(out if type(out) is tuple else (out,)))):
                 return run_in_numpy(self.function, args, kwargs)
         return exit_to_numpy(self.function, args, kwargs)
 

@@ -144,8 +144,12 @@ class ArrayMethods(ArrayBase):
 
     def flatten(self, order: str = "C") -> Any:
         """Return a copy of the array as one axis."""
-        if order == "C":
-            return reshape(copy_of(self, "C"), -1)
+        lay = memory.layout(self)
+        if order == "A":
+            order = "F" if lay.probe.flags.fnc else "C"
+        if order in ("C", "F"):
+            whole = copy_of(self, order)
+            return apply_view(whole, lambda p: p.reshape(-1, order=order, copy=False))
         return exit_to_numpy(np.ndarray.flatten, (self, order), {})
 
     def view(self, dtype: Any = None, type: Any = None) -> Any:

@@ -331,6 +331,7 @@ def _resolve(op: Op, kinds: tuple[Any, ...], signature: Any, casting: str) -> Re
         and signature is None
         and casting == "same_kind"
         and isinstance(first, Layout)
+        and first.ndim > 0  # where NumPy would give a scalar, `make` decides what stands for it
         and all(kind is first for kind in kinds)
         and all(dtype == first.dtype for dtype in dtypes[: len(kinds)])
     ):

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from alight import memory, runtime
+from alight import memory, residency, runtime
 from alight._core import ArrayBase, Layout, Value, View, layout_of
 from alight.execute import HOST_DEVICE
 from alight.ir.group import Graph, Group
@@ -46,7 +46,7 @@ def describe(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Described | None:
         structure = work.of((args, kwargs))
     except _Unknown:
         return None
-    return Described(structure, tuple(work.scalars), work.arrays)
+    return Described((structure, work.shared()), tuple(work.scalars), work.arrays)
 
 
 class _Describing:
@@ -54,6 +54,18 @@ class _Describing:
         self.arrays: list[NdArray] = []
         self.numbers: dict[int, int] = {}
         self.scalars: list[Any] = []
+
+    def shared(self) -> tuple[tuple[int, int], ...]:
+        """Return which of the ndarrays may overlap: what is written in one is then seen in the other."""
+        arrays = self.arrays
+        return tuple(
+            [
+                (i, j)
+                for j in range(1, len(arrays))
+                for i in range(j)
+                if np.may_share_memory(arrays[i], arrays[j])
+            ]
+        )
 
     def of(self, item: Any) -> Any:
         kind = type(item)
@@ -336,10 +348,13 @@ def make_program(trace: Trace, leases: Leases, result: Any, default_errstate: An
     """Return the program of a body that has just run, its work not yet done; None where it is not replayable."""
     if trace.touched or leases.ours_too or any(len(lease.members) > 1 for lease in leases.leases):
         return None
-    try:
-        return _Making(leases).program(result, default_errstate) if trace.undisturbed() else None
-    except _Unknown:
-        return None
+    with residency.LOCK:  # another thread's request may run what is pending here
+        if not trace.undisturbed():
+            return None
+        try:
+            return _Making(leases).program(result, default_errstate)
+        except _Unknown:
+            return None
 
 
 class _Making:

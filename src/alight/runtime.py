@@ -83,7 +83,7 @@ def evaluate(values: Iterable[Value], read: bool = True) -> None:
     Raises the error of the first requested value that failed; the others are still computed.
     """
     with residency.LOCK:
-        roots = [value for value in values if value.op is not None]
+        roots = list({id(value): value for value in values if value.op is not None}.values())
         if roots:
             floor.count = floor.pending = 0
             asked = roots[:]

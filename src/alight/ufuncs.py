@@ -82,6 +82,8 @@ class Ufunc:
 
     def outer(self, A: Any, B: Any, /, **kwargs: Any) -> Any:
         """Return the function of every pair of elements."""
+        if _handed_over((A, B)):
+            return self._numpy.outer(A, B, **kwargs)
         if not kwargs and isinstance(A, ArrayBase) and self._numpy.signature is None:
             ndim = np.ndim(ndarrays(B))
             return self(A.reshape(A.shape + (1,) * ndim), B)  # type: ignore[attr-defined]
@@ -89,6 +91,9 @@ class Ufunc:
 
     def at(self, a: Any, indices: Any, *b: Any) -> None:
         """Do the function in place at indices, once for each time an index appears."""
+        if _handed_over((a, indices, *b)):
+            self._numpy.at(a, indices, *b)
+            return
         changed = (a,) if isinstance(a, ArrayBase) else ()
         exit_to_numpy(self._numpy.at, (a, indices, *b), {}, changed)
 

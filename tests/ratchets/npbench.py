@@ -55,6 +55,7 @@ def measure(
         return finish(result, mode)
     rows: dict[str, dict[str, Row]] = {}
     reports = []
+    idle: list[str] = []
     for door in doors:
         rows[door] = {}
         for program in programs or PROGRAMS:
@@ -62,13 +63,21 @@ def measure(
             row = rows[door][program] = _row(
                 folder.resolve(), program, door, preset, mode, target, report
             )
-            reports.append(report)
+            if target == "alight":
+                reports.append(report)
+                work = read_work([report])
+                row |= {"eligible": work.eligible, "exits": work.exits.total()}
+                if mode.must_run_on is not None and row["valid"] and not work.eligible:
+                    idle.append(f"{program} through {door}")
             print(_line(program, door, mode.name, row), flush=True)
             if not row["valid"]:
                 result.problems.append(f"{program} through {door}: {'; '.join(row['wrong'])}")
         valid = sum(row["valid"] for row in rows[door].values())
         result.counts[door] = f"{valid}/{len(rows[door])}"
-    result.details["programs"] = rows
+    # Right, but no proof of anything: alight was not asked for one eligible operation.
+    if idle:
+        print(f"no eligible element-operation: {', '.join(idle)}")
+    result.details |= {"programs": rows, "without_eligible_work": idle}
     if target == "alight":
         result.work = read_work(reports)
     result.seconds = monotonic() - started

@@ -1,0 +1,846 @@
+"""`@alight.jit`: NumPy in, NumPy out, whatever way a call takes: body, program, kernel or NumPy itself."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import threading
+import traceback
+import types
+import warnings
+from collections import namedtuple
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy import zeros as make_zeros
+
+import alight
+from alight import race
+from alight._core import guard
+from alight.config import policy
+from alight.jit import Jitted
+from alight.log import LOG
+from alight.purity import prove
+from alight.replay import describe
+
+MODES: dict[str, dict[str, Any]] = {
+    "auto": {},
+    "generated": {"floor": 0, "force": "cpu:generated"},
+    "sim": {"floor": 0, "force": "sim:0", "devices": ["cpu", "sim:0"]},
+}
+CALLS = 8  # enough for NumPy's turns, a trace, its program and the kernel's race
+
+
+@pytest.fixture(params=MODES)
+def mode(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    # As in a program that has run for long: whatever is worth measuring is measured at once.
+    monkeypatch.setattr(race.Foreground, "allows", lambda self, seconds: True)
+    with policy(**MODES[request.param]):
+        yield request.param
+
+
+def same(got: Any, want: Any) -> None:
+    assert type(got) is type(want)
+    if isinstance(want, np.ndarray):
+        assert (got.dtype, got.shape, got.strides) == (want.dtype, want.shape, want.strides)
+        assert got.flags.writeable == want.flags.writeable
+        np.testing.assert_allclose(got, want, rtol=1e-13, atol=1e-13)
+    elif isinstance(want, (tuple, list)):
+        assert len(got) == len(want)
+        for a, b in zip(got, want, strict=True):
+            same(a, b)
+    elif isinstance(want, dict):
+        assert list(got) == list(want)
+        for key in want:
+            same(got[key], want[key])
+    elif isinstance(want, (float, np.floating)):
+        assert got == pytest.approx(want, rel=1e-13, nan_ok=True)
+    else:
+        assert got == want
+
+
+def agree(function: Callable[..., Any], *args: Any, calls: int = CALLS, **kwargs: Any) -> Jitted:
+    """Call the function plain and jitted on equal arguments: results and arguments must agree."""
+    jitted: Any = alight.jit(function)
+    for _ in range(calls):
+        # One deepcopy for all: arguments that overlap or are one object stay so.
+        plain = copy_arguments((args, kwargs))
+        ours = copy_arguments((args, kwargs))
+        want = function(*plain[0], **plain[1])
+        got = jitted(*ours[0], **ours[1])
+        same(got, want)
+        same(list(ours), list(plain))
+    return jitted
+
+
+def copy_arguments(tree: Any) -> Any:
+    """Return a copy in which views of one array are views of one copy."""
+    bases: dict[int, np.ndarray[Any, Any]] = {}
+
+    def copied(item: Any) -> Any:
+        if isinstance(item, np.ndarray):
+            base = item if item.base is None else item.base
+            if id(base) not in bases:
+                bases[id(base)] = np.array(base, order="K")
+            new = bases[id(base)]
+            if base is item:
+                return new
+            start = item.__array_interface__["data"][0] - base.__array_interface__["data"][0]
+            return np.ndarray(item.shape, item.dtype, new, start, item.strides)
+        if isinstance(item, (tuple, list)):
+            return type(item)([copied(part) for part in item])
+        if isinstance(item, dict):
+            return {key: copied(part) for key, part in item.items()}
+        return item
+
+    return copied(tree)
+
+
+# ------------------------------------------------------------------------------ programs
+def chain(a: Any, b: Any) -> Any:
+    return np.sqrt(a * a + b * b) * np.exp(-a) + np.sin(b) * 0.5
+
+
+def softmax(x: Any) -> Any:
+    e = np.exp(x - np.max(x, axis=-1, keepdims=True))
+    return e / np.sum(e, axis=-1, keepdims=True)
+
+
+def in_place(a: Any, b: Any) -> None:
+    b[1:-1] = 0.5 * (a[:-2] + a[2:])
+    a += b
+    a[b > 5] = -1
+
+
+def heat(steps: int, u: Any) -> Any:
+    for _ in range(steps):
+        u[1:-1, 1:-1] += 0.1 * (u[2:, 1:-1] + u[:-2, 1:-1] - 2 * u[1:-1, 1:-1])
+    return u
+
+
+def smoothed(x: Any) -> Any:
+    out = np.zeros_like(x)
+    out[1:] = x[:-1]
+    table = make_zeros((2, len(x)))
+    table[0] = out
+    table[1, :] = helped(x)
+    return table
+
+
+def helped(x: Any) -> Any:
+    padded = np.empty(len(x) + 1)
+    padded[0] = 0
+    padded[1:] = np.cumsum(x)
+    return padded[1:] - padded[:-1]
+
+
+def statistics(x: Any) -> Any:
+    mean = x.mean()
+    mean += 1
+    spread = x.std()
+    kept = mean
+    mean *= 2
+    return {"mean": mean, "kept": kept, "spread": [spread, x.max()], "shape": x.shape, "n": x.size}
+
+
+def branching(x: Any, limit: float) -> Any:
+    if x.sum() > limit:
+        return x * 2
+    return x - limit
+
+
+def windows(x: Any) -> Any:
+    y = x * 2
+    return x, x[1:], y, y[::2], y
+
+
+def integers(i: Any, j: Any) -> Any:
+    return i // j, i % j, i << 2, (i > j).sum()
+
+
+def scalars_first(a: Any) -> Any:
+    total = a[0]
+    total = total + a[1]
+    total += a
+    return total
+
+
+def matrices(a: Any, b: Any) -> Any:
+    c = a @ b.T
+    c[0] = c.sum(axis=0)
+    return np.linalg.norm(c), c, np.eye(3)[:, :2]
+
+
+def broadcast(row: Any, column: Any) -> Any:
+    return np.where(row > column[:, None], row, -1.0) + np.arange(row.size)
+
+
+def nested(items: Any) -> Any:
+    first, (second, third) = items["pair"]
+    items["list"].append(first + second)
+    items["sum"] = third.sum()
+    return items["list"]
+
+
+def complexes(x: Any) -> Any:
+    z = x + 1j * x[::-1]
+    return z.real, abs(z), z.conj()
+
+
+RANDOM = np.random.default_rng(1)
+PROGRAMS: list[tuple[Callable[..., Any], tuple[Any, ...]]] = [
+    (chain, (RANDOM.random(16), RANDOM.random(16))),
+    (chain, (RANDOM.random((7, 5)).T, RANDOM.random((5, 1)))),
+    (softmax, (RANDOM.random((4, 6)),)),
+    (in_place, (np.arange(12.0), np.zeros(12))),
+    (heat, (4, RANDOM.random((6, 7)))),
+    (smoothed, (RANDOM.random(9),)),
+    (statistics, (RANDOM.random((3, 4)),)),
+    (branching, (np.arange(5.0), 3.0)),
+    (branching, (np.arange(5.0), 1e9)),
+    (windows, (np.arange(6.0),)),
+    (integers, (np.arange(1, 9), np.arange(8, 0, -1))),
+    (scalars_first, (np.arange(4.0),)),
+    (matrices, (RANDOM.random((3, 4)), RANDOM.random((3, 4)))),
+    (broadcast, (RANDOM.random(4), RANDOM.random(3))),
+    (nested, ({"pair": [np.arange(3.0), (np.ones(3), np.arange(3.0))], "list": []},)),
+    (complexes, (RANDOM.random(5),)),
+    (chain, (np.zeros(0), np.zeros(0))),
+    (softmax, (RANDOM.random((4, 6))[::-1, ::2],)),
+]
+
+
+@pytest.mark.parametrize(("function", "args"), PROGRAMS, ids=lambda p: getattr(p, "__name__", ""))
+def test_programs_agree_with_numpy(mode: str, function: Any, args: Any) -> None:
+    agree(function, *args)
+
+
+# ------------------------------------------------------------------------------ aliasing
+def overlapping(a: Any, b: Any) -> Any:
+    a[1:] = b[:-1] * 2
+    b += 1
+    return a + b
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda x: (x[:6], x[2:8]),
+        lambda x: (x[::2], x[1::2]),
+        lambda x: (x[:6], x[:6]),
+        lambda x: (x[5::-1], x[:6]),
+        lambda x: (x[:6], x[4:10].astype(x.dtype)),
+    ],
+)
+def test_arguments_that_overlap(mode: str, make: Any) -> None:
+    agree(overlapping, *make(np.arange(12.0)))
+
+
+def test_one_array_given_twice_is_one_array(mode: str) -> None:
+    def function(a: Any, b: Any) -> Any:
+        a += 1
+        return a is b, b * 2
+
+    x = np.arange(4.0)
+    assert alight.jit(function)(x, x)[0] is True
+    agree(function, x, x)
+    agree(function, x, x.copy())
+
+
+def test_results_are_the_callers_memory(mode: str) -> None:
+    jitted = alight.jit(windows)
+    x = np.arange(6.0)
+    for _ in range(CALLS):
+        same_object, view, y, stepped, again = jitted(x)
+        assert same_object is x
+        assert np.shares_memory(view, x) and view.base is x
+        assert again is y and np.shares_memory(stepped, y) and not np.shares_memory(y, x)
+
+
+def test_two_results_do_not_share_one_version(mode: str) -> None:
+    def function(x: Any) -> Any:
+        y = x + 1
+        z = np.empty_like(y)
+        z[:] = y
+        x += 1
+        w = np.empty_like(x)
+        w[:] = x
+        return y, z, w
+
+    jitted = alight.jit(function)
+    for _ in range(CALLS):
+        x = np.arange(4.0)
+        y, z, w = jitted(x)
+        for one, other in [(y, z), (y, w), (z, w), (w, x)]:
+            assert not np.shares_memory(one, other)
+        same([y, z, w, x], [np.arange(1.0, 5)] * 4)
+
+
+def test_read_only_arguments(mode: str) -> None:
+    x = np.arange(3.0)
+    x.flags.writeable = False
+
+    def function(a: Any) -> None:
+        a[0] = 1
+
+    with pytest.raises(ValueError, match="assignment destination is read-only"):
+        alight.jit(function)(x)
+
+
+def test_structured_and_object_arrays_pass_as_they_are(mode: str) -> None:
+    records = np.zeros(3, [("a", float), ("b", int)])
+    field = records["a"]
+
+    def function(record: Any, column: Any, anything: Any) -> Any:
+        column += 2
+        return record["a"].sum(), anything[0]
+
+    got = alight.jit(function)(records, field, np.array([None, "x"], object))
+    assert got == (6.0, None) and field[0] == 2
+
+
+SEEN = np.arange(4.0)
+
+
+def reads_global(x: Any) -> Any:
+    x += 1
+    return SEEN.sum()
+
+
+def test_a_global_that_is_an_argument_too(mode: str) -> None:
+    for _ in range(3):
+        SEEN[:] = range(4)
+        assert alight.jit(reads_global)(SEEN) == 10.0
+        assert alight.jit(reads_global)(SEEN[:2]) == 12.0
+
+
+class Model:
+    def __init__(self) -> None:
+        self.state = np.zeros(4)
+
+    @alight.jit
+    def step(self, amount: Any) -> Any:
+        amount[:] = amount * 2
+        self.state = self.state + amount
+        return self.state.sum()
+
+
+def test_methods(mode: str) -> None:
+    model = Model()
+    assert [float(model.step(np.ones(4))) for _ in range(3)] == [8.0, 16.0, 24.0]
+    assert isinstance(Model.step, Jitted)
+    shared = model.state = np.ones(4)
+    assert float(model.step(shared)) == 16.0  # the body sees its own change through self.state
+
+
+# ------------------------------------------------------------------------------ inside
+def test_what_the_body_sees(mode: str) -> None:
+    found: list[Any] = []
+
+    def function(x: Any) -> Any:
+        made = np.zeros(x.size)
+        found.append((type(x), isinstance(x, np.ndarray), type(made), type(helped(x)), np.pi))
+        return x.sum()
+
+    x = np.arange(3.0)
+    with policy(floor=0):
+        assert type(alight.jit(function)(x)) is np.float64
+    assert found == [(alight.Array, True, alight.Array, alight.Array, np.pi)]
+    assert np.zeros is not make_zeros or type(np.zeros(1)) is np.ndarray
+
+
+def counting(x: Any) -> Any:
+    global COUNT
+    COUNT += 1
+    return np.zeros(x.shape) + x
+
+
+COUNT = 0
+
+
+def test_globals_can_be_assigned(mode: str) -> None:
+    before = COUNT
+    agree(counting, np.arange(3.0), calls=2)
+    assert COUNT == before + 4
+
+
+def test_closures_and_nested_functions(mode: str) -> None:
+    scale = 2.0
+
+    def inner(x: Any) -> Any:
+        return np.ones_like(x) * scale
+
+    def function(x: Any) -> Any:
+        def innermost(y: Any) -> Any:
+            return inner(y) + x
+
+        return [innermost(row) for row in (x, x + 1)]
+
+    agree(function, np.arange(3.0))
+
+
+def test_recursion(mode: str) -> None:
+    namespace: dict[str, Any] = {"np": np}
+    exec("def f(x, n):\n    return x if n == 0 else f(x * 2, n - 1) + np.ones(x.shape)", namespace)
+    plain = namespace["f"]
+    want = plain(np.arange(3.0), 4)
+    jitted = namespace["f"] = alight.jit(plain)
+    for _ in range(CALLS):
+        same(jitted(np.arange(3.0), 4), want)
+
+
+def test_a_jitted_function_inside_another(mode: str) -> None:
+    inner = alight.jit(chain)
+
+    def outer(a: Any) -> Any:
+        a += inner(a, a)
+        return inner(a, np.ones(3))
+
+    agree(outer, np.arange(3.0))
+
+
+def test_named_tuples_keywords_and_defaults(mode: str) -> None:
+    Pair = namedtuple("Pair", "left right")
+
+    def function(a: Any, *rest: Any, scale: float = 2.0, **more: Any) -> Any:
+        return Pair(a * scale, [r + more.get("shift", 0) for r in rest])
+
+    agree(function, np.arange(3.0))
+    agree(function, np.arange(3.0), np.ones(2), scale=3.0, shift=np.ones(2))
+
+
+def test_our_arrays_in_our_arrays_out(mode: str) -> None:
+    x = alight.asarray(np.arange(4.0))
+    other = np.ones(4)
+
+    def function(a: Any, b: Any) -> Any:
+        b += a
+        return a * 2, a.sum(), b
+
+    doubled, total, same_b = alight.jit(function)(x, other)
+    assert type(doubled) is alight.Array and type(total) is alight.Array and same_b is other
+    assert doubled.storage.value.op is None  # all work is done
+    same(np.asarray(doubled), np.arange(4.0) * 2)
+    same(other, np.arange(4.0) + 1)
+
+
+# ------------------------------------------------------------------------------ errors
+def failing(x: Any) -> Any:
+    x[0] = 7
+    y = x + np.ones(len(x) + 1)  # this line
+    return y
+
+
+def test_errors_are_numpys_at_the_users_line(mode: str) -> None:
+    jitted = alight.jit(failing)
+    for _ in range(CALLS):
+        x = np.arange(3.0)
+        with pytest.raises(ValueError) as plain:
+            failing(x.copy())
+        with pytest.raises(ValueError) as ours:
+            jitted(x)
+        assert str(ours.value) == str(plain.value)
+        lines = [frame.line for frame in traceback.extract_tb(ours.value.__traceback__)]
+        assert any("# this line" in (line or "") for line in lines)
+        assert x[0] == 7  # what was assigned before is in the caller's memory
+
+
+def test_the_right_number_of_arguments(mode: str) -> None:
+    with pytest.raises(TypeError, match=r"chain\(\) missing 1 required positional argument: 'b'"):
+        alight.jit(chain)(np.ones(2))
+
+
+def test_warnings_come_at_every_call_with_the_users_line(mode: str) -> None:
+    def function(a: Any, b: Any) -> Any:
+        return a / b + 1.0
+
+    jitted = alight.jit(function)
+    a = np.ones(4)
+    for number in range(CALLS):
+        b = np.array([1.0, 1.0, 1.0, number % 2])
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            result = jitted(a, b)
+        assert result[3] == (2.0 if number % 2 else np.inf)
+        messages = [str(w.message) for w in caught]
+        assert messages == ([] if number % 2 else ["divide by zero encountered in divide"])
+        assert all(w.filename == __file__ for w in caught)
+        with np.errstate(divide="raise"):
+            if number % 2 == 0:
+                with pytest.raises(FloatingPointError):
+                    jitted(a, b)
+
+
+@pytest.mark.parametrize("bad", [np.sin, int, 3, staticmethod(chain)])
+def test_what_cannot_be_jitted(bad: Any) -> None:
+    with pytest.raises(TypeError, match="Fix:"):
+        alight.jit(bad)
+
+
+def test_generators_are_refused() -> None:
+    def generator() -> Any:
+        yield 1
+
+    async def coroutine() -> None:
+        pass
+
+    for function in (generator, coroutine):
+        with pytest.raises(TypeError, match=r"runs after the call has returned. Fix:"):
+            alight.jit(function)
+
+
+# ------------------------------------------------------------------------------ the object
+def test_the_face_of_the_function() -> None:
+    jitted: Any = alight.jit(chain)
+    assert (jitted.__name__, jitted.__module__, jitted.__wrapped__) == ("chain", __name__, chain)
+    assert alight.jit(jitted) is jitted and alight.jit(pure=True)(jitted).declared_pure
+    assert pickle.loads(pickle.dumps(Model.step.__get__(None, Model))) is Model.step
+    assert copy.deepcopy(jitted) is jitted
+
+
+def test_threads(mode: str) -> None:
+    jitted = alight.jit(chain)
+    failures: list[BaseException] = []
+
+    def work(seed: int) -> None:
+        random = np.random.default_rng(seed)
+        try:
+            with policy(**MODES[mode]):
+                for size in (3, 16, 16, 16, 5, 16, 16):
+                    a, b = random.random(size), random.random(size)
+                    same(jitted(a, b), chain(a, b))
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+
+
+# ------------------------------------------------------------------------------ purity
+SETTING = 2.0
+TABLE = [1.0, 2.0]
+LOCAL = types.ModuleType("local")
+LOCAL.factor = 3.0  # type: ignore[attr-defined]
+
+
+def noted(x: Any) -> Any:
+    TABLE.append(0.0)
+    return x * len(TABLE)
+
+
+def looked_up(x: Any) -> Any:
+    return x * TABLE[0]
+
+
+def drawn(x: Any) -> Any:
+    return x + np.random.random(x.shape)
+
+
+def printed(x: Any) -> Any:
+    print("called")
+    return x * 2
+
+
+def remembered(x: Any, seen: list[Any] = []) -> Any:  # noqa: B006
+    return x * len(seen)
+
+
+def attribute(x: Any) -> Any:
+    attribute.values = x  # type: ignore[attr-defined]
+    return x * 2
+
+
+def indirect(x: Any) -> Any:
+    return printed(x) + 1
+
+
+def imported(x: Any) -> Any:
+    import time
+
+    return x * time.perf_counter()
+
+
+def guarded(x: Any) -> Any:
+    try:
+        return x * 2
+    except ValueError:
+        return x
+
+
+def read_array(x: Any) -> Any:
+    return x + SEEN
+
+
+@pytest.mark.parametrize(
+    "function",
+    [noted, looked_up, drawn, printed, remembered, attribute, indirect, imported, guarded]
+    + [read_array, counting],
+)
+def test_not_proven_pure_and_run_at_every_call(
+    mode: str, function: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert not prove(function).pure
+    x = np.arange(4.0)
+    jitted = alight.jit(function)
+    before = len(TABLE), COUNT
+    for _ in range(CALLS):
+        TABLE[0] += 1
+        SEEN[:] += 1
+        remembered.__defaults__[0].append(1)  # type: ignore[index]
+        result = jitted(x)
+        if function in (looked_up, remembered, read_array):
+            same(result, function(x))
+    if function is drawn:
+        assert not np.array_equal(jitted(x), jitted(x))
+    assert len(TABLE) - before[0] == (CALLS if function is noted else 0)
+    assert COUNT - before[1] == (CALLS if function is counting else 0)
+    assert capsys.readouterr().out.count("called") == (
+        CALLS if function in (printed, indirect) else 0
+    )
+
+
+def pure_helper(x: Any) -> Any:
+    return np.where(x > 1, x, 0.0) * SETTING * LOCAL.factor
+
+
+def pure_outer(x: Any, n: int = 2) -> Any:
+    if x.ndim != 1:
+        raise ValueError(f"one axis, not {x.ndim}")
+    out = np.zeros(x.shape, dtype=np.float64)
+    out[1:] = pure_helper(x)[1:] ** n
+    return out, x.T.reshape(-1, 1), len(x)
+
+
+@pytest.mark.parametrize("function", [chain, softmax, pure_outer, in_place, statistics, heat])
+def test_proven_pure(function: Any) -> None:
+    proof = prove(function)
+    assert proof.pure, proof.reason
+    assert proof.loops == (function is heat)
+
+
+def programs(jitted: Any) -> int:
+    return sum(len(site.programs) for site in jitted._sites.values())
+
+
+def test_a_pure_body_is_not_run_again(mode: str) -> None:
+    jitted: Any = agree(chain, np.arange(16.0), np.ones(16))
+    assert programs(jitted) == 1
+
+
+def test_declared_pure_is_believed(mode: str) -> None:
+    ran: list[int] = []
+
+    @alight.jit(pure=True)
+    def function(x: Any) -> Any:
+        ran.append(1)
+        return x * 2 + 1
+
+    with policy(floor=0, force="numpy" if mode == "auto" else policy_force(mode)):
+        for number in range(5):
+            same(function(np.arange(4.0) + number), (np.arange(4.0) + number) * 2 + 1)
+    assert len(ran) == 1
+
+
+def policy_force(mode: str) -> str:
+    return str(MODES[mode]["force"])
+
+
+# ------------------------------------------------------------------------------ guards
+def test_guards_on_globals_closures_and_attributes(
+    mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    offset = 1.0
+
+    def function(x: Any) -> Any:
+        return pure_helper(x) + offset
+
+    jitted = alight.jit(function)
+    x = np.arange(4.0)
+
+    def check() -> None:
+        for _ in range(CALLS):
+            same(jitted(x), function(x))
+
+    check()
+    assert programs(jitted) == 1
+    monkeypatch.setitem(globals(), "SETTING", 5.0)
+    check()
+    offset = 7.0
+    check()
+    monkeypatch.setattr(LOCAL, "factor", -1.0)
+    check()
+    monkeypatch.setitem(globals(), "pure_helper", lambda x: x - 1)
+    check()
+    monkeypatch.setattr(np, "where", lambda *a: 0.0)
+    monkeypatch.undo()
+    check()
+
+
+def test_guards_on_layouts_scalars_and_types(mode: str) -> None:
+    def function(x: Any, k: Any) -> Any:
+        return x * k + x.strides[0] + x.shape[0]
+
+    jitted = alight.jit(function)
+    base = np.arange(24.0).reshape(4, 6)
+    for _ in range(4):
+        for x in (base, base.T, base[::2], base[:, ::-1], base.astype(np.float32), base[0]):
+            for k in (2, 2.0, np.float32(2), True, 0.0, -0.0, np.nan, 2 + 0j):
+                got, want = jitted(x, k), function(x, k)
+                assert got.dtype == want.dtype and np.array_equal(got, want, equal_nan=True)
+    for _ in range(CALLS):
+        assert np.signbit(jitted(np.zeros(3), -0.0) * 1).any() == np.signbit(
+            function(np.zeros(3), -0.0)
+        ).any()
+
+
+def test_the_sign_of_a_zero_is_guarded(mode: str) -> None:
+    def function(x: Any, k: Any) -> Any:
+        return np.copysign(x, k)
+
+    jitted = alight.jit(function)
+    for _ in range(CALLS):
+        for k in (0.0, -0.0):
+            assert np.array_equal(jitted(np.ones(3), k), function(np.ones(3), k))
+
+
+def test_guards_on_overlap(mode: str) -> None:
+    jitted = alight.jit(overlapping)
+    for number in range(3 * CALLS):
+        x, y = np.arange(12.0), np.arange(12.0)
+        shift = number % 3  # apart, overlapping, the very same
+        args = [(x[:6], x[6:]), (x[:6], x[2:8]), (x[:6], x[:6])][shift]
+        plain = [(y[:6], y[6:]), (y[:6], y[2:8]), (y[:6], y[:6])][shift]
+        same(jitted(*args), overlapping(*plain))
+        same(x, y)
+
+
+def test_values_that_are_branched_on_are_looked_at(mode: str) -> None:
+    jitted = alight.jit(branching)
+    for number in range(2 * CALLS):
+        x = np.arange(5.0) * (-1) ** number
+        same(jitted(x, 3.0), branching(x, 3.0))
+    assert programs(jitted) == 0
+
+
+def test_unaligned_arrays(mode: str) -> None:
+    raw = np.zeros(8 * 4 + 1, np.uint8)
+    x = raw[1:].view(np.float64)
+    agree(chain, np.arange(4.0), np.ones(4))
+    assert not x.flags.aligned and describe((x,), {}) is None
+    same(alight.jit(chain)(x, np.ones(4)), chain(x, np.ones(4)))
+
+
+# ------------------------------------------------------------------------------ ways and log
+def test_the_guard_launches_and_the_log_counts() -> None:
+    jitted: Any = alight.jit(chain)
+    a, b = np.arange(16.0), np.ones(16)
+    with policy(floor=0, force="cpu:generated"):
+        for _ in range(3):
+            jitted(a, b)
+        before = LOG.snapshot()
+        calls: list[Any] = []
+        jitted.miss = lambda *args: calls.append(args)
+        for _ in range(100):
+            jitted(a, b)
+    after = LOG.snapshot()
+    assert calls == []
+    assert after.decisions - before.decisions == 100
+    assert after.counts["launches"] - before.counts["launches"] == 100
+    key = ("generated", "cpu")
+    assert after.elements[key] - before.elements[key] == 100 * 16 * 10
+    record = after.records[-1]
+    assert record.decision.implementation == "generated" and (record.seconds or 0) > 0
+
+
+def test_a_site_that_loses_is_numpys_and_the_log_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(race.Foreground, "allows", lambda self, seconds: True)
+
+    def slices(x: Any) -> Any:
+        for i in range(1, len(x)):
+            x[i] = x[i] + x[i - 1]
+        return x
+
+    agree(slices, np.arange(50.0))
+    told = [d for d in LOG.snapshot().demotions if "slices" in d.what]
+    assert told and "NumPy took" in told[0].reason
+    assert (told[0].call_site or "").startswith(__file__)
+
+
+def test_small_work_waits_until_there_is_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(race.Foreground, "allows", lambda self, seconds: False)
+    jitted: Any = agree(chain, np.arange(16.0), np.ones(16))
+    (site,) = jitted._sites.values()
+    assert site.waiting and programs(jitted) == 0
+
+
+def entry(cls: Any, call: Any, pattern: Any, **more: Any) -> Any:
+    return cls(pattern, more.pop("lookups", ()), None, more.pop("contexts", ()), call=call, **more)
+
+
+GUARDS = [(guard._TwinGuard, guard._TwinEntry)]
+if guard.CallGuard is not guard._TwinGuard:
+    GUARDS.append((guard.CallGuard, guard.Entry))
+
+
+@pytest.mark.parametrize(("guard_class", "entry_class"), GUARDS)
+def test_the_core_guard(guard_class: Any, entry_class: Any) -> None:
+    class Missing(guard_class):  # type: ignore[misc]
+        def miss(self, args: Any, kwargs: Any) -> Any:
+            return "missed", args, kwargs
+
+    made = Missing()
+    names = {"k": 1}
+    cell = (lambda x: lambda: x)(names).__closure__[0]  # type: ignore[index, misc]
+    a = np.arange(6.0)[::2]
+    lookups = [(names, "k", names["k"]), (names, "absent", None), (cell, None, names)]
+    known = entry(entry_class, lambda *args: "hit", (a, 1.0, None), lookups=lookups)
+    made.insert(known)
+    assert made(a, 1.0, None) == "hit" == made(a.copy().repeat(2)[::2], 1.0, None)
+    for args in [
+        (a,),
+        (a.copy(), 1.0, None),
+        (a.astype(int), 1.0, None),
+        (a[:2], 1.0, None),
+        (a, 1, None),
+        (a, 1.5, None),
+        (a, 1.0, 0),
+        (list(a), 1.0, None),
+    ]:
+        assert made(*args)[0] == "missed"
+    assert made(a, 1.0, b=2)[1:] == ((a, 1.0), {"b": 2})
+    names["k"] = 2
+    assert made(a, 1.0, None)[0] == "missed"
+    names["k"] = 1
+    names["absent"] = 3
+    assert made(a, 1.0, None)[0] == "missed"
+    del names["absent"]
+    assert made(a, 1.0, None) == "hit"
+    calls, seconds = known.take()
+    assert calls == 3 and seconds > 0 and known.take() == (0, 0.0)
+    for number in range(10):
+        made.insert(entry(entry_class, lambda *args, n=number: n, (number,)))
+    assert made(a, 1.0, None)[0] == "missed" and made(9) == 9 and made(1)[0] == "missed"
+    made.clear()
+    assert made(9)[0] == "missed"
+    few = entry(entry_class, lambda x: x, (1,), values=False, left=2)
+    made.insert(few)
+    assert [made(5), made(6)] == [5, 6] and made(7)[0] == "missed"
+    twice = entry(entry_class, lambda x, y: "same", (a, a))
+    made.insert(twice)
+    assert made(a, a) == "same" and made(a, a.copy().repeat(2)[::2])[0] == "missed"
+    made.remove(twice)
+    made.remove(twice)
+    assert made(a, a)[0] == "missed"
+
+    def fails(x: Any) -> Any:
+        raise KeyError(x)
+
+    made.insert(entry(entry_class, fails, ("k",)))
+    with pytest.raises(KeyError):
+        made("k")
