@@ -363,7 +363,7 @@ COUNT = 0
 def test_globals_can_be_assigned(mode: str) -> None:
     before = COUNT
     agree(counting, np.arange(3.0), calls=2)
-    assert COUNT == before + 4
+    assert before + 4 == COUNT
 
 
 def test_closures_and_nested_functions(mode: str) -> None:
@@ -694,9 +694,10 @@ def test_guards_on_layouts_scalars_and_types(mode: str) -> None:
                 got, want = jitted(x, k), function(x, k)
                 assert got.dtype == want.dtype and np.array_equal(got, want, equal_nan=True)
     for _ in range(CALLS):
-        assert np.signbit(jitted(np.zeros(3), -0.0) * 1).any() == np.signbit(
-            function(np.zeros(3), -0.0)
-        ).any()
+        assert (
+            np.signbit(jitted(np.zeros(3), -0.0) * 1).any()
+            == np.signbit(function(np.zeros(3), -0.0)).any()
+        )
 
 
 def test_the_sign_of_a_zero_is_guarded(mode: str) -> None:

@@ -35,7 +35,7 @@ ORDER: tuple[tuple[str, ...], ...] = (
     ("reduce",),
     ("memory",),
     ("indexing",),
-    ("exits",),
+    ("exits", "flags"),
     ("calls",),
     ("methods",),
     ("array",),

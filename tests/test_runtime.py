@@ -189,7 +189,9 @@ def test_threads_record_and_evaluate_side_by_side(mode: dict[str, object]) -> No
                     want = (x * 2 + 1) - np.sqrt(x)
                     want[3:9] = x[:6] * seed
                     np.testing.assert_array_equal(np.asarray(b), want)
-                    np.testing.assert_array_equal(np.asarray(common + seed), np.arange(1000.0) * 2 + 1 + seed)
+                    np.testing.assert_array_equal(
+                        np.asarray(common + seed), np.arange(1000.0) * 2 + 1 + seed
+                    )
         except BaseException as error:
             wrong.append(error)
 
@@ -328,7 +330,9 @@ def test_a_read_only_home_only_costs_persistence(tmp_path: Path) -> None:
     assert float(result.stdout) == float((np.sqrt(np.arange(5.0)) + np.arange(5.0)).sum())
 
 
-@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="POSIX only; a Windows user could add TerminateProcess")
+@pytest.mark.skipif(
+    not hasattr(signal, "SIGKILL"), reason="POSIX only; a Windows user could add TerminateProcess"
+)
 def test_killed_processes_leave_a_cache_that_works(tmp_path: Path) -> None:
     program = """
         import numpy as np, alight
@@ -338,7 +342,9 @@ def test_killed_processes_leave_a_cache_that_works(tmp_path: Path) -> None:
         """
     environment = {**os.environ, "ALIGHT_CACHE_DIR": str(tmp_path), "ALIGHT_FLOOR_ALL": "0"}
     for seconds in (0.4, 0.8):
-        process = subprocess.Popen([sys.executable, "-c", textwrap.dedent(program)], env=environment)
+        process = subprocess.Popen(
+            [sys.executable, "-c", textwrap.dedent(program)], env=environment
+        )
         time.sleep(seconds)
         process.kill()
         process.wait()
@@ -355,3 +361,27 @@ def test_table_and_operators_agree() -> None:
 
     assert ArrayBase.operators
     assert all(OPS[op.name] is op for op in ArrayBase.operators.values())
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_bytes_that_rewriting_gave_another_reader_are_not_written_over(
+    mode: dict[str, object],
+) -> None:
+    """`-(-a)` is `a` as it was: what was written into `a` since then must not show."""
+
+    def program(a: object) -> list[object]:
+        d = -a  # type: ignore[operator]
+        a[:, 3] = a[:, 4]  # type: ignore[index]
+        e = -d
+        e[8:10] = a[8:10] * 2.0  # type: ignore[index]
+        return [a, d, e]
+
+    def twice(a: object) -> list[object]:
+        b = a + a * 0.5  # type: ignore[operator]
+        a[:, 3] = b[:, 4]  # type: ignore[index]
+        return [b, *program(a)]
+
+    with alight.policy(**{"floor": 0, **mode}):
+        x = np.arange(600.0).reshape(20, 30)
+        for got, want in zip(twice(ours(x)), twice(x.copy()), strict=True):
+            np.testing.assert_array_equal(np.asarray(got), want)

@@ -1,6 +1,8 @@
-"""alight: a NumPy-compatible runtime that runs each piece of a program where the whole ends soonest.
+"""alight: a NumPy-compatible runtime that runs each piece of a program where the whole ends
+soonest.
 
-`import alight as np` offers every public name of NumPy: arrays are Arrays, functions record. Names are found
+`import alight as np` offers every public name of NumPy: arrays are Arrays, functions record. Names
+are found
 when they are first asked for.
 """
 
@@ -30,7 +32,8 @@ __array_namespace_info__ = _surface.NamespaceInfo
 _MODULES = frozenset(("fft", "linalg", "random"))
 _REPORTING = frozenset(("devices", "explain", "reset"))
 
-# Modules of ours with names that NumPy has, too: as attributes of the package they are NumPy's names.
+# Modules of ours with names that NumPy has, too: as attributes of the package they are NumPy's
+# names.
 array = _surface.find("array")
 asarray = _surface.find("asarray")
 log = _surface.find("log")

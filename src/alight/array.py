@@ -13,10 +13,11 @@ from alight import memory, runtime
 from alight._core import ArrayBase, hooks, set_operators
 from alight.calls import ACCUMULATES, FUNCTIONS, REDUCES, exit_to_numpy, reduce_call, ufunc_call
 from alight.exits import run_in_numpy
+from alight.flags import Flags, set_writeable
 from alight.indexing import getitem, setitem
 from alight.ir.ops import OPS
 from alight.methods import ArrayMethods, astype, copy_of
-from alight.record import concrete, native, record_floor
+from alight.record import concrete, foreign, native, record_floor
 
 Arrayish = Any
 
@@ -36,13 +37,18 @@ class Array(ArrayMethods):
     __array_priority__ = 1000.0
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
-        """Return an uninitialised array of a shape: `ndarray(shape, dtype, …)`."""
+        """Return an uninitialised array of a shape, or one over a buffer: `ndarray(shape, dtype, …)`."""
         if not args and not kwargs:
             return super().__new__(cls)
         made = np.ndarray(*args, **kwargs)
         if not native(made.dtype):
             return made
-        return cls.of(concrete(made if made.base is None else made.copy("K")))
+        if made.base is None:
+            return cls.of(concrete(made))
+        value, view = foreign(made)
+        result = cls.of(value)
+        result.window = view
+        return result
 
     # -- what it is -------------------------------------------------------------------------------
     @property
@@ -86,11 +92,14 @@ class Array(ArrayMethods):
         return memory.layout(self).nbytes
 
     @property
-    def flags(self) -> Any:
-        """Return NumPy's flags of an array with this layout and memory."""
-        probe = memory.layout(self).probe.view()
-        probe.flags.writeable = self.window is None or self.window.writeable
-        return probe.flags
+    def flags(self) -> Flags:
+        """Return what NumPy would say of memory with this layout."""
+        return Flags(self)
+
+    def setflags(self, write: Any = None, align: Any = None, uic: Any = None) -> None:
+        """Set whether the array may be written to."""
+        if write is not None:
+            set_writeable(self, bool(write))
 
     @property
     def base(self) -> Any:
@@ -259,6 +268,10 @@ class Array(ArrayMethods):
 _CHANGES_ITSELF = frozenset(("sort", "partition", "fill", "put", "byteswap", "itemset", "resize"))
 
 
+# Keywords that np.max and np.maximum.reduce, and their like, take alike.
+_SAME_MEANING = frozenset(("axis", "out", "keepdims"))
+
+
 def _outputs(kwargs: dict[str, Any]) -> tuple[Any, ...]:
     out = kwargs.get("out", ())
     return out if type(out) is tuple else (out,)
@@ -284,10 +297,10 @@ def ufunc_method(ufunc: np.ufunc, method: str, inputs: Any, kwargs: dict[str, An
         if ours is not None:
             return ours(*inputs, **kwargs)
         return ufunc_call(ufunc, inputs, kwargs)
-    table = REDUCES if method == "reduce" else ACCUMULATES if method == "accumulate" else {}
-    name = table.get(ufunc.__name__) or (
-        f"{method}_{ufunc.__name__}" if method in ("reduce", "accumulate") else ""
-    )
+    name = f"{method}_{ufunc.__name__}" if method in ("reduce", "accumulate") else ""
+    table = REDUCES if method == "reduce" else ACCUMULATES
+    if name and kwargs.keys() <= _SAME_MEANING and np.ndim(inputs[0]):
+        name = table.get(ufunc.__name__, name)
     if (
         name in OPS
         and len(inputs) == 1

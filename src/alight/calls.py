@@ -34,18 +34,21 @@ FUNCTIONS: dict[Any, Callable[..., Any]] = {}
 
 extobj = np._core.umath._extobj_contextvar  # type: ignore[attr-defined]
 UFUNCS: dict[Any, Op] = {
-    op.reference: op for op in OPS.values() if op.kind is Kind.ELEMENTWISE and isinstance(op.reference, np.ufunc)
+    op.reference: op
+    for op in OPS.values()
+    if op.kind is Kind.ELEMENTWISE and isinstance(op.reference, np.ufunc)
 }
 # What `ufunc.reduce` and `ufunc.accumulate` are called in the table.
 REDUCES = {
-    "add": "sum", "multiply": "prod", "minimum": "min", "maximum": "max", "logical_or": "any", "logical_and": "all",
+    "add": "sum", "multiply": "prod", "minimum": "min", "maximum": "max", "logical_or": "any",
+    "logical_and": "all",
 }  # fmt: skip
 ACCUMULATES = {"add": "cumsum", "multiply": "cumprod"}
 
 
 def make(value: Value, scalar: bool = False) -> Any:
     """Return an Array of a recorded value; in `alight run`, 0-d results are NumPy scalars at once."""
-    if value.layout.ndim == 0:
+    if value.layout.ndim == 0 and value.op is not WHERE:  # `where` gives 0-d arrays
         if floor.scalars:
             return runtime.host_array(value)[()]
         if manners.scalar is not None:
@@ -54,7 +57,8 @@ def make(value: Value, scalar: bool = False) -> Any:
 
 
 def operand(item: Any) -> Any:
-    """Return a call's operand as a value or a Python scalar; None where it is not of a native dtype.
+    """Return a call's operand as a value or a Python scalar; None where it is not of a native
+    dtype.
 
     Memory that belongs to others is copied: reading it must not be deferred.
     """
@@ -105,7 +109,11 @@ def ufunc_call(ufunc: np.ufunc, inputs: Sequence[Any], kwargs: Mapping[str, Any]
         signature = _signature(ufunc, kwargs)
         hash(signature)
         resolved = resolve(op, operands, signature, casting)
-        if resolved is None or (signature is not None and where is not True):
+        if (
+            resolved is None
+            or (signature is not None and where is not True)
+            or (ufunc is np.power and _negative_power(resolved.dtypes[1], operands[1]))
+        ):
             return exit_to_numpy(ufunc, inputs, kwargs)
         if outs or where is not True:
             return _into(ufunc, op, operands, outs, where, signature, casting, inputs, kwargs)
@@ -131,11 +139,22 @@ def operands_of(inputs: Sequence[Any]) -> list[Any] | None:
     return operands
 
 
+def _negative_power(dtype: np.dtype[Any], exponent: Any) -> bool:
+    """Tell whether an integer power has a negative exponent, which is an error at the call."""
+    if dtype.kind != "i":
+        return False
+    if not isinstance(exponent, Value):
+        return bool(exponent < 0)
+    return exponent.layout.size > 0 and bool(runtime.host_array(exponent).min() < 0)
+
+
 def _signature(ufunc: np.ufunc, kwargs: Mapping[str, Any]) -> Any:
     if kwargs.get("dtype") is not None:
         if "signature" in kwargs or "sig" in kwargs:
             raise TypeError("cannot specify both 'signature' and 'dtype'")
         return (*[None] * ufunc.nin, *[np.dtype(kwargs["dtype"])] * ufunc.nout)
+    if "signature" in kwargs and "sig" in kwargs:
+        raise TypeError("cannot specify both 'sig' and 'signature'")
     return kwargs.get("signature", kwargs.get("sig"))
 
 
@@ -192,14 +211,20 @@ def _into(
         if target is None:
             continue
         lay = layout(target)
-        shape = result_layout.shape if mask is None else np.broadcast_shapes(result_layout.shape, mask.layout.shape)
+        shape = (
+            result_layout.shape
+            if mask is None
+            else np.broadcast_shapes(result_layout.shape, mask.layout.shape)
+        )
         if (
-            not np.can_cast(result_layout.dtype, lay.dtype, casting)
+            not np.can_cast(result_layout.dtype, lay.dtype, casting)  # type: ignore[arg-type]
             or lay.shape != shape
             or (target.window is not None and not target.window.writeable)
             or not native(lay.dtype)
         ):
-            return exit_to_numpy(ufunc, inputs, kwargs)  # NumPy's broadcasting into out, and its errors
+            return exit_to_numpy(
+                ufunc, inputs, kwargs
+            )  # NumPy's broadcasting into out, and its errors
     quiet = None
     if mask is not None:
         with np.errstate(all="ignore"):
@@ -233,20 +258,24 @@ def numpy_function(name: str) -> Callable[..., Any]:
 def reduce_call(name: str, array: Any, axis: Any, out: Any, kwargs: dict[str, Any]) -> Any:
     """Return a reduction or scan of the table on an array; ``kwargs`` hold only what the caller gave."""
     recorded = None
+    if small((array, out, kwargs.get("where"))):
+        keywords = {"axis": axis, **kwargs, **({} if out is None else {"out": out})}
+        return run_in_numpy(numpy_function(name), (array,), keywords)
     if (out is None or isinstance(out, ArrayBase)) and not warn.immediate(extobj.get()):
         recorded = _recorded_reduction(OPS[name], array, axis, kwargs)
     if recorded is None:
         keywords = {"axis": axis, **kwargs}
         if out is not None:
             keywords["out"] = out
-        run = exit_to_numpy
-        if isinstance(array, ArrayBase) and (not layout(array).size or small((array,))):
-            run = run_in_numpy  # NumPy's work anyway
+        empty = isinstance(array, ArrayBase) and not layout(array).size
+        run = run_in_numpy if empty else exit_to_numpy
         return run(numpy_function(name), (array,), keywords)
     if out is None:
         return make(recorded)
     lay = layout(out)
-    if lay.shape != recorded.layout.shape or not np.can_cast(recorded.layout.dtype, lay.dtype, "same_kind"):
+    if lay.shape != recorded.layout.shape or not np.can_cast(
+        recorded.layout.dtype, lay.dtype, "same_kind"
+    ):
         return exit_to_numpy(numpy_function(name), (array,), {"axis": axis, "out": out, **kwargs})
     assign(out, recorded)
     return out

@@ -10,6 +10,7 @@ import numpy as np
 from alight._core import ArrayBase
 from alight.array import Array
 from alight.exits import ndarrays, run_in_numpy, wrap
+from alight.flags import Flags
 from alight.library import dress, implements
 from alight.memory import apply_view, layout
 from alight.methods import astype
@@ -24,8 +25,9 @@ MAKERS: dict[str, Any] = {}
 def _checked_device(device: Any) -> None:
     if device not in _HERE:
         raise ValueError(
-            f"Device not understood. Only \"cpu\" is allowed, but received: {device}. "
-            "Fix: leave device= out; placement is alight's, and alight.policy(force=…) overrules it."
+            f'Device not understood. Only "cpu" is allowed, but received: {device}. '
+            "Fix: leave device= out; placement is alight's, and alight.policy(force=…) overrules
+            it."
         )
 
 
@@ -44,9 +46,12 @@ def _maker(name: str) -> Callable[..., Any]:
 
 
 for _name in (
-    "zeros", "ones", "empty", "full", "arange", "linspace", "logspace", "geomspace", "eye", "identity", "tri", "indices",
-    "fromfunction", "fromfile", "fromiter", "fromstring", "fromregex", "loadtxt", "genfromtxt", "load", "hanning",
-    "hamming", "blackman", "bartlett", "kaiser", "diag_indices", "tril_indices", "triu_indices", "mask_indices", "vander",
+    "zeros", "ones", "empty", "full", "arange", "linspace", "logspace", "geomspace", "eye",
+    "identity", "tri", "indices",
+    "fromfunction", "fromfile", "fromiter", "fromstring", "fromregex", "loadtxt", "genfromtxt",
+    "load", "hanning",
+    "hamming", "blackman", "bartlett", "kaiser", "diag_indices", "tril_indices", "triu_indices",
+    "mask_indices", "vander",
 ):  # fmt: skip
     _maker(_name)
 
@@ -96,8 +101,9 @@ def array(
     """Return a new Array of anything NumPy can make an array of."""
     if isinstance(object, ArrayBase):
         result = _converted(object, dtype, order, copy)
-        extra = ndmin - result.ndim
-        return apply_view(result, lambda p: p[(None,) * extra]) if extra > 0 else result
+        if ndmin <= result.ndim:
+            return result
+        return apply_view(result, lambda p: np.array(p, copy=False, ndmin=ndmin))
     keywords = {} if like is None or isinstance(like, ArrayBase) else {"like": like}
     made = np.array(
         ndarrays(object), dtype=dtype, copy=copy, order=order, subok=subok, ndmin=ndmin, **keywords
@@ -117,7 +123,8 @@ def asarray(
 ) -> Any:
     """Return an Array of anything NumPy can make an array of; an Array comes back as it is.
 
-    An ndarray is copied, since others can write to it; with ``copy=False`` its memory is shared, and then
+    An ndarray is copied, since others can write to it; with ``copy=False`` its memory is shared,
+    and then
     nothing about it is deferred.
     """
     _checked_device(device)
@@ -169,12 +176,15 @@ def asarray_chkfinite(a: Any, dtype: Any = None, order: Any = None) -> Any:
 @_maker_named("require")
 def require(a: Any, dtype: Any = None, requirements: Any = None, *, like: Any = None) -> Any:
     """Return an Array that meets requirements of memory order."""
-    made = np.require(ndarrays(a), dtype, requirements)
-    if isinstance(a, ArrayBase):
-        lay = layout(a)
-        if made.dtype == lay.dtype and made.strides == lay.strides:
-            return a
-    return _taken(made, a, None)
+    if not isinstance(a, ArrayBase):
+        return _taken(np.require(a, dtype, requirements), a, None)
+    wanted = np.require(np.zeros(1), dtype or layout(a).dtype, requirements).dtype
+    flags = {str(flag).upper() for flag in requirements or ()} - {"E", "ENSUREARRAY"}
+    found = Flags(a)
+    if wanted == layout(a).dtype and all(found[flag] for flag in flags):
+        return a
+    order = "F" if not flags.isdisjoint(("F", "F_CONTIGUOUS", "FORTRAN")) else "C"
+    return astype(a, wanted, order, "unsafe", True)
 
 
 def _converted(array: Any, dtype: Any, order: Any, copy: bool | None) -> Any:

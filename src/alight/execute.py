@@ -41,7 +41,7 @@ class Execution:
         else."""
         for step, dead in zip(self.plan.steps, self.plan.dead, strict=True):
             try:
-                self._step(step)
+                self._step(step, dead)
             except Exception as error:
                 if isinstance(step, LaunchStep):
                     self._salvage(step, error)
@@ -51,14 +51,14 @@ class Execution:
                 self.places.pop(number, None)
                 self.values[number] = None
 
-    def _step(self, step: LaunchStep | ViewStep | WriteStep) -> None:
+    def _step(self, step: LaunchStep | ViewStep | WriteStep, dead: Sequence[int]) -> None:
         if isinstance(step, LaunchStep):
             self._launch(step)
         elif isinstance(step, ViewStep):
             data, offset, _ = self._place(step.source)
             self._bind(step.target, data, offset + step.offset, step.layout)
         else:
-            self._write(step)
+            self._write(step, step.old in dead)
 
     def _salvage(self, step: LaunchStep, error: BaseException) -> None:
         """Compute what a failed step can still give, node by node in NumPy: fusing must not spread
@@ -169,7 +169,7 @@ class Execution:
             data = result if where.id == HOST_DEVICE else residency.made_on(where, layout, result)
             self._bind(number, data, 0, layout)
 
-    def _write(self, step: WriteStep) -> None:
+    def _write(self, step: WriteStep, last: bool) -> None:
         """Bind the written version: in place where nobody else needs the old bytes, else in a
         copy."""
         value_place = self._place(step.value)
@@ -189,7 +189,8 @@ class Execution:
             held_by_value = 3 if self.values[step.value] is not None else 2
         number_of_uses = sum(operand is old for operand in target.operands)
         in_place = (
-            not data.exported
+            last  # in the plan; rewriting may have given old bytes readers that were not recorded
+            and not data.exported
             and offset == 0
             and layout is old.layout
             and sole(old, 1 + number_of_uses, 1 + held_by_value)

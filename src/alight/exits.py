@@ -1,6 +1,7 @@
 """Exits: calls that alight hands to NumPy on host memory.
 
-The op is not in the table, the dtype is not one of alight's own, or the form asks for something only NumPy
+The op is not in the table, the dtype is not one of alight's own, or the form asks for something
+only NumPy
 does. Every exit is counted with the line it came from.
 """
 
@@ -66,7 +67,8 @@ def ndarrays(tree: Any, convert: Callable[[ArrayBase], Any] = host) -> Any:
 def wrapped(tree: Any, seen: Seen) -> Any:
     """Return a NumPy result with its ndarrays as arrays of ours.
 
-    What the function was given comes back as it was given, views of our memory stay views, and memory
+    What the function was given comes back as it was given, views of our memory stay views, and
+    memory
     of the caller's own is copied.
     """
     if type(tree) is np.ndarray:
@@ -96,7 +98,13 @@ class Seen:
         """Return the ndarray that stands for an array; one that is written into may be written to."""
         found = self.ours.get(id(array))
         if found is None:
-            ndarray = writable(array) if id(array) in self.written else host(array)
+            ndarray = host(array)
+            if id(array) in self.written:
+                if array.window is None or array.window.writeable:
+                    ndarray = writable(array)
+                else:  # NumPy has the words for it
+                    ndarray = ndarray.view()
+                    ndarray.flags.writeable = False
             found = self.ours[id(array)] = (array, ndarray)
         return found[1]
 
@@ -172,7 +180,7 @@ def exit_to_numpy(
 ) -> Any:
     """Run a NumPy function on host memory and count it. ``changed``: arrays of ours it writes into."""
     name = getattr(function, "__qualname__", None) or getattr(function, "__name__", str(function))
-    LOG.exit(name, site())
+    LOG.exit(str(name), site())
     return run_in_numpy(function, args, kwargs, changed)
 
 

@@ -1,6 +1,7 @@
 """NumPy's reductions, scans and elementwise functions on Arrays.
 
-`FUNCTIONS` maps NumPy's function to ours: the array namespace and NumPy's own dispatch both look there.
+`FUNCTIONS` maps NumPy's function to ours: the array namespace and NumPy's own dispatch both look
+there.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from alight.calls import FUNCTIONS, make, operand, reduce_call, small, ufunc_cal
 from alight.exits import exit_to_numpy, run_in_numpy
 from alight.library import bound, implements
 from alight.memory import layout, read
-from alight.record import WHERE, cast, elementwise, native
+from alight.record import WHERE, elementwise, native
 
 NO_VALUE = np._NoValue
 
@@ -50,7 +51,9 @@ def given(**keywords: Any) -> dict[str, Any]:
     return {
         key: value
         for key, value in keywords.items()
-        if value is not None and value is not NO_VALUE and not (key == "keepdims" and value is False)
+        if value is not None
+        and value is not NO_VALUE
+        and not (key == "keepdims" and value is False)
     }
 
 
@@ -73,7 +76,8 @@ def _reduction(function: Any, name: str) -> None:
 
 
 for _name in (
-    "sum", "prod", "min", "max", "any", "all", "mean", "var", "std", "argmin", "argmax", "count_nonzero", "ptp", "nansum",
+    "sum", "prod", "min", "max", "any", "all", "mean", "var", "std", "argmin", "argmax",
+    "count_nonzero", "ptp", "nansum",
     "nanprod", "nanmin", "nanmax", "nanmean", "nanvar", "nanstd", "nanargmin", "nanargmax",
 ):  # fmt: skip
     _reduction(getattr(np, _name), _name)
@@ -136,8 +140,6 @@ def where(*args: Any, **kwargs: Any) -> Any:
     choices = [operand(x), operand(y)]
     if mask is None or any(choice is None for choice in choices):
         return exit_to_numpy(np.where, args, kwargs)
-    if mask.layout.dtype != np.bool_:
-        mask = cast(mask, np.dtype(bool))
     try:
         values = elementwise(WHERE, (mask, *choices))
     except (OverflowError, TypeError, ValueError):
@@ -200,15 +202,21 @@ def _is_real(item: Any) -> bool:
     return item is None or type(item) in (int, float)
 
 
-# --- elementwise -----------------------------------------------------------------------------------
-@implements(np.round, np.around)
-def round_(*args: Any, **kwargs: Any) -> Any:
-    """Return the array rounded to decimals."""
-    arguments = bound(("a", "decimals", "out"), args, kwargs)
-    array = None if arguments is None else ours(arguments.get("a"))
-    if array is None or arguments is None:
-        return exit_to_numpy(np.round, args, kwargs)
-    return array.round(arguments.get("decimals", 0), arguments.get("out"))
+# --- elementwise
+# -----------------------------------------------------------------------------------
+def _rounding(function: Any) -> None:
+    def rounded(*args: Any, **kwargs: Any) -> Any:
+        arguments = bound(("a", "decimals", "out"), args, kwargs)
+        array = None if arguments is None else ours(arguments.get("a"))
+        if array is None or arguments is None:
+            return exit_to_numpy(function, args, kwargs)
+        return array.round(arguments.get("decimals", 0), arguments.get("out"))
+
+    implements(function)(rounded)
+
+
+_rounding(np.round)
+_rounding(np.around)
 
 
 @implements(np.angle)
@@ -235,7 +243,7 @@ def isclose(*args: Any, **kwargs: Any) -> Any:
     rtol, atol = arguments.get("rtol", 1e-5), arguments.get("atol", 1e-8)
     if (
         any(item is None for item in (x, y))
-        or not all(isinstance(item, (int, float, ArrayBase)) for item in (rtol, atol))
+        or not all(type(item) in (int, float) and np.isfinite(item) for item in (rtol, atol))
         or not any(isinstance(item, ArrayBase) for item in (x, y))
         or small((x, y))
     ):
@@ -246,7 +254,7 @@ def isclose(*args: Any, **kwargs: Any) -> Any:
     elif isinstance(y, int):
         y = float(y)
     with np.errstate(invalid="ignore"):
-        far = ufunc_call(np.absolute, (y,), {})
+        far = ufunc_call(np.absolute, (y,), {}) if isinstance(y, ArrayBase) else abs(y)
         near = ufunc_call(np.absolute, (ufunc_call(np.subtract, (x, y), {}),), {})
         result = (near <= atol + rtol * far) & ufunc_call(np.isfinite, (y,), {})
         result |= ufunc_call(np.equal, (x, y), {})
@@ -294,7 +302,12 @@ def diff(*args: Any, **kwargs: Any) -> Any:
     ):
         return exit_to_numpy(np.diff, args, kwargs)
     axis, times = arguments.get("axis", -1), arguments.get("n", 1)
-    if type(axis) is not int or type(times) is not int or not -array.ndim <= axis < array.ndim or times < 0:
+    if (
+        type(axis) is not int
+        or type(times) is not int
+        or not -array.ndim <= axis < array.ndim
+        or times < 0
+    ):
         return exit_to_numpy(np.diff, args, kwargs)
     later = (slice(None),) * (axis % array.ndim) + (slice(1, None),)
     earlier = (slice(None),) * (axis % array.ndim) + (slice(None, -1),)
@@ -312,11 +325,14 @@ def astype(x: Any, dtype: Any, /, *, copy: bool = True, device: Any = None) -> A
     return x.astype(dtype, copy=copy)  # type: ignore[attr-defined]
 
 
-# --- what needs no elements --------------------------------------------------------------------------
+# --- what needs no elements
+# --------------------------------------------------------------------------
 def _outward(function: Any) -> None:
     def call(*args: Any, **kwargs: Any) -> Any:
         # Shapes and dtypes are all these look at: storage-less stand-ins do.
-        return function(*[_stand_in(a) for a in args], **{k: _stand_in(v) for k, v in kwargs.items()})
+        return function(
+            *[_stand_in(a) for a in args], **{k: _stand_in(v) for k, v in kwargs.items()}
+        )
 
     implements(function)(call)
 
@@ -353,8 +369,6 @@ def copy(a: Any, order: str = "K", subok: bool = False) -> Any:
     if array is None or subok:
         return exit_to_numpy(np.copy, (a, order, subok), {})
     return array.copy(order)
-
-
 
 
 __all__: Sequence[str] = (

@@ -40,7 +40,11 @@ def take(*args: Any, **kwargs: Any) -> Any:
 def take_along_axis(*args: Any, **kwargs: Any) -> Any:
     """Return elements picked by an index array of matching shape; indices are checked now."""
     arguments = bound(parameters(np.take_along_axis), args, kwargs)
-    if arguments is None or not {"arr", "indices"} <= arguments.keys() or small((arguments["arr"],)):
+    if (
+        arguments is None
+        or not {"arr", "indices"} <= arguments.keys()
+        or small((arguments["arr"],))
+    ):
         run = run_in_numpy if arguments and small(args) else exit_to_numpy
         return run(np.take_along_axis, args, kwargs)
     array, axis = ours(arguments["arr"]), arguments.get("axis", -1)
@@ -139,7 +143,8 @@ def _changing(function: Any, first: str) -> None:
 
 
 for _function, _first in (
-    (np.put, "a"), (np.place, "arr"), (np.putmask, "a"), (np.put_along_axis, "arr"), (np.fill_diagonal, "a"),
+    (np.put, "a"), (np.place, "arr"), (np.putmask, "a"), (np.put_along_axis, "arr"),
+    (np.fill_diagonal, "a"),
 ):  # fmt: skip
     _changing(_function, _first)
 

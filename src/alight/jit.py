@@ -1,7 +1,7 @@
 """`@alight.jit`: a plain function written with `import numpy as np`, run through alight.
 
-NumPy arrays go in and come out. What the function assigns into its arguments, the caller sees, and all
-work is done when it returns.
+NumPy arrays go in and come out. What the function assigns into its arguments, the caller sees, and
+all work is done when it returns.
 """
 
 from __future__ import annotations
@@ -64,9 +64,10 @@ _state = _State()
 
 
 class Jitted(CallGuard):
-    """A function run through alight. Called like the function; `__wrapped__` is the function itself."""
+    """A function run through alight. Called like the function; `__wrapped__` is the function
+    itself."""
 
-    __wrapped__: FunctionType
+    __wrapped__: Any  # a plain Python function
     __name__: str
     __qualname__: str
     declared_pure: bool
@@ -123,10 +124,9 @@ class Jitted(CallGuard):
         if program is not None and site.shortcut is None:
             self._shortcut(site, program, args, kwargs, described)
         waits = site.waits(proof.pure and not proof.loops)
-        if waits or site.verdict == "numpy":
-            if site.theirs:
-                self._answer_numpy(site, args, kwargs, waits or program is not None)
-                return self._numpy(args, kwargs)
+        if (waits or site.verdict == "numpy") and site.theirs:
+            self._answer_numpy(site, args, kwargs, waits or program is not None)
+            return self._numpy(args, kwargs)
         if waits or site.numpys_turn():
             began = perf_counter()
             result = self._numpy(args, kwargs)
@@ -185,7 +185,8 @@ class Jitted(CallGuard):
         described: Described | None,
         site: Site | None,
     ) -> Any:
-        """Return the result of running the body on Arrays; where it can be replayed, keep it as a program."""
+        """Return the result of running the body on Arrays; where it can be replayed, keep it as
+        a program."""
         _show_ndarrays()
         began = perf_counter()
         leases = Leases()
@@ -198,9 +199,10 @@ class Jitted(CallGuard):
             and site.may_trace()
             and ERRSTATE.get() is QUIET
         )
-        # Below the floor NumPy would do each op at once and nothing would be left to replay. Loops are
-        # not unrolled for this: their length is data.
-        recording = policy(floor=0) if wanted and _raced() and not proof.loops else nullcontext()  # type: ignore[union-attr]
+        # Below the floor NumPy would do each op at once and nothing would be left to replay. Loops
+        # are not unrolled for this: their length is data.
+        whole = wanted and proof is not None and not proof.loops and _raced()
+        recording = policy(floor=0) if whole else nullcontext()
         function = inside(self.__wrapped__)
         before = _state.way, manners.scalar, runtime.watch.by, looking.seen
         _state.way, manners.scalar = "ours", Scalar.of
@@ -220,7 +222,8 @@ class Jitted(CallGuard):
             _state.way, manners.scalar, runtime.watch.by, looking.seen = before
         if site is not None and described is not None:
             site.exact = site.exact and trace.exact
-            site.planned = trace.steps * PLANNING_SHARE * _planning_seconds() > perf_counter() - began
+            planning = trace.steps * _planning_seconds()
+            site.planned = PLANNING_SHARE * planning > perf_counter() - began
             if wanted:
                 site.tries += 1
                 if program is not None and not leases.changed:
@@ -269,7 +272,8 @@ class Jitted(CallGuard):
         kwargs: dict[str, Any],
         described: Described,
     ) -> None:
-        """Race the program's one kernel, where it is one, against NumPy, and let the guard launch it if it wins."""
+        """Race the program's one kernel, where it is one, against NumPy, and let the guard
+        launch it if it wins."""
         if kwargs or program.writes:
             site.shortcut = False
             return
@@ -419,11 +423,12 @@ def jit(function: _Function, /) -> _Function: ...
 @overload
 def jit(*, pure: bool = False) -> Callable[[_Function], _Function]: ...
 def jit(function: Any = None, /, *, pure: bool = False) -> Any:
-    """Return the function run through alight: same arguments, same results, NumPy arrays in and out.
+    """Return the function run through alight: same arguments, same results, NumPy arrays in and
+    out.
 
-    Its body runs at every call, unless it is seen to do nothing but compute, or ``pure=True`` says so:
-    then what it computed is run again without it. ``pure=True`` promises that results depend on the
-    arguments alone and that nothing but arguments is changed.
+    Its body runs at every call, unless it is seen to do nothing but compute, or ``pure=True`` says
+    so: then what it computed is run again without it. ``pure=True`` promises that results depend on
+    the arguments alone and that nothing but arguments is changed.
 
     >>> import numpy as np
     >>> @jit
@@ -452,7 +457,7 @@ def _jitted(function: Any, pure: bool) -> Any:
         or inspect.isasyncgenfunction(function)
     ):
         raise TypeError(
-            f"alight.jit on {function.__qualname__}: the body of a generator or coroutine runs after "
-            "the call has returned. Fix: decorate the functions it calls."
+            f"alight.jit on {function.__qualname__}: the body of a generator or coroutine runs "
+            "after the call has returned. Fix: decorate the functions it calls."
         )
     return cast(Any, Jitted(function, pure))

@@ -1,8 +1,8 @@
 """The ndarrays of one call of a jitted function, as Arrays over the caller's own memory.
 
 While the call lasts nobody else looks at that memory, so what the body assigns is deferred like all
-work. When it ends everything is done: what was assigned is in the caller's arrays, and what goes back
-to the caller is ndarrays again: an argument as the very object, a view of one as a view of it.
+work. When it ends everything is done: what was assigned is in the caller's arrays, and what goes
+back to the caller is ndarrays again: an argument as the very object, a view of one as a view of it.
 """
 
 from __future__ import annotations
@@ -41,19 +41,21 @@ def leasable(array: Any) -> bool:
 
 
 def overlap(a: NdArray, b: NdArray) -> bool:
-    """Tell whether two ndarrays share an element's bytes; where that takes long to find out, they do."""
+    """Tell whether two ndarrays share an element's bytes; where that takes long to find out,
+    they do."""
     if not np.may_share_memory(a, b):
         return False
     try:
-        # The general question is NP-hard. What 100 candidates do not settle counts as shared, which is
-        # right too: only some writes go through one storage that could have had two.
-        return np.shares_memory(a, b, max_work=100)
+        # The general question is NP-hard. What 100 candidates do not settle counts as shared, which
+        # is right too: only some writes go through one storage that could have had two.
+        return np.shares_memory(a, b, max_work=100)  # type: ignore[arg-type]
     except (np.exceptions.TooHardError, OverflowError):
         return True
 
 
 def window_of(array: NdArray, layout: Layout, offset: int, writeable: bool) -> NdArray:
-    """Return an ndarray over the memory of another, ``offset`` bytes after its first byte in memory."""
+    """Return an ndarray over the memory of another, ``offset`` bytes after its first byte in
+    memory."""
     value, _ = foreign(array)
     assert value.data is not None
     result: NdArray = np.ndarray(
@@ -65,7 +67,8 @@ def window_of(array: NdArray, layout: Layout, offset: int, writeable: bool) -> N
 
 
 class Lease:
-    """One storage over the caller's memory, with the ndarrays that lie in it and the Arrays for them."""
+    """One storage over the caller's memory, with the ndarrays that lie in it and the Arrays for
+    them."""
 
     __slots__ = ("_data", "arrays", "members", "storage")
 
@@ -87,7 +90,8 @@ class Lease:
         return data is not None and self._data() is data
 
     def settle(self) -> None:
-        """Put what was assigned into the caller's memory; from now on nothing about it is deferred."""
+        """Put what was assigned into the caller's memory; from now on nothing about it is
+        deferred."""
         storage = self.storage
         if storage.value.op is not None:
             runtime.evaluate((storage.value,))
@@ -135,7 +139,8 @@ class _Span:
 
 
 def _together(members: Sequence[NdArray]) -> tuple[Value, list[View | None]]:
-    """Return one value over the bytes of ndarrays that overlap, and the view of it that each one is."""
+    """Return one value over the bytes of ndarrays that overlap, and the view of it that each one
+    is."""
     span = _Span(members)
     whole = np.asarray(span)
     value = Value(None, (), (), layout_of(whole))
@@ -238,7 +243,8 @@ class Leases:
         if leased is not None:
             return leased
         for lease in self.leases:
-            # The body sees this ndarray as it is, so what it shares with an argument must be true now.
+            # The body sees this ndarray as it is, so what it shares with an argument must be true
+            # now.
             if lease.storage.lease is not None and any(overlap(array, m) for m in lease.members):
                 runtime.evaluate_all()
                 lease.settle()
@@ -247,7 +253,9 @@ class Leases:
     # -- out --------------------------------------------------------------------------------------
     def settle(self) -> None:
         """Do all work, and put what was assigned into the caller's memory."""
-        pending = [lease.storage.value for lease in self.leases if lease.storage.value.op is not None]
+        pending = [
+            lease.storage.value for lease in self.leases if lease.storage.value.op is not None
+        ]
         if pending:
             runtime.evaluate(pending)
         left = [s.value for s in pending_storages() if self._reads(s.value)]
@@ -316,7 +324,8 @@ class Leases:
         return result
 
     def _holds_taken(self, tree: Any) -> bool:
-        """Tell whether a container of the caller's, or anything that needs giving back, is in a result."""
+        """Tell whether a container of the caller's, or anything that needs giving back, is in a
+        result."""
         items = tree.values() if type(tree) is dict else tree
         return any(isinstance(item, (tuple, list, dict)) for item in items)
 

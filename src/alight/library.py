@@ -1,6 +1,8 @@
-"""Recording calls that move, gather or combine whole arrays: matmul, concatenate, sort and their like.
+"""Recording calls that move, gather or combine whole arrays: matmul, concatenate, sort and their
+like.
 
-NumPy says what the result's layout is: it is asked about small arrays with the same order of strides, whose
+NumPy says what the result's layout is: it is asked about small arrays with the same order of
+strides, whose
 lengths are distinct primes, so that every length of its result names the lengths it is made of.
 """
 
@@ -21,13 +23,16 @@ from alight.memory import assign, layout, writable
 from alight.record import WEAK, concrete, native, pend
 
 Shape = tuple[int, ...]
-# The result's shape from the operands' shapes and the attributes; None: from NumPy's answer for primes.
+# The result's shape from the operands' shapes and the attributes; None: from NumPy's answer for
+# primes.
 Shaper = Callable[..., Shape | None]
 
 _PRIMES = (2, 3, 5, 7, 11, 13)
 # Elements of a stand-in: past this, asking costs as much as a small call does.
 _STAND_IN_ELEMENTS = 1 << 15
 _KEPT = 1 << 12
+# Where None says what leaving the keyword out says.
+_OPTIONAL = frozenset(("dtype", "kind", "order", "stable"))
 _memo: dict[Any, Layout | None] = {}
 
 
@@ -199,8 +204,10 @@ def bound(
 class Form:
     """How a NumPy function is recorded.
 
-    ``names`` are its parameters in order, the first ``operands`` of them arrays (with ``many``: the first
-    is a sequence of arrays); the others are attributes. ``shape(*shapes, **attrs)`` says the result's
+    ``names`` are its parameters in order, the first ``operands`` of them arrays (with ``many``:
+    the first
+    is a sequence of arrays); the others are attributes. ``shape(*shapes, **attrs)`` says the
+    result's
     shape where it does not follow from products of lengths.
     """
 
@@ -245,7 +252,7 @@ class Form:
             return None
         attrs = {k: frozen(v) for k, v in given.items() if k not in self.names[: self.count]}
         attrs = {k: np.dtype(v) if k == "dtype" and v is not None else v for k, v in attrs.items()}
-        attrs = {k: v for k, v in attrs.items() if v is not None or k == "axis"}
+        attrs = {k: v for k, v in attrs.items() if v is not None or k not in _OPTIONAL}
         if not all([plain(item) for item in attrs.values()]):
             return None
         operands = [strong(item) for item in inputs]
@@ -281,7 +288,7 @@ class Form:
             return [given[name] for name in first]
         arrays = given[first[0]]
         if isinstance(arrays, ArrayBase):
-            return list(arrays) if arrays.ndim else None  # type: ignore[attr-defined]
+            return [*iter(arrays)] if layout(arrays).ndim else None  # type: ignore[call-overload]
         return list(arrays) if type(arrays) in (list, tuple) else None
 
     def _numpy(self, args: Sequence[Any], kwargs: Mapping[str, Any], given: Any) -> Any:
@@ -341,8 +348,8 @@ __all__ = [
     "frozen",
     "implements",
     "plain",
-    "record",
     "reads_same_memory",
+    "record",
     "records",
     "result_layout",
     "strong",

@@ -1,6 +1,7 @@
 """`alight.linalg`: NumPy's linear algebra on Arrays.
 
-Products record. What may fail on the data (solve, cholesky, inv, …) is computed at the call, by NumPy.
+Products record. What may fail on the data (solve, cholesky, inv, …) is computed at the call, by
+NumPy.
 """
 
 from __future__ import annotations

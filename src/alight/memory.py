@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from alight import runtime
-from alight._core import ArrayBase, Data, Layout, Storage, Value, View, make_layout, sole
+from alight._core import ArrayBase, Data, Layout, Storage, Value, View, hooks, make_layout, sole
 from alight.record import WRITE, alias, cast, concrete, foreign, pend
 
 
@@ -49,15 +49,16 @@ def writable(array: ArrayBase) -> np.ndarray[Any, Any]:
     storage = array.storage
     if storage.value.op is not None:
         runtime.evaluate((storage.value,))
-    assert storage.value.data is not None
-    if not sole(storage.value, 0) and not storage.value.data.foreign:
+    value = storage.value
+    assert value.data is not None
+    if value.data.foreign:
+        runtime.evaluate_all()
+    elif not sole(value, 1):
         # Someone still reads these bytes: pending work first, and whoever is left keeps the old
         # ones.
         runtime.evaluate_all()
-        if not sole(storage.value, 0) and not _open_to_others(storage):
-            storage.value = runtime.duplicate(storage.value)
-    elif storage.value.data is not None and storage.value.data.foreign:
-        runtime.evaluate_all()
+        if not sole(value, 1) and not _open_to_others(storage):
+            storage.value = runtime.duplicate(value)
     runtime.only_on_host(storage.value)
     return runtime.host_array(read(array))
 
@@ -98,18 +99,17 @@ def export(array: ArrayBase) -> np.ndarray[Any, Any]:
     storage = array.storage
     if storage.value.op is not None:
         runtime.evaluate((storage.value,))
-    data = storage.value.data
-    assert data is not None
-    if not data.shared and not sole(storage.value, 0, 1):
-        del data
+    value = storage.value
+    assert value.data is not None
+    if not value.data.shared and not sole(value, 1):
         writable_view = array.window is None or array.window.writeable
         runtime.evaluate_all()
-        if writable_view and not sole(storage.value, 0):
-            storage.value = runtime.duplicate(storage.value)
-        data = storage.value.data
-        assert data is not None
-    runtime.only_on_host(storage.value)
-    data.shared = True
+        if writable_view and not sole(value, 1):
+            storage.value = value = runtime.duplicate(value)
+    runtime.only_on_host(value)
+    assert value.data is not None
+    value.data.shared = True
+    del value
     result = runtime.host_array(read(array)).view()
     if array.window is not None and not array.window.writeable:
         result.flags.writeable = False
@@ -155,8 +155,12 @@ def view_of(array: ArrayBase, window: np.ndarray[Any, Any], probe_address: int) 
     result_layout = make_layout(window.dtype, window.shape, window.strides)
     writeable = True if parent is None else parent.writeable
     offset = start + (0 if parent is None else parent.offset)
-    result = type(array).__new__(type(array))
-    result.storage = array.storage
+    if getattr(type(array), "immutable", False):
+        # A view of a NumPy scalar is a new array: writing to it must not reach the scalar.
+        result = hooks.array.of(array.storage.value)
+    else:
+        result = type(array).__new__(type(array))
+        result.storage = array.storage
     result.window = View(result_layout, offset, writeable)
     return result
 

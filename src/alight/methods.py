@@ -172,7 +172,8 @@ class ArrayMethods(ArrayBase):
 
     @flat.setter
     def flat(self, items: Any) -> None:
-        memory.writable(self).flat = memory.host(items) if isinstance(items, ArrayBase) else items
+        target = memory.writable(self).flat
+        target[:] = memory.host(items) if isinstance(items, ArrayBase) else items
 
     @property
     def real(self) -> Any:
@@ -345,8 +346,18 @@ class ArrayMethods(ArrayBase):
 
     def round(self, decimals: int = 0, out: Any = None) -> Any:
         """Return the array rounded to decimals."""
-        if decimals == 0 and memory.layout(self).dtype.kind == "f":
+        real = memory.layout(self).dtype.kind == "f" and _type(decimals) is int
+        if real and decimals == 0:
             return ufunc_call(np.rint, (self,), {} if out is None else {"out": (out,)})
+        if real and out is None:
+            # As NumPy does it, a power of ten up and down.
+            there, back = (np.multiply, np.divide) if decimals > 0 else (np.divide, np.multiply)
+            scale = 10.0 ** abs(decimals)
+            return ufunc_call(
+                back,
+                (ufunc_call(np.rint, (ufunc_call(there, (self, scale), {}),), {}), scale),
+                {},
+            )
         return exit_to_numpy(np.round, (self, decimals), {} if out is None else {"out": out})
 
     def dot(self, other: Any, out: Any = None) -> Any:

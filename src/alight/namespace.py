@@ -16,7 +16,6 @@ import numpy as np
 
 from alight import memory
 from alight._core import POLICY, ArrayBase, Creation, View, floor
-from alight._core.twin import Creation as PlainCreation
 from alight.array import Array, adopt, asarray
 from alight.record import concrete, native
 
@@ -109,8 +108,7 @@ def wrap_creation(
 
 def _wrap_method(function: Callable[..., Any]) -> Any:
     """Return the method of a NumPy class with large new results adopted."""
-    # A Python function, which binds to its instance as a method must.
-    return PlainCreation(function, _settle)
+    return Creation(function, _settle)
 
 
 def _wrap_conversion(function: Callable[..., Any]) -> Any:

@@ -10,7 +10,7 @@ from alight._core import ArrayBase
 from alight.calls import FUNCTIONS
 from alight.exits import exit_to_numpy
 from alight.functions import ours
-from alight.library import Form, dress, implements, records, reads_same_memory
+from alight.library import Form, dress, implements, reads_same_memory, records
 from alight.memory import apply_view
 
 
@@ -28,7 +28,9 @@ records(np.inner, "a b", operands=2)
 outer = records(np.outer, "a b out", operands=2)
 records(np.kron, "a b", operands=2)
 tensordot = records(np.tensordot, "a b axes", operands=2)
-trace = records(np.trace, "a offset axis1 axis2 dtype out", shape=lambda s, **attrs: _traced(s, **attrs))
+trace = records(
+    np.trace, "a offset axis1 axis2 dtype out", shape=lambda s, **attrs: _traced(s, **attrs)
+)
 
 
 def _traced(
@@ -38,7 +40,9 @@ def _traced(
     return tuple([n for i, n in enumerate(shape) if i not in (first, second)])
 
 
-def _convolved(a: tuple[int, ...], v: tuple[int, ...], mode: str = "full") -> tuple[int, ...] | None:
+def _convolved(
+    a: tuple[int, ...], v: tuple[int, ...], mode: str = "full"
+) -> tuple[int, ...] | None:
     if len(a) != 1 or len(v) != 1:
         return None
     longer, shorter = max(a[0], v[0]), min(a[0], v[0])
@@ -61,11 +65,16 @@ def einsum(*operands: Any, **kwargs: Any) -> Any:
     keywords = {k: v for k, v in kwargs.items() if k != "optimize"}
     if len(items) == 1 and not keywords:
         array = ours(items[0])
-        if array is not None and reads_same_memory(
-            lambda a: np.einsum(subscripts, a), array
-        ):
+        if array is not None and reads_same_memory(lambda a: np.einsum(subscripts, a), array):
             return apply_view(array, lambda p: np.einsum(subscripts, p))
-    names = (*[f"operand{i}" for i in range(len(items))], "subscripts", "out", "dtype", "order", "casting")
+    names = (
+        *[f"operand{i}" for i in range(len(items))],
+        "subscripts",
+        "out",
+        "dtype",
+        "order",
+        "casting",
+    )
     form = Form(_subscripts_last, "einsum", names, operands=len(items))
     return form(items, {"subscripts": subscripts, **keywords})
 
@@ -87,4 +96,14 @@ def interp(*args: Any, **kwargs: Any) -> Any:
 
 _interp = Form(np.interp, "interp", ("x", "xp", "fp"), operands=3, shape=lambda x, xp, fp: x)
 
-__all__ = ["FUNCTIONS", "dot", "matmul", "matvec", "outer", "tensordot", "trace", "vecdot", "vecmat"]
+__all__ = [
+    "FUNCTIONS",
+    "dot",
+    "matmul",
+    "matvec",
+    "outer",
+    "tensordot",
+    "trace",
+    "vecdot",
+    "vecmat",
+]

@@ -1,8 +1,9 @@
-"""Which functions are proven to do nothing but compute: from their bytecode, and nothing is guessed.
+"""Which functions are proven to do nothing but compute: from their bytecode, and nothing is
+guessed.
 
-A proof holds for as long as the objects it looked at are still the ones that the function finds under
-those names; they are its *lookups*, to be checked at every call. What depends on the elements of
-an array cannot be seen in bytecode: whoever records a call notices when elements are asked for.
+A proof holds for as long as the objects it looked at are still the ones that the function finds
+under those names; they are its *lookups*, to be checked at every call. What depends on the elements
+of an array cannot be seen in bytecode: whoever records a call notices when elements are asked for.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ import dis
 import math
 import re
 import sysconfig
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -38,7 +38,8 @@ ABSENT = _Absent()
 
 
 class Lookup(NamedTuple):
-    """A name and the very object that must be found there. ``place`` is a dict, or a cell (name None)."""
+    """A name and the very object that must be found there. ``place`` is a dict, or a cell (name
+    None)."""
 
     place: Any
     name: str | None
@@ -56,7 +57,8 @@ class Lookup(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """Whether a function is pure; if not, ``reason`` says why. ``loops``: it may run code many times."""
+    """Whether a function is pure; if not, ``reason`` says why. ``loops``: it may run code many
+    times."""
 
     pure: bool
     reason: str = ""
@@ -68,39 +70,173 @@ class _NotProven(Exception):
     """Carries the reason."""
 
 
-# Instructions that only move and combine values, by the names CPython 3.11 to 3.14 give them. One that is
-# not here (a newer interpreter's, or one with an effect) ends the proof.
+# Instructions that only move and combine values, by the names CPython 3.11 to 3.14 give them. One
+# that is not here (a newer interpreter's, or one with an effect) ends the proof.
 _PLAIN = frozenset(
-    "BINARY_OP BINARY_SLICE BINARY_SUBSCR BUILD_CONST_KEY_MAP BUILD_LIST BUILD_MAP BUILD_SLICE "
-    "BUILD_STRING BUILD_TUPLE CACHE CALL CALL_FUNCTION_EX CALL_KW COMPARE_OP CONTAINS_OP "
-    "CONVERT_VALUE COPY COPY_FREE_VARS DELETE_FAST DICT_MERGE DICT_UPDATE EXTENDED_ARG "
-    "FORMAT_SIMPLE FORMAT_VALUE FORMAT_WITH_SPEC IS_OP JUMP_FORWARD JUMP_IF_FALSE_OR_POP "
-    "JUMP_IF_TRUE_OR_POP KW_NAMES LIST_APPEND LIST_EXTEND LIST_TO_TUPLE LOAD_ASSERTION_ERROR "
-    "LOAD_CLOSURE LOAD_COMMON_CONSTANT LOAD_CONST LOAD_FAST LOAD_FAST_AND_CLEAR LOAD_FAST_BORROW "
-    "LOAD_FAST_BORROW_LOAD_FAST_BORROW LOAD_FAST_CHECK LOAD_FAST_LOAD_FAST LOAD_SMALL_INT MAKE_CELL "
-    "MAKE_FUNCTION MAP_ADD NOP NOT_TAKEN POP_JUMP_FORWARD_IF_FALSE POP_JUMP_FORWARD_IF_NONE "
-    "POP_JUMP_FORWARD_IF_NOT_NONE POP_JUMP_FORWARD_IF_TRUE POP_JUMP_IF_FALSE POP_JUMP_IF_NONE "
-    "POP_JUMP_IF_NOT_NONE POP_JUMP_IF_TRUE POP_TOP PRECALL PUSH_NULL RAISE_VARARGS RERAISE RESUME "
-    "RETURN_CONST RETURN_VALUE SET_FUNCTION_ATTRIBUTE STORE_FAST STORE_FAST_LOAD_FAST "
-    "STORE_FAST_STORE_FAST STORE_SLICE STORE_SUBSCR SWAP TO_BOOL UNARY_INVERT UNARY_NEGATIVE "
-    "UNARY_NOT UNARY_POSITIVE UNPACK_EX UNPACK_SEQUENCE".split()
+    [
+        "BINARY_OP",
+        "BINARY_SLICE",
+        "BINARY_SUBSCR",
+        "BUILD_CONST_KEY_MAP",
+        "BUILD_LIST",
+        "BUILD_MAP",
+        "BUILD_SLICE",
+        "BUILD_STRING",
+        "BUILD_TUPLE",
+        "CACHE",
+        "CALL",
+        "CALL_FUNCTION_EX",
+        "CALL_KW",
+        "COMPARE_OP",
+        "CONTAINS_OP",
+        "CONVERT_VALUE",
+        "COPY",
+        "COPY_FREE_VARS",
+        "DELETE_FAST",
+        "DICT_MERGE",
+        "DICT_UPDATE",
+        "EXTENDED_ARG",
+        "FORMAT_SIMPLE",
+        "FORMAT_VALUE",
+        "FORMAT_WITH_SPEC",
+        "IS_OP",
+        "JUMP_FORWARD",
+        "JUMP_IF_FALSE_OR_POP",
+        "JUMP_IF_TRUE_OR_POP",
+        "KW_NAMES",
+        "LIST_APPEND",
+        "LIST_EXTEND",
+        "LIST_TO_TUPLE",
+        "LOAD_ASSERTION_ERROR",
+        "LOAD_CLOSURE",
+        "LOAD_COMMON_CONSTANT",
+        "LOAD_CONST",
+        "LOAD_FAST",
+        "LOAD_FAST_AND_CLEAR",
+        "LOAD_FAST_BORROW",
+        "LOAD_FAST_BORROW_LOAD_FAST_BORROW",
+        "LOAD_FAST_CHECK",
+        "LOAD_FAST_LOAD_FAST",
+        "LOAD_SMALL_INT",
+        "MAKE_CELL",
+        "MAKE_FUNCTION",
+        "MAP_ADD",
+        "NOP",
+        "NOT_TAKEN",
+        "POP_JUMP_FORWARD_IF_FALSE",
+        "POP_JUMP_FORWARD_IF_NONE",
+        "POP_JUMP_FORWARD_IF_NOT_NONE",
+        "POP_JUMP_FORWARD_IF_TRUE",
+        "POP_JUMP_IF_FALSE",
+        "POP_JUMP_IF_NONE",
+        "POP_JUMP_IF_NOT_NONE",
+        "POP_JUMP_IF_TRUE",
+        "POP_TOP",
+        "PRECALL",
+        "PUSH_NULL",
+        "RAISE_VARARGS",
+        "RERAISE",
+        "RESUME",
+        "RETURN_CONST",
+        "RETURN_VALUE",
+        "SET_FUNCTION_ATTRIBUTE",
+        "STORE_FAST",
+        "STORE_FAST_LOAD_FAST",
+        "STORE_FAST_STORE_FAST",
+        "STORE_SLICE",
+        "STORE_SUBSCR",
+        "SWAP",
+        "TO_BOOL",
+        "UNARY_INVERT",
+        "UNARY_NEGATIVE",
+        "UNARY_NOT",
+        "UNARY_POSITIVE",
+        "UNPACK_EX",
+        "UNPACK_SEQUENCE",
+    ]
 )
 _LOOPS = frozenset(
-    "END_FOR FOR_ITER GET_ITER JUMP_BACKWARD JUMP_BACKWARD_NO_INTERRUPT POP_ITER "
-    "POP_JUMP_BACKWARD_IF_FALSE POP_JUMP_BACKWARD_IF_NONE POP_JUMP_BACKWARD_IF_NOT_NONE "
-    "POP_JUMP_BACKWARD_IF_TRUE".split()
+    [
+        "END_FOR",
+        "FOR_ITER",
+        "GET_ITER",
+        "JUMP_BACKWARD",
+        "JUMP_BACKWARD_NO_INTERRUPT",
+        "POP_ITER",
+        "POP_JUMP_BACKWARD_IF_FALSE",
+        "POP_JUMP_BACKWARD_IF_NONE",
+        "POP_JUMP_BACKWARD_IF_NOT_NONE",
+        "POP_JUMP_BACKWARD_IF_TRUE",
+    ]
 )
 _INTRINSICS = frozenset(("INTRINSIC_LIST_TO_TUPLE", "INTRINSIC_UNARY_POSITIVE"))
 
-# Attributes of what such a function can hold: arrays, NumPy scalars, tuples, lists, dicts, text. Those that
-# change a list or dict change one of the function's own, or an argument, which is noticed there.
+# Attributes of what such a function can hold: arrays, NumPy scalars, tuples, lists, dicts, text.
+# Those that change a list or dict change one of the function's own, or an argument, which is
+# noticed there.
 _ATTRIBUTES = frozenset(
-    "T all any append argmax argmin argpartition argsort astype clip conj conjugate copy cumprod "
-    "cumsum diagonal dot dtype extend fill flatten get imag item items itemsize keys kind mT max mean "
-    "min name nbytes ndim nonzero prod ptp ravel real repeat reshape round searchsorted shape size "
-    "squeeze std strides sum swapaxes take tolist trace transpose values var".split()
+    [
+        "T",
+        "all",
+        "any",
+        "append",
+        "argmax",
+        "argmin",
+        "argpartition",
+        "argsort",
+        "astype",
+        "clip",
+        "conj",
+        "conjugate",
+        "copy",
+        "cumprod",
+        "cumsum",
+        "diagonal",
+        "dot",
+        "dtype",
+        "extend",
+        "fill",
+        "flatten",
+        "get",
+        "imag",
+        "item",
+        "items",
+        "itemsize",
+        "keys",
+        "kind",
+        "mT",
+        "max",
+        "mean",
+        "min",
+        "name",
+        "nbytes",
+        "ndim",
+        "nonzero",
+        "prod",
+        "ptp",
+        "ravel",
+        "real",
+        "repeat",
+        "reshape",
+        "round",
+        "searchsorted",
+        "shape",
+        "size",
+        "squeeze",
+        "std",
+        "strides",
+        "sum",
+        "swapaxes",
+        "take",
+        "tolist",
+        "trace",
+        "transpose",
+        "values",
+        "var",
+    ]
 )
-# Creation whose result depends on the arguments alone; what is in files and buffers is not among it.
+# Creation whose result depends on the arguments alone; what is in files and buffers is not among
+# it.
 _CREATION = (
     *("zeros", "ones", "empty", "full", "zeros_like", "ones_like", "empty_like", "full_like"),
     *("arange", "linspace", "logspace", "geomspace", "eye", "identity", "tri", "indices"),
@@ -152,7 +288,8 @@ def written_by_user(function: FunctionType) -> bool:
 
 
 def prove(function: FunctionType) -> Proof:
-    """Return whether the function, with all it calls, does nothing but compute its result from its arguments."""
+    """Return whether the function, with all it calls, does nothing but compute its result from
+    its arguments."""
     work = _Proving()
     try:
         work.function(function)
@@ -162,7 +299,8 @@ def prove(function: FunctionType) -> Proof:
 
 
 def declare_pure(function: FunctionType) -> Proof:
-    """Return the proof of a function whose author says that it is pure: what it names must stay as it is."""
+    """Return the proof of a function whose author says that it is pure: what it names must stay
+    as it is."""
     proof = prove(function)
     if proof.pure:
         return proof
@@ -202,7 +340,8 @@ class _Proving:
     def code(
         self, code: CodeType, names: dict[str, Any], cells: dict[str, Any], own: frozenset[str]
     ) -> None:
-        """Check one code object. ``own``: variables of enclosing functions that are checked with it."""
+        """Check one code object. ``own``: variables of enclosing functions that are checked with
+        it."""
         own |= frozenset(code.co_cellvars)
         for constant in code.co_consts:
             if isinstance(constant, CodeType):
@@ -219,7 +358,9 @@ class _Proving:
                 self.loops = True
             elif name in ("LOAD_ATTR", "LOAD_METHOD"):
                 if step.argval not in _ATTRIBUTES:
-                    raise _NotProven(f"{_where(code, step)}: attribute {step.argval!r} is not known")
+                    raise _NotProven(
+                        f"{_where(code, step)}: attribute {step.argval!r} is not known"
+                    )
             elif name == "LOAD_GLOBAL":
                 value = self.found(names, step.argval, _where(code, step))
                 position = self.chain(value, step.argval, steps, position, code)
@@ -285,7 +426,9 @@ class _Proving:
         kept = getattr(value, "__dict__", {})
         if not _ATTRIBUTES.isdisjoint(kept):
             raise _NotProven(f"{where}: {name} keeps things in attributes of its own")
-        if isinstance(kept.get("declared_pure"), bool) and isinstance(value.__wrapped__, FunctionType):
+        if isinstance(kept.get("declared_pure"), bool) and isinstance(
+            value.__wrapped__, FunctionType
+        ):
             if not value.declared_pure:
                 self.function(value.__wrapped__)
             return
@@ -307,5 +450,3 @@ def _constant(value: Any) -> bool:
 def _where(code: CodeType, step: dis.Instruction) -> str:
     line = step.positions.lineno if step.positions is not None else None
     return f"{code.co_filename}:{line or code.co_firstlineno}"
-
-

@@ -1,4 +1,5 @@
-"""Which way is the faster one for a kind of call: NumPy's own, or alight's. Found by timing both."""
+"""Which way is the faster one for a kind of call: NumPy's own, or alight's. Found by timing
+both."""
 
 from __future__ import annotations
 
@@ -10,12 +11,12 @@ from alight.replay import Program
 
 __all__ = ["FOREGROUND", "PROGRAMS", "Foreground", "Site"]
 
-# How many programs (scalars and all) a kind of call keeps. Functions that take a new float at every call
-# would trace at every call; a handful of alternating settings is what real callers have.
+# How many programs (scalars and all) a kind of call keeps. Functions that take a new float at every
+# call would trace at every call; a handful of alternating settings is what real callers have.
 PROGRAMS = 8
 
-# Where two single runs differ by more, three would not turn it round: on a loaded machine medians of
-# few runs differ by 15 %.
+# Where two single runs differ by more, three would not turn it round: on a loaded machine medians
+# of few runs differ by 15 %.
 _CLEAR = 1.25
 _RUNS = 3
 
@@ -27,8 +28,8 @@ _FOREGROUND_SHARE = 0.05
 _FIRST_COMPILE_SECONDS = 0.1
 _FIRST_TRACE_SECONDS = 0.005
 
-# What running a small body on Arrays may take, in NumPy's own time: recording an op takes some 10 µs
-# where NumPy takes 0.5 µs on few elements.
+# What running a small body on Arrays may take, in NumPy's own time: recording an op takes some 10
+# µs where NumPy takes 0.5 µs on few elements.
 _BODY_FACTOR = 20
 
 # The design's rule: never plan what NumPy would finish in under 20 times the planning time.
@@ -57,13 +58,23 @@ class Site:
     """One kind of call of one function: how long each way took, and which of them is taken."""
 
     __slots__ = (
-        "cold", "exact", "last_seconds", "ours", "planned", "programs", "shortcut", "theirs", "their_seconds",
-        "tries", "verdict", "waiting",
+        "cold",
+        "exact",
+        "last_seconds",
+        "ours",
+        "planned",
+        "programs",
+        "shortcut",
+        "their_seconds",
+        "theirs",
+        "tries",
+        "verdict",
+        "waiting",
     )  # fmt: skip
 
     def __init__(self, waiting: bool = False) -> None:
-        # Nothing in it is large enough to be worth planning op by op: NumPy has it until there is time
-        # to look whether the whole of it is.
+        # Nothing in it is large enough to be worth planning op by op: NumPy has it until there is
+        # time to look whether the whole of it is.
         self.waiting = waiting
         self.cold = 0  # runs of ours that made plans
         self.exact = True  # both ways give the same bits
@@ -111,8 +122,8 @@ class Site:
     def numpys_turn(self) -> bool:
         """Tell whether NumPy's way should be timed now.
 
-        Where it gives other bits its result is not delivered in turn with ours, unless ours is planning
-        for the most part and so bound to lose.
+        Where it gives other bits its result is not delivered in turn with ours, unless ours is
+        planning for the most part and so bound to lose.
         """
         return (
             self.verdict is None
@@ -146,7 +157,8 @@ class Site:
         self.their_seconds += seconds
 
     def judge(self) -> bool:
-        """Take the faster way once that is clear; tell whether this has just sent the site to NumPy."""
+        """Take the faster way once that is clear; tell whether this has just sent the site to
+        NumPy."""
         if self.verdict is not None or not self.ours or not self.theirs:
             return False
         ours, theirs = min(self.ours), min(self.theirs)

@@ -26,7 +26,11 @@ def _draw(theirs: Any, name: str) -> Any:
         changed = [a for a in args if isinstance(a, ArrayBase)] if name in _IN_PLACE else ()
         result = run_in_numpy(theirs, args, kwargs, changed)
         # One draw is NumPy's scalar, as NumPy's generators give a Python one for some.
-        return np.asarray(result)[()] if isinstance(result, ArrayBase) and not _shape(result) else result
+        return (
+            np.asarray(result)[()]
+            if isinstance(result, ArrayBase) and not _shape(result)
+            else result
+        )
 
     return dress(draw, theirs, name)
 

@@ -163,7 +163,7 @@ def pend(op: Op, operands: tuple[Value, ...], attrs: Any, layout: Layout) -> Val
     place = site()
     floor.count += 1
     floor.pending += layout.size
-    if floor.count >= floor.limit and floor.due(*place):
+    if (floor.count >= floor.limit or floor.pending > floor.budget) and floor.due(*place):
         runtime.evaluate_all()
     value = Value(op, operands, attrs, layout, place)
     for operand in operands:
@@ -333,9 +333,20 @@ def _resolve(op: Op, kinds: tuple[Any, ...], signature: Any, casting: str) -> Re
         and isinstance(first, Layout)
         and first.ndim > 0  # where NumPy would give a scalar, `make` decides what stands for it
         and all(kind is first for kind in kinds)
+        and not (op.name == "power" and first.dtype.kind == "i")  # exponents are looked at
         and all(dtype == first.dtype for dtype in dtypes[: len(kinds)])
     ):
         op.same[first] = outputs[0]
+    if op.nout == 1 and signature is None and casting == "same_kind" and len(kinds) == 2:
+        full = [kind for kind in kinds if isinstance(kind, Layout)]
+        weak = [kind for kind in kinds if kind in (float, int)]
+        if (
+            len(full) == len(weak) == 1
+            and full[0].ndim
+            and op.name != "power"  # exponents are looked at
+            and all(dtype == full[0].dtype for dtype in dtypes[:2])
+        ):
+            op.weak[kinds] = (outputs[0], make_layout(full[0].dtype, ()))
     return resolved
 
 

@@ -47,6 +47,7 @@ def reduction(
     # An empty operand costs nothing and has the most special cases; bad arguments are NumPy's to
     # word.
     bad_axis = axis is not None and not axes and axis != ()
+    bad_axis = bad_axis or (_single(op, axis) and type(axis) is tuple)
     if layout.size == 0 or bad_axis or (scan and (axis is None or layout.ndim == 0)):
         return None
     if mask is not None and not _covers(mask.layout.shape, layout.shape):

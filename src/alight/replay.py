@@ -1,7 +1,9 @@
-"""A traced call kept as a program: from the caller's ndarrays to its results, without the Python between.
+"""A traced call kept as a program: from the caller's ndarrays to its results, without the Python
+between.
 
 A program is made only of a trace in which nobody asked for an element of the arguments; everything
-else it depends on (layouts, scalars, globals) is in the key and the lookups that whoever keeps it checks.
+else it depends on (layouts, scalars, globals) is in the key and the lookups that whoever keeps it
+checks.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from alight import memory, residency, runtime
-from alight._core import ArrayBase, Layout, Value, View, layout_of
+from alight._core import ArrayBase, Data, Layout, Value, View, layout_of
 from alight.execute import HOST_DEVICE
 from alight.ir.group import Graph, Group
 from alight.leases import Leases, NdArray, leasable, window_of
@@ -22,8 +24,9 @@ from alight.scalar import Scalar
 
 __all__ = ["Described", "Launchable", "Program", "Trace", "describe", "make_program"]
 
-# What a program may hold in constant arrays (what its body creates and does not compute). With eight
-# programs to a function this keeps a function's below 8 MiB; larger ones are made at every call.
+# What a program may hold in constant arrays (what its body creates and does not compute). With
+# eight programs to a function this keeps a function's below 8 MiB; larger ones are made at every
+# call.
 _CONSTANT_BYTES = 1 << 20
 
 
@@ -32,7 +35,8 @@ class _Unknown(Exception):
 
 
 class Described(NamedTuple):
-    """A call's arguments: what they are but for real scalars, those scalars' bits, and the ndarrays in order."""
+    """A call's arguments: what they are but for real scalars, those scalars' bits, and the
+    ndarrays in order."""
 
     structure: tuple[Any, ...]
     scalars: tuple[Any, ...]
@@ -56,7 +60,8 @@ class _Describing:
         self.scalars: list[Any] = []
 
     def shared(self) -> tuple[tuple[int, int], ...]:
-        """Return which of the ndarrays may overlap: what is written in one is then seen in the other."""
+        """Return which of the ndarrays may overlap: what is written in one is then seen in the
+        other."""
         arrays = self.arrays
         return tuple(
             [
@@ -143,21 +148,24 @@ class _Fixed(NamedTuple):
 
 
 class _Argument(NamedTuple):
-    """An argument itself, or a window of it."""
+    """An argument itself, or a window of it. ``slot``: equal where the body returned one object
+    twice."""
 
+    slot: int
     number: int
     window: tuple[Layout, int, bool] | None
 
 
 class _Fresh(NamedTuple):
-    """A value of the plan, or a window of one. ``slot``: equal where the body returned one object twice.
-    ``copied``: another result has the same version too."""
+    """A value of the plan, or a window of one. ``slot``: equal where the body returned one
+    object twice. ``copied``: 0, or where other memory has the same version, the number of this
+    memory."""
 
     slot: int
     value: int
     window: View | None
     scalar: bool
-    copied: bool
+    copied: int
 
 
 class _Tree(NamedTuple):
@@ -171,9 +179,9 @@ class _Tree(NamedTuple):
 class Launchable(NamedTuple):
     """A program that is one kernel from arguments to fresh arrays.
 
-    ``inputs`` are (position of an ndarray, offset from its first element) or constant arrays, in the order
-    of the kernel's; ``results`` are positions in the kernel's outputs, ``scalar`` marks NumPy scalars, and
-    ``form`` is None for one result, else tuple or list.
+    ``inputs`` are (position of an ndarray, offset from its first element) or constant arrays, in
+    the order of the kernel's; ``results`` are positions in the kernel's outputs, ``scalar`` marks
+    NumPy scalars, and ``form`` is None for one result, else tuple or list.
     """
 
     step: LaunchStep
@@ -203,7 +211,9 @@ class Program:
         self.plan: Plan = prepared.plan
         self.described = prepared.described
         self.site = prepared.pending[0].site if prepared.pending else None
-        self._leaves = leaves  # (number of an argument, layout, offset), or a value that is constant
+        self._leaves = (
+            leaves  # (number of an argument, layout, offset), or a value that is constant
+        )
         self._nodes = nodes  # the line and, unless it was the default, the errstate of each node
         self._result = result
         self._writes = writes  # (number of an argument, value it has at the end)
@@ -262,10 +272,14 @@ class Program:
             return form.item
         if type(form) is _Argument:
             array = arrays[form.number]
-            return array if form.window is None else window_of(array, *form.window)
+            if form.window is None:
+                return array
+            if form.slot not in made:
+                made[form.slot] = window_of(array, *form.window)
+            return made[form.slot]
         if type(form) is _Fresh:
             if form.slot not in made:
-                made[form.slot] = _fresh(form, kept)
+                made[form.slot] = _fresh(form, kept, made)
             return made[form.slot]
         parts = [self._build(part, arrays, kept, made) for part in form.parts]
         if form.kind is dict:
@@ -273,7 +287,8 @@ class Program:
         return form.kind(parts) if form.kind in (tuple, list) else form.kind(*parts)
 
     def launchable(self, plan: Plan | None = None) -> Launchable | None:
-        """Return the program as one generated kernel of a plan (by default its own), if it is that."""
+        """Return the program as one generated kernel of a plan (by default its own), if it is
+        that."""
         steps = (plan or self.plan).steps
         step = steps[0] if len(steps) == 1 else None
         if self._writes or not isinstance(step, LaunchStep):
@@ -327,25 +342,30 @@ def _store(array: NdArray, value: Value) -> None:
     np.copyto(array, elements)
 
 
-def _fresh(form: _Fresh, kept: dict[int, Value]) -> Any:
+def _fresh(form: _Fresh, kept: dict[int, Value], made: dict[int, Any]) -> Any:
     host = runtime.host_array(kept[form.value])
     if form.scalar:
         return host[()]
     if form.copied:
-        host = host.copy("K")
+        if -form.copied not in made:
+            made[-form.copied] = host.copy("K")
+        host = made[-form.copied]
     view = form.window
     if view is None:
         return host
     data = kept[form.value].data
     assert data is not None
-    raw = np.frombuffer(host, np.uint8) if form.copied else data.raw
+    raw = Data(data.layout, host).raw if form.copied else data.raw
     result = np.ndarray(view.layout.shape, view.layout.dtype, raw, view.offset, view.layout.strides)
     result.flags.writeable = view.writeable
     return result
 
 
-def make_program(trace: Trace, leases: Leases, result: Any, default_errstate: Any) -> Program | None:
-    """Return the program of a body that has just run, its work not yet done; None where it is not replayable."""
+def make_program(
+    trace: Trace, leases: Leases, result: Any, default_errstate: Any
+) -> Program | None:
+    """Return the program of a body that has just run, its work not yet done; None where it is
+    not replayable."""
     if trace.touched or leases.ours_too or any(len(lease.members) > 1 for lease in leases.leases):
         return None
     with residency.LOCK:  # another thread's request may run what is pending here
@@ -363,6 +383,7 @@ class _Making:
         self.roots: list[Value] = []
         self.owners: dict[int, Any] = {}  # whose version a root is
         self.slots: dict[int, int] = {}
+        self.storages: dict[int, int] = {}
         self.alive: list[Any] = []  # what ids in these dicts are of
 
     def program(self, result: Any, default_errstate: Any) -> Program:
@@ -424,19 +445,21 @@ class _Making:
         raise _Unknown
 
     def array(self, array: Any) -> Any:
+        slot = self.slots.setdefault(id(array), len(self.slots))
         for number, lease in enumerate(self.leases.leases):
             if array is lease.arrays[0]:
-                return _Argument(number, None)
+                return _Argument(slot, number, None)
             if array.storage is lease.storage:
                 start = 0 if array.window is None else array.window.offset
                 writeable = array.window is None or array.window.writeable
-                return _Argument(number, (memory.layout(array), start, writeable))
+                return _Argument(slot, number, (memory.layout(array), start, writeable))
         value = array.storage.value
         if value.op is None:
             raise _Unknown  # made and not computed: every call must make its own
-        copied = self.root(value, array.storage)
-        slot = self.slots.setdefault(id(array), len(self.slots))
-        return _Fresh(slot, id(value), array.window, type(array) is Scalar, copied)  # type: ignore[arg-type]
+        copied = 0
+        if self.root(value, array.storage):
+            copied = self.storages.setdefault(id(array.storage), len(self.storages) + 1)
+        return _Fresh(slot, id(value), array.window, type(array) is Scalar, copied)
 
 
 def _numbered(form: Any, numbers: dict[int, int]) -> Any:

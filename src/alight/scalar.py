@@ -1,7 +1,8 @@
 """NumPy scalars inside `jit`: computed when they are asked for, and as immutable as NumPy's own.
 
-NumPy gives a scalar where an operation ends in no axes, and plain programs rely on what scalars are:
-`s += 1` makes a new one, `s *= 0.5` may change its type, a scalar is hashable and is a Python float.
+NumPy gives a scalar where an operation ends in no axes, and plain programs rely on what scalars
+are: `s += 1` makes a new one, `s *= 0.5` may change its type, a scalar is hashable and is a Python
+float.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable
 from typing import Any
-
 
 from alight import memory
 from alight.array import Array
@@ -21,6 +21,7 @@ class Scalar(Array):
     """A NumPy scalar whose value may still be pending."""
 
     __slots__ = ()
+    immutable = True
 
     @property  # type: ignore[misc]
     def __class__(self) -> Any:
@@ -30,6 +31,19 @@ class Scalar(Array):
     def now(self) -> Any:
         """Return the NumPy scalar."""
         return memory.host(self)[()]
+
+    @property
+    def T(self) -> Any:
+        """Return the scalar itself, as NumPy does."""
+        return self
+
+    def transpose(self, *axes: Any) -> Any:
+        """Return the scalar itself, as NumPy does."""
+        return self if not axes else self.now().transpose(*axes)
+
+    def squeeze(self, axis: Any = None) -> Any:
+        """Return the scalar itself, as NumPy does."""
+        return self if axis is None else self.now().squeeze(axis)
 
     def __hash__(self) -> int:  # type: ignore[override]
         return hash(self.now())
@@ -87,5 +101,3 @@ for _name in (
     "add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "lshift", "rshift", "and_", "or_", "xor", "matmul",
 ):  # fmt: skip
     setattr(Scalar, f"__i{_name.rstrip('_')}__", _anew(getattr(operator, _name)))
-
-

@@ -27,18 +27,19 @@ def views(arrays: Sequence[Any], expression: Callable[..., Any]) -> Any:
     return _matched(expression(*probes), arrays, probes)
 
 
-def _probe(lay: Layout) -> np.ndarray[Any, Any]:
-    return np.lib.stride_tricks.as_strided(np.zeros(1, lay.dtype), lay.shape, lay.strides)
+def _probe(lay: Layout) -> Any:
+    probe: Any = np.lib.stride_tricks.as_strided(np.zeros(1, lay.dtype), lay.shape, lay.strides)
+    return probe
 
 
 def _matched(result: Any, arrays: Sequence[Any], probes: Sequence[Any]) -> Any:
     if isinstance(result, np.generic):  # an operand without axes, indexed
-        return view_of(arrays[0], probes[0], probes[0].__array_interface__["data"][0])
+        probe: Any = probes[0]
+        return view_of(arrays[0], probe, probe.__array_interface__["data"][0])
     if isinstance(result, np.ndarray):
         for array, probe in zip(arrays, probes, strict=True):
             if result is probe:
                 return array
-        for array, probe in zip(arrays, probes, strict=True):
             if result.base is probe:
                 return view_of(array, result, probe.__array_interface__["data"][0])
         raise AssertionError("not a view")
@@ -62,8 +63,10 @@ def _view_function(function: Any) -> None:
 
 
 for _function in (
-    np.transpose, np.permute_dims, np.swapaxes, np.moveaxis, np.rollaxis, np.squeeze, np.expand_dims, np.flip, np.fliplr,
-    np.flipud, np.rot90, np.matrix_transpose, np.split, np.array_split, np.hsplit, np.vsplit, np.dsplit,
+    np.transpose, np.permute_dims, np.swapaxes, np.moveaxis, np.rollaxis, np.squeeze,
+    np.expand_dims, np.flip, np.fliplr,
+    np.flipud, np.rot90, np.matrix_transpose, np.split, np.array_split, np.hsplit, np.vsplit,
+    np.dsplit,
 ):  # fmt: skip
     _view_function(_function)
 
@@ -110,10 +113,11 @@ def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = 
     """Return coordinate arrays of a grid."""
     arrays = [ours(item) for item in xi]
     if any(array is None for array in arrays):
-        return exit_to_numpy(np.meshgrid, xi, {"copy": copy, "sparse": sparse, "indexing": indexing})
-    results = views(
-        arrays, lambda *probes: np.meshgrid(*probes, copy=False, sparse=sparse, indexing=indexing)
-    )
+        return exit_to_numpy(
+            np.meshgrid, xi, {"copy": copy, "sparse": sparse, "indexing": indexing}
+        )
+    keywords: dict[str, Any] = {"copy": False, "sparse": sparse, "indexing": indexing}
+    results = views(arrays, lambda *probes: np.meshgrid(*probes, **keywords))
     return tuple([copy_of(result, "C") for result in results]) if copy else results
 
 
@@ -184,10 +188,8 @@ def _stacked(*shapes: Shape, axis: Any = 0, **attrs: Any) -> Shape | None:
 
 
 def _at_least(ndim: int, shape: Shape) -> Shape:
-    result: Shape = np.lib.stride_tricks.as_strided(np.zeros(1), shape, (0,) * len(shape)).shape
-    if ndim == 2:
-        return np.atleast_2d(np.broadcast_to(0, result)).shape  # type: ignore[no-any-return]
-    return np.atleast_3d(np.broadcast_to(0, result)).shape  # type: ignore[no-any-return]
+    stand_in = np.broadcast_to(0, shape)
+    return (np.atleast_2d if ndim == 2 else np.atleast_3d)(stand_in).shape
 
 
 def _vertical(*shapes: Shape, **attrs: Any) -> Shape | None:
@@ -247,11 +249,15 @@ def _rolled(shape: Shape, shift: Any = None, axis: Any = None) -> Shape:
     return shape
 
 
-def _padded(shape: Shape, pad_width: Any = None, mode: Any = "constant", **attrs: Any) -> Shape | None:
+def _padded(
+    shape: Shape, pad_width: Any = None, mode: Any = "constant", **attrs: Any
+) -> Shape | None:
     if mode not in ("constant", "edge", "empty"):
         return None  # how the others look depends on the lengths
     widths = np.broadcast_to(np.asarray(pad_width), (len(shape), 2))
-    return tuple([n + int(before) + int(after) for n, (before, after) in zip(shape, widths, strict=True)])
+    return tuple(
+        [n + int(before) + int(after) for n, (before, after) in zip(shape, widths, strict=True)]
+    )
 
 
 def _triangle(shape: Shape, k: Any = 0) -> Shape | None:

@@ -24,7 +24,15 @@ from alight.plan.plan import Candidate, Decision, Estimate, Plan
 from alight.purity import ABSENT, Lookup
 from alight.replay import Launchable, Program
 
-__all__ = ["ERRSTATE", "QUIET", "call_entry", "generated_plan", "kernel_entry", "measured", "watch_entry"]
+__all__ = [
+    "ERRSTATE",
+    "QUIET",
+    "call_entry",
+    "generated_plan",
+    "kernel_entry",
+    "measured",
+    "watch_entry",
+]
 
 ERRSTATE: ContextVar[Any] = np._core.umath._extobj_contextvar  # type: ignore[attr-defined]
 
@@ -41,7 +49,7 @@ def _contexts() -> tuple[tuple[ContextVar[Any], Any, Any], ...]:
 def _lookups(lookups: Sequence[Lookup]) -> list[tuple[Any, Any, Any]]:
     config.current_policy()  # the process's own is read at the first use
     base = Lookup(vars(config), "_base", vars(config)["_base"])
-    return [tuple(lookup) for lookup in (base, *lookups)]  # type: ignore[misc]
+    return [tuple(lookup) for lookup in (base, *lookups)]
 
 
 def call_entry(function: Any, args: tuple[Any, ...], left: int) -> Entry:
@@ -54,7 +62,8 @@ def call_entry(function: Any, args: tuple[Any, ...], left: int) -> Entry:
 
 
 def generated_plan(program: Program) -> Plan:
-    """Return the plan that computes a program in generated kernels on the host, where that can be."""
+    """Return the plan that computes a program in generated kernels on the host, where that can
+    be."""
     with config.policy(force=f"{execute.HOST_DEVICE}:generated", devices=None, floor=0):
         return runtime.plan_of(program.graph, program.described, len(program.graph.outputs))
 

@@ -1,6 +1,7 @@
 """Every public name of NumPy as the array namespace has it, found when it is first asked for.
 
-Ufuncs and functions return Arrays; constants, dtypes, exceptions and settings are NumPy's own objects.
+Ufuncs and functions return Arrays; constants, dtypes, exceptions and settings are NumPy's own
+objects.
 """
 
 from __future__ import annotations
@@ -24,9 +25,12 @@ __all__ = ["NamespaceInfo", "find", "found_in", "names"]
 # They take and give no arrays: NumPy's own objects.
 _SETTINGS = frozenset(
     (
-        "base_repr", "binary_repr", "broadcast_shapes", "datetime_data", "errstate", "format_float_positional",
-        "format_float_scientific", "get_include", "get_printoptions", "getbufsize", "geterr", "geterrcall", "info",
-        "isdtype", "issubdtype", "iterable", "mintypecode", "printoptions", "promote_types", "set_printoptions",
+        "base_repr", "binary_repr", "broadcast_shapes", "datetime_data", "errstate",
+        "format_float_positional",
+        "format_float_scientific", "get_include", "get_printoptions", "getbufsize", "geterr",
+        "geterrcall", "info",
+        "isdtype", "issubdtype", "iterable", "mintypecode", "printoptions", "promote_types",
+        "set_printoptions",
         "setbufsize", "seterr", "seterrcall", "show_config", "show_runtime", "typename",
     )
 )  # fmt: skip
@@ -55,7 +59,7 @@ def found_in(module: ModuleType, name: str) -> Any:
     if isinstance(theirs, np.ufunc):
         return ufunc(theirs)
     if isinstance(theirs, type):
-        return {np.vectorize: vectorize}.get(theirs, theirs)
+        return vectorize if theirs is np.vectorize else theirs
     if name in _INDEXED and module is np:
         return Indexed(theirs)
     if not callable(theirs) or name in _SETTINGS or isinstance(theirs, ModuleType):
@@ -72,7 +76,8 @@ def in_numpy(theirs: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function that runs in NumPy and is counted where arrays are involved."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        # A function that writes into its first argument knows itself what to do; no such is left here.
+        # A function that writes into its first argument knows itself what to do; no such is left
+        # here.
         counted = holds_arrays(args) or holds_arrays(kwargs)
         return (exit_to_numpy if counted else run_in_numpy)(theirs, args, kwargs)
 
@@ -98,7 +103,7 @@ class Indexed:
         return len(self.theirs)
 
 
-class vectorize(np.vectorize):  # noqa: N801  (NumPy's name)
+class vectorize(np.vectorize):
     """NumPy's vectorize with Arrays as results."""
 
     __doc__ = np.vectorize.__doc__
@@ -111,9 +116,7 @@ class vectorize(np.vectorize):  # noqa: N801  (NumPy's name)
 class NamespaceInfo(np.__array_namespace_info__):  # type: ignore[misc]
     """What the array API standard asks of a namespace: dtypes, devices, capabilities."""
 
-    __module__ = "alight"
-
-    def devices(self) -> tuple[str, ...]:
+    def devices(self) -> tuple[str, ...]:  # type: ignore[override]
         """Return the devices an array can be made on; placement is alight's."""
         return tuple(super().devices())
 
@@ -121,5 +124,3 @@ class NamespaceInfo(np.__array_namespace_info__):  # type: ignore[misc]
 def frompyfunc(func: Callable[..., Any], /, nin: int, nout: int, **kwargs: Any) -> Ufunc:
     """Return a Ufunc of a Python function."""
     return Ufunc(np.frompyfunc(func, nin, nout, **kwargs))
-
-

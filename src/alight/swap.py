@@ -1,4 +1,5 @@
-"""The program's own functions as they run inside `jit`: NumPy's creation and loading names are alight's.
+"""The program's own functions as they run inside `jit`: NumPy's creation and loading names are
+alight's.
 
 A function gets a twin with the same code whose globals answer live from the real ones; only NumPy's
 modules, its creation functions and the program's own functions are answered with what stands for
@@ -22,7 +23,8 @@ from alight.purity import written_by_user
 
 __all__ = ["inside", "looking"]
 
-# What a twin's globals cannot serve: the interpreter reads and writes these past any answer of ours.
+# What a twin's globals cannot serve: the interpreter reads and writes these past any answer of
+# ours.
 _PAST = frozenset(("STORE_GLOBAL", "DELETE_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"))
 _ASKING = frozenset(("globals", "eval", "exec", "vars", "locals"))
 
@@ -37,7 +39,8 @@ looking = _Looking()
 
 
 class _Names(dict[str, Any]):
-    """Globals that answer live from the real ones. The interpreter asks ``__getitem__`` of a dict's subclass."""
+    """Globals that answer live from the real ones. The interpreter asks ``__getitem__`` of a
+    dict's subclass."""
 
     def __init__(self, real: dict[str, Any]) -> None:
         # What the interpreter takes from globals itself: the builtins, and what imports go by.
@@ -82,9 +85,8 @@ def inside(function: FunctionType) -> FunctionType:
     contents = _contents(function)
     state = (function.__code__, function.__defaults__, function.__kwdefaults__, *contents)
     found = _twins.get(function)
-    if found is not None and len(found[1]) == len(state):
-        if all(a is b for a, b in zip(found[1], state, strict=True)):
-            return found[0]
+    if found is not None and list(map(id, found[1])) == list(map(id, state)):
+        return found[0]
     # The function itself stands in while its twin is made: closures may lead back to it.
     _twins[function] = (function, state)
     twin = function if _cannot(function.__code__) else _twin(function, contents)
@@ -116,9 +118,7 @@ def _twin(function: FunctionType, contents: tuple[Any, ...]) -> FunctionType:
         modules = isinstance(content, (ModuleType, FunctionType)) or callable(content)
         other = _swapped(content) if modules and name not in written else content
         cells.append(cell if other is content else CellType(other))
-    twin = FunctionType(
-        code, names, function.__name__, function.__defaults__, tuple(cells) or None
-    )
+    twin = FunctionType(code, names, function.__name__, function.__defaults__, tuple(cells) or None)
     twin.__kwdefaults__ = function.__kwdefaults__
     twin.__qualname__ = function.__qualname__
     twin.__module__ = function.__module__
@@ -141,7 +141,9 @@ def _cannot(code: CodeType) -> bool:
 
 def _written(code: CodeType) -> frozenset[str]:
     """Return the variables of enclosing functions that code assigns."""
-    names = {i.argval for i in dis.get_instructions(code) if i.opname in ("STORE_DEREF", "DELETE_DEREF")}
+    names = {
+        i.argval for i in dis.get_instructions(code) if i.opname in ("STORE_DEREF", "DELETE_DEREF")
+    }
     for inner in code.co_consts:
         if isinstance(inner, CodeType):
             names |= _written(inner)

@@ -44,7 +44,7 @@ class Ufunc:
             kwargs = {key: item for key, item in kwargs.items() if key != "out"}
             if out is Ellipsis:  # "an array, please": it always is one
                 outs = (None,)
-            elif len(outs) < ufunc.nout and len(args) > nin:
+            elif len(args) > nin:
                 outs = (*outs, *[None] * (ufunc.nout - len(outs)))
             elif type(out) is not tuple and ufunc.nout > 1:
                 raise TypeError("'out' must be a tuple of arrays")
@@ -148,7 +148,7 @@ def _handed_over(items: Any) -> bool:
     """Tell whether an operand's own type wants the call: masked arrays, matrices, other libraries."""
     for item in items:
         kind = type(item)
-        if kind not in _OURS and not isinstance(item, (ArrayBase, np.generic)):
-            if hasattr(kind, "__array_ufunc__"):
-                return True
+        own = kind in _OURS or isinstance(item, (ArrayBase, np.generic))
+        if not own and hasattr(kind, "__array_ufunc__"):
+            return True
     return False

@@ -10,9 +10,10 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from time import monotonic
 
-from .modes import MODES, SCRATCH, Mode, child_environment
+from .modes import MODES, Mode, child_environment
 from .result import Result, finish, read_work
 from .suite import Suite, count, groups, run_suite
 
@@ -49,23 +50,26 @@ def measure(
         if path == Path() or not inside.exists():
             result.problems.append(f"not run: {variable} must lead to {inside} (see README.md)")
             return finish(result, mode)
-    suite = Suite(
-        arguments=(
-            *("array_api_tests", "-q", "-rfE", "--tb=short", "--timeout", "300"),
-            *("--max-examples", str(examples), "--derandomize", "--disable-deadline"),
-            *("--xfails-file", str(listed.resolve())),
-            *(() if expression is None else ("-k", expression)),
-        ),
-        folder=folder.resolve(),
-        scratch=SCRATCH,
-        name=f"{NAME}-{target}-{mode.name}",
-        has_alight=target == "alight",
-    )
-    environment = child_environment(mode, target) | {
-        "ARRAY_API_TESTS_MODULE": target,
-        "ARRAY_API_TESTS_VERSION": STANDARD,
-    }
-    outcomes, reports = run_suite(suite, environment)
+    with TemporaryDirectory(prefix="ratchet-") as scratch:
+        suite = Suite(
+            arguments=(
+                *("array_api_tests", "-q", "-rfE", "--tb=short", "--timeout", "300"),
+                *("--max-examples", str(examples), "--derandomize", "--disable-deadline"),
+                *("--xfails-file", str(listed.resolve())),
+                *(() if expression is None else ("-k", expression)),
+            ),
+            folder=folder.resolve(),
+            scratch=Path(scratch),
+            name=f"{NAME}-{target}-{mode.name}",
+            has_alight=target == "alight",
+        )
+        environment = child_environment(mode, target) | {
+            "ARRAY_API_TESTS_MODULE": target,
+            "ARRAY_API_TESTS_VERSION": STANDARD,
+        }
+        outcomes, reports = run_suite(suite, environment)
+        if suite.has_alight:
+            result.work = read_work(reports)
     result.counts.update(count(outcomes.values()))
     failures = {name: one for name, one in outcomes.items() if one.result == "failed"}
     for message, names in groups(failures):
@@ -76,8 +80,6 @@ def measure(
         result.problems.append(f"{result.counts['passed']} passed, must be {LEAST_PASSED}")
     result.details["failures"] = {name: one.message for name, one in failures.items()}
     result.details["output"] = suite.output.name
-    if suite.has_alight:
-        result.work = read_work(reports)
     result.seconds = monotonic() - started
     return finish(result, mode)
 

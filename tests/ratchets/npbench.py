@@ -8,10 +8,13 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from time import monotonic
 from typing import Any
 
@@ -53,74 +56,99 @@ def measure(
     if folder == Path() or not (folder / "bench_info").is_dir():
         result.problems.append("not run: NPBENCH must name a checkout of npbench (see README.md)")
         return finish(result, mode)
-    rows: dict[str, dict[str, Row]] = {}
-    reports = []
+    rows: dict[str, dict[str, Row]] = {door: {} for door in doors}
     idle: list[str] = []
-    for door in doors:
-        rows[door] = {}
-        for program in programs or PROGRAMS:
-            report = SCRATCH / f"{NAME}-{mode.name}-{door.replace(':', '-')}-{program}-report.json"
-            row = rows[door][program] = _row(
-                folder.resolve(), program, door, preset, mode, target, report
-            )
-            if target == "alight":
-                reports.append(report)
-                work = read_work([report])
-                row |= {"eligible": work.eligible, "exits": work.exits.total()}
-                if mode.must_run_on is not None and row["valid"] and not work.eligible:
+    with TemporaryDirectory(prefix="ratchet-") as scratch:
+        for door in doors:
+            for program in programs or PROGRAMS:
+                case = Case(folder.resolve(), program, door, preset, mode, target, Path(scratch))
+                row = rows[door][program] = case.run()
+                print(_line(case, row), flush=True)
+                if not row["valid"]:
+                    result.problems.append(f"{program} through {door}: {'; '.join(row['wrong'])}")
+                elif mode.must_run_on is not None and row.get("eligible") == 0:
                     idle.append(f"{program} through {door}")
-            print(_line(program, door, mode.name, row), flush=True)
-            if not row["valid"]:
-                result.problems.append(f"{program} through {door}: {'; '.join(row['wrong'])}")
-        valid = sum(row["valid"] for row in rows[door].values())
-        result.counts[door] = f"{valid}/{len(rows[door])}"
+            valid = sum(row["valid"] for row in rows[door].values())
+            result.counts[door] = f"{valid}/{len(rows[door])}"
+        if target == "alight":
+            reports = (Path(scratch) / row["report"] for row in _all(rows))
+            result.work = read_work(reports)
     # Right, but no proof of anything: alight was not asked for one eligible operation.
     if idle:
         print(f"no eligible element-operation: {', '.join(idle)}")
     result.details |= {"programs": rows, "without_eligible_work": idle}
-    if target == "alight":
-        result.work = read_work(reports)
     result.seconds = monotonic() - started
     return finish(result, mode)
 
 
-def _row(
-    checkout: Path, program: str, door: str, preset: str, mode: Mode, target: str, report: Path
-) -> Row:
-    """Return what a child process found; a child that dies or hangs is a finding, too."""
-    SCRATCH.mkdir(parents=True, exist_ok=True)
-    out = report.with_name(report.name.replace("-report", ""))
-    for old in (out, report):
-        old.unlink(missing_ok=True)
-    # Times mean something where placement is free; elsewhere a second call is enough.
-    rounds = ROUNDS if mode.must_run_on is None else 1
-    command = (
-        *(sys.executable, "-m", "ratchets.npbench_program", str(checkout), program, door),
-        *("--preset", preset, "--rounds", str(rounds), "--out", str(out)),
-    )
-    environment = child_environment(mode, target, report)
-    ended = ""
-    try:
-        done = subprocess.run(
-            command, env=environment, capture_output=True, text=True, timeout=PATIENCE_SECONDS
+def _all(rows: Mapping[str, Mapping[str, Row]]) -> list[Row]:
+    return [row for of_door in rows.values() for row in of_door.values()]
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One program through one door, in a process of its own."""
+
+    checkout: Path
+    program: str
+    door: str
+    preset: str
+    mode: Mode
+    target: str
+    scratch: Path
+
+    @property
+    def name(self) -> str:
+        """Return what its files are called."""
+        return "-".join((NAME, self.mode.name, self.door.replace(":", "-"), self.program))
+
+    def run(self) -> Row:
+        """Return what the process found; one that dies or hangs is a finding, too."""
+        found, report = (self.scratch / f"{self.name}{end}.json" for end in ("", "-report"))
+        ended = self._process(found, report)
+        row: Row = {"wrong": []}
+        if found.exists():
+            row = json.loads(found.read_text(encoding="utf-8"))
+        if ended:
+            row["wrong"].append(ended)
+        row["valid"] = not row["wrong"]
+        if self.target == "alight":
+            work = read_work([report])
+            row |= {"eligible": work.eligible, "exits": work.exits.total(), "report": report.name}
+        if report.exists():
+            shutil.copyfile(report, SCRATCH / report.name)
+        return row
+
+    def _process(self, found: Path, report: Path) -> str:
+        """Run the process; return how it ended, or nothing where it ended well."""
+        # Times mean something where placement is free; elsewhere a second call is enough.
+        rounds = ROUNDS if self.mode.must_run_on is None else 1
+        command = (
+            *(sys.executable, "-m", "ratchets.npbench_program"),
+            *(str(self.checkout), self.program, self.door),
+            *("--preset", self.preset, "--rounds", str(rounds), "--out", str(found)),
         )
-    except subprocess.TimeoutExpired:
-        ended = f"not done after {PATIENCE_SECONDS} s"
-    else:
-        out.with_suffix(".log").write_text(done.stdout + done.stderr, encoding="utf-8")
-        if done.returncode < 0:
-            ended = f"the process died of signal {-done.returncode}"
-        elif not out.exists():
-            ended = (done.stderr.splitlines() or [f"exited with {done.returncode}"])[-1]
-    row: Row = json.loads(out.read_text(encoding="utf-8")) if out.exists() else {"wrong": []}
-    if ended:
-        row["wrong"].append(ended)
-    row["valid"] = not row["wrong"]
-    return row
+        environment = child_environment(self.mode, self.target, report)
+        SCRATCH.mkdir(parents=True, exist_ok=True)
+        log = SCRATCH / f"{self.name}.log"
+        with log.open("w", encoding="utf-8") as output:
+            try:
+                code = subprocess.run(
+                    command,
+                    env=environment,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    timeout=PATIENCE_SECONDS,
+                ).returncode
+            except subprocess.TimeoutExpired:
+                return f"not done after {PATIENCE_SECONDS} s"
+        if code < 0:
+            return f"the process died of signal {-code}"
+        return "" if found.exists() else f"the process exited with {code}: see {log}"
 
 
-def _line(program: str, door: str, mode: str, row: Row) -> str:
-    head = f"{program:14s} {door:22s} {mode:9s}"
+def _line(case: Case, row: Row) -> str:
+    head = f"{case.program:14s} {case.door:22s} {case.mode.name:9s}"
     if "minimum_seconds" not in row:
         return f"{head} WRONG {'; '.join(row['wrong'])}"
     times = ", ".join(

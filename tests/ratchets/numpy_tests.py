@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import platform
 import re
 import shutil
@@ -96,11 +97,11 @@ def measure(
             if not more and expression is None:
                 result.problems.append(f"{file}: no test was collected: see {suite.output}")
             print(f"  {file:20s} {count(more.values())}", flush=True)
+        if target == "alight":
+            result.work = read_work(reports)
     if expression is not None:
         numpy_passes &= outcomes.keys()
     _compare(result, numpy_passes, outcomes)
-    if target == "alight":
-        result.work = read_work(reports)
     result.seconds = monotonic() - started
     return finish(result, mode)
 
@@ -126,7 +127,7 @@ def _suite(
     selected = () if expression is None else ("-k", expression)
     options = ("-q", "-rfE", "--tb=short", "--timeout", "120", "-W", "ignore::UserWarning")
     arguments = (f"{file}.py", *options, *selected)
-    return Suite(arguments, folder, SCRATCH, name, has_alight=target == "alight")
+    return Suite(arguments, folder, folder / "outcomes", name, has_alight=target == "alight")
 
 
 def _numpy_passes(folder: Path, files: Iterable[str], fresh: bool) -> set[str]:
@@ -143,7 +144,9 @@ def _numpy_passes(folder: Path, files: Iterable[str], fresh: bool) -> set[str]:
             )
             found = sorted(name for name, one in outcomes.items() if one.result == "passed")
             kept.parent.mkdir(parents=True, exist_ok=True)
-            kept.write_text(json.dumps(found, indent=0), encoding="utf-8")
+            beside = kept.with_suffix(f".{os.getpid()}")
+            beside.write_text(json.dumps(found, indent=0), encoding="utf-8")
+            beside.replace(kept)
         passes.update(json.loads(kept.read_text(encoding="utf-8")))
     return passes
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 from collections import Counter, defaultdict
@@ -11,6 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic, sleep
+
+from .modes import SCRATCH
 
 __all__ = ["Outcome", "Suite", "count", "groups", "run_suite"]
 
@@ -35,7 +38,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Suite:
-    """What to run: pytest's arguments and folder, and where record, output and reports go."""
+    """What to run: pytest's arguments and folder, and an empty folder of its own to write in."""
 
     arguments: Sequence[str]
     folder: Path
@@ -51,8 +54,8 @@ class Suite:
 
     @property
     def output(self) -> Path:
-        """Return where pytest's own output goes, tracebacks included."""
-        return self.scratch / f"{self.name}.log"
+        """Return where pytest's own output stays, tracebacks included."""
+        return SCRATCH / f"{self.name}.log"
 
     def report(self, number: int) -> Path:
         """Return where the alight of one process writes its report."""
@@ -66,13 +69,13 @@ def run_suite(
 
     A process that dies fails the test it was in; another one goes on with the next test.
     """
+    # Two runs at a time must not write into one file; what stays is copied when it is complete.
     suite.scratch.mkdir(parents=True, exist_ok=True)
-    for old in suite.scratch.glob(f"{suite.name}*"):
-        old.unlink()
+    written = suite.scratch / suite.output.name
     reports = []
     known = 0
     ended = "nothing was collected"
-    with suite.output.open("w", encoding="utf-8") as output:
+    with written.open("w", encoding="utf-8") as output:
         for number in range(_PROCESSES):
             own = {"RATCHET_RECORD": str(suite.record)}
             if suite.has_alight:
@@ -94,6 +97,8 @@ def run_suite(
             known, before = len([row for row in rows if "id" in row]), known
             if not _blame(suite, rows, ended) and known == before:
                 break
+    SCRATCH.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(written, suite.output)
     return _outcomes(_rows(suite.record), ended), reports
 
 

@@ -1,4 +1,5 @@
-"""The call guard: what stands between a call of a jitted function and a kernel that is already there.
+"""The call guard: what stands between a call of a jitted function and a kernel that is already
+there.
 
 A ``CallGuard`` is called like the function. It keeps a few entries; the first one whose guards hold
 answers, and where none does its ``miss`` is called. ``_guard`` (C) and this module have the same
@@ -7,6 +8,7 @@ names and pass the same tests.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 from collections.abc import Callable, Sequence
@@ -38,15 +40,17 @@ _MISSING = _Missing()
 class _TwinEntry:
     """Guards, and what to do where they hold: launch one kernel, or call a function.
 
-    ``pattern`` has an example of each argument: an ndarray stands for all of its dtype, shape, strides and
-    writeability, anything else for that very value (``values``) or for its type alone. An ndarray given
-    twice in the pattern must be given twice. ``lookups`` are (dict, name, object) and (cell, None,
-    object); ``absent`` stands for no such name. ``contexts`` are (variable, default, object).
+    ``pattern`` has an example of each argument: an ndarray stands for all of its dtype, shape,
+    strides and writeability, anything else for that very value (``values``) or for its type alone.
+    An ndarray given twice in the pattern must be given twice. ``lookups`` are (dict, name, object)
+    and (cell, None, object); ``absent`` stands for no such name. ``contexts`` are (variable,
+    default, object).
 
-    A kernel is ``(address, dims, strides, keep)``; ``inputs`` are (position of an argument, offset in bytes
-    from its first element) or (-1, address); ``outputs`` are ndarrays that the results are made like;
-    ``results`` and ``scalars`` say which outputs come back, and whether as NumPy scalars; ``form`` is
-    None, tuple or list. ``watched``: floating-point flags that end the guard's way, to be told of elsewhere.
+    A kernel is ``(address, dims, strides, keep)``; ``inputs`` are (position of an argument, offset
+    in bytes from its first element) or (-1, address); ``outputs`` are ndarrays that the results are
+    made like; ``results`` and ``scalars`` say which outputs come back, and whether as NumPy
+    scalars; ``form`` is None, tuple or list. ``watched``: floating-point flags that end the guard's
+    way, to be told of elsewhere.
     """
 
     __slots__ = (
@@ -101,9 +105,9 @@ class _TwinEntry:
             if not example.like(item):
                 return False
         for number, first in enumerate(self._same):
-            if first != number and type(args[number]) is np.ndarray:
-                if args[first] is not args[number]:
-                    return False
+            given = args[number]
+            if first != number and type(given) is np.ndarray and args[first] is not given:
+                return False
         for place, name, expected in self._lookups:
             if name is None:
                 try:
@@ -157,7 +161,8 @@ class _TwinEntry:
         return found[0] if self._form is None else self._form(found)
 
     def take(self) -> tuple[int, float]:
-        """Return the calls since the last time and their seconds, estimated from those that were timed."""
+        """Return the calls since the last time and their seconds, estimated from those that were
+        timed."""
         calls, sampled, seconds = self._calls, self._sampled, self._seconds
         self._calls = self._sampled = 0
         self._seconds = 0.0
@@ -195,7 +200,8 @@ class _Example:
 
 
 def _bits(item: Any) -> Any:
-    """Return what tells a value from every other of its type: for floats, the sign of zero included."""
+    """Return what tells a value from every other of its type: for floats, the sign of zero
+    included."""
     if type(item) is float:
         return item.hex()
     if type(item) is complex:
@@ -242,7 +248,8 @@ def _flags() -> int:
 
 
 class _TwinGuard:
-    """A callable that answers from its entries, and calls ``miss(args, kwargs)`` where none does."""
+    """A callable that answers from its entries, and calls ``miss(args, kwargs)`` where none
+    does."""
 
     def __init__(self) -> None:
         self._entries: tuple[_TwinEntry, ...] = ()
@@ -280,7 +287,5 @@ if TYPE_CHECKING:
 else:
     CallGuard, Entry = _TwinGuard, _TwinEntry
     if os.environ.get("ALIGHT_TWIN", "0") in ("", "0"):
-        try:
+        with contextlib.suppress(ImportError):  # no compiler was present at install
             from alight._core._guard import CallGuard, Entry
-        except ImportError:  # no compiler was present at install
-            pass

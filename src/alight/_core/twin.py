@@ -538,7 +538,7 @@ def _record(cls: type[ArrayBase], op: Any, operands: Any, out: Layout, frame: An
     site = (frame.f_code, frame.f_lasti)
     floor.count += 1
     floor.pending += out.size
-    if floor.count >= floor.limit and floor.due(*site):
+    if (floor.count >= floor.limit or floor.pending > floor.budget) and floor.due(*site):
         hooks.flush()
     # Calling a class goes through C and back; these are the same steps without it.
     value = _blank(Value)

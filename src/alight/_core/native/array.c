@@ -22,35 +22,36 @@ static PyObject *operators_by_name;
 static PyObject *patient_errstate;
 static PyObject *numpy_geterr;
 
-/* Tell in ``may`` whether errors under the state in force may be told later: raise, call and log act at
-   the call, so NumPy must. */
-static bool errors_may_wait(bool *may)
+/* Find the state in force where errors under it may be told later; raise, call and log act at the call, so
+   NumPy must: then ``state`` is NULL. It is borrowed from ``patient_errstate``. */
+static bool errors_may_wait(PyObject **state)
 {
-    PyObject *state;
-    if (PyContextVar_Get(numpy_errstate, NULL, &state) < 0) {
+    PyObject *current;
+    if (PyContextVar_Get(numpy_errstate, NULL, &current) < 0) {
         return false;
     }
-    *may = state == patient_errstate;
-    if (!*may) {
+    bool wait = current == patient_errstate;
+    if (!wait) {
         PyObject *settings = PyObject_CallNoArgs(numpy_geterr), *key, *mode;
         Py_ssize_t position = 0;
         if (settings == NULL) {
-            Py_XDECREF(state);
+            Py_XDECREF(current);
             return false;
         }
-        *may = true;
+        wait = true;
         while (PyDict_Next(settings, &position, &key, &mode)) {
             if (PyUnicode_CompareWithASCIIString(mode, "raise") == 0 || PyUnicode_CompareWithASCIIString(mode, "call") == 0
                 || PyUnicode_CompareWithASCIIString(mode, "log") == 0) {
-                *may = false;
+                wait = false;
             }
         }
         Py_DECREF(settings);
-        if (*may) {
-            Py_XSETREF(patient_errstate, Py_XNewRef(state));
+        if (wait) {
+            Py_XSETREF(patient_errstate, Py_XNewRef(current));
         }
     }
-    Py_XDECREF(state);
+    Py_XDECREF(current);
+    *state = wait ? patient_errstate : NULL;
     return true;
 }
 
@@ -83,19 +84,16 @@ static inline Value *whole_value(PyObject *object)
     return data == Py_None || (is_data(data) && !((Data *)data)->shared) ? value : NULL;
 }
 
-/* Tell in ``may`` whether an op on operands of this many elements may be recorded now. */
-static bool may_record(npy_intp elements, bool *may)
+/* Tell whether an op on operands of this many elements may be recorded now, and find the error state it is
+   recorded under. False can come with an error set. */
+static inline bool may_record(npy_intp elements, PyObject **state)
 {
     Py_ssize_t least;
-    *may = false;
-    if (!floor_in_force(&least)) {
-        return false;
-    }
-    return elements < least || errors_may_wait(may);
+    return floor_in_force(&least) && elements >= least && errors_may_wait(state) && *state != NULL;
 }
 
 /* Return an array of a new value; takes over the operands. ``elements`` count as pending. */
-static PyObject *record(PyTypeObject *type, PyObject *op, PyObject *operands, PyObject *out, npy_intp elements)
+static PyObject *record(PyTypeObject *type, PyObject *op, PyObject *operands, PyObject *out, PyObject *state, npy_intp elements)
 {
     if (operands == NULL) {
         return NULL;
@@ -103,10 +101,11 @@ static PyObject *record(PyTypeObject *type, PyObject *op, PyObject *operands, Py
     /* Counting can flush, and that runs any code: what is borrowed here is held meanwhile. */
     Py_INCREF(op);
     Py_INCREF(out);
+    Py_INCREF(state);
     PyObject *result = NULL;
     Value *value = NULL;
     if (count_recorded(elements)) {
-        value = value_new(op, operands, out);
+        value = value_new(op, operands, out, state);
     } else {
         Py_DECREF(operands);
     }
@@ -121,7 +120,18 @@ static PyObject *record(PyTypeObject *type, PyObject *op, PyObject *operands, Py
     }
     Py_DECREF(op);
     Py_DECREF(out);
+    Py_DECREF(state);
     return result;
+}
+
+static inline PyObject *pair(PyObject *first, PyObject *second)
+{
+    PyObject *tuple = PyTuple_New(2);
+    if (tuple != NULL) {
+        PyTuple_SET_ITEM(tuple, 0, Py_NewRef(first));
+        PyTuple_SET_ITEM(tuple, 1, Py_NewRef(second));
+    }
+    return tuple;
 }
 
 /* A fast way returns its result, NULL with an error, or NULL without one: then the hook is asked. */
@@ -134,11 +144,11 @@ static PyObject *record_same(Operator *operator, PyTypeObject *type, Value *left
     PyObject *layout = left->layout;
     PyObject *out = PyDict_GetItemWithError(operator->same, layout);
     npy_intp elements = ((Layout *)layout)->size;
-    bool may;
-    if (!is_layout(out) || !may_record(elements, &may) || !may) {
+    PyObject *state;
+    if (!is_layout(out) || !may_record(elements, &state)) {
         return NULL;
     }
-    return record(type, operator->op, PyTuple_Pack(2, left, right), out, elements);
+    return record(type, operator->op, pair((PyObject *)left, (PyObject *)right), out, state, elements);
 }
 
 static PyObject *record_unary(Operator *operator, PyTypeObject *type, Value *value)
@@ -148,17 +158,17 @@ static PyObject *record_unary(Operator *operator, PyTypeObject *type, Value *val
     }
     PyObject *out = PyDict_GetItemWithError(operator->same, value->layout);
     npy_intp elements = ((Layout *)value->layout)->size;
-    bool may;
-    if (!is_layout(out) || !may_record(elements, &may) || !may) {
+    PyObject *state;
+    if (!is_layout(out) || !may_record(elements, &state)) {
         return NULL;
     }
-    return record(type, operator->op, PyTuple_Pack(1, value), out, elements);
+    return record(type, operator->op, PyTuple_Pack(1, value), out, state, elements);
 }
 
 static inline bool is_weak(PyObject *object) { return PyFloat_CheckExact(object) || PyLong_CheckExact(object); }
 
 /* Return a value of a Python scalar in a 0-d layout's dtype. */
-static PyObject *constant(PyObject *scalar, PyObject *layout)
+static PyObject *constant(PyObject *scalar, PyObject *layout, PyObject *state)
 {
     PyArray_Descr *dtype = (PyArray_Descr *)Py_NewRef(((Layout *)layout)->dtype);
     PyObject *array = PyArray_NewFromDescr(&PyArray_Type, dtype, 0, NULL, NULL, NULL, 0, NULL);
@@ -167,7 +177,7 @@ static PyObject *constant(PyObject *scalar, PyObject *layout)
     }
     Value *value = NULL;
     if (PyArray_Pack(PyArray_DESCR((PyArrayObject *)array), PyArray_BYTES((PyArrayObject *)array), scalar) == 0) {
-        value = value_new(Py_None, Py_NewRef(empty_tuple), layout);
+        value = value_new(Py_None, Py_NewRef(empty_tuple), layout, state);
     }
     if (value != NULL) {
         Py_SETREF(value->attrs, Py_NewRef(array));
@@ -184,7 +194,7 @@ static PyObject *record_weak(Operator *operator, PyObject *left, PyObject *right
         return NULL;
     }
     PyObject *scalar = array == left ? right : left, *kind = (PyObject *)Py_TYPE(scalar);
-    PyObject *key = array == left ? PyTuple_Pack(2, value->layout, kind) : PyTuple_Pack(2, kind, value->layout);
+    PyObject *key = array == left ? pair(value->layout, kind) : pair(kind, value->layout);
     PyObject *found = key == NULL ? NULL : PyDict_GetItemWithError(operator->weak, key);
     Py_XDECREF(key);
     if (found == NULL || !PyTuple_CheckExact(found) || PyTuple_GET_SIZE(found) != 2
@@ -192,20 +202,22 @@ static PyObject *record_weak(Operator *operator, PyObject *left, PyObject *right
         return NULL;
     }
     npy_intp elements = ((Layout *)value->layout)->size;
-    bool may;
-    if (!may_record(elements, &may) || !may) {
+    PyObject *state;
+    if (!may_record(elements, &state)) {
         return NULL;
     }
     Py_INCREF(value);
     Py_INCREF(found);
-    PyObject *result = NULL, *other = constant(scalar, PyTuple_GET_ITEM(found, 1));
+    Py_INCREF(state);
+    PyObject *result = NULL, *other = constant(scalar, PyTuple_GET_ITEM(found, 1), state);
     if (other != NULL) {
-        PyObject *operands = array == left ? PyTuple_Pack(2, value, other) : PyTuple_Pack(2, other, value);
-        result = record(Py_TYPE(array), operator->op, operands, PyTuple_GET_ITEM(found, 0), elements);
+        PyObject *operands = array == left ? pair((PyObject *)value, other) : pair(other, (PyObject *)value);
+        result = record(Py_TYPE(array), operator->op, operands, PyTuple_GET_ITEM(found, 0), state, elements);
         Py_DECREF(other);
     } else if (PyErr_ExceptionMatches(PyExc_OverflowError)) {
         PyErr_Clear();  /* the hook knows which ops can take an integer that does not fit */
     }
+    Py_DECREF(state);
     Py_DECREF(found);
     Py_DECREF(value);
     return result;

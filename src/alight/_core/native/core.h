@@ -106,7 +106,7 @@ PyObject *make_layout(PyObject *module, PyObject *const *args, Py_ssize_t nargs,
 PyObject *layout_of(PyObject *module, PyObject *array);
 
 /* value.c */
-Value *value_new(PyObject *op, PyObject *operands, PyObject *layout);
+Value *value_new(PyObject *op, PyObject *operands, PyObject *layout, PyObject *errstate);
 PyObject *storage_new(Value *value);
 PyObject *pending_storages(PyObject *module, PyObject *unused);
 PyObject *sole(PyObject *module, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);

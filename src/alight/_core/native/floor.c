@@ -109,7 +109,8 @@ bool count_recorded(npy_intp elements)
 {
     floors->count++;
     floors->pending += elements;
-    PyFrameObject *frame = floors->count < floors->limit ? NULL : PyEval_GetFrame();
+    bool enough = floors->count >= floors->limit || floors->pending > floors->budget;
+    PyFrameObject *frame = enough ? PyEval_GetFrame() : NULL;
     if (frame == NULL) {
         return true;
     }

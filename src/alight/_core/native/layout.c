@@ -1,4 +1,4 @@
-/* Layouts, interned in a table of our own so that finding one for an ndarray makes no Python object; views. */
+/* Layouts, interned in a table of our own so that finding one for an ndarray makes no Python object. */
 #include "core.h"
 
 enum { MOST_AXES = NPY_MAXDIMS };
@@ -431,80 +431,4 @@ PyTypeObject LayoutType = {
     .tp_repr = (reprfunc)layout_repr,
     .tp_members = layout_members,
     .tp_getset = layout_properties,
-};
-
-static PyObject *view_call(PyObject *type, PyObject *const *args, size_t nargsf, PyObject *kwnames)
-{
-    static const char *const names[] = {"layout", "offset", "writeable", NULL};
-    PyObject *taken[3] = {NULL, NULL, Py_True};
-    if (!take_arguments("View", names, 2, args, nargsf, kwnames, taken)) {
-        return NULL;
-    }
-    if (!expect_type(taken[0], &LayoutType, "layout")) {
-        return NULL;
-    }
-    Py_ssize_t offset = PyNumber_AsSsize_t(taken[1], PyExc_OverflowError);
-    if (offset == -1 && PyErr_Occurred()) {
-        return NULL;
-    }
-    int writeable = PyObject_IsTrue(taken[2]);
-    View *self = writeable < 0 ? NULL : PyObject_New(View, &ViewType);
-    if (self != NULL) {
-        self->layout = Py_NewRef(taken[0]);
-        self->offset = offset;
-        self->writeable = (char)writeable;
-    }
-    return (PyObject *)self;
-}
-
-static void view_dealloc(View *self)
-{
-    Py_XDECREF(self->layout);
-    Py_TYPE(self)->tp_free(self);
-}
-
-static PyObject *view_compare(PyObject *left, PyObject *right, int how)
-{
-    if (how != Py_EQ && how != Py_NE) {
-        Py_RETURN_NOTIMPLEMENTED;
-    }
-    bool equal = Py_IS_TYPE(left, &ViewType) && Py_IS_TYPE(right, &ViewType);
-    if (equal) {
-        View *a = (View *)left, *b = (View *)right;
-        equal = a->layout == b->layout && a->offset == b->offset && a->writeable == b->writeable;
-    }
-    return PyBool_FromLong(equal == (how == Py_EQ));
-}
-
-static Py_hash_t view_hash(View *self)
-{
-    npy_intp numbers[2] = {(npy_intp)(size_t)self->layout, self->offset};
-    Py_hash_t hash = hash_of(0, 2, numbers);
-    return hash == -1 ? -2 : hash;
-}
-
-static PyObject *view_repr(View *self)
-{
-    return PyUnicode_FromFormat("View(%R, offset=%zd)", self->layout, self->offset);
-}
-
-static PyMemberDef view_members[] = {
-    READ_ONLY(View, "layout", layout),
-    {"offset", T_PYSSIZET, offsetof(View, offset), 0, NULL},
-    {"writeable", T_BOOL, offsetof(View, writeable), 0, NULL},
-    {NULL},
-};
-
-PyTypeObject ViewType = {
-    PyVarObject_HEAD_INIT(NULL, 0)
-    .tp_name = "alight._core._native.View",
-    .tp_doc = "A window on a storage: a layout, the byte it starts at, and whether it may be written.",
-    .tp_basicsize = sizeof(View),
-    .tp_flags = Py_TPFLAGS_DEFAULT,
-    .tp_vectorcall = view_call,
-    .tp_dealloc = (destructor)view_dealloc,
-    .tp_richcompare = view_compare,
-    .tp_hash = (hashfunc)view_hash,
-    .tp_repr = (reprfunc)view_repr,
-    .tp_members = view_members,
 };

@@ -6,17 +6,12 @@ static long long next_seq;
    interpreters differ, so it is measured at import. */
 Py_ssize_t sole_references;
 
-/* Return a value that takes over the reference to its operands, also on failure. */
-Value *value_new(PyObject *op, PyObject *operands, PyObject *layout)
+/* Return a value recorded under an error state; takes over the reference to its operands, also on failure. */
+Value *value_new(PyObject *op, PyObject *operands, PyObject *layout, PyObject *errstate)
 {
-    PyObject *errstate = NULL;
-    Value *self = NULL;
-    if (operands != NULL && PyContextVar_Get(numpy_errstate, NULL, &errstate) == 0) {
-        self = PyObject_GC_New(Value, &ValueType);
-    }
+    Value *self = operands == NULL ? NULL : PyObject_GC_New(Value, &ValueType);
     if (self == NULL) {
         Py_XDECREF(operands);
-        Py_XDECREF(errstate);
         return NULL;
     }
     self->weakrefs = self->site = self->code = NULL;
@@ -25,7 +20,7 @@ Value *value_new(PyObject *op, PyObject *operands, PyObject *layout)
     self->attrs = Py_NewRef(empty_tuple);
     self->layout = Py_NewRef(layout);
     self->data = Py_NewRef(Py_None);
-    self->errstate = errstate;
+    self->errstate = Py_XNewRef(errstate);
     self->error = Py_NewRef(Py_None);
     self->instruction = 0;
     self->offset = 0;
@@ -43,7 +38,12 @@ static PyObject *value_call(PyObject *type, PyObject *const *args, size_t nargsf
         || !expect_type(taken[3], &LayoutType, "layout")) {
         return NULL;
     }
-    Value *self = value_new(taken[0], Py_NewRef(taken[1]), taken[3]);
+    PyObject *errstate;
+    if (PyContextVar_Get(numpy_errstate, NULL, &errstate) < 0) {
+        return NULL;
+    }
+    Value *self = value_new(taken[0], Py_NewRef(taken[1]), taken[3], errstate);
+    Py_XDECREF(errstate);
     if (self != NULL) {
         Py_SETREF(self->attrs, Py_NewRef(taken[2]));
         self->site = Py_NewRef(taken[4]);

@@ -1,0 +1,102 @@
+"""What `array.flags` says of an array's memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from alight._core import ArrayBase, View
+from alight.memory import layout
+
+__all__ = ["Flags", "set_writeable"]
+
+_NAMES = {
+    **dict.fromkeys(("C", "C_CONTIGUOUS", "CONTIGUOUS"), "c_contiguous"),
+    **dict.fromkeys(("F", "F_CONTIGUOUS", "FORTRAN"), "f_contiguous"),
+    **dict.fromkeys(("O", "OWNDATA"), "owndata"),
+    **dict.fromkeys(("W", "WRITEABLE"), "writeable"),
+    **dict.fromkeys(("A", "ALIGNED"), "aligned"),
+    **dict.fromkeys(("X", "WRITEBACKIFCOPY"), "writebackifcopy"),
+    **{"B": "behaved", "BEHAVED": "behaved", "CA": "carray", "CARRAY": "carray"},
+    **{"FA": "farray", "FARRAY": "farray", "FNC": "fnc", "FORC": "forc"},
+}
+_SHOWN = (*("C_CONTIGUOUS", "F_CONTIGUOUS", "OWNDATA", "WRITEABLE", "ALIGNED", "WRITEBACKIFCOPY"),)
+
+
+class Flags:
+    """NumPy's flags of an array, by attribute and by name; `writeable` can be set."""
+
+    __slots__ = ("_array", "_known")
+
+    def __init__(self, array: ArrayBase) -> None:
+        self._array = array
+        lay = layout(array)
+        window = array.window
+        data = array.storage.value.data
+        known = lay.probe.flags
+        aligned = known.aligned and (window is None or window.offset % lay.dtype.alignment == 0)
+        writeable = window is None or window.writeable
+        behaved = writeable and aligned
+        self._known = {
+            "c_contiguous": known.c_contiguous,
+            "f_contiguous": known.f_contiguous,
+            "owndata": window is None and (data is None or not data.foreign),
+            "writeable": writeable,
+            "aligned": aligned,
+            "writebackifcopy": False,
+            "behaved": behaved,
+            "carray": behaved and known.c_contiguous,
+            "farray": behaved and known.f_contiguous and not known.c_contiguous,
+            "fnc": known.fnc,
+            "forc": known.forc,
+            "contiguous": known.c_contiguous,
+            "num": known.c_contiguous * 0x1 + known.f_contiguous * 0x2 + aligned * 0x100,
+        }
+        self._known["num"] += self._known["owndata"] * 0x4 + writeable * 0x400
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self._known[name]
+        except KeyError:
+            raise AttributeError(f"flags have no attribute {name!r}") from None
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name.startswith("_"):
+            object.__setattr__(self, name, value)
+        elif name == "writeable":
+            set_writeable(self._array, bool(value))
+            self._known["writeable"] = bool(value)
+        else:
+            raise AttributeError(f"flags attribute {name!r} cannot be set")
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in _NAMES:
+            raise KeyError("Unknown flag")
+        return self._known[_NAMES[name]]
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        if _NAMES.get(name) != "writeable":
+            raise KeyError("Unknown flag")
+        self.writeable = value
+
+    def __eq__(self, other: object) -> bool:
+        return bool(getattr(other, "num", None) == self.num)
+
+    def __hash__(self) -> int:
+        return hash(self.num)
+
+    def __repr__(self) -> str:
+        return "".join([f"  {name} : {self[name]}\n" for name in _SHOWN])
+
+
+def set_writeable(array: ArrayBase, writeable: bool) -> None:
+    """Let an array be written to, or not; other views of its memory stay as they are."""
+    window = array.window
+    data = array.storage.value.data
+    memory = None if data is None else data.array
+    if writeable and memory is not None and not memory.flags.writeable:
+        raise ValueError("cannot set WRITEABLE flag to True of this array")
+    if window is None:
+        if not writeable:
+            array.window = View(layout(array), 0, False)
+    else:
+        array.window = View(window.layout, window.offset, writeable)

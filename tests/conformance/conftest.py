@@ -1,0 +1,31 @@
+"""The three ways everything is run, and how much of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+import alight
+from compare import Sample
+from modes import MODES
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "mode" in metafunc.fixturenames:
+        wanted = metafunc.config.getoption("--mode") or list(MODES)
+        metafunc.parametrize("mode", wanted, indirect=True)
+
+
+@pytest.fixture
+def mode(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Run the test under one mode's policy, deaf to floating-point warnings."""
+    name: str = request.param
+    with alight.policy(**MODES[name]), np.errstate(all="ignore"):
+        yield name
+
+
+@pytest.fixture
+def sample(request: pytest.FixtureRequest) -> Sample:
+    return Sample(full=request.config.getoption("--full"))

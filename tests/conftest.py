@@ -1,0 +1,42 @@
+"""Settings every test runs under: a cache of its own, nothing of the user's, no measuring unasked."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+
+import pytest
+
+# What says where alight's parts are and how much is tested; all else would change what tests see.
+_KEPT = frozenset(("ALIGHT_TWIN", "ALIGHT_NO_NATIVE", "ALIGHT_REPORT", "ALIGHT_FULL"))
+
+# Before alight is imported: it reads its settings once. Subprocesses that tests start inherit them.
+for _name in [name for name in os.environ if name.startswith("ALIGHT_")]:
+    if _name not in _KEPT:
+        del os.environ[_name]
+_CACHE = tempfile.mkdtemp(prefix="alight-tests-")
+os.environ["ALIGHT_CACHE_DIR"] = _CACHE
+os.environ["ALIGHT_CALIBRATE"] = "off"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--full",
+        action="store_true",
+        default=os.environ.get("ALIGHT_FULL", "0") not in ("", "0"),
+        help="run every conformance case; by default a sample, the same every time",
+    )
+    parser.addoption(
+        "--mode",
+        action="append",
+        choices=("auto", "generated", "sim"),
+        help="run conformance in these modes only",
+    )
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_cache() -> Iterator[None]:
+    yield
+    shutil.rmtree(_CACHE, ignore_errors=True)

@@ -1,0 +1,286 @@
+"""`import alight as np`: every public name of NumPy, with Arrays as results."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import pickle
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+
+import alight
+from alight.ufuncs import Ufunc
+
+PUBLIC = [name for name in dir(np) if not name.startswith("_")]
+
+
+def is_array(item: Any) -> bool:
+    return type(item) is alight.Array
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_every_public_name_is_there(name: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        theirs = getattr(np, name)
+        ours = getattr(alight, name)
+    assert callable(ours) == callable(theirs)
+    if isinstance(theirs, np.ufunc):
+        assert isinstance(ours, Ufunc) and ours.__name__ == theirs.__name__
+        assert repr(ours) == repr(theirs) and ours.__doc__ == theirs.__doc__
+        for attribute in ("nin", "nout", "nargs", "ntypes", "types", "identity", "signature"):
+            assert getattr(ours, attribute) == getattr(theirs, attribute)
+    elif isinstance(theirs, (float, bool, type(None), np.dtype)):
+        assert ours is theirs
+    elif inspect.isfunction(theirs) or type(theirs) is type(np.sum):
+        assert ours.__name__ == theirs.__name__
+        assert ours.__doc__ == theirs.__doc__
+    assert getattr(alight, name) is ours  # found once
+
+
+def test_signatures_are_numpys() -> None:
+    for name in ("sum", "median", "concatenate", "take", "linspace", "cumsum", "einsum"):
+        try:
+            expected = inspect.signature(getattr(np, name))
+        except ValueError:
+            continue
+        assert inspect.signature(getattr(alight, name)) == expected
+
+
+def test_the_directory_has_numpys_names_and_ours() -> None:
+    assert set(PUBLIC) <= set(dir(alight))
+    assert {"Array", "evaluate", "policy"} <= set(dir(alight))
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="module 'alight' has no attribute 'nonsense'"):
+        _ = alight.nonsense
+    for module in (alight.linalg, alight.fft, alight.random):
+        with pytest.raises(AttributeError):
+            _ = module.nonsense
+
+
+def test_numpys_own_objects_stay_so() -> None:
+    for name in ("float64", "dtype", "errstate", "finfo", "exceptions", "testing", "ma", "lib"):
+        assert getattr(alight, name) is getattr(np, name)
+    assert alight.ndarray is alight.Array
+    assert alight.ufunc is Ufunc
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        *("np.add(1, 2)", "np.add([1], [2])", "np.sqrt(4.0)", "np.sum([1, 2])", "np.mean([1, 2])"),
+        *("np.zeros(3)", "np.arange(3)", "np.array(3)", "np.asarray([1])", "np.median([1, 2])"),
+        *("np.linalg.inv([[1.0]])", "np.linalg.det([[2.0]])", "np.fft.fft([1, 2])", "np.r_[1:3]"),
+        *("np.random.rand(3)", "np.random.default_rng(1).normal(size=2)", "np.array([1, 2])[0]"),
+        *("np.array([1, 2]).sum()", "np.add.reduce([1, 2])", "np.add.outer([1], [2])", "np.eye(2)"),
+        *("np.vectorize(lambda x: x + 1)([1, 2])", "np.linspace(0, 1, 3)", "np.unique([1, 1])"),
+        *("np.meshgrid([1], [2])[0]", "np.broadcast_arrays([1], [[2]])[1]", "np.mgrid[0:2]"),
+        *("np.split(np.arange(4), 2)[1]", "np.modf(2.5)[0]", "np.histogram([1.0])[0]"),
+    ],
+)
+def test_results_are_arrays(expression: str) -> None:
+    assert is_array(eval(expression, {"np": alight}))
+
+
+def test_what_arrays_cannot_hold_stays_numpys() -> None:
+    assert type(alight.array(["a", "b"])) is np.ndarray
+    assert type(alight.add(np.array(["a"], object), "b")) is np.ndarray
+    assert type(alight.array(["2020-01-01"], "M8[D]")) is np.ndarray
+    assert alight.add("a", "b") == "ab" if hasattr(np.add("a", "b"), "dtype") else True
+    masked = np.ma.array([1, 2], mask=[True, False])
+    assert isinstance(alight.add(masked, 1), np.ma.MaskedArray)
+    assert isinstance(alight.sum(np.matrix([[1, 2]]), axis=0), np.matrix)
+
+
+class TestUfunc:
+    def test_methods(self) -> None:
+        a = alight.arange(6.0).reshape(2, 3)
+        assert alight.add.reduce(a, axis=1).tolist() == [3.0, 12.0]
+        assert alight.add.reduce(a, axis=None, initial=1).tolist() == 16.0
+        assert alight.multiply.accumulate(a, 1).tolist() == [[0, 0, 0], [3, 12, 60]]
+        assert alight.add.reduceat(a[0], [0, 1]).tolist() == [0, 3]
+        assert alight.subtract.outer([1, 2], [3]).tolist() == [[-2], [-1]]
+        alight.add.at(a, (0, [0, 0]), 1)
+        assert a[0, 0] == 2
+
+    def test_out_in_every_form(self) -> None:
+        a, out = alight.arange(3.0), alight.zeros(3)
+        assert alight.add(a, 1, out) is out and out.tolist() == [1, 2, 3]
+        assert alight.add(a, 2, out=out) is out and out.tolist() == [2, 3, 4]
+        assert alight.add(a, 3, out=(out,)) is out and out.tolist() == [3, 4, 5]
+        assert alight.add(a, 1, None).tolist() == [1, 2, 3]
+        assert alight.modf(a, None, out)[1] is out
+        ndarray = np.zeros(3)
+        assert alight.add(a, 1, out=ndarray) is ndarray and ndarray.tolist() == [1, 2, 3]
+
+    def test_pickle_and_equality(self) -> None:
+        assert pickle.loads(pickle.dumps(alight.add)) is alight.add
+        assert alight.add == np.add and alight.abs is alight.absolute
+        assert alight.add.resolve_dtypes((np.dtype("f4"), int, None))[-1] == np.float32
+
+    def test_frompyfunc(self) -> None:
+        doubled = alight.frompyfunc(lambda x: 2 * x, 1, 1)
+        assert doubled(alight.arange(3)).tolist() == [0, 2, 4]
+
+
+class TestConversion:
+    def test_an_array_comes_back_as_it_is(self) -> None:
+        a = alight.arange(3)
+        assert alight.asarray(a) is a and alight.asanyarray(a) is a
+        assert alight.array(a) is not a and alight.asarray(a, copy=True) is not a
+        assert alight.ascontiguousarray(a) is a and alight.asarray(a, dtype=a.dtype) is a
+        with pytest.raises(ValueError, match="Unable to avoid copy"):
+            alight.asarray(a, dtype=float, copy=False)
+
+    def test_an_ndarray_is_copied(self) -> None:
+        theirs = np.arange(3.0)
+        a = alight.asarray(theirs)
+        b = a + 1
+        theirs[0] = 99
+        assert a.tolist() == [0, 1, 2] and b.tolist() == [1, 2, 3]
+
+    def test_without_copy_memory_is_shared_both_ways(self) -> None:
+        theirs = np.arange(3.0)
+        a = alight.asarray(theirs, copy=False)
+        theirs[0] = 99
+        assert a[0] == 99
+        a[1] = -1
+        assert theirs[1] == -1
+
+    def test_a_buffer_is_shared(self) -> None:
+        buffer = bytearray(8)
+        a = alight.frombuffer(buffer, np.uint8)
+        a[0] = 7
+        assert buffer[0] == 7
+        fixed = alight.frombuffer(b"abc", np.uint8)
+        with pytest.raises(ValueError, match="read-only"):
+            fixed[0] = 1
+
+    def test_dlpack_both_ways(self) -> None:
+        a = alight.arange(4.0)
+        theirs = np.from_dlpack(a)
+        theirs[0] = 5
+        assert a[0] == 5
+        back = alight.from_dlpack(np.arange(3))
+        assert is_array(back) and back.tolist() == [0, 1, 2]
+        assert alight.from_dlpack(a).tolist() == a.tolist()
+
+    def test_nested_sequences_of_arrays(self) -> None:
+        a = alight.arange(3)
+        for module in (alight, np):
+            assert module.array([a, [7, 8, 9]]).tolist() == [[0, 1, 2], [7, 8, 9]]
+            assert module.array([a[0], a[1] + 1]).tolist() == [0, 2]
+        assert np.asarray(a, dtype=float).dtype == np.float64
+        assert np.array(a, ndmin=2, order="F").shape == (1, 3)
+
+    def test_like(self) -> None:
+        a = alight.arange(3)
+        assert is_array(np.asarray([1, 2], like=a)) and is_array(np.zeros(3, like=a))
+        assert is_array(alight.zeros(3, like=a))
+
+    def test_device(self) -> None:
+        assert alight.zeros(3, device="cpu").device == "cpu"
+        assert alight.asarray([1], device=None).device == "cpu"
+        for call in (alight.zeros, alight.asarray, alight.zeros_like):
+            with pytest.raises(ValueError, match="nowhere"):
+                call(alight.arange(2) if call is alight.zeros_like else 2, device="nowhere")
+
+    def test_ndarray_makes_arrays(self) -> None:
+        assert alight.ndarray((2, 3), np.int16).shape == (2, 3)
+        buffer = bytearray(16)
+        a = alight.ndarray((2,), float, buffer)
+        a[0] = 1.0
+        assert buffer[7] == 0x3F
+
+
+class TestRandom:
+    def test_generators_are_numpys_bit_for_bit(self) -> None:
+        ours, theirs = alight.random.default_rng(3), np.random.default_rng(3)
+        assert isinstance(ours, np.random.Generator)
+        for draw in (
+            lambda g: g.random(5),
+            lambda g: g.normal(size=(2, 3)),
+            lambda g: g.integers(0, 9, 4),
+            lambda g: g.choice(np.arange(9), 3, replace=False),
+            lambda g: g.permutation(5),
+        ):
+            assert np.array_equal(np.asarray(draw(ours)), draw(theirs))
+        assert type(ours.random()) is type(theirs.random())
+
+    def test_filling_and_shuffling_change_the_array(self) -> None:
+        a, b = alight.zeros(4), np.zeros(4)
+        assert alight.random.default_rng(1).random(out=a) is a
+        np.random.default_rng(1).random(out=b)
+        assert a.tolist() == b.tolist()
+        alight.random.default_rng(1).shuffle(a)
+        np.random.default_rng(1).shuffle(b)
+        assert a.tolist() == b.tolist()
+
+    def test_the_global_state_is_numpys(self) -> None:
+        np.random.seed(5)
+        expected = np.random.rand(3)
+        alight.random.seed(5)
+        assert alight.random.rand(3).tolist() == expected.tolist()
+
+
+class TestStandard:
+    def test_namespace(self) -> None:
+        a = alight.arange(3)
+        assert a.__array_namespace__() is alight
+        assert alight.__array_api_version__ == "2025.12"
+        info = alight.__array_namespace_info__()
+        assert info.devices() == ("cpu",) and info.default_device() == "cpu"
+        assert info.capabilities()["boolean indexing"] is True
+
+    def test_sorting_downwards(self) -> None:
+        a = alight.asarray([2, 3, 1, 3])
+        assert alight.sort(a, descending=True).tolist() == [3, 3, 2, 1]
+        assert alight.argsort(a, descending=True).tolist() == [1, 3, 0, 2]
+
+    def test_eigenvalues_are_complex_whatever_the_data(self) -> None:
+        values, vectors = alight.linalg.eig(alight.eye(2))
+        assert values.dtype == vectors.dtype == np.complex128
+        assert alight.linalg.eigvals(alight.eye(2)).dtype == np.complex128
+        assert np.linalg.eigvals(alight.eye(2)).dtype == np.linalg.eigvals(np.eye(2)).dtype
+
+    def test_frequencies_take_a_dtype(self) -> None:
+        assert alight.fft.fftfreq(4, dtype=np.float32).dtype == np.float32
+
+
+class TestMemory:
+    def test_views_that_numpy_makes_share_memory(self) -> None:
+        a = alight.arange(12.0).reshape(3, 4)
+        for view in (
+            alight.einsum("ij->ji", a).T,
+            alight.split(a, 1)[0],
+            alight.atleast_3d(a)[..., 0],
+            alight.broadcast_arrays(a)[0],
+            alight.diag(a),
+            alight.unstack(a)[0],
+        ):
+            a[0, 0] += 1
+            assert np.asarray(view).flat[0] == a[0, 0]
+
+    def test_a_function_that_returns_its_argument_does_not_make_a_second_owner(self) -> None:
+        a = alight.arange(3.0)
+        b = alight.real_if_close(a)
+        a[0] = 5
+        with alight.policy(floor=0):
+            a[1] = 7
+        assert b.tolist() == a.tolist() == [5, 7, 2]
+
+    def test_memory_of_the_caller_is_copied_from_results(self) -> None:
+        theirs = np.arange(3.0)
+        result = alight.real_if_close(theirs)
+        theirs[0] = 9
+        assert result.tolist() == [0, 1, 2]
+
+    def test_copies_and_pickles_are_numpys(self) -> None:
+        a = alight.arange(3)
+        assert type(pickle.loads(pickle.dumps(a))) is np.ndarray
+        assert copy.deepcopy(a).tolist() == [0, 1, 2]
