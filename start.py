@@ -17,7 +17,8 @@ VENV = os.path.join(ROOT, ".venv")
 OLDEST = (3, 11)
 EXAMPLE = os.path.join("examples", "terrain.py")
 # What decides what is installed: when one of these changes, it is installed again.
-INPUTS = ("pyproject.toml", "setup.py", os.path.join("src", "alight", "_core", "native.c"))
+NATIVE = os.path.join("src", "alight", "_core", "native")
+INPUTS = ("pyproject.toml", "setup.py")
 
 
 def say(text: str) -> None:
@@ -48,11 +49,10 @@ def inputs_digest() -> str:
     """Return a digest of all that decides what is installed."""
     digest = hashlib.sha256(repr(sys.version_info[:2]).encode())
     digest.update(os.environ.get("ALIGHT_NO_NATIVE", "").encode())
-    for name in INPUTS:
-        path = os.path.join(ROOT, name)
-        if os.path.exists(path):
-            with open(path, "rb") as stream:
-                digest.update(stream.read())
+    sources = sorted(os.listdir(os.path.join(ROOT, NATIVE)))
+    for name in INPUTS + tuple(os.path.join(NATIVE, source) for source in sources):
+        with open(os.path.join(ROOT, name), "rb") as stream:
+            digest.update(stream.read())
     return digest.hexdigest()
 
 

@@ -2,9 +2,8 @@
 place.
 
 Each case is an expression that is evaluated with NumPy and ndarrays, then with alight and Arrays
-(`np` is
-alight), then with NumPy's own functions and Arrays; what it leaves in its arguments is compared,
-too.
+(`np` is alight), then with NumPy's own functions and Arrays; what it leaves in its arguments is
+compared, too.
 """
 
 from __future__ import annotations
@@ -95,7 +94,8 @@ np.add.reduce(m, axis=None), np.multiply.accumulate(m, axis=1), np.maximum.reduc
 np.add.outer(v, w), np.subtract.outer(v, m), np.add.reduceat(v, [0, 2])
 np.logical_or.reduce(b, axis=1), np.hypot.reduce(m, axis=0), np.add.reduce(b)
 np.add.reduce(m, axis=(0, 1)), np.bitwise_or.reduce(i, axis=1), np.minimum.accumulate(m)
-np.add.at(v, [0, 0, 1], 1.0), np.matmul(m, t.T), m @ n.T, m @ v, v @ w
+np.add.at(v, [0, 0, 1], 1.0), v.sort(), m.sort(axis=0), v[1:].sort(),
+t.argsort(), v.take(j), m.repeat(2, 1), x.searchsorted(v), sq.trace(), np.matmul(m, t.T), m @ n.T, m @ v, v @ w
 np.matmul(p, q.transpose(0, 2, 1)), np.matmul(i, i.T), np.matmul(c, c.T), np.matmul(b, b.T)
 np.dot(m, n.T), np.dot(v, w), np.dot(m, v), np.dot(m, 2.0), np.dot(p, v), np.vdot(c, c)
 np.inner(m, n), np.inner(v, w), np.outer(v, w), np.outer(m, v), np.vecdot(m, n), np.vecdot(c, c)

@@ -1,4 +1,4 @@
-"""`@alight.jit`: NumPy in, NumPy out, whatever way a call takes: body, program, kernel or NumPy itself."""
+"""`@alight.jit`: NumPy in, NumPy out, whichever way a call takes: body, program, kernel, NumPy."""
 
 from __future__ import annotations
 
@@ -579,8 +579,10 @@ def read_array(x: Any) -> Any:
 
 @pytest.mark.parametrize(
     "function",
-    [noted, looked_up, drawn, printed, remembered, attribute, indirect, imported, guarded]
-    + [read_array, counting],
+    [
+        *(noted, looked_up, drawn, printed, remembered, attribute, indirect, imported, guarded),
+        *(read_array, counting),
+    ],
 )
 def test_not_proven_pure_and_run_at_every_call(
     mode: str, function: Any, capsys: pytest.CaptureFixture[str]

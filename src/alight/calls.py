@@ -47,7 +47,7 @@ ACCUMULATES = {"add": "cumsum", "multiply": "cumprod"}
 
 
 def make(value: Value, scalar: bool = False) -> Any:
-    """Return an Array of a recorded value; in `alight run`, 0-d results are NumPy scalars at once."""
+    """Return an Array of a recorded value; in `alight run`, a NumPy scalar of a 0-d one."""
     if value.layout.ndim == 0 and value.op is not WHERE:  # `where` gives 0-d arrays
         if floor.scalars:
             return runtime.host_array(value)[()]
@@ -128,7 +128,7 @@ def ufunc_call(ufunc: np.ufunc, inputs: Sequence[Any], kwargs: Mapping[str, Any]
 
 
 def operands_of(inputs: Sequence[Any]) -> list[Any] | None:
-    """Return a call's operands as values and Python scalars; None where one is not of a native dtype."""
+    """Return a call's operands as values and Python scalars; None where NumPy must take one."""
     operands = [operand(item) for item in inputs]
     if any(item is None for item in operands):
         return None
@@ -256,7 +256,7 @@ def numpy_function(name: str) -> Callable[..., Any]:
 
 
 def reduce_call(name: str, array: Any, axis: Any, out: Any, kwargs: dict[str, Any]) -> Any:
-    """Return a reduction or scan of the table on an array; ``kwargs`` hold only what the caller gave."""
+    """Return a reduction or scan of an array; ``kwargs`` hold only what the caller gave."""
     recorded = None
     if small((array, out, kwargs.get("where"))):
         keywords = {"axis": axis, **kwargs, **({} if out is None else {"out": out})}

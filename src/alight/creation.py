@@ -25,9 +25,8 @@ MAKERS: dict[str, Any] = {}
 def _checked_device(device: Any) -> None:
     if device not in _HERE:
         raise ValueError(
-            f'Device not understood. Only "cpu" is allowed, but received: {device}. '
-            "Fix: leave device= out; placement is alight's, and alight.policy(force=…) overrules
-            it."
+            f'Device not understood. Only "cpu" is allowed, but received: {device}. Fix: leave '
+            "device= out; placement is alight's, and alight.policy(force=…) overrules it."
         )
 
 
@@ -124,8 +123,7 @@ def asarray(
     """Return an Array of anything NumPy can make an array of; an Array comes back as it is.
 
     An ndarray is copied, since others can write to it; with ``copy=False`` its memory is shared,
-    and then
-    nothing about it is deferred.
+    and then nothing about it is deferred.
     """
     _checked_device(device)
     if isinstance(a, ArrayBase):

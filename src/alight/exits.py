@@ -1,8 +1,7 @@
 """Exits: calls that alight hands to NumPy on host memory.
 
 The op is not in the table, the dtype is not one of alight's own, or the form asks for something
-only NumPy
-does. Every exit is counted with the line it came from.
+only NumPy does. Every exit is counted with the line it came from.
 """
 
 from __future__ import annotations
@@ -68,8 +67,7 @@ def wrapped(tree: Any, seen: Seen) -> Any:
     """Return a NumPy result with its ndarrays as arrays of ours.
 
     What the function was given comes back as it was given, views of our memory stay views, and
-    memory
-    of the caller's own is copied.
+    memory of the caller's own is copied.
     """
     if type(tree) is np.ndarray:
         return seen.of(tree)
@@ -85,7 +83,7 @@ def wrapped(tree: Any, seen: Seen) -> Any:
 
 
 class Seen:
-    """What a NumPy function was given: arrays of ours with the ndarrays that stood for them, and others'."""
+    """What a NumPy function was given: our arrays, the ndarrays in their place, and others'."""
 
     __slots__ = ("ours", "theirs", "written")
 
@@ -95,7 +93,7 @@ class Seen:
         self.written = {id(array) for array in written}
 
     def plain(self, array: ArrayBase) -> np.ndarray[Any, Any]:
-        """Return the ndarray that stands for an array; one that is written into may be written to."""
+        """Return the ndarray that stands for an array; it can be written to where it will be."""
         found = self.ours.get(id(array))
         if found is None:
             ndarray = host(array)
@@ -141,7 +139,7 @@ def _as_view(array: np.ndarray[Any, Any], source: ArrayBase) -> Any:
 
 
 def _window(array: np.ndarray[Any, Any]) -> Any:
-    """Return a view that NumPy gave of memory it has just made; its strides may have holes or overlap."""
+    """Return a view that NumPy gave of memory it made; strides may have holes or overlap."""
     base = array.base
     if (
         layout_of(array).dense
@@ -178,7 +176,7 @@ def exit_to_numpy(
     kwargs: Mapping[str, Any],
     changed: Sequence[Any] = (),
 ) -> Any:
-    """Run a NumPy function on host memory and count it. ``changed``: arrays of ours it writes into."""
+    """Run a NumPy function on host memory and count it; it writes into ``changed``."""
     name = getattr(function, "__qualname__", None) or getattr(function, "__name__", str(function))
     LOG.exit(str(name), site())
     return run_in_numpy(function, args, kwargs, changed)

@@ -116,7 +116,7 @@ class Lease:
 
 
 def _array(storage: Storage, view: View | None) -> Array:
-    array = Array.__new__(Array)
+    array: Array = Array.__new__(Array)
     array.storage = storage
     array.window = view
     return array
@@ -301,6 +301,8 @@ class Leases:
         """Return a result as the caller gets it. Call it after ``settle``."""
         if isinstance(tree, ArrayBase):
             return self._array(tree)
+        if self.ours_too and isinstance(tree, np.generic) and native(tree.dtype):
+            return Array.of(concrete(np.asarray(tree)))
         kind = type(tree)
         if kind not in (tuple, list, dict) and not (
             isinstance(tree, tuple) and hasattr(tree, "_fields")

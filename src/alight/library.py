@@ -2,8 +2,8 @@
 like.
 
 NumPy says what the result's layout is: it is asked about small arrays with the same order of
-strides, whose
-lengths are distinct primes, so that every length of its result names the lengths it is made of.
+strides, whose lengths are distinct primes, so that every length of its result names the lengths it
+is made of.
 """
 
 from __future__ import annotations
@@ -61,9 +61,12 @@ def _result_layout(
     lengths: dict[int, int] = {1: 1}
     for lay in layouts:
         for n in lay.shape:
-            if n == 0 or (n not in lengths and len(lengths) > len(_PRIMES)):
+            if n == 0:
                 return None
-            lengths.setdefault(n, _PRIMES[len(lengths) - 1])
+            if n not in lengths:
+                if len(lengths) > len(_PRIMES):
+                    return None
+                lengths[n] = _PRIMES[len(lengths) - 1]
     stand_ins = [_stand_in(lay, lengths) for lay in layouts]
     if None in [s if s is None else 0 for s in stand_ins]:
         return None
@@ -205,10 +208,8 @@ class Form:
     """How a NumPy function is recorded.
 
     ``names`` are its parameters in order, the first ``operands`` of them arrays (with ``many``:
-    the first
-    is a sequence of arrays); the others are attributes. ``shape(*shapes, **attrs)`` says the
-    result's
-    shape where it does not follow from products of lengths.
+    the first is a sequence of arrays); the others are attributes. ``shape(*shapes, **attrs)`` says
+    the result's shape where it does not follow from products of lengths.
     """
 
     def __init__(
@@ -301,7 +302,7 @@ class Form:
 
 
 def dress(ours: Any, function: Any, name: str | None = None, signature: bool = True) -> Any:
-    """Return a function of ours with the face of NumPy's, and with its signature unless it has more."""
+    """Return a function of ours with NumPy's face, and its signature unless it has more."""
     ours.__name__ = name or function.__name__
     ours.__qualname__ = ours.__name__
     ours.__doc__ = function.__doc__
@@ -311,7 +312,7 @@ def dress(ours: Any, function: Any, name: str | None = None, signature: bool = T
 
 
 def implements(*functions: Any, signature: bool = True) -> Callable[[Any], Any]:
-    """Return a decorator that makes a function ours for NumPy functions, with the first one's face."""
+    """Return a decorator that puts ours in place of NumPy functions, with the first's face."""
 
     def decorate(ours: Any) -> Any:
         dress(ours, functions[0], signature=signature)

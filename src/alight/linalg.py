@@ -64,13 +64,13 @@ def _complex(item: Any) -> Any:
 
 
 def eig(a: Any) -> Any:
-    """Return eigenvalues and eigenvectors, complex whatever the data, as the array API standard has it."""
+    """Return eigenvalues and eigenvectors, complex as the array API standard has them."""
     result = exit_to_numpy(_real.eig, (a,), {})
     return type(result)(*[_complex(item) for item in result])
 
 
 def eigvals(a: Any) -> Any:
-    """Return eigenvalues, complex whatever the data, as the array API standard has it."""
+    """Return eigenvalues, complex as the array API standard has them."""
     return _complex(exit_to_numpy(_real.eigvals, (a,), {}))
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from alight import memory, runtime
 from alight._core import ArrayBase, make_layout
-from alight.calls import exit_to_numpy, make, reduce_call, ufunc_call, wrap
+from alight.calls import FUNCTIONS, exit_to_numpy, make, reduce_call, ufunc_call, wrap
 from alight.ir.ops import OPS
 from alight.memory import apply_view
 from alight.record import COPY, cast, dense_like, native, pend, record_floor, settled
@@ -20,7 +20,8 @@ CLIP: Any = OPS["clip"].reference
 
 def astype(array: ArrayBase, dtype: Any, order: str, casting: str, copy: bool) -> Any:
     """Return a copy of the array cast to a dtype (the array itself where nothing changes and copy
-    is False)."""
+    is False).
+    """
     target = np.dtype(dtype)
     value = memory.read(array)
     lay = value.layout
@@ -154,7 +155,8 @@ class ArrayMethods(ArrayBase):
 
     def view(self, dtype: Any = None, type: Any = None) -> Any:
         """Return the same bytes as another dtype, or a view that is another object of the same
-        array."""
+        array.
+        """
         if type is not None or (isinstance(dtype, _type) and issubclass(dtype, np.ndarray)):
             return np.ndarray.view(
                 memory.export(self), *[t for t in (dtype, type) if t is not None]
@@ -359,6 +361,39 @@ class ArrayMethods(ArrayBase):
                 {},
             )
         return exit_to_numpy(np.round, (self, decimals), {} if out is None else {"out": out})
+
+    # -- functions that are methods, too --------------------------------------------------------
+    def take(self, indices: Any, axis: Any = None, out: Any = None, mode: str = "raise") -> Any:
+        """Return elements picked by an index array."""
+        return FUNCTIONS[np.take](self, indices, axis, out, mode)
+
+    def repeat(self, repeats: Any, axis: Any = None) -> Any:
+        """Return elements, each as often as asked."""
+        return FUNCTIONS[np.repeat](self, repeats, axis)
+
+    def argsort(
+        self, axis: Any = -1, kind: Any = None, order: Any = None, *, stable: Any = None
+    ) -> Any:
+        """Return the indices that sort the array."""
+        return FUNCTIONS[np.argsort](self, axis, kind, order, stable=stable)
+
+    def sort(
+        self, axis: Any = -1, kind: Any = None, order: Any = None, *, stable: Any = None
+    ) -> None:
+        """Sort the array in place."""
+        if axis is None:
+            exit_to_numpy(np.ndarray.sort, (self, axis), {}, (self,))
+        self[...] = FUNCTIONS[np.sort](self, axis, kind, order, stable=stable)
+
+    def searchsorted(self, v: Any, side: Any = "left", sorter: Any = None) -> Any:
+        """Return where elements would go to keep the array sorted."""
+        return FUNCTIONS[np.searchsorted](self, v, side, *([] if sorter is None else [sorter]))
+
+    def trace(
+        self, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None, out: Any = None
+    ) -> Any:
+        """Return the sum along diagonals."""
+        return FUNCTIONS[np.trace](self, offset, axis1, axis2, dtype, out)
 
     def dot(self, other: Any, out: Any = None) -> Any:
         """Return the dot product."""

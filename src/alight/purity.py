@@ -70,170 +70,43 @@ class _NotProven(Exception):
     """Carries the reason."""
 
 
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
 # Instructions that only move and combine values, by the names CPython 3.11 to 3.14 give them. One
 # that is not here (a newer interpreter's, or one with an effect) ends the proof.
-_PLAIN = frozenset(
-    [
-        "BINARY_OP",
-        "BINARY_SLICE",
-        "BINARY_SUBSCR",
-        "BUILD_CONST_KEY_MAP",
-        "BUILD_LIST",
-        "BUILD_MAP",
-        "BUILD_SLICE",
-        "BUILD_STRING",
-        "BUILD_TUPLE",
-        "CACHE",
-        "CALL",
-        "CALL_FUNCTION_EX",
-        "CALL_KW",
-        "COMPARE_OP",
-        "CONTAINS_OP",
-        "CONVERT_VALUE",
-        "COPY",
-        "COPY_FREE_VARS",
-        "DELETE_FAST",
-        "DICT_MERGE",
-        "DICT_UPDATE",
-        "EXTENDED_ARG",
-        "FORMAT_SIMPLE",
-        "FORMAT_VALUE",
-        "FORMAT_WITH_SPEC",
-        "IS_OP",
-        "JUMP_FORWARD",
-        "JUMP_IF_FALSE_OR_POP",
-        "JUMP_IF_TRUE_OR_POP",
-        "KW_NAMES",
-        "LIST_APPEND",
-        "LIST_EXTEND",
-        "LIST_TO_TUPLE",
-        "LOAD_ASSERTION_ERROR",
-        "LOAD_CLOSURE",
-        "LOAD_COMMON_CONSTANT",
-        "LOAD_CONST",
-        "LOAD_FAST",
-        "LOAD_FAST_AND_CLEAR",
-        "LOAD_FAST_BORROW",
-        "LOAD_FAST_BORROW_LOAD_FAST_BORROW",
-        "LOAD_FAST_CHECK",
-        "LOAD_FAST_LOAD_FAST",
-        "LOAD_SMALL_INT",
-        "MAKE_CELL",
-        "MAKE_FUNCTION",
-        "MAP_ADD",
-        "NOP",
-        "NOT_TAKEN",
-        "POP_JUMP_FORWARD_IF_FALSE",
-        "POP_JUMP_FORWARD_IF_NONE",
-        "POP_JUMP_FORWARD_IF_NOT_NONE",
-        "POP_JUMP_FORWARD_IF_TRUE",
-        "POP_JUMP_IF_FALSE",
-        "POP_JUMP_IF_NONE",
-        "POP_JUMP_IF_NOT_NONE",
-        "POP_JUMP_IF_TRUE",
-        "POP_TOP",
-        "PRECALL",
-        "PUSH_NULL",
-        "RAISE_VARARGS",
-        "RERAISE",
-        "RESUME",
-        "RETURN_CONST",
-        "RETURN_VALUE",
-        "SET_FUNCTION_ATTRIBUTE",
-        "STORE_FAST",
-        "STORE_FAST_LOAD_FAST",
-        "STORE_FAST_STORE_FAST",
-        "STORE_SLICE",
-        "STORE_SUBSCR",
-        "SWAP",
-        "TO_BOOL",
-        "UNARY_INVERT",
-        "UNARY_NEGATIVE",
-        "UNARY_NOT",
-        "UNARY_POSITIVE",
-        "UNPACK_EX",
-        "UNPACK_SEQUENCE",
-    ]
+_PLAIN = _names(
+    "BINARY_OP BINARY_SLICE BINARY_SUBSCR BUILD_CONST_KEY_MAP BUILD_LIST BUILD_MAP BUILD_SLICE "
+    "BUILD_STRING BUILD_TUPLE CACHE CALL CALL_FUNCTION_EX CALL_KW COMPARE_OP CONTAINS_OP "
+    "CONVERT_VALUE COPY COPY_FREE_VARS DELETE_FAST DICT_MERGE DICT_UPDATE EXTENDED_ARG "
+    "FORMAT_SIMPLE FORMAT_VALUE FORMAT_WITH_SPEC IS_OP JUMP_FORWARD JUMP_IF_FALSE_OR_POP "
+    "JUMP_IF_TRUE_OR_POP KW_NAMES LIST_APPEND LIST_EXTEND LIST_TO_TUPLE LOAD_ASSERTION_ERROR "
+    "LOAD_CLOSURE LOAD_COMMON_CONSTANT LOAD_CONST LOAD_FAST LOAD_FAST_AND_CLEAR "
+    "LOAD_FAST_BORROW LOAD_FAST_BORROW_LOAD_FAST_BORROW LOAD_FAST_CHECK LOAD_FAST_LOAD_FAST "
+    "LOAD_SMALL_INT MAKE_CELL MAKE_FUNCTION MAP_ADD NOP NOT_TAKEN POP_JUMP_FORWARD_IF_FALSE "
+    "POP_JUMP_FORWARD_IF_NONE POP_JUMP_FORWARD_IF_NOT_NONE POP_JUMP_FORWARD_IF_TRUE "
+    "POP_JUMP_IF_FALSE POP_JUMP_IF_NONE POP_JUMP_IF_NOT_NONE POP_JUMP_IF_TRUE POP_TOP PRECALL "
+    "PUSH_NULL RAISE_VARARGS RERAISE RESUME RETURN_CONST RETURN_VALUE SET_FUNCTION_ATTRIBUTE "
+    "STORE_FAST STORE_FAST_LOAD_FAST STORE_FAST_STORE_FAST STORE_SLICE STORE_SUBSCR SWAP "
+    "TO_BOOL UNARY_INVERT UNARY_NEGATIVE UNARY_NOT UNARY_POSITIVE UNPACK_EX UNPACK_SEQUENCE"
 )
-_LOOPS = frozenset(
-    [
-        "END_FOR",
-        "FOR_ITER",
-        "GET_ITER",
-        "JUMP_BACKWARD",
-        "JUMP_BACKWARD_NO_INTERRUPT",
-        "POP_ITER",
-        "POP_JUMP_BACKWARD_IF_FALSE",
-        "POP_JUMP_BACKWARD_IF_NONE",
-        "POP_JUMP_BACKWARD_IF_NOT_NONE",
-        "POP_JUMP_BACKWARD_IF_TRUE",
-    ]
+_LOOPS = _names(
+    "END_FOR FOR_ITER GET_ITER JUMP_BACKWARD JUMP_BACKWARD_NO_INTERRUPT POP_ITER "
+    "POP_JUMP_BACKWARD_IF_FALSE POP_JUMP_BACKWARD_IF_NONE POP_JUMP_BACKWARD_IF_NOT_NONE "
+    "POP_JUMP_BACKWARD_IF_TRUE"
 )
 _INTRINSICS = frozenset(("INTRINSIC_LIST_TO_TUPLE", "INTRINSIC_UNARY_POSITIVE"))
 
 # Attributes of what such a function can hold: arrays, NumPy scalars, tuples, lists, dicts, text.
 # Those that change a list or dict change one of the function's own, or an argument, which is
 # noticed there.
-_ATTRIBUTES = frozenset(
-    [
-        "T",
-        "all",
-        "any",
-        "append",
-        "argmax",
-        "argmin",
-        "argpartition",
-        "argsort",
-        "astype",
-        "clip",
-        "conj",
-        "conjugate",
-        "copy",
-        "cumprod",
-        "cumsum",
-        "diagonal",
-        "dot",
-        "dtype",
-        "extend",
-        "fill",
-        "flatten",
-        "get",
-        "imag",
-        "item",
-        "items",
-        "itemsize",
-        "keys",
-        "kind",
-        "mT",
-        "max",
-        "mean",
-        "min",
-        "name",
-        "nbytes",
-        "ndim",
-        "nonzero",
-        "prod",
-        "ptp",
-        "ravel",
-        "real",
-        "repeat",
-        "reshape",
-        "round",
-        "searchsorted",
-        "shape",
-        "size",
-        "squeeze",
-        "std",
-        "strides",
-        "sum",
-        "swapaxes",
-        "take",
-        "tolist",
-        "trace",
-        "transpose",
-        "values",
-        "var",
-    ]
+_ATTRIBUTES = _names(
+    "T all any append argmax argmin argpartition argsort astype clip conj conjugate copy "
+    "cumprod cumsum diagonal dot dtype extend fill flatten get imag item items itemsize keys "
+    "kind mT max mean min name nbytes ndim nonzero prod ptp ravel real repeat reshape round "
+    "searchsorted shape size squeeze std strides sum swapaxes take tolist trace transpose "
+    "values var"
 )
 # Creation whose result depends on the arguments alone; what is in files and buffers is not among
 # it.

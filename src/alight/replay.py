@@ -196,7 +196,8 @@ class Program:
     """One traced call, to be run again on other arrays of the same layouts."""
 
     __slots__ = (
-        "__weakref__", "_leaves", "_nodes", "_outputs", "_result", "_writes", "described", "graph", "plan", "site",
+        "__weakref__", "_leaves", "_nodes", "_outputs", "_result", "_writes",
+        "described", "graph", "plan", "site",
     )  # fmt: skip
 
     def __init__(

@@ -98,6 +98,7 @@ def _anew(operation: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
 
 
 for _name in (
-    "add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "lshift", "rshift", "and_", "or_", "xor", "matmul",
-):  # fmt: skip
+    *("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul"),
+    *("lshift", "rshift", "and_", "or_", "xor"),
+):
     setattr(Scalar, f"__i{_name.rstrip('_')}__", _anew(getattr(operator, _name)))

@@ -43,7 +43,7 @@ def names() -> list[str]:
 
 
 def find(name: str) -> Any:
-    """Return what the array namespace has under a public name of NumPy; AttributeError where it has none."""
+    """Return what the array namespace has under a public name of NumPy."""
     if name == "ndarray":
         return Array
     if name == "ufunc":

@@ -145,7 +145,7 @@ _OURS = frozenset((np.ndarray, int, float, complex, bool, list, tuple, type(None
 
 
 def _handed_over(items: Any) -> bool:
-    """Tell whether an operand's own type wants the call: masked arrays, matrices, other libraries."""
+    """Tell whether an operand's own type wants the call: masked arrays, other libraries."""
     for item in items:
         kind = type(item)
         own = kind in _OURS or isinstance(item, (ArrayBase, np.generic))
