@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -86,6 +87,10 @@ def ufunc_call(ufunc: np.ufunc, inputs: Sequence[Any], kwargs: Mapping[str, Any]
     where = kwargs.get("where", True)
     if op is None or len(inputs) != ufunc.nin:
         return exit_to_numpy(ufunc, inputs, kwargs)
+    if not kwargs:
+        found = at_once(ufunc, inputs, kwargs)
+        if found is not NotImplemented:
+            return found
     if small((*inputs, *(out if type(out) is tuple else (out,)), where)):
         return run_in_numpy(ufunc, inputs, kwargs)
     order = kwargs.get("order", "K")
@@ -163,6 +168,28 @@ _KEYWORDS = {"out", "where", "casting", "order", "dtype", "subok", "signature", 
 
 def _c(item: Any) -> bool:
     return not isinstance(item, ArrayBase) or layout(item).c_contiguous
+
+
+def at_once(function: Callable[..., Any], inputs: Sequence[Any], kwargs: Any) -> Any:
+    """Return what a NumPy function that makes fresh arrays gives for small arrays and scalars.
+
+    NotImplemented where something is pending, large or of another type. ``kwargs`` hold no arrays.
+    """
+    least = record_floor()
+    plain = []
+    for item in inputs:
+        if isinstance(item, ArrayBase):
+            if layout(item).size >= least or not settled(item.storage.value):
+                return NotImplemented
+            plain.append(host(item))
+        elif type(item) in WEAK or (type(item) is np.ndarray and item.size < least):
+            plain.append(item)
+        else:
+            return NotImplemented
+    result = function(*plain, **kwargs)
+    if type(result) is tuple:
+        return tuple([wrap(item) for item in result])
+    return wrap(result)
 
 
 _SMALL = frozenset((*WEAK, type(None)))
@@ -247,6 +274,7 @@ def _into(
     return results[0] if ufunc.nout == 1 else tuple(results)
 
 
+@lru_cache(None)
 def numpy_function(name: str) -> Callable[..., Any]:
     """Return NumPy's own function for a reduction or scan of the table."""
     method, _, ufunc = name.partition("_")
@@ -258,6 +286,10 @@ def numpy_function(name: str) -> Callable[..., Any]:
 def reduce_call(name: str, array: Any, axis: Any, out: Any, kwargs: dict[str, Any]) -> Any:
     """Return a reduction or scan of an array; ``kwargs`` hold only what the caller gave."""
     recorded = None
+    if out is None and "where" not in kwargs and "initial" not in kwargs:
+        found = at_once(numpy_function(name), (array,), {"axis": axis, **kwargs})
+        if found is not NotImplemented:
+            return found
     if small((array, out, kwargs.get("where"))):
         keywords = {"axis": axis, **kwargs, **({} if out is None else {"out": out})}
         return run_in_numpy(numpy_function(name), (array,), keywords)
@@ -316,6 +348,8 @@ def _recorded_reduction(op: Op, array: Any, axis: Any, kwargs: Mapping[str, Any]
                 return None
             attrs["ddof"] = item
         elif key == "keepdims":
+            if type(item) not in (bool, int):
+                return None
             if item:
                 attrs[key] = True
         elif key == "out":
@@ -331,6 +365,7 @@ def _recorded_reduction(op: Op, array: Any, axis: Any, kwargs: Mapping[str, Any]
 
 __all__ = [
     "FUNCTIONS",
+    "at_once",
     "exit_to_numpy",
     "export",
     "exposed",

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from alight._core import ArrayBase, View, floor, hooks, layout_of
-from alight.log import LOG
+from alight.log import COUNTED_DTYPES, LOG
 from alight.memory import host, writable
 from alight.record import concrete, manners, native, record_floor, site
 
@@ -179,7 +179,33 @@ def exit_to_numpy(
     """Run a NumPy function on host memory and count it; it writes into ``changed``."""
     name = getattr(function, "__qualname__", None) or getattr(function, "__name__", str(function))
     LOG.exit(str(name), site())
-    return run_in_numpy(function, args, kwargs, changed)
+    result = run_in_numpy(function, args, kwargs, changed)
+    LOG.elements("numpy", "cpu", _eligible_elements(function, args, result))
+    return result
+
+
+_REDUCTIONS = frozenset((np.sum, np.prod, np.min, np.max, np.any, np.all, np.mean))
+_REDUCING = frozenset((np.add, np.multiply, np.minimum, np.maximum, np.logical_or, np.logical_and))
+
+
+def _eligible_elements(function: Any, args: Sequence[Any], result: Any) -> int:
+    """Return the eligible element-operations of a call that NumPy did, as the log counts those of groups."""
+    owner = getattr(function, "__self__", None)
+    ufunc = function if isinstance(function, np.ufunc) else owner
+    results = result if type(result) is tuple else (result,)
+    called = isinstance(ufunc, np.ufunc) and (ufunc is function or function.__name__ == "__call__")
+    if called and ufunc.signature is None:
+        elements = sum([item.size for item in results if hasattr(item, "dtype")])
+    elif (
+        function in _REDUCTIONS
+        or (isinstance(owner, np.ufunc) and owner in _REDUCING and function.__name__ == "reduce")
+    ) and args:
+        elements = np.size(args[0]) if hasattr(args[0], "dtype") else 0
+    else:
+        return 0
+    dtypes = [item.dtype for item in (*args, *results) if hasattr(item, "dtype")]
+    return elements if all(dtype.char in COUNTED_DTYPES for dtype in dtypes) else 0
+
 
 
 def run_in_numpy(
@@ -192,10 +218,10 @@ def run_in_numpy(
     out = kwargs.get("out")
     outs = out if type(out) is tuple else (out,)
     args = tuple(args)
-    sources = arrays_in(kwargs, arrays_in(args))
     seen = Seen([array for array in (*changed, *outs) if isinstance(array, ArrayBase)])
     # First make everything concrete: opening one for writing may give others new memory.
     if seen.written:
+        sources = arrays_in(kwargs, arrays_in(args))
         for array in sources:
             host(array)
         for array in sources:

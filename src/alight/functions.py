@@ -15,7 +15,7 @@ import numpy as np
 from alight import memory
 from alight._core import ArrayBase, Value
 from alight.array import asarray
-from alight.calls import FUNCTIONS, make, operand, reduce_call, small, ufunc_call
+from alight.calls import FUNCTIONS, at_once, make, operand, reduce_call, small, ufunc_call
 from alight.exits import exit_to_numpy, run_in_numpy
 from alight.library import bound, implements
 from alight.memory import layout, read
@@ -131,6 +131,9 @@ def where(*args: Any, **kwargs: Any) -> Any:
     """Return elements of ``x`` where the condition holds, else of ``y``."""
     if len(args) != 3 or kwargs:
         return exit_to_numpy(np.where, args, kwargs)
+    found = at_once(np.where, args, {})
+    if found is not NotImplemented:
+        return found
     if small(args):
         return run_in_numpy(np.where, args, kwargs)
     condition, x, y = args

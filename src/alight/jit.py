@@ -121,21 +121,29 @@ class Jitted(CallGuard):
             if site.shortcut is None and _launched.get(program, program) is not POLICY.get():
                 self._launch_directly(site, program, args, kwargs, described)
             return program.run(described.arrays)
+        self._hear(site)
         if program is not None and site.shortcut is None:
             self._shortcut(site, program, args, kwargs, described)
         waits = site.waits(proof.pure and not proof.loops)
-        if (waits or site.verdict == "numpy") and site.theirs:
-            self._answer_numpy(site, args, kwargs, waits or program is not None)
-            return self._numpy(args, kwargs)
-        if waits or site.numpys_turn():
+        if waits or site.verdict == "numpy" or site.numpys_turn():
             began = perf_counter()
             result = self._numpy(args, kwargs)
             site.ran_theirs(perf_counter() - began)
+            if len(site.theirs) > 1 and (waits or site.verdict == "numpy"):
+                self._answer_numpy(site, args, kwargs, waits or program is not None)
         else:
             result = self._time_ours(site, program, args, kwargs, proof, described)
         if site.judge():
             self._demoted(site)
         return result
+
+    def _hear(self, site: Site) -> None:
+        """Take over what the guard has timed of NumPy's way meanwhile."""
+        answer = self._answers.get(id(site))
+        if answer is not None and not site.shortcut:
+            calls, seconds = answer.take()
+            if calls:
+                site.ran_theirs(seconds / calls, calls)
 
     def _time_ours(
         self,
@@ -156,7 +164,7 @@ class Jitted(CallGuard):
             FOREGROUND.trace_seconds = seconds
         site.ran_ours(seconds, cold=program is None and site.cold == 0)
         if site.theirs:
-            FOREGROUND.spent_seconds += max(0.0, seconds - min(site.theirs))
+            FOREGROUND.spent_seconds += max(0.0, seconds - site.theirs[0])
         if program is not None and not program.writes and site.wants_shadow():
             site.ran_theirs(self._shadow(args, kwargs))
         return result
@@ -277,10 +285,10 @@ class Jitted(CallGuard):
         if kwargs or program.writes:
             site.shortcut = False
             return
-        usual = min(site.theirs, default=site.last_seconds)
+        usual = site.theirs[0] if site.theirs else site.last_seconds
         racing = FOREGROUND.compile_seconds + 2 * _LAPS * usual
         # Either it stays within what measuring may take, or NumPy has by now taken as long.
-        if not FOREGROUND.allows(racing) and site.their_seconds < racing:
+        if not FOREGROUND.allows(racing) and site.spent_seconds < racing:
             return
         began = perf_counter()
         plan = generated_plan(program)
@@ -293,7 +301,7 @@ class Jitted(CallGuard):
         # Faster than NumPy's own way, and than the program's plan if that has won already.
         numpy_seconds = min(self._shadow(args, kwargs) for _ in range(_LAPS))
         if site.verdict == "ours" and site.ours:
-            numpy_seconds = min(numpy_seconds, min(site.ours))
+            numpy_seconds = min(numpy_seconds, site.ours[0])
         seconds = min(_lap(entry, args) for _ in range(_LAPS))
         FOREGROUND.spent_seconds += perf_counter() - began
         site.shortcut = seconds < numpy_seconds
@@ -355,12 +363,11 @@ class Jitted(CallGuard):
             return
         left = -1
         if again and site.shortcut is None:
-            left = max(1, int(_ASK_SECONDS / max(min(site.theirs), 1e-9)))
-            site.their_seconds += left * min(site.theirs)
+            left = max(1, int(_ASK_SECONDS / max(site.theirs[0], 1e-9)))
         self._answer(site, call_entry(self.__wrapped__, args, left))
 
     def _demoted(self, site: Site) -> None:
-        ours, theirs = min(site.ours), min(site.theirs)
+        ours, theirs = site.ours[0], site.theirs[0]
         LOG.demotion(
             f"jit {self.__qualname__}",
             f"NumPy took {theirs * 1e6:.3g} µs, alight {ours * 1e6:.3g} µs",

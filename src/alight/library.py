@@ -16,7 +16,7 @@ import numpy as np
 
 from alight import warn
 from alight._core import ArrayBase, Layout, Value, make_layout
-from alight.calls import FUNCTIONS, exit_to_numpy, extobj, make, operand, small
+from alight.calls import FUNCTIONS, at_once, exit_to_numpy, extobj, make, operand, small
 from alight.exits import run_in_numpy
 from alight.ir.ops import OPS, Op
 from alight.memory import assign, layout, writable
@@ -232,6 +232,10 @@ class Form:
         """Return the function's result, recorded where that can be."""
         value = None
         out = None
+        if not kwargs and not self.many and len(args) == self.count:
+            found = at_once(self.function, args, kwargs)
+            if found is not NotImplemented:
+                return found
         given = bound(self.names, args, kwargs)
         if given is not None:
             out = given.pop("out", None)

@@ -3,6 +3,7 @@ both."""
 
 from __future__ import annotations
 
+from bisect import insort
 from collections import OrderedDict
 from time import perf_counter
 from typing import Any
@@ -19,6 +20,8 @@ PROGRAMS = 8
 # of few runs differ by 15 %.
 _CLEAR = 1.25
 _RUNS = 3
+_WARM = 2  # a first run touches memory and caches anew: it may take ten times as long as the next
+_LOST = 4.0  # so much slower in one run is slower in all
 
 # Of elapsed time, what measuring and compiling may take while the program waits.
 _FOREGROUND_SHARE = 0.05
@@ -65,7 +68,7 @@ class Site:
         "planned",
         "programs",
         "shortcut",
-        "their_seconds",
+        "spent_seconds",
         "theirs",
         "tries",
         "verdict",
@@ -79,9 +82,9 @@ class Site:
         self.cold = 0  # runs of ours that made plans
         self.exact = True  # both ways give the same bits
         self.planned = False  # planning takes so much of our way that NumPy should have had it
-        self.ours: list[float] = []
+        self.ours: list[float] = []  # seconds of the quickest runs, in order
         self.theirs: list[float] = []
-        self.their_seconds = 0.0  # all that went into NumPy's way
+        self.spent_seconds = 0.0  # all that went into calls of this kind
         self.last_seconds = 0.0
         self.verdict: str | None = None  # "ours" or "numpy"
         self.programs: OrderedDict[Any, Program] = OrderedDict()
@@ -93,11 +96,11 @@ class Site:
         """Tell whether NumPy should have this call too, before alight's way is tried at all."""
         if not self.waiting:
             return False
-        if not self.theirs:
+        if len(self.theirs) < _WARM:
             return True
         trying = FOREGROUND.trace_seconds if replayable else _BODY_FACTOR * min(self.theirs)
         # Once NumPy has taken as long as trying would, waiting on costs no less.
-        self.waiting = not FOREGROUND.allows(trying) and self.their_seconds < trying
+        self.waiting = not FOREGROUND.allows(trying) and self.spent_seconds < trying
         return self.waiting
 
     def may_trace(self) -> bool:
@@ -146,24 +149,30 @@ class Site:
     def ran_ours(self, seconds: float, cold: bool) -> None:
         """Note a run of alight's way; one that had to make its plan says nothing of the next."""
         self.last_seconds = seconds
-        if cold and self.cold < 2:  # a second one: the first could have been spoilt by other work
+        self.spent_seconds += seconds
+        if cold:
             self.cold += 1
         else:
-            self.ours.append(seconds)
+            insort(self.ours, seconds)
+            del self.ours[_RUNS:]
 
-    def ran_theirs(self, seconds: float) -> None:
-        """Note a run of NumPy's way."""
-        self.theirs.append(seconds)
-        self.their_seconds += seconds
+    def ran_theirs(self, seconds: float, runs: int = 1) -> None:
+        """Note runs of NumPy's way, by the mean of their seconds."""
+        self.spent_seconds += seconds * runs
+        insort(self.theirs, seconds)
+        del self.theirs[_RUNS:]
 
     def judge(self) -> bool:
         """Take the faster way once that is clear; tell whether this has just sent the site to
         NumPy."""
         if self.verdict is not None or not self.ours or not self.theirs:
             return False
-        ours, theirs = min(self.ours), min(self.theirs)
-        settled = len(self.ours) >= _RUNS and len(self.theirs) >= _RUNS
-        if not settled and theirs <= ours * _CLEAR and ours <= theirs * _CLEAR:
-            return False
+        ours, theirs = self.ours[0], self.theirs[0]
+        least = min(len(self.ours), len(self.theirs))
+        if ours < theirs * _LOST:
+            if least < _WARM:
+                return False
+            if least < _RUNS and theirs <= ours * _CLEAR and ours <= theirs * _CLEAR:
+                return False
         self.verdict = "numpy" if theirs < ours else "ours"
         return self.verdict == "numpy"

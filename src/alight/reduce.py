@@ -67,9 +67,10 @@ def reduction(
         result_layout = _memo[key] = _result_layout(op, layout, axis, axes, attrs, mask)
     if result_layout is None:
         return None
-    recorded = (("axis", axes[0] if scan or _single(op, axis) else axes), *attrs.items())
-    if _single(op, axis) and axis is None:
-        recorded = (("axis", None), *attrs.items())
+    if _single(op, axis):
+        recorded = (("axis", None if axis is None else axes[0]), *attrs.items())
+    else:
+        recorded = (("axis", axes[0] if scan else axes), *attrs.items())
     if mask is not None:
         return pend(op, (value, mask), (*recorded, ("where", True)), result_layout)
     return pend(op, (value,), recorded, result_layout)

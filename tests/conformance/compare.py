@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -179,7 +180,7 @@ class Findings:
 
 
 def evaluated(results: list[Any]) -> list[Any]:
-    """Return the results, computed in one request."""
-    alight.evaluate(*[r for r in results if isinstance(r, ArrayBase)])
+    """Return the results, computed in one request; what fails tells so again when it is read."""
+    with contextlib.suppress(Exception):
+        alight.evaluate(*[r for r in results if isinstance(r, ArrayBase)])
     return results
-

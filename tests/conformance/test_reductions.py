@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import alight
+from alight._core import ArrayBase
 from alight.ir.ops import OPS, Kind, Op
 from compare import (
     COMPLEX_ULP,
@@ -87,6 +88,8 @@ def compare(
     findings: Findings, op: Op, array: Any, keywords: dict[str, Any], got: Any, *case: Any
 ) -> None:
     want = outcome(lambda: function(op)(array, **keywords))
+    if isinstance(want, Raised) and isinstance(got, ArrayBase):  # what only elements tell
+        got = outcome(lambda: np.asarray(got))
     if isinstance(want, Raised) or isinstance(got, Raised):
         findings.note(unlike_error(got, want), op.name, *case)
         return
@@ -117,7 +120,7 @@ def test_reductions_equal_numpy(mode: str, dtype: str, sample: Sample) -> None:
     whole = values(dtype)
     for name in LAYOUTS:
         plain, ours = make(whole, name)
-        share = 0.3 if name == "C" else 0.06
+        share = 0.08 if name == "C" else 0.015
         axes = [a for a in AXES if a in (None, (), 0, -1) or plain.ndim == 3]
         chosen = cases(REDUCTIONS, axes, (False, True), share, sample, dtype, name)
         results = [outcome(lambda o=o, k=k: function(o)(ours, **k)) for o, k in chosen]
@@ -133,7 +136,7 @@ def test_scans_equal_numpy(mode: str, dtype: str, sample: Sample) -> None:
     whole = values(dtype)
     for name in LAYOUTS:
         plain, ours = make(whole, name)
-        share = 0.6 if name == "C" else 0.2
+        share = 0.4 if name == "C" else 0.1
         chosen = [
             (op, keywords)
             for op, keywords in cases(SCANS, (None, 0, 1, -1), (False,), share, sample, dtype, name)
@@ -160,7 +163,7 @@ def test_large_reductions_equal_numpy(mode: str, dtype: str, sample: Sample) -> 
             ours = alight.asarray(plain)
             named = [op for op in REDUCTIONS if not op.name.startswith("reduce_")]
             axes = [a for a in (None, 0, 1, 2, (0, 1)) if np.max(np.atleast_1d(a or 0)) < plain.ndim]
-            chosen = cases(named, axes, (False,), 0.2, sample, dtype, shape)
+            chosen = cases(named, axes, (False,), 0.1, sample, dtype, shape)
             chosen = [c for c in chosen if "prod" not in c[0].name or dtype in "?B"]
             results = [outcome(lambda o=o, k=k: function(o)(ours, **k)) for o, k in chosen]
             evaluated(results)
@@ -193,7 +196,7 @@ def test_keywords_of_reductions_equal_numpy(mode: str, dtype: str, sample: Sampl
         (op, k)
         for op in named
         for k in keywords
-        if sample.takes(0.4, op.name, list(k), str(k.get("axis")), dtype)
+        if sample.takes(0.2, op.name, list(k), str(k.get("axis")), dtype)
     ]
     results = [outcome(lambda o=o, k=k: function(o)(ours, **k)) for o, k in chosen]
     evaluated(results)
@@ -207,6 +210,8 @@ def test_keywords_of_reductions_equal_numpy(mode: str, dtype: str, sample: Sampl
         axis = tuple(i % 3 for i in axis) if type(axis) is tuple else axis
         result = np.asarray(want)
         given_mask = given.get("where", True)
+        if "prod" in op.name and result.dtype.kind in "fc" and plain.dtype.kind in "iu":
+            continue  # an overflow to infinity times zero is NaN in one order and not in another
         seen = np.where(given_mask, plain, plain.dtype.type(0)) if "prod" not in op.name else plain
         allowed = room(op, seen, axis, bool(given.get("keepdims")), result)
         if allowed is not None:
