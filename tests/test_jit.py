@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import sys
 import threading
 import traceback
 import types
@@ -30,13 +31,18 @@ MODES: dict[str, dict[str, Any]] = {
     "generated": {"floor": 0, "force": "cpu:generated"},
     "sim": {"floor": 0, "force": "sim:0", "devices": ["cpu", "sim:0"]},
 }
-CALLS = 8  # enough for NumPy's turns, a trace, its program and the kernel's race
+CALLS = 12  # enough for NumPy's turns, a trace, its program and the kernel's race
+
+
+def be_eager(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a program that has run for long: whatever is worth measuring is measured at once."""
+    monkeypatch.setattr(race.Foreground, "allows", lambda self, seconds: True)
+    monkeypatch.setattr(sys.modules["alight.jit"], "_ASK_SECONDS", 0.0)
 
 
 @pytest.fixture(params=MODES)
 def mode(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    # As in a program that has run for long: whatever is worth measuring is measured at once.
-    monkeypatch.setattr(race.Foreground, "allows", lambda self, seconds: True)
+    be_eager(monkeypatch)
     with policy(**MODES[request.param]):
         yield request.param
 
@@ -762,7 +768,7 @@ def test_the_guard_launches_and_the_log_counts() -> None:
 
 
 def test_a_site_that_loses_is_numpys_and_the_log_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(race.Foreground, "allows", lambda self, seconds: True)
+    be_eager(monkeypatch)
 
     def slices(x: Any) -> Any:
         for i in range(1, len(x)):

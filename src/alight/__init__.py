@@ -15,8 +15,9 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from alight import surface as _surface
-from alight.array import Array, evaluate
-from alight.config import policy
+from alight.array import Array as Array
+from alight.array import evaluate as evaluate
+from alight.config import policy as policy
 
 if TYPE_CHECKING:
     from alight.jit import jit as jit
@@ -59,7 +60,8 @@ def __getattr__(name: str) -> Any:
 
 
 class _Package(ModuleType):
-    """The package, whose functions win over submodules of the same name, whichever is imported first."""
+    """The package, whose functions win over submodules of the same name, whichever is imported
+    first."""
 
     @property
     def jit(self) -> Any:

@@ -37,7 +37,8 @@ class Array(ArrayMethods):
     __array_priority__ = 1000.0
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
-        """Return an uninitialised array of a shape, or one over a buffer: `ndarray(shape, dtype, …)`."""
+        """Return an uninitialised array of a shape, or one over a buffer: `ndarray(shape, dtype,
+        …)`."""
         if not args and not kwargs:
             return super().__new__(cls)
         made = np.ndarray(*args, **kwargs)
@@ -126,7 +127,8 @@ class Array(ArrayMethods):
             raise ValueError("stream is not supported here. Fix: leave it out.")
         if device not in ("cpu", self.device):
             raise ValueError(
-                f"cannot pin an array to {device!r}. Fix: compute inside alight.policy(force={device!r})."
+                f"cannot pin an array to {device!r}. "
+                f"Fix: compute inside alight.policy(force={device!r})."
             )
         return self
 
@@ -369,16 +371,26 @@ def _only_view(array: Array, expression: Callable[[Any], Any]) -> Any:
         if "copy" not in str(error):
             raise
         raise AttributeError(
-            "Incompatible shape for in-place modification. Use `.reshape()` to make a copy with the "
-            "desired shape."
+            "Incompatible shape for in-place modification. Use `.reshape()` to make a copy "
+            "with the desired shape."
         ) from None
 
 
 for _short, _name in {
-    "add": "add", "sub": "subtract", "mul": "multiply", "truediv": "divide", "floordiv": "floor_divide", "mod": "remainder",
-    "pow": "power", "lshift": "left_shift", "rshift": "right_shift", "and": "bitwise_and", "or": "bitwise_or",
-    "xor": "bitwise_xor", "matmul": "matmul",
-}.items():  # fmt: skip
+    "add": "add",
+    "sub": "subtract",
+    "mul": "multiply",
+    "truediv": "divide",
+    "floordiv": "floor_divide",
+    "mod": "remainder",
+    "pow": "power",
+    "lshift": "left_shift",
+    "rshift": "right_shift",
+    "and": "bitwise_and",
+    "or": "bitwise_or",
+    "xor": "bitwise_xor",
+    "matmul": "matmul",
+}.items():
     setattr(Array, f"__i{_short}__", _in_place(_name))
 
 hooks.array = Array

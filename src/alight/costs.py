@@ -110,10 +110,11 @@ def settle_floor(planning_seconds: Callable[[], float]) -> None:
 
 
 def _planning_floor(planning: float) -> int:
-    """Return the elements at which NumPy takes 20 times the planning time: less is not worth planning.
+    """Return the elements at which NumPy takes 20 times the planning time: less is not worth
+    planning.
 
-    Timed on a few additions, each twice as long, with results of their own as programs make them (the
-    profile's curves are for memory that is kept). 20 is the design's rule for tiny work.
+    Timed on a few additions, each twice as long, with results of their own as programs make them
+    (the profile's curves are for memory that is kept). 20 is the design's rule for tiny work.
     """
     import numpy as np
 

@@ -44,7 +44,8 @@ class Support:
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """A memory space with executors. ``space`` names the memory: two devices on one card share it."""
+    """A memory space with executors. ``space`` names the memory: two devices on one card share
+    it."""
 
     id: str
     vendor: str
@@ -66,4 +67,5 @@ class Probe:
 
 
 class Unsupported(Exception):
-    """Raised by code generation and backends where a device has a gap; the message is the reason."""
+    """Raised by code generation and backends where a device has a gap; the message is the
+    reason."""

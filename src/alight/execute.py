@@ -220,11 +220,14 @@ def exact_copy(array: np.ndarray[Any, Any], layout: Layout) -> Data:
 
 
 def array_at(place: _Place) -> np.ndarray[Any, Any]:
+    """Return the elements at a place as an ndarray over its host copy."""
     data, offset, layout = place
     residency.bring_to_host(data)
     if data.layout is layout and offset == 0 and data.array is not None:
         return data.array
-    return np.ndarray(layout.shape, layout.dtype, data.raw, offset if layout.size else 0, layout.strides)
+    return np.ndarray(
+        layout.shape, layout.dtype, data.raw, offset if layout.size else 0, layout.strides
+    )
 
 
 class _Ready:

@@ -189,12 +189,16 @@ _REDUCING = frozenset((np.add, np.multiply, np.minimum, np.maximum, np.logical_o
 
 
 def _eligible_elements(function: Any, args: Sequence[Any], result: Any) -> int:
-    """Return the eligible element-operations of a call that NumPy did, as the log counts those of groups."""
+    """Return the eligible element-operations of a call that NumPy did, as the log counts those of
+    groups."""
     owner = getattr(function, "__self__", None)
     ufunc = function if isinstance(function, np.ufunc) else owner
     results = result if type(result) is tuple else (result,)
-    called = isinstance(ufunc, np.ufunc) and (ufunc is function or function.__name__ == "__call__")
-    if called and ufunc.signature is None:
+    if (
+        isinstance(ufunc, np.ufunc)
+        and ufunc.signature is None
+        and (ufunc is function or function.__name__ == "__call__")
+    ):
         elements = sum([item.size for item in results if hasattr(item, "dtype")])
     elif (
         function in _REDUCTIONS
@@ -205,7 +209,6 @@ def _eligible_elements(function: Any, args: Sequence[Any], result: Any) -> int:
         return 0
     dtypes = [item.dtype for item in (*args, *results) if hasattr(item, "dtype")]
     return elements if all(dtype.char in COUNTED_DTYPES for dtype in dtypes) else 0
-
 
 
 def run_in_numpy(

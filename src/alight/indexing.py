@@ -8,8 +8,6 @@ import numpy as np
 
 from alight import runtime
 from alight._core import ArrayBase, Value, floor, make_layout
-from alight.ir.ops import OPS
-from alight.log import LOG
 from alight.memory import apply_view, assign, export, host, layout, read, view_of, writable
 from alight.record import WHERE, cast, concrete, manners, native, pend, record_floor, settled, site
 

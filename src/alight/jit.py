@@ -133,8 +133,13 @@ class Jitted(CallGuard):
                 self._answer_numpy(site, args, kwargs, waits or program is not None)
         else:
             result = self._time_ours(site, program, args, kwargs, proof, described)
-        if site.judge():
-            self._demoted(site)
+        site.judge()
+        if (
+            site.verdict == "numpy"
+            and not site.told
+            and (program is None or site.shortcut is False)
+        ):
+            self._tell(site)
         return result
 
     def _hear(self, site: Site) -> None:
@@ -161,7 +166,7 @@ class Jitted(CallGuard):
             result = program.run(described.arrays)
         seconds = perf_counter() - began
         if program is None and site.cold == 0 and site.programs:
-            FOREGROUND.trace_seconds = seconds
+            FOREGROUND.trace_seconds = min(FOREGROUND.trace_seconds, seconds)
         site.ran_ours(seconds, cold=program is None and site.cold == 0)
         if site.theirs:
             FOREGROUND.spent_seconds += max(0.0, seconds - site.theirs[0])
@@ -366,7 +371,9 @@ class Jitted(CallGuard):
             left = max(1, int(_ASK_SECONDS / max(site.theirs[0], 1e-9)))
         self._answer(site, call_entry(self.__wrapped__, args, left))
 
-    def _demoted(self, site: Site) -> None:
+    def _tell(self, site: Site) -> None:
+        """Log that this kind of call is NumPy's from now on, and why."""
+        site.told = True
         ours, theirs = site.ours[0], site.theirs[0]
         LOG.demotion(
             f"jit {self.__qualname__}",

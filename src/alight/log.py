@@ -26,7 +26,17 @@ if TYPE_CHECKING:
     from alight.ir.group import Group
     from alight.plan.plan import Decision
 
-__all__ = ["COUNTED_DTYPES", "LOG", "Log", "Record", "Site", "Snapshot", "Tallied", "eligible_elements", "place_of"]
+__all__ = [
+    "COUNTED_DTYPES",
+    "LOG",
+    "Log",
+    "Record",
+    "Site",
+    "Snapshot",
+    "Tallied",
+    "eligible_elements",
+    "place_of",
+]
 
 Site = tuple[CodeType, int] | None
 
@@ -323,7 +333,8 @@ class Log:
 
     @contextmanager
     def forgetting(self) -> Iterator[None]:
-        """Log what happens inside as always, and forget it: alight measuring itself decides nothing."""
+        """Log what happens inside as always, and forget it: alight measuring itself decides
+        nothing."""
         kept = self.__dict__.copy()
         self._clear()
         try:

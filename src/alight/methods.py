@@ -383,7 +383,9 @@ class ArrayMethods(ArrayBase):
         """Sort the array in place."""
         if axis is None:
             exit_to_numpy(np.ndarray.sort, (self, axis), {}, (self,))
-        self[...] = FUNCTIONS[np.sort](self, axis, kind, order, stable=stable)
+        self[...] = FUNCTIONS[np.sort](  # type: ignore[index]
+            self, axis, kind, order, stable=stable
+        )
 
     def searchsorted(self, v: Any, side: Any = "left", sorter: Any = None) -> Any:
         """Return where elements would go to keep the array sorted."""

@@ -31,7 +31,8 @@ _MAKING = (
     *("fromfunction", "fromfile", "frombuffer", "fromiter", "fromstring", "fromregex"),
     *("loadtxt", "genfromtxt", "copy"),
 )
-# What makes large arrays of small ones: without these a program whose data grows would stay outside.
+# What makes large arrays of small ones: without these a program whose data grows would stay
+# outside.
 _GROWING = (
     *("tile", "repeat", "block", "concatenate", "stack", "vstack", "hstack", "dstack"),
     *("column_stack", "pad", "kron", "outer", "resize"),

@@ -70,6 +70,7 @@ class Site:
         "shortcut",
         "spent_seconds",
         "theirs",
+        "told",
         "tries",
         "verdict",
         "waiting",
@@ -87,6 +88,7 @@ class Site:
         self.spent_seconds = 0.0  # all that went into calls of this kind
         self.last_seconds = 0.0
         self.verdict: str | None = None  # "ours" or "numpy"
+        self.told = False  # the log has been told that NumPy has it
         self.programs: OrderedDict[Any, Program] = OrderedDict()
         self.tries = 0
         # The way without Python: None until it was tried, then whether it is taken.
@@ -162,17 +164,15 @@ class Site:
         insort(self.theirs, seconds)
         del self.theirs[_RUNS:]
 
-    def judge(self) -> bool:
-        """Take the faster way once that is clear; tell whether this has just sent the site to
-        NumPy."""
+    def judge(self) -> None:
+        """Take the faster way once that is clear."""
         if self.verdict is not None or not self.ours or not self.theirs:
-            return False
+            return
         ours, theirs = self.ours[0], self.theirs[0]
         least = min(len(self.ours), len(self.theirs))
         if ours < theirs * _LOST:
             if least < _WARM:
-                return False
+                return
             if least < _RUNS and theirs <= ours * _CLEAR and ours <= theirs * _CLEAR:
-                return False
+                return
         self.verdict = "numpy" if theirs < ours else "ours"
-        return self.verdict == "numpy"

@@ -308,9 +308,8 @@ def _resolve(op: Op, kinds: tuple[Any, ...], signature: Any, casting: str) -> Re
         else:
             strong = [np.dtype(bool) if kind is bool else kind for kind in asked]
             assert isinstance(op.reference, np.ufunc), op
-            dtypes = op.reference.resolve_dtypes(
-                (*strong, *[None] * op.nout), signature=signature, casting=casting
-            )
+            ask: Any = op.reference.resolve_dtypes
+            dtypes = ask((*strong, *[None] * op.nout), signature=signature, casting=casting)
         shape = np.broadcast_shapes(*[k.shape for k in kinds if isinstance(k, Layout)])
     except (TypeError, ValueError):
         # NumPy words it: an error in types or shapes comes before any element is read.

@@ -128,8 +128,8 @@ def report() -> Report:
 def explain(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Report:
     """Return the report of one call: what was decided, where it ran, what it took.
 
-    The call is made, and what it returns is evaluated. ``print(alight.explain(f, x).explanation())``
-    shows every decision with its losers.
+    The call is made, and what it returns is evaluated. ``print(alight.explain(f,
+    x).explanation())`` shows every decision with its losers.
     """
     before = LOG.snapshot()
     result = function(*args, **kwargs)

@@ -123,7 +123,9 @@ def host_array(value: Value) -> np.ndarray[Any, Any]:
     layout = value.layout
     if data.layout is layout and value.offset == 0 and data.array is not None:
         return data.array
-    return np.ndarray(layout.shape, layout.dtype, data.raw, value.offset if layout.size else 0, layout.strides)
+    return np.ndarray(
+        layout.shape, layout.dtype, data.raw, value.offset if layout.size else 0, layout.strides
+    )
 
 
 def duplicate(value: Value) -> Value:
@@ -172,14 +174,14 @@ def _reach(roots: Iterable[Value], seen: dict[int, Value]) -> dict[int, Value]:
     return seen
 
 
-# Ops that share a plan's fixed cost, when the floor asks what planning an op costs: a statement of array
-# code has 3.6 on average (94 statements of 18 npbench programs, counted; the median is 2).
+# Ops that share a plan's fixed cost, when the floor asks what planning an op costs: a statement of
+# array code has 3.6 on average (94 statements of 18 npbench programs, counted; the median is 2).
 _STATEMENT = 4
 
 
 def planning_seconds() -> float:
-    """Return what one recorded op costs beyond its kernel when its plan is cached, in seconds: its share of
-    a statement's plan."""
+    """Return what one recorded op costs beyond its kernel when its plan is cached, in seconds: its
+    share of a statement's plan."""
     layout = make_layout(np.dtype(np.float64), (1,))
     leaf = Value(None, (), (), layout)
     leaf.data = Data(layout, np.zeros(1))

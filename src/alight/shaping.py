@@ -41,7 +41,8 @@ def _matched(result: Any, arrays: Sequence[Any], probes: Sequence[Any]) -> Any:
             if result is probe:
                 return array
             if result.base is probe:
-                return view_of(array, result, probe.__array_interface__["data"][0])
+                start: int = probe.__array_interface__["data"][0]  # type: ignore[union-attr]
+                return view_of(array, result, start)
         raise AssertionError("not a view")
     return type(result)([_matched(item, arrays, probes) for item in result])
 

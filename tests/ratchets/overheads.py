@@ -1,7 +1,8 @@
 """What alight costs beside the work: ``python -m tests.ratchets.overheads``.
 
-Every figure is a minimum of interleaved repeats, as notes on timing say: on a busy machine minima of fifteen or
-more resolve a few per cent, means do not. Limits stand beside each; the result is written as JSON.
+Every figure is a minimum of interleaved repeats, as notes on timing say: on a busy machine minima
+of fifteen or more resolve a few per cent, means do not. Limits stand beside each; the result is
+written as JSON.
 """
 
 from __future__ import annotations
@@ -113,7 +114,8 @@ JIT = """
 
 
 def jitted() -> Figure:
-    """Return microseconds of a guarded, cached call of a 6-operation body on two 16-element arrays."""
+    """Return microseconds of a guarded, cached call of a 6-operation body on two 16-element
+    arrays."""
     ours, plain = map(float, python(JIT).split())
     return Figure("jit call, 6 ops, 16 elements", ours, "µs", 1.0, f"NumPy: {plain:.2f} µs")
 
@@ -193,7 +195,8 @@ print((best[1] - best[0]) / 2000 * 1e6)
 
 
 def small_arrays(folder: Path) -> Figure:
-    """Return the time per iteration of a script of small arrays under ``alight run`` over plain Python's.
+    """Return the time per iteration of a script of small arrays under ``alight run`` over plain
+    Python's.
 
     Plain against plain, run beside it, says what the machine's noise is.
     """

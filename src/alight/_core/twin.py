@@ -170,8 +170,17 @@ class Data:
     """
 
     __slots__ = (
-        "__weakref__", "_address", "_raw", "array", "foreign", "layout", "nbytes", "owner", "remote", "shared",
-    )  # fmt: skip
+        "__weakref__",
+        "_address",
+        "_raw",
+        "array",
+        "foreign",
+        "layout",
+        "nbytes",
+        "owner",
+        "remote",
+        "shared",
+    )
     array: np.ndarray[Any, Any] | None
     owner: np.ndarray[Any, Any] | None
     layout: Layout
@@ -284,8 +293,18 @@ class Value:
     """
 
     __slots__ = (
-        "__weakref__", "attrs", "data", "error", "errstate", "layout", "offset", "op", "operands", "seq", "site",
-    )  # fmt: skip
+        "__weakref__",
+        "attrs",
+        "data",
+        "error",
+        "errstate",
+        "layout",
+        "offset",
+        "op",
+        "operands",
+        "seq",
+        "site",
+    )
     op: Any
     operands: tuple[Value, ...]
     attrs: Any
@@ -552,14 +571,29 @@ def _record(cls: type[ArrayBase], op: Any, operands: Any, out: Layout, frame: An
 
 
 BINARY = {
-    "add": "add", "sub": "subtract", "mul": "multiply", "truediv": "divide", "floordiv": "floor_divide",
-    "mod": "remainder", "divmod": "divmod", "pow": "power", "lshift": "left_shift",
-    "rshift": "right_shift", "and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor",
+    "add": "add",
+    "sub": "subtract",
+    "mul": "multiply",
+    "truediv": "divide",
+    "floordiv": "floor_divide",
+    "mod": "remainder",
+    "divmod": "divmod",
+    "pow": "power",
+    "lshift": "left_shift",
+    "rshift": "right_shift",
+    "and": "bitwise_and",
+    "or": "bitwise_or",
+    "xor": "bitwise_xor",
     "matmul": "matmul",
-}  # fmt: skip
+}
 COMPARE = {
-    "eq": "equal", "ne": "not_equal", "lt": "less", "le": "less_equal", "gt": "greater", "ge": "greater_equal",
-}  # fmt: skip
+    "eq": "equal",
+    "ne": "not_equal",
+    "lt": "less",
+    "le": "less_equal",
+    "gt": "greater",
+    "ge": "greater_equal",
+}
 UNARY = {"neg": "negative", "pos": "positive", "abs": "absolute", "invert": "invert"}
 
 

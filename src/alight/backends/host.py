@@ -74,7 +74,9 @@ def host_view(operand: Operand) -> np.ndarray[Any, Any]:
     if data.layout is layout and operand.offset == 0:
         array: np.ndarray[Any, Any] = data.array
         return array
-    return np.ndarray(layout.shape, layout.dtype, data.raw, operand.offset if layout.size else 0, layout.strides)
+    return np.ndarray(
+        layout.shape, layout.dtype, data.raw, operand.offset if layout.size else 0, layout.strides
+    )
 
 
 def address_of(operand: Operand) -> int:

@@ -1,0 +1,1 @@
+"""What is computed: ops, bodies, graphs and groups, rewriting. No device, no clock, no file."""
