@@ -384,16 +384,19 @@ def test_a_flush_is_due_when_the_anchor_comes_round(world: World) -> None:
     for _ in range(149):
         kept.append(a / a)
         counts.append(core.floor.count)
-    assert counts[-2:] == [159, 0]
-    assert world.flushed == 5 and core.floor.anchor == kept[-1].storage.value.site
+    # The anchor of the loop before never comes: at twice the limit this one's site takes over, and
+    # from then on every tenth op flushes.
+    assert max(counts) == 20 and counts[-20:].count(0) == 2
+    assert core.floor.anchor == kept[-1].storage.value.site
+    flushed = world.flushed
     core.floor.budget = 16 * 5
     core.floor.limit = 3
     core.floor.anchor = ("elsewhere", 0)
     core.floor.count = core.floor.pending = 0
     kept += [a + a for _ in range(5)]
-    assert world.flushed == 5
+    assert world.flushed == flushed
     kept += [a + a for _ in range(2)]
-    assert world.flushed == 6
+    assert world.flushed == flushed + 1
 
 
 def test_what_the_flush_says_is_heard(world: World) -> None:

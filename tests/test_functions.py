@@ -57,16 +57,17 @@ np.max(m, axis=0, initial=0.25, where=b), np.any(b, axis=0), np.all(b), np.any(m
 np.all(i, axis=1), np.any(e), np.all(b, keepdims=True), np.ptp(m, axis=1), np.ptp(u), np.mean(m)
 np.mean(f, axis=0), np.mean(i), np.mean(b), np.mean(h), np.mean(m, axis=1, where=b)
 np.mean(q, axis=(1, 2)), np.var(m), np.var(m, axis=0, ddof=1), np.std(f)
-np.std(m, axis=1, correction=1), np.var(c), np.var(m, keepdims=True), np.argmin(m)
-np.argmax(t, axis=0), np.argmax(b), np.argmin(i, axis=1, keepdims=True), np.nanargmax(m)
-np.count_nonzero(i), np.count_nonzero(b, axis=0), np.count_nonzero(m, axis=1, keepdims=True)
-np.nansum(g), np.nanmax(g, axis=0), np.nanmin(g, axis=1), np.nanmean(g[:, :3], axis=1)
-np.nanprod(m), np.nanstd(m), np.nanvar(f, axis=1), np.nansum(i, axis=0), np.cumsum(m)
-np.cumsum(m, axis=0), np.cumsum(u, axis=1), np.cumprod(t, axis=1), np.cumsum(b)
-np.nancumsum(g, axis=1), np.cumulative_sum(v), np.cumulative_sum(m, axis=0)
-np.cumulative_prod(v, include_initial=True), np.cumsum(i, dtype=np.int16), np.average(m)
-np.average(m, axis=0), np.average(m, axis=1, weights=v), np.average(v, weights=w, returned=True)
-np.median(m), np.median(m, axis=0), np.percentile(m, 30), np.quantile(m, [0.1, 0.9], axis=1)
+np.std(m, axis=1, correction=1), np.std(m, mean=np.mean(m)), np.var(c), np.var(m, keepdims=True)
+np.argmin(m), np.argmax(t, axis=0), np.argmax(b), np.argmin(i, axis=1, keepdims=True)
+np.nanargmax(m), np.count_nonzero(i), np.count_nonzero(b, axis=0)
+np.count_nonzero(m, axis=1, keepdims=True), np.nansum(g), np.nanmax(g, axis=0)
+np.nanmin(g, axis=1), np.nanmean(g[:, :3], axis=1), np.nanprod(m), np.nanstd(m)
+np.nanvar(f, axis=1), np.nansum(i, axis=0), np.cumsum(m), np.cumsum(m, axis=0)
+np.cumsum(u, axis=1), np.cumprod(t, axis=1), np.cumsum(b), np.nancumsum(g, axis=1)
+np.cumulative_sum(v), np.cumulative_sum(m, axis=0), np.cumulative_prod(v, include_initial=True)
+np.cumsum(i, dtype=np.int16), np.average(m), np.average(m, axis=0)
+np.average(m, axis=1, weights=v), np.average(v, weights=w, returned=True), np.median(m)
+np.median(m, axis=0), np.percentile(m, 30), np.quantile(m, [0.1, 0.9], axis=1)
 np.nanmedian(g, axis=0), np.where(b, m, n), np.where(b, m, 0), np.where(b, 1, 2)
 np.where(i > 0, i, m), np.where(i, m, t), np.where(b), np.where(m > 0, f, 1), np.clip(m, -0.5, 0.5)
 np.clip(u, 10, 300), np.clip(i, None, 3), np.clip(m, v, 1.0), np.clip(i, 1.5, 3.5)
@@ -94,8 +95,8 @@ np.add.reduce(m, axis=None), np.multiply.accumulate(m, axis=1), np.maximum.reduc
 np.add.outer(v, w), np.subtract.outer(v, m), np.add.reduceat(v, [0, 2])
 np.logical_or.reduce(b, axis=1), np.hypot.reduce(m, axis=0), np.add.reduce(b)
 np.add.reduce(m, axis=(0, 1)), np.bitwise_or.reduce(i, axis=1), np.minimum.accumulate(m)
-np.add.at(v, [0, 0, 1], 1.0), v.sort(), m.sort(axis=0), v[1:].sort(),
-t.argsort(), v.take(j), m.repeat(2, 1), x.searchsorted(v), sq.trace(), np.matmul(m, t.T), m @ n.T, m @ v, v @ w
+np.add.at(v, [0, 0, 1], 1.0), v.sort(), m.sort(axis=0), v[1:].sort(), t.argsort(), v.take(j)
+m.repeat(2, 1), x.searchsorted(v), sq.trace(), np.matmul(m, t.T), m @ n.T, m @ v, v @ w
 np.matmul(p, q.transpose(0, 2, 1)), np.matmul(i, i.T), np.matmul(c, c.T), np.matmul(b, b.T)
 np.dot(m, n.T), np.dot(v, w), np.dot(m, v), np.dot(m, 2.0), np.dot(p, v), np.vdot(c, c)
 np.inner(m, n), np.inner(v, w), np.outer(v, w), np.outer(m, v), np.vecdot(m, n), np.vecdot(c, c)
@@ -133,9 +134,10 @@ np.reshape(t, (2, 6), order="F"), np.reshape(m, (4, 3), order="A"), np.ravel(m),
 np.ravel(t, "K"), np.ravel(s, "F"), np.ravel(z), np.atleast_1d(z), np.atleast_2d(v)
 np.atleast_3d(m), np.atleast_1d(z, v), np.broadcast_to(v, (3, 4)), np.broadcast_arrays(m, v)
 np.meshgrid(v, j), np.meshgrid(v, j, indexing="ij"), np.meshgrid(v, j, sparse=True), np.copy(t)
-np.copy(s), np.copy(t, order="C"), np.ix_(j, j), np.take(m, [0, 2]), np.take(m, [2, 0], axis=0)
-np.take(m, j, axis=1), np.take(v, -1), np.take(m, [[0, 1], [2, 3]], axis=1)
-np.take(v, [9], mode="clip"), np.take(t, j, axis=0)
+np.copy(s), np.copy(t, order="C"), np.ix_(j, j), m.flatten(), t.flatten("K"), s.flatten("K")
+q.flatten("F"), s.flatten("A"), p.ravel("K"), z.flatten("K"), np.take(m, [0, 2])
+np.take(m, [2, 0], axis=0), np.take(m, j, axis=1), np.take(v, -1)
+np.take(m, [[0, 1], [2, 3]], axis=1), np.take(v, [9], mode="clip"), np.take(t, j, axis=0)
 np.take_along_axis(m, np.argsort(m, axis=1), axis=1), np.take_along_axis(v, j, 0)
 np.compress([True, False, True], m, axis=0), np.extract(b, m), np.choose(j, [v, w, v])
 np.select([m > 0, m < -1], [m, n], 5.0), np.searchsorted(x, v), np.searchsorted(x, w, side="right")
@@ -226,7 +228,8 @@ def cases(text: str) -> list[str]:
                     found.append(line[start:at].strip())
                     start = at + 1
         found.append(line[start:].strip())
-    return found
+    missing = [name for name in ("matvec",) if not hasattr(np, name)]  # newer than NumPy 2.1
+    return [case for case in found if case and not any(name in case for name in missing)]
 
 
 def outcome(expression: str, namespace: Any, convert: Callable[[Any], Any]) -> tuple[Any, Any, Any]:

@@ -41,7 +41,7 @@ ORDER: tuple[tuple[str, ...], ...] = (
     ("array",),
     ("library",),
     ("functions",),
-    ("shaping", "gathering", "products", "creation", "ufuncs"),
+    ("reductions", "shaping", "gathering", "products", "creation", "ufuncs"),
     ("surface",),
     ("linalg", "fft", "random"),
     ("namespace",),

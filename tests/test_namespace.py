@@ -274,6 +274,21 @@ class TestMemory:
             a[1] = 7
         assert b.tolist() == a.tolist() == [5, 7, 2]
 
+    def test_a_view_that_an_exit_returns_is_a_view(self) -> None:
+        a = alight.asarray([0.0, 1.0, 2.0, 0.0])
+        inner = alight.trim_zeros(a)
+        inner[0] = 9
+        assert a.tolist() == [0, 9, 2, 0]
+        a[2] = 5
+        assert inner.tolist() == [9, 5]
+
+    def test_an_input_that_may_be_spoiled_is_not(self) -> None:
+        a = alight.asarray([3.0, 1.0, 2.0])
+        b = a[:]
+        assert alight.median(a, overwrite_input=True) == 2
+        assert alight.percentile(a, 50, None, None, True) == 2
+        assert a.tolist() == b.tolist() == [3, 1, 2]
+
     def test_memory_of_the_caller_is_copied_from_results(self) -> None:
         theirs = np.arange(3.0)
         result = alight.real_if_close(theirs)
@@ -284,3 +299,32 @@ class TestMemory:
         a = alight.arange(3)
         assert type(pickle.loads(pickle.dumps(a))) is np.ndarray
         assert copy.deepcopy(a).tolist() == [0, 1, 2]
+
+
+class TestFlags:
+    @pytest.mark.parametrize("expression", ["a", "a.T", "a[:, 1]", "a[::-1]", "a[:0]", "a[0, 0]"])
+    def test_they_are_numpys(self, expression: str) -> None:
+        ours = eval(expression, {"a": alight.array(np.arange(6.0).reshape(2, 3))}).flags
+        theirs = np.asarray(eval(expression, {"a": np.arange(6.0).reshape(2, 3).copy()})).flags
+        for name in ("C", "F", "W", "A", "X", "FNC", "FORC", "B", "CA", "FA"):
+            if expression != "a[0, 0]":
+                assert ours[name] == theirs[name], name
+        assert repr(ours).splitlines()[0] == repr(theirs).splitlines()[0]
+        with pytest.raises(KeyError, match="Unknown flag"):
+            ours["nonsense"]
+
+    def test_an_array_can_be_made_read_only(self) -> None:
+        a = alight.arange(3)
+        view = a[1:]
+        a.flags.writeable = False
+        with pytest.raises(ValueError, match="read-only"):
+            a[0] = 1
+        with pytest.raises(ValueError, match="output array is read-only"):
+            a += 1
+        view[0] = 7
+        assert a.tolist() == [0, 7, 2]
+        a.setflags(write=True)
+        a[0] = 1
+        fixed = alight.asarray(np.broadcast_to(1.0, 3), copy=False)
+        with pytest.raises(ValueError, match="cannot set WRITEABLE flag"):
+            fixed.flags.writeable = True

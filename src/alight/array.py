@@ -140,9 +140,7 @@ class Array(ArrayMethods):
         if copy:
             return np.array(memory.host(self), dtype=dtype, copy=True)
         if dtype is not None and np.dtype(dtype) != self.dtype:
-            if copy is False:
-                raise ValueError("Unable to avoid copy while creating an array as requested.")
-            return memory.host(self).astype(dtype)
+            return np.array(memory.host(self), dtype=dtype, copy=copy)  # and NumPy's error
         return memory.export(self)
 
     def __buffer__(self, flags: int) -> memoryview:
@@ -179,10 +177,10 @@ class Array(ArrayMethods):
         return memory.host(self).copy("K").__reduce_ex__(protocol)
 
     def __copy__(self) -> Any:
-        return memory.host(self).copy()
+        return memory.host(self).copy("K")
 
     def __deepcopy__(self, memo: Any) -> Any:
-        return memory.host(self).copy()
+        return memory.host(self).copy("K")
 
     def item(self, *args: Any) -> Any:
         """Return one element as a Python scalar."""
@@ -249,6 +247,9 @@ class Array(ArrayMethods):
 
     def __setitem__(self, key: Any, item: Any) -> None:
         setitem(self, key, item)
+
+    def __delitem__(self, key: Any) -> None:
+        raise ValueError("cannot delete array elements")
 
     def __getattr__(self, name: str) -> Any:
         # Whatever ndarray has and this class does not (choose, partition, tofile, …) runs in NumPy.

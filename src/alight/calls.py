@@ -283,10 +283,14 @@ def numpy_function(name: str) -> Callable[..., Any]:
     return getattr(np, name)  # type: ignore[no-any-return]
 
 
+# Keywords of reductions that cannot hold arrays.
+_ATTRIBUTES = frozenset(("dtype", "keepdims", "ddof", "correction"))
+
+
 def reduce_call(name: str, array: Any, axis: Any, out: Any, kwargs: dict[str, Any]) -> Any:
     """Return a reduction or scan of an array; ``kwargs`` hold only what the caller gave."""
     recorded = None
-    if out is None and "where" not in kwargs and "initial" not in kwargs:
+    if out is None and kwargs.keys() <= _ATTRIBUTES:
         found = at_once(numpy_function(name), (array,), {"axis": axis, **kwargs})
         if found is not NotImplemented:
             return found
@@ -305,8 +309,12 @@ def reduce_call(name: str, array: Any, axis: Any, out: Any, kwargs: dict[str, An
     if out is None:
         return make(recorded)
     lay = layout(out)
-    if lay.shape != recorded.layout.shape or not np.can_cast(
-        recorded.layout.dtype, lay.dtype, "same_kind"
+    if (
+        # NumPy computes in the dtype of `out`, and rounds to it between a mean's steps.
+        lay.dtype != recorded.layout.dtype
+        or lay.dtype == np.float16
+        or lay.shape != recorded.layout.shape
+        or (out.window is not None and not out.window.writeable)
     ):
         return exit_to_numpy(numpy_function(name), (array,), {"axis": axis, "out": out, **kwargs})
     assign(out, recorded)

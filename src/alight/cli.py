@@ -62,6 +62,7 @@ def commands() -> None:
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def run(report: str | None, script: str, arguments: tuple[str, ...]) -> Callable[[], None]:
     """Run an unmodified NumPy script as `python SCRIPT ARGUMENTS…` does."""
+    report = report or config().report
     if report is not None:
         at_exit(report)
     return partial(run_script, script, arguments)
@@ -191,7 +192,7 @@ def report(file: str, as_json: bool, html: str | None) -> None:
 @commands.group(invoke_without_command=True)
 @click.pass_context
 def cache(context: click.Context) -> None:
-    """Show or clear what is stored between runs: profiles and compiled kernels."""
+    """Show or clear what is stored between runs: the profiles."""
     if context.invoked_subcommand is None:
         context.invoke(list_cache)
 

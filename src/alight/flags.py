@@ -45,7 +45,8 @@ class Flags:
             "writebackifcopy": False,
             "behaved": behaved,
             "carray": behaved and known.c_contiguous,
-            "farray": behaved and known.f_contiguous and not known.c_contiguous,
+            # NumPy asks for any of these where its documentation says all.
+            "farray": (aligned or writeable or known.f_contiguous) and not known.c_contiguous,
             "fnc": known.fnc,
             "forc": known.forc,
             "contiguous": known.c_contiguous,

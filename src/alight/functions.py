@@ -1,4 +1,4 @@
-"""NumPy's reductions, scans and elementwise functions on Arrays.
+"""NumPy's elementwise functions on Arrays, and those that look at shapes and dtypes only.
 
 `FUNCTIONS` maps NumPy's function to ours: the array namespace and NumPy's own dispatch both look
 there.
@@ -15,7 +15,7 @@ import numpy as np
 from alight import memory
 from alight._core import ArrayBase, Value
 from alight.array import asarray
-from alight.calls import FUNCTIONS, at_once, make, operand, reduce_call, small, ufunc_call
+from alight.calls import FUNCTIONS, at_once, make, operand, small, ufunc_call
 from alight.exits import exit_to_numpy, run_in_numpy
 from alight.library import bound, implements
 from alight.memory import layout, read
@@ -55,74 +55,6 @@ def given(**keywords: Any) -> dict[str, Any]:
         and value is not NO_VALUE
         and not (key == "keepdims" and value is False)
     }
-
-
-# --- reductions and scans ------------------------------------------------------------------------
-def _reduction(function: Any, name: str) -> None:
-    names = parameters(function)
-
-    def reduce(*args: Any, **kwargs: Any) -> Any:
-        arguments = bound(names, args, kwargs)
-        array = None
-        if arguments is not None and "a" in arguments:
-            array = ours(arguments.pop("a"))
-        if array is None or arguments is None:
-            return exit_to_numpy(function, args, kwargs)
-        axis = arguments.pop("axis", None)
-        out = arguments.pop("out", None)
-        return reduce_call(name, array, axis, out, given(**arguments))
-
-    implements(function)(reduce)
-
-
-for _name in (
-    "sum", "prod", "min", "max", "any", "all", "mean", "var", "std", "argmin", "argmax",
-    "count_nonzero", "ptp", "nansum",
-    "nanprod", "nanmin", "nanmax", "nanmean", "nanvar", "nanstd", "nanargmin", "nanargmax",
-):  # fmt: skip
-    _reduction(getattr(np, _name), _name)
-_reduction(np.amax, "max")
-_reduction(np.amin, "min")
-
-
-def _scan(function: Any, name: str) -> None:
-    names = parameters(function)
-
-    def scan(*args: Any, **kwargs: Any) -> Any:
-        arguments = bound(names, args, kwargs)
-        array = None
-        if arguments is not None and names[0] in arguments:
-            array = ours(arguments.pop(names[0]))
-        if array is None or arguments is None or arguments.pop("include_initial", False):
-            return exit_to_numpy(function, args, kwargs)
-        axis = arguments.pop("axis", None)
-        out = arguments.pop("out", None)
-        if axis is None:
-            if names[0] == "x" and array.ndim != 1:  # the standard's: only vectors have a default
-                return exit_to_numpy(function, args, kwargs)
-            array, axis = array.ravel(), 0
-        return reduce_call(name, array, axis, out, given(**arguments))
-
-    implements(function)(scan)
-
-
-for _name in ("cumsum", "cumprod", "nancumsum", "nancumprod"):
-    _scan(getattr(np, _name), _name)
-_scan(np.cumulative_sum, "cumsum")
-_scan(np.cumulative_prod, "cumprod")
-
-
-@implements(np.average)
-def average(*args: Any, **kwargs: Any) -> Any:
-    """Return the mean over axes; with weights NumPy computes it."""
-    arguments = bound(parameters(np.average), args, kwargs)
-    if arguments is None or arguments.get("weights") is not None or arguments.get("returned"):
-        return exit_to_numpy(np.average, args, kwargs)
-    array = ours(arguments.get("a"))
-    if array is None:
-        return exit_to_numpy(np.average, args, kwargs)
-    keywords = given(keepdims=arguments.get("keepdims", False))
-    return reduce_call("mean", array, arguments.get("axis"), None, keywords)
 
 
 # --- choices -------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ import numpy as np
 
 from alight import runtime
 from alight._core import ArrayBase, Data, Layout, Storage, Value, View, hooks, make_layout, sole
-from alight.record import WRITE, alias, cast, concrete, foreign, pend
+from alight.record import WRITE, alias, cast, concrete, pend
 
 
 def read(array: ArrayBase) -> Value:
@@ -121,33 +121,6 @@ def owned(cls: type[ArrayBase], array: np.ndarray[Any, Any]) -> Any:
     return cls.of(concrete(array))
 
 
-def leased(cls: type[ArrayBase], array: np.ndarray[Any, Any]) -> Any:
-    """Return an Array over a caller's ndarray: what is assigned to it goes back there when work
-    ends."""
-    value, view = foreign(array, leased=True)
-    result = cls.of(value)
-    result.window = view
-    result.storage.lease = array
-    return result
-
-
-def settle_lease(array: ArrayBase) -> None:
-    """End a lease: write what was assigned into the caller's memory."""
-    storage = array.storage
-    lease = storage.lease
-    if lease is None:
-        return
-    if storage.value.op is not None:
-        runtime.evaluate((storage.value,))
-    data = storage.value.data
-    if data is not None and not (data.foreign and data.array is not None):
-        source = runtime.host_array(read(array))
-        np.copyto(lease, source)
-    storage.lease = None
-    if data is not None:
-        data.shared = data.foreign
-
-
 def view_of(array: ArrayBase, window: np.ndarray[Any, Any], probe_address: int) -> Any:
     """Return the view of an array that an expression on its probe turned out to be."""
     parent = array.window
@@ -179,10 +152,8 @@ __all__ = [
     "export",
     "host",
     "layout",
-    "leased",
     "owned",
     "read",
-    "settle_lease",
     "view_of",
     "writable",
 ]

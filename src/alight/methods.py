@@ -33,13 +33,15 @@ def astype(array: ArrayBase, dtype: Any, order: str, casting: str, copy: bool) -
     ):
         keywords = {"order": order, "casting": casting, "copy": copy}
         return exit_to_numpy(np.ndarray.astype, (array, dtype), keywords)
-    ordered = order == "K" or (lay.c_contiguous and order != "F")
+    ordered = order == "K" or (lay.c_contiguous and order != "F") or not lay.ndim
     if target == lay.dtype:
         return array if not copy and ordered else copy_of(array, order)
-    if not ordered:
-        array = copy_of(array, order)
-        value = memory.read(array)
-    return make(cast(value, target))
+    result = make(cast(value, target))
+    if ordered:
+        return result
+    if order == "A":
+        order = "F" if lay.probe.flags.fnc else "C"
+    return copy_of(result, order)
 
 
 def copy_of(array: ArrayBase, order: str) -> Any:
@@ -120,6 +122,8 @@ class ArrayMethods(ArrayBase):
 
     def reshape(self, *shape: Any, order: str = "C", copy: bool | None = None) -> Any:
         """Return the array with another shape: a view where NumPy gives one."""
+        if not shape:
+            return apply_view(self, lambda p: p.reshape())  # NumPy words it
         return reshape(self, shape[0] if len(shape) == 1 else shape, order, copy)
 
     def ravel(self, order: str = "C") -> Any:
@@ -151,6 +155,11 @@ class ArrayMethods(ArrayBase):
         if order in ("C", "F"):
             whole = copy_of(self, order)
             return apply_view(whole, lambda p: p.reshape(-1, order=order, copy=False))
+        if order == "K" and all(lay.strides):
+            whole = copy_of(self, "K")
+            steps = memory.layout(whole).strides
+            axes = sorted(range(lay.ndim), key=lambda i: -steps[i])
+            return apply_view(whole, lambda p: p.transpose(axes).reshape(-1, copy=False))
         return exit_to_numpy(np.ndarray.flatten, (self, order), {})
 
     def view(self, dtype: Any = None, type: Any = None) -> Any:
@@ -381,8 +390,8 @@ class ArrayMethods(ArrayBase):
         self, axis: Any = -1, kind: Any = None, order: Any = None, *, stable: Any = None
     ) -> None:
         """Sort the array in place."""
-        if axis is None:
-            exit_to_numpy(np.ndarray.sort, (self, axis), {}, (self,))
+        if axis is None or (self.window is not None and not self.window.writeable):
+            exit_to_numpy(np.ndarray.sort, (self, axis), {}, (self,))  # NumPy words the error
         self[...] = FUNCTIONS[np.sort](  # type: ignore[index]
             self, axis, kind, order, stable=stable
         )

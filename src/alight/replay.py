@@ -157,15 +157,17 @@ class _Argument(NamedTuple):
 
 
 class _Fresh(NamedTuple):
-    """A value of the plan, or a window of one. ``slot``: equal where the body returned one
-    object twice. ``copied``: 0, or where other memory has the same version, the number of this
-    memory."""
+    """A value of the plan, or a window of one.
+
+    ``slot``: equal where the body returned one object twice; ``memory``: where two results are
+    views of one array.
+    """
 
     slot: int
     value: int
     window: View | None
     scalar: bool
-    copied: int
+    memory: int
 
 
 class _Tree(NamedTuple):
@@ -267,7 +269,7 @@ class Program:
         return kept
 
     def _build(
-        self, form: Any, arrays: Sequence[NdArray], kept: dict[int, Value], made: dict[int, Any]
+        self, form: Any, arrays: Sequence[NdArray], kept: dict[int, Value], made: dict[Any, Any]
     ) -> Any:
         if type(form) is _Fixed:
             return form.item
@@ -299,9 +301,9 @@ class Program:
         form = self._result
         parts = form.parts if type(form) is _Tree and form.kind in (tuple, list) else (form,)
         fresh = [part for part in parts if type(part) is _Fresh]
-        if len(fresh) != len(parts) or len({part.slot for part in fresh}) != len(fresh):
+        if len(fresh) != len(parts) or len({part.value for part in fresh}) != len(fresh):
             return None
-        if any(p.window is not None or p.copied or p.value not in step.outputs for p in fresh):
+        if any(part.window is not None or part.value not in step.outputs for part in fresh):
             return None
         if any(number >= len(self._leaves) for number in step.inputs):
             return None
@@ -343,21 +345,25 @@ def _store(array: NdArray, value: Value) -> None:
     np.copyto(array, elements)
 
 
-def _fresh(form: _Fresh, kept: dict[int, Value], made: dict[int, Any]) -> Any:
-    host = runtime.host_array(kept[form.value])
+def _fresh(form: _Fresh, kept: dict[int, Value], made: dict[Any, Any]) -> Any:
+    value = kept[form.value]
+    host = runtime.host_array(value)
     if form.scalar:
         return host[()]
-    if form.copied:
-        if -form.copied not in made:
-            made[-form.copied] = host.copy("K")
-        host = made[-form.copied]
+    data, start = value.data, value.offset
+    assert data is not None
+    # Versions are shared until one is written (`b[:] = a`); what goes out must not be.
+    if data.foreign or made.setdefault(("owner", id(data)), form.memory) != form.memory:
+        copied = made.get(("copy", form.memory))
+        if copied is None:
+            copied = made["copy", form.memory] = host.copy("K")
+        host, data, start = copied, Data(value.layout, copied), 0
     view = form.window
     if view is None:
         return host
-    data = kept[form.value].data
-    assert data is not None
-    raw = Data(data.layout, host).raw if form.copied else data.raw
-    result = np.ndarray(view.layout.shape, view.layout.dtype, raw, view.offset, view.layout.strides)
+    result = np.ndarray(
+        view.layout.shape, view.layout.dtype, data.raw, start + view.offset, view.layout.strides
+    )
     result.flags.writeable = view.writeable
     return result
 
@@ -382,7 +388,6 @@ class _Making:
     def __init__(self, leases: Leases) -> None:
         self.leases = leases
         self.roots: list[Value] = []
-        self.owners: dict[int, Any] = {}  # whose version a root is
         self.slots: dict[int, int] = {}
         self.storages: dict[int, int] = {}
         self.alive: list[Any] = []  # what ids in these dicts are of
@@ -392,7 +397,7 @@ class _Making:
         for number, lease in enumerate(self.leases.leases):
             value = lease.storage.value
             if value.op is not None:
-                self.root(value, lease.storage)
+                self.root(value)
                 written.append((number, value))
             elif not lease.holds(value.data):
                 raise _Unknown
@@ -412,12 +417,10 @@ class _Making:
         writes = tuple([(number, numbers[id(value)]) for number, value in written])
         return Program(prepared, leaves, nodes, _numbered(form, numbers), writes)
 
-    def root(self, value: Value, storage: Any) -> bool:
-        """Make a pending value a root; tell whether it is another storage's version already."""
-        owner = self.owners.setdefault(id(value), storage)
+    def root(self, value: Value) -> None:
+        """Make a pending value a root."""
         if not any(value is root for root in self.roots):
             self.roots.append(value)
-        return owner is not storage
 
     def leaf(self, value: Value) -> Any:
         for number, lease in enumerate(self.leases.leases):
@@ -457,10 +460,9 @@ class _Making:
         value = array.storage.value
         if value.op is None:
             raise _Unknown  # made and not computed: every call must make its own
-        copied = 0
-        if self.root(value, array.storage):
-            copied = self.storages.setdefault(id(array.storage), len(self.storages) + 1)
-        return _Fresh(slot, id(value), array.window, type(array) is Scalar, copied)
+        self.root(value)
+        memory_number = self.storages.setdefault(id(array.storage), len(self.storages))
+        return _Fresh(slot, id(value), array.window, type(array) is Scalar, memory_number)
 
 
 def _numbered(form: Any, numbers: dict[int, int]) -> Any:

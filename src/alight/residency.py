@@ -44,7 +44,7 @@ def buffer(data: Data, where: Device) -> Any:
     target = backend.allocate(where, data.nbytes)
     backend.wait(backend.submit(where, 0, [Copy(data, target, data.nbytes, HOST, where.space)]))
     LOG.count(uploads=1, upload_bytes=data.nbytes)
-    if data.foreign and data.shared:
+    if data.exported:
         return target  # others may change the bytes: this copy serves one use
     if data.remote is None:
         data.remote = {}

@@ -85,7 +85,6 @@ def evaluate(values: Iterable[Value], read: bool = True) -> None:
     with residency.LOCK:
         roots = list({id(value): value for value in values if value.op is not None}.values())
         if roots:
-            floor.count = floor.pending = 0
             asked = roots[:]
             _run(*_connected(roots), len(asked) if read else 0)
             for root in asked:
@@ -137,30 +136,57 @@ def duplicate(value: Value) -> Value:
 
 def _connected(roots: list[Value]) -> tuple[list[Value], dict[int, Value]]:
     """Return the roots, with the live pending values that share pending work with them, and all
-    they reach."""
+    they reach.
+
+    What is left pending is what the floor counts from here on.
+    """
     reach = _reach(roots, {})
-    storages = pending_storages()
     wanted = set(map(id, roots))
-    rest: list[Value] = []
-    for storage in storages:
+    # Each pending value is walked once. Parts begin apart, one for each root; 0 is what was asked
+    # for. ``joined``: an earlier part that shares work with a part, or itself.
+    parts = [(roots[0], reach)]
+    joined = [0]
+    part_of = dict.fromkeys(reach, 0)
+    for storage in pending_storages():
         value = storage.value
-        if id(value) not in wanted:
-            if id(value) in reach:
-                wanted.add(id(value))
-                roots.append(value)
-            else:
-                rest.append(value)
-    reaches = [(value, _reach((value,), {})) for value in rest]
-    changed = True
-    while changed and reaches:
-        changed = False
-        for item in reaches[:]:
-            if not reach.keys().isdisjoint(item[1]):
-                reach.update(item[1])
-                roots.append(item[0])
-                reaches.remove(item)
-                changed = True
+        if id(value) in wanted:
+            continue
+        wanted.add(id(value))
+        part = len(parts)
+        mine: dict[int, Value] = {}
+        parts.append((value, mine))
+        joined.append(part)
+        stack = [value]
+        while stack:
+            item = stack.pop()
+            if item.op is None:
+                continue
+            owner = part_of.get(id(item))
+            if owner is None:
+                part_of[id(item)] = part
+                mine[id(item)] = item
+                stack += item.operands
+            elif owner != part:
+                one, two = _first(joined, part), _first(joined, owner)
+                joined[max(one, two)] = min(one, two)
+    count = elements = 0
+    for part, (value, values) in enumerate(parts):
+        if part and _first(joined, part) == 0:
+            roots.append(value)
+            reach.update(values)
+        elif part:
+            count += len(values)
+            elements += sum([left.layout.size for left in values.values()])
+    floor.count, floor.pending = count, elements
     return roots, reach
+
+
+def _first(joined: list[int], part: int) -> int:
+    """Return the earliest part that a part was joined to; the way there is shortened."""
+    while joined[part] != part:
+        joined[part] = joined[joined[part]]
+        part = joined[part]
+    return part
 
 
 def _reach(roots: Iterable[Value], seen: dict[int, Value]) -> dict[int, Value]:

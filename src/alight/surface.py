@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from alight import gathering, products, shaping  # noqa: F401  (each makes its functions ours)
+from alight import gathering, products, reductions, shaping  # noqa: F401  (each makes its functions ours)
 from alight.array import Array
 from alight.calls import FUNCTIONS
 from alight.creation import MAKERS

@@ -48,7 +48,7 @@ class Ufunc:
                 outs = (*outs, *[None] * (ufunc.nout - len(outs)))
             elif type(out) is not tuple and ufunc.nout > 1:
                 raise TypeError("'out' must be a tuple of arrays")
-            if any([item is not None for item in outs]):
+            if len(outs) != ufunc.nout or any([item is not None for item in outs]):
                 kwargs["out"] = outs
         ours = FUNCTIONS.get(ufunc)
         return ours(*inputs, **kwargs) if ours else ufunc_method(ufunc, "__call__", inputs, kwargs)

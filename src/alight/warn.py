@@ -148,7 +148,8 @@ def _name(node: Node) -> str:
         return "reduce"
     if node.op.kind is Kind.SCAN:
         return "accumulate"
-    return str(getattr(node.op.reference, "__name__", node.op.name))
+    ufunc = isinstance(node.op.reference, np.ufunc)
+    return str(node.op.reference.__name__ if ufunc else node.op.name)
 
 
 def _emit(what: str, name: str, mode: str, site: Any) -> None:

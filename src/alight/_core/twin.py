@@ -432,7 +432,8 @@ class Floor:
     once (a policy in force has its own; -1: not known yet). ``auto``: what the measured profile
     says of it. ``count`` and ``pending``: ops and result elements recorded since the last flush.
     Past ``limit`` ops a flush is due when the ``anchor`` call site comes round again, so that a
-    loop is cut at the same place each time and its plan is found again; past 16 times that, or past
+    loop is cut at the same place each time and its plan is found again (an anchor that has not come by
+    twice ``limit`` is of a loop that is over, and gives way); past 16 times that, or past
     ``budget`` elements, at once. ``scalars``: `alight run`, where small results are plain ndarrays
     and NumPy scalars.
     """
@@ -454,8 +455,8 @@ class Floor:
         """Tell whether everything pending should be evaluated before an op of this site is
         recorded."""
         site = (code, instruction)
-        if self.anchor is None:
-            self.anchor = site
+        if self.anchor is None or (self.count == 2 * self.limit and self.anchor != site):
+            self.anchor = site  # none yet, or one of a loop that is over
         elif self.anchor == site or self.pending > self.budget:
             return True
         elif self.count >= 16 * self.limit:

@@ -73,14 +73,14 @@ def node_flops(graph: Graph, node: Node) -> float:
     """Return the arithmetic of a node, without its transcendentals."""
     if node.op.special:
         return 0.0
-    if node.op.name in _CONTRACTIONS and len(node.operands) >= 2:
+    if is_contraction(node):
         return contraction_flops(graph, node)
     return node.op.flops * node_elements(graph, node)
 
 
 def is_contraction(node: Node) -> bool:
-    """Tell whether a node is a sum of products, such as a matrix product."""
-    return node.op.name in _CONTRACTIONS
+    """Tell whether a node is a sum of products of several operands, such as a matrix product."""
+    return node.op.name in _CONTRACTIONS and len(node.operands) >= 2
 
 
 def contraction_flops(graph: Graph, node: Node) -> float:

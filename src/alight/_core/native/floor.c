@@ -82,6 +82,10 @@ static int due(Floor *self, PyObject *site)
         return 0;
     }
     int returned = PyObject_RichCompareBool(self->anchor, site, Py_EQ);
+    if (returned == 0 && self->count == 2 * self->limit) {
+        Py_XSETREF(self->anchor, Py_NewRef(site)); /* the old one is of a loop that is over */
+        return 0;
+    }
     if (returned != 0 || self->pending > self->budget) {
         return returned < 0 ? -1 : 1;
     }

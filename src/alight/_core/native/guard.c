@@ -332,6 +332,14 @@ static void *room(PyObject *sequence, size_t size, PyObject **fast, Py_ssize_t *
     return memory;
 }
 
+/* Tell whether an item is a tuple that can be taken apart; if not, an error is set. */
+static int is_tuple(PyObject *item, const char *meaning)
+{
+    if (PyTuple_Check(item)) return 1;
+    PyErr_SetString(PyExc_TypeError, meaning);
+    return 0;
+}
+
 static int read_pattern(Entry *self, PyObject *pattern, int values)
 {
     PyObject *fast = NULL;
@@ -377,7 +385,9 @@ static int read_found(Entry *self, PyObject *lookups)
     if (self->found == NULL) { Py_XDECREF(fast); return -1; }
     for (Py_ssize_t i = 0; i < count; i++) {
         PyObject *place, *name, *expected;
-        if (!PyArg_ParseTuple(PySequence_Fast_GET_ITEM(fast, i), "OOO", &place, &name, &expected)) {
+        PyObject *item = PySequence_Fast_GET_ITEM(fast, i);
+        if (!is_tuple(item, "a lookup is (dict, name, object) or (cell, None, object)") ||
+            !PyArg_ParseTuple(item, "OOO", &place, &name, &expected)) {
             Py_DECREF(fast);
             return -1;
         }
@@ -404,7 +414,9 @@ static int read_contexts(Entry *self, PyObject *contexts)
     if (self->contexts == NULL) { Py_XDECREF(fast); return -1; }
     for (Py_ssize_t i = 0; i < count; i++) {
         PyObject *variable, *fallback, *expected;
-        if (!PyArg_ParseTuple(PySequence_Fast_GET_ITEM(fast, i), "OOO", &variable, &fallback, &expected) ||
+        PyObject *item = PySequence_Fast_GET_ITEM(fast, i);
+        if (!is_tuple(item, "a context is (variable, default, object)") ||
+            !PyArg_ParseTuple(item, "OOO", &variable, &fallback, &expected) ||
             !PyContextVar_CheckExact(variable)) {
             if (!PyErr_Occurred()) PyErr_SetString(PyExc_TypeError, "a context is (variable, default, object)");
             Py_DECREF(fast);
@@ -426,7 +438,8 @@ static int read_kernel(Entry *self, PyObject *kernel, PyObject *inputs, PyObject
     PyObject *keep, *fast = NULL, *flags = NULL;
     Py_ssize_t count = 0;
     npy_intp largest = 0;
-    if (!PyArg_ParseTuple(kernel, "KKKO", &entry, &dims, &strides, &keep)) return -1;
+    if (!is_tuple(kernel, "a kernel is (address, dims, strides, keep)") ||
+        !PyArg_ParseTuple(kernel, "KKKO", &entry, &dims, &strides, &keep)) return -1;
     self->kernel = (kernel_function)(uintptr_t)entry;
     self->dims = (int64_t *)(uintptr_t)dims;
     self->strides = (int64_t *)(uintptr_t)strides;
@@ -440,7 +453,12 @@ static int read_kernel(Entry *self, PyObject *kernel, PyObject *inputs, PyObject
     for (Py_ssize_t i = 0; i < count; i++) {
         int position;
         long long offset;
-        if (!PyArg_ParseTuple(PySequence_Fast_GET_ITEM(fast, i), "iL", &position, &offset)) { Py_DECREF(fast); return -1; }
+        PyObject *item = PySequence_Fast_GET_ITEM(fast, i);
+        if (!is_tuple(item, "an input is (position, offset) or (-1, address)") ||
+            !PyArg_ParseTuple(item, "iL", &position, &offset)) {
+            Py_DECREF(fast);
+            return -1;
+        }
         if (position >= self->count || (position >= 0 && self->examples[position].descr == NULL)) {
             PyErr_SetString(PyExc_ValueError, "a kernel's input is not the position of an ndarray");
             Py_DECREF(fast);

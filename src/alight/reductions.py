@@ -1,0 +1,98 @@
+"""NumPy's reductions and scans on Arrays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from alight.calls import reduce_call
+from alight.exits import exit_to_numpy
+from alight.functions import given, ours, parameters
+from alight.library import bound, implements
+
+
+def _reduction(function: Any, name: str) -> None:
+    names = parameters(function)
+
+    def reduce(*args: Any, **kwargs: Any) -> Any:
+        arguments = bound(names, args, kwargs)
+        array = None
+        if arguments is not None and "a" in arguments:
+            array = ours(arguments.pop("a"))
+        if array is None or arguments is None:
+            return exit_to_numpy(function, args, kwargs)
+        axis = arguments.pop("axis", None)
+        out = arguments.pop("out", None)
+        return reduce_call(name, array, axis, out, given(**arguments))
+
+    implements(function)(reduce)
+
+
+for _name in (
+    "sum", "prod", "min", "max", "any", "all", "mean", "var", "std", "argmin", "argmax",
+    "count_nonzero", "ptp", "nansum",
+    "nanprod", "nanmin", "nanmax", "nanmean", "nanvar", "nanstd", "nanargmin", "nanargmax",
+):  # fmt: skip
+    _reduction(getattr(np, _name), _name)
+_reduction(np.amax, "max")
+_reduction(np.amin, "min")
+
+
+def _scan(function: Any, name: str) -> None:
+    names = parameters(function)
+
+    def scan(*args: Any, **kwargs: Any) -> Any:
+        arguments = bound(names, args, kwargs)
+        array = None
+        if arguments is not None and names[0] in arguments:
+            array = ours(arguments.pop(names[0]))
+        if array is None or arguments is None or arguments.pop("include_initial", False):
+            return exit_to_numpy(function, args, kwargs)
+        axis = arguments.pop("axis", None)
+        out = arguments.pop("out", None)
+        if axis is None:
+            if names[0] == "x" and array.ndim != 1:  # the standard's: only vectors have a default
+                return exit_to_numpy(function, args, kwargs)
+            array, axis = array.ravel(), 0
+        return reduce_call(name, array, axis, out, given(**arguments))
+
+    implements(function)(scan)
+
+
+for _name in ("cumsum", "cumprod", "nancumsum", "nancumprod"):
+    _scan(getattr(np, _name), _name)
+_scan(np.cumulative_sum, "cumsum")
+_scan(np.cumulative_prod, "cumprod")
+
+
+@implements(np.average)
+def average(*args: Any, **kwargs: Any) -> Any:
+    """Return the mean over axes; with weights NumPy computes it."""
+    arguments = bound(parameters(np.average), args, kwargs)
+    if arguments is None or arguments.get("weights") is not None or arguments.get("returned"):
+        return exit_to_numpy(np.average, args, kwargs)
+    array = ours(arguments.get("a"))
+    if array is None:
+        return exit_to_numpy(np.average, args, kwargs)
+    keywords = given(keepdims=arguments.get("keepdims", False))
+    return reduce_call("mean", array, arguments.get("axis"), None, keywords)
+
+
+def _keeping(function: Any) -> None:
+    """Make a function ours that spoils its input where it may: others may share that memory."""
+    names = parameters(function)
+
+    def keep(*args: Any, **kwargs: Any) -> Any:
+        arguments = bound(names, args, kwargs)
+        if arguments is not None and arguments.get("overwrite_input"):
+            args, kwargs = (), {**arguments, "overwrite_input": False}
+        return exit_to_numpy(function, args, kwargs)
+
+    implements(function)(keep)
+
+
+for _quantile in (
+    np.median, np.nanmedian, np.percentile, np.nanpercentile, np.quantile, np.nanquantile,
+):  # fmt: skip
+    _keeping(_quantile)

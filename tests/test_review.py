@@ -1,0 +1,113 @@
+"""Programs that once gave other answers than NumPy, or took a time out of all proportion."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+import pytest
+
+import alight
+from alight._core import pending_storages
+
+MODES: list[dict[str, Any]] = [
+    {"force": "numpy"},
+    {"force": "cpu:generated"},
+    {"force": "sim:0"},
+]
+SIZE = 2000
+
+
+@pytest.fixture(params=MODES, ids=lambda mode: mode["force"])
+def forced(request: pytest.FixtureRequest) -> Any:
+    with alight.policy(floor=0, **request.param):
+        yield request.param["force"]
+
+
+def test_what_others_write_into_an_export_is_seen_after_every_upload(forced: str) -> None:
+    x = alight.asarray(np.arange(float(SIZE)))
+    exported = np.asarray(x)
+    for number in range(3):
+        exported[0] = 50.0 + number
+        assert (x + 1)[0] == 51.0 + number
+        assert np.array_equal(np.array(x[::2] * 2), exported[::2] * 2)
+    del exported
+    x[0] = 7.0
+    assert (x + 1)[0] == 8.0
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype", "out"),
+    [
+        ("sum", "f2", "f8"),
+        ("sum", "f4", "f8"),
+        ("sum", "i1", "i1"),
+        ("prod", "i4", "f8"),
+        ("cumsum", "i1", "f8"),
+        ("cumprod", "i1", "f4"),
+        ("mean", "f2", "f2"),
+        ("mean", "f4", "f8"),
+        ("mean", "i4", "f4"),
+        ("var", "f2", "f2"),
+    ],
+)
+def test_a_reduction_computes_in_the_dtype_of_out(
+    forced: str, name: str, dtype: str, out: str
+) -> None:
+    data = (np.arange(SIZE) % 7 + 20).astype(dtype).reshape(2, -1)
+    shape = data.shape if name.startswith("cum") else (2,)
+    expected = np.zeros(shape, out)
+    with np.errstate(all="ignore"):
+        getattr(np, name)(data, axis=1, out=expected)
+        target = alight.asarray(np.zeros(shape, out))
+        assert getattr(np, name)(alight.asarray(data), axis=1, out=target) is target
+    np.testing.assert_allclose(np.array(target), expected, rtol=1e-6)
+
+
+def test_a_reduction_into_a_read_only_array_says_what_numpy_says(forced: str) -> None:
+    data, out = np.arange(float(SIZE)).reshape(2, -1), np.zeros(2)
+    out.flags.writeable = False
+    with pytest.raises(ValueError) as expected:
+        np.sum(data, axis=1, out=out)
+    target = alight.asarray(np.zeros(2))
+    target.setflags(write=False)
+    with pytest.raises(ValueError) as raised:
+        np.sum(alight.asarray(data), axis=1, out=target)
+    assert str(raised.value) == str(expected.value)
+
+
+def test_a_cast_that_overflows_warns_by_numpys_name(forced: str) -> None:
+    x = alight.asarray(np.full(SIZE, 1e300))
+    with pytest.warns(RuntimeWarning, match="overflow encountered in cast$"):
+        alight.evaluate(x.astype("f4"))
+
+
+def test_copies_keep_the_order_of_strides() -> None:
+    data = np.arange(24.0).reshape(4, 6).T
+    x = alight.asarray(data)
+    assert copy.copy(x).strides == copy.copy(data).strides
+    assert copy.deepcopy(x).strides == copy.deepcopy(data).strides
+
+
+def test_results_nobody_asks_for_do_not_slow_down_other_requests() -> None:
+    a, b = (alight.asarray(np.ones(64)) for _ in range(2))
+    kept = []
+    with alight.policy(floor=0, force="numpy"):
+        for number in range(1500):
+            kept.append(a * number)
+            float(b.sum())
+        assert len(pending_storages()) < 1024  # it is flushed like any other pending work
+    assert all(float(item[0]) == number for number, item in enumerate(kept))
+
+
+def test_pending_work_is_joined_through_what_it_shares() -> None:
+    a = alight.asarray(np.ones(64))
+    with alight.policy(floor=0, force="numpy"):
+        base = a + 1
+        left, far, apart = base * 2, base * 3, a * 5
+        middle = left + far
+        float(left.sum())
+        assert middle.storage.value.op is None and far.storage.value.op is None
+        assert apart.storage.value.op is not None
+        assert float(apart[0]) == 5.0
