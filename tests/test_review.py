@@ -111,3 +111,35 @@ def test_pending_work_is_joined_through_what_it_shares() -> None:
         assert middle.storage.value.op is None and far.storage.value.op is None
         assert apart.storage.value.op is not None
         assert float(apart[0]) == 5.0
+
+
+class _Two:
+    def __index__(self) -> int:
+        return 2
+
+
+def test_an_object_with_an_index_picks_a_view(forced: str) -> None:
+    data = np.arange(3.0 * SIZE).reshape(3, SIZE)
+    x, plain = alight.asarray(data), data.copy()
+    for array in (x, plain):
+        row = array[_Two()]
+        later = row + 1
+        part = array[_Two(), 2:]
+        row += 1
+        part[0] = -5.0
+        array *= 2
+        assert np.array_equal(np.array(later), data[2] + 1)
+        assert row[2] == -10.0 and array[_Two(), _Two()] == -10.0
+    assert np.array_equal(np.array(x), plain)
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+@pytest.mark.parametrize("exponent", [2, 2.0, 0.5, -1])
+def test_powers_that_numpy_has_a_ufunc_for_have_its_bits(
+    forced: str, dtype: str, exponent: float
+) -> None:
+    data = np.random.default_rng(3).uniform(0.01, 10.0, 20 * SIZE).astype(dtype)
+    x = alight.asarray(data)
+    assert np.array_equal(np.array(x**exponent), data**exponent)
+    x **= exponent
+    assert np.array_equal(np.array(x), data**exponent)

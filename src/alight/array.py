@@ -171,10 +171,10 @@ class Array(ArrayMethods):
         return memory.export(self).data
 
     def __reduce__(self) -> Any:
-        return memory.host(self).copy("K").__reduce__()
+        return _pickled(memory.host(self)).__reduce__()
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        return memory.host(self).copy("K").__reduce_ex__(protocol)
+        return _pickled(memory.host(self)).__reduce_ex__(protocol)
 
     def __copy__(self) -> Any:
         return memory.host(self).copy("K")
@@ -268,6 +268,12 @@ class Array(ArrayMethods):
         return call
 
 
+def _pickled(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return a copy in the memory order in which NumPy pickles an array: C, unless all of it is
+    Fortran's."""
+    return array.copy("K" if array.flags.forc else "C")
+
+
 _CHANGES_ITSELF = frozenset(("sort", "partition", "fill", "put", "byteswap", "itemset", "resize"))
 
 
@@ -325,12 +331,27 @@ def _binary(op: Any, left: Any, right: Any) -> Any:
     ours = FUNCTIONS.get(op.reference)
     if ours is not None:
         return ours(left, right)
+    if op.name == "power" and isinstance(left, ArrayBase):
+        quicker = _power(left, right)
+        if quicker is not None:
+            return ufunc_call(quicker, (left,), {})
     try:
         return ufunc_call(op.reference, (left, right), {})
     except TypeError:
         if op.name not in _EQUALITY:
             raise
         return run_in_numpy(_EQUALITY[op.name], (left, right), {})
+
+
+# What NumPy's own operator calls for these exponents.
+_POWERS = {2: np.square, 0.5: np.sqrt, -1: np.reciprocal}
+
+
+def _power(base: Any, exponent: Any) -> np.ufunc | None:
+    """Return the ufunc that NumPy computes an inexact array's power with, where it is another."""
+    if type(exponent) not in (int, float) or not base.ndim or base.dtype.kind not in "fc":
+        return None
+    return _POWERS.get(exponent)
 
 
 # The operators answer for every type, where the ufuncs may have no loop.
@@ -358,6 +379,9 @@ def _in_place(name: str) -> Callable[[Any, Any], Any]:
     ufunc = getattr(np, name)
 
     def method(self: Array, other: Any) -> Any:
+        quicker = _power(self, other) if ufunc is np.power else None
+        if quicker is not None:
+            return ufunc_method(quicker, "__call__", (self,), {"out": (self,)})
         return ufunc_method(ufunc, "__call__", (self, other), {"out": (self,)})
 
     return method

@@ -11,17 +11,15 @@ import numpy as np
 
 from alight import runtime, warn
 from alight._core import ArrayBase, Value, floor, hooks
-from alight.exits import exit_to_numpy, ndarrays, run_in_numpy, wrap, wrapped
+from alight.exits import exit_to_numpy, run_in_numpy, wrap, wrapped
 from alight.ir.ops import OPS, Kind, Op
-from alight.memory import assign, export, host, layout, read
+from alight.memory import assign, host, layout, read
 from alight.record import (
     WEAK,
     WHERE,
     cast,
     concrete,
     elementwise,
-    exposed,
-    foreign,
     manners,
     native,
     record_floor,
@@ -124,8 +122,9 @@ def ufunc_call(ufunc: np.ufunc, inputs: Sequence[Any], kwargs: Mapping[str, Any]
             return _into(ufunc, op, operands, outs, where, signature, casting, inputs, kwargs)
         values = elementwise(op, operands, signature, casting)
     except (OverflowError, TypeError, ValueError):
-        # Types, shapes, keywords, a Python integer that does not fit: NumPy words it.
-        return exit_to_numpy(ufunc, inputs, kwargs)
+        # Types, shapes, keywords, a Python integer that does not fit: NumPy words it, below, where
+        # its traceback does not tell of our error too.
+        values = None
     if values is None:
         return exit_to_numpy(ufunc, inputs, kwargs)
     results = tuple([make(value) for value in values])
@@ -375,12 +374,7 @@ __all__ = [
     "FUNCTIONS",
     "at_once",
     "exit_to_numpy",
-    "export",
-    "exposed",
-    "foreign",
-    "host",
     "make",
-    "ndarrays",
     "operand",
     "operands_of",
     "reduce_call",

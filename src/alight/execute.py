@@ -99,7 +99,7 @@ class Execution:
             self.failed[number] = error
             value = self.values[number]
             if value is not None:
-                if number not in self.failed or not getattr(error, "__notes__", None):
+                if not getattr(error, "__notes__", None):
                     path, line = warn.place_of(value.site)
                     error.add_note(f"recorded at {path}:{line}")
                 value.error = error

@@ -6,20 +6,18 @@ there.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from inspect import signature
 from typing import Any
 
 import numpy as np
 
-from alight import memory
 from alight._core import ArrayBase, Value
 from alight.array import asarray
-from alight.calls import FUNCTIONS, at_once, make, operand, small, ufunc_call
+from alight.calls import at_once, make, operand, small, ufunc_call
 from alight.exits import exit_to_numpy, run_in_numpy
 from alight.library import bound, implements
-from alight.memory import layout, read
-from alight.record import WHERE, elementwise, native
+from alight.memory import layout
+from alight.record import WHERE, elementwise
 
 NO_VALUE = np._NoValue
 
@@ -306,14 +304,4 @@ def copy(a: Any, order: str = "K", subok: bool = False) -> Any:
     return array.copy(order)
 
 
-__all__: Sequence[str] = (
-    "FUNCTIONS",
-    "NO_VALUE",
-    "given",
-    "implements",
-    "memory",
-    "native",
-    "ours",
-    "parameters",
-    "read",
-)
+__all__ = ["NO_VALUE", "given", "ours", "parameters"]

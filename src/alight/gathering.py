@@ -11,7 +11,7 @@ from alight.calls import small
 from alight.exits import exit_to_numpy, run_in_numpy
 from alight.functions import ours, parameters
 from alight.library import Form, bound, implements, records
-from alight.memory import host, layout
+from alight.memory import host
 
 _take = Form(np.take, "take", ("a", "indices", "axis"), operands=2)
 _take_along = Form(np.take_along_axis, "take_along_axis", ("arr", "indices", "axis"), operands=2)
@@ -155,4 +155,4 @@ def flatnonzero(a: Any) -> Any:
     return exit_to_numpy(np.flatnonzero, (a,), {})
 
 
-__all__ = ["layout", "take", "take_along_axis"]
+__all__ = ["take", "take_along_axis"]

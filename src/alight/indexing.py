@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,8 @@ def _is_basic(part: Any) -> bool:
 
 
 def plain_key(key: Any) -> Any:
-    """Return the key with arrays of ours replaced by ndarrays (0-d integers by integers)."""
+    """Return the key with arrays of ours replaced by ndarrays (0-d integers, and objects that are
+    one, by integers)."""
     if isinstance(key, ArrayBase):
         array = host(key)
         return array[()] if array.ndim == 0 else array
@@ -33,6 +35,8 @@ def plain_key(key: Any) -> Any:
         isinstance(end, ArrayBase) for end in (key.start, key.stop, key.step)
     ):
         return slice(*[plain_key(end) for end in (key.start, key.stop, key.step)])
+    if hasattr(key, "__index__") and not isinstance(key, (bool, np.generic, np.ndarray)):
+        return operator.index(key)  # NumPy gives a view for it, as for an integer
     return key
 
 
@@ -75,26 +79,8 @@ def _element(array: ArrayBase, key: Any) -> Any:
 
 
 def _gather(array: ArrayBase, key: Any) -> Any:
-    """Return an advanced-index result: lazy where its shape is known without the elements."""
-    value = read(array)
-    parts = key if type(key) is tuple else (key,)
-    masks = any(
-        getattr(part, "dtype", None) == np.bool_ for part in map(np.asarray, _arrays(parts))
-    )
-    lay = value.layout
-    if value.op is None or masks or lay.size == 0:
-        # Which elements a mask picks is only known with the elements at hand.
-        result = np.asarray(host(array)[key])
-        return _wrap(type(array), result)
-    shape = np.lib.stride_tricks.as_strided(np.zeros(1, np.bool_), lay.shape, (0,) * lay.ndim)[key]
-    shape = np.asarray(shape).shape
-    result = np.asarray(host(array)[key])
-    assert result.shape == shape
-    return _wrap(type(array), result)
-
-
-def _arrays(parts: Any) -> list[Any]:
-    return [p for p in parts if not _is_basic(p)]
+    """Return an advanced-index result: a copy, made at once."""
+    return _wrap(type(array), np.asarray(host(array)[key]))
 
 
 def _wrap(cls: type[ArrayBase], result: np.ndarray[Any, Any]) -> Any:
@@ -130,7 +116,8 @@ def setitem(array: ArrayBase, key: Any, item: Any) -> None:
         return
     target = view_of(array, window, lay.probe.__array_interface__["data"][0])
     if isinstance(item, ArrayBase):
-        if item.storage is array.storage and item.window == target.window:
+        same = item.storage is array.storage and item.window == target.window
+        if same and target.window.writeable:
             return  # `a[key] += x` assigns the view to itself after the work is done
         value = read(item)
     else:

@@ -273,7 +273,10 @@ class Jitted(CallGuard):
                 site = Site(small)
             self._sites[key] = site
             if len(self._sites) > 2 * _EXACT_SITES:
-                self._sites.popitem(last=False)
+                _, gone = self._sites.popitem(last=False)
+                answer = self._answers.pop(id(gone), None)  # a later site may get that id
+                if answer is not None:
+                    self.remove(answer)
         return site
 
     # -- without Python ---------------------------------------------------------------------------

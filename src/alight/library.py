@@ -19,8 +19,8 @@ from alight._core import ArrayBase, Layout, Value, make_layout
 from alight.calls import FUNCTIONS, at_once, exit_to_numpy, extobj, make, operand, small
 from alight.exits import run_in_numpy
 from alight.ir.ops import OPS, Op
-from alight.memory import assign, layout, writable
-from alight.record import WEAK, concrete, native, pend
+from alight.memory import assign, layout
+from alight.record import concrete, native, pend
 
 Shape = tuple[int, ...]
 # The result's shape from the operands' shapes and the attributes; None: from NumPy's answer for
@@ -152,17 +152,6 @@ def reads_same_memory(function: Callable[..., Any], array: ArrayBase) -> bool:
         return bool(np.may_share_memory(function(stand_in), stand_in))
     except Exception:
         return False
-
-
-def record(
-    name: str, operands: Sequence[Value], attrs: Mapping[str, Any], shape: Shape | None = None
-) -> Value | None:
-    """Record one op of the table on values; None where NumPy must do it at once."""
-    op = OPS[name]
-    found = result_layout(op, [o.layout for o in operands], attrs, shape)
-    if found is None:
-        return None
-    return pend(op, tuple(operands), tuple(attrs.items()), found)
 
 
 def strong(item: Any) -> Value | None:
@@ -346,7 +335,6 @@ def records(
 
 
 __all__ = [
-    "WEAK",
     "Form",
     "bound",
     "dress",
@@ -354,9 +342,7 @@ __all__ = [
     "implements",
     "plain",
     "reads_same_memory",
-    "record",
     "records",
     "result_layout",
     "strong",
-    "writable",
 ]

@@ -107,10 +107,12 @@ def export(array: ArrayBase) -> np.ndarray[Any, Any]:
         if writable_view and not sole(value, 1):
             storage.value = value = runtime.duplicate(value)
     runtime.only_on_host(value)
-    assert value.data is not None
-    value.data.shared = True
+    data = value.data
+    assert data is not None
+    data.shared = True
     del value
     result = runtime.host_array(read(array)).view()
+    data.shared = True  # a thread that looked before the view was there has taken it back
     if array.window is not None and not array.window.writeable:
         result.flags.writeable = False
     return result

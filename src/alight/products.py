@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from alight._core import ArrayBase
-from alight.calls import FUNCTIONS
 from alight.exits import exit_to_numpy
 from alight.functions import ours
 from alight.library import Form, dress, implements, reads_same_memory, records
@@ -96,14 +95,4 @@ def interp(*args: Any, **kwargs: Any) -> Any:
 
 _interp = Form(np.interp, "interp", ("x", "xp", "fp"), operands=3, shape=lambda x, xp, fp: x)
 
-__all__ = [
-    "FUNCTIONS",
-    "dot",
-    "matmul",
-    "matvec",
-    "outer",
-    "tensordot",
-    "trace",
-    "vecdot",
-    "vecmat",
-]
+__all__ = ["dot", "matmul", "matvec", "outer", "tensordot", "trace", "vecdot", "vecmat"]

@@ -311,12 +311,17 @@ def _resolve(op: Op, kinds: tuple[Any, ...], signature: Any, casting: str) -> Re
             ask: Any = op.reference.resolve_dtypes
             dtypes = ask((*strong, *[None] * op.nout), signature=signature, casting=casting)
         shape = np.broadcast_shapes(*[k.shape for k in kinds if isinstance(k, Layout)])
-    except (TypeError, ValueError):
-        # NumPy words it: an error in types or shapes comes before any element is read.
+    except (TypeError, ValueError) as error:
+        failed: Exception | None = error
+    else:
+        failed = None
+    if failed is not None:
+        # NumPy words it: an error in types or shapes comes before any element is read. Asked outside
+        # of the except clause, or its traceback would tell of our error too.
         keywords = {} if signature is None else {"signature": signature}
         with np.errstate(all="ignore"):
             op.reference(*[_probe_of(kind) for kind in kinds], casting=casting, **keywords)
-        raise
+        raise failed
     if not all(native(dtype) for dtype in dtypes):
         return None
     layouts = [k if isinstance(k, Layout) else make_layout(np.dtype(bool), ()) for k in kinds]

@@ -45,6 +45,8 @@ class Pool:
     random: random.Random
     generator: np.random.Generator
     large: bool = False
+    dtypes: Sequence[np.dtype[Any]] = tuple(DTYPES)
+    restless: float = 0.0  # the share of steps after which what is pending is asked for
     pairs: list[Pair] = field(default_factory=list)
     loose: list[Loose] = field(default_factory=list)
     exports: list[tuple[Array, Array]] = field(default_factory=list)
@@ -64,7 +66,7 @@ class Pool:
             shape = tuple([r.randint(1, 5) for _ in range(r.choice((0, 1, 1, 2, 2, 2, 3, 3)))])
             if r.random() < 0.03 and shape:
                 shape = (*shape[:-1], 0)
-        dtype = r.choice(DTYPES)
+        dtype = r.choice(self.dtypes)
         low = 0 if dtype.kind in "bu" else -5
         array = np.asarray(self.generator.integers(low, 9, shape)).astype(dtype)
         if dtype.kind == "f" and r.random() < 0.15 and array.size:
@@ -80,6 +82,8 @@ class Pool:
             plain, ours = np.asarray(plain), ours if ours.window is None else ours.copy()
         pair = Pair(plain, ours)
         described(pair)
+        if self.restless and self.random.random() < self.restless:
+            alight.evaluate(ours)
         if len(self.pairs) >= self.room_for:
             self.pairs[self.random.randrange(len(self.pairs))] = pair
         else:
@@ -105,9 +109,7 @@ class Pool:
 def described(pair: Pair) -> None:
     """Raise Mismatch unless dtype, shape and strides are NumPy's."""
     plain, ours = pair.plain, pair.ours
-    if not isinstance(ours, ArrayBase):
-        if isinstance(ours, np.ndarray):
-            return
+    if not isinstance(ours, (ArrayBase, np.ndarray)):
         raise Mismatch(f"{type(ours).__name__} in place of an Array")
     if not plain.size and 0 in plain.strides and ours.shape == plain.shape:
         return  # flatten() gives an empty array strides of 0, which no other copy has

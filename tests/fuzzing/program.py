@@ -28,6 +28,7 @@ STEPS = 60
 # One program in so many is left alone by the mode's policy now and then, in its middle.
 _CHANGES = 12
 _LARGE = 150  # one in so many works on arrays above the floor of automatic placement
+_PALETTES = [tuple(map(np.dtype, chars)) for chars in ("dl?", "dl", "df?", "lB", "iD", "de")]
 _TOTALS = list(accumulate(weight for _, weight in MOVES))
 
 
@@ -55,6 +56,10 @@ def run(seed: int, mode: str, steps: Sequence[int] | None = None) -> tuple[int, 
     """
     chooser = random.Random(seed)
     pool = Pool(chooser, np.random.default_rng(seed))
+    if seed % 4:
+        # Few dtypes and short graphs make kernels that many programs share: most of the time
+        # would go into compiling otherwise.
+        pool.dtypes, pool.restless = _PALETTES[seed % len(_PALETTES)], (0.0, 0.5, 0.9, 1.0)[seed % 4]
     pool.large = mode in ("auto", "numpy") and seed % _LARGE == 0
     changes = seed % _CHANGES == 0
     number = -1

@@ -1,0 +1,83 @@
+"""Random programs and aliasing chains equal NumPy: a seeded mass run, and small ones that shrink."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from alight import memory
+from fuzzing.program import MODES, STEPS, Failure, run, run_many, shrunk
+
+# Operations in each mode; where code is generated most of the time goes into compiling it.
+OPERATIONS = {"auto": 8_000, "numpy": 6_000, "generated": 3_000, "sim": 3_000}
+FIRST_SEED = 20_000
+
+
+def told(failures: list[Failure]) -> str:
+    lines = [f"{len(failures)} programs differ from NumPy:"]
+    for failure in failures[:3]:
+        small = shrunk(failure)
+        lines += [str(failure), f"  smallest: run({small.seed}, {small.mode!r}, {small.steps})"]
+        lines += [f"    {small.message}"]
+    return "\n".join(lines)
+
+
+def test_operations_are_as_many_as_promised() -> None:
+    assert OPERATIONS.keys() == MODES.keys() and sum(OPERATIONS.values()) >= 20_000
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_random_programs_equal_numpy(mode: str) -> None:
+    done, _, failures = run_many(mode, FIRST_SEED, OPERATIONS[mode])
+    assert done >= OPERATIONS[mode]
+    assert not failures, told(failures)
+
+
+@pytest.mark.parametrize("mode", ["numpy", "generated"])
+@settings(
+    max_examples=25,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=list(HealthCheck),
+)
+@given(
+    seed=st.integers(1, 10**6),
+    steps=st.lists(st.integers(0, STEPS - 1), min_size=1, max_size=20, unique=True).map(sorted),
+)
+def test_small_programs_equal_numpy(mode: str, seed: int, steps: list[int]) -> None:
+    _, failure = run(seed, mode, steps)
+    assert failure is None, failure
+
+
+def test_the_same_seed_is_the_same_program() -> None:
+    assert run(7, "numpy") == run(7, "numpy")
+    first, second = run(9, "numpy", [3, 5, 8]), run(9, "numpy", [3, 5, 8])
+    assert first == second and first[0] == 3
+
+
+def test_a_write_to_the_wrong_place_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole: Any = memory.pend
+
+    def misplaced(op: Any, operands: Any, attrs: Any, layout: Any) -> Any:
+        if op is memory.WRITE:
+            (_, offset), target = attrs
+            attrs = (("offset", offset and offset - operands[0].layout.itemsize), target)
+        return whole(op, operands, attrs, layout)
+
+    monkeypatch.setattr(memory, "pend", misplaced)
+    _, _, failures = run_many("numpy", 1, 2_000)
+    assert failures and "steps" in repr(shrunk(failures[0]))
+
+
+def test_a_wrong_element_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    from alight.ir.ops import OPS
+
+    op = OPS["subtract"]
+    monkeypatch.setattr(op, "reference", np.add)
+    _, _, failures = run_many("numpy", 1, 1_000)
+    assert failures
