@@ -267,11 +267,15 @@ def test_pool_has_a_capacity(core: Any) -> None:
     made = [pool.data(core.make_layout(F8, (16,))) for _ in range(5)]
     del made
     assert pool.held == 2 * 192 and sum(map(len, pool.free.values())) == 2
-    pool.give(np.empty(500, np.uint8))
+    pool.give(np.empty(501, np.uint8))
     assert pool.held == 2 * 192
+    pool.give(np.empty(500, np.uint8))  # another size, and no room: the old sizes go
+    assert pool.held == 500 and sum(map(len, pool.free.values())) == 1
+    pool.give(np.empty(500, np.uint8))
+    assert pool.held == 500
     pool.capacity = 1000
     pool.give(np.empty(500, np.uint8))
-    assert pool.held == 2 * 192 + 500
+    assert pool.held == 1000
 
 
 def test_memory_goes_back_while_an_error_is_on_its_way_and_from_cycles(core: Any) -> None:

@@ -45,8 +45,8 @@ def profile_of(device: Device) -> Profile | None:
 
 def _measure_at_exit(device: Device, process: int) -> None:
     """Calibrate a device the program met without a profile, after its own work, within a second."""
-    if os.getpid() != process or _profiles.get(device.id) is not None:
-        return  # a forked child leaves it to its parent; someone calibrated in the meantime
+    if os.getpid() != process:
+        return  # a forked child leaves it to its parent
     from alight.measure.calibrate import calibrate
 
     backend = registry.backend_of(device)
@@ -62,13 +62,6 @@ def profiles(devices: Sequence[Device]) -> Mapping[str, Profile]:
     """Return the profiles of these devices; a device without one is uncalibrated."""
     found = {device.id: profile_of(device) for device in devices}
     return {name: profile for name, profile in found.items() if profile is not None}
-
-
-def use_profiles(made: Sequence[Profile]) -> None:
-    """Take freshly measured profiles into use in this process."""
-    for profile in made:
-        _profiles[profile.device] = profile
-    floor.record_floor = -1
 
 
 def supports(device: str, implementation: str, group: Group) -> str | None:
@@ -138,5 +131,4 @@ __all__ = [
     "profiles",
     "settle_floor",
     "supports",
-    "use_profiles",
 ]

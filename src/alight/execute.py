@@ -67,6 +67,11 @@ class Execution:
         if len(graph.nodes) == 1:
             self._fail(step.outputs, error)
             return
+        LOG.fallback(
+            f"{step.decision.operation} on {step.device}:{step.implementation}",
+            f"{type(error).__name__} in one of its ops; the others are done one by one",
+            None,
+        )
         results: list[Any] = []
         for number in step.inputs:
             try:

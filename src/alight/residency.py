@@ -69,7 +69,7 @@ def bring_to_host(data: Data) -> None:
             backend.wait(backend.submit(where, 0, [copy]))
         except Exception as error:
             # The bytes exist nowhere else: a transfer that failed once is tried once more.
-            LOG.fallback(f"download of {data.nbytes} bytes from {space}", f"{error}", None)
+            LOG.fallback(f"download from {space}", f"{error}", None)
             backend.wait(backend.submit(where, 0, [copy]))
         data.array, data.owner = target.array, target.owner
         LOG.count(downloads=1, download_bytes=data.nbytes)

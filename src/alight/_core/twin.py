@@ -708,9 +708,14 @@ class Pool:
     def give(self, owner: np.ndarray[Any, Any]) -> None:
         """Keep memory that nobody else holds for the next request of its size."""
         size = owner.nbytes
-        if self.held + size <= self.capacity:
-            self.held += size
-            self.free.setdefault(size, []).append(owner)
+        if size > self.capacity:
+            return
+        if self.held + size > self.capacity:
+            if self.free.get(size):
+                return
+            self.clear()  # full of sizes of an earlier phase: what comes back now is what is used
+        self.held += size
+        self.free.setdefault(size, []).append(owner)
 
     def clear(self) -> None:
         """Drop all kept memory."""

@@ -327,11 +327,21 @@ static PyObject *pool_data(Pool *self, PyObject *object)
 static void pool_give(Pool *self, PyArrayObject *owner)
 {
     npy_intp size = PyArray_NBYTES(owner);
-    if (self->free == NULL || size > self->capacity - self->held) {
+    if (self->free == NULL || size > self->capacity) {
         return;
     }
     SAVE_ERROR
     PyObject *key = PyLong_FromSsize_t(size), *fresh = NULL, *kept = NULL;
+    if (key != NULL && size > self->capacity - self->held) {
+        kept = PyDict_GetItemWithError(self->free, key);
+        if (kept != NULL && PyList_Check(kept) && PyList_GET_SIZE(kept) > 0) {
+            Py_CLEAR(key); /* full of this very size */
+        } else {
+            PyDict_Clear(self->free); /* full of sizes of an earlier phase: this is what is used now */
+            self->held = 0;
+        }
+        kept = NULL;
+    }
     if (key != NULL && (kept = PyDict_GetItemWithError(self->free, key)) == NULL && (fresh = PyList_New(0)) != NULL) {
         /* Making the list can have run the collector, and this function from it: theirs stays then. */
         kept = PyDict_SetDefault(self->free, key, fresh);

@@ -1,0 +1,134 @@
+"""Floating-point errors: NumPy's warnings at the line that made them; what errstate asks for."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+
+import alight
+from alight._core import ArrayBase
+from compare import Findings
+from modes import MODES
+from programs import FILE, Ended, lines
+
+PROGRAMS = lines("""
+x / 0
+x / y
+y / y
+1 / y
+x // 0
+i // 0
+i % 0
+j // 0
+divmod(i, 0)
+np.sqrt(x)
+np.log(x)
+np.log(y)
+np.log1p(x - 9)
+np.exp(x * 1000)
+np.power(y, -1.0)
+np.power(-x, 0.5)
+big * big
+big + big
+f * np.float32(1e38)
+np.square(big)
+np.arcsin(x)
+np.arctanh(x)
+np.float64(1e308) * x
+(x / y).sum()
+np.sqrt(x).mean(axis=0)
+inf - inf
+inf * y
+np.sum(inf - x)
+np.prod(big)
+np.cumsum(big)
+np.multiply.reduce(big)
+np.add.reduce(big)
+np.max(nan)
+nan + 1
+nan < 1
+np.maximum(nan, x)
+np.isnan(y / y)
+np.sin(inf)
+np.floor_divide(x, y)
+np.fmod(x, y)
+np.remainder(x, 0)
+np.hypot(big, big)
+np.reciprocal(y)
+x.astype("i4")
+tiny * tiny
+np.var(inf)
+np.where(x > 0, np.log(x), 0)
+np.divide(x, y, where=y > 0, out=np.zeros_like(x))
+x[1:] / y[:-1]
+""")
+LATER = "a = {}\nb = x + 1\nc = a\n"
+
+
+def start() -> dict[str, Any]:
+    return {
+        "x": np.linspace(-2, 2, 12),
+        "y": np.resize([0.0, 1.0], 12),
+        "i": np.arange(-3, 9),
+        "j": np.arange(12, dtype="u1"),
+        "f": np.arange(12, dtype="f4"),
+        "big": np.full(12, 1e200),
+        "tiny": np.full(12, 1e-200),
+        "inf": np.full(12, np.inf),
+        "nan": np.full(12, np.nan),
+    }
+
+
+def heard(text: str, names: dict[str, Any]) -> tuple[Any, set[tuple[str, str, int]]]:
+    """Return how a program ended, and what was warned of in its lines."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        ended = Ended(text, names)
+        try:
+            alight.evaluate(*[v for v in names.values() if isinstance(v, ArrayBase)])
+        except FloatingPointError as error:
+            ended.error = (type(error).__name__, str(error), 0)
+    told = {(w.category.__name__, str(w.message), w.lineno) for w in caught if w.filename == FILE}
+    return ended.error, told
+
+
+def check(mode: str, programs: list[str], states: tuple[dict[str, Any], ...]) -> None:
+    findings = Findings()
+    for state in states:
+        for text in programs:
+            ours = {name: alight.asarray(array) for name, array in start().items()}
+            with alight.policy(**MODES[mode]), np.errstate(**state):
+                want, got = heard(text, start()), heard(text, ours)
+            told = None if want == got else f"{got}, must be {want}"
+            findings.note(told, state, repr(text))
+    findings.check()
+
+
+def test_warnings_are_numpys(mode: str) -> None:
+    with np.errstate(divide="warn", over="warn", invalid="warn", under="ignore"):
+        check(mode, [LATER.format(text) for text in PROGRAMS], ({},))
+
+
+@pytest.mark.parametrize("kind", ["ignore", "raise"])
+def test_errstate_is_that_of_the_recording_line(mode: str, kind: str) -> None:
+    texts = [f"with np.errstate(all='{kind}'): a = {text}\nb = x * 2" for text in PROGRAMS]
+    check(mode, texts, ({"divide": "warn", "over": "warn", "invalid": "warn", "under": "warn"},))
+
+
+def test_a_callback_is_called_at_the_line(mode: str) -> None:
+    calls: list[str] = []
+
+    def call(what: str, flag: int) -> None:
+        calls.append(what)
+
+    counts = []
+    for names in (start(), {k: alight.asarray(v) for k, v in start().items()}):
+        calls.clear()
+        with np.errstate(all="call", call=call):
+            names["x"] / names["y"]
+            np.log(names["x"])
+            counts.append(list(calls))
+    assert counts[0] == counts[1] and counts[0]
