@@ -14,7 +14,7 @@ import numpy as np
 from alight._core import ArrayBase, View, floor, hooks, layout_of
 from alight.log import COUNTED_DTYPES, LOG
 from alight.memory import host, writable
-from alight.record import concrete, manners, native, record_floor, site
+from alight.record import call_there, concrete, manners, native, record_floor, site
 
 _CONTAINERS = (tuple, list, dict)
 # A function that returns one of a list's arrays is given few of them; longer lists are data.
@@ -237,7 +237,7 @@ def run_in_numpy(
             seen.theirs.append(item)
         elif type(item) in (tuple, list) and len(item) < _LOOKED_AT:
             seen.theirs += [part for part in item if type(part) is np.ndarray]
-    result = function(*plain, **keywords)
+    result = call_there(function, plain, keywords)
     if out is not None and not isinstance(out, ArrayBase):
         if any(result is given for given in outs):
             return result

@@ -30,6 +30,7 @@ import alight.errors
 from alight._core import floor, hooks
 from alight.config import config
 from alight.namespace import NAME, numpy_namespace
+from alight.record import STAND_IN
 
 __all__ = ["rewrite", "run_script"]
 
@@ -240,7 +241,8 @@ def _without_ours(traceback: TracebackType | None) -> TracebackType | None:
     """Return the traceback without the frames of alight."""
     kept = []
     while traceback is not None:
-        if not traceback.tb_frame.f_code.co_filename.startswith(_PACKAGE):
+        code = traceback.tb_frame.f_code
+        if not code.co_filename.startswith(_PACKAGE) and code.co_name != STAND_IN:
             kept.append(traceback)
         traceback = traceback.tb_next
     result = None

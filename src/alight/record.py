@@ -66,6 +66,33 @@ def site() -> tuple[Any, int]:
     return frame.f_code, frame.f_lasti
 
 
+# What is called from here stands in the user's line; tracebacks of `alight run` leave it out.
+STAND_IN = "<alight>"
+_CALL = compile("function(*args, **kwargs)", "", "eval")
+_stand_ins: dict[tuple[int, int], tuple[Any, Any]] = {}
+
+
+def call_there(function: Callable[..., Any], args: Sequence[Any], kwargs: Any) -> Any:
+    """Return what NumPy's function returns, called as if from the user's line: its warnings name
+    that line, and are shown as often as that line's warnings are."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith((_PACKAGE, _NUMPY)):
+        frame = frame.f_back
+    code = frame.f_code
+    key = (id(code), frame.f_lasti)
+    found = _stand_ins.get(key)
+    if found is None:
+        if len(_stand_ins) >= _KEPT:
+            _stand_ins.clear()
+        line = frame.f_lineno or code.co_firstlineno
+        call = _CALL.replace(
+            co_filename=code.co_filename, co_firstlineno=line, co_name=STAND_IN, co_qualname=STAND_IN
+        )
+        found = _stand_ins[key] = (call, code)  # kept, so that the id stays its own
+    names = {"function": function, "args": args, "kwargs": kwargs}
+    return eval(found[0], frame.f_globals, names)
+
+
 def record_floor() -> int:
     """Return the result elements below which an op on concrete operands is left to NumPy at
     once."""
@@ -181,7 +208,7 @@ def cast(value: Value, dtype: np.dtype[Any]) -> Value:
         return constant(value.attrs.astype(dtype), dtype)
     layout = dense_like(value.layout, dtype)
     if settled(value) and layout.size < record_floor():
-        return concrete(runtime.host_array(value).astype(dtype))
+        return concrete(call_there(runtime.host_array(value).astype, (dtype,), {}))
     return pend(CAST, (value,), (("dtype", dtype),), layout)
 
 
@@ -281,7 +308,10 @@ def _describe(operand: Any) -> Any:
 
 def _probe_of(description: Any) -> Any:
     """Return a stand-in operand: storage-less, or a Python scalar that fits every dtype."""
-    return description.probe if isinstance(description, Layout) else description(1)
+    if not isinstance(description, Layout):
+        return description(1)
+    one = np.ones(1, description.dtype)  # strides of zero: should NumPy read it after all, it may
+    return np.lib.stride_tricks.as_strided(one, description.shape, (0,) * description.ndim)
 
 
 def resolve(

@@ -13,6 +13,7 @@ from alight import runtime
 from alight._core import Layout, Value, make_layout
 from alight.ir.ops import Kind, Op
 from alight.record import (
+    call_there,
     concrete,
     native,
     pend,
@@ -54,7 +55,7 @@ def reduction(
         return None
     if settled(value) and layout.size < record_floor() and mask is None:
         array = runtime.host_array(value)
-        result = np.asarray(op.reference(array, axis=axis, **attrs))
+        result = np.asarray(call_there(op.reference, (array,), {"axis": axis, **attrs}))
         return concrete(result) if native(result.dtype) else None
     try:
         key = (op, layout, axes, None if mask is None else mask.layout, tuple(attrs.items()))
