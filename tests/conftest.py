@@ -1,4 +1,4 @@
-"""Settings every test runs under: a cache of its own, nothing of the user's, no measuring unasked."""
+"""Settings every test runs under: a cache of its own, nothing of the user's, no measuring."""
 
 from __future__ import annotations
 

@@ -81,6 +81,10 @@ def name_of(page: Path) -> str:
 # --- the examples ---------------------------------------------------------------------------------
 
 
+# Ops of the examples whose generated body is long, and so needs a figure of its own.
+LONG = ("exp", "sin", "cos", "log", "tanh", "heaviside")
+
+
 def made_up_profile() -> Profile:
     """Return a profile in which fused loops win by far, so that choices are the same everywhere."""
     nothing = guess(0.0, "seconds")
@@ -92,7 +96,7 @@ def made_up_profile() -> Profile:
             launch=guess(1e-6, "seconds"),
             call=guess(1e-6, "seconds"),
             curves={f"{kind}/float64": curve for kind in classes},
-            work={f"{kind}/float64": guess(work, "seconds") for kind in ("flop", "special")},
+            work={f"{kind}/float64": guess(work, "seconds") for kind in ("flop", "special", *LONG)},
             overlap=nothing,
             spread=0.1,
         )

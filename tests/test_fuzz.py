@@ -1,4 +1,4 @@
-"""Random programs and aliasing chains equal NumPy: a seeded mass run, and small ones that shrink."""
+"""Random programs and aliasing chains equal NumPy: a seeded mass run, and ones that shrink."""
 
 from __future__ import annotations
 

@@ -17,6 +17,7 @@ from alight.memory import assign, host, layout, read
 from alight.record import (
     WEAK,
     WHERE,
+    call_there,
     cast,
     concrete,
     elementwise,
@@ -185,7 +186,7 @@ def at_once(function: Callable[..., Any], inputs: Sequence[Any], kwargs: Any) ->
             plain.append(item)
         else:
             return NotImplemented
-    result = function(*plain, **kwargs)
+    result = call_there(function, plain, kwargs)
     if type(result) is tuple:
         return tuple([wrap(item) for item in result])
     return wrap(result)

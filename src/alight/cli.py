@@ -124,7 +124,7 @@ def _crossovers(profile: dict[str, Any] | None) -> str:
 @click.option(
     "--seconds",
     type=click.FloatRange(min=0.0, min_open=True),
-    default=2.0,
+    default=5.0,
     show_default=True,
     help="Time to spend on each device.",
 )

@@ -11,6 +11,7 @@ import threading
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -66,10 +67,13 @@ def site() -> tuple[Any, int]:
     return frame.f_code, frame.f_lasti
 
 
-# What is called from here stands in the user's line; tracebacks of `alight run` leave it out.
+# The name of the frame `call_there` makes; tracebacks of `alight run` leave it out.
 STAND_IN = "<alight>"
-_CALL = compile("function(*args, **kwargs)", "", "eval")
 _stand_ins: dict[tuple[int, int], tuple[Any, Any]] = {}
+
+
+def _there(function: Any, args: Any, kwargs: Any) -> Any:
+    return function(*args, **kwargs)
 
 
 def call_there(function: Callable[..., Any], args: Sequence[Any], kwargs: Any) -> Any:
@@ -81,16 +85,18 @@ def call_there(function: Callable[..., Any], args: Sequence[Any], kwargs: Any) -
     code = frame.f_code
     key = (id(code), frame.f_lasti)
     found = _stand_ins.get(key)
-    if found is None:
+    if found is None or found[0].__globals__ is not frame.f_globals:
         if len(_stand_ins) >= _KEPT:
             _stand_ins.clear()
-        line = frame.f_lineno or code.co_firstlineno
-        call = _CALL.replace(
-            co_filename=code.co_filename, co_firstlineno=line, co_name=STAND_IN, co_qualname=STAND_IN
+        there = _there.__code__.replace(
+            co_filename=code.co_filename,
+            co_firstlineno=(frame.f_lineno or 1) - 1,
+            co_name=STAND_IN,
+            co_qualname=STAND_IN,
         )
-        found = _stand_ins[key] = (call, code)  # kept, so that the id stays its own
-    names = {"function": function, "args": args, "kwargs": kwargs}
-    return eval(found[0], frame.f_globals, names)
+        # The code is kept, so that its id stays its own.
+        found = _stand_ins[key] = (FunctionType(there, frame.f_globals, STAND_IN), code)
+    return found[0](function, args, kwargs)
 
 
 def record_floor() -> int:

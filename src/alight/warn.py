@@ -13,18 +13,16 @@ from typing import Any
 import numpy as np
 
 from alight._core import Value
-from alight.backends.machine import clear_floating_point_flags, floating_point_flags
+from alight.backends.machine import (
+    CATEGORY,
+    clear_floating_point_flags,
+    floating_point_flags,
+)
 from alight.ir.group import Graph, Node
 from alight.ir.ops import Kind
 
 _umath = np._core.umath  # type: ignore[attr-defined]
 _extobj = _umath._extobj_contextvar
-_CATEGORY = {
-    "divide by zero": "divide",
-    "overflow": "over",
-    "underflow": "under",
-    "invalid value": "invalid",
-}
 # Settings by NumPy's state object, which is immutable; the object is kept so that its id stays its
 # own.
 _settings: dict[int, tuple[Any, dict[str, str]]] = {}
@@ -90,7 +88,7 @@ def listening(categories: frozenset[str], heard: list[str]) -> np.errstate:
     def call(what: str, flag: int) -> None:
         heard.append(what)
 
-    modes = {c: ("call" if c in categories else "ignore") for c in _CATEGORY.values()}
+    modes = {c: ("call" if c in categories else "ignore") for c in CATEGORY.values()}
     return np.errstate(call=call, **modes)  # type: ignore[arg-type]
 
 
@@ -131,7 +129,7 @@ def tell(graph: Graph, inputs: Sequence[np.ndarray[Any, Any]], values: Sequence[
         with listening(categories, heard):
             results.append(run_node(node, [results[i] for i in node.operands]))
         for what in dict.fromkeys(heard):
-            _emit(what, _name(node), settings_of(value.errstate)[_CATEGORY[what]], value.site)
+            _emit(what, _name(node), settings_of(value.errstate)[CATEGORY[what]], value.site)
 
 
 def run_node(node: Node, arrays: Sequence[Any]) -> Any:

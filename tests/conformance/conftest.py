@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import alight
-from compare import Sample
-from modes import MODES
+from conformance.compare import Sample
+from conformance.modes import MODES
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from programs import lines
+from conformance.programs import lines
 
 # Results may be views: they are written to afterwards.
 MOVEMENT = lines("""
@@ -516,7 +516,7 @@ None
 :, None
 None, 1, None
 ..., None
-(), 
+(),
 1:3, ..., None, 0
 [0, 2]
 [0, 2, 0]

@@ -1,4 +1,4 @@
-"""Short programs run twice, on ndarrays and on Arrays: variables, types, errors and lines compared."""
+"""Short programs run on ndarrays and on Arrays: variables, types, errors and lines compared."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import numpy as np
 
 import alight
 from alight._core import ArrayBase
-from compare import differences
-from layouts import ordinary
+from conformance.compare import differences
+from conformance.layouts import ordinary
 
 FILE = "<conformance program>"
 

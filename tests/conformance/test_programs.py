@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from compare import Findings, Sample
-from expressions import ERRORS, KEYS, MOVEMENT, STATEMENTS, VALUES
-from programs import difference, pieces
+from conformance.compare import Findings, Sample
+from conformance.expressions import ERRORS, KEYS, MOVEMENT, STATEMENTS, VALUES
+from conformance.programs import difference, pieces
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 BATCH = 40
@@ -29,11 +29,13 @@ def check(mode: str, programs: list[str], sample: Sample, share: float = 1.0) ->
 def test_moved_elements_and_what_they_alias(mode: str, part: list[str], sample: Sample) -> None:
     check(mode, [f"r = {text}" for text in part], sample)
     # Whether the result is a view shows when it is written to; so does whether it may be.
-    write = "p = r[0] if isinstance(r, (tuple, list)) else r\nif np.ndim(p): p[...] = 1\nr = p = None"
+    first = "p = r[0] if isinstance(r, (tuple, list)) else r"
+    write = f"{first}\nif np.ndim(p): p[...] = 1\nr = p = None"
     check(mode, [f"r = {text}\n{write}" for text in part], sample, 0.5)
     operand = "x = a + 1; y = c * 2; z2 = t + 1\n"
     texts = [text.replace("c.", "y.") for text in part if "a" in text or "c." in text]
-    check(mode, [f"{operand}r = {text.replace('a.', 'x.')}\n{write}" for text in texts], sample, 0.5)
+    texts = [text.replace("a.", "x.") for text in texts]
+    check(mode, [f"{operand}r = {text}\n{write}" for text in texts], sample, 0.5)
 
 
 @parts(VALUES)

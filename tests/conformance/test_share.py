@@ -8,8 +8,8 @@ import pytest
 import alight
 from alight.ir.ops import OPS, Kind, Op
 from alight.log import LOG
-from compare import Sample, evaluated
-from layouts import ordinary
+from conformance.compare import Sample, evaluated
+from conformance.layouts import ordinary
 
 LEAST = 0.9
 ELIGIBLE = "?bhilBHILfd"

@@ -1,4 +1,4 @@
-"""Run random programs and print a line of JSON: ``python -m fuzzing MODE FIRST_SEED OPERATIONS``."""
+"""Run random programs, print a line of JSON: ``python -m fuzzing MODE FIRST_SEED OPERATIONS``."""
 
 from __future__ import annotations
 

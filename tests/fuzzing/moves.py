@@ -189,7 +189,7 @@ def written(pool: Pool) -> None:
     pair = pool.pick()
     key = basic_key(pool, pair.plain.shape)
     target = pair.plain[key]
-    item = fitting(pool, target if isinstance(target, np.ndarray) else pair.plain[key + (...,)])
+    item = fitting(pool, target if isinstance(target, np.ndarray) else pair.plain[(*key, ...)])
     if pool.random.random() < 0.25:
         number = _number(pool, pair.plain.dtype)
         item = Pair(number, number)
@@ -476,7 +476,9 @@ def folded(pool: Pool) -> None:
     if r.random() < 0.3:
         keywords["keepdims"] = True
     function = getattr(np, name)
-    both = outcomes(lambda: function(pair.plain, **keywords), lambda: function(pair.ours, **keywords))
+    both = outcomes(
+        lambda: function(pair.plain, **keywords), lambda: function(pair.ours, **keywords)
+    )
     if both is None:
         return
     plain = np.asarray(both[0])

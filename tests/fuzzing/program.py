@@ -59,7 +59,8 @@ def run(seed: int, mode: str, steps: Sequence[int] | None = None) -> tuple[int, 
     if seed % 4:
         # Few dtypes and short graphs make kernels that many programs share: most of the time
         # would go into compiling otherwise.
-        pool.dtypes, pool.restless = _PALETTES[seed % len(_PALETTES)], (0.0, 0.5, 0.9, 1.0)[seed % 4]
+        pool.dtypes = _PALETTES[seed % len(_PALETTES)]
+        pool.restless = (0.0, 0.5, 0.9, 1.0)[seed % 4]
     pool.large = mode in ("auto", "numpy") and seed % _LARGE == 0
     changes = seed % _CHANGES == 0
     number = -1
@@ -113,7 +114,7 @@ def shrunk(failure: Failure) -> Failure:
 
 
 def run_many(mode: str, first: int, operations: int) -> tuple[int, int, list[Failure]]:
-    """Run programs until they have made so many operations; return operations, programs, failures."""
+    """Run programs until there were so many operations; return operations, programs, failures."""
     done, seed = 0, first
     failures = []
     while done < operations:

@@ -96,7 +96,7 @@ def _part(mode: Mode, target: str, first: int, operations: int, report: Path) ->
         said = done.stderr.strip().splitlines()[-1:] or [f"exit code {done.returncode}"]
         problem = f"seeds from {first}: the process died ({said[0]})"
         row = {"operations": 0, "programs": 0, "failures": [], "problem": problem}
-    print(f"  {NAME} {mode.name} from seed {first}: {row['operations']} in {seconds:.0f} s", flush=True)
+    print(f"  {mode.name} from seed {first}: {row['operations']} in {seconds:.0f} s", flush=True)
     return row | {"seconds": seconds}
 
 

@@ -6,12 +6,20 @@ import ctypes
 import os
 import platform
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache
 from pathlib import Path
 
 # Every bit, as the C int these functions take; the C library keeps only those that are flags.
 _EVERY = -1
+
+# NumPy's words for what happened, and errstate's.
+CATEGORY = {
+    "divide by zero": "divide",
+    "overflow": "over",
+    "underflow": "under",
+    "invalid value": "invalid",
+}
 
 _CONTROL_GROUPS = (
     ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
@@ -78,6 +86,15 @@ def floating_point_flags() -> frozenset[str]:
 
 
 _NOTHING: frozenset[str] = frozenset()
+
+
+def raise_floating_point_flags(names: Iterable[str]) -> None:
+    """Set flags of this thread, as if it had happened here."""
+    functions = _flag_functions()
+    if functions is not None:
+        ctypes.CDLL("ucrtbase" if sys.platform == "win32" else None).feraiseexcept(
+            sum({functions[2][name] for name in names})
+        )
 
 
 @cache

@@ -18,6 +18,7 @@ import numpy as np
 from alight._core import Data, Pool, make_layout
 from alight.backends.base import Command, Copy, Event, Fill, Launch, Operand
 from alight.backends.host import HostBackend, NumpyKernel, memory_at, room_for
+from alight.backends.machine import CATEGORY, raise_floating_point_flags
 from alight.backends.sim_clock import DEFAULT_SPEC, Spec, copy_seconds, group_seconds, recorded
 from alight.device import Device, Gap, Probe, Support, Unsupported
 from alight.errors import DeviceUnavailable, KernelError, OutOfDeviceMemory
@@ -92,6 +93,17 @@ class SimKernel:
     implementation: str
     host: Any
     seconds: float
+
+    def run(self, pool: Pool, inputs: Any, outputs: Any) -> Any:
+        """Run the host kernel; where NumPy stands in for code, it leaves flags as code would."""
+        if self.implementation != "generated" or not isinstance(self.host, NumpyKernel):
+            return self.host.run(pool, inputs, outputs)
+        heard: set[str] = set()
+        with np.errstate(all="call", call=lambda what, _: heard.add(CATEGORY[what])):
+            made = self.host.run(pool, inputs, outputs)
+        if heard:
+            raise_floating_point_flags(heard)
+        return made
 
 
 class SimBackend:
@@ -347,7 +359,7 @@ class SimBackend:
                 self._check_room(device, kernel.group.graph.layout(number).nbytes)
         inputs = [_inside(operand) for operand in command.inputs]
         outputs = [None if operand is None else _inside(operand) for operand in command.outputs]
-        for data in kernel.host.run(self._pool, inputs, outputs):
+        for data in kernel.run(self._pool, inputs, outputs):
             buffer = SimBuffer(device.id, data, self._used)
             buffer.writer = mark
             made.append(buffer)

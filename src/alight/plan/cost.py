@@ -303,6 +303,9 @@ def estimate(
     rates = profile.rates.get(implementation)
     if rates is None:
         return None
+    own = implementation == "generated" and profile.origin == "measured"
+    if own and any(_unknown(rates, group.graph, node) for node in group.graph.nodes):
+        return None
     terms = {"launch": 0.0, "memory": 0.0, "compute": 0.0}
     doubt = 0.0
     for position, item in enumerate(passes(group, implementation)):
@@ -313,6 +316,24 @@ def estimate(
             terms[term] += seconds
         doubt += found[1] * sum(found[0].values())
     return _interval(terms, doubt)
+
+
+def _unknown(rates: Rates, graph: Graph, node: Node) -> bool:
+    """Tell whether generated code for a node may cost anything: its body is long, and it was not
+    measured.
+
+    Such a body can be vector code or a scalar call for each element: twenty times apart. NumPy is
+    there in any case, so what borrows the cost of others must not be chosen over it.
+    """
+    long = node.op.special or node.op.flops > _PLAIN_FLOPS
+    if node.op.kind is not Kind.ELEMENTWISE or not long:
+        return False
+    return f"{node.op.name}/{loop_dtype(graph, node)}" not in rates.work
+
+
+# Bodies of up to three operations (clip, sign, heaviside) are comparisons and arithmetic alone;
+# longer ones divide integers, loop or call the C library (ir/table_elementwise.py).
+_PLAIN_FLOPS = 3
 
 
 def _interval(terms: Mapping[str, float], doubt: float) -> Estimate:
