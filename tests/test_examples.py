@@ -30,12 +30,6 @@ ARGUMENTS = {
     "kmeans.py": ["--size", "65536"],
 }
 
-# Decisions need a profile. It is measured into a cache of these tests' own: no other test sees it.
-MEASURED = {
-    "ALIGHT_CALIBRATE": "auto",
-    "ALIGHT_CACHE_DIR": os.path.join(os.environ["ALIGHT_CACHE_DIR"], "examples"),
-}
-
 
 def run(*command: str) -> str:
     """Return what Python prints when it runs the command from the repository root."""
@@ -45,7 +39,7 @@ def run(*command: str) -> str:
         [sys.executable, *command],
         check=False,
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": path, "ALIGHT_FLOOR_ALL": FLOOR, **MEASURED},
+        env={**os.environ, "PYTHONPATH": path, "ALIGHT_FLOOR_ALL": FLOOR},
         capture_output=True,
         text=True,
         timeout=120,

@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import click
@@ -63,6 +64,12 @@ def commands() -> None:
 def run(report: str | None, script: str, arguments: tuple[str, ...]) -> Callable[[], None]:
     """Run an unmodified NumPy script as `python SCRIPT ARGUMENTS…` does."""
     report = report or config().report
+    if report is not None and report != "-":
+        folder = Path(report).absolute().parent
+        if not folder.is_dir():  # better now than after the script's own work
+            raise click.ClickException(
+                f"cannot write the report to {report}: {folder} is no folder. Fix: make it."
+            )
     if report is not None:
         at_exit(report)
     return partial(run_script, script, arguments)

@@ -352,8 +352,8 @@ def _resolve(op: Op, kinds: tuple[Any, ...], signature: Any, casting: str) -> Re
     else:
         failed = None
     if failed is not None:
-        # NumPy words it: an error in types or shapes comes before any element is read. Asked outside
-        # of the except clause, or its traceback would tell of our error too.
+        # NumPy words it: an error in types or shapes comes before any element is read. Asked
+        # outside of the except clause, or its traceback would tell of our error too.
         keywords = {} if signature is None else {"signature": signature}
         with np.errstate(all="ignore"):
             op.reference(*[_probe_of(kind) for kind in kinds], casting=casting, **keywords)

@@ -324,8 +324,9 @@ def copyto(dst: Any, src: Any, casting: Any = "same_kind", where: Any = True) ->
         and np.can_cast(source.dtype, layout(dst).dtype, casting)
         and source.ndim <= layout(dst).ndim
     ):
-        dst[...] = source  # type: ignore[index]
-        return
+        if dst.storage is not source.storage or dst.window != source.window:
+            dst[...] = source  # type: ignore[index]
+        return  # a copy onto itself is no write: the array may be read-only
     changed = (dst,) if isinstance(dst, ArrayBase) else ()
     keywords = {"casting": casting, "where": where}
     exit_to_numpy(np.copyto, (dst, src), keywords, changed)

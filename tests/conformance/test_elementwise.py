@@ -65,9 +65,7 @@ def test_ufuncs_equal_numpy(mode: str, loop: str, sample: Sample) -> None:
     choices = [(name,) for name in LAYOUTS] if len(loop) == 1 else [(*pair, "C") for pair in PAIRS]
     for place, names in enumerate(choices):
         names = names[: len(loop)]
-        ops = [
-            op for op in LOOPS[loop] if not place or sample.takes(SHARE, op.name, loop, *names)
-        ]
+        ops = [op for op in LOOPS[loop] if not place or sample.takes(SHARE, op.name, loop, *names)]
         if len(loop) == 3 and "one axis" in names:
             continue
         pairs = [make(v, name) for v, name in zip(values, names, strict=True)]

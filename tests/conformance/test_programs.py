@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from conformance.compare import Findings, Sample
-from conformance.expressions import ERRORS, KEYS, MOVEMENT, STATEMENTS, VALUES
+from conformance.expressions import MOVEMENT, VALUES
+from conformance.mistakes import ERRORS
 from conformance.programs import difference, pieces
+from conformance.statements import KEYS, STATEMENTS
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 BATCH = 40

@@ -162,7 +162,12 @@ def test_large_reductions_equal_numpy(mode: str, dtype: str, sample: Sample) -> 
         for plain in (array, np.asfortranarray(array)):
             ours = alight.asarray(plain)
             named = [op for op in REDUCTIONS if not op.name.startswith("reduce_")]
-            axes = [None, 0, *((1, (0, 1)) if plain.ndim > 1 else ()), *((2,) if plain.ndim > 2 else ())]
+            axes = [
+                None,
+                0,
+                *((1, (0, 1)) if plain.ndim > 1 else ()),
+                *((2,) if plain.ndim > 2 else ()),
+            ]
             chosen = cases(named, axes, (False,), 0.1, sample, dtype, shape)
             chosen = [c for c in chosen if "prod" not in c[0].name or dtype in "?B"]
             results = [outcome(lambda o=o, k=k, x=ours: function(o)(x, **k)) for o, k in chosen]

@@ -112,8 +112,6 @@ def same(ours: Any, plain: Any) -> bool:
     return error == must and texts[0] == texts[1] and not lost
 
 
-
-
 def check(mode: str, programs: list[str], states: tuple[dict[str, Any], ...]) -> None:
     findings = Findings()
     for state in states:

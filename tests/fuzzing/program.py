@@ -15,6 +15,7 @@ import numpy as np
 
 import alight
 
+from . import computing, lifetimes, views, writes
 from .moves import MOVES
 from .pool import Pool
 
@@ -29,6 +30,8 @@ STEPS = 60
 _CHANGES = 12
 _LARGE = 150  # one in so many works on arrays above the floor of automatic placement
 _PALETTES = [tuple(map(np.dtype, chars)) for chars in ("dl?", "dl", "df?", "lB", "iD", "de")]
+# What is listed in MOVES, in the order of these: seeds mean the same program everywhere.
+MODULES = (views, writes, computing, lifetimes)
 _TOTALS = list(accumulate(weight for _, weight in MOVES))
 
 

@@ -432,8 +432,8 @@ class Floor:
     once (a policy in force has its own; -1: not known yet). ``auto``: what the measured profile
     says of it. ``count`` and ``pending``: ops and result elements recorded since the last flush.
     Past ``limit`` ops a flush is due when the ``anchor`` call site comes round again, so that a
-    loop is cut at the same place each time and its plan is found again (an anchor that has not come by
-    twice ``limit`` is of a loop that is over, and gives way); past 16 times that, or past
+    loop is cut at the same place each time and its plan is found again (an anchor that has not
+    come by twice ``limit`` is of a loop that is over, and gives way); past 16 times that, or past
     ``budget`` elements, at once. ``scalars``: `alight run`, where small results are plain ndarrays
     and NumPy scalars.
     """

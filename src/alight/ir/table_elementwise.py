@@ -348,9 +348,9 @@ def cast_reference(array: np.ndarray[Any, Any], dtype: Any) -> np.ndarray[Any, A
     return array.astype(dtype)
 
 
-def copy_reference(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Return a copy in the same memory order."""
-    return array.copy(order="K")
+def copy_reference(array: np.ndarray[Any, Any], order: Any = "K") -> np.ndarray[Any, Any]:
+    """Return a copy, by default in the same memory order."""
+    return array.copy(order=order)
 
 
 _where: Callable[..., Any] = np.where
