@@ -100,8 +100,8 @@ class Seen:
             if id(array) in self.written:
                 if array.window is None or array.window.writeable:
                     ndarray = writable(array)
-                else:  # NumPy has the words for it
-                    ndarray = ndarray.view()
+                else:  # NumPy has the words for it; ufunc.at has none and writes, to a copy here
+                    ndarray = ndarray.copy("K")
                     ndarray.flags.writeable = False
             found = self.ours[id(array)] = (array, ndarray)
         return found[1]

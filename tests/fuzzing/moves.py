@@ -11,12 +11,12 @@ import numpy as np
 from .pool import Pair, Pool, castable, outcomes
 
 Move = Callable[[Pool], None]
-MOVES: list[tuple[Move, float]] = []
+LISTED: list[tuple[Move, float]] = []
 
 
 def move(weight: float) -> Callable[[Move], Move]:
     def listed(function: Move) -> Move:
-        MOVES.append((function, weight))
+        LISTED.append((function, weight))
         return function
 
     return listed

@@ -16,7 +16,7 @@ import numpy as np
 import alight
 
 from . import computing, lifetimes, views, writes
-from .moves import MOVES
+from .moves import LISTED
 from .pool import Pool
 
 MODES: dict[str, dict[str, Any]] = {
@@ -30,8 +30,11 @@ STEPS = 60
 _CHANGES = 12
 _LARGE = 150  # one in so many works on arrays above the floor of automatic placement
 _PALETTES = [tuple(map(np.dtype, chars)) for chars in ("dl?", "dl", "df?", "lB", "iD", "de")]
-# What is listed in MOVES, in the order of these: seeds mean the same program everywhere.
-MODULES = (views, writes, computing, lifetimes)
+# In an order of their own, whatever was imported first: a seed is the same program everywhere.
+_MODULES = [module.__name__ for module in (views, writes, computing, lifetimes)]
+MOVES = sorted(
+    LISTED, key=lambda m: (_MODULES.index(m[0].__module__), m[0].__code__.co_firstlineno)
+)
 _TOTALS = list(accumulate(weight for _, weight in MOVES))
 
 

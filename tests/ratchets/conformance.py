@@ -1,0 +1,64 @@
+"""The conformance suite, every case of it: 0 failures, and the work done where it must be.
+
+``python -m tests.ratchets.conformance --mode generated [-k EXPR]``
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from time import monotonic
+
+from .modes import MODES, ROOT, SCRATCH, Mode, child_environment
+from .result import Result, finish, read_work
+from .suite import Suite, count, groups, run_suite
+
+__all__ = ["main", "measure"]
+
+NAME = "conformance"
+_SECONDS_EACH = 1800  # one test holds up to thousands of cases
+
+
+def measure(mode: Mode, target: str = "alight", expression: str | None = None) -> Result:
+    """Return what all cases say in one mode; ``expression`` selects tests as pytest's ``-k``."""
+    result = Result(NAME, mode.name, target, whole=expression is None)
+    started = monotonic()
+    suite = Suite(
+        arguments=(
+            *("tests/conformance", "--full", "--mode", mode.name, "-q", "-rfE", "--tb=short"),
+            *("--timeout", str(_SECONDS_EACH), "--deselect", "tests/conformance/test_share.py"),
+            *(() if expression is None else ("-k", expression)),
+        ),
+        folder=ROOT,
+        scratch=SCRATCH,
+        name=f"{NAME}-{target}-{mode.name}",
+        has_alight=True,
+        silence_seconds=_SECONDS_EACH,
+    )
+    # The tests set their mode themselves, and compare it with NumPy outside of it.
+    outcomes, reports = run_suite(suite, child_environment(MODES["auto"], target))
+    result.counts.update(count(outcomes.values()))
+    failures = {name: one for name, one in outcomes.items() if one.result == "failed"}
+    for message, names in groups(failures):
+        result.problems.append(f"{len(names)} failed: {message}: {', '.join(names[:3])}")
+    if not outcomes:
+        result.problems.append(f"no test was collected: see {suite.output}")
+    result.details["failures"] = {name: one.message for name, one in failures.items()}
+    result.work = read_work(reports)
+    result.seconds = monotonic() - started
+    return finish(result, mode)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the suite as the command line says; return 1 if the ratchet fails."""
+    parser = argparse.ArgumentParser(prog=f"tests.ratchets.{NAME}", description=__doc__)
+    parser.add_argument("--mode", action="append", choices=MODES, help="default: all three")
+    parser.add_argument("-k", dest="expression", help="select tests; nothing is written then")
+    given = parser.parse_args(arguments)
+    results = [measure(MODES[name], "alight", given.expression) for name in given.mode or MODES]
+    return 0 if all(result.passed for result in results) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
