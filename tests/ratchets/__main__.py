@@ -9,7 +9,7 @@ import argparse
 import sys
 from collections.abc import Callable, Sequence
 
-from . import array_api, npbench, numpy_tests
+from . import array_api, conformance, fuzz, npbench, numpy_tests
 from .modes import MODES, Mode
 from .result import RESULTS, Result
 
@@ -17,6 +17,8 @@ RATCHETS: dict[str, Callable[[Mode, str], Result]] = {
     numpy_tests.NAME: numpy_tests.measure,
     array_api.NAME: array_api.measure,
     npbench.NAME: npbench.measure,
+    conformance.NAME: conformance.measure,
+    fuzz.NAME: fuzz.measure,
 }
 
 

@@ -8,9 +8,11 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from time import monotonic
 
-from .modes import MODES, ROOT, SCRATCH, Mode, child_environment
+from .modes import MODES, ROOT, Mode, child_environment
 from .result import Result, finish, read_work
 from .suite import Suite, count, groups, run_suite
 
@@ -24,20 +26,22 @@ def measure(mode: Mode, target: str = "alight", expression: str | None = None) -
     """Return what all cases say in one mode; ``expression`` selects tests as pytest's ``-k``."""
     result = Result(NAME, mode.name, target, whole=expression is None)
     started = monotonic()
-    suite = Suite(
-        arguments=(
-            *("tests/conformance", "--full", "--mode", mode.name, "-q", "-rfE", "--tb=short"),
-            *("--timeout", str(_SECONDS_EACH), "--deselect", "tests/conformance/test_share.py"),
-            *(() if expression is None else ("-k", expression)),
-        ),
-        folder=ROOT,
-        scratch=SCRATCH,
-        name=f"{NAME}-{target}-{mode.name}",
-        has_alight=True,
-        silence_seconds=_SECONDS_EACH,
-    )
-    # The tests set their mode themselves, and compare it with NumPy outside of it.
-    outcomes, reports = run_suite(suite, child_environment(MODES["auto"], target))
+    with TemporaryDirectory(prefix="ratchet-") as scratch:
+        suite = Suite(
+            arguments=(
+                *("tests/conformance", "--full", "--mode", mode.name, "-q", "-rfE", "--tb=short"),
+                *("--timeout", str(_SECONDS_EACH), "--deselect", "tests/conformance/test_share.py"),
+                *(() if expression is None else ("-k", expression)),
+            ),
+            folder=ROOT,
+            scratch=Path(scratch),
+            name=f"{NAME}-{target}-{mode.name}",
+            has_alight=True,
+            silence_seconds=_SECONDS_EACH,
+        )
+        # The tests set their mode themselves, and compare it with NumPy outside of it.
+        outcomes, reports = run_suite(suite, child_environment(MODES["auto"], target))
+        result.work = read_work(reports)
     result.counts.update(count(outcomes.values()))
     failures = {name: one for name, one in outcomes.items() if one.result == "failed"}
     for message, names in groups(failures):
@@ -45,7 +49,6 @@ def measure(mode: Mode, target: str = "alight", expression: str | None = None) -
     if not outcomes:
         result.problems.append(f"no test was collected: see {suite.output}")
     result.details["failures"] = {name: one.message for name, one in failures.items()}
-    result.work = read_work(reports)
     result.seconds = monotonic() - started
     return finish(result, mode)
 
