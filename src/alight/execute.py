@@ -190,7 +190,9 @@ class Execution:
         self.places.pop(step.old, None)
         del old_place
         held_by_value = 0
-        if value_place[0] is data:
+        if step.value == step.old:
+            held_by_value = 2  # the value is the old one: its place and a name for it here
+        elif value_place[0] is data:
             held_by_value = 3 if self.values[step.value] is not None else 2
         number_of_uses = sum(operand is old for operand in target.operands)
         in_place = (
