@@ -251,22 +251,6 @@ class Array(ArrayMethods):
     def __delitem__(self, key: Any) -> None:
         raise ValueError("cannot delete array elements")
 
-    def __getattr__(self, name: str) -> Any:
-        # Whatever ndarray has and this class does not (choose, partition, tofile, …) runs in NumPy.
-        if name.startswith("_") or not hasattr(np.ndarray, name):
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        if not callable(getattr(np.ndarray, name)):
-            return getattr(memory.host(self), name)
-        method = getattr(np.ndarray, name)
-        changed = (self,) if name in _CHANGES_ITSELF else ()
-
-        def call(*args: Any, **kwargs: Any) -> Any:
-            return exit_to_numpy(method, (self, *args), kwargs, changed)
-
-        call.__name__ = name
-        call.__doc__ = method.__doc__
-        return call
-
 
 def _pickled(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """Return a copy in the memory order in which NumPy pickles an array: C, unless all of it is
@@ -274,7 +258,26 @@ def _pickled(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return array.copy("K" if array.flags.forc else "C")
 
 
-_CHANGES_ITSELF = frozenset(("sort", "partition", "fill", "put", "byteswap", "itemset", "resize"))
+def _method_in_numpy(name: str) -> Callable[..., Any]:
+    theirs = getattr(np.ndarray, name)
+
+    def method(self: Array, *args: Any, **kwargs: Any) -> Any:
+        changed = (self,) if name in _CHANGES_ITSELF else ()
+        return exit_to_numpy(theirs, (self, *args), kwargs, changed)
+
+    method.__name__ = name
+    method.__qualname__ = f"Array.{name}"
+    method.__doc__ = theirs.__doc__
+    return method
+
+
+_CHANGES_ITSELF = frozenset(("partition", "put", "byteswap", "resize", "setfield"))
+
+# Whatever ndarray has and this class does not (choose, partition, tofile, …) runs in NumPy. Not by
+# `__getattr__`: a class that has one is slow in every attribute.
+for _name in dir(np.ndarray):
+    if not _name.startswith("_") and not hasattr(Array, _name):
+        setattr(Array, _name, _method_in_numpy(_name))
 
 
 # Keywords that np.max and np.maximum.reduce, and their like, take alike.
