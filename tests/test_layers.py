@@ -28,6 +28,7 @@ ORDER: tuple[tuple[str, ...], ...] = (
     ("log",),
     ("measure",),
     ("costs",),
+    ("kernels",),
     ("residency",),
     ("execute",),
     ("runtime",),

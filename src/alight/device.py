@@ -22,6 +22,7 @@ class Reason(enum.StrEnum):
     DISABLED = "disabled"
     DEMOTED = "demoted"
     CONTENDED = "contended"
+    COMPILING = "compiling"
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,17 +7,19 @@ does it again.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from alight import residency, warn
+from alight import kernels, residency, warn
 from alight._core import Data, Layout, Value, sole
 from alight.backends.base import Launch, Operand
-from alight.device import Device
+from alight.device import Device, Reason
 from alight.log import LOG, eligible_elements
-from alight.plan.plan import LaunchStep, Plan, ViewStep, WriteStep
+from alight.plan.plan import Decision, Estimate, LaunchStep, Plan, ViewStep, WriteStep
 from alight.registry import backend_of, device
 
 HOST_DEVICE = "cpu"
@@ -142,9 +144,13 @@ class Execution:
         recorded = [values[number] for number in step.nodes]
         listen = warn.wanted(recorded)
         heard: list[str] = []
-        where, implementation = ready.where, step.implementation
+        where, implementation, decision = ready.where, step.implementation, step.decision
         try:
-            made, seconds = ready.submit(places, listen, heard)
+            runner = ready if ready.kernel is not None else ready.meanwhile()
+            made, seconds = runner.submit(places, listen, heard)
+            if runner is not ready:
+                where, implementation = runner.where, runner.implementation
+                decision = ready.decision_meanwhile()
         except Exception as error:
             if where.id == HOST_DEVICE and implementation != "generated":
                 raise
@@ -163,7 +169,7 @@ class Execution:
             warn.tell(step.group.graph, arrays, recorded)  # type: ignore[arg-type]
         first = values[step.outputs[0]]
         LOG.launched(
-            step.decision,
+            decision,
             None if first is None else first.site,
             seconds,
             implementation,
@@ -243,6 +249,7 @@ class _Ready:
 
     __slots__ = (
         "backend",
+        "cold",
         "eligible",
         "implementation",
         "kernel",
@@ -264,15 +271,33 @@ class _Ready:
         self.layouts = [graph.layout(number) for number in graph.outputs]
         self.none = (None,) * len(step.outputs)
         self.spare: _Ready | None = None
+        self.cold: Decision | None = None
 
-    def compiled(self) -> Any:
-        """Return the kernel, compiled at first use."""
+    def compiled(self, patience: float = math.inf) -> Any:
+        """Return the kernel, or None where having it would take longer than ``patience`` seconds
+        and it is left to the background."""
         if self.kernel is None:
             step = self.step
-            self.kernel = self.backend.compile(
-                self.where, step.group, self.implementation, step.schedule
+            self.kernel = kernels.kernel(
+                self.where, step.group, self.implementation, step.schedule, patience
             )
         return self.kernel
+
+    @property
+    def patience(self) -> float:
+        """Return the seconds after which waiting for the kernel has cost more than NumPy."""
+        decision = self.step.decision
+        if decision.reason is not Reason.CHEAPEST or self.where.id != HOST_DEVICE:
+            return math.inf  # the kernel was asked for, or what it works on is not NumPy's to take
+        own: Estimate | None = None
+        numpys: Estimate | None = None
+        for candidate in decision.candidates:
+            if candidate.device == HOST_DEVICE:
+                if candidate.implementation == self.implementation:
+                    own = candidate.estimate
+                else:
+                    numpys = candidate.estimate
+        return math.inf if own is None or numpys is None else numpys.seconds - own.seconds
 
     def submit(
         self, places: Sequence[_Place], listen: frozenset[str], heard: list[str]
@@ -295,6 +320,18 @@ class _Ready:
             self.spare = _Ready(self.step, device(HOST_DEVICE), "numpy")
         return self.spare
 
+    def meanwhile(self) -> _Ready:
+        """Return what runs the step now: itself, or NumPy while its kernel is being made."""
+        if self.kernel is None and self.compiled(self.patience) is None:
+            return self.on_host()
+        return self
+
+    def decision_meanwhile(self) -> Decision:
+        """Return the decision that is logged where NumPy runs while the kernel is being made."""
+        if self.cold is None:
+            self.cold = replace(self.step.decision, implementation="numpy", reason=Reason.COMPILING)
+        return self.cold
+
 
 # By step; each keeps its step, so that the id stays its own.
 _steps: dict[int, _Ready] = {}
@@ -310,6 +347,12 @@ def _ready(step: LaunchStep) -> _Ready:
 def kernel_of(step: LaunchStep) -> Any:
     """Return a step's compiled kernel; raises what its backend raises."""
     return _ready(step).compiled()
+
+
+def kernel_at_hand(step: LaunchStep) -> bool:
+    """Tell whether a step's kernel can be had at once; if not, it is made in the background."""
+    ready = _ready(step)
+    return ready.kernel is not None or kernels.soon(ready.where, step.group, step.schedule)
 
 
 def forget() -> None:

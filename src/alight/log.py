@@ -181,7 +181,7 @@ class _Tally:
 
 _COUNTS = (
     *("uploads", "downloads", "upload_bytes", "download_bytes"),
-    *("launches", "cache_hits", "cache_misses"),
+    *("launches", "cache_hits", "cache_misses", "kernels_compiled", "kernels_loaded"),
 )
 
 
@@ -289,6 +289,8 @@ class Log:
         download_bytes: int = 0,
         cache_hits: int = 0,
         cache_misses: int = 0,
+        kernels_compiled: int = 0,
+        kernels_loaded: int = 0,
     ) -> None:
         """Add to the totals."""
         with self._lock:
@@ -296,6 +298,8 @@ class Log:
             counts["launches"] += launches
             counts["cache_hits"] += cache_hits
             counts["cache_misses"] += cache_misses
+            counts["kernels_compiled"] += kernels_compiled
+            counts["kernels_loaded"] += kernels_loaded
             if uploads or downloads or upload_bytes or download_bytes:
                 counts["uploads"] += uploads
                 counts["downloads"] += downloads

@@ -23,12 +23,10 @@ _RUNS = 3
 _WARM = 2  # a first run touches memory and caches anew: it may take ten times as long as the next
 _LOST = 4.0  # so much slower in one run is slower in all
 
-# Of elapsed time, what measuring and compiling may take while the program waits.
+# Of elapsed time, what measuring may take while the program waits.
 _FOREGROUND_SHARE = 0.05
 
-# Until one was timed here: importing the compiler (60 ms) and one kernel (31-48 ms); recording and
-# planning a handful of ops.
-_FIRST_COMPILE_SECONDS = 0.1
+# Until one was timed here: recording and planning a handful of ops.
 _FIRST_TRACE_SECONDS = 0.005
 
 # What running a small body on Arrays may take, in NumPy's own time: recording an op takes some 10
@@ -45,7 +43,6 @@ class Foreground:
     def __init__(self) -> None:
         self.began = perf_counter()
         self.spent_seconds = 0.0
-        self.compile_seconds = _FIRST_COMPILE_SECONDS
         self.trace_seconds = _FIRST_TRACE_SECONDS
 
     def allows(self, seconds: float) -> bool:

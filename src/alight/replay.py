@@ -199,7 +199,7 @@ class Program:
 
     __slots__ = (
         "__weakref__", "_leaves", "_nodes", "_outputs", "_result", "_writes",
-        "described", "graph", "plan", "site",
+        "described", "generated", "graph", "plan", "site",
     )  # fmt: skip
 
     def __init__(
@@ -212,6 +212,7 @@ class Program:
     ) -> None:
         self.graph: Graph = prepared.graph
         self.plan: Plan = prepared.plan
+        self.generated: Plan | None = None  # the plan in generated kernels, once it was asked for
         self.described = prepared.described
         self.site = prepared.pending[0].site if prepared.pending else None
         self._leaves = (

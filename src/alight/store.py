@@ -184,6 +184,11 @@ class Store:
                 os.utime(path)
         return blob
 
+    def has_bytes(self, kind: str, key: str) -> bool:
+        """Tell whether an object is there; what is in it is not looked at."""
+        path = self._path(kind, key, ".bin")
+        return path in self._memory or (self.root is not None and path.exists())
+
     def write_bytes(self, kind: str, key: str, data: bytes, header: Document) -> None:
         """Keep an object; the longest unused objects go when all are over the cap."""
         path = self._path(kind, key, ".bin")

@@ -11,8 +11,8 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 from alight.codegen.emit import Code, Module, memory_type
-from alight.ir.body import branches, choose, typed
-from alight.ir.ops import Kind, loop_dtypes
+from alight.ir.body import branches
+from alight.ir.ops import Kind, trees
 
 if TYPE_CHECKING:
     from alight.codegen.loops import Nest, Schedule
@@ -112,14 +112,9 @@ class Frame:
 
 def _trees(graph: Graph, node: Node) -> tuple[Expr, ...]:
     """Return the typed trees of an elementwise node, one for each output of its op."""
-    dtypes = [graph.layout(i).dtype for i in node.operands]
-    names = tuple(d.name for d in dtypes)
-    body = choose(node.op.body, names)
-    assert body is not None  # loops.check has seen to it
-    results: tuple[str, ...] = (node.layout.dtype.name,)
-    if node.op.nout > 1:
-        results = tuple(d.name for d in loop_dtypes(node.op, dtypes)[node.op.nin :])
-    return typed(body, names, results)
+    found = trees(node.op, [graph.layout(i).dtype for i in node.operands], node.layout.dtype)
+    assert found is not None  # loops.check has seen to it
+    return found
 
 
 def has_branches(graph: Graph) -> bool:

@@ -21,6 +21,7 @@ from alight.codegen.kernels import loop_kernel
 from alight.codegen.loops import Schedule, check, digest, kernel_key, nest, structure
 from alight.codegen.reduction import reduce_kernel
 from alight.device import Unsupported
+from alight.errors import KernelError
 from alight.ir.group import GroupKind
 
 if TYPE_CHECKING:
@@ -163,12 +164,21 @@ def compile_group(group: Group, schedule: Schedule | None = None) -> Kernel:
 
 
 def emit_object(kernel: Kernel) -> bytes:
-    """Return the kernel's object code, for a cache on disk."""
-    return kernel._code.object
+    """Return the kernel's object code with the host it is for, for a cache on disk."""
+    return host_signature().encode() + b"\n" + kernel._code.object
 
 
 def load_object(group: Group, schedule: Schedule | None, data: bytes) -> Kernel:
-    """Return the kernel of a group from object code made on a host of the same signature."""
+    """Return the kernel of a group from what ``emit_object`` gave.
+
+    Raises KernelError where that was made for another compiler or processor.
+    """
+    signature, _, data = data.partition(b"\n")
+    if signature != host_signature().encode():
+        raise KernelError(
+            f"object code made for the host {signature.decode(errors='replace')}, not for "
+            f"{host_signature()}. Fix: none is needed, it is compiled anew."
+        )
     schedule = schedule or Schedule()
     shape = nest(group)
     key = digest(structure(group, shape, schedule))

@@ -113,6 +113,18 @@ def branches(trees: tuple[Expr, ...]) -> bool:
     return any(tree.prim == "rarely" or branches(tree.args) for tree in trees)
 
 
+def operations(trees: tuple[Expr, ...]) -> int:
+    """Return how many operations the trees have, shared ones counted once."""
+    seen: set[int] = set()
+    stack = list(trees)
+    while stack:
+        tree = stack.pop()
+        if tree.args and id(tree) not in seen:
+            seen.add(id(tree))
+            stack += tree.args
+    return len(seen)
+
+
 def kind_of(dtype: str) -> str:
     """Return NumPy's letter for the kind of a dtype's name."""
     return "b" if dtype == "bool" else dtype[0]

@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 
 from alight.ir import table_elementwise, table_reduction, table_structure
+from alight.ir.body import Expr, choose, typed
 from alight.ir.op import OPS, Dtype, Kind, Op, declare
 
-__all__ = ["OPS", "TABLES", "Dtype", "Kind", "Op", "declare", "loop_dtypes"]
+__all__ = ["OPS", "TABLES", "Dtype", "Kind", "Op", "declare", "loop_dtypes", "trees"]
 
 # The order matters: every binary ufunc of the first table gets its reduce in the second.
 TABLES = (table_elementwise, table_reduction, table_structure)
@@ -45,3 +46,16 @@ def _loop_dtypes(op: Op, *operands: Any) -> tuple[Dtype, ...]:
         )
     resolved: tuple[Dtype, ...] = reference.resolve_dtypes((*wanted, *[None] * reference.nout))
     return resolved
+
+
+def trees(op: Op, operands: Sequence[Dtype], result: Dtype) -> tuple[Expr, ...] | None:
+    """Return the typed trees of an elementwise op, one for each of its outputs; None where it has
+    no body for these dtypes."""
+    names = tuple([d.name for d in operands])
+    body = choose(op.body, names)
+    if body is None:
+        return None
+    results: tuple[str, ...] = (result.name,)
+    if op.nout > 1:
+        results = tuple([d.name for d in loop_dtypes(op, operands)[op.nin :]])
+    return typed(body, names, results)

@@ -6,7 +6,9 @@ other work disturbed it is marked contended and not stored.
 
 from __future__ import annotations
 
+import contextlib
 import math
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -24,13 +26,14 @@ from alight.measure.fit import (
     MANY_FLOPS,
     ROW,
     Samples,
+    compile_costs,
     fit,
 )
 from alight.measure.probes import Bench, Probe
 from alight.measure.profiles import fingerprint, load_profile, save_profile
 from alight.measure.timing import Timing, contended
 from alight.plan.cost import Profile, Rates, estimate
-from alight.plan.curve import Curve
+from alight.plan.curve import Curve, Measured
 
 if TYPE_CHECKING:
     from alight.backends.base import Backend
@@ -95,6 +98,7 @@ class Calibration:
     spreads: dict[str, float] = field(default_factory=dict)
     validation: dict[str, float] = field(default_factory=dict)
     complete: bool = False
+    import_seconds: float | None = None
     _busy: float = 0.0
     _resumed: float | None = None
     _bench: Bench | None = None
@@ -115,6 +119,7 @@ class Calibration:
 
     def _measured_points(self) -> Iterator[str]:
         self._bench = Bench(self.backend, self.device, _MOST_BYTES)
+        self._import_compiler()
         first = self.budget_seconds * (1 - SECOND_PASS_SHARE - VALIDATION_SHARE)
         left = 0
         points = list(self._points())
@@ -129,6 +134,16 @@ class Calibration:
         yield from self._second_pass(points)
         yield from self._refine()
         yield from self._validate()
+
+    def _import_compiler(self) -> None:
+        """Import the compiler of the host's kernels, apart from the first kernel's own time."""
+        if self.device.space != "host" or "llvmlite.binding" in sys.modules:
+            return
+        began = time.perf_counter()
+        with contextlib.suppress(ImportError):
+            import llvmlite.binding  # noqa: F401
+
+            self.import_seconds = time.perf_counter() - began
 
     @property
     def _compute_elements(self) -> int:
@@ -302,6 +317,13 @@ class Calibration:
                 if name == "generated":
                     yield name, probes.chain("float64", n)
 
+    def _one_offs(self) -> dict[str, Measured]:
+        found = {} if self._bench is None else compile_costs(self._bench.compiled)
+        if self.import_seconds is not None:
+            seconds = self.import_seconds
+            found["compiler"] = Measured(seconds, "seconds", seconds, seconds, 1, "probe")
+        return found
+
     def profile(self) -> Profile:
         """Return the profile of what has been measured so far."""
         rates: dict[str, Rates] = {}
@@ -317,6 +339,7 @@ class Calibration:
                 for direction, found in self.links.items()
                 if found
             },
+            one_offs=self._one_offs(),
             origin="measured",
             made_at=time.time(),
             made_seconds=self._spent(),

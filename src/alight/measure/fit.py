@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from statistics import geometric_mean, median
+
+import numpy as np
 
 from alight.ir.group import Group
 from alight.ir.ops import OPS
@@ -13,6 +15,7 @@ from alight.measure.probes import CHAIN
 from alight.measure.timing import Timing
 from alight.plan.cost import Rates, passes
 from alight.plan.curve import Curve, Measured
+from alight.plan.workload import code_size
 
 # Elements of the probes of arithmetic. On a host, three arrays of float64 (96 kB) are near the
 # first-level cache, so that memory hides least. A device with thousands of lanes shows nothing at
@@ -109,6 +112,34 @@ def fit(samples: Samples, spread: float | None) -> Rates | None:
         overlap=_measured(overlap, "share", chosen),
         spread=chosen,
     )
+
+
+def compile_costs(compiled: Sequence[tuple[Group, float]]) -> dict[str, Measured]:
+    """Return what compiling a kernel, a reduction in it and an operation of its bodies take.
+
+    Least squares of relative errors, none of the three below zero; nothing where the kernels are
+    too few or too alike to tell them apart.
+    """
+    if not compiled:
+        return {}
+    names = ["kernel", "operation", "reduction"]
+    rows = np.array([(1.0, *code_size(group)) for group, _ in compiled])
+    seconds = np.array([seconds for _, seconds in compiled])
+    while names:
+        scaled = rows / seconds[:, None]
+        found, _, rank, _ = np.linalg.lstsq(scaled, np.ones(len(seconds)), rcond=None)
+        if rank < len(names):
+            return {}
+        worst = int(np.argmin(found))
+        if found[worst] > 0:
+            spread = float(np.std(scaled @ found))
+            return {
+                name: _measured(float(value), "seconds", spread)
+                for name, value in zip(names, found, strict=True)
+            }
+        del names[worst]
+        rows = np.delete(rows, worst, axis=1)
+    return {}
 
 
 def _scaled(timing: Timing, share: float) -> Measured:

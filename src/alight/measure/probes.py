@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 # Operations of the probe of arithmetic. Enough that seven of them stand out from one pass over
 # memory in the first-level cache; few enough to stay in registers.
 CHAIN = 8
+
+# Compiling takes tens of milliseconds, finding a compiled kernel tenths: between them is room.
+_COMPILED = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +110,8 @@ class Bench:
         self.device = device
         self.most_bytes = most_bytes
         self._buffers: dict[tuple[str, int], Any] = {}
-        self._kernels: dict[tuple[str, Group], Any] = {}
+        # Of each kernel that was compiled for a probe: its group and the seconds.
+        self.compiled: list[tuple[Group, float]] = []
 
     def _buffer(self, dtype: str, place: int) -> Any:
         found = self._buffers.get((dtype, place))
@@ -130,7 +135,7 @@ class Bench:
         Raises Unsupported where the device cannot run it.
         """
         group = probe.group
-        kernel = self.backend.compile(self.device, group, probe.implementation, None)
+        kernel = self._kernel(probe)
         inputs = tuple(
             Operand(self._buffer(layout.dtype.name, place), 0, layout)
             for place, layout in enumerate(group.graph.inputs)
@@ -140,6 +145,18 @@ class Bench:
         # Results of random inputs may overflow in a long chain; what it costs is the same.
         with np.errstate(all="ignore"):
             return time_device(self.backend, self.device, (launch,))
+
+    def _kernel(self, probe: Probe) -> Any:
+        began = perf_counter()
+        kernel = self.backend.compile(self.device, probe.group, probe.implementation, None)
+        first = perf_counter() - began
+        if probe.implementation == "generated":
+            began = perf_counter()
+            self.backend.compile(self.device, probe.group, probe.implementation, None)
+            # One that this process has already takes as long the second time.
+            if first > _COMPILED * (perf_counter() - began):
+                self.compiled.append((probe.group, first))
+        return kernel
 
     def time_copy(self, direction: str, nbytes: int) -> Timing:
         """Return how long a copy of that many bytes takes: upload, download or device."""

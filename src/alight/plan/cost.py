@@ -22,6 +22,7 @@ from alight.ir.ops import Kind
 from alight.plan.curve import Curve, Measured
 from alight.plan.plan import Estimate
 from alight.plan.workload import (
+    code_size,
     contraction_flops,
     dtype_name,
     is_contraction,
@@ -33,7 +34,7 @@ from alight.plan.workload import (
 if TYPE_CHECKING:
     from alight.device import Device
 
-SCHEMA = 1
+SCHEMA = 2
 
 # Standard normal deviate that leaves 10 % on either side: the ends of an 80 % interval.
 _TEN_PERCENT = 1.2815515655446004
@@ -102,13 +103,15 @@ class Profile:
     """What was measured of one device. ``origin``: measured, or recorded (a simulated device).
 
     ``links["upload"]``, ``["download"]``, ``["device"]`` give seconds over bytes; the host has
-    none. ``validation`` holds the error on sizes that were not measured. ``complete`` is false
+    none. ``one_offs`` are seconds spent once (see ``compile_seconds``).
+    ``validation`` holds the error on sizes that were not measured. ``complete`` is false
     where time ran out, ``contended`` true where other work disturbed the measuring.
     """
 
     device: str
     rates: Mapping[str, Rates]
     links: Mapping[str, Curve] = field(default_factory=dict)
+    one_offs: Mapping[str, Measured] = field(default_factory=dict)
     origin: str = "measured"
     path: str | None = None
     made_at: float = 0.0
@@ -125,6 +128,7 @@ class Profile:
             "device": self.device,
             "rates": {name: rates.to_dict() for name, rates in self.rates.items()},
             "links": {name: curve.to_dict() for name, curve in self.links.items()},
+            "one_offs": {name: number.to_dict() for name, number in self.one_offs.items()},
             "origin": self.origin,
             "made_at": self.made_at,
             "made_seconds": self.made_seconds,
@@ -146,6 +150,9 @@ class Profile:
         fields = dict(document)
         fields["rates"] = {n: Rates.from_dict(item) for n, item in document["rates"].items()}
         fields["links"] = {n: Curve.from_dict(item) for n, item in document["links"].items()}
+        fields["one_offs"] = {
+            name: Measured.from_dict(item) for name, item in document["one_offs"].items()
+        }
         return Profile(path=path, **fields)
 
     def stored_at(self, path: str) -> Profile:
@@ -341,6 +348,35 @@ def _interval(terms: Mapping[str, float], doubt: float) -> Estimate:
     # Errors of one profile go together, so spreads are averaged by time and not by their squares.
     factor = math.exp(_TEN_PERCENT * doubt / seconds) if seconds else 1.0
     return Estimate(seconds, seconds / factor, seconds * factor, dict(terms))
+
+
+# Seconds before anything was measured: importing the compiler took 60 ms, a kernel 31 to 48 ms of
+# which simple ones take a third, one inlined transcendental (some 30 operations) 6 ms, loading an
+# object 0.7 to 1.6 ms (llvmlite 0.4x, AVX-512 Xeon).
+_ONE_OFFS: Mapping[str, float] = {
+    "compiler": 0.06,
+    "kernel": 0.012,
+    "reduction": 0.012,
+    "operation": 0.0002,
+    "load": 0.0016,
+}
+
+
+def compile_seconds(group: Group, profile: Profile | None, stored: bool, first: bool) -> float:
+    """Return the predicted seconds until a group's generated kernel is there.
+
+    ``stored``: its object is on disk; ``first``: the compiler is not imported yet.
+    """
+    measured = {} if profile is None else profile.one_offs
+
+    def one(name: str) -> float:
+        return measured[name].value if name in measured else _ONE_OFFS[name]
+
+    seconds = one("compiler") if first else 0.0
+    if stored:
+        return seconds + one("load")
+    size, folds = code_size(group)
+    return seconds + one("kernel") + size * one("operation") + folds * one("reduction")
 
 
 def copy_seconds(profile: Profile | None, nbytes: int, direction: str) -> float | None:

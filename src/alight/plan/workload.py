@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from alight.ir.body import operations
 from alight.ir.group import Graph, Group, GroupKind, Node
-from alight.ir.ops import Kind
+from alight.ir.ops import Kind, trees
 
 if TYPE_CHECKING:
     import numpy as np
@@ -67,6 +68,22 @@ def node_elements(graph: Graph, node: Node) -> int:
     if node.op.kind in (Kind.REDUCTION, Kind.SCAN):
         return max(node.layout.size, graph.layout(node.operands[0]).size)
     return node.layout.size
+
+
+def code_size(group: Group) -> tuple[int, int]:
+    """Return the operations in the bodies of a group's kernel, and its reductions: what a compiler
+    goes through."""
+    size = folds = 0
+    graph = group.graph
+    for node in graph.nodes:
+        if node.op.kind is Kind.ELEMENTWISE:
+            found = trees(
+                node.op, [graph.layout(i).dtype for i in node.operands], node.layout.dtype
+            )
+            size += operations(found) if found is not None else 1
+        else:
+            folds += 1
+    return size, folds
 
 
 def node_flops(graph: Graph, node: Node) -> float:

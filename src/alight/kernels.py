@@ -1,0 +1,273 @@
+"""Kernels: made in this process, kept on disk, or compiled in the background while NumPy goes on.
+
+A kernel is waited for only where the wait, as predicted, ends sooner than NumPy would. Otherwise a
+thread of ours makes it, and who asked runs in NumPy until it is there.
+"""
+
+from __future__ import annotations
+
+import atexit
+import math
+import os
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from alight.codegen.loops import kernel_key
+from alight.costs import profile_of
+from alight.device import Device, Unsupported
+from alight.ir.group import Group
+from alight.log import LOG
+from alight.plan.cost import compile_seconds
+from alight.registry import backend_of, device
+from alight.store import default_store, digest
+
+__all__ = ["GENERATED", "kernel", "settle", "soon"]
+
+GENERATED = "generated"
+
+KIND = "kernel"
+
+# A group seen once may never come again; one that did will, as programs loop.
+_BACKGROUND_AFTER = 2
+
+# Keys kept of what was asked for and not made. A program whose groups are all different has no use
+# for a count of each; it starts anew.
+_ASKED_KEPT = 4096
+
+_KEEP = "-keep"  # marks jobs that write what was made
+
+
+def kernel(
+    where: Device,
+    group: Group,
+    implementation: str,
+    schedule: Any = None,
+    patience: float = math.inf,
+) -> Any:
+    """Return the kernel of a group on a device, or None where having it would take longer than
+    ``patience`` seconds; it is then made in the background once it was asked for twice.
+
+    Raises Unsupported, with the reason, where the implementation has a gap.
+    """
+    if implementation != GENERATED:
+        return backend_of(where).compile(where, group, implementation, schedule)
+    maker = _Maker(where, group, schedule)
+    reason = _failed.get(maker.key)
+    if reason is not None:
+        raise Unsupported(reason)
+    if maker.key not in _made and maker.seconds() > patience:
+        if len(_asked) >= _ASKED_KEPT:
+            _asked.clear()
+        _asked[maker.key] = times = _asked.get(maker.key, 0) + 1
+        if times >= _BACKGROUND_AFTER:
+            _background.add(maker.key, maker.quietly)
+        return None
+    return maker.make()
+
+
+def soon(where: Device, group: Group, schedule: Any = None) -> bool:
+    """Tell whether a generated kernel can be had at once; if not, have it made in the background.
+
+    One that cannot be made can be had at once too: asking for it raises the reason.
+    """
+    maker = _Maker(where, group, schedule)
+    if maker.key in _made or maker.key in _failed:
+        return True
+    _background.add(maker.key, maker.quietly)
+    return False
+
+
+def settle() -> None:
+    """Return when nothing is being made in the background any more."""
+    _background.settle()
+
+
+class _Maker:
+    """What it takes to have the generated kernel of one group."""
+
+    __slots__ = ("device", "group", "key", "schedule")
+
+    def __init__(self, where: Device, group: Group, schedule: Any) -> None:
+        self.device = where
+        self.group = group
+        self.schedule = schedule
+        self.key = f"{where.id.replace(':', '-')}-{kernel_key(group, schedule)}"
+
+    @property
+    def stored_as(self) -> str:
+        return digest([_valid_for(self.device.id), self.key], KIND)
+
+    def seconds(self) -> float:
+        """Return the predicted seconds until the kernel is there."""
+        stored = default_store().has_bytes(KIND, self.stored_as)
+        first = _compiler() not in sys.modules
+        return compile_seconds(self.group, profile_of(self.device), stored, first)
+
+    def make(self) -> Any:
+        """Return the kernel: from this process, from disk, or compiled now."""
+        backend = backend_of(self.device)
+        if self.key in _made:
+            return backend.compile(self.device, self.group, GENERATED, self.schedule)
+        with _making:
+            blob = None
+            if self.key not in _made:
+                blob = default_store().read_bytes(KIND, self.stored_as)
+            found: Any = None
+            if blob is not None:
+                try:
+                    found = backend.load(self.device, self.group, self.schedule, blob.data)
+                except Exception as error:  # made for a compiler or system that is not this one
+                    LOG.fallback(f"kernel {self.key}", f"{type(error).__name__}: {error}", None)
+                    blob = None
+            if found is None:
+                try:
+                    found = backend.compile(self.device, self.group, GENERATED, self.schedule)
+                except Unsupported as gap:
+                    _failed[self.key] = str(gap)
+                    raise
+                if self.key not in _made:
+                    data = backend.dump(found)
+                    if data:
+                        _background.add(f"{self.key}{_KEEP}", lambda: self.keep(data))
+            if self.key not in _made:
+                if blob is not None:
+                    LOG.count(kernels_loaded=1)
+                else:
+                    LOG.count(kernels_compiled=1)
+                _made.add(self.key)
+            _asked.pop(self.key, None)
+            return found
+
+    def keep(self, data: bytes) -> None:
+        """Store the compiled form; who runs the kernel does not wait for the disk."""
+        header = {"group": self.key, "device": self.device.id}
+        default_store().write_bytes(KIND, self.stored_as, data, header)
+
+    def quietly(self) -> None:
+        """Make the kernel for later; an error belongs to who asks for it then."""
+        try:
+            self.make()
+        except Exception as error:
+            _failed[self.key] = f"{type(error).__name__}: {error}"
+
+
+@cache
+def _valid_for(name: str) -> dict[str, Any]:
+    """Return what a stored kernel depends on besides its structure.
+
+    The generator's own files are in it, so that who changes them never runs an old kernel.
+    """
+    import platform
+
+    from alight.measure.profiles import fingerprint
+
+    here = fingerprint(device(name))
+    parts = ("alight", "device_fingerprint", "cpu", "features", "llvmlite")
+    files = []
+    for folder in ("codegen", "ir"):
+        for path in sorted((Path(__file__).parent / folder).rglob("*.py")):
+            status = path.stat()
+            files.append((path.name, status.st_size, status.st_mtime_ns))
+    return {
+        **{part: here[part] for part in parts},
+        "libc": platform.libc_ver(),
+        "generator": files,
+    }
+
+
+@cache
+def _compiler() -> str:
+    """Return the module whose import makes a process's first kernel take longer."""
+    return "llvmlite.binding" if find_spec("llvmlite") is not None else "alight"
+
+
+class _Background:
+    """One thread that does jobs in turn; it starts with the first and ends with the process."""
+
+    def __init__(self) -> None:
+        self._jobs: deque[tuple[str, Callable[[], None]]] = deque()
+        self._keys: set[str] = set()
+        self._wake = threading.Condition()
+        self._thread: threading.Thread | None = None
+        self._stopping = False
+
+    def add(self, key: str, job: Callable[[], None]) -> None:
+        """Have a job done, unless one of this key waits or runs."""
+        with self._wake:
+            if key in self._keys or self._stopping:
+                return
+            self._keys.add(key)
+            self._jobs.append((key, job))
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="alight-make", daemon=True)
+                self._thread.start()
+            self._wake.notify_all()
+
+    def settle(self) -> None:
+        """Wait until every job is done."""
+        with self._wake:
+            self._wake.wait_for(lambda: not self._keys)
+
+    def stop(self) -> None:
+        """Let the job that runs end, and start no other: the process is about to go."""
+        with self._wake:
+            self._stopping = True
+            waiting = [job for key, job in self._jobs if key.endswith(_KEEP)]
+            self._jobs.clear()
+            self._wake.notify_all()
+            thread = self._thread
+        if thread is not None:
+            thread.join()
+        for job in waiting:  # made already: the next process starts with it
+            job()
+
+    def _run(self) -> None:
+        while True:
+            with self._wake:
+                self._wake.wait_for(lambda: self._jobs or self._stopping)
+                if not self._jobs:
+                    return
+                key, job = self._jobs.popleft()
+            try:
+                job()
+            finally:
+                with self._wake:
+                    self._keys.discard(key)
+                    self._wake.notify_all()
+
+
+_made: set[str] = set()
+_failed: dict[str, str] = {}
+_asked: dict[str, int] = {}
+# Held while a kernel is made, and by a fork, so that no child is born with a compiler at work.
+_making = threading.RLock()
+_background = _Background()
+atexit.register(lambda: _background.stop())
+
+
+def _before_fork() -> None:
+    _making.acquire()
+
+
+def _after_fork_in_parent() -> None:
+    _making.release()
+
+
+def _after_fork_in_child() -> None:
+    global _making, _background
+    _making = threading.RLock()
+    _background = _Background()  # its thread does not exist here
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=_before_fork,
+        after_in_parent=_after_fork_in_parent,
+        after_in_child=_after_fork_in_child,
+    )
