@@ -289,11 +289,17 @@ def _outputs(kwargs: dict[str, Any]) -> tuple[Any, ...]:
     return out if type(out) is tuple else (out,)
 
 
+def is_masked(item: Any) -> bool:
+    """Tell whether something is a masked array; NumPy imports those when they are asked for."""
+    module = sys.modules.get("numpy.ma")
+    return module is not None and isinstance(item, module.MaskedArray)
+
+
 def _defers(item: Any) -> bool:
     """Tell whether an operand's own type should handle the call (masked arrays, other array
     libraries)."""
     if isinstance(item, (ArrayBase, np.ndarray, np.generic)) or item is None:
-        return isinstance(item, np.ma.MaskedArray)
+        return is_masked(item)
     override = getattr(type(item), "__array_ufunc__", item)
     return override is not item
 
@@ -363,7 +369,7 @@ _EQUALITY = {"equal": operator.eq, "not_equal": operator.ne}
 
 def _hands_over(other: Any) -> bool:
     if isinstance(other, (np.ndarray, np.generic, int, float, complex, list, tuple)):
-        return isinstance(other, np.ma.MaskedArray)
+        return is_masked(other)
     if other is None or isinstance(other, (str, bytes)):
         return False
     if getattr(type(other), "__array_ufunc__", other) is None:

@@ -221,6 +221,11 @@ class Policy:
         least, all_given = self._recording
         return least if all_given else max(least, floor.auto)
 
+    @property
+    def floor_given(self) -> bool:
+        """Return whether every class of ops has its floor from the user: none is measured."""
+        return self._recording[1]
+
     def floor_source(self, kind: str) -> str:
         """Return where `floor_for(kind)` came from."""
         return self.source(f"floor.{kind if kind in self.floor else 'all'}")

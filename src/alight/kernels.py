@@ -200,14 +200,17 @@ class _Background:
     def add(self, key: str, job: Callable[[], None]) -> None:
         """Have a job done, unless one of this key waits or runs."""
         with self._wake:
-            if key in self._keys or self._stopping:
-                return
-            self._keys.add(key)
-            self._jobs.append((key, job))
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="alight-make", daemon=True)
-                self._thread.start()
-            self._wake.notify_all()
+            if not self._stopping and key not in self._keys:
+                self._keys.add(key)
+                self._jobs.append((key, job))
+                if self._thread is None:
+                    self._thread = threading.Thread(
+                        target=self._run, name="alight-make", daemon=True
+                    )
+                    self._thread.start()
+                self._wake.notify_all()
+        if self._stopping and key.endswith(_KEEP):
+            job()
 
     def settle(self) -> None:
         """Wait until every job is done."""

@@ -102,9 +102,10 @@ def call_there(function: Callable[..., Any], args: Sequence[Any], kwargs: Any) -
 def record_floor() -> int:
     """Return the result elements below which an op on concrete operands is left to NumPy at
     once."""
-    if floor.record_floor < 0:
+    here = POLICY.get()
+    if floor.record_floor < 0 and (here is None or not here.floor_given):
         costs.settle_floor(runtime.planning_seconds)
-    least: int = (POLICY.get() or floor).record_floor
+    least: int = (here or floor).record_floor
     return least
 
 

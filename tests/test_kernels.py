@@ -1,0 +1,237 @@
+"""Where kernels come from: this process, the disk, the compiler, or the background."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import alight
+from alight import kernels
+from alight.codegen import llvm
+from alight.config import policy
+from alight.device import Reason, Unsupported
+from alight.errors import KernelError
+from alight.execute import Execution
+from alight.ir.group import Group
+from alight.log import LOG
+from alight.measure import probes
+from alight.plan.cost import compile_seconds
+from alight.plan.place import make_plan
+from alight.plan.plan import Estimate, Facts
+from alight.registry import device
+
+CPU = device("cpu")
+
+
+@pytest.fixture(autouse=True)
+def _settled() -> Iterator[None]:
+    yield
+    kernels.settle()
+
+
+def fresh_group(marker: float) -> Group:
+    """Return a group whose structure no other test has."""
+    from alight._core import make_layout
+    from alight.ir.group import Graph, GroupKind, Node
+    from alight.ir.ops import OPS
+
+    layout = make_layout(np.dtype("float64"), (64,))
+    nodes = []
+    last = 0
+    for i, bit in enumerate(f"{int(marker):b}"):
+        nodes.append(Node(OPS["add" if bit == "1" else "multiply"], (last, 1), (), layout))
+        last = 2 + i
+    return Group(GroupKind.LOOP, Graph((layout, layout), tuple(nodes), (last,)), (64,))
+
+
+def python(program: str, cache: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "ALIGHT_CACHE_DIR": str(cache), "ALIGHT_CALIBRATE": "off"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+PROGRAM = """
+import numpy as np, alight
+with alight.policy(floor=0, force="cpu:generated"):
+    a = alight.asarray(np.linspace(0.0, 1.0, 50))
+    b = np.asarray(np.sqrt(a) * a + 3.0)
+assert np.array_equal(b, np.sqrt(np.linspace(0.0, 1.0, 50)) * np.linspace(0.0, 1.0, 50) + 3.0)
+totals = alight.report().to_dict()["totals"]
+print(totals["kernels_compiled"], totals["kernels_loaded"], totals["fallbacks"])
+"""
+
+
+def test_a_kernel_is_compiled_once_for_all_processes(tmp_path: Path) -> None:
+    first, second = python(PROGRAM, tmp_path), python(PROGRAM, tmp_path)
+    assert (first.stdout, first.stderr) == ("1 0 0\n", "")
+    assert (second.stdout, second.stderr) == ("0 1 0\n", "")
+
+
+def test_a_damaged_kernel_is_put_aside_and_made_anew(tmp_path: Path) -> None:
+    python(PROGRAM, tmp_path)
+    (path,) = tmp_path.rglob("*.bin")
+    content = path.read_bytes()
+    path.write_bytes(content[:-100] + bytes(100))
+    done = python(PROGRAM, tmp_path)
+    assert done.stdout == "1 0 0\n"
+    assert "does not match its digest" in done.stderr
+    assert python(PROGRAM, tmp_path).stdout == "0 1 0\n"
+
+
+def test_code_for_another_host_is_not_run() -> None:
+    kernel = llvm.compile_group(fresh_group(5))
+    data = llvm.emit_object(kernel)
+    with pytest.raises(KernelError, match="made for the host"):
+        llvm.load_object(fresh_group(5), None, b"x" + data)
+    assert llvm.load_object(fresh_group(5), None, data).key == kernel.key
+
+
+def test_a_kernel_that_takes_too_long_is_made_in_the_background_when_asked_for_again() -> None:
+    group = fresh_group(0b1011001)
+    assert kernels.kernel(CPU, group, "generated", None, patience=0.0) is None
+    kernels.settle()
+    assert kernels.kernel(CPU, group, "generated", None, patience=0.0) is None
+    kernels.settle()
+    assert kernels.kernel(CPU, group, "generated", None, patience=0.0) is not None
+
+
+def test_what_is_patiently_asked_for_is_made_at_once() -> None:
+    assert kernels.kernel(CPU, fresh_group(0b1110001), "generated") is not None
+
+
+def test_soon_makes_it_at_the_first_time_of_asking() -> None:
+    group = fresh_group(0b1111001)
+    assert not kernels.soon(CPU, group)
+    kernels.settle()
+    assert kernels.soon(CPU, group)
+
+
+def test_a_gap_is_told_to_who_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*args: Any) -> Any:
+        raise Unsupported("no such thing")
+
+    monkeypatch.setattr(kernels.backend_of(CPU), "compile", fails)
+    group = fresh_group(0b1101011)
+    assert not kernels.soon(CPU, group)
+    kernels.settle()
+    assert kernels.soon(CPU, group)
+    with pytest.raises(Unsupported, match="no such thing"):
+        kernels.kernel(CPU, group, "generated")
+
+
+def test_numpy_runs_while_the_kernel_is_made() -> None:
+    """The plan says generated code is faster, and waiting for it is not worth it."""
+    group = fresh_group(0b1000111)
+    took = {"numpy": 2e-5, "generated": 1e-5}
+
+    def estimate(group: Group, where: str, implementation: str) -> Estimate:
+        seconds = took[implementation]
+        return Estimate(seconds, seconds, seconds, {})
+
+    plan = make_plan(
+        group.graph, Facts((CPU,), {}, estimate=estimate, host_required=frozenset((0,)))
+    )
+    arrays = np.linspace(0.5, 1.0, 64), np.linspace(1.0, 2.0, 64)
+    with LOG.forgetting():
+        for run in range(3):
+            values = [alight.asarray(array).storage.value for array in arrays]
+            shells = [values_of(node) for node in group.graph.nodes]
+            Execution(plan, [*values, *shells]).run()
+            kernels.settle()
+            record = LOG.snapshot().records[-1]
+            told = record.decision.implementation, record.decision.reason
+            if run < 2:
+                assert told == ("numpy", Reason.COMPILING)
+            else:
+                assert told == ("generated", Reason.CHEAPEST)
+
+
+def values_of(node: Any) -> Any:
+    from alight._core import Value
+
+    return Value(node.op, (), (), node.layout)
+
+
+def test_prediction_of_compiling_grows_with_the_bodies() -> None:
+    short, long = probes.chain("float64", 64), probes.loop("exp", "float64", 64)
+    made = compile_seconds(short, None, False, False)
+    assert 0 < made < compile_seconds(long, None, False, False)
+    assert compile_seconds(long, None, True, False) < made  # loading has no bodies to go through
+    assert compile_seconds(short, None, False, True) > made
+
+
+def test_threads_that_ask_for_one_kernel_get_it() -> None:
+    group = fresh_group(0b1010101)
+    found: list[Any] = []
+    threads = [
+        threading.Thread(target=lambda: found.append(kernels.kernel(CPU, group, "generated")))
+        for _ in range(8)
+    ]
+    before = LOG.snapshot().counts["kernels_compiled"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 8
+    assert LOG.snapshot().counts["kernels_compiled"] == before + 1
+
+
+FORKING = """
+import os, numpy as np, alight
+from alight import kernels
+from alight.measure import probes
+from alight.registry import device
+for op in ("exp", "log", "sin", "cos", "tanh"):
+    kernels.soon(device("cpu"), probes.loop(op, "float64", 64))
+child = os.fork()
+with alight.policy(floor=0, force="cpu:generated"):
+    got = np.asarray(np.sqrt(alight.asarray(np.arange(9.0))))
+assert np.array_equal(got, np.sqrt(np.arange(9.0)))
+if child:
+    assert os.waitpid(child, 0)[1] == 0
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_a_fork_beside_the_background_leaves_both_able_to_compile(tmp_path: Path) -> None:
+    done = python(FORKING, tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+ENDING = """
+from alight import kernels
+from alight.measure import probes
+from alight.registry import device
+for op in ("exp", "log", "sin", "cos", "tanh"):
+    for dtype in ("float32", "float64"):
+        kernels.soon(device("cpu"), probes.loop(op, dtype, 64))
+"""
+
+
+def test_a_process_that_ends_beside_the_background_ends_well(tmp_path: Path) -> None:
+    for _ in range(3):
+        done = python(ENDING, tmp_path)
+        assert (done.returncode, done.stderr) == (0, "")
+    # what was made was kept
+    assert list(tmp_path.rglob("*.bin"))
+
+
+def test_waiting_is_for_what_was_forced() -> None:
+    array = np.linspace(0.0, 1.0, 40)
+    with policy(floor=0, force="cpu:generated"), LOG.forgetting():
+        result = np.asarray(np.cbrt(alight.asarray(array)) * 7.0 - array)
+        records = LOG.snapshot().records
+    np.testing.assert_allclose(result, np.cbrt(array) * 7.0 - array, rtol=1e-14)
+    assert {r.decision.implementation for r in records} == {"generated"}
