@@ -169,3 +169,55 @@ def test_a_bad_setting_is_told_before_the_script_runs(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith("alight: environment variable ALIGHT_FLOOR_ALL: 'much'")
     assert "Traceback" not in done.stderr
+
+
+def test_help_and_doctor_go_on_where_a_setting_is_bad(tmp_path: Path) -> None:
+    bad = {"ALIGHT_FORCE": "gpu", "ALIGHT_FLOOR_ALL": "much", "ALIGHT_LOG_SIZE": "7"}
+    assert "Commands:" in printed(tmp_path, "--help", **bad)
+    found = loaded(tmp_path, "doctor", "--json", **bad)
+    assert [text.partition(": ")[0] for text in found["bad_settings"]] == [
+        "environment variable ALIGHT_FORCE",
+        "environment variable ALIGHT_FLOOR_ALL",
+    ]
+    held = {row["name"]: row["value"] for row in found["settings"]}
+    assert (held["force"], held["floor.all"], held["log_size"]) == (None, None, 7)
+    assert "'gpu' is not" in printed(tmp_path, "doctor", **bad)
+    assert "Bad settings" not in printed(tmp_path, "doctor")
+
+
+def test_a_device_that_is_not_there_is_told_before_the_script_runs(tmp_path: Path) -> None:
+    script(tmp_path, "print('ran')")
+    for name in ("run", "explain"):
+        done = command(tmp_path, name, "script.py", ALIGHT_FORCE="cuda:7")
+        assert (done.returncode, done.stdout) == (1, "")
+        assert done.stderr.startswith("alight: device 'cuda:7' is not available")
+    found = loaded(tmp_path, "doctor", "--json", ALIGHT_FORCE="cuda:7")["bad_settings"]
+    assert len(found) == 1
+    assert found[0].startswith("environment variable ALIGHT_FORCE: device 'cuda:7'")
+
+
+def test_a_script_that_is_not_there_is_all_that_is_told(tmp_path: Path) -> None:
+    for name in ("run", "explain"):
+        done = command(tmp_path, name, "nothing.py")
+        assert (done.returncode, done.stdout) == (2, "")
+        assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_crossover_below_every_measured_size_is_no_number() -> None:
+    from alight.cli import _crossovers
+
+    row = {"crossovers": {"generated": 1, "library": 2048, "numpy": None}}
+    assert _crossovers(row) == "generated any size; library 2,048 elements; numpy never"
+
+
+def test_what_measures_itself_says_so(tmp_path: Path) -> None:
+    script(tmp_path, "import numpy as np\nnp.ones(4_000_000) + 1\n")
+    done = command(tmp_path, "run", "script.py", ALIGHT_LOG="info")
+    assert "elements is left to NumPy, measured once in" in done.stderr
+    assert "measuring cpu for at most 0.9 s" in done.stderr
+
+
+def test_a_report_alone_starts_no_measuring(tmp_path: Path) -> None:
+    script(tmp_path, "import alight\nalight.report()\nalight.devices()\n")
+    printed(tmp_path, "run", "script.py")
+    assert printed(tmp_path, "cache", "size") == "0\n"

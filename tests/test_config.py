@@ -348,6 +348,45 @@ def test_a_misspelt_variable_is_named_once_with_the_right_one(
     assert "ALIGHT_FLOOR is not known" in texts[1] and "Fix: write ALIGHT_FLOOR_" in texts[1]
 
 
+def test_a_floor_misspelt_is_taken_for_a_floor(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING, "alight"):
+        load_with(tmp_path, "", ALIGHT_FLOR="3")
+    assert [record.getMessage().rpartition("Fix: ")[2] for record in caplog.records] == [
+        "write ALIGHT_FLOOR_ALL."
+    ]
+
+
+def test_a_bad_log_size_is_told_of_as_a_log_size(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="or 0 to keep no decisions"):
+        load_with(tmp_path, "", ALIGHT_LOG_SIZE="x")
+
+
+def test_problems_are_collected_and_the_rest_holds(tmp_path: Path) -> None:
+    problems: list[Any] = []
+    environ = {
+        **{"ALIGHT_CONFIG": str(tmp_path / "none"), "ALIGHT_FLOOR_UNARY": "-1"},
+        **{"ALIGHT_DEVICES": "cpu", "ALIGHT_FORCE": "sim:0", "ALIGHT_LOG_SIZE": "9"},
+    }
+    settings = config_module.load(environ, problems)
+    assert settings.log_size == 9 and settings.policy == Policy()
+    assert [text in str(p) for text, p in zip(["none", "-1", "sim:0"], problems, strict=True)] == [
+        True
+    ] * 3
+
+
+def test_ever_new_policies_do_not_grow_the_process() -> None:
+    base = Policy()
+    for number in range(2 * config_module._STAMPS_KEPT):
+        policy(floor=number).over(base)
+    assert len(config_module._stamps) <= config_module._STAMPS_KEPT
+    again = Policy()  # what was forgotten gets another number and says the same
+    assert again == base and hash(again) == hash(base)
+    known = {stamp: said for said, stamp in config_module._stamps.items()}
+    assert known.get(base.stamp, base._said) == base._said
+
+
 def test_the_log_level_reaches_the_logger_only_when_asked(
     fresh: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

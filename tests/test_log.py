@@ -95,6 +95,16 @@ def test_code_made_in_a_loop_does_not_grow_the_table() -> None:
     assert snapshot.counts["exits"] == 50 == sum(row.times for row in snapshot.exits)
 
 
+def test_texts_made_in_a_loop_do_not_grow_the_table() -> None:
+    log = Log(5)
+    for number in range(50):
+        log.fallback("exp on sim:0", f"no room for {number} bytes", None if number % 2 else here())
+    snapshot = log.snapshot()
+    assert len(log._fallbacks.rows) <= 11
+    assert snapshot.counts["fallbacks"] == 50 == sum(row.times for row in snapshot.fallbacks)
+    assert "others" in {row.what for row in snapshot.fallbacks}
+
+
 def test_counts_elements_fallbacks_demotions_and_reset() -> None:
     log = Log(10)
     log.count(launches=2, uploads=1, upload_bytes=80, cache_misses=1)

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+import alight
 import alight.errors
 from alight.device import Reason
 from alight.errors import AlightError
@@ -229,6 +230,27 @@ def test_explanation_groups_by_call_site_and_names_the_losers() -> None:
     ]
     reset()
     assert "nothing was placed" in report().explanation()
+
+
+def test_a_first_run_is_marked_and_left_out_of_the_mean() -> None:
+    def launched(seconds: float, first: bool) -> None:
+        LOG.launched(decision(), None, seconds, ("generated", "cpu"), 0, first)
+
+    launched(1.0, True)
+    assert report().to_dict()["decisions"][0]["first_run"] is True
+    assert "1 run, predicted 1 ms, measured 1 s (first run)" in report().explanation()
+    launched(1e-3, False)
+    launched(3e-3, False)
+    assert "3 runs, predicted 1 ms, measured 2 ms" in report().explanation()
+    assert "Decisions: 3, 1 s measured" in str(report())
+
+
+def test_the_first_run_of_a_kernel_is_the_one_marked() -> None:
+    with alight.policy(force="cpu:generated", floor=0):
+        x = alight.ones(33)
+        for _ in range(2):
+            assert float((x * 3.25 - 1)[0]) == 2.25
+    assert [row["first_run"] for row in report().to_dict()["decisions"]] == [True, False]
 
 
 def test_saved_forms(tmp_path: Path) -> None:

@@ -321,6 +321,17 @@ def reduce_call(name: str, array: Any, axis: Any, out: Any, kwargs: dict[str, An
     return out
 
 
+def given(**keywords: Any) -> dict[str, Any]:
+    """Return the keywords that differ from what NumPy does without them."""
+    return {
+        key: value
+        for key, value in keywords.items()
+        if value is not None
+        and value is not np._NoValue
+        and not (key == "keepdims" and value is False)
+    }
+
+
 def _negative_zero(item: Any) -> bool:
     """Tell whether a scalar has a part that is -0.0: 0.0 as a key, and another start of a sum."""
     if type(item) is complex:
@@ -375,6 +386,7 @@ __all__ = [
     "FUNCTIONS",
     "at_once",
     "exit_to_numpy",
+    "given",
     "make",
     "operand",
     "operands_of",

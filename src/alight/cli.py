@@ -14,7 +14,7 @@ import click
 from alight import registry, tables
 from alight.config import config, current_policy
 from alight.errors import AlightError
-from alight.launcher import run_script
+from alight.launcher import read_script, run_script
 from alight.report import (
     Report,
     at_exit,
@@ -63,6 +63,7 @@ def commands() -> None:
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def run(report: str | None, script: str, arguments: tuple[str, ...]) -> Callable[[], None]:
     """Run an unmodified NumPy script as `python SCRIPT ARGUMENTS…` does."""
+    _check_settings()
     report = report or config().report
     if report is not None and report != "-":
         folder = Path(report).absolute().parent
@@ -70,9 +71,10 @@ def run(report: str | None, script: str, arguments: tuple[str, ...]) -> Callable
             raise click.ClickException(
                 f"cannot write the report to {report}: {folder} is no folder. Fix: make it."
             )
+    source = read_script(script)
     if report is not None:
         at_exit(report)
-    return partial(run_script, script, arguments)
+    return partial(run_script, script, source, arguments)
 
 
 @commands.command(context_settings=_SCRIPT)
@@ -80,8 +82,18 @@ def run(report: str | None, script: str, arguments: tuple[str, ...]) -> Callable
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def explain(script: str, arguments: tuple[str, ...]) -> Callable[[], None]:
     """Run a script, then print its decisions by call site, each with its losers."""
+    _check_settings()
+    source = read_script(script)
     explain_at_exit()
-    return partial(run_script, script, arguments)
+    return partial(run_script, script, source, arguments)
+
+
+def _check_settings() -> None:
+    """Raise for a bad setting, or a device that is not there, before somebody's script runs."""
+    config()
+    policy = current_policy()
+    if policy.devices or policy.force:  # else it is the host, whose backend may not be needed
+        registry.devices_allowed(policy)
 
 
 @commands.command()
@@ -120,11 +132,14 @@ def _origin(profile: dict[str, Any] | None) -> str:
 
 def _crossovers(profile: dict[str, Any] | None) -> str:
     found = {} if profile is None else profile["crossovers"]
-    words = [
-        f"{name} {'never' if elements is None else f'{elements:,} elements'}"
-        for name, elements in found.items()
-    ]
+    words = [f"{name} {_crossover(elements)}" for name, elements in found.items()]
     return "; ".join(words) or "unknown"
+
+
+def _crossover(elements: int | None) -> str:
+    if elements is None:
+        return "never"
+    return "any size" if elements <= 1 else f"{elements:,} elements"
 
 
 @commands.command()
@@ -258,7 +273,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     click would take KeyboardInterrupt and SystemExit for its own, and a script's must reach Python.
     """
     try:
-        config()  # a bad setting must not surface in the middle of somebody's script
         action = commands.main(arguments, prog_name="alight", standalone_mode=False)
     except click.ClickException as error:
         error.show()

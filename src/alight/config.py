@@ -11,14 +11,14 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from functools import wraps
+from functools import partial, wraps
 from itertools import count
 from operator import index
 from types import EllipsisType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn, TypeVar, cast
 
 from alight._core import POLICY, floor
-from alight.errors import ConfigError
+from alight.errors import AlightError, ConfigError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,6 +31,7 @@ _PREFIX = "ALIGHT_"
 _DEFAULT = "default"
 _DEVICE = re.compile(r"cpu|(?!cpu:)[a-z]+:\d+")
 _Function = TypeVar("_Function", bound=Callable[..., Any])
+_Outcome = TypeVar("_Outcome")
 
 
 class Sourced(NamedTuple):
@@ -92,7 +93,9 @@ def _force(raw: object, source: str) -> Force | None:
     _bad(raw, source, f"DEVICE[:IMPLEMENTATION] or one of {', '.join(IMPLEMENTATIONS)}", fix)
 
 
-def _count(raw: object, source: str) -> int:
+def _count(
+    raw: object, source: str, fix: str = "write for example 4096, or 0 for no minimum"
+) -> int:
     try:
         if isinstance(raw, bool):  # True is an int in Python, never a count here
             raise TypeError
@@ -100,8 +103,12 @@ def _count(raw: object, source: str) -> int:
     except (TypeError, ValueError):
         count = -1
     if count < 0:
-        _bad(raw, source, "a whole number >= 0", "write for example 4096, or 0 for no minimum")
+        _bad(raw, source, "a whole number >= 0", fix)
     return count
+
+
+def _kept(raw: object, source: str) -> int:
+    return _count(raw, source, "write for example 10000, or 0 to keep no decisions")
 
 
 def _floor(raw: object, source: str) -> Mapping[str, int]:
@@ -158,7 +165,7 @@ _READ: Mapping[str, Callable[[object, str], Any]] = {
     "learn": _flag,
     "cache_dir": _path,
     "log_level": _one_of("off", "info", "trace"),
-    "log_size": _count,
+    "log_size": _kept,
     "report": _report,
     "calibrate": _one_of("auto", "off"),
 }
@@ -168,6 +175,9 @@ _NAMES = {_PREFIX + name.removesuffix("_level").upper(): name for name in _READ 
 # The last two are read where the native core is built and loaded, below this layer.
 _KNOWN = (*_NAMES, *_FLOOR_NAMES, "ALIGHT_CONFIG", "ALIGHT_NO_NATIVE", "ALIGHT_TWIN")
 
+# Numbers are never given twice: to drop them all, for a program that makes ever new policies,
+# costs those in use one plan each.
+_STAMPS_KEPT = 4096
 _stamps: dict[object, int] = {}
 _next_stamp = count()
 
@@ -176,7 +186,8 @@ _next_stamp = count()
 class Policy:
     """What may run where; equal to another when it says the same, whatever its sources.
 
-    `stamp` is a small int, unique in this process for what the policy says: a key for caches.
+    `stamp` is an int that in this process no policy has which says something else: a key for
+    caches.
     """
 
     devices: tuple[str, ...] | None = None
@@ -188,24 +199,28 @@ class Policy:
     learn: bool = False
     sources: Mapping[str, str] = field(default_factory=dict, repr=False)
     stamp: int = field(init=False, repr=False)
+    _said: tuple[object, ...] = field(init=False, repr=False)
     _floor_all: int | None = field(init=False, repr=False)
     _recording: tuple[int, bool] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         content = [getattr(self, name) for name in _POLICY_FIELDS if name != "floor"]
         content += sorted(self.floor.items())
-        if (stamp := _stamps.get(key := tuple(content))) is None:
-            stamp = _stamps.setdefault(key, next(_next_stamp))  # atomic: no lock to hold at a fork
+        object.__setattr__(self, "_said", said := tuple(content))
+        if (stamp := _stamps.get(said)) is None:
+            if len(_stamps) >= _STAMPS_KEPT:
+                _stamps.clear()
+            stamp = _stamps.setdefault(said, next(_next_stamp))  # atomic: no lock to hold at a fork
         object.__setattr__(self, "stamp", stamp)
         object.__setattr__(self, "_floor_all", self.floor.get("all"))
         given = [n for kind in ("unary", "binary") if (n := self.floor_for(kind)) is not None]
         object.__setattr__(self, "_recording", (max(given, default=0), len(given) == 2))
 
     def __eq__(self, other: object) -> bool:
-        return self.stamp == other.stamp if isinstance(other, Policy) else NotImplemented
+        return self._said == other._said if isinstance(other, Policy) else NotImplemented
 
     def __hash__(self) -> int:
-        return self.stamp
+        return hash(self._said)
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A stamp means nothing in another process, so it is made anew there.
@@ -380,14 +395,33 @@ class Config:
         return rows
 
 
-def load(environ: Mapping[str, str] | None = None) -> Config:
-    """Return the settings of this environment and of the file it points to."""
+def load(
+    environ: Mapping[str, str] | None = None, problems: list[AlightError] | None = None
+) -> Config:
+    """Return the settings of this environment and of the file it points to.
+
+    Bad values raise ConfigError; with ``problems`` they are put there and their settings left out.
+    """
     environ = os.environ if environ is None else environ
-    file, changes = _read_file(environ)
-    changes = [*changes, *_read_environment(environ)]
+
+    def attempt(read: Callable[[], _Outcome], otherwise: _Outcome) -> _Outcome:
+        try:
+            return read()
+        except ConfigError as error:
+            if problems is None:
+                raise
+            problems.append(error)
+            return otherwise
+
+    nothing: tuple[str | None, list[Sourced]] = None, []
+    file, given = attempt(lambda: _read_file(environ), nothing)
+    changes: list[Sourced] = []
+    for setting in (*given, *_read_environment(environ)):
+        changes += attempt(partial(_read, setting), [])
     other = [change for change in changes if change.name not in _POLICY_FIELDS]
+    placing = [change for change in changes if change.name in _POLICY_FIELDS]
     return Config(
-        policy=_amend(Policy(), (change for change in changes if change.name in _POLICY_FIELDS)),
+        policy=attempt(lambda: _amend(Policy(), placing), Policy()),
         file=file,
         sources={change.name: change.source for change in other},
         **{change.name: change.value for change in other},
@@ -395,6 +429,7 @@ def load(environ: Mapping[str, str] | None = None) -> Config:
 
 
 def _read_file(environ: Mapping[str, str]) -> tuple[str | None, list[Sourced]]:
+    """Return the settings file and what stands in it, not yet read as values."""
     import tomllib
 
     named = environ.get("ALIGHT_CONFIG")
@@ -419,25 +454,32 @@ def _read_file(environ: Mapping[str, str]) -> tuple[str | None, list[Sourced]]:
         if key not in _READ:
             near = _nearest(key, _READ) or f"one of {', '.join(_READ)}"
             _bad(key, f"file {path}", "a setting", f"write {near}, or remove the key")
-    return path, [_setting(key, raw, f"file {path} key {key}") for key, raw in document.items()]
+    return path, [Sourced(key, raw, f"file {path} key {key}") for key, raw in document.items()]
 
 
 def _read_environment(environ: Mapping[str, str]) -> Iterator[Sourced]:
+    """Yield what stands in variables, not yet read as values."""
     # Set but empty counts as not set: it is how shells and CI files take a value back.
     for variable, name in _NAMES.items():
         if raw := environ.get(variable):
-            yield _setting(name, raw, f"environment variable {variable}")
+            yield Sourced(name, raw, f"environment variable {variable}")
     # "all" first, so that a floor for one class stands beside it.
     for variable, kind in reversed(_FLOOR_NAMES.items()):
         if raw := environ.get(variable):
-            source = f"environment variable {variable}"
-            yield Sourced("floor", {kind: _count(raw, source)}, source)
+            yield Sourced(f"floor.{kind}", raw, f"environment variable {variable}")
     for variable in environ:
         if variable.startswith(_PREFIX) and variable not in _KNOWN:
             _warn_unknown(variable)
 
 
+def _read(given: Sourced) -> list[Sourced]:
+    return [_setting(*given)]
+
+
 def _setting(name: str, raw: object, source: str) -> Sourced:
+    own, _, kind = name.partition(".")
+    if kind:
+        return Sourced(own, {kind: _count(raw, source)}, source)
     return Sourced(name, _READ[name](raw, source), source)
 
 
@@ -452,15 +494,17 @@ _warned: set[str] = set()
 
 def _warn_unknown(variable: str) -> None:
     # Names that resemble none of ours may belong to somebody else's tool: those stay unmentioned.
-    near = _nearest(variable.removeprefix(_PREFIX), (n.removeprefix(_PREFIX) for n in _KNOWN))
+    known = {name.removeprefix(_PREFIX): name for name in _KNOWN}
+    known["FLOOR"] = f"{_PREFIX}FLOOR_ALL"  # the key in the file, with no class
+    near = known.get(_nearest(variable.removeprefix(_PREFIX), known) or "")
     if near is None or variable in _warned:
         return
     import logging
 
     _warned.add(variable)
     logging.getLogger("alight").warning(
-        "environment variable %s is not known and has no effect. Fix: write %s%s.",
-        *(variable, _PREFIX, near),
+        "environment variable %s is not known and has no effect. Fix: write %s.",
+        *(variable, near),
     )
 
 
@@ -489,10 +533,11 @@ def config() -> Config:
     return _config or reload_config()  # two threads at once read the same: no lock needed
 
 
-def reload_config() -> Config:
-    """Return the settings read anew from file and environment; they hold from now on."""
+def reload_config(problems: list[AlightError] | None = None) -> Config:
+    """Return the settings read anew from file and environment, as `load` reads them; they hold
+    from now on."""
     global _config, _base
-    settings = load()
+    settings = load(problems=problems)
     _start_logging(settings)
     _config, _base = settings, settings.policy
     return settings

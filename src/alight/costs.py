@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter
@@ -23,6 +24,8 @@ from alight.plan.plan import Estimate
 
 HOST = "cpu"
 
+_logger = logging.getLogger("alight")
+
 _profiles: dict[str, Profile | None] = {}
 
 
@@ -37,10 +40,21 @@ def profile_of(device: Device) -> Profile | None:
         else:
             from alight.measure.profiles import load_profile
 
-            found = _profiles[device.id] = load_profile(device)
-            if found is None and config().calibrate == "auto":
-                atexit.register(_measure_at_exit, device, os.getpid())
+            _profiles[device.id] = load_profile(device)
     return _profiles[device.id]
+
+
+_due: set[tuple[str, int]] = set()
+
+
+def measure_later(devices: Sequence[Device]) -> None:
+    """Have those of these devices that have no profile calibrated when the process ends, as the
+    settings allow: work was just planned for them without one."""
+    for device in devices:
+        due = device.id, os.getpid()
+        if profile_of(device) is None and due not in _due and config().calibrate == "auto":
+            _due.add(due)
+            atexit.register(_measure_at_exit, device, os.getpid())
 
 
 def _measure_at_exit(device: Device, process: int) -> None:
@@ -50,6 +64,11 @@ def _measure_at_exit(device: Device, process: int) -> None:
     from alight.measure.calibrate import calibrate
 
     backend = registry.backend_of(device)
+    _logger.info(
+        "measuring %s for at most %g s, so that the next start has its profile "
+        '(calibrate = "off" forbids it)',
+        *(device.id, _EXIT_SECONDS),
+    )
     with contextlib.suppress(Exception):  # a program that ended well must not end with our error
         calibrate(_EXIT_SECONDS, [(backend, device)])
 
@@ -96,9 +115,14 @@ def copy_seconds(source: str, target: str, nbytes: int) -> float:
 def settle_floor(planning_seconds: Callable[[], float]) -> None:
     """Set below how many elements planning costs more than it can gain, unless the policy says."""
     settings = config()
+    began = perf_counter()
     floor.record_floor = 0  # measuring plans must not ask for the floor
     if settings.policy.record_floor > 0 or not settings.policy.floor:
         floor.auto = _planning_floor(min(planning_seconds() for _ in range(3)))
+        _logger.info(
+            "work under %d elements is left to NumPy, measured once in %.0f ms",
+            *(floor.auto, 1e3 * (perf_counter() - began)),
+        )
     floor.record_floor = current_policy().record_floor
 
 
@@ -127,6 +151,7 @@ def _planning_floor(planning: float) -> int:
 __all__ = [
     "copy_seconds",
     "estimate",
+    "measure_later",
     "profile_of",
     "profiles",
     "settle_floor",

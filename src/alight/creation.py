@@ -125,11 +125,7 @@ def asarray(
     An ndarray is copied, since others can write to it; with ``copy=False`` its memory is shared,
     and then nothing about it is deferred.
     """
-    _checked_device(device)
-    if isinstance(a, ArrayBase):
-        return _converted(a, dtype, order, copy)
-    keywords = {} if like is None or isinstance(like, ArrayBase) else {"like": like}
-    return _taken(np.asarray(ndarrays(a), dtype, order, copy=copy, **keywords), a, copy)
+    return _as_array(np.asarray, a, dtype, order, device, copy, like)
 
 
 @_maker_named("asanyarray")
@@ -143,11 +139,17 @@ def asanyarray(
     like: Any = None,
 ) -> Any:
     """Return an Array; subclasses of ndarray come back as they are."""
+    return _as_array(np.asanyarray, a, dtype, order, device, copy, like)
+
+
+def _as_array(
+    function: Any, a: Any, dtype: Any, order: Any, device: Any, copy: bool | None, like: Any
+) -> Any:
     _checked_device(device)
     if isinstance(a, ArrayBase):
         return _converted(a, dtype, order, copy)
     keywords = {} if like is None or isinstance(like, ArrayBase) else {"like": like}
-    return _taken(np.asanyarray(ndarrays(a), dtype, order, copy=copy, **keywords), a, copy)
+    return _taken(function(ndarrays(a), dtype, order, copy=copy, **keywords), a, copy)
 
 
 @_maker_named("ascontiguousarray")

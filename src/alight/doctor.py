@@ -15,9 +15,9 @@ import numpy as np
 from alight import registry, tables
 from alight._core import Value
 from alight.backends import machine
-from alight.config import config
+from alight.config import config, current_policy, reload_config
 from alight.device import Device
-from alight.errors import DeviceUnavailable
+from alight.errors import AlightError, ConfigError, DeviceUnavailable
 from alight.measure.profiles import load_profile
 from alight.plan.cost import Profile
 from alight.report import Row, device_row, profile_rows, version
@@ -39,8 +39,26 @@ def stored_profiles(devices: Iterable[Device]) -> dict[str, Profile]:
     return {name: profile for name, profile in found.items() if profile is not None}
 
 
+def _bad_settings() -> list[str]:
+    """Return what is wrong with the settings; what is right holds from now on."""
+    problems: list[AlightError] = []
+    try:
+        config()
+    except ConfigError:
+        reload_config(problems)
+    try:
+        registry.devices_allowed(current_policy())
+    except DeviceUnavailable as error:
+        policy = current_policy()
+        sources = dict.fromkeys(policy.source(name) for name in ("force", "devices"))
+        named = " and ".join(source for source in sources if source != "default")
+        problems.append(DeviceUnavailable(f"{named}: {error}"))
+    return [str(problem) for problem in problems]
+
+
 def findings() -> Row:
     """Return everything found, as plain values."""
+    bad = _bad_settings()
     probe_all()
     devices = registry.known_devices()
     return {
@@ -56,6 +74,7 @@ def findings() -> Row:
         "memory_bytes": machine.host_memory()[1],
         "cache": _cache(),
         "settings_file": config().file,
+        "bad_settings": bad,
         "settings": [
             {"name": row.name, "value": _shown(row.value), "source": row.source}
             for row in config().rows()
@@ -83,6 +102,9 @@ def text(found: Row) -> str:
     ]
     width = max(len(name) for name, _ in facts)
     lines = [f"{name.ljust(width)}  {value}" for name, value in facts]
+    if found["bad_settings"]:
+        lines += ["", "Bad settings, left out here; other commands stop at them"]
+        lines += [f"  {problem}" for problem in found["bad_settings"]]
     lines += ["", "Devices"]
     for device in found["devices"]:
         lines.append(f"  {device['id']}  {device['name']}: {', '.join(device['implementations'])}")

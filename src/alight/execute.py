@@ -172,10 +172,11 @@ class Execution:
             decision,
             None if first is None else first.site,
             seconds,
-            implementation,
-            where.id,
+            (implementation, where.id),
             ready.eligible,
+            not ready.ran,
         )
+        ready.ran = True
         for number, layout, result in zip(step.outputs, ready.layouts, made, strict=True):
             data = result if where.id == HOST_DEVICE else residency.made_on(where, layout, result)
             self._bind(number, data, 0, layout)
@@ -255,6 +256,7 @@ class _Ready:
         "kernel",
         "layouts",
         "none",
+        "ran",
         "spare",
         "step",
         "where",
@@ -270,6 +272,7 @@ class _Ready:
         graph = step.group.graph
         self.layouts = [graph.layout(number) for number in graph.outputs]
         self.none = (None,) * len(step.outputs)
+        self.ran = False
         self.spare: _Ready | None = None
         self.cold: Decision | None = None
 

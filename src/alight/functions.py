@@ -44,17 +44,6 @@ def ours(item: Any) -> Any:
     return found if isinstance(found, ArrayBase) else None
 
 
-def given(**keywords: Any) -> dict[str, Any]:
-    """Return the keywords that differ from what NumPy does without them."""
-    return {
-        key: value
-        for key, value in keywords.items()
-        if value is not None
-        and value is not NO_VALUE
-        and not (key == "keepdims" and value is False)
-    }
-
-
 # --- choices -------------------------------------------------------------------------------------
 @implements(np.where)
 def where(*args: Any, **kwargs: Any) -> Any:
@@ -304,4 +293,4 @@ def copy(a: Any, order: str = "K", subok: bool = False) -> Any:
     return array.copy(order)
 
 
-__all__ = ["NO_VALUE", "given", "ours", "parameters"]
+__all__ = ["NO_VALUE", "ours", "parameters"]

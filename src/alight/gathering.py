@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from alight._core import ArrayBase
-from alight.calls import small
+from alight.calls import given, small
 from alight.exits import exit_to_numpy, run_in_numpy
 from alight.functions import ours, parameters
 from alight.library import Form, bound, implements, records
@@ -72,46 +73,41 @@ def _sorted(shape: Any, axis: Any = -1, **attrs: Any) -> Any:
     return shape if axis is not None and shape else None
 
 
-_sort = Form(np.sort, "sort", ("a", "axis", "kind", "order", "stable"), shape=_sorted)
-_argsort = Form(np.argsort, "argsort", ("a", "axis", "kind", "order", "stable"), shape=_sorted)
+def _ordering(function: Any, backwards: Callable[[Form, Any, Any, dict[str, Any]], Any]) -> None:
+    """Make a sorting function ours, with the standard's ``descending`` beside NumPy's keywords."""
+    names = ("a", "axis", "kind", "order", "stable")
+    form = Form(function, function.__name__, names, shape=_sorted)
+
+    def ordering(
+        a: Any,
+        axis: Any = -1,
+        kind: Any = None,
+        order: Any = None,
+        *,
+        stable: Any = None,
+        descending: bool = False,
+    ) -> Any:
+        keywords = given(kind=kind, order=order, stable=stable)
+        return backwards(form, a, axis, keywords) if descending else form((a, axis), keywords)
+
+    implements(function, signature=False)(ordering)
 
 
-@implements(np.sort, signature=False)
-def sort(
-    a: Any,
-    axis: Any = -1,
-    kind: Any = None,
-    order: Any = None,
-    *,
-    stable: Any = None,
-    descending: bool = False,
-) -> Any:
-    """Return a sorted copy of the array."""
-    given = {"kind": kind, "order": order, "stable": stable}
-    keywords = {key: item for key, item in given.items() if item is not None}
-    result = _sort((a, axis), keywords)
-    return np.flip(result, axis) if descending else result
+def _last_first(form: Form, a: Any, axis: Any, keywords: dict[str, Any]) -> Any:
+    return np.flip(form((a, axis), keywords), axis)
 
 
-@implements(np.argsort, signature=False)
-def argsort(
-    a: Any,
-    axis: Any = -1,
-    kind: Any = None,
-    order: Any = None,
-    *,
-    stable: Any = None,
-    descending: bool = False,
-) -> Any:
-    """Return the indices that sort the array; equal elements keep their order if ``stable``."""
-    given = {"kind": kind, "order": order, "stable": stable}
-    keywords = {key: item for key, item in given.items() if item is not None}
+def _last_first_indices(form: Form, a: Any, axis: Any, keywords: dict[str, Any]) -> Any:
     array = ours(a)
-    if not descending or array is None:
-        return _argsort((a, axis), keywords)
+    if array is None:
+        return form((a, axis), keywords)
     # Backwards in and backwards out: among equals, the first one comes out first.
-    indices = _argsort((np.flip(array, axis), axis), {"stable": True, **keywords})
+    indices = form((np.flip(array, axis), axis), {"stable": True, **keywords})
     return array.shape[axis] - 1 - np.flip(indices, axis)
+
+
+_ordering(np.sort, _last_first)
+_ordering(np.argsort, _last_first_indices)
 
 
 records(np.searchsorted, "a v side", operands=2, shape=lambda a, v, **attrs: v)

@@ -306,9 +306,8 @@ class Jitted(CallGuard):
         if not FOREGROUND.allows(racing) and site.spent_seconds < racing:
             return
         began = perf_counter()
-        entry = self._entry(launchable, args, described)
+        entry = self._entry(site, launchable, args, described)
         if entry is None or launchable is None:
-            site.shortcut = False
             return
         # Faster than NumPy's own way, and than the program's plan if that has won already.
         numpy_seconds = min(self._shadow(args, kwargs) for _ in range(_LAPS))
@@ -335,29 +334,37 @@ class Jitted(CallGuard):
     ) -> None:
         """Let the guard launch a program whose own plan is one generated kernel."""
         launchable = None if kwargs else program.launchable()
-        entry = self._entry(launchable, args, described)
+        entry = self._entry(site, launchable, args, described)
         if entry is None or launchable is None:
-            site.shortcut = False
             return
         _launched[program] = POLICY.get()
         watch_entry(entry, launchable, launchable.step.decision, program.site)
         self.insert(entry)
 
     def _entry(
-        self, launchable: Launchable | None, args: tuple[Any, ...], described: Described
+        self,
+        site: Site,
+        launchable: Launchable | None,
+        args: tuple[Any, ...],
+        described: Described,
     ) -> Entry | None:
-        if launchable is None:
-            return None
+        """Return the entry that launches a program; where there is none, it is not asked for
+        again."""
+        entry = None
         try:
-            return kernel_entry(launchable, args, described.arrays, self._proved().lookups)
+            if launchable is not None:
+                entry = kernel_entry(launchable, args, described.arrays, self._proved().lookups)
         except Exception as error:
+            assert launchable is not None
             # Nothing that generated code does wrong may reach the program: there are other ways.
             LOG.fallback(
                 f"{launchable.step.decision.operation} on cpu:generated",
                 f"{type(error).__name__}: {error}",
                 None,
             )
-            return None
+        if entry is None:
+            site.shortcut = False
+        return entry
 
     def _answer(self, site: Site, entry: Entry) -> None:
         """Have the guard answer a kind of call by this entry."""

@@ -32,7 +32,7 @@ from alight.config import config
 from alight.namespace import NAME, numpy_namespace
 from alight.record import STAND_IN
 
-__all__ = ["rewrite", "run_script"]
+__all__ = ["read_script", "rewrite", "run_script"]
 
 _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
@@ -173,15 +173,11 @@ def _appearance(packages: tuple[str, ...]) -> Callable[[type, str], type]:
 # ----------------------------------------------------------------------------------- the process
 
 
-def run_script(path: str, arguments: Sequence[str] = ()) -> None:
-    """Run the script as ``__main__``; exceptions, SystemExit among them, pass through.
-
-    An error nobody caught is printed by Python as for a plain run: without the frames of alight,
-    unless the setting ``log_level`` is on.
-    """
+def read_script(path: str) -> bytes:
+    """Return the script's source; where it cannot be read, say so and exit as Python does."""
     try:
         with open(path, "rb") as stream:
-            source = stream.read()
+            return stream.read()
     except OSError as error:
         where = os.path.join(os.getcwd(), path)
         print(
@@ -189,7 +185,15 @@ def run_script(path: str, arguments: Sequence[str] = ()) -> None:
             "Fix: name a script file.",
             file=sys.stderr,
         )
-        raise SystemExit(2) from None  # as python does
+        raise SystemExit(2) from None
+
+
+def run_script(path: str, source: bytes, arguments: Sequence[str] = ()) -> None:
+    """Run the script as ``__main__``; exceptions, SystemExit among them, pass through.
+
+    An error nobody caught is printed by Python as for a plain run: without the frames of alight,
+    unless the setting ``log_level`` is on.
+    """
     # Python neither resolves nor normalises __file__, but follows links for the import folder.
     file = os.path.join(os.getcwd(), path)
     folder = os.path.dirname(os.path.realpath(path))

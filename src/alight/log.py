@@ -80,17 +80,19 @@ def eligible_elements(group: Group) -> int:
 
 
 # What the ring holds: a Record's fields. Plain tuples are made four times faster than named ones.
-_Row = tuple[float, "Decision", Site, float | None, int]
+_Row = tuple[float, "Decision", Site, float | None, int, bool]
 
 
 class Record(NamedTuple):
-    """One entry of the ring. ``seconds`` is the measured mean of ``runs`` equal runs."""
+    """One entry of the ring. ``seconds`` is the measured mean of ``runs`` equal runs; ``first``:
+    of a kernel's first run, which also pays for fresh memory and cold caches."""
 
     time: float
     decision: Decision
     site: Site
     seconds: float | None
     runs: int
+    first: bool = False
 
 
 class Tallied(NamedTuple):
@@ -138,8 +140,14 @@ def _since(rows: tuple[Tallied, ...], before: tuple[Tallied, ...]) -> tuple[Tall
     return tuple([row for row in counted if row.times])
 
 
+# Where a full table counts what it has no row for.
+_REST = "others"
+_REST_REASON = "more kinds than the log keeps (log_size)"
+
+
 class _Tally:
-    """Counts by name, reason and call site; ``total`` stays exact when the table is full."""
+    """Counts by name, reason and call site; ``total`` stays exact when the table is full: of
+    ``limit`` rows with a call site, as many without one, and one for the rest."""
 
     __slots__ = ("rows", "total")
 
@@ -158,15 +166,15 @@ class _Tally:
         if row is not None:
             row[0] += 1
             return False
-        if len(self.rows) >= limit and site is not None:
-            # A program that makes code objects in a loop: count on without the call site.
-            return self.add_unplaced(what, reason)
-        self.rows[key] = [1, site]
-        return True
-
-    def add_unplaced(self, what: str, reason: str) -> bool:
-        row = self.rows.setdefault((what, reason, id(None), -1), [0, None])
-        row[0] += 1
+        if len(self.rows) < limit:
+            self.rows[key] = [1, site]
+            return True
+        # A program that makes code objects in a loop: count on without the call site. Texts may be
+        # new every time, too.
+        key = (what, reason, id(None), -1)
+        if key not in self.rows and len(self.rows) >= 2 * limit:
+            key = (_REST, _REST_REASON, id(None), -1)
+        self.rows.setdefault(key, [0, None])[0] += 1
         return False
 
     def read(self) -> tuple[Tallied, ...]:
@@ -221,7 +229,23 @@ class Log:
 
     def decide(self, decision: Decision, site: Site, seconds: float | None = None) -> None:
         """Keep one decision with its measured seconds, or None where nothing was measured."""
-        record = (time(), decision, site, seconds, 1)
+        self._keep((time(), decision, site, seconds, 1, False), None, 0)
+
+    def launched(
+        self,
+        decision: Decision,
+        site: Site,
+        seconds: float,
+        where: tuple[str, str],
+        eligible: int,
+        first: bool,
+    ) -> None:
+        """Keep a decision that ran as one launch ``where`` (implementation, device): ``decide``,
+        ``count`` and ``elements`` in one."""
+        self._keep((time(), decision, site, seconds, 1, first), where, eligible)
+
+    def _keep(self, record: _Row, where: tuple[str, str] | None, eligible: int) -> None:
+        seconds = record[3]
         with self._lock:
             ring = self._ring
             (self._open() if ring is None else ring).append(record)
@@ -229,30 +253,10 @@ class Log:
             self._decisions += 1
             if seconds is not None:
                 self._seconds += seconds
-        if logger.isEnabledFor(logging.DEBUG):
-            _tell(Record(*record))
-
-    def launched(
-        self,
-        decision: Decision,
-        site: Site,
-        seconds: float,
-        implementation: str,
-        device: str,
-        eligible: int,
-    ) -> None:
-        """Keep a decision that ran as one launch: ``decide``, ``count`` and ``elements`` in one."""
-        record = (time(), decision, site, seconds, 1)
-        with self._lock:
-            ring = self._ring
-            (self._open() if ring is None else ring).append(record)
-            self._appended += 1
-            self._decisions += 1
-            self._seconds += seconds
-            self._counts["launches"] += 1
-            if eligible:
-                key = (implementation, device)
-                self._elements[key] = self._elements.get(key, 0) + eligible
+            if where is not None:
+                self._counts["launches"] += 1
+                if eligible:
+                    self._elements[where] = self._elements.get(where, 0) + eligible
         if logger.isEnabledFor(logging.DEBUG):
             _tell(Record(*record))
 
@@ -267,7 +271,7 @@ class Log:
             return
         now = time()
         mean = seconds / calls if seconds is not None and len(decisions) == 1 else None
-        records = [(now, decision, site, mean, calls) for decision, site in decisions]
+        records = [(now, decision, site, mean, calls, False) for decision, site in decisions]
         with self._lock:
             ring = self._ring
             (self._open() if ring is None else ring).extend(records)

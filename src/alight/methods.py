@@ -9,7 +9,7 @@ import numpy as np
 
 from alight import memory, runtime
 from alight._core import ArrayBase, make_layout
-from alight.calls import FUNCTIONS, exit_to_numpy, make, reduce_call, ufunc_call, wrap
+from alight.calls import FUNCTIONS, exit_to_numpy, given, make, reduce_call, ufunc_call, wrap
 from alight.ir.ops import OPS
 from alight.memory import apply_view
 from alight.record import COPY, cast, dense_like, native, pend, record_floor, settled
@@ -245,7 +245,7 @@ class ArrayMethods(ArrayBase):
         **kw: Any,
     ) -> Any:
         """Return the sum over axes."""
-        return reduce_call("sum", self, axis, out, _given(dtype=dtype, keepdims=keepdims, **kw))
+        return reduce_call("sum", self, axis, out, given(dtype=dtype, keepdims=keepdims, **kw))
 
     def prod(
         self,
@@ -256,7 +256,7 @@ class ArrayMethods(ArrayBase):
         **kw: Any,
     ) -> Any:
         """Return the product over axes."""
-        return reduce_call("prod", self, axis, out, _given(dtype=dtype, keepdims=keepdims, **kw))
+        return reduce_call("prod", self, axis, out, given(dtype=dtype, keepdims=keepdims, **kw))
 
     def mean(
         self,
@@ -267,7 +267,7 @@ class ArrayMethods(ArrayBase):
         **kw: Any,
     ) -> Any:
         """Return the mean over axes."""
-        return reduce_call("mean", self, axis, out, _given(dtype=dtype, keepdims=keepdims, **kw))
+        return reduce_call("mean", self, axis, out, given(dtype=dtype, keepdims=keepdims, **kw))
 
     def var(
         self,
@@ -280,7 +280,7 @@ class ArrayMethods(ArrayBase):
     ) -> Any:
         """Return the variance over axes."""
         return reduce_call(
-            "var", self, axis, out, _given(dtype=dtype, ddof=ddof, keepdims=keepdims, **kw)
+            "var", self, axis, out, given(dtype=dtype, ddof=ddof, keepdims=keepdims, **kw)
         )
 
     def std(
@@ -294,32 +294,32 @@ class ArrayMethods(ArrayBase):
     ) -> Any:
         """Return the standard deviation over axes."""
         return reduce_call(
-            "std", self, axis, out, _given(dtype=dtype, ddof=ddof, keepdims=keepdims, **kw)
+            "std", self, axis, out, given(dtype=dtype, ddof=ddof, keepdims=keepdims, **kw)
         )
 
     def min(self, axis: Any = None, out: Any = None, keepdims: bool = False, **kw: Any) -> Any:
         """Return the minimum over axes."""
-        return reduce_call("min", self, axis, out, _given(keepdims=keepdims, **kw))
+        return reduce_call("min", self, axis, out, given(keepdims=keepdims, **kw))
 
     def max(self, axis: Any = None, out: Any = None, keepdims: bool = False, **kw: Any) -> Any:
         """Return the maximum over axes."""
-        return reduce_call("max", self, axis, out, _given(keepdims=keepdims, **kw))
+        return reduce_call("max", self, axis, out, given(keepdims=keepdims, **kw))
 
     def any(self, axis: Any = None, out: Any = None, keepdims: bool = False, **kw: Any) -> Any:
         """Tell whether any element is true, over axes."""
-        return reduce_call("any", self, axis, out, _given(keepdims=keepdims, **kw))
+        return reduce_call("any", self, axis, out, given(keepdims=keepdims, **kw))
 
     def all(self, axis: Any = None, out: Any = None, keepdims: bool = False, **kw: Any) -> Any:
         """Tell whether all elements are true, over axes."""
-        return reduce_call("all", self, axis, out, _given(keepdims=keepdims, **kw))
+        return reduce_call("all", self, axis, out, given(keepdims=keepdims, **kw))
 
     def argmin(self, axis: Any = None, out: Any = None, *, keepdims: bool = False) -> Any:
         """Return the index of the minimum along an axis."""
-        return reduce_call("argmin", self, axis, out, _given(keepdims=keepdims))
+        return reduce_call("argmin", self, axis, out, given(keepdims=keepdims))
 
     def argmax(self, axis: Any = None, out: Any = None, *, keepdims: bool = False) -> Any:
         """Return the index of the maximum along an axis."""
-        return reduce_call("argmax", self, axis, out, _given(keepdims=keepdims))
+        return reduce_call("argmax", self, axis, out, given(keepdims=keepdims))
 
     def cumsum(self, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
         """Return the running sum along an axis."""
@@ -420,18 +420,7 @@ def _zeros(lay: Any) -> Any:
 def _scan(name: str, array: Any, axis: Any, dtype: Any, out: Any) -> Any:
     if axis is None:
         array, axis = array.ravel(), 0
-    return reduce_call(name, array, axis, out, _given(dtype=dtype))
-
-
-def _given(**keywords: Any) -> dict[str, Any]:
-    """Return the keywords that differ from what NumPy does without them."""
-    return {
-        key: value
-        for key, value in keywords.items()
-        if value is not None
-        and value is not np._NoValue
-        and not (key == "keepdims" and value is False)
-    }
+    return reduce_call(name, array, axis, out, given(dtype=dtype))
 
 
 __all__ = ["ArrayMethods", "astype", "copy_of", "native", "reshape"]

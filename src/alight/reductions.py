@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from alight.calls import reduce_call
+from alight.calls import given, reduce_call
 from alight.exits import exit_to_numpy
-from alight.functions import given, ours, parameters
+from alight.functions import ours, parameters
 from alight.library import bound, implements
 
 

@@ -366,6 +366,7 @@ def _decision_row(record: Record) -> Row:
             "threshold": decision.threshold,
             "candidates": [_candidate_row(candidate) for candidate in decision.candidates],
             "runs": record.runs,
+            "first_run": record.first,
             "measured_seconds": record.seconds,
             "regret_seconds": regret,
         }

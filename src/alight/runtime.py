@@ -285,6 +285,7 @@ def plan_of(
     """
     policy = current_policy()
     devices = devices_allowed(policy)
+    costs.measure_later(devices)
     facts = Facts(
         devices=devices,
         profiles=costs.profiles(devices),

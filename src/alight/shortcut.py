@@ -149,14 +149,18 @@ class _Counted:
 
 
 _counted: list[_Counted] = []
-_SWEEP = 256  # entries: so often those that no guard holds any more are counted and dropped
+_SWEEP = 256  # entries: at so many those that no guard holds any more are counted and dropped
+_sweep_at = _SWEEP
 
 
 def watch_entry(entry: Entry, launchable: Launchable, decision: Decision, site: Any) -> None:
     """Have an entry's launches join the log."""
-    if len(_counted) >= _SWEEP:
+    global _sweep_at
+    if len(_counted) >= _sweep_at:
         _collect()
         _counted[:] = [c for c in _counted if sys.getrefcount(c.entry) > _ALONE]
+        # A program that holds many pays for each new one no more than for the first.
+        _sweep_at = max(_SWEEP, 2 * len(_counted))
     _counted.append(_Counted(entry, launchable, decision, site))
 
 

@@ -37,7 +37,7 @@ def tables(document: Row, limit: int) -> Iterable[Table]:
     rows = _merged(document["decisions"])
     totals = document["totals"]
     if rows:
-        title = f"Decisions: {totals['decisions']} of {readable_seconds(totals['seconds'])} in all"
+        title = f"Decisions: {totals['decisions']}, {readable_seconds(totals['seconds'])} measured"
         if totals["decisions_dropped"]:
             title += f", {totals['decisions_dropped']} no longer in the log"
         if len(rows) > limit:
@@ -76,11 +76,17 @@ def _merged(decisions: list[Row]) -> list[Row]:
         key = tuple(str(row[name]) for name in _SAME)
         found = merged.get(key)
         if found is None:
-            found = merged[key] = {**row, "runs": 0, "measured_runs": 0, "measured_seconds": 0.0}
+            found = merged[key] = {**row, "runs": 0, "measured_seconds": 0.0, "later": [0, 0.0]}
+            found["first"] = None
         found["runs"] += row["runs"]
-        if row["measured_seconds"] is not None:
-            found["measured_runs"] += row["runs"]
-            found["measured_seconds"] += row["measured_seconds"] * row["runs"]
+        seconds = row["measured_seconds"]
+        if seconds is not None:
+            found["measured_seconds"] += seconds * row["runs"]
+            if row.get("first_run"):  # older reports do not say
+                found["first"] = seconds
+            else:
+                found["later"][0] += row["runs"]
+                found["later"][1] += seconds * row["runs"]
     return sorted(merged.values(), key=lambda row: -row["measured_seconds"])
 
 
@@ -98,9 +104,13 @@ def _predicted(row: Row) -> float | None:
     return None
 
 
-def _mean(row: Row) -> float | None:
-    runs = row["measured_runs"]
-    return row["measured_seconds"] / runs if runs else None
+def _measured(row: Row) -> str:
+    """Return the mean of the runs after the first; a first run alone says that it is one."""
+    runs, seconds = row["later"]
+    if runs:
+        return readable_seconds(seconds / runs)
+    first = row["first"]
+    return readable_seconds(first) + ("" if first is None else " (first run)")
 
 
 def _line(row: Row) -> list[str]:
@@ -112,7 +122,7 @@ def _line(row: Row) -> list[str]:
         row["reason"],
         str(row["runs"]),
         readable_seconds(_predicted(row)),
-        readable_seconds(_mean(row)),
+        _measured(row),
     ]
 
 
@@ -126,15 +136,19 @@ def explained(document: Row) -> Iterable[str]:
         for row in rows:
             yield (
                 f"  {row['operation']}, {row['elements']:,} elements, {', '.join(row['dtypes'])}: "
-                f"{row['chosen']}:{row['implementation']} ({row['reason']}), {row['runs']} runs, "
+                f"{row['chosen']}:{row['implementation']} ({row['reason']}), {_runs(row['runs'])}, "
                 f"predicted {readable_seconds(_predicted(row))}, "
-                f"measured {readable_seconds(_mean(row))}"
+                f"measured {_measured(row)}"
             )
             for candidate in row["candidates"]:
                 name = f"{candidate['device']}:{candidate['implementation']}"
                 if name != f"{row['chosen']}:{row['implementation']}":
                     why = " ".join(filter(None, (candidate["reason"], candidate["detail"])))
                     yield f"    not {name}: {readable_seconds(candidate['seconds'])} {why}".rstrip()
+
+
+def _runs(count: int) -> str:
+    return "1 run" if count == 1 else f"{count:,} runs"
 
 
 def aligned(header: list[str], rows: list[list[str]]) -> Iterable[str]:
