@@ -55,6 +55,51 @@ def test_large_new_results_are_settled(core: Any) -> None:
         core.Creation(made, lambda array: 1 / 0)(16)
 
 
+FILLINGS: tuple[tuple[Any, ...], ...] = (
+    (10,), (0,), ((),), ((2, 3),), ((2, 0, 3),), (-1,), ((2, -1),), (1.5,), ("3",), (None,), ([2, 2],), (np.int64(3),),
+    (True,), ((3, True),), (1 << 70,), ((1 << 40, 1 << 40),), (3, np.float32), (3, "i4", "F"), (),
+    ((1,) * 70,), ((1 << 32, 1 << 32, 0),), ((40,),), ((4, 4),),
+)  # fmt: skip
+FULLS: tuple[tuple[Any, ...], ...] = (
+    (3, 2.5), ((2, 2), 7), (3, -0.0), (3, np.nan), (3, True), (3, 1j), (3, 1 << 63), (3, 1 << 70), (3, -(1 << 63)),
+    (3, np.float32(2)), (3, [1, 2, 3]), (3, [1, 2]), (3, "text"), (3,), (-1, 2.0), (3, 2.5, int), (3, None), (40, 1),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("function", "fills", "arguments"),
+    [(np.ones, 1.0, a) for a in FILLINGS] + [(np.full, ..., a) for a in FULLS],
+)
+def test_what_fills_a_shape_gives_what_numpy_gives(
+    core: Any, function: Any, fills: Any, arguments: tuple[Any, ...]
+) -> None:
+    def settled(array: np.ndarray[Any, Any]) -> Any:
+        return "settled", array
+
+    def outcome(call: Any) -> Any:
+        try:
+            made = call(*arguments)
+        except Exception as error:
+            return type(error), str(error)
+        return made.dtype, made.shape, made.strides, made.tobytes(), made.flags.num
+
+    create = core.Creation(function, settled, None, fills)
+
+    def ours(*given: Any) -> Any:
+        made = create(*given)
+        if type(made) is tuple:
+            assert made[1].size >= 16
+            return made[1]
+        assert made.size < 16
+        return made
+
+    assert outcome(ours) == outcome(function)
+    token = core.POLICY.set(SimpleNamespace(record_floor=0))
+    small = create(3, 2.0) if function is np.full else create(3)
+    core.POLICY.reset(token)
+    assert type(small) is tuple and small[1].shape == (3,)
+
+
 def test_a_creation_function_looks_like_its_own(core: Any) -> None:
     create = core.Creation(made, lambda array: array)
     assert (create.__name__, create.__doc__, create.__module__) == (

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable
 from functools import wraps
-from types import ModuleType
+from types import EllipsisType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -26,7 +26,7 @@ __all__ = ["NAME", "RunNamespace", "numpy_namespace", "wrap_creation", "wrap_man
 NAME = "alight:numpy"
 
 _MAKING = (
-    *("zeros", "ones", "empty", "full", "zeros_like", "ones_like", "empty_like", "full_like"),
+    *("zeros", "empty", "zeros_like", "ones_like", "empty_like", "full_like"),
     *("arange", "linspace", "logspace", "geomspace", "eye", "identity", "tri", "indices"),
     *("fromfunction", "fromfile", "frombuffer", "fromiter", "fromstring", "fromregex"),
     *("loadtxt", "genfromtxt", "copy"),
@@ -98,13 +98,14 @@ def wrap_creation(
     function: Callable[..., Any],
     name: str | None = None,
     convert: Callable[..., Any] | None = None,
+    fills: float | EllipsisType | None = None,
 ) -> Any:
     """Return NumPy's function with large new results adopted.
 
     What somebody else holds too (``asarray`` of an ndarray) is returned as it is. ``convert`` is
-    called instead where the first argument is an array of ours.
+    called instead where the first argument is an array of ours. ``fills`` as `Creation` has it.
     """
-    return _dress(Creation(function, _settle, convert), name or function.__name__)
+    return _dress(Creation(function, _settle, convert, fills), name or function.__name__)
 
 
 def _wrap_method(function: Callable[..., Any]) -> Any:
@@ -216,6 +217,8 @@ def numpy_namespace() -> RunNamespace:
     if isinstance(found, RunNamespace):
         return found
     ours = {name: wrap_creation(getattr(np, name)) for name in _MAKING + _GROWING}
+    ours["ones"] = wrap_creation(np.ones, fills=1.0)
+    ours["full"] = wrap_creation(np.full, fills=...)
     for name in _CONVERTING:
         ours[name] = _wrap_conversion(getattr(np, name))
     ours["meshgrid"] = wrap_many(np.meshgrid)

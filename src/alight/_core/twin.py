@@ -17,6 +17,7 @@ import threading
 import weakref
 from collections.abc import Callable
 from contextvars import ContextVar
+from types import EllipsisType
 from typing import Any, ClassVar
 
 import numpy as np
@@ -664,11 +665,14 @@ def Creation(
     function: Callable[..., Any],
     settle: Callable[[Any], Any],
     convert: Callable[..., Any] | None = None,
+    fills: float | EllipsisType | None = None,
 ) -> Any:
     """Return a function that makes arrays, with ``settle`` called on large results that nobody
     else holds.
 
-    ``convert`` is called instead where the first argument is an array of ours.
+    ``convert`` is called instead where the first argument is an array of ours. ``fills`` says what
+    the function fills a shape with when it is given nothing else (Ellipsis: the second argument),
+    so that the native core can do it for small shapes.
     """
 
     @functools.wraps(function)

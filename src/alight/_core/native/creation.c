@@ -1,20 +1,94 @@
 /* A creation function whose large results are adopted: what `alight run` puts where NumPy's own stood. */
 #include "core.h"
 
+typedef PyObject *(*Direct)(PyObject *, PyObject *const *, Py_ssize_t, PyObject *);
+
 typedef struct {
     PyObject_HEAD
     vectorcallfunc vectorcall;
-    PyObject *weakrefs, *dict, *function, *settle, *convert;
+    PyObject *weakrefs, *dict, *function, *settle, *convert, *fills;
+    Direct direct; /* the C function behind ``function``, where it takes a vector and names; else NULL */
 } Creation;
+
+/* Read a shape, a length or a tuple of them, of fewer elements than ``least``. False: NumPy must be asked, and
+   no error is set. */
+static bool small_shape(PyObject *given, npy_intp least, int *ndim, npy_intp *shape, npy_intp *size)
+{
+    PyObject *const *lengths = &given;
+    Py_ssize_t count = 1;
+    if (PyTuple_CheckExact(given)) {
+        lengths = &PyTuple_GET_ITEM(given, 0);
+        count = PyTuple_GET_SIZE(given);
+    }
+    if (count > NPY_MAXDIMS) {
+        return false;
+    }
+    *size = 1;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        int overflow;
+        long long length = PyLong_CheckExact(lengths[i]) ? PyLong_AsLongLongAndOverflow(lengths[i], &overflow) : -1;
+        if (length < 0 || length > INT_MAX || *size > INT_MAX) {
+            return false; /* wrong, or a product that may not fit */
+        }
+        shape[i] = (npy_intp)length;
+        *size *= (npy_intp)length;
+    }
+    *ndim = (int)count;
+    return *size < least;
+}
+
+/* Return what ``np.ones(shape)`` and ``np.full(shape, number)`` give for small shapes: NumPy's are Python
+   functions, which cost three times what they do. NULL with no error: NumPy must be asked. */
+static PyObject *filled(Creation *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+{
+    Py_ssize_t least;
+    PyObject *number = self->fills;
+    if (number == Py_Ellipsis) {
+        number = nargs == 2 ? args[1] : NULL;
+    } else if (nargs != 1) {
+        number = NULL;
+    }
+    npy_intp shape[NPY_MAXDIMS], size;
+    int ndim;
+    if (number == NULL || kwnames != NULL || !floor_in_force(&least)
+        || !small_shape(args[0], least, &ndim, shape, &size)) {
+        return NULL;
+    }
+    if (PyFloat_CheckExact(number)) {
+        double value = PyFloat_AS_DOUBLE(number);
+        PyObject *result = PyArray_EMPTY(ndim, shape, NPY_DOUBLE, 0);
+        double *items = result == NULL ? NULL : PyArray_DATA((PyArrayObject *)result);
+        for (npy_intp i = 0; items != NULL && i < size; i++) {
+            items[i] = value;
+        }
+        return result;
+    }
+    int overflow = 1;
+    long long value = PyLong_CheckExact(number) ? PyLong_AsLongLongAndOverflow(number, &overflow) : 0;
+    if (overflow) {
+        return NULL;
+    }
+    PyObject *result = PyArray_EMPTY(ndim, shape, NPY_INT64, 0);
+    int64_t *items = result == NULL ? NULL : PyArray_DATA((PyArrayObject *)result);
+    for (npy_intp i = 0; items != NULL && i < size; i++) {
+        items[i] = (int64_t)value;
+    }
+    return result;
+}
 
 static PyObject *creation_run(PyObject *object, PyObject *const *args, size_t nargsf, PyObject *kwnames)
 {
     Creation *self = (Creation *)object;
-    if (self->convert != Py_None && PyVectorcall_NARGS(nargsf) > 0 && PyObject_TypeCheck(args[0], &ArrayType)) {
+    Py_ssize_t nargs = PyVectorcall_NARGS(nargsf), least;
+    PyObject *result = NULL;
+    if (self->convert != Py_None && nargs > 0 && PyObject_TypeCheck(args[0], &ArrayType)) {
         return PyObject_Vectorcall(self->convert, args, nargsf, kwnames);
     }
-    PyObject *result = PyObject_Vectorcall(self->function, args, nargsf, kwnames);
-    Py_ssize_t least;
+    if (self->fills != Py_None && ((result = filled(self, args, nargs, kwnames)) != NULL || PyErr_Occurred())) {
+        return result;
+    }
+    result = self->direct != NULL ? self->direct(PyCFunction_GET_SELF(self->function), args, nargs, kwnames)
+                                  : PyObject_Vectorcall(self->function, args, nargsf, kwnames);
     if (result == NULL || !PyArray_CheckExact(result) || Py_REFCNT(result) != 1) {
         return result;
     }
@@ -32,8 +106,8 @@ static PyObject *creation_run(PyObject *object, PyObject *const *args, size_t na
 
 static PyObject *creation_call(PyObject *type, PyObject *const *args, size_t nargsf, PyObject *kwnames)
 {
-    static const char *const names[] = {"function", "settle", "convert", NULL};
-    PyObject *taken[3] = {NULL, NULL, Py_None};
+    static const char *const names[] = {"function", "settle", "convert", "fills", NULL};
+    PyObject *taken[4] = {NULL, NULL, Py_None, Py_None};
     if (!take_arguments("Creation", names, 2, args, nargsf, kwnames, taken)) {
         return NULL;
     }
@@ -51,6 +125,11 @@ static PyObject *creation_call(PyObject *type, PyObject *const *args, size_t nar
     self->function = Py_NewRef(taken[0]);
     self->settle = Py_NewRef(taken[1]);
     self->convert = Py_NewRef(taken[2]);
+    self->fills = Py_NewRef(taken[3]);
+    self->direct = NULL;
+    if (PyCFunction_CheckExact(taken[0]) && PyCFunction_GET_FLAGS(taken[0]) == (METH_FASTCALL | METH_KEYWORDS)) {
+        self->direct = (Direct)(void (*)(void))PyCFunction_GET_FUNCTION(taken[0]);
+    }
     PyObject_GC_Track(self);
     PyObject *dressed = PyObject_CallMethod(functools, "update_wrapper", "OO", self, taken[0]);
     Py_DECREF(functools);
@@ -64,6 +143,7 @@ static int creation_traverse(Creation *self, visitproc visit, void *arg)
     Py_VISIT(self->function);
     Py_VISIT(self->settle);
     Py_VISIT(self->convert);
+    Py_VISIT(self->fills);
     return 0;
 }
 
@@ -85,6 +165,7 @@ static void creation_dealloc(Creation *self)
     Py_XDECREF(self->function);
     Py_XDECREF(self->settle);
     Py_XDECREF(self->convert);
+    Py_XDECREF(self->fills);
     Py_TYPE(self)->tp_free(self);
 }
 
