@@ -143,9 +143,6 @@ class Array(ArrayMethods):
             return np.array(memory.host(self), dtype=dtype, copy=copy)  # and NumPy's error
         return memory.export(self)
 
-    def __buffer__(self, flags: int) -> memoryview:
-        return memory.export(self).data
-
     def __dlpack__(
         self,
         *,

@@ -20,7 +20,7 @@ from alight.calls import FUNCTIONS, at_once, exit_to_numpy, extobj, make, operan
 from alight.exits import run_in_numpy
 from alight.ir.ops import OPS, Op
 from alight.memory import assign, layout
-from alight.record import concrete, native, pend
+from alight.record import concrete, dense_strides, native, pend
 
 Shape = tuple[int, ...]
 # The result's shape from the operands' shapes and the attributes; None: from NumPy's answer for
@@ -87,7 +87,7 @@ def _result_layout(
         shape = _decoded(answer.shape, {small: n for n, small in lengths.items() if n > 1})
     if shape is None or len(shape) != answer.ndim:
         return None
-    return make_layout(answer.dtype, shape, _dense_strides(answer, shape))
+    return make_layout(answer.dtype, shape, dense_strides(answer, shape, answer.itemsize))
 
 
 def _stand_in(lay: Layout, lengths: Mapping[int, int]) -> np.ndarray[Any, Any] | None:
@@ -125,18 +125,6 @@ def _decoded(shape: Shape, lengths: Mapping[int, int]) -> Shape | None:
             return None
         found.append(real)
     return tuple(found)
-
-
-def _dense_strides(answer: np.ndarray[Any, Any], shape: Shape) -> Shape:
-    """Return the strides of an array that lies in memory as ``answer`` does, with another shape."""
-    strides = []
-    for i in range(answer.ndim):
-        step = answer.itemsize
-        for j in range(answer.ndim):
-            if j != i and answer.shape[j] > 1 and abs(answer.strides[j]) < abs(answer.strides[i]):
-                step *= shape[j]
-        strides.append(step)
-    return tuple(strides)
 
 
 def reads_same_memory(function: Callable[..., Any], array: ArrayBase) -> bool:

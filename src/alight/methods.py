@@ -408,7 +408,7 @@ class ArrayMethods(ArrayBase):
 
     def dot(self, other: Any, out: Any = None) -> Any:
         """Return the dot product."""
-        return np.dot(self, other) if out is None else np.dot(self, other, out)  # type: ignore[call-overload]
+        return np.dot(self, other) if out is None else np.dot(self, other, out)
 
 
 def _zeros(lay: Any) -> Any:

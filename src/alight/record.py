@@ -30,7 +30,6 @@ _PACKAGE = str(Path(__file__).parent) + "/"
 _NUMPY = str(Path(np.__file__).parent) + "/"
 _NATIVE_KINDS = frozenset("biufc")
 WEAK = (bool, int, float, complex)
-_PRIMES = (2, 3, 5, 7, 11, 13)
 
 
 class Manners(threading.local):
@@ -230,40 +229,38 @@ def result_strides(
     """Return the strides NumPy gives what ``run`` makes of arrays of these layouts; None means C
     order.
 
-    NumPy decides, on small arrays with the same order of strides whose axis lengths are distinct
-    primes, so that each stride of its result names the axes it steps over. ``shape`` is the
-    result's; its axes must be axes of the operands, in order, or of length one.
+    NumPy decides, on arrays with the same order of strides and two elements along each axis that
+    has more than one. ``shape`` is the result's; its axes must be axes of the operands, in order,
+    or of length one.
     """
-    full = [layout for layout in layouts if layout.ndim]
-    if all(layout.ordinary and layout.shape == shape for layout in full):
-        return None
-    ndim = max([layout.ndim for layout in layouts], default=0)
-    if ndim > len(_PRIMES):
+    if all(layout.ordinary and layout.shape == shape for layout in layouts if layout.ndim):
         return None
     with np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         if any(layout.size == 0 for layout in layouts):
             return np.asarray(run(*[layout.probe for layout in layouts])).strides
-        lengths = [1] * ndim
-        for layout in full:
-            for axis, length in enumerate(layout.shape, ndim - layout.ndim):
-                lengths[axis] = max(lengths[axis], length)
-        result = np.asarray(run(*[_stand_in(layout, ndim) for layout in layouts]))
+        result = np.asarray(run(*map(_stand_in, layouts)))
+    return dense_strides(result, shape, itemsize)
+
+
+def dense_strides(
+    answer: np.ndarray[Any, Any], shape: tuple[int, ...], itemsize: int
+) -> tuple[int, ...]:
+    """Return the strides of an array that lies in memory as ``answer`` does, with another shape."""
+    sizes = [abs(step) for step in answer.strides]
     strides = []
-    for step in result.strides:
-        rest = step // result.itemsize
-        real = itemsize if step else 0
-        for axis in range(ndim):
-            if rest and rest % _PRIMES[axis] == 0:
-                rest //= _PRIMES[axis]
-                real *= lengths[axis]
-        strides.append(real)
+    for size in sizes:
+        step = itemsize if size else 0
+        for inner, small, length in zip(sizes, answer.shape, shape, strict=True):
+            if small > 1 and inner < size:
+                step *= length
+        strides.append(step)
     return tuple(strides)
 
 
-def _stand_in(layout: Layout, ndim: int) -> np.ndarray[Any, Any]:
-    first = ndim - layout.ndim
-    lengths = [_PRIMES[first + i] if n > 1 else 1 for i, n in enumerate(layout.shape)]
+def _stand_in(layout: Layout) -> np.ndarray[Any, Any]:
+    """Return a small array of ones with the same order, signs and zeros of strides."""
+    lengths = [min(n, 2) for n in layout.shape]
     order = sorted(range(layout.ndim), key=lambda i: -abs(layout.strides[i]))
     flags = layout.probe.flags
     apart = not flags.forc and layout.ndim > 0
@@ -280,12 +277,12 @@ def _stand_in(layout: Layout, ndim: int) -> np.ndarray[Any, Any]:
         steps = [0 if s else step for s, step in zip(still, array.strides, strict=True)]
         for i, n in enumerate(layout.shape):
             if n == 1:
-                steps[i] = _translate(layout, lengths, layout.strides[i])
+                steps[i] = _translate(layout, layout.strides[i])
         array = np.lib.stride_tricks.as_strided(array, array.shape, steps)
     return array
 
 
-def _translate(layout: Layout, lengths: Sequence[int], step: int) -> int:
+def _translate(layout: Layout, step: int) -> int:
     """Return the stand-in's stride for a stride of an axis of length one."""
     best = layout.itemsize
     passed = layout.itemsize
@@ -293,7 +290,7 @@ def _translate(layout: Layout, lengths: Sequence[int], step: int) -> int:
     for i in sorted(range(layout.ndim), key=lambda i: abs(layout.strides[i])):
         if layout.shape[i] > 1 and layout.strides[i]:
             passed *= layout.shape[i]
-            small *= lengths[i]
+            small *= 2
             if abs(step) >= passed:
                 best = small
     return best if step else 0

@@ -461,6 +461,14 @@ repr(a)
 repr(z)
 f"{z:.1f}"
 [x.shape for x in np.broadcast_arrays(a, v)]
+np.negative(t.reshape(1, 2, 1, 3, 1, 4, 1).T)
+a.reshape(2, 2, 1, 3, 1, 2, 1).T + t.reshape(2, 3, 4)[0, 0, :2, None]
+t.reshape(2, 1, 3, 1, 2, 1, 2).T.sum(axis=(1, 3))
+np.sqrt(np.broadcast_to(a, (1, 2, 1, 3, 1, 4, 6)).T)
+memoryview(a).tolist(), memoryview(b[::2, ::-1]).strides, memoryview(c).format
+memoryview(np.broadcast_to(v, (2, 6))).readonly, memoryview(m).readonly
+bytes(i.T), bytearray(h)
+np.frombuffer(v, np.int64)
 a.shape, a.ndim, a.size, a.itemsize, a.nbytes, a.strides, a.dtype
 a.flags.c_contiguous, b.flags.f_contiguous, a.T.flags.c_contiguous, a[:, ::2].flags.contiguous
 np.shape(a), np.ndim(a), np.size(a), np.size(a, 1)

@@ -212,6 +212,7 @@ aa[0] = v
 vv *= v
 np.asarray(a)[0] = 5
 x = np.asarray(a); a += 1; x[1] = 7; a[2] += x[1]
+x = memoryview(a); a += 1; x[1, 0] = 7.0; a[2] += x[1, 0]; x = None; a[0] = 3
 x = a.T; y = np.negative(x); a[::-1] = a; z2 = np.array(a)
 x = v[:]; y = x + 1; v[::-1] = v; z2 = np.array(v)
 x = a.T; y = np.negative(x); a[1:] = a[:-1]; z2 = np.array(a)

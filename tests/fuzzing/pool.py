@@ -17,9 +17,6 @@ DTYPES = [np.dtype(c) for c in "dddfflliiBbh?eDQ"]
 # Sums of whole numbers are exact, whatever their order, as long as they stay below this.
 _WHOLE = {"e": 2.0**11, "f": 2.0**24, "d": 2.0**53, "F": 2.0**24, "D": 2.0**53}
 
-# Past as many axes alight's results are in C order, whatever their operands are.
-_MOST_AXES = 6
-
 
 class Mismatch(AssertionError):
     """An Array is not what NumPy has."""
@@ -83,8 +80,6 @@ class Pool:
         if type(plain) is not np.ndarray:
             # Where NumPy has a scalar of its own, a view of ours could still be written through.
             plain, ours = np.asarray(plain), ours if ours.window is None else ours.copy()
-        if plain.ndim > _MOST_AXES:
-            return
         pair = Pair(plain, ours)
         described(pair)
         if self.restless and self.random.random() < self.restless:

@@ -15,6 +15,7 @@ import os
 import sys
 import threading
 import weakref
+from _thread import interrupt_main
 from collections.abc import Callable
 from contextvars import ContextVar
 from types import EllipsisType
@@ -637,6 +638,17 @@ class ArrayBase:
         array.storage = Storage(value)
         array.window = None
         return array
+
+    def __buffer__(self, flags: int) -> memoryview:  # Python calls it from 3.12 on
+        try:
+            array: np.ndarray[Any, Any] = self.__array__()  # type: ignore[attr-defined]
+        except KeyboardInterrupt:
+            interrupt_main()  # NumPy drops it and tries __array__, where it is to be heard
+            raise
+        memory = array.data
+        if memory.strides != array.strides:  # axes of length one, empty arrays
+            raise BufferError("a memoryview made in Python cannot have these strides")
+        return memory
 
 
 for _short, _name in (BINARY | COMPARE).items():

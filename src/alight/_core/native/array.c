@@ -372,6 +372,28 @@ static PyObject *array_class(PyObject *self, void *closure)
     return shown;
 }
 
+static int array_buffer(PyObject *self, Py_buffer *view, int flags)
+{
+    view->obj = NULL;
+    PyObject *memory = PyObject_CallMethod(self, "__array__", NULL);
+    if (memory == NULL) {
+        if (PyErr_ExceptionMatches(PyExc_KeyboardInterrupt)) {
+            PyErr_SetInterrupt();  /* NumPy drops it and tries __array__, where it is to be heard */
+        }
+        return -1;
+    }
+    int status = PyObject_GetBuffer(memory, view, flags);
+    if (status == 0 && view->strides != NULL && view->obj == memory) {
+        /* NumPy offers strides of its own for axes of length one and for empty arrays, and would
+           give them to the ndarray it makes of this buffer. */
+        view->strides = PyArray_STRIDES((PyArrayObject *)memory);
+    }
+    Py_DECREF(memory);
+    return status;
+}
+
+static PyBufferProcs array_buffer_procs = {.bf_getbuffer = array_buffer};
+
 static PyMemberDef array_members[] = {
     MEMBER(Array, storage),
     MEMBER(Array, window),
@@ -400,6 +422,7 @@ PyTypeObject ArrayType = {
     .tp_clear = (inquiry)array_clear,
     .tp_weaklistoffset = offsetof(Array, weakrefs),
     .tp_as_number = &array_number,
+    .tp_as_buffer = &array_buffer_procs,
     .tp_richcompare = array_compare,
     .tp_hash = PyObject_HashNotImplemented,
     .tp_members = array_members,
