@@ -18,7 +18,7 @@ import pytest
 from numpy import zeros as make_zeros
 
 import alight
-from alight import race
+from alight import kernels, race
 from alight._core import guard
 from alight.config import policy
 from alight.jit import Jitted
@@ -853,3 +853,23 @@ def test_the_core_guard(guard_class: Any, entry_class: Any) -> None:
     made.insert(entry(entry_class, fails, ("k",)))
     with pytest.raises(KeyError):
         made("k")
+
+
+def stepped(x: Any, y: Any) -> Any:
+    for _ in range(5):
+        x = x * 0.5 + y
+    return x
+
+
+def test_a_short_loop_over_small_arrays_becomes_one_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    be_eager(monkeypatch)
+    jitted: Any = alight.jit(stepped)
+    x, y = np.linspace(0.0, 1.0, 1000), np.linspace(1.0, 2.0, 1000)
+    # 10 passes over memory against one: nothing that runs beside this makes the kernel lose
+    for _ in range(CALLS):
+        same(jitted(x, y), stepped(x, y))
+        kernels.settle()
+    before = LOG.snapshot()
+    same(jitted(x, y), stepped(x, y))
+    (record,) = LOG.snapshot().since(before).records
+    assert (record.decision.implementation, len(record.decision.shapes)) == ("generated", 4)

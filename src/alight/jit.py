@@ -206,16 +206,11 @@ class Jitted(CallGuard):
         leases = Leases()
         given, keywords = leases.take(args, kwargs)
         trace = Trace()
-        wanted = (
-            site is not None
-            and proof is not None
-            and proof.pure
-            and site.may_trace()
-            and ERRSTATE.get() is QUIET
-        )
-        # Below the floor NumPy would do each op at once and nothing would be left to replay. Loops
-        # are not unrolled for this: their length is data.
-        whole = wanted and proof is not None and not proof.loops and _raced()
+        pure = proof is not None and proof.pure and ERRSTATE.get() is QUIET
+        wanted = pure and site is not None and site.may_trace()
+        # Below the floor NumPy would do each op at once and nothing would be left to replay. Also
+        # when no more traces are made: what is raced must be what runs afterwards.
+        whole = pure and _raced()
         recording = policy(floor=0) if whole else nullcontext()
         function = inside(self.__wrapped__)
         before = _state.way, manners.scalar, runtime.watch.by, looking.seen

@@ -233,11 +233,17 @@ class _Recorded:
         pending = sorted(reach.values(), key=_sequence)
         numbers: dict[int, int] = {}
         leaves: list[Value] = []
+        constants: dict[Any, int] = {}  # equal ones are one input: kernels hold them in registers
         for value in pending:
             for operand in value.operands:
                 if operand.op is None and id(operand) not in numbers:
-                    numbers[id(operand)] = len(leaves)
-                    leaves.append(operand)
+                    number = len(leaves)
+                    if operand.data is None:
+                        known = (operand.layout, operand.attrs.tobytes())
+                        number = constants.setdefault(known, number)
+                    numbers[id(operand)] = number
+                    if number == len(leaves):
+                        leaves.append(operand)
         nodes: list[tuple[Any, ...]] = []
         for value in pending:
             operands = tuple([numbers[id(operand)] for operand in value.operands])
