@@ -13,7 +13,7 @@ import pytest
 
 from alight._core import make_layout
 from alight.device import Device, Reason, Support
-from alight.errors import UnsupportedOnDevice
+from alight.errors import DTypeUnsupported, UnsupportedOnDevice
 from alight.ir.group import Graph, Group, GroupKind
 from alight.ir.op import Kind
 from alight.plan.check import plan_faults
@@ -418,6 +418,23 @@ def test_dtypes_a_device_lacks() -> None:
     assert step.decision.reason is Reason.GAP
     (sim,) = [c for c in step.decision.candidates if c.device == "sim:0"]
     assert (sim.reason, sim.detail) == (Reason.DTYPE_UNSUPPORTED, "sim:0 has no float64")
+    with pytest.raises(DTypeUnsupported, match="exp cannot run on sim:0: sim:0 has no float64"):
+        make_plan(one(), replace(facts, on_gap="raise"))
+
+
+def test_a_group_larger_than_a_devices_memory_is_not_placed_there() -> None:
+    (step,) = launches(make_plan(one(), FACTS))
+    layouts = [*step.group.graph.inputs, *[node.layout for node in step.group.graph.nodes]]
+    needed = sum(layout.nbytes for layout in layouts)
+    for room, expect in ((needed, Reason.PINNED), (needed - 1, Reason.GAP)):
+        small = replace(SIM, memory_bytes=room)
+        (step,) = launches(
+            make_plan(one(), replace(FACTS, devices=(CPU, small), force=("sim:0", None)))
+        )
+        assert step.decision.reason is expect
+    sims = [c for c in step.decision.candidates if c.device == "sim:0"]
+    assert {sim.reason for sim in sims} == {Reason.OUT_OF_MEMORY}
+    assert all(f"{needed} bytes" in sim.detail for sim in sims)
 
 
 def test_library_ops_run_by_numpys_library() -> None:

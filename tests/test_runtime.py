@@ -20,6 +20,7 @@ import pytest
 
 import alight
 from alight import execute, registry
+from alight.errors import UnsupportedOnDevice
 from alight.ir.ops import OPS
 from alight.log import LOG
 
@@ -386,3 +387,13 @@ def test_bytes_that_rewriting_gave_another_reader_are_not_written_over(
         x = np.arange(600.0).reshape(20, 30)
         for got, want in zip(twice(ours(x)), twice(x.copy()), strict=True):
             np.testing.assert_array_equal(np.asarray(got), want)
+
+
+def test_a_gap_that_raises_says_where_it_was_recorded() -> None:
+    a = ours(np.arange(4.0)) + 0
+    with alight.policy(force="cpu:generated", floor=0, on_gap="raise"):
+        b = np.cumsum(a) * 2
+        line = sys._getframe().f_lineno - 1
+        with pytest.raises(UnsupportedOnDevice) as caught:
+            np.asarray(b)
+    assert caught.value.__notes__ == [f"recorded at {__file__}:{line}"]

@@ -20,7 +20,9 @@ from alight.record import (
     call_there,
     cast,
     concrete,
+    constant,
     elementwise,
+    extobj,
     manners,
     native,
     record_floor,
@@ -32,7 +34,6 @@ from alight.reduce import reduction
 # NumPy function → ours; the modules above fill it. What is not here runs in NumPy and is counted.
 FUNCTIONS: dict[Any, Callable[..., Any]] = {}
 
-extobj = np._core.umath._extobj_contextvar  # type: ignore[attr-defined]
 UFUNCS: dict[Any, Op] = {
     op.reference: op
     for op in OPS.values()
@@ -253,9 +254,17 @@ def _into(
                 ufunc, inputs, kwargs
             )  # NumPy's broadcasting into out, and its errors
     quiet = None
-    if mask is not None:
-        with np.errstate(all="ignore"):
-            quiet = extobj.get()
+    if mask is not None and warn.categories_of(extobj.get()):
+        loop = resolved.dtypes[: len(operands)]
+        calm = _calm(op, loop)
+        if calm is not None:
+            # The op runs on all elements, and warns of none that the mask leaves out.
+            operands = [
+                _masked(mask, item, dtype, calm) for item, dtype in zip(operands, loop, strict=True)
+            ]
+        else:
+            with np.errstate(all="ignore"):
+                quiet = extobj.get()
     values = elementwise(op, operands, signature, casting, quiet)
     if values is None:
         return exit_to_numpy(ufunc, inputs, kwargs)
@@ -272,6 +281,27 @@ def _into(
         assign(target, value)
         results.append(target)
     return results[0] if ufunc.nout == 1 else tuple(results)
+
+
+@lru_cache(1024)
+def _calm(op: Op, dtypes: tuple[np.dtype[Any], ...]) -> float | None:
+    """Return a number that no floating-point warning comes of as every operand of the op."""
+    for number in (1, 0, 0.5):
+        try:
+            with np.errstate(all="raise"):
+                op.reference(*[np.asarray(number, dtype) for dtype in dtypes])
+        except FloatingPointError:
+            continue
+        return number
+    return None
+
+
+def _masked(mask: Value, item: Any, dtype: np.dtype[Any], calm: float) -> Value:
+    """Return an operand with ``calm`` for its elements outside of the mask."""
+    own = cast(item, dtype) if isinstance(item, Value) else constant(item, dtype)
+    picked = elementwise(WHERE, (mask, own, constant(calm, dtype)))
+    assert picked is not None
+    return picked[0]
 
 
 @lru_cache(None)

@@ -19,9 +19,7 @@ class Reason(enum.StrEnum):
     PINNED = "pinned"
     POLICY = "policy"
     UNCALIBRATED = "uncalibrated"
-    DISABLED = "disabled"
     DEMOTED = "demoted"
-    CONTENDED = "contended"
     COMPILING = "compiling"
 
 

@@ -31,12 +31,17 @@ class DeviceUnavailable(AlightError, RuntimeError):
     """A device that was asked for is not present, not allowed or lost."""
 
 
-class DTypeUnsupported(AlightError, TypeError):
-    """A device has no such dtype and no other place was allowed."""
-
-
 class UnsupportedOnDevice(AlightError, RuntimeError):
-    """An operation is a gap on the forced device and the policy says `on_gap="raise"`."""
+    """An operation is a gap on the forced device and the policy says `on_gap="raise"`.
+
+    ``nodes`` are the numbers of its values in the graph that was planned.
+    """
+
+    nodes: tuple[int, ...] = ()
+
+
+class DTypeUnsupported(UnsupportedOnDevice, TypeError):
+    """The gap is that the forced device has no such dtype."""
 
 
 class KernelError(AlightError, RuntimeError):

@@ -106,9 +106,7 @@ class Execution:
             self.failed[number] = error
             value = self.values[number]
             if value is not None:
-                if not getattr(error, "__notes__", None):
-                    path, line = warn.place_of(value.site)
-                    error.add_note(f"recorded at {path}:{line}")
+                warn.note(error, value)
                 value.error = error
 
     def _place(self, number: int) -> _Place:
@@ -161,9 +159,9 @@ class Execution:
                 site,
             )
             heard.clear()
-            spare = ready.on_host()
-            where, implementation = spare.where, "numpy"
-            made, seconds = spare.submit(places, listen, heard)
+            runner = ready.on_host()
+            where, implementation = runner.where, "numpy"
+            made, seconds = runner.submit(places, listen, heard)
         if heard and None not in recorded:
             arrays = [array_at(place) for place in places]
             warn.tell(step.group.graph, arrays, recorded)  # type: ignore[arg-type]
@@ -174,9 +172,9 @@ class Execution:
             seconds,
             (implementation, where.id),
             ready.eligible,
-            not ready.ran,
+            not runner.ran,
         )
-        ready.ran = True
+        runner.ran = True
         for number, layout, result in zip(step.outputs, ready.layouts, made, strict=True):
             data = result if where.id == HOST_DEVICE else residency.made_on(where, layout, result)
             self._bind(number, data, 0, layout)

@@ -16,11 +16,11 @@ import numpy as np
 
 from alight import warn
 from alight._core import ArrayBase, Layout, Value, make_layout
-from alight.calls import FUNCTIONS, at_once, exit_to_numpy, extobj, make, operand, small
+from alight.calls import FUNCTIONS, at_once, exit_to_numpy, make, operand, small
 from alight.exits import run_in_numpy
 from alight.ir.ops import OPS, Op
 from alight.memory import assign, layout
-from alight.record import concrete, dense_strides, native, pend
+from alight.record import concrete, dense_strides, extobj, native, pend
 
 Shape = tuple[int, ...]
 # The result's shape from the operands' shapes and the attributes; None: from NumPy's answer for

@@ -16,15 +16,18 @@ from typing import Any
 
 import numpy as np
 
-from alight import costs, runtime
+from alight import costs, runtime, warn
 from alight._core import POLICY, Data, Layout, Value, View, floor, layout_of, make_layout
 from alight.ir.ops import OPS, Op, loop_dtypes
+from alight.log import LOG
 
 VIEW = OPS["view"]
 WRITE = OPS["write"]
 CAST = OPS["cast"]
 COPY = OPS["copy"]
 WHERE = OPS["where"]
+
+extobj = np._core.umath._extobj_contextvar  # type: ignore[attr-defined]
 
 _PACKAGE = str(Path(__file__).parent) + "/"
 _NUMPY = str(Path(np.__file__).parent) + "/"
@@ -213,9 +216,11 @@ def cast(value: Value, dtype: np.dtype[Any]) -> Value:
     if value.op is None and value.data is None:
         return constant(value.attrs.astype(dtype), dtype)
     layout = dense_like(value.layout, dtype)
-    if settled(value) and layout.size < record_floor():
-        return concrete(call_there(runtime.host_array(value).astype, (dtype,), {}))
-    return pend(CAST, (value,), (("dtype", dtype),), layout)
+    if warn.immediate(extobj.get()):  # only NumPy can raise or call now
+        LOG.exit("ndarray.astype", site())
+    elif not settled(value) or layout.size >= record_floor():
+        return pend(CAST, (value,), (("dtype", dtype),), layout)
+    return concrete(call_there(runtime.host_array(value).astype, (dtype,), {}))
 
 
 def dense_like(layout: Layout, dtype: np.dtype[Any]) -> Layout:

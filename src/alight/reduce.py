@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Mapping
 from typing import Any
@@ -53,6 +54,8 @@ def reduction(
         return None
     if mask is not None and not _covers(mask.layout.shape, layout.shape):
         return None
+    if op.name in _FREEDOM and (mask is not None or _too_few(layout, axes, attrs)):
+        return None  # NumPy says at the call what it has too few elements for
     if settled(value) and layout.size < record_floor() and mask is None:
         array = runtime.host_array(value)
         function = getattr(op.reference, "__wrapped__", op.reference)  # no frame of ours between
@@ -83,6 +86,14 @@ def _covers(mask: tuple[int, ...], shape: tuple[int, ...]) -> bool:
         return np.broadcast_shapes(mask, shape) == shape
     except ValueError:
         return False
+
+
+_FREEDOM = frozenset(("mean", "var", "std"))
+
+
+def _too_few(layout: Layout, axes: tuple[int, ...], attrs: Mapping[str, Any]) -> bool:
+    ddof = attrs.get("ddof", 0)
+    return isinstance(ddof, (int, float)) and ddof >= math.prod([layout.shape[i] for i in axes])
 
 
 _SINGLE_AXIS = frozenset(("argmin", "argmax", "nanargmin", "nanargmax"))

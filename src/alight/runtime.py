@@ -14,10 +14,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from alight import costs, execute, residency
+from alight import costs, execute, residency, warn
 from alight._core import Data, Layout, Value, floor, make_layout, pending_storages
 from alight.backends.machine import host_memory
 from alight.config import current_policy
+from alight.errors import UnsupportedOnDevice
 from alight.execute import Execution
 from alight.ir.group import Graph, Node
 from alight.ir.ops import OPS
@@ -373,7 +374,12 @@ def replay(plan: Plan, values: list[Value | None]) -> None:
 def _plan(recorded: _Recorded) -> Plan:
     plan = _plans.get(recorded.key)
     if plan is None:
-        plan = plan_of(recorded.make_graph(), recorded.key[0], recorded.key[3])
+        try:
+            plan = plan_of(recorded.make_graph(), recorded.key[0], recorded.key[3])
+        except UnsupportedOnDevice as error:
+            for number in error.nodes[-1:]:
+                warn.note(error, recorded.values[number])
+            raise
         if len(_plans) >= _PLANS_KEPT:
             forget_plans()
         _plans[recorded.key] = plan

@@ -124,12 +124,30 @@ def tell(graph: Graph, inputs: Sequence[np.ndarray[Any, Any]], values: Sequence[
     """
     results: list[Any] = list(inputs)
     for node, value in zip(graph.nodes, values, strict=True):
+        if node.op.name in _IN_PYTHON:
+            results.append(_retold(node, [results[i] for i in node.operands], value))
+            continue
         heard: list[str] = []
         categories = wanted((value,))
         with listening(categories, heard):
             results.append(run_node(node, [results[i] for i in node.operands]))
         for what in dict.fromkeys(heard):
             _emit(what, _name(node), settings_of(value.errstate)[CATEGORY[what]], value.site)
+
+
+# Reductions that NumPy composes in Python: its ufuncs in there warn by their own names.
+_IN_PYTHON = frozenset(("mean", "var", "std"))
+
+
+def _retold(node: Node, arrays: Sequence[Any], value: Value) -> Any:
+    """Return the node's result; what NumPy warns of meanwhile is told at the recorded line."""
+    settings: Any = settings_of(value.errstate)
+    with warnings.catch_warnings(record=True) as caught, np.errstate(**settings):
+        warnings.simplefilter("always")
+        result = run_node(node, arrays)
+    for text in dict.fromkeys([str(warning.message) for warning in caught]):
+        _warn(text, value.site)
+    return result
 
 
 def run_node(node: Node, arrays: Sequence[Any]) -> Any:
@@ -155,9 +173,20 @@ def _emit(what: str, name: str, mode: str, site: Any) -> None:
     if mode == "print":
         print(f"Warning: {message}")
     elif mode == "warn":
-        path, line = place_of(site)
-        registry = _registries.setdefault(path, {})
-        warnings.warn_explicit(message, RuntimeWarning, path, line, registry=registry)
+        _warn(message, site)
+
+
+def _warn(message: str, site: Any) -> None:
+    path, line = place_of(site)
+    registry = _registries.setdefault(path, {})
+    warnings.warn_explicit(message, RuntimeWarning, path, line, registry=registry)
+
+
+def note(error: BaseException, value: Value) -> None:
+    """Have a late error say where the value it is about was recorded, unless it says so."""
+    if not getattr(error, "__notes__", None):
+        path, line = place_of(value.site)
+        error.add_note(f"recorded at {path}:{line}")
 
 
 def place_of(site: Any) -> tuple[str, int]:

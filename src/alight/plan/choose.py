@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from alight.device import Device, Reason
-from alight.errors import UnsupportedOnDevice
+from alight.errors import DTypeUnsupported, UnsupportedOnDevice
 from alight.ir.group import Graph, Group, GroupKind
 from alight.ir.op import Kind
 from alight.plan.order import Unit
@@ -64,7 +64,8 @@ def choose(graph: Graph, uses: Uses, units: Sequence[Unit], facts: Facts) -> lis
     then groups for which nothing is measured. The rest is placed for the least sum of seconds.
     """
     offers: list[_Offer | None] = [
-        None if unit.group is None else _offer(unit.group, facts) for unit in units
+        None if unit.group is None else _offer(unit.group, tuple(unit.nodes), facts)
+        for unit in units
     ]
     spaces = {device.id: device.space for device in facts.devices}
     spaces.setdefault(HOST, "host")
@@ -85,9 +86,9 @@ class _Offer:
     reason: Reason
 
 
-def _offer(group: Group, facts: Facts) -> _Offer:
-    """Return the candidates of a group; picked, where the policy or a lack of figures settles
-    it."""
+def _offer(group: Group, nodes: tuple[int, ...], facts: Facts) -> _Offer:
+    """Return the candidates of a group, whose values are ``nodes``; picked, where the policy or a
+    lack of figures settles it."""
     threshold = _floor(group, facts)
     own = host_implementation(group)
     candidates = _candidates(group, own, facts)
@@ -118,7 +119,9 @@ def _offer(group: Group, facts: Facts) -> _Offer:
         ]
         if not fitting:
             if facts.on_gap == "raise":
-                raise _unsupported(group, candidates, facts)
+                error = _unsupported(group, candidates, facts)
+                error.nodes = nodes
+                raise error
             return settled(fallback(), Reason.GAP, Reason.POLICY)
         known = []
         for i in fitting if len(fitting) > 1 else ():
@@ -171,10 +174,19 @@ def ruled_out(
         missing = sorted({dtype_name(dtype) for dtype in dtypes} - device.support.dtypes)
         if missing:
             return Reason.DTYPE_UNSUPPORTED, f"{device.id} has no {', '.join(missing)}"
+    if device.id != HOST and (needed := _nbytes(group)) > device.memory_bytes:
+        detail = f"{needed} bytes of inputs and results, {device.id} has {device.memory_bytes}"
+        return Reason.OUT_OF_MEMORY, detail
     if implementation == "generated" and group.kind is GroupKind.LIBRARY:
         return Reason.GAP, f"{group.graph.nodes[0].op.name} is not generated"
     gap = facts.supports(device.id, implementation, group)
     return (None, "") if gap is None else (Reason.GAP, gap)
+
+
+def _nbytes(group: Group) -> int:
+    graph = group.graph
+    layouts = (*graph.inputs, *[graph.layout(number) for number in graph.outputs])
+    return sum([layout.nbytes for layout in layouts])
 
 
 @lru_cache(maxsize=256)  # NumPy builds the name anew at each call, which takes 3 µs
@@ -189,10 +201,10 @@ def _unsupported(
     forced = ":".join(part for part in facts.force if part is not None)
     fitting = [c for c in candidates if wanted(facts, c.device, c.implementation)]
     why = "; ".join(dict.fromkeys(c.detail for c in fitting if c.detail)) or "it is not there"
-    return UnsupportedOnDevice(
-        f"{operation(group)} cannot run on {forced}: {why}. Fix: on_gap='host' lets NumPy do it, "
-        "or force something else."
-    )
+    message = f"{operation(group)} cannot run on {forced}: {why}. Fix: on_gap='host' lets NumPy "
+    if fitting and all(c.reason is Reason.DTYPE_UNSUPPORTED for c in fitting):
+        return DTypeUnsupported(f"{message}do it, or pass arrays of another dtype.")
+    return UnsupportedOnDevice(f"{message}do it, or force something else.")
 
 
 def operation(group: Group) -> str:

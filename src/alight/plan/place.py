@@ -6,6 +6,7 @@ import math
 from collections.abc import Collection, Hashable, Iterable, Sequence
 from typing import Any
 
+from alight.errors import UnsupportedOnDevice
 from alight.ir.group import Graph, Group, GroupKind, Node
 from alight.ir.op import Kind
 from alight.ir.rewrite import Rewritten, rewrite
@@ -45,6 +46,14 @@ def make_plan(graph: Graph, facts: Facts) -> Plan:
     decided on. Numbers in the plan are those of ``graph``.
     """
     small = rewrite(graph)
+    try:
+        return _planned(graph, small, facts)
+    except UnsupportedOnDevice as error:
+        error.nodes = tuple([small.origins[number] for number in error.nodes])
+        raise
+
+
+def _planned(graph: Graph, small: Rewritten, facts: Facts) -> Plan:
     uses = Uses(small.graph, facts.bases)
     spots = _spots(facts)
     able = _able(small.graph, spots, facts)
