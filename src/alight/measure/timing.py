@@ -65,10 +65,7 @@ def time_calls(take: Callable[[int], float]) -> Timing:
     """Return how long one call takes; ``take(k)`` makes k calls and returns their seconds."""
     with quiet():
         take(1)  # loads code, touches pages, fills caches: never representative
-        count = 1
-        while (spent := take(count)) < SAMPLE_SECONDS:
-            # A clock that shows nothing yet says only that much more is needed.
-            count = max(2 * count, math.ceil(count * SAMPLE_SECONDS / spent) if spent > 0 else 0)
+        count, spent = calls_lasting(take, SAMPLE_SECONDS)
         samples = [spent / count]
         while len(samples) < LEAST_SAMPLES or (
             spent < LEAST_SECONDS and len(samples) < MOST_SAMPLES
@@ -78,13 +75,28 @@ def time_calls(take: Callable[[int], float]) -> Timing:
             samples.append(seconds / count)
             if len(samples) == LEAST_SAMPLES and max(samples) - min(samples) <= 1e-9 * samples[0]:
                 break  # a virtual clock: more samples say the same
-    samples.sort()
+    return summary(samples)
+
+
+def calls_lasting(take: Callable[[int], float], seconds: float) -> tuple[int, float]:
+    """Return how many calls take so long together, and what they took."""
+    count = 1
+    while (spent := take(count)) < seconds:
+        # A clock that shows nothing yet says only that much more is needed.
+        count = max(2 * count, math.ceil(count * seconds / spent) if spent > 0 else 0)
+    return count, spent
+
+
+def summary(samples: Sequence[float]) -> Timing:
+    """Return the timing that samples of one call's seconds make."""
+    ranked = sorted(samples)
     return Timing(
-        _quantile(samples, QUANTILE), _quantile(samples, 0.1), _quantile(samples, 0.9), len(samples)
+        quantile(ranked, QUANTILE), quantile(ranked, 0.1), quantile(ranked, 0.9), len(ranked)
     )
 
 
-def _quantile(samples: Sequence[float], share: float) -> float:
+def quantile(samples: Sequence[float], share: float) -> float:
+    """Return the value below which a share of the samples lies; they must be in order."""
     place = share * (len(samples) - 1)
     below = int(place)
     above = min(below + 1, len(samples) - 1)
@@ -93,6 +105,11 @@ def _quantile(samples: Sequence[float], share: float) -> float:
 
 def time_host(call: Callable[[], Any]) -> Timing:
     """Return how long a call takes on the host's clock."""
+    return time_calls(host_clock(call))
+
+
+def host_clock(call: Callable[[], Any]) -> Callable[[int], float]:
+    """Return what makes k calls and returns their seconds on the host's clock."""
 
     def take(count: int) -> float:
         began = perf_counter()
@@ -100,7 +117,7 @@ def time_host(call: Callable[[], Any]) -> Timing:
             call()
         return perf_counter() - began
 
-    return time_calls(take)
+    return take
 
 
 def time_device(

@@ -1,0 +1,111 @@
+"""How fast this machine's memory is at each working set, and where its caches end.
+
+Bytes are counted as STREAM does: those read and those written, not what the hardware moves besides.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from alight.backends.machine import host_memory, processors
+
+__all__ = ["Bandwidth", "measure"]
+
+# From what every first-level cache holds to what no last-level cache does.
+_LEAST, _MOST = 1 << 15, 1 << 29
+_SECONDS = 0.02  # of each probe: hundreds of passes in a cache, a few through memory
+_PASSES = 3
+# A working set is still in a cache where it is this much faster than memory.
+_IN_CACHE = 1.25
+# What a probe may miss of the peak: a clock that ramps, a page boundary, a neighbour.
+_SLACK = 1.25
+
+
+@dataclass(frozen=True, slots=True)
+class Bandwidth:
+    """Bytes per second by working set, best of the probes, and what follows."""
+
+    curve: tuple[tuple[int, float], ...]
+    threads: int
+
+    @property
+    def memory(self) -> float:
+        """Return bytes per second beyond all caches."""
+        return max(rate for _, rate in self.curve[-2:])
+
+    @property
+    def knee(self) -> int:
+        """Return the largest working set that is still served faster than memory would."""
+        fast = [size for size, rate in self.curve if rate > _IN_CACHE * self.memory]
+        return max(fast, default=self.curve[0][0])
+
+    def limit(self, working_set: int) -> float:
+        """Return the bytes per second that nothing with this working set can pass.
+
+        A program may keep part of its arrays in a nearer cache, so a quarter of the set counts.
+        """
+        near = [rate for size, rate in self.curve if size >= working_set / 4]
+        return _SLACK * max(near or [self.memory])
+
+
+def measure() -> Bandwidth:
+    """Return the bandwidth of this machine, with a thread for each processor it may use.
+
+    Probes: copying (one read, one written) and BLAS's inner product (two read), each thread on
+    memory of its own. Takes a second or two.
+    """
+    threads = len(processors()) or os.cpu_count() or 1
+    most = min(_MOST, host_memory()[0] // 8)
+    sizes = [size for size in (_LEAST << i for i in range(20)) if size * threads <= most]
+    found: dict[int, float] = {}
+    with ThreadPoolExecutor(threads) as pool:
+        arrays = list(pool.map(lambda _: np.ones((2, sizes[-1] // 16)), range(threads)))
+        for _ in range(_PASSES):
+            for size in sizes:
+                for probe in (_copy, _dot):
+                    rate = _together(pool, probe, [a[:, : size // 16] for a in arrays])
+                    found[size * threads] = max(found.get(size * threads, 0.0), rate)
+    return Bandwidth(tuple(sorted(found.items())), threads)
+
+
+def _copy(pair: np.ndarray[Any, Any]) -> None:
+    np.copyto(pair[0], pair[1])
+
+
+def _dot(pair: np.ndarray[Any, Any]) -> None:
+    # Short enough for BLAS to leave it to this thread, in blocks that cost little to ask for.
+    for start in range(0, pair.shape[1], _BLAS):
+        np.dot(pair[0, start : start + _BLAS], pair[1, start : start + _BLAS])
+
+
+_BLAS = 1 << 13  # OpenBLAS divides an inner product among threads from 10,000 elements
+
+
+def _together(
+    pool: ThreadPoolExecutor,
+    probe: Callable[[np.ndarray[Any, Any]], None],
+    pairs: list[np.ndarray[Any, Any]],
+) -> float:
+    """Return bytes per second of all threads at once, over their common time."""
+
+    def run(pair: np.ndarray[Any, Any]) -> tuple[float, float, int]:
+        probe(pair)
+        began, passes = perf_counter(), 0
+        while (now := perf_counter()) - began < _SECONDS or passes < 2:
+            probe(pair)
+            passes += 1
+        return began, now, passes
+
+    ran = list(pool.map(run, pairs))
+    # Each at the pace it had: the first to start and the last to end ran alone for a moment.
+    return sum(
+        pair.nbytes * passes / (end - began)
+        for pair, (began, end, passes) in zip(pairs, ran, strict=True)
+    )

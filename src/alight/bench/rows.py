@@ -1,0 +1,328 @@
+"""A row: one program at one size in one dtype, through every peer, in turns.
+
+Turns go round, each beginning with another peer, until the row's time is used: what disturbs the
+machine for a while then disturbs all, and ratios of medians hold where single times do not.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from alight.backends.machine import host_memory
+from alight.bench.bandwidth import Bandwidth
+from alight.bench.peers import PEERS
+from alight.bench.programs import PROGRAMS, Program
+from alight.measure.timing import summary
+
+__all__ = ["Case", "Cell", "Crew", "Row", "run_row"]
+
+# Medians of 5 interleaved runs resolve 15 %, minima of 15 resolve 2 %; three samples a turn.
+LEAST_ROUNDS, MOST_ROUNDS, SAMPLES = 5, 25, 3
+# After so many turns, who takes this many times the best cannot be the best peer: it rests.
+_TRIED, _BEHIND = 3, 3.0
+_WARM_SECONDS = 0.1
+# What compiling one program may take before a peer is counted out.
+_OPEN_SECONDS = 90.0
+_MEMORY_SHARE = 0.8
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """What one row is about."""
+
+    program: str
+    n: int
+    dtype: str
+
+    @property
+    def of(self) -> Program:
+        """Return the program."""
+        return PROGRAMS[self.program]
+
+    def memory_bytes(self, peers: int) -> float:
+        """Return the memory the row needs: each peer has inputs of its own, one at a time runs."""
+        array = float(self.n * np.dtype(self.dtype).itemsize)
+        return array * (4 * peers + self.of.live)
+
+
+@dataclass(slots=True)
+class Cell:
+    """One peer in a row: seconds of one warm call (median, 20, 10 and 90 % quantiles), or why not.
+
+    ``cold_seconds`` is the first call of this program on arrays of this shape and dtype in the
+    peer's process, compiling included.
+    """
+
+    peer: str
+    reason: str | None = None
+    cold_seconds: float | None = None
+    seconds: float | None = None
+    quantile20: float | None = None
+    low: float | None = None
+    high: float | None = None
+    samples: int = 0
+    error_eps: float | None = None
+
+    @property
+    def counts(self) -> bool:
+        """Tell whether it was timed and gave the right result."""
+        return self.reason is None and self.seconds is not None
+
+
+@dataclass(slots=True)
+class Row:
+    """A case, its workload, what each peer took, and what is wrong with it."""
+
+    case: Case
+    bytes: int = 0
+    flops: float = 0.0
+    special: float = 0.0
+    tolerance: str = ""
+    cells: dict[str, Cell] = field(default_factory=dict)
+    faults: list[str] = field(default_factory=list)
+    explained: list[str] = field(default_factory=list)
+    skipped: str | None = None
+    spent_seconds: float = 0.0
+    oracle: list[float] | None = None
+
+    def seconds(self, peer: str) -> float | None:
+        """Return the median seconds of a peer whose result is right."""
+        cell = self.cells.get(peer)
+        return cell.seconds if cell is not None and cell.counts else None
+
+    def best_peer(self) -> tuple[str, float] | None:
+        """Return the quickest of the others, and its seconds."""
+        found = [(s, p) for p in self.cells if p != "alight" and (s := self.seconds(p)) is not None]
+        return None if not found else (min(found)[1], min(found)[0])
+
+    def ratio(self, to: str | None = None) -> float | None:
+        """Return alight's seconds over those of a peer, or of the best one."""
+        ours = self.seconds("alight")
+        best = self.best_peer()
+        theirs = self.seconds(to) if to else None if best is None else best[1]
+        return None if ours is None or theirs is None else ours / theirs
+
+
+class Gone(Exception):
+    """A worker's process ended or did not answer in time."""
+
+
+class Crew:
+    """The peers' processes. One that dies or hangs is started again for the next row."""
+
+    def __init__(self, peers: Sequence[str], environment: Mapping[str, str]) -> None:
+        self.environment = dict(environment)
+        self.absent: dict[str, str] = {}
+        self.about: dict[str, dict[str, Any]] = {}
+        folder = Path("/dev/shm")
+        # Results to compare with are read by every peer: in memory, where there is such a folder.
+        self.scratch = tempfile.TemporaryDirectory(
+            prefix="alight-bench-", dir=folder if os.access(folder, os.W_OK) else None
+        )
+        self._running: dict[str, subprocess.Popen[str]] = {}
+        for peer in peers:
+            try:
+                self.about[peer] = self._start(peer)
+            except Gone as error:
+                self.absent[peer] = f"its process did not start: {error}"
+        self.present = [peer for peer in peers if peer not in self.absent]
+
+    def __enter__(self) -> Crew:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for peer in list(self._running):
+            self._stop(peer)
+        self.scratch.cleanup()
+
+    def _start(self, peer: str) -> dict[str, Any]:
+        log = open(Path(self.scratch.name) / f"{peer}.log", "a")  # noqa: SIM115  # the child's
+        with log:
+            self._running[peer] = subprocess.Popen(
+                [sys.executable, "-m", "alight.bench.worker", peer],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                env=self.environment,
+            )
+        hello = self._read(peer, _OPEN_SECONDS)
+        if hello.get("absent"):
+            self._stop(peer)
+            package = PEERS[peer].package
+            missing = hello["error"].startswith("ModuleNotFoundError")
+            self.absent[peer] = (
+                f"not installed: pip install {package}" if missing else hello["error"]
+            )
+        return hello
+
+    def _stop(self, peer: str) -> None:
+        process = self._running.pop(peer, None)
+        if process is None:
+            return
+        process.kill()
+        process.communicate()
+
+    def _read(self, peer: str, seconds: float) -> dict[str, Any]:
+        process = self._running[peer]
+        assert process.stdout is not None
+        with selectors.DefaultSelector() as waiting:
+            waiting.register(process.stdout, selectors.EVENT_READ)
+            if not waiting.select(seconds):
+                raise Gone(f"took over {seconds:.0f} s")
+        line = process.stdout.readline()
+        if not line:
+            raise Gone(f"its process ended with {process.wait()}")
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+    def ask(self, peer: str, do: str, seconds: float = 600.0, **request: Any) -> dict[str, Any]:
+        """Return a peer's answer; ``{"error": why}`` where there is none."""
+        try:
+            if peer not in self._running:
+                self._start(peer)
+            process = self._running[peer]
+            assert process.stdin is not None
+            process.stdin.write(json.dumps({"do": do, **request}) + "\n")
+            process.stdin.flush()
+            return self._read(peer, seconds)
+        except (Gone, OSError) as error:
+            self._stop(peer)
+            return {"error": str(error)}
+
+
+def run_row(
+    case: Case,
+    crew: Crew,
+    share_seconds: float,
+    bandwidth: Bandwidth | None,
+    only: Sequence[str] | None = None,
+) -> Row:
+    """Return the row of a case, measured in about so many seconds where that is enough for it."""
+    began = perf_counter()
+    row = Row(case, tolerance=case.of.tolerance_in_words(case.n))
+    row.flops, row.special = case.of.flops(case.n), case.of.special * case.n
+    peers = [peer for peer in PEERS if peer in crew.present and (only is None or peer in only)]
+    needed, free = case.memory_bytes(len(peers)), host_memory()[0]
+    if needed > _MEMORY_SHARE * free:
+        row.skipped = f"needs {needed / 2**30:.1f} GiB of {free / 2**30:.1f} free"
+        return row
+    try:
+        expected: dict[str, float] = {}
+        for peer in peers:
+            row.cells[peer] = _opened(row, peer, crew)
+            if row.cells[peer].reason is None:
+                answer = crew.ask(peer, "warm", least_seconds=_WARM_SECONDS)
+                expected[peer] = answer.get("seconds", 0.0)
+        taken = _turns(list(expected), expected, crew, share_seconds - (perf_counter() - began))
+        for peer, samples in taken.items():
+            _fill(row.cells[peer], samples)
+        if "alight" in taken:
+            row.explained = crew.ask("alight", "explain").get("lines", [])
+    finally:
+        for peer in peers:
+            crew.ask(peer, "close")
+        for file in Path(crew.scratch.name).glob("reference.*"):
+            file.unlink()
+    _check(row, bandwidth)
+    row.spent_seconds = perf_counter() - began
+    return row
+
+
+def _opened(row: Row, peer: str, crew: Crew) -> Cell:
+    case = row.case
+    answer = crew.ask(
+        peer,
+        "open",
+        _OPEN_SECONDS,
+        program=case.program,
+        n=case.n,
+        dtype=case.dtype,
+        reference=str(Path(crew.scratch.name) / "reference"),
+    )
+    cell = Cell(peer)
+    if "error" in answer:
+        cell.reason = answer["error"]
+        return cell
+    cell.cold_seconds = answer["cold_seconds"]
+    cell.error_eps = answer.get("error_eps", 0.0)
+    if answer["zero_inputs"]:
+        row.faults.append(f"{peer}: input {answer['zero_inputs']} is all zeros")
+    if not answer["finite"]:
+        cell.reason = "its result is not finite"
+    if answer.get("apart"):
+        cell.reason = answer["apart"]
+    elif cell.error_eps is not None and not cell.error_eps <= case.of.tolerance_eps(case.n):
+        cell.reason = f"off by {cell.error_eps:.0f} eps, more than {row.tolerance}"
+    if (oracle := answer.get("oracle")) is not None:
+        got, want, within = row.oracle = oracle
+        if not abs(got - want) <= within:
+            cell.reason = f"{got:.7g}, where {want:.7g} ± {within:.1g} is known to be right"
+    if peer == "numpy":
+        row.bytes = answer["bytes"]
+        if max(answer["elements"]) < 0.9 * case.n / 8:
+            row.faults.append(f"inputs have {answer['elements']} elements for n = {case.n}")
+    if cell.reason is not None and peer in ("alight", "numpy"):
+        row.faults.append(f"{peer}: {cell.reason}")
+    return cell
+
+
+def _turns(
+    peers: list[str], expected: Mapping[str, float], crew: Crew, seconds: float
+) -> dict[str, list[float]]:
+    taken: dict[str, list[float]] = {peer: [] for peer in peers}
+    began, rounds = perf_counter(), 0
+    running = list(peers)
+    while running and rounds < MOST_ROUNDS:
+        if rounds >= LEAST_ROUNDS and perf_counter() - began > seconds:
+            break
+        # Out of time from the start (a large row): three turns say which is quicker, no more.
+        if rounds >= _TRIED and perf_counter() - began > 3 * max(seconds, 1.0):
+            break
+        first = rounds % len(running)
+        for peer in running[first:] + running[:first]:
+            answer = crew.ask(peer, "take", samples=1 if expected[peer] > 0.05 else SAMPLES)
+            taken[peer] += answer.get("samples", [])
+        rounds += 1
+        if rounds == _TRIED:
+            middle = {peer: median(taken[peer]) for peer in running if taken[peer]}
+            best = min(middle.values(), default=0.0)
+            running = [p for p, s in middle.items() if p == "alight" or s <= _BEHIND * best]
+    return taken
+
+
+def _fill(cell: Cell, samples: list[float]) -> None:
+    if not samples:
+        cell.reason = cell.reason or "gave no times"
+        return
+    timing = summary(samples)
+    cell.seconds, cell.quantile20 = median(samples), timing.seconds
+    cell.low, cell.high, cell.samples = timing.low, timing.high, timing.samples
+
+
+def _check(row: Row, bandwidth: Bandwidth | None) -> None:
+    """Note what cannot be: no time at all, or more bytes in it than the machine can move."""
+    for cell in row.cells.values():
+        if cell.seconds is None:
+            continue
+        if not cell.seconds > 0:
+            row.faults.append(f"{cell.peer}: {cell.seconds} s")
+            cell.reason = "no time"
+        elif bandwidth is not None and row.bytes / cell.seconds > bandwidth.limit(row.bytes):
+            row.faults.append(
+                f"{cell.peer}: {row.bytes / cell.seconds / 1e9:.1f} GB/s of "
+                f"{bandwidth.limit(row.bytes) / 1e9:.1f} possible"
+            )

@@ -1,0 +1,165 @@
+"""What a run has to show: each line with its limit, what was reached, and whether that is enough.
+
+A shortfall is a result like any other: it is printed, kept and plotted.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from alight.bench.bandwidth import Bandwidth
+from alight.bench.rows import Row
+
+__all__ = ["Shown", "geometric_mean", "of_neighbours", "of_rows"]
+
+LARGE = 1 << 17  # from here on a fused program is one of the class "large"
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """One line: what, the value reached, the limit, and whether more or less is better."""
+
+    what: str
+    value: float | None
+    limit: float
+    unit: str = ""
+    more_is_better: bool = False
+    detail: str = ""
+
+    @property
+    def passed(self) -> bool | None:
+        """Tell whether the limit holds; None where nothing was measured."""
+        if self.value is None or math.isnan(self.value):
+            return None
+        return self.value >= self.limit if self.more_is_better else self.value <= self.limit
+
+    def __str__(self) -> str:
+        if self.passed is None:
+            return f"NOT RUN  {self.what}: {self.detail or 'no rows'}"
+        sign = "≥" if self.more_is_better else "≤"
+        assert self.value is not None
+        words = "PASS   "
+        if not self.passed:
+            words = "SHORT  "
+        text = f"{words}  {self.what}: {self.value:.4g}{self.unit} (limit {sign} {self.limit:g})"
+        if not self.passed:
+            text += f", short by {abs(self.value / self.limit - 1):.0%}"
+        return f"{text}; {self.detail}" if self.detail else text
+
+
+def geometric_mean(values: Iterable[float]) -> float:
+    """Return the geometric mean; not a number where there are none."""
+    logs = [math.log(value) for value in values]
+    return math.exp(sum(logs) / len(logs)) if logs else math.nan
+
+
+def _named(row: Row) -> str:
+    return f"{row.case.program} {row.case.dtype} n={row.case.n}"
+
+
+def _worst(ratios: Sequence[tuple[float, Row]]) -> tuple[float, str]:
+    if not ratios:
+        return math.nan, ""
+    ratio, row = max(ratios, key=lambda found: found[0])
+    return ratio, _named(row)
+
+
+def of_rows(rows: Sequence[Row], bandwidth: Bandwidth | None) -> list[Shown]:
+    """Return the lines that the main rows answer."""
+    sound = [row for row in rows if not row.faults and row.skipped is None]
+    return [
+        *_fused(sound),
+        *_bandwidth(sound, bandwidth),
+        *_library(sound),
+        *_small(sound),
+    ]
+
+
+def _fused(rows: Sequence[Row]) -> list[Shown]:
+    ratios = []
+    for row in rows:
+        # NumPy alone is no peer to be measured against here: the line is about the best of many.
+        ratio = row.ratio()
+        if row.case.of.family == "fused" and row.case.n >= LARGE and ratio is not None:
+            ratios.append((ratio, row))
+    worst, where = _worst(ratios)
+    mean = geometric_mean(ratio for ratio, _ in ratios)
+    title = "fused, n ≥ 2^17: alight / best peer"
+    over = sum(ratio > 1.10 for ratio, _ in ratios)
+    return [
+        Shown(f"{title}, geometric mean", mean, 0.80, detail=f"{len(ratios)} rows"),
+        Shown(f"{title}, worst", worst, 1.10, detail=f"{where}; {over} rows over 1.10"),
+    ]
+
+
+def _bandwidth(rows: Sequence[Row], bandwidth: Bandwidth | None) -> list[Shown]:
+    title = "bandwidth at 2 x the largest knee: share of the best"
+    if bandwidth is None:
+        return [Shown(title, None, 0.90, more_is_better=True, detail="bandwidth not measured")]
+    beyond = 2 * bandwidth.knee
+    reached = [(bandwidth.memory, "copying")]
+    for row in rows:
+        if row.bytes >= beyond:
+            for cell in row.cells.values():
+                if cell.counts and cell.seconds is not None:
+                    reached.append((row.bytes / cell.seconds, f"{cell.peer} {_named(row)}"))
+    best, by = max(reached)
+    lines = []
+    for row in rows:
+        seconds = row.seconds("alight")
+        # Sizes are whole elements, so that a row made for this working set may miss it by a little.
+        if row.case.of.family != "bandwidth" or seconds is None:
+            continue
+        if not 0.9 * beyond <= row.bytes <= 1.1 * beyond:
+            continue
+        share = row.bytes / seconds / best
+        detail = f"{row.bytes / seconds / 1e9:.1f} of {best / 1e9:.1f} GB/s, by {by}"
+        name = f"{title}, {row.case.program} {row.case.dtype}"
+        lines.append(Shown(name, share, 0.90, more_is_better=True, detail=detail))
+    return lines or [Shown(title, None, 0.90, more_is_better=True)]
+
+
+def _library(rows: Sequence[Row]) -> list[Shown]:
+    ratios = [
+        (ratio, row)
+        for row in rows
+        if row.case.of.family == "library"
+        and row.case.n >= LARGE
+        and (ratio := row.ratio("numpy")) is not None
+    ]
+    worst, where = _worst(ratios)
+    mean = geometric_mean(ratio for ratio, _ in ratios)
+    return [
+        Shown(
+            "library, n ≥ 2^17: alight / NumPy's own call, worst", worst, 1.05,
+            detail=f"{where}; geometric mean {mean:.3f} of {len(ratios)} rows",
+        )
+    ]  # fmt: skip
+
+
+def _small(rows: Sequence[Row]) -> list[Shown]:
+    over = []
+    for row in rows:
+        ours, numpy = row.seconds("alight"), row.seconds("numpy")
+        if ours is not None and numpy is not None:
+            over.append((ours / (1.05 * numpy + 0.3e-6), row, (ours - numpy) * 1e6))
+    if not over:
+        return [Shown("any n: alight / (1.05 x NumPy + 0.3 µs), worst", None, 1.0)]
+    worst, row, microseconds = max(over, key=lambda found: found[0])
+    failing = sum(value > 1 for value, _, _ in over)
+    detail = f"{_named(row)}, {microseconds:+.2f} µs; {failing} of {len(over)} rows over the limit"
+    return [Shown("any n: alight / (1.05 x NumPy + 0.3 µs), worst", worst, 1.0, detail=detail)]
+
+
+def of_neighbours(rows: Sequence[Row], neighbours: int) -> list[Shown]:
+    """Return the lines of the rows that ran beside busy processes."""
+    ratios = [(ratio, row) for row in rows if (ratio := row.ratio("numpy")) is not None]
+    worst, where = _worst(ratios)
+    mean = geometric_mean(ratio for ratio, _ in ratios)
+    title = f"beside {neighbours} busy processes: alight / NumPy"
+    return [
+        Shown(f"{title}, geometric mean", mean, 1.0, detail=f"{len(ratios)} rows"),
+        Shown(f"{title}, worst", worst, 1.10, detail=where),
+    ]

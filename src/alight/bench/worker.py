@@ -1,0 +1,223 @@
+"""One peer in a process of its own: takes requests, a line of JSON each, and answers in kind.
+
+Thread pools that spin after their work (OpenMP's, BLAS's, XLA's) would take the processor from
+whoever is timed next, in the same process or not. So each peer has its own process, and none says
+that it is done before its threads have come to rest.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import sys
+import warnings
+from time import perf_counter, process_time, sleep
+from typing import Any
+
+import numpy as np
+
+from alight.bench.inputs import SEED, Arrays
+from alight.bench.peers import PEERS, Call, CannotRun, Peer, package_version
+from alight.bench.programs import PROGRAMS, Program
+from alight.measure.timing import calls_lasting, host_clock, quiet
+
+# One sample: 10 times what time-slices of a busy machine and the clock make of a shorter one.
+SAMPLE_SECONDS = 2e-4
+# Calls shorter than this are warmed up anew in every turn: the other peers have had the caches.
+REWARMED_SECONDS = 0.03
+# At rest: less than a tenth of one processor over one look; libgomp spins for some ms by default.
+_LOOK_SECONDS, _AT_REST, _REST_SECONDS = 5e-4, 0.1, 0.5
+_BLOCK = 1 << 16  # elements compared at a time: they and their difference stay in the cache
+
+
+class Server:
+    """What a worker has open: one program on one set of arrays."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.peer: Peer = PEERS[name]()
+        self.program: Program | None = None
+        self.call: Call | None = None
+        self.calls = 1
+
+    def answer(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Return the answer to one request."""
+        action = getattr(self, f"on_{request.pop('do')}")
+        answered: dict[str, Any] = action(**request)
+        return answered
+
+    def on_hello(self) -> dict[str, Any]:
+        """Say who is here."""
+        return {"version": package_version(self.name), "settings": self.peer.settings()}
+
+    def on_open(self, program: str, n: int, dtype: str, reference: str) -> dict[str, Any]:
+        """Make the arrays, call once, compare with the reference or (NumPy) make it."""
+        self.on_close()
+        self.program = PROGRAMS[program]
+        arrays = self.program.inputs(n, np.dtype(dtype), np.random.default_rng(SEED))
+        empty = [i for i, array in enumerate(arrays) if not array.any()]
+        call = self.peer.call(self.program, arrays)
+        began = perf_counter()
+        result = call()
+        cold = perf_counter() - began
+        outputs = self.peer.host(result)
+        loose = {i for i, x in enumerate(_several(result)) if type(x) in (float, int)}
+        answer: dict[str, Any] = {
+            "cold_seconds": cold,
+            "elements": [int(x.size) for x in arrays],
+            "results": [int(x.size) for x in outputs],
+            "bytes": sum(x.nbytes for x in (*arrays, *outputs)),
+            "zero_inputs": empty,
+            "finite": all(_finite(x) for x in outputs),
+        }
+        oracle = self.program.oracle
+        if oracle is not None and n >= self.program.least:
+            answer["oracle"] = oracle(outputs, n)
+        if self.name == "numpy":
+            for i, output in enumerate(outputs):
+                np.save(f"{reference}.{i}.npy", output)
+        else:
+            answer["apart"], answer["error_eps"] = compare(outputs, reference, loose, dtype)
+        self.call = call
+        return answer
+
+    def on_warm(self, least_seconds: float) -> dict[str, Any]:
+        """Call until so long has passed, three times at least; return how long a call takes."""
+        assert self.call is not None
+        take = host_clock(self.call)
+        for _ in range(2):  # a kernel compiled meanwhile is there the second time
+            began, made, spent = perf_counter(), 0, 0.0
+            while made < 3 or perf_counter() - began < least_seconds:
+                spent = take(1)
+                made += 1
+            if spent > least_seconds:
+                break
+            rest()
+        self.calls, spent = calls_lasting(take, SAMPLE_SECONDS)
+        return {"seconds": spent / self.calls, "calls": self.calls}
+
+    def on_take(self, samples: int) -> dict[str, Any]:
+        """Return seconds of one call, so many times."""
+        assert self.call is not None
+        take = host_clock(self.call)
+        with quiet():
+            first = take(1)
+            taken = [] if first < REWARMED_SECONDS else [first]
+            while len(taken) < samples:
+                taken.append(take(self.calls) / self.calls)
+        return {"samples": taken}
+
+    def on_explain(self) -> dict[str, Any]:
+        """Return what ran where."""
+        return {"lines": self.peer.explain(), "settings": self.peer.settings()}
+
+    def on_digest(self, program: str, n: int, dtype: str) -> dict[str, Any]:
+        """Return a digest of the result's bits."""
+        from hashlib import sha256
+
+        chosen = PROGRAMS[program]
+        arrays: Arrays = chosen.inputs(n, np.dtype(dtype), np.random.default_rng(SEED))
+        call = self.peer.call(chosen, arrays)
+        call()
+        hashed = sha256()
+        for output in self.peer.host(call()):
+            hashed.update(np.ascontiguousarray(output).data)
+        return {"digest": hashed.hexdigest()[:16], "lines": self.peer.explain()}
+
+    def on_close(self) -> dict[str, Any]:
+        """Let go of the arrays."""
+        self.call = self.program = None
+        gc.collect()
+        return {}
+
+
+def _several(result: Any) -> tuple[Any, ...]:
+    return result if isinstance(result, tuple) else (result,)
+
+
+def _finite(array: np.ndarray[Any, Any]) -> bool:
+    flat = array.reshape(-1)
+    return all(bool(np.isfinite(flat[i : i + _BLOCK]).all()) for i in range(0, flat.size, _BLOCK))
+
+
+def compare(
+    outputs: Arrays, reference: str, loose: set[int], dtype: str
+) -> tuple[str | None, float]:
+    """Return what differs in kind, if anything, and how many epsilons the values are apart.
+
+    An output that came as a plain Python number has no dtype to compare.
+    """
+    worst = 0.0
+    for i, got in enumerate(outputs):
+        try:
+            want = np.load(f"{reference}.{i}.npy", mmap_mode="r")
+        except FileNotFoundError:
+            return f"has {len(outputs)} results", worst
+        if got.shape != want.shape:
+            return f"result {i} has shape {got.shape}, not {want.shape}", worst
+        if got.dtype != want.dtype and i not in loose:
+            return f"result {i} is {got.dtype}, not {want.dtype}", worst
+        worst = max(worst, _apart(got.reshape(-1), want.reshape(-1), float(np.finfo(dtype).eps)))
+    return None, worst
+
+
+def _apart(got: np.ndarray[Any, Any], want: np.ndarray[Any, Any], eps: float) -> float:
+    blocks = range(0, want.size, _BLOCK)
+    if want.dtype.kind != "f":
+        same = all(np.array_equal(got[i : i + _BLOCK], want[i : i + _BLOCK]) for i in blocks)
+        return 0.0 if same else float("inf")
+    squares = sum(float(np.square(want[i : i + _BLOCK], dtype=np.float64).sum()) for i in blocks)
+    scale = (squares / want.size) ** 0.5
+    worst = 0.0
+    for i in blocks:
+        a, b = got[i : i + _BLOCK], want[i : i + _BLOCK]
+        off = float((np.abs(a - b) / np.maximum(np.abs(b), scale)).max())
+        worst = max(worst, off) if off == off else float("inf")
+    return worst / eps
+
+
+def rest() -> None:
+    """Return when this process's threads no longer use the processor, or will not stop."""
+    until = perf_counter() + _REST_SECONDS
+    while perf_counter() < until:
+        used, began = process_time(), perf_counter()
+        sleep(_LOOK_SECONDS)
+        if process_time() - used < _AT_REST * (perf_counter() - began):
+            return
+
+
+def serve(name: str) -> None:
+    """Answer requests until there are no more."""
+    # Compilers print where they like; the answers must stay apart from that.
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    warnings.simplefilter("ignore")
+
+    def say(answer: dict[str, Any]) -> None:
+        answers.write(json.dumps(answer) + "\n")
+        answers.flush()
+
+    try:
+        server = Server(name)
+    except Exception as error:  # a broken package raises anything
+        say({"error": _in_words(error), "absent": True})
+        return
+    say(server.on_hello())
+    for line in sys.stdin:
+        try:
+            answer = server.answer(json.loads(line))
+        except Exception as error:  # compilers raise anything
+            server.on_close()
+            answer = {"error": _in_words(error)}
+        rest()
+        say(answer)
+
+
+def _in_words(error: Exception) -> str:
+    text = " ".join(str(error).split())
+    return text if isinstance(error, CannotRun) else f"{type(error).__name__}: {text}"[:300]
+
+
+if __name__ == "__main__":
+    serve(sys.argv[1])
