@@ -56,6 +56,7 @@ ORDER: tuple[tuple[str, ...], ...] = (
     ("__init__",),
     ("launcher",),
     ("doctor",),
+    ("bench",),
     ("cli",),
     ("__main__",),
 )

@@ -263,6 +263,46 @@ def examine(as_json: bool) -> None:
         click.echo(doctor.text(found))
 
 
+@commands.command()
+@click.option("--only", metavar="NAMES", help="Programs, families or patterns, with commas.")
+@click.option("--sizes", metavar="SIZES", help="Elements, as in 2^17,2^20.")
+@click.option("--dtypes", metavar="NAMES", help="float32, float64 or both.")
+@click.option("--peers", metavar="NAMES", help="Whom to time, as in numpy,alight,jax.")
+@click.option(
+    "--budget",
+    type=click.FloatRange(min=0.0, min_open=True),
+    default=20.0,
+    show_default=True,
+    help="Minutes for the whole run.",
+)
+@click.option(
+    "--extras/--no-extras",
+    default=True,
+    help="First calls, busy neighbours, bits by threads.",
+    show_default=True,
+)
+@click.option(
+    "--out",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path("bench-results/host"),
+    show_default=True,
+    help="Folder for JSON, table and pictures.",
+)
+def bench(
+    only: str | None,
+    sizes: str | None,
+    dtypes: str | None,
+    peers: str | None,
+    budget: float,
+    extras: bool,
+    out: Path,
+) -> int:
+    """Time NumPy programs through alight and its peers, side by side."""
+    from alight.bench.command import run_bench  # no other command needs the programs
+
+    return run_bench(only, sizes, dtypes, peers, budget, extras, out)
+
+
 def _print_json(value: Any) -> None:
     click.echo(json.dumps(value, indent=2, default=str))  # paths
 

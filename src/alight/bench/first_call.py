@@ -43,6 +43,10 @@ def _function(count: int) -> Callable[..., Any]:
     return function
 
 
+def _another(x: np.ndarray[Any, Any]) -> Any:
+    return x * 3.0 - 1.0
+
+
 def first_call(case: str, counts: tuple[int, ...]) -> dict[str, float]:
     """Return milliseconds of the first call beyond a later one, by number of ops."""
     import alight
@@ -51,8 +55,7 @@ def first_call(case: str, counts: tuple[int, ...]) -> dict[str, float]:
     x = np.random.default_rng(0).random(_ELEMENTS)
     with alight.policy(force="cpu:generated", floor=0):
         if case != "bare":
-            warm = alight.jit(lambda v: v * 3.0 - 1.0)
-            warm(x)
+            alight.jit(_another)(x)
         for count in counts:
             jitted = alight.jit(_function(count))
             began = perf_counter()

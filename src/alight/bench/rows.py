@@ -62,6 +62,7 @@ class Case:
 class Cell:
     """One peer in a row: seconds of one warm call (median, 20, 10 and 90 % quantiles), or why not.
 
+    ``error_eps`` is how far its result is from NumPy's, by the measure of `Program.within_eps`.
     ``cold_seconds`` is the first call of this program on arrays of this shape and dtype in the
     peer's process, compiling included.
     """
@@ -74,7 +75,8 @@ class Cell:
     low: float | None = None
     high: float | None = None
     samples: int = 0
-    error_eps: float | None = None
+    error_eps: float = 0.0
+    tolerance_eps: float | None = None
 
     @property
     def counts(self) -> bool:
@@ -90,7 +92,6 @@ class Row:
     bytes: int = 0
     flops: float = 0.0
     special: float = 0.0
-    tolerance: str = ""
     cells: dict[str, Cell] = field(default_factory=dict)
     faults: list[str] = field(default_factory=list)
     explained: list[str] = field(default_factory=list)
@@ -213,7 +214,7 @@ def run_row(
 ) -> Row:
     """Return the row of a case, measured in about so many seconds where that is enough for it."""
     began = perf_counter()
-    row = Row(case, tolerance=case.of.tolerance_in_words(case.n))
+    row = Row(case)
     row.flops, row.special = case.of.flops(case.n), case.of.special * case.n
     peers = [peer for peer in PEERS if peer in crew.present and (only is None or peer in only)]
     needed, free = case.memory_bytes(len(peers)), host_memory()[0]
@@ -265,8 +266,9 @@ def _opened(row: Row, peer: str, crew: Crew) -> Cell:
         cell.reason = "its result is not finite"
     if answer.get("apart"):
         cell.reason = answer["apart"]
-    elif cell.error_eps is not None and not cell.error_eps <= case.of.tolerance_eps(case.n):
-        cell.reason = f"off by {cell.error_eps:.0f} eps, more than {row.tolerance}"
+    cell.tolerance_eps = case.of.tolerance_eps(case.n, peer)
+    if cell.reason is None and not cell.error_eps <= cell.tolerance_eps:
+        cell.reason = f"off by {cell.error_eps:.0f} eps, {cell.tolerance_eps:.0f} are allowed"
     if (oracle := answer.get("oracle")) is not None:
         got, want, within = row.oracle = oracle
         if not abs(got - want) <= within:

@@ -1,0 +1,125 @@
+"""What `alight bench` does with its options: choose, run, print, write."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from alight.bench.lines import row_line, text
+from alight.bench.peers import PEERS
+from alight.bench.plots import draw
+from alight.bench.programs import PROGRAMS
+from alight.bench.rows import Row
+from alight.bench.run import DTYPES, SIZES, Run, Wanted, bench
+from alight.errors import ConfigError
+
+__all__ = ["run_bench"]
+
+
+def run_bench(
+    only: str | None,
+    sizes: str | None,
+    dtypes: str | None,
+    peers: str | None,
+    minutes: float,
+    extras: bool,
+    out: Path,
+) -> int:
+    """Run the programs, print the tables, write JSON and pictures; return 1 where a row is wrong.
+
+    Raises ConfigError for a name that is not known.
+    """
+    wanted = Wanted(
+        programs=_programs(only),
+        sizes=_sizes(sizes),
+        dtypes=_named(dtypes, DTYPES, "--dtypes"),
+        peers=_named(peers, tuple(PEERS), "--peers"),
+        budget_seconds=minutes * 60,
+        extras=extras,
+    )
+    shows = sys.stderr.isatty()
+
+    def say(what: str) -> None:
+        # One line that is written over: carriage return, and "erase to the end of the line".
+        if shows:
+            print(f"\r{what}\x1b[K", end="", file=sys.stderr, flush=True)
+
+    def done(row: Row) -> None:
+        say("")
+        print(row_line(row), file=sys.stderr, flush=True)
+
+    run = bench(wanted, say, done)
+    say("")
+    print(text(run))
+    for path in _write(run, out):
+        print(f"written: {path}")
+    return 1 if run.faults else 0
+
+
+def _write(run: Run, folder: Path) -> list[Path]:
+    folder.mkdir(parents=True, exist_ok=True)
+    results = folder / "results.json"
+    results.write_text(json.dumps(run.document(), indent=1) + "\n", encoding="utf-8")
+    table = folder / "table.txt"
+    table.write_text(text(run) + "\n", encoding="utf-8")
+    written = [results, table]
+    try:
+        written += draw(run, folder)
+    except ImportError as error:
+        print(f"no pictures: {error}. Fix: pip install alight[bench]")
+    return written
+
+
+def _programs(asked: str | None) -> tuple[str, ...]:
+    if asked is None:
+        return tuple(PROGRAMS)
+    patterns = [name.strip() for name in asked.split(",")]
+    found = []
+    for pattern in patterns:
+        matched = [
+            name
+            for name, program in PROGRAMS.items()
+            if fnmatchcase(name, pattern) or program.family == pattern
+        ]
+        if not matched:
+            raise ConfigError(
+                f"--only: {pattern!r} matches no program. Fix: name a family (fused, bandwidth, "
+                f"library) or some of {', '.join(PROGRAMS)}."
+            )
+        found += matched
+    return tuple(name for name in PROGRAMS if name in found)
+
+
+def _named(asked: str | None, known: Sequence[str], option: str) -> tuple[str, ...]:
+    if asked is None:
+        return tuple(known)
+    given = [name.strip() for name in asked.split(",")]
+    for name in given:
+        if name not in known:
+            raise ConfigError(
+                f"{option}: {name!r} is not known. Fix: name some of {', '.join(known)}."
+            )
+    return tuple(name for name in known if name in given)
+
+
+def _sizes(asked: str | None) -> tuple[int, ...]:
+    if asked is None:
+        return SIZES
+    found = []
+    for word in asked.split(","):
+        base, _, power = word.strip().partition("^")
+        try:
+            n = int(base) ** int(power or 1)
+        except ValueError:
+            n = 0
+        # Below this a program has no row, image or step of its own to work on.
+        if n < min(SIZES):
+            raise ConfigError(
+                f"--sizes: {word.strip()!r} is no size of {min(SIZES)} or more. "
+                "Fix: write for example 2^17,131072."
+            )
+        found.append(n)
+    return tuple(sorted(set(found)))

@@ -1,0 +1,136 @@
+"""A run as text: a line for each row as it is done, and all of it at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from alight.bench.peers import PEERS
+from alight.bench.rows import Row
+from alight.bench.run import Run, grouped, size_in_words
+from alight.tables import aligned
+
+__all__ = ["row_line", "text"]
+
+_SLOWEST = 15
+
+
+def _seconds(value: float) -> str:
+    for unit, least in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
+        if value >= least:
+            return f"{value / least:.3g} {unit}"
+    return f"{value * 1e9:.3g} ns"
+
+
+def _cells(row: Row, peers: Sequence[str]) -> list[str]:
+    found = []
+    for peer in peers:
+        cell = row.cells.get(peer)
+        if cell is None:
+            found.append("")
+        elif cell.counts and cell.seconds is not None:
+            found.append(_seconds(cell.seconds))
+        else:
+            found.append("off" if (cell.reason or "").startswith("off") else "–")
+    return found
+
+
+def row_line(row: Row) -> str:
+    """Return one finished row as a line."""
+    name = f"{row.case.program} {row.case.dtype} {size_in_words(row.case.n)}"
+    if row.skipped is not None:
+        return f"{name}: skipped, {row.skipped}"
+    told = [
+        f"{p} {_seconds(c.seconds)}"
+        for p, c in row.cells.items()
+        if c.counts and c.seconds is not None
+    ]
+    ratio, best = row.ratio(), row.best_peer()
+    end = "" if ratio is None or best is None else f"; {ratio:.2f} x {best[0]}"
+    faults = "".join(f"\n  FAULT {fault}" for fault in row.faults)
+    return f"{name}: {', '.join(told)}{end} [{row.spent_seconds:.1f} s]{faults}"
+
+
+def text(run: Run) -> str:
+    """Return the run as plain tables and lines."""
+    machine = run.machine
+    peers = [peer for peer in PEERS if peer in run.peers and peer not in run.absent]
+    lines = [
+        f"alight {machine['alight']}, {machine['cpu']}, {machine['processors']} processors, "
+        f"Python {machine['python']}; load {_loads(machine['load_before'])} before, "
+        f"{_loads(machine['load_after'])} after; {run.seconds / 60:.1f} min",
+        "peers: " + ", ".join(f"{peer} {run.peers[peer]['version']}" for peer in peers),
+        *(f"  no {peer}: {reason}" for peer, reason in run.absent.items()),
+        f"calibration, {run.calibration_seconds:.1f} s: {run.calibration.splitlines()[0]}"
+        if run.calibration
+        else "not calibrated",
+    ]
+    if run.bandwidth is not None:
+        lines.append(
+            f"memory: {run.bandwidth.memory / 1e9:.1f} GB/s, last cache ends at "
+            f"{run.bandwidth.knee / 2**20:.1f} MiB ({run.bandwidth.threads} threads)"
+        )
+    header = ["program", "dtype", "n", *peers, "best", "/ best", "/ NumPy", "GB/s", "first call"]
+    cells = []
+    for (program, dtype), rows in grouped(run.rows):
+        for row in rows:
+            if row.skipped is None:
+                cells.append([program, dtype, size_in_words(row.case.n), *_numbers(row, peers)])
+    lines += ["", "Warm calls, medians of interleaved turns; – cannot, off: wrong by more than"]
+    lines += ["the tolerance. GB/s and first call are alight's.", *aligned(header, cells)]
+    lines += ["", *_reasons(run), *_skipped(run), "", *_slowest(run), "", "Must show"]
+    lines += [f"  {line}" for line in run.shown]
+    if run.faults:
+        lines += ["", "FAULTS: these rows count for nothing", *(f"  {f}" for f in run.faults)]
+    return "\n".join(lines)
+
+
+def _loads(load: Sequence[float] | None) -> str:
+    return "unknown" if load is None else f"{load[0]:.2f}"
+
+
+def _numbers(row: Row, peers: Sequence[str]) -> list[str]:
+    best, ratio, numpy = row.best_peer(), row.ratio(), row.ratio("numpy")
+    ours = row.cells.get("alight")
+    seconds = row.seconds("alight")
+    return [
+        *_cells(row, peers),
+        best[0] if best else "",
+        "" if ratio is None else f"{ratio:.2f}",
+        "" if numpy is None else f"{numpy:.3f}",
+        "" if seconds is None else f"{row.bytes / seconds / 1e9:.3g}",
+        "" if ours is None or ours.cold_seconds is None else _seconds(ours.cold_seconds),
+    ]
+
+
+def _reasons(run: Run) -> list[str]:
+    """Return why peers have no time, each reason once."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for row in run.rows:
+        for cell in row.cells.values():
+            if cell.reason is not None:
+                where = found.setdefault((cell.peer, cell.reason[:110]), [])
+                where.append(f"{row.case.program} {row.case.dtype}")
+    return [
+        f"  {peer} on {', '.join(dict.fromkeys(where))}: {reason}"
+        for (peer, reason), where in found.items()
+    ]
+
+
+def _skipped(run: Run) -> list[str]:
+    return [f"  {row_line(row)}" for row in run.rows if row.skipped is not None]
+
+
+def _slowest(run: Run) -> list[str]:
+    """Return the rows where alight is furthest behind, with what it ran there."""
+    ranked = sorted(
+        ((ratio, row) for row in run.rows if (ratio := row.ratio()) is not None and not row.faults),
+        key=lambda found: -found[0],
+    )
+    lines = [f"Where alight is slowest against the best peer (of {len(ranked)} rows)"]
+    for ratio, row in ranked[:_SLOWEST]:
+        best = row.best_peer()
+        assert best is not None
+        name = f"{row.case.program} {row.case.dtype} {size_in_words(row.case.n)}"
+        lines.append(f"  {ratio:.2f} x {best[0]}: {name}")
+        lines += [f"      {line}" for line in row.explained[:3]]
+    return lines

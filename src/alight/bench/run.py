@@ -1,0 +1,347 @@
+"""A whole run: which rows, in which order, within which time, and what is kept of it."""
+
+from __future__ import annotations
+
+import math
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from itertools import groupby
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from alight.backends.machine import processors
+from alight.bench import bandwidth as memory
+from alight.bench import first_call, shows
+from alight.bench.bandwidth import Bandwidth
+from alight.bench.peers import PEERS
+from alight.bench.programs import PROGRAMS
+from alight.bench.rows import Case, Crew, Row, run_row
+from alight.bench.shows import Shown
+from alight.report import machine_row, version
+
+__all__ = ["DTYPES", "SIZES", "Run", "Wanted", "bench"]
+
+SCHEMA = 1
+SIZES = tuple(1 << i for i in (10, 14, 17, 20, 24, 27))
+DTYPES = ("float32", "float64")
+NEIGHBOURS = 2
+_NEIGHBOUR_SIZE = 1 << 20  # some ms a call: shorter than a time-slice, longer than waking threads
+_SAME_BITS_SIZE = 1 << 20  # enough for a kernel to be divided among threads
+THREADS = (1, 2, 7)
+_CALIBRATION_SECONDS, _CALIBRATIONS = 5.0, 3
+# Shares of the budget: rows beyond the last-level cache need the time that the small ones do not.
+_WEIGHTS = ((1 << 17, 1.0), (1 << 20, 1.5), (1 << 24, 4.0), (1 << 62, 8.0))
+_EXTRAS_SHARE = 0.12
+# A row that is expected to take so many times its share is left out, and says so.
+_OVER = 4.0
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What to run: all of it, unless less is asked for. Seconds are for the whole run."""
+
+    programs: tuple[str, ...] = tuple(PROGRAMS)
+    sizes: tuple[int, ...] = SIZES
+    dtypes: tuple[str, ...] = DTYPES
+    peers: tuple[str, ...] = tuple(PEERS)
+    budget_seconds: float = 1200.0
+    extras: bool = True
+
+
+@dataclass(slots=True)
+class Run:
+    """Everything a run found; `document` is what the JSON file holds."""
+
+    wanted: Wanted
+    began: str
+    rows: list[Row] = field(default_factory=list)
+    neighbour_rows: list[Row] = field(default_factory=list)
+    shown: list[Shown] = field(default_factory=list)
+    absent: dict[str, str] = field(default_factory=dict)
+    peers: dict[str, Any] = field(default_factory=dict)
+    bandwidth: Bandwidth | None = None
+    calibration: str = ""
+    calibration_seconds: float = 0.0
+    first_calls: dict[str, dict[str, float]] = field(default_factory=dict)
+    digests: dict[str, dict[str, str]] = field(default_factory=dict)
+    machine: dict[str, Any] = field(default_factory=dict)
+    seconds: float = 0.0
+
+    @property
+    def faults(self) -> list[str]:
+        """Return what cannot be right, by row."""
+        return [
+            f"{row.case.program} {row.case.dtype} n={row.case.n}: {fault}"
+            for row in [*self.rows, *self.neighbour_rows]
+            for fault in row.faults
+        ]
+
+    def document(self) -> dict[str, Any]:
+        """Return the run as plain dicts and lists; docs/benchmarks.md says what is in it."""
+        limit = self.bandwidth
+        return {
+            "schema": SCHEMA,
+            "began": self.began,
+            "seconds": self.seconds,
+            "wanted": asdict(self.wanted),
+            "machine": self.machine,
+            "peers": self.peers,
+            "absent": self.absent,
+            "calibration": {"result": self.calibration, "seconds": self.calibration_seconds},
+            "bandwidth": None
+            if limit is None
+            else {
+                "bytes_per_second_by_working_set": [list(knot) for knot in limit.curve],
+                "knee_bytes": limit.knee,
+                "memory_bytes_per_second": limit.memory,
+                "threads": limit.threads,
+            },
+            "shown": [{**asdict(line), "passed": line.passed} for line in self.shown],
+            "rows": [_row(row) for row in self.rows],
+            "beside_busy_processes": [_row(row) for row in self.neighbour_rows],
+            "first_calls_milliseconds": self.first_calls,
+            "bits_by_threads": self.digests,
+            "faults": self.faults,
+        }
+
+
+def _row(row: Row) -> dict[str, Any]:
+    case, best = row.case, row.best_peer()
+    return {
+        "program": case.program,
+        "family": case.of.family,
+        "n": case.n,
+        "dtype": case.dtype,
+        "bytes": row.bytes,
+        "flops": row.flops,
+        "special": row.special,
+        "skipped": row.skipped,
+        "faults": row.faults,
+        "oracle": row.oracle,
+        "best_peer": None if best is None else best[0],
+        "alight_over_best_peer": row.ratio(),
+        "alight_over_numpy": row.ratio("numpy"),
+        "peers": {peer: asdict(cell) for peer, cell in row.cells.items()},
+        "alight_ran": row.explained,
+        "spent_seconds": row.spent_seconds,
+    }
+
+
+def bench(wanted: Wanted, say: Say, done: Callable[[Row], None]) -> Run:
+    """Return a run of what is wanted; ``done`` gets each row as it is finished."""
+    began = perf_counter()
+    run = Run(wanted, datetime.now(UTC).isoformat(timespec="seconds"))
+    run.machine = surroundings()
+    with tempfile.TemporaryDirectory(prefix="alight-bench-cache-") as cache:
+        environment = {**os.environ, "ALIGHT_CACHE_DIR": cache}
+        if "alight" in wanted.peers:
+            say("calibrating alight")
+            _calibrate(run, environment)
+        say("measuring the bandwidth of memory")
+        run.bandwidth = memory.measure()
+        with Crew(wanted.peers, environment) as crew:
+            run.absent, run.peers = crew.absent, crew.about
+            share = _EXTRAS_SHARE if wanted.extras else 0.0
+            _rows(run, crew, began + wanted.budget_seconds * (1 - share), say, done)
+            run.shown = shows.of_rows(run.rows, run.bandwidth)
+            if wanted.extras and {"alight", "numpy"} <= set(crew.present):
+                _beside_neighbours(run, crew, say)
+            for peer in crew.present:
+                run.peers[peer]["settings"] = crew.ask(peer, "explain").get("settings")
+        if wanted.extras and "alight" in wanted.peers:
+            run.first_calls, lines = first_call.measure(environment, say)
+            run.shown += lines
+            run.shown.append(_same_bits(run, environment, say))
+    run.machine["load_after"] = _load()
+    run.seconds = perf_counter() - began
+    return run
+
+
+def _load() -> list[float] | None:
+    return list(os.getloadavg()) if hasattr(os, "getloadavg") else None
+
+
+def surroundings() -> dict[str, Any]:
+    """Return what machine and software this is, and how busy it was."""
+    found = machine_row()
+    caches = {}
+    for index in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")):
+        level, kind = (index / "level").read_text().strip(), (index / "type").read_text().strip()
+        shared = (index / "shared_cpu_list").read_text().strip()
+        size = (index / "size").read_text().strip()
+        caches[f"L{level} {kind}"] = f"{size}, of processors {shared}"
+    return {
+        **found,
+        "alight": version(),
+        "implementation": platform.python_implementation(),
+        "processors_allowed": list(processors()),
+        "caches": caches,
+        "load_before": _load(),
+        "threads_set": {k: v for k, v in os.environ.items() if k.endswith("NUM_THREADS")},
+    }
+
+
+def _calibrate(run: Run, environment: Mapping[str, str]) -> None:
+    began = perf_counter()
+    command = [sys.executable, "-m", "alight", "calibrate", "--seconds", str(_CALIBRATION_SECONDS)]
+    # What other work disturbed is not stored, and alight would leave all to NumPy.
+    for _ in range(_CALIBRATIONS):
+        told = subprocess.run(command, capture_output=True, text=True, env=dict(environment))
+        run.calibration = (told.stdout + told.stderr).strip()
+        if "not stored" not in run.calibration:
+            break
+    run.calibration_seconds = perf_counter() - began
+
+
+# -- the rows --------------------------------------------------------------------------------------
+
+
+def cases(wanted: Wanted, bandwidth: Bandwidth | None) -> list[Case]:
+    """Return the cases, small ones first: what they took says whether there is time for the large.
+
+    Programs that are bound by memory get one size more, with 2 x the largest cache as working set.
+    """
+    found = []
+    for name in wanted.programs:
+        for dtype in wanted.dtypes:
+            sizes = set(wanted.sizes)
+            if PROGRAMS[name].family == "bandwidth" and bandwidth is not None:
+                arrays = {"quadratic": 2, "sum": 1, "dot": 2}[name]  # read or written, each once
+                sizes.add(2 * bandwidth.knee // (arrays * np.dtype(dtype).itemsize))
+            found += [Case(name, n, dtype) for n in sizes]
+    order = {name: place for place, name in enumerate(wanted.programs)}
+    return sorted(found, key=lambda case: (case.n, order[case.program], case.dtype))
+
+
+def _weight(case: Case) -> float:
+    return next(weight for most, weight in _WEIGHTS if case.n <= most)
+
+
+def _rows(run: Run, crew: Crew, until: float, say: Say, done: Callable[[Row], None]) -> None:
+    waiting = cases(run.wanted, run.bandwidth)
+    while waiting:
+        case = waiting.pop(0)
+        left = until - perf_counter()
+        share = left * _weight(case) / (_weight(case) + sum(map(_weight, waiting)))
+        say(f"{case.program} {case.dtype} n={case.n:,} ({len(waiting)} rows and {left:.0f} s left)")
+        expected = _expected_seconds(run.rows, case)
+        only = None
+        if expected is not None and sum(expected.values()) > _OVER * share:
+            # Large rows are for those who can win them; NumPy is the measure of all.
+            best = min(expected.values())
+            only = [p for p, s in expected.items() if p in ("alight", "numpy") or s < 2 * best]
+            expected = {peer: expected[peer] for peer in only}
+        if left <= 0 or (expected is not None and sum(expected.values()) > _OVER * share):
+            needs = "" if expected is None else f", needs about {sum(expected.values()):.0f} s"
+            row = Row(case, skipped=f"over the budget{needs}: {max(share, 0.0):.1f} s for this row")
+        else:
+            row = run_row(case, crew, share, run.bandwidth, only)
+        run.rows.append(row)
+        done(row)
+
+
+def _expected_seconds(rows: Sequence[Row], case: Case) -> dict[str, float] | None:
+    """Return what each peer would take for a row, from the largest one that was measured."""
+    known = [
+        row
+        for row in rows
+        if (row.case.program, row.case.dtype) == (case.program, case.dtype)
+        and row.case.n < case.n
+        and any(cell.counts for cell in row.cells.values())
+    ]
+    if not known or case.n < 1 << 20:
+        return None
+    nearest = max(known, key=lambda row: row.case.n)
+    # By its own count of operations: a matrix product grows faster than its matrices.
+    grown = case.of.flops(case.n) / nearest.case.of.flops(nearest.case.n)
+    # A cold call, a warm one, one to settle the pace, three turns; arrays made and compared.
+    calls, preparing = 3 + 1 + 1 + 3, 3e-8 * case.n
+    return {
+        peer: calls * cell.seconds * grown + preparing
+        for peer, cell in nearest.cells.items()
+        if cell.counts and cell.seconds is not None
+    }
+
+
+# -- what is measured beside the rows --------------------------------------------------------------
+
+
+@contextmanager
+def _busy(count: int) -> Iterator[None]:
+    """Keep so many other processes running at full speed."""
+    spinning = [
+        subprocess.Popen([sys.executable, "-c", "while True: pass"], stdin=subprocess.DEVNULL)
+        for _ in range(count)
+    ]
+    try:
+        yield
+    finally:
+        for process in spinning:
+            process.kill()
+            process.wait()
+
+
+def _beside_neighbours(run: Run, crew: Crew, say: Say) -> None:
+    chosen = [name for name in run.wanted.programs if PROGRAMS[name].family != "library"]
+    share = 0.5 * _EXTRAS_SHARE * run.wanted.budget_seconds / max(len(chosen), 1)
+    with _busy(NEIGHBOURS):
+        for name in chosen:
+            say(f"{name} beside {NEIGHBOURS} busy processes")
+            case = Case(name, min(_NEIGHBOUR_SIZE, max(run.wanted.sizes)), run.wanted.dtypes[-1])
+            # No bandwidth to compare with: it was measured alone.
+            run.neighbour_rows.append(run_row(case, crew, share, None, ("numpy", "alight")))
+    sound = [row for row in run.neighbour_rows if not row.faults]
+    run.shown += shows.of_neighbours(sound, NEIGHBOURS)
+
+
+def _same_bits(run: Run, environment: Mapping[str, str], say: Say) -> Shown:
+    """Return the line about results being the same bits however many threads made them."""
+    title = f"kernels whose bits differ between {', '.join(map(str, THREADS))} threads"
+    from alight.config import config
+
+    if not hasattr(config(), "threads"):
+        return Shown(title, None, 0.0, detail="there is no setting `threads` in this version")
+    for threads in THREADS:
+        say(f"bits with {threads} threads")
+        forced = {"ALIGHT_THREADS": str(threads), "ALIGHT_FORCE": "cpu:generated"}
+        with Crew(("alight",), {**environment, **forced}) as crew:
+            for name in run.wanted.programs:
+                if PROGRAMS[name].family == "library":
+                    continue
+                for dtype in run.wanted.dtypes:
+                    n = min(_SAME_BITS_SIZE, max(run.wanted.sizes))
+                    answer = crew.ask("alight", "digest", 120.0, program=name, n=n, dtype=dtype)
+                    kept = run.digests.setdefault(f"{name} {dtype}", {})
+                    kept[str(threads)] = answer.get("digest", answer.get("error", ""))
+    apart = [name for name, kept in run.digests.items() if len(set(kept.values())) > 1]
+    return Shown(title, float(len(apart)), 0.0, detail=", ".join(apart) or "all the same")
+
+
+def grouped(rows: Sequence[Row]) -> Iterator[tuple[tuple[str, str], list[Row]]]:
+    """Yield program and dtype, and their rows from the smallest."""
+    order = {name: place for place, name in enumerate(PROGRAMS)}
+
+    def key(row: Row) -> tuple[int, str]:
+        return order[row.case.program], row.case.dtype
+
+    for _, found in groupby(sorted(rows, key=lambda row: (*key(row), row.case.n)), key):
+        listed = list(found)
+        yield (listed[0].case.program, listed[0].case.dtype), listed
+
+
+def size_in_words(n: int) -> str:
+    """Return 2^k where n is a power of two, else the number."""
+    power = round(math.log2(n))
+    return f"2^{power}" if 1 << power == n else f"{n:,}"

@@ -1,0 +1,347 @@
+"""`alight bench`: programs are what they say, wrong results and impossible times are found."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import alight
+from alight.bench import run as running
+from alight.bench.bandwidth import Bandwidth
+from alight.bench.command import run_bench
+from alight.bench.first_call import COUNTS, first_call
+from alight.bench.inputs import SEED, Arrays
+from alight.bench.lines import text
+from alight.bench.peers import PEERS, NumExpr
+from alight.bench.programs import FAMILIES, PROGRAMS
+from alight.bench.rows import Case, Cell, Crew, Row, _check, run_row
+from alight.bench.run import Run, Wanted, cases
+from alight.bench.shows import Shown, geometric_mean, of_neighbours, of_rows
+from alight.bench.worker import Server, compare, rest
+from alight.errors import ConfigError
+
+from test_cli import PACKAGE, command
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def outputs(result: Any) -> Arrays:
+    return tuple(np.asarray(x) for x in (result if isinstance(result, tuple) else (result,)))
+
+
+def given(name: str, n: int, dtype: str) -> Arrays:
+    return PROGRAMS[name].inputs(n, np.dtype(dtype), np.random.default_rng(SEED))
+
+
+# --- the programs ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_program_is_of_its_size_and_keeps_its_dtype(name: str, dtype: str) -> None:
+    program = PROGRAMS[name]
+    assert program.family in FAMILIES
+    for n in (1 << 10, 1 << 14):
+        arrays = given(name, n, dtype)
+        assert all(array.dtype == dtype and array.any() for array in arrays)
+        again = given(name, n, dtype)
+        assert all(np.array_equal(a, b) for a, b in zip(arrays, again, strict=True))
+        before = [array.copy() for array in arrays]
+        results = outputs(program.function(*arrays))
+        # Workers time many calls on the same arrays.
+        assert all(np.array_equal(a, b) for a, b in zip(arrays, before, strict=True))
+        for result in results:
+            assert result.dtype in (np.dtype(dtype), np.dtype(np.int64))
+            assert np.isfinite(result).all()
+        grown = program.flops(2 * n) / program.flops(n)
+        assert 2 <= grown < 3
+
+
+@pytest.mark.parametrize("name", [p for p in PROGRAMS if PROGRAMS[p].oracle])
+def test_program_meets_its_oracle(name: str) -> None:
+    n = 1 << 18
+    oracle = PROGRAMS[name].oracle
+    assert oracle is not None
+    results = outputs(PROGRAMS[name].function(*given(name, n, "float64")))
+    found = oracle(results, n)
+    assert found is not None
+    got, want, within = found
+    assert abs(got - want) <= within
+    if name != "equation_of_state":  # that one checks its own published point
+        wrong = oracle(tuple(np.zeros_like(x) for x in results), n)
+        assert wrong is not None
+        assert abs(wrong[0] - wrong[1]) > wrong[2]
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_program_through_alight_is_within_the_tolerance(name: str, tmp_path: Path) -> None:
+    n, dtype = 1 << 12, "float32"
+    program = PROGRAMS[name]
+    reference = str(tmp_path / "reference")
+    for i, want in enumerate(outputs(program.function(*given(name, n, dtype)))):
+        np.save(f"{reference}.{i}.npy", want)
+    with alight.policy(force="cpu:generated", floor=0):
+        results = outputs(alight.jit(program.function)(*given(name, n, dtype)))
+    apart, error = compare(results, reference, set(), dtype)
+    assert apart is None
+    assert error <= program.tolerance_eps(n)
+
+
+def test_expressions_say_what_the_functions_do(tmp_path: Path) -> None:
+    pytest.importorskip("numexpr")
+    peer = NumExpr()
+    n = 1 << 10
+    for name, program in PROGRAMS.items():
+        for dtype in ("float32", "float64") if program.expressions else ():
+            arrays = given(name, n, dtype)
+            reference = str(tmp_path / f"{name}-{dtype}")
+            for i, want in enumerate(outputs(program.function(*arrays))):
+                np.save(f"{reference}.{i}.npy", want)
+            apart, error = compare(peer.host(peer.call(program, arrays)()), reference, set(), dtype)
+            assert (apart, name) == (None, name)
+            assert error <= program.tolerance_eps(n, "numexpr"), name
+
+
+# --- what must be found ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("change", "apart", "error"),
+    [
+        (lambda x: x, None, 0.0),
+        (lambda x: np.where(np.arange(x.size) == 70_000, x * (1 + 2**-40), x), None, 2.0**12),
+        (lambda x: x.astype(np.float32), "is float32, not float64", None),
+        (lambda x: x[:-1], "has shape (99999,), not (100000,)", None),
+        (lambda x: np.where(np.arange(x.size) == 70_000, np.nan, x), None, math.inf),
+    ],
+)
+def test_comparing_finds(change: Any, apart: str | None, error: float, tmp_path: Path) -> None:
+    want = np.linspace(1.0, 2.0, 100_000)
+    np.save(tmp_path / "reference.0.npy", want)
+    found, eps = compare((change(want),), str(tmp_path / "reference"), set(), "float64")
+    assert (found is None) == (apart is None)
+    if apart is not None:
+        assert apart in str(found)
+    else:
+        assert eps == pytest.approx(error, rel=0.01)
+
+
+def test_comparing_finds_one_result_too_many(tmp_path: Path) -> None:
+    np.save(tmp_path / "reference.0.npy", np.ones(3))
+    found, _ = compare((np.ones(3), np.ones(3)), str(tmp_path / "reference"), set(), "float64")
+    assert found == "has 2 results"
+
+
+def test_integers_must_be_equal(tmp_path: Path) -> None:
+    np.save(tmp_path / "reference.0.npy", np.arange(5))
+    for wrong, error in ((0, 0.0), (1, math.inf)):
+        got = np.arange(5) + wrong * (np.arange(5) == 3)
+        assert compare((got,), str(tmp_path / "reference"), set(), "float32") == (None, error)
+
+
+LIMIT = Bandwidth(((1 << 20, 50e9), (1 << 25, 40e9), (1 << 26, 10e9), (1 << 27, 10e9)), 2)
+
+
+def test_knee_and_limits() -> None:
+    assert LIMIT.memory == 10e9
+    assert LIMIT.knee == 1 << 25
+    assert LIMIT.limit(1 << 30) == pytest.approx(12.5e9)
+    assert LIMIT.limit(1 << 20) == pytest.approx(62.5e9)
+
+
+def row(program: str = "chain", n: int = 1 << 20, **seconds: float) -> Row:
+    made = Row(Case(program, n, "float64"), bytes=n * 16)
+    for peer, value in seconds.items():
+        made.cells[peer] = Cell(peer, seconds=value, samples=15)
+    return made
+
+
+def test_what_cannot_be_is_a_fault() -> None:
+    found = row(alight=1e-3, numpy=0.0)
+    _check(found, LIMIT)
+    assert found.faults == ["numpy: 0.0 s"]
+    fast = row(alight=found.bytes / 70e9, numpy=1e-2)
+    _check(fast, LIMIT)
+    assert fast.faults == ["alight: 70.0 GB/s of 50.0 possible"]
+    sound = row(alight=found.bytes / 48e9, numpy=1e-2)
+    _check(sound, LIMIT)
+    assert sound.faults == []
+
+
+# --- what is shown --------------------------------------------------------------------------------
+
+
+def test_lines_pass_and_fall_short() -> None:
+    assert str(Shown("a", 0.5, 0.8)) == "PASS     a: 0.5 (limit ≤ 0.8)"
+    assert str(Shown("a", 1.0, 0.8)) == "SHORT    a: 1 (limit ≤ 0.8), short by 25%"
+    assert str(Shown("a", 0.9, 0.9, more_is_better=True)).startswith("PASS")
+    assert str(Shown("a", 0.8, 0.9, more_is_better=True)).startswith("SHORT")
+    assert str(Shown("a", None, 0.9)) == "NOT RUN  a: no rows"
+    assert str(Shown("a", geometric_mean([]), 0.9)).startswith("NOT RUN")
+
+
+def by_title(lines: list[Shown]) -> dict[str, Shown]:
+    return {line.what: line for line in lines}
+
+
+def test_rows_are_summed_up() -> None:
+    slow = row("softmax", alight=4.0, numpy=8.0, jax=2.0)
+    good = row("chain", alight=1.0, numpy=20.0, jax=2.0)
+    small = row("jacobi", n=1 << 10, alight=2e-6, numpy=1e-6)
+    wrong = row("nbody", alight=1.0, numpy=20.0, jax=0.1)
+    wrong.cells["jax"].reason = "off by 1000 eps"
+    faulty = row("softmax", alight=9.0, numpy=1.0)
+    faulty.faults.append("alight: not finite")
+    sort = row("sort", alight=1.2, numpy=1.0, numba=0.1)
+    share = row("sum", n=(1 << 26) // 8, alight=1.0, numpy=2.0)
+    share.bytes = 1 << 26
+    share.cells["alight"].seconds = share.bytes / 8e9
+    share.cells["numpy"].seconds = share.bytes / 12e9
+    found = by_title(of_rows([slow, good, small, wrong, faulty, sort, share], LIMIT))
+    mean = found["fused, n ≥ 2^17: alight / best peer, geometric mean"]
+    assert mean.value == pytest.approx((2.0 * 0.5 * 0.05) ** (1 / 3))
+    worst = found["fused, n ≥ 2^17: alight / best peer, worst"]
+    assert worst.value == 2.0
+    assert "softmax" in worst.detail
+    assert found["library, n ≥ 2^17: alight / NumPy's own call, worst"].value == pytest.approx(1.2)
+    reached = found["bandwidth at 2 x the largest knee: share of the best, sum float64"]
+    assert reached.value == pytest.approx(8 / 12)
+    over = found["any n: alight / (1.05 x NumPy + 0.3 µs), worst"]
+    assert over.value == pytest.approx(2.0 / 1.35)
+    assert over.passed is False
+    beside = of_neighbours([row(alight=1.0, numpy=2.0), row(alight=2.0, numpy=1.0)], 2)
+    assert [line.value for line in beside] == pytest.approx([1.0, 2.0])
+
+
+# --- a run ----------------------------------------------------------------------------------------
+
+
+def test_bandwidth_programs_get_a_size_beyond_the_caches() -> None:
+    wanted = Wanted(programs=("sum", "quadratic", "chain"), sizes=(1 << 10,), dtypes=("float32",))
+    sizes = {case.program: case.n for case in cases(wanted, LIMIT)}
+    assert sizes == {"chain": 1 << 10, "sum": 1 << 24, "quadratic": 1 << 23}
+    listed = cases(Wanted(), LIMIT)
+    # Of the six, the sum of float32 has a size that is run already.
+    assert len(listed) == len(PROGRAMS) * 2 * len(running.SIZES) + 5
+    assert [case.n for case in listed] == sorted(case.n for case in listed)
+
+
+def test_what_a_row_would_take_is_known_before_it_is_run() -> None:
+    rows = [row("matmul", n=1 << 16, alight=1e-3, numpy=2e-3)]
+    expected = running._expected_seconds(rows, Case("matmul", 1 << 20, "float64"))
+    assert expected is not None
+    # 16 times the elements, 64 times the work; eight calls at the least.
+    assert expected["alight"] == pytest.approx(8 * 64e-3, rel=0.1)
+    assert running._expected_seconds(rows, Case("matmul", 1 << 20, "float32")) is None
+
+
+def environment(folder: Path, **variables: str) -> dict[str, str]:
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("ALIGHT_")}
+    own = {"PYTHONPATH": str(PACKAGE.parent), "ALIGHT_CACHE_DIR": str(folder / "cache")}
+    return {**kept, **own, "ALIGHT_CALIBRATE": "off", **variables}
+
+
+def test_a_row_is_timed_in_turns_and_checked(tmp_path: Path) -> None:
+    with Crew(("numpy", "alight"), environment(tmp_path)) as crew:
+        assert crew.absent == {}
+        found = run_row(Case("chain", 1 << 10, "float32"), crew, 0.3, LIMIT)
+        again = run_row(Case("kmeans_step", 1 << 12, "float64"), crew, 0.3, None, ("numpy",))
+        scratch = Path(crew.scratch.name)
+        assert list(scratch.glob("reference.*")) == []
+    assert not scratch.exists()
+    assert found.faults == []
+    assert found.bytes == 3 * 4 * 1024
+    for cell in found.cells.values():
+        assert cell.counts
+        assert cell.samples >= 5
+        assert cell.cold_seconds and cell.seconds and cell.low and cell.high
+        assert 0 < cell.low <= cell.seconds <= cell.high
+    assert found.explained
+    assert list(again.cells) == ["numpy"]
+
+
+def test_a_row_that_does_not_fit_is_skipped(tmp_path: Path) -> None:
+    with Crew(("numpy",), environment(tmp_path)) as crew:
+        found = run_row(Case("chain", 1 << 50, "float64"), crew, 1.0, None)
+    assert found.skipped is not None
+    assert re.fullmatch(r"needs \d+\.\d GiB of \d+\.\d free", found.skipped)
+
+
+def test_absent_and_dying_peers_have_reasons(tmp_path: Path) -> None:
+    (tmp_path / "numexpr.py").write_text("raise ModuleNotFoundError('no numexpr')")
+    (tmp_path / "numba.py").write_text("raise OSError('no such library')")
+    (tmp_path / "jax.py").write_text("import os; os._exit(3)")
+    path = os.pathsep.join([str(tmp_path), str(PACKAGE.parent)])
+    with Crew(("numexpr", "numba", "jax", "numpy"), environment(tmp_path, PYTHONPATH=path)) as crew:
+        assert crew.absent == {
+            "numexpr": "not installed: pip install numexpr",
+            "numba": "OSError: no such library",
+            "jax": "its process did not start: its process ended with 3",
+        }
+        assert crew.present == ["numpy"]
+        asked = {"program": "chain", "n": 1024, "dtype": "float32", "reference": "/nowhere/x"}
+        assert crew.ask("numpy", "open", **asked)["error"].startswith("FileNotFoundError")
+        assert crew.ask("numpy", "open", 1e-4, **asked)["error"].startswith("took over")
+        # The process that did not answer in time is gone; the next question starts another.
+        assert crew.ask("numpy", "hello")["version"] == np.__version__
+
+
+def test_a_peer_that_cannot_run_a_program_says_why() -> None:
+    server = Server("numpy")
+    with pytest.raises(KeyError):
+        server.on_open("nothing", 1024, "float32", "")
+    rest()  # returns, though this very process has been busy
+
+
+def test_first_calls_are_counted() -> None:
+    found = first_call("stored", COUNTS[:2])
+    assert list(found) == ["0", "1"]
+    assert all(0 <= value < 60_000 for value in found.values())
+
+
+# 5 s to calibrate and 4 s to measure the memory.
+@pytest.mark.slow
+def test_the_command(tmp_path: Path) -> None:
+    chosen = ("--only", "sum,cha*", "--sizes", "2^10", "--dtypes", "float64")
+    peers = ("--peers", "numpy,alight", "--budget", "0.5", "--no-extras")
+    done = command(tmp_path, "bench", *chosen, *peers, "--out", "found")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Must show\n  " in done.stdout
+    assert "chain_sum float64 2^10: numpy " in done.stderr
+    document = json.loads((tmp_path / "found" / "results.json").read_text())
+    assert {r["program"] for r in document["rows"]} == {"chain", "chain_sum", "sum"}
+    assert {p.name for p in (tmp_path / "found").glob("*.png")} >= {"crossovers.png"}
+    documented = (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
+    for name in (*document, *document["rows"][0], *document["rows"][0]["peers"]["alight"]):
+        assert f"`{name}`" in documented, name
+    for name in (*PROGRAMS, *PEERS):
+        assert f"`{name}`" in documented, name
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("only", "chains"), ("sizes", "2^9"), ("sizes", "x"), ("dtypes", "f4"), ("peers", "scipy")],
+)
+def test_wrong_names_are_refused(option: str, value: str, tmp_path: Path) -> None:
+    asked: dict[str, Any] = {"only": None, "sizes": None, "dtypes": None, "peers": None}
+    with pytest.raises(ConfigError, match="Fix: "):
+        run_bench(**{**asked, option: value}, minutes=1.0, extras=False, out=tmp_path)
+
+
+def test_a_run_without_rows_prints() -> None:
+    machine = {**running.surroundings(), "load_after": None}
+    run = Run(Wanted(), "2000-01-01T00:00:00+00:00", machine=machine)
+    run.absent = {"jax": "not installed: pip install jax"}
+    run.rows = [replace(row(), skipped="over the budget")]
+    printed = text(run)
+    assert "no jax: not installed: pip install jax" in printed
+    assert "skipped, over the budget" in printed
+    assert json.dumps(run.document())
