@@ -27,7 +27,6 @@ from alight.bench.run import Run, Wanted, cases
 from alight.bench.shows import Shown, geometric_mean, of_neighbours, of_rows
 from alight.bench.worker import Server, compare, rest
 from alight.errors import ConfigError
-
 from test_cli import PACKAGE, command
 
 ROOT = Path(__file__).resolve().parent.parent
