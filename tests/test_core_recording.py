@@ -62,7 +62,9 @@ class World:
         self.answer: Any = ASKED
         self.flushed = 0
         core.set_operators(self.ops)
-        core.hooks.binary = core.hooks.unary = self.hook
+        core.hooks.binary = core.hooks.unary = core.hooks.in_place = self.hook
+        core.hooks.ufunc = lambda ufunc, _, *inputs: self.hook(self.ops[ufunc.__name__], *inputs)
+        core.hooks.getitem = core.hooks.setitem = lambda *given: self.call("item", *given)
         core.hooks.flush = self.flush
         core.floor.record_floor = 16
         core.floor.count = core.floor.pending = 0
@@ -101,7 +103,7 @@ def world(request: pytest.FixtureRequest) -> Iterator[World]:
         core: Any = importlib.import_module(f"alight._core.{request.param}")
     except ImportError:
         pytest.skip("the native core was not built")
-    filled = [n for n in ("appears", "binary", "unary", "flush") if hasattr(core.hooks, n)]
+    filled = [n for n in dir(core.hooks) if n[0] != "_" and hasattr(core.hooks, n)]
     hooks = {name: getattr(core.hooks, name) for name in filled}
     names = ("record_floor", "auto", "budget", "limit", "count", "pending", "anchor", "scalars")
     numbers = {name: getattr(core.floor, name) for name in names}
@@ -299,6 +301,20 @@ def test_power_with_a_modulus_is_no_array_operation(world: World) -> None:
         with pytest.raises(TypeError):
             pow(*arguments)
     assert world.asked == []
+
+
+def test_in_place_operators_and_keys_are_the_hooks(world: World) -> None:
+    a = b = world.array()
+    a += 1.0
+    assert a is ASKED and world.asked.pop() == ("add", id(b), 1.0)
+    a = b
+    a **= b
+    assert a is ASKED and world.asked.pop() == ("power", id(b), id(b))
+    assert b[3] == ("item", id(b), 3)
+    b[...] = 1
+    with pytest.raises(ValueError, match="cannot delete array elements"):
+        del b[0]
+    assert np.subtract(b, 2.0) is ASKED and world.asked.pop() == ("subtract", id(b), 2.0)
 
 
 def test_errors_of_the_hooks_pass(world: World) -> None:

@@ -11,13 +11,21 @@ import numpy as np
 
 from alight import memory, runtime
 from alight._core import ArrayBase, hooks, set_operators
-from alight.calls import ACCUMULATES, FUNCTIONS, REDUCES, exit_to_numpy, reduce_call, ufunc_call
-from alight.exits import run_in_numpy
+from alight.calls import (
+    ACCUMULATES,
+    FUNCTIONS,
+    REDUCES,
+    UFUNCS,
+    exit_to_numpy,
+    reduce_call,
+    ufunc_call,
+)
+from alight.exits import run_in_numpy, wrap
 from alight.flags import Flags, set_writeable
 from alight.indexing import getitem, setitem
 from alight.ir.ops import OPS
 from alight.methods import ArrayMethods, astype, copy_of
-from alight.record import concrete, foreign, native, record_floor
+from alight.record import INSIDE, concrete, foreign, native, record_floor
 
 Arrayish = Any
 
@@ -226,27 +234,11 @@ class Array(ArrayMethods):
         return format(host[()] if host.ndim == 0 else host, spec)
 
     # -- protocols --------------------------------------------------------------------------------
-    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
-        for item in (*inputs, *_outputs(kwargs)):
-            if _defers(item):
-                return NotImplemented
-        return ufunc_method(ufunc, method, inputs, kwargs)
-
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         ours = FUNCTIONS.get(func)
         if ours is not None:
             return ours(*args, **kwargs)
         return exit_to_numpy(func, args, kwargs)
-
-    # -- indexing ---------------------------------------------------------------------------------
-    def __getitem__(self, key: Any) -> Any:
-        return getitem(self, key)
-
-    def __setitem__(self, key: Any, item: Any) -> None:
-        setitem(self, key, item)
-
-    def __delitem__(self, key: Any) -> None:
-        raise ValueError("cannot delete array elements")
 
 
 def _pickled(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -330,6 +322,13 @@ def ufunc_method(ufunc: np.ufunc, method: str, inputs: Any, kwargs: dict[str, An
     return exit_to_numpy(getattr(ufunc, method), inputs, kwargs, changed)
 
 
+def _array_ufunc(ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
+    for item in (*inputs, *_outputs(kwargs)):
+        if _defers(item):
+            return NotImplemented
+    return ufunc_method(ufunc, method, inputs, kwargs)
+
+
 def _binary(op: Any, left: Any, right: Any) -> Any:
     other = right if isinstance(left, ArrayBase) else left
     if not isinstance(other, ArrayBase) and _hands_over(other):
@@ -381,16 +380,11 @@ def _unary(op: Any, array: Any) -> Any:
     return ufunc_call(op.reference, (array,), {})
 
 
-def _in_place(name: str) -> Callable[[Any, Any], Any]:
-    ufunc = getattr(np, name)
-
-    def method(self: Array, other: Any) -> Any:
-        quicker = _power(self, other) if ufunc is np.power else None
-        if quicker is not None:
-            return ufunc_method(quicker, "__call__", (self,), {"out": (self,)})
-        return ufunc_method(ufunc, "__call__", (self, other), {"out": (self,)})
-
-    return method
+def _in_place(op: Any, array: Any, other: Any) -> Any:
+    quicker = _power(array, other) if op.name == "power" else None
+    if quicker is not None:
+        return ufunc_method(quicker, "__call__", (array,), {"out": (array,)})
+    return ufunc_method(op.reference, "__call__", (array, other), {"out": (array,)})
 
 
 def _only_view(array: Array, expression: Callable[[Any], Any]) -> Any:
@@ -407,26 +401,16 @@ def _only_view(array: Array, expression: Callable[[Any], Any]) -> Any:
         ) from None
 
 
-for _short, _name in {
-    "add": "add",
-    "sub": "subtract",
-    "mul": "multiply",
-    "truediv": "divide",
-    "floordiv": "floor_divide",
-    "mod": "remainder",
-    "pow": "power",
-    "lshift": "left_shift",
-    "rshift": "right_shift",
-    "and": "bitwise_and",
-    "or": "bitwise_or",
-    "xor": "bitwise_xor",
-    "matmul": "matmul",
-}.items():
-    setattr(Array, f"__i{_short}__", _in_place(_name))
-
 hooks.array = Array
 hooks.binary = _binary
 hooks.unary = _unary
+hooks.in_place = _in_place
+hooks.getitem = getitem
+hooks.setitem = setitem
+hooks.ufunc = _array_ufunc
+hooks.elementwise = UFUNCS
+hooks.wrap = wrap
+hooks.inside = INSIDE
 hooks.flush = runtime.evaluate_all
 set_operators(OPS)
 

@@ -20,7 +20,7 @@ from weakref import WeakKeyDictionary, WeakSet
 import numpy as np
 
 from alight import runtime
-from alight._core import POLICY, hooks
+from alight._core import POLICY, floor, hooks
 from alight._core.guard import CallGuard, Entry
 from alight.config import current_policy, policy
 from alight.execute import kernel_at_hand
@@ -217,6 +217,7 @@ class Jitted(CallGuard):
         _state.way, manners.scalar = "ours", Scalar.of
         runtime.watch.by, looking.seen = trace, leases.seen
         program = None
+        floor.traced += 1
         try:
             with recording:
                 try:
@@ -229,6 +230,7 @@ class Jitted(CallGuard):
                 result = leases.give(result)
         finally:
             _state.way, manners.scalar, runtime.watch.by, looking.seen = before
+            floor.traced -= 1
         if site is not None and described is not None:
             site.exact = site.exact and trace.exact
             planning = trace.steps * _planning_seconds()

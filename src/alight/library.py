@@ -270,7 +270,7 @@ class Form:
             return [given[name] for name in first]
         arrays = given[first[0]]
         if isinstance(arrays, ArrayBase):
-            return [*iter(arrays)] if layout(arrays).ndim else None  # type: ignore[call-overload]
+            return [*iter(arrays)] if layout(arrays).ndim else None
         return list(arrays) if type(arrays) in (list, tuple) else None
 
     def _numpy(self, args: Sequence[Any], kwargs: Mapping[str, Any], given: Any) -> Any:

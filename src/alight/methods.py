@@ -233,7 +233,7 @@ class ArrayMethods(ArrayBase):
 
     def fill(self, value: Any) -> None:
         """Set every element to a scalar."""
-        self[...] = value  # type: ignore[index]
+        self[...] = value
 
     # -- reductions and scans ---------------------------------------------------------------------
     def sum(
@@ -392,9 +392,7 @@ class ArrayMethods(ArrayBase):
         """Sort the array in place."""
         if axis is None or (self.window is not None and not self.window.writeable):
             exit_to_numpy(np.ndarray.sort, (self, axis), {}, (self,))  # NumPy words the error
-        self[...] = FUNCTIONS[np.sort](  # type: ignore[index]
-            self, axis, kind, order, stable=stable
-        )
+        self[...] = FUNCTIONS[np.sort](self, axis, kind, order, stable=stable)
 
     def searchsorted(self, v: Any, side: Any = "left", sorter: Any = None) -> Any:
         """Return where elements would go to keep the array sorted."""

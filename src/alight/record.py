@@ -29,8 +29,8 @@ WHERE = OPS["where"]
 
 extobj = np._core.umath._extobj_contextvar  # type: ignore[attr-defined]
 
-_PACKAGE = str(Path(__file__).parent) + "/"
-_NUMPY = str(Path(np.__file__).parent) + "/"
+# The folders of files that are not the user's: alight's and NumPy's.
+INSIDE = (str(Path(__file__).parent) + "/", str(Path(np.__file__).parent) + "/")
 _NATIVE_KINDS = frozenset("biufc")
 WEAK = (bool, int, float, complex)
 
@@ -64,7 +64,7 @@ def native(dtype: np.dtype[Any]) -> bool:
 def site() -> tuple[Any, int]:
     """Return the user's place in the program: the first frame outside alight and NumPy."""
     frame = sys._getframe(1)
-    while frame.f_back is not None and frame.f_code.co_filename.startswith((_PACKAGE, _NUMPY)):
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(INSIDE):
         frame = frame.f_back
     return frame.f_code, frame.f_lasti
 
@@ -82,7 +82,7 @@ def call_there(function: Callable[..., Any], args: Sequence[Any], kwargs: Any) -
     """Return what NumPy's function returns, called as if from the user's line: its warnings name
     that line, and are shown as often as that line's warnings are."""
     frame = sys._getframe(1)
-    while frame.f_back is not None and frame.f_code.co_filename.startswith((_PACKAGE, _NUMPY)):
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(INSIDE):
         frame = frame.f_back
     code = frame.f_code
     key = (id(code), frame.f_lasti)

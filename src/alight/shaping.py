@@ -325,7 +325,7 @@ def copyto(dst: Any, src: Any, casting: Any = "same_kind", where: Any = True) ->
         and source.ndim <= layout(dst).ndim
     ):
         if dst.storage is not source.storage or dst.window != source.window:
-            dst[...] = source  # type: ignore[index]
+            dst[...] = source
         return  # a copy onto itself is no write: the array may be read-only
     changed = (dst,) if isinstance(dst, ArrayBase) else ()
     keywords = {"casting": casting, "where": where}

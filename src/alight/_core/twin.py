@@ -410,14 +410,29 @@ if hasattr(os, "register_at_fork"):
 
 
 class Hooks:
-    """What the core calls when its fast way does not apply; ``array`` fills these in."""
+    """What the core calls when its fast way does not apply; ``array`` fills these in.
 
-    __slots__ = ("appears", "array", "binary", "flush", "unary")
+    The native core has NumPy do small work on bytes that are at hand without asking (ufuncs of
+    ``elementwise``, indexing, in-place operators), as the hooks would: unless the call comes from
+    files under the folders ``inside``, or a thread is traced.
+    """
+
+    __slots__ = (
+        *("appears", "array", "binary", "elementwise", "flush", "getitem", "in_place"),
+        *("inside", "setitem", "ufunc", "unary", "wrap"),
+    )
     # `alight run`: the class an array shows to the file that asks; None: always its own.
     appears: Callable[[type[ArrayBase], str], type] | None
     array: type[ArrayBase]  # the public class, for results made below it
     binary: Callable[[Any, Any, Any], Any]
     unary: Callable[[Any, Any], Any]
+    in_place: Callable[[Any, Any, Any], Any]
+    getitem: Callable[[Any, Any], Any]
+    setitem: Callable[[Any, Any, Any], None]
+    ufunc: Callable[..., Any]
+    elementwise: dict[Any, Any]
+    wrap: Callable[[Any], Any]  # an ndarray or NumPy scalar as what the front door promises
+    inside: tuple[str, ...]
     flush: Callable[[], None]
 
     def __init__(self) -> None:
@@ -437,10 +452,13 @@ class Floor:
     loop is cut at the same place each time and its plan is found again (an anchor that has not
     come by twice ``limit`` is of a loop that is over, and gives way); past 16 times that, or past
     ``budget`` elements, at once. ``scalars``: `alight run`, where small results are plain ndarrays
-    and NumPy scalars.
+    and NumPy scalars. ``traced``: how many calls are followed in what they read (`jit`).
     """
 
-    __slots__ = ("anchor", "auto", "budget", "count", "limit", "pending", "record_floor", "scalars")
+    __slots__ = (
+        *("anchor", "auto", "budget", "count", "limit", "pending", "record_floor", "scalars"),
+        "traced",
+    )
     anchor: tuple[Any, int] | None
 
     def __init__(self) -> None:
@@ -452,6 +470,7 @@ class Floor:
         self.pending = 0
         self.anchor = None
         self.scalars = False
+        self.traced = 0
 
     def due(self, code: Any, instruction: int) -> bool:
         """Tell whether everything pending should be evaluated before an op of this site is
@@ -522,6 +541,13 @@ def _binary_method(name: str, reflected: bool) -> Callable[[Any, Any], Any]:
             if recorded is not None:
                 return recorded
         return hooks.binary(op, other, self) if reflected else hooks.binary(op, self, other)
+
+    return method
+
+
+def _in_place_method(name: str) -> Callable[[Any, Any], Any]:
+    def method(self: ArrayBase, other: Any) -> Any:
+        return hooks.in_place(_operators[name], self, other)
 
     return method
 
@@ -631,6 +657,18 @@ class ArrayBase:
             return type(self)
         return appears(type(self), sys._getframe(1).f_code.co_filename)
 
+    def __getitem__(self, key: Any) -> Any:
+        return hooks.getitem(self, key)
+
+    def __setitem__(self, key: Any, item: Any) -> None:
+        hooks.setitem(self, key, item)
+
+    def __delitem__(self, key: Any) -> None:
+        raise ValueError("cannot delete array elements")
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        return hooks.ufunc(ufunc, method, *inputs, **kwargs)
+
     @classmethod
     def of(cls, value: Value) -> Any:
         """Return a new array whose storage starts at ``value``."""
@@ -655,6 +693,9 @@ for _short, _name in (BINARY | COMPARE).items():
     setattr(ArrayBase, f"__{_short}__", _binary_method(_name, reflected=False))
 for _short, _name in BINARY.items():
     setattr(ArrayBase, f"__r{_short}__", _binary_method(_name, reflected=True))
+for _short, _name in BINARY.items():
+    if _short != "divmod":
+        setattr(ArrayBase, f"__i{_short}__", _in_place_method(_name))
 for _short, _name in UNARY.items():
     setattr(ArrayBase, f"__{_short}__", _unary_method(_name))
 

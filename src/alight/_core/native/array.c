@@ -55,17 +55,22 @@ static bool errors_may_wait(PyObject **state)
     return true;
 }
 
+PyObject *array_over(PyTypeObject *type, PyObject *storage, PyObject *window)
+{
+    Array *self = (Array *)type->tp_alloc(type, 0);
+    if (self != NULL) {
+        self->storage = Py_NewRef(storage);
+        self->window = Py_NewRef(window);
+    }
+    return (PyObject *)self;
+}
+
 PyObject *array_new(PyTypeObject *type, Value *value)
 {
     PyObject *storage = storage_new(value);
-    Array *self = storage == NULL ? NULL : (Array *)type->tp_alloc(type, 0);
-    if (self == NULL) {
-        Py_XDECREF(storage);
-        return NULL;
-    }
-    self->storage = storage;
-    self->window = Py_NewRef(Py_None);
-    return (PyObject *)self;
+    PyObject *self = storage == NULL ? NULL : array_over(type, storage, Py_None);
+    Py_XDECREF(storage);
+    return self;
 }
 
 /* Return, borrowed, the value of an array that is the whole of its storage, with a layout, and with no bytes
@@ -223,6 +228,32 @@ static PyObject *record_weak(Operator *operator, PyObject *left, PyObject *right
     return result;
 }
 
+/* What NumPy's own operator calls on ndarrays: it looks at exponents, and compares what has no loop. */
+static PyObject *numpy_power(PyObject *left, PyObject *right) { return PyNumber_Power(left, right, Py_None); }
+static PyObject *numpy_in_place_power(PyObject *left, PyObject *right) { return PyNumber_InPlacePower(left, right, Py_None); }
+#define COMPARISON(name, how) \
+    static PyObject *numpy_##name(PyObject *left, PyObject *right) { return PyObject_RichCompare(left, right, how); }
+COMPARISON(equal, Py_EQ)
+COMPARISON(not_equal, Py_NE)
+COMPARISON(less, Py_LT)
+COMPARISON(less_equal, Py_LE)
+COMPARISON(greater, Py_GT)
+COMPARISON(greater_equal, Py_GE)
+
+static const binaryfunc numpy_binary[NEGATIVE] = {
+    PyNumber_Add, PyNumber_Subtract, PyNumber_Multiply, PyNumber_TrueDivide, PyNumber_FloorDivide, PyNumber_Remainder,
+    PyNumber_Divmod, numpy_power, PyNumber_Lshift, PyNumber_Rshift, PyNumber_And, PyNumber_Or, PyNumber_Xor,
+    PyNumber_MatrixMultiply, numpy_equal, numpy_not_equal, numpy_less, numpy_less_equal, numpy_greater, numpy_greater_equal,
+};
+static const unaryfunc numpy_unary[OPERATORS - NEGATIVE] = {
+    PyNumber_Negative, PyNumber_Positive, PyNumber_Absolute, PyNumber_Invert,
+};
+static const binaryfunc numpy_in_place[EQUAL] = {
+    PyNumber_InPlaceAdd, PyNumber_InPlaceSubtract, PyNumber_InPlaceMultiply, PyNumber_InPlaceTrueDivide,
+    PyNumber_InPlaceFloorDivide, PyNumber_InPlaceRemainder, NULL, numpy_in_place_power, PyNumber_InPlaceLshift,
+    PyNumber_InPlaceRshift, PyNumber_InPlaceAnd, PyNumber_InPlaceOr, PyNumber_InPlaceXor, PyNumber_InPlaceMatrixMultiply,
+};
+
 static PyObject *ask(PyObject *hook, const char *name, PyObject *op, PyObject *left, PyObject *right)
 {
     if (hook == NULL || op == NULL) {
@@ -249,7 +280,8 @@ static PyObject *binary(int index, PyObject *left, PyObject *right)
     } else if (is_weak(left)) {
         result = record_weak(operator, left, right, right);
     }
-    if (result != NULL || PyErr_Occurred()) {
+    if (result != NULL || PyErr_Occurred() || (result = once_binary(numpy_binary[index], left, right)) != NULL
+        || PyErr_Occurred()) {
         return result;
     }
     return ask(hooks->binary, operator->op == NULL ? operator_names[index] : "binary", operator->op, left, right);
@@ -259,12 +291,25 @@ static PyObject *unary(int index, PyObject *array)
 {
     Operator *operator = &operators[index];
     PyObject *result = record_unary(operator, Py_TYPE(array), whole_value(array));
-    if (result != NULL || PyErr_Occurred()) {
+    if (result != NULL || PyErr_Occurred() || (result = once_unary(numpy_unary[index - NEGATIVE], array)) != NULL
+        || PyErr_Occurred()) {
         return result;
     }
     return ask(hooks->unary, operator->op == NULL ? operator_names[index] : "unary", operator->op, array, NULL);
 }
 
+static PyObject *in_place(int index, PyObject *array, PyObject *other)
+{
+    Operator *operator = &operators[index];
+    PyObject *result = once_in_place(numpy_in_place[index], array, other);
+    if (result != NULL || PyErr_Occurred()) {
+        return result;
+    }
+    return ask(hooks->in_place, operator->op == NULL ? operator_names[index] : "in_place", operator->op, array, other);
+}
+
+#define IN_PLACE(slot, index) \
+    static PyObject *array_in_place_##slot(PyObject *array, PyObject *other) { return in_place(index, array, other); }
 #define BINARY(slot, index) \
     static PyObject *array_##slot(PyObject *left, PyObject *right) { return binary(index, left, right); }
 #define UNARY(slot, index) \
@@ -287,6 +332,27 @@ UNARY(negative, NEGATIVE)
 UNARY(positive, POSITIVE)
 UNARY(absolute, ABSOLUTE)
 UNARY(invert, INVERT)
+
+IN_PLACE(add, ADD)
+IN_PLACE(subtract, SUBTRACT)
+IN_PLACE(multiply, MULTIPLY)
+IN_PLACE(true_divide, DIVIDE)
+IN_PLACE(floor_divide, FLOOR_DIVIDE)
+IN_PLACE(remainder, REMAINDER)
+IN_PLACE(lshift, LEFT_SHIFT)
+IN_PLACE(rshift, RIGHT_SHIFT)
+IN_PLACE(and, BITWISE_AND)
+IN_PLACE(or, BITWISE_OR)
+IN_PLACE(xor, BITWISE_XOR)
+IN_PLACE(matmul, MATMUL)
+
+static PyObject *array_in_place_power(PyObject *array, PyObject *other, PyObject *modulus)
+{
+    if (modulus != Py_None) {
+        Py_RETURN_NOTIMPLEMENTED;
+    }
+    return in_place(POWER, array, other);
+}
 
 static PyObject *array_power(PyObject *left, PyObject *right, PyObject *modulus)
 {
@@ -316,6 +382,19 @@ static PyNumberMethods array_number = {
     .nb_positive = array_positive,
     .nb_absolute = array_absolute,
     .nb_invert = array_invert,
+    .nb_inplace_add = array_in_place_add,
+    .nb_inplace_subtract = array_in_place_subtract,
+    .nb_inplace_multiply = array_in_place_multiply,
+    .nb_inplace_true_divide = array_in_place_true_divide,
+    .nb_inplace_floor_divide = array_in_place_floor_divide,
+    .nb_inplace_remainder = array_in_place_remainder,
+    .nb_inplace_power = array_in_place_power,
+    .nb_inplace_lshift = array_in_place_lshift,
+    .nb_inplace_rshift = array_in_place_rshift,
+    .nb_inplace_and = array_in_place_and,
+    .nb_inplace_or = array_in_place_or,
+    .nb_inplace_xor = array_in_place_xor,
+    .nb_inplace_matrix_multiply = array_in_place_matmul,
 };
 
 static PyObject *array_compare(PyObject *left, PyObject *right, int how)
@@ -324,6 +403,57 @@ static PyObject *array_compare(PyObject *left, PyObject *right, int how)
         [Py_LT] = LESS, [Py_LE] = LESS_EQUAL, [Py_EQ] = EQUAL, [Py_NE] = NOT_EQUAL, [Py_GT] = GREATER, [Py_GE] = GREATER_EQUAL,
     };
     return binary(index[how], left, right);
+}
+
+static PyObject *array_getitem(PyObject *array, PyObject *key)
+{
+    PyObject *result = once_getitem(array, key);
+    return result != NULL || PyErr_Occurred() ? result : ask(hooks->getitem, "getitem", array, key, NULL);
+}
+
+static int array_setitem(PyObject *array, PyObject *key, PyObject *item)
+{
+    if (item == NULL) {
+        PyErr_SetString(PyExc_ValueError, "cannot delete array elements");
+        return -1;
+    }
+    int done = once_setitem(array, key, item);
+    if (done == 0) {
+        PyObject *nothing = ask(hooks->setitem, "setitem", array, key, item);
+        done = nothing == NULL ? -1 : 1;
+        Py_XDECREF(nothing);
+    }
+    return done < 0 ? -1 : 0;
+}
+
+static PyMappingMethods array_mapping = {
+    .mp_subscript = array_getitem,
+    .mp_ass_subscript = array_setitem,
+};
+
+static PyObject *array_ufunc(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+{
+    if (nargs < 2) {
+        PyErr_SetString(PyExc_TypeError, "__array_ufunc__() takes a ufunc, the name of its method, and its inputs");
+        return NULL;
+    }
+    if (kwnames == NULL && PyUnicode_Check(args[1]) && PyUnicode_CompareWithASCIIString(args[1], "__call__") == 0
+        && hooks->elementwise != NULL && PyDict_Check(hooks->elementwise)
+        && PyDict_GetItemWithError(hooks->elementwise, args[0]) != NULL) {
+        PyObject *result = once_call(args[0], args + 2, nargs - 2);
+        if (result != NULL) {
+            return result;
+        }
+    }
+    if (hooks->ufunc == NULL && !PyErr_Occurred()) {
+        PyErr_SetString(PyExc_AttributeError, "ufunc");
+    }
+    if (PyErr_Occurred()) {
+        return NULL;
+    }
+    PyObject *hook = Py_NewRef(hooks->ufunc), *result = PyObject_Vectorcall(hook, args, nargs, kwnames);
+    Py_DECREF(hook);
+    return result;
 }
 
 static int array_traverse(Array *self, visitproc visit, void *arg)
@@ -401,6 +531,8 @@ static PyMemberDef array_members[] = {
 };
 
 static PyMethodDef array_methods[] = {
+    {"__array_ufunc__", (PyCFunction)(void (*)(void))array_ufunc, METH_FASTCALL | METH_KEYWORDS,
+     "Return what a ufunc's method gives for arrays."},
     {"of", array_of, METH_O | METH_CLASS, "Return a new array whose storage starts at ``value``."},
     {NULL},
 };
@@ -423,6 +555,7 @@ PyTypeObject ArrayType = {
     .tp_weaklistoffset = offsetof(Array, weakrefs),
     .tp_as_number = &array_number,
     .tp_as_buffer = &array_buffer_procs,
+    .tp_as_mapping = &array_mapping,
     .tp_richcompare = array_compare,
     .tp_hash = PyObject_HashNotImplemented,
     .tp_members = array_members,

@@ -75,14 +75,15 @@ typedef struct {
 
 typedef struct {
     PyObject_HEAD
-    PyObject *appears, *array, *binary, *unary, *flush;
+    PyObject *appears, *array, *binary, *unary, *in_place, *getitem, *setitem, *ufunc, *elementwise, *wrap;
+    PyObject *inside, *flush;
 } Hooks;
 
 typedef struct {
     PyObject_HEAD
     PyObject *anchor;
     Py_ssize_t record_floor, automatic;
-    long long budget, limit, count, pending;
+    long long budget, limit, count, pending, traced;
     char scalars;
 } Floor;
 
@@ -118,8 +119,21 @@ bool floor_in_force(Py_ssize_t *least);
 bool count_recorded(npy_intp elements);
 bool floor_ready(void);
 
+/* data.c, view.c */
+PyObject *data_of(PyObject *layout, PyObject *array);
+PyObject *view_new(PyObject *layout, Py_ssize_t offset, bool writeable);
+
+/* once.c */
+PyObject *once_binary(binaryfunc run, PyObject *left, PyObject *right);
+PyObject *once_unary(unaryfunc run, PyObject *array);
+PyObject *once_in_place(binaryfunc run, PyObject *array, PyObject *other);
+PyObject *once_call(PyObject *function, PyObject *const *args, Py_ssize_t nargs);
+PyObject *once_getitem(PyObject *array, PyObject *key);
+int once_setitem(PyObject *array, PyObject *key, PyObject *item);
+
 /* array.c */
 PyObject *array_new(PyTypeObject *type, Value *value);
+PyObject *array_over(PyTypeObject *type, PyObject *storage, PyObject *window);
 PyObject *set_operators(PyObject *module, PyObject *table);
 bool array_ready(void);
 

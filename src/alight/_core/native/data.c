@@ -20,6 +20,8 @@ static Data *data_new(PyTypeObject *type, PyObject *layout, PyObject *array, PyO
     return self;
 }
 
+PyObject *data_of(PyObject *layout, PyObject *array) { return (PyObject *)data_new(&DataType, layout, array, Py_None, false); }
+
 static PyObject *data_call(PyObject *type, PyObject *const *args, size_t nargsf, PyObject *kwnames)
 {
     static const char *const names[] = {"layout", "array", "owner", "foreign", NULL};

@@ -142,6 +142,7 @@ static PyMemberDef floor_members[] = {
     {"count", T_LONGLONG, offsetof(Floor, count), 0, NULL},
     {"budget", T_LONGLONG, offsetof(Floor, budget), 0, NULL},
     {"pending", T_LONGLONG, offsetof(Floor, pending), 0, NULL},
+    {"traced", T_LONGLONG, offsetof(Floor, traced), 0, NULL},
     {"scalars", T_BOOL, offsetof(Floor, scalars), 0, NULL},
     {NULL},
 };
@@ -189,6 +190,13 @@ static int hooks_traverse(Hooks *self, visitproc visit, void *arg)
     Py_VISIT(self->array);
     Py_VISIT(self->binary);
     Py_VISIT(self->unary);
+    Py_VISIT(self->in_place);
+    Py_VISIT(self->getitem);
+    Py_VISIT(self->setitem);
+    Py_VISIT(self->ufunc);
+    Py_VISIT(self->elementwise);
+    Py_VISIT(self->wrap);
+    Py_VISIT(self->inside);
     Py_VISIT(self->flush);
     return 0;
 }
@@ -199,6 +207,13 @@ static int hooks_clear(Hooks *self)
     Py_CLEAR(self->array);
     Py_CLEAR(self->binary);
     Py_CLEAR(self->unary);
+    Py_CLEAR(self->in_place);
+    Py_CLEAR(self->getitem);
+    Py_CLEAR(self->setitem);
+    Py_CLEAR(self->ufunc);
+    Py_CLEAR(self->elementwise);
+    Py_CLEAR(self->wrap);
+    Py_CLEAR(self->inside);
     Py_CLEAR(self->flush);
     return 0;
 }
@@ -215,6 +230,13 @@ static PyMemberDef hooks_members[] = {
     MEMBER(Hooks, array),
     MEMBER(Hooks, binary),
     MEMBER(Hooks, unary),
+    MEMBER(Hooks, in_place),
+    MEMBER(Hooks, getitem),
+    MEMBER(Hooks, setitem),
+    MEMBER(Hooks, ufunc),
+    MEMBER(Hooks, elementwise),
+    MEMBER(Hooks, wrap),
+    MEMBER(Hooks, inside),
     MEMBER(Hooks, flush),
     {NULL},
 };

@@ -1,6 +1,17 @@
 /* A window on a storage. */
 #include "core.h"
 
+PyObject *view_new(PyObject *layout, Py_ssize_t offset, bool writeable)
+{
+    View *self = PyObject_New(View, &ViewType);
+    if (self != NULL) {
+        self->layout = Py_NewRef(layout);
+        self->offset = offset;
+        self->writeable = writeable;
+    }
+    return (PyObject *)self;
+}
+
 static PyObject *view_call(PyObject *type, PyObject *const *args, size_t nargsf, PyObject *kwnames)
 {
     static const char *const names[] = {"layout", "offset", "writeable", NULL};
@@ -16,13 +27,7 @@ static PyObject *view_call(PyObject *type, PyObject *const *args, size_t nargsf,
         return NULL;
     }
     int writeable = PyObject_IsTrue(taken[2]);
-    View *self = writeable < 0 ? NULL : PyObject_New(View, &ViewType);
-    if (self != NULL) {
-        self->layout = Py_NewRef(taken[0]);
-        self->offset = offset;
-        self->writeable = (char)writeable;
-    }
-    return (PyObject *)self;
+    return writeable < 0 ? NULL : view_new(taken[0], offset, writeable);
 }
 
 static void view_dealloc(View *self)

@@ -1,0 +1,396 @@
+/* Small work on bytes that are at hand: NumPy does it at once, and nothing in Python stands between.
+   Every function here returns its result, NULL with an error, or NULL without one: then the hook is asked,
+   which does the same, or records. */
+#include "core.h"
+
+/* NumPy's warnings name the line that called. A call out of alight's or NumPy's own Python files is therefore
+   left to the hooks, which look for the user's line. */
+enum { KNOWN = 64 };
+static PyObject *known_code[KNOWN]; /* code found to be the user's, by address */
+
+static bool called_by_user(void)
+{
+    PyFrameObject *frame = PyEval_GetFrame();
+    if (frame == NULL || hooks->inside == NULL || !PyTuple_CheckExact(hooks->inside)) {
+        return false;
+    }
+    PyObject *code = (PyObject *)PyFrame_GetCode(frame);
+    PyObject **known = &known_code[((size_t)code >> 5) % KNOWN];
+    bool users = *known == code;
+    if (!users) {
+        users = true;
+        for (Py_ssize_t i = 0; users && i < PyTuple_GET_SIZE(hooks->inside); i++) {
+            PyObject *prefix = PyTuple_GET_ITEM(hooks->inside, i), *path = ((PyCodeObject *)code)->co_filename;
+            users = PyUnicode_Check(prefix) && PyUnicode_Tailmatch(path, prefix, 0, PY_SSIZE_T_MAX, -1) == 0;
+        }
+        if (users) {
+            Py_XSETREF(*known, Py_NewRef(code));
+        }
+    }
+    Py_DECREF(code);
+    return users;
+}
+
+/* Find the elements below which work is NumPy's. False where none is, or with an error set. While a thread is
+   traced, what is read must be told. */
+static bool may_do(Py_ssize_t *least)
+{
+    return floors->traced == 0 && floor_in_force(least) && *least > 0 && called_by_user();
+}
+
+static inline bool is_ours(PyObject *object) { return (PyObject *)Py_TYPE(object) == hooks->array; }
+
+static inline Layout *window_of(Array *array)
+{
+    if (array->storage == NULL || !Py_IS_TYPE(array->storage, &StorageType) || array->window == NULL) {
+        return NULL;
+    }
+    Value *value = (Value *)((Storage *)array->storage)->value;
+    PyObject *layout;
+    if (array->window != Py_None) {
+        layout = Py_IS_TYPE(array->window, &ViewType) ? ((View *)array->window)->layout : NULL;
+    } else {
+        layout = is_value((PyObject *)value) ? value->layout : NULL;
+    }
+    return is_layout(layout) ? (Layout *)layout : NULL;
+}
+
+/* Tell whether a layout stays within so many bytes from an offset. */
+static bool lies_within(Layout *layout, npy_intp offset, npy_intp nbytes)
+{
+    npy_intp low = offset, high = offset + layout->itemsize;
+    for (npy_intp i = 0; i < layout->ndim; i++) {
+        npy_intp reach = (layout->numbers[i] - 1) * layout->numbers[layout->ndim + i];
+        *(reach < 0 ? &low : &high) += reach;
+    }
+    return layout->size == 0 || (low >= 0 && high <= nbytes);
+}
+
+/* Return an ndarray over the bytes of an array of ours of fewer elements than ``least``, where they are at hand;
+   to write to only where nobody needs the old ones. NULL, without an error unless memory is out, where not. */
+static PyObject *bytes_at_hand(Array *array, npy_intp least, bool write)
+{
+    Layout *layout = window_of(array);
+    Storage *storage = (Storage *)array->storage;
+    if (layout == NULL || layout->size >= least || !is_value(storage->value)) {
+        return NULL;
+    }
+    Value *value = (Value *)storage->value;
+    bool whole = array->window == Py_None;
+    if (is_pending(value) || !is_layout(value->layout)) {
+        return NULL;
+    }
+    if (value->data == Py_None) {
+        bool constant = whole && !write && value->attrs != NULL && PyArray_CheckExact(value->attrs);
+        return constant ? Py_NewRef(value->attrs) : NULL;
+    }
+    Data *data = (Data *)value->data;
+    if (!is_data(value->data) || data->array == NULL || !PyArray_CheckExact(data->array)) {
+        return NULL;
+    }
+    PyArrayObject *owner = (PyArrayObject *)data->array;
+    if (write
+        && ((!whole && !((View *)array->window)->writeable) || data->foreign || data->remote != Py_None
+            || storage->lease != Py_None || Py_REFCNT(value) > 1 || Py_REFCNT(data) > 1 || !PyArray_ISWRITEABLE(owner))) {
+        return NULL;
+    }
+    npy_intp offset = value->offset + (whole ? 0 : ((View *)array->window)->offset);
+    if (data->layout == (PyObject *)layout && offset == 0) {
+        return Py_NewRef(data->array);
+    }
+    if (layout->size == 0) {
+        offset = 0;
+    }
+    if (!lies_within(layout, offset, PyArray_NBYTES(owner))) {
+        return NULL;
+    }
+    PyObject *result = PyArray_NewFromDescr(
+        &PyArray_Type, (PyArray_Descr *)Py_NewRef(layout->dtype), (int)layout->ndim, layout->numbers,
+        layout->numbers + layout->ndim, PyArray_BYTES(owner) + offset, PyArray_FLAGS(owner) & NPY_ARRAY_WRITEABLE, NULL);
+    if (result != NULL && PyArray_SetBaseObject((PyArrayObject *)result, Py_NewRef(data->array)) < 0) {
+        Py_CLEAR(result);
+    }
+    return result;
+}
+
+/* Return an operand as NumPy takes it. */
+static PyObject *operand(PyObject *item, npy_intp least)
+{
+    if (is_ours(item)) {
+        return bytes_at_hand((Array *)item, least, false);
+    }
+    bool plain = PyFloat_CheckExact(item) || PyLong_CheckExact(item) || PyBool_Check(item) || PyComplex_CheckExact(item)
+        || (PyArray_CheckExact(item) && PyArray_SIZE((PyArrayObject *)item) < least)
+        || PyArray_IsScalar(item, Number) || PyArray_IsScalar(item, Bool);
+    return plain ? Py_NewRef(item) : NULL;
+}
+
+/* The dtypes that alight computes with. */
+static bool is_native(PyArray_Descr *dtype)
+{
+    int number = dtype->type_num;
+    bool computed = PyTypeNum_ISBOOL(number) || PyTypeNum_ISINTEGER(number) || PyTypeNum_ISFLOAT(number) || PyTypeNum_ISCOMPLEX(number);
+    return computed && number != NPY_LONGDOUBLE && number != NPY_CLONGDOUBLE && PyArray_ISNBO(dtype->byteorder);
+}
+
+/* Return a fresh ndarray as an array of ours that takes it over; consumes it. */
+static PyObject *adopted(PyObject *array)
+{
+    PyObject *layout = layout_of(NULL, array), *errstate = NULL, *result = NULL;
+    if (layout != NULL && PyContextVar_Get(numpy_errstate, NULL, &errstate) == 0) {
+        Value *value = value_new(Py_None, Py_NewRef(empty_tuple), layout, errstate);
+        PyObject *data = value == NULL ? NULL : data_of(layout, array);
+        if (data != NULL) {
+            Py_SETREF(value->data, data);
+            result = array_new((PyTypeObject *)hooks->array, value);
+        }
+        Py_XDECREF(value);
+    }
+    Py_XDECREF(errstate);
+    Py_XDECREF(layout);
+    Py_DECREF(array);
+    return result;
+}
+
+/* Return what NumPy made as what the front door promises; consumes it. */
+static PyObject *taken_over(PyObject *made, npy_intp least)
+{
+    if (made == NULL) {
+        return NULL;
+    }
+    if (PyArray_CheckExact(made)) {
+        PyArrayObject *array = (PyArrayObject *)made;
+        if (!is_native(PyArray_DESCR(array)) || (floors->scalars && PyArray_SIZE(array) < least)) {
+            return made;
+        }
+        if (PyArray_BASE(array) == NULL
+            && strides_are_dense(PyArray_NDIM(array), PyArray_DIMS(array), PyArray_STRIDES(array), PyArray_ITEMSIZE(array))) {
+            return adopted(made);
+        }
+    } else if (PyArray_CheckAnyScalarExact(made) && PyArray_CheckScalar(made)) {
+        if (floors->scalars) {
+            return made;
+        }
+        PyObject *array = PyArray_FromScalar(made, NULL);
+        Py_DECREF(made);
+        if (array == NULL || !is_native(PyArray_DESCR((PyArrayObject *)array))) {
+            Py_XDECREF(array);
+            return NULL;
+        }
+        return adopted(array);
+    } else if (PyTuple_CheckExact(made)) {
+        Py_ssize_t count = PyTuple_GET_SIZE(made);
+        PyObject *results = PyTuple_New(count);
+        for (Py_ssize_t i = 0; results != NULL && i < count; i++) {
+            PyObject *item = taken_over(Py_NewRef(PyTuple_GET_ITEM(made, i)), least);
+            if (item == NULL) {
+                Py_CLEAR(results);
+            } else {
+                PyTuple_SET_ITEM(results, i, item);
+            }
+        }
+        Py_DECREF(made);
+        return results;
+    }
+    PyObject *hook = hooks->wrap == NULL ? NULL : Py_NewRef(hooks->wrap);
+    PyObject *result = hook == NULL ? NULL : PyObject_CallOneArg(hook, made);
+    Py_XDECREF(hook);
+    Py_DECREF(made);
+    return result;
+}
+
+PyObject *once_binary(binaryfunc run, PyObject *left, PyObject *right)
+{
+    Py_ssize_t least;
+    if (!may_do(&least)) {
+        return NULL;
+    }
+    PyObject *one = operand(left, least), *other = one == NULL ? NULL : operand(right, least);
+    PyObject *result = other == NULL ? NULL : taken_over(run(one, other), least);
+    Py_XDECREF(one);
+    Py_XDECREF(other);
+    return result;
+}
+
+PyObject *once_unary(unaryfunc run, PyObject *array)
+{
+    Py_ssize_t least;
+    if (!may_do(&least)) {
+        return NULL;
+    }
+    PyObject *one = operand(array, least);
+    PyObject *result = one == NULL ? NULL : taken_over(run(one), least);
+    Py_XDECREF(one);
+    return result;
+}
+
+PyObject *once_in_place(binaryfunc run, PyObject *array, PyObject *other)
+{
+    Py_ssize_t least;
+    if (!is_ours(array) || !may_do(&least)) {
+        return NULL;
+    }
+    PyObject *item = operand(other, least), *target = item == NULL ? NULL : bytes_at_hand((Array *)array, least, true);
+    PyObject *result = target == NULL ? NULL : run(target, item);
+    if (result != NULL) {
+        Py_SETREF(result, Py_NewRef(array));
+    }
+    Py_XDECREF(target);
+    Py_XDECREF(item);
+    return result;
+}
+
+PyObject *once_call(PyObject *function, PyObject *const *args, Py_ssize_t nargs)
+{
+    enum { MOST = 8 }; /* operands of a ufunc; more go the other way */
+    PyObject *plain[MOST];
+    Py_ssize_t least, count = 0;
+    if (nargs > MOST || !may_do(&least)) {
+        return NULL;
+    }
+    while (count < nargs && (plain[count] = operand(args[count], least)) != NULL) {
+        count++;
+    }
+    PyObject *result = count == nargs ? taken_over(PyObject_Vectorcall(function, plain, nargs, NULL), least) : NULL;
+    while (count > 0) {
+        Py_DECREF(plain[--count]);
+    }
+    return result;
+}
+
+/* What a key asks for: FANCY may copy, ELEMENT and INTEGERS are integers only, as many as axes and fewer. */
+enum { FANCY, BASIC, INTEGERS, ELEMENT };
+
+static bool is_end(PyObject *end) { return end == Py_None || PyLong_CheckExact(end); }
+
+static int kind_of(PyObject *key, npy_intp ndim)
+{
+    PyObject *const *parts = &key;
+    Py_ssize_t count = 1;
+    if (PyTuple_CheckExact(key)) {
+        parts = &PyTuple_GET_ITEM(key, 0);
+        count = PyTuple_GET_SIZE(key);
+    }
+    bool integers = true;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        PyObject *part = parts[i];
+        if (PySlice_Check(part)) {
+            PySliceObject *slice = (PySliceObject *)part;
+            if (!is_end(slice->start) || !is_end(slice->stop) || !is_end(slice->step)) {
+                return FANCY;
+            }
+            integers = false;
+        } else if (part == Py_None || part == Py_Ellipsis) {
+            integers = false;
+        } else if (!PyLong_CheckExact(part) && !PyArray_IsScalar(part, Integer)) {
+            return FANCY;
+        }
+    }
+    if (!integers) {
+        return BASIC;
+    }
+    return count == ndim ? ELEMENT : count < ndim ? INTEGERS : FANCY; /* too many: NumPy words it */
+}
+
+/* Return the key with an ellipsis at its end: then NumPy gives a view where it would read. */
+static PyObject *open_ended(PyObject *key)
+{
+    if (!PyTuple_CheckExact(key)) {
+        return PyTuple_Pack(2, key, Py_Ellipsis);
+    }
+    Py_ssize_t count = PyTuple_GET_SIZE(key);
+    PyObject *longer = PyTuple_New(count + 1);
+    for (Py_ssize_t i = 0; longer != NULL && i <= count; i++) {
+        PyTuple_SET_ITEM(longer, i, Py_NewRef(i < count ? PyTuple_GET_ITEM(key, i) : Py_Ellipsis));
+    }
+    return longer;
+}
+
+/* Return what a basic key picks of an ndarray, as an ndarray. */
+static PyObject *picked(PyObject *array, PyObject *key, int kind)
+{
+    PyObject *whole = kind == BASIC ? Py_NewRef(key) : open_ended(key);
+    PyObject *window = whole == NULL ? NULL : PyObject_GetItem(array, whole);
+    Py_XDECREF(whole);
+    if (window != NULL && !PyArray_CheckExact(window)) {
+        Py_CLEAR(window);
+    }
+    return window;
+}
+
+static PyObject *view_at(Array *self, Layout *parent, PyObject *key, int kind)
+{
+    PyObject *probe = PyObject_GetAttrString((PyObject *)parent, "probe");
+    PyObject *window = probe == NULL ? NULL : picked(probe, key, kind);
+    PyObject *result = NULL;
+    if (window != NULL) {
+        PyArrayObject *array = (PyArrayObject *)window;
+        View *outer = self->window == Py_None ? NULL : (View *)self->window;
+        npy_intp offset = PyArray_BYTES(array) - PyArray_BYTES((PyArrayObject *)probe) + (outer == NULL ? 0 : outer->offset);
+        PyObject *layout = layout_of(NULL, window);
+        PyObject *view = layout == NULL ? NULL : view_new(layout, offset, outer == NULL || outer->writeable);
+        result = view == NULL ? NULL : array_over((PyTypeObject *)hooks->array, self->storage, view);
+        Py_XDECREF(view);
+        Py_XDECREF(layout);
+    }
+    Py_XDECREF(window);
+    Py_XDECREF(probe);
+    return result;
+}
+
+PyObject *once_getitem(PyObject *array, PyObject *key)
+{
+    Array *self = (Array *)array;
+    Layout *layout = is_ours(array) ? window_of(self) : NULL;
+    int kind = layout == NULL ? FANCY : kind_of(key, layout->ndim);
+    if (kind == BASIC || kind == INTEGERS) {
+        Py_INCREF(layout);
+        PyObject *view = view_at(self, layout, key, kind);
+        Py_DECREF(layout);
+        return view;
+    }
+    if (kind == FANCY || floors->traced) {
+        return NULL;
+    }
+    PyObject *whole = bytes_at_hand(self, NPY_MAX_INTP, false), *element = NULL;
+    if (whole != NULL && floors->scalars) {
+        element = PyObject_GetItem(whole, key);
+    } else if (whole != NULL) {
+        PyObject *window = picked(whole, key, kind);
+        PyObject *copy = window == NULL ? NULL : PyArray_NewCopy((PyArrayObject *)window, NPY_KEEPORDER);
+        element = copy == NULL ? NULL : adopted(copy);
+        Py_XDECREF(window);
+    }
+    Py_XDECREF(whole);
+    return element;
+}
+
+/* 1: done; 0: the hook must; -1: an error. */
+int once_setitem(PyObject *array, PyObject *key, PyObject *item)
+{
+    Py_ssize_t least;
+    Array *self = (Array *)array;
+    Layout *layout = is_ours(array) ? window_of(self) : NULL;
+    int kind = layout == NULL ? FANCY : kind_of(key, layout->ndim);
+    if (kind == FANCY || !may_do(&least)) {
+        return PyErr_Occurred() ? -1 : 0;
+    }
+    PyObject *target = NULL, *value = operand(item, least);
+    if (value != NULL) {
+        target = bytes_at_hand(self, NPY_MAX_INTP, true);
+    }
+    if (target != NULL && layout->size >= least && kind != ELEMENT) {
+        PyObject *window = picked(target, key, kind);
+        if (window == NULL || PyArray_SIZE((PyArrayObject *)window) >= least) {
+            Py_CLEAR(target);
+        }
+        Py_XDECREF(window);
+    }
+    int done = 0;
+    if (target != NULL && (kind != ELEMENT || least > 1)) {
+        done = PyObject_SetItem(target, key, value) < 0 ? -1 : 1;
+    }
+    Py_XDECREF(target);
+    Py_XDECREF(value);
+    return PyErr_Occurred() ? -1 : done;
+}
