@@ -381,6 +381,8 @@ def _unary(op: Any, array: Any) -> Any:
 
 
 def _in_place(op: Any, array: Any, other: Any) -> Any:
+    if op.name == "matmul" and (not array.ndim or np.ndim(other) < 2):
+        return run_in_numpy(operator.imatmul, (array, other), {}, (array,))  # NumPy words it
     quicker = _power(array, other) if op.name == "power" else None
     if quicker is not None:
         return ufunc_method(quicker, "__call__", (array,), {"out": (array,)})

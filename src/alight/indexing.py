@@ -10,7 +10,18 @@ import numpy as np
 from alight import runtime
 from alight._core import ArrayBase, Value, floor, make_layout
 from alight.memory import apply_view, assign, export, host, layout, read, view_of, writable
-from alight.record import WHERE, cast, concrete, manners, native, pend, record_floor, settled, site
+from alight.record import (
+    WHERE,
+    call_there,
+    cast,
+    concrete,
+    manners,
+    native,
+    pend,
+    record_floor,
+    settled,
+    site,
+)
 
 _BASIC = (int, slice, type(None), type(Ellipsis))
 
@@ -91,6 +102,8 @@ def _wrap(cls: type[ArrayBase], result: np.ndarray[Any, Any]) -> Any:
 
 def setitem(array: ArrayBase, key: Any, item: Any) -> None:
     """Set ``array[key] = item`` with NumPy's meaning."""
+    if array.window is not None and not array.window.writeable:
+        raise ValueError("assignment destination is read-only")  # before the key is looked at
     basic, integers = _basic_key(key)
     if not basic:
         if _masked(array, key, item):
@@ -98,7 +111,7 @@ def setitem(array: ArrayBase, key: Any, item: Any) -> None:
         key = plain_key(key)
         basic, integers = _basic_key(key)
     if not basic:
-        writable(array)[key] = host(item) if isinstance(item, ArrayBase) else item
+        _set_now(array, key, item)
         return
     lay = layout(array)
     given = key
@@ -106,13 +119,13 @@ def setitem(array: ArrayBase, key: Any, item: Any) -> None:
         key = (*key, ...) if type(key) is tuple else (key, ...)
     window = lay.probe[key]
     if window.ndim == 0 and np.ndim(item) > 0:
-        writable(array)[given] = host(item) if isinstance(item, ArrayBase) else item
+        _set_now(array, given, item)
         return  # an element set to a sequence: NumPy takes some and words the rest
     lazy = isinstance(item, ArrayBase) and not settled(item.storage.value)
     pending = array.storage.value.op is not None
     if not lazy and not (pending and window.size) and window.size < max(record_floor(), 1):
         # Small, and everything is at hand: NumPy writes in place now.
-        writable(array)[key] = host(item) if isinstance(item, ArrayBase) else item
+        _set_now(array, key, item)
         return
     target = view_of(array, window, lay.probe.__array_interface__["data"][0])
     if isinstance(item, ArrayBase):
@@ -125,12 +138,15 @@ def setitem(array: ArrayBase, key: Any, item: Any) -> None:
     if value.layout.shape != window.shape:
         fitted = _fit(value, window)
         if fitted is None:
-            writable(array)[given] = (
-                host(item) if isinstance(item, ArrayBase) else item
-            )  # NumPy's error
+            _set_now(array, given, item)  # NumPy's error
             raise AssertionError("NumPy assigned what does not broadcast")
         value = fitted
     assign(target, value)
+
+
+def _set_now(array: ArrayBase, key: Any, item: Any) -> None:
+    value = host(item) if isinstance(item, ArrayBase) else item
+    call_there(operator.setitem, (writable(array), key, value), {})
 
 
 def _as_value(item: Any, window: np.ndarray[Any, Any]) -> Value:
