@@ -36,7 +36,7 @@ ORDER: tuple[tuple[str, ...], ...] = (
     ("reduce",),
     ("memory",),
     ("indexing",),
-    ("exits", "flags"),
+    ("exits", "flags", "temporary"),
     ("calls",),
     ("methods",),
     ("array",),

@@ -30,6 +30,7 @@ from alight.record import (
     settled,
 )
 from alight.reduce import reduction
+from alight.temporary import temporary
 
 # NumPy function → ours; the modules above fill it. What is not here runs in NumPy and is counted.
 FUNCTIONS: dict[Any, Callable[..., Any]] = {}
@@ -47,10 +48,15 @@ REDUCES = {
 ACCUMULATES = {"add": "cumsum", "multiply": "cumprod"}
 
 
-def make(value: Value, scalar: bool = False) -> Any:
-    """Return an Array of a recorded value; in `alight run`, a NumPy scalar of a 0-d one."""
+def make(value: Value, operand: Any = None) -> Any:
+    """Return an Array of a recorded value; in `alight run`, a NumPy scalar of a 0-d one.
+
+    ``operand``: the array it was computed of, if that is about to die.
+    """
     if value.layout.ndim == 0 and value.op is not WHERE:  # `where` gives 0-d arrays
         if floor.scalars:
+            if operand is not None:
+                runtime.evaluate((value,), passing=operand.storage)
             return runtime.host_array(value)[()]
         if manners.scalar is not None:
             return manners.scalar(value)
@@ -317,8 +323,11 @@ def numpy_function(name: str) -> Callable[..., Any]:
 _ATTRIBUTES = frozenset(("dtype", "keepdims", "ddof", "correction"))
 
 
-def reduce_call(name: str, array: Any, axis: Any, out: Any, kwargs: dict[str, Any]) -> Any:
-    """Return a reduction or scan of an array; ``kwargs`` hold only what the caller gave."""
+def reduce_call(
+    name: str, array: Any, axis: Any, out: Any, kwargs: dict[str, Any], named: bool = False
+) -> Any:
+    """Return a reduction or scan of an array; ``kwargs`` hold only what the caller gave.
+    ``named``: its caller was itself given keywords."""
     recorded = None
     if out is None and kwargs.keys() <= _ATTRIBUTES:
         found = at_once(numpy_function(name), (array,), {"axis": axis, **kwargs})
@@ -337,7 +346,8 @@ def reduce_call(name: str, array: Any, axis: Any, out: Any, kwargs: dict[str, An
         run = run_in_numpy if empty else exit_to_numpy
         return run(numpy_function(name), (array,), keywords)
     if out is None:
-        return make(recorded)
+        dying = floor.scalars and recorded.layout.ndim == 0 and temporary(array, named)
+        return make(recorded, array if dying else None)
     lay = layout(out)
     if (
         # NumPy computes in the dtype of `out`, and rounds to it between a mean's steps.

@@ -24,7 +24,7 @@ def _reduction(function: Any, name: str) -> None:
             return exit_to_numpy(function, args, kwargs)
         axis = arguments.pop("axis", None)
         out = arguments.pop("out", None)
-        return reduce_call(name, array, axis, out, given(**arguments))
+        return reduce_call(name, array, axis, out, given(**arguments), bool(kwargs))
 
     implements(function)(reduce)
 

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from alight import costs, execute, residency, warn
-from alight._core import Data, Layout, Value, floor, make_layout, pending_storages
+from alight._core import Data, Layout, Storage, Value, floor, make_layout, pending_storages
 from alight.backends.machine import host_memory
 from alight.config import current_policy
 from alight.errors import UnsupportedOnDevice
@@ -77,9 +77,9 @@ def only_on_host(value: Value) -> None:
         residency.only_on_host(value.data)
 
 
-def evaluate(values: Iterable[Value], read: bool = True) -> None:
+def evaluate(values: Iterable[Value], read: bool = True, passing: Storage | None = None) -> None:
     """Make the values concrete, with every live pending value connected to them; ``read``: the
-    host is about to read them.
+    host is about to read them. ``passing``: what nobody will ask for any more, though it lives.
 
     Raises the error of the first requested value that failed; the others are still computed.
     """
@@ -87,7 +87,7 @@ def evaluate(values: Iterable[Value], read: bool = True) -> None:
         roots = list({id(value): value for value in values if value.op is not None}.values())
         if roots:
             asked = roots[:]
-            _run(*_connected(roots), len(asked) if read else 0)
+            _run(*_connected(roots, passing), len(asked) if read else 0)
             for root in asked:
                 if root.error is not None:
                     error, root.error = root.error, None
@@ -135,7 +135,9 @@ def duplicate(value: Value) -> Value:
     return result
 
 
-def _connected(roots: list[Value]) -> tuple[list[Value], dict[int, Value]]:
+def _connected(
+    roots: list[Value], passing: Storage | None = None
+) -> tuple[list[Value], dict[int, Value]]:
     """Return the roots, with the live pending values that share pending work with them, and all
     they reach.
 
@@ -150,7 +152,7 @@ def _connected(roots: list[Value]) -> tuple[list[Value], dict[int, Value]]:
     part_of = dict.fromkeys(reach, 0)
     for storage in pending_storages():
         value = storage.value
-        if id(value) in wanted:
+        if id(value) in wanted or storage is passing:
             continue
         wanted.add(id(value))
         part = len(parts)
