@@ -30,7 +30,10 @@ def wrap(result: Any) -> Any:
         return result
     if not native(result.dtype) or (floor.scalars and result.size < record_floor()):
         return result
-    return hooks.array.of(concrete(result))
+    made = hooks.array.of(concrete(result))
+    if result.base is not None and not result.flags.writeable:
+        made.window = View(made.storage.value.layout, 0, writeable=False)
+    return made
 
 
 def holds_arrays(tree: Any) -> bool:
@@ -97,12 +100,13 @@ class Seen:
         found = self.ours.get(id(array))
         if found is None:
             ndarray = host(array)
-            if id(array) in self.written:
-                if array.window is None or array.window.writeable:
-                    ndarray = writable(array)
-                else:  # NumPy has the words for it; ufunc.at has none and writes, to a copy here
-                    ndarray = ndarray.copy("K")
-                    ndarray.flags.writeable = False
+            written = id(array) in self.written
+            if array.window is not None and not array.window.writeable:
+                # NumPy has the words for it; ufunc.at has none and writes, to a copy here.
+                ndarray = ndarray.copy("K") if written else ndarray.view()
+                ndarray.flags.writeable = False
+            elif written:
+                ndarray = writable(array)
             found = self.ours[id(array)] = (array, ndarray)
         return found[1]
 

@@ -316,20 +316,24 @@ def block(arrays: Any) -> Any:
 def copyto(dst: Any, src: Any, casting: Any = "same_kind", where: Any = True) -> None:
     """Set the elements of one array to those of another."""
     source = ours(src) if type(src) not in (bool, int, float, complex) else None
-    if (
-        isinstance(dst, ArrayBase)
-        and source is not None
-        and where is True
-        and casting in ("no", "equiv", "safe", "same_kind", "unsafe")
-        and np.can_cast(source.dtype, layout(dst).dtype, casting)
-        and source.ndim <= layout(dst).ndim
-    ):
-        if dst.storage is not source.storage or dst.window != source.window:
+    known = casting in ("no", "equiv", "safe", "same_kind", "unsafe")
+    if isinstance(dst, ArrayBase) and source is not None and known:
+        if dst.storage is source.storage and _span(dst) == _span(source):
+            return  # a copy onto itself is no write: the array may be read-only
+        if (
+            where is True
+            and np.can_cast(source.dtype, layout(dst).dtype, casting)
+            and source.ndim <= layout(dst).ndim
+        ):
             dst[...] = source
-        return  # a copy onto itself is no write: the array may be read-only
+            return
     changed = (dst,) if isinstance(dst, ArrayBase) else ()
     keywords = {"casting": casting, "where": where}
     exit_to_numpy(np.copyto, (dst, src), keywords, changed)
+
+
+def _span(array: ArrayBase) -> tuple[int, Any]:
+    return (0 if array.window is None else array.window.offset), layout(array)
 
 
 __all__ = ["concatenate", "views"]

@@ -191,6 +191,7 @@ np.copyto(a, b)
 np.copyto(a, v)
 np.copyto(a, 1, where=m)
 np.copyto(i, a, casting="unsafe")
+x = a[...]; x.flags.writeable = False; np.copyto(x, x, where=m); np.copyto(x, a)
 np.put(a, [0, 5], 9)
 np.place(a, m, [1, 2])
 np.putmask(a, m, b)
@@ -222,6 +223,7 @@ x = a.copy(); a += 1; x[0] = a[0]
 x = a; x += 1
 x = a + 1; y = x[::2]; x *= 2; y -= 1
 x = np.broadcast_to(v, (3, 6)); v += 1
+x = np.broadcast_to(v[:0], (0,)); y = np.tile(x, 2); z2 = np.trim_zeros(x)
 x = a.reshape(-1); x[:] = 1; a[0, 0] = 2
 x = a.T.reshape(-1); x[:] = 1; a[0, 0] = 2
 x = a.view("i8"); a += 1; x[0] = 0

@@ -8,6 +8,7 @@ import pickle
 import numpy as np
 
 import alight
+from alight._core import NATIVE
 
 from .moves import move
 from .pool import Mismatch, Pair, Pool, described, elements
@@ -16,7 +17,20 @@ from .pool import Mismatch, Pair, Pool, described, elements
 @move(5)
 def created(pool: Pool) -> None:
     array = pool.fresh()
-    pool.add(array, alight.asarray(array))
+    ours = alight.asarray(array)
+    if pool.random.random() < 0.08:
+        array.flags.writeable = ours.flags.writeable = False
+    pool.add(array, ours)
+
+
+@move(1)
+def made_read_only(pool: Pool) -> None:
+    """A view that must not be written to, of an array that may change under it."""
+    pair = pool.pick()
+    plain, ours = pair.plain[...], pair.ours[...]
+    plain.setflags(write=False)
+    ours.setflags(write=False)
+    pool.add(plain, ours)
 
 
 @move(4)
@@ -37,10 +51,14 @@ def copied(pool: Pool) -> None:
 def exported(pool: Pool) -> None:
     r = pool.random
     pair = pool.pick()
-    shared = np.asarray(pair.ours)
+    kind = r.randrange(6)
+    if kind == 0 and NATIVE:  # Python before 3.12 gives no buffers of classes written in it
+        shared = np.asarray(memoryview(pair.ours))
+    elif kind == 1 and pair.plain.flags.writeable:
+        shared = np.from_dlpack(pair.ours)
+    else:
+        shared = np.asarray(pair.ours)
     described(Pair(pair.plain, shared))
-    if shared.flags.writeable != pair.plain.flags.writeable:
-        raise Mismatch(f"exported writeable {shared.flags.writeable}")
     pool.exports.append((pair.plain, shared))
     if len(pool.exports) > 3 or r.random() < 0.3:
         del pool.exports[r.randrange(len(pool.exports))]

@@ -64,8 +64,9 @@ class Pool:
             shape: tuple[int, ...] = r.choice(((620_000,), (800, 775), (775, 800)))
         else:
             shape = tuple([r.randint(1, 5) for _ in range(r.choice((0, 1, 1, 2, 2, 2, 3, 3)))])
-            if r.random() < 0.03 and shape:
-                shape = (*shape[:-1], 0)
+            if r.random() < 0.05 and shape:
+                empty = r.randrange(len(shape))
+                shape = (*shape[:empty], 0, *shape[empty + 1 :])
         dtype = r.choice(self.dtypes)
         low = 0 if dtype.kind in "bu" else -5
         array = np.asarray(self.generator.integers(low, 9, shape)).astype(dtype)
@@ -107,7 +108,7 @@ class Pool:
 
 
 def described(pair: Pair) -> None:
-    """Raise Mismatch unless dtype, shape and strides are NumPy's."""
+    """Raise Mismatch unless dtype, shape, strides and who may write are NumPy's."""
     plain, ours = pair.plain, pair.ours
     if not isinstance(ours, (ArrayBase, np.ndarray)):
         raise Mismatch(f"{type(ours).__name__} in place of an Array")
@@ -118,6 +119,8 @@ def described(pair: Pair) -> None:
             f"{ours.dtype} {ours.shape} {ours.strides}, must be "
             f"{plain.dtype} {plain.shape} {plain.strides}"
         )
+    if ours.flags.writeable != plain.flags.writeable:
+        raise Mismatch(f"writeable {ours.flags.writeable}")
 
 
 def elements(pair: Pair, room: Any = None) -> None:

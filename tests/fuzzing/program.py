@@ -15,7 +15,7 @@ import numpy as np
 
 import alight
 
-from . import computing, lifetimes, views, writes
+from . import computing, indexed, lifetimes, methods, views, writes
 from .moves import LISTED
 from .pool import Pool
 
@@ -31,7 +31,7 @@ _CHANGES = 12
 _LARGE = 150  # one in so many works on arrays above the floor of automatic placement
 _PALETTES = [tuple(map(np.dtype, chars)) for chars in ("dl?", "dl", "df?", "lB", "iD", "de")]
 # In an order of their own, whatever was imported first: a seed is the same program everywhere.
-_MODULES = [module.__name__ for module in (views, writes, computing, lifetimes)]
+_MODULES = [module.__name__ for module in (views, writes, indexed, computing, lifetimes, methods)]
 MOVES = sorted(
     LISTED, key=lambda m: (_MODULES.index(m[0].__module__), m[0].__code__.co_firstlineno)
 )

@@ -1,4 +1,4 @@
-"""Moves that write: through views, in place, into out=, by masks and indices."""
+"""Moves that write: through views, in place, into out=, whole arrays."""
 
 from __future__ import annotations
 
@@ -91,56 +91,6 @@ def into_out(pool: Pool) -> None:
     )
     if out is not None and out[1] is not target.ours:
         raise Mismatch("out= returned another object")
-
-
-@move(6)
-def masked(pool: Pool) -> None:
-    r = pool.random
-    pair = pool.pick()
-    if not pair.plain.ndim or pair.plain.dtype.kind == "c":
-        return
-    limit = r.randint(-2, 4)
-    plain, ours = pair.plain > limit, pair.ours > limit
-    kind = r.randrange(5)
-    if kind == 0:
-        pool.add(pair.plain[plain], pair.ours[ours])
-    elif kind == 1:
-        number = scalar(pool)
-        assigned(pool, pair, plain, Pair(number, number), ours)
-    elif kind == 2:
-        other = pool.pick()
-        if other.plain.shape == plain.shape and castable(other.plain, pair.plain.dtype):
-            assigned(pool, pair, plain, Pair(other.plain[plain], other.ours[ours]), ours)
-    elif kind == 3:
-        number = scalar(pool)
-        outcomes(
-            lambda: np.copyto(pair.plain, number, where=plain),
-            lambda: np.copyto(pair.ours, number, where=ours),
-        )
-    else:
-        pool.add(plain, ours)
-
-
-@move(5)
-def fancy(pool: Pool) -> None:
-    r = pool.random
-    pair = pool.pick()
-    if not pair.plain.ndim or not pair.plain.size:
-        return
-    length = pair.plain.shape[0]
-    index = [r.randrange(-length, length) for _ in range(r.randint(0, 4))]
-    key: Any = r.choice((index, np.array(index, int), (index, ...), (None, index)))
-    kind = r.randrange(4)
-    if kind == 0:
-        pool.add(pair.plain[key], pair.ours[key])
-    elif kind == 1:
-        number = scalar(pool)
-        assigned(pool, pair, key, Pair(number, number))
-    elif kind == 2:
-        pool.add(np.take(pair.plain, index, axis=0), np.take(pair.ours, index, axis=0))
-    elif pair.plain.dtype.kind in "iuf" and pair.plain.flags.writeable:
-        # NumPy's ufunc.at writes to read-only arrays, too.
-        outcomes(lambda: np.add.at(pair.plain, index, 1), lambda: np.add.at(pair.ours, index, 1))
 
 
 @move(2)
