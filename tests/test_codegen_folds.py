@@ -49,6 +49,13 @@ def magnitude(op: Op, operand: Array, axes: tuple[int, ...], keepdims: bool) -> 
     values = np.where(np.isnan(values), 1 if "prod" in op.name else 0, values)
     if op.combine == "multiply":
         return np.asarray(np.prod(values, axis=axes, keepdims=keepdims))
+    if op.name in ("var", "std"):
+        squares = np.asarray(np.mean(values**2, axis=axes, keepdims=keepdims))
+        if op.name == "var":
+            return squares
+        # an error d of a variance v is one of d / 2 sqrt(v) in its root
+        root = np.sqrt(np.var(operand.astype(np.longdouble), axis=axes, keepdims=keepdims))
+        return np.asarray(squares / np.maximum(root, np.finfo("f4").tiny))
     total = np.asarray(np.sum(values, axis=axes, keepdims=keepdims))
     return total / max(_count(operand, axes), 1) if op.name == "mean" else total
 
@@ -182,13 +189,32 @@ def test_sums_are_as_accurate_as_their_tree(name: str) -> None:
         assert abs(float(total) - math.fsum(wide)) <= allowed
 
 
-def test_a_sum_has_the_same_bits_in_every_layout() -> None:
-    array = values_for(np.dtype("f4"), (1000, 70), 2)
-    bits = {
-        run(reduce_group([form], ["sum"], (0,)), [form])[0].tobytes()
-        for form in (array, np.asfortranarray(array), np.repeat(array, 2, axis=1)[:, ::2])
-    }
-    assert len(bits) == 1
+@pytest.mark.parametrize("name", ["sum", "var"])
+def test_a_sum_has_the_same_bits_in_every_layout(name: str) -> None:
+    for rows in (1, 3, 100, 128, 1000, 1024):
+        array = values_for(np.dtype("f4"), (rows, 70), 2)
+        wide = np.concatenate([array] * 9, axis=1)
+        bits = {
+            run(reduce_group([form], [name], (0,)), [form])[0][..., :70].tobytes()
+            for form in (array, np.asfortranarray(array), np.repeat(array, 2, axis=1)[:, ::2], wide)
+        }
+        assert len(bits) == 1, rows
+
+
+@pytest.mark.filterwarnings("ignore:Degrees of freedom", "ignore:invalid value")
+@pytest.mark.parametrize("name", ["float32", "float64"])
+def test_variances_are_no_less_accurate_than_numpys(name: str) -> None:
+    dtype = np.dtype(name)
+    for n in (2, 17, 100, 128, 129, 1000, 123_457):
+        for far in (0, 1, 1000):
+            array = values_for(dtype, (n, 3), n) + dtype.type(far)
+            exact = np.var(array.astype(np.longdouble), axis=0, ddof=1)
+            numpys = np.abs(np.var(array, axis=0, ddof=1) - exact).max()
+            for form, axes in ((array, (0,)), (np.ascontiguousarray(array.T), (1,))):
+                (ours,) = run(reduce_group([form], ["var"], axes, ddof=1), [form])
+                # one rounding of the result is free: NumPy may be exact by chance
+                free = 2 * np.finfo(dtype).eps * exact.max()
+                assert np.abs(ours - exact).max() <= numpys + free, (n, far, axes)
 
 
 def test_a_reduction_takes_in_its_producers() -> None:

@@ -63,6 +63,15 @@ def literal(value: float | int | bool, dtype: str, lanes: int = 0) -> str:
     return text
 
 
+# what is computed for one element at a time
+_SCALAR = frozenset(("libm", "gcd", "ipow", "rarely", "by_zero"))
+
+
+def scalar_only(tree: Expr) -> bool:
+    """Tell whether part of a tree has no form for vectors."""
+    return tree.prim in _SCALAR or any(map(scalar_only, tree.args))
+
+
 class Module:
     """Text of one module: functions, and the declarations and shared functions they need."""
 

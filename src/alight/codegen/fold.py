@@ -9,25 +9,30 @@ that then meet pairwise, and the runs meet pairwise as the carries of a binary c
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from alight.codegen.emit import Code, Module, literal, memory_type, register_type
+from alight.codegen.emit import (
+    Code,
+    Module,
+    literal,
+    memory_type,
+    register_type,
+    scalar_only,
+)
 from alight.codegen.loops import ARGUMENT_REDUCTIONS
 from alight.ir.body import FLOATS, choose, kind_of, typed
 from alight.ir.ops import OPS
-from alight.ir.table_reduction import CHUNK, LANES
+from alight.ir.table_reduction import LANES, MOMENTS
 
 if TYPE_CHECKING:
     from alight.ir.body import Expr
     from alight.ir.group import Graph, Node
 
-# A binary counter of 64 bits counts more chunks than an address space has elements.
-LEVELS = 64
-# Columns folded side by side: with f64, 16 lanes of them are 8 KiB, a quarter of the smallest L1 in
-# use (32 KiB).
-TILE = 64
+# A binary counter of this many bits counts the chunks of 2**47 elements: they take days to fold.
+LEVELS = 40
 
 _BETTER = {
     "argmin": "(x < y) | ((x != x) & (y == y))",
@@ -46,12 +51,13 @@ class Fold:
         self.result = result
         self.source = source
         self.argument = op.name in ARGUMENT_REDUCTIONS
+        self.moments = op.combine == MOMENTS
         self.dtype = source if self.argument else result
         if self.argument:
             self.combine_name = "minimum" if op.name == "argmin" else "maximum"
         else:
             assert op.combine is not None  # loops.check has seen to it
-            self.combine_name = op.combine
+            self.combine_name = "add" if self.moments else op.combine
         body = "x" if self.argument else choose(op.body, (source,)) or "R(x)"
         self.element = typed(body, (source,), (self.dtype,))
         pair = choose(OPS[self.combine_name].body, (self.dtype, self.dtype))
@@ -66,11 +72,31 @@ class Fold:
         self.masked = bool(node.attr("where"))
         self.initial = node.attr("initial")
         self.stem = f"{self.combine_name}.{self.dtype}"
+        self.body = body
+        # what of the count is left to divide by
+        self.freedom = float(node.attr("correction", node.attr("ddof", 0)) or 0)
 
     @property
     def identity(self) -> float | int | bool:
         """Return the value that changes nothing when it is combined."""
         return identity(self.combine_name, self.dtype)
+
+    @property
+    def lanewise(self) -> bool:
+        """Tell whether elements are made, and combined, in vectors as they are one by one."""
+        return not any(scalar_only(tree) for tree in (*self.element, *self.pair))
+
+    @property
+    def exact(self) -> bool:
+        """Tell whether any order of folding gives the same bits."""
+        if self.combine_name not in ("add", "multiply"):
+            return True
+        return self.dtype not in FLOATS
+
+    @property
+    def element_key(self) -> str:
+        """Return what the elements are made of and by what, as part of a name."""
+        return "".join(c if c.isalnum() else f"_{ord(c)}_" for c in f"{self.source}.{self.body}")
 
     def stops(self) -> str | None:
         """Return the partial fold that nothing can change any more: there is one for bools."""
@@ -101,13 +127,15 @@ class Fold:
     def finished(self, code: Code, folded: str, count: str) -> str:
         """Return the result made of the whole fold and the number of elements."""
         start = self.initial
-        if start is None and self.combine_name == "add":
+        if start is None and self.combine_name == "add" and not self.moments:
             start = 0  # NumPy's sum starts at +0, and -0 is the identity of the fold
         if start is not None:
             folded = self.combined(code, literal(self.typed_initial(start), self.dtype), folded)
         if self.finish is None:
             return folded
         number = code.emit(f"uitofp i64 {count} to double")
+        if self.moments:
+            number = _freedom(code, number, self.freedom)
         (value,) = code.evaluate(self.finish, [folded, number])
         return value
 
@@ -115,6 +143,14 @@ class Fold:
         """Return the initial value in the dtype of the fold."""
         value: float | int | bool = np.asarray(start).astype(self.dtype).item()
         return value
+
+
+def _freedom(code: Code, number: str, taken: float) -> str:
+    """Return the count less the degrees of freedom taken, at least 0 as in NumPy."""
+    zero = literal(0, "float64")
+    left = code.emit(f"fsub double {number}, {literal(taken, 'float64')}")
+    some = code.emit(f"fcmp ogt double {left}, {zero}")
+    return code.emit(f"select i1 {some}, double {left}, double {zero}")
 
 
 def identity(combine: str, dtype: str) -> float | int | bool:
@@ -140,53 +176,31 @@ def identity(combine: str, dtype: str) -> float | int | bool:
 
 
 # --- shared functions: one fold of a chunk, and the counter of chunks ---
-def chunk_function(module: Module, fold: Fold) -> str:
-    """Return the function that folds a full buffer of CHUNK elements to one."""
-    name = f"chunk.{fold.stem}"
-    if name not in module.shared:
-        code = Code(module)
-        vectors = [
-            code.load(code.at("%buffer", str(i), fold.dtype), fold.dtype, lanes=LANES)
-            for i in range(0, CHUNK, LANES)
-        ]
-        value = vectors[0]
-        for vector in vectors[1:]:
-            value = fold.combined(code, vector, value, LANES)
-        one = register_type(fold.dtype)
-        code.do(f"ret {one} {_across(code, fold, value)}")
-        module.share(name, code.function(f"internal {one} @{name}(ptr %buffer)", "#3"))
-    return name
+def chunk_of(code: Code, fold: Fold, vectors: list[str]) -> str:
+    """Return the fold of a full chunk, given as vectors of LANES."""
+    value = vectors[0]
+    for vector in vectors[1:]:
+        value = fold.combined(code, vector, value, LANES)
+    return across(code, fold, value)
 
 
-def part_function(module: Module, fold: Fold) -> str:
-    """Return the function that folds the first elements of a buffer, a multiple of LANES of them,
-    to one."""
-    name = f"part.{fold.stem}"
-    if name not in module.shared:
-        code = Code(module)
-        one, vector = register_type(fold.dtype), register_type(fold.dtype, LANES)
-        cell = code.alloca(vector)
-        code.do(f"store {vector} {literal(fold.identity, fold.dtype, LANES)}, ptr {cell}")
-        with code.loop("%length", step=LANES) as i:
-            before = code.emit(f"load {vector}, ptr {cell}")
-            more = code.load(code.at("%buffer", i, fold.dtype), fold.dtype, lanes=LANES)
-            code.do(f"store {vector} {fold.combined(code, more, before, LANES)}, ptr {cell}")
-        value = _across(code, fold, code.emit(f"load {vector}, ptr {cell}"))
-        code.do(f"ret {one} {value}")
-        signature = f"internal {one} @{name}(ptr %buffer, i64 %length)"
-        module.share(name, code.function(signature, "#3"))
-    return name
-
-
-def _across(code: Code, fold: Fold, value: str) -> str:
+def across(
+    code: Code,
+    fold: Fold,
+    value: str,
+    lanes: int = LANES,
+    combined: Callable[[str, str, int], str] | None = None,
+) -> str:
     """Return the lanes of a vector folded pairwise: lane i meets lane i + half."""
     one = register_type(fold.dtype)
-    lanes = LANES
     while lanes > 1:
         whole = f"<{lanes} x {one}>"
         lanes //= 2
         low, high = (_lanes_from(code, whole, value, start, lanes) for start in (0, lanes))
-        value = fold.combined(code, low, high, lanes)
+        if combined is None:
+            value = fold.combined(code, low, high, lanes)
+        else:
+            value = combined(low, high, lanes)
     return code.emit(f"extractelement <1 x {one}> {value}, i64 0")
 
 

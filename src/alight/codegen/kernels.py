@@ -106,7 +106,7 @@ class Frame:
                 known[i] = self.code.load(self.element(i, name, index), name, parallel=True)
         for number, node in self.graph.numbered():
             if node.op.kind is Kind.ELEMENTWISE:
-                known[number] = _elementwise(self.code, self.graph, node, known)
+                known[number] = elementwise(self.code, self.graph, node, known)
         return known
 
 
@@ -123,7 +123,8 @@ def has_branches(graph: Graph) -> bool:
     return any(branches(_trees(graph, node)) for node in nodes)
 
 
-def _elementwise(code: Code, graph: Graph, node: Node, known: dict[int, str]) -> str:
+def elementwise(code: Code, graph: Graph, node: Node, known: dict[int, str]) -> str:
+    """Return the value of an elementwise node from those of its operands, by value number."""
     tree = _trees(graph, node)[node.attr("output", 0)]
     (value,) = code.evaluate((tree,), [known[i] for i in node.operands])
     return value

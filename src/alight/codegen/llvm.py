@@ -20,6 +20,7 @@ from alight.codegen.emit import Module
 from alight.codegen.kernels import loop_kernel
 from alight.codegen.loops import Schedule, check, digest, kernel_key, nest, structure
 from alight.codegen.reduction import reduce_kernel
+from alight.codegen.rowwise import rowwise_kernel
 from alight.device import Unsupported
 from alight.errors import KernelError
 from alight.ir.group import GroupKind
@@ -112,7 +113,12 @@ def module_text(group: Group, schedule: Schedule) -> str:
     _target()
     module = Module()
     shape = nest(group)
-    make = loop_kernel if group.kind is GroupKind.LOOP else reduce_kernel
+    if group.kind is GroupKind.LOOP:
+        make = loop_kernel
+    elif shape.columns or len(shape.dims) - shape.kept > 1:
+        make = reduce_kernel
+    else:
+        make = rowwise_kernel
     make(module, group, shape, schedule)
     for symbol in sorted(module.libm):
         # the linker does not complain about a symbol that is missing: it calls whatever is there

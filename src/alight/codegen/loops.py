@@ -14,10 +14,10 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from alight.device import Unsupported
-from alight.ir.body import TYPES, choose
+from alight.ir.body import FLOATS, TYPES, choose
 from alight.ir.group import GroupKind
 from alight.ir.ops import OPS, Kind
-from alight.ir.table_reduction import LANES
+from alight.ir.table_reduction import LANES, MOMENTS
 
 if TYPE_CHECKING:
     from alight._core import Layout
@@ -74,7 +74,10 @@ def supports(op: Op, dtypes: Iterable[Any], attrs: tuple[tuple[str, Any], ...] =
         return None
     if op.combine is None:
         return f"{op.name} {names[0]}: no scalar fold defines it"
-    if choose(OPS[op.combine].body, (names[-1],) * 2) is None:
+    if op.combine == MOMENTS:
+        if names[-1] not in FLOATS:
+            return f"{op.name} {names[-1]}: moments are folded in floats"
+    elif choose(OPS[op.combine].body, (names[-1],) * 2) is None:
         return f"{op.name} {names[-1]}: no body for {op.combine} on this dtype"
     if op.body is not None and choose(op.body, names[:1]) is None:
         return f"{op.name} {names[0]}: no body for this dtype"
@@ -96,6 +99,9 @@ def unsupported(group: Group) -> str | None:
             return reason
         if node.op.kind is Kind.REDUCTION:
             folds.append((number, node))
+            taken = node.attr("correction", node.attr("ddof", 0)) or 0
+            if taken and _count(operands[0], node) <= taken:
+                return f"{node.op.name}: no degrees of freedom are left, of which NumPy warns"
             if operands[0].shape != group.shape:
                 return (
                     f"{node.op.name}: operand {operands[0].shape} is not the group's {group.shape}"
@@ -121,6 +127,11 @@ def reduced_axes(node: Node, ndim: int) -> tuple[int, ...]:
     if axis is None:
         return tuple(range(ndim))
     return tuple(sorted(axis)) if isinstance(axis, tuple) else (axis,)
+
+
+def _count(operand: Layout, node: Node) -> int:
+    """Return how many elements a reduction folds into one."""
+    return prod(operand.shape[i] for i in reduced_axes(node, operand.ndim))
 
 
 def _node(group: Group, number: int) -> Node | None:
@@ -248,12 +259,16 @@ def _contiguous(axis: _Axis, layouts: tuple[Layout, ...]) -> int:
 
 
 # --- the key ---
+# attributes that the code depends on
+_CODED = ("output", "initial", "where", "ddof", "correction")
+
+
 def structure(group: Group, shape: Nest, schedule: Schedule) -> str:
     """Return, as text, all that the generated code depends on."""
     graph = group.graph
     nodes = []
     for _, node in graph.numbered():
-        attrs = [(k, v) for k, v in node.attrs if k in ("output", "initial", "where")]
+        attrs = [(k, v) for k, v in node.attrs if k in _CODED]
         operands = ",".join(map(str, node.operands))
         nodes.append(f"{node.op.name}({operands}){node.layout.dtype.name}{attrs or ''}")
     inputs = ",".join(layout.dtype.name for layout in graph.inputs)

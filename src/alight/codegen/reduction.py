@@ -1,30 +1,26 @@
 """LLVM IR of a reduce group: several reductions over the same axes, with what makes their elements.
 
-Two forms. *Rows*: the innermost axis is folded; a chunk of elements is made into a buffer by a
-vector loop and folded from there. *Columns*: the innermost axis is kept; a tile of columns is
-folded side by side. Both fold by the same tree (see ``codegen.fold``).
+Two forms. *Rows*: the innermost axis is folded, with others (``codegen.rowwise`` has the case of
+one); elements are made in a buffer by a vector loop and folded from there. *Columns*: the innermost
+axis is kept; a tile of columns is folded side by side. Both fold by the same tree (see
+``codegen.fold``).
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from alight.codegen.emit import Code, Module, literal, memory_type, register_type
+from alight.codegen.columns import Column, tile_of
+from alight.codegen.emit import Code, Module
 from alight.codegen.fold import (
-    LEVELS,
-    TILE,
     Fold,
-    chunk_function,
-    combine_rows,
-    part_function,
-    push_function,
     repeat,
     rows_of,
-    stack_row,
-    total_function,
 )
 from alight.codegen.kernels import SIGNATURE, Frame, has_branches
-from alight.ir.table_reduction import CHUNK, LANES
+from alight.codegen.spans import BLOCK, Span
+from alight.ir.body import width_of
+from alight.ir.table_reduction import CHUNK
 
 if TYPE_CHECKING:
     from alight.codegen.loops import Nest, Schedule
@@ -77,32 +73,22 @@ class _Form:
         return self.frame.inputs + position
 
 
-class _Row:
-    """Stack memory of one fold in rows: a chunk, then the counter, or the best so far and its
-    index."""
-
-    def __init__(self, code: Code, fold: Fold) -> None:
-        self.fold = fold
-        self.buffer = code.alloca(
-            rows_of(fold, CHUNK + LANES)
-        )  # padding may run over by one vector
-        self.count = code.alloca("i64")
-        self.stack = code.alloca(rows_of(fold, 1 if fold.argument else LEVELS))
-        self.index = code.alloca("i64")
-
-
 class _Rows(_Form):
+    """Several axes are folded that are not one in memory: elements are made in buffers, which are
+    folded as they fill up."""
+
     def run(self) -> None:
         code, frame = self.code, self.frame
-        self.rows = [_Row(code, fold) for fold in self.folds]
-        self.base = code.alloca("i64")  # index of the first element of the chunk
+        self.spans = [Span(code, fold, False) for fold in self.folds]
+        self.buffers = [code.alloca(rows_of(fold, BLOCK)) for fold in self.folds]
         self.done = code.alloca("i64")  # elements of the current row already made
         # set where an element of the piece needs a branch; without branches there is no flag
         self.flag = code.alloca("i1") if has_branches(frame.graph) else ""
         stop = self.folds[0].stops() if len(self.folds) == 1 else None
         with frame.along(range(self.kept)):
-            for cell in (self.place, self.base, *(row.count for row in self.rows)):
-                self.set(cell, "0")
+            self.set(self.place, "0")
+            for span in self.spans:
+                span.begin()
             settled = code.label("settled")
             with code.when(self.some), frame.along(self.reduced[:-1]):
                 self.row(stop, settled)
@@ -110,12 +96,13 @@ class _Rows(_Form):
             code.start(settled)
             rest = self.read(self.place)
             with code.when(code.emit(f"icmp sgt i64 {rest}, 0")):
-                self.flush(rest, self.pad(rest))
-            for position, row in enumerate(self.rows):
-                self.result(position, row)
+                self.flush(rest)
+            for position, span in enumerate(self.spans):
+                target = frame.pointers[self.output(position)]
+                code.store(span.result(self.count), target, span.fold.result)
 
     def row(self, stop: str | None, settled: str) -> None:
-        """Take in the innermost row, chunk by chunk."""
+        """Take in the innermost row, piece by piece."""
         code, frame = self.code, self.frame
         length = frame.dims[-1]
         self.set(self.done, "0")
@@ -125,10 +112,13 @@ class _Rows(_Form):
             done = self.read(self.done)
             proceed(code.emit(f"icmp slt i64 {done}, {length}"))
             place = self.read(self.place)
-            room = code.emit(f"sub i64 {CHUNK}, {place}")
+            room = code.emit(f"sub i64 {BLOCK}, {place}")
             piece = self.least(code.emit(f"sub i64 {length}, {done}"), room)
             frame.pointers = frame.moved(frame.rank - 1, done)
-            targets = [code.at(row.buffer, place, row.fold.dtype) for row in self.rows]
+            targets = [
+                code.at(buffer, place, fold.dtype)
+                for buffer, fold in zip(self.buffers, self.folds, strict=True)
+            ]
             if self.flag:
                 code.do(f"store i1 false, ptr {self.flag}")
             code.seldom = self.flag
@@ -140,11 +130,14 @@ class _Rows(_Form):
             self.set(self.done, code.emit(f"add i64 {done}, {piece}"))
             place = code.emit(f"add i64 {place}, {piece}")
             self.set(self.place, place)
-            with code.when(code.emit(f"icmp eq i64 {place}, {CHUNK}")):
-                self.flush(str(CHUNK))
+            with code.when(code.emit(f"icmp eq i64 {place}, {BLOCK}")):
+                self.flush(str(BLOCK))
                 self.set(self.place, "0")
                 if stop is not None:
-                    self.leave_early(stop, settled)
+                    undecided = code.label("undecided")
+                    decided = self.spans[0].decided(stop)
+                    code.do(f"br i1 {decided}, label %{settled}, label %{undecided}")
+                    code.start(undecided)
         frame.pointers = pointers
 
     def elements(self, count: str, fixed: dict[int, str], targets: list[str]) -> None:
@@ -152,250 +145,107 @@ class _Rows(_Form):
         code = self.code
         with code.loop(count, parallel=True) as index:
             known = self.frame.values(fixed, index)
-            for row, target in zip(self.rows, targets, strict=True):
-                dtype = row.fold.dtype
-                value = row.fold.value(code, known)
-                code.store(value, code.at(target, index, dtype), dtype, parallel=True)
+            for fold, target in zip(self.folds, targets, strict=True):
+                value = fold.value(code, known)
+                code.store(value, code.at(target, index, fold.dtype), fold.dtype, parallel=True)
 
-    def leave_early(self, stop: str, settled: str) -> None:
-        """Go to the result if the chunk just folded decides it."""
-        code = self.code
-        last = code.load(self.rows[0].buffer, self.folds[0].dtype)
-        again = code.label("undecided")
-        decided = code.emit(f"icmp eq i1 {last}, {stop}")
-        code.do(f"br i1 {decided}, label %{settled}, label %{again}")
-        code.start(again)
-
-    def pad(self, rest: str) -> str:
-        """Return the elements of the last chunk, filled up to whole vectors with what changes
-        nothing."""
-        code = self.code
-        more = code.emit(f"add i64 {rest}, {LANES - 1}")
-        padded = code.emit(f"and i64 {more}, {-LANES}")
-        for row in self.rows:
-            dtype = row.fold.dtype
-            vector = memory_type(dtype, LANES)
-            start = code.at(row.buffer, rest, dtype)
-            # one vector store may run past the last vector: the buffer has room for it
-            value = literal(
-                int(row.fold.identity) if dtype == "bool" else row.fold.identity,
-                "uint8" if dtype == "bool" else dtype,
-                LANES,
-            )
-            code.do(f"store {vector} {value}, ptr {start}, align 1")
-        return padded
-
-    def flush(self, length: str, padded: str | None = None) -> None:
-        """Fold the chunk in every buffer; ``length`` elements of it are real, ``padded`` are filled
-        in (None: the chunk is full)."""
-        code = self.code
-        for row in self.rows:
-            fold = row.fold
-            one = register_type(fold.dtype)
-            if padded is None:
-                name = chunk_function(code.module, fold)
-                value = code.emit(f"call {one} @{name}(ptr {row.buffer})")
-            else:
-                name = part_function(code.module, fold)
-                value = code.emit(f"call {one} @{name}(ptr {row.buffer}, i64 {padded})")
-            if fold.argument:
-                self.search(row, value, length)
-                continue
-            code.store(value, row.buffer, fold.dtype)
-            push = push_function(code.module, fold)
-            given = f"ptr {row.buffer}, ptr {row.stack}, ptr {row.count}, i64 1"
-            code.do(f"call void @{push}({given})")
-        base = self.read(self.base)
-        self.set(self.base, code.emit(f"add i64 {base}, {length}"))
-
-    def search(self, row: _Row, value: str, length: str) -> None:
-        """Keep the index of the chunk's best if it beats what was kept before."""
-        code, fold = self.code, row.fold
-        dtype = fold.dtype
-        kept = self.read(row.count)
-        best = code.load(row.stack, dtype)
-        (better,) = code.evaluate(fold.better, [value, best])
-        first = code.emit(f"icmp eq i64 {kept}, 0")
-        # select: before the first chunk there is no best to compare with
-        take = code.emit(f"select i1 {first}, i1 true, i1 {better}")
-        self.set(row.count, "1")
-        with code.when(take):
-            code.store(value, row.stack, dtype)
-            self.set(row.index, "0")
-            with repeat(code) as proceed:
-                index = self.read(row.index)
-                item = code.load(code.at(row.buffer, index, dtype), dtype)
-                proceed(_differs(code, dtype, item, value))
-                self.set(row.index, code.emit(f"add i64 {index}, 1"))
-            index = self.read(row.index)
-            self.set(row.index, code.emit(f"add i64 {index}, {self.read(self.base)}"))
-
-    def result(self, position: int, row: _Row) -> None:
-        code, fold = self.code, row.fold
-        target = self.frame.pointers[self.output(position)]
-        if fold.argument:
-            value = code.cast(self.read(row.index), "int64", fold.result)
-        else:
-            total = total_function(code.module, fold)
-            code.do(f"call void @{total}(ptr {row.stack}, i64 {self.read(row.count)}, i64 1)")
-            value = fold.finished(code, code.load(row.stack, fold.dtype), self.count)
-        code.store(value, target, fold.result)
-
-
-def _differs(code: Code, dtype: str, item: str, value: str) -> str:
-    """Return whether an element is not the chunk's best; a NaN is the same as another."""
-    one = register_type(dtype)
-    if not dtype.startswith("float"):
-        return code.emit(f"icmp ne {one} {item}, {value}")
-    differs = code.emit(f"fcmp une {one} {item}, {value}")
-    either = code.emit(f"fcmp ord {one} {item}, {item}")
-    ordered = code.emit(f"fcmp ord {one} {value}, {value}")
-    # une is true for two NaNs, where neither is ordered
-    some = code.emit(f"or i1 {either}, {ordered}")
-    return code.emit(f"and i1 {differs}, {some}")
-
-
-class _Column:
-    """Stack memory of one fold in columns: lanes of a tile and the counter, or the best so far."""
-
-    def __init__(self, code: Code, fold: Fold) -> None:
-        self.fold = fold
-        self.lanes = code.alloca(rows_of(fold, TILE * (1 if fold.argument else LANES)))
-        self.stack = code.alloca(rows_of(fold, TILE * (1 if fold.argument else LEVELS)))
-        self.count = code.alloca("i64")
-        self.index = code.alloca(f"[{TILE} x i64]")
+    def flush(self, count: str) -> None:
+        """Fold what the buffers hold."""
+        for span, buffer in zip(self.spans, self.buffers, strict=True):
+            span.take(buffer, count)
 
 
 class _Columns(_Form):
     def run(self) -> None:
         code, frame = self.code, self.frame
-        self.columns = [_Column(code, fold) for fold in self.folds]
-        self.taken = code.alloca("i64")  # rows taken in so far
+        direct = all(self.in_memory(fold) for fold in self.folds)
+        tile = tile_of(self.folds, direct)
+        self.columns = [Column(code, fold, direct, tile) for fold in self.folds]
+        if not direct:
+            self.buffers = [code.alloca(rows_of(fold, CHUNK * tile)) for fold in self.folds]
+        self.tile = tile
         last = self.kept - 1
-        with (
-            frame.along(range(last)),
-            code.loop(frame.dims[last], step=TILE) as start,
-        ):
+        with frame.along(range(last)), code.loop(frame.dims[last], step=tile) as start:
             pointers = frame.pointers
-            self.width = self.least(code.emit(f"sub i64 {frame.dims[last]}, {start}"), str(TILE))
+            width = self.least(code.emit(f"sub i64 {frame.dims[last]}, {start}"), str(tile))
+            self.width = width
             frame.pointers = frame.moved(last, start)
-            for cell in (self.place, self.taken, *(column.count for column in self.columns)):
-                self.set(cell, "0")
-            with code.when(self.some), frame.along(self.reduced):
-                self.row()
-            with code.when(code.emit(f"icmp sgt i64 {self.read(self.place)}, 0")):
-                self.flush()
-            for position, column in enumerate(self.columns):
-                self.result(position, column)
+            for column in self.columns:
+                column.begin(width)
+            with code.when(self.some):
+                if direct:
+                    self.fold_direct()
+                else:
+                    self.fold_made()
+            for column in self.columns:
+                column.finish(width)
+            with code.loop(width, parallel=True, brief=True) as j:
+                for position, column in enumerate(self.columns):
+                    value = column.result(j, self.count)
+                    dtype = column.fold.result
+                    target = frame.element(self.output(position), dtype, j)
+                    code.store(value, target, dtype, parallel=True)
             frame.pointers = pointers
 
-    def row(self) -> None:
-        """Take in one row of the tile."""
+    def in_memory(self, fold: Fold) -> bool:
+        """Tell whether what is folded lies in memory as rows a fixed distance apart."""
+        (number, *mask) = fold.node.operands
+        return (
+            not mask
+            and len(self.reduced) == 1
+            and number < self.frame.inputs
+            and self.frame.shape.classes[number] == "c"
+        )
+
+    def fold_direct(self) -> None:
+        """Fold rows where they lie in memory."""
         code, frame = self.code, self.frame
-        place, taken = self.read(self.place), self.read(self.taken)
-        lane = code.emit(f"urem i64 {place}, {LANES}")
-        offset = code.emit(f"mul i64 {lane}, {TILE}")
-        fresh = code.emit(f"icmp slt i64 {place}, {LANES}")
-        first = code.emit(f"icmp eq i64 {taken}, 0")
-        folds = [c for c in self.columns if not c.fold.argument]
-        rows = {id(c): code.at(c.lanes, offset, c.fold.dtype) for c in folds}
-        if folds:
-            with code.when(fresh), code.loop(self.width, parallel=True, brief=True) as j:
-                for column in folds:
-                    dtype = column.fold.dtype
-                    value = literal(column.fold.identity, dtype)
-                    code.store(value, code.at(rows[id(column)], j, dtype), dtype, parallel=True)
-        fixed = frame.broadcast()
-        with code.loop(self.width, parallel=True) as j:
-            known = frame.values(fixed, j)
-            for column in self.columns:
-                fold = column.fold
-                value = fold.value(code, known)
-                if fold.argument:
-                    self.compare(column, value, j, first, taken)
-                    continue
-                cell = code.at(rows[id(column)], j, fold.dtype)
-                before = code.load(cell, fold.dtype, parallel=True)
-                value = fold.combined(code, value, before)
-                code.store(value, cell, fold.dtype, parallel=True)
-        self.set(self.taken, code.emit(f"add i64 {taken}, 1"))
-        place = code.emit(f"add i64 {place}, 1")
-        self.set(self.place, place)
-        with code.when(code.emit(f"icmp eq i64 {place}, {CHUNK}")):
-            self.flush()
-            self.set(self.place, "0")
+        axis = frame.rank - 1
+        exact = all(fold.exact or fold.argument for fold in self.folds)
+        if exact and len(self.folds) == 1:
+            self.take_direct("0", frame.dims[axis])
+            return
+        with code.loop(frame.dims[axis], step=CHUNK) as start:
+            left = code.emit(f"sub i64 {frame.dims[axis]}, {start}")
+            self.take_direct(start, self.least(left, str(CHUNK)))
 
-    def compare(self, column: _Column, value: str, j: str, first: str, taken: str) -> None:
-        """Keep the row's number in a column where its value beats the best so far."""
-        code, fold = self.code, column.fold
-        one = register_type(fold.dtype)
-        cell = code.at(column.lanes, j, fold.dtype)
-        place = code.at(column.index, j, "int64")
-        best = code.load(cell, fold.dtype, parallel=True)
-        index = code.load(place, "int64", parallel=True)
-        (better,) = code.evaluate(fold.better, [value, best])
-        take = code.emit(f"select i1 {first}, i1 true, i1 {better}")
-        best = code.emit(f"select i1 {take}, {one} {value}, {one} {best}")
-        index = code.emit(f"select i1 {take}, i64 {taken}, i64 {index}")
-        code.store(best, cell, fold.dtype, parallel=True)
-        code.store(index, place, "int64", parallel=True)
-
-    def flush(self) -> None:
-        """Fold the lanes of the chunk to one and add that to the counter."""
-        code = self.code
-        used = self.least(self.read(self.place), str(LANES))
+    def take_direct(self, start: str, rows: str) -> None:
+        frame = self.frame
         for column in self.columns:
-            fold = column.fold
-            if fold.argument:
-                continue
-            name = _lanes_function(code.module, fold)
-            code.do(f"call void @{name}(ptr {column.lanes}, i64 {used}, i64 {self.width})")
-            push = push_function(code.module, fold, TILE)
-            given = f"ptr {column.lanes}, ptr {column.stack}, ptr {column.count}, i64 {self.width}"
-            code.do(f"call void @{push}({given})")
+            operand = column.fold.node.operands[0]
+            pitch = frame.steps[operand][frame.rank - 1]
+            distance = self.code.emit(f"mul nsw i64 {start}, {pitch}")
+            data = self.code.offset(frame.pointers[operand], distance)
+            column.take(data, pitch, rows, self.width)
 
-    def result(self, position: int, column: _Column) -> None:
-        code, frame, fold = self.code, self.frame, column.fold
-        operand = self.output(position)
-        if not fold.argument:
-            total = total_function(code.module, fold, TILE)
-            count = self.read(column.count)
-            code.do(f"call void @{total}(ptr {column.stack}, i64 {count}, i64 {self.width})")
-        with code.loop(self.width, parallel=True, brief=True) as j:
-            if fold.argument:
-                index = code.load(code.at(column.index, j, "int64"), "int64", parallel=True)
-                value = code.cast(index, "int64", fold.result)
-            else:
-                folded = code.load(code.at(column.stack, j, fold.dtype), fold.dtype, parallel=True)
-                value = fold.finished(code, folded, self.count)
-            target = frame.element(operand, fold.result, j)
-            code.store(value, target, fold.result, parallel=True)
+    def fold_made(self) -> None:
+        """Make rows in buffers and fold those as they fill up."""
+        code, frame = self.code, self.frame
+        self.set(self.place, "0")
+        with frame.along(self.reduced):
+            place = self.read(self.place)
+            offset = code.emit(f"mul i64 {place}, {self.tile}")
+            pairs = [
+                (fold, code.at(buffer, offset, fold.dtype))
+                for fold, buffer in zip(self.folds, self.buffers, strict=True)
+            ]
+            fixed = frame.broadcast()
+            with code.loop(self.width, parallel=True) as j:
+                known = frame.values(fixed, j)
+                for fold, row in pairs:
+                    value = fold.value(code, known)
+                    code.store(value, code.at(row, j, fold.dtype), fold.dtype, parallel=True)
+            place = code.emit(f"add i64 {place}, 1")
+            self.set(self.place, place)
+            with code.when(code.emit(f"icmp eq i64 {place}, {CHUNK}")):
+                self.flush(str(CHUNK))
+                self.set(self.place, "0")
+        rest = self.read(self.place)
+        with code.when(code.emit(f"icmp sgt i64 {rest}, 0")):
+            self.flush(rest)
 
-
-def _lanes_function(module: Module, fold: Fold) -> str:
-    """Return the function that folds the lanes of a tile pairwise into the first: ``(ptr lanes, i64
-    used, i64 width)``. Lanes past ``used`` were never written and are left out."""
-    name = f"lanes.{fold.stem}"
-    if name not in module.shared:
-        code = Code(module)
-        cell = code.alloca("i64")
-        code.do(f"store i64 {LANES // 2}, ptr {cell}")
-        with repeat(code) as proceed:
-            half = code.emit(f"load i64, ptr {cell}")
-            proceed(code.emit(f"icmp sgt i64 {half}, 0"))
-            pairs = code.emit(f"sub i64 %used, {half}")
-            fewer = code.emit(f"icmp slt i64 {pairs}, {half}")
-            pairs = code.emit(f"select i1 {fewer}, i64 {pairs}, i64 {half}")
-            with (
-                code.when(code.emit(f"icmp sgt i64 {pairs}, 0")),
-                code.loop(pairs) as lane,
-            ):
-                other = code.emit(f"add i64 {lane}, {half}")
-                target = stack_row(code, fold, "%lanes", lane, TILE)
-                source = stack_row(code, fold, "%lanes", other, TILE)
-                combine_rows(code, fold, target, source, target, "%width")
-            code.do(f"store i64 {code.emit(f'lshr i64 {half}, 1')}, ptr {cell}")
-        code.do("ret void")
-        signature = f"internal void @{name}(ptr noalias %lanes, i64 %used, i64 %width)"
-        module.share(name, code.function(signature, "#3"))
-    return name
+    def flush(self, rows: str) -> None:
+        """Fold what the buffers hold."""
+        for column, buffer in zip(self.columns, self.buffers, strict=True):
+            pitch = self.tile * width_of(column.fold.dtype) // 8
+            column.take(buffer, str(pitch), rows, self.width)

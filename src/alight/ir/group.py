@@ -66,6 +66,9 @@ class GroupKind(enum.StrEnum):
 
     LOOP = "loop"  # elementwise nodes over one iteration shape
     REDUCE = "reduce"  # one or more reductions over the same axes, with their elementwise producers
+    # reductions over the same axes, with elementwise nodes over the whole shape or over what the
+    # reductions leave of it: made of inputs or of the reductions' results
+    ROWWISE = "rowwise"
     LIBRARY = (
         "library"  # one node, run by its reference or a device library's function of that name
     )

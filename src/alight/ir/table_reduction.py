@@ -24,6 +24,9 @@ Reference = Callable[..., Any]
 # elements (PW_BLOCKSIZE); 16 lanes fill the widest register of today with float32.
 CHUNK = 128
 LANES = 16
+# Stands where a combine would: the fold is of counts, sums and squared deviations from the mean,
+# and gives the latter. ``finish`` gets the count less ``ddof``.
+MOMENTS = "moments"
 
 
 def _masked(function: Reference) -> Reference:
@@ -102,8 +105,24 @@ _reduction(
     finish="R(float64(x) / y)",
     bound=_mean_bound,
 )
-_reduction("var", np.var, bound=_variance_bound, flops=4)
-_reduction("std", np.std, bound=_variance_bound, flops=4)
+_reduction(
+    "var",
+    np.var,
+    body="R(x)",
+    combine=MOMENTS,
+    finish="R(float64(x) / y)",
+    bound=_variance_bound,
+    flops=4,
+)
+_reduction(
+    "std",
+    np.std,
+    body="R(x)",
+    combine=MOMENTS,
+    finish="R(sqrt(float64(x) / y))",
+    bound=_variance_bound,
+    flops=4,
+)
 _reduction("nansum", np.nansum, body=_skipping_nan(0), combine="add", bound=_sum_bound)
 _reduction("nanprod", np.nanprod, body=_skipping_nan(1), combine="multiply", bound=_sum_bound)
 _reduction("nanmin", np.nanmin, body="x", combine="fmin", bound=_exact)
