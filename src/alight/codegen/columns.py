@@ -144,7 +144,7 @@ def _exact(code: Code, fold: Fold, load: Load, tile: int) -> None:
         places = [
             _row(code, code.emit(f"add i64 {first}, {r}") if r else first) for r in range(rows)
         ]
-        with code.loop("%width", parallel=True) as j:
+        with code.loop("%width", parallel=True, brief=True) as j:
             cell = code.at("%state", j, fold.dtype)
             value = code.load(cell, fold.dtype, parallel=True)
             for place in places:
@@ -165,7 +165,7 @@ def _argument(code: Code, fold: Fold, load: Load, tile: int) -> None:
         place = _row(code, row)
         number = code.emit(f"add i64 %seen, {row}")
         first = code.emit(f"icmp eq i64 {number}, 0")
-        with code.loop("%width", parallel=True) as j:
+        with code.loop("%width", parallel=True, brief=True) as j:
             cell, at = code.at(values, j, fold.dtype), code.at("%state", j, "int64")
             value = load(place, j)
             best = code.load(cell, fold.dtype, parallel=True)
@@ -221,7 +221,7 @@ def _full_chunk(code: Code, fold: Fold, load: Load, tile: int, target: str) -> N
             _row(code, code.emit(f"add i64 {lane}, {LANES * step}"))
             for step in range(CHUNK // LANES)
         ]
-        with code.loop("%width", parallel=True) as j:
+        with code.loop("%width", parallel=True, brief=True) as j:
             value = load(rows[0], j)
             for row in rows[1:]:
                 value = fold.combined(code, load(row, j), value)
@@ -239,7 +239,7 @@ def _part_chunk(code: Code, fold: Fold, load: Load, tile: int, target: str) -> N
     with code.loop(used) as row:
         place = _row(code, row)
         cells = stack_row(code, fold, lanes, row, tile)
-        with code.loop("%width", parallel=True) as j:
+        with code.loop("%width", parallel=True, brief=True) as j:
             cell = code.at(cells, j, fold.dtype)
             code.store(load(place, j), cell, fold.dtype, parallel=True)
     rest = code.emit(f"sub i64 %rows, {used}")
@@ -248,7 +248,7 @@ def _part_chunk(code: Code, fold: Fold, load: Load, tile: int, target: str) -> N
         place = _row(code, index)
         lane = code.emit(f"and i64 {index}, {LANES - 1}")
         cells = stack_row(code, fold, lanes, lane, tile)
-        with code.loop("%width", parallel=True) as j:
+        with code.loop("%width", parallel=True, brief=True) as j:
             cell = code.at(cells, j, fold.dtype)
             before = code.load(cell, fold.dtype, parallel=True)
             value = fold.combined(code, load(place, j), before)
