@@ -77,6 +77,8 @@ def supports(op: Op, dtypes: Iterable[Any], attrs: tuple[tuple[str, Any], ...] =
     if op.combine == MOMENTS:
         if names[-1] not in FLOATS:
             return f"{op.name} {names[-1]}: moments are folded in floats"
+        if dict(attrs).get("mean") is not None:
+            return f"{op.name}: a mean that is given is not generated"
     elif choose(OPS[op.combine].body, (names[-1],) * 2) is None:
         return f"{op.name} {names[-1]}: no body for {op.combine} on this dtype"
     if op.body is not None and choose(op.body, names[:1]) is None:
