@@ -6,6 +6,7 @@ import operator
 import sys
 import warnings
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -158,8 +159,36 @@ def test_ufuncs_of_numpy_give_arrays() -> None:
             inputs = (one,) if ufunc.nin == 1 else (one, "m")
             expect = outcome(lambda: ufunc(*[theirs[i] for i in inputs]))  # noqa: B023
             actual = outcome(lambda: ufunc(*[ours[i] for i in inputs]))  # noqa: B023
+            named = getattr(alight, ufunc.__name__)
+            third = outcome(lambda: named(*[ours[i] for i in inputs]))  # noqa: B023
             assert [w[0] for w in actual[1]] == [w[0] for w in expect[1]], (ufunc, one)
-            assert actual[0] == expect[0], (ufunc, one)
+            assert {w[2] for w in actual[1] + third[1]} <= {THIS}
+            assert actual[0] == third[0] == expect[0], (ufunc, one)
+
+
+@pytest.mark.parametrize("module", ["twin", "_native"])
+def test_what_both_cores_tell_of_memory(module: str) -> None:
+    core = pytest.importorskip(f"alight._core.{module}")
+    matrix = np.arange(12.0).reshape(3, 4).copy()
+    value = core.take_over(matrix)
+    assert value.data.array is matrix and value.op is None and value.layout.shape == (3, 4)
+    for other in (matrix[1:], matrix.view(np.recarray), [1], np.zeros((4, 4))[::2]):
+        assert core.take_over(other) is None
+    array = core.ArrayBase.of(value)
+    assert core.at_hand(array) is matrix
+    probe = value.layout.probe
+    rows = core.view_of(core.ArrayBase, array, probe[1:, ::2], probe)
+    inner = core.view_of(core.ArrayBase, rows, probe[1:, 1:], probe)
+    assert rows.window.offset == 32 and inner.window.offset == 32 + 40
+    assert core.at_hand(rows).tolist() == matrix[1:, ::2].tolist()
+    assert core.at_hand(rows).strides == (32, 16) and rows.storage is array.storage
+    core.floor.traced += 1
+    assert core.at_hand(array) is None
+    core.floor.traced -= 1
+    value.data.array = None
+    assert core.at_hand(array) is None
+    array.storage.value = core.Value(SimpleNamespace(name="add"), (), (), value.layout)
+    assert core.at_hand(array) is None
 
 
 def test_warnings_name_the_line() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from alight import runtime, warn
-from alight._core import ArrayBase, Value, floor, hooks
+from alight._core import ArrayBase, Value, at_hand, floor, hooks
 from alight.exits import exit_to_numpy, run_in_numpy, wrap, wrapped
 from alight.ir.ops import OPS, Kind, Op
 from alight.memory import assign, host, layout, read
@@ -186,9 +186,14 @@ def at_once(function: Callable[..., Any], inputs: Sequence[Any], kwargs: Any) ->
     plain = []
     for item in inputs:
         if isinstance(item, ArrayBase):
-            if layout(item).size >= least or not settled(item.storage.value):
+            found = at_hand(item)
+            if found is None:
+                if layout(item).size >= least or not settled(item.storage.value):
+                    return NotImplemented
+                found = host(item)  # and who follows reads is told
+            elif found.size >= least:
                 return NotImplemented
-            plain.append(host(item))
+            plain.append(found)
         elif type(item) in WEAK or (type(item) is np.ndarray and item.size < least):
             plain.append(item)
         else:
@@ -330,7 +335,10 @@ def reduce_call(
     ``named``: its caller was itself given keywords."""
     recorded = None
     if out is None and kwargs.keys() <= _ATTRIBUTES:
-        found = at_once(numpy_function(name), (array,), {"axis": axis, **kwargs})
+        function = numpy_function(name)
+        if isinstance(array, ArrayBase) and "correction" not in kwargs:
+            function = getattr(np.ndarray, name, function)  # it does without the function's checks
+        found = at_once(function, (array,), {"axis": axis, **kwargs})
         if found is not NotImplemented:
             return found
     if small((array, out, kwargs.get("where"))):

@@ -76,7 +76,7 @@ def getitem(array: ArrayBase, key: Any) -> Any:
             window = lay.probe[(*key, ...) if type(key) is tuple else (key, ...)]
         else:
             window = lay.probe[key]
-        return view_of(array, window, lay.probe.__array_interface__["data"][0])
+        return view_of(array, window, lay.probe)
     return _gather(array, key)
 
 
@@ -127,7 +127,7 @@ def setitem(array: ArrayBase, key: Any, item: Any) -> None:
         # Small, and everything is at hand: NumPy writes in place now.
         _set_now(array, key, item)
         return
-    target = view_of(array, window, lay.probe.__array_interface__["data"][0])
+    target = view_of(array, window, lay.probe)
     if isinstance(item, ArrayBase):
         same = item.storage is array.storage and item.window == target.window
         if same and target.window.writeable:

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from alight import runtime
-from alight._core import ArrayBase, Data, Layout, Storage, Value, View, hooks, make_layout, sole
+from alight import _core, runtime
+from alight._core import ArrayBase, Data, Layout, Storage, Value, at_hand, hooks, sole
 from alight.record import WRITE, alias, cast, concrete, pend
 
 
@@ -27,6 +27,9 @@ def layout(array: ArrayBase) -> Layout:
 def host(array: ArrayBase) -> np.ndarray[Any, Any]:
     """Return an array's elements as an ndarray over its own memory, evaluated. Read only, by
     convention."""
+    found = at_hand(array)
+    if found is not None:
+        return found
     storage = array.storage
     if storage.value.op is not None:
         runtime.evaluate((storage.value,))
@@ -123,28 +126,21 @@ def owned(cls: type[ArrayBase], array: np.ndarray[Any, Any]) -> Any:
     return cls.of(concrete(array))
 
 
-def view_of(array: ArrayBase, window: np.ndarray[Any, Any], probe_address: int) -> Any:
+def view_of(array: ArrayBase, window: np.ndarray[Any, Any], probe: np.ndarray[Any, Any]) -> Any:
     """Return the view of an array that an expression on its probe turned out to be."""
-    parent = array.window
-    start = window.__array_interface__["data"][0] - probe_address
-    result_layout = make_layout(window.dtype, window.shape, window.strides)
-    writeable = True if parent is None else parent.writeable
-    offset = start + (0 if parent is None else parent.offset)
     if getattr(type(array), "immutable", False):
         # A view of a NumPy scalar is a new array: writing to it must not reach the scalar.
-        result = hooks.array.of(array.storage.value)
-    else:
-        result = type(array).__new__(type(array))
-        result.storage = array.storage
-    result.window = View(result_layout, offset, writeable)
-    return result
+        apart = hooks.array.of(array.storage.value)
+        apart.window = array.window
+        return _core.view_of(hooks.array, apart, window, probe)
+    return _core.view_of(type(array), array, window, probe)
 
 
 def apply_view(array: ArrayBase, expression: Any) -> Any:
     """Return the view that ``expression`` makes of an ndarray of this layout (NumPy decides, on a
     probe)."""
     probe = layout(array).probe
-    return view_of(array, expression(probe), probe.__array_interface__["data"][0])
+    return view_of(array, expression(probe), probe)
 
 
 __all__ = [

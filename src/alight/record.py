@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from alight import costs, runtime, warn
-from alight._core import POLICY, Data, Layout, Value, View, floor, layout_of, make_layout
+from alight._core import POLICY, Data, Layout, Value, View, floor, layout_of, make_layout, take_over
 from alight.ir.ops import OPS, Op, loop_dtypes
 from alight.log import LOG
 
@@ -121,6 +121,9 @@ def constant(scalar: Any, dtype: np.dtype[Any]) -> Value:
 
 def concrete(array: np.ndarray[Any, Any]) -> Value:
     """Return a value that takes over a fresh ndarray nobody else holds."""
+    value = take_over(array)
+    if value is not None:
+        return value
     layout = layout_of(array)
     value = Value(None, (), (), layout)
     base = array.base

@@ -34,15 +34,13 @@ def _probe(lay: Layout) -> Any:
 
 def _matched(result: Any, arrays: Sequence[Any], probes: Sequence[Any]) -> Any:
     if isinstance(result, np.generic):  # an operand without axes, indexed
-        probe: Any = probes[0]
-        return view_of(arrays[0], probe, probe.__array_interface__["data"][0])
+        return view_of(arrays[0], probes[0], probes[0])
     if isinstance(result, np.ndarray):
         for array, probe in zip(arrays, probes, strict=True):
             if result is probe:
                 return array
             if result.base is probe:
-                start: int = probe.__array_interface__["data"][0]  # type: ignore[union-attr]
-                return view_of(array, result, start)
+                return view_of(array, result, probe)  # type: ignore[arg-type]
         raise AssertionError("not a view")
     return type(result)([_matched(item, arrays, probes) for item in result])
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from alight._core import ArrayBase
+from alight._core import ArrayBase, UfuncBase
 from alight.array import ufunc_method
 from alight.calls import FUNCTIONS
 from alight.exits import exit_to_numpy, ndarrays
@@ -17,20 +17,18 @@ __all__ = ["Ufunc", "ufunc"]
 _known: dict[np.ufunc, Ufunc] = {}
 
 
-class Ufunc:
+class Ufunc(UfuncBase):
     """A universal function whose results are Arrays, with NumPy's attributes and methods.
 
     What Arrays cannot hold (object, string, datetime) gives NumPy's own results.
     """
 
-    __slots__ = ("__weakref__", "_numpy")
-    _numpy: np.ufunc
+    __slots__ = ("__weakref__",)
 
     def __init__(self, numpy: np.ufunc) -> None:
         self._numpy = numpy
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Return the function of its operands."""
+    def _call(self, *args: Any, **kwargs: Any) -> Any:
         ufunc = self._numpy
         nin, out = ufunc.nin, kwargs.get("out")
         inputs, outs = args[:nin], out if type(out) is tuple else (out,)

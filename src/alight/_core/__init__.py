@@ -23,15 +23,20 @@ if TYPE_CHECKING:
         Pool,
         PooledData,
         Storage,
+        UfuncBase,
         Value,
         View,
+        at_hand,
         floor,
+        fresh_array,
         hooks,
         layout_of,
         make_layout,
         pending_storages,
         set_operators,
         sole,
+        take_over,
+        view_of,
     )
 else:
     _chosen = None
@@ -52,15 +57,20 @@ __all__ = [
     "Pool",
     "PooledData",
     "Storage",
+    "UfuncBase",
     "Value",
     "View",
+    "at_hand",
     "floor",
+    "fresh_array",
     "hooks",
     "layout_of",
     "make_layout",
     "pending_storages",
     "set_operators",
     "sole",
+    "take_over",
+    "view_of",
 ]
 
 if not TYPE_CHECKING:

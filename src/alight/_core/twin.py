@@ -706,6 +706,77 @@ def set_operators(table: dict[str, Any]) -> None:
         _operators[name] = table[name]
 
 
+def take_over(array: np.ndarray[Any, Any]) -> Value | None:
+    """Return a value that takes over a fresh dense ndarray with memory of its own; None for
+    others."""
+    if type(array) is not np.ndarray or array.base is not None:
+        return None
+    layout = layout_of(array)
+    if not layout.dense:
+        return None
+    value = Value(None, (), (), layout)
+    value.data = Data(layout, array)
+    return value
+
+
+def fresh_array(made: Any) -> Any:
+    """Return an array of ours that takes over a fresh ndarray or a NumPy scalar; None where
+    wrapping takes more (the twin: always)."""
+    return None
+
+
+def at_hand(array: ArrayBase) -> np.ndarray[Any, Any] | None:
+    """Return an ndarray over an array's bytes where the host has them and nobody follows reads,
+    else None."""
+    value, view = array.storage.value, array.window
+    if floor.traced or value.op is not None:
+        return None
+    data = value.data
+    if data is None:
+        return value.attrs if view is None else None
+    if data.array is None:
+        return None
+    layout = value.layout if view is None else view.layout
+    offset = value.offset + (0 if view is None else view.offset)
+    if data.layout is layout and offset == 0:
+        return data.array
+    return np.ndarray(
+        layout.shape, layout.dtype, data.raw, offset if layout.size else 0, layout.strides
+    )
+
+
+def view_of(
+    cls: type[ArrayBase],
+    array: ArrayBase,
+    window: np.ndarray[Any, Any],
+    probe: np.ndarray[Any, Any],
+) -> Any:
+    """Return the view of an array that an ndarray made from its layout's probe says."""
+    outer = array.window
+    start = window.__array_interface__["data"][0] - probe.__array_interface__["data"][0]
+    result = _blank(cls)
+    result.storage = array.storage
+    result.window = View(
+        layout_of(window),
+        start + (0 if outer is None else outer.offset),
+        True if outer is None else outer.writeable,
+    )
+    return result
+
+
+class UfuncBase:
+    """What a ufunc of the array namespace is called by: ``_numpy`` at once, or ``_call``."""
+
+    __slots__ = ("_numpy",)
+    _numpy: np.ufunc
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._call(*args, **kwargs)
+
+    def _call(self, *args: Any, **kwargs: Any) -> Any:
+        raise NotImplementedError("a subclass says how a call is recorded")
+
+
 def _alone() -> int:
     result = np.empty(1)
     return _references(result)

@@ -88,7 +88,7 @@ typedef struct {
 } Floor;
 
 extern PyTypeObject LayoutType, ViewType, DataType, PooledDataType, PoolType, ValueType, StorageType;
-extern PyTypeObject ArrayType, HooksType, FloorType, CreationType;
+extern PyTypeObject ArrayType, HooksType, FloorType, CreationType, UfuncBaseType;
 extern Hooks *hooks;
 extern Floor *floors;
 extern PyObject *policy_in_force;  /* the context variable POLICY */
@@ -130,6 +130,10 @@ PyObject *once_in_place(binaryfunc run, PyObject *array, PyObject *other);
 PyObject *once_call(PyObject *function, PyObject *const *args, Py_ssize_t nargs);
 PyObject *once_getitem(PyObject *array, PyObject *key);
 int once_setitem(PyObject *array, PyObject *key, PyObject *item);
+PyObject *take_over(PyObject *module, PyObject *array);
+PyObject *fresh_array(PyObject *module, PyObject *made);
+PyObject *at_hand(PyObject *module, PyObject *array);
+PyObject *view_of(PyObject *module, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
 
 /* array.c */
 PyObject *array_new(PyTypeObject *type, Value *value);

@@ -14,6 +14,14 @@ static PyMethodDef functions[] = {
     {"sole", (PyCFunction)(void (*)(void))sole, METH_FASTCALL | METH_KEYWORDS,
      "Tell whether nobody else needs a concrete value's bytes: ``value`` has only ``held`` references besides\n"
      "the caller's own name, and its data only ``data_held`` besides the value's."},
+    {"take_over", take_over, METH_O,
+     "Return a value that takes over a fresh dense ndarray with memory of its own; None for others."},
+    {"fresh_array", fresh_array, METH_O,
+     "Return an array of ours that takes over a fresh ndarray or a NumPy scalar; None where wrapping takes more."},
+    {"at_hand", at_hand, METH_O,
+     "Return an ndarray over an array's bytes where the host has them and nobody follows reads, else None."},
+    {"view_of", (PyCFunction)(void (*)(void))view_of, METH_FASTCALL | METH_KEYWORDS,
+     "Return the view of an array that an ndarray made from its layout's probe says."},
     {"set_operators", set_operators, METH_O, "Tell the core which op each operator records."},
     {"_reference_count", (PyCFunction)(void (*)(void))reference_count, METH_FASTCALL | METH_KEYWORDS,
      "Return an object's reference count while it is passed to a function of this module."},
@@ -65,7 +73,7 @@ PyMODINIT_FUNC PyInit__native(void)
     } types[] = {
         {"Layout", &LayoutType}, {"View", &ViewType}, {"Data", &DataType}, {"PooledData", &PooledDataType},
         {"Pool", &PoolType}, {"Value", &ValueType}, {"Storage", &StorageType}, {"ArrayBase", &ArrayType},
-        {"Hooks", &HooksType}, {"Floor", &FloorType}, {"Creation", &CreationType},
+        {"Hooks", &HooksType}, {"Floor", &FloorType}, {"Creation", &CreationType}, {"UfuncBase", &UfuncBaseType},
     };
     import_array();
     empty_tuple = PyTuple_New(0);

@@ -2,6 +2,7 @@
    Every function here returns its result, NULL with an error, or NULL without one: then the hook is asked,
    which does the same, or records. */
 #include "core.h"
+#include <numpy/ufuncobject.h>
 
 /* NumPy's warnings name the line that called. A call out of alight's or NumPy's own Python files is therefore
    left to the hooks, which look for the user's line. */
@@ -133,23 +134,75 @@ static bool is_native(PyArray_Descr *dtype)
     return computed && number != NPY_LONGDOUBLE && number != NPY_CLONGDOUBLE && PyArray_ISNBO(dtype->byteorder);
 }
 
-/* Return a fresh ndarray as an array of ours that takes it over; consumes it. */
-static PyObject *adopted(PyObject *array)
+/* Return a value that takes over a fresh ndarray: dense, with memory of its own. */
+static Value *value_over(PyObject *array)
 {
-    PyObject *layout = layout_of(NULL, array), *errstate = NULL, *result = NULL;
+    PyObject *layout = layout_of(NULL, array), *errstate = NULL;
+    Value *value = NULL;
     if (layout != NULL && PyContextVar_Get(numpy_errstate, NULL, &errstate) == 0) {
-        Value *value = value_new(Py_None, Py_NewRef(empty_tuple), layout, errstate);
+        value = value_new(Py_None, Py_NewRef(empty_tuple), layout, errstate);
         PyObject *data = value == NULL ? NULL : data_of(layout, array);
         if (data != NULL) {
             Py_SETREF(value->data, data);
-            result = array_new((PyTypeObject *)hooks->array, value);
+        } else {
+            Py_CLEAR(value);
         }
-        Py_XDECREF(value);
     }
     Py_XDECREF(errstate);
     Py_XDECREF(layout);
+    return value;
+}
+
+static bool is_fresh(PyObject *object)
+{
+    PyArrayObject *array = (PyArrayObject *)object;
+    return PyArray_CheckExact(object) && PyArray_BASE(array) == NULL
+        && strides_are_dense(PyArray_NDIM(array), PyArray_DIMS(array), PyArray_STRIDES(array), PyArray_ITEMSIZE(array));
+}
+
+PyObject *take_over(PyObject *module, PyObject *array)
+{
+    if (!is_fresh(array)) {
+        Py_RETURN_NONE;
+    }
+    return (PyObject *)value_over(array);
+}
+
+/* Return a fresh ndarray as an array of ours; consumes it. */
+static PyObject *adopted(PyObject *array)
+{
+    Value *value = value_over(array);
+    PyObject *result = value == NULL ? NULL : array_new((PyTypeObject *)hooks->array, value);
+    Py_XDECREF(value);
     Py_DECREF(array);
     return result;
+}
+
+/* Return a NumPy scalar as an array of ours; consumes it. NULL without an error: its dtype is not alight's. */
+static PyObject *scalar_adopted(PyObject *scalar)
+{
+    PyObject *array = PyArray_FromScalar(scalar, NULL);
+    Py_DECREF(scalar);
+    if (array == NULL || !is_native(PyArray_DESCR((PyArrayObject *)array))) {
+        Py_XDECREF(array);
+        return NULL;
+    }
+    return adopted(array);
+}
+
+static inline bool is_scalar(PyObject *object) { return PyArray_CheckAnyScalarExact(object) && PyArray_CheckScalar(object); }
+
+PyObject *fresh_array(PyObject *module, PyObject *made)
+{
+    PyObject *found = NULL;
+    if (!floors->traced && !floors->scalars) {
+        if (is_scalar(made)) {
+            found = scalar_adopted(Py_NewRef(made));
+        } else if (is_fresh(made) && is_native(PyArray_DESCR((PyArrayObject *)made))) {
+            found = adopted(Py_NewRef(made));
+        }
+    }
+    return found != NULL || PyErr_Occurred() ? found : Py_NewRef(Py_None);
 }
 
 /* Return what NumPy made as what the front door promises; consumes it. */
@@ -163,21 +216,13 @@ static PyObject *taken_over(PyObject *made, npy_intp least)
         if (!is_native(PyArray_DESCR(array)) || (floors->scalars && PyArray_SIZE(array) < least)) {
             return made;
         }
-        if (PyArray_BASE(array) == NULL
-            && strides_are_dense(PyArray_NDIM(array), PyArray_DIMS(array), PyArray_STRIDES(array), PyArray_ITEMSIZE(array))) {
+        if (is_fresh(made)) {
             return adopted(made);
         }
-    } else if (PyArray_CheckAnyScalarExact(made) && PyArray_CheckScalar(made)) {
-        if (floors->scalars) {
-            return made;
-        }
-        PyObject *array = PyArray_FromScalar(made, NULL);
-        Py_DECREF(made);
-        if (array == NULL || !is_native(PyArray_DESCR((PyArrayObject *)array))) {
-            Py_XDECREF(array);
-            return NULL;
-        }
-        return adopted(array);
+    } else if (is_scalar(made)) {
+        return floors->scalars || PyArray_IsScalar(made, LongDouble) || PyArray_IsScalar(made, CLongDouble)
+            ? made
+            : scalar_adopted(made);
     } else if (PyTuple_CheckExact(made)) {
         Py_ssize_t count = PyTuple_GET_SIZE(made);
         PyObject *results = PyTuple_New(count);
@@ -318,24 +363,53 @@ static PyObject *picked(PyObject *array, PyObject *key, int kind)
     return window;
 }
 
+/* Return the view of an array that an ndarray made from its layout's probe says. */
+static PyObject *view_over(PyTypeObject *type, Array *self, PyObject *window, PyObject *probe)
+{
+    View *outer = self->window == Py_None ? NULL : (View *)self->window;
+    npy_intp offset = PyArray_BYTES((PyArrayObject *)window) - PyArray_BYTES((PyArrayObject *)probe);
+    PyObject *layout = layout_of(NULL, window);
+    PyObject *view = layout == NULL ? NULL
+                                    : view_new(layout, offset + (outer == NULL ? 0 : outer->offset), outer == NULL || outer->writeable);
+    PyObject *result = view == NULL ? NULL : array_over(type, self->storage, view);
+    Py_XDECREF(view);
+    Py_XDECREF(layout);
+    return result;
+}
+
 static PyObject *view_at(Array *self, Layout *parent, PyObject *key, int kind)
 {
     PyObject *probe = PyObject_GetAttrString((PyObject *)parent, "probe");
     PyObject *window = probe == NULL ? NULL : picked(probe, key, kind);
-    PyObject *result = NULL;
-    if (window != NULL) {
-        PyArrayObject *array = (PyArrayObject *)window;
-        View *outer = self->window == Py_None ? NULL : (View *)self->window;
-        npy_intp offset = PyArray_BYTES(array) - PyArray_BYTES((PyArrayObject *)probe) + (outer == NULL ? 0 : outer->offset);
-        PyObject *layout = layout_of(NULL, window);
-        PyObject *view = layout == NULL ? NULL : view_new(layout, offset, outer == NULL || outer->writeable);
-        result = view == NULL ? NULL : array_over((PyTypeObject *)hooks->array, self->storage, view);
-        Py_XDECREF(view);
-        Py_XDECREF(layout);
-    }
+    PyObject *result = window == NULL ? NULL : view_over((PyTypeObject *)hooks->array, self, window, probe);
     Py_XDECREF(window);
     Py_XDECREF(probe);
     return result;
+}
+
+PyObject *view_of(PyObject *module, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+{
+    static const char *const names[] = {"cls", "array", "window", "probe", NULL};
+    PyObject *taken[4];
+    if (!take_arguments("view_of", names, 4, args, nargs, kwnames, taken) || !expect_type(taken[0], &PyType_Type, "cls")
+        || !expect_type(taken[1], &ArrayType, "array") || !expect_type(taken[2], &PyArray_Type, "window")
+        || !expect_type(taken[3], &PyArray_Type, "probe")) {
+        return NULL;
+    }
+    if (!PyType_IsSubtype((PyTypeObject *)taken[0], &ArrayType) || window_of((Array *)taken[1]) == NULL) {
+        PyErr_SetString(PyExc_TypeError, "view_of() takes a class of arrays and an array that has a layout");
+        return NULL;
+    }
+    return view_over((PyTypeObject *)taken[0], (Array *)taken[1], taken[2], taken[3]);
+}
+
+PyObject *at_hand(PyObject *module, PyObject *array)
+{
+    if (!expect_type(array, &ArrayType, "array")) {
+        return NULL;
+    }
+    PyObject *found = floors->traced ? NULL : bytes_at_hand((Array *)array, NPY_MAX_INTP, false);
+    return found != NULL || PyErr_Occurred() ? found : Py_NewRef(Py_None);
 }
 
 PyObject *once_getitem(PyObject *array, PyObject *key)
@@ -394,3 +468,47 @@ int once_setitem(PyObject *array, PyObject *key, PyObject *item)
     Py_XDECREF(value);
     return PyErr_Occurred() ? -1 : done;
 }
+
+typedef struct {
+    PyObject_HEAD
+    PyObject *numpy;
+} UfuncBase;
+
+static PyObject *ufunc_call(UfuncBase *self, PyObject *args, PyObject *kwargs)
+{
+    if ((kwargs == NULL || PyDict_GET_SIZE(kwargs) == 0) && self->numpy != NULL && hooks->elementwise != NULL
+        && PyDict_Check(hooks->elementwise) && PyDict_GetItemWithError(hooks->elementwise, self->numpy) != NULL
+        && ((PyUFuncObject *)self->numpy)->nin == PyTuple_GET_SIZE(args)) {
+        PyObject *result = once_call(self->numpy, &PyTuple_GET_ITEM(args, 0), PyTuple_GET_SIZE(args));
+        if (result != NULL) {
+            return result;
+        }
+    }
+    PyObject *call = PyErr_Occurred() ? NULL : PyObject_GetAttrString((PyObject *)self, "_call");
+    PyObject *result = call == NULL ? NULL : PyObject_Call(call, args, kwargs);
+    Py_XDECREF(call);
+    return result;
+}
+
+static void ufunc_dealloc(UfuncBase *self)
+{
+    Py_XDECREF(self->numpy);
+    Py_TYPE(self)->tp_free(self);
+}
+
+static PyMemberDef ufunc_members[] = {
+    {"_numpy", T_OBJECT_EX, offsetof(UfuncBase, numpy), 0, NULL},
+    {NULL},
+};
+
+PyTypeObject UfuncBaseType = {
+    PyVarObject_HEAD_INIT(NULL, 0)
+    .tp_name = "alight._core._native.UfuncBase",
+    .tp_doc = "What a ufunc of the array namespace is called by: ``_numpy`` at once, or ``_call``.",
+    .tp_basicsize = sizeof(UfuncBase),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE,
+    .tp_new = PyType_GenericNew,
+    .tp_dealloc = (destructor)ufunc_dealloc,
+    .tp_call = (ternaryfunc)ufunc_call,
+    .tp_members = ufunc_members,
+};
