@@ -30,6 +30,7 @@ ORDER: tuple[tuple[str, ...], ...] = (
     ("costs",),
     ("kernels",),
     ("residency",),
+    ("writing",),
     ("execute",),
     ("runtime",),
     ("record",),

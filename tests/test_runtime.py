@@ -397,3 +397,82 @@ def test_a_gap_that_raises_says_where_it_was_recorded() -> None:
         with pytest.raises(UnsupportedOnDevice) as caught:
             np.asarray(b)
     assert caught.value.__notes__ == [f"recorded at {__file__}:{line}"]
+
+
+def test_a_write_in_each_request_is_in_place_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    copies: list[object] = []
+    monkeypatch.setattr(execute, "exact_copy", lambda *args: copies.append(args))
+    a = ours(np.zeros(10_000))
+    alight.evaluate(a + 1)
+    address = a.storage.value.data.address
+    for number in range(5):
+        a[1:5] = number
+        alight.evaluate(a)
+        a[1:5] = a[2:6] + 1
+        alight.evaluate(a)
+    assert a.storage.value.data.address == address and not copies
+
+
+def written(a: alight.Array) -> None:
+    """Write slices in every way that a device must tell apart."""
+    b = a * 2
+    alight.evaluate(a, b)
+    for number in range(4):
+        a[number:60:2] = b[: len(range(number, 60, 2))] + number
+        alight.evaluate(a)
+        a[number] = number
+        alight.evaluate(a)
+        a[1:10] = a[2:11]  # its own elements
+        alight.evaluate(a)
+        a[::-3] = a[::3] * 2
+        kept = a + 0  # reads the old version after the next write was recorded
+        a[5:7] = -1
+        alight.evaluate(a, kept)
+        b = b + kept
+
+
+def test_a_device_writes_where_the_array_is() -> None:
+    x = np.arange(64.0)
+    with alight.policy(floor=0, force="sim:0"):
+        a = ours(x) + 0
+        alight.evaluate(a)
+        LOG.reset()
+        written(a)
+        assert a.storage.value.data.array is None  # it never came to the host
+        counts = LOG.snapshot().counts
+        assert (counts["downloads"], counts["fallbacks"]) == (0, 0)
+        assert counts["upload_bytes"] < 30 * 8  # scalars
+        n = x + 0
+        written(n)  # type: ignore[arg-type]
+        np.testing.assert_array_equal(np.asarray(a), n)
+
+
+def test_a_host_copy_from_before_a_write_on_a_device_is_not_read_after_it() -> None:
+    with alight.policy(floor=0, force="sim:0"):
+        a = ours(np.arange(64.0)) + 0
+        assert a[3] == 3 and a.storage.value.data.array is not None
+        a[2:5] = a[10:13] * 2
+        old = a * 1
+        alight.evaluate(a)
+        assert a.storage.value.data.array is None
+        assert [float(a[i]) for i in (1, 2, 3, 4, 5)] == [1, 20, 22, 24, 5]
+        assert float(old[3]) == 22
+
+
+@pytest.mark.parametrize("what", ["allocate", "launch", "copy"])
+def test_a_write_that_a_device_fails_is_done_on_the_host(what: str) -> None:
+    backend = registry.backend_of(registry.device("sim:0"))
+    for nth in range(1, 5):
+        with alight.policy(floor=0, force="sim:0"):
+            a = ours(np.arange(64.0)) + 0
+            b = a * 2
+            alight.evaluate(a, b)
+            kept = a + 0
+            backend.fail(what, nth)  # type: ignore[attr-defined]
+            a[2:9] = b[3:10]
+            alight.evaluate(a, kept)
+            backend._faults.clear()  # type: ignore[attr-defined]
+            n = np.arange(64.0)
+            n[2:9] = n[3:10] * 2
+            np.testing.assert_array_equal(np.asarray(a), n)
+            np.testing.assert_array_equal(np.asarray(kept), np.arange(64.0))

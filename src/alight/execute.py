@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from alight import kernels, residency, warn
+from alight import kernels, residency, warn, writing
 from alight._core import Data, Layout, Value, sole
 from alight.backends.base import Launch, Operand
 from alight.device import Device, Reason
@@ -60,7 +60,7 @@ class Execution:
             data, offset, _ = self._place(step.source)
             self._bind(step.target, data, offset + step.offset, step.layout)
         else:
-            self._write(step, step.old in dead)
+            self._write(step, dead)
 
     def _salvage(self, step: LaunchStep, error: BaseException) -> None:
         """Compute what a failed step can still give, node by node in NumPy: fusing must not spread
@@ -179,7 +179,7 @@ class Execution:
             data = result if where.id == HOST_DEVICE else residency.made_on(where, layout, result)
             self._bind(number, data, 0, layout)
 
-    def _write(self, step: WriteStep, last: bool) -> None:
+    def _write(self, step: WriteStep, dead: Sequence[int]) -> None:
         """Bind the written version: in place where nobody else needs the old bytes, else in a
         copy."""
         value_place = self._place(step.value)
@@ -187,8 +187,10 @@ class Execution:
         old, target = self.values[step.old], self.values[step.target]
         assert old is not None and target is not None
         data, offset, layout = old_place
-        for place in (value_place[0], data):
-            residency.bring_to_host(place)
+        for number in dead:  # windows of the old bytes that were read before
+            if number not in (step.old, step.value, step.target):
+                self.places.pop(number, None)
+                self.values[number] = None
         # Who may still hold the old bytes here: the list of values, the target's operands, the
         # place, and the value written where it is a window of the same bytes and dies with this
         # step.
@@ -201,12 +203,28 @@ class Execution:
             held_by_value = 3 if self.values[step.value] is not None else 2
         number_of_uses = sum(operand is old for operand in target.operands)
         in_place = (
-            last  # in the plan; rewriting may have given old bytes readers that were not recorded
+            step.old in dead  # rewriting may have given old bytes readers that were not recorded
             and not data.exported
             and offset == 0
             and layout is old.layout
             and sole(old, 1 + number_of_uses, 1 + held_by_value)
         )
+        if step.device != HOST_DEVICE and offset == 0 and layout is data.layout:
+            apart = value_place[0] is not data
+            try:
+                data = writing.write_there(
+                    device(step.device),
+                    data,
+                    Operand(data, step.offset, step.layout),
+                    Operand(*value_place),
+                    in_place and apart,
+                )
+            except Exception as error:
+                what = f"write on {step.device}"
+                LOG.fallback(what, f"{type(error).__name__}: {error}", target.site)
+            else:
+                self._bind(step.target, data, 0, layout)
+                return
         if not in_place:
             data = exact_copy(array_at((data, offset, layout)), layout)
             offset = 0
@@ -359,3 +377,4 @@ def kernel_at_hand(step: LaunchStep) -> bool:
 def forget() -> None:
     """Drop every kernel made ready: the plans they belong to are gone."""
     _steps.clear()
+    writing.forget()

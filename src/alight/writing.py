@@ -1,0 +1,56 @@
+"""Write a window of an array where the array is: on a device, by a kernel that copies elements."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+from alight import kernels, residency
+from alight._core import Data, Layout
+from alight.backends.base import Command, Copy, Launch, Operand
+from alight.device import Device, Unsupported
+from alight.ir.group import Graph, Group, GroupKind, Node
+from alight.ir.ops import OPS
+from alight.log import LOG
+from alight.registry import backend_of, device
+
+__all__ = ["forget", "write_there"]
+
+
+def write_there(where: Device, old: Data, window: Operand, value: Operand, in_place: bool) -> Data:
+    """Return data on a device with the bytes of ``old`` and, in the window of them, a value that
+    broadcasts to it. The buffers of both operands are ``Data``.
+
+    ``in_place``: nobody needs the old bytes, and the value is not among them. Raises what the
+    backend raises.
+    """
+    backend = backend_of(where)
+    kernel = _kernel(where.id, value.layout, window.layout)
+    taken = value._replace(buffer=residency.buffer(value.buffer, where))
+    target = residency.buffer(old, where)
+    commands: list[Command] = []
+    if not in_place:
+        source, target = target, backend.allocate(where, old.nbytes)
+        commands.append(Copy(source, target, old.nbytes, where.space, where.space))
+    commands.append(Launch(kernel, (taken,), (window._replace(buffer=target),)))
+    backend.wait(backend.submit(where, 0, commands))
+    LOG.count(launches=1)
+    # Data of its own even in place: the old one's host copy is of the old bytes.
+    return residency.made_on(where, old.layout, target)
+
+
+@lru_cache(1024)  # by structure; a program with more windows than this makes them anew
+def _kernel(name: str, value: Layout, window: Layout) -> Any:
+    where = device(name)
+    node = Node(OPS["copy"], (0,), (), window)
+    group = Group(GroupKind.LOOP, Graph((value,), (node,), (1,)), window.shape)
+    gap: Unsupported | None = None
+    for implementation in where.support.implementations:
+        try:
+            return kernels.kernel(where, group, implementation)
+        except Unsupported as error:
+            gap = error
+    raise gap or Unsupported(f"{where.id} has no implementation")
+
+
+forget = _kernel.cache_clear
