@@ -6,7 +6,7 @@ Bytes are counted as STREAM does: those read and those written, not what the har
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from time import perf_counter
@@ -26,6 +26,8 @@ _PASSES = 3
 _IN_CACHE = 1.25
 # What a probe may miss of the peak: a clock that ramps, a page boundary, a neighbour.
 _SLACK = 1.25
+# A program may keep so much less than its arrays near at a time.
+_NEAR = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,23 +49,35 @@ class Bandwidth:
         return max(fast, default=self.curve[0][0])
 
     def limit(self, working_set: int) -> float:
-        """Return the bytes per second that nothing with this working set can pass.
-
-        A program may keep part of its arrays in a nearer cache, so a quarter of the set counts.
-        """
-        near = [rate for size, rate in self.curve if size >= working_set / 4]
+        """Return the bytes per second that nothing with this working set can pass."""
+        near = [rate for size, rate in self.curve if size >= working_set / _NEAR]
         return _SLACK * max(near or [self.memory])
+
+    def again(self, working_set: int) -> Bandwidth:
+        """Return what is known after measuring once more about this working set."""
+        near = [s for s, _ in self.curve if working_set / _NEAR <= s <= working_set * _NEAR]
+        if not near:
+            return self
+        found = _best_of_probes([size // self.threads for size in near], self.threads)
+        known = dict(self.curve)
+        known.update({size: max(rate, known[size]) for size, rate in found.items()})
+        return Bandwidth(tuple(sorted(known.items())), self.threads)
 
 
 def measure() -> Bandwidth:
     """Return the bandwidth of this machine, with a thread for each processor it may use.
 
     Probes: copying (one read, one written) and BLAS's inner product (two read), each thread on
-    memory of its own. Takes a second or two.
+    memory of its own. Takes a few seconds.
     """
     threads = len(processors()) or os.cpu_count() or 1
     most = min(_MOST, host_memory()[0] // 8)
     sizes = [size for size in (_LEAST << i for i in range(20)) if size * threads <= most]
+    return Bandwidth(tuple(sorted(_best_of_probes(sizes, threads).items())), threads)
+
+
+def _best_of_probes(sizes: Sequence[int], threads: int) -> dict[int, float]:
+    """Return bytes per second by working set, all threads together."""
     found: dict[int, float] = {}
     with ThreadPoolExecutor(threads) as pool:
         arrays = list(pool.map(lambda _: np.ones((2, sizes[-1] // 16)), range(threads)))
@@ -72,7 +86,7 @@ def measure() -> Bandwidth:
                 for probe in (_copy, _dot):
                     rate = _together(pool, probe, [a[:, : size // 16] for a in arrays])
                     found[size * threads] = max(found.get(size * threads, 0.0), rate)
-    return Bandwidth(tuple(sorted(found.items())), threads)
+    return found
 
 
 def _copy(pair: np.ndarray[Any, Any]) -> None:

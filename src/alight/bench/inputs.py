@@ -101,15 +101,15 @@ def bodies(n: int, dtype: np.dtype[Any], rng: np.random.Generator) -> Arrays:
     return tuple(_uniform(rng, dtype, (math.isqrt(n),), 0.0, 1.0) for _ in range(4))
 
 
-_CENTRES = 8
+CENTRES = 8
 
 
 def clusters(n: int, dtype: np.dtype[Any], rng: np.random.Generator) -> Arrays:
     """Return points in the plane, and centres to start from."""
     # Clusters far apart: no point is so near a border that a last bit decides its label.
     centres = np.array([(x, y) for x in range(4) for y in range(2)], dtype=dtype)
-    points = _uniform(rng, dtype, (n // _CENTRES, 2), -0.3, 0.3)
-    points += centres[rng.integers(_CENTRES, size=n // _CENTRES)]
+    points = _uniform(rng, dtype, (n // CENTRES, 2), -0.3, 0.3)
+    points += centres[rng.integers(CENTRES, size=n // CENTRES)]
     return points, centres + dtype.type(0.1)
 
 

@@ -11,7 +11,7 @@ size are of one weight: rows x columns of a matrix, pairs of bodies, paths x ste
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any
@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from alight.bench.inputs import (
+    CENTRES,
     FEATURES,
     STEPS,
     Arrays,
@@ -53,6 +54,7 @@ class Program:
     """A function and what is known of it.
 
     ``flops`` and ``special`` count arithmetic operations and transcendental ones for n elements.
+    ``elements`` counts n from the sizes of the inputs.
     ``live`` is how many arrays of n elements NumPy holds at its worst, inputs included.
     ``within_eps`` is how far a result may be from NumPy's: epsilons of the dtype, times the larger
     of the element itself and the root mean square of all. ``reduces`` allows for the length of a
@@ -74,6 +76,7 @@ class Program:
     expressions: tuple[str, ...] = ()
     oracle: Oracle | None = None
     least: int = 0
+    elements: Callable[[Sequence[int]], int] = max
 
     def tolerance_eps(self, n: int, peer: str = "alight") -> float:
         """Return how many epsilons a result may be off."""
@@ -363,10 +366,17 @@ _LIST = (
         "layer_norm", "fused", layer_norm, layer, _per_element(8), live=5, reduces=True
     ),
     Program(
-        "pairwise_distances", "fused", pairwise_distances, two_clouds, _per_element(9), live=7
+        "pairwise_distances", "fused", pairwise_distances, two_clouds, _per_element(9), live=7,
+        elements=lambda sizes: sizes[0] // 3 * (sizes[1] // 3),
     ),
-    Program("nbody", "fused", nbody, bodies, _per_element(18), 1, live=7, reduces=True),
-    Program("kmeans_step", "fused", kmeans_step, clusters, _per_element(8), live=6, reduces=True),
+    Program(
+        "nbody", "fused", nbody, bodies, _per_element(18), 1, live=7, reduces=True,
+        elements=lambda sizes: sizes[0] * sizes[0],
+    ),
+    Program(
+        "kmeans_step", "fused", kmeans_step, clusters, _per_element(8), live=6, reduces=True,
+        elements=lambda sizes: sizes[0] // 2 * CENTRES,
+    ),
     Program("gray_scott", "fused", gray_scott, grid(2), _per_element(20), live=8),
     Program("jacobi", "fused", jacobi, grid(1), _per_element(5), live=4),
     Program(

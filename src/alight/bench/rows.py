@@ -275,7 +275,8 @@ def _opened(row: Row, peer: str, crew: Crew) -> Cell:
             cell.reason = f"{got:.7g}, where {want:.7g} ± {within:.1g} is known to be right"
     if peer == "numpy":
         row.bytes = answer["bytes"]
-        if max(answer["elements"]) < 0.9 * case.n / 8:
+        # Whole rows, images and squares: up to a tenth may be missing where n is small.
+        if not 0.9 * case.n <= case.of.elements(answer["elements"]) <= case.n:
             row.faults.append(f"inputs have {answer['elements']} elements for n = {case.n}")
     if cell.reason is not None and peer in ("alight", "numpy"):
         row.faults.append(f"{peer}: {cell.reason}")
@@ -324,6 +325,10 @@ def _check(row: Row, bandwidth: Bandwidth | None) -> None:
             row.faults.append(f"{cell.peer}: {cell.seconds} s")
             cell.reason = "no time"
         elif bandwidth is not None and row.bytes / cell.seconds > bandwidth.limit(row.bytes):
+            # Other work may have kept the probes from the peak: they get another chance.
+            bandwidth = bandwidth.again(row.bytes)
+            if row.bytes / cell.seconds <= bandwidth.limit(row.bytes):
+                continue
             row.faults.append(
                 f"{cell.peer}: {row.bytes / cell.seconds / 1e9:.1f} GB/s of "
                 f"{bandwidth.limit(row.bytes) / 1e9:.1f} possible"
