@@ -873,3 +873,27 @@ def test_a_short_loop_over_small_arrays_becomes_one_kernel(monkeypatch: pytest.M
     same(jitted(x, y), stepped(x, y))
     (record,) = LOG.snapshot().since(before).records
     assert (record.decision.implementation, len(record.decision.shapes)) == ("generated", 4)
+
+
+def test_a_run_in_which_numpy_stood_in_says_nothing_of_ours(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A kernel that is being made in the background must not lose before it is there."""
+
+    class Early:
+        counted = 0
+
+        @property
+        def times(self) -> int:
+            self.counted += early
+            return self.counted
+
+    be_eager(monkeypatch)
+    monkeypatch.setattr(sys.modules["alight.jit"], "stood_in", Early())
+    x = np.linspace(0.0, 1.0, 100_000)
+    for early in (True, False):
+        jitted = alight.jit(lambda v: np.sqrt(v * 2.0).sum())
+        for _ in range(3):
+            jitted(x)
+        (site,) = jitted._sites.values()
+        assert bool(site.ours) is not early

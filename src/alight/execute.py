@@ -8,6 +8,7 @@ does it again.
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -25,6 +26,15 @@ from alight.registry import backend_of, device
 HOST_DEVICE = "cpu"
 
 _Place = tuple[Data, int, Layout]
+
+
+class _StoodIn(threading.local):
+    """How often NumPy ran a step of this thread because its kernel was still being made."""
+
+    times = 0
+
+
+stood_in = _StoodIn()
 
 
 class Execution:
@@ -147,6 +157,7 @@ class Execution:
             runner = ready if ready.kernel is not None else ready.meanwhile()
             made, seconds = runner.submit(places, listen, heard)
             if runner is not ready:
+                stood_in.times += 1
                 where, implementation = runner.where, runner.implementation
                 decision = ready.decision_meanwhile()
         except Exception as error:

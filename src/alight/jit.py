@@ -23,7 +23,7 @@ from alight import runtime
 from alight._core import POLICY, floor, hooks
 from alight._core.guard import CallGuard, Entry
 from alight.config import current_policy, policy
-from alight.execute import kernel_at_hand
+from alight.execute import kernel_at_hand, stood_in
 from alight.leases import Leases
 from alight.log import LOG
 from alight.purity import Proof, declare_pure, installed, prove
@@ -160,6 +160,7 @@ class Jitted(CallGuard):
         proof: Proof,
         described: Described,
     ) -> Any:
+        before = stood_in.times
         began = perf_counter()
         if program is None:
             result = self._body(args, kwargs, proof, described, site)
@@ -168,7 +169,9 @@ class Jitted(CallGuard):
         seconds = perf_counter() - began
         if program is None and site.cold == 0 and site.programs:
             FOREGROUND.trace_seconds = min(FOREGROUND.trace_seconds, seconds)
-        site.ran_ours(seconds, cold=program is None and site.cold == 0)
+        # A run in which NumPy stood in for a kernel that is still being made is no run of ours yet.
+        early = stood_in.times != before
+        site.ran_ours(seconds, cold=early or (program is None and site.cold == 0))
         if site.theirs:
             FOREGROUND.spent_seconds += max(0.0, seconds - site.theirs[0])
         if program is not None and not program.writes and site.wants_shadow():
