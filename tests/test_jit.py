@@ -893,7 +893,7 @@ def test_a_run_in_which_numpy_stood_in_says_nothing_of_ours(
     x = np.linspace(0.0, 1.0, 100_000)
     for early in (True, False):
         jitted = alight.jit(lambda v: np.sqrt(v * 2.0).sum())
-        for _ in range(3):
+        for _ in range(CALLS):
             jitted(x)
         (site,) = jitted._sites.values()
         assert bool(site.ours) is not early
