@@ -29,7 +29,7 @@ ORDER: tuple[tuple[str, ...], ...] = (
     ("measure",),
     ("costs",),
     ("kernels",),
-    ("residency",),
+    ("residency", "trial"),
     ("writing",),
     ("execute",),
     ("runtime",),

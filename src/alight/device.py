@@ -21,6 +21,7 @@ class Reason(enum.StrEnum):
     UNCALIBRATED = "uncalibrated"
     DEMOTED = "demoted"
     COMPILING = "compiling"
+    TRIAL = "trial"
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from alight.device import Device, Reason
 from alight.log import LOG, eligible_elements
 from alight.plan.plan import Decision, Estimate, LaunchStep, Plan, ViewStep, WriteStep
 from alight.registry import backend_of, device
+from alight.trial import trial_of
 
 HOST_DEVICE = "cpu"
 
@@ -154,12 +155,12 @@ class Execution:
         heard: list[str] = []
         where, implementation, decision = ready.where, step.implementation, step.decision
         try:
-            runner = ready if ready.kernel is not None else ready.meanwhile()
+            runner = ready if ready.plainly else ready.turn()
             made, seconds = runner.submit(places, listen, heard)
             if runner is not ready:
                 stood_in.times += 1
                 where, implementation = runner.where, runner.implementation
-                decision = ready.decision_meanwhile()
+                decision = ready.decision_elsewhere()
         except Exception as error:
             if where.id == HOST_DEVICE and implementation != "generated":
                 raise
@@ -185,6 +186,8 @@ class Execution:
             ready.eligible,
             not runner.ran,
         )
+        if not ready.plainly and runner.ran:
+            ready.tried(seconds, runner, None if first is None else first.site)
         runner.ran = True
         for number, layout, result in zip(step.outputs, ready.layouts, made, strict=True):
             data = result if where.id == HOST_DEVICE else residency.made_on(where, layout, result)
@@ -277,15 +280,17 @@ class _Ready:
 
     __slots__ = (
         "backend",
-        "cold",
         "eligible",
+        "elsewhere",
         "implementation",
         "kernel",
         "layouts",
         "none",
+        "plainly",
         "ran",
         "spare",
         "step",
+        "trial",
         "where",
     )
 
@@ -301,7 +306,10 @@ class _Ready:
         self.none = (None,) * len(step.outputs)
         self.ran = False
         self.spare: _Ready | None = None
-        self.cold: Decision | None = None
+        self.elsewhere: dict[Reason, Decision] = {}
+        own = implementation == step.implementation and where.id == step.device
+        self.trial = trial_of(step) if own else None
+        self.plainly = False  # the kernel is there, and nothing is left to find out
 
     def compiled(self, patience: float = math.inf) -> Any:
         """Return the kernel, or None where having it would take longer than ``patience`` seconds
@@ -350,17 +358,43 @@ class _Ready:
             self.spare = _Ready(self.step, device(HOST_DEVICE), "numpy")
         return self.spare
 
-    def meanwhile(self) -> _Ready:
-        """Return what runs the step now: itself, or NumPy while its kernel is being made."""
+    def turn(self) -> _Ready:
+        """Return what runs the step now: itself, or NumPy while its kernel is being made, while
+        NumPy is timed, and where the kernel has lost."""
+        trial = self.trial
+        if trial is not None and trial.lost:
+            return self.on_host()
         if self.kernel is None and self.compiled(self.patience) is None:
             return self.on_host()
+        if trial is not None and trial.lost is None:
+            return self.on_host() if trial.numpys_turn else self
+        self.plainly = True
         return self
 
-    def decision_meanwhile(self) -> Decision:
-        """Return the decision that is logged where NumPy runs while the kernel is being made."""
-        if self.cold is None:
-            self.cold = replace(self.step.decision, implementation="numpy", reason=Reason.COMPILING)
-        return self.cold
+    def tried(self, seconds: float, runner: _Ready, site: Any) -> None:
+        """Note what a run took, where the kernel is on trial."""
+        trial = self.trial
+        if trial is None or trial.lost is not None or self.kernel is None:
+            return
+        if trial.ran(seconds, runner is not self):
+            LOG.demotion(
+                self.step.decision.operation,
+                f"NumPy took {trial.numpy_seconds * 1e6:.3g} µs, "
+                f"the kernel {trial.seconds * 1e6:.3g} µs",
+                site,
+            )
+
+    def decision_elsewhere(self) -> Decision:
+        """Return the decision that is logged where NumPy runs in the kernel's place."""
+        reason = Reason.COMPILING
+        if self.kernel is not None:
+            lost = self.trial is not None and self.trial.lost
+            reason = Reason.DEMOTED if lost else Reason.TRIAL
+        if reason not in self.elsewhere:
+            self.elsewhere[reason] = replace(
+                self.step.decision, implementation="numpy", reason=reason
+            )
+        return self.elsewhere[reason]
 
 
 # By step; each keeps its step, so that the id stays its own.

@@ -9,6 +9,7 @@ from time import perf_counter
 from typing import Any
 
 from alight.replay import Program
+from alight.trial import CLEAR, RUNS
 
 __all__ = ["FOREGROUND", "PROGRAMS", "Foreground", "Site"]
 
@@ -16,10 +17,6 @@ __all__ = ["FOREGROUND", "PROGRAMS", "Foreground", "Site"]
 # call would trace at every call; a handful of alternating settings is what real callers have.
 PROGRAMS = 8
 
-# Where two single runs differ by more, three would not turn it round: on a loaded machine medians
-# of few runs differ by 15 %.
-_CLEAR = 1.25
-_RUNS = 3
 _WARM = 2  # a first run touches memory and caches anew: it may take ten times as long as the next
 _LOST = 4.0  # so much slower in one run is slower in all
 
@@ -131,7 +128,7 @@ class Site:
             self.verdict is None
             and (self.exact or self.planned)
             and self.cold > 0
-            and len(self.theirs) < min(_RUNS, len(self.ours) + 1)
+            and len(self.theirs) < min(RUNS, len(self.ours) + 1)
         )
 
     def wants_shadow(self) -> bool:
@@ -141,7 +138,7 @@ class Site:
             and not self.exact
             and not self.planned
             and bool(self.ours)
-            and len(self.theirs) < _RUNS
+            and len(self.theirs) < RUNS
             and FOREGROUND.allows(self.last_seconds)
         )
 
@@ -153,13 +150,13 @@ class Site:
             self.cold += 1
         else:
             insort(self.ours, seconds)
-            del self.ours[_RUNS:]
+            del self.ours[RUNS:]
 
     def ran_theirs(self, seconds: float, runs: int = 1) -> None:
         """Note runs of NumPy's way, by the mean of their seconds."""
         self.spent_seconds += seconds * runs
         insort(self.theirs, seconds)
-        del self.theirs[_RUNS:]
+        del self.theirs[RUNS:]
 
     def judge(self) -> None:
         """Take the faster way once that is clear."""
@@ -170,6 +167,6 @@ class Site:
         if ours < theirs * _LOST:
             if least < _WARM:
                 return
-            if least < _RUNS and theirs <= ours * _CLEAR and ours <= theirs * _CLEAR:
+            if least < RUNS and theirs <= ours * CLEAR and ours <= theirs * CLEAR:
                 return
         self.verdict = "numpy" if theirs < ours else "ours"

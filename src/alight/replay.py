@@ -16,7 +16,7 @@ import numpy as np
 from alight import memory, residency, runtime
 from alight._core import ArrayBase, Data, Layout, Value, View, layout_of
 from alight.execute import HOST_DEVICE
-from alight.ir.group import Graph, Group
+from alight.ir.group import Graph, same_bits
 from alight.leases import Leases, NdArray, leasable, window_of
 from alight.plan.plan import LaunchStep, Plan
 from alight.record import foreign
@@ -134,11 +134,6 @@ class Trace:
     def undisturbed(self) -> bool:
         """Tell whether nobody but this call's own requests evaluated anything meanwhile."""
         return runtime.requests() - self.started == self.requests
-
-
-def same_bits(group: Group) -> bool:
-    """Tell whether a group's kernel gives NumPy's bits by the table's bounds."""
-    return all(node.op.ulp == 0 and node.op.bound is None for node in group.graph.nodes)
 
 
 class _Fixed(NamedTuple):

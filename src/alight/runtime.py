@@ -27,6 +27,7 @@ from alight.plan.fuse import KERNEL_NODES
 from alight.plan.place import make_plan
 from alight.plan.plan import Facts, Plan
 from alight.registry import devices_allowed
+from alight.trial import demoted
 
 HOST = residency.HOST
 
@@ -306,6 +307,7 @@ def plan_of(
         else (policy.force.device, policy.force.implementation),
         floors=dict(policy.floor),
         on_gap=policy.on_gap,
+        demoted=demoted(),
         supports=costs.supports,
         estimate=costs.estimate,
         copy_seconds=costs.copy_seconds,

@@ -83,3 +83,8 @@ class Group:
     kind: GroupKind
     graph: Graph
     shape: tuple[int, ...] = field(default=())
+
+
+def same_bits(group: Group) -> bool:
+    """Tell whether a group's kernel gives NumPy's bits by the table's bounds."""
+    return all(node.op.ulp == 0 and node.op.bound is None for node in group.graph.nodes)

@@ -8,7 +8,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,6 +21,9 @@ from alight.plan.plan import Candidate, Facts
 from alight.plan.spread import Spread, least
 from alight.plan.stages import Uses
 from alight.plan.workload import contraction_flops, is_contraction
+
+if TYPE_CHECKING:
+    from alight._core import Layout
 
 HOST = "cpu"
 ANYWHERE = "*"  # the space of a constant: it goes along with the launch
@@ -219,14 +222,18 @@ _NAMES_SHOWN = 6  # what fits a column of a report
 
 
 def group_key(group: Group) -> str:
-    """Return a short key of a group's structure: ops, dtypes and what feeds what, whatever the
-    shapes."""
+    """Return a short key of a group: its ops with their attributes, what feeds what, and the
+    layouts, since who is faster depends on all of these."""
     graph = group.graph
-    text = [group.kind.value, *(layout.dtype.str for layout in graph.inputs)]
+    text = [group.kind.value, *(_described(layout) for layout in graph.inputs)]
     for node in graph.nodes:
-        text.append(f"{node.op.name}{node.operands}{node.layout.dtype.str}")
+        text.append(f"{node.op.name}{node.operands}{node.attrs}{_described(node.layout)}")
     text.append(str(graph.outputs))
     return hashlib.blake2b("|".join(text).encode(), digest_size=8).hexdigest()
+
+
+def _described(layout: Layout) -> str:
+    return f"{layout.dtype.str}{layout.shape}{layout.strides}"
 
 
 def _floor(group: Group, facts: Facts) -> int | None:

@@ -1,0 +1,109 @@
+"""Sites whose kernel loses to NumPy are NumPy's from then on, and the report says so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import alight
+from alight import costs, execute, runtime, trial
+from alight.ir.group import Group
+from alight.log import LOG
+from alight.plan.plan import Estimate
+
+X = np.linspace(1.0, 2.0, 1237)
+
+
+@pytest.fixture(autouse=True)
+def promised(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Predict that kernels are twice as fast as NumPy, both far faster than anything runs."""
+
+    def estimate(group: Group, device: str, implementation: str) -> Estimate:
+        seconds = 1e-9 if implementation == "generated" else 2e-9
+        return Estimate(seconds, seconds, seconds, {"memory": seconds})
+
+    monkeypatch.setattr(costs, "estimate", estimate)
+    monkeypatch.setattr(trial, "_lost", set())
+    # The compiler's wait would have NumPy take the first runs.
+    monkeypatch.setattr(execute._Ready, "patience", float("inf"))
+    runtime.forget_plans()
+    LOG.reset()
+    yield
+    runtime.forget_plans()
+    LOG.reset()
+
+
+def took(monkeypatch: pytest.MonkeyPatch, generated: float, numpy: float) -> None:
+    """Have runs take these seconds."""
+    submit = execute._Ready.submit
+
+    def timed(self: Any, *args: Any) -> tuple[Any, float]:
+        made, _ = submit(self, *args)
+        return made, generated if self.implementation == "generated" else numpy
+
+    monkeypatch.setattr(execute._Ready, "submit", timed)
+
+
+def run(call: Callable[[Any], Any], times: int) -> list[tuple[str, str]]:
+    """Return who had each run, and why; each gives NumPy's answer."""
+    before = LOG.snapshot()
+    with alight.policy(floor=0, force=None, devices=None):
+        a = alight.asarray(X)
+        for _ in range(times):
+            np.testing.assert_allclose(np.asarray(call(a)), call(X), rtol=1e-14)
+    records = LOG.snapshot().since(before).records
+    return [(r.decision.implementation, r.decision.reason.value) for r in records]
+
+
+def chain(x: Any) -> Any:
+    return x * 2 + x
+
+
+OURS, TRIED, LOST = ("generated", "cheapest"), ("numpy", "trial"), ("numpy", "demoted")
+
+
+def test_a_kernel_that_loses_is_demoted_once_and_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    took(monkeypatch, 3e-3, 1e-3)
+    assert run(chain, 12) == [OURS] * 4 + [TRIED] * 4 + [LOST] * 4
+    (row,) = LOG.snapshot().demotions
+    assert (row.what, row.times) == ("multiply+add", 1)
+    assert row.reason == "NumPy took 1e+03 µs, the kernel 3e+03 µs"
+    assert row.call_site is not None and "test_trial.py" in row.call_site
+    # Plans to come know it, and the same ops on other layouts or with other attributes are apart.
+    runtime.forget_plans()
+    assert run(chain, 1) == [LOST]
+    assert run(lambda x: chain(x[::2]), 1) == [OURS]
+    assert run(lambda x: chain(x[:77]), 1) == [OURS]
+
+
+def test_a_kernel_that_wins_or_hardly_loses_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    took(monkeypatch, 1.2e-3, 1e-3)
+    assert run(chain, 12) == [OURS] * 4 + [TRIED] * 4 + [OURS] * 4
+    assert not LOG.snapshot().demotions
+
+
+def test_a_kernel_as_fast_as_numpy_was_predicted_is_not_tried(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    took(monkeypatch, 1.5e-9, 1e-3)
+    assert run(chain, 12) == [OURS] * 12
+
+
+def test_bits_do_not_change_after_a_first_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sums and transcendentals are not NumPy's bit for bit: who ran first goes on."""
+    took(monkeypatch, 3e-3, 1e-3)
+    assert run(lambda x: np.exp(x) * 2, 12) == [OURS] * 12
+    assert run(lambda x: (x * 3).sum(), 12) == [OURS] * 12
+    assert not LOG.snapshot().demotions
+
+
+def test_forced_kernels_are_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    took(monkeypatch, 3e-3, 1e-3)
+    with alight.policy(floor=0, force="cpu:generated"):
+        a = alight.asarray(X)
+        for _ in range(12):
+            np.asarray(chain(a))
+    assert {r.decision.reason.value for r in LOG.snapshot().records} == {"pinned"}
