@@ -177,7 +177,8 @@ def kmeans_step(points: Floats, centres: Floats) -> Any:
     """Return the label of each point, and the centres of those with one label."""
     apart = ((points[:, None, :] - centres[None, :, :]) ** 2).sum(axis=2)
     label = apart.argmin(axis=1)
-    member = (label[:, None] == np.arange(centres.shape[0])).astype(points.dtype)
+    # torch.compile reads no `.dtype`: ones take the points' own.
+    member = (label[:, None] == np.arange(centres.shape[0])) * np.ones_like(points[:, :1])
     return label, (member.T @ points) / member.sum(axis=0)[:, None]
 
 

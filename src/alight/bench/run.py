@@ -212,17 +212,26 @@ def cases(wanted: Wanted, bandwidth: Bandwidth | None) -> list[Case]:
     """Return the cases, small ones first: what they took says whether there is time for the large.
 
     Programs that are bound by memory get one size more, with 2 x the largest cache as working set.
+    It is what their class is judged by, takes some ms a call, and so comes before the large ones.
     """
     found = []
+    judged: set[Case] = set()
     for name in wanted.programs:
         for dtype in wanted.dtypes:
             sizes = set(wanted.sizes)
             if PROGRAMS[name].family == "bandwidth" and bandwidth is not None:
                 arrays = {"quadratic": 2, "sum": 1, "dot": 2}[name]  # read or written, each once
-                sizes.add(2 * bandwidth.knee // (arrays * np.dtype(dtype).itemsize))
+                beyond = 2 * bandwidth.knee // (arrays * np.dtype(dtype).itemsize)
+                sizes.add(beyond)
+                judged.add(Case(name, beyond, dtype))
             found += [Case(name, n, dtype) for n in sizes]
     order = {name: place for place, name in enumerate(wanted.programs)}
-    return sorted(found, key=lambda case: (case.n, order[case.program], case.dtype))
+
+    def place(case: Case) -> tuple[int, int, int, str]:
+        size = min(case.n, shows.LARGE + 1) if case in judged else case.n
+        return size, order[case.program], case.n, case.dtype
+
+    return sorted(found, key=place)
 
 
 def _weight(case: Case) -> float:
@@ -324,7 +333,8 @@ def _same_bits(run: Run, environment: Mapping[str, str], say: Say) -> Shown:
                     n = min(_SAME_BITS_SIZE, max(run.wanted.sizes))
                     answer = crew.ask("alight", "digest", 120.0, program=name, n=n, dtype=dtype)
                     kept = run.digests.setdefault(f"{name} {dtype}", {})
-                    kept[str(threads)] = answer.get("digest", answer.get("error", ""))
+                    # What failed is like nothing else, not even like another failure.
+                    kept[str(threads)] = answer.get("digest") or f"{threads}: {answer['error']}"
     apart = [name for name, kept in run.digests.items() if len(set(kept.values())) > 1]
     return Shown(title, float(len(apart)), 0.0, detail=", ".join(apart) or "all the same")
 
