@@ -88,6 +88,7 @@ def test_every_setting_has_an_environment_name(tmp_path: Path) -> None:
         "ALIGHT_LOG_SIZE": "3",
         "ALIGHT_REPORT": "-",
         "ALIGHT_CALIBRATE": "off",
+        "ALIGHT_THREADS": "3",
     }
     assert set(environ) <= set(config_module._KNOWN)
     settings = load_with(tmp_path, "", **environ)
@@ -100,7 +101,7 @@ def test_every_setting_has_an_environment_name(tmp_path: Path) -> None:
     assert (own.on_gap, own.pick, own.reproducible, own.learn) == ("raise", "measure", False, True)
     assert settings.cache_root() == tmp_path / "cache"
     assert (settings.log_level, settings.log_size, settings.report) == ("trace", 3, "-")
-    assert settings.calibrate == "off"
+    assert (settings.calibrate, settings.threads) == ("off", 3)
     assert all(row.source.startswith("environment variable ALIGHT_") for row in settings.rows())
 
 
@@ -130,6 +131,7 @@ def test_an_empty_variable_is_not_set(tmp_path: Path) -> None:
         ("ALIGHT_LOG", "debug"),
         ("ALIGHT_LOG_SIZE", "-5"),
         ("ALIGHT_CALIBRATE", "on"),
+        ("ALIGHT_THREADS", "-1"),
     ],
 )
 def test_a_bad_environment_value_names_its_variable(tmp_path: Path, name: str, value: str) -> None:

@@ -111,6 +111,10 @@ def _kept(raw: object, source: str) -> int:
     return _count(raw, source, "write for example 10000, or 0 to keep no decisions")
 
 
+def _threads(raw: object, source: str) -> int:
+    return _count(raw, source, "write for example 4, or 0 for as many as there are processors")
+
+
 def _floor(raw: object, source: str) -> Mapping[str, int]:
     """Return floors by class; none at all means: derive them from the measured profile."""
     if raw is None:
@@ -168,6 +172,7 @@ _READ: Mapping[str, Callable[[object, str], Any]] = {
     "log_size": _kept,
     "report": _report,
     "calibrate": _one_of("auto", "off"),
+    "threads": _threads,
 }
 _POLICY_FIELDS = ("devices", "force", "floor", "on_gap", "pick", "reproducible", "learn")
 _FLOOR_NAMES = {f"{_PREFIX}FLOOR_{name.upper()}": name for name in FLOOR_CLASSES}
@@ -372,6 +377,7 @@ class Config:
     log_size: int = 10_000
     report: str | None = None
     calibrate: Literal["auto", "off"] = "auto"
+    threads: int = 0
     sources: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def cache_root(self) -> Path:

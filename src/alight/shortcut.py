@@ -5,7 +5,6 @@ What the guard launches is counted there and joins the log when somebody reads i
 
 from __future__ import annotations
 
-import ctypes
 import sys
 from collections.abc import Sequence
 from contextvars import Context, ContextVar
@@ -90,8 +89,8 @@ def kernel_entry(
     if any(isinstance(item, (tuple, list, dict)) for item in args):
         return None
     kernel = execute.kernel_of(launchable.step)
-    code = getattr(kernel, "code", None)
-    if code is None:
+    launch = getattr(kernel, "launch", None)
+    if launch is None:
         return None
     nodes = launchable.step.group.graph.nodes
     floats = any(node.layout.dtype.kind in "fc" for node in nodes)
@@ -101,12 +100,7 @@ def kernel_entry(
         _lookups(lookups),
         ABSENT,
         _contexts(),
-        kernel=(
-            code.entry,
-            ctypes.addressof(code.dims),
-            ctypes.addressof(code.strides),
-            (kernel, constants),
-        ),
+        kernel=(*launch.entry, (kernel, constants)),
         inputs=places,
         outputs=[np.empty_like(layout.probe, order="K") for layout in launchable.outputs],
         results=launchable.results,

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-__all__ = ["CallGuard", "Entry"]
+__all__ = ["KERNEL", "CallGuard", "Entry", "clear_flags", "raise_flags", "raised_flags"]
 
 NdArray = np.ndarray[Any, Any]
 
@@ -27,7 +27,7 @@ SAMPLED = 16
 
 _ENTRIES = 8  # as jit.PROGRAMS: the programs one function keeps
 
-_KERNEL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
+KERNEL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
 
 
 class _Missing:
@@ -149,9 +149,9 @@ class _TwinEntry:
         packed = (ctypes.c_uint64 * len(addresses))(*addresses)
         entry, dims, strides, _ = self._kernel
         if self._watched:
-            _clear_flags()
-        _KERNEL(entry)(ctypes.addressof(packed), dims, strides)
-        if self._watched and _flags():
+            clear_flags()
+        KERNEL(entry)(ctypes.addressof(packed), dims, strides)
+        if self._watched and raised_flags():
             self._calls -= 1
             return NotImplemented
         found = [
@@ -235,16 +235,25 @@ def _flag_functions() -> tuple[Callable[[int], int], Callable[[int], int], int]:
 _functions: list[Any] = []
 
 
-def _clear_flags() -> None:
+def clear_flags() -> None:
+    """Take down every floating-point flag of this thread."""
     if not _functions:
         _functions.extend(_flag_functions())
     _functions[0](-1)
 
 
-def _flags() -> int:
+def raised_flags() -> int:
     """Return the flags that are up, the one for inexact results apart."""
+    if not _functions:
+        _functions.extend(_flag_functions())
     raised: int = _functions[1](-1) & _functions[2]
     return raised
+
+
+def raise_flags(flags: int) -> None:
+    """Put up flags of this thread."""
+    if flags:
+        ctypes.CDLL("ucrtbase" if os.name == "nt" else None).feraiseexcept(flags)
 
 
 class _TwinGuard:

@@ -23,7 +23,9 @@ from alight.backends.machine import (
     cpu_model,
     floating_point_flags,
     host_memory,
+    thread_count,
 )
+from alight.backends.split import launcher
 from alight.device import Device, Gap, Probe, Support, Unsupported
 from alight.errors import KernelError
 from alight.ir.group import Group, Node
@@ -258,11 +260,12 @@ def adopt(
 
 
 class GeneratedKernel:
-    """A group compiled to machine code."""
+    """A group compiled to machine code, run on the threads that pay."""
 
     def __init__(self, group: Group, code: Any) -> None:
         self.group = group
         self.code = code
+        self.launch = launcher(group, code, thread_count())
 
     def run(
         self, pool: Pool, inputs: Sequence[Operand], outputs: Sequence[Operand | None]
@@ -277,7 +280,7 @@ class GeneratedKernel:
                 addresses.append(data.address)
             else:
                 addresses.append(address_of(operand))
-        self.code(addresses)
+        self.launch(addresses)
         return made
 
 

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable
 from functools import cache
 from pathlib import Path
 
+from alight.config import config
+
 # Every bit, as the C int these functions take; the C library keeps only those that are flags.
 _EVERY = -1
 
@@ -131,19 +133,50 @@ def processors() -> tuple[int, ...]:
 
 
 def processor_quota() -> float | None:
-    """Return how many processors' worth of time the control group allows; None without a limit."""
+    """Return how many processors' worth of time the control groups allow; None without a limit."""
+    allowed = [share for folder in _control_folders() if (share := _share(folder)) is not None]
+    return min(allowed, default=None)
+
+
+def _control_folders() -> list[Path]:
+    """Return the folders of the control groups this process is in, and of those around them."""
+    folders = [Path("/sys/fs/cgroup"), Path("/sys/fs/cgroup/cpu")]
     try:
-        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+        lines = Path("/proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return folders
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if controllers == "" or "cpu" in controllers.split(","):
+            own = folders[0 if controllers == "" else 1] / path.strip("/")
+            folders += [own, *own.parents[: len(Path(path).parts) - 1]]
+    return folders
+
+
+def _share(folder: Path) -> float | None:
+    try:
+        quota, period = (folder / "cpu.max").read_text().split()
     except (OSError, ValueError):
         try:
-            folder = Path("/sys/fs/cgroup/cpu")
             quota = (folder / "cpu.cfs_quota_us").read_text().strip()
             period = (folder / "cpu.cfs_period_us").read_text().strip()
         except OSError:
             return None
-    if quota in ("max", "-1"):
-        return None
-    return int(quota) / int(period)
+    return None if quota in ("max", "-1") else int(quota) / int(period)
+
+
+@cache
+def _threads_allowed() -> int:
+    # os.cpu_count() counts what the machine has, not what this process may use.
+    allowed = len(processors()) or os.cpu_count() or 1
+    quota = processor_quota()
+    return allowed if quota is None else max(1, min(allowed, int(quota)))
+
+
+def thread_count() -> int:
+    """Return on how many threads kernels may run: as configured, or as many as this process may
+    keep busy."""
+    return config().threads or _threads_allowed()
 
 
 def host_memory() -> tuple[int, int]:

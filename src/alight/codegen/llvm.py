@@ -52,11 +52,23 @@ class Kernel:
     call ``void entry(void **addresses, int64_t *dims, int64_t *strides)`` itself.
     """
 
-    __slots__ = ("_call", "_code", "_dims", "_pack", "_strides", "dims", "entry", "key", "strides")
+    __slots__ = (
+        "_call",
+        "_code",
+        "_dims",
+        "_pack",
+        "_strides",
+        "dims",
+        "entry",
+        "key",
+        "nest",
+        "strides",
+    )
 
     def __init__(self, key: str, code: _Code, shape: Nest) -> None:
         self.key = key
         self.entry = code.entry
+        self.nest = shape
         flat = [step for steps in shape.strides for step in steps]
         self.dims = (ctypes.c_int64 * len(shape.dims))(*shape.dims)
         self.strides = (ctypes.c_int64 * len(flat))(*flat)

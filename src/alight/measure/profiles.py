@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from alight.backends.machine import cpu_model, processor_quota, processors
+from alight.backends.machine import cpu_model, processor_quota, processors, thread_count
 from alight.plan.cost import SCHEMA, Profile
 from alight.store import Store, default_store, digest
 
@@ -72,6 +72,7 @@ def fingerprint(device: Device | None = None) -> dict[str, Any]:
         "features": sorted(name for name, present in features.items() if present),
         "processors": list(processors()),
         "quota": processor_quota(),
+        "threads": thread_count(),
         "numpy": np.__version__,
         "blas": _blas(),
         "llvmlite": _version("llvmlite"),

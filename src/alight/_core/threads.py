@@ -1,0 +1,347 @@
+"""Threads that run kernels together, and the launcher that splits one among them.
+
+A ``Launcher`` is a kernel bound to sizes and strides. It learns what a run takes and works on
+several threads where that is predicted to end sooner. A kernel is cut into more parts than there
+are threads; who is free takes the next, and nobody waits for a thread that has not begun.
+``_threads`` (C) and this module have the same names and pass the same tests.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+from collections.abc import Callable, Sequence
+from functools import cache
+from itertools import count
+from threading import Lock
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+from alight._core.guard import KERNEL, clear_flags, raise_flags, raised_flags
+
+__all__ = [
+    "JOIN_SECONDS",
+    "SLOT",
+    "WAKE_SECONDS",
+    "Launcher",
+    "rest",
+    "round_trip",
+    "set_costs",
+    "set_threads",
+    "state",
+]
+
+# Bytes of a partial fold in the memory that parts write theirs to: a cache line.
+SLOT = 64
+
+_COMBINE = ctypes.CFUNCTYPE(
+    None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p
+)
+
+_BALANCED = 4  # parts for each thread, as in the C
+
+
+class _Pool:
+    def __init__(self) -> None:
+        self.threads = 1
+        self.join_seconds = self.wake_seconds = 0.0
+        self.busy = Lock()
+        self.executor: Any = None
+
+    def run(self, work: Callable[[int], None], parts: int) -> None:
+        """Run every part, here and on other threads; their floating-point flags become this
+        thread's."""
+        from concurrent.futures import ThreadPoolExecutor
+
+        if self.executor is None:
+            self.executor = ThreadPoolExecutor(max(1, self.threads - 1), "alight")
+        numbers = count()
+        raised: list[int] = []
+
+        def take() -> None:
+            while (part := next(numbers)) < parts:
+                work(part)
+
+        modes = _modes()
+
+        def beside() -> None:
+            own = _modes()
+            _adopt(modes)
+            clear_flags()
+            take()
+            raised.append(raised_flags())
+            _adopt(own)
+
+        others = [self.executor.submit(beside) for _ in range(min(self.threads, parts) - 1)]
+        take()
+        for other in others:
+            if not other.cancel():  # it has begun
+                other.result()
+        for flags in raised:
+            raise_flags(flags)
+
+
+_ENVIRONMENT_BYTES = 256  # the largest fenv_t met so far has 32
+
+
+def _modes() -> Any:
+    """Return this thread's rounding and denormal modes, flags included."""
+    found = ctypes.create_string_buffer(_ENVIRONMENT_BYTES)
+    _library().fegetenv(found)
+    return found
+
+
+def _adopt(modes: Any) -> None:
+    _library().fesetenv(modes)
+
+
+@cache
+def _library() -> ctypes.CDLL:
+    return ctypes.CDLL("ucrtbase" if os.name == "nt" else None)
+
+
+_pool = _Pool()
+
+
+class _TwinLauncher:
+    """A kernel bound to sizes and strides, called with the addresses of its operands.
+
+    ``kernel`` is the address of ``entry(addresses, dims, strides)``. Parts are runs of ``unit``
+    indices of ``axis``; or, with ``combine``, of the folded elements: then ``extra`` stands behind
+    the dims as (first, end, partial), parts leave their folds in slots, one for each of the
+    ``kept`` axes' indices and each output, and ``combine(slots, parts, dims, strides, addresses)``
+    makes the results. ``absorbing`` is the first byte of a partial fold that decides the whole.
+    ``keep`` lives as long as the launcher.
+    """
+
+    __slots__ = (
+        "_absorbing", "_axis", "_cells", "_combine", "_dims", "_keep", "_kernel", "_operands",
+        "_partial", "_rank", "_strides", "_unit", "_units", "entry", "inputs", "parts", "seconds",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        kernel: int,
+        dims: Sequence[int],
+        strides: Sequence[int],
+        inputs: int,
+        outputs: int,
+        keep: object,
+        axis: int = -1,
+        unit: int = 0,
+        elements: int = 0,
+        combine: int = 0,
+        kept: int = 0,
+        extra: Sequence[int] = (),
+        absorbing: int = -1,
+    ) -> None:
+        self._rank = len(dims)
+        self._operands = inputs + outputs
+        self.inputs = inputs
+        if len(strides) != self._rank * self._operands or axis >= self._rank or kept > self._rank:
+            raise ValueError(
+                f"{len(strides)} strides do not go with {self._rank} axes of {self._operands} "
+                "operands"
+            )
+        self._kernel = KERNEL(kernel)
+        self._dims = [*dims, *extra]
+        self._strides = list(strides)
+        self._keep = keep
+        self._axis = axis
+        self._unit = unit
+        self._units = 0
+        self._combine = _COMBINE(combine) if combine else None
+        self._absorbing = absorbing
+        self._cells = 1
+        self._partial = list(strides)
+        if unit > 0 and (axis >= 0 or combine):
+            whole = extra[1] if combine else dims[axis]
+            self._units = -(-whole // unit)
+        if combine:
+            for place in reversed(range(kept)):
+                for i in range(inputs, self._operands):
+                    self._partial[i * self._rank + place] = self._cells * outputs * SLOT
+                self._cells *= dims[place]
+        self.parts = 1
+        self.seconds = 0.0
+        # a function that C can call, as the guard does: addresses, and two arguments not looked at
+        self.entry = (self._from_c(), 0, 0)
+
+    def _from_c(self) -> int:
+        width = self._operands
+
+        def run(addresses: int, dims: int, strides: int) -> None:
+            self(list((ctypes.c_uint64 * width).from_address(addresses)))
+
+        function = KERNEL(run)
+        self._keep = (self._keep, function)
+        address = ctypes.cast(function, ctypes.c_void_p).value
+        assert address is not None
+        return address
+
+    def __call__(self, addresses: Sequence[int]) -> None:
+        """Run the kernel on the arrays at these addresses."""
+        if len(addresses) != self._operands:
+            raise ValueError(f"{len(addresses)} addresses for {self._operands} operands")
+        threads = _pool.threads
+        parts = threads * _BALANCED
+        # The first run is alone, and tells what one takes.
+        if self.seconds * (threads - 1) <= _pool.wake_seconds * threads:
+            parts = 1
+        parts = min(parts, self._units)
+        if threads < 2 or parts < 2 or not _pool.busy.acquire(blocking=False):
+            self._alone(addresses)
+            return
+        try:
+            self._together(list(addresses), parts)
+        finally:
+            _pool.busy.release()
+
+    def _alone(self, addresses: Sequence[int]) -> None:
+        began = perf_counter()
+        self._run(self._kernel, addresses, self._dims, self._strides)
+        seconds = perf_counter() - began
+        self.seconds = min(seconds, self.seconds or seconds)
+        self.parts = 1
+
+    def _together(self, addresses: list[int], parts: int) -> None:
+        units, unit, rank = self._units, self._unit, self._rank
+        if self._combine is None:
+            axis = self._axis
+            whole = self._dims[axis]
+
+            def share(part: int) -> None:
+                start = units * part // parts * unit
+                stop = min(whole, units * (part + 1) // parts * unit)
+                dims = [*self._dims[:axis], stop - start, *self._dims[axis + 1 :]]
+                steps = self._strides[axis::rank]
+                moved = [a + start * step for a, step in zip(addresses, steps, strict=True)]
+                self._run(self._kernel, moved, dims, self._strides)
+
+            _pool.run(share, parts)
+            self.parts = parts
+            return
+        run = 1
+        while -(-units // run) > parts:
+            run *= 2
+        parts = -(-units // run)
+        outputs = self._operands - self.inputs
+        pitch = self._cells * outputs * SLOT
+        slots = ctypes.create_string_buffer(parts * pitch)
+        base = ctypes.addressof(slots)
+        decided: list[int] = []
+
+        def fold(part: int) -> None:
+            if decided:
+                slots[part * pitch] = bytes([self._absorbing])
+                return
+            start = part * unit * run
+            stop = min(self._dims[rank + 1], start + unit * run)
+            dims = [*self._dims[:rank], start, stop, 1]
+            results = [base + part * pitch + i * SLOT for i in range(outputs)]
+            self._run(self._kernel, addresses[: self.inputs] + results, dims, self._partial)
+            if self._absorbing >= 0 and slots.raw[part * pitch] == self._absorbing:
+                decided.append(part)
+
+        _pool.run(fold, parts)
+        dims, strides = _packed(self._dims), _packed(self._strides)
+        self._combine(base, parts, dims, strides, _packed(addresses))
+        self.parts = parts
+
+    @staticmethod
+    def _run(
+        kernel: Any, addresses: Sequence[int], dims: Sequence[int], strides: Sequence[int]
+    ) -> None:
+        kernel(_packed(addresses), _packed(dims), _packed(strides))
+
+
+def _packed(values: Sequence[int]) -> Any:
+    return (ctypes.c_int64 * len(values))(*values)
+
+
+def _set_threads(threads: int) -> None:
+    """Let kernels run on so many threads, the caller's included."""
+    if threads < 1:
+        raise ValueError(f"{threads} threads: the caller is one already")
+    if threads != _pool.threads:
+        _pool.executor = None
+    _pool.threads = threads
+
+
+def _set_costs(join_seconds: float, wake_seconds: float) -> None:
+    """Say what it takes to share work with threads that spin, and that sleep."""
+    _pool.join_seconds = join_seconds
+    _pool.wake_seconds = max(join_seconds, wake_seconds)
+
+
+def _rest() -> None:
+    """Have threads that spin go to sleep: something else needs the processors."""
+
+
+def _state() -> dict[str, float]:
+    """Return what the pool is like now."""
+    started = 0 if _pool.executor is None else _pool.threads - 1
+    return {
+        "threads": _pool.threads,
+        "started": started,
+        "asleep": started,
+        "join_seconds": _pool.join_seconds,
+        "wake_seconds": _pool.wake_seconds,
+    }
+
+
+def _round_trip() -> float:
+    """Return the seconds until every thread has met, or 0 where none can."""
+    threads = _pool.threads
+    if threads < 2 or not _pool.busy.acquire(blocking=False):
+        return 0.0
+    try:
+        began = perf_counter()
+        arrived: list[int] = []
+
+        def meet(part: int) -> None:
+            arrived.append(part)
+            while len(arrived) < threads and perf_counter() < began + 0.1:
+                pass
+
+        _pool.run(meet, threads)
+        return perf_counter() - began
+    finally:
+        _pool.busy.release()
+
+
+def _after_fork() -> None:
+    _pool.executor = None  # its threads do not exist here
+    _pool.busy = Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+# Until they were measured (measure.calibrate): medians of an empty job on two threads, in C 0.5 to
+# 0.7 us spinning and 29 to 41 us asleep, a ThreadPoolExecutor 81 to 102 us (2-core Xeon VM, Linux
+# 6.18).
+JOIN_SECONDS, WAKE_SECONDS = 1e-4, 1e-4
+
+if TYPE_CHECKING:
+    Launcher = _TwinLauncher
+    rest, round_trip, set_costs = _rest, _round_trip, _set_costs
+    set_threads, state = _set_threads, _state
+else:
+    Launcher = _TwinLauncher
+    rest, round_trip, set_costs = _rest, _round_trip, _set_costs
+    set_threads, state = _set_threads, _state
+    if os.environ.get("ALIGHT_TWIN", "0") in ("", "0"):
+        with contextlib.suppress(ImportError):  # no compiler was present at install, or no POSIX
+            from alight._core._threads import (
+                Launcher,
+                rest,
+                round_trip,
+                set_costs,
+                set_threads,
+                state,
+            )
+
+            JOIN_SECONDS, WAKE_SECONDS = 0.7e-6, 40e-6
+set_costs(JOIN_SECONDS, WAKE_SECONDS)

@@ -1,0 +1,47 @@
+"""How a kernel's nest is cut into parts for several threads."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from alight._core.threads import Launcher, set_threads
+
+if TYPE_CHECKING:
+    from alight.codegen.loops import Nest
+    from alight.ir.group import Group
+
+# Parts meet at whole pages: what two threads write to is never on one cache line, and a page is
+# touched for the first time by one of them. The smallest page of the machines met so far.
+PAGE_BYTES = 4096
+
+# Rows for each thread below which a fold is cut along the folded axis: with fewer, who is done
+# first waits for the others longer than a quarter of its work.
+ROWS_FOR_EACH = 4
+
+
+def launcher(group: Group, code: Any, threads: int) -> Launcher:
+    """Return what runs compiled code, on so many threads where that pays."""
+    set_threads(threads)
+    nest: Nest = code.nest
+    graph = group.graph
+    layouts = (*graph.inputs, *(graph.layout(i) for i in graph.outputs))
+    inputs, outputs = len(graph.inputs), len(graph.outputs)
+    flat = [step for steps in nest.strides for step in steps]
+    elements = 1
+    for length in nest.dims:
+        elements *= length
+    page = PAGE_BYTES // max(layout.itemsize for layout in layouts)
+    axis, unit = _axis(nest, elements, page, threads)
+    return Launcher(code.entry, nest.dims, flat, inputs, outputs, code, axis, unit, elements)
+
+
+def _axis(nest: Nest, elements: int, page: int, threads: int) -> tuple[int, int]:
+    """Return the kept axis to cut, and how many of its indices stay together; -1 where there is
+    none."""
+    if not nest.kept or not elements:
+        return -1, 0
+    # The outermost one that has enough for all: parts then lie far apart in memory.
+    wide = [k for k in range(nest.kept) if nest.dims[k] >= ROWS_FOR_EACH * threads]
+    axis = wide[0] if wide else max(range(nest.kept), key=lambda k: nest.dims[k])
+    beside = max(1, elements // nest.dims[axis])
+    return axis, max(1, -(-page // beside))

@@ -1,0 +1,322 @@
+"""Kernels on several threads: the same results, flags and modes, whatever else goes on."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from alight._core import make_layout
+from alight._core import threads as core
+from alight.backends.machine import clear_floating_point_flags, floating_point_flags, thread_count
+from alight.backends.split import launcher
+from alight.codegen import llvm
+from alight.ir.group import Graph, Group, GroupKind, Node
+from alight.ir.ops import OPS
+
+TWIN = SimpleNamespace(
+    Launcher=core._TwinLauncher,
+    set_threads=core._set_threads,
+    set_costs=core._set_costs,
+    round_trip=core._round_trip,
+    state=core._state,
+)
+NATIVE = [core] if core.Launcher is not core._TwinLauncher else []
+ALWAYS = (0.0, 0.0)  # costs at which everything is shared
+
+
+@pytest.fixture(params=[*NATIVE, TWIN], ids=lambda pool: getattr(pool, "__name__", "twin"))
+def pool(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """Give each of the two implementations, at costs that make it share every kernel."""
+    found = request.param
+    monkeypatch.setattr("alight.backends.split.Launcher", found.Launcher)
+    monkeypatch.setattr("alight.backends.split.set_threads", found.set_threads)
+    found.set_costs(*ALWAYS)
+    yield found
+    found.set_threads(thread_count())
+    found.set_costs(core.JOIN_SECONDS, core.WAKE_SECONDS)
+
+
+def address(array: np.ndarray[Any, Any]) -> int:
+    pointer: int = array.__array_interface__["data"][0]
+    return pointer
+
+
+def loop(name: str, *arrays: np.ndarray[Any, Any]) -> Group:
+    """Return a group of one op; the last array is where its result goes."""
+    layouts = [make_layout(a.dtype, a.shape, a.strides) for a in arrays]
+    node = Node(OPS[name], tuple(range(len(arrays) - 1)), (), layouts[-1])
+    graph = Graph(tuple(layouts[:-1]), (node,), (len(arrays) - 1,))
+    return Group(GroupKind.LOOP, graph, arrays[-1].shape)
+
+
+def bound(threads: int, name: str, *arrays: np.ndarray[Any, Any]) -> tuple[Any, list[int]]:
+    """Return a launcher of one op over the arrays, and their addresses."""
+    group = loop(name, *arrays)
+    return launcher(group, llvm.compile_group(group), threads), [address(a) for a in arrays]
+
+
+def random(*shape: int) -> np.ndarray[Any, Any]:
+    return np.random.default_rng(7).uniform(1.0, 2.0, shape)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 7])
+@pytest.mark.parametrize("shape", [(0,), (1,), (511,), (4096,), (100_003,), (3, 50_021), (911, 77)])
+def test_every_element_is_made_once(pool: Any, threads: int, shape: tuple[int, ...]) -> None:
+    x, y = random(*shape), random(*shape) + 1
+    for order in (lambda a: a, np.transpose, lambda a: a[..., ::-1]):
+        a, b, out = order(x), order(y), np.full(shape, np.nan)
+        out = order(out)
+        run, places = bound(threads, "subtract", a, b, out)
+        for _ in range(4):
+            out[...] = np.nan
+            run(places)
+            np.testing.assert_array_equal(out, a - b)
+    assert (run.parts > 1) == (threads > 1 and x.size >= 4096)
+
+
+def test_results_in_place_are_read_before_they_are_written(pool: Any) -> None:
+    x = random(200_000)
+    expect = x + x
+    run, places = bound(2, "add", x, x, x)
+    run(places)
+    np.testing.assert_array_equal(x, expect)
+
+
+def test_what_another_thread_raises_is_the_callers(pool: Any) -> None:
+    n = 120_000
+    x, y, out = random(n), random(n), np.empty(n)
+    run, places = bound(3, "divide", x, y, out)
+    for _ in range(3):
+        run(places)
+    assert run.parts > 1
+    for place in range(0, n, n // 40):
+        for value, divisor, flag in ((1.0, 0.0, "divide"), (1e300, 1e-300, "over")):
+            x[place], y[place] = value, divisor
+            clear_floating_point_flags()
+            run(places)
+            assert floating_point_flags() == {flag}, place
+            x[place] = y[place] = 1.0
+            clear_floating_point_flags()
+            run(places)
+            assert floating_point_flags() == set(), place
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="C's numbers for rounding modes are Linux's")
+def test_every_part_rounds_as_the_caller_does(pool: Any) -> None:
+    upward = {"x86_64": 0x800, "aarch64": 0x400000}[os.uname().machine]
+    library = ctypes.CDLL(None)
+    x, y = np.ones(100_000), np.full(100_000, 3.0)
+    out, down = np.empty(100_000), np.empty(100_000)
+    run, places = bound(3, "divide", x, y, out)
+    before = library.fegetround()
+    library.fesetround(upward)
+    try:
+        for _ in range(20):
+            run(places)
+    finally:
+        library.fesetround(before)
+    assert run.parts > 1
+    np.divide(x, y, out=down)
+    assert (out > down).all()
+    run(places)
+    np.testing.assert_array_equal(out, down)
+
+
+def test_python_threads_at_once_all_get_their_own(pool: Any) -> None:
+    wrong: list[str] = []
+
+    def work(number: int) -> None:
+        x, out = random(60_000) + number, np.empty(60_000)
+        run, places = bound(3, "negative", x, out)
+        for _ in range(100):
+            out[:] = 0
+            run(places)
+            if not (out == -x).all():
+                wrong.append(f"thread {number}")
+
+    workers = [threading.Thread(target=work, args=(i,)) for i in range(6)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(60)
+        assert not worker.is_alive()
+    assert wrong == []
+
+
+CALLBACK = ctypes.CFUNCTYPE(
+    None, ctypes.c_void_p, ctypes.POINTER(ctypes.c_int64), ctypes.POINTER(ctypes.c_int64)
+)
+
+
+def spied(pool: Any, work: Any, parts: int) -> Any:
+    """Return a launcher of a kernel in Python, ``work(length)``, of so many parts."""
+
+    def kernel(addresses: int, dims: Any, strides: Any) -> None:
+        work(dims[0])
+
+    function = CALLBACK(kernel)
+    entry = ctypes.cast(function, ctypes.c_void_p).value
+    return pool.Launcher(entry, (parts,), (0,), 0, 1, function, 0, 1, 1 << 20)
+
+
+def test_who_is_interrupted_holds_up_its_own_part_only(pool: Any) -> None:
+    pool.set_threads(2)
+    caller = threading.get_ident()
+    done: list[bool] = []
+
+    def work(length: int) -> None:
+        here = threading.get_ident() == caller
+        time.sleep(0.002 if here or any(not other for other in done) else 0.4)
+        done.extend([here] * length)
+
+    run = spied(pool, work, 24)
+    for _ in range(3):
+        done.clear()
+        run([0])
+        assert len(done) == 24
+        assert done.count(False) <= 2  # the others were not kept for it
+
+
+def test_nothing_of_a_run_is_left_when_it_returns(pool: Any) -> None:
+    pool.set_threads(3)
+    inside = 0
+    lock = threading.Lock()
+
+    def work(length: int) -> None:
+        nonlocal inside
+        with lock:
+            inside += 1
+        time.sleep(0.001)
+        with lock:
+            inside -= 1
+
+    run = spied(pool, work, 7)
+    for _ in range(10):
+        run([0])
+        assert inside == 0
+
+
+def test_short_kernels_stay_on_one_thread(pool: Any) -> None:
+    pool.set_costs(core.JOIN_SECONDS, 10.0)
+    x, out = random(20_000), np.empty(20_000)
+    run, places = bound(2, "negative", x, out)
+    for _ in range(20):
+        run(places)
+    assert run.parts == 1
+    assert 0 < run.seconds < 1.0
+
+
+def test_threads_that_meet(pool: Any) -> None:
+    pool.set_threads(1)
+    assert pool.round_trip() == 0.0
+    pool.set_threads(3)
+    assert 0 < min(pool.round_trip() for _ in range(20)) < 0.1
+    assert pool.state()["started"] >= 2
+
+
+def test_bad_arguments_are_told(pool: Any) -> None:
+    with pytest.raises(ValueError, match="0 threads"):
+        pool.set_threads(0)
+    with pytest.raises(ValueError, match="3 strides do not go with 1 axes of 2 operands"):
+        pool.Launcher(1, (4,), (8, 8, 8), 1, 1, None)
+    run, places = bound(2, "negative", random(10), np.empty(10))
+    with pytest.raises(ValueError, match="1 addresses for 2 operands"):
+        run(places[:1])
+
+
+# --- whole programs
+PROGRAM = """
+import os, signal, sys, threading, time
+import numpy as np
+import alight
+from alight._core import threads as core
+core.set_costs(0.0, 0.0)
+
+@alight.jit
+def work(x):
+    return np.sqrt(x * x + 1.0) * 0.5 - x
+
+x = np.random.default_rng(1).uniform(1.0, 2.0, 400_000)
+expect = np.sqrt(x * x + 1.0) * 0.5 - x
+def check():
+    with alight.policy(force="cpu:generated", floor=0):
+        assert (np.asarray(work(x)) == expect).all()
+for _ in range(5): check()
+assert core.state()["started"] == 2, core.state()
+"""
+
+ENDS = {
+    "fork": """
+child = os.fork()
+if child == 0:
+    signal.alarm(30)
+    assert core.state()["started"] == 0
+    for _ in range(20): check()
+    assert core.state()["started"] == 2
+    os._exit(0)
+for _ in range(20): check()
+assert os.waitpid(child, 0)[1] == 0
+""",
+    "fork beside a run": """
+stop = threading.Event()
+def hammer():
+    while not stop.is_set(): check()
+other = threading.Thread(target=hammer)
+other.start()
+for _ in range(8):
+    child = os.fork()
+    if child == 0:
+        signal.alarm(30)
+        for _ in range(5): check()
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+stop.set()
+other.join()
+""",
+    "exit beside a run": """
+def hammer():
+    while True: check()
+for _ in range(2): threading.Thread(target=hammer, daemon=True).start()
+time.sleep(0.2)
+""",
+    "interrupt": """
+y = np.full(400_000, -1.0)
+def interrupted(*_): raise KeyboardInterrupt
+signal.signal(signal.SIGALRM, interrupted)
+seen = 0
+for turn in range(40):
+    signal.setitimer(signal.ITIMER_REAL, 1e-4 * (turn + 1))
+    try:
+        while True: check()
+    except KeyboardInterrupt:
+        seen += 1
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    check()
+assert seen == 40
+""",
+}
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no fork and no SIGALRM")
+@pytest.mark.parametrize("twin", ["0", "1"], ids=["native", "twin"])
+@pytest.mark.parametrize("end", ENDS, ids=str)
+def test_a_program_ends_as_it_should(end: str, twin: str) -> None:
+    environ = {**os.environ, "ALIGHT_THREADS": "3", "ALIGHT_TWIN": twin}
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM + ENDS[end]],
+        env=environ,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
