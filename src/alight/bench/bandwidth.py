@@ -22,6 +22,7 @@ __all__ = ["Bandwidth", "measure"]
 _LEAST, _MOST = 1 << 15, 1 << 29
 _SECONDS = 0.02  # of each probe: hundreds of passes in a cache, a few through memory
 _PASSES = 3
+_SLICE = 1e-3  # shorter than what a scheduler gives, longer than thousands of ticks
 # A working set is still in a cache where it is this much faster than memory.
 _IN_CACHE = 1.25
 # What a probe may miss of the peak: a clock that ramps, a page boundary, a neighbour.
@@ -32,10 +33,14 @@ _NEAR = 4
 
 @dataclass(frozen=True, slots=True)
 class Bandwidth:
-    """Bytes per second by working set, best of the probes, and what follows."""
+    """Bytes per second by working set, best of the probes, and what follows.
+
+    ``peaks`` are of the best slice of each thread, which other work did not reach.
+    """
 
     curve: tuple[tuple[int, float], ...]
     threads: int
+    peaks: tuple[tuple[int, float], ...] = ()
 
     @property
     def memory(self) -> float:
@@ -50,7 +55,8 @@ class Bandwidth:
 
     def limit(self, working_set: int) -> float:
         """Return the bytes per second that nothing with this working set can pass."""
-        near = [rate for size, rate in self.curve if size >= working_set / _NEAR]
+        known = self.peaks or self.curve
+        near = [rate for size, rate in known if size >= working_set / _NEAR]
         return _SLACK * max(near or [self.memory])
 
     def again(self, working_set: int) -> Bandwidth:
@@ -59,9 +65,9 @@ class Bandwidth:
         if not near:
             return self
         found = _best_of_probes([size // self.threads for size in near], self.threads)
-        known = dict(self.curve)
-        known.update({size: max(rate, known[size]) for size, rate in found.items()})
-        return Bandwidth(tuple(sorted(known.items())), self.threads)
+        known = dict(self.peaks or self.curve)
+        known.update({size: max(peak, known[size]) for size, (_, peak) in found.items()})
+        return Bandwidth(self.curve, self.threads, tuple(sorted(known.items())))
 
 
 def measure() -> Bandwidth:
@@ -73,19 +79,22 @@ def measure() -> Bandwidth:
     threads = len(processors()) or os.cpu_count() or 1
     most = min(_MOST, host_memory()[0] // 8)
     sizes = [size for size in (_LEAST << i for i in range(20)) if size * threads <= most]
-    return Bandwidth(tuple(sorted(_best_of_probes(sizes, threads).items())), threads)
+    found = sorted(_best_of_probes(sizes, threads).items())
+    curve = tuple((size, rate) for size, (rate, _) in found)
+    return Bandwidth(curve, threads, tuple((size, peak) for size, (_, peak) in found))
 
 
-def _best_of_probes(sizes: Sequence[int], threads: int) -> dict[int, float]:
-    """Return bytes per second by working set, all threads together."""
-    found: dict[int, float] = {}
+def _best_of_probes(sizes: Sequence[int], threads: int) -> dict[int, tuple[float, float]]:
+    """Return bytes per second, mean and peak, by the working set of all threads together."""
+    found: dict[int, tuple[float, float]] = {}
     with ThreadPoolExecutor(threads) as pool:
         arrays = list(pool.map(lambda _: np.ones((2, sizes[-1] // 16)), range(threads)))
         for _ in range(_PASSES):
             for size in sizes:
                 for probe in (_copy, _dot):
-                    rate = _together(pool, probe, [a[:, : size // 16] for a in arrays])
-                    found[size * threads] = max(found.get(size * threads, 0.0), rate)
+                    rate, peak = _together(pool, probe, [a[:, : size // 16] for a in arrays])
+                    before = found.get(size * threads, (0.0, 0.0))
+                    found[size * threads] = max(before[0], rate), max(before[1], peak)
     return found
 
 
@@ -106,20 +115,23 @@ def _together(
     pool: ThreadPoolExecutor,
     probe: Callable[[np.ndarray[Any, Any]], None],
     pairs: list[np.ndarray[Any, Any]],
-) -> float:
-    """Return bytes per second of all threads at once, over their common time."""
+) -> tuple[float, float]:
+    """Return bytes per second of all threads at once, over their time and in their best slices."""
 
-    def run(pair: np.ndarray[Any, Any]) -> tuple[float, float, int]:
+    def run(pair: np.ndarray[Any, Any]) -> tuple[float, float]:
         probe(pair)
-        began, passes = perf_counter(), 0
-        while (now := perf_counter()) - began < _SECONDS or passes < 2:
+        began = since = perf_counter()
+        passes, counted, best = 0, 0, 0.0
+        while since - began < _SECONDS or passes < 2:
             probe(pair)
             passes += 1
-        return began, now, passes
+            counted += 1
+            if (now := perf_counter()) - since >= _SLICE:
+                best = max(best, counted / (now - since))
+                since, counted = now, 0
+        return passes / (perf_counter() - began), best
 
     ran = list(pool.map(run, pairs))
     # Each at the pace it had: the first to start and the last to end ran alone for a moment.
-    return sum(
-        pair.nbytes * passes / (end - began)
-        for pair, (began, end, passes) in zip(pairs, ran, strict=True)
-    )
+    mean = sum(pair.nbytes * pace for pair, (pace, _) in zip(pairs, ran, strict=True))
+    return mean, sum(pair.nbytes * best for pair, (_, best) in zip(pairs, ran, strict=True))
