@@ -20,6 +20,7 @@ from alight.codegen.loops import Schedule
 
 Array = np.ndarray[Any, Any]
 INTEGERS = "bhilBHIL"
+NO_COMPLEX = {"sign", "sqrt", "clip"}  # besides special functions
 
 
 def special(dtype: np.dtype[Any]) -> Array:
@@ -33,9 +34,13 @@ def special(dtype: np.dtype[Any]) -> Array:
             near += [-1, -2, -3, -7, -64, info.min, info.min + 1]
         return np.array(sorted({n for n in near if info.min <= n <= info.max}), dtype)
     info = np.finfo(dtype)
+    if dtype.kind == "c":
+        parts = np.array([0.0, -0.0, 1.0, -2.5, 3e-5, 1e10, np.inf, -np.inf, np.nan], dtype)
+        return np.array([complex(a, b) for a in parts.real for b in parts.real], dtype)
+    ten = 1e10 if dtype.itemsize > 2 else 1e4
     positive = [
         0.0, info.smallest_subnormal, info.tiny / 2, info.tiny, 1e-5, 0.1, 0.5, 0.75, 1.0, 1.5, 2.0,
-        2.5, 3.0, np.pi, 10.0, 100.0, 1e10, info.max / 2, info.max, np.inf, 1 + info.eps,
+        2.5, 3.0, np.pi, 10.0, 100.0, ten, info.max / 2, info.max, np.inf, 1 + info.eps,
     ]  # fmt: skip
     return np.array([*positive, *(-v for v in positive), np.nan], dtype)
 
@@ -47,7 +52,18 @@ def points(dtypes: Sequence[np.dtype[Any]]) -> list[Array]:
 
 
 def ulp_distance(actual: Array, expected: Array) -> Array:
-    """Return how many floats lie between, elementwise; NaN equals NaN, and -0 is one from 0."""
+    """Return how many floats lie between, elementwise; NaN equals NaN, and -0 is one from 0. Of
+    complex numbers it is the distance in ulp of the absolute value; one part NaN is as good as two,
+    one infinite as good as another."""
+    if actual.dtype.kind == "c":
+        with np.errstate(all="ignore"):
+            distance = np.asarray(np.abs(actual - expected), float)
+            distance /= np.maximum(np.spacing(np.abs(expected)), np.finfo(expected.dtype).tiny)
+            distance[actual == expected] = 0
+        for test in (np.isnan, np.isinf):
+            distance[test(actual) & test(expected)] = 0
+        distance[np.isnan(distance)] = np.inf
+        return distance
     if actual.dtype.kind != "f":
         return np.where(actual != expected, np.inf, 0.0)
     integer = np.dtype(f"i{actual.itemsize}")
@@ -107,21 +123,24 @@ def reference(node: Node, operands: Sequence[Array]) -> Any:
 
 def loops(op: Op) -> list[tuple[tuple[np.dtype[Any], ...], tuple[np.dtype[Any], ...]]]:
     """Return the operand and result dtypes of an op's loops that generated code must have."""
+    native = "?" + INTEGERS + "efdFD"
     if op.name in ("isposinf", "isneginf"):
-        texts = [f"{c}->?" for c in "?" + INTEGERS + "fd"]
+        texts = [f"{c}->?" for c in "?" + INTEGERS + "efd"]
     elif op.name == "where":
-        texts = [f"?{c}{c}->{c}" for c in "?" + INTEGERS + "fd"]
+        texts = [f"?{c}{c}->{c}" for c in native]
     elif op.name == "copy":
-        texts = [f"{c}->{c}" for c in "?" + INTEGERS + "fd"]
+        texts = [f"{c}->{c}" for c in native]
     elif op.name == "cast":
-        texts = [f"{a}->{b}" for a, b in itertools.product("?" + INTEGERS + "fd", repeat=2)]
+        texts = [f"{a}->{b}" for a, b in itertools.product(native, repeat=2)]
     else:
         assert isinstance(op.reference, np.ufunc)
         texts = op.reference.types
     result = []
     for text in dict.fromkeys(texts):
-        if set(text) <= set("?->" + INTEGERS + "qQfd"):
+        if set(text) <= set("?->" + INTEGERS + "qQefdFD"):
             before, after = text.split("->")
+            if set(before) & set("FD") and (op.special or op.name in NO_COMPLEX):
+                continue
             result.append((tuple(map(np.dtype, before)), tuple(map(np.dtype, after))))
     return result
 
@@ -193,6 +212,7 @@ DTYPES = (
     "float32",
     "float64",
 )
+UNFOLDED = ("float16", "complex64", "complex128")  # generated elementwise, not reduced
 
 
 def arithmetic(inputs: Sequence[Array], out: Any = None) -> Group:

@@ -43,9 +43,9 @@ def in_range(op: Op, node: Node, operands: list[Array]) -> Array:
     to_integer = op.name == "cast" and node.layout.dtype.kind in "iu"
     if op.name == "reciprocal" and operands[0].dtype.kind in "iu":
         ok &= operands[0] != 0
-    if to_integer and operands[0].dtype.kind == "f":
+    if to_integer and operands[0].dtype.kind in "fc":
         info = np.iinfo(node.layout.dtype)
-        whole = np.trunc(operands[0].astype(np.longdouble))
+        whole = np.trunc(operands[0].real.astype(np.longdouble))
         with np.errstate(invalid="ignore"):
             ok &= (whole >= info.min) & (whole <= info.max)
     return ok
@@ -83,7 +83,11 @@ def assert_close(node: Node, actual: Array, operands: list[Array]) -> None:
         distance = ulp_distance(actual, expected)
     if node.op.name in TIES and actual.dtype.kind == "f":
         distance[(actual == 0) & (expected == 0)] = 0
-    wrong = np.flatnonzero(ok & ~(distance <= node.op.ulp))
+    # of complex products and quotients NumPy's own loops give different ones, with fma and without
+    bound = node.op.ulp if actual.dtype.kind != "c" else max(node.op.ulp, 2)
+    if node.op.name == "absolute" and operands[0].dtype.kind == "c":
+        bound = 2
+    wrong = np.flatnonzero(ok & ~(distance <= bound))
     shown = [(*(a[i] for a in operands), actual[i], expected[i]) for i in wrong[:4]]
     assert not len(wrong), f"{node.op}, {len(wrong)} points, max {distance[ok].max()} ulp: {shown}"
 

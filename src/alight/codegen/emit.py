@@ -1,22 +1,21 @@
-"""LLVM IR text: typed expressions, loads and stores, loops.
+"""LLVM IR text: typed expressions, of one element or of several lanes together.
 
 Nothing here carries a fast-math flag (but for ties of zeros) and nothing is contracted, so the
-arithmetic is IEEE's as NumPy computes it. Booleans are ``i1`` in registers and a byte in memory,
-where any byte but 0 is true.
+arithmetic is IEEE's as NumPy computes it.
 """
 
 from __future__ import annotations
 
-import math
-import struct
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from alight.ir.body import COMPARISONS, kind_of, width_of
+from alight.codegen.blocks import Blocks, Module, literal, memory_type, register_type
+from alight.ir.body import COMPARISONS, kind_of, part_of, width_of
 
 if TYPE_CHECKING:
     from alight.ir.body import Expr
+
+__all__ = ["Code", "Module", "literal", "memory_type", "register_type", "scalar_only"]
 
 _INTEGER = {
     "add": "add", "sub": "sub", "mul": "mul", "and": "and", "or": "or", "xor": "xor", "shl": "shl",
@@ -29,222 +28,18 @@ _INTRINSIC = {
 }  # fmt: skip
 
 
-def register_type(dtype: str, lanes: int = 0) -> str:
-    """Return the type of a value in a register; with lanes, of that many together."""
-    kind = kind_of(dtype)
-    if kind == "b":
-        name = "i1"
-    elif kind == "f":
-        name = "float" if dtype == "float32" else "double"
-    else:
-        name = f"i{width_of(dtype)}"
-    return f"<{lanes} x {name}>" if lanes else name
+class Code(Blocks):
+    """A function body under construction."""
 
-
-def memory_type(dtype: str, lanes: int = 0) -> str:
-    """Return the type of a value in memory."""
-    return register_type("uint8" if dtype == "bool" else dtype, lanes)
-
-
-def literal(value: float | int | bool, dtype: str, lanes: int = 0) -> str:
-    """Return a constant in LLVM's spelling; floats by their bits, as decimals would not be
-    exact."""
-    if kind_of(dtype) == "f":
-        if math.isnan(value):
-            value = math.nan
-        text = f"0x{struct.unpack('<Q', struct.pack('<d', value))[0]:016X}"
-    elif dtype == "bool":
-        text = "true" if value else "false"
-    else:
-        text = str(int(value))
-    if lanes:
-        one = register_type(dtype)
-        return f"<{', '.join([f'{one} {text}'] * lanes)}>"
-    return text
-
-
-# what is computed for one element at a time
-_SCALAR = frozenset(("libm", "gcd", "ipow", "rarely", "by_zero"))
-
-
-def scalar_only(tree: Expr) -> bool:
-    """Tell whether part of a tree has no form for vectors."""
-    return tree.prim in _SCALAR or any(map(scalar_only, tree.args))
-
-
-class Module:
-    """Text of one module: functions, and the declarations and shared functions they need."""
-
-    def __init__(self) -> None:
-        self.functions: list[str] = []
-        self.shared: dict[str, str] = {}
-        self.libm: set[str] = set()
-        self.count = 0
-
-    def fresh(self) -> int:
-        """Return a number not used in this module."""
-        self.count += 1
-        return self.count
-
-    def call_libm(self, name: str, dtype: str, arguments: str) -> str:
-        """Return the symbol of a C maths function, declared."""
-        symbol = name + ("f" if dtype == "float32" else "")
-        self.libm.add(symbol)
-        result = register_type(dtype)
-        # no errno and no state: a call may be hoisted, merged or dropped
-        self.shared[symbol] = f"declare {result} @{symbol}({arguments}) #1"
-        return symbol
-
-    def share(self, name: str, text: str) -> str:
-        """Return the name of a function all kernels of the module may call."""
-        self.shared.setdefault(name, text)
-        return name
-
-    def text(self, vector_bits: int) -> str:
-        """Return the module. Attribute group 0 is for entry points."""
-        # alignstack: spill slots that straddle a page slowed a kernel 2-4x when the stack was not
-        # aligned
-        prefer = f' "prefer-vector-width"="{vector_bits}"' if vector_bits else ""
-        return "\n".join(
-            (
-                *self.shared.values(),
-                *self.functions,
-                f"attributes #0 = {{ nounwind alignstack=64{prefer} }}",
-                "attributes #1 = { nounwind willreturn memory(none) }",
-                f"attributes #2 = {{ nounwind alwaysinline{prefer} }}",
-                f"attributes #3 = {{ nounwind noinline alignstack=64{prefer} }}",
-                "!0 = distinct !{}",
-            )
-        )
-
-
-class Code:
-    """A function body under construction: the current block, expressions, loops."""
-
-    def __init__(self, module: Module, interleave: int = 0) -> None:
-        self.module = module
-        self.interleave = interleave
-        self.allocas: list[str] = []
-        self.lines: list[str] = []
-        self.block = "entry"
-        self.metadata: list[str] = []
-        self.by_zero = ""
-        self.seldom = ""  # where "rarely" notes that some element needs more; empty: it branches
-
-    # --- lines and blocks
-    def emit(self, text: str) -> str:
-        """Return the register that holds the result of an instruction."""
-        name = f"%v{self.module.fresh()}"
-        self.lines.append(f"  {name} = {text}")
-        return name
-
-    def do(self, text: str) -> None:
-        """Add an instruction without a result."""
-        self.lines.append(f"  {text}")
-
-    def label(self, stem: str) -> str:
-        """Return a new label."""
-        return f"{stem}{self.module.fresh()}"
-
-    def start(self, label: str) -> None:
-        """Begin a block."""
-        self.lines.append(f"{label}:")
-        self.block = label
-
-    def alloca(self, text: str) -> str:
-        """Return stack memory that lives as long as the call."""
-        name = f"%a{self.module.fresh()}"
-        self.allocas.append(f"  {name} = alloca {text}, align 64")
-        return name
-
-    @contextmanager
-    def loop(
-        self, count: str, parallel: bool = False, step: int = 1, brief: bool = False
-    ) -> Iterator[str]:
-        """Run what is added inside for 0, step, … below count, which must be at least 1. In a
-        parallel loop no iteration reads what another one writes; a brief one is compiled for
-        size."""
-        head, leave = self.label("loop"), self.label("done")
-        before = self.block
-        self.do(f"br label %{head}")
-        self.start(head)
-        index, following = f"%i{self.module.fresh()}", f"%i{self.module.fresh()}"
-        place = len(self.lines)
-        self.lines.append("")
-        yield index
-        self.do(f"{following} = add nuw nsw i64 {index}, {step}")
-        more = self.emit(f"icmp slt i64 {following}, {count}")
-        mark = f", !llvm.loop {self.parallel_loop(brief)}" if parallel else ""
-        self.do(f"br i1 {more}, label %{head}, label %{leave}{mark}")
-        self.lines[place] = f"  {index} = phi i64 [ 0, %{before} ], [ {following}, %{self.block} ]"
-        self.start(leave)
-
-    def parallel_loop(self, brief: bool) -> str:
-        """Return metadata saying that accesses marked with !0 do not depend on one another."""
-        number = self.module.fresh()
-        parts = [f"!{number}"]
-        extra = ['!"llvm.loop.parallel_accesses", !0']
-        interleave = 1 if brief else self.interleave
-        if interleave:
-            extra.append(f'!"llvm.loop.interleave.count", i32 {interleave}')
-        if brief:
-            extra.append('!"llvm.loop.unroll.disable"')
-        for text in extra:
-            part = self.module.fresh()
-            self.metadata.append(f"!{part} = !{{{text}}}")
-            parts.append(f"!{part}")
-        self.metadata.append(f"!{number} = distinct !{{{', '.join(parts)}}}")
-        return f"!{number}"
-
-    @contextmanager
-    def when(self, condition: str) -> Iterator[None]:
-        """Run what is added inside only if the condition holds."""
-        then, leave = self.label("then"), self.label("end")
-        self.do(f"br i1 {condition}, label %{then}, label %{leave}")
-        self.start(then)
-        yield
-        self.do(f"br label %{leave}")
-        self.start(leave)
-
-    def function(self, signature: str, attributes: str) -> str:
-        """Return the finished function."""
-        body = "\n".join((*self.allocas, *self.lines))
-        metadata = "\n".join(self.metadata)
-        return f"define {signature} {attributes} {{\nentry:\n{body}\n}}\n{metadata}"
-
-    # --- memory
-    def load(self, pointer: str, dtype: str, parallel: bool = False, lanes: int = 0) -> str:
-        """Return the value at an address, which may have any alignment."""
-        mark = ", !llvm.access.group !0" if parallel else ""
-        loaded = self.emit(f"load {memory_type(dtype, lanes)}, ptr {pointer}, align 1{mark}")
-        if dtype != "bool":
-            return loaded
-        zero = literal(0, "uint8", lanes) if lanes else "0"
-        return self.emit(f"icmp ne {memory_type(dtype, lanes)} {loaded}, {zero}")
-
-    def store(self, value: str, pointer: str, dtype: str, parallel: bool = False) -> None:
-        """Write one value."""
-        mark = ", !llvm.access.group !0" if parallel else ""
-        if dtype == "bool":
-            value = self.emit(f"zext i1 {value} to i8")
-        self.do(f"store {memory_type(dtype)} {value}, ptr {pointer}, align 1{mark}")
-
-    def at(self, pointer: str, index: str, dtype: str) -> str:
-        """Return the address of an element of a contiguous run."""
-        return self.emit(f"getelementptr {memory_type(dtype)}, ptr {pointer}, i64 {index}")
-
-    def offset(self, pointer: str, nbytes: str) -> str:
-        """Return an address some bytes on."""
-        return self.emit(f"getelementptr i8, ptr {pointer}, i64 {nbytes}")
-
-    # --- expressions
     def evaluate(self, trees: tuple[Expr, ...], operands: list[str], lanes: int = 0) -> list[str]:
         """Return the registers that hold the trees' values."""
         done: dict[int, str] = {}
 
         def value(tree: Expr) -> str:
             if id(tree) not in done:
-                if tree.prim == "rarely":
+                if tree.prim == "rarely" and lanes:
+                    done[id(tree)] = self._lanes_apart(tree, value, operands, lanes)
+                elif tree.prim == "rarely":
                     done[id(tree)] = rarely(tree)
                 else:
                     done[id(tree)] = self._one(tree, [value(a) for a in tree.args], operands, lanes)
@@ -267,6 +62,50 @@ class Code:
 
         return [value(tree) for tree in trees]
 
+    def _lanes_apart(
+        self, tree: Expr, value: Callable[[Expr], str], operands: list[str], lanes: int
+    ) -> str:
+        """Return the common value; where the condition holds for some lane, with the other value
+        in those lanes, made one by one."""
+        condition, common = value(tree.args[0]), value(tree.args[2])
+        used = _operands_of(tree.args[1])
+        cells = {p: self.alloca(memory_type(e.dtype, lanes)) for p, e in used.items()}
+        flags, result = (self.alloca(memory_type(d, lanes)) for d in ("bool", tree.dtype))
+        before, apart, after = self.block, self.label("apart"), self.label("after")
+        some = self.some(condition, lanes)
+        # 1 in a million: the code for it is put out of the way
+        self.do(f"br i1 {some}, label %{apart}, label %{after}, !prof !1")
+        self.start(apart)
+        for place, cell in cells.items():
+            self.store(operands[place], cell, used[place].dtype, lanes=lanes)
+        self.store(condition, flags, "bool", lanes=lanes)
+        self.store(common, result, tree.dtype, lanes=lanes)
+        known, self.known = self.known, None  # what is made here is not known after it
+        with (
+            self.loop(str(lanes)) as j,
+            self.when(self.load(self.at(flags, j, "bool"), "bool")),
+        ):
+            one = list(operands)
+            for place, cell in cells.items():
+                dtype = used[place].dtype
+                one[place] = self.load(self.at(cell, j, dtype), dtype)
+            (other,) = self.evaluate((tree.args[1],), one)
+            self.store(other, self.at(result, j, tree.dtype), tree.dtype)
+        self.known = known
+        mixed = self.load(result, tree.dtype, lanes=lanes)
+        end = self.block
+        self.do(f"br label %{after}")
+        self.start(after)
+        full = register_type(tree.dtype, lanes)
+        return self.emit(f"phi {full} [ {common}, %{before} ], [ {mixed}, %{end} ]")
+
+    def some(self, condition: str, lanes: int) -> str:
+        """Return whether a bool holds in one of the lanes at least."""
+        if not lanes:
+            return condition
+        bits = self.pure(f"bitcast <{lanes} x i1> {condition} to i{lanes}")
+        return self.pure(f"icmp ne i{lanes} {bits}, 0")
+
     def _one(self, tree: Expr, args: list[str], operands: list[str], lanes: int) -> str:
         prim = tree.prim
         if prim == "operand":
@@ -274,46 +113,109 @@ class Code:
             return operands[position]
         if prim == "const":
             return literal(tree.value, tree.dtype, lanes)
+        if prim == "complex":
+            return self.paired(args[0], args[1], tree.dtype, lanes)
         source = tree.args[0].dtype
         kind = kind_of(source)
         one = register_type(source, lanes)
+        if prim in ("real", "imag"):
+            return self.parts(args[0], source, lanes)[prim == "imag"]
         if prim == "where":
-            result = register_type(tree.dtype, lanes)
-            return self.emit(f"select {one} {args[0]}, {result} {args[1]}, {result} {args[2]}")
+            return self._where(args, tree.dtype, lanes)
         if prim in COMPARISONS:
-            return self.emit(f"{_comparison(prim, kind)} {one} {args[0]}, {args[1]}")
+            return self.pure(f"{_comparison(prim, kind)} {one} {args[0]}, {args[1]}")
         if prim == "cast":
             return self.cast(args[0], source, tree.dtype, lanes)
         if prim == "bitcast":
-            return self.emit(f"bitcast {one} {args[0]} to {register_type(tree.dtype, lanes)}")
+            return self.pure(f"bitcast {one} {args[0]} to {register_type(tree.dtype, lanes)}")
         if prim == "neg":
             minus = "fneg" if kind == "f" else "sub"
             first = "" if kind == "f" else f"{_zero(lanes)}, "
-            return self.emit(f"{minus} {one} {first}{args[0]}")
+            return self.pure(f"{minus} {one} {first}{args[0]}")
         if prim == "not":
             ones = literal(True if kind == "b" else -1, source, lanes)
-            return self.emit(f"xor {one} {args[0]}, {ones}")
+            return self.pure(f"xor {one} {args[0]}, {ones}")
         if prim in _INTRINSIC:
             # which zero a tie gives is left open (nsz): NumPy's own differs between its loops
             loose = "nsz " if prim in ("maximum", "minimum") else ""
             name = f"llvm.{_INTRINSIC[prim]}.{_suffix(source, lanes)}"
             self.module.shared[name] = f"declare {one} @{name}({', '.join([one] * len(args))})"
-            return self.emit(f"call {loose}{one} @{name}({', '.join(f'{one} {a}' for a in args)})")
+            return self.pure(f"call {loose}{one} @{name}({', '.join(f'{one} {a}' for a in args)})")
         if prim == "libm":
-            types = [register_type(a.dtype) for a in tree.args]
-            symbol = self.module.call_libm(tree.value, source, ", ".join(types))
-            given = ", ".join(f"{t} {a}" for t, a in zip(types, args, strict=True))
-            return self.emit(f"call {one} @{symbol}({given})")
+            dtypes = [a.dtype for a in tree.args]
+            given = ", ".join(map(register_type, dtypes))
+            symbol = self.module.call_libm(tree.value, source, given)
+            return self._each(symbol, args, dtypes, tree.dtype, lanes)
         if prim == "by_zero":
-            self.note_zero(args[1])
+            self.note_zero(self.some(args[1], lanes))
             return args[0]
         if prim == "gcd":
-            return self._gcd(args, source)
+            return self._gcd(args, source, lanes)
         if prim == "ipow":
-            name = self.module.share(f"ipow.{one}", _IPOW.replace("INT", one))
-            return self.emit(f"call {one} @{name}({one} {args[0]}, {one} {args[1]})")
+            name = self.module.share(
+                f"ipow.{register_type(source)}", _IPOW.replace("INT", register_type(source))
+            )
+            return self._each(name, args, [source, source], source, lanes)
+        if prim in ("quot", "rem") and lanes and width_of(source) < 64:
+            return self._divided(prim, args, source, lanes)
         name = _FLOAT[prim] if kind == "f" else _integer(prim, kind)
-        return self.emit(f"{name} {one} {args[0]}, {args[1]}")
+        return self.pure(f"{name} {one} {args[0]}, {args[1]}")
+
+    def _where(self, args: list[str], dtype: str, lanes: int) -> str:
+        flag, one = register_type("bool", lanes), register_type(part_of(dtype), lanes)
+        if kind_of(dtype) != "c":
+            return self.pure(f"select {flag} {args[0]}, {one} {args[1]}, {one} {args[2]}")
+        chosen = [
+            self.pure(f"select {flag} {args[0]}, {one} {a}, {one} {b}")
+            for a, b in zip(*(self.parts(v, dtype, lanes) for v in args[1:]), strict=True)
+        ]
+        return self.paired(chosen[0], chosen[1], dtype, lanes)
+
+    def _each(
+        self, symbol: str, args: list[str], dtypes: list[str], result: str, lanes: int
+    ) -> str:
+        """Return what a function of one element gives for each lane."""
+        one = register_type(result, lanes)
+        given = ", ".join(
+            f"{register_type(d, lanes)} {a}" for d, a in zip(dtypes, args, strict=True)
+        )
+        if not lanes:
+            return self.pure(f"call {one} @{symbol}({given})")
+        name = f"each{lanes}.{symbol}"
+        if name not in self.module.shared:
+            code = Code(self.module)
+            cells = [code.alloca(register_type(d, lanes)) for d in (*dtypes, result)]
+            for place, (cell, dtype) in enumerate(zip(cells[:-1], dtypes, strict=True)):
+                code.store(f"%x{place}", cell, dtype, lanes=lanes)
+            with code.loop(str(lanes)) as j:
+                loaded = [
+                    code.load(code.at(cell, j, dtype), dtype)
+                    for cell, dtype in zip(cells[:-1], dtypes, strict=True)
+                ]
+                value = code._each(symbol, loaded, dtypes, result, 0)
+                code.store(value, code.at(cells[-1], j, result), result)
+            code.do(f"ret {one} {code.load(cells[-1], result, lanes=lanes)}")
+            taken = ", ".join(f"{register_type(d, lanes)} %x{i}" for i, d in enumerate(dtypes))
+            self.module.share(name, code.function(f"internal {one} @{name}({taken})", "#3"))
+        return self.pure(f"call {one} @{name}({given})")
+
+    def _divided(self, prim: str, args: list[str], dtype: str, lanes: int) -> str:
+        """Return the truncated quotient or its remainder by way of floats, which have a vector
+        division.
+
+        The quotient is exact: two integers of n bits that do not divide are 2**-n of the quotient
+        or more from it, and the float has more than 2n bits, or (32 bits in 53) more than n + 1 to
+        spare.
+        """
+        wide = "float32" if width_of(dtype) < 32 else "float64"
+        one = register_type(wide, lanes)
+        a, b = (self.cast(arg, dtype, wide, lanes) for arg in args)
+        quotient = self.cast(self.pure(f"fdiv {one} {a}, {b}"), wide, dtype, lanes)
+        if prim == "quot":
+            return quotient
+        whole = register_type(dtype, lanes)
+        product = self.pure(f"mul {whole} {quotient}, {args[1]}")
+        return self.pure(f"sub {whole} {args[0]}, {product}")
 
     def note_zero(self, condition: str) -> None:
         """Remember that an integer was divided by zero if the condition holds."""
@@ -339,17 +241,25 @@ class Code:
                 self.do(f"store volatile double {infinity}, ptr {zero}")
         self.do("ret void")
 
-    def _gcd(self, args: list[str], dtype: str) -> str:
-        one = register_type(dtype)
+    def _gcd(self, args: list[str], dtype: str, lanes: int) -> str:
+        one = register_type(dtype, lanes)
         if kind_of(dtype) == "i":
-            magnitude = []
-            for arg in args:
-                minus = self.emit(f"sub {one} 0, {arg}")
-                below = self.emit(f"icmp slt {one} {arg}, 0")
-                magnitude.append(self.emit(f"select i1 {below}, {one} {minus}, {one} {arg}"))
-            args = magnitude
-        name = self.module.share(f"gcd.{one}", _GCD.replace("INT", one))
-        return self.emit(f"call {one} @{name}({one} {args[0]}, {one} {args[1]})")
+            zero = _zero(lanes)
+            args = [
+                self._where(
+                    [
+                        self.pure(f"icmp slt {one} {arg}, {zero}"),
+                        self.pure(f"sub {one} {zero}, {arg}"),
+                        arg,
+                    ],
+                    dtype,
+                    lanes,
+                )
+                for arg in args
+            ]
+        int_ = register_type(dtype)
+        name = self.module.share(f"gcd.{int_}", _GCD.replace("INT", int_))
+        return self._each(name, args, [dtype, dtype], dtype, lanes)
 
     def cast(self, value: str, source: str, target: str, lanes: int = 0) -> str:
         """Return a value in another dtype, as NumPy's C casts give it on common machines."""
@@ -357,21 +267,63 @@ class Code:
         one, two = register_type(source, lanes), register_type(target, lanes)
         if source == target:
             return value
+        if a == "c":
+            return self._complex_cast(value, source, target, lanes)
+        if b == "c":
+            part = part_of(target)
+            real = self.cast(value, source, part, lanes)
+            return self.paired(real, literal(0.0, part, lanes), target, lanes)
         if b == "b":
             zero = literal(0, source, lanes)
-            return self.emit(f"{'fcmp une' if a == 'f' else 'icmp ne'} {one} {value}, {zero}")
+            return self.pure(f"{'fcmp une' if a == 'f' else 'icmp ne'} {one} {value}, {zero}")
         if a == "f" and b == "f":
+            if target == "float16" and source == "float64":
+                # there is no instruction for it: by way of float32, rounded there to odd, so that
+                # the second rounding knows what the first one dropped
+                value, one = self._to_odd(value, lanes), register_type("float32", lanes)
             wider = width_of(target) > width_of(source)
-            return self.emit(f"{'fpext' if wider else 'fptrunc'} {one} {value} to {two}")
+            return self.pure(f"{'fpext' if wider else 'fptrunc'} {one} {value} to {two}")
+        if target == "float16" or source == "float16":
+            # as NumPy does it; a whole number that float32 rounds is out of a half float's range
+            return self.cast(self.cast(value, source, "float32", lanes), "float32", target, lanes)
         if b == "f":
-            return self.emit(f"{'sitofp' if a == 'i' else 'uitofp'} {one} {value} to {two}")
+            return self.pure(f"{'sitofp' if a == 'i' else 'uitofp'} {one} {value} to {two}")
         if a == "f":
             return self._float_to_integer(value, source, target, lanes)
         gained = width_of(target) - (1 if a == "b" else width_of(source))
         if gained == 0:
             return value
         name = "trunc" if gained < 0 else "sext" if a == "i" else "zext"
-        return self.emit(f"{name} {one} {value} to {two}")
+        return self.pure(f"{name} {one} {value} to {two}")
+
+    def _complex_cast(self, value: str, source: str, target: str, lanes: int) -> str:
+        first, second = self.parts(value, source, lanes)
+        part = part_of(source)
+        if kind_of(target) == "c":
+            whole = [self.cast(v, part, part_of(target), lanes) for v in (first, second)]
+            return self.paired(whole[0], whole[1], target, lanes)
+        if target == "bool":
+            flags = [self.cast(v, part, target, lanes) for v in (first, second)]
+            return self.pure(f"or {register_type('bool', lanes)} {flags[0]}, {flags[1]}")
+        return self.cast(first, part, target, lanes)
+
+    def _to_odd(self, value: str, lanes: int) -> str:
+        """Return a float64 as float32, with an odd last bit unless it is exact."""
+        double, single, bits = (register_type(t, lanes) for t in ("float64", "float32", "uint32"))
+        near = self.pure(f"fptrunc {double} {value} to {single}")
+        back = self.pure(f"fpext {single} {near} to {double}")
+        name = f"llvm.fabs.{_suffix('float64', lanes)}"
+        self.module.share(name, f"declare {double} @{name}({double})")
+        far = [self.pure(f"call {double} @{name}({double} {v})") for v in (back, value)]
+        flag = register_type("bool", lanes)
+        above = self.pure(f"fcmp ogt {double} {far[0]}, {far[1]}")
+        inexact = self.pure(f"fcmp one {double} {back}, {value}")
+        whole = self.pure(f"bitcast {single} {near} to {bits}")
+        less = self.pure(f"zext {flag} {above} to {bits}")
+        odd = self.pure(f"zext {flag} {inexact} to {bits}")
+        whole = self.pure(f"sub {bits} {whole}, {less}")
+        whole = self.pure(f"or {bits} {whole}, {odd}")
+        return self.pure(f"bitcast {bits} {whole} to {single}")
 
     def _float_to_integer(self, value: str, source: str, target: str, lanes: int) -> str:
         one = register_type(source, lanes)
@@ -382,16 +334,40 @@ class Code:
         wide, flag = register_type(through, lanes), register_type("bool", lanes)
         if target == "uint64":
             edge = literal(2.0**63, source, lanes)
-            high = self.emit(f"fcmp oge {one} {value}, {edge}")
-            less = self.emit(f"fsub {one} {value}, {edge}")
-            value = self.emit(f"select {flag} {high}, {one} {less}, {one} {value}")
-        whole = self.emit(f"fptosi {one} {value} to {wide}")
-        whole = self.emit(f"freeze {wide} {whole}")
+            high = self.pure(f"fcmp oge {one} {value}, {edge}")
+            less = self.pure(f"fsub {one} {value}, {edge}")
+            value = self.pure(f"select {flag} {high}, {one} {less}, {one} {value}")
+        whole = self.pure(f"fptosi {one} {value} to {wide}")
+        whole = self.pure(f"freeze {wide} {whole}")
         if target == "uint64":
             top = literal(-(2**63), "int64", lanes)
-            flip = self.emit(f"xor {wide} {whole}, {top}")
-            return self.emit(f"select {flag} {high}, {wide} {flip}, {wide} {whole}")
+            flip = self.pure(f"xor {wide} {whole}, {top}")
+            return self.pure(f"select {flag} {high}, {wide} {flip}, {wide} {whole}")
         return self.cast(whole, through, target, lanes)
+
+
+# what is computed for one element at a time
+_SCALAR = frozenset(("libm", "gcd", "ipow", "rarely", "by_zero"))
+
+
+def scalar_only(tree: Expr) -> bool:
+    """Tell whether part of a tree has a form for vectors that goes through its lanes."""
+    return tree.prim in _SCALAR or any(map(scalar_only, tree.args))
+
+
+def _operands_of(tree: Expr) -> dict[int, Expr]:
+    """Return the operands a tree reads, by their place."""
+    seen: set[int] = set()
+    found: dict[int, Expr] = {}
+    ready = [tree]
+    while ready:
+        tree = ready.pop()
+        if id(tree) not in seen:
+            seen.add(id(tree))
+            ready += tree.args
+            if tree.prim == "operand":
+                found[tree.value] = tree
+    return found
 
 
 def _zero(lanes: int) -> str:

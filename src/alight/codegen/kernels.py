@@ -1,4 +1,4 @@
-"""LLVM IR of a loop group: ``void entry(ptr addresses, ptr dims, ptr strides)`` over a nest.
+"""The frame of a kernel: ``void entry(ptr addresses, ptr dims, ptr strides)`` over a nest.
 
 ``addresses`` holds the byte address of element 0 of each input, then each output; ``dims`` the size
 of each axis of the nest; ``strides`` the bytes per step, operand by operand and axis by axis.
@@ -10,17 +10,14 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
-from alight.codegen.emit import Code, Module, memory_type
+from alight.codegen.emit import Code
 from alight.ir.body import branches
 from alight.ir.ops import Kind, trees
 
 if TYPE_CHECKING:
-    from alight.codegen.loops import Nest, Schedule
+    from alight.codegen.loops import Nest
     from alight.ir.body import Expr
     from alight.ir.group import Graph, Group, Node
-
-# Elements made in buffers at a time: 16 buffers of f64 are 32 KiB, the smallest L1 in use.
-STRIP = 256
 
 SIGNATURE = "void @entry(ptr %addresses, ptr %dims, ptr %strides)"
 
@@ -128,58 +125,3 @@ def elementwise(code: Code, graph: Graph, node: Node, known: dict[int, str]) -> 
     tree = _trees(graph, node)[node.attr("output", 0)]
     (value,) = code.evaluate((tree,), [known[i] for i in node.operands])
     return value
-
-
-def loop_kernel(module: Module, group: Group, shape: Nest, schedule: Schedule) -> None:
-    """Add the entry point of a loop group to a module."""
-    code = Code(module, schedule.interleave)
-    frame = Frame(code, group, shape)
-    last = frame.rank - 1
-    outputs = tuple(
-        (place, number, group.graph.layout(number).dtype.name)
-        for place, number in enumerate(group.graph.outputs, frame.inputs)
-    )
-    with code.when(frame.nonempty(range(frame.rank))), frame.along(range(last)):
-        fixed = frame.broadcast()
-        if has_branches(group.graph):
-            _strips(code, frame, fixed, outputs)
-        else:
-            with code.loop(frame.dims[last], parallel=True) as index:
-                known = frame.values(fixed, index)
-                # every load stands before every store: an output may be one of the inputs
-                for place, number, dtype in outputs:
-                    target = frame.element(place, dtype, index)
-                    code.store(known[number], target, dtype, parallel=True)
-    code.finish()
-    module.functions.append(code.function(SIGNATURE, "#0"))
-
-
-def _strips(
-    code: Code, frame: Frame, fixed: dict[int, str], outputs: tuple[tuple[int, int, str], ...]
-) -> None:
-    """Make the innermost axis strip by strip in buffers; where an element turns out to need more,
-    make that strip again with branches. Until then no operand is overwritten."""
-    last = frame.rank - 1
-    flag = code.alloca("i1")
-    buffers = [code.alloca(f"[{STRIP} x {memory_type(dtype)}]") for _, _, dtype in outputs]
-    pointers = frame.pointers
-    with code.loop(frame.dims[last], step=STRIP) as start:
-        left = code.emit(f"sub i64 {frame.dims[last]}, {start}")
-        short = code.emit(f"icmp slt i64 {left}, {STRIP}")
-        width = code.emit(f"select i1 {short}, i64 {left}, i64 {STRIP}")
-        frame.pointers = frame.moved(last, start)
-        code.do(f"store i1 false, ptr {flag}")
-        for code.seldom in (flag, ""):
-            with ExitStack() as redo:
-                if not code.seldom:
-                    redo.enter_context(code.when(code.emit(f"load i1, ptr {flag}")))
-                index = redo.enter_context(code.loop(width, parallel=bool(code.seldom)))
-                known = frame.values(fixed, index)
-                for buffer, (_, number, dtype) in zip(buffers, outputs, strict=True):
-                    target = code.at(buffer, index, dtype)
-                    code.store(known[number], target, dtype, parallel=bool(code.seldom))
-        with code.loop(width, parallel=True) as index:
-            for buffer, (place, _, dtype) in zip(buffers, outputs, strict=True):
-                value = code.load(code.at(buffer, index, dtype), dtype, parallel=True)
-                code.store(value, frame.element(place, dtype, index), dtype, parallel=True)
-        frame.pointers = pointers

@@ -14,7 +14,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from alight.device import Unsupported
-from alight.ir.body import FLOATS, TYPES, choose
+from alight.ir.body import COMPLEX, FLOATS, TYPES, choose
 from alight.ir.group import GroupKind
 from alight.ir.ops import OPS, Kind
 from alight.ir.table_reduction import LANES, MOMENTS
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from alight.ir.ops import Op
 
 # Part of every key: raise it when the code made for an unchanged group changes.
-VERSION = 2
+VERSION = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +70,9 @@ def supports(op: Op, dtypes: Iterable[Any], attrs: tuple[tuple[str, Any], ...] =
         return None
     if op.kind is not Kind.REDUCTION:
         return f"{op.name} {names[0]}: {op.kind} ops are not generated"
+    for name in names:
+        if name == "float16" or name in COMPLEX:
+            return f"{op.name} {name}: generated code has no reduction of {name} yet"
     if op.name in ARGUMENT_REDUCTIONS:
         return None
     if op.combine is None:
@@ -146,7 +149,8 @@ def _node(group: Group, number: int) -> Node | None:
 class Nest:
     """Axes outermost first, ``kept`` of them kept and the rest reduced. ``strides`` holds the bytes
     per step for each operand (inputs, then outputs) and axis. ``classes`` says how each moves along
-    the vector axis: c(ontiguous), b(roadcast), s(trided)."""
+    the vector axis: c(ontiguous), b(roadcast), r(eversed), every 2nd, 3rd or 4th, or s(trided) in
+    any other way."""
 
     dims: tuple[int, ...]
     kept: int
@@ -218,11 +222,23 @@ def nest(group: Group) -> Nest:
         len(kept),
         tuple(tuple(a.strides[i] for a in (*kept, *fold)) for i in range(len(layouts))),
         "".join(
-            "b" if step == 0 else "c" if step == layout.itemsize else "s"
-            for step, layout in zip(vector.strides, layouts, strict=True)
+            _motion(step, layout, group.kind, place >= first_output)
+            for place, (step, layout) in enumerate(zip(vector.strides, layouts, strict=True))
         ),
         columns,
     )
+
+
+def _motion(step: int, layout: Layout, kind: GroupKind, output: bool) -> str:
+    """Return how an operand moves along the vector axis."""
+    times, rest = divmod(step, layout.itemsize)
+    if kind is GroupKind.LOOP:
+        if output and step == 0:
+            return "c"  # one element: there is no next one
+        # a vector load and shuffles instead of a gather, while there are few vectors to load
+        if not output and not rest and times in (-1, 2, 3, 4) and layout.dtype.kind != "c":
+            return "r" if times < 0 else str(times)
+    return "b" if step == 0 else "c" if step == layout.itemsize else "s"
 
 
 def _steps(layout: Layout, shape: tuple[int, ...]) -> tuple[int, ...]:

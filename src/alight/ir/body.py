@@ -12,9 +12,11 @@ computed only where c holds, which is seldom), ``quot rem`` (C's truncating inte
 body keeps zero and overflow away), ``floor ceil trunc rint fabs sqrt copysign fma``, ``maximum
 minimum`` (of floats: a NaN wins, either zero of a tie), ``popcount``, ``gcd``, ``ipow``,
 ``by_zero(v, c)`` (v; where c holds, the divide-by-zero flag is raised), ``bits(x)`` (to the
-unsigned integer of that width) and ``floating(u)`` back, ``libm.name(...)``. Types, used as casts:
-the dtype names, ``T`` (of x), ``U`` and ``S`` (unsigned and signed of T's width), ``R`` (of the
-result). Constants: ``inf nan pi``, ``MIN MAX WIDTH`` of T, and for floats ``TINY`` (least normal),
+unsigned integer of that width) and ``floating(u)`` back, ``libm.name(...)``; ``real(z)``,
+``imag(z)`` and ``complex(a, b)`` take complex numbers apart and together, there is no arithmetic on
+them. Types, used as casts: the dtype names, ``T`` (of x), ``U`` and ``S`` (unsigned and signed of
+T's width), ``R`` (of the result), ``F`` (of the parts of x, if it is complex). Constants:
+``inf nan pi``, ``MIN MAX WIDTH`` of T, and for floats ``TINY`` (least normal),
 ``MANTISSA EXPONENT BIAS`` (of the format). A literal takes the type of what it meets.
 """
 
@@ -33,7 +35,8 @@ import numpy as np
 SIGNED = ("int8", "int16", "int32", "int64")
 UNSIGNED = ("uint8", "uint16", "uint32", "uint64")
 FLOATS = ("float32", "float64")
-TYPES = ("bool", *SIGNED, *UNSIGNED, *FLOATS)
+COMPLEX = {"complex64": "float32", "complex128": "float64"}
+TYPES = ("bool", *SIGNED, *UNSIGNED, "float16", *FLOATS, *COMPLEX)
 
 # arithmetic and comparisons, by the syntax that means them
 _BINARY: dict[type[ast.operator], str] = {
@@ -96,16 +99,32 @@ _Term = Expr | _Literal
 def choose(body: str | Mapping[str, str] | None, operands: tuple[str, ...]) -> str | None:
     """Return the body for operands of these dtypes, or None where there is none.
 
-    A mapping is asked for the kinds of all operands ("iu"), then for the first operand's dtype
-    ("float32"), then for its kind ("f"), as in ``numpy.dtype.kind``.
+    A mapping is asked for the first operand's dtype ("float32"), then for the kinds of all operands
+    ("iu"), then for the first one's ("f"), as in ``numpy.dtype.kind``; for half floats then for
+    what it says of single ones.
     """
     if body is None or isinstance(body, str):
         return body
     kinds = "".join(kind_of(o) for o in operands)
-    for key in (kinds, operands[0], kinds[:1]):
+    for key in (operands[0], kinds, kinds[:1]):
         if key in body:
             return body[key]
-    return None
+    return body.get("float32") if operands[0] == "float16" else None
+
+
+def resolved(
+    body: str | Mapping[str, str] | None, operands: tuple[str, ...], results: tuple[str, ...]
+) -> tuple[Expr, ...] | None:
+    """Return the trees of an op's results for operands and results of these dtypes, or None where
+    it has no body for them.
+
+    Half floats are computed as NumPy does it: as single ones, and rounded.
+    """
+    text = choose(body, operands)
+    if text is None:
+        return None
+    single = not isinstance(body, str) and body is not None and "float16" not in body
+    return typed(text, operands, results, single)
 
 
 def branches(trees: tuple[Expr, ...]) -> bool:
@@ -135,31 +154,49 @@ def width_of(dtype: str) -> int:
     return 8 * np.dtype(dtype).itemsize
 
 
+def part_of(dtype: str) -> str:
+    """Return the dtype of the parts of a complex number; any other has one part."""
+    return COMPLEX.get(dtype, dtype)
+
+
 @cache
-def typed(body: str, operands: tuple[str, ...], results: tuple[str, ...]) -> tuple[Expr, ...]:
-    """Return the trees of a body's results for operands and results of these dtypes."""
-    return _Typing(body, operands, results).run()
+def typed(
+    body: str, operands: tuple[str, ...], results: tuple[str, ...], single: bool = False
+) -> tuple[Expr, ...]:
+    """Return the trees of a body's results for operands and results of these dtypes; if asked to,
+    with half floats made single ones and the results rounded."""
+    if not single or "float16" not in (*operands, *results):
+        return _Typing(body, tuple(map(_operand, range(3), operands)), results).run()
+    given = (_operand(i, dtype) for i, dtype in enumerate(operands))
+    wide = tuple(Expr("cast", (e,), "float32") if e.dtype == "float16" else e for e in given)
+    inner = tuple("float32" if dtype == "float16" else dtype for dtype in results)
+    return tuple(
+        tree if tree.dtype == dtype else Expr("cast", (tree,), dtype)
+        for tree, dtype in zip(_Typing(body, wide, inner).run(), results, strict=True)
+    )
+
+
+def _operand(place: int, dtype: str) -> Expr:
+    return Expr("operand", (), dtype, place)
 
 
 class _Typing:
-    def __init__(self, body: str, operands: tuple[str, ...], results: tuple[str, ...]) -> None:
+    def __init__(self, body: str, operands: tuple[Expr, ...], results: tuple[str, ...]) -> None:
         self.body = body
         self.results = results
-        self.names: dict[str, _Term] = {
-            name: Expr("operand", (), dtype, i)
-            for i, (name, dtype) in enumerate(zip("xyz", operands, strict=False))
-        }
-        first = operands[0]
+        self.names: dict[str, _Term] = dict(zip("xyz", operands, strict=False))
+        first = operands[0].dtype
         width = width_of(first)
         self.types = {name: name for name in TYPES}
         self.types |= {"T": first, "R": results[0], "U": f"uint{width}", "S": f"int{width}"}
+        self.types["F"] = part_of(first)
         constants: dict[str, int | float] = {"inf": math.inf, "nan": math.nan, "pi": math.pi}
         constants["WIDTH"] = width
-        if first in FLOATS:
+        if kind_of(first) == "f":
             info = np.finfo(first)
             constants |= {"TINY": float(info.tiny), "MANTISSA": info.nmant, "BIAS": info.maxexp - 1}
             constants["EXPONENT"] = 2 * info.maxexp - 1
-        elif first != "bool":
+        elif kind_of(first) in "iu":
             constants |= {"MIN": int(np.iinfo(first).min), "MAX": int(np.iinfo(first).max)}
         self.names |= {name: _Literal(value) for name, value in constants.items()}
 
@@ -242,6 +279,7 @@ class _Typing:
             or (prim in _INTEGER_ONLY and kind not in "iu")
             or (prim in ("and", "or", "xor") and kind == "f")
             or (prim in ("add", "sub", "mul") and kind == "b")
+            or kind == "c"
         )
         if wrong:
             raise self.bad(node, f"{prim} is not defined on {args[0].dtype}")
@@ -260,6 +298,13 @@ class _Typing:
         if name == "by_zero":
             value = self.want(terms[0], self.results[0], node)
             return Expr(name, (value, self.want(terms[1], "bool", node)), value.dtype)
+        if name in ("real", "imag"):
+            (arg,) = self.unify(terms, node)
+            return Expr(name, (arg,), part_of(arg.dtype))
+        if name == "complex":
+            one = part_of(self.results[0])
+            parts = tuple(self.want(t, one, node) for t in terms)
+            return Expr(name, parts, self.results[0])
         if name in ("bits", "floating"):
             (arg,) = self.unify(terms, node)
             prefix = "uint" if name == "bits" else "float"

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from alight.ir import table_elementwise, table_reduction, table_structure
-from alight.ir.body import Expr, choose, typed
+from alight.ir.body import Expr, resolved
 from alight.ir.op import OPS, Dtype, Kind, Op, declare
 
 __all__ = ["OPS", "TABLES", "Dtype", "Kind", "Op", "declare", "loop_dtypes", "trees"]
@@ -52,10 +52,7 @@ def trees(op: Op, operands: Sequence[Dtype], result: Dtype) -> tuple[Expr, ...] 
     """Return the typed trees of an elementwise op, one for each of its outputs; None where it has
     no body for these dtypes."""
     names = tuple([d.name for d in operands])
-    body = choose(op.body, names)
-    if body is None:
-        return None
     results: tuple[str, ...] = (result.name,)
-    if op.nout > 1:
+    if op.nout > 1 and op.body is not None:
         results = tuple([d.name for d in loop_dtypes(op, operands)[op.nin :]])
-    return typed(body, names, results)
+    return resolved(op.body, names, results)

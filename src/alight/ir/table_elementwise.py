@@ -36,20 +36,65 @@ def _resolve_test(operands: Sequence[Any]) -> tuple[Dtype, ...]:
     return np.isinf.resolve_dtypes((*operands, None))
 
 
+# --- complex numbers: a + bi and c + di ---
+_PARTS = "a = real(x)\nb = imag(x)\n"
+_TWO = f"{_PARTS}c = real(y)\nd = imag(y)\n"
+_PLUS, _MINUS = (f"{_TWO}complex(a {s} c, b {s} d)" for s in "+-")
+_TIMES = f"{_TWO}complex(a * c - b * d, a * d + b * c)"
+# Smith's way, as NumPy goes: the larger part of the divisor is divided by, so that nothing
+# overflows before its time. By zero each part is divided.
+_OVER = f"""{_TWO}wide = fabs(c) >= fabs(d)
+    none = (c == 0) & (d == 0)
+    p = where(none, 1, where(wide, c, d))
+    q = where(wide, d, c)
+    t = q / p
+    k = 1 / where(none, 1, p + q * t)
+    u = where(wide, a, b)
+    v = where(wide, b, a)
+    m = (u + v * t) * k
+    n = where(wide, b - a * t, b * t - a) * k
+    complex(rarely(none, a / fabs(c), m), rarely(none, b / fabs(c), n))"""
+_ONE_OVER = f"""{_PARTS}wide = fabs(a) > fabs(b)
+    p = where(wide, a, b)
+    q = where(wide, b, a)
+    t = q / p
+    k = p + q * t
+    complex(where(wide, 1, t) / k, -(where(wide, t, 1)) / k)"""
+
 # --- arithmetic ---
-_ufunc(np.add, {"b": "x | y", "i": "x + y", "u": "x + y", "f": "x + y"})
-_ufunc(np.subtract, {"i": "x - y", "u": "x - y", "f": "x - y"})
-_ufunc(np.multiply, {"b": "x & y", "i": "x * y", "u": "x * y", "f": "x * y"})
-_ufunc(np.divide, {"f": "x / y"})
-_ufunc(np.negative, {"i": "-x", "u": "-x", "f": "-x"})
-_ufunc(np.positive, {"i": "x", "u": "x", "f": "x"}, flops=0)
-_ufunc(np.conjugate, {"i": "x", "u": "x", "f": "x"}, flops=0)
-_ufunc(np.absolute, {"b": "x", "i": "where(x < 0, -x, x)", "u": "x", "f": "fabs(x)"})
+_ufunc(np.add, {"b": "x | y", "i": "x + y", "u": "x + y", "f": "x + y", "c": _PLUS})
+_ufunc(np.subtract, {"i": "x - y", "u": "x - y", "f": "x - y", "c": _MINUS})
+_ufunc(np.multiply, {"b": "x & y", "i": "x * y", "u": "x * y", "f": "x * y", "c": _TIMES})
+_ufunc(np.divide, {"f": "x / y", "c": _OVER})
+_ufunc(np.negative, {"i": "-x", "u": "-x", "f": "-x", "c": f"{_PARTS}complex(-a, -b)"})
+_ufunc(np.positive, {"i": "x", "u": "x", "f": "x", "c": "x"}, flops=0)
+_ufunc(np.conjugate, {"i": "x", "u": "x", "f": "x", "c": f"{_PARTS}complex(a, -b)"}, flops=0)
+_ufunc(
+    np.absolute,
+    {
+        "b": "x",
+        "i": "where(x < 0, -x, x)",
+        "u": "x",
+        "f": "fabs(x)",
+        "c": f"{_PARTS}libm.hypot(a, b)",
+    },
+)
 _ufunc(np.fabs, {"f": "fabs(x)"})
-_ufunc(np.square, {"i": "x * x", "u": "x * x", "f": "x * x"})
+_ufunc(
+    np.square,
+    {
+        "i": "x * x",
+        "u": "x * x",
+        "f": "x * x",
+        "c": f"{_PARTS}complex(a * a - b * b, a * b + b * a)",
+    },
+)
 _ufunc(np.sqrt, {"f": "sqrt(x)"})
 # NumPy divides integers by way of float64, so 1 // 0 is whatever the cast makes of infinity
-_ufunc(np.reciprocal, {"i": "T(1.0 / float64(x))", "u": "T(1.0 / float64(x))", "f": "1 / x"})
+_ufunc(
+    np.reciprocal,
+    {"i": "T(1.0 / float64(x))", "u": "T(1.0 / float64(x))", "f": "1 / x", "c": _ONE_OVER},
+)
 _ufunc(
     np.sign,
     {
@@ -177,17 +222,32 @@ for _f, _symbol in (
 ):  # fmt: skip
     _iu, _ui = _MIXED[_f.__name__]
     _plain = dict.fromkeys("biuf", f"x {_symbol} y")
-    _ufunc(_f, {"iu": _iu, "ui": _ui, **_plain})
-_TRUTH: dict[str, tuple[str, str]] = {"b": ("x", "y")} | dict.fromkeys(
-    "iuf", ("(x != 0)", "(y != 0)")
-)
+    # by the real parts, then by the imaginary ones; a NaN in these leaves nothing to order
+    _first = f"(a {_symbol[0]} c) & (b == b) & (d == d)"
+    _complex = {
+        "==": "(a == c) & (b == d)",
+        "!=": "(a != c) | (b != d)",
+    }.get(_symbol, f"{_first} | ((a == c) & (b {_symbol} d))")
+    _ufunc(_f, {"iu": _iu, "ui": _ui, **_plain, "c": f"{_TWO}{_complex}"})
+_TRUTH: dict[str, tuple[str, str]] = {"b": ("x", "y"), "c": ("bool(x)", "bool(y)")}
+_TRUTH |= dict.fromkeys("iuf", ("(x != 0)", "(y != 0)"))
 for _f, _symbol in ((np.logical_and, "&"), (np.logical_or, "|"), (np.logical_xor, "^")):
     _ufunc(_f, {k: f"{a} {_symbol} {b}" for k, (a, b) in _TRUTH.items()})
-_ufunc(np.logical_not, {"b": "~x", **dict.fromkeys("iuf", "x == 0")})
+_ufunc(np.logical_not, {"b": "~x", "c": "~bool(x)", **dict.fromkeys("iuf", "x == 0")})
 _EXACT = dict.fromkeys("biu", "bool(0)")
-_ufunc(np.isnan, {**_EXACT, "f": "x != x"})
-_ufunc(np.isinf, {**_EXACT, "f": "fabs(x) == inf"})
-_ufunc(np.isfinite, {**dict.fromkeys("biu", "bool(1)"), "f": "fabs(x) < inf"})
+_ufunc(np.isnan, {**_EXACT, "f": "x != x", "c": f"{_PARTS}(a != a) | (b != b)"})
+_ufunc(
+    np.isinf,
+    {**_EXACT, "f": "fabs(x) == inf", "c": f"{_PARTS}(fabs(a) == inf) | (fabs(b) == inf)"},
+)
+_ufunc(
+    np.isfinite,
+    {
+        **dict.fromkeys("biu", "bool(1)"),
+        "f": "fabs(x) < inf",
+        "c": f"{_PARTS}(fabs(a) < inf) & (fabs(b) < inf)",
+    },
+)
 _ufunc(np.signbit, {"f": "(bits(x) >> (WIDTH - 1)) != 0"})
 for _name, _reference in (("isposinf", np.isposinf), ("isneginf", np.isneginf)):
     declare(
@@ -206,7 +266,11 @@ for _f, _float, _symbol, _bool in (
     (np.fmin, "where((x < y) | (y != y), x, y)", "<", "&"),
 ):
     _whole = f"where(x {_symbol} y, x, y)"
-    _ufunc(_f, {"b": f"x {_bool} y", "i": _whole, "u": _whole, "f": _float})
+    # of complex numbers the first of a tie; a NaN in a part is a NaN
+    _nan = "(a != a) | (b != b)" if _f in (np.maximum, np.minimum) else "(c != c) | (d != d)"
+    _either = f"(a {_symbol} c) & (b == b) & (d == d) | (a == c) & (b {_symbol}= d)"
+    _complex = f"{_TWO}where({_nan} | {_either}, x, y)"
+    _ufunc(_f, {"b": f"x {_bool} y", "i": _whole, "u": _whole, "f": _float, "c": _complex})
 _CLIP = "a = where(x > y, x, y)\nwhere(a < z, a, z)"
 _ufunc(
     np._core.umath.clip,  # type: ignore[attr-defined]
@@ -223,7 +287,7 @@ _ufunc(
 # --- rounding and the parts of a float ---
 for _f in (np.floor, np.ceil, np.trunc):
     _ufunc(_f, {**dict.fromkeys("biu", "x"), "f": f"{_f.__name__}(x)"})
-_ufunc(np.rint, {"f": "rint(x)"})
+_ufunc(np.rint, {"f": "rint(x)", "c": f"{_PARTS}complex(rint(a), rint(b))"})
 _ufunc(np.copysign, {"f": "copysign(x, y)"})
 _ufunc(
     np.modf,
@@ -252,19 +316,21 @@ _ufunc(
     },
     flops=4,
 )
-_ufunc(
-    np.nextafter,
-    {
-        "f": """b = bits(x)
-            n = floating(where((x < y) == (x > 0), b + 1, b - 1))
-            away = where(x == 0, copysign(floating(U(1)), y), n)
-            where((x != x) | (y != y), x + y, where(x == y, y, away))"""
-    },
-    flops=4,
-)
+_NEXT = """b = bits(x)
+    n = floating(where((x < y) == (x > 0), b + 1, b - 1))
+    away = where(x == 0, copysign(floating(U(1)), y), n)
+    where((x != x) | (y != y), x + y, where(x == y, {}, away))"""
+_ufunc(np.nextafter, {"f": _NEXT.format("y"), "float16": _NEXT.format("x")}, flops=4)
 _ufunc(
     np.spacing,
-    {"f": "where(x == 0, floating(U(1)), floating(bits(x) + 1) - x)"},
+    {
+        "f": "where(x == 0, floating(U(1)), floating(bits(x) + 1) - x)",
+        # a half float's has no sign, and below zero it is the one toward zero
+        "float16": """a = fabs(x)
+            u = bits(a)
+            s = where((x < 0) & (a < inf), a - floating(u - 1), floating(u + 1) - a)
+            where(a == 0, floating(U(1)), s)""",
+    },
     flops=2,
 )
 _ufunc(

@@ -1,0 +1,330 @@
+"""Explicit vectors: loops that make the values of a group many lanes at a time.
+
+How an operand moves from one element to the next is part of the code: see ``loops.Nest``. The last
+elements, where they do not fill a vector, are loaded and stored apart; in the lanes left over the
+first of them stands again, so that no flag is raised that no element raises.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from alight.codegen.blocks import picks
+from alight.codegen.emit import Code, Module, memory_type, register_type
+from alight.ir.body import kind_of, part_of, width_of
+from alight.ir.group import Graph, Node
+from alight.ir.ops import trees
+
+
+@dataclass(frozen=True, slots=True)
+class Width:
+    """How many elements go together, and whether the machine has masked loads and stores of any
+    type."""
+
+    lanes: int
+    masked: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """Where an operand's first element is, how it moves (see ``loops.Nest``) and, where the code
+    does not know it, the bytes from one element to the next."""
+
+    dtype: str
+    motion: str
+    base: str
+    step: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One loop: values it reads, by number, nodes, and values it writes."""
+
+    reads: Mapping[int, Operand]
+    nodes: Sequence[tuple[int, Node]]
+    writes: Sequence[tuple[int, Operand]]
+
+
+def stage_loop(code: Code, graph: Graph, stage: Stage, count: str, width: Width) -> None:
+    """Add the loop of a stage over ``count`` elements, at least one."""
+    lanes = width.lanes
+    reads = {value: _Move(code, operand, width) for value, operand in stage.reads.items()}
+    writes = [(value, _Move(code, operand, width)) for value, operand in stage.writes]
+    fixed = {value: m.load("0") for value, m in reads.items() if m.motion == "b"}
+    with code.loop(count, step=lanes) as index:
+        rest = code.emit(f"sub i64 {count}, {index}")
+        full = code.emit(f"icmp sge i64 {rest}, {lanes}")
+        known = dict(fixed)
+        moving = [value for value in reads if value not in fixed]
+        known |= _loaded(code, {v: reads[v] for v in moving}, index, rest, full)
+        code.known = {}
+        for number, node in stage.nodes:
+            dtypes = [graph.layout(i).dtype for i in node.operands]
+            found = trees(node.op, dtypes, node.layout.dtype)
+            assert found is not None  # loops.check has seen to it
+            tree = found[node.attr("output", 0)]
+            (known[number],) = code.evaluate((tree,), [known[i] for i in node.operands], lanes)
+        code.known = None
+        # every load stands before every store: an output may be one of the inputs
+        whole, part, after = (code.label(stem) for stem in ("whole", "part", "next"))
+        code.do(f"br i1 {full}, label %{whole}, label %{part}, !prof !2")
+        code.start(part)
+        for number, move in writes:
+            move.store_part(known[number], index, rest)
+        code.do(f"br label %{after}")
+        code.start(whole)
+        for number, move in writes:
+            move.store(known[number], index)
+        code.do(f"br label %{after}")
+        code.start(after)
+
+
+def _loaded(
+    code: Code, moves: Mapping[int, _Move], index: str, rest: str, full: str
+) -> dict[int, str]:
+    """Return the values loaded from an index on."""
+    if not moves:
+        return {}
+    whole, part, after = (code.label(stem) for stem in ("load", "some", "have"))
+    code.do(f"br i1 {full}, label %{whole}, label %{part}, !prof !2")
+    code.start(part)
+    some = {value: move.load_part(index, rest) for value, move in moves.items()}
+    end = code.block
+    code.do(f"br label %{after}")
+    code.start(whole)
+    every = {value: move.load(index) for value, move in moves.items()}
+    code.do(f"br label %{after}")
+    code.start(after)
+    return {
+        value: code.emit(
+            f"phi {register_type(move.dtype, move.lanes)} "
+            f"[ {every[value]}, %{whole} ], [ {some[value]}, %{end} ]"
+        )
+        for value, move in moves.items()
+    }
+
+
+class _Move:
+    """How one operand is read and written, a vector at a time."""
+
+    def __init__(self, code: Code, operand: Operand, width: Width) -> None:
+        self.code = code
+        self.dtype = operand.dtype
+        self.motion = operand.motion
+        self.base = operand.base
+        self.lanes = lanes = width.lanes
+        self.size = width_of(self.dtype) // 8
+        self.masked = width.masked and kind_of(self.dtype) != "c"
+        self.memory = ""
+        # no machine gathers or scatters what is narrower than 32 bits
+        self.narrow = self.motion == "s" and self.size < 4
+        gap = {"b": 0, "c": 1, "r": -1, "s": 0}.get(self.motion)
+        gap = int(self.motion) if gap is None else gap
+        self.step = operand.step if self.motion == "s" else str(gap * self.size)
+        if self.motion == "s":
+            first = code.emit(f"insertelement <{lanes} x i64> poison, i64 {self.step}, i64 0")
+            every = self._splat(first, "i64")
+        else:
+            every = f"splat (i64 {self.step})"
+        if self.motion == "s" or (self.masked and self.motion not in "bc"):
+            count = ", ".join(f"i64 {i}" for i in range(lanes))
+            self.offsets = code.emit(f"mul <{lanes} x i64> {every}, <{count}>")
+
+    def _splat(self, vector: str, one: str) -> str:
+        whole, mask = f"<{self.lanes} x {one}>", f"<{self.lanes} x i32> zeroinitializer"
+        return self.code.emit(f"shufflevector {whole} {vector}, {whole} poison, {mask}")
+
+    def _all(self, value: str, dtype: str) -> str:
+        whole, one = register_type(dtype, self.lanes), register_type(dtype)
+        return self._splat(
+            self.code.emit(f"insertelement {whole} poison, {one} {value}, i64 0"), one
+        )
+
+    # --- reading
+    def load(self, index: str) -> str:
+        """Return the elements from an index on."""
+        code, dtype, lanes = self.code, self.dtype, self.lanes
+        if self.motion == "c":
+            return code.load(code.at(self.base, index, dtype), dtype, lanes=lanes)
+        if self.narrow:
+            return self._copied(index, str(lanes))
+        if kind_of(dtype) == "c":
+            part = part_of(dtype)
+            both = [
+                self._load(base, index, part)
+                for base in (self.base, code.offset(self.base, str(self.size // 2)))
+            ]
+            return code.paired(both[0], both[1], dtype, lanes)
+        loaded = self._load(self.base, index, "uint8" if dtype == "bool" else dtype)
+        return code.truth(loaded, lanes) if dtype == "bool" else loaded
+
+    def _load(self, base: str, index: str, dtype: str) -> str:
+        code, lanes = self.code, self.lanes
+        whole = register_type(dtype, lanes)
+        if self.motion == "b":
+            return self._all(code.load(base, dtype), dtype)
+        if self.motion == "s":
+            return self._gathered(base, index, dtype, "splat (i1 true)", "poison")
+        if self.motion == "r":
+            last = code.emit(f"sub i64 {-lanes + 1}, {index}")
+            loaded = code.load(code.at(base, last, dtype), dtype, lanes=lanes)
+            mask = picks(lanes, -1, lanes - 1)
+            return code.emit(f"shufflevector {whole} {loaded}, {whole} poison, {mask}")
+        return self._every(base, index, int(self.motion), dtype)
+
+    def _every(self, base: str, index: str, step: int, dtype: str) -> str:
+        """Return every so many-th element, without reading past the last of them."""
+        code, lanes = self.code, self.lanes
+        whole = register_type(dtype, lanes)
+        start = code.emit(f"mul i64 {index}, {step}")
+        last = step * (lanes - 1)
+        result = ""
+        begins = [min(k * lanes, last - lanes + 1) for k in range(step)]
+        for k, begin in enumerate(begins):
+            at = code.emit(f"add i64 {start}, {begin}")
+            loaded = code.load(code.at(base, at, dtype), dtype, lanes=lanes)
+            # lanes made so far stay, those that lie in this vector are picked
+            low = begins[k - 1] + lanes if k else 0
+            chosen = []
+            for i in range(lanes):
+                place = step * i
+                inside = low <= place < begin + lanes
+                chosen.append(f"i32 {lanes + place - begin if inside else i}")
+            mask = f"<{lanes} x i32> <{', '.join(chosen)}>"
+            made = result or "poison"
+            result = code.emit(f"shufflevector {whole} {made}, {whole} {loaded}, {mask}")
+        return result
+
+    def _address(self, base: str, index: str) -> str:
+        return self.code.offset(base, self.code.emit(f"mul i64 {index}, {self.step}"))
+
+    def _pointers(self, base: str, index: str) -> str:
+        start = self._address(base, index)
+        return self.code.emit(f"getelementptr i8, ptr {start}, <{self.lanes} x i64> {self.offsets}")
+
+    def _gathered(self, base: str, index: str, dtype: str, mask: str, other: str) -> str:
+        whole, pointers = register_type(dtype, self.lanes), f"<{self.lanes} x ptr>"
+        flags = f"<{self.lanes} x i1>"
+        name = f"llvm.masked.gather.v{self.lanes}{_letter(dtype)}.v{self.lanes}p0"
+        self.code.module.share(name, f"declare {whole} @{name}({pointers}, {flags}, {whole})")
+        given = f"{pointers} align 1 {self._pointers(base, index)}, {flags} {mask}, {whole} {other}"
+        return self.code.emit(f"call {whole} @{name}({given})")
+
+    def load_part(self, index: str, rest: str) -> str:
+        """Return the last elements, ``rest`` of them, fewer than the lanes."""
+        code, dtype, lanes = self.code, self.dtype, self.lanes
+        if self.narrow or not self.masked:
+            return self._copied(index, rest)
+        first = self._address(self.base, index)
+        own = "uint8" if dtype == "bool" else dtype
+        other = self._all(code.emit(f"load {memory_type(own)}, ptr {first}, align 1"), own)
+        mask = self._mask(rest)
+        if self.motion == "c":
+            whole, flags = register_type(own, lanes), f"<{lanes} x i1>"
+            name = f"llvm.masked.load.v{lanes}{_letter(own)}.p0"
+            code.module.share(name, f"declare {whole} @{name}(ptr, {flags}, {whole})")
+            given = f"ptr align 1 {first}, {flags} {mask}, {whole} {other}"
+            loaded = code.emit(f"call {whole} @{name}({given})")
+        else:
+            loaded = self._gathered(self.base, index, own, mask, other)
+        return code.truth(loaded, lanes) if dtype == "bool" else loaded
+
+    def _copied(self, index: str, count: str) -> str:
+        """Return elements that are put side by side first; past the last the first stands again."""
+        code = self.code
+        copy = _copy_function(code.module, self.size)
+        given = f"ptr {self._memory()}, i64 {self.size}"
+        given += f", ptr {self._address(self.base, index)}, i64 {self.step}"
+        code.do(f"call void @{copy}({given}, i64 {count}, i64 {self.lanes})")
+        return code.load(self._memory(), self.dtype, lanes=self.lanes)
+
+    def _mask(self, rest: str) -> str:
+        vector = f"<{self.lanes} x i64>"
+        first = self.code.emit(f"insertelement {vector} poison, i64 {rest}, i64 0")
+        count = ", ".join(f"i64 {i}" for i in range(self.lanes))
+        return self.code.emit(f"icmp ult {vector} <{count}>, {self._splat(first, 'i64')}")
+
+    def _memory(self) -> str:
+        if not self.memory:
+            self.memory = self.code.alloca(f"[{self.lanes} x {memory_type(self.dtype)}]")
+        return self.memory
+
+    # --- writing
+    def store(self, value: str, index: str) -> None:
+        """Write the elements from an index on."""
+        code, dtype, lanes = self.code, self.dtype, self.lanes
+        if self.motion == "c":
+            code.store(value, code.at(self.base, index, dtype), dtype, lanes=lanes)
+            return
+        if self.narrow:
+            self._spread(value, index, str(lanes))
+            return
+        if kind_of(dtype) == "c":
+            part = part_of(dtype)
+            second = code.offset(self.base, str(self.size // 2))
+            halves = code.parts(value, dtype, lanes)
+            for base, half in zip((self.base, second), halves, strict=True):
+                self._scattered(half, base, index, part, "splat (i1 true)")
+            return
+        if dtype == "bool":
+            value, dtype = code.byte(value, lanes), "uint8"
+        self._scattered(value, self.base, index, dtype, "splat (i1 true)")
+
+    def _scattered(self, value: str, base: str, index: str, dtype: str, mask: str) -> None:
+        code, lanes = self.code, self.lanes
+        whole, pointers, flags = memory_type(dtype, lanes), f"<{lanes} x ptr>", f"<{lanes} x i1>"
+        name = f"llvm.masked.scatter.v{lanes}{_letter(dtype)}.v{lanes}p0"
+        code.module.share(name, f"declare void @{name}({whole}, {pointers}, {flags})")
+        given = f"{pointers} align 1 {self._pointers(base, index)}, {flags} {mask}"
+        code.do(f"call void @{name}({whole} {value}, {given})")
+
+    def _spread(self, value: str, index: str, count: str) -> None:
+        """Write the first elements of a vector, put side by side first, where they belong."""
+        code = self.code
+        code.store(value, self._memory(), self.dtype, lanes=self.lanes)
+        copy = _copy_function(code.module, self.size)
+        given = f"ptr {self._address(self.base, index)}, i64 {self.step}"
+        given += f", ptr {self._memory()}, i64 {self.size}"
+        code.do(f"call void @{copy}({given}, i64 {count}, i64 {count})")
+
+    def store_part(self, value: str, index: str, rest: str) -> None:
+        """Write the last elements, ``rest`` of them, fewer than the lanes."""
+        code, dtype, lanes = self.code, self.dtype, self.lanes
+        if self.narrow or not self.masked:
+            self._spread(value, index, rest)
+            return
+        if dtype == "bool":
+            value, dtype = code.byte(value, lanes), "uint8"
+        if self.motion != "c":
+            self._scattered(value, self.base, index, dtype, self._mask(rest))
+            return
+        whole, flags = register_type(dtype, lanes), f"<{lanes} x i1>"
+        name = f"llvm.masked.store.v{lanes}{_letter(dtype)}.p0"
+        code.module.share(name, f"declare void @{name}({whole}, ptr, {flags})")
+        given = f"ptr align 1 {self._address(self.base, index)}, {flags} {self._mask(rest)}"
+        code.do(f"call void @{name}({whole} {value}, {given})")
+
+
+def _letter(dtype: str) -> str:
+    return f"{'f' if kind_of(dtype) == 'f' else 'i'}{width_of(dtype)}"
+
+
+def _copy_function(module: Module, size: int) -> str:
+    """Return the function ``(ptr target, i64 step, ptr source, i64 step, i64 count, i64 room)``
+    that copies elements of a size and repeats the first one until there is no more room."""
+    name = f"copy{size}"
+    if name not in module.shared:
+        code = Code(module)
+        one = f"i{8 * size}"
+        with code.loop("%room") as j:
+            inside = code.emit(f"icmp slt i64 {j}, %count")
+            k = code.emit(f"select i1 {inside}, i64 {j}, i64 0")
+            source = code.offset("%source", code.emit(f"mul i64 {k}, %given"))
+            value = code.emit(f"load {one}, ptr {source}, align 1")
+            target = code.offset("%target", code.emit(f"mul i64 {j}, %step"))
+            code.do(f"store {one} {value}, ptr {target}, align 1")
+        code.do("ret void")
+        given = "ptr %target, i64 %step, ptr %source, i64 %given, i64 %count, i64 %room"
+        module.share(name, code.function(f"internal void @{name}({given})", "#3"))
+    return name
