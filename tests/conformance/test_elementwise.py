@@ -12,7 +12,15 @@ import pytest
 import alight
 from alight.ir.ops import OPS, Kind, Op
 from alight.record import record_floor
-from conformance.compare import TIES, Findings, Sample, bound_of, differences, evaluated
+from conformance.compare import (
+    COMPLEX_ULP,
+    TIES,
+    Findings,
+    Sample,
+    bound_of,
+    differences,
+    evaluated,
+)
 from conformance.layouts import LAYOUTS, PAIRS, make, points
 
 NATIVE = "?bhilqBHILQefdFD"
@@ -79,6 +87,8 @@ def test_ufuncs_equal_numpy(mode: str, loop: str, sample: Sample) -> None:
             together = [(got, want)] if op.nout == 1 else zip(got, want, strict=True)
             for number, (g, w) in enumerate(together):
                 bound = bound_of(op, np.asarray(w).dtype)
+                if op.name == "absolute" and loop in "FD":
+                    bound = COMPLEX_ULP  # NumPy's own loops differ: hypot, and vectors
                 text = differences(g, w, bound, op.name in TIES, skip)
                 findings.note(text, op.name, loop, names, number)
     findings.check()

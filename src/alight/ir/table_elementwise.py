@@ -60,6 +60,24 @@ _ONE_OVER = f"""{_PARTS}wide = fabs(a) > fabs(b)
     t = q / p
     k = p + q * t
     complex(where(wide, 1, t) / k, -(where(wide, t, 1)) / k)"""
+# In float64 the squares of float32 are exact and in range; those of float64 are brought there by a
+# power of two, the least square that is exact being 2**-1022, the largest sum below 2**1024.
+_LENGTHS = {
+    "complex64": f"""{_PARTS}c = float64(a)
+        d = float64(b)
+        far = (fabs(a) == inf) | (fabs(b) == inf)
+        where(far, inf, float32(sqrt(c * c + d * d)))""",
+    "complex128": f"""{_PARTS}c = fabs(a)
+        d = fabs(b)
+        far = (c == inf) | (d == inf)
+        large = (c > {2.0**510!r}) | (d > {2.0**510!r})
+        small = (c < {2.0**-450!r}) & (d < {2.0**-450!r})
+        k = where(large, {2.0**-600!r}, where(small, {2.0**600!r}, 1.0))
+        m = where(large, {2.0**600!r}, where(small, {2.0**-600!r}, 1.0))
+        u = c * k
+        v = d * k
+        where(far, inf, sqrt(fma(u, u, v * v)) * m)""",
+}
 
 # --- arithmetic ---
 _ufunc(np.add, {"b": "x | y", "i": "x + y", "u": "x + y", "f": "x + y", "c": _PLUS})
@@ -76,7 +94,7 @@ _ufunc(
         "i": "where(x < 0, -x, x)",
         "u": "x",
         "f": "fabs(x)",
-        "c": f"{_PARTS}libm.hypot(a, b)",
+        **_LENGTHS,
     },
 )
 _ufunc(np.fabs, {"f": "fabs(x)"})
