@@ -11,7 +11,7 @@ from time import perf_counter
 import numpy as np
 import pytest
 
-from alight._core import make_layout
+from alight._core import Layout, make_layout
 from alight.device import Device, Reason, Support
 from alight.errors import DTypeUnsupported, UnsupportedOnDevice
 from alight.ir.group import Graph, Group, GroupKind
@@ -35,6 +35,7 @@ SIM = device("sim:0", "sim", "generated", "library")
 GPU = device("cuda:0", "gpu", "generated", "library")
 FACTS = Facts((CPU, SIM), {})
 BIG = make_layout(F8, (300, 200))
+LONG = make_layout(F8, (3, 200_000))  # its rows do not stay in cache
 
 
 def launches(plan: Plan) -> list[LaunchStep]:
@@ -193,9 +194,9 @@ def test_faults_of_plans_are_found() -> None:
 
 
 # --- fusion -------------------------------------------------------------------------------------
-def normalised() -> Graph:
+def normalised(layout: Layout = LONG) -> Graph:
     """Return rows shifted and scaled to mean 0 and variance 1, and their squared error."""
-    b = Builder(BIG, make_layout(F8, ()))
+    b = Builder(layout, make_layout(F8, ()))
     mean = b.reduce("sum", 0, (1,), keepdims=True)
     centred = b.add("subtract", 0, mean)
     variance = b.reduce("sum", b.add("multiply", centred, centred), (1,), keepdims=True)
@@ -216,6 +217,59 @@ def test_generated_kernels_recompute_what_is_cheap() -> None:
     ]
 
 
+# --- rows ---------------------------------------------------------------------------------------
+def test_rows_that_stay_in_cache_are_visited_once() -> None:
+    plan = make_plan(normalised(BIG), POLICIES["generated"])
+    first, last = launches(plan)
+    assert first.group.kind is GroupKind.ROWWISE
+    assert first.decision.kind == "rowwise"
+    assert first.decision.shapes == ((300, 200), (), (300, 1), (300, 1), (300, 200))
+    assert first.decision.bytes == 2 * BIG.nbytes + 2 * 300 * 8 + 8
+    assert last.group.kind is GroupKind.REDUCE  # over other axes
+    estimate = POLICIES["by cost"].estimate(first.group, "cpu", "generated")
+    assert estimate is not None
+    assert [s.group.kind for s in launches(make_plan(normalised(BIG), FACTS))].count(
+        GroupKind.ROWWISE
+    ) == 0  # NumPy runs node by node in any case
+
+
+def test_what_cannot_run_row_by_row_runs_as_before() -> None:
+    facts = replace(
+        POLICIES["generated"],
+        supports=lambda _, __, group: "no" if group.kind is GroupKind.ROWWISE else None,
+    )
+    graph = normalised(BIG)
+    plan = make_plan(graph, facts)
+    assert plan_faults(plan, graph) == []
+    assert {s.group.kind for s in launches(plan)} == {GroupKind.LOOP, GroupKind.REDUCE}
+
+
+def test_rows_are_told_from_columns() -> None:
+    square = make_layout(F8, (200, 200))
+    for axis, keepdims, kinds in (
+        (1, True, [GroupKind.ROWWISE]),
+        (0, False, [GroupKind.ROWWISE]),
+        # the sums of rows, taken from columns
+        (1, False, [GroupKind.REDUCE, GroupKind.LOOP]),
+    ):
+        b = Builder(square)
+        total = b.reduce("sum", 0, (axis,), keepdims=keepdims)
+        graph = b.graph(b.add("subtract", 0, total))
+        plan = make_plan(graph, POLICIES["generated"])
+        assert [step.group.kind for step in launches(plan)] == kinds
+        assert plan_faults(plan, graph) == []
+
+
+def test_what_runs_between_keeps_rows_apart() -> None:
+    b = Builder(BIG)
+    total = b.reduce("sum", 0, (1,), keepdims=True)
+    moved = b.add("roll", total, layout=make_layout(F8, (300, 1)), shift=1)
+    graph = b.graph(b.add("subtract", 0, moved))
+    plan = make_plan(graph, POLICIES["generated"])
+    assert plan_faults(plan, graph) == []
+    assert operations(plan) == ["sum", "roll", "subtract"]
+
+
 def test_numpy_recomputes_nothing() -> None:
     graph = normalised()
     nodes = [number for step in launches(make_plan(graph, FACTS)) for number in step.nodes]
@@ -223,7 +277,7 @@ def test_numpy_recomputes_nothing() -> None:
 
 
 def test_transcendentals_are_not_recomputed() -> None:
-    b = Builder(BIG)
+    b = Builder(LONG)
     grown = b.add("exp", 0)
     graph = b.graph(b.add("divide", grown, b.reduce("sum", grown, (1,), keepdims=True)))
     plan = make_plan(graph, POLICIES["generated"])
@@ -231,19 +285,19 @@ def test_transcendentals_are_not_recomputed() -> None:
 
 
 def test_recomputing_starts_from_what_is_stored_anyway() -> None:
-    b = Builder(BIG, BIG)
+    b = Builder(LONG, LONG)
     stored_anyway = b.add("add", 0, 1)
     cheap = b.add("negative", stored_anyway)
-    graph = b.graph(stored_anyway, b.add("exp", cheap), b.reduce("sum", cheap, (0,)))
+    graph = b.graph(stored_anyway, b.add("exp", cheap), b.reduce("sum", cheap, (1,)))
     plan = make_plan(graph, POLICIES["generated"])
     assert operations(plan) == ["add+negative+exp", "negative+sum"]
 
 
 def test_what_a_library_reads_is_stored_and_so_not_recomputed() -> None:
-    b = Builder(BIG)
+    b = Builder(LONG)
     value = b.add("negative", 0)
-    rolled = b.add("roll", value, layout=BIG, shift=1)
-    graph = b.graph(rolled, b.reduce("sum", value, (0,)))
+    rolled = b.add("roll", value, layout=LONG, shift=1)
+    graph = b.graph(rolled, b.reduce("sum", value, (1,)))
     plan = make_plan(graph, POLICIES["generated"])
     assert sorted(operations(plan)) == ["negative", "roll", "sum"]
 
@@ -625,9 +679,9 @@ def test_planning_time_is_linear(policy: str) -> None:
 def test_decisions_say_what_was_done() -> None:
     graph = normalised()
     (first, *_, last) = launches(make_plan(graph, POLICIES["generated"]))
-    assert first.decision.shapes == ((300, 200), (300, 1))
+    assert first.decision.shapes == ((3, 200_000), (3, 1))
     assert first.decision.dtypes == ("float64", "float64")
-    assert first.decision.elements == 60_000
+    assert first.decision.elements == 600_000
     assert first.decision.residency_in == (("host",),)
     assert last.decision.kind == "reduce"
     assert {c.reason for c in last.decision.candidates} == {None, Reason.POLICY}

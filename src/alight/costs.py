@@ -15,7 +15,7 @@ from time import perf_counter
 
 from alight import registry
 from alight._core import floor
-from alight.codegen.loops import supports as generated_supports
+from alight.codegen.loops import unsupported
 from alight.config import config, current_policy
 from alight.device import Device
 from alight.ir.group import Group
@@ -88,13 +88,7 @@ def supports(device: str, implementation: str, group: Group) -> str | None:
     """Return why a device's implementation cannot run a group, or None."""
     if device != HOST or implementation != "generated":
         return None
-    graph = group.graph
-    for node in graph.nodes:
-        dtypes = [graph.layout(number).dtype for number in node.operands]
-        reason = generated_supports(node.op, (*dtypes, node.layout.dtype), node.attrs)
-        if reason is not None:
-            return reason
-    return None
+    return unsupported(group)
 
 
 def estimate(group: Group, device: str, implementation: str) -> Estimate | None:

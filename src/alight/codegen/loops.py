@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from alight.device import Unsupported
 from alight.ir.body import COMPLEX, FLOATS, TYPES, choose
-from alight.ir.group import GroupKind
+from alight.ir.group import GroupKind, one_per_row, reduced_axes
 from alight.ir.ops import OPS, Kind
 from alight.ir.table_reduction import LANES, MOMENTS
 
@@ -113,11 +113,31 @@ def unsupported(group: Group) -> str | None:
                 )
     if group.kind is GroupKind.LOOP:
         return "a reduction in a loop group" if folds else None
-    if {number for number, _ in folds} != set(graph.outputs):
-        return "the outputs of a reduce group are not its reductions"
+    if not folds:
+        return "no reduction in a group of rows"
     if len({reduced_axes(node, len(group.shape)) for _, node in folds}) != 1:
         return "reductions of one group over different axes"
+    if group.kind is GroupKind.ROWWISE:
+        return _bad_rows(group, reduced_axes(folds[0][1], len(group.shape)))
+    if {number for number, _ in folds} != set(graph.outputs):
+        return "the outputs of a reduce group are not its reductions"
     return None
+
+
+def _bad_rows(group: Group, axes: tuple[int, ...]) -> str | None:
+    """Return why a rowwise group is not one visit to rows that lie in memory, or None."""
+    graph = group.graph
+    for number, node in graph.numbered():
+        if node.op.kind is not Kind.ELEMENTWISE:
+            continue
+        for value in (number, *(o for o in node.operands if o >= len(graph.inputs))):
+            shape = graph.layout(value).shape
+            if shape != group.shape and not one_per_row(shape, group.shape, axes):
+                return f"{node.op.name}: {shape} is neither {group.shape} nor one for each row"
+    form = nest(group)
+    if len(form.dims) - form.kept != 1:
+        return f"rows along the axes {axes} of {group.shape} are not one run in memory"
+    return "rows are not next to one another in memory" if form.columns else None
 
 
 def check(group: Group) -> None:
@@ -126,22 +146,9 @@ def check(group: Group) -> None:
         raise Unsupported(reason)
 
 
-def reduced_axes(node: Node, ndim: int) -> tuple[int, ...]:
-    """Return the axes a reduction folds, sorted; None means all, as in NumPy."""
-    axis = node.attr("axis")
-    if axis is None:
-        return tuple(range(ndim))
-    return tuple(sorted(axis)) if isinstance(axis, tuple) else (axis,)
-
-
 def _count(operand: Layout, node: Node) -> int:
     """Return how many elements a reduction folds into one."""
     return prod(operand.shape[i] for i in reduced_axes(node, operand.ndim))
-
-
-def _node(group: Group, number: int) -> Node | None:
-    first = len(group.graph.inputs)
-    return group.graph.nodes[number - first] if number >= first else None
 
 
 # --- the nest ---
@@ -179,18 +186,21 @@ def nest(group: Group) -> Nest:
     first_output = len(inputs)
     reduced: frozenset[int] = frozenset()
     in_order = False
-    if group.kind is GroupKind.REDUCE:
-        reductions = [n for i in graph.outputs if (n := _node(group, i)) is not None]
+    steps = [_steps(layout, group.shape) for layout in inputs]
+    if group.kind is GroupKind.LOOP:
+        steps += [_steps(layout, group.shape) for layout in outputs]
+    else:
+        reductions = [n for n in graph.nodes if n.op.kind is Kind.REDUCTION]
         reduced = frozenset(reduced_axes(reductions[0], len(group.shape)))
         # an index counts elements in C order, so the loops must run in it
         in_order = any(n.op.name in ARGUMENT_REDUCTIONS for n in reductions)
-        steps = [_steps(layout, group.shape) for layout in inputs]
-        steps += [
-            _reduced_steps(n.layout, len(group.shape), reduced, bool(n.attr("keepdims")))
-            for n in reductions
-        ]
-    else:
-        steps = [_steps(layout, group.shape) for layout in layouts]
+        for number in graph.outputs:
+            node = graph.nodes[number - first_output]
+            if node.op.kind is Kind.REDUCTION:
+                keepdims = bool(node.attr("keepdims"))
+                steps.append(_reduced_steps(node.layout, len(group.shape), reduced, keepdims))
+            else:
+                steps.append(_steps(node.layout, group.shape))
     axes = [_Axis(size, tuple(s[i] for s in steps)) for i, size in enumerate(group.shape)]
     kept = [a for i, a in enumerate(axes) if i not in reduced and a.size != 1]
     fold = [a for i, a in enumerate(axes) if i in reduced and a.size != 1]
@@ -208,7 +218,7 @@ def nest(group: Group) -> Nest:
     else:
         fold = fold or [one]
     columns = bool(
-        group.kind is GroupKind.REDUCE
+        group.kind is not GroupKind.LOOP
         and kept
         and (
             _contiguous(kept[-1], inputs) > _contiguous(fold[-1], inputs)
@@ -288,7 +298,9 @@ def structure(group: Group, shape: Nest, schedule: Schedule) -> str:
     for _, node in graph.numbered():
         attrs = [(k, v) for k, v in node.attrs if k in _CODED]
         operands = ",".join(map(str, node.operands))
-        nodes.append(f"{node.op.name}({operands}){node.layout.dtype.name}{attrs or ''}")
+        # in a rowwise group it matters what there is one of for a row
+        extent = "" if node.layout.shape == group.shape else "-"
+        nodes.append(f"{node.op.name}({operands}){node.layout.dtype.name}{extent}{attrs or ''}")
     inputs = ",".join(layout.dtype.name for layout in graph.inputs)
     return "|".join(
         (

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from alight.ir.group import Graph, Group, GroupKind, Node
+from alight.ir.group import Graph, Group, GroupKind, Node, one_per_row
 from alight.ir.op import Kind
 from alight.ir.rewrite import exactly
 
@@ -49,6 +49,8 @@ def group_faults(group: Group) -> list[str]:
         if len(graph.nodes) != 1:
             found.append(f"a library group of {len(graph.nodes)} nodes")
         return found
+    if group.kind is GroupKind.ROWWISE:
+        return [*found, *_row_faults(group)]
     expect = {Kind.ELEMENTWISE}
     if group.kind is GroupKind.REDUCE:
         expect.add(Kind.REDUCTION)
@@ -63,6 +65,28 @@ def group_faults(group: Group) -> list[str]:
         if over.shape != group.shape:
             found.append(f"{node.op.name} over {over.shape} in a group over {group.shape}")
     return found
+
+
+def _row_faults(group: Group) -> Iterator[str]:
+    graph = group.graph
+    folds = [node for node in graph.nodes if node.op.kind is Kind.REDUCTION]
+    axes = {_axes(graph, node) for node in folds}
+    if len(axes) != 1:
+        yield f"a rowwise group over axes {axes}"
+        return
+    (row,) = axes
+    for node in graph.nodes:
+        if node.op.kind is Kind.REDUCTION:
+            over = graph.layout(node.operands[0]).shape
+            if over != group.shape:
+                yield f"{node.op.name} over {over} in a group over {group.shape}"
+        elif node.op.kind is not Kind.ELEMENTWISE:
+            yield f"a {node.op.kind} node in a rowwise group"
+        else:
+            inner = [o for o in node.operands if o >= len(graph.inputs)]
+            for shape in (node.layout.shape, *(graph.layout(o).shape for o in inner)):
+                if shape != group.shape and not one_per_row(shape, group.shape, row):
+                    yield f"{node.op.name}: {shape} in rows along {row} of {group.shape}"
 
 
 def _node_faults(graph: Graph, node: Node) -> Iterator[str]:

@@ -74,6 +74,23 @@ class GroupKind(enum.StrEnum):
     )
 
 
+def one_per_row(shape: tuple[int, ...], over: tuple[int, ...], axes: tuple[int, ...]) -> bool:
+    """Tell whether a shape broadcasts to ``over`` as one element for each row along ``axes``."""
+    lead = len(over) - len(shape)
+    if lead < 0:
+        return False
+    whole = (1,) * lead + shape
+    return all(n == (1 if i in axes else over[i]) for i, n in enumerate(whole))
+
+
+def reduced_axes(node: Node, ndim: int) -> tuple[int, ...]:
+    """Return the axes a reduction folds, sorted; None means all, as in NumPy."""
+    axis = node.attr("axis")
+    if axis is None:
+        return tuple(range(ndim))
+    return tuple(sorted(axis)) if isinstance(axis, tuple) else (axis,)
+
+
 @dataclass(frozen=True, slots=True)
 class Group:
     """Values that run as one kernel or library call. ``shape`` is the iteration space: every

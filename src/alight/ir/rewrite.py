@@ -7,6 +7,7 @@ that one plan serves every value of a scalar.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -14,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from alight.ir.group import Attrs, Graph, Node
+from alight._core import make_layout
+from alight.ir.group import Attrs, Graph, Node, reduced_axes
 from alight.ir.op import OPS, Kind
 
 
@@ -50,6 +52,8 @@ class _Work:
         self.names = list(range(self.first))
         self.origins = list(range(self.first))
         self.seen: dict[tuple[Any, ...], int] = {}
+        self.number = self.origin = 0  # of the node being added: its own, and what it is made as
+        self.consumers: Counter[int] | None = None
 
     def node(self, number: int) -> Node | None:
         """Return the node of a value, None for an input."""
@@ -62,6 +66,7 @@ class _Work:
 
     def add(self, number: int, node: Node) -> None:
         """Append a node, rewritten, or use a value that equals it."""
+        self.number = self.origin = number
         operands = tuple([self.new[o] for o in node.operands])
         if operands != node.operands:
             node = Node(node.op, operands, node.attrs, node.layout)
@@ -99,7 +104,24 @@ class _Work:
         self.new.append(self.first + len(self.nodes))
         self.nodes.append(node)
         self.names.append(number)
-        self.origins.append(number)
+        self.origins.append(self.origin)
+
+    def is_own(self, number: int) -> bool:
+        """Tell whether a value has one reader in the original graph, and stands for no other
+        value."""
+        if self.consumers is None:
+            self.consumers = Counter(o for node in self.graph.nodes for o in node.operands)
+        name = self.names[number]
+        alone = self.consumers[name] == 1 and name not in self.live
+        return alone and self.new.count(number) == 1
+
+    def instead(self, number: int, node: Node) -> int:
+        """Append a node that takes the name of a value which only it is going to be read for."""
+        self.seen = {key: value for key, value in self.seen.items() if value != number}
+        self.nodes.append(node)
+        self.names.append(self.names[number])
+        self.origins.append(self.origins[number])
+        return self.first + len(self.nodes) - 1
 
     def stands_for(self, found: int, number: int) -> bool:
         """Use a value for another that equals it, unless that one must have bytes of its own."""
@@ -267,6 +289,75 @@ def _with_offset(attrs: Attrs, offset: int) -> Attrs:
     return (*[(k, v) for k, v in attrs if k != "offset"], ("offset", offset))
 
 
+# Nodes between a view and the reductions it is a view of: a norm, a deviation, a scale.
+_LIFTED = 8
+
+
+def view_of_rows(work: _Work, node: Node) -> Node | None:
+    """Make ``sqrt(sum(x, axis))[:, None]`` ``sqrt(sum(x, axis, keepdims=True))``: where a view's
+    only new axes are those that reductions folded, it is what they give with those axes kept."""
+    (x,) = node.operands
+    layout = work.layout(x)
+    shape = node.layout.shape
+    if (
+        node.attr("offset", 0)
+        or work.number in work.live
+        or not 0 < layout.ndim < len(shape)
+        or layout.size != node.layout.size
+        or layout.dtype != node.layout.dtype
+    ):
+        return None
+    chain = _chain(work, x, shape)
+    if chain is None:
+        return None
+    place: dict[int, int] = {}
+    result = node
+    for number in chain:
+        below = work.node(number)
+        assert below is not None
+        operands = tuple([place.get(o, o) for o in below.operands])
+        attrs = below.attrs
+        if below.op.kind is Kind.REDUCTION:
+            attrs = (*[(k, v) for k, v in attrs if k != "keepdims"], ("keepdims", True))
+        result = Node(below.op, operands, attrs, make_layout(below.layout.dtype, shape))
+        if number != x:
+            place[number] = work.instead(number, result)
+    work.origin = work.origins[x]
+    return result
+
+
+def _chain(work: _Work, x: int, shape: tuple[int, ...]) -> list[int] | None:
+    """Return the values between reductions and ``x``, in order, if all of them have a form with the
+    folded axes kept and nobody reads those below ``x`` in another form."""
+    own = work.layout(x).shape
+    found: set[int] = set()
+    ready = [x]
+    folded = False
+    while ready:
+        number = ready.pop()
+        if number in found or work.layout(number).ndim == 0:
+            continue
+        below = work.node(number)
+        if below is None or len(found) == _LIFTED or work.layout(number).shape != own:
+            return None
+        if number != x and not work.is_own(number):
+            return None
+        if below.op.kind is Kind.REDUCTION:
+            over = work.layout(below.operands[0]).shape
+            axes = reduced_axes(below, len(over))
+            if below.attr("keepdims") or shape != tuple(
+                1 if i in axes else n for i, n in enumerate(over)
+            ):
+                return None
+            folded = True
+        elif below.op.kind is Kind.ELEMENTWISE:
+            ready += below.operands
+        else:
+            return None
+        found.add(number)
+    return sorted(found) if folded else None
+
+
 def whole_view(work: _Work, node: Node) -> int | None:
     """Take the value for a window that is all of it."""
     (x,) = node.operands
@@ -309,7 +400,7 @@ def read_of_written(work: _Work, node: Node) -> Node | None:
 
 
 _BY_KIND: dict[Kind, tuple[Rule, ...]] = {
-    Kind.VIEW: (view_of_view, whole_view),
+    Kind.VIEW: (view_of_view, whole_view, view_of_rows),
     Kind.WRITE: (whole_write,),
     Kind.ELEMENTWISE: (read_of_written,),
 }

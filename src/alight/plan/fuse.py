@@ -26,7 +26,8 @@ FLOPS_PER_BYTE = 1.0
 @dataclass(slots=True)
 class Region:
     """Nodes that run as one. ``owned`` are the members whose values it may give to others; the
-    rest are recomputed here. ``outputs`` are the owned values that others need."""
+    rest are recomputed here. ``outputs`` are the owned values that others need. ``parts`` are the
+    regions that a rowwise one was made of."""
 
     kind: GroupKind
     key: Hashable
@@ -34,6 +35,7 @@ class Region:
     members: list[int]
     owned: set[int]
     outputs: list[int] = field(default_factory=list)
+    parts: list[Region] = field(default_factory=list)
 
 
 def fuse(
@@ -84,7 +86,10 @@ def group_of(graph: Graph, region: Region) -> tuple[Group, tuple[int, ...]]:
         tuple(inner),
         tuple([local[o] for o in region.outputs]),
     )
-    return Group(region.kind, body, over(graph, members[-1])), tuple(inputs)
+    whole = members[-1]
+    if region.kind is GroupKind.ROWWISE:
+        whole = next(m for m in members if nodes[m - first].op.kind is Kind.REDUCTION)
+    return Group(region.kind, body, over(graph, whole)), tuple(inputs)
 
 
 def prune(graph: Graph, uses: Uses, regions: list[Region]) -> list[Region]:
@@ -114,7 +119,9 @@ def prune(graph: Graph, uses: Uses, regions: list[Region]) -> list[Region]:
 
 
 def halves(graph: Graph, region: Region) -> list[Region]:
-    """Return two regions that own what one of several nodes owns; they need to be pruned."""
+    """Return regions that together own what one of several nodes owns; they need to be pruned."""
+    if region.parts:
+        return [Region(p.kind, p.key, p.stage, [*p.members], {*p.owned}) for p in region.parts]
     first = len(graph.inputs)
     owned = sorted(region.owned)
     middle = len(owned) // 2

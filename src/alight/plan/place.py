@@ -32,6 +32,7 @@ from alight.plan.plan import (
     WriteStep,
     no_estimate,
 )
+from alight.plan.rows import by_rows
 from alight.plan.stages import Uses
 from alight.plan.workload import workload
 
@@ -78,8 +79,16 @@ def _round(
     facts: Facts,
 ) -> tuple[list[Unit], list[Choice | None]]:
     regions = fuse(graph, uses, keys, recompute)
+    if any(map(_is_generated, {region.key for region in regions})):
+        regions = by_rows(graph, uses, regions)
     units = in_order(graph, uses, _fitting(graph, uses, regions, facts))
     return units, choose(graph, uses, units, facts)
+
+
+def _is_generated(key: Hashable) -> bool:
+    """Tell whether nodes of a key may run as generated code."""
+    spots = key if isinstance(key, frozenset) else (key,)
+    return any(isinstance(spot, tuple) and spot[1:] == ("generated",) for spot in spots)
 
 
 def _spots(facts: Facts) -> list[Spot]:

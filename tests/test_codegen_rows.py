@@ -1,0 +1,192 @@
+"""Generated rowwise groups against NumPy: phases, what is kept between them, layouts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+import alight
+from alight._core import layout_of, make_layout
+from alight.codegen.loops import unsupported
+from alight.codegen.phases import phases
+from alight.ir.check import group_faults
+from alight.ir.group import Graph, Group, GroupKind, Node
+from alight.ir.ops import OPS
+from alight.log import LOG
+from conformance.modes import MODES
+from generated import Array, reference, run, values_for
+
+
+class Rows:
+    """A rowwise group under construction over one shape, reductions keeping their axes."""
+
+    def __init__(self, axes: tuple[int, ...], *inputs: Array) -> None:
+        self.axes = axes
+        self.inputs = inputs
+        self.layouts = [layout_of(a) for a in inputs]
+        self.shape = np.broadcast_shapes(*(a.shape for a in inputs))
+        self.nodes: list[Node] = []
+
+    def fold(self, name: str, operand: int, **attrs: Any) -> int:
+        given = (("axis", self.axes), ("keepdims", True), *attrs.items())
+        kept = tuple(1 if i in self.axes else n for i, n in enumerate(self.shape))
+        one = np.ones((1,) * len(kept), self.layouts[operand].dtype)
+        dtype = np.asarray(OPS[name].reference(one, axis=self.axes, keepdims=True)).dtype
+        return self._add(Node(OPS[name], (operand,), given, make_layout(dtype, kept)))
+
+    def add(self, name: str, *operands: int) -> int:
+        shape = np.broadcast_shapes(*(self.layouts[o].shape for o in operands))
+        dtype = OPS[name].reference(*(np.ones(1, self.layouts[o].dtype) for o in operands)).dtype
+        return self._add(Node(OPS[name], operands, (), make_layout(dtype, shape)))
+
+    def _add(self, node: Node) -> int:
+        self.nodes.append(node)
+        self.layouts.append(node.layout)
+        return len(self.layouts) - 1
+
+    def group(self, *outputs: int) -> Group:
+        inputs = tuple(map(layout_of, self.inputs))
+        return Group(GroupKind.ROWWISE, Graph(inputs, tuple(self.nodes), outputs), self.shape)
+
+
+def expected(group: Group, inputs: Sequence[Array]) -> list[Array]:
+    values: list[Any] = list(inputs)
+    for node in group.graph.nodes:
+        values.append(reference(node, [values[o] for o in node.operands]))
+    return [values[o] for o in group.graph.outputs]
+
+
+def assert_rows(group: Group, inputs: Sequence[Array], eps: float = 64) -> None:
+    assert group_faults(group) == []
+    assert unsupported(group) is None
+    for actual, wanted in zip(run(group, inputs), expected(group, inputs), strict=True):
+        assert actual.dtype == wanted.dtype and actual.shape == wanted.shape
+        if actual.dtype.kind != "f":
+            assert np.array_equal(actual, wanted)
+            continue
+        limit = eps * float(np.finfo(actual.dtype).eps)
+        scale = np.abs(wanted[np.isfinite(wanted)]).max(initial=0.0)
+        np.testing.assert_allclose(actual, wanted, rtol=limit, atol=limit * scale)
+
+
+def softmax(x: Array, axes: tuple[int, ...]) -> Group:
+    rows = Rows(axes, x)
+    grown = rows.add("exp", rows.add("subtract", 0, rows.fold("max", 0)))
+    return rows.group(rows.add("divide", grown, rows.fold("sum", grown)))
+
+
+def layer_norm(x: Array, axes: tuple[int, ...]) -> Group:
+    rows = Rows(axes, x)
+    mean = rows.fold("mean", 0)
+    centred = rows.add("subtract", 0, mean)
+    variance = rows.fold("mean", rows.add("multiply", centred, centred))
+    return rows.group(rows.add("divide", centred, rows.add("sqrt", variance)), mean, variance)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("make", [softmax, layer_norm])
+def test_rows_of_every_length_equal_numpy(
+    make: Callable[[Array, tuple[int, ...]], Group], dtype: str
+) -> None:
+    for n in (1, 2, 15, 16, 17, 127, 128, 129, 511, 512, 513, 1000, 5000):
+        x = values_for(np.dtype(dtype), (3, n), n)
+        assert_rows(make(x, (1,)), [x])
+
+
+def test_rows_in_other_layouts_equal_numpy() -> None:
+    x = values_for(np.dtype("f8"), (6, 4, 40), 1)
+    for form in (x, x[::-1], x[:, :, ::-1], np.repeat(x, 2, axis=2)[:, :, ::2], x[::2, 1:3]):
+        assert_rows(softmax(form, (2,)), [form])
+    assert_rows(softmax(x, (1, 2)), [x])
+    assert_rows(softmax(x, (0, 1, 2)), [x])
+    fortran = np.asfortranarray(values_for(np.dtype("f8"), (40, 4, 6), 2))
+    assert_rows(softmax(fortran, (0,)), [fortran])
+    assert "next to one another" in str(unsupported(softmax(x, (0,))))
+    assert "not one run" in str(unsupported(softmax(fortran, (0, 2))))
+
+
+@pytest.mark.parametrize("name", ["bool", "int8", "uint16", "int64", "float32", "float64"])
+def test_rows_of_every_kind_of_dtype_equal_numpy(name: str) -> None:
+    x = values_for(np.dtype(name), (5, 300), 3)
+    rows = Rows((1,), x)
+    highest, least = rows.fold("max", 0), rows.fold("min", 0)
+    place, some = rows.fold("argmax", 0), rows.fold("any", 0)
+    top = rows.add("equal", 0, highest)
+    count = rows.fold("count_nonzero", top)
+    after = rows.add("less", 0, rows.add("maximum", least, highest))
+    assert_rows(rows.group(highest, least, place, some, top, count, after), [x])
+
+
+def test_what_takes_long_is_kept_and_what_does_not_is_made_again() -> None:
+    x = values_for(np.dtype("f8"), (4, 100), 1)
+    found = phases(softmax(x, (1,)))
+    grown, result = 3, 5
+    assert found.home == {grown: result}
+    assert [p.needed for p in found.passes] == [(), (2, 3), (5,), ()]
+    found = phases(layer_norm(x, (1,)))
+    assert found.home == {}
+    assert [len(p.needed) for p in found.passes] == [0, 2, 2, 0]
+
+
+def test_narrow_inputs_and_masks_of_rows() -> None:
+    x, scale = values_for(np.dtype("f4"), (7, 200), 1), values_for(np.dtype("f4"), (7, 1), 2)
+    bias, one = values_for(np.dtype("f4"), (200,), 3), np.array(0.5, "f4")
+    rows = Rows((1,), x, scale, bias, one)
+    shifted = rows.add("add", rows.add("multiply", 0, 1), 2)
+    total = rows.fold("sum", shifted)
+    result = rows.add("maximum", rows.add("subtract", shifted, rows.add("multiply", total, 3)), 3)
+    assert_rows(rows.group(result, shifted), [x, scale, bias, one], eps=512)
+
+
+def test_special_values_stay_in_their_row() -> None:
+    x = values_for(np.dtype("f8"), (5, 140), 1)
+    x[1, 7], x[2, 139], x[3, 0] = np.nan, np.inf, -np.inf
+    assert_rows(softmax(x, (1,)), [x])
+
+
+PROGRAMS = """
+e = np.exp(x - x.max(axis=1, keepdims=True)); r = e / e.sum(axis=1, keepdims=True)
+e = np.exp(x - x.max(axis=-1)[:, None]); r = e / e.sum(axis=-1)[:, None]
+r = (x - x.mean(1, keepdims=True)) / np.sqrt(x.var(1, keepdims=True) + 1e-5)
+z = x - x.max(1, keepdims=True); r = z - np.log(np.exp(z).sum(1, keepdims=True))
+r = x / np.sqrt((x * x).sum(1))[:, None]
+s = np.sqrt((x * x).sum(1)); r = x / s[:, None] + s.max()
+r = (x - x.mean(0)) / x.std(0)
+r = x - x.sum(1)
+r = x.min(1) + x.max(1) + x.sum(1)
+y = x * 2 + 1; r = y + y.sum(1).sum()
+m = x.mean(1); y = x.copy(); y[2:5] = x[2:5] - m[2:5, None]; r = y - m[:, None]
+m = x.sum(1)[:, None]; w = m; m[0] = 7; r = x - m + w
+r = (x - x.mean()) / x.std()
+r = np.where(x > x.mean(1, keepdims=True), x, 0.0).sum(1)
+r = x / np.abs(x).max(axis=1)[:, np.newaxis] - x.sum(axis=1)[:, np.newaxis]
+"""
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("program", PROGRAMS.strip().splitlines())
+def test_programs_over_rows_equal_numpy(program: str, mode: str) -> None:
+    for n in (40, 300):
+        x = values_for(np.dtype("f8"), (40, n), 4)
+        if n != 40 and program == "r = x - x.sum(1)":
+            continue
+        plain: dict[str, Any] = {"np": np, "x": x.copy()}
+        ours: dict[str, Any] = {"np": alight, "x": alight.asarray(x)}
+        exec(program, plain)
+        with alight.policy(**MODES[mode]):
+            exec(program, ours)
+            result = np.asarray(ours["r"])
+        np.testing.assert_allclose(result, plain["r"], rtol=1e-10, atol=1e-11)
+
+
+def test_softmax_is_one_visit() -> None:
+    x = alight.asarray(values_for(np.dtype("f8"), (50, 300), 1))
+    with alight.policy(floor=0, force="cpu:generated"):
+        e = alight.exp(x - x.max(axis=1)[:, None])
+        before = LOG.snapshot()
+        np.asarray(e / e.sum(axis=1, keepdims=True))
+        kinds = [record.decision.kind for record in LOG.snapshot().since(before).records]
+    assert kinds == ["rowwise"]
