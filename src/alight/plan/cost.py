@@ -206,7 +206,9 @@ def passes(group: Group, implementation: str) -> Iterator[Pass]:
     graph = group.graph
     if implementation == "generated" and group.kind is not GroupKind.LIBRARY:
         folds = [node for node in graph.nodes if node.op.kind is Kind.REDUCTION]
-        kind = reduction_class(graph, folds[0]) if folds else "elementwise"
+        # what is bound by memory and writes whole arrays moves bytes as elementwise code does
+        whole = any(graph.layout(o).shape == group.shape for o in graph.outputs)
+        kind = "elementwise" if whole or not folds else reduction_class(graph, folds[0])
         work = workload(group)
         dtype = max(work.dtypes, default="float64", key=_width)  # the widest fills the registers
         yield Pass(kind, dtype, work.nbytes, graph.nodes)
