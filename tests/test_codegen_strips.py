@@ -1,0 +1,190 @@
+"""Loop groups in explicit vectors: tiles, ends of runs, parts of a nest, widths, steps."""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from alight._core import layout_of, make_layout
+from alight.codegen import llvm
+from alight.codegen.loops import Schedule, nest
+from alight.ir.group import Graph, Group, GroupKind, Node
+from alight.ir.ops import OPS
+from generated import DTYPES, UNFOLDED, Array, address, loop_group, run, values_for
+
+EVERY = (*DTYPES, *UNFOLDED)
+
+
+def values(name: str, shape: tuple[int, ...], seed: int) -> Array:
+    dtype = np.dtype(name)
+    if dtype.kind == "c":
+        return values("float64", shape, seed) + 1j * values("float64", shape, seed + 50).astype(
+            dtype
+        )
+    return values_for(dtype, shape, seed)
+
+
+def sums(inputs: list[Array]) -> Group:
+    """Return the sum of the operands."""
+    shape = np.broadcast_shapes(*(a.shape for a in inputs))
+    full = make_layout(inputs[0].dtype, shape)
+    nodes = [Node(OPS["add"], (0, 1), (), full)]
+    for i in range(2, len(inputs)):
+        nodes.append(Node(OPS["add"], (len(inputs) + i - 2, i), (), full))
+    last = len(inputs) + len(nodes) - 1
+    return Group(GroupKind.LOOP, Graph(tuple(map(layout_of, inputs)), tuple(nodes), (last,)), shape)
+
+
+def special(inputs: list[Array]) -> Group:
+    """Return exp of the sum of two operands: short rows of it run together."""
+    shape = np.broadcast_shapes(*(a.shape for a in inputs))
+    full = make_layout(inputs[0].dtype, shape)
+    nodes = (Node(OPS["add"], (0, 1), (), full), Node(OPS["exp"], (2,), (), full))
+    return Group(GroupKind.LOOP, Graph(tuple(map(layout_of, inputs)), nodes, (3,)), shape)
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_turned_operands_equal_numpy(name: str) -> None:
+    for shape in ((150, 301), (9, 65), (130, 5), (8, 8)):
+        x, y = values(name, shape[::-1], 1), values(name, shape, 2)
+        group = sums([x.T, y])
+        assert nest(group).tiles
+        assert np.array_equal(run(group, [x.T, y])[0], x.T + y, equal_nan=True)
+    x, y = values(name, (5, 20, 70), 3), values(name, (20, 70, 5), 4)
+    for a, b in ((x.transpose(1, 2, 0), y), (x, y.transpose(2, 0, 1)), (x.T, y.T[:, ::-1].T.T)):
+        if a.shape == b.shape:
+            assert np.array_equal(run(sums([a, b]), [a, b])[0], a + b)
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_every_step_and_end_equals_numpy(name: str) -> None:
+    wide = values(name, (700,), 1)
+    for count, step in itertools.product((1, 2, 7, 8, 63, 64, 65, 130), (1, 2, 3, 4, 5, -1, -2)):
+        x = wide[::step][:count]
+        y = values(name, (count,), 2)
+        out = np.zeros(700, x.dtype)
+        window = out[::step][:count]
+        group = sums([x, y])
+        node = group.graph.nodes[0]
+        placed = Node(node.op, node.operands, (), layout_of(window))
+        llvm.compile_group(
+            Group(GroupKind.LOOP, Graph(group.graph.inputs, (placed,), (2,)), group.shape)
+        )([address(a) for a in (x, y, window)])
+        assert np.array_equal(window, x + y), (count, step)
+        window[...] = 0
+        assert not out.any()
+
+
+def short_rows() -> Iterator[tuple[Array, Array]]:
+    for columns in (1, 2, 3, 7, 16, 33, 35):
+        x = values("float64", (311, columns), 1)
+        yield x, values("float64", (columns,), 2)
+        yield x, values("float64", (311, 1), 3)
+        yield values("float64", (311, columns + 1), 4)[:, :columns], x
+    yield values("float64", (40, 3, 1), 5), values("float64", (40, 1, 3), 6)
+    yield values("float64", (40, 1, 3), 5), values("float64", (40, 3), 6)
+
+
+def test_short_rows_of_special_functions_equal_long_ones() -> None:
+    for x, y in short_rows():
+        group = special([x, y])
+        (actual,) = run(group, [x, y])
+        total = np.ascontiguousarray(np.broadcast_to(x + y, actual.shape)).ravel()
+        (expected,) = run(loop_group([total], [(OPS["exp"], (0,), (), total.dtype)]), [total])
+        assert np.array_equal(actual.ravel(), expected)
+
+
+def parts(kernel: Any, addresses: list[int], axis: int, at: int) -> None:
+    """Run a kernel in two calls, cut along an axis."""
+    rank, count = len(kernel.dims), len(addresses)
+    for start, stop in ((0, at), (at, kernel.dims[axis])):
+        dims = (ctypes.c_int64 * rank)(*kernel.dims)
+        dims[axis] = stop - start
+        moved = [a + start * kernel.strides[i * rank + axis] for i, a in enumerate(addresses)]
+        entry = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
+        entry(kernel.entry)((ctypes.c_uint64 * count)(*moved), dims, kernel.strides)
+
+
+def test_a_kernel_may_be_cut_along_any_axis() -> None:
+    x, y = values("float64", (70, 150), 1), values("float64", (150, 70), 2)
+    turned = (sums([x.T, y]), [x.T, y])
+    a, b = values("float64", (90, 31), 1), values("float64", (31,), 2)
+    flat = (special([a, b]), [a, b])
+    c = values("float64", (6, 90, 31), 3)[:, ::2]
+    plain = (sums([c, b]), [c, b])
+    for group, inputs in (turned, flat, plain):
+        (expected,) = run(group, inputs)
+        kernel = llvm.compile_group(group)
+        assert kernel.dims[:] == list(nest(group).dims)
+        for axis in range(len(kernel.dims)):
+            for at in (1, kernel.dims[axis] // 2, kernel.dims[axis] - 1):
+                out = np.zeros_like(expected)
+                parts(kernel, [*map(address, inputs), address(out)], axis, at)
+                assert np.array_equal(out, expected), (axis, at)
+
+
+def test_results_may_replace_operands() -> None:
+    x, y = values("float64", (150, 301), 1), values("float64", (301, 150), 2)
+    expected = x + y.T
+    kernel = llvm.compile_group(sums([x, y.T]))
+    kernel([address(x), address(y), address(x)])
+    assert np.array_equal(x, expected)
+
+
+# --- the same bits at any width
+def test_every_width_gives_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    target, cpu, features = llvm._target()
+    narrow = ",".join(f"-{f[1:]}" if "avx512" in f else f for f in features.split(","))
+    x, y = values("float64", (3, 333), 1), values("float64", (333,), 2)
+    names = [op.name for op in OPS.values() if op.special and op.body is not None]
+    chosen = [n for n in names if OPS[n].nin == 1 and n not in ("float_power", "power")]
+    for dtype in ("float64", "float32"):
+        a, b = x.astype(dtype), y.astype(dtype)
+        uses: list[Any] = [(OPS[n], (0,), (), dtype) for n in chosen]
+        uses += [(OPS[n], (0, 1), (), dtype) for n in ("divide", "multiply", "maximum")]
+        group = loop_group([a, b], uses)
+        results = []
+        for given, schedule in (
+            (features, Schedule()),
+            (features, Schedule(vector_bits=256)),
+            (features, Schedule(interleave=1)),
+            (narrow, Schedule()),
+        ):
+            monkeypatch.setattr(llvm, "_host", (target, cpu, given))
+            monkeypatch.setattr(llvm, "_compiled", {})
+            results.append([r.tobytes() for r in run(group, [a, b], schedule)])
+        for others in results[1:]:
+            for name, one, other in zip((u[0].name for u in uses), results[0], others, strict=True):
+                assert one == other, name
+
+
+def test_integer_division_by_way_of_floats_is_exact() -> None:
+    for name in ("int8", "uint8", "int16", "uint16", "int32", "uint32"):
+        info = np.iinfo(name)
+        edge = [
+            info.min,
+            info.min + 1,
+            info.max,
+            info.max - 1,
+            info.max // 2,
+            1,
+            2,
+            3,
+            7,
+            255 % info.max,
+        ]
+        near = np.array([e for e in edge if e], name)
+        x, y = (np.ascontiguousarray(a.ravel()) for a in np.meshgrid(near, near))
+        more = values(name, (5000,), 1), values(name, (5000,), 2)
+        x, y = np.r_[x, more[0]], np.r_[y, np.where(more[1] == 0, np.dtype(name).type(1), more[1])]
+        group = loop_group(
+            [x, y], [(OPS[n], (0, 1), (), x.dtype) for n in ("floor_divide", "remainder")]
+        )
+        with np.errstate(all="ignore"):
+            for actual, expected in zip(run(group, [x, y]), divmod(x, y), strict=True):
+                assert np.array_equal(actual, expected)
