@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Hashable, Iterator, Sequence
+from collections.abc import Container, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from alight.ir.group import Graph, Group, GroupKind, Node
 from alight.ir.op import Kind
 from alight.plan.stages import Uses, over, together
 
-# Nodes in one kernel. LLVM's time (O3, one vectorised loop) was measured at 5 ms + 0.1 ms an
-# instruction up to 512 and more than linear from there; a body with a special function is some 15
-# instructions a node.
-KERNEL_NODES = 64
-# Arrays read by one kernel. Measured on one EPYC core, sums of k page-aligned float64 arrays of
-# 16 MB: 28 GB/s at k = 8, 19 at 12, 13 at 16, 5.7 at 32: streams past the ways of the L1 cache
-# evict one another.
+# Nodes in one kernel. An equation of state (81 nodes, three inputs) ran 6.5 times faster as one
+# kernel than as three of at most 64 nodes, 2^20 float64: what crosses kernels goes through memory.
+# Compiling takes 5 ms + 0.1 ms an instruction up to 512, and more than linear from there; a special
+# function is some 30 instructions and counts as several nodes.
+KERNEL_NODES = 256
+_SPECIAL_NODES = 4
+# Arrays read by one kernel; windows of one array that step alike, as stencils read them, count
+# once: what one reads the other has just brought into the cache. Measured on one EPYC core, sums
+# of k page-aligned float64 arrays of 16 MB: 28 GB/s at k = 8, 19 at 12, 13 at 16, 5.7 at 32:
+# streams past the ways of the L1 cache evict one another.
 KERNEL_ARRAYS = 8
 # Flops spent to save a byte of traffic. The ridge of an H200 in float64 (34 Tflop/s over 4.3
 # TB/s) is at 8 and that of one AVX2 core (16 flops a cycle, 10 GB/s) near 5: at 1, recomputing
@@ -173,12 +176,12 @@ def _divide(graph: Graph, uses: Uses, members: list[int]) -> Iterator[tuple[Grou
             if _crossing_bytes(graph, uses, inside, folds) < joined:
                 homes.update(dict.fromkeys(producers, _LOOP))
                 cone, producers = folds, []
-        if len(cone) > KERNEL_NODES or _arrays(graph, cone) > KERNEL_ARRAYS:
+        if _weight(graph, cone) > KERNEL_NODES or _arrays(graph, uses, cone) > KERNEL_ARRAYS:
             homes.update(dict.fromkeys(producers, _LOOP))
             cone = [m for m in cone if nodes[m - first].op.kind is Kind.REDUCTION]
         yield GroupKind.REDUCE, cone
     loop = [m for m in members if homes[m] == _LOOP]
-    for part in _cap(graph, loop):
+    for part in _cap(graph, uses, loop):
         yield GroupKind.LOOP, part
 
 
@@ -195,32 +198,47 @@ def _crossing_bytes(graph: Graph, uses: Uses, inside: set[int], cone: list[int])
     )
 
 
-def _arrays(graph: Graph, members: list[int]) -> int:
+def _weight(graph: Graph, members: Iterable[int]) -> int:
+    """Return how many nodes these are for a compiler."""
+    first = len(graph.inputs)
+    return sum(_SPECIAL_NODES if graph.nodes[m - first].op.special else 1 for m in members)
+
+
+def _arrays(graph: Graph, uses: Uses, members: list[int]) -> int:
     """Return how many arrays larger than a scalar a kernel of these nodes reads."""
     first = len(graph.inputs)
     within = set(members)
     read = {o for m in members for o in graph.nodes[m - first].operands} - within
-    return sum(graph.layout(o).size > 1 for o in read)
+    return len(_streams(graph, uses, read))
 
 
-def _cap(graph: Graph, members: list[int]) -> Iterator[list[int]]:
+def _streams(graph: Graph, uses: Uses, values: Iterable[int]) -> set[tuple[int, tuple[int, ...]]]:
+    """Return the arrays larger than a scalar behind these values, each with its strides."""
+    layouts = [(v, graph.layout(v)) for v in values]
+    return {(uses.base[v], layout.strides) for v, layout in layouts if layout.size > 1}
+
+
+def _cap(graph: Graph, uses: Uses, members: list[int]) -> Iterator[list[int]]:
     """Yield runs of the members, each small enough for one kernel."""
     first = len(graph.inputs)
-    if len(members) <= KERNEL_NODES and _arrays(graph, members) <= KERNEL_ARRAYS:
+    if _weight(graph, members) <= KERNEL_NODES and _arrays(graph, uses, members) <= KERNEL_ARRAYS:
         if members:
             yield members
         return
     run: list[int] = []
+    weight = 0
     within: set[int] = set()
-    read: set[int] = set()
+    read: set[tuple[int, tuple[int, ...]]] = set()
     for number in members:
         operands = graph.nodes[number - first].operands
-        new = {o for o in operands if o not in within and graph.layout(o).size > 1}
-        if run and (len(run) == KERNEL_NODES or len(read | new) > KERNEL_ARRAYS):
+        new = _streams(graph, uses, [o for o in operands if o not in within])
+        own = _weight(graph, (number,))
+        if run and (weight + own > KERNEL_NODES or len(read | new) > KERNEL_ARRAYS):
             yield run
-            run, within, read = [], set(), set()
-            new = {o for o in operands if graph.layout(o).size > 1}
+            run, weight, within, read = [], 0, set(), set()
+            new = _streams(graph, uses, operands)
         run.append(number)
+        weight += own
         within.add(number)
         read |= new
     yield run
@@ -271,8 +289,8 @@ def _recompute(
             if flops * graph.layout(value).size >= saved * FLOPS_PER_BYTE:
                 continue
             if any(
-                len(t.members) + len(nodes) > KERNEL_NODES
-                or sum(graph.layout(o).size > 1 for o in reads[id(t)] | new) > KERNEL_ARRAYS
+                _weight(graph, {*t.members, *nodes}) > KERNEL_NODES
+                or len(_streams(graph, uses, reads[id(t)] | new)) > KERNEL_ARRAYS
                 for t, new in extra
             ):
                 continue
