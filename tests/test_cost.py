@@ -392,6 +392,8 @@ def test_two_passes_that_disagree_are_contended() -> None:
     assert not contended([*calm, (timing(1.0), timing(9.0))])
     assert contended([(timing(1.0), timing(1.4))] * 3)
     assert not contended([])
+    assert not contended(calm, elapsed=1.1, worked=1.0)
+    assert contended(calm, elapsed=1.4, worked=1.0)
 
 
 # --- profiles on disk -----------------------------------------------------------------------------

@@ -130,8 +130,9 @@ class Jitted(CallGuard):
             began = perf_counter()
             result = self._numpy(args, kwargs)
             site.ran_theirs(perf_counter() - began)
-            if len(site.theirs) > 1 and (waits or site.verdict == "numpy"):
-                self._answer_numpy(site, args, kwargs, waits or program is not None)
+            later = waits or site.puts_off()
+            if len(site.theirs) > 1 and (later or site.verdict == "numpy"):
+                self._answer_numpy(site, args, kwargs, later or program is not None)
         else:
             result = self._time_ours(site, program, args, kwargs, proof, described)
         site.judge()

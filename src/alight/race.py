@@ -18,7 +18,7 @@ __all__ = ["FOREGROUND", "PROGRAMS", "Foreground", "Site"]
 PROGRAMS = 8
 
 _WARM = 2  # a first run touches memory and caches anew: it may take ten times as long as the next
-_LOST = 4.0  # so much slower in one run is slower in all
+_LOST = 4.0  # so much slower in two runs is slower in all
 
 # Of elapsed time, what measuring may take while the program waits.
 _FOREGROUND_SHARE = 0.05
@@ -128,7 +128,21 @@ class Site:
             self.verdict is None
             and (self.exact or self.planned)
             and self.cold > 0
-            and len(self.theirs) < min(RUNS, len(self.ours) + 1)
+            and (self.puts_off() or len(self.theirs) < min(RUNS, len(self.ours) + 1))
+        )
+
+    def puts_off(self) -> bool:
+        """Tell whether one slow run of ours waits for a second until there is time for it.
+
+        One run may have met an interrupt; a verdict is for good.
+        """
+        return (
+            self.verdict is None
+            and (self.exact or self.planned)
+            and len(self.ours) == 1
+            and bool(self.theirs)
+            and self.ours[0] >= self.theirs[0] * _LOST
+            and not FOREGROUND.allows(self.ours[0])
         )
 
     def wants_shadow(self) -> bool:
@@ -164,9 +178,9 @@ class Site:
             return
         ours, theirs = self.ours[0], self.theirs[0]
         least = min(len(self.ours), len(self.theirs))
-        if ours < theirs * _LOST:
-            if least < _WARM:
-                return
-            if least < RUNS and theirs <= ours * CLEAR and ours <= theirs * CLEAR:
-                return
+        if least < _WARM:
+            return
+        close = theirs <= ours * CLEAR and ours <= theirs * CLEAR
+        if close and least < RUNS:
+            return
         self.verdict = "numpy" if theirs < ours else "ours"

@@ -99,6 +99,8 @@ class Calibration:
     validation: dict[str, float] = field(default_factory=dict)
     complete: bool = False
     import_seconds: float | None = None
+    elapsed: float = 0.0
+    worked: float = 0.0
     _busy: float = 0.0
     _resumed: float | None = None
     _bench: Bench | None = None
@@ -221,10 +223,15 @@ class Calibration:
     def _measure(self, point: _Point) -> bool:
         """Measure a point; False where the device cannot run it."""
         assert self._bench is not None
+        began, worked = time.perf_counter(), time.thread_time()
         try:
             timing = self._bench.time(Probe(point.implementation, point.group))
         except Unsupported:
             return False
+        alone = point.implementation == "numpy" and point.key.startswith("elementwise")
+        if alone and self.device.space == "host":  # one thread, which never waits
+            self.elapsed += time.perf_counter() - began
+            self.worked += time.thread_time() - worked
         samples = self.samples.setdefault(
             point.implementation, Samples(point.implementation, self._compute_elements)
         )
@@ -346,7 +353,7 @@ class Calibration:
             validation=dict(self.validation),
             fingerprint=fingerprint(self.device),
             complete=self.complete,
-            contended=contended(self.passes),
+            contended=contended(self.passes, self.elapsed, self.worked),
         )
 
 

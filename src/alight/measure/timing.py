@@ -135,8 +135,15 @@ def time_device(
     return time_calls(take)
 
 
-def contended(passes: Sequence[tuple[Timing, Timing]]) -> bool:
-    """Tell whether two passes over the same points disagree as only other work can make them."""
+def contended(
+    passes: Sequence[tuple[Timing, Timing]], elapsed: float = 0.0, worked: float = 0.0
+) -> bool:
+    """Tell whether other work disturbed measuring.
+
+    Two passes over the same points disagree as only other work can make them; or one thread's work
+    that took ``elapsed`` seconds had the processor for only ``worked`` of them.
+    """
     apart = [abs(math.log(a.seconds / b.seconds)) for a, b in passes]
     # The median: one point that met an interrupt says nothing about the rest.
-    return bool(apart) and median(apart) > DISAGREEMENT
+    disagree = bool(apart) and median(apart) > DISAGREEMENT
+    return disagree or (worked > 0 and math.log(elapsed / worked) > DISAGREEMENT)
