@@ -212,9 +212,9 @@ class Execution:
         del old_place
         held_by_value = 0
         if step.value == step.old:
-            held_by_value = 2  # the value is the old one: its place and a name for it here
+            held_by_value = 1  # the value is the old one: a name for its place here
         elif value_place[0] is data:
-            held_by_value = 3 if self.values[step.value] is not None else 2
+            held_by_value = 2 if self.values[step.value] is not None else 1
         number_of_uses = sum(operand is old for operand in target.operands)
         in_place = (
             step.old in dead  # rewriting may have given old bytes readers that were not recorded
