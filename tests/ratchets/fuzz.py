@@ -28,7 +28,7 @@ NAME = "fuzz"
 OPERATIONS = 10**6
 _NUMPY = Mode("numpy", {}, None)
 # Each process ends after so many, because compiled code stays in memory as long as its process:
-# 0.8 GB after 50,000. Half as many would compile a third more, each process starting without any.
+# 0.6 GB after some 40,000.
 _PER_PROCESS = 50_000
 _SEEDS_APART = 10_000  # between processes: more than one of them can use up
 _SILENCE_SECONDS = 3600
