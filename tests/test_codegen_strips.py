@@ -13,6 +13,7 @@ import pytest
 from alight._core import layout_of, make_layout
 from alight.codegen import llvm
 from alight.codegen.loops import Schedule, nest
+from alight.codegen.parts import in_stages
 from alight.ir.group import Graph, Group, GroupKind, Node
 from alight.ir.ops import OPS
 from generated import DTYPES, UNFOLDED, Array, address, loop_group, run, values_for
@@ -134,6 +135,38 @@ def test_results_may_replace_operands() -> None:
     kernel = llvm.compile_group(sums([x, y.T]))
     kernel([address(x), address(y), address(x)])
     assert np.array_equal(x, expected)
+
+
+def test_stages_equal_one_after_another() -> None:
+    x = values("float64", (3, 700), 1)
+    single = x.astype("float32")
+    full, half = layout_of(x), layout_of(single)
+    flags = make_layout(np.dtype(bool), x.shape)
+    nodes = (
+        Node(OPS["sin"], (0,), (), full),  # 2: a result, made in the first stage
+        Node(OPS["exp"], (2,), (), full),
+        Node(OPS["cast"], (1,), (("dtype", full.dtype),), full),
+        Node(OPS["multiply"], (3, 4), (), full),
+        Node(OPS["less"], (5, 0), (), flags),
+        Node(OPS["tanh"], (5,), (), full),  # 7
+        Node(OPS["where"], (6, 7, 2), (), full),
+        Node(OPS["cos"], (8,), (), full),
+        Node(OPS["add"], (9, 0), (), full),  # 10
+    )
+    graph = Graph((full, half), nodes, (10, 2, 6))
+    assert len(in_stages(graph)) == 4
+    group = Group(GroupKind.LOOP, graph, x.shape)
+    known: list[Array] = [x, single]
+    for node in nodes:
+        operands = [known[i] for i in node.operands]
+        uses = [(node.op, tuple(range(len(operands))), node.attrs, node.layout.dtype)]
+        known += run(loop_group(operands, uses), operands)
+    for number, actual in zip(graph.outputs, run(group, [x, single]), strict=True):
+        assert np.array_equal(actual, known[number])
+    # an operand that the last stage reads is replaced by what the first one makes
+    total, flagged = np.empty_like(x), np.empty(x.shape, bool)
+    llvm.compile_group(group)([address(a) for a in (x, single, total, x, flagged)])
+    assert np.array_equal(total, known[10]) and np.array_equal(x, known[2])
 
 
 # --- the same bits at any width

@@ -8,7 +8,7 @@ first of them stands again, so that no flag is raised that no element raises.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from alight.codegen.blocks import picks
 from alight.codegen.emit import Code, Module, memory_type, register_type
@@ -28,13 +28,21 @@ class Width:
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """Where an operand's first element is, how it moves (see ``loops.Nest``) and, where the code
-    does not know it, the bytes from one element to the next."""
+    """Where an operand's first element is, how it moves (see ``loops.Nest``; or w(hole): it is
+    contiguous and has room for whole vectors) and, where the code does not know it, the bytes from
+    one element to the next."""
 
     dtype: str
     motion: str
     base: str
     step: str = ""
+
+    def after(self, code: Code, start: str) -> Operand:
+        """Return the operand some elements on."""
+        if self.motion == "b":
+            return self
+        far = code.emit(f"mul i64 {start}, {_step(self)}")
+        return replace(self, base=code.offset(self.base, far))
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +64,9 @@ def stage_loop(code: Code, graph: Graph, stage: Stage, count: str, width: Width)
         rest = code.emit(f"sub i64 {count}, {index}")
         full = code.emit(f"icmp sge i64 {rest}, {lanes}")
         known = dict(fixed)
-        moving = [value for value in reads if value not in fixed]
-        known |= _loaded(code, {v: reads[v] for v in moving}, index, rest, full)
+        moving = {value: move for value, move in reads.items() if move.motion not in "bw"}
+        known |= _loaded(code, moving, index, rest, full)
+        known |= {value: move.load(index) for value, move in reads.items() if move.motion == "w"}
         code.known = {}
         for number, node in stage.nodes:
             dtypes = [graph.layout(i).dtype for i in node.operands]
@@ -67,17 +76,22 @@ def stage_loop(code: Code, graph: Graph, stage: Stage, count: str, width: Width)
             (known[number],) = code.evaluate((tree,), [known[i] for i in node.operands], lanes)
         code.known = None
         # every load stands before every store: an output may be one of the inputs
-        whole, part, after = (code.label(stem) for stem in ("whole", "part", "next"))
-        code.do(f"br i1 {full}, label %{whole}, label %{part}, !prof !2")
-        code.start(part)
         for number, move in writes:
-            move.store_part(known[number], index, rest)
-        code.do(f"br label %{after}")
-        code.start(whole)
-        for number, move in writes:
-            move.store(known[number], index)
-        code.do(f"br label %{after}")
-        code.start(after)
+            if move.motion == "w":
+                move.store(known[number], index)
+        rows = [(known[number], move) for number, move in writes if move.motion != "w"]
+        if rows:
+            whole, part, after = (code.label(stem) for stem in ("whole", "part", "next"))
+            code.do(f"br i1 {full}, label %{whole}, label %{part}, !prof !2")
+            code.start(part)
+            for value, move in rows:
+                move.store_part(value, index, rest)
+            code.do(f"br label %{after}")
+            code.start(whole)
+            for value, move in rows:
+                move.store(value, index)
+            code.do(f"br label %{after}")
+            code.start(after)
 
 
 def _loaded(
@@ -119,15 +133,13 @@ class _Move:
         self.memory = ""
         # no machine gathers or scatters what is narrower than 32 bits
         self.narrow = self.motion == "s" and self.size < 4
-        gap = {"b": 0, "c": 1, "r": -1, "s": 0}.get(self.motion)
-        gap = int(self.motion) if gap is None else gap
-        self.step = operand.step if self.motion == "s" else str(gap * self.size)
+        self.step = _step(operand)
         if self.motion == "s":
             first = code.emit(f"insertelement <{lanes} x i64> poison, i64 {self.step}, i64 0")
             every = self._splat(first, "i64")
         else:
             every = f"splat (i64 {self.step})"
-        if self.motion == "s" or (self.masked and self.motion not in "bc"):
+        if self.motion == "s" or (self.masked and self.motion not in "bcw"):
             count = ", ".join(f"i64 {i}" for i in range(lanes))
             self.offsets = code.emit(f"mul <{lanes} x i64> {every}, <{count}>")
 
@@ -145,7 +157,7 @@ class _Move:
     def load(self, index: str) -> str:
         """Return the elements from an index on."""
         code, dtype, lanes = self.code, self.dtype, self.lanes
-        if self.motion == "c":
+        if self.motion in "cw":
             return code.load(code.at(self.base, index, dtype), dtype, lanes=lanes)
         if self.narrow:
             return self._copied(index, str(lanes))
@@ -254,7 +266,7 @@ class _Move:
     def store(self, value: str, index: str) -> None:
         """Write the elements from an index on."""
         code, dtype, lanes = self.code, self.dtype, self.lanes
-        if self.motion == "c":
+        if self.motion in "cw":
             code.store(value, code.at(self.base, index, dtype), dtype, lanes=lanes)
             return
         if self.narrow:
@@ -304,6 +316,14 @@ class _Move:
         code.module.share(name, f"declare void @{name}({whole}, ptr, {flags})")
         given = f"ptr align 1 {self._address(self.base, index)}, {flags} {self._mask(rest)}"
         code.do(f"call void @{name}({whole} {value}, {given})")
+
+
+def _step(operand: Operand) -> str:
+    """Return the bytes from one element to the next."""
+    if operand.motion == "s":
+        return operand.step
+    times = {"b": 0, "c": 1, "w": 1, "r": -1}.get(operand.motion)
+    return str((int(operand.motion) if times is None else times) * (width_of(operand.dtype) // 8))
 
 
 def _letter(dtype: str) -> str:

@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from alight.ir.ops import Op
 
 # Part of every key: raise it when the code made for an unchanged group changes.
-VERSION = 3
+VERSION = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
     """How a kernel is shaped. ``vector_bits`` is the widest register the compiler may prefer (0:
-    its own choice); ``interleave`` the vectors in flight per iteration of an inner loop (0: its own
-    choice)."""
+    its own choice); ``interleave`` the vectors in flight per iteration of an inner loop (0: by the
+    length of the group, or in reductions the compiler's own choice)."""
 
     vector_bits: int = 512
     interleave: int = 0
