@@ -20,6 +20,7 @@ from alight.codegen.emit import Module
 from alight.codegen.loops import Schedule, check, digest, kernel_key, nest, structure
 from alight.codegen.reduction import reduce_kernel
 from alight.codegen.rowwise import rowwise_kernel
+from alight.codegen.scan import scan_kernel
 from alight.codegen.strips import strip_kernel
 from alight.device import Unsupported
 from alight.errors import KernelError
@@ -136,6 +137,8 @@ def module_text(group: Group, schedule: Schedule) -> str:
     shape = nest(group)
     if group.kind is GroupKind.LOOP:
         strip_kernel(module, group, shape, schedule, min(schedule.vector_bits, _widest()))
+    elif group.kind is GroupKind.SCAN:
+        scan_kernel(module, group, shape, schedule, min(schedule.vector_bits, _widest()))
     elif shape.columns or len(shape.dims) - shape.kept > 1:
         reduce_kernel(module, group, shape, schedule)
     else:

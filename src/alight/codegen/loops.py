@@ -68,11 +68,11 @@ def supports(op: Op, dtypes: Iterable[Any], attrs: tuple[tuple[str, Any], ...] =
         if choose(op.body, names[: op.nin]) is None:
             return f"{op.name} {names[0]}: no body for this dtype"
         return None
-    if op.kind is not Kind.REDUCTION:
+    if op.kind not in (Kind.REDUCTION, Kind.SCAN):
         return f"{op.name} {names[0]}: {op.kind} ops are not generated"
     for name in names:
         if name == "float16" or name in COMPLEX:
-            return f"{op.name} {name}: generated code has no reduction of {name} yet"
+            return f"{op.name} {name}: generated code has no {op.kind} of {name} yet"
     if op.name in ARGUMENT_REDUCTIONS:
         return None
     if op.combine is None:
@@ -102,6 +102,8 @@ def unsupported(group: Group) -> str | None:
         dtypes = [layout.dtype for layout in (*operands, node.layout)]
         if reason := supports(node.op, dtypes, node.attrs):
             return reason
+        if node.op.kind is Kind.SCAN and group.kind is not GroupKind.SCAN:
+            return f"a scan in a {group.kind} group"
         if node.op.kind is Kind.REDUCTION:
             folds.append((number, node))
             taken = node.attr("correction", node.attr("ddof", 0)) or 0
@@ -113,6 +115,8 @@ def unsupported(group: Group) -> str | None:
                 )
     if group.kind is GroupKind.LOOP:
         return "a reduction in a loop group" if folds else None
+    if group.kind is GroupKind.SCAN:
+        return "a reduction in a scan group" if folds else _bad_scans(group)
     if not folds:
         return "no reduction in a group of rows"
     if len({reduced_axes(node, len(group.shape)) for _, node in folds}) != 1:
@@ -121,6 +125,27 @@ def unsupported(group: Group) -> str | None:
         return _bad_rows(group, reduced_axes(folds[0][1], len(group.shape)))
     if {number for number, _ in folds} != set(graph.outputs):
         return "the outputs of a reduce group are not its reductions"
+    return None
+
+
+def _bad_scans(group: Group) -> str | None:
+    """Return why a scan group is not one visit along one axis, or None."""
+    graph = group.graph
+    scans = {n: node for n, node in graph.numbered() if node.op.kind is Kind.SCAN}
+    if len({node.attr("axis") for node in scans.values()}) != 1:
+        return "scans of one group along different axes"
+    late: set[int] = set()
+    for number, node in graph.numbered():
+        if node.layout.shape != group.shape:
+            return f"{node.op.name}: {node.layout.shape} in a scan group over {group.shape}"
+        if late.intersection(node.operands):
+            if number in scans:
+                return f"{node.op.name}: a scan of what another scan gives"
+            late.add(number)
+        elif number in scans:
+            late.add(number)
+            if graph.layout(node.operands[0]).shape != group.shape:
+                return f"{node.op.name}: the operand is not the group's {group.shape}"
     return None
 
 
@@ -191,8 +216,10 @@ def nest(group: Group) -> Nest:
     reduced: frozenset[int] = frozenset()
     in_order = False
     steps = [_steps(layout, group.shape) for layout in inputs]
-    if group.kind is GroupKind.LOOP:
+    if group.kind in (GroupKind.LOOP, GroupKind.SCAN):
         steps += [_steps(layout, group.shape) for layout in outputs]
+        scans = [n for n in graph.nodes if n.op.kind is Kind.SCAN]
+        reduced = frozenset(n.attr("axis") for n in scans)
     else:
         reductions = [n for n in graph.nodes if n.op.kind is Kind.REDUCTION]
         reduced = frozenset(reduced_axes(reductions[0], len(group.shape)))
@@ -226,7 +253,8 @@ def nest(group: Group) -> Nest:
         and kept
         and (
             _contiguous(kept[-1], inputs) > _contiguous(fold[-1], inputs)
-            # a fold this short fills no vector, but many of them side by side do
+            # a fold this short fills no vector, but many of them side by side do; a scan never
+            # fills one
             or (prod(a.size for a in fold) < LANES <= kept[-1].size)
         )
     )

@@ -42,7 +42,7 @@ class _Strips:
         self.shape = shape
         self.code = Code(module)
         self.frame = Frame(self.code, group, shape)
-        self.width = _width(group.graph, schedule, vector_bits)
+        self.width = width_of_group(group.graph, schedule, vector_bits)
         layouts = [*group.graph.inputs, *(group.graph.layout(i) for i in group.graph.outputs)]
         self.dtypes = [layout.dtype.name for layout in layouts]
         self.sizes = [layout.itemsize for layout in layouts]
@@ -214,7 +214,8 @@ class _Strips:
         self.code.do(f"call void @{name}({ends}, i64 {rows}, i64 {columns})")
 
 
-def _width(graph: Graph, schedule: Schedule, vector_bits: int) -> Width:
+def width_of_group(graph: Graph, schedule: Schedule, vector_bits: int) -> Width:
+    """Return how many elements of a group go together, by its widest dtype."""
     layouts = [*graph.inputs, *(node.layout for node in graph.nodes)]
     widest = max(width_of(part_of(layout.dtype.name)) for layout in layouts)
     together = schedule.interleave or _together(graph)

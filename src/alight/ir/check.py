@@ -52,6 +52,11 @@ def group_faults(group: Group) -> list[str]:
     if group.kind is GroupKind.ROWWISE:
         return [*found, *_row_faults(group)]
     expect = {Kind.ELEMENTWISE}
+    if group.kind is GroupKind.SCAN:
+        expect.add(Kind.SCAN)
+        axes = {node.attr("axis") for node in graph.nodes if node.op.kind is Kind.SCAN}
+        if len(axes) != 1:
+            found.append(f"a scan group along axes {axes}")
     if group.kind is GroupKind.REDUCE:
         expect.add(Kind.REDUCTION)
         loose = [o for o in graph.outputs if o >= first and kinds[o - first] is not Kind.REDUCTION]

@@ -69,6 +69,9 @@ class GroupKind(enum.StrEnum):
     # reductions over the same axes, with elementwise nodes over the whole shape or over what the
     # reductions leave of it: made of inputs or of the reductions' results
     ROWWISE = "rowwise"
+    # scans along one axis, with elementwise nodes over the same shape that make their elements or
+    # are made of their results
+    SCAN = "scan"
     LIBRARY = (
         "library"  # one node, run by its reference or a device library's function of that name
     )

@@ -181,16 +181,27 @@ for _op in list(OPS.values()):
             f"accumulate_{_op.name}",
             Kind.SCAN,
             _accumulate(_ufunc),
-            combine=_op.name,
+            body=_BODIES.get(_op.name, "R(x)") if _fold else None,
+            combine=_op.name if _fold else None,
             flops=_op.flops,
             special=_op.special,
         )
 
 
 # --- scans ---
-declare("cumsum", Kind.SCAN, np.cumsum, combine="add", bound=_sum_bound)
-declare("cumprod", Kind.SCAN, np.cumprod, combine="multiply", bound=_sum_bound)
-declare("nancumsum", Kind.SCAN, np.nancumsum, combine="add", bound=_sum_bound)
-declare("nancumprod", Kind.SCAN, np.nancumprod, combine="multiply", bound=_sum_bound)
-declare("cumulative_sum", Kind.SCAN, np.cumulative_sum, combine="add", bound=_sum_bound)
-declare("cumulative_prod", Kind.SCAN, np.cumulative_prod, combine="multiply", bound=_sum_bound)
+for _name, _body in (
+    ("cumsum", "R(x)"),
+    ("cumprod", "R(x)"),
+    ("nancumsum", _skipping_nan(0)),
+    ("nancumprod", _skipping_nan(1)),
+    ("cumulative_sum", "R(x)"),
+    ("cumulative_prod", "R(x)"),
+):
+    declare(
+        _name,
+        Kind.SCAN,
+        getattr(np, _name),
+        body=_body,
+        combine="multiply" if "prod" in _name else "add",
+        bound=_sum_bound,
+    )

@@ -190,6 +190,7 @@ class Calibration:
                 for dtype in ("float64", "float32"):
                     group = probes.product(dtype, side)
                     yield _Point(name, f"matmul/{dtype}", 2.0 * side**3, group, core=False)
+        for name in names:
             for nbytes in FEW_KNOTS[1:]:
                 n = nbytes // 8
                 group = probes.scan("cumsum", "float64", n)

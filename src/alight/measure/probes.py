@@ -73,7 +73,7 @@ def scan(name: str, dtype: str, n: int) -> Group:
     """Return a group of one scan over n elements."""
     layout = _vector(dtype, n)
     node = Node(OPS[name], (0,), (("axis", 0),), layout)
-    return Group(GroupKind.LIBRARY, Graph((layout,), (node,), (1,)), (n,))
+    return Group(GroupKind.SCAN, Graph((layout,), (node,), (1,)), (n,))
 
 
 def product(dtype: str, n: int) -> Group:

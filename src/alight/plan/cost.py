@@ -209,6 +209,8 @@ def passes(group: Group, implementation: str) -> Iterator[Pass]:
         # what is bound by memory and writes whole arrays moves bytes as elementwise code does
         whole = any(graph.layout(o).shape == group.shape for o in graph.outputs)
         kind = "elementwise" if whole or not folds else reduction_class(graph, folds[0])
+        if group.kind is GroupKind.SCAN:
+            kind = "scan"
         work = workload(group)
         dtype = max(work.dtypes, default="float64", key=_width)  # the widest fills the registers
         yield Pass(kind, dtype, work.nbytes, graph.nodes)

@@ -79,8 +79,9 @@ def _round(
     facts: Facts,
 ) -> tuple[list[Unit], list[Choice | None]]:
     regions = fuse(graph, uses, keys, recompute)
-    if any(map(_is_generated, {region.key for region in regions})):
-        regions = by_rows(graph, uses, regions)
+    generated = {key for key in {region.key for region in regions} if _is_generated(key)}
+    if generated:
+        regions = by_rows(graph, uses, regions, generated)
     units = in_order(graph, uses, _fitting(graph, uses, regions, facts))
     return units, choose(graph, uses, units, facts)
 
@@ -106,6 +107,14 @@ def _spots(facts: Facts) -> list[Spot]:
     ]
 
 
+# The kind of group that a node of a kind can be in.
+_KINDS = {
+    Kind.ELEMENTWISE: GroupKind.LOOP,
+    Kind.REDUCTION: GroupKind.REDUCE,
+    Kind.SCAN: GroupKind.SCAN,
+}
+
+
 def _able(graph: Graph, spots: Sequence[Spot], facts: Facts) -> list[Hashable]:
     """Return for each node the places that can run it alone: nodes that differ in them do not
     share a kernel."""
@@ -117,7 +126,8 @@ def _able(graph: Graph, spots: Sequence[Spot], facts: Facts) -> list[Hashable]:
     able: list[Hashable] = []
     for number, node in graph.numbered():
         kind = node.op.kind
-        if kind is not Kind.ELEMENTWISE and kind is not Kind.REDUCTION:
+        own = _KINDS.get(kind)
+        if own is None:
             able.append(nowhere)
             continue
         layouts = tuple([graph.layout(o) for o in node.operands])
@@ -129,8 +139,7 @@ def _able(graph: Graph, spots: Sequence[Spot], facts: Facts) -> list[Hashable]:
             key, found = None, None
         if found is None:
             region = Region(
-                GroupKind.LOOP if kind is Kind.ELEMENTWISE else GroupKind.REDUCE,
-                *(None, 0, [number], {number}, [number]),
+                *(own, None, 0, [number], {number}, [number]),
             )
             group, _ = group_of(graph, region)
             found = frozenset(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Container, Hashable, Iterable
 from dataclasses import dataclass
 
 from alight.ir.group import Graph, GroupKind, one_per_row, reduced_axes
@@ -24,17 +24,31 @@ ROW_BYTES = 256 * 1024
 _SHORT = 16
 
 
-def by_rows(graph: Graph, uses: Uses, regions: list[Region]) -> list[Region]:
+def by_rows(
+    graph: Graph, uses: Uses, regions: list[Region], generated: Container[Hashable]
+) -> list[Region]:
     """Return the regions, those made one that can run row by row, in an order in which they can
-    run."""
-    if len(regions) < 2 or not any(r.kind is GroupKind.REDUCE for r in regions):
+    run. Only regions whose key is in ``generated`` can."""
+    first = len(graph.inputs)
+    for region in regions:
+        scan = graph.nodes[region.members[0] - first].op.kind is Kind.SCAN
+        if scan and region.key in generated:
+            region.kind = GroupKind.SCAN
+    if len(regions) < 2 or not any(r.kind in _LED for r in regions):
         return regions
     work = _Clusters(graph, uses, regions)
     for index, region in enumerate(regions):
-        if region.kind is GroupKind.REDUCE and _fills_rows(graph, region):
+        if region.key not in generated:
+            continue
+        if region.kind is GroupKind.SCAN or (
+            region.kind is GroupKind.REDUCE and _fills_rows(graph, region)
+        ):
             work.grow(index)
     merged = work.merged()
     return regions if merged is None else prune(graph, uses, merged)
+
+
+_LED = (GroupKind.REDUCE, GroupKind.SCAN)
 
 
 def _fills_rows(graph: Graph, region: Region) -> bool:
@@ -56,8 +70,9 @@ def _rows(graph: Graph, region: Region) -> tuple[tuple[int, ...], tuple[int, ...
 
 @dataclass(slots=True)
 class _Cluster:
-    """Regions to be one: their numbers, members and the rows they go over."""
+    """Regions to be one: the kind and rows of what they become, their numbers and members."""
 
+    kind: GroupKind
     parts: set[int]
     members: set[int]
     shape: tuple[int, ...]
@@ -111,7 +126,8 @@ class _Clusters:
             return
         region = self.regions[index]
         shape, axes = _rows(self.graph, region)
-        cluster = _Cluster({index}, set(region.members), shape, axes)
+        kind = GroupKind.SCAN if region.kind is GroupKind.SCAN else GroupKind.ROWWISE
+        cluster = _Cluster(kind, {index}, set(region.members), shape, axes)
         # Whoever joins brings others near, and makes room for those that waited for it.
         ready = sorted(self.near(index, shape))
         turned_down: set[int] = set()
@@ -133,9 +149,12 @@ class _Clusters:
         """Tell whether a region goes over the cluster's rows, and both together are not too
         much."""
         graph, shape, axes = self.graph, cluster.shape, cluster.axes
-        if region.kind is GroupKind.LIBRARY:
+        if cluster.kind is GroupKind.SCAN:
+            if not self.fits_scan(cluster, region):
+                return False
+        elif region.kind not in (GroupKind.LOOP, GroupKind.REDUCE):
             return False
-        if region.kind is GroupKind.REDUCE:
+        elif region.kind is GroupKind.REDUCE:
             if _rows(graph, region) != (shape, axes):
                 return False
         elif any(
@@ -157,9 +176,44 @@ class _Clusters:
         wide = [graph.layout(v) for v in touched if graph.layout(v).size > 1]
         if len(wide) > KERNEL_ARRAYS + len(members & touched):
             return False
+        if cluster.kind is GroupKind.SCAN:
+            return True  # it goes piece by piece
         length = math.prod(shape[i] for i in axes)
         rows = max(math.prod(shape) // max(length, 1), 1)
         return sum(layout.nbytes for layout in wide) <= ROW_BYTES * rows
+
+    def fits_scan(self, cluster: _Cluster, region: Region) -> bool:
+        """Tell whether a region is elementwise over what a cluster scans, or a scan along the same
+        axis that needs none of the others."""
+        graph = self.graph
+        if any(graph.layout(m).shape != cluster.shape for m in region.members):
+            return False
+        if region.kind is GroupKind.SCAN:
+            return self.axis(region.members[0]) == self.axis(
+                next(m for m in cluster.members if self.axis(m) is not None)
+            ) and not self.depends(region.members[0], cluster)
+        return region.kind is GroupKind.LOOP
+
+    def axis(self, number: int) -> int | None:
+        """Return the axis of a scan, None for what is none."""
+        node = self.graph.nodes[number - self.first]
+        axis: int | None = node.attr("axis") if node.op.kind is Kind.SCAN else None
+        return axis
+
+    def depends(self, number: int, cluster: _Cluster) -> bool:
+        """Tell whether a scan needs another scan of the cluster, or one of them needs it."""
+        scans = {m for m in cluster.members if self.axis(m) is not None} | {number}
+        return any(scans & self.cone(m, cluster.members | {number}) for m in scans)
+
+    def cone(self, number: int, members: set[int]) -> set[int]:
+        """Return those of the members that a value is made of."""
+        found: set[int] = set()
+        ready = [number]
+        while ready:
+            operands = members.intersection(self.graph.nodes[ready.pop() - self.first].operands)
+            ready += operands - found
+            found |= operands
+        return found
 
     def given(self, number: int, members: Collection[int]) -> bool:
         """Tell whether others than these members need a value."""
@@ -237,7 +291,7 @@ class _Clusters:
         parts = [self.regions[p] for p in sorted(cluster.parts)]
         first = parts[0]
         return Region(
-            GroupKind.ROWWISE,
+            cluster.kind,
             first.key,
             min(part.stage for part in parts),
             sorted(cluster.members),

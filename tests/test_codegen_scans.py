@@ -1,0 +1,138 @@
+"""Generated scans against NumPy: the same bits, along any axis, with producers and consumers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+import alight
+from alight._core import layout_of, make_layout
+from alight.codegen.loops import supports, unsupported
+from alight.ir.check import group_faults
+from alight.ir.group import Graph, Group, GroupKind, Node
+from alight.ir.ops import OPS, Kind, Op
+from alight.log import LOG
+from conformance.modes import MODES
+from generated import DTYPES, Array, layouts, reference, run, values_for
+
+
+def scan_group(array: Array, ops: Sequence[Op], axis: int) -> Group:
+    nodes = []
+    for op in ops:
+        result = np.asarray(op.reference(np.ones((1,) * array.ndim, array.dtype), axis=axis))
+        nodes.append(Node(op, (0,), (("axis", axis),), make_layout(result.dtype, array.shape)))
+    outputs = tuple(range(1, 1 + len(nodes)))
+    return Group(GroupKind.SCAN, Graph((layout_of(array),), tuple(nodes), outputs), array.shape)
+
+
+def scans_of(dtype: np.dtype[Any]) -> list[Op]:
+    """Return the scans that generated code has for a dtype."""
+    found = []
+    for op in OPS.values():
+        if op.kind is not Kind.SCAN:
+            continue
+        try:
+            result = np.asarray(op.reference(np.ones(1, dtype), axis=0)).dtype
+        except TypeError:
+            continue
+        if supports(op, (dtype, result)) is None:
+            found.append(op)
+    return found
+
+
+def assert_scans(group: Group, array: Array) -> None:
+    assert group_faults(group) == []
+    assert unsupported(group) is None
+    for node, actual in zip(group.graph.nodes, run(group, [array]), strict=True):
+        expected = reference(node, [array])
+        label = (node.op.name, array.dtype, array.shape, array.strides, node.attrs)
+        assert actual.dtype == expected.dtype, label
+        same = (actual == expected) | ((actual != actual) & (expected != expected))
+        assert same.all(), (label, actual, expected)
+        signs = np.signbit(actual) == np.signbit(expected) if actual.dtype.kind == "f" else same
+        assert (signs | (actual != actual) | ("m" in node.op.name)).all(), label
+
+
+@pytest.mark.parametrize("name", DTYPES)
+def test_every_scan_has_the_bits_of_numpys(name: str) -> None:
+    dtype = np.dtype(name)
+    ops = scans_of(dtype)
+    assert {"cumsum", "cumprod", "accumulate_maximum"} <= {op.name for op in ops}
+    for shape, axis in (((3, 1100), 1), ((40, 7), 0)):
+        array = values_for(dtype, shape, 5)
+        with np.errstate(all="ignore"):
+            assert_scans(scan_group(array, ops, axis), array)
+
+
+def test_scans_in_every_layout_along_every_axis() -> None:
+    ops = [OPS["cumsum"], OPS["accumulate_minimum"]]
+    for shape in ((3, 5, 7), (1, 520, 2), (2, 3, 600)):
+        for array in layouts(values_for(np.dtype("f8"), shape, 7)):
+            for axis in range(3):
+                assert_scans(scan_group(array, ops, axis), array)
+
+
+def test_scans_of_special_values() -> None:
+    array = np.resize([-0.0, 1.0, np.inf, -1.0, np.nan, 2.0, -np.inf], (9, 30))
+    array[:, 0] = -0.0
+    with np.errstate(all="ignore"):
+        for axis in (0, 1):
+            assert_scans(scan_group(array, scans_of(array.dtype), axis), array)
+
+
+def test_a_scan_takes_its_producers_and_consumers_along() -> None:
+    for shape, axis in (((3, 1300), 1), ((300, 700), 0), ((2000,), 0)):
+        x = values_for(np.dtype("f4"), shape, 1)
+        y = values_for(np.dtype("f4"), shape[-1:], 2)
+        full = layout_of(x)
+        nodes = (
+            Node(OPS["multiply"], (0, 1), (), full),
+            Node(OPS["cumsum"], (2,), (("axis", axis),), full),
+            Node(OPS["cumsum"], (0,), (("axis", axis),), full),
+            Node(OPS["subtract"], (3, 2), (), full),
+            Node(OPS["add"], (5, 4), (), full),
+        )
+        outputs = (6, 3, 2)
+        group = Group(GroupKind.SCAN, Graph((full, layout_of(y)), nodes, outputs), x.shape)
+        assert group_faults(group) == []
+        values: list[Any] = [x, y]
+        for node in nodes:
+            values.append(reference(node, [values[i] for i in node.operands]))
+        for actual, number in zip(run(group, [x, y]), outputs, strict=True):
+            assert np.array_equal(actual, values[number])
+
+
+PROGRAMS = """
+r = (x * 2).cumsum(axis=1) - x
+r = np.cumsum(np.cumsum(x, axis=0), axis=1)
+r = np.cumsum(np.cumsum(x, axis=1), axis=1)
+s = np.cumsum(x, axis=0); r = (s[5:] - s[:-5]) / 5
+r = np.cumsum(x, axis=0) * np.cumprod(x, axis=0) + np.maximum.accumulate(x, axis=0)
+r = np.cumsum(x) / x.sum()
+s = x.cumsum(axis=1); r = s - s.max(axis=1, keepdims=True)
+"""
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("program", PROGRAMS.strip().splitlines())
+def test_programs_with_scans_equal_numpy(program: str, mode: str) -> None:
+    x = values_for(np.dtype("f8"), (30, 50), 4)
+    plain: dict[str, Any] = {"np": np, "x": x.copy()}
+    ours: dict[str, Any] = {"np": alight, "x": alight.asarray(x)}
+    exec(program, plain)
+    with alight.policy(**MODES[mode]):
+        exec(program, ours)
+        result = np.asarray(ours["r"])
+    np.testing.assert_allclose(result, plain["r"], rtol=1e-12, atol=1e-12)
+
+
+def test_a_moving_chain_is_one_visit() -> None:
+    x = alight.asarray(values_for(np.dtype("f8"), (50, 300), 1))
+    with alight.policy(floor=0, force="cpu:generated"):
+        before = LOG.snapshot()
+        np.asarray(alight.sqrt(alight.cumsum(x * x, axis=1)) - x)
+        kinds = [record.decision.kind for record in LOG.snapshot().since(before).records]
+    assert kinds == ["scan"]
