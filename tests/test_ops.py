@@ -66,7 +66,7 @@ def test_every_loop_on_bools_integers_and_floats_has_a_body(op: Op) -> None:
 def test_only_transcendentals_may_differ_from_numpy() -> None:
     for op in ELEMENTWISE:
         assert (op.ulp > 0) == op.special, op
-        assert op.ulp <= 8, op
+        assert op.ulp <= 2, op
     for op in OPS.values():
         if op.kind is Kind.REDUCTION:
             assert op.bound is not None and op.bound(10) <= op.bound(1000), op

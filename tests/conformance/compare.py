@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -128,7 +128,15 @@ def bound_of(op: Op, dtype: np.dtype[Any]) -> float:
     """Return how many units in the last place an elementwise result may be off."""
     if op.name in ("multiply", "divide", "reciprocal", "square") and dtype.kind == "c":
         return COMPLEX_ULP
-    return op.ulp
+    return op.ulp_from_numpy
+
+
+def room_of(op: Op, operands: Sequence[Any]) -> Any:
+    """Return the absolute difference that is allowed where results remain of larger terms."""
+    if op.against is None:
+        return None
+    with np.errstate(all="ignore"):
+        return op.ulp_from_numpy * np.spacing(op.against(*operands))
 
 
 @dataclass(frozen=True, slots=True)

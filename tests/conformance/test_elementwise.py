@@ -20,6 +20,7 @@ from conformance.compare import (
     bound_of,
     differences,
     evaluated,
+    room_of,
 )
 from conformance.layouts import LAYOUTS, PAIRS, make, points
 
@@ -94,7 +95,8 @@ def test_ufuncs_equal_numpy(mode: str, loop: str, sample: Sample) -> None:
             together = [(got, want)] if op.nout == 1 else zip(got, want, strict=True)
             for number, (g, w) in enumerate(together):
                 bound = allowed(op, np.asarray(w).dtype, loop)
-                text = differences(g, w, bound, op.name in TIES, skip)
+                room = room_of(op, plain)
+                text = differences(g, w, bound, op.name in TIES, skip, room)
                 findings.note(text, op.name, loop, names, number)
     findings.check()
 
@@ -119,7 +121,8 @@ def test_large_operands_equal_numpy(mode: str, ndim: int, sample: Sample) -> Non
             together = [(got, want)] if op.nout == 1 else zip(got, want, strict=True)
             for g, w in together:
                 skip = open_results(op, plain, w)
-                text = differences(g, w, allowed(op, w.dtype, loop), op.name in TIES, skip)
+                bound = allowed(op, w.dtype, loop)
+                text = differences(g, w, bound, op.name in TIES, skip, room_of(op, plain))
                 findings.note(text, op.name, loop, shape)
     findings.check()
 

@@ -97,6 +97,7 @@ class Module:
                 "attributes #1 = { nounwind willreturn memory(none) }",
                 f"attributes #2 = {{ nounwind alwaysinline{prefer} }}",
                 f"attributes #3 = {{ nounwind noinline alignstack=64{prefer} }}",
+                "attributes #4 = { nounwind noinline willreturn memory(none) }",
                 "!0 = distinct !{}",
                 '!1 = !{!"branch_weights", i32 1, i32 1000000}',
                 '!2 = !{!"branch_weights", i32 1000, i32 1}',

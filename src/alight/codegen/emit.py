@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from alight.codegen.blocks import Blocks, Module, literal, memory_type, register_type
 from alight.ir.body import COMPARISONS, kind_of, part_of, width_of
+from alight.ir.maths.coefficients import TABLES
 
 if TYPE_CHECKING:
     from alight.ir.body import Expr
@@ -146,6 +147,10 @@ class Code(Blocks):
             given = ", ".join(map(register_type, dtypes))
             symbol = self.module.call_libm(tree.value, source, given)
             return self._each(symbol, args, dtypes, tree.dtype, lanes)
+        if prim == "apart":
+            return self._apart(tree, args)
+        if prim == "table":
+            return self._table(tree, args[0])
         if prim == "by_zero":
             self.note_zero(self.some(args[1], lanes))
             return args[0]
@@ -216,6 +221,33 @@ class Code(Blocks):
         whole = register_type(dtype, lanes)
         product = self.pure(f"mul {whole} {quotient}, {args[1]}")
         return self.pure(f"sub {whole} {args[0]}, {product}")
+
+    def _apart(self, tree: Expr, args: list[str]) -> str:
+        """Return a call of a function that all kernels of the module share."""
+        name, trees = tree.value
+        one = register_type(tree.dtype)
+        symbol = f"apart.{name}.{one}"
+        if symbol not in self.module.shared:
+            inner = Code(self.module)
+            names = [f"%p{i}" for i in range(len(args))]
+            (result,) = inner.evaluate(trees, names)
+            inner.do(f"ret {one} {result}")
+            given = ", ".join(f"{one} {n}" for n in names)
+            text = inner.function(f"internal {one} @{symbol}({given})", "#4")
+            self.module.share(symbol, text)
+        given = ", ".join(f"{one} {a}" for a in args)
+        return self.emit(f"call {one} @{symbol}({given})")
+
+    def _table(self, tree: Expr, index: str) -> str:
+        """Return an element of a table."""
+        one = register_type(tree.dtype)
+        values = TABLES[tree.value][1]
+        full = f"[{len(values)} x {one}]"
+        items = ", ".join(f"{one} {literal(v, tree.dtype)}" for v in values)
+        symbol = f"table.{tree.value}"
+        self.module.share(symbol, f"@{symbol} = internal constant {full} [{items}]")
+        place = self.emit(f"getelementptr {full}, ptr @{symbol}, i64 0, i64 {index}")
+        return self.emit(f"load {one}, ptr {place}")
 
     def note_zero(self, condition: str) -> None:
         """Remember that an integer was divided by zero if the condition holds."""

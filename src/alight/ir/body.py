@@ -18,6 +18,12 @@ them. Types, used as casts: the dtype names, ``T`` (of x), ``U`` and ``S`` (unsi
 T's width), ``R`` (of the result), ``F`` (of the parts of x, if it is complex). Constants:
 ``inf nan pi``, ``MIN MAX WIDTH`` of T, and for floats ``TINY`` (least normal),
 ``MANTISSA EXPONENT BIAS`` (of the format). A literal takes the type of what it meets.
+
+Functions written in the language (those of ``ir.maths``; one whose name ends in ``_float32`` is
+taken for single floats) are called by name and put in place; ``a, b = name(...)`` takes what one
+with two results gives. ``apart.name(...)`` is a call of
+one that is kept out of line, for what is seldom needed. ``poly.name(z)`` is a polynomial,
+``k.name`` a constant in the format of T, ``table.name(i)`` an element of a table.
 """
 
 from __future__ import annotations
@@ -25,12 +31,16 @@ from __future__ import annotations
 import ast
 import math
 import operator
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 import numpy as np
+
+from alight.ir.maths import FUNCTIONS
+from alight.ir.maths.coefficients import CONSTANTS, POLYNOMIALS, TABLES
 
 SIGNED = ("int8", "int16", "int32", "int64")
 UNSIGNED = ("uint8", "uint16", "uint32", "uint64")
@@ -67,8 +77,9 @@ _INTEGER_ONLY = frozenset({"quot", "rem", "gcd", "ipow", "popcount", "shl", "shr
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Expr:
-    """One typed operation. ``value`` is a constant's value, an operand's position or a libm name.
-    Shared subexpressions are shared objects."""
+    """One typed operation. ``value`` is a constant's value, an operand's position, the name of a
+    libm function or of a table, or the name and the trees of a function apart. Shared
+    subexpressions are shared objects."""
 
     prim: str
     args: tuple[Expr, ...]
@@ -80,7 +91,10 @@ class Expr:
             return "xyz"[self.value]
         if self.prim == "const":
             return f"{self.dtype}({self.value})"
-        name = self.value if self.prim == "libm" else self.prim
+        if self.prim == "apart":
+            name = f"apart.{self.value[0]}"
+        else:
+            name = self.value if self.prim in ("libm", "table") else self.prim
         return f"{name}:{self.dtype}({', '.join(map(str, self.args))})"
 
 
@@ -94,6 +108,24 @@ class _Literal:
 
 
 _Term = Expr | _Literal
+_Names = dict[str, _Term]
+
+
+@cache
+def _definitions() -> dict[str, str]:
+    parts = re.split(r"^(?=def )", FUNCTIONS, flags=re.MULTILINE)[1:]
+    return {part[4 : part.index("(")]: part for part in parts}
+
+
+@cache
+def _function(name: str, dtype: str) -> ast.FunctionDef | None:
+    known = _definitions()
+    text = known.get(f"{name}_{dtype}") or known.get(name)
+    if text is None:
+        return None
+    (function,) = ast.parse(text).body
+    assert isinstance(function, ast.FunctionDef)
+    return function
 
 
 def choose(body: str | Mapping[str, str] | None, operands: tuple[str, ...]) -> str | None:
@@ -184,37 +216,75 @@ class _Typing:
     def __init__(self, body: str, operands: tuple[Expr, ...], results: tuple[str, ...]) -> None:
         self.body = body
         self.results = results
-        self.names: dict[str, _Term] = dict(zip("xyz", operands, strict=False))
+        self.names: _Names = dict(zip("xyz", operands, strict=False))
         first = operands[0].dtype
-        width = width_of(first)
+        self.real = part_of(first)
+        width = width_of(self.real)
         self.types = {name: name for name in TYPES}
         self.types |= {"T": first, "R": results[0], "U": f"uint{width}", "S": f"int{width}"}
-        self.types["F"] = part_of(first)
+        self.types["F"] = self.real
         constants: dict[str, int | float] = {"inf": math.inf, "nan": math.nan, "pi": math.pi}
         constants["WIDTH"] = width
-        if kind_of(first) == "f":
-            info = np.finfo(first)
+        if kind_of(self.real) == "f":
+            info = np.finfo(self.real)
             constants |= {"TINY": float(info.tiny), "MANTISSA": info.nmant, "BIAS": info.maxexp - 1}
             constants["EXPONENT"] = 2 * info.maxexp - 1
         elif kind_of(first) in "iu":
             constants |= {"MIN": int(np.iinfo(first).min), "MAX": int(np.iinfo(first).max)}
-        self.names |= {name: _Literal(value) for name, value in constants.items()}
+        self.constants: _Names = {name: _Literal(value) for name, value in constants.items()}
+        self.names |= self.constants
 
     def run(self) -> tuple[Expr, ...]:
-        *lets, last = ast.parse("\n".join(s.strip() for s in self.body.strip().splitlines())).body
-        for let in lets:
-            if not isinstance(let, ast.Assign) or not isinstance(let.targets[0], ast.Name):
-                raise self.bad(let, "every line but the last names a value")
-            self.names[let.targets[0].id] = self.visit(let.value)
-        if not isinstance(last, ast.Expr):
-            raise self.bad(last, "the last line is the result")
-        parts = last.value.elts if isinstance(last.value, ast.Tuple) else [last.value]
-        if len(parts) != len(self.results):
-            raise self.bad(last, f"it has {len(parts)} results and the op {len(self.results)}")
+        lines = ast.parse("\n".join(s.strip() for s in self.body.strip().splitlines())).body
+        found = self.block(lines)
+        last = lines[-1]
+        if len(found) != len(self.results):
+            raise self.bad(last, f"it has {len(found)} results and the op {len(self.results)}")
         return tuple(
-            self.want(self.visit(part), dtype, part)
-            for part, dtype in zip(parts, self.results, strict=True)
+            self.want(term, dtype, last) for term, dtype in zip(found, self.results, strict=True)
         )
+
+    def block(self, lines: list[ast.stmt]) -> tuple[_Term, ...]:
+        """Return the results of lines, of which all but the last name values."""
+        *lets, last = lines
+        for let in lets:
+            match let:
+                case ast.Assign(targets=[ast.Name(id=name)], value=value):
+                    self.names[name] = self.visit(value)
+                case ast.Assign(targets=[ast.Tuple(elts=targets)], value=value):
+                    for target, term in zip(targets, self.several(value), strict=True):
+                        assert isinstance(target, ast.Name)
+                        self.names[target.id] = term
+                case _:
+                    raise self.bad(let, "every line but the last names a value")
+        if not isinstance(last, ast.Expr | ast.Return) or last.value is None:
+            raise self.bad(last, "the last line is the result")
+        return self.several(last.value)
+
+    def several(self, node: ast.expr) -> tuple[_Term, ...]:
+        """Return the terms of a tuple, or the results of a function."""
+        match node:
+            case ast.Tuple(elts=parts):
+                return tuple(self.visit(part) for part in parts)
+            case ast.Call(func=ast.Name(id=name), args=args):
+                function = _function(name, self.real)
+                if function is not None:
+                    return self.inlined(function, [self.visit(a) for a in args], node)
+        return (self.visit(node),)
+
+    def inlined(
+        self, function: ast.FunctionDef, terms: list[_Term], node: ast.AST
+    ) -> tuple[_Term, ...]:
+        """Return the results of a function of the language."""
+        parameters = [a.arg for a in function.args.args]
+        if len(parameters) != len(terms):
+            raise self.bad(node, f"{function.name} takes {len(parameters)} arguments")
+        outside = self.names, self.types
+        self.names = self.constants | dict(zip(parameters, terms, strict=True))
+        self.types = self.types | {"T": self.real}
+        results = self.block(function.body)
+        self.names, self.types = outside
+        return results
 
     def bad(self, node: ast.AST, why: str) -> ValueError:
         text = ast.unparse(node)
@@ -259,8 +329,10 @@ class _Typing:
                 return Expr(_COMPARE[type(symbol)], (a, b), "bool")
             case ast.Call(func=ast.Name(id=name), args=args):
                 return self.call(name, [self.visit(a) for a in args], node)
-            case ast.Call(func=ast.Attribute(value=ast.Name(id="libm"), attr=name), args=args):
-                return self.libm(name, [self.visit(a) for a in args], node)
+            case ast.Attribute(value=ast.Name(id="k"), attr=name) if name in CONSTANTS:
+                return _Literal(CONSTANTS[name][self.real])
+            case ast.Call(func=ast.Attribute(value=ast.Name(id=space), attr=name), args=args):
+                return self.special(space, name, [self.visit(a) for a in args], node)
         raise self.bad(node, "not part of the language")
 
     def binary(self, node: ast.expr, a: _Term, symbol: ast.operator, b: _Term) -> _Term:
@@ -285,7 +357,13 @@ class _Typing:
             raise self.bad(node, f"{prim} is not defined on {args[0].dtype}")
         return Expr(prim, args, args[0].dtype)
 
-    def call(self, name: str, terms: list[_Term], node: ast.expr) -> Expr:
+    def call(self, name: str, terms: list[_Term], node: ast.expr) -> _Term:
+        function = _function(name, self.real)
+        if function is not None:
+            results = self.inlined(function, terms, node)
+            if len(results) != 1:
+                raise self.bad(node, f"{name} has {len(results)} results and one is used")
+            return results[0]
         if name in self.types:
             return self.cast(terms[0], self.types[name])
         if name in ("where", "rarely"):
@@ -317,6 +395,31 @@ class _Typing:
         if isinstance(term, _Literal):
             return constant(term.value, dtype)
         return term if term.dtype == dtype else Expr("cast", (term,), dtype)
+
+    def special(self, space: str, name: str, terms: list[_Term], node: ast.expr) -> Expr:
+        """Return a call of what a name space before a dot gives."""
+        if space == "libm":
+            return self.libm(name, terms, node)
+        if space == "poly" and name in POLYNOMIALS:
+            return self.polynomial(POLYNOMIALS[name][self.real], terms[0], node)
+        if space == "table" and name in TABLES:
+            return Expr("table", (self.want(terms[0], "int64", node),), TABLES[name][0], name)
+        if space == "apart" and _function(name, self.real) is not None:
+            args = tuple(self.want(t, self.real, node) for t in terms)
+            given = tuple(a.dtype for a in args)
+            body = f"{name}({', '.join('xyz'[: len(args)])})"
+            return Expr("apart", args, self.real, (name, typed(body, given, (self.real,))))
+        raise self.bad(node, "unknown call")
+
+    def polynomial(self, coefficients: tuple[float, ...], term: _Term, node: ast.AST) -> Expr:
+        """Return a polynomial, its coefficients given from the lowest power up."""
+        *_, last = coefficients
+        value: _Term = _Literal(last)
+        for coefficient in coefficients[-2::-1]:
+            args = self.unify([value, term, _Literal(coefficient)], node)
+            value = self.make("fma", args, node)
+        assert isinstance(value, Expr)
+        return value
 
     def libm(self, name: str, terms: list[_Term], node: ast.expr) -> Expr:
         # ldexp is the one C function here whose second argument is an int

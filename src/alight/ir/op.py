@@ -10,6 +10,10 @@ from typing import Any
 import numpy as np
 
 Dtype = np.dtype[Any]
+# What NumPy's vectorised maths is tested to, from the true value
+# (numpy/_core/tests/test_umath_accuracy.py, maxulperr).
+NUMPY_ULP = 4.0
+
 Resolver = Callable[[Sequence[Any]], tuple[Dtype, ...]]
 
 
@@ -38,9 +42,10 @@ class Op:
     with; ``finish`` makes the result of the folded ``x`` and the count ``y`` of its elements, a
     float64. ``flops`` counts arithmetic for each output element (reduction, scan: input element);
     ``special`` marks a transcendental, which costs what the profile says and not a count of flops.
-    ``ulp`` bounds the distance of ``body`` from NumPy in units in the last place; ``bound(n)`` does
-    so for a fold of n elements, in units of eps times the sum (product: the product) of the
-    absolute values.
+    ``ulp`` bounds the error of ``body`` in units in the last place of the true value; 0 means
+    NumPy's bits. Where a result is what remains of larger terms, ``against(*operands)`` gives
+    these, and theirs are the units. ``bound(n)`` bounds a fold of n elements, in units of eps times
+    the sum (product: the product) of the absolute values.
     """
 
     name: str
@@ -52,6 +57,7 @@ class Op:
     flops: float = 1.0
     special: bool = False
     ulp: float = 0.0
+    against: Callable[..., Any] | None = None
     bound: Callable[[int], float] | None = None
     nin: int = 1
     nout: int = 1
@@ -66,6 +72,11 @@ class Op:
 
     def __repr__(self) -> str:
         return f"Op({self.name})"
+
+    @property
+    def ulp_from_numpy(self) -> float:
+        """Return how far from NumPy's results ours may be, in units in the last place."""
+        return self.ulp + NUMPY_ULP if self.ulp else 0.0
 
 
 OPS: dict[str, Op] = {}

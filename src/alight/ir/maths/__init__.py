@@ -1,0 +1,8 @@
+"""Elementary maths, as functions of the expression language (``ir.body``).
+
+Nothing is used but IEEE operations, fma and integers, so that every device gives the same bits.
+"""
+
+from alight.ir.maths import circle, exponential, inverse, logarithm, power
+
+FUNCTIONS = "".join(part.FUNCTIONS for part in (exponential, logarithm, circle, inverse, power))

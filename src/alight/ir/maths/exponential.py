@@ -1,0 +1,146 @@
+"""Exponentials and hyperbolic functions.
+
+The argument is n ln 2 + r + l: a multiple of ln 2, which is subtracted in two parts (Cody and
+Waite), the rest, and what rounding left of the rest. Whatever is large, subnormal in the result or
+not a number is told by the bits of the argument, as comparing a NaN would raise a flag.
+"""
+
+FUNCTIONS = """
+def magnitude(x):
+    return S(bits(fabs(x)))
+
+def magnitude_of(c):
+    return S(bits(c))
+
+def by_ln2(a):
+    t = fma(a, k.log2_e, k.magic_biased)
+    n = t - k.magic_biased
+    h = fma(n, -k.ln2_high, a)
+    c = n * k.ln2_low
+    r = h - c
+    return t, r, (h - r) - c
+
+def exp(x):
+    m = magnitude(x)
+    plain = m < magnitude_of(T(k.exp_plain))
+    t, r, l = by_ln2(where(plain, x, 0))
+    f = floating(bits(t) << MANTISSA)
+    return exp_end(x, m, plain, fma(r + fma(r * r, poly.exp(r), l), f, f), T(k.exp_none))
+
+def exp_end(x, m, plain, y, none):
+    finite = m < magnitude_of(T(inf))
+    below = (S(bits(x)) < 0) & (m <= magnitude_of(T(inf)))
+    all = where(plain, y, where(below, 0, x))
+    far = ~plain & finite & (bits(x) < bits(none))
+    return rarely(far, apart.exp_far(x), all)
+
+def exp_far(x):
+    return exp_scaled(where(x > k.exp_most, k.exp_most, x), S(0))
+
+def exp_scaled(a, j):
+    t, r, l = by_ln2(a)
+    n = S(bits(t) - bits(T(k.magic_biased))) + j
+    p = (r + fma(r * r, poly.exp(r), l)) + 1
+    return in_two(p, n)
+
+def in_two(p, n):
+    h = n >> 1
+    f = floating(U(h + BIAS) << MANTISSA)
+    g = floating(U((n - h) + BIAS) << MANTISSA)
+    return (p * f) * g
+
+def exp2(x):
+    m = magnitude(x)
+    plain = m < magnitude_of(T(k.exp2_plain))
+    a = where(plain, x, 0)
+    t = a + k.magic_biased
+    r = a - (t - k.magic_biased)
+    f = floating(bits(t) << MANTISSA)
+    y = fma(exp2_rest(r, T(0)), f, f)
+    below = (S(bits(x)) < 0) & (m <= magnitude_of(T(inf)))
+    all = where(plain, y, where(below, 0, x))
+    far = ~plain & (m < magnitude_of(T(inf))) & (bits(x) < bits(T(k.exp2_none)))
+    return rarely(far, apart.exp2_far(x), all)
+
+def exp2_rest(r, l):
+    return fma(r, k.ln2, fma(r, fma(r, poly.exp2(r), k.ln2_rest), l))
+
+def exp2_far(x):
+    a = where(x > k.exp2_most, k.exp2_most, x)
+    t = a + k.magic
+    return in_two(exp2_rest(a - (t - k.magic), T(0)) + 1, S(bits(t) - bits(T(k.magic))))
+
+# exp x - 1 = (2**n - 1 + 2**n r) + 2**n (exp r - 1 - r): the first sum is exact with its error.
+def expm1_parts(a):
+    t, r, l = by_ln2(a)
+    f = floating(bits(t) << MANTISSA)
+    g = f - 1
+    p = fma(r * r, poly.expm1(r), l)
+    v = fma(f, r, g)
+    return v, fma(f, p, fma(f, r, g - v))
+
+def expm1(x):
+    m = magnitude(x)
+    plain = m < magnitude_of(T(k.exp_plain))
+    a = where(plain, x, 0)
+    v, w = expm1_parts(where(a < k.expm1_least, k.expm1_least, a))
+    below = (S(bits(x)) < 0) & (m <= magnitude_of(T(inf)))
+    far = ~plain & (m < magnitude_of(T(inf))) & (S(bits(x)) > 0)
+    all = copysign(where(plain, v + w, where(below, -1, x)), x)
+    return rarely(far, apart.exp_far(x), all)
+
+def tanh(x):
+    m = magnitude(x)
+    a = where(m < magnitude_of(T(k.tanh_one)), fabs(x), 0)
+    v, w = expm1_parts(a + a)
+    u = v + w
+    d = u + 2
+    e = (maximum_plain(u, T(2)) - d) + minimum_plain(u, T(2))
+    w = (v - u) + w
+    q = 1 / d
+    y = u * q
+    y = fma(fma(-y, d, u) + (w - y * (e + w)), q, y)
+    one = m >= magnitude_of(T(k.tanh_one))
+    return where(m > magnitude_of(T(inf)), x, copysign(where(one, 1, y), x))
+
+def maximum_plain(a, b):
+    return where(a > b, a, b)
+
+def minimum_plain(a, b):
+    return where(a > b, b, a)
+
+# With n and r of |x|: sinh x = (2**n - 2**-n) / 2 cosh r + (2**n + 2**-n) / 2 sinh r, and cosh the
+# other way about: no quotient, and for n = 0 sinh r alone.
+def hyperbolic(a):
+    t, r, l = by_ln2(a)
+    n = bits(t) << MANTISSA
+    f = floating(n - (U(1) << MANTISSA))
+    g = floating((U(2 * BIAS - 1) << MANTISSA) - n)
+    z = r * r
+    return f - g, f + g, r, fma(r * z, poly.sinh(z), l), z * poly.cosh(z)
+
+def sinh(x):
+    m = magnitude(x)
+    plain = m < magnitude_of(T(k.exp_plain))
+    a, b, r, s, c = hyperbolic(where(plain, fabs(x), 0))
+    v = fma(b, r, a)
+    y = v + (fma(b, r, a - v) + fma(a, c, b * s))
+    far = ~plain & (m < magnitude_of(T(inf)))
+    return rarely(far, apart.sinh_far(x), where(plain, copysign(y, x), x))
+
+def cosh(x):
+    m = magnitude(x)
+    plain = m < magnitude_of(T(k.exp_plain))
+    a, b, r, s, c = hyperbolic(where(plain, fabs(x), 0))
+    v = fma(a, r, b)
+    y = v + (fma(a, r, b - v) + fma(b, c, a * s))
+    far = ~plain & (m < magnitude_of(T(inf)))
+    return rarely(far, apart.cosh_far(x), where(plain, y, fabs(x)))
+
+def cosh_far(x):
+    a = fabs(x)
+    return exp_scaled(where(a > k.exp_most + 1, k.exp_most + 1, a), S(-1))
+
+def sinh_far(x):
+    return copysign(cosh_far(x), x)
+"""

@@ -1,0 +1,157 @@
+"""Powers, roots and lengths."""
+
+FUNCTIONS = """
+# x**y = 2**(y log2 x), where the logarithm has a rest: a product of up to 1024 must still be right
+# to less than an ulp of 1.
+def log2_long(e, m):
+    f = m - 1
+    d = m + 1
+    o = m - (d - 1)
+    i = 1 / d
+    s = f * i
+    l = (fma(-s, d, f) - s * o) * i
+    z = s * s
+    w = fma(s, s, -z) + (s + s) * l
+    g = z * k.third
+    p = fma(z, k.third, -g) + fma(z, k.third_rest, fma(w, k.third, z * z * poly.atanh_long(z)))
+    t = s * g
+    q = fma(s, g, -t) + fma(s, p, l * g)
+    h = s + t
+    r = ((s - h) + t) + (q + l)
+    a = h * k.two_log2_e
+    b = fma(h, k.two_log2_e, -a) + fma(h, k.two_log2_e_rest, r * k.two_log2_e)
+    v = e + a
+    return v, ((e - v) + a) + b
+
+def power_parts(a, y):
+    e, m = octave(bits(a))
+    return power_of(e, m, y)
+
+def power_of(e, m, y):
+    v, w = log2_long(e, m)
+    p = v * y
+    return p, fma(v, y, -p) + w * y
+
+def power(x, y):
+    m = magnitude(x)
+    n = magnitude(y)
+    normal = (m >= magnitude_of(T(TINY))) & (m < magnitude_of(T(inf)))
+    normal = normal & (n < magnitude_of(T(k.wide)))
+    c = where(normal, y, 0)
+    whole = rint(c) == c
+    h = c * 0.5
+    minus = S(bits(x)) < 0
+    odd = whole & (rint(h) != h)
+    p, q = power_parts(where(normal, fabs(x), 1), c)
+    plain = normal & (fabs(p) < k.exp2_plain) & (whole | ~minus)
+    p = where(plain, p, 0)
+    t = p + k.magic_biased
+    a = p - (t - k.magic_biased)
+    f = floating(bits(t) << MANTISSA)
+    g = where(odd & minus, -f, f)
+    r = a + q
+    b = fma(exp2_rest(r, (a - r) + q), g, g)
+    nothing = (bits(x) == 0) & (S(bits(y)) > 0) & (n < magnitude_of(T(inf)))
+    nan = (m > magnitude_of(T(inf))) | (n > magnitude_of(T(inf)))
+    one = (x == 1) | (n == 0)
+    all = where(nan, where(one, 1, where(m > magnitude_of(T(inf)), x, y)), where(nothing, 0, b))
+    return rarely(~(plain | nothing | nan), apart.power_far(x, y), all)
+
+def power_far(x, y):
+    a = fabs(x)
+    whole = rint(y) == y
+    h = y * 0.5
+    odd = whole & (rint(h) != h) & (fabs(y) < inf)
+    finite = (a > 0) & (a < inf) & (fabs(y) < inf)
+    bad = finite & (x < 0) & ~whole
+    small = a < TINY
+    up = floating(U(BIAS + MANTISSA) << MANTISSA)
+    s = where(finite, a, 1) * where(small, up, T(1))
+    e, m = octave(bits(s))
+    e = e - where(small, T(MANTISSA), 0)
+    c = where(finite & ~bad, y, 0)
+    c = where(fabs(c) > k.wide, copysign(T(k.wide), y), c)
+    p, q = power_of(e, m, c)
+    far = fabs(p) > k.exp2_most + 60
+    q = where(far, 0, q)
+    p = where(far, copysign(T(k.exp2_most + 60), p), p)
+    t = p + k.magic
+    r = p - (t - k.magic)
+    g = r + q
+    b = in_two(exp2_rest(g, (r - g) + q) + 1, S(bits(t) - bits(T(k.magic))))
+    big = (y > 0) == (a > 1)
+    b = where(fabs(y) == inf, where(a == 1, 1, where(big, inf, 0)), b)
+    b = where((a == 0) | (a == inf), where(big, inf, 0), b)
+    b = rarely((a == 0) & (y < 0) & (y > -inf), 1 / a, b)
+    b = where(odd & (S(bits(x)) < 0), -b, b)
+    b = rarely(bad, not_defined(x), b)
+    return where((x == 1) | (y == 0), 1, b)
+
+# a**(-1/3) from a polynomial and one step of fourth order; then the root, and Newton's step with
+# its exact cube.
+def cbrt(x):
+    m = magnitude(x)
+    plain = (m >= magnitude_of(T(TINY))) & (m < magnitude_of(T(inf)))
+    y = cube_root(where(plain, fabs(x), 1))
+    far = ~plain & (m < magnitude_of(T(inf))) & (m > 0)
+    return rarely(far, apart.cbrt_far(x), copysign(where(plain, y, x), x))
+
+def cbrt_far(x):
+    s = fabs(x) * floating((U(k.cbrt_up) + BIAS) << MANTISSA)
+    return copysign(cube_root(s) * floating((BIAS - U(k.cbrt_down)) << MANTISSA), x)
+
+def cube_root(a):
+    u = bits(a)
+    e = (u >> MANTISSA) + U(k.cbrt_shift)
+    q = (e * 43691) >> 17
+    j = e - q * 3
+    s = (u & ((U(1) << MANTISSA) - 1)) | (U(BIAS) << MANTISSA)
+    m = floating(s)
+    b = floating(s + (j << MANTISSA))
+    y = poly.cbrt(m) * where(j == 0, T(1), where(j == 1, T(k.cbrt_half), T(k.cbrt_quarter)))
+    d = fma(-(b * y), y * y, 1)
+    y = fma(y * d, fma(d, fma(d, 14.0 / 81.0, 2.0 / 9.0), 1.0 / 3.0), y)
+    w = y * y
+    r = b * w
+    s = r * r
+    r = fma(fma(-s, r, b) - fma(r, r, -s) * r, w * (1.0 / 3.0), r)
+    return r * floating((q + U(k.cbrt_bias)) << MANTISSA)
+
+def hypot(x, y):
+    m = magnitude(x)
+    n = magnitude(y)
+    most = where(m > n, m, n)
+    plain = (most >= magnitude_of(T(k.square_least))) & (most <= magnitude_of(T(k.square_most)))
+    a = where(plain, where(m > n, fabs(x), fabs(y)), 0)
+    b = where(plain, where(m > n, fabs(y), fabs(x)), 0)
+    r = sqrt(fma(a, a, b * b))
+    none = most == 0
+    nan = (most > magnitude_of(T(inf))) & (m != magnitude_of(T(inf))) & (n != magnitude_of(T(inf)))
+    return rarely(~(plain | none | nan), apart.hypot_far(x, y), where(nan, where(m > n, x, y), r))
+
+def hypot_far(x, y):
+    infinite = (fabs(x) == inf) | (fabs(y) == inf)
+    a = where(infinite, 1, fabs(x))
+    b = where(infinite, 1, fabs(y))
+    large = (a >= 1) | (b >= 1)
+    down = where(large, 1 / T(k.square_scale), T(k.square_scale))
+    up = where(large, T(k.square_scale), 1 / T(k.square_scale))
+    a = a * down
+    b = b * down
+    return where(infinite, inf, sqrt(fma(a, a, b * b)) * up)
+
+# NumPy compares the difference, and so says of a NaN that it is invalid.
+def logaddexp(x, y):
+    same = x == y
+    d = where(same, 0, x) - where(same, 0, y)
+    top = where(d < 0, y, x)
+    z = exp(-fabs(d))
+    return where(same, x + k.ln2, top + log1p_sum(z, T(0)))
+
+def logaddexp2(x, y):
+    same = x == y
+    d = where(same, 0, x) - where(same, 0, y)
+    top = where(d < 0, y, x)
+    z = exp2(-fabs(d))
+    return where(same, x + 1, fma(log1p_sum(z, T(0)), k.log2_e, top))
+"""

@@ -1,0 +1,363 @@
+"""Make ``src/alight/ir/maths/coefficients.py``: polynomials, constants and tables of the maths.
+
+    python tools/minimax.py
+
+needs mpmath, which alight itself does not. A polynomial is the one of least degree whose error, as
+it counts in the result, is below the goal. It comes from Remez's exchange; then, from the lowest
+power up, each coefficient is rounded to the format and the rest is fitted anew, so that the later
+ones make up for the rounding of the earlier.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import mpmath
+import numpy as np
+from mpmath import mp, mpf
+
+TARGET = Path(__file__).parent.parent / "src/alight/ir/maths/coefficients.py"
+FORMATS = {"float64": 53, "float32": 24}
+# The error of a polynomial may be this part of an ulp of the result.
+SHARE = 1 / 24
+mp.prec = 200
+GRID = 400
+
+Function = Callable[[Any], Any]
+
+
+@dataclass(frozen=True)
+class Polynomial:
+    """A function to approximate; ``weight`` is what an error of it counts in the result, relative
+    to the result. ``low`` and ``high`` end the interval. ``enough`` is the error allowed, by the
+    bits of the format, where it is not a share of an ulp."""
+
+    function: Function
+    weight: Function
+    low: Any
+    high: Any
+    enough: Callable[[int], Any] = lambda bits: mpf(2) ** -bits * SHARE
+
+
+def odd(function: Function, point: Any) -> Any:
+    """Return (function(t) / t - 1) / t**2 at t**2 = point."""
+    if not point:
+        return mpmath.taylor(function, 0, 3)[3]
+    t = mpmath.sqrt(point)
+    return (function(t) / t - 1) / point
+
+
+def taylor_rest(function: Function, point: Any, known: Sequence[Any]) -> Any:
+    """Return the function less its known first terms, divided by the next power."""
+    if not point:
+        return mpmath.taylor(function, 0, len(known))[len(known)]
+    rest = function(point) - sum(c * point**i for i, c in enumerate(known))
+    return rest / point ** len(known)
+
+
+def _even(function: Function, point: Any, known: Sequence[Any]) -> Any:
+    if not point:
+        point = mpf(2) ** -60
+    t = mpmath.sqrt(point)
+    rest = function(t) - sum(c * point**i for i, c in enumerate(known))
+    return rest / point ** len(known)
+
+
+HALF_LN2 = mpmath.ln2 / 2
+# |s| = |(m - 1) / (m + 1)| for m from sqrt(1/2) to sqrt(2)
+MOST_S = (mpmath.sqrt(2) - 1) / (mpmath.sqrt(2) + 1)
+ONE = mpf(1)
+
+POLYNOMIALS: dict[str, Polynomial] = {
+    # exp r = 1 + r + r**2 P(r)
+    "exp": Polynomial(
+        lambda r: taylor_rest(mpmath.exp, r, (1, 1)), lambda r: r * r, -HALF_LN2, HALF_LN2
+    ),
+    # 2**r = 1 + r ln 2 + r**2 P(r)
+    "exp2": Polynomial(
+        lambda r: taylor_rest(lambda t: mpmath.power(2, t), r, (1, mpmath.ln2)),
+        lambda r: r * r,
+        -ONE / 2,
+        ONE / 2,
+    ),
+    # exp r - 1 relative to itself
+    "expm1": Polynomial(
+        lambda r: taylor_rest(mpmath.expm1, r, (0, 1)),
+        lambda r: r * r / mpmath.expm1(r) if r else mpf(0),
+        -HALF_LN2,
+        HALF_LN2,
+    ),
+    # sinh r = r + r**3 P(r**2), cosh r = 1 + r**2 P(r**2)
+    "sinh": Polynomial(lambda z: odd(mpmath.sinh, z), lambda z: z, 0, HALF_LN2**2),
+    "cosh": Polynomial(lambda z: _even(mpmath.cosh, z, (1,)), lambda z: z, 0, HALF_LN2**2),
+    # atanh s = s + s**3 P(s**2)
+    "atanh": Polynomial(lambda z: odd(mpmath.atanh, z), lambda z: z, 0, MOST_S**2),
+    # the same for the quotient of arctanh, whose power of two comes from the exponents alone: it is
+    # within half an octave and what the line through a binade misses of a logarithm, twice 0.0431
+    "atanh_wide": Polynomial(
+        lambda z: odd(mpmath.atanh, z), lambda z: z, 0, mpmath.tanh(mpf("0.5862") * HALF_LN2) ** 2
+    ),
+    # atanh s = s + s**3 / 3 + s**5 P(s**2), for a logarithm of twice the precision
+    "atanh_long": Polynomial(
+        lambda z: _even(lambda t: mpmath.atanh(t) / t if t else ONE, z, (1, ONE / 3)),
+        lambda z: z * z * 2**11,
+        0,
+        MOST_S**2,
+    ),
+    # t**(-1/3): where an iteration starts
+    "cbrt": Polynomial(
+        lambda t: t ** (-ONE / 3),
+        lambda t: t ** (ONE / 3),
+        1,
+        2,
+        lambda bits: mpf(2) ** (-11 if bits == 24 else -14),
+    ),
+    # sin r = r + r**3 P(r**2), cos r = 1 - r**2 / 2 + r**4 P(r**2)
+    "sin": Polynomial(lambda z: odd(mpmath.sin, z), lambda z: z, 0, (mpmath.pi / 4) ** 2),
+    "cos": Polynomial(
+        lambda z: _even(mpmath.cos, z, (1, -ONE / 2)), lambda z: z * z, 0, (mpmath.pi / 4) ** 2
+    ),
+    # asin t = t + t**3 P(t**2) up to one half
+    "asin": Polynomial(lambda z: odd(mpmath.asin, z), lambda z: z, 0, ONE / 4),
+    # atan t = t + t**3 P(t**2) up to tan(pi / 8)
+    "atan": Polynomial(
+        lambda z: odd(mpmath.atan, z), lambda z: z, 0, mpmath.tan(mpmath.pi / 8) ** 2
+    ),
+    # asinh t = t + t**3 P(t**2) up to one half
+    "asinh": Polynomial(lambda z: odd(mpmath.asinh, z), lambda z: z, 0, ONE / 4),
+}
+
+
+def double_part(value: Any, bits: int, keep: int | None = None) -> Any:
+    """Return the value rounded to a number of bits, and not below half's least normal."""
+    with mpmath.workprec(keep or bits):
+        return +mpf(value)
+
+
+def parts(value: Any, bits: int, *keeps: int) -> tuple[Any, ...]:
+    """Return parts that add up to the value: each but the last has as many bits as said."""
+    found = []
+    rest = mpf(value)
+    for keep in (*keeps, bits):
+        part = double_part(rest, keep)
+        found.append(part)
+        rest -= part
+    return tuple(found)
+
+
+def constants() -> dict[str, dict[str, Any]]:
+    """Return the constants by name and format."""
+    found: dict[str, dict[str, Any]] = {}
+
+    def put(format_: str, **values: Any) -> None:
+        for name, value in values.items():
+            found.setdefault(name, {})[format_] = value
+
+    for name, bits in FORMATS.items():
+        single = name == "float32"
+        bias = 127 if single else 1023
+        # the high part times any exponent is exact
+        wide = 14 if single else 40
+        pi = mpmath.pi
+        high, low = parts(mpmath.ln2, bits, wide)
+        put(name, ln2_high=high, ln2_low=low)
+        high, low = parts(mpmath.log10(2), bits, wide)
+        put(name, log10_2_high=high, log10_2_low=low)
+        for label, value in (
+            ("ln2", mpmath.ln2),
+            ("log2_e", 1 / mpmath.ln2),
+            ("log10_e", 1 / mpmath.ln10),
+            ("two_log2_e", 2 / mpmath.ln2),
+            ("third", mpf(1) / 3),
+            ("half_pi", pi / 2),
+            ("quarter_pi", pi / 4),
+            ("pi", pi),
+        ):
+            high, low = parts(value, bits, bits)
+            put(name, **{label: high, f"{label}_rest": low})
+        put(
+            name,
+            half_pi_last=parts(pi / 2, bits, bits, bits)[2],
+            two_over_pi=double_part(2 / pi, bits),
+        )
+        put(
+            name,
+            magic=mpf(3) * 2 ** (bits - 2),
+            magic_biased=mpf(3) * 2 ** (bits - 2) + bias,
+            magic_top=mpf(3) * 2 ** (bits - 2) + (256 if single else 2048),
+            # |x| up to which exp x is normal, for exp2 too; from where on it is zero; and infinite
+            exp_plain=mpf("87.33" if single else "708.39"),
+            exp_none=mpf(-104 if single else -746),
+            exp_most=mpf(89 if single else 710),
+            exp2_plain=mpf(126 if single else 1022),
+            exp2_none=mpf(-150 if single else -1075),
+            exp2_most=mpf(129 if single else 1025),
+            # from where on 1 - tanh x is below a quarter of an ulp of 1
+            tanh_one=mpf("9.1" if single else "19.1"),
+            # below it expm1 x is -1
+            expm1_least=mpf(-20 if single else -40),
+            # x * x and x + 1 stay far from overflow and keep the parts of a sum in place
+            # arctan of more is a quarter turn; squares of what lies between these neither overflow
+            # nor lose bits
+            steep=mpf(2) ** (30 if single else 60),
+            square_least=mpf(2) ** (-50 if single else -450),
+            square_most=mpf(2) ** (60 if single else 500),
+            square_scale=mpf(2) ** (80 if single else 600),
+            # what brings every length near enough to 1 that it has an inverse, and no more
+            angle_down=mpf(2) ** -(20 if single else 100),
+            angle_up=mpf(2) ** (40 if single else 200),
+            # multiples of the exponent's bias by 3, for the cube root
+            cbrt_shift=mpf(2 if single else 0),
+            cbrt_bias=mpf(84 if single else 682),
+            cbrt_up=mpf(27 if single else 54),
+            cbrt_down=mpf(9 if single else 18),
+            # below this quotient, inverted, a product with the rounded quotient has no rounding
+            inverse_quotient=mpf(2) ** -(bits - 2),
+            wide=mpf(2) ** (50 if single else 450),
+            far_turns=mpf("30000" if single else "1e8"),
+            cbrt_half=double_part(mpf(2) ** (-mpf(1) / 3), bits),
+            cbrt_quarter=double_part(mpf(2) ** (-mpf(2) / 3), bits),
+            root_half=double_part(mpmath.sqrt(mpf(1) / 2), bits),
+            tan_eighth=double_part(mpmath.tan(pi / 8), bits),
+            tan_three_eighths=double_part(mpmath.tan(3 * pi / 8), bits),
+        )
+    return found
+
+
+def remez(target: Polynomial, known: Sequence[Any], degree: int) -> tuple[list[Any], Any]:
+    """Return the coefficients after the known ones of the best polynomial, and its error."""
+    count = degree + 1 - len(known)
+    points = _points(target)
+    wanted = [
+        (z, w, f - mpmath.polyval(list(reversed(known)), z) if known else f) for z, w, f in points
+    ]
+    usable = [item for item in wanted if item[1]]
+    step = (len(usable) - 1) / count
+    chosen = [usable[round(i * step)] for i in range(count + 1)]
+    for _ in range(30):
+        rows = mpmath.matrix(count + 1, count + 1)
+        right = mpmath.matrix(count + 1, 1)
+        for i, (z, w, f) in enumerate(chosen):
+            for j in range(count):
+                rows[i, j] = w * z ** (j + len(known))
+            rows[i, count] = (-1) ** i
+            right[i] = w * f
+        try:
+            solved = mpmath.lu_solve(rows, right)
+        except ZeroDivisionError:
+            return [], mpmath.inf
+        found = [solved[j] for j in range(count)]
+        level = abs(solved[count])
+        tail = [mpf(0)] * len(known) + found
+        errors = [w * (mpmath.polyval(tail[::-1], z) - f) for z, w, f in usable]
+        extremes = _alternating(errors, count + 1)
+        worst = max(map(abs, errors))
+        if extremes is None or worst <= level * mpf("1.02"):
+            break
+        chosen = [usable[i] for i in extremes]
+    return found, worst
+
+
+def _alternating(errors: Sequence[Any], count: int) -> list[int] | None:
+    """Return the places of the extremes, of alternating sign; None where they are too few."""
+    places: list[int] = []
+    for i, error in enumerate(errors):
+        if places and (errors[places[-1]] > 0) == (error > 0):
+            if abs(error) > abs(errors[places[-1]]):
+                places[-1] = i
+        else:
+            places.append(i)
+    while len(places) > count:
+        # the weaker end goes
+        places.pop(0 if abs(errors[places[0]]) < abs(errors[places[-1]]) else -1)
+    return places if len(places) == count else None
+
+
+_cached: dict[int, list[tuple[Any, Any, Any]]] = {}
+
+
+def _points(target: Polynomial) -> list[tuple[Any, Any, Any]]:
+    """Return Chebyshev's points of the interval with weight and value."""
+    if id(target) not in _cached:
+        middle, half = (mpf(target.high) + target.low) / 2, (mpf(target.high) - target.low) / 2
+        angles = [mpmath.pi * i / GRID for i in range(GRID, -1, -1)]
+        points = [middle + half * mpmath.cos(a) for a in angles]
+        _cached[id(target)] = [(z, target.weight(z), target.function(z)) for z in points]
+    return _cached[id(target)]
+
+
+def fitted(target: Polynomial, bits: int) -> tuple[list[Any], Any]:
+    """Return rounded coefficients, lowest first, and the error in ulp of the result."""
+    goal = target.enough(bits)
+    degree = 0
+    while remez(target, [], degree)[1] > goal:
+        degree += 1
+    known: list[Any] = []
+    rest: list[Any] = []
+    while len(known) <= degree:
+        found, error = remez(target, known, degree)
+        # Few powers cannot alternate about zero as often as they should: there what was fitted
+        # before stays.
+        rest = found if error < 2 * goal else rest[1:]
+        known.append(double_part(rest[0], bits))
+    error = max(abs(w * (mpmath.polyval(known[::-1], z) - f)) for z, w, f in _points(target))
+    return known, error * mpf(2) ** bits
+
+
+def written(value: Any, format_: str) -> str:
+    """Return the number as Python's shortest text for it."""
+    return repr(float(value)) if format_ == "float64" else repr(float(np.float32(float(value))))
+
+
+def two_over_pi() -> list[int]:
+    """Return the bits of 2 / pi in words of 64, after one word of zeros: enough for any float64."""
+    count = (1024 + 192) // 64 + 2
+    with mpmath.workprec(64 * count + 64):
+        whole = int(mpmath.floor(2 / mpmath.pi * mpf(2) ** (64 * count)))
+    words = [(whole >> (64 * (count - 1 - i))) & (2**64 - 1) for i in range(count)]
+    return [0, *words]
+
+
+def main() -> None:
+    """Write the file."""
+    lines = [
+        '"""Coefficients of polynomials, lowest power first, constants and tables.',
+        "",
+        "Made by tools/minimax.py: do not edit. Beside each polynomial: its worst error as it",
+        'counts in the result, in ulp."""',
+        "",
+        "from __future__ import annotations",
+        "",
+        "# fmt: off",
+        "POLYNOMIALS: dict[str, dict[str, tuple[float, ...]]] = {",
+    ]
+    for name, target in POLYNOMIALS.items():
+        lines.append(f'    "{name}": {{')
+        for format_, bits in FORMATS.items():
+            coefficients, error = fitted(target, bits)
+            lines.append(f'        "{format_}": (  # {mpmath.nstr(error, 2)}')
+            lines += [f"            {written(c, format_)}," for c in coefficients]
+            lines.append("        ),")
+            print(name, format_, len(coefficients), mpmath.nstr(error, 3), file=sys.stderr)
+        lines.append("    },")
+    lines += ["}", "CONSTANTS: dict[str, dict[str, float]] = {"]
+    for name, values in constants().items():
+        shown = ", ".join(f'"{f}": {written(v, f)}' for f, v in values.items())
+        lines.append(f'    "{name}": {{{shown}}},')
+    lines += [
+        "}",
+        "# the element type, and the elements",
+        "TABLES: dict[str, tuple[str, tuple[int, ...]]] = {",
+    ]
+    lines.append('    "two_over_pi": ("uint64", (')
+    lines += [f"        0x{word:016X}," for word in two_over_pi()]
+    lines += ["    )),", "}", ""]
+    TARGET.write_text("\n".join(lines))
+
+
+if __name__ == "__main__":
+    main()
