@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,6 +23,7 @@ from alight.backends.split import launcher
 from alight.codegen import llvm
 from alight.ir.group import Graph, Group, GroupKind, Node
 from alight.ir.ops import OPS
+from alight.measure import probes
 
 TWIN = SimpleNamespace(
     Launcher=core._TwinLauncher,
@@ -151,6 +153,75 @@ def test_python_threads_at_once_all_get_their_own(pool: Any) -> None:
         worker.join(60)
         assert not worker.is_alive()
     assert wrong == []
+
+
+# --- folds
+FOLDS = [
+    *((name, "float64") for name in ("sum", "prod", "max", "argmin", "mean", "var", "std")),
+    *((name, "float32") for name in ("sum", "min", "argmax", "mean", "var")),
+    *((name, "int32") for name in ("sum", "prod", "max", "argmax", "any", "count_nonzero")),
+    *((name, "bool") for name in ("any", "all", "sum", "argmax", "max")),
+]
+
+
+def fold(name: str, dtype: str, shape: tuple[int, ...], made: bool) -> Group:
+    """Return a group that folds the last axis of its input, or of its square."""
+    group = probes.fold(name, dtype, shape, (len(shape) - 1,))
+    if not made:
+        return group
+    (layout,) = group.graph.inputs
+    square = Node(OPS["multiply"], (0, 0), (), layout)
+    last = replace(group.graph.nodes[0], operands=(1,))
+    return Group(group.kind, Graph((layout,), (square, last), (2,)), shape)
+
+
+@pytest.mark.parametrize("made", [False, True], ids=["direct", "made"])
+@pytest.mark.parametrize(("name", "dtype"), FOLDS, ids=lambda word: str(word))
+def test_folds_have_the_same_bits_on_any_number_of_threads(
+    pool: Any, name: str, dtype: str, made: bool
+) -> None:
+    for shape in ((511,), (512,), (4096,), (66_000,), (100_003,), (3, 70_001), (0,), (40, 9_000)):
+        if name.startswith("arg") and 0 in shape:
+            continue
+        x = random(*shape) if dtype.startswith("float") else random(*shape) * 60 - 60
+        x = (x * 10**4 % 1 * 8 - 4 if dtype.startswith("float") else x).astype(dtype)
+        group = fold(name, dtype, shape, made)
+        code = llvm.compile_group(group)
+        layout = group.graph.layout(group.graph.outputs[0])
+        found: dict[tuple[int, int], bytes] = {}
+        for threads in (1, 2, 7):
+            run = launcher(group, code, threads)
+            for turn in range(2):
+                out = np.full(layout.shape, 113, layout.dtype)
+                run([address(x), address(out)])
+                found[threads, turn] = out.tobytes()
+        assert len(set(found.values())) == 1, (shape, found)
+        splits = x.size > 1000 and not (made and name in ("var", "std") and len(shape) == 1)
+        if shape != (3, 70_001):
+            assert (run.parts > 1) == splits, shape
+
+
+def test_a_fold_that_is_decided_ends_every_part(pool: Any) -> None:
+    pool.set_costs(core.JOIN_SECONDS, core.WAKE_SECONDS)
+    x = np.zeros(50_000_000, bool)
+    group = fold("any", "bool", x.shape, False)
+    run, out = launcher(group, llvm.compile_group(group), 3), np.zeros((), bool)
+
+    def seconds(place: int) -> float:
+        x[place] = True
+        took = []
+        for _ in range(7):
+            out[...] = False
+            began = time.perf_counter()
+            run([address(x), address(out)])
+            took.append(time.perf_counter() - began)
+            assert out
+        x[place] = False
+        return min(took)
+
+    assert seconds(5) < seconds(x.size - 1) / 3
+    run([address(x), address(out)])
+    assert not out
 
 
 CALLBACK = ctypes.CFUNCTYPE(

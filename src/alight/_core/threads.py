@@ -22,7 +22,6 @@ from alight._core.guard import KERNEL, clear_flags, raise_flags, raised_flags
 
 __all__ = [
     "JOIN_SECONDS",
-    "SLOT",
     "WAKE_SECONDS",
     "Launcher",
     "rest",
@@ -31,9 +30,6 @@ __all__ = [
     "set_threads",
     "state",
 ]
-
-# Bytes of a partial fold in the memory that parts write theirs to: a cache line.
-SLOT = 64
 
 _COMBINE = ctypes.CFUNCTYPE(
     None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p
@@ -109,15 +105,16 @@ class _TwinLauncher:
 
     ``kernel`` is the address of ``entry(addresses, dims, strides)``. Parts are runs of ``unit``
     indices of ``axis``; or, with ``combine``, of the folded elements: then ``extra`` stands behind
-    the dims as (first, end, partial), parts leave their folds in slots, one for each of the
-    ``kept`` axes' indices and each output, and ``combine(slots, parts, dims, strides, addresses)``
-    makes the results. ``absorbing`` is the first byte of a partial fold that decides the whole.
-    ``keep`` lives as long as the launcher.
+    the dims as (first, end, partial), parts leave their states in slots of so many bytes, one for
+    each index of the ``kept`` axes and each output, and ``combine(slots, parts, dims, strides,
+    addresses)`` makes the results. ``absorbing`` is the first byte of a state that decides the
+    whole. ``keep`` lives as long as the launcher.
     """
 
     __slots__ = (
         "_absorbing", "_axis", "_cells", "_combine", "_dims", "_keep", "_kernel", "_operands",
-        "_partial", "_rank", "_strides", "_unit", "_units", "entry", "inputs", "parts", "seconds",
+        "_partial", "_rank", "_slot", "_strides", "_unit", "_units", "entry", "inputs", "parts",
+        "seconds",
     )  # fmt: skip
 
     def __init__(
@@ -134,6 +131,7 @@ class _TwinLauncher:
         combine: int = 0,
         kept: int = 0,
         extra: Sequence[int] = (),
+        slot: int = 0,
         absorbing: int = -1,
     ) -> None:
         self._rank = len(dims)
@@ -153,6 +151,7 @@ class _TwinLauncher:
         self._units = 0
         self._combine = _COMBINE(combine) if combine else None
         self._absorbing = absorbing
+        self._slot = slot
         self._cells = 1
         self._partial = list(strides)
         if unit > 0 and (axis >= 0 or combine):
@@ -161,7 +160,7 @@ class _TwinLauncher:
         if combine:
             for place in reversed(range(kept)):
                 for i in range(inputs, self._operands):
-                    self._partial[i * self._rank + place] = self._cells * outputs * SLOT
+                    self._partial[i * self._rank + place] = self._cells * outputs * slot
                 self._cells *= dims[place]
         self.parts = 1
         self.seconds = 0.0
@@ -227,7 +226,7 @@ class _TwinLauncher:
             run *= 2
         parts = -(-units // run)
         outputs = self._operands - self.inputs
-        pitch = self._cells * outputs * SLOT
+        pitch = self._cells * outputs * self._slot
         slots = ctypes.create_string_buffer(parts * pitch)
         base = ctypes.addressof(slots)
         decided: list[int] = []
@@ -239,7 +238,7 @@ class _TwinLauncher:
             start = part * unit * run
             stop = min(self._dims[rank + 1], start + unit * run)
             dims = [*self._dims[:rank], start, stop, 1]
-            results = [base + part * pitch + i * SLOT for i in range(outputs)]
+            results = [base + part * pitch + i * self._slot for i in range(outputs)]
             self._run(self._kernel, addresses[: self.inputs] + results, dims, self._partial)
             if self._absorbing >= 0 and slots.raw[part * pitch] == self._absorbing:
                 decided.append(part)

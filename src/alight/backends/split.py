@@ -32,7 +32,24 @@ def launcher(group: Group, code: Any, threads: int) -> Launcher:
         elements *= length
     page = PAGE_BYTES // max(layout.itemsize for layout in layouts)
     axis, unit = _axis(nest, elements, page, threads)
-    return Launcher(code.entry, nest.dims, flat, inputs, outputs, code, axis, unit, elements)
+    parts = code.parts
+    if parts is None:
+        return Launcher(code.entry, nest.dims, flat, inputs, outputs, code, axis, unit, elements)
+    extra = (0, parts.elements, 0)
+    if axis >= 0 and nest.dims[axis] >= ROWS_FOR_EACH * threads:
+        return Launcher(
+            code.entry, nest.dims, flat, inputs, outputs, code, axis, unit, elements, extra=extra
+        )
+    return Launcher(
+        *(code.entry, nest.dims, flat, inputs, outputs, code),
+        unit=parts.unit,
+        elements=elements,
+        combine=code.combine,
+        kept=nest.kept,
+        extra=extra,
+        slot=parts.slot_bytes,
+        absorbing=parts.absorbing,
+    )
 
 
 def _axis(nest: Nest, elements: int, page: int, threads: int) -> tuple[int, int]:

@@ -18,6 +18,7 @@ import llvmlite.binding as llvm
 
 from alight.codegen.emit import Module
 from alight.codegen.loops import Schedule, check, digest, kernel_key, nest, structure
+from alight.codegen.partial import parts
 from alight.codegen.reduction import reduce_kernel
 from alight.codegen.rowwise import rowwise_kernel
 from alight.codegen.scan import scan_kernel
@@ -40,6 +41,7 @@ class _Code:
     """Machine code in this process. The engine owns the memory it lies in."""
 
     entry: int
+    combine: int
     call: Any
     engine: Any
     object: bytes
@@ -50,28 +52,24 @@ class Kernel:
 
     ``kernel(addresses)`` runs it: the byte addresses of element 0 of each input, then each output.
     Any number of threads may call it at once, and the GIL is not held meanwhile. A C caller may
-    call ``void entry(void **addresses, int64_t *dims, int64_t *strides)`` itself.
+    call ``void entry(void **addresses, int64_t *dims, int64_t *strides)`` itself. ``parts`` and
+    ``combine`` are for folds that can be made in parts (``codegen.partial``).
     """
 
     __slots__ = (
-        "_call",
-        "_code",
-        "_dims",
-        "_pack",
-        "_strides",
-        "dims",
-        "entry",
-        "key",
-        "nest",
-        "strides",
-    )
+        "_call", "_code", "_dims", "_pack", "_strides", "combine", "dims", "entry", "key", "nest",
+        "parts", "strides",
+    )  # fmt: skip
 
-    def __init__(self, key: str, code: _Code, shape: Nest) -> None:
+    def __init__(self, key: str, code: _Code, group: Group, shape: Nest) -> None:
         self.key = key
         self.entry = code.entry
+        self.combine = code.combine
         self.nest = shape
+        self.parts = parts(group, shape)
         flat = [step for steps in shape.strides for step in steps]
-        self.dims = (ctypes.c_int64 * len(shape.dims))(*shape.dims)
+        dims = shape.dims if self.parts is None else (*shape.dims, 0, self.parts.elements, 0)
+        self.dims = (ctypes.c_int64 * len(dims))(*dims)
         self.strides = (ctypes.c_int64 * len(flat))(*flat)
         self._code = code
         self._call = code.call
@@ -178,7 +176,8 @@ def _link(data: bytes) -> _Code:
     engine.add_object_file(llvm.ObjectFileRef.from_data(data))
     engine.finalize_object()
     entry = engine.get_function_address("entry")
-    return _Code(entry, _CALL(entry), engine, data)
+    combine = engine.get_function_address("combine")  # 0 where there is none
+    return _Code(entry, combine, _CALL(entry), engine, data)
 
 
 def compile_group(group: Group, schedule: Schedule | None = None) -> Kernel:
@@ -198,7 +197,7 @@ def compile_group(group: Group, schedule: Schedule | None = None) -> Kernel:
             if code is None:
                 data = _translated(module_text(group, schedule), group.kind)
                 code = _compiled[key] = _link(data)
-    return Kernel(key, code, shape)
+    return Kernel(key, code, group, shape)
 
 
 def emit_object(kernel: Kernel) -> bytes:
@@ -225,4 +224,4 @@ def load_object(group: Group, schedule: Schedule | None, data: bytes) -> Kernel:
         if code is None:
             _target()
             code = _compiled[key] = _link(data)
-    return Kernel(key, code, shape)
+    return Kernel(key, code, group, shape)

@@ -9,11 +9,13 @@ already folds it where it is.
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from alight.codegen.emit import Code, Module, memory_type
 from alight.codegen.fold import Fold
 from alight.codegen.kernels import SIGNATURE, Frame, elementwise, has_branches
+from alight.codegen.partial import combine_function, parts
 from alight.codegen.phases import Pass, phases
 from alight.codegen.spans import BLOCK, Span
 from alight.ir.group import GroupKind
@@ -37,6 +39,7 @@ def rowwise_kernel(module: Module, group: Group, shape: Nest, schedule: Schedule
         rows.run()
     code.finish()
     module.functions.append(code.function(SIGNATURE, "#0"))
+    combine_function(module, group, shape, schedule)
 
 
 class _Rows:
@@ -47,7 +50,7 @@ class _Rows:
         self.graph = graph
         self.first = len(graph.inputs)
         self.axis = frame.rank - 1
-        self.length = frame.dims[self.axis]
+        self.count = self.length = frame.dims[self.axis]
         self.phases = phases(group)
         self.branches = has_branches(graph)
         self.flag = frame.code.alloca("i1") if self.branches else ""
@@ -60,6 +63,15 @@ class _Rows:
                 fold = Fold(graph, node)
                 self.spans[number] = Span(self.code, fold, self._source(fold) is not None)
         self.buffers: dict[int, str] = {}
+        self.partial = ""  # whether this is a part of a fold; empty: it never is
+        if parts(group, frame.shape) is not None:
+            first, end, partial = (
+                self.code.emit(f"load i64, ptr {self.code.offset('%dims', str(8 * k))}")
+                for k in range(frame.rank, frame.rank + 3)
+            )
+            self.start = first
+            self.length = self.code.emit(f"sub i64 {end}, {first}")
+            self.partial = self.code.emit(f"icmp ne i64 {partial}, 0")
 
     def _source(self, fold: Fold) -> int | None:
         """Return the operand whose memory holds what is folded, None where it has to be made."""
@@ -77,6 +89,9 @@ class _Rows:
         frame, code = self.frame, self.code
         with frame.along(range(self.axis)):
             known: dict[int, str] = {}
+            if self.partial:
+                self.begins = frame.pointers
+                frame.pointers = frame.moved(self.axis, self.start)
             if len(self.phases.passes) > 1 or self.phases.wide:
                 some = code.emit(f"icmp sgt i64 {self.length}, 0")
                 for visit in self.phases.passes[:-1]:
@@ -101,7 +116,7 @@ class _Rows:
         """Go over the row once."""
         code = self.code
         for number in visit.folds:
-            self.spans[number].begin()
+            self.begin(number)
         if len(self.phases.passes) > 2 or visit.written:
             known.update(self.frame.broadcast())  # a rowwise group is not empty
             self.scalars(visit, known)
@@ -109,10 +124,27 @@ class _Rows:
         else:
             with code.when(some):
                 self.pieces(visit, self.frame.broadcast())
-        for number in visit.folds:
-            span = self.spans[number]
-            known[number] = span.result(self.length)
-            self.deliver(number, known[number])
+        with ExitStack() as whole:
+            if self.partial:
+                whole.enter_context(code.when(code.emit(f"xor i1 {self.partial}, true")))
+            for number in visit.folds:
+                known[number] = self.spans[number].result(self.count)
+                self.deliver(number, known[number])
+
+    def begin(self, number: int) -> None:
+        """Set a fold to that of no elements; the state of a part is in the memory of its output."""
+        code, span = self.code, self.spans[number]
+        if not self.partial:
+            span.begin()
+            return
+        slot = self.frame.pointers[self.places[number]]
+        span.state = code.emit(f"select i1 {self.partial}, ptr {slot}, ptr {span.own}")
+        span.begin()
+        if span.fold.moments:
+            operand = self._source(span.fold)
+            assert operand is not None  # codegen.partial has seen to it
+            with code.when(self.partial):
+                span.measure_from(self.begins[operand])
 
     def pieces(self, visit: Pass, known: dict[int, str]) -> None:
         """Make and fold the elements of the row."""

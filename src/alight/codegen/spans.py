@@ -7,8 +7,9 @@ they give does not depend on the width of the machine's registers.
 States. *Sums* (folds that round): ``{count of chunks, levels of the counter}``; the tree is that of
 ``codegen.fold``. *Exact* folds, where any order gives the same bits: one value. *Arguments*:
 ``{best, its index or -1, elements seen}``. *Moments*: ``{count of chunks, elements of the rest, the
-rest's sum and squared deviations, the first element, levels of (sum, squared deviations)}``, where
-sums are of the distances from the first element: a mean far from 0 costs no accuracy.
+rest's sum and squared deviations, the first element, levels of (sum, squared deviations)}``; -1
+elements of the rest say that there is no first one yet. Sums are of the distances from the first
+element: a mean far from 0 costs no accuracy.
 """
 
 from __future__ import annotations
@@ -56,20 +57,26 @@ class Span:
             self.state = code.alloca(one)
         else:
             self.state = code.alloca(f"{{ i64, [{LEVELS} x {one}] }}")
+        self.own = self.state
 
     def begin(self) -> None:
         """Set the state to that of no elements."""
         code, fold = self.code, self.fold
-        if fold.argument:
+        if fold.argument or fold.moments:
             code.do(f"store i64 0, ptr {self.state}")
             code.do(f"store i64 -1, ptr {code.offset(self.state, '8')}")
-        elif fold.moments:
-            code.do(f"store i64 0, ptr {self.state}")
-            code.do(f"store i64 0, ptr {code.offset(self.state, '8')}")
         elif fold.exact:
             code.store(literal(fold.identity, fold.dtype), self.state, fold.dtype)
         else:
             code.do(f"store i64 0, ptr {self.state}")
+
+    def measure_from(self, data: str) -> None:
+        """Take the element at an address for the first, from which moments are measured."""
+        code, fold = self.code, self.fold
+        value = _Reader(code, fold, self.direct).made(code.load(data, self.dtype), 0)
+        size = width_of(fold.dtype) // 8
+        code.store(value, code.offset(self.state, str(16 + 2 * size)), fold.dtype)
+        code.do(f"store i64 0, ptr {code.offset(self.state, '8')}")
 
     def take(self, data: str, n: str) -> None:
         """Fold in a run of elements."""
@@ -204,15 +211,15 @@ def _sum(code: Code, fold: Fold, read: _Reader) -> None:
         code.loop(whole, step=_PAIR) as start,
     ):
         value = fold.combined(code, chunk(start), chunk(_shifted(code, start, CHUNK)))
-        _push(code, fold, value, (cell, value_cell, levels), 1)
+        push(code, fold, value, (cell, value_cell, levels), 1)
     rest = code.emit(f"and i64 %n, {CHUNK}")
     with code.when(code.emit(f"icmp ne i64 {rest}, 0")):
-        _push(code, fold, chunk(whole), (cell, value_cell, levels), 0)
+        push(code, fold, chunk(whole), (cell, value_cell, levels), 0)
     rest = code.emit(f"and i64 %n, {CHUNK - 1}")
     with code.when(code.emit(f"icmp ne i64 {rest}, 0")):
         start = code.emit(f"and i64 %n, {-CHUNK}")
         value = _part(code, fold, read.vector, read.some, start, rest)
-        _push(code, fold, value, (cell, value_cell, levels), 0)
+        push(code, fold, value, (cell, value_cell, levels), 0)
     code.do(f"store i64 {code.emit(f'load i64, ptr {cell}')}, ptr %state")
 
 
@@ -243,7 +250,7 @@ def _part(code: Code, fold: Fold, vector: object, some: object, start: str, rest
     return across(code, fold, code.emit(f"load {lanes}, ptr {cell}"))
 
 
-def _push(code: Code, fold: Fold, value: str, where: tuple[str, str, str], level: int) -> None:
+def push(code: Code, fold: Fold, value: str, where: tuple[str, str, str], level: int | str) -> None:
     """Add a fold of 2**level chunks to the counter."""
     cell, kept, levels = where
     one = register_type(fold.dtype)
@@ -265,7 +272,8 @@ def _push(code: Code, fold: Fold, value: str, where: tuple[str, str, str], level
     place = code.emit(f"load i64, ptr {top}")
     value = code.emit(f"load {one}, ptr {kept}")
     code.store(value, code.at(levels, place, fold.dtype), fold.dtype)
-    code.do(f"store i64 {code.emit(f'add i64 {chunks}, {1 << level}')}, ptr {cell}")
+    more = code.emit(f"shl i64 1, {level}")
+    code.do(f"store i64 {code.emit(f'add i64 {chunks}, {more}')}, ptr {cell}")
 
 
 # --- exact folds: any order
@@ -476,7 +484,10 @@ def _moments(code: Code, fold: Fold, read: _Reader) -> None:
     code.do(f"store i64 {code.emit('load i64, ptr %state')}, ptr {cell}")
     whole = code.emit(f"and i64 %n, {-CHUNK}")
     pivot_at = code.at(rest_at, "2", fold.dtype)
-    with code.when(code.emit(f"icmp eq i64 {code.emit(f'load i64, ptr {cell}')}, 0")):
+    rest_count_at = code.offset("%state", "8")
+    none = code.emit(f"icmp eq i64 {code.emit(f'load i64, ptr {rest_count_at}')}, -1")
+    with code.when(none):
+        code.do(f"store i64 0, ptr {rest_count_at}")
         code.store(read.one("0"), pivot_at, fold.dtype)
 
     def deviation(value: str, mean: str) -> str:
@@ -507,7 +518,7 @@ def _moments(code: Code, fold: Fold, read: _Reader) -> None:
         total = chunk_of(code, fold, vectors)
         mean = spread(code.emit(f"fmul {one} {total}, {literal(1 / CHUNK, fold.dtype)}"))
         squares = chunk_of(code, fold, [deviation(v, mean) for v in vectors])
-        _push_moments(code, fold, (total, squares), cell, levels)
+        push_moments(code, fold, (total, squares), cell, levels)
     rest = code.emit(f"and i64 %n, {CHUNK - 1}")
     with code.when(code.emit(f"icmp ne i64 {rest}, 0")):
         total = _part(code, fold, vector, few, whole, rest)
@@ -525,18 +536,23 @@ def _moments(code: Code, fold: Fold, read: _Reader) -> None:
     code.do(f"store i64 {code.emit(f'load i64, ptr {cell}')}, ptr %state")
 
 
-def _push_moments(code: Code, fold: Fold, new: tuple[str, str], cell: str, levels: str) -> None:
-    """Add the sum and squared deviations of a chunk to the counter."""
+def push_moments(
+    code: Code, fold: Fold, new: tuple[str, str], cell: str, levels: str, level: str = "0"
+) -> None:
+    """Add the sum and squared deviations of 2**level chunks to the counter."""
     one, dtype = register_type(fold.dtype), fold.dtype
     chunks = code.emit(f"load i64, ptr {cell}")
     bits, top = code.alloca("i64"), code.alloca("i64")
     sums, squares, scale = (code.alloca(one) for _ in range(3))
-    code.do(f"store i64 {chunks}, ptr {bits}")
+    code.do(f"store i64 {code.emit(f'lshr i64 {chunks}, {level}')}, ptr {bits}")
     code.do(f"store i64 {population(code, chunks)}, ptr {top}")
     code.do(f"store {one} {new[0]}, ptr {sums}")
     code.do(f"store {one} {new[1]}, ptr {squares}")
     # two runs of n elements: the means are n apart, and weigh n/2
-    code.do(f"store {one} {literal(1 / (2 * CHUNK), dtype)}, ptr {scale}")
+    more = code.emit(f"shl i64 1, {level}")
+    weight = code.emit(f"uitofp i64 {more} to {one}")
+    weight = code.emit(f"fdiv {one} {literal(1 / (2 * CHUNK), dtype)}, {weight}")
+    code.do(f"store {one} {weight}, ptr {scale}")
     with repeat(code) as proceed:
         left = code.emit(f"load i64, ptr {bits}")
         proceed(code.emit(f"trunc i64 {left} to i1"))
@@ -559,7 +575,7 @@ def _push_moments(code: Code, fold: Fold, new: tuple[str, str], cell: str, level
     code.store(code.emit(f"load {one}, ptr {sums}"), code.at(levels, at, dtype), dtype)
     above = code.emit(f"or i64 {at}, 1")
     code.store(code.emit(f"load {one}, ptr {squares}"), code.at(levels, above, dtype), dtype)
-    code.do(f"store i64 {code.emit(f'add i64 {chunks}, 1')}, ptr {cell}")
+    code.do(f"store i64 {code.emit(f'add i64 {chunks}, {more}')}, ptr {cell}")
 
 
 def _moments_total(module: Module, fold: Fold) -> str:
@@ -578,6 +594,8 @@ def _moments_total(module: Module, fold: Fold) -> str:
     bits, top, weight = (code.alloca("i64") for _ in range(3))
     chunks = code.emit("load i64, ptr %state")
     rest = code.emit(f"load i64, ptr {code.offset('%state', '8')}")
+    none = code.emit(f"icmp slt i64 {rest}, 0")
+    rest = code.emit(f"select i1 {none}, i64 0, i64 {rest}")
     code.do(f"store {one} {code.emit(f'uitofp i64 {rest} to {one}')}, ptr {number}")
     some = code.emit(f"icmp ne i64 {rest}, 0")
     rest_at = code.offset("%state", "16")

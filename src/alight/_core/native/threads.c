@@ -24,8 +24,7 @@
 #define MOST_THREADS 256
 #define MOST_AXES 32     /* of a kernel that is split; NumPy's limit is 64, and merged axes are few */
 #define MOST_OPERANDS 64
-#define SLOT 64          /* bytes of a partial fold: a cache line, so that threads do not share one */
-#define NEAR_SLOTS 64    /* partial folds that fit the caller's stack */
+#define NEAR_BYTES 16384 /* of states of parts that fit the caller's stack */
 #define EXPLORED 64      /* parts for each thread before a kernel was timed: the first must be short */
 #define BALANCED 4       /* parts for each thread: who comes late or is interrupted leaves 1/4 of its share to others */
 #define SETTLED 16       /* runs timed before only every 64th is */
@@ -304,7 +303,7 @@ typedef struct {
     int64_t *partial_strides;
     int extra;
     int64_t unit, units;  /* indices that stay together, and how many such runs there are */
-    int64_t cells;        /* results of a fold, each in its slot for every part */
+    int64_t cells, slot;  /* results of a fold, and the bytes of its state: each part has one for every result */
     _Atomic double alone_seconds, together_seconds; /* of a run on one thread, and on those awake; 0: not known */
     _Atomic uint32_t alone_runs, together_runs, last_parts;
 } Plan;
@@ -337,7 +336,7 @@ static void run_part(void *context, uint32_t part)
         return;
     }
     int outputs = plan->operands - plan->inputs;
-    char *slots = run->slots + (size_t)part * (size_t)plan->cells * (size_t)outputs * SLOT;
+    char *slots = run->slots + (size_t)part * (size_t)plan->cells * (size_t)(outputs * plan->slot);
     if (plan->absorbing >= 0 && atomic_load_explicit(&run->decided, memory_order_relaxed)) {
         *slots = (char)plan->absorbing;
         return;
@@ -348,7 +347,7 @@ static void run_part(void *context, uint32_t part)
     if (range[1] > count) range[1] = count;
     range[2] = 1;
     memcpy(addresses, run->addresses, (size_t)plan->inputs * sizeof(void *));
-    for (int i = 0; i < outputs; i++) addresses[plan->inputs + i] = slots + (size_t)i * SLOT;
+    for (int i = 0; i < outputs; i++) addresses[plan->inputs + i] = slots + (size_t)(i * plan->slot);
     plan->kernel(addresses, dims, plan->partial_strides);
     if (plan->absorbing >= 0 && *slots == (char)plan->absorbing)
         atomic_store_explicit(&run->decided, 1, memory_order_relaxed);
@@ -387,14 +386,14 @@ static void run_alone(Plan *plan, void **addresses)
 
 static void run_together(Plan *plan, void **addresses, int threads, uint32_t parts, int known)
 {
-    char near[NEAR_SLOTS * SLOT];
+    _Alignas(64) char near[NEAR_BYTES];
     Run run = {.plan = plan, .addresses = addresses, .slots = near, .parts = parts};
     if (plan->combine != NULL) {
         while ((plan->units >> run.shift) + ((plan->units & (((int64_t)1 << run.shift) - 1)) != 0) > (int64_t)parts)
             run.shift++;
         run.parts = parts = (uint32_t)((plan->units + ((int64_t)1 << run.shift) - 1) >> run.shift);
-        size_t slots = (size_t)parts * (size_t)plan->cells * (size_t)(plan->operands - plan->inputs);
-        if (slots > NEAR_SLOTS && (run.slots = malloc(slots * SLOT)) == NULL) {
+        size_t bytes = (size_t)parts * (size_t)(plan->cells * (plan->operands - plan->inputs) * plan->slot);
+        if (bytes > sizeof near && (run.slots = malloc(bytes)) == NULL) {
             release_pool();
             run_alone(plan, addresses);
             return;
@@ -536,7 +535,7 @@ static int set_partial(Plan *plan, int kept)
     int outputs = plan->operands - plan->inputs;
     for (int axis = kept - 1; axis >= 0; axis--) {
         for (int i = plan->inputs; i < plan->operands; i++)
-            plan->partial_strides[i * plan->rank + axis] = plan->cells * outputs * SLOT;
+            plan->partial_strides[i * plan->rank + axis] = plan->cells * outputs * plan->slot;
         plan->cells *= plan->dims[axis];
     }
     return 0;
@@ -545,14 +544,14 @@ static int set_partial(Plan *plan, int kept)
 static PyObject *launcher_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"kernel", "dims", "strides", "inputs", "outputs", "keep", "axis", "unit", "elements",
-                            "combine", "kept", "extra", "absorbing", NULL};
+                            "combine", "kept", "extra", "slot", "absorbing", NULL};
     unsigned long long kernel, combine = 0;
     PyObject *dims, *strides, *keep;
     int inputs, outputs, axis = -1, kept = 0, absorbing = -1;
-    long long unit = 0, elements = 0;
+    long long unit = 0, elements = 0, slot = 0;
     PyObject *extra = NULL;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "KOOiiO|iLLKiOi:Launcher", names, &kernel, &dims, &strides, &inputs,
-                                     &outputs, &keep, &axis, &unit, &elements, &combine, &kept, &extra, &absorbing))
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "KOOiiO|iLLKiOLi:Launcher", names, &kernel, &dims, &strides, &inputs,
+                                     &outputs, &keep, &axis, &unit, &elements, &combine, &kept, &extra, &slot, &absorbing))
         return NULL;
     Launcher *self = (Launcher *)type->tp_alloc(type, 0);
     if (self == NULL) return NULL;
@@ -564,6 +563,7 @@ static PyObject *launcher_new(PyTypeObject *type, PyObject *args, PyObject *kwar
     plan->operands = inputs + outputs;
     plan->axis = axis;
     plan->absorbing = absorbing;
+    plan->slot = slot;
     plan->unlocked = elements >= UNLOCKED;
     int64_t *others = NULL;
     if (extra != NULL && (others = numbers(extra, &more, 0)) == NULL) goto failed;
