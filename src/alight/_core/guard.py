@@ -68,7 +68,7 @@ class _TwinEntry:
         values: bool = True,
         call: Callable[..., Any] | None = None,
         left: int = -1,
-        kernel: tuple[int, int, int, Any] | None = None,
+        kernel: tuple[Any, int, int, Any] | None = None,
         inputs: Sequence[tuple[int, int]] = (),
         outputs: Sequence[NdArray] = (),
         results: Sequence[int] = (),
@@ -146,11 +146,14 @@ class _TwinEntry:
             for position, offset in self._inputs
         ]
         addresses += [array.__array_interface__["data"][0] for array in made]
-        packed = (ctypes.c_uint64 * len(addresses))(*addresses)
         entry, dims, strides, _ = self._kernel
         if self._watched:
             clear_flags()
-        KERNEL(entry)(ctypes.addressof(packed), dims, strides)
+        if callable(entry):  # a launcher of alight._core.threads
+            entry(addresses)
+        else:
+            packed = (ctypes.c_uint64 * len(addresses))(*addresses)
+            KERNEL(entry)(ctypes.addressof(packed), dims, strides)
         if self._watched and raised_flags():
             self._calls -= 1
             return NotImplemented

@@ -14,11 +14,19 @@ import os
 from collections.abc import Callable, Sequence
 from functools import cache
 from itertools import count
-from threading import Lock
-from time import perf_counter
+from queue import SimpleQueue
+from threading import Lock, Thread
+from time import perf_counter, sleep
 from typing import TYPE_CHECKING, Any
 
-from alight._core.guard import KERNEL, clear_flags, raise_flags, raised_flags
+from alight._core.guard import (
+    KERNEL,
+    Entry,
+    _TwinEntry,
+    clear_flags,
+    raise_flags,
+    raised_flags,
+)
 
 __all__ = [
     "JOIN_SECONDS",
@@ -38,43 +46,75 @@ _COMBINE = ctypes.CFUNCTYPE(
 _BALANCED = 4  # parts for each thread, as in the C
 
 
+class _Job:
+    """Work in parts, each taken once; who begins after it was closed takes none."""
+
+    def __init__(self, work: Callable[[int], None], parts: int) -> None:
+        self.work = work
+        self.parts = parts
+        self.numbers = count()
+        self.modes = _modes()
+        self.closed = False
+        self.begun: list[bool] = []
+        self.ended: list[int] = []  # with the floating-point flags that were raised
+
+    def take(self) -> None:
+        while (part := next(self.numbers)) < self.parts:
+            self.work(part)
+
+    def beside(self) -> None:
+        """Take parts in another thread."""
+        self.begun.append(True)
+        own = _modes()
+        _adopt(self.modes)
+        clear_flags()
+        try:
+            if not self.closed:
+                self.take()
+        finally:
+            self.ended.append(raised_flags())
+            _adopt(own)
+
+
+def _work_on(jobs: SimpleQueue[_Job]) -> None:
+    while True:
+        jobs.get().beside()
+
+
 class _Pool:
     def __init__(self) -> None:
         self.threads = 1
         self.join_seconds = self.wake_seconds = 0.0
+        self.forget()
+
+    def forget(self) -> None:
         self.busy = Lock()
-        self.executor: Any = None
+        self.started = 0
+        self.jobs: SimpleQueue[_Job] = SimpleQueue()
 
     def run(self, work: Callable[[int], None], parts: int) -> None:
         """Run every part, here and on other threads; their floating-point flags become this
         thread's."""
-        from concurrent.futures import ThreadPoolExecutor
-
-        if self.executor is None:
-            self.executor = ThreadPoolExecutor(max(1, self.threads - 1), "alight")
-        numbers = count()
-        raised: list[int] = []
-
-        def take() -> None:
-            while (part := next(numbers)) < parts:
-                work(part)
-
-        modes = _modes()
-
-        def beside() -> None:
-            own = _modes()
-            _adopt(modes)
-            clear_flags()
-            take()
-            raised.append(raised_flags())
-            _adopt(own)
-
-        others = [self.executor.submit(beside) for _ in range(min(self.threads, parts) - 1)]
-        take()
-        for other in others:
-            if not other.cancel():  # it has begun
-                other.result()
-        for flags in raised:
+        job = _Job(work, parts)
+        try:
+            for number in range(min(self.threads, parts) - 1):
+                if number >= self.started:
+                    self.started += 1
+                    Thread(target=_work_on, args=(self.jobs,), daemon=True).start()
+                self.jobs.put(job)
+            job.take()
+        finally:
+            interrupt: BaseException | None = None
+            job.closed = True
+            # An interrupt is seen after the join: who has begun writes to the results.
+            while len(job.ended) < len(job.begun):
+                try:
+                    sleep(1e-5)
+                except BaseException as error:
+                    interrupt = error
+            if interrupt is not None:
+                raise interrupt
+        for flags in job.ended:
             raise_flags(flags)
 
 
@@ -164,20 +204,13 @@ class _TwinLauncher:
                 self._cells *= dims[place]
         self.parts = 1
         self.seconds = 0.0
-        # a function that C can call, as the guard does: addresses, and two arguments not looked at
-        self.entry = (self._from_c(), 0, 0)
-
-    def _from_c(self) -> int:
-        width = self._operands
-
-        def run(addresses: int, dims: int, strides: int) -> None:
-            self(list((ctypes.c_uint64 * width).from_address(addresses)))
-
-        function = KERNEL(run)
-        self._keep = (self._keep, function)
-        address = ctypes.cast(function, ctypes.c_void_p).value
-        assert address is not None
-        return address
+        packed = _packed(self._dims), _packed(self._strides)
+        self._keep = (keep, packed)
+        # Nothing that calls back: an interrupt in Python below C would be lost. A guard in C runs
+        # the kernel on one thread.
+        self.entry: tuple[Any, ...] = (kernel, *map(ctypes.addressof, packed))
+        if Entry is _TwinEntry:
+            self.entry = (self, 0, 0)
 
     def __call__(self, addresses: Sequence[int]) -> None:
         """Run the kernel on the arrays at these addresses."""
@@ -263,8 +296,6 @@ def _set_threads(threads: int) -> None:
     """Let kernels run on so many threads, the caller's included."""
     if threads < 1:
         raise ValueError(f"{threads} threads: the caller is one already")
-    if threads != _pool.threads:
-        _pool.executor = None
     _pool.threads = threads
 
 
@@ -280,11 +311,10 @@ def _rest() -> None:
 
 def _state() -> dict[str, float]:
     """Return what the pool is like now."""
-    started = 0 if _pool.executor is None else _pool.threads - 1
     return {
         "threads": _pool.threads,
-        "started": started,
-        "asleep": started,
+        "started": _pool.started,
+        "asleep": _pool.started,
         "join_seconds": _pool.join_seconds,
         "wake_seconds": _pool.wake_seconds,
     }
@@ -311,8 +341,7 @@ def _round_trip() -> float:
 
 
 def _after_fork() -> None:
-    _pool.executor = None  # its threads do not exist here
-    _pool.busy = Lock()
+    _pool.forget()  # its threads do not exist here
 
 
 if hasattr(os, "register_at_fork"):
