@@ -11,12 +11,21 @@ import numpy as np
 import pytest
 
 from alight._core import layout_of, make_layout
-from alight.codegen import llvm
+from alight.codegen import llvm, loops
 from alight.codegen.loops import Schedule, nest
 from alight.codegen.parts import in_stages
 from alight.ir.group import Graph, Group, GroupKind, Node
 from alight.ir.ops import OPS
-from generated import DTYPES, UNFOLDED, Array, address, loop_group, run, values_for
+from generated import (
+    DTYPES,
+    UNFOLDED,
+    Array,
+    address,
+    assert_arithmetic,
+    loop_group,
+    run,
+    values_for,
+)
 
 EVERY = (*DTYPES, *UNFOLDED)
 
@@ -167,6 +176,25 @@ def test_stages_equal_one_after_another() -> None:
     total, flagged = np.empty_like(x), np.empty(x.shape, bool)
     llvm.compile_group(group)([address(a) for a in (x, single, total, x, flagged)])
     assert np.array_equal(total, known[10]) and np.array_equal(x, known[2])
+
+
+def test_results_go_past_the_caches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loops, "last_level_bytes", lambda: 1)
+    room = np.empty(4000)
+    for offset, count in itertools.product(range(9), (1, 5, 32, 33, 500)):
+        for name in ("float64", "float32", "bool", "complex128"):
+            x, y = values(name, (3, count), 1), values(name, (3, count), 2)
+            size = x.size * x.itemsize
+            out = room.view(np.uint8)[offset * x.itemsize :][:size].view(x.dtype).reshape(3, count)
+            group = sums([x[:, :], y[:1]])
+            assert nest(group).stream
+            llvm.compile_group(group)([address(a) for a in (x, y, out)])
+            assert np.array_equal(out, x + y[:1])
+    x, y = values("float64", (700,), 1), values("float64", (700,), 2)
+    assert_arithmetic(x, y)
+    expected = x + y
+    llvm.compile_group(sums([x, y]))([address(a) for a in (x, y, x)])
+    assert np.array_equal(x, expected)
 
 
 # --- the same bits at any width

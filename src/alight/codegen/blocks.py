@@ -101,6 +101,7 @@ class Module:
                 "!0 = distinct !{}",
                 '!1 = !{!"branch_weights", i32 1, i32 1000000}',
                 '!2 = !{!"branch_weights", i32 1000, i32 1}',
+                "!3 = !{i32 1}",
             )
         )
 
@@ -232,21 +233,29 @@ class Blocks:
         return self.emit(f"icmp ne {memory_type('bool', lanes)} {loaded}, {zero}")
 
     def store(
-        self, value: str, pointer: str, dtype: str, parallel: bool = False, lanes: int = 0
+        self,
+        value: str,
+        pointer: str,
+        dtype: str,
+        parallel: bool = False,
+        lanes: int = 0,
+        aligned: int = 0,
     ) -> None:
-        """Write one value; with lanes, that many in a row."""
+        """Write one value; with lanes, that many in a row; past the caches if the address is told
+        to be aligned to so many bytes."""
         mark = ", !llvm.access.group !0" if parallel else ""
+        mark = f"{aligned or 1}{', !nontemporal !3' if aligned else mark}"
         if kind_of(dtype) == "c" and lanes:
             part, both = (register_type(part_of(dtype), n) for n in (lanes, 2 * lanes))
             first, second = self.parts(value, dtype, lanes)
             order = ", ".join(f"i32 {i // 2 + i % 2 * lanes}" for i in range(2 * lanes))
             mask = f"<{2 * lanes} x i32> <{order}>"
             value = self.emit(f"shufflevector {part} {first}, {part} {second}, {mask}")
-            self.do(f"store {both} {value}, ptr {pointer}, align 1{mark}")
+            self.do(f"store {both} {value}, ptr {pointer}, align {mark}")
             return
         if dtype == "bool":
             value = self.byte(value, lanes)
-        self.do(f"store {memory_type(dtype, lanes)} {value}, ptr {pointer}, align 1{mark}")
+        self.do(f"store {memory_type(dtype, lanes)} {value}, ptr {pointer}, align {mark}")
 
     def byte(self, value: str, lanes: int = 0) -> str:
         """Return bools as bytes of memory."""

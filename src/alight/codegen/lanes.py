@@ -7,7 +7,8 @@ first of them stands again, so that no flag is raised that no element raises.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from alight.codegen.blocks import picks
@@ -54,14 +55,26 @@ class Stage:
     writes: Sequence[tuple[int, Operand]]
 
 
-def stage_loop(code: Code, graph: Graph, stage: Stage, count: str, width: Width) -> None:
-    """Add the loop of a stage over ``count`` elements, at least one."""
+# The bytes of a cache line: what is written past the caches should be whole ones.
+_LINE = 64
+
+
+def stage_loop(
+    code: Code, graph: Graph, stage: Stage, count: str, width: Width, stream: bool = False
+) -> None:
+    """Add the loop of a stage over ``count`` elements, at least one. If asked to, results go past
+    the caches where that can be: their vectors are aligned, and they replace no operand."""
     lanes = width.lanes
     reads = {value: _Move(code, operand, width) for value, operand in stage.reads.items()}
     writes = [(value, _Move(code, operand, width)) for value, operand in stage.writes]
     fixed = {value: m.load("0") for value, m in reads.items() if m.motion == "b"}
-    with code.loop(count, step=lanes) as index:
-        rest = code.emit(f"sub i64 {count}, {index}")
+    past = [move for _, move in writes if move.motion == "c"] if stream else []
+    # the first elements, up to where the results are aligned, go like the last ones
+    head = past[0].unaligned() if past else "0"
+    free = code.emit(f"icmp ult i64 {head}, {lanes}") if past else ""
+    for move in past:
+        free = move.free(free, head, [m.base for m in reads.values()])
+    with _vectors(code, count, lanes, head, free) as (index, rest):
         full = code.emit(f"icmp sge i64 {rest}, {lanes}")
         known = dict(fixed)
         moving = {value: move for value, move in reads.items() if move.motion not in "bw"}
@@ -88,10 +101,47 @@ def stage_loop(code: Code, graph: Graph, stage: Stage, count: str, width: Width)
                 move.store_part(value, index, rest)
             code.do(f"br label %{after}")
             code.start(whole)
+            if past:
+                plain, away = code.label("plain"), code.label("away")
+                code.do(f"br i1 {free}, label %{away}, label %{plain}")
+                code.start(away)
+                for value, move in rows:
+                    move.store(value, index, aligned=move in past)
+                code.do(f"br label %{after}")
+                code.start(plain)
             for value, move in rows:
                 move.store(value, index)
             code.do(f"br label %{after}")
             code.start(after)
+
+
+@contextmanager
+def _vectors(code: Code, count: str, lanes: int, head: str, free: str) -> Iterator[tuple[str, str]]:
+    """Run what is added inside for vectors of elements; yield the index of the first and how many
+    elements are left, at most. If ``free``, the first ``head`` elements come alone."""
+    if not free:
+        with code.loop(count, step=lanes) as index:
+            yield index, code.emit(f"sub i64 {count}, {index}")
+        return
+    some = code.emit(f"icmp ne i64 {head}, 0")
+    alone = code.emit(f"and i1 {free}, {some}")
+    first = code.emit(f"select i1 {alone}, i64 {head}, i64 {lanes}")
+    cells = [code.alloca("i64") for _ in range(2)]
+    code.do(f"store i64 0, ptr {cells[0]}")
+    code.do(f"store i64 {first}, ptr {cells[1]}")
+    again, leave = code.label("again"), code.label("over")
+    code.do(f"br label %{again}")
+    code.start(again)
+    index, take = (code.emit(f"load i64, ptr {cell}") for cell in cells)
+    left = code.emit(f"sub i64 {count}, {index}")
+    short = code.emit(f"icmp slt i64 {left}, {take}")
+    yield index, code.emit(f"select i1 {short}, i64 {left}, i64 {take}")
+    following = code.emit(f"add i64 {index}, {take}")
+    code.do(f"store i64 {following}, ptr {cells[0]}")
+    code.do(f"store i64 {lanes}, ptr {cells[1]}")
+    more = code.emit(f"icmp slt i64 {following}, {count}")
+    code.do(f"br i1 {more}, label %{again}, label %{leave}")
+    code.start(leave)
 
 
 def _loaded(
@@ -263,11 +313,35 @@ class _Move:
         return self.memory
 
     # --- writing
-    def store(self, value: str, index: str) -> None:
-        """Write the elements from an index on."""
+    @property
+    def alignment(self) -> int:
+        """Return what a vector's address must be a multiple of to go past the caches."""
+        return min(_LINE, self.lanes * self.size)
+
+    def unaligned(self) -> str:
+        """Return how many elements lie before the first address that is aligned."""
+        code = self.code
+        address = code.emit(f"ptrtoint ptr {self.base} to i64")
+        gap = code.emit(f"and i64 {code.emit(f'sub i64 0, {address}')}, {self.alignment - 1}")
+        return code.emit(f"udiv i64 {gap}, {self.size}")
+
+    def free(self, others: str, head: str, bases: list[str]) -> str:
+        """Return whether the others are free to go past the caches and this operand is, too."""
+        code = self.code
+        address = code.emit(f"ptrtoint ptr {self._address(self.base, head)} to i64")
+        gap = code.emit(f"and i64 {address}, {self.alignment - 1}")
+        result = code.emit(f"and i1 {others}, {code.emit(f'icmp eq i64 {gap}, 0')}")
+        for base in bases:
+            other = code.emit(f"icmp ne ptr {base}, {self.base}")
+            result = code.emit(f"and i1 {result}, {other}")
+        return result
+
+    def store(self, value: str, index: str, aligned: bool = False) -> None:
+        """Write the elements from an index on; past the caches if the address is aligned."""
         code, dtype, lanes = self.code, self.dtype, self.lanes
         if self.motion in "cw":
-            code.store(value, code.at(self.base, index, dtype), dtype, lanes=lanes)
+            to = self.alignment if aligned else 0
+            code.store(value, code.at(self.base, index, dtype), dtype, lanes=lanes, aligned=to)
             return
         if self.narrow:
             self._spread(value, index, str(lanes))

@@ -13,6 +13,7 @@ from dataclasses import astuple, dataclass
 from math import prod
 from typing import TYPE_CHECKING, Any
 
+from alight.codegen.caches import last_level_bytes
 from alight.device import Unsupported
 from alight.ir.body import COMPLEX, FLOATS, TYPES, choose
 from alight.ir.group import GroupKind, one_per_row, reduced_axes
@@ -184,7 +185,7 @@ class Nest:
     the vector axis: c(ontiguous), b(roadcast), r(eversed), every 2nd, 3rd or 4th, or s(trided) in
     any other way. Where the two innermost axes go in tiles, ``tiles`` says so: p(ut) an operand in
     order in a buffer first, or (-) take it where it is. With ``flat`` the rows of a tile are one
-    run."""
+    run. With ``stream`` results go past the caches, which they would leave before they are read."""
 
     dims: tuple[int, ...]
     kept: int
@@ -193,6 +194,7 @@ class Nest:
     columns: bool
     tiles: str = ""
     flat: bool = False
+    stream: bool = False
 
     @property
     def vector_axis(self) -> int:
@@ -273,7 +275,20 @@ def nest(group: Group) -> Nest:
         columns,
         tiles,
         flat,
+        group.kind is GroupKind.LOOP and _streams(kept, layouts),
     )
+
+
+def _streams(axes: list[_Axis], layouts: tuple[Layout, ...]) -> bool:
+    """Tell whether the arrays do not fit into the caches together."""
+    # Where they did not (2**22 to 2**25 float64, 32 MiB of L3), a * x + b * x**2 reached 33 to 43
+    # GB/s past the caches and 21 to 30 through them: there, every line is read before it is
+    # written.
+    nbytes = sum(
+        prod(a.size for a in axes if a.strides[i]) * layout.itemsize
+        for i, layout in enumerate(layouts)
+    )
+    return 0 < last_level_bytes() < nbytes
 
 
 # Rows shorter than this run together where a vector is worth more than the copies that takes:
@@ -387,7 +402,7 @@ def structure(group: Group, shape: Nest, schedule: Schedule) -> str:
             ";".join(nodes),
             repr(graph.outputs),
             f"{shape.kept}+{len(shape.dims) - shape.kept}{shape.classes}{shape.columns:d}",
-            f"{shape.tiles}{shape.flat:d}",
+            f"{shape.tiles}{shape.flat:d}{shape.stream:d}",
             repr(astuple(schedule)),
         )
     )

@@ -61,6 +61,9 @@ class _Strips:
                         self.flat()
                     else:
                         self.tiled()
+        if self.shape.stream:
+            # what goes past the caches is in no order with what this thread says next
+            code.do("fence seq_cst")
         code.finish()
         self.module.functions.append(code.function(SIGNATURE, "#0"))
 
@@ -85,7 +88,7 @@ class _Strips:
         if len(stages) == 1:
             writes = tuple(zip(outputs, operands[inputs:], strict=True))
             stage = Stage(dict(enumerate(operands[:inputs])), stages[0].nodes, writes)
-            stage_loop(self.code, self.graph, stage, count, self.width)
+            stage_loop(self.code, self.graph, stage, count, self.width, self.shape.stream)
             return
         code = self.code
         kept = [
