@@ -189,6 +189,18 @@ def test_sums_are_as_accurate_as_their_tree(name: str) -> None:
         assert abs(float(total) - math.fsum(wide)) <= allowed
 
 
+def test_float32_sums_err_no_more_than_twice_as_much_as_numpys() -> None:
+    for shape, axes in (((1 << 20,), (0,)), ((50, 20_000), (1,)), ((20_000, 50), (0,))):
+        ours, numpys = [], []
+        for seed in range(8):
+            array = np.random.default_rng(seed).random(shape, np.float32)
+            exact = array.astype(np.float64).sum(axes)
+            (total,) = run(reduce_group([array], ["sum"], axes), [array])
+            ours.append(np.abs(total - exact).max())
+            numpys.append(np.abs(array.sum(axes) - exact).max())
+        assert np.mean(ours) <= 2 * np.mean(numpys), (shape, ours, numpys)
+
+
 @pytest.mark.parametrize("name", ["sum", "var"])
 def test_a_sum_has_the_same_bits_in_every_layout(name: str) -> None:
     for rows in (1, 3, 100, 128, 1000, 1024):
