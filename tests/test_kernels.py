@@ -189,6 +189,8 @@ def test_threads_that_ask_for_one_kernel_get_it() -> None:
 
 
 FORKING = """
+import warnings
+warnings.simplefilter("ignore")  # Python 3.12 warns of every fork beside threads
 import os, numpy as np, alight
 from alight import kernels
 from alight.measure import probes

@@ -211,8 +211,9 @@ class ArrayMethods(ArrayBase):
 
     @imag.setter
     def imag(self, item: Any) -> None:
-        if memory.layout(self).dtype.kind != "c":
-            raise TypeError("array does not have imaginary part to set")
+        dtype = memory.layout(self).dtype
+        if dtype.kind != "c":
+            np.zeros((), dtype).imag = 0  # raises, in the words of the NumPy that is there
         self.imag[...] = item
 
     # -- copies -----------------------------------------------------------------------------------
