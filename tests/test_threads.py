@@ -24,6 +24,10 @@ from alight.codegen import llvm
 from alight.ir.group import Graph, Group, GroupKind, Node
 from alight.ir.ops import OPS
 from alight.measure import probes
+from alight.measure.calibrate import Calibration
+from alight.measure.profiles import share_costs
+from alight.plan.cost import Profile
+from alight.registry import backend_of, device
 
 TWIN = SimpleNamespace(
     Launcher=core._TwinLauncher,
@@ -293,6 +297,29 @@ def test_threads_that_meet(pool: Any) -> None:
     pool.set_threads(3)
     assert 0 < min(pool.round_trip() for _ in range(20)) < 0.1
     assert pool.state()["started"] >= 2
+
+
+@pytest.mark.skipif(not NATIVE, reason="threads of the twin do not spin")
+def test_what_sharing_costs_is_measured_and_kept() -> None:
+    core.set_threads(2)
+    try:
+        cpu = device("cpu")
+        calibration = Calibration(backend_of(cpu), cpu, 0.2)
+        for _ in calibration.steps():
+            pass
+        kept = Profile.from_dict(calibration.profile().to_dict()).one_offs
+        if thread_count() == 1:
+            assert "join" not in kept
+            return
+        assert 0 < kept["join"].value < kept["wake"].low < 1e-2
+        core.set_costs(*ALWAYS)
+        share_costs(kept)
+        state = core.state()
+        assert state["join_seconds"] == kept["join"].value
+        assert state["wake_seconds"] == kept["wake"].low
+    finally:
+        core.set_costs(core.JOIN_SECONDS, core.WAKE_SECONDS)
+        core.set_threads(thread_count())
 
 
 def test_bad_arguments_are_told(pool: Any) -> None:

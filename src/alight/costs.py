@@ -39,9 +39,11 @@ def profile_of(device: Device) -> Profile | None:
         if own is not None:  # a simulated device is what its record says
             _profiles[device.id] = own(device)
         else:
-            from alight.measure.profiles import load_profile
+            from alight.measure.profiles import load_profile, share_costs
 
-            _profiles[device.id] = load_profile(device)
+            _profiles[device.id] = found = load_profile(device)
+            if found is not None and device.id == HOST:
+                share_costs(found.one_offs)
     return _profiles[device.id]
 
 

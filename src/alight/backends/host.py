@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from alight._core import Data, Layout, Pool, make_layout
+from alight._core import Data, Layout, Pool, make_layout, threads
 from alight.backends.base import Command, Copy, Event, Launch, Operand
 from alight.backends.machine import (
     clear_floating_point_flags,
@@ -177,6 +177,7 @@ class NumpyKernel:
         self, pool: Pool, inputs: Sequence[Operand], outputs: Sequence[Operand | None]
     ) -> list[Data]:
         """Return the data made for outputs that are None, in order; the others are filled."""
+        threads.rest()  # libraries have threads of their own, which need the processors
         graph = self.group.graph
         count = len(inputs)
         values: list[Any] = [host_view(operand) for operand in inputs]

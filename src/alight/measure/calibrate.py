@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from alight._core import threads
+from alight.backends.machine import thread_count
 from alight.device import Unsupported
 from alight.ir.group import Group
 from alight.measure import probes
@@ -30,8 +32,8 @@ from alight.measure.fit import (
     fit,
 )
 from alight.measure.probes import Bench, Probe
-from alight.measure.profiles import fingerprint, load_profile, save_profile
-from alight.measure.timing import Timing, contended
+from alight.measure.profiles import fingerprint, load_profile, save_profile, share_costs
+from alight.measure.timing import Timing, contended, time_threads
 from alight.plan.cost import Profile, Rates, estimate
 from alight.plan.curve import Curve, Measured
 
@@ -99,6 +101,7 @@ class Calibration:
     validation: dict[str, float] = field(default_factory=dict)
     complete: bool = False
     import_seconds: float | None = None
+    sharing: dict[str, Measured] = field(default_factory=dict)
     elapsed: float = 0.0
     worked: float = 0.0
     _busy: float = 0.0
@@ -122,6 +125,7 @@ class Calibration:
     def _measured_points(self) -> Iterator[str]:
         self._bench = Bench(self.backend, self.device, _MOST_BYTES)
         self._import_compiler()
+        self._share_work()
         first = self.budget_seconds * (1 - SECOND_PASS_SHARE - VALIDATION_SHARE)
         left = 0
         points = list(self._points())
@@ -146,6 +150,15 @@ class Calibration:
             import llvmlite.binding  # noqa: F401
 
             self.import_seconds = time.perf_counter() - began
+
+    def _share_work(self) -> None:
+        """Measure what other threads cost; kernels are split by it from here on."""
+        if self.device.space != "host":
+            return
+        threads.set_threads(thread_count())
+        if (found := time_threads()) is not None:
+            self.sharing = {"join": found[0].measured(), "wake": found[1].measured()}
+            share_costs(self.sharing)
 
     @property
     def _compute_elements(self) -> int:
@@ -330,7 +343,7 @@ class Calibration:
         if self.import_seconds is not None:
             seconds = self.import_seconds
             found["compiler"] = Measured(seconds, "seconds", seconds, seconds, 1, "probe")
-        return found
+        return {**found, **self.sharing}
 
     def profile(self) -> Profile:
         """Return the profile of what has been measured so far."""

@@ -6,13 +6,16 @@ import importlib.util
 import logging
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from alight._core import threads
 from alight.backends.machine import cpu_model, processor_quota, processors, thread_count
 from alight.plan.cost import SCHEMA, Profile
+from alight.plan.curve import Measured
 from alight.store import Store, default_store, digest
 
 if TYPE_CHECKING:
@@ -96,6 +99,13 @@ def load_profile(device: Device | None = None) -> Profile | None:
             error,
         )
         return None
+
+
+def share_costs(measured: Mapping[str, Measured]) -> None:
+    """Have kernels split by what sharing work with other threads was measured to cost."""
+    if "join" in measured and "wake" in measured:
+        # Threads spin for as long as waking takes, so other work must have no part in it.
+        threads.set_costs(measured["join"].value, measured["wake"].low)
 
 
 def save_profile(profile: Profile) -> Profile:

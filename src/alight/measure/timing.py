@@ -13,9 +13,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from statistics import median
-from time import perf_counter
+from time import perf_counter, sleep
 from typing import TYPE_CHECKING, Any
 
+from alight._core import threads
 from alight.plan.curve import Measured
 
 if TYPE_CHECKING:
@@ -118,6 +119,30 @@ def host_clock(call: Callable[[], Any]) -> Callable[[int], float]:
         return perf_counter() - began
 
     return take
+
+
+# Threads that spin meet in under a microsecond, so hundreds are cheap; one that sleeps takes some
+# 40 us and a pause before, long enough for it to have gone to sleep: ten times that.
+_AWAKE_TRIPS, _ASLEEP_TRIPS, _ASLEEP_SECONDS = 400, 40, 1e-3
+
+
+def time_threads() -> tuple[Timing, Timing] | None:
+    """Return how long it takes to share work with threads that spin, and with threads that sleep;
+    None where there is one thread."""
+    if threads.round_trip() == 0.0:
+        return None
+    with quiet():
+        awake = sorted(threads.round_trip() for _ in range(_AWAKE_TRIPS))
+        asleep = []
+        for _ in range(_ASLEEP_TRIPS):
+            sleep(_ASLEEP_SECONDS)
+            asleep.append(threads.round_trip())
+    return _timing(awake), _timing(sorted(asleep))
+
+
+def _timing(samples: Sequence[float]) -> Timing:
+    low, high = quantile(samples, 0.1), quantile(samples, 0.9)
+    return Timing(quantile(samples, QUANTILE), low, high, len(samples))
 
 
 def time_device(

@@ -103,7 +103,8 @@ class Profile:
     """What was measured of one device. ``origin``: measured, or recorded (a simulated device).
 
     ``links["upload"]``, ``["download"]``, ``["device"]`` give seconds over bytes; the host has
-    none. ``one_offs`` are seconds spent once (see ``compile_seconds``).
+    none. ``one_offs`` are seconds spent once (see ``compile_seconds``), and what it takes to share
+    a kernel with threads that spin (``join``) or sleep (``wake``).
     ``validation`` holds the error on sizes that were not measured. ``complete`` is false
     where time ran out, ``contended`` true where other work disturbed the measuring.
     """
