@@ -225,7 +225,7 @@ def test_every_width_gives_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_integer_division_by_way_of_floats_is_exact() -> None:
-    for name in ("int8", "uint8", "int16", "uint16", "int32", "uint32"):
+    for name in ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"):
         info = np.iinfo(name)
         edge = [
             info.min,
@@ -239,9 +239,15 @@ def test_integer_division_by_way_of_floats_is_exact() -> None:
             7,
             255 % info.max,
         ]
+        edge += [n for e in (26, 27, 52, 53) for n in (2**e, 2**e - 1, -(2**e), 1 - 2**e)]
+        edge = [e for e in edge if info.min <= e <= info.max]
         near = np.array([e for e in edge if e], name)
         x, y = (np.ascontiguousarray(a.ravel()) for a in np.meshgrid(near, near))
         more = values(name, (5000,), 1), values(name, (5000,), 2)
+        if info.bits == 64:  # as far as float64 counts, and just below a multiple and at it
+            more = more[0] >> 12, more[1] >> 38
+            multiple = (more[0] >> 26) * more[1]
+            more = np.r_[more[0], multiple, multiple - 1], np.r_[more[1], more[1], more[1]]
         x, y = np.r_[x, more[0]], np.r_[y, np.where(more[1] == 0, np.dtype(name).type(1), more[1])]
         group = loop_group(
             [x, y], [(OPS[n], (0, 1), (), x.dtype) for n in ("floor_divide", "remainder")]

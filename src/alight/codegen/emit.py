@@ -161,8 +161,13 @@ class Code(Blocks):
                 f"ipow.{register_type(source)}", _IPOW.replace("INT", register_type(source))
             )
             return self._each(name, args, [source, source], source, lanes)
-        if prim in ("quot", "rem") and lanes and width_of(source) < 64:
-            return self._divided(prim, args, source, lanes)
+        if prim in ("quot", "rem") and lanes:
+            divide = self._divided if width_of(source) < 64 else self._divided_long
+            quotient = divide(args, source, lanes)
+            if prim == "quot":
+                return quotient
+            product = self.pure(f"mul {one} {quotient}, {args[1]}")
+            return self.pure(f"sub {one} {args[0]}, {product}")
         name = _FLOAT[prim] if kind == "f" else _integer(prim, kind)
         return self.pure(f"{name} {one} {args[0]}, {args[1]}")
 
@@ -204,23 +209,63 @@ class Code(Blocks):
             self.module.share(name, code.function(f"internal {one} @{name}({taken})", "#3"))
         return self.pure(f"call {one} @{name}({given})")
 
-    def _divided(self, prim: str, args: list[str], dtype: str, lanes: int) -> str:
-        """Return the truncated quotient or its remainder by way of floats, which have a vector
-        division.
+    def _divided(self, args: list[str], dtype: str, lanes: int) -> str:
+        """Return the truncated quotient by way of floats, which have a vector division.
 
-        The quotient is exact: two integers of n bits that do not divide are 2**-n of the quotient
-        or more from it, and the float has more than 2n bits, or (32 bits in 53) more than n + 1 to
-        spare.
+        It is exact: two integers of n bits that do not divide are 2**-n of the quotient or more
+        from it, and the float has more than 2n bits, or (32 bits in 53) more than n + 1 to spare.
         """
         wide = "float32" if width_of(dtype) < 32 else "float64"
         one = register_type(wide, lanes)
         a, b = (self.cast(arg, dtype, wide, lanes) for arg in args)
-        quotient = self.cast(self.pure(f"fdiv {one} {a}, {b}"), wide, dtype, lanes)
-        if prim == "quot":
-            return quotient
-        whole = register_type(dtype, lanes)
-        product = self.pure(f"mul {whole} {quotient}, {args[1]}")
-        return self.pure(f"sub {whole} {args[0]}, {product}")
+        return self.cast(self.pure(f"fdiv {one} {a}, {b}"), wide, dtype, lanes)
+
+    def _divided_long(self, args: list[str], dtype: str, lanes: int) -> str:
+        """Return the truncated quotient of 64 bits: by way of float64 where it holds all operands,
+        else one by one."""
+        one, flag = register_type(dtype, lanes), register_type("bool", lanes)
+        half, most = literal(2**52, dtype, lanes), literal(2**53, dtype, lanes)
+        zero = _zero(lanes)
+        signed = kind_of(dtype) == "i"
+        far = []
+        for arg in args:
+            # from -2**52 to 2**52, as one unsigned comparison
+            moved = self.pure(f"add {one} {arg}, {half}") if signed else arg
+            far.append(self.pure(f"icmp uge {one} {moved}, {most}"))
+        some = self.some(self.pure(f"or {flag} {far[0]}, {far[1]}"), lanes)
+        near, apart, after = (self.label(stem) for stem in ("near", "apart", "after"))
+        self.do(f"br i1 {some}, label %{apart}, label %{near}, !prof !1")
+        known, self.known = self.known, None  # what is made here is not known after it
+        self.start(apart)
+        int_ = register_type(dtype)
+        name = self.module.share(
+            f"quot.{'s' if signed else 'u'}.{int_}",
+            f"define internal {int_} @quot.{'s' if signed else 'u'}.{int_}({int_} %a, {int_} %b) "
+            f"#2 {{\n  %q = {'s' if signed else 'u'}div {int_} %a, %b\n  ret {int_} %q\n}}",
+        )
+        slow = self._each(name, args, [dtype, dtype], dtype, lanes)
+        self.do(f"br label %{after}")
+        self.start(near)
+        quotient = self._divided(args, dtype, lanes)
+        product = self.emit(f"mul {one} {quotient}, {args[1]}")
+        rest = self.emit(f"sub {one} {args[0]}, {product}")
+        # the division has rounded up to a whole number where the rest and the dividend differ in
+        # sign
+        against = self.emit(f"xor {one} {rest}, {args[0]}") if signed else rest
+        opposite = self.emit(f"icmp slt {one} {against}, {zero}")
+        nonzero = self.emit(f"icmp ne {one} {rest}, {zero}")
+        over = self.emit(f"and {flag} {opposite}, {nonzero}")
+        unit = literal(1, dtype, lanes)
+        if signed:
+            signs = self.emit(f"xor {one} {args[0]}, {args[1]}")
+            signs = self.emit(f"ashr {one} {signs}, {literal(63, dtype, lanes)}")
+            unit = self.emit(f"or {one} {signs}, {unit}")
+        less = self.emit(f"sub {one} {quotient}, {unit}")
+        fast = self.emit(f"select {flag} {over}, {one} {less}, {one} {quotient}")
+        self.do(f"br label %{after}")
+        self.start(after)
+        self.known = known
+        return self.emit(f"phi {one} [ {slow}, %{apart} ], [ {fast}, %{near} ]")
 
     def _apart(self, tree: Expr, args: list[str]) -> str:
         """Return a call of a function that all kernels of the module share."""
