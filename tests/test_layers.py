@@ -27,6 +27,7 @@ ORDER: tuple[tuple[str, ...], ...] = (
     ("registry",),
     ("log",),
     ("measure",),
+    ("trust",),
     ("costs",),
     ("kernels",),
     ("residency", "trial"),

@@ -8,6 +8,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import logging
+import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import Context
@@ -19,6 +20,7 @@ from alight.codegen.loops import unsupported
 from alight.config import config, current_policy
 from alight.device import Device
 from alight.ir.group import Group
+from alight.ir.ops import Kind
 from alight.plan import cost
 from alight.plan.cost import Profile
 from alight.plan.plan import Estimate
@@ -88,9 +90,29 @@ def profiles(devices: Sequence[Device]) -> Mapping[str, Profile]:
 
 def supports(device: str, implementation: str, group: Group) -> str | None:
     """Return why a device's implementation cannot run a group, or None."""
-    if device != HOST or implementation != "generated":
+    if implementation != "generated":
         return None
-    return unsupported(group)
+    return unsupported(group) if device == HOST else _device_gap(registry.device(device), group)
+
+
+def _device_gap(where: Device, group: Group) -> str | None:
+    # late: programs that stay on the host need neither
+    from alight.codegen.source import DIALECTS, gap
+    from alight.trust import doubt
+
+    graph, support = group.graph, where.support
+    dialect = DIALECTS.get(support.dialect)
+    most = where.limits.get("operands", math.inf)
+    if len(graph.inputs) + len(graph.outputs) > most:
+        return f"{where.id} binds {most} operands at most"
+    for node in graph.nodes:
+        dtypes = *[graph.layout(number).dtype for number in node.operands], node.layout.dtype
+        reason = gap(dialect, node.op, dtypes) if dialect is not None else None
+        if reason is None and support.verified and node.op.kind is Kind.ELEMENTWISE:
+            reason = doubt(where, node.op, dtypes, node.attr("output", 0))
+        if reason is not None:
+            return reason
+    return None
 
 
 def estimate(group: Group, device: str, implementation: str) -> Estimate | None:

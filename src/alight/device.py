@@ -35,11 +35,18 @@ class Gap:
 
 @dataclass(frozen=True, slots=True)
 class Support:
-    """What a device can do beyond NumPy on the host: ops by implementation, and its gaps."""
+    """What a device can do beyond NumPy on the host: implementations, dtypes, and its gaps.
+
+    ``dialect`` names the language its generated kernels are printed in, if they are: what that
+    cannot say is a gap that planning knows of. ``verified``: an elementwise op is used once it
+    has matched NumPy on the device; not so where the host's own code computes it.
+    """
 
     implementations: tuple[str, ...]
     dtypes: frozenset[str]
     gaps: tuple[Gap, ...] = ()
+    dialect: str = ""
+    verified: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,6 @@ from collections import deque
 from collections.abc import Callable
 from functools import cache
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 from alight.codegen.loops import kernel_key
@@ -24,7 +23,7 @@ from alight.device import Device, Unsupported
 from alight.ir.group import Group
 from alight.log import LOG
 from alight.plan.cost import compile_seconds
-from alight.registry import backend_of, device
+from alight.registry import backend_of
 from alight.store import default_store, digest
 
 __all__ = ["GENERATED", "kernel", "settle", "soon"]
@@ -101,7 +100,9 @@ class _Maker:
 
     @property
     def stored_as(self) -> str:
-        return digest([_valid_for(self.device.id), self.key], KIND)
+        from alight.measure.profiles import code_fingerprint  # late: it asks the machine
+
+        return digest([code_fingerprint(self.device), self.key], KIND)
 
     def seconds(self) -> float:
         """Return the predicted seconds until the kernel is there."""
@@ -155,30 +156,6 @@ class _Maker:
             self.make()
         except Exception as error:
             _failed[self.key] = f"{type(error).__name__}: {error}"
-
-
-@cache
-def _valid_for(name: str) -> dict[str, Any]:
-    """Return what a stored kernel depends on besides its structure.
-
-    The generator's own files are in it, so that who changes them never runs an old kernel.
-    """
-    import platform
-
-    from alight.measure.profiles import fingerprint
-
-    here = fingerprint(device(name))
-    parts = ("alight", "device_fingerprint", "cpu", "features", "llvmlite")
-    files = []
-    for folder in ("codegen", "ir"):
-        for path in sorted((Path(__file__).parent / folder).rglob("*.py")):
-            status = path.stat()
-            files.append((path.name, status.st_size, status.st_mtime_ns))
-    return {
-        **{part: here[part] for part in parts},
-        "libc": platform.libc_ver(),
-        "generator": files,
-    }
 
 
 @cache

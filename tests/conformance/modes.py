@@ -8,4 +8,5 @@ MODES: dict[str, dict[str, Any]] = {
     "auto": {},
     "generated": {"floor": 0, "force": "cpu:generated"},
     "sim": {"floor": 0, "force": "sim:0"},
+    "wgpu": {"floor": 0, "force": "wgpu:0"},
 }

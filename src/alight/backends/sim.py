@@ -136,7 +136,7 @@ class SimBackend:
             space=name,
             memory_bytes=int(spec["memory_bytes"]["value"]),
             unified_memory=False,
-            support=Support(("generated", "library"), DTYPES, GAPS),
+            support=Support(("generated", "library"), DTYPES, GAPS, verified=False),
             fingerprint=spec["name"],
         )
 

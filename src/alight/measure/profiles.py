@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import logging
 import os
+import platform
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -80,6 +81,31 @@ def fingerprint(device: Device | None = None) -> dict[str, Any]:
         "blas": _blas(),
         "llvmlite": _version("llvmlite"),
     }
+
+
+_code: dict[str, dict[str, Any]] = {}
+
+
+def code_fingerprint(device: Device) -> dict[str, Any]:
+    """Return what generated code depends on besides the structure of a group.
+
+    The generator's own files are in it, so that who changes them never runs an old kernel.
+    """
+    found = _code.get(device.id)  # asked for with every kernel
+    if found is None:
+        here = fingerprint(device)
+        parts = ("alight", "device_fingerprint", "cpu", "features", "llvmlite")
+        files = []
+        for folder in ("codegen", "ir"):
+            for path in sorted((Path(__file__).parents[1] / folder).rglob("*.py")):
+                status = path.stat()
+                files.append((path.name, status.st_size, status.st_mtime_ns))
+        found = _code[device.id] = {
+            **{part: here[part] for part in parts},
+            "libc": platform.libc_ver(),
+            "generator": files,
+        }
+    return found
 
 
 def load_profile(device: Device | None = None) -> Profile | None:

@@ -1,0 +1,397 @@
+"""A loop group as source text: CUDA C and WGSL, from the typed trees of its ops.
+
+The text depends on a group's structure alone; sizes, strides and offsets are arguments of a launch,
+counted in elements. A thread finds its element by dividing its number by the sizes of the nest's
+axes, the innermost first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from alight.codegen.dialects import CUDA, Dialect, wgsl
+from alight.codegen.loops import check
+from alight.device import Unsupported
+from alight.ir.body import width_of
+from alight.ir.group import GroupKind
+from alight.ir.ops import Kind, trees
+
+if TYPE_CHECKING:
+    from alight.codegen.loops import Nest
+    from alight.ir.body import Expr
+    from alight.ir.group import Group, Node
+    from alight.ir.ops import Op
+
+ENTRY = "entry"
+
+# by the names that devices give
+DIALECTS = {"wgsl": wgsl(fused=True, rearranges=False), "cuda": CUDA}
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """The schedule of a printed kernel: threads in a block (WGSL: workgroup), elements that a
+    thread makes side by side, bits of an index."""
+
+    block: int = 256
+    elements: int = 1
+    index_bits: int = 32
+
+    def __str__(self) -> str:
+        return f"b{self.block}e{self.elements}i{self.index_bits}"
+
+
+# --- expressions ---
+class Statements:
+    """Statements under construction; every operation gets a name of its own."""
+
+    def __init__(self, dialect: Dialect, indent: int = 1) -> None:
+        self.dialect = dialect
+        self.lines: list[str] = []
+        self.indent = indent
+        self.count = 0
+
+    def add(self, line: str) -> None:
+        """Add a line."""
+        self.lines.append("  " * self.indent + line)
+
+    @contextmanager
+    def block(self, head: str) -> Iterator[None]:
+        """Put what is added inside between braces after a head."""
+        self.add(f"{head} {{")
+        self.indent += 1
+        yield
+        self.indent -= 1
+        self.add("}")
+
+    def name(self, value: str, dtype: str, variable: bool = False) -> str:
+        """Return a new name for a value."""
+        name = f"v{self.count}"
+        self.count += 1
+        form = self.dialect.var if variable else self.dialect.let
+        self.add(form.format(type=self.dialect.type_of(dtype), name=name, value=value))
+        return name
+
+    def evaluate(self, tree: Expr, operands: Sequence[str]) -> str:
+        """Return the text of a tree's value; its operations are added."""
+        done: dict[int, str] = {}
+
+        def value(tree: Expr) -> str:
+            found = done.get(id(tree))
+            if found is None:
+                if tree.prim == "rarely":
+                    found = rarely(tree)
+                else:
+                    found = self._one(tree, [value(a) for a in tree.args], operands)
+                done[id(tree)] = found
+            return found
+
+        def rarely(tree: Expr) -> str:
+            condition = value(tree.args[0])
+            result = self.name(value(tree.args[2]), tree.dtype, variable=True)
+            known = dict(done)
+            with self.block(f"if ({condition})"):
+                self.add(f"{result} = {value(tree.args[1])};")
+            done.clear()  # what was computed inside is not known after it
+            done.update(known)
+            return result
+
+        return value(tree)
+
+    def _one(self, tree: Expr, args: list[str], operands: Sequence[str]) -> str:
+        prim, dialect = tree.prim, self.dialect
+        result = dialect.type_of(tree.dtype)
+        if prim == "operand":
+            position: int = tree.value
+            return operands[position]
+        if prim == "const":
+            return dialect.literal(tree.value, tree.dtype)
+        source = tree.args[0].dtype
+        if prim == "cast":
+            text = dialect.cast(args[0], source, tree.dtype)
+        elif prim == "libm":
+            text = f"{dialect.function(tree.value, source)}({', '.join(args)})"
+        else:
+            wide = "unsigned long long" if width_of(source) == 64 else "unsigned int"
+            text = dialect.form(prim, source).format(*args, T=result, W=wide)
+        return text if text in args else self.name(text, tree.dtype)
+
+
+def _node_tree(group: Group, node: Node) -> Expr:
+    graph = group.graph
+    found = trees(node.op, [graph.layout(i).dtype for i in node.operands], node.layout.dtype)
+    assert found is not None  # loops.check has seen to it
+    tree: Expr = found[node.attr("output", 0)]
+    return tree
+
+
+@cache
+def gap(dialect: Dialect, op: Op, dtypes: tuple[Any, ...]) -> str | None:
+    """Return why a dialect cannot print an op on these dtypes (operands, then the result), or
+    None."""
+    names = [dtype.name for dtype in dtypes]
+    if op.kind is not Kind.ELEMENTWISE:
+        return f"{op.name}: {dialect.name} is printed for elementwise ops only"
+    try:
+        found = trees(op, dtypes[: op.nin], dtypes[-1])
+        if found is None:
+            return f"{op.name} {names[0]}: no body for this dtype"
+        for dtype in names:
+            dialect.type_of(dtype)
+        for tree in found:
+            Statements(dialect).evaluate(tree, "xyz")
+    except Unsupported as reason:
+        return f"{op.name} {names[0]}: {reason}"
+    return None
+
+
+def _values(code: Statements, group: Group, loaded: Sequence[str]) -> list[str]:
+    """Return the names of a group's outputs; its operations are added."""
+    known = list(loaded)
+    for node in group.graph.nodes:
+        known.append(code.evaluate(_node_tree(group, node), [known[i] for i in node.operands]))
+    return [known[number] for number in group.graph.outputs]
+
+
+def _checked(group: Group) -> list[str]:
+    """Return the dtypes of a group's inputs and outputs; raise Unsupported where it has no printed
+    form."""
+    if group.kind is not GroupKind.LOOP:
+        raise Unsupported(f"{group.kind} groups are not printed yet, loops are")
+    check(group)
+    graph = group.graph
+    outputs = [graph.layout(i) for i in graph.outputs]
+    return [layout.dtype.name for layout in (*graph.inputs, *outputs)]
+
+
+# --- WGSL ---
+# Words of the argument array before the sizes: elements, and a zero that no compiler knows of.
+WGSL_HEAD = 2
+
+
+def wgsl_arguments(shape: Nest, offsets: Sequence[int], itemsizes: Sequence[int]) -> list[int]:
+    """Return the words of a launch: elements, a zero, the sizes of the axes but the first, then for
+    each operand its offset and its steps, in elements. ``offsets`` are in elements too."""
+    words = [int(np.prod(shape.dims, dtype=np.int64)), 0, *shape.dims[1:]]
+    for offset, strides, size in zip(offsets, shape.strides, itemsizes, strict=True):
+        words += (offset, *(stride // size for stride in strides))
+    return [word & 0xFFFFFFFF for word in words]
+
+
+def wgsl_loop(dialect: Dialect, group: Group, shape: Nest, grid: Grid) -> str:
+    """Return the WGSL of a loop group. Binding 0 is the array of ``wgsl_arguments``, then inputs
+    and outputs follow; bools are bytes, four to a word."""
+    dtypes = _checked(group)
+    count = len(group.graph.inputs)
+    rank = len(shape.dims)
+    head = ["@group(0) @binding(0) var<storage, read> arguments: array<u32>;"]
+    for place, dtype in enumerate(dtypes):
+        word = dialect.memory.get(dtype, dialect.type_of(dtype))
+        if place >= count and dtype == "bool":
+            word = f"atomic<{word}>"
+        access = "read" if place < count else "read_write"
+        head.append(
+            f"@group(0) @binding({place + 1}) var<storage, {access}> m{place}: array<{word}>;"
+        )
+    head.append("var<private> nothing: u32;")
+    code = Statements(dialect)
+    code.add("nothing = arguments[1];")
+    code.add(f"let apart = threads.x * {grid.block}u;")
+    with code.block("for (var e = id.x; e < arguments[0]; e = e + apart)"):
+        indices = ["e"]
+        if rank > 1:
+            code.add("var rest = e;")
+            for axis in range(rank - 1, 0, -1):
+                size = f"arguments[{WGSL_HEAD + axis - 1}]"
+                code.add(f"let i{axis} = rest % {size};")
+                code.add(f"rest = rest / {size};")
+            indices = ["rest", *(f"i{axis}" for axis in range(1, rank))]
+
+        def element(place: int) -> str:
+            first = WGSL_HEAD + rank - 1 + place * (rank + 1)
+            terms = [f"arguments[{first}]"]
+            for axis, index in enumerate(indices):
+                kind = shape.classes[place] if axis == shape.vector_axis else "s"
+                if kind == "c":
+                    terms.append(index)
+                elif kind != "b":
+                    terms.append(f"{index} * arguments[{first + 1 + axis}]")
+            return " + ".join(terms)
+
+        loaded = []
+        for place, dtype in enumerate(dtypes[:count]):
+            code.add(f"let p{place} = {element(place)};")
+            text = f"m{place}[p{place}]"
+            if dtype == "bool":
+                byte = f"m{place}[p{place} >> 2u] >> ((p{place} & 3u) * 8u)"
+                text = f"(({byte}) & 0xffu) != 0u"
+            loaded.append(code.name(text, dtype))
+        results = _values(code, group, loaded)
+        for place, (result, dtype) in enumerate(zip(results, dtypes[count:], strict=True), count):
+            code.add(f"let p{place} = {element(place)};")
+            if dtype == "bool":  # the other bytes of the word are other threads'
+                word, shift = f"&m{place}[p{place} >> 2u]", f"((p{place} & 3u) * 8u)"
+                code.add(f"atomicAnd({word}, ~(0xffu << {shift}));")
+                code.add(f"atomicOr({word}, u32({result}) << {shift});")
+            else:
+                code.add(f"m{place}[p{place}] = {result};")
+    body = "\n".join(code.lines)
+    return f"""{chr(10).join(head)}
+{dialect.functions(body)}
+@compute @workgroup_size({grid.block})
+fn {ENTRY}(@builtin(global_invocation_id) id: vec3<u32>,
+         @builtin(num_workgroups) threads: vec3<u32>) {{
+{body}
+}}
+"""
+
+
+# --- CUDA C ---
+_PACKED = frozenset("bc")  # how operands may move along the inner axis where it goes in packs
+
+
+def cuda_loop(group: Group, shape: Nest, grid: Grid = Grid(), entry: str = ENTRY) -> str:
+    """Return the CUDA C of a loop group: ``entry(m0, m1, …, n, d1, …, s0_0, s0_1, …)`` with a
+    pointer for each input and output, the number of elements, the sizes of the axes but the first,
+    and the steps of each operand along each axis in elements, all of the grid's index type.
+
+    With ``elements`` > 1 the innermost axis is read and written in packs of so many: every operand
+    moves by 0 or 1 along it, and packs are aligned to their size up to 16 bytes (``packs`` tells).
+    """
+    dtypes = _checked(group)
+    count, rank, size = len(group.graph.inputs), len(shape.dims), grid.elements
+    if size > 1 and set(shape.classes) - _PACKED:
+        raise Unsupported("packs of elements need operands without steps along the inner axis")
+    index = "int" if grid.index_bits == 32 else "long long"
+    memory = [CUDA.memory.get(dtype, CUDA.type_of(dtype)) for dtype in dtypes]
+    parameters = [
+        f"{'const ' if place < count else ''}{word}* m{place}" for place, word in enumerate(memory)
+    ]
+    parameters.append(f"const {index} n")
+    parameters += [f"const {index} d{axis}" for axis in range(1, rank)]
+    parameters += [
+        f"const {index} s{place}_{axis}" for place in range(len(dtypes)) for axis in range(rank)
+    ]
+    element = _cuda_element(group, dtypes, memory, entry)
+    code = Statements(CUDA)
+    first = "blockIdx.x" if index == "int" else "(long long)blockIdx.x"
+    code.add(f"const {index} apart = {first.replace('blockIdx', 'gridDim')} * {grid.block};")
+    code.add(f"const {index} start = {first} * {grid.block} + threadIdx.x;")
+    vector = shape.vector_axis
+
+    @contextmanager
+    def along(limit: str, step: int, begin: str) -> Iterator[None]:
+        with code.block(f"for ({index} e = {begin}; e < {limit}; e += apart)"):
+            indices = [f"e * {step}" if step > 1 else "e"]
+            if rank > 1:
+                code.add(f"{index} rest = e;")
+                for axis in range(rank - 1, 0, -1):
+                    inner = f"(d{axis} / {step})" if axis == vector and step > 1 else f"d{axis}"
+                    scale = f" * {step}" if axis == vector and step > 1 else ""
+                    code.add(f"const {index} i{axis} = rest % {inner}{scale};")
+                    code.add(f"rest /= {inner};")
+                indices = ["rest", *(f"i{axis}" for axis in range(1, rank))]
+            for place, word in enumerate(memory):
+                terms = []
+                for axis, i in enumerate(indices):
+                    kind = shape.classes[place] if axis == vector else "s"
+                    if kind != "b":
+                        terms.append(i if kind == "c" else f"{i} * s{place}_{axis}")
+                const = "const " if place < count else ""
+                code.add(f"{const}{word}* q{place} = m{place} + ({' + '.join(terms) or '0'});")
+            yield
+
+    plain = ", ".join(
+        [f"*q{place}" for place in range(count)]
+        + [f"*q{place}" for place in range(count, len(dtypes))]
+    )
+    tail = "start"
+    if size > 1:
+        with along(f"n / {size}", size, "start"):
+            for place, word in enumerate(memory[:count]):
+                if shape.classes[place] == "c":
+                    code.add(
+                        f"const Pack<{word}, {size}> k{place} = "
+                        f"*(const Pack<{word}, {size}>*)q{place};"
+                    )
+                else:
+                    code.add(f"const {word} k{place} = *q{place};")
+            for place, word in enumerate(memory[count:], count):
+                code.add(f"Pack<{word}, {size}> k{place};")
+            given = ", ".join(
+                f"k{place}.v[j]" if place >= count or shape.classes[place] == "c" else f"k{place}"
+                for place in range(len(dtypes))
+            )
+            code.add("#pragma unroll")
+            code.add(f"for (int j = 0; j < {size}; ++j) {entry}_element({given});")
+            for place, word in enumerate(memory[count:], count):
+                code.add(f"*(Pack<{word}, {size}>*)q{place} = k{place};")
+        tail = f"n / {size} * {size} + start"  # of several axes the inner one has whole packs
+    with along("n", 1, tail):
+        code.add(f"{entry}_element({plain});")
+    body = "\n".join(code.lines)
+    pack = _PACK if size > 1 else ""
+    return f"""{pack}{CUDA.functions(element)}
+{element}
+extern "C" __global__ void __launch_bounds__({grid.block}) {entry}(
+    {", ".join(parameters)}) {{
+{body}
+}}
+"""
+
+
+_PACK = """template <typename T, int N>
+struct alignas(sizeof(T) * N < 16 ? sizeof(T) * N : 16) Pack {
+  T v[N];
+};
+"""
+
+
+def _cuda_element(group: Group, dtypes: Sequence[str], memory: Sequence[str], entry: str) -> str:
+    """Return the function that makes the outputs of one element from its inputs."""
+    count = len(group.graph.inputs)
+    code = Statements(CUDA)
+    loaded = [
+        code.name(f"x{place} != 0", dtype) if dtype == "bool" else f"x{place}"
+        for place, dtype in enumerate(dtypes[:count])
+    ]
+    results = _values(code, group, loaded)
+    for place, result in enumerate(results, count):
+        code.add(f"x{place} = {result};")
+    parameters = [
+        f"{'const ' if place < count else ''}{word}{'' if place < count else '&'} x{place}"
+        for place, word in enumerate(memory)
+    ]
+    body = "\n".join(code.lines)
+    head = f"static __device__ __forceinline__ void {entry}_element({', '.join(parameters)})"
+    return f"{head} {{\n{body}\n}}"
+
+
+def packs(shape: Nest, offsets: Sequence[int], itemsizes: Sequence[int], elements: int) -> bool:
+    """Tell whether a launch may go in packs: addresses (``offsets``, in bytes) and outer steps are
+    multiples of a pack, and of several axes the innermost has no rest."""
+    if set(shape.classes) - _PACKED or (len(shape.dims) > 1 and shape.dims[-1] % elements):
+        return False
+    for kind, offset, strides, size in zip(
+        shape.classes, offsets, shape.strides, itemsizes, strict=True
+    ):
+        pack = min(size * elements, 16)
+        if kind == "c" and any(at % pack for at in (offset, *strides[:-1])):
+            return False
+    return True
+
+
+def index_bits(shape: Nest, itemsizes: Sequence[int]) -> int:
+    """Return the bits an index needs: 32 where no element lies further than that allows."""
+    farthest = max(
+        sum((n - 1) * abs(step // size) for n, step in zip(shape.dims, strides, strict=True))
+        for strides, size in zip(shape.strides, itemsizes, strict=True)
+    )
+    # a thread looks one round of the grid past the last element: leave as much again
+    return 32 if max(farthest, int(np.prod(shape.dims, dtype=np.int64))) < 1 << 30 else 64
