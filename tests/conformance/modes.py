@@ -1,4 +1,4 @@
-"""The three ways placement is constrained while conformance is tested."""
+"""The ways placement is constrained while conformance is tested."""
 
 from __future__ import annotations
 
@@ -10,3 +10,9 @@ MODES: dict[str, dict[str, Any]] = {
     "sim": {"floor": 0, "force": "sim:0"},
     "wgpu": {"floor": 0, "force": "wgpu:0"},
 }
+
+# Without --mode. What a WebGPU device has of the table is drawn in tests/test_wgpu.py; the rest of
+# that mode is NumPy's.
+EVERYWHERE = ("auto", "generated", "sim")
+# Devices have no floating-point flags to warn from.
+SILENT = ("wgpu",)

@@ -82,6 +82,7 @@ class WgpuBackend:
     name = "wgpu"
 
     def __init__(self) -> None:
+        self._probe: Probe | None = None
         self._sessions: dict[str, Session] = {}
         self._dialects: dict[str, Dialect] = {}
         self._pipelines: dict[tuple[str, str], tuple[Any, Any]] = {}
@@ -89,6 +90,11 @@ class WgpuBackend:
 
     def probe(self) -> Probe:
         """Return the adapters' devices, software ones last, or why there are none."""
+        if self._probe is None:
+            self._probe = self._asked()
+        return self._probe
+
+    def _asked(self) -> Probe:
         if _started_in not in (None, os.getpid()):
             return Probe(
                 (),
@@ -104,6 +110,8 @@ class WgpuBackend:
     def open(self, device: Device) -> None:
         """Start the driver and learn how the device rounds."""
         global _started_in
+        if device.id in self._sessions:
+            return
         _started_in = os.getpid()
         place = int(device.id.partition(":")[2])
         here = adapters()
