@@ -212,8 +212,9 @@ class Code(Blocks):
     def _divided(self, args: list[str], dtype: str, lanes: int) -> str:
         """Return the truncated quotient by way of floats, which have a vector division.
 
-        It is exact: two integers of n bits that do not divide are 2**-n of the quotient or more
-        from it, and the float has more than 2n bits, or (32 bits in 53) more than n + 1 to spare.
+        It is exact where a float of p bits holds both operands: a quotient that is not whole is at
+        least 1 / y below the next whole number n, a share of 1 / (n * y) > 2**-p of it, and
+        rounding moves it by 2**-p of it at most.
         """
         wide = "float32" if width_of(dtype) < 32 else "float64"
         one = register_type(wide, lanes)
@@ -225,7 +226,6 @@ class Code(Blocks):
         else one by one."""
         one, flag = register_type(dtype, lanes), register_type("bool", lanes)
         half, most = literal(2**52, dtype, lanes), literal(2**53, dtype, lanes)
-        zero = _zero(lanes)
         signed = kind_of(dtype) == "i"
         far = []
         for arg in args:
@@ -246,22 +246,7 @@ class Code(Blocks):
         slow = self._each(name, args, [dtype, dtype], dtype, lanes)
         self.do(f"br label %{after}")
         self.start(near)
-        quotient = self._divided(args, dtype, lanes)
-        product = self.emit(f"mul {one} {quotient}, {args[1]}")
-        rest = self.emit(f"sub {one} {args[0]}, {product}")
-        # the division has rounded up to a whole number where the rest and the dividend differ in
-        # sign
-        against = self.emit(f"xor {one} {rest}, {args[0]}") if signed else rest
-        opposite = self.emit(f"icmp slt {one} {against}, {zero}")
-        nonzero = self.emit(f"icmp ne {one} {rest}, {zero}")
-        over = self.emit(f"and {flag} {opposite}, {nonzero}")
-        unit = literal(1, dtype, lanes)
-        if signed:
-            signs = self.emit(f"xor {one} {args[0]}, {args[1]}")
-            signs = self.emit(f"ashr {one} {signs}, {literal(63, dtype, lanes)}")
-            unit = self.emit(f"or {one} {signs}, {unit}")
-        less = self.emit(f"sub {one} {quotient}, {unit}")
-        fast = self.emit(f"select {flag} {over}, {one} {less}, {one} {quotient}")
+        fast = self._divided(args, dtype, lanes)
         self.do(f"br label %{after}")
         self.start(after)
         self.known = known
