@@ -131,6 +131,17 @@ def test_what_takes_long_is_kept_and_what_does_not_is_made_again() -> None:
     assert [len(p.needed) for p in found.passes] == [0, 2, 2, 0]
 
 
+def test_nothing_is_kept_in_an_output_that_is_written_too_early() -> None:
+    x = values_for(np.dtype("f8"), (4, 700), 1)
+    rows = Rows((1,), x)
+    shifted = rows.add("subtract", 0, rows.fold("max", 0))
+    grown = rows.add("exp", shifted)
+    share = rows.add("divide", grown, rows.fold("sum", grown))
+    group = rows.group(shifted, rows.fold("max", share))
+    assert phases(group).home == {}
+    assert_rows(group, [x])
+
+
 def test_narrow_inputs_and_masks_of_rows() -> None:
     x, scale = values_for(np.dtype("f4"), (7, 200), 1), values_for(np.dtype("f4"), (7, 1), 2)
     bias, one = values_for(np.dtype("f4"), (200,), 3), np.array(0.5, "f4")

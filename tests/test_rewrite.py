@@ -270,3 +270,28 @@ def test_faults_are_found() -> None:
     ]
     for graph in bad:
         assert graph_faults(graph), str(graph)
+
+
+def test_a_view_of_what_rows_give_keeps_their_axes(b: Builder) -> None:
+    total = b.add("sqrt", b.reduce("sum", b.add("square", 0), (1,)))
+    graph = b.graph(b.add("divide", 0, b.view(total, np.s_[:, None])))
+    assert names(graph) == ["square", "sum", "sqrt", "divide"]
+    small = rewrite(graph).graph
+    assert [node.layout.shape for node in small.nodes[1:3]] == [(4, 1), (4, 1)]
+    # the view of columns' sums has no axis that was folded
+    b = Builder(SQUARE)
+    square = b.view(0, np.s_[:, :4])
+    across = b.view(b.reduce("sum", square, (0,)), np.s_[:, None])
+    assert "view" in names(b.graph(b.add("divide", square, across)))
+
+
+def test_a_view_that_is_asked_for_or_whose_value_others_read_stays_one(b: Builder) -> None:
+    total = b.reduce("sum", 0, (1,))
+    column = b.view(total, np.s_[:, None])
+    assert names(b.graph(b.add("divide", 0, column), column))[:2] == ["sum", "view"]
+    root = b.add("sqrt", total)
+    column = b.view(b.add("exp", root), np.s_[:, None])
+    assert "view" in names(b.graph(root, b.add("divide", 0, column)))
+    # the sum itself may be made twice, as it stands for itself alone
+    column = b.view(total, np.s_[:, None])
+    assert names(b.graph(b.add("exp", total), b.add("divide", 0, column))).count("sum") == 2
