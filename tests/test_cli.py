@@ -56,6 +56,7 @@ def script(folder: Path, text: str = "") -> None:
 def test_version_and_help(tmp_path: Path) -> None:
     assert printed(tmp_path, "--version").startswith("alight ")
     text = printed(tmp_path, "--help")
+    assert "..." not in text.partition("Commands:")[2]  # each says it in one line
     for name in ("run", "explain", "devices", "calibrate", "report", "cache", "doctor"):
         assert f"\n  {name} " in text
         assert printed(tmp_path, name, "--help").startswith(f"Usage: alight {name}")
@@ -157,9 +158,12 @@ def test_calibrate_stores_unless_dry_and_cache_shows_it(tmp_path: Path) -> None:
     assert stored == (0 if made["contended"] else 1)  # contended: other work ran, not stored
     if stored:
         assert "profile" in printed(tmp_path, "cache")
-        assert "cpu: measured in" in printed(tmp_path, "calibrate", "--seconds", "0.2")
+        text = printed(tmp_path, "calibrate", "--seconds", "0.2")
+        assert "cpu: measured in" in text and "_error" not in text
         assert "none: run" not in printed(tmp_path, "devices")
-    printed(tmp_path, "cache", "clear")
+    files = len(loaded(tmp_path, "cache", "list", "--json"))
+    told = "1 file removed" if files == 1 else f"{files} files removed"
+    assert printed(tmp_path, "cache", "clear").startswith(told)
     assert printed(tmp_path, "cache", "size") == "0\n"
 
 

@@ -350,6 +350,16 @@ def test_a_misspelt_variable_is_named_once_with_the_right_one(
     assert "ALIGHT_FLOOR is not known" in texts[1] and "Fix: write ALIGHT_FLOOR_" in texts[1]
 
 
+def test_a_settings_key_is_not_taken_for_its_variable_in_silence(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(config_module, "_warned", set())
+    with caplog.at_level(logging.WARNING, "alight"):
+        load_with(tmp_path, "", ALIGHT_LOG_LEVEL="info")  # `alight doctor` lists it as log_level
+    (record,) = caplog.records
+    assert record.getMessage().endswith("Fix: write ALIGHT_LOG.")
+
+
 def test_a_floor_misspelt_is_taken_for_a_floor(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -178,6 +178,23 @@ def test_what_was_not_measured_has_no_estimate(profile: Profile) -> None:
     assert unsure.high / unsure.low > 2 * sure.high / sure.low
 
 
+def test_a_host_librarys_products_are_predicted_by_what_numpy_took_and_nothing_else_is(
+    profile: Profile,
+) -> None:
+    document = profile.to_dict()
+    document["rates"]["numpy"] = document["rates"].pop("library")
+    host = Profile.from_dict(document)  # the host measures NumPy, through which libraries run there
+    made, expect = (
+        estimate(probes.product("float64", 512), "sim:0", name, of)
+        for name, of in (("library", host), ("library", profile))
+    )
+    assert made is not None and made == expect
+    layout = make_layout(F8, (1 << 16,))
+    node = Node(OPS["sort"], (0,), (("axis", 0),), layout)
+    group = Group(GroupKind.LIBRARY, Graph((layout,), (node,), (1,)), layout.shape)
+    assert estimate(group, "sim:0", "library", host) is None
+
+
 def changed(profile: Profile, call: float | None = None, flop: float | None = None) -> Profile:
     """Return the profile with other seconds for a further node, or for a flop of a float64."""
     document = profile.to_dict()

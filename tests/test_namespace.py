@@ -87,6 +87,16 @@ def test_results_are_arrays(expression: str) -> None:
     assert is_array(eval(expression, {"np": alight}))
 
 
+def test_a_total_rounds_as_a_scalar_does_and_an_array_does_not() -> None:
+    for dtype in ("f8", "f4", "i8"):
+        total = alight.full(3, 41.25, dtype).sum()
+        for digits in ((), (1,), (-2,)):
+            rounded, expect = round(total, *digits), round(np.full(3, 41.25, dtype).sum(), *digits)
+            assert (type(rounded), rounded) == (type(expect), expect)
+    with pytest.raises(TypeError, match="type Array doesn't define __round__ method"):
+        round(alight.ones(1))
+
+
 def test_what_arrays_cannot_hold_stays_numpys() -> None:
     assert type(alight.array(["a", "b"])) is np.ndarray
     assert type(alight.add(np.array(["a"], object), "b")) is np.ndarray

@@ -210,6 +210,13 @@ class Array(ArrayMethods):
     def __index__(self) -> int:
         return operator.index(memory.host(self))
 
+    def __round__(self, digits: int | None = None) -> Any:
+        # Scalars have it in NumPy and 0-d arrays not; a total here is what a scalar is there.
+        if self.shape:
+            raise TypeError(f"type {type(self).__name__} doesn't define __round__ method")
+        scalar: Any = memory.host(self)[()]
+        return round(scalar, digits)
+
     def __len__(self) -> int:
         if not self.shape:
             raise TypeError("len() of unsized object")

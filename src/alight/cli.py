@@ -62,7 +62,7 @@ def commands() -> None:
 @click.argument("script")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def run(report: str | None, script: str, arguments: tuple[str, ...]) -> Callable[[], None]:
-    """Run an unmodified NumPy script as `python SCRIPT ARGUMENTS…` does."""
+    """Run an unmodified NumPy script, as `python` does."""
     _check_settings()
     report = report or config().report
     if report is not None and report != "-":
@@ -81,7 +81,7 @@ def run(report: str | None, script: str, arguments: tuple[str, ...]) -> Callable
 @click.argument("script")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def explain(script: str, arguments: tuple[str, ...]) -> Callable[[], None]:
-    """Run a script, then print its decisions by call site, each with its losers."""
+    """Run a script, then print each decision and its losers."""
     _check_settings()
     source = read_script(script)
     explain_at_exit()
@@ -99,7 +99,7 @@ def _check_settings() -> None:
 @commands.command()
 @_json
 def devices(as_json: bool) -> None:
-    """List the devices, what they can do and where their profiles come from."""
+    """List the devices and their profiles."""
     from alight.doctor import probe_all, stored_profiles
 
     probe_all()
@@ -153,7 +153,7 @@ def _crossover(elements: int | None) -> str:
 @click.option("--dry-run", is_flag=True, help="Measure and print, but store nothing.")
 @_json
 def calibrate(seconds: float, dry_run: bool, as_json: bool) -> None:
-    """Measure the devices the settings allow, so that placement can choose."""
+    """Measure the devices, so that placement can choose."""
     from alight.measure.calibrate import calibrate as measure  # no other command measures
     from alight.measure.calibrate import load_profile
 
@@ -189,7 +189,12 @@ def _calibrated(row: dict[str, Any]) -> str:
         lines[0] += ", not stored"
     if not row["complete"]:
         lines.append("  the time was too short for all of it. Fix: give more --seconds")
-    lines += [f"  {name}: {value:.3g}" for name, value in row["validation"].items()]
+    if found := row["validation"]:
+        lines.append(
+            f"  predictions for {found['shapes']:.0f} sizes that were not measured are off by "
+            f"{found['mean_error']:.1%} on average (median {found['median_error']:.1%}, "
+            f"worst {found['worst_error']:.1%})"
+        )
     for name, change in (row["delta"] or {}).items():
         lines.append(f"  {name}: {change:+.1%} against the profile before")
     return "\n".join(lines)
@@ -214,7 +219,7 @@ def report(file: str, as_json: bool, html: str | None) -> None:
 @commands.group(invoke_without_command=True)
 @click.pass_context
 def cache(context: click.Context) -> None:
-    """Show or clear what is stored between runs: the profiles."""
+    """List or clear what is stored: profiles and kernels."""
     if context.invoked_subcommand is None:
         context.invoke(list_cache)
 
@@ -234,7 +239,8 @@ def list_cache(as_json: bool = False) -> None:
 @cache.command("clear")
 def clear_cache() -> None:
     """Remove everything that is stored."""
-    click.echo(f"{default_store().clear()} files removed")
+    count = default_store().clear()
+    click.echo(f"{count} file{'' if count == 1 else 's'} removed")
 
 
 @cache.command("path")
@@ -297,7 +303,7 @@ def bench(
     extras: bool,
     out: Path,
 ) -> int:
-    """Time NumPy programs through alight and its peers, side by side."""
+    """Time NumPy programs through alight and its peers."""
     from alight.bench.command import run_bench  # no other command needs the programs
 
     return run_bench(only, sizes, dtypes, peers, budget, extras, out)

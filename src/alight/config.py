@@ -501,6 +501,7 @@ _warned: set[str] = set()
 def _warn_unknown(variable: str) -> None:
     # Names that resemble none of ours may belong to somebody else's tool: those stay unmentioned.
     known = {name.removeprefix(_PREFIX): name for name in _KNOWN}
+    known |= {name.upper(): own for own, name in _NAMES.items()}  # the key in the file
     known["FLOOR"] = f"{_PREFIX}FLOOR_ALL"  # the key in the file, with no class
     near = known.get(_nearest(variable.removeprefix(_PREFIX), known) or "")
     if near is None or variable in _warned:

@@ -106,7 +106,7 @@ class Report:
 
     def explanation(self) -> str:
         """Return the decisions by call site, each with its losers, as text."""
-        return "\n".join(tables.explained(self._document)) or "no decisions: nothing was placed"
+        return "\n".join(tables.explained(self._document)) or _NOTHING_PLACED
 
     def __str__(self) -> str:
         return tables.text(self._document)
@@ -123,6 +123,12 @@ def report() -> Report:
     all measured seconds.
     """
     return _reported(LOG.snapshot())
+
+
+_NOTHING_PLACED = (
+    "no decisions: nothing was placed. Arrays below the floor, what is not in the op table, and "
+    "calls of a jitted function where NumPy won, are NumPy's at once."
+)
 
 
 def explain(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Report:

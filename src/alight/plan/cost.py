@@ -313,6 +313,8 @@ def estimate(
     if profile is None or profile.device != name:
         return None
     rates = profile.rates.get(implementation)
+    if rates is None and implementation == "library" and _is_product(group):
+        rates = profile.rates.get("numpy")  # where it is called through NumPy, measured as NumPy
     if rates is None:
         return None
     own = implementation == "generated" and profile.origin == "measured"
@@ -328,6 +330,11 @@ def estimate(
             terms[term] += seconds
         doubt += found[1] * sum(found[0].values())
     return _interval(terms, doubt)
+
+
+def _is_product(group: Group) -> bool:
+    """Tell whether a group is matrix products alone, the only library work that has curves."""
+    return all([is_contraction(node) for node in group.graph.nodes])
 
 
 def _unknown(rates: Rates, graph: Graph, node: Node) -> bool:
