@@ -299,6 +299,28 @@ def test_threads_that_meet(pool: Any) -> None:
     assert pool.state()["started"] >= 2
 
 
+@pytest.mark.skipif(not NATIVE, reason="the twin shares what is long enough, always")
+def test_sharing_that_does_not_pay_ends() -> None:
+    core.set_threads(2)
+    core.set_costs(1e-6, 2e-6)
+    caller = threading.get_ident()
+
+    def work(length: int) -> None:
+        # as if other work had every processor but the caller's
+        time.sleep(0.001 * length if threading.get_ident() == caller else 0.05)
+
+    try:
+        run, parts = spied(core, work, 8), []
+        for _ in range(24):
+            run([0])
+            parts.append(run.parts)
+        assert max(parts) > 1
+        assert parts[-8:] == [1] * 8, parts
+    finally:
+        core.set_costs(core.JOIN_SECONDS, core.WAKE_SECONDS)
+        core.set_threads(thread_count())
+
+
 @pytest.mark.skipif(not NATIVE, reason="threads of the twin do not spin")
 def test_what_sharing_costs_is_measured_and_kept() -> None:
     core.set_threads(2)

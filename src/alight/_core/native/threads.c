@@ -304,8 +304,9 @@ typedef struct {
     int extra;
     int64_t unit, units;  /* indices that stay together, and how many such runs there are */
     int64_t cells, slot;  /* results of a fold, and the bytes of its state: each part has one for every result */
-    _Atomic double alone_seconds, together_seconds; /* of a run on one thread, and on those awake; 0: not known */
-    _Atomic uint32_t alone_runs, together_runs, last_parts;
+    _Atomic double alone_seconds; /* of a run on one thread; 0: not known */
+    _Atomic double together_seconds[2]; /* on all; with those awake, and where some had to be woken */
+    _Atomic uint32_t alone_runs, together_runs[2], last_parts;
 } Plan;
 
 typedef struct {
@@ -401,7 +402,7 @@ static void run_together(Plan *plan, void **addresses, int threads, uint32_t par
     }
     double wake = atomic_load_explicit(&pool.wake_seconds, memory_order_relaxed), began = now_seconds();
     publish(run_part, &run, parts, threads);
-    int asleep = atomic_load(&pool.sleeping) > 0, woken = 0;
+    int asleep = atomic_load(&pool.sleeping) > 0, woken = 0; /* one or none: it is an index too */
     if (known && asleep) {
         wake_workers(parts - 1);
         woken = 1;
@@ -426,9 +427,12 @@ static void run_together(Plan *plan, void **addresses, int threads, uint32_t par
         if (run.slots != near) free(run.slots);
     }
     if (seconds > 0 && !atomic_load(&plan->alone_runs)) learn(&plan->alone_seconds, seconds / mine * parts);
-    if (known && !asleep) {
-        counted(&plan->together_runs);
-        learn(&plan->together_seconds, now_seconds() - began);
+    if (known) {
+        _Atomic double *mean = &plan->together_seconds[asleep];
+        double sample = now_seconds() - began, before = atomic_load_explicit(mean, memory_order_relaxed);
+        /* A mean, not the best: neighbours that interrupt a worker now and then are part of what sharing costs. */
+        if (counted(&plan->together_runs[asleep]) > 0) sample = before + ((sample < 4 * before ? sample : 4 * before) - before) / 4;
+        atomic_store_explicit(mean, sample, memory_order_relaxed);
     }
     atomic_store_explicit(&plan->last_parts, parts, memory_order_relaxed);
 }
@@ -449,6 +453,8 @@ static int worth_waking(double saved, double alone, double wake)
 
 static int worth_sharing(Plan *plan, double alone, int threads, double wake)
 {
+    /* In tests nothing costs anything, and everything is shared. */
+    if (wake <= 0) return 1;
     double join = atomic_load_explicit(&pool.join_seconds, memory_order_relaxed);
     double saved = alone * (threads - 1) / threads;
     if (saved <= join) return 0;
@@ -456,11 +462,14 @@ static int worth_sharing(Plan *plan, double alone, int threads, double wake)
     uint32_t runs = atomic_load_explicit(&plan->alone_runs, memory_order_relaxed);
     if (runs < TRIED && saved <= BALANCED * wake) return 0;
     int asleep = pool.started < threads - 1 || atomic_load_explicit(&pool.sleeping, memory_order_relaxed) > 0;
-    if (asleep) return saved > wake || worth_waking(saved - join, alone, wake);
-    /* Data may lie in this processor's caches: then sharing takes longer than was predicted. */
-    uint32_t shared = atomic_load_explicit(&plan->together_runs, memory_order_relaxed);
-    double together = atomic_load_explicit(&plan->together_seconds, memory_order_relaxed);
-    return shared < SETTLED || together < alone || runs % 64 == 1;
+    if (asleep && saved <= wake && !worth_waking(saved - join, alone, wake)) return 0;
+    /* Data in this processor's caches, or other work on the others: sharing may take longer than predicted. */
+    uint32_t shared = atomic_load_explicit(&plan->together_runs[asleep], memory_order_relaxed);
+    double together = atomic_load_explicit(&plan->together_seconds[asleep], memory_order_relaxed);
+    if (shared < BALANCED || together < alone) return 1;
+    if (runs % 64 != 1) return 0;
+    counted(&plan->alone_runs); /* things may have changed: see, once */
+    return 1;
 }
 
 /* Run a kernel, on several threads where that is predicted to end sooner. */
