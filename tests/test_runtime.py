@@ -252,6 +252,23 @@ def test_warnings_come_from_the_line_that_recorded(mode: dict[str, object]) -> N
     assert not nothing
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_a_warning_made_an_error_fails_its_op_and_no_other(mode: dict[str, object]) -> None:
+    with alight.policy(**{"floor": 0, **mode}), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        a = ours(np.array([0.0, 1.0]))
+        doubled = a * 2
+        bad = 1 / doubled + 1
+        with pytest.raises(RuntimeWarning, match="divide by zero encountered in divide") as caught:
+            alight.evaluate(doubled, bad)
+        assert caught.value.__notes__[0].startswith(f"recorded at {__file__}:")
+        assert caught.value.__context__ is None
+        with pytest.raises(RuntimeWarning):
+            np.asarray(bad)
+        np.testing.assert_array_equal(np.asarray(doubled), [0, 2])
+        del bad, caught  # else a later flush would warn of it
+
+
 def test_errstate_raise_is_immediate() -> None:
     a = ours(np.array([0.0, 1.0]))
     with np.errstate(divide="raise"), pytest.raises(FloatingPointError, match="divide by zero"):

@@ -91,17 +91,25 @@ class Execution:
                 results.append(array_at(self._place(number)))
             except Exception as missing:
                 results.append(missing)
-        for node in graph.nodes:
+        # A filter can make an error of a warning: the op that warned must fail here, too.
+        speaks = isinstance(error, Warning)
+        for node, number in zip(graph.nodes, step.nodes, strict=True):
+            value = self.values[number]
             operands = [results[i] for i in node.operands]
             failed: Exception | None = next(
                 (item for item in operands if isinstance(item, Exception)), None
             )
             if failed is None:
                 try:
+                    if speaks and value is not None:
+                        results.append(np.asarray(warn.told(node, operands, value)))
+                        continue
                     with np.errstate(all="ignore"):
                         results.append(np.asarray(warn.run_node(node, operands)))
                     continue
                 except Exception as raised:
+                    if raised.__context__ is error:  # the same failure, met again
+                        raised.__context__ = None
                     failed = raised
             results.append(failed)
         for number, inner in zip(step.outputs, graph.outputs, strict=True):

@@ -124,15 +124,19 @@ def tell(graph: Graph, inputs: Sequence[np.ndarray[Any, Any]], values: Sequence[
     """
     results: list[Any] = list(inputs)
     for node, value in zip(graph.nodes, values, strict=True):
-        if node.op.name in _IN_PYTHON:
-            results.append(_retold(node, [results[i] for i in node.operands], value))
-            continue
-        heard: list[str] = []
-        categories = wanted((value,))
-        with listening(categories, heard):
-            results.append(run_node(node, [results[i] for i in node.operands]))
-        for what in dict.fromkeys(heard):
-            _emit(what, _name(node), settings_of(value.errstate)[CATEGORY[what]], value.site)
+        results.append(told(node, [results[i] for i in node.operands], value))
+
+
+def told(node: Node, operands: Sequence[Any], value: Value) -> Any:
+    """Return the node's result; what its state asks for is emitted before."""
+    if node.op.name in _IN_PYTHON:
+        return _retold(node, operands, value)
+    heard: list[str] = []
+    with listening(wanted((value,)), heard):
+        result = run_node(node, operands)
+    for what in dict.fromkeys(heard):
+        _emit(what, _name(node), settings_of(value.errstate)[CATEGORY[what]], value.site)
+    return result
 
 
 # Reductions that NumPy composes in Python: its ufuncs in there warn by their own names.
