@@ -16,7 +16,7 @@ from alight.ir.check import group_faults
 from alight.ir.group import Graph, Group, GroupKind, Node
 from alight.ir.ops import OPS
 from alight.log import LOG
-from conformance.modes import MODES
+from conformance.modes import EVERYWHERE, MODES
 from generated import Array, reference, run, values_for
 
 
@@ -177,7 +177,7 @@ r = x / np.abs(x).max(axis=1)[:, np.newaxis] - x.sum(axis=1)[:, np.newaxis]
 """
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", EVERYWHERE)
 @pytest.mark.parametrize("program", PROGRAMS.strip().splitlines())
 def test_programs_over_rows_equal_numpy(program: str, mode: str) -> None:
     for n in (40, 300):
