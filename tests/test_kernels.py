@@ -213,12 +213,15 @@ def test_a_fork_beside_the_background_leaves_both_able_to_compile(tmp_path: Path
 
 
 ENDING = """
+import time
 from alight import kernels
 from alight.measure import probes
 from alight.registry import device
 for op in ("exp", "log", "sin", "cos", "tanh"):
     for dtype in ("float32", "float64"):
         kernels.soon(device("cpu"), probes.loop(op, dtype, 64))
+while len(kernels._background._jobs) == 10:  # the thread has not begun
+    time.sleep(0.001)
 """
 
 
@@ -237,3 +240,16 @@ def test_waiting_is_for_what_was_forced() -> None:
         records = LOG.snapshot().records
     np.testing.assert_allclose(result, np.cbrt(array) * 7.0 - array, rtol=1e-14)
     assert {r.decision.implementation for r in records} == {"generated"}
+
+
+def test_a_job_that_fails_does_not_stop_those_behind_it() -> None:
+    def fail() -> None:
+        raise OSError("the disk is gone")
+
+    done = threading.Event()
+    background = kernels._Background()
+    background.add("fails", fail)
+    background.add("follows", done.set)
+    assert done.wait(10)
+    background.stop()
+    background.settle()

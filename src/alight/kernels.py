@@ -199,6 +199,7 @@ class _Background:
         with self._wake:
             self._stopping = True
             waiting = [job for key, job in self._jobs if key.endswith(_KEEP)]
+            self._keys.difference_update([key for key, _ in self._jobs])
             self._jobs.clear()
             self._wake.notify_all()
             thread = self._thread
@@ -216,6 +217,8 @@ class _Background:
                 key, job = self._jobs.popleft()
             try:
                 job()
+            except Exception as error:  # the jobs behind it must not wait for ever
+                LOG.fallback(f"kernel {key}", f"{type(error).__name__}: {error}", None)
             finally:
                 with self._wake:
                     self._keys.discard(key)

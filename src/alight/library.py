@@ -8,7 +8,6 @@ is made of.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -70,8 +69,7 @@ def _result_layout(
     stand_ins = [_stand_in(lay, lengths) for lay in layouts]
     if None in [s if s is None else 0 for s in stand_ins]:
         return None
-    with np.errstate(all="ignore"), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warn.unheard():
         try:
             answer = op.reference(*stand_ins, **attrs)
         except Exception:

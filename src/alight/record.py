@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import sys
 import threading
-import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FunctionType
@@ -116,7 +115,11 @@ def constant(scalar: Any, dtype: np.dtype[Any]) -> Value:
 
     Raises OverflowError, as NumPy does, where a Python integer does not fit.
     """
-    return Value(None, (), np.asarray(scalar, dtype), make_layout(dtype, ()))
+    if dtype.char in "efF" and type(scalar) in (float, complex):  # it may overflow: NumPy warns
+        array = call_there(np.asarray, (scalar, dtype), {})
+    else:
+        array = np.asarray(scalar, dtype)
+    return Value(None, (), array, make_layout(dtype, ()))
 
 
 def concrete(array: np.ndarray[Any, Any]) -> Value:
@@ -243,10 +246,10 @@ def result_strides(
     """
     if all(layout.ordinary and layout.shape == shape for layout in layouts if layout.ndim):
         return None
-    with np.errstate(all="ignore"), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        if any(layout.size == 0 for layout in layouts):
+    if any(layout.size == 0 for layout in layouts):
+        with warn.unheard():  # a mean of nothing
             return np.asarray(run(*[layout.probe for layout in layouts])).strides
+    with np.errstate(all="ignore"):
         result = np.asarray(run(*map(_stand_in, layouts)))
     return dense_strides(result, shape, itemsize)
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Mapping
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
 from numpy.lib.array_utils import normalize_axis_tuple
 
-from alight import runtime
+from alight import runtime, warn
 from alight._core import Layout, Value, make_layout
 from alight.ir.ops import Kind, Op
 from alight.record import (
@@ -118,8 +118,9 @@ def _result_layout(
     # Types, keywords and axes do not depend on the lengths: ask about a single element.
     single = np.ones((1,) * layout.ndim, layout.dtype)
     masks = () if mask is None else (np.ones((1,) * mask.layout.ndim, bool),)
-    with np.errstate(all="ignore"), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    # Degrees of freedom are all that NumPy warns of here beside what errstate silences.
+    few = attrs.get("ddof") or attrs.get("correction")
+    with warn.unheard() if few else np.errstate(all="ignore"):
         dtype = np.asarray(run(single, *masks)).dtype
     if not native(dtype):
         return None
@@ -132,4 +133,5 @@ def _result_layout(
     if not shape:
         return make_layout(dtype, shape)
     layouts = (layout,) if mask is None else (layout, mask.layout)
-    return make_layout(dtype, shape, result_strides(run, layouts, shape, dtype.itemsize))
+    with warn.unheard() if few else nullcontext():
+        return make_layout(dtype, shape, result_strides(run, layouts, shape, dtype.itemsize))

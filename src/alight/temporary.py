@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from threading import get_ident
 from typing import Any
 
 import numpy as np
@@ -32,7 +33,8 @@ class _Counted(Exception):
     """Ends a call that was made to count references."""
 
 
-_counting = False
+# The thread whose calls are being counted: others go on as always.
+_counting: int | None = None
 
 
 def temporary(array: Any, named: bool) -> bool:
@@ -42,7 +44,7 @@ def temporary(array: Any, named: bool) -> bool:
         return False
     storage = array.storage
     counts = sys.getrefcount(array), sys.getrefcount(storage)
-    if _counting:
+    if _counting == get_ident():
         raise _Counted(_way(named), counts)
     held = (_count() if _held is None else _held).get(_way(named))
     return held is not None and counts[0] <= held[0] and counts[1] <= held[1]
@@ -77,7 +79,7 @@ def _count() -> dict[_Way, tuple[int, int]]:
         (lambda: np.add.reduce(made()), lambda: [a := made(), np.add.reduce(a)]),
     ]
     _held = {}
-    _counting = True
+    _counting = get_ident()
     try:
         for of_temporary, of_named in ways:
             way, held = _counts(of_temporary)
@@ -86,7 +88,7 @@ def _count() -> dict[_Way, tuple[int, int]]:
             if _counts(of_named)[1][0] > held[0]:
                 _held[way] = held
     finally:
-        _counting = False
+        _counting = None
     return _held
 
 

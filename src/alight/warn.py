@@ -6,8 +6,11 @@ wants to hear of, the group is run once more through NumPy, node by node, to lea
 
 from __future__ import annotations
 
+import os
+import threading
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -27,6 +30,27 @@ _extobj = _umath._extobj_contextvar
 # own.
 _settings: dict[int, tuple[Any, dict[str, str]]] = {}
 _registries: dict[str, dict[Any, Any]] = {}
+# Warning filters are the process's. Two threads that change them at once and put back what each
+# found leave one's filters behind for good.
+_filters = threading.RLock()
+
+
+@contextmanager
+def unheard() -> Iterator[None]:
+    """Keep what NumPy warns of from the program: it is asked about operands that stand in for the
+    program's."""
+    with _filters, warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        yield
+
+
+def _after_fork() -> None:
+    global _filters
+    _filters = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 def settings_of(state: Any) -> dict[str, str]:
@@ -146,7 +170,7 @@ _IN_PYTHON = frozenset(("mean", "var", "std"))
 def _retold(node: Node, arrays: Sequence[Any], value: Value) -> Any:
     """Return the node's result; what NumPy warns of meanwhile is told at the recorded line."""
     settings: Any = settings_of(value.errstate)
-    with warnings.catch_warnings(record=True) as caught, np.errstate(**settings):
+    with _filters, warnings.catch_warnings(record=True) as caught, np.errstate(**settings):
         warnings.simplefilter("always")
         result = run_node(node, arrays)
     for text in dict.fromkeys([str(warning.message) for warning in caught]):
