@@ -26,9 +26,10 @@ from alight.device import Device
 from alight.errors import DeviceUnavailable, KernelError, OutOfDeviceMemory
 from alight.ir.ops import OPS, Kind, Op
 from alight.log import LOG
-from conformance.compare import TIES, Findings, bound_of, differences, evaluated
+from conformance.compare import TIES, Findings, bound_of, differences, evaluated, room_of
 from conformance.layouts import LAYOUTS, PAIRS, make, points
 from generated import loop_group
+from generated import run as run_on_host
 
 F4 = np.dtype(np.float32)
 
@@ -89,7 +90,9 @@ def test_every_printed_op_equals_numpy_on_the_device(
     values = points(tuple(loop))
     for place, names in enumerate(layouts if full else layouts[:1] + layouts[2:9:3]):
         ops = [
-            (op, d) for op, d in ops_of(loop) if printed(op, d) and (not place or full or op.nin)
+            (op, d)
+            for op, d in ops_of(loop)
+            if printed(op, d) and (full or not (place and op.special))
         ]
         pairs = [make(v, name) for v, name in zip(values, names[: len(loop)], strict=True)]
         plain, ours = [p[0] for p in pairs], [p[1] for p in pairs]
@@ -98,12 +101,14 @@ def test_every_printed_op_equals_numpy_on_the_device(
         else:
             exponent = plain, ours
         before = LOG.snapshot()
-        results = []
+        results: list[Any] = []
+        pending: list[Any] = []
         for op, _ in ops:
-            given = exponent[1] if op.name == "power" else ours
-            results.append(op.reference(*given))
-        flat = [r for one in results for r in (one if type(one) is tuple else (one,))]
-        evaluated(flat)
+            results.append(op.reference(*(exponent[1] if op.name == "power" else ours)))
+            pending += results[-1] if op.nout > 1 else [results[-1]]
+            if op.special or op is ops[-1][0]:  # long bodies in one kernel take long to compile
+                evaluated(pending)
+                pending = []
         after = LOG.snapshot().since(before)
         assert not plain[0].size or any("wgpu:0" in where for where in after.elements)
         assert not after.fallbacks, after.fallbacks
@@ -111,20 +116,32 @@ def test_every_printed_op_equals_numpy_on_the_device(
             want = op.reference(*(exponent[0] if op.name == "power" else plain))
             together = [(got, want)] if op.nout == 1 else zip(got, want, strict=True)
             for g, w in together:
-                text = differences(g, w, bound_of(op, np.asarray(w).dtype), op.name in TIES)
+                room = room_of(op, plain)
+                bound = bound_of(op, np.asarray(w).dtype)
+                text = differences(g, w, bound, op.name in TIES, None, room)
                 findings.note(text, op.name, loop, names)
     findings.check()
 
 
-@pytest.mark.parametrize("name", ["exp", "exp2", "expm1", "log", "log2", "tanh"])
-def test_maths_is_within_its_bound_on_random_values(forced: Device, name: str) -> None:
-    op = OPS[name]
+def test_maths_of_ours_gives_the_hosts_bits(forced: Device) -> None:
     generator = np.random.default_rng(7)
-    for scale in (1e-3, 1.0, 30.0):
-        x = (generator.standard_normal(20_000) * scale).astype(F4)
-        x = np.abs(x) if name.startswith("log") else x
-        want = op.reference(x)
-        assert differences(op.reference(alight.asarray(x)), want, bound_of(op, F4)) is None
+    scales = [1e-3, 1.0, 30.0, 1e4]
+    x, y = (
+        np.concatenate([generator.standard_normal(5000) * scale for scale in scales]).astype(F4)
+        for _ in range(2)
+    )
+    names = []
+    for op in OPS.values():
+        if op.kind is Kind.ELEMENTWISE and op.special and printed(op, (F4,) * (op.nin + op.nout)):
+            names.append(op.name)
+            group = loop_group([x, y][: op.nin], [(op, tuple(range(op.nin)), (), F4)])
+            (host,) = run_on_host(group, [x, y][: op.nin])
+            got = np.asarray(op.reference(*[alight.asarray(v) for v in (x, y)[: op.nin]]))
+            differ = (got.view("u4") != host.view("u4")) & ~(np.isnan(got) & np.isnan(host))
+            # a fused multiply-add made of others is exact while its errors are normal numbers
+            differ &= ~(np.abs(host) < 1e-30)
+            assert not differ.any(), (op.name, differ.sum(), x[differ][:3], got[differ][:3])
+    assert {"exp", "log", "tanh", "power", "arctan2", "cbrt"} <= set(names)
 
 
 def test_arithmetic_is_not_contracted_or_rearranged(forced: Device) -> None:

@@ -266,8 +266,9 @@ def device_row(device: Device) -> Row:
 def profile_rows(profiles: Mapping[str, Profile]) -> list[Row]:
     """Return, for each device's profile, where it came from and how well it predicts.
 
-    ``crossovers`` says, by implementation, from how many elements a float64 addition of arrays that
-    are on the device is predicted to be faster than NumPy's; null: at no measured size.
+    ``crossovers`` says, by implementation, from how many elements a float64 addition (float32 where
+    the device has no float64) of arrays that are on the device is predicted to be faster than
+    NumPy's; null: at no measured size.
     """
     return [profile_row(profiles[name], profiles.get("cpu")) for name in sorted(profiles)]
 
@@ -293,26 +294,21 @@ def profile_row(profile: Profile, host: Profile | None = None) -> Row:
     return row
 
 
-_ADDITION = "elementwise/float64"
-_ADDITION_BYTES = 24  # a float64 addition reads two elements and writes one
+# an addition reads two elements and writes one
+_ADDITIONS = {"elementwise/float64": 24, "elementwise/float32": 12}
 
 
 def _crossovers(profile: Profile, host: Profile) -> dict[str, int | None]:
-    numpy = host.rates["numpy"].curves.get(_ADDITION) if "numpy" in host.rates else None
+    rates = host.rates.get("numpy")
     found: dict[str, int | None] = {}
-    for name, rates in profile.rates.items():
-        own = rates.curves.get(_ADDITION)
-        if numpy is None or own is None or own is numpy:
+    for name, own in profile.rates.items():
+        addition = next((key for key in _ADDITIONS if key in own.curves), None)
+        if rates is None or own is rates or addition is None or addition not in rates.curves:
             continue
-        sizes = (2**i for i in range(64) if _ADDITION_BYTES * 2**i <= own.knots[-1][0])
-        found[name] = next(
-            (
-                n
-                for n in sizes
-                if own.seconds_at(_ADDITION_BYTES * n) < numpy.seconds_at(_ADDITION_BYTES * n)
-            ),
-            None,
-        )
+        curve, numpy, size = own.curves[addition], rates.curves[addition], _ADDITIONS[addition]
+        counts = (2**i for i in range(64) if size * 2**i <= curve.knots[-1][0])
+        faster = (n for n in counts if curve.seconds_at(size * n) < numpy.seconds_at(size * n))
+        found[name] = next(faster, None)
     return found
 
 

@@ -32,6 +32,9 @@ class Dialect:
     forms: Mapping[str, str]
     let: str
     var: str
+    function_head: str
+    parameter: str
+    table: str
     literal: Callable[[float | int | bool, str], str]
     cast: Cast
     shared: Mapping[str, str] = field(default_factory=dict)
@@ -53,7 +56,7 @@ class Dialect:
                 return self.forms[key]
         raise Unsupported(f"{self.name} has no {prim} of {dtype}")
 
-    def function(self, name: str, dtype: str) -> str:
+    def library(self, name: str, dtype: str) -> str:
         """Return what a function of the C library is called."""
         found = self.libm.get(f"{name}:{dtype}") or self.libm.get(dtype)
         if found is None:
@@ -206,6 +209,9 @@ CUDA = Dialect(
     forms=_CUDA_FORMS,
     let="const {type} {name} = {value};",
     var="{type} {name} = {value};",
+    function_head="static __device__ __noinline__ {type} {name}({parameters})",
+    parameter="const {type} {name}",
+    table="static __device__ const {type} {name}[{count}] = {{{values}}};",
     literal=_c_literal,
     cast=_c_cast,
     libm={"float64": "NAME", "float32": "NAMEf"},
@@ -400,8 +406,10 @@ def wgsl(fused: bool, rearranges: bool) -> Dialect:
     if not fused:
         forms["fma:f"] = "fused({0}, {1}, {2})"
     if rearranges:  # a result whose bits are looked at has to be the rounded one
-        for prim in ("add", "sub", "mul", "div"):
+        for prim in ("add", "sub", "mul"):
             forms[f"{prim}:f"] = f"kept{forms[f'{prim}:f']}"
+        # Mesa takes a quotient of a constant zero for zero, one by it for undefined.
+        forms["div:f"] = "kept(kept({0}) / kept({1}))"
         if fused:
             forms["fma:f"] = f"kept({forms['fma:f']})"
     return Dialect(
@@ -411,6 +419,9 @@ def wgsl(fused: bool, rearranges: bool) -> Dialect:
         forms=forms,
         let="let {name}: {type} = {value};",
         var="var {name}: {type} = {value};",
+        function_head="fn {name}({parameters}) -> {type}",
+        parameter="{name}: {type}",
+        table="const {name} = array<{type}, {count}>({values});",
         literal=_w_literal,
         cast=_w_cast,
         shared=_W_SHARED,

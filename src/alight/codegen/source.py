@@ -20,6 +20,7 @@ from alight.codegen.loops import check
 from alight.device import Unsupported
 from alight.ir.body import width_of
 from alight.ir.group import GroupKind
+from alight.ir.maths.coefficients import TABLES
 from alight.ir.ops import Kind, trees
 
 if TYPE_CHECKING:
@@ -51,10 +52,12 @@ class Grid:
 class Statements:
     """Statements under construction; every operation gets a name of its own."""
 
-    def __init__(self, dialect: Dialect, indent: int = 1) -> None:
+    def __init__(self, dialect: Dialect, outside: dict[str, str] | None = None) -> None:
         self.dialect = dialect
         self.lines: list[str] = []
-        self.indent = indent
+        # functions and tables that stand before the kernel, by name, in the order of their use
+        self.outside: dict[str, str] = {} if outside is None else outside
+        self.indent = 1
         self.count = 0
 
     def add(self, line: str) -> None:
@@ -112,15 +115,49 @@ class Statements:
             return operands[position]
         if prim == "const":
             return dialect.literal(tree.value, tree.dtype)
+        if prim in ("apart", "table"):
+            text = self._apart(tree, args) if prim == "apart" else self._table(tree, args[0])
+            return self.name(text, tree.dtype)
         source = tree.args[0].dtype
         if prim == "cast":
             text = dialect.cast(args[0], source, tree.dtype)
         elif prim == "libm":
-            text = f"{dialect.function(tree.value, source)}({', '.join(args)})"
+            text = f"{dialect.library(tree.value, source)}({', '.join(args)})"
         else:
             wide = "unsigned long long" if width_of(source) == 64 else "unsigned int"
             text = dialect.form(prim, source).format(*args, T=result, W=wide)
         return text if text in args else self.name(text, tree.dtype)
+
+    def _apart(self, tree: Expr, args: list[str]) -> str:
+        """Return a call of a function of its own, which is what is seldom needed."""
+        name, (body,) = tree.value
+        dialect, name = self.dialect, f"{name}_{tree.dtype}"
+        if name not in self.outside:
+            inner = Statements(dialect, self.outside)
+            names = "xyz"[: len(args)]
+            result = inner.evaluate(body, names)
+            parameters = [
+                dialect.parameter.format(type=dialect.type_of(a.dtype), name=n)
+                for n, a in zip(names, tree.args, strict=True)
+            ]
+            head = dialect.function_head.format(
+                type=dialect.type_of(tree.dtype), name=name, parameters=", ".join(parameters)
+            )
+            inner.add(f"return {result};")
+            self.outside[name] = "\n".join((f"{head} {{", *inner.lines, "}"))
+        return f"{name}({', '.join(args)})"
+
+    def _table(self, tree: Expr, index: str) -> str:
+        dialect, name = self.dialect, f"table_{tree.value}"
+        if name not in self.outside:
+            values = TABLES[tree.value][1]
+            self.outside[name] = dialect.table.format(
+                type=dialect.type_of(tree.dtype),
+                name=name,
+                count=len(values),
+                values=", ".join(dialect.literal(value, tree.dtype) for value in values),
+            )
+        return f"{name}[{index}]"
 
 
 def _node_tree(group: Group, node: Node) -> Expr:
@@ -201,27 +238,31 @@ def wgsl_loop(dialect: Dialect, group: Group, shape: Nest, grid: Grid) -> str:
         )
     head.append("var<private> nothing: u32;")
     code = Statements(dialect)
-    code.add("nothing = arguments[1];")
-    code.add(f"let apart = threads.x * {grid.block}u;")
-    with code.block("for (var e = id.x; e < arguments[0]; e = e + apart)"):
+    used: set[int] = set()
+
+    def argument(number: int) -> str:
+        used.add(number)
+        return f"a{number}"
+
+    with code.block(f"for (var e = id.x; e < {argument(0)}; e = e + apart)"):
         indices = ["e"]
         if rank > 1:
             code.add("var rest = e;")
             for axis in range(rank - 1, 0, -1):
-                size = f"arguments[{WGSL_HEAD + axis - 1}]"
+                size = argument(WGSL_HEAD + axis - 1)
                 code.add(f"let i{axis} = rest % {size};")
                 code.add(f"rest = rest / {size};")
             indices = ["rest", *(f"i{axis}" for axis in range(1, rank))]
 
         def element(place: int) -> str:
             first = WGSL_HEAD + rank - 1 + place * (rank + 1)
-            terms = [f"arguments[{first}]"]
+            terms = [argument(first)]
             for axis, index in enumerate(indices):
                 kind = shape.classes[place] if axis == shape.vector_axis else "s"
                 if kind == "c":
                     terms.append(index)
                 elif kind != "b":
-                    terms.append(f"{index} * arguments[{first + 1 + axis}]")
+                    terms.append(f"{index} * {argument(first + 1 + axis)}")
             return " + ".join(terms)
 
         loaded = []
@@ -241,9 +282,17 @@ def wgsl_loop(dialect: Dialect, group: Group, shape: Nest, grid: Grid) -> str:
                 code.add(f"atomicOr({word}, u32({result}) << {shift});")
             else:
                 code.add(f"m{place}[p{place}] = {result};")
-    body = "\n".join(code.lines)
+    # read once: in the loop they are read again for each element, as the results could be there
+    before = Statements(dialect)
+    before.add("nothing = arguments[1];")
+    before.add(f"let apart = threads.x * {grid.block}u;")
+    for number in sorted(used):
+        before.add(f"let a{number} = arguments[{number}];")
+    body = "\n".join(before.lines + code.lines)
+    outside = "\n".join(code.outside.values())
     return f"""{chr(10).join(head)}
-{dialect.functions(body)}
+{dialect.functions(outside + body)}
+{outside}
 @compute @workgroup_size({grid.block})
 fn {ENTRY}(@builtin(global_invocation_id) id: vec3<u32>,
          @builtin(num_workgroups) threads: vec3<u32>) {{
@@ -368,9 +417,9 @@ def _cuda_element(group: Group, dtypes: Sequence[str], memory: Sequence[str], en
         f"{'const ' if place < count else ''}{word}{'' if place < count else '&'} x{place}"
         for place, word in enumerate(memory)
     ]
-    body = "\n".join(code.lines)
+    body, outside = "\n".join(code.lines), "\n".join(code.outside.values())
     head = f"static __device__ __forceinline__ void {entry}_element({', '.join(parameters)})"
-    return f"{head} {{\n{body}\n}}"
+    return f"{outside}\n{head} {{\n{body}\n}}"
 
 
 def packs(shape: Nest, offsets: Sequence[int], itemsizes: Sequence[int], elements: int) -> bool:

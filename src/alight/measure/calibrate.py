@@ -169,13 +169,25 @@ class Calibration:
             return self._busy
         return self._busy + time.perf_counter() - self._resumed
 
+    def _has(self, *dtypes: str) -> list[str]:
+        """Return those of the dtypes that the device has."""
+        known = self.device.support.dtypes
+        return [dtype for dtype in dtypes if not known or dtype in known]
+
+    @property
+    def _float(self) -> str:
+        """Return the float type that is measured most closely: the one NumPy makes, if it is
+        there."""
+        return next(iter(self._has("float64", "float32")), "float64")
+
     def _points(self) -> Iterator[_Point]:
         """Yield the points, the most useful first."""
         names = self.device.support.implementations
         libraries = [name for name in names if name != "generated"]
-        for dtype in ("float64", "float32", "int64"):
+        floats, integers = self._has("float64", "float32"), self._has("int64", "int32")[:1]
+        for dtype in (*floats, *integers):
             size = np.dtype(dtype).itemsize
-            for nbytes in KNOTS if dtype == "float64" else FEW_KNOTS:
+            for nbytes in KNOTS if dtype == self._float else FEW_KNOTS:
                 n = nbytes // size
                 for name in names:
                     group = probes.loop("add", dtype, n)
@@ -188,10 +200,10 @@ class Calibration:
                     group = probes.fold("sum", dtype, (n,), (0,))
                     yield _Point(name, f"reduce_inner/{dtype}", n, group)
             for name in libraries:
-                for side in PRODUCT_SIDES if dtype != "int64" else INTEGER_SIDES:
+                for side in PRODUCT_SIDES if dtype in floats else INTEGER_SIDES:
                     group = probes.product(dtype, side)
                     yield _Point(name, f"matmul/{dtype}", 2.0 * side**3, group)
-        for dtype in ("float64", "float32"):
+        for dtype in floats:
             for nbytes in FEW_KNOTS[1:]:
                 n = nbytes // np.dtype(dtype).itemsize
                 for name in names:
@@ -200,7 +212,7 @@ class Calibration:
                     yield _Point(name, f"reduce_outer/{dtype}", n, group, core=False)
         for name in libraries:
             for side in MORE_PRODUCT_SIDES:
-                for dtype in ("float64", "float32"):
+                for dtype in floats:
                     group = probes.product(dtype, side)
                     yield _Point(name, f"matmul/{dtype}", 2.0 * side**3, group, core=False)
         for name in names:
@@ -209,7 +221,7 @@ class Calibration:
                 group = probes.scan("cumsum", "float64", n)
                 yield _Point(name, "scan/float64", n, group, core=False)
         for special in probes.special_ops():
-            for dtype in ("float64", "float32"):
+            for dtype in floats:
                 for name in names:
                     n = self._compute_elements
                     group = probes.loop(special, dtype, n)
@@ -223,13 +235,13 @@ class Calibration:
             small = min(KNOTS) // 8
             yield _Point(name, f"call/{dtype}", small, probes.chain(dtype, small))
         floating = ("divide", "exp", "sin", "sqrt", MANY_FLOPS)
-        ops = ("floor_divide", MANY_FLOPS) if dtype == "int64" else floating
+        ops = floating if dtype.startswith("float") else ("floor_divide", MANY_FLOPS)
         for op in ops:
             yield _Point(name, f"{op}/{dtype}", n, probes.loop(op, dtype, n))
-        if dtype == "float64":
+        if dtype == self._float:
             # Large ones tell how much of the arithmetic hides behind the memory.
             for op in ("divide", "exp"):
-                large = min(LARGE * n, _MOST_BYTES // 8)
+                large = min(LARGE * n, _MOST_BYTES // np.dtype(dtype).itemsize)
                 yield _Point(name, f"{op}/{dtype}", large, probes.loop(op, dtype, large))
         rows = (n // ROW, ROW)
         yield _Point(name, f"row/{dtype}", n, probes.fold("sum", dtype, rows, (1,)), core=False)
@@ -280,7 +292,7 @@ class Calibration:
         """Add knots where the curve of NumPy's or our additions misses its measured middle."""
         limit = self.budget_seconds * (1 - VALIDATION_SHARE)
         for name, samples in self.samples.items():
-            key = "elementwise/float64"
+            key = f"elementwise/{self._float}"
             queue = samples.gaps(key)
             while queue and self._spent() < limit:
                 low, high = queue.pop(0)
@@ -288,7 +300,7 @@ class Calibration:
                 if not low < middle < high:
                     continue
                 predicted = samples.interpolated(key, middle)
-                point = _Point(name, key, middle, probes.loop("add", "float64", middle))
+                point = _Point(name, key, middle, probes.loop("add", self._float, middle))
                 if not self._measure(point):
                     break
                 found = samples.found(key, middle)
@@ -332,11 +344,11 @@ class Calibration:
     def _unseen(self) -> Iterable[tuple[str, Group]]:
         for n in UNSEEN:
             for name in self.device.support.implementations:
-                yield name, probes.loop("multiply", "float64", n)
-                yield name, probes.loop("exp", "float64", n)
-                yield name, probes.fold("sum", "float64", (n,), (0,))
+                yield name, probes.loop("multiply", self._float, n)
+                yield name, probes.loop("exp", self._float, n)
+                yield name, probes.fold("sum", self._float, (n,), (0,))
                 if name == "generated":
-                    yield name, probes.chain("float64", n)
+                    yield name, probes.chain(self._float, n)
 
     def _one_offs(self) -> dict[str, Measured]:
         found = {} if self._bench is None else compile_costs(self._bench.compiled)
