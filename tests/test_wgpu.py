@@ -131,8 +131,8 @@ def test_maths_of_ours_gives_the_hosts_bits(forced: Device) -> None:
         for _ in range(2)
     )
     names = []
-    for op in OPS.values():
-        if op.kind is Kind.ELEMENTWISE and op.special and printed(op, (F4,) * (op.nin + op.nout)):
+    for op, dtypes in ops_of("f") + ops_of("ff"):
+        if op.special and printed(op, dtypes):
             names.append(op.name)
             group = loop_group([x, y][: op.nin], [(op, tuple(range(op.nin)), (), F4)])
             (host,) = run_on_host(group, [x, y][: op.nin])
