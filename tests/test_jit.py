@@ -366,6 +366,20 @@ def counting(x: Any) -> Any:
 COUNT = 0
 
 
+def test_a_record_of_outside_is_read_at_every_call() -> None:
+    settings = np.zeros((), [("scale", "f8")])[()]
+
+    @jit
+    def scaled(x: Any) -> Any:
+        return x * settings["scale"]
+
+    x = np.arange(1.0, 5.0)
+    with alight.policy(floor=0, force="cpu:generated"):
+        for scale in (2.0, 2.0, 3.0):
+            settings["scale"] = scale
+            np.testing.assert_array_equal(scaled(x), x * scale)
+
+
 def test_globals_can_be_assigned(mode: str) -> None:
     before = COUNT
     agree(counting, np.arange(3.0), calls=2)

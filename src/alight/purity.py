@@ -316,7 +316,7 @@ def _constant(value: Any) -> bool:
     if type(value) is tuple:
         return all(map(_constant, value))
     if isinstance(value, _ATOMS):
-        return True
+        return not isinstance(value, np.void)  # a record: its fields can be assigned
     return isinstance(value, type) and issubclass(value, np.generic)
 
 
