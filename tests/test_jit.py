@@ -369,7 +369,7 @@ COUNT = 0
 def test_a_record_of_outside_is_read_at_every_call() -> None:
     settings = np.zeros((), [("scale", "f8")])[()]
 
-    @jit
+    @alight.jit
     def scaled(x: Any) -> Any:
         return x * settings["scale"]
 
