@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from alight._core import Value
+from alight.backends.host import run_node
 from alight.backends.machine import (
     CATEGORY,
     clear_floating_point_flags,
@@ -176,14 +177,6 @@ def _retold(node: Node, arrays: Sequence[Any], value: Value) -> Any:
     for text in dict.fromkeys([str(warning.message) for warning in caught]):
         _warn(text, value.site)
     return result
-
-
-def run_node(node: Node, arrays: Sequence[Any]) -> Any:
-    """Return the node's result, as NumPy computes it from its operands."""
-    attrs = dict(node.attrs)
-    output = attrs.pop("output", None)
-    result = node.op.reference(*arrays, **attrs)
-    return result if output is None else result[output]
 
 
 def _name(node: Node) -> str:
