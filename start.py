@@ -74,8 +74,9 @@ def make_environment() -> None:
         )
 
 
-def install(extras: str) -> None:
-    """Install the project with these extras into .venv, unless that was done already."""
+def install(extras: str, needed: bool = True) -> None:
+    """Install the project with these extras into .venv, unless that was done already; without them
+    what is not needed is left out."""
     make_environment()
     note, digest = os.path.join(VENV, "installed-" + extras), inputs_digest()
     if os.path.exists(note):
@@ -84,6 +85,9 @@ def install(extras: str) -> None:
                 return
     pip = (tool("python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
     if run(*pip, "--editable", f".[{extras}]") != 0:
+        if not needed:
+            say(f"goes on without {extras}: what needs it is skipped and says so.")
+            return
         stop(
             "pip could not install alight and what it needs.",
             "see pip's message above. It needs a package index, or wheels named by PIP_FIND_LINKS; "
@@ -103,6 +107,7 @@ def example() -> int:
 def test(*arguments: str) -> int:
     """Run linter, type checker and tests; the tests last and whatever came before."""
     install("dev,report")
+    install("device-test", needed=False)
     checks = (
         (tool("ruff"), "check", "."),
         (tool("mypy"),),

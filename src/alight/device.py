@@ -52,7 +52,7 @@ class Support:
 @dataclass(frozen=True, slots=True)
 class Device:
     """A memory space with executors. ``space`` names the memory: two devices on one card share
-    it."""
+    it. ``limits["operands"]``, where it is given, is how many arrays a kernel may have."""
 
     id: str
     vendor: str

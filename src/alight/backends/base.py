@@ -104,7 +104,8 @@ class Backend(Protocol):
     def submit(
         self, device: Device, queue: int, commands: Sequence[Command], wait: Sequence[Any] = ()
     ) -> Any:
-        """Enqueue the commands after the events in ``wait``; return the event of their end."""
+        """Enqueue the commands after the events in ``wait``; return the event of their end. No
+        commands at all are a mark in time, from which ``seconds`` counts."""
 
     def wait(self, event: Any) -> None:
         """Return when the event has happened."""

@@ -408,6 +408,7 @@ def wgsl(fused: bool, rearranges: bool) -> Dialect:
     if rearranges:  # a result whose bits are looked at has to be the rounded one
         for prim in ("add", "sub", "mul"):
             forms[f"{prim}:f"] = f"kept{forms[f'{prim}:f']}"
+        forms["sqrt:f"] = "kept(sqrt({0}))"  # or its square is what was under it
         # Mesa takes a quotient of a constant zero for zero, one by it for undefined.
         forms["div:f"] = "kept(kept({0}) / kept({1}))"
         if fused:
