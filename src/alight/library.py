@@ -107,6 +107,16 @@ def _stand_in(lay: Layout, lengths: Mapping[int, int]) -> np.ndarray[Any, Any] |
             for s, n, step in zip(lay.strides, lay.shape, array.strides, strict=True)
         ]
         array = np.lib.stride_tricks.as_strided(array, array.shape, steps)
+    elif apart and 1 in lay.shape:
+        # A copy in K order sorts axes of length one in among the others.
+        steps = list(array.strides)
+        step = lay.itemsize  # less than any other: elements are apart
+        for i in reversed(order):
+            if lay.shape[i] == 1:
+                steps[i] = step if lay.strides[i] else 0
+            else:
+                step = abs(steps[i]) // 2 * 3  # the next axis out is at least twice as far
+        array = np.lib.stride_tricks.as_strided(array, array.shape, steps)
     return array
 
 

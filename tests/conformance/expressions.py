@@ -161,6 +161,8 @@ np.select([v > 0, v < -1], [v, v * 2], 5.0)
 np.sort(a)
 np.sort(a, axis=0)
 np.sort(a, axis=None)
+np.sort(a[::-1, :1].T)
+np.sort(t[::-1, :, :1].transpose(2, 1, 0))
 np.argsort(a, kind="stable")
 np.partition(v, 2)
 np.argpartition(v, 2)[:2]
