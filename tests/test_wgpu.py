@@ -15,17 +15,19 @@ import numpy as np
 import pytest
 
 import alight
-from alight import registry, runtime, trust
+from alight import costs, registry, runtime, trust
 from alight._core import Data, layout_of, make_layout
 from alight.backends import wgpu as backend_module
 from alight.backends import wgpu_adapters, wgpu_session
 from alight.backends.base import Copy, Launch, Operand
+from alight.backends.sim_clock import DEFAULT_SPEC, recorded
 from alight.backends.wgpu import WgpuBackend
 from alight.codegen.source import DIALECTS, gap
 from alight.device import Device
 from alight.errors import DeviceUnavailable, KernelError, OutOfDeviceMemory
 from alight.ir.ops import OPS, Kind, Op
-from alight.log import LOG
+from alight.log import LOG, Snapshot
+from alight.plan.cost import Profile
 from conformance.compare import TIES, Findings, bound_of, differences, evaluated, room_of
 from conformance.layouts import LAYOUTS, PAIRS, make, points
 from generated import loop_group
@@ -56,6 +58,11 @@ def forced(device: Device) -> Iterator[Device]:
     """Run the test with all work forced to the device."""
     with alight.policy(force="wgpu:0", floor=0), np.errstate(all="ignore"):
         yield device
+
+
+def on_device(log: Snapshot) -> int:
+    """Return how many elements the device made."""
+    return sum(count for place, count in log.elements.items() if "wgpu:0" in place)
 
 
 # --- the table ------------------------------------------------------------------------------------
@@ -110,7 +117,7 @@ def test_every_printed_op_equals_numpy_on_the_device(
                 evaluated(pending)
                 pending = []
         after = LOG.snapshot().since(before)
-        assert not plain[0].size or any("wgpu:0" in where for where in after.elements)
+        assert not plain[0].size or on_device(after)
         assert not after.fallbacks, after.fallbacks
         for (op, _), got in zip(ops, results, strict=True):
             want = op.reference(*(exponent[0] if op.name == "power" else plain))
@@ -206,7 +213,7 @@ def test_random_programs_give_numpys_bits(forced: Device, seed: int) -> None:
     for number, (got, want) in enumerate(zip(ours, plain, strict=True)):
         assert got.dtype == want.dtype and got.strides == want.strides, number
         assert np.array_equal(got, want, equal_nan=True), number
-    assert any("wgpu:0" in where for where in there.elements), there.elements
+    assert on_device(there), there.elements
     assert not there.fallbacks
 
 
@@ -219,8 +226,50 @@ def test_what_the_device_lacks_is_numpys_and_the_rest_is_not(forced: Device) -> 
     assert np.allclose(np.asarray(row), (np.sqrt(x * x + 1) - x).sum(axis=1), rtol=1e-6)
     assert np.array_equal(np.asarray(wide), x.astype(np.float64) * 2)
     found = LOG.snapshot().since(before)
-    assert any("wgpu:0" in where for where in found.elements)
+    assert on_device(found)
     assert not found.fallbacks
+
+
+def profile_like(name: str, bandwidth: float) -> Profile:
+    """Return a profile of a device with so many bytes per second, links included."""
+    spec: Any = {
+        **DEFAULT_SPEC,
+        "memory": {"value": bandwidth, "unit": "bytes per second", "source": "guess"},
+    }
+    found = recorded(name, spec)
+    return dataclasses.replace(
+        found, rates={"numpy": found.rates["generated"], "generated": found.rates["generated"]}
+    )
+
+
+@pytest.mark.parametrize("faster", [True, False])
+def test_by_itself_it_is_chosen_where_it_is_predicted_to_be_faster(
+    device: Device, monkeypatch: pytest.MonkeyPatch, faster: bool
+) -> None:
+    own, host = (1e12, 1e7) if faster else (1e7, 1e12)
+    profiles = {"wgpu:0": profile_like("wgpu:0", own), "cpu": profile_like("cpu", host)}
+    monkeypatch.setattr(costs, "_profiles", profiles)
+    x = np.random.default_rng(2).uniform(0.1, 2, 100_000).astype(F4)
+    before = LOG.snapshot()
+    with alight.policy(devices=("wgpu:0", "cpu"), floor=0):
+        assert np.array_equal(np.asarray(np.sqrt(alight.asarray(x)) + 1), np.sqrt(x) + 1)
+    there = LOG.snapshot().since(before)
+    assert (on_device(there) > 0) is faster, there
+    runtime.forget_plans()
+
+
+def test_what_is_never_chosen_is_never_started() -> None:
+    backend()
+    code = """
+import numpy as np
+import alight
+from alight import registry
+x = np.arange(100_000, dtype=np.float32)
+with alight.policy(devices=("wgpu:0", "cpu"), floor=0):
+    assert (np.asarray(alight.asarray(x) + 1) == x + 1).all()
+assert registry.device("wgpu:0") and "wgpu:0" not in registry._opened
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
 
 
 # --- trust ----------------------------------------------------------------------------------------
@@ -449,7 +498,7 @@ with alight.policy(force="wgpu:0", floor=0):
             with alight.policy(force="cpu"):
                 assert (np.asarray(alight.asarray(x) * 2) == x * 2).all()
             before = LOG.snapshot()
-            assert (np.asarray(alight.asarray(x) * 3) == x * 3).all()
+            assert (np.asarray(alight.asarray(x) + 3) == x + 3).all()
             reasons = [row.reason for row in LOG.snapshot().since(before).fallbacks]
             assert any("spawn" in reason for reason in reasons), reasons
             os._exit(0)

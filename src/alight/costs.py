@@ -35,8 +35,9 @@ _profiles: dict[str, Profile | None] = {}
 def profile_of(device: Device) -> Profile | None:
     """Return the profile of a device on this machine, or None where it was never calibrated."""
     if device.id not in _profiles:
+        # not opened for it: a plan that takes another device needs no context on this one
         own: Callable[[Device], Profile] | None = getattr(
-            registry.backend_of(device), "profile", None
+            registry.driver_of(device), "profile", None
         )
         if own is not None:  # a simulated device is what its record says
             _profiles[device.id] = own(device)
@@ -103,12 +104,14 @@ def _device_gap(where: Device, group: Group) -> str | None:
     graph, support = group.graph, where.support
     dialect = DIALECTS.get(support.dialect)
     most = where.limits.get("operands", math.inf)
+    # Without a profile only who names it for all work gets it: nothing is started to be refused.
+    asked = profile_of(where) is not None or current_policy().force is not None
     if len(graph.inputs) + len(graph.outputs) > most:
         return f"{where.id} binds {most} operands at most"
     for node in graph.nodes:
         dtypes = *[graph.layout(number).dtype for number in node.operands], node.layout.dtype
         reason = gap(dialect, node.op, dtypes) if dialect is not None else None
-        if reason is None and support.verified and node.op.kind is Kind.ELEMENTWISE:
+        if reason is None and asked and support.verified and node.op.kind is Kind.ELEMENTWISE:
             reason = doubt(where, node.op, dtypes, node.attr("output", 0))
         if reason is not None:
             return reason

@@ -49,10 +49,16 @@ def _backend(name: str) -> Backend | None:
     return backend
 
 
-def backend_of(device: Device) -> Backend:
-    """Return the backend that drives a device, with the device opened."""
+def driver_of(device: Device) -> Backend:
+    """Return the backend that drives a device, which need not be open."""
     backend = _backend(device.id.partition(":")[0])
     assert backend is not None, device
+    return backend
+
+
+def backend_of(device: Device) -> Backend:
+    """Return the backend that drives a device, with the device opened."""
+    backend = driver_of(device)
     if device.id not in _opened:
         backend.open(device)
         _opened.add(device.id)
