@@ -38,8 +38,10 @@ class Code(Blocks):
 
         def value(tree: Expr) -> str:
             if id(tree) not in done:
-                if tree.prim == "rarely" and lanes:
+                if tree.prim == "rarely" and lanes and _one_by_one(tree.args[1]):
                     done[id(tree)] = self._lanes_apart(tree, value, operands, lanes)
+                elif tree.prim == "rarely" and lanes:
+                    done[id(tree)] = seldom(tree)
                 elif tree.prim == "rarely":
                     done[id(tree)] = rarely(tree)
                 else:
@@ -60,6 +62,25 @@ class Code(Blocks):
             done.clear()  # what was computed inside is not known after it
             done.update(known)
             return self.emit(f"load {one}, ptr {cell}")
+
+        def seldom(tree: Expr) -> str:
+            condition, common = value(tree.args[0]), value(tree.args[2])
+            before, apart, after = self.block, self.label("other"), self.label("after")
+            some = self.some(condition, lanes)
+            self.do(f"br i1 {some}, label %{apart}, label %{after}, !prof !1")
+            self.start(apart)
+            outside, known = dict(done), self.known
+            self.known = None if known is None else dict(known)
+            other = value(tree.args[1])
+            mixed = self._where([condition, other, common], tree.dtype, lanes)
+            done.clear()  # what was computed inside is not known after it
+            done.update(outside)
+            self.known = known
+            end = self.block
+            self.do(f"br label %{after}")
+            self.start(after)
+            full = register_type(tree.dtype, lanes)
+            return self.emit(f"phi {full} [ {common}, %{before} ], [ {mixed}, %{end} ]")
 
         return [value(tree) for tree in trees]
 
@@ -430,6 +451,13 @@ def _operands_of(tree: Expr) -> dict[int, Expr]:
             if tree.prim == "operand":
                 found[tree.value] = tree
     return found
+
+
+def _one_by_one(tree: Expr) -> bool:
+    """Tell whether a tree is for single elements: it leaves the kernel, or reads tables."""
+    if tree.prim == "rarely":
+        return False
+    return tree.prim in ("apart", "libm", "table") or any(map(_one_by_one, tree.args))
 
 
 def _zero(lanes: int) -> str:

@@ -33,27 +33,27 @@ def turned(q, r, l):
     y = where(odd, c + d, s + t)
     return floating(bits(y) ^ ((q & 2) << (WIDTH - 2)))
 
+# Zero is no such argument: it keeps its sign.
 def near_turns(x):
-    return magnitude(x) < magnitude_of(T(k.far_turns))
+    return bits(fabs(x)) - 1 < bits(T(k.far_turns)) - 1
+
+def not_zero(x):
+    return (x != 0) & (x == x)
 
 def sin(x):
     near = near_turns(x)
     q, r, l = quarter_turns(where(near, x, 0))
-    y = turned(q, r, l)
-    y = where(near & (x != 0), y, x)
-    return rarely(~near & (x == x), apart.sin_far(x), y)
+    return rarely(~near, rarely(not_zero(x), apart.sin_far(x), x), turned(q, r, l))
 
 def cos(x):
-    near = near_turns(x)
+    near = magnitude(x) < magnitude_of(T(k.far_turns))
     q, r, l = quarter_turns(where(near, x, 0))
-    y = where(near, turned(q + 1, r, l), x)
-    return rarely(~near & (x == x), apart.cos_far(x), y)
+    return rarely(~near, rarely(x == x, apart.cos_far(x), x), turned(q + 1, r, l))
 
 def tan(x):
     near = near_turns(x)
     q, r, l = quarter_turns(where(near, x, 0))
-    y = where(near & (x != 0), slope(q, r, l), x)
-    return rarely(~near & (x == x), apart.tan_far(x), y)
+    return rarely(~near, rarely(not_zero(x), apart.tan_far(x), x), slope(q, r, l))
 
 def slope(q, r, l):
     z = r * r

@@ -25,14 +25,13 @@ def exp(x):
     plain = m < magnitude_of(T(k.exp_plain))
     t, r, l = by_ln2(where(plain, x, 0))
     f = floating(bits(t) << MANTISSA)
-    return exp_end(x, m, plain, fma(r + fma(r * r, poly.exp(r), l), f, f), T(k.exp_none))
+    y = fma(r + fma(r * r, poly.exp(r), l), f, f)
+    far = (m < magnitude_of(T(inf))) & (bits(x) < bits(T(k.exp_none)))
+    return rarely(~plain, rarely(far, apart.exp_far(x), below_or(x, m, T(0), x)), y)
 
-def exp_end(x, m, plain, y, none):
-    finite = m < magnitude_of(T(inf))
-    below = (S(bits(x)) < 0) & (m <= magnitude_of(T(inf)))
-    all = where(plain, y, where(below, 0, x))
-    far = ~plain & finite & (bits(x) < bits(none))
-    return rarely(far, apart.exp_far(x), all)
+# The first value for what is negative and no NaN, else the second.
+def below_or(x, m, a, b):
+    return where((S(bits(x)) < 0) & (m <= magnitude_of(T(inf))), a, b)
 
 def exp_far(x):
     return exp_scaled(where(x > k.exp_most, k.exp_most, x), S(0))
@@ -57,10 +56,8 @@ def exp2(x):
     r = a - (t - k.magic_biased)
     f = floating(bits(t) << MANTISSA)
     y = fma(exp2_rest(r, T(0)), f, f)
-    below = (S(bits(x)) < 0) & (m <= magnitude_of(T(inf)))
-    all = where(plain, y, where(below, 0, x))
-    far = ~plain & (m < magnitude_of(T(inf))) & (bits(x) < bits(T(k.exp2_none)))
-    return rarely(far, apart.exp2_far(x), all)
+    far = (m < magnitude_of(T(inf))) & (bits(x) < bits(T(k.exp2_none)))
+    return rarely(~plain, rarely(far, apart.exp2_far(x), below_or(x, m, T(0), x)), y)
 
 def exp2_rest(r, l):
     return fma(r, k.ln2, fma(r, fma(r, poly.exp2(r), k.ln2_rest), l))
@@ -84,14 +81,14 @@ def expm1(x):
     plain = m < magnitude_of(T(k.exp_plain))
     a = where(plain, x, 0)
     v, w = expm1_parts(where(a < k.expm1_least, k.expm1_least, a))
-    below = (S(bits(x)) < 0) & (m <= magnitude_of(T(inf)))
-    far = ~plain & (m < magnitude_of(T(inf))) & (S(bits(x)) > 0)
-    all = copysign(where(plain, v + w, where(below, -1, x)), x)
-    return rarely(far, apart.exp_far(x), all)
+    far = (m < magnitude_of(T(inf))) & (S(bits(x)) > 0)
+    other = rarely(far, apart.exp_far(x), below_or(x, m, T(-1), x))
+    return rarely(~plain, other, copysign(v + w, x))
 
 def tanh(x):
     m = magnitude(x)
-    a = where(m < magnitude_of(T(k.tanh_one)), fabs(x), 0)
+    inside = m < magnitude_of(T(k.tanh_one))
+    a = where(inside, fabs(x), 0)
     v, w = expm1_parts(a + a)
     u = v + w
     d = u + 2
@@ -100,8 +97,7 @@ def tanh(x):
     q = 1 / d
     y = u * q
     y = fma(fma(-y, d, u) + (w - y * (e + w)), q, y)
-    one = m >= magnitude_of(T(k.tanh_one))
-    return where(m > magnitude_of(T(inf)), x, copysign(where(one, 1, y), x))
+    return rarely(m > magnitude_of(T(inf)), x, copysign(where(inside, y, 1), x))
 
 def maximum_plain(a, b):
     return where(a > b, a, b)
@@ -125,8 +121,8 @@ def sinh(x):
     a, b, r, s, c = hyperbolic(where(plain, fabs(x), 0))
     v = fma(b, r, a)
     y = v + (fma(b, r, a - v) + fma(a, c, b * s))
-    far = ~plain & (m < magnitude_of(T(inf)))
-    return rarely(far, apart.sinh_far(x), where(plain, copysign(y, x), x))
+    other = rarely(m < magnitude_of(T(inf)), apart.sinh_far(x), x)
+    return rarely(~plain, other, copysign(y, x))
 
 def cosh(x):
     m = magnitude(x)
@@ -134,8 +130,8 @@ def cosh(x):
     a, b, r, s, c = hyperbolic(where(plain, fabs(x), 0))
     v = fma(a, r, b)
     y = v + (fma(a, r, b - v) + fma(b, c, a * s))
-    far = ~plain & (m < magnitude_of(T(inf)))
-    return rarely(far, apart.cosh_far(x), where(plain, y, fabs(x)))
+    other = rarely(m < magnitude_of(T(inf)), apart.cosh_far(x), fabs(x))
+    return rarely(~plain, other, y)
 
 def cosh_far(x):
     a = fabs(x)

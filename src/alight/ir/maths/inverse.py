@@ -16,7 +16,7 @@ def arcsin(x):
     h = k.quarter_pi - s
     e = (k.quarter_pi - h) - s
     y = where(near, s + p, (h + (e + (k.quarter_pi_rest - p))) * 2)
-    return rarely(~plain & (x == x), apart.not_defined(x), where(plain, copysign(y, x), x))
+    return rarely(~plain, rarely(x == x, apart.not_defined(x), x), copysign(y, x))
 
 def arccos(x):
     plain, near, s, p = arcsin_parts(x)
@@ -29,7 +29,7 @@ def arccos(x):
     p = floating(bits(p * two) ^ flip)
     h = b - s
     y = h + (((b - h) - s) + (c - p))
-    return rarely(~plain & (x == x), apart.not_defined(x), where(plain, y, x))
+    return rarely(~plain, rarely(x == x, apart.not_defined(x), x), y)
 
 # 0 / 0, not known to the compiler: it raises the flag
 def not_defined(x):
@@ -49,7 +49,7 @@ def arctan(x):
     w = where(middle & ~steep, (-1 - n) + a, 0)
     j = where(steep, T(2), where(middle, T(1), 0))
     y = around(j, n, w, d, o, U(0))
-    return where(m > magnitude_of(T(inf)), x, copysign(y, x))
+    return rarely(m > magnitude_of(T(inf)), x, copysign(y, x))
 
 def around(j, n, w, d, o, flip):
     i = 1 / d
@@ -71,7 +71,8 @@ def arctan2(y, x):
     none = most == 0
     nan = most > magnitude_of(T(inf))
     a = angle(y, x, where(plain, fabs(y), 0), where(plain, fabs(x), 1), plain & (m > n))
-    return rarely(~(plain | none | nan), apart.arctan2_far(y, x), where(nan, where(m > n, y, x), a))
+    other = rarely(~(none | nan), apart.arctan2_far(y, x), where(nan, where(m > n, y, x), a))
+    return rarely(~plain, other, a)
 
 def angle(y, x, a, b, steep):
     n = where(steep, b, a)

@@ -26,7 +26,7 @@ def log(x):
     plain = positive(x)
     e, f, h, q = log_parts(where(plain, x, 1))
     y = e * k.ln2_high - ((h - fma(e, k.ln2_low, q)) - f)
-    return rarely(~plain & (x == x), apart.log_far(x), where(plain, y, x))
+    return rarely(~plain, rarely(x == x, apart.log_far(x), x), y)
 
 def log_to(e, f, h, q, low, factor, rest):
     a = f - h
@@ -39,13 +39,13 @@ def log2(x):
     plain = positive(x)
     e, f, h, q = log_parts(where(plain, x, 1))
     y = log_to(e, f, h, q, T(0), k.log2_e, k.log2_e_rest)
-    return rarely(~plain & (x == x), apart.log2_far(x), where(plain, y, x))
+    return rarely(~plain, rarely(x == x, apart.log2_far(x), x), y)
 
 def log10(x):
     plain = positive(x)
     e, f, h, q = log_parts(where(plain, x, 1))
     y = log_to(e * k.log10_2_high, f, h, q, e * k.log10_2_low, k.log10_e, k.log10_e_rest)
-    return rarely(~plain & (x == x), apart.log10_far(x), where(plain, y, x))
+    return rarely(~plain, rarely(x == x, apart.log10_far(x), x), y)
 
 def subnormal_parts(x):
     scale = floating(U(BIAS + MANTISSA) << MANTISSA)
@@ -90,7 +90,7 @@ def log1p(x):
     u = bits(x)
     plain = (S(u) < magnitude_of(T(k.wide))) & (u < bits(T(-1)))
     y = copysign(log1p_sum(where(plain, x, 0), T(0)), x)
-    return rarely(~plain & (x == x), apart.log1p_far(x), where(plain, y, x))
+    return rarely(~plain, rarely(x == x, apart.log1p_far(x), x), y)
 
 def log1p_far(x):
     large = (x > 1) & (x < inf)
@@ -116,8 +116,8 @@ def arcsinh(x):
     i = h - 1
     v = b + i
     y = where(a < 0.5, near, log1p_sum(v, ((b - v) + i) + r))
-    far = ~plain & (m < magnitude_of(T(inf)))
-    return rarely(far, apart.arcsinh_far(x), copysign(where(plain, y, x), x))
+    other = rarely(m < magnitude_of(T(inf)), apart.arcsinh_far(x), x)
+    return rarely(~plain, other, copysign(y, x))
 
 def arcsinh_far(x):
     return copysign(log(fabs(x)) + k.ln2, x)
@@ -133,8 +133,8 @@ def arccosh(x):
     v = t + h
     w = (maximum_plain(t, h) - v) + minimum_plain(t, h)
     one = m == magnitude_of(T(1))
-    all = where(plain, log1p_sum(v, w + r), where(one, 0, x))
-    return rarely(~plain & ~one & (x == x), apart.arccosh_far(x), all)
+    other = rarely(~one & (x == x), apart.arccosh_far(x), where(one, 0, x))
+    return rarely(~plain, other, log1p_sum(v, w + r))
 
 def arccosh_far(x):
     return rarely(x < 1, not_defined(x), log(where(x < 1, 1, x)) + k.ln2)
@@ -154,7 +154,7 @@ def arctanh(x):
     h = e * (k.ln2_high * 0.5)
     y = h + s
     y = y + (((h - y) + s) + fma(e, k.ln2_low * 0.5, s * z * poly.atanh_wide(z)))
-    return rarely(~plain & (x == x), apart.arctanh_far(x), where(plain, copysign(y, x), x))
+    return rarely(~plain, rarely(x == x, apart.arctanh_far(x), x), copysign(y, x))
 
 def arctanh_far(x):
     return where(fabs(x) == 1, x, 0) / where(fabs(x) == 1, T(0), 0)

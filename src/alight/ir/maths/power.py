@@ -33,24 +33,28 @@ def power_of(e, m, y):
     return p, fma(v, y, -p) + w * y
 
 def power(x, y):
-    m = magnitude(x)
     n = magnitude(y)
-    normal = (m >= magnitude_of(T(TINY))) & (m < magnitude_of(T(inf)))
-    normal = normal & (n < magnitude_of(T(k.wide)))
-    c = where(normal, y, 0)
-    whole = rint(c) == c
-    h = c * 0.5
-    minus = S(bits(x)) < 0
-    odd = whole & (rint(h) != h)
-    p, q = power_parts(where(normal, fabs(x), 1), c)
-    plain = normal & (fabs(p) < k.exp2_plain) & (whole | ~minus)
-    p = where(plain, p, 0)
+    normal = positive(fabs(x)) & (n < magnitude_of(T(k.wide)))
+    p, q = power_parts(where(normal, fabs(x), 1), where(normal, y, 0))
+    inside = fabs(p) < k.exp2_plain
+    p = where(inside, p, 0)
     t = p + k.magic_biased
     a = p - (t - k.magic_biased)
     f = floating(bits(t) << MANTISSA)
-    g = where(odd & minus, -f, f)
     r = a + q
-    b = fma(exp2_rest(r, (a - r) + q), g, g)
+    b = fma(exp2_rest(r, (a - r) + q), f, f)
+    plain = normal & inside
+    return rarely(~plain | (S(bits(x)) < 0), power_other(x, y, plain, b), b)
+
+def power_other(x, y, plain, b):
+    m = magnitude(x)
+    n = magnitude(y)
+    c = where(plain, y, 0)
+    h = c * 0.5
+    minus = S(bits(x)) < 0
+    whole = rint(c) == c
+    b = where(minus & whole & (rint(h) != h), -b, b)
+    plain = plain & (whole | ~minus)
     nothing = (bits(x) == 0) & (S(bits(y)) > 0) & (n < magnitude_of(T(inf)))
     nan = (m > magnitude_of(T(inf))) | (n > magnitude_of(T(inf)))
     one = (x == 1) | (n == 0)
@@ -91,10 +95,10 @@ def power_far(x, y):
 # its exact cube.
 def cbrt(x):
     m = magnitude(x)
-    plain = (m >= magnitude_of(T(TINY))) & (m < magnitude_of(T(inf)))
+    plain = positive(fabs(x))
     y = cube_root(where(plain, fabs(x), 1))
-    far = ~plain & (m < magnitude_of(T(inf))) & (m > 0)
-    return rarely(far, apart.cbrt_far(x), copysign(where(plain, y, x), x))
+    far = (m < magnitude_of(T(inf))) & (m > 0)
+    return rarely(~plain, rarely(far, apart.cbrt_far(x), x), copysign(y, x))
 
 def cbrt_far(x):
     s = fabs(x) * floating((U(k.cbrt_up) + BIAS) << MANTISSA)
@@ -127,7 +131,8 @@ def hypot(x, y):
     r = sqrt(fma(a, a, b * b))
     none = most == 0
     nan = (most > magnitude_of(T(inf))) & (m != magnitude_of(T(inf))) & (n != magnitude_of(T(inf)))
-    return rarely(~(plain | none | nan), apart.hypot_far(x, y), where(nan, where(m > n, x, y), r))
+    other = rarely(~(none | nan), apart.hypot_far(x, y), where(nan, where(m > n, x, y), r))
+    return rarely(~plain, other, r)
 
 def hypot_far(x, y):
     infinite = (fabs(x) == inf) | (fabs(y) == inf)
