@@ -84,10 +84,10 @@ POLYNOMIALS: dict[str, Polynomial] = {
         -ONE / 2,
         ONE / 2,
     ),
-    # exp r - 1 relative to itself
+    # exp r - 1 = r + r**2 / 2 + r**3 P(r), relative to itself
     "expm1": Polynomial(
-        lambda r: taylor_rest(mpmath.expm1, r, (0, 1)),
-        lambda r: r * r / mpmath.expm1(r) if r else mpf(0),
+        lambda r: taylor_rest(mpmath.expm1, r, (0, 1, ONE / 2)),
+        lambda r: r**3 / mpmath.expm1(r) if r else mpf(0),
         -HALF_LN2,
         HALF_LN2,
     ),

@@ -116,6 +116,7 @@ class Blocks:
         self.lines: list[str] = []
         self.block = "entry"
         self.known: dict[str, str] | None = None  # instruction → register, where asked for
+        self.asked = ""  # lanes for which what is seldom needed is made; empty: all
         self.metadata: list[str] = []
         self.by_zero = ""
         self.seldom = ""  # where "rarely" notes that some element needs more; empty: it branches

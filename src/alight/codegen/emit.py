@@ -69,9 +69,11 @@ class Code(Blocks):
             some = self.some(condition, lanes)
             self.do(f"br i1 {some}, label %{apart}, label %{after}, !prof !1")
             self.start(apart)
-            outside, known = dict(done), self.known
+            outside, known, asked = dict(done), self.known, self.asked
             self.known = None if known is None else dict(known)
+            self.asked = self._both(asked, condition, lanes)
             other = value(tree.args[1])
+            self.asked = asked
             mixed = self._where([condition, other, common], tree.dtype, lanes)
             done.clear()  # what was computed inside is not known after it
             done.update(outside)
@@ -90,6 +92,7 @@ class Code(Blocks):
         """Return the common value; where the condition holds for some lane, with the other value
         in those lanes, made one by one."""
         condition, common = value(tree.args[0]), value(tree.args[2])
+        condition = self._both(self.asked, condition, lanes)
         used = _operands_of(tree.args[1])
         cells = {p: self.alloca(memory_type(e.dtype, lanes)) for p, e in used.items()}
         flags, result = (self.alloca(memory_type(d, lanes)) for d in ("bool", tree.dtype))
@@ -120,6 +123,12 @@ class Code(Blocks):
         self.start(after)
         full = register_type(tree.dtype, lanes)
         return self.emit(f"phi {full} [ {common}, %{before} ], [ {mixed}, %{end} ]")
+
+    def _both(self, asked: str, condition: str, lanes: int) -> str:
+        """Return in which lanes a condition holds that are asked for."""
+        if not asked:
+            return condition
+        return self.pure(f"and {register_type('bool', lanes)} {asked}, {condition}")
 
     def some(self, condition: str, lanes: int) -> str:
         """Return whether a bool holds in one of the lanes at least."""

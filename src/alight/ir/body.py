@@ -164,6 +164,17 @@ def branches(trees: tuple[Expr, ...]) -> bool:
     return any(tree.prim == "rarely" or branches(tree.args) for tree in trees)
 
 
+def element_by_element(trees: tuple[Expr, ...]) -> bool:
+    """Tell whether the trees have, other than seldom, a part that is computed for one element at a
+    time: a loop, or a call of the C library."""
+    return any(
+        tree.prim in ("libm", "gcd", "ipow")
+        or (tree.prim in ("quot", "rem") and width_of(tree.dtype) == 64)
+        or element_by_element(tree.args[::2] if tree.prim == "rarely" else tree.args)
+        for tree in trees
+    )
+
+
 def operations(trees: tuple[Expr, ...]) -> int:
     """Return how many operations the trees have, shared ones counted once."""
     seen: set[int] = set()

@@ -127,7 +127,7 @@ _REMAINDER = f"""{_SAFE}
     r = rem(x, d)
     m = where((r != 0) & ((r < 0) != (d < 0)), r + d, r)"""
 # fmod is exact; NumPy's quotient is then nearly an integer and is snapped to it
-_FLOAT_DIVMOD = """m = libm.fmod(x, y)
+_FLOAT_DIVMOD = """m = fmod(x, y)
     d = (x - m) / y
     wrap = (m != 0) & ((y < 0) != (m < 0))
     r = where(m != 0, where(wrap, m + y, m), copysign(T(0), y))
@@ -170,7 +170,7 @@ _ufunc(
     {
         "i": f"{_SAFE}\nby_zero(where(y == 0, 0, rem(x, d)), y == 0)",
         "u": f"{_SAFE_U}\n{_U_R}",
-        "f": "libm.fmod(x, y)",
+        "f": "fmod(x, y)",
     },
     flops=8,
 )
@@ -317,11 +317,7 @@ _ufunc(
 )
 _ufunc(
     np.ldexp,
-    {
-        # exponents beyond an int32 are beyond every float
-        "fi": "n = int64(y)\nlibm.ldexp(x, int32(where(n > 2147483647, 2147483647, "
-        "where(n < -2147483648, -2147483648, n))))"
-    },
+    {"fi": "ldexp(x, int64(y))"},
     flops=4,
 )
 _NEXT = """b = bits(x)
@@ -361,15 +357,18 @@ for _f in (
     _ufunc(_f, {"f": f"{_f.__name__}(x)"}, special=True, ulp=2)
 
 
-def _larger(x: Any, y: Any) -> Any:
-    return np.maximum(np.abs(x), np.abs(y))
+def _terms(x: Any, y: Any) -> Any:
+    """Return the larger of two operands and of what a logarithm of their sum adds to one."""
+    with np.errstate(invalid="ignore"):
+        added = np.logaddexp(0, -np.abs(x - y))
+    return np.fmax(np.maximum(np.abs(x), np.abs(y)), added)
 
 
 for _f in (np.arctan2, np.hypot):
     _ufunc(_f, {"f": f"{_f.__name__}(x, y)"}, special=True, ulp=2)
 for _f in (np.logaddexp, np.logaddexp2):
     # what is added to the larger operand may cancel it
-    _ufunc(_f, {"f": f"{_f.__name__}(x, y)"}, special=True, ulp=2, against=_larger)
+    _ufunc(_f, {"f": f"{_f.__name__}(x, y)"}, special=True, ulp=2, against=_terms)
 # NumPy rounds the factor in the type of the loop
 _TO_DEGREES = {
     t: f"x * {float(np.dtype(t).type(180) / np.dtype(t).type(np.pi))!r}"

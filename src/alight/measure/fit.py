@@ -15,7 +15,7 @@ from alight.measure.probes import CHAIN
 from alight.measure.timing import Timing
 from alight.plan.cost import Rates, passes
 from alight.plan.curve import Curve, Measured
-from alight.plan.workload import code_size
+from alight.plan.workload import SPECIAL, code_size
 
 # Elements of the probes of arithmetic. On a host, three arrays of float64 (96 kB) are near the
 # first-level cache, so that memory hides least. A device with thousands of lanes shows nothing at
@@ -189,7 +189,7 @@ def _work(
                     work[other] = beyond / (n / ROW)
                 continue
             work[other] = flop + _compute_seconds(found[n], curve, launch, overlap) / n
-            if name in ("exp", "sin"):
+            if name in SPECIAL:
                 special.append(work[other])
         if special and min(special) > 0:
             work[f"special/{dtype}"] = geometric_mean(special)

@@ -15,13 +15,21 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
+from statistics import geometric_mean
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from alight._core import make_layout
+from alight.ir.body import FLOATS
 from alight.ir.group import Graph, Group, GroupKind, Node
-from alight.ir.ops import Kind
+from alight.ir.ops import OPS, Kind
 from alight.plan.curve import Curve, Measured
 from alight.plan.plan import Estimate
 from alight.plan.workload import (
+    SPECIAL,
+    body_loops,
+    body_size,
     code_size,
     contraction_flops,
     dtype_name,
@@ -247,7 +255,7 @@ def _curve(rates: Rates, kind: str, dtype: str) -> tuple[Curve, float] | None:
     return None
 
 
-def _work_seconds(rates: Rates, graph: Graph, node: Node) -> tuple[float, float]:
+def _work_seconds(rates: Rates, graph: Graph, node: Node, own: bool) -> tuple[float, float]:
     """Return a node's compute seconds and the spread of that number."""
     dtype = loop_dtype(graph, node)
     elements = node_elements(graph, node)
@@ -262,11 +270,21 @@ def _work_seconds(rates: Rates, graph: Graph, node: Node) -> tuple[float, float]
             return 0.0, _BORROWED_SPREAD
         best = min(others, key=lambda n: (*_distance(dtype, n.partition("/")[2]), n))
         unit = rates.work[best]
+    if node.op.special and own:
+        count = body_size(graph, node) / _typical_size(dtype)
     return unit.value * count * elements, math.hypot(rates.spread, _BORROWED_SPREAD)
 
 
+@cache
+def _typical_size(dtype: str) -> float:
+    """Return the operations of the transcendentals that ``special`` was measured with."""
+    single = make_layout(np.dtype(dtype if dtype in FLOATS else "float64"), (1,))
+    graph = Graph((single,), tuple(Node(OPS[name], (0,), (), single) for name in SPECIAL), ())
+    return geometric_mean([body_size(graph, node) for node in graph.nodes])
+
+
 def _pass_terms(
-    rates: Rates, graph: Graph, item: Pass, first: bool
+    rates: Rates, graph: Graph, item: Pass, first: bool, own: bool
 ) -> tuple[dict[str, float], float] | None:
     """Return launch, memory and compute seconds of a pass and the spread of their sum."""
     found = _curve(rates, item.kind, item.dtype)
@@ -282,7 +300,7 @@ def _pass_terms(
     every = doubt = 0.0
     # A matmul's curve runs over its flops: its arithmetic is in it already.
     for node in item.nodes if item.kind != "matmul" else ():
-        seconds, spread_of_work = _work_seconds(rates, graph, node)
+        seconds, spread_of_work = _work_seconds(rates, graph, node, own)
         if item.kind == "reduce_inner" and node.op.kind is Kind.REDUCTION:
             # Short rows cost a start each.
             row = rates.work.get(f"row/{loop_dtype(graph, node)}")
@@ -323,7 +341,7 @@ def estimate(
     terms = {"launch": 0.0, "memory": 0.0, "compute": 0.0}
     doubt = 0.0
     for position, item in enumerate(passes(group, implementation)):
-        found = _pass_terms(rates, group.graph, item, position == 0)
+        found = _pass_terms(rates, group.graph, item, position == 0, own)
         if found is None:
             return None
         for term, seconds in found[0].items():
@@ -338,21 +356,15 @@ def _is_product(group: Group) -> bool:
 
 
 def _unknown(rates: Rates, graph: Graph, node: Node) -> bool:
-    """Tell whether generated code for a node may cost anything: its body is long, and it was not
-    measured.
+    """Tell whether generated code for a node may cost anything: it goes through the elements one
+    by one, and it was not measured.
 
-    Such a body can be vector code or a scalar call for each element: twenty times apart. NumPy is
-    there in any case, so what borrows the cost of others must not be chosen over it.
+    How often a loop runs is not in its body. NumPy is there in any case, so what borrows the cost
+    of others must not be chosen over it. Vector code is so many operations.
     """
-    long = node.op.special or node.op.flops > _PLAIN_FLOPS
-    if node.op.kind is not Kind.ELEMENTWISE or not long:
+    if f"{node.op.name}/{loop_dtype(graph, node)}" in rates.work:
         return False
-    return f"{node.op.name}/{loop_dtype(graph, node)}" not in rates.work
-
-
-# Bodies of up to three operations (clip, sign, heaviside) are comparisons and arithmetic alone;
-# longer ones divide integers, loop or call the C library (ir/table_elementwise.py).
-_PLAIN_FLOPS = 3
+    return node.op.kind is Kind.ELEMENTWISE and body_loops(graph, node)
 
 
 def _interval(terms: Mapping[str, float], doubt: float) -> Estimate:

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from alight.ir.body import operations
+from alight.ir.body import element_by_element, operations
 from alight.ir.group import Graph, Group, GroupKind, Node
-from alight.ir.ops import Kind, trees
+from alight.ir.ops import Dtype, Kind, Op, trees
 
 if TYPE_CHECKING:
     import numpy as np
@@ -70,6 +70,30 @@ def node_elements(graph: Graph, node: Node) -> int:
     return node.layout.size
 
 
+# The transcendentals that others are estimated by: they are measured first.
+SPECIAL = ("exp", "sin")
+
+
+def body_size(graph: Graph, node: Node) -> int:
+    """Return the operations in the body of an elementwise node."""
+    return _body(node.op, tuple([graph.layout(i).dtype for i in node.operands]), node.layout.dtype)[
+        0
+    ]
+
+
+def body_loops(graph: Graph, node: Node) -> bool:
+    """Tell whether the body of an elementwise node goes through the elements one by one."""
+    return _body(node.op, tuple([graph.layout(i).dtype for i in node.operands]), node.layout.dtype)[
+        1
+    ]
+
+
+@lru_cache(maxsize=4096)
+def _body(op: Op, operands: tuple[Dtype, ...], result: Dtype) -> tuple[int, bool]:
+    found = trees(op, operands, result)
+    return (1, False) if found is None else (operations(found), element_by_element(found))
+
+
 def code_size(group: Group) -> tuple[int, int]:
     """Return the operations in the bodies of a group's kernel, and its reductions: what a compiler
     goes through."""
@@ -77,10 +101,7 @@ def code_size(group: Group) -> tuple[int, int]:
     graph = group.graph
     for node in graph.nodes:
         if node.op.kind is Kind.ELEMENTWISE:
-            found = trees(
-                node.op, [graph.layout(i).dtype for i in node.operands], node.layout.dtype
-            )
-            size += operations(found) if found is not None else 1
+            size += body_size(graph, node)
         else:
             folds += 1
     return size, folds

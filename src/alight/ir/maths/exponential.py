@@ -72,9 +72,9 @@ def expm1_parts(a):
     t, r, l = by_ln2(a)
     f = floating(bits(t) << MANTISSA)
     g = f - 1
-    p = fma(r * r, poly.expm1(r), l)
+    p = fma(r, r * 0.5, fma(r * r * r, poly.expm1(r), l))
     v = fma(f, r, g)
-    return v, fma(f, p, fma(f, r, g - v))
+    return v, fma(f, p, fma(f, r, g - v) + ((f - g) - 1))
 
 def expm1(x):
     m = magnitude(x)

@@ -22,29 +22,35 @@ def log_parts(x):
     h = f * f * 0.5
     return e, f, h, s * (h + (z + z) * poly.atanh(z))
 
+def log_end(e, f, h, q):
+    return fma(e, k.ln2_high, f - (h - fma(e, k.ln2_low, q)))
+
 def log(x):
     plain = positive(x)
     e, f, h, q = log_parts(where(plain, x, 1))
-    y = e * k.ln2_high - ((h - fma(e, k.ln2_low, q)) - f)
+    y = log_end(e, f, h, q)
     return rarely(~plain, rarely(x == x, apart.log_far(x), x), y)
 
-def log_to(e, f, h, q, low, factor, rest):
+# log m is a + b; of the factor of the greater part the rest counts too.
+def log_to(f, h, q, low, factor, rest):
     a = f - h
-    w = a * factor
     b = ((f - a) - h) + q
-    v = e + w
-    return v + (((e - v) + w) + fma(b, factor, fma(a, rest, fma(a, factor, -w)) + low))
+    return fma(a, factor, fma(a, rest, fma(b, factor, low)))
 
 def log2(x):
     plain = positive(x)
     e, f, h, q = log_parts(where(plain, x, 1))
-    y = log_to(e, f, h, q, T(0), k.log2_e, k.log2_e_rest)
+    y = e + log_to(f, h, q, T(0), k.log2_e, k.log2_e_rest)
     return rarely(~plain, rarely(x == x, apart.log2_far(x), x), y)
+
+def log10_end(e, f, h, q):
+    y = log_to(f, h, q, e * k.log10_2_low, k.log10_e, k.log10_e_rest)
+    return fma(e, k.log10_2_high, y)
 
 def log10(x):
     plain = positive(x)
     e, f, h, q = log_parts(where(plain, x, 1))
-    y = log_to(e * k.log10_2_high, f, h, q, e * k.log10_2_low, k.log10_e, k.log10_e_rest)
+    y = log10_end(e, f, h, q)
     return rarely(~plain, rarely(x == x, apart.log10_far(x), x), y)
 
 def subnormal_parts(x):
@@ -58,15 +64,15 @@ def outside(x, y):
 
 def log_far(x):
     e, f, h, q = subnormal_parts(x)
-    return outside(x, e * k.ln2_high - ((h - fma(e, k.ln2_low, q)) - f))
+    return outside(x, log_end(e, f, h, q))
 
 def log2_far(x):
     e, f, h, q = subnormal_parts(x)
-    return outside(x, log_to(e, f, h, q, T(0), k.log2_e, k.log2_e_rest))
+    return outside(x, e + log_to(f, h, q, T(0), k.log2_e, k.log2_e_rest))
 
 def log10_far(x):
     e, f, h, q = subnormal_parts(x)
-    y = log_to(e * k.log10_2_high, f, h, q, e * k.log10_2_low, k.log10_e, k.log10_e_rest)
+    y = log10_end(e, f, h, q)
     return outside(x, y)
 
 # log(1 + v) of a sum v + w: s = (1 + v - 2**e) / (1 + v + 2**e), each halved, with what rounding
@@ -95,7 +101,7 @@ def log1p(x):
 def log1p_far(x):
     large = (x > 1) & (x < inf)
     e, f, h, q = log_parts(where(large, x, 1))
-    return where(large, e * k.ln2_high - ((h - fma(e, k.ln2_low, q)) - f), outside(1 + x, T(0)))
+    return where(large, log_end(e, f, h, q), outside(1 + x, T(0)))
 
 def nearly_inverse(h):
     i = floating((U(2 * BIAS) << MANTISSA) - bits(h))

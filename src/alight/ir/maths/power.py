@@ -12,8 +12,9 @@ def log2_long(e, m):
     l = (fma(-s, d, f) - s * o) * i
     z = s * s
     w = fma(s, s, -z) + (s + s) * l
-    g = z * k.third
-    p = fma(z, k.third, -g) + fma(z, k.third_rest, fma(w, k.third, z * z * poly.atanh_long(z)))
+    u = z * z * poly.atanh_long(z)
+    g = fma(z, k.third, u)
+    p = (fma(z, k.third, -g) + u) + fma(z, k.third_rest, w * k.third)
     t = s * g
     q = fma(s, g, -t) + fma(s, p, l * g)
     h = s + t
@@ -42,7 +43,7 @@ def power(x, y):
     a = p - (t - k.magic_biased)
     f = floating(bits(t) << MANTISSA)
     r = a + q
-    b = fma(exp2_rest(r, (a - r) + q), f, f)
+    b = fma(exp2_rest(r, ((a - r) + q) * k.ln2), f, f)
     plain = normal & inside
     return rarely(~plain | (S(bits(x)) < 0), power_other(x, y, plain, b), b)
 
@@ -80,9 +81,10 @@ def power_far(x, y):
     q = where(far, 0, q)
     p = where(far, copysign(T(k.exp2_most + 60), p), p)
     t = p + k.magic
-    r = p - (t - k.magic)
-    g = r + q
-    b = in_two(exp2_rest(g, (r - g) + q) + 1, S(bits(t) - bits(T(k.magic))))
+    a0 = p - (t - k.magic)
+    r = a0 + q
+    g = exp2_rest(r, ((a0 - r) + q) * k.ln2)
+    b = in_two(g + 1, S(bits(t) - bits(T(k.magic))))
     big = (y > 0) == (a > 1)
     b = where(fabs(y) == inf, where(a == 1, 1, where(big, inf, 0)), b)
     b = where((a == 0) | (a == inf), where(big, inf, 0), b)
@@ -91,8 +93,8 @@ def power_far(x, y):
     b = rarely(bad, not_defined(x), b)
     return where((x == 1) | (y == 0), 1, b)
 
-# a**(-1/3) from a polynomial and one step of fourth order; then the root, and Newton's step with
-# its exact cube.
+# a**(-1/3) from a polynomial and a step of third order (second for single floats, which need no
+# more); then the root, and Newton's step with its exact cube.
 def cbrt(x):
     m = magnitude(x)
     plain = positive(fabs(x))
@@ -113,13 +115,18 @@ def cube_root(a):
     m = floating(s)
     b = floating(s + (j << MANTISSA))
     y = poly.cbrt(m) * where(j == 0, T(1), where(j == 1, T(k.cbrt_half), T(k.cbrt_quarter)))
-    d = fma(-(b * y), y * y, 1)
-    y = fma(y * d, fma(d, fma(d, 14.0 / 81.0, 2.0 / 9.0), 1.0 / 3.0), y)
+    y = closer(y, fma(-(b * y), y * y, 1))
     w = y * y
     r = b * w
     s = r * r
     r = fma(fma(-s, r, b) - fma(r, r, -s) * r, w * (1.0 / 3.0), r)
     return r * floating((q + U(k.cbrt_bias)) << MANTISSA)
+
+def closer(y, d):
+    return fma(y * d, fma(d, 2.0 / 9.0, 1.0 / 3.0), y)
+
+def closer_float32(y, d):
+    return fma(y * d, 1.0 / 3.0, y)
 
 def hypot(x, y):
     m = magnitude(x)
@@ -145,18 +152,27 @@ def hypot_far(x, y):
     b = b * down
     return where(infinite, inf, sqrt(fma(a, a, b * b)) * up)
 
-# NumPy compares the difference, and so says of a NaN that it is invalid.
-def logaddexp(x, y):
+# log(exp x + exp y): d is what x exceeds y by, and c what rounding left of it. NumPy compares the
+# difference, and so says of a NaN that it is invalid.
+def difference(x, y):
     same = x == y
     d = where(same, 0, x) - where(same, 0, y)
-    top = where(d < 0, y, x)
-    z = exp(-fabs(d))
-    return where(same, x + k.ln2, top + log1p_sum(z, T(0)))
+    near = fabs(d) < k.steep
+    a = where(near, x, 0)
+    b = where(near, y, 0)
+    e = where(near, d, 0)
+    f = e - a
+    c = (a - (e - f)) - (b + f)
+    minus = d < 0
+    return same, fabs(d), where(minus, -c, c), where(minus, y, x)
+
+def logaddexp(x, y):
+    same, d, c, top = difference(x, y)
+    z = exp(-d)
+    return where(same, x + k.ln2, top + log1p_sum(z, -z * c))
 
 def logaddexp2(x, y):
-    same = x == y
-    d = where(same, 0, x) - where(same, 0, y)
-    top = where(d < 0, y, x)
-    z = exp2(-fabs(d))
-    return where(same, x + 1, fma(log1p_sum(z, T(0)), k.log2_e, top))
+    same, d, c, top = difference(x, y)
+    z = exp2(-d)
+    return where(same, x + 1, fma(log1p_sum(z, -z * c * k.ln2), k.log2_e, top))
 """

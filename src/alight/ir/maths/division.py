@@ -1,0 +1,36 @@
+"""Remainders of floats, and products with powers of two."""
+
+# The rounded quotient, truncated, is at most one too large, and what is left is then exact. Far
+# larger quotients take a loop, which the C library has.
+FUNCTIONS = """
+def fmod(x, y):
+    m = magnitude(x)
+    n = magnitude(y)
+    top = magnitude_of(T(inf))
+    a = where(m < top, fabs(x), 0)
+    b = where(n < top, fabs(y), 1)
+    plain = (a * k.inverse_quotient < b) & (m < top) & (n < top)
+    a = where(plain, a, 0)
+    b = where(plain, b, 1)
+    r = fma(-trunc(a / b), b, a)
+    r = where(r < 0, r + b, r)
+    nan = (m > top) | (n > top)
+    other = rarely(~nan, libm.fmod(x, y), where(m > top, x, y))
+    return rarely(~plain, other, copysign(r, x))
+
+# Two steps that no result of normal size is rounded by, and the last.
+def ldexp(x, n):
+    n = S(where(n > 9999, 9999, where(n < -9999, -9999, n)))
+    a = near_exponent(n)
+    n = n - a
+    b = near_exponent(n)
+    n = n - b
+    n = where(n > BIAS, BIAS, where(n < 1 - BIAS, 1 - BIAS, n))
+    return x * power_of_two(a) * power_of_two(b) * power_of_two(n)
+
+def near_exponent(n):
+    return where(n > BIAS, S(BIAS), where(n < 1 - BIAS, S(MANTISSA + 2 - BIAS), 0))
+
+def power_of_two(n):
+    return floating(U(n + BIAS) << MANTISSA)
+"""

@@ -1,0 +1,46 @@
+"""The published accuracy of the maths: it holds, and the worst operands still have that error."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("llvmlite")
+if np.finfo(np.longdouble).nmant < 60:
+    pytest.skip("no longer float to compare with", allow_module_level=True)
+
+
+def _tool() -> ModuleType:
+    path = Path(__file__).parent.parent / "tools/accuracy.py"
+    spec = importlib.util.spec_from_file_location("accuracy", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["accuracy"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+accuracy: Any = _tool()
+PUBLISHED = {(row.op, row.dtype): row for row in accuracy.published()}
+MEASURED = accuracy.measured_ops()
+
+
+@pytest.mark.parametrize(("op", "dtype"), MEASURED, ids=lambda item: getattr(item, "name", None))
+def test_the_error_is_what_is_published(op: Any, dtype: np.dtype[Any]) -> None:
+    row = PUBLISHED[op.name, dtype.name]
+    assert row.error <= op.ulp
+    measure = accuracy.Measure(op, dtype)
+    operands = [np.array([float.fromhex(x)], dtype) for x in row.operands]
+    assert measure.errors(operands)[0] == pytest.approx(row.error, abs=6e-4)
+    worst = measure.worst(accuracy.samples(op, dtype, 4000, seed=7), "")
+    assert worst.error <= op.ulp, worst
+
+
+def test_every_row_is_of_an_op() -> None:
+    assert set(PUBLISHED) == {(op.name, dtype.name) for op, dtype in MEASURED}
