@@ -209,3 +209,37 @@ def test_maths_leaves_the_flags_that_numpy_warns_by(op: str, value: float, flag:
         machine.clear_floating_point_flags()
         run(group, [x])
         assert (flag in machine.floating_point_flags()) == raised
+
+
+# NumPy's vectorised power tells of more than IEEE does where an operand is infinite
+_NUMPY_TELLS_MORE = {"power": ("divide", "over")}
+
+
+@pytest.mark.parametrize("name", ["float32", "float64"])
+@pytest.mark.parametrize("op", [op for op in ELEMENTWISE if op.special], ids=lambda op: op.name)
+def test_maths_raises_the_flags_that_numpy_raises_and_no_others(op: Op, name: str) -> None:
+    machine = pytest.importorskip("alight.backends.machine")
+    listening = pytest.importorskip("alight.warn").listening
+    dtype = np.dtype(name)
+    if (op.nin * (dtype,), (dtype,)) not in loops(op):
+        pytest.skip("NumPy has no such loop")
+    told = frozenset(("divide", "over", "invalid"))
+    values = points([dtype] * op.nin)
+    one = [np.empty(1, dtype) for _ in values]
+    result = np.empty(1, dtype)
+    kernel = llvm.compile_group(loop_group(one, [(op, tuple(range(op.nin)), (), dtype)]))
+    places = [address(a) for a in (*one, result)]
+    for operands in zip(*values, strict=True):
+        for array, value in zip(one, operands, strict=True):
+            array[0] = value
+        machine.clear_floating_point_flags()
+        kernel(places)
+        raised = machine.floating_point_flags() & told
+        heard: list[str] = []
+        with listening(told, heard):
+            op.reference(*one)
+        expected = {machine.CATEGORY[what] for what in heard}
+        missing = expected - raised
+        if any(np.isinf(v) for v in operands):
+            missing -= set(_NUMPY_TELLS_MORE.get(op.name, ()))
+        assert not missing and raised <= expected, (operands, raised, expected)

@@ -157,7 +157,7 @@ def hypot_far(x, y):
 def difference(x, y):
     same = x == y
     d = where(same, 0, x) - where(same, 0, y)
-    near = fabs(d) < k.steep
+    near = (fabs(d) < k.steep) & ~same
     a = where(near, x, 0)
     b = where(near, y, 0)
     e = where(near, d, 0)
