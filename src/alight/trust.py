@@ -126,7 +126,11 @@ def _operands(op: Op, dtypes: tuple[np.dtype[Any], ...]) -> list[Array]:
     for grid, dtype in zip(grids, dtypes, strict=True):
         drawn: Any
         if dtype.kind in "fc":
+            # numbers as programs have them, and any bits at all: every exponent, subnormals
             drawn = generator.standard_normal(_RANDOM) * np.exp(generator.uniform(-9, 9, _RANDOM))
+            drawn = drawn.astype(dtype)
+            drawn[::2] = np.frombuffer(generator.bytes(drawn.nbytes), dtype)[::2]
+            drawn[::16] = np.abs(drawn[::16].real) % 16 * np.finfo(dtype).tiny
         elif dtype.kind == "b":
             drawn = generator.integers(0, 2, _RANDOM)
         else:

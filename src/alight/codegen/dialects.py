@@ -359,6 +359,38 @@ _W_SHARED = {
   }
   return p;
 }""",
+    # long division of the significands, exact as C's
+    "fmod": """fn fmod(x: f32, y: f32) -> f32 {
+  let a = bitcast<u32>(x) & 0x7fffffffu;
+  let b = bitcast<u32>(y) & 0x7fffffffu;
+  let sign = bitcast<u32>(x) & 0x80000000u;
+  if (a >= 0x7f800000u || b > 0x7f800000u || b == 0u) { return float_of(0x7fc00000u); }
+  if (a < b) { return x; }
+  var m = significand(a);
+  let d = significand(b);
+  for (; m.y > d.y; m.y = m.y - 1) {
+    if (m.x >= d.x) { m.x = m.x - d.x; }
+    m.x = m.x << 1u;
+  }
+  if (m.x >= d.x) { m.x = m.x - d.x; }
+  if (m.x == 0) { return bitcast<f32>(sign); }
+  let up = i32(countLeadingZeros(u32(m.x))) - 8;
+  let exponent = m.y - up;
+  if (exponent <= 0) {
+    let least = select(u32(m.x) >> u32(1 - m.y), u32(m.x) << u32(m.y - 1), m.y > 0);
+    return bitcast<f32>(sign | least);
+  }
+  let bits = (u32(m.x) << u32(up)) & 0x7fffffu;
+  return bitcast<f32>(sign | (u32(exponent) << 23u) | bits);
+}""",
+    # of the bits of a positive number: 24 bits with the first one set, and the exponent
+    "significand": """fn significand(bits: u32) -> vec2<i32> {
+  if (bits >= 0x800000u) {
+    return vec2<i32>(i32((bits & 0x7fffffu) | 0x800000u), i32(bits >> 23u));
+  }
+  let up = countLeadingZeros(bits) - 8u;
+  return vec2<i32>(i32(bits << up), 1 - i32(up));
+}""",
     # The rounding errors of a product and of a sum, exactly (Dekker 1971, Knuth); then the three
     # parts summed with one rounding, by way of a sum that is rounded to odd (Boldo and Melquiond
     # 2008). Right where no rounding error is below the normal range; 2**64 keeps large ones finite.
@@ -426,4 +458,5 @@ def wgsl(fused: bool, rearranges: bool) -> Dialect:
         literal=_w_literal,
         cast=_w_cast,
         shared=_W_SHARED,
+        libm={"fmod:float32": "fmod"},
     )
