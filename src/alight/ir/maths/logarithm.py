@@ -5,7 +5,7 @@ is not a positive normal number is told by its bits.
 """
 
 FUNCTIONS = """
-# log m = f - (h - s (h + q)) with f = m - 1 and h = f**2 / 2 spares the rounding of s.
+# log m = f - s (f - q) with f = m - 1 spares most of the rounding of s.
 def octave(b):
     c = (b - bits(T(k.root_half))) + (U(1) << (WIDTH - 1))
     e = floating((c >> MANTISSA) + bits(T(k.magic))) - k.magic_top
@@ -19,60 +19,59 @@ def log_parts(x):
     f = m - 1
     s = f / (f + 2)
     z = s * s
-    h = f * f * 0.5
-    return e, f, h, s * (h + (z + z) * poly.atanh(z))
+    return e, f, s * fma(z * -2.0, poly.atanh(z), f)
 
-def log_end(e, f, h, q):
-    return fma(e, k.ln2_high, f - (h - fma(e, k.ln2_low, q)))
+def log_end(e, f, g):
+    return fma(e, k.ln2_high, f + fma(e, k.ln2_low, -g))
 
 def log(x):
     plain = positive(x)
-    e, f, h, q = log_parts(where(plain, x, 1))
-    y = log_end(e, f, h, q)
+    e, f, g = log_parts(where(plain, x, 1))
+    y = log_end(e, f, g)
     return rarely(~plain, rarely(x == x, apart.log_far(x), x), y)
 
 # log m is a + b; of the factor of the greater part the rest counts too.
-def log_to(f, h, q, low, factor, rest):
-    a = f - h
-    b = ((f - a) - h) + q
+def log_to(f, g, low, factor, rest):
+    a = f - g
+    b = (f - a) - g
     return fma(a, factor, fma(a, rest, fma(b, factor, low)))
 
 def log2(x):
     plain = positive(x)
-    e, f, h, q = log_parts(where(plain, x, 1))
-    y = e + log_to(f, h, q, T(0), k.log2_e, k.log2_e_rest)
+    e, f, g = log_parts(where(plain, x, 1))
+    y = e + log_to(f, g, T(0), k.log2_e, k.log2_e_rest)
     return rarely(~plain, rarely(x == x, apart.log2_far(x), x), y)
 
-def log10_end(e, f, h, q):
-    y = log_to(f, h, q, e * k.log10_2_low, k.log10_e, k.log10_e_rest)
+def log10_end(e, f, g):
+    y = log_to(f, g, e * k.log10_2_low, k.log10_e, k.log10_e_rest)
     return fma(e, k.log10_2_high, y)
 
 def log10(x):
     plain = positive(x)
-    e, f, h, q = log_parts(where(plain, x, 1))
-    y = log10_end(e, f, h, q)
+    e, f, g = log_parts(where(plain, x, 1))
+    y = log10_end(e, f, g)
     return rarely(~plain, rarely(x == x, apart.log10_far(x), x), y)
 
 def subnormal_parts(x):
     scale = floating(U(BIAS + MANTISSA) << MANTISSA)
-    e, f, h, q = log_parts(where((x > 0) & (x < inf), x, 1) * scale)
-    return e - MANTISSA, f, h, q
+    e, f, g = log_parts(where((x > 0) & (x < inf), x, 1) * scale)
+    return e - MANTISSA, f, g
 
 def outside(x, y):
     n = where(x > 0, x, where(x == 0, -1, T(0)))
     return where((x > 0) & (x < inf), y, n / where(x > 0, T(1), 0))
 
 def log_far(x):
-    e, f, h, q = subnormal_parts(x)
-    return outside(x, log_end(e, f, h, q))
+    e, f, g = subnormal_parts(x)
+    return outside(x, log_end(e, f, g))
 
 def log2_far(x):
-    e, f, h, q = subnormal_parts(x)
-    return outside(x, e + log_to(f, h, q, T(0), k.log2_e, k.log2_e_rest))
+    e, f, g = subnormal_parts(x)
+    return outside(x, e + log_to(f, g, T(0), k.log2_e, k.log2_e_rest))
 
 def log10_far(x):
-    e, f, h, q = subnormal_parts(x)
-    y = log10_end(e, f, h, q)
+    e, f, g = subnormal_parts(x)
+    y = log10_end(e, f, g)
     return outside(x, y)
 
 # log(1 + v) of a sum v + w: s = (1 + v - 2**e) / (1 + v + 2**e), each halved, with what rounding
@@ -100,8 +99,8 @@ def log1p(x):
 
 def log1p_far(x):
     large = (x > 1) & (x < inf)
-    e, f, h, q = log_parts(where(large, x, 1))
-    return where(large, log_end(e, f, h, q), outside(1 + x, T(0)))
+    e, f, g = log_parts(where(large, x, 1))
+    return where(large, log_end(e, f, g), outside(1 + x, T(0)))
 
 def nearly_inverse(h):
     i = floating((U(2 * BIAS) << MANTISSA) - bits(h))
