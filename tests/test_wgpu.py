@@ -93,7 +93,9 @@ def test_every_printed_op_equals_numpy_on_the_device(
     findings = Findings()
     layouts: list[tuple[str, ...]] = [(name,) for name in LAYOUTS]
     if len(loop) > 1:
-        layouts = [(*pair, "C") for pair in PAIRS]
+        layouts = [
+            (*pair, "C") for pair in PAIRS if len(loop) < 3 or not {"one axis", "empty"} & {*pair}
+        ]
     values = points(tuple(loop))
     for place, names in enumerate(layouts if full else layouts[:1] + layouts[2:9:3]):
         ops = [
