@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-pytest.importorskip("llvmlite")
+from generated import Schedule, loop_group, run
+
 if np.finfo(np.longdouble).nmant < 60:
     pytest.skip("no longer float to compare with", allow_module_level=True)
 
@@ -44,3 +45,16 @@ def test_the_error_is_what_is_published(op: Any, dtype: np.dtype[Any]) -> None:
 
 def test_every_row_is_of_an_op() -> None:
     assert set(PUBLISHED) == {(op.name, dtype.name) for op, dtype in MEASURED}
+
+
+@pytest.mark.parametrize(("op", "dtype"), MEASURED, ids=lambda item: getattr(item, "name", None))
+def test_every_width_gives_the_same_bits(op: Any, dtype: np.dtype[Any]) -> None:
+    batches = list(accuracy.samples(op, dtype, 500, seed=9))
+    operands = [np.concatenate(part) for part in zip(*batches, strict=True)]
+    found = [
+        run(loop_group(operands, [(op, tuple(range(op.nin)), (), dtype)]), operands, schedule)[0]
+        for schedule in (Schedule(), Schedule(vector_bits=256), Schedule(vector_bits=128))
+    ]
+    for other in found[1:]:
+        assert np.array_equal(found[0], other, equal_nan=True)
+        assert np.array_equal(np.signbit(found[0]), np.signbit(other))

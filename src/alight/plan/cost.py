@@ -270,8 +270,10 @@ def _work_seconds(rates: Rates, graph: Graph, node: Node, own: bool) -> tuple[fl
             return 0.0, _BORROWED_SPREAD
         best = min(others, key=lambda n: (*_distance(dtype, n.partition("/")[2]), n))
         unit = rates.work[best]
+        if own:  # a vector of half the width holds twice as many
+            count *= _width(dtype) / _width(best.partition("/")[2])
     if node.op.special and own:
-        count = body_size(graph, node) / _typical_size(dtype)
+        count *= body_size(graph, node) / _typical_size(dtype)
     return unit.value * count * elements, math.hypot(rates.spread, _BORROWED_SPREAD)
 
 
