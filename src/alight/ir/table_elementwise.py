@@ -347,12 +347,12 @@ _ufunc(
 
 # --- transcendentals: docs/accuracy.md has what was measured ---
 for _f in (
-    np.exp, np.exp2, np.expm1, np.log, np.log2, np.log10, np.log1p, np.sin, np.cos, np.tan, np.tanh,
+    np.exp, np.exp2, np.expm1, np.log, np.log2, np.log10, np.log1p, np.sin, np.cos, np.tanh,
     np.arctan, np.cbrt,
 ):  # fmt: skip
     _ufunc(_f, {"f": f"{_f.__name__}(x)"}, special=True, ulp=1)
 for _f in (
-    np.arcsin, np.arccos, np.sinh, np.cosh, np.arcsinh, np.arccosh, np.arctanh
+    np.tan, np.arcsin, np.arccos, np.sinh, np.cosh, np.arcsinh, np.arccosh, np.arctanh
 ):  # fmt: skip
     _ufunc(_f, {"f": f"{_f.__name__}(x)"}, special=True, ulp=2)
 
