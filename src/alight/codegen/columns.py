@@ -22,6 +22,7 @@ from alight.codegen.fold import (
     push_function,
     repeat,
     stack_row,
+    stacked,
 )
 from alight.ir.table_reduction import CHUNK, LANES
 
@@ -430,38 +431,27 @@ def _total_moments(code: Code, fold: Fold, tile: int) -> None:
     levels = code.at("%state", str(LEVELS * tile), dtype)
     sums = code.at("%state", str(2 * LEVELS * tile), dtype)
     squares = code.at(sums, str(tile), dtype)
-    bits, top, weight, number = (code.alloca("i64") for _ in range(4))
-    code.do(f"store i64 {chunks}, ptr {bits}")
-    code.do(f"store i64 {population(code, chunks)}, ptr {top}")
-    code.do(f"store i64 {CHUNK}, ptr {weight}")
+    number = code.alloca("i64")
     code.do(f"store i64 {rest}, ptr {number}")
-    with repeat(code) as proceed:
-        left = code.emit(f"load i64, ptr {bits}")
-        proceed(code.emit(f"icmp ne i64 {left}, 0"))
-        elements = code.emit(f"load i64, ptr {weight}")
-        code.do(f"store i64 {code.emit(f'lshr i64 {left}, 1')}, ptr {bits}")
-        code.do(f"store i64 {code.emit(f'shl i64 {elements}, 1')}, ptr {weight}")
-        with code.when(code.emit(f"trunc i64 {left} to i1")):
-            level = code.emit(f"sub i64 {code.emit(f'load i64, ptr {top}')}, 1")
-            code.do(f"store i64 {level}, ptr {top}")
-            before = code.emit(f"load i64, ptr {number}")
-            none = code.emit(f"icmp eq i64 {before}, 0")
-            # a count that is not 0 keeps the division by it quiet where there is nothing to merge
-            counted = code.emit(f"select i1 {none}, i64 1, i64 {before}")
-            a_count = code.emit(f"uitofp i64 {elements} to {one}")
-            b_count = code.emit(f"uitofp i64 {counted} to {one}")
-            rows = [stack_row(code, fold, base, level, tile) for base in ("%state", levels)]
-            with code.loop("%width", parallel=True, brief=True) as j:
-                cells = [code.at(base, j, dtype) for base in (sums, squares)]
-                a = [code.load(code.at(row, j, dtype), dtype, parallel=True) for row in rows]
-                b = [code.load(cell, dtype, parallel=True) for cell in cells]
-                zero = literal(0, dtype)
-                b = [code.emit(f"select i1 {none}, {one} {zero}, {one} {v}") for v in b]
-                both = merged(code, one, (a_count, a[0], a[1]), (b_count, b[0], b[1]))
-                for cell, alone, value in zip(cells, a, both, strict=True):
-                    value = code.emit(f"select i1 {none}, {one} {alone}, {one} {value}")
-                    code.store(value, cell, dtype, parallel=True)
-            code.do(f"store i64 {code.emit(f'add i64 {before}, {elements}')}, ptr {number}")
+    with stacked(code, chunks) as (level, elements):
+        before = code.emit(f"load i64, ptr {number}")
+        none = code.emit(f"icmp eq i64 {before}, 0")
+        # a count that is not 0 keeps the division by it quiet where there is nothing to merge
+        counted = code.emit(f"select i1 {none}, i64 1, i64 {before}")
+        a_count = code.emit(f"uitofp i64 {elements} to {one}")
+        b_count = code.emit(f"uitofp i64 {counted} to {one}")
+        rows = [stack_row(code, fold, base, level, tile) for base in ("%state", levels)]
+        with code.loop("%width", parallel=True, brief=True) as j:
+            cells = [code.at(base, j, dtype) for base in (sums, squares)]
+            a = [code.load(code.at(row, j, dtype), dtype, parallel=True) for row in rows]
+            b = [code.load(cell, dtype, parallel=True) for cell in cells]
+            zero = literal(0, dtype)
+            b = [code.emit(f"select i1 {none}, {one} {zero}, {one} {v}") for v in b]
+            both = merged(code, one, (a_count, a[0], a[1]), (b_count, b[0], b[1]))
+            for cell, alone, value in zip(cells, a, both, strict=True):
+                value = code.emit(f"select i1 {none}, {one} {alone}, {one} {value}")
+                code.store(value, cell, dtype, parallel=True)
+        code.do(f"store i64 {code.emit(f'add i64 {before}, {elements}')}, ptr {number}")
     empty = code.emit("icmp eq i64 %seen, 0")
     with code.loop("%width", parallel=True, brief=True) as j:
         value = code.load(code.at(squares, j, dtype), dtype, parallel=True)

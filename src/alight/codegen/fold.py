@@ -9,7 +9,8 @@ that then meet pairwise, and the runs meet pairwise as the carries of a binary c
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -25,7 +26,7 @@ from alight.codegen.emit import (
 from alight.codegen.loops import ARGUMENT_REDUCTIONS
 from alight.ir.body import FLOATS, choose, kind_of, typed
 from alight.ir.ops import OPS
-from alight.ir.table_reduction import LANES, MOMENTS
+from alight.ir.table_reduction import CHUNK, LANES, MOMENTS
 
 if TYPE_CHECKING:
     from alight.ir.body import Expr
@@ -320,3 +321,23 @@ class repeat:
 def rows_of(fold: Fold, count: int) -> str:
     """Return the type of an array of so many elements in memory."""
     return f"[{count} x {memory_type(fold.dtype)}]"
+
+
+@contextmanager
+def stacked(code: Code, chunks: str) -> Iterator[tuple[str, str]]:
+    """Run what is added inside for every entry of the stack of so many chunks, the newest first;
+    yield its place and how many elements it stands for."""
+    bits, top, weight = (code.alloca("i64") for _ in range(3))
+    code.do(f"store i64 {chunks}, ptr {bits}")
+    code.do(f"store i64 {population(code, chunks)}, ptr {top}")
+    code.do(f"store i64 {CHUNK}, ptr {weight}")
+    with repeat(code) as proceed:
+        left = code.emit(f"load i64, ptr {bits}")
+        proceed(code.emit(f"icmp ne i64 {left}, 0"))
+        elements = code.emit(f"load i64, ptr {weight}")
+        code.do(f"store i64 {code.emit(f'lshr i64 {left}, 1')}, ptr {bits}")
+        code.do(f"store i64 {code.emit(f'shl i64 {elements}, 1')}, ptr {weight}")
+        with code.when(code.emit(f"trunc i64 {left} to i1")):
+            place = code.emit(f"sub i64 {code.emit(f'load i64, ptr {top}')}, 1")
+            code.do(f"store i64 {place}, ptr {top}")
+            yield place, elements

@@ -25,6 +25,7 @@ from alight.codegen.fold import (
     identity,
     population,
     repeat,
+    stacked,
     total_function,
 )
 from alight.ir.body import FLOATS, kind_of, width_of
@@ -591,7 +592,6 @@ def _moments_total(module: Module, fold: Fold) -> str:
     size = width_of(dtype) // 8
     levels = code.offset("%state", str(16 + 3 * size))
     number, sums, squares = (code.alloca(one) for _ in range(3))
-    bits, top, weight = (code.alloca("i64") for _ in range(3))
     chunks = code.emit("load i64, ptr %state")
     rest = code.emit(f"load i64, ptr {code.offset('%state', '8')}")
     none = code.emit(f"icmp slt i64 {rest}, 0")
@@ -604,29 +604,18 @@ def _moments_total(module: Module, fold: Fold) -> str:
         with code.when(some):
             value = code.load(code.at(rest_at, str(position), dtype), dtype)
             code.do(f"store {one} {value}, ptr {cell}")
-    code.do(f"store i64 {chunks}, ptr {bits}")
-    code.do(f"store i64 {population(code, chunks)}, ptr {top}")
-    code.do(f"store i64 {CHUNK}, ptr {weight}")
-    with repeat(code) as proceed:
-        left = code.emit(f"load i64, ptr {bits}")
-        proceed(code.emit(f"icmp ne i64 {left}, 0"))
-        elements = code.emit(f"load i64, ptr {weight}")
-        code.do(f"store i64 {code.emit(f'lshr i64 {left}, 1')}, ptr {bits}")
-        code.do(f"store i64 {code.emit(f'shl i64 {elements}, 1')}, ptr {weight}")
-        with code.when(code.emit(f"trunc i64 {left} to i1")):
-            place = code.emit(f"sub i64 {code.emit(f'load i64, ptr {top}')}, 1")
-            code.do(f"store i64 {place}, ptr {top}")
-            at = code.emit(f"shl i64 {place}, 1")
-            a_sum = code.load(code.at(levels, at, dtype), dtype)
-            a_squares = code.load(code.at(levels, code.emit(f"or i64 {at}, 1"), dtype), dtype)
-            a_count = code.emit(f"uitofp i64 {elements} to {one}")
-            b = [code.emit(f"load {one}, ptr {cell}") for cell in (number, sums, squares)]
-            code.do(f"store {one} {code.emit(f'fadd {one} {a_count}, {b[0]}')}, ptr {number}")
-            code.do(f"store {one} {a_sum}, ptr {sums}")
-            code.do(f"store {one} {a_squares}, ptr {squares}")
-            with code.when(code.emit(f"fcmp one {one} {b[0]}, {literal(0, dtype)}")):
-                all_of = merged(code, one, (a_count, a_sum, a_squares), (b[0], b[1], b[2]))
-                for cell, value in zip((sums, squares), all_of, strict=True):
-                    code.do(f"store {one} {value}, ptr {cell}")
+    with stacked(code, chunks) as (place, elements):
+        at = code.emit(f"shl i64 {place}, 1")
+        a_sum = code.load(code.at(levels, at, dtype), dtype)
+        a_squares = code.load(code.at(levels, code.emit(f"or i64 {at}, 1"), dtype), dtype)
+        a_count = code.emit(f"uitofp i64 {elements} to {one}")
+        b = [code.emit(f"load {one}, ptr {cell}") for cell in (number, sums, squares)]
+        code.do(f"store {one} {code.emit(f'fadd {one} {a_count}, {b[0]}')}, ptr {number}")
+        code.do(f"store {one} {a_sum}, ptr {sums}")
+        code.do(f"store {one} {a_squares}, ptr {squares}")
+        with code.when(code.emit(f"fcmp one {one} {b[0]}, {literal(0, dtype)}")):
+            all_of = merged(code, one, (a_count, a_sum, a_squares), (b[0], b[1], b[2]))
+            for cell, value in zip((sums, squares), all_of, strict=True):
+                code.do(f"store {one} {value}, ptr {cell}")
     code.do(f"ret {one} {code.emit(f'load {one}, ptr {squares}')}")
     return module.share(name, code.function(f"internal {one} @{name}(ptr %state)", "#3"))
