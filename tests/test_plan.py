@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-import random
 import zlib
 from dataclasses import replace
 from time import perf_counter
@@ -21,7 +19,6 @@ from alight.plan.choose import group_key
 from alight.plan.fuse import KERNEL_ARRAYS, KERNEL_NODES
 from alight.plan.place import make_plan
 from alight.plan.plan import Estimate, Facts, LaunchStep, Plan, ViewStep, WriteStep
-from alight.plan.spread import Spread, least
 from graphs import F4, F8, Builder, evaluate, random_graph, run_plan, same, stored
 
 
@@ -590,63 +587,23 @@ def test_a_chain_moves_when_its_gain_pays_for_the_copies() -> None:
     assert placed(chain(1), -4e-6, 1e-6, residency=there) == [("cpu", Reason.CHEAPEST)]
 
 
+def test_a_program_that_does_not_fit_a_device_is_split() -> None:
+    b = Builder(BIG)
+    values = [b.add("roll", 0, layout=BIG, shift=shift) for shift in range(6)]
+    graph = b.graph(*values)
+    for arrays, there in ((7, 6), (4, 3), (2, 1)):
+        small = replace(SIM, memory_bytes=arrays * BIG.nbytes)
+        steps = placed(graph, 4e-6, 1e-6, devices=(CPU, small))
+        assert [device for device, _ in steps].count("sim:0") == there
+        reasons = {reason for device, reason in steps if device == "cpu"}
+        assert reasons == ({Reason.OUT_OF_MEMORY} if there < 6 else set())
+
+
 def test_constants_weigh_nothing() -> None:
     b = Builder(make_layout(F8, ()), BIG)
     graph = b.graph(b.add("multiply", 0, 1))
     both = (frozenset({"*"}), frozenset({"sim"}))
     assert placed(graph, 1e-6, 1.0, residency=both) == [("sim:0", Reason.CHEAPEST)]
-
-
-def random_spread(seed: int, spaces: tuple[str, ...]) -> Spread:
-    rng = random.Random(seed)
-    count = rng.randint(2, 9 if len(spaces) == 2 else 6)
-    inputs = range(100, 100 + rng.randint(1, 3))
-    seconds, reads = [], []
-    for unit in range(count):
-        pool = [*range(unit), *inputs]
-        reads.append(tuple(rng.sample(pool, rng.randint(1, min(3, len(pool))))))
-        costs = {space: 10 ** rng.uniform(-6, -4) for space in spaces}
-        for space in spaces[1:]:
-            if rng.random() < 0.15:
-                del costs[space]
-        seconds.append(costs)
-    prices = {pair: 10 ** rng.uniform(-6, -4) for pair in itertools.permutations(spaces, 2)}
-    holders = [frozenset(rng.sample(spaces, rng.randint(1, len(spaces)))) for _ in inputs]
-    values = [*range(count), *inputs]
-    return Spread(
-        spaces=spaces,
-        seconds=seconds,
-        reads=reads,
-        makes=[(unit,) for unit in range(count)],
-        held=dict(zip(inputs, holders, strict=True)),
-        nbytes=dict.fromkeys(values, 8),
-        asked=frozenset(rng.sample(values, rng.randint(0, 2))),
-        copy_seconds=lambda a, b, n: prices[a, b],
-    )
-
-
-def best_total(spread: Spread) -> float:
-    return min(spread.total(places) for places in itertools.product(*map(tuple, spread.seconds)))
-
-
-def test_two_memories_are_placed_as_well_as_by_trying_everything() -> None:
-    moved = 0
-    for seed in range(400):
-        spread = random_spread(seed, ("host", "sim"))
-        places = least(spread)
-        assert spread.total(places) == pytest.approx(best_total(spread), rel=1e-6), seed
-        moved += 0 < places.count("sim") < len(places)
-    assert moved > 100
-
-
-def test_three_memories_are_placed_nearly_as_well() -> None:
-    ratios = []
-    for seed in range(200):
-        spread = random_spread(seed, ("host", "sim", "gpu"))
-        ratios.append(spread.total(least(spread)) / best_total(spread))
-    assert min(ratios) >= 1 - 1e-9
-    # Seen: 1.001 in the mean and 1.14 at worst; the cheapest place for each unit gives 1.96.
-    assert np.mean(ratios) < 1.01
 
 
 # --- speed --------------------------------------------------------------------------------------

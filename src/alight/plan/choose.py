@@ -6,7 +6,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -313,16 +313,24 @@ def _place(
         nbytes={v: graph.layout(v).nbytes for v in (*made, *held)},
         asked=frozenset(base[graph.outputs[i]] for i in facts.host_required),
         copy_seconds=facts.copy_seconds,
+        caps={d.space: d.memory_bytes for d in facts.devices if d.space in everywhere[1:]},
+        kept=frozenset([*held, *(base[v] for v in graph.outputs)]),
     )
     result: list[str | None] = [None] * len(units)
-    for i, space, picks in zip(working, least(spread), best, strict=True):
+    places = least(spread)
+    # Who would be elsewhere if there were room?
+    short = bool(spread.caps) and sum(spread.nbytes.values()) > min(spread.caps.values())
+    roomy = least(replace(spread, caps={})) if short else places
+    for i, space, other, picks in zip(working, places, roomy, best, strict=True):
         result[i] = space
         offer = offers[i]
         if offer is not None and offer.picked is None:
             offer.picked = picks[space]
             estimates = [c.estimate.seconds for c in offer.candidates if c.estimate is not None]
             chosen = offer.candidates[offer.picked].estimate
-            if chosen is not None and chosen.seconds > min(estimates):
+            if space != other:
+                offer.reason = Reason.OUT_OF_MEMORY
+            elif chosen is not None and chosen.seconds > min(estimates):
                 offer.reason = Reason.ALREADY_RESIDENT
     return result
 

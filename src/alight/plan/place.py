@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Hashable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from alight.errors import UnsupportedOnDevice
@@ -24,6 +25,7 @@ from alight.plan.fuse import Region, fuse, group_of, halves, prune
 from alight.plan.order import Unit, in_order
 from alight.plan.plan import (
     Decision,
+    Estimate,
     Facts,
     LaunchStep,
     Plan,
@@ -48,10 +50,38 @@ def make_plan(graph: Graph, facts: Facts) -> Plan:
     """
     small = rewrite(graph)
     try:
-        return _planned(graph, small, facts)
+        return _planned(graph, small, _asked_once(facts))
     except UnsupportedOnDevice as error:
         error.nodes = tuple([small.origins[number] for number in error.nodes])
         raise
+
+
+def _asked_once(facts: Facts) -> Facts:
+    """Return the facts, which answer at once what was asked before: both rounds ask for the same
+    groups, and programs repeat their statements."""
+    estimates: dict[Any, Estimate | None] = {}
+    gaps: dict[Any, str | None] = {}
+
+    def estimate(group: Group, device: str, implementation: str) -> Estimate | None:
+        key = group, device, implementation
+        try:
+            if key not in estimates:
+                estimates[key] = facts.estimate(group, device, implementation)
+            return estimates[key]
+        except TypeError:  # an attribute without a hash
+            return facts.estimate(group, device, implementation)
+
+    def supports(device: str, implementation: str, group: Group) -> str | None:
+        key = group, device, implementation
+        try:
+            if key not in gaps:
+                gaps[key] = facts.supports(device, implementation, group)
+            return gaps[key]
+        except TypeError:
+            return facts.supports(device, implementation, group)
+
+    known = facts.estimate is not no_estimate
+    return replace(facts, supports=supports, estimate=estimate if known else no_estimate)
 
 
 def _planned(graph: Graph, small: Rewritten, facts: Facts) -> Plan:
