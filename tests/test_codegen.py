@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from alight._core import layout_of, make_layout
-from alight.codegen import llvm
+from alight.codegen import compiled, llvm
 from alight.codegen.loops import Schedule, check, kernel_key, nest, schedules, unsupported
 from alight.device import Unsupported
 from alight.ir.body import TYPES
@@ -164,9 +164,8 @@ def test_object_code_loads_again() -> None:
     x, y = (values_for(np.dtype("f8"), (50,), seed) for seed in (1, 2))
     group = arithmetic([x, y])
     kernel = llvm.compile_group(group)
-    data = llvm.emit_object(kernel)
-    llvm._compiled.pop(kernel.key)
-    loaded = llvm.load_object(group, None, data)
+    compiled.forget(kernel.key)
+    loaded = compiled.load_object(group, None, kernel.object)
     assert loaded.key == kernel.key and loaded.entry != kernel.entry
     total, flags = np.empty(50), np.empty(50, bool)
     loaded([address(a) for a in (x, y, total, flags)])

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from alight._core import layout_of, make_layout
-from alight.codegen import llvm, loops
+from alight.codegen import compiled, llvm, loops, target
 from alight.codegen.loops import Schedule, nest
 from alight.codegen.parts import in_stages
 from alight.ir.group import Graph, Group, GroupKind, Node
@@ -201,7 +201,7 @@ def test_results_go_past_the_caches(monkeypatch: pytest.MonkeyPatch) -> None:
 
 # --- the same bits at any width
 def test_every_width_gives_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
-    target, cpu, features = llvm._target()
+    own, cpu, features = target.ready()
     narrow = ",".join(f"-{f[1:]}" if "avx512" in f else f for f in features.split(","))
     x, y = values("float64", (3, 333), 1), values("float64", (333,), 2)
     names = [op.name for op in OPS.values() if op.special and op.body is not None]
@@ -218,8 +218,8 @@ def test_every_width_gives_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> Non
             (features, Schedule(interleave=1)),
             (narrow, Schedule()),
         ):
-            monkeypatch.setattr(llvm, "_host", (target, cpu, given))
-            monkeypatch.setattr(llvm, "_compiled", {})
+            monkeypatch.setattr(target, "_host", (own, cpu, given))
+            monkeypatch.setattr(compiled, "_known", {})
             results.append([r.tobytes() for r in run(group, [a, b], schedule)])
         for others in results[1:]:
             for name, one, other in zip((u[0].name for u in uses), results[0], others, strict=True):

@@ -17,6 +17,7 @@ from functools import cache
 from importlib.util import find_spec
 from typing import Any
 
+from alight.codegen import elf
 from alight.codegen.loops import kernel_key
 from alight.costs import profile_of
 from alight.device import Device, Unsupported
@@ -107,7 +108,8 @@ class _Maker:
     def seconds(self) -> float:
         """Return the predicted seconds until the kernel is there."""
         stored = default_store().has_bytes(KIND, self.stored_as)
-        first = _compiler() not in sys.modules
+        # What is on disk needs no compiler where its files can be read without one.
+        first = not (stored and elf.HERE) and _compiler() not in sys.modules
         return compile_seconds(self.group, profile_of(self.device), stored, first)
 
     def make(self) -> Any:

@@ -25,7 +25,11 @@ __all__ = ["inside", "looking"]
 
 # What a twin's globals cannot serve: the interpreter reads and writes these past any answer of
 # ours.
-_PAST = frozenset(("STORE_GLOBAL", "DELETE_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"))
+_PAST = frozenset(
+    dis.opmap[name]
+    for name in ("STORE_GLOBAL", "DELETE_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS")
+    if name in dis.opmap
+)
 _ASKING = frozenset(("globals", "eval", "exec", "vars", "locals"))
 
 
@@ -132,7 +136,7 @@ def _cannot(code: CodeType) -> bool:
     found = _unable.get(code)
     if found is None:
         found = _unable[code] = (
-            any(i.opname in _PAST for i in dis.get_instructions(code))
+            not _PAST.isdisjoint(code.co_code[::2])
             or not _ASKING.isdisjoint(code.co_names)
             or any(_cannot(c) for c in code.co_consts if isinstance(c, CodeType))
         )

@@ -26,6 +26,7 @@ from alight.backends.machine import (
     thread_count,
 )
 from alight.backends.split import launcher
+from alight.codegen import compiled
 from alight.device import Device, Gap, Probe, Support, Unsupported
 from alight.errors import KernelError
 from alight.ir.group import Group, Node
@@ -341,27 +342,24 @@ class HostBackend:
             return NumpyKernel(group)
         if implementation != "generated":
             raise Unsupported(f"{device.id} has no implementation {implementation!r}")
-        try:
-            from alight.codegen import llvm
-        except ImportError as error:
-            raise Unsupported(f"code generation is not available: {error}") from error
-        return GeneratedKernel(group, llvm.compile_group(group, schedule))
+        kernel = compiled.here(group, schedule)
+        if kernel is None:
+            try:
+                from alight.codegen import llvm
+            except ImportError as error:
+                raise Unsupported(f"code generation is not available: {error}") from error
+            kernel = llvm.compile_group(group, schedule)
+        return GeneratedKernel(group, kernel)
 
     def dump(self, kernel: HostKernel) -> bytes:
         """Return the kernel's compiled form; a NumPy kernel has nothing compiled and gives b""."""
-        if not isinstance(kernel, GeneratedKernel):
-            return b""
-        from alight.codegen import llvm
-
-        return llvm.emit_object(kernel.code)
+        return kernel.code.object if isinstance(kernel, GeneratedKernel) else b""
 
     def load(self, device: Device, group: Group, schedule: Any, data: bytes) -> HostKernel:
         """Return a kernel from its compiled form; group and schedule are those it was made for."""
         if not data:
             return NumpyKernel(group)
-        from alight.codegen import llvm
-
-        return GeneratedKernel(group, llvm.load_object(group, schedule, data))
+        return GeneratedKernel(group, compiled.load_object(group, schedule, data))
 
     def allocate(self, device: Device, nbytes: int, where: str = "device") -> Data:
         """Return uninitialised bytes; the host has one kind of memory."""

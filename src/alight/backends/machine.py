@@ -100,8 +100,7 @@ def raise_floating_point_flags(names: Iterable[str]) -> None:
 
 
 @cache
-def cpu_model() -> tuple[str, str]:
-    """Return the vendor and the model name of the CPU."""
+def _cpu_described() -> dict[str, str]:
     try:
         with open("/proc/cpuinfo") as stream:
             text = stream.read(4096)  # the first core is enough, and a long list takes long to make
@@ -111,6 +110,19 @@ def cpu_model() -> tuple[str, str]:
     for line in text.splitlines():
         name, _, value = line.partition(":")
         found.setdefault(name.strip(), value.strip())
+    return found
+
+
+def cpu_flags() -> str:
+    """Return what instructions the CPU has, in the system's words; empty where it has none."""
+    found = _cpu_described()
+    return found.get("flags") or found.get("Features") or ""
+
+
+@cache
+def cpu_model() -> tuple[str, str]:
+    """Return the vendor and the model name of the CPU."""
+    found = _cpu_described()
     vendor = found.get("vendor_id") or found.get("CPU implementer") or ""
     model = found.get("model name") or found.get("CPU part") or ""
     if not model and sys.platform == "darwin":

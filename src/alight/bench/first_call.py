@@ -1,8 +1,8 @@
 """The first call of a kernel, new or from the disk cache, by how many transcendental ops it has.
 
 Each figure comes from a process of its own: ``python -m alight.bench.first_call CASE COUNT…``. A
-case is ``new`` (nothing stored; llvmlite loaded by another kernel before), ``stored`` (the same,
-with the kernel in the disk cache) or ``bare`` (stored, and this call is what loads llvmlite).
+case is ``new`` (nothing stored; llvmlite loaded by another kernel before), ``stored`` (in the disk
+cache, after another kernel) or ``bare`` (stored, and the first kernel of its process).
 """
 
 from __future__ import annotations
@@ -122,8 +122,8 @@ def _lines(found: Mapping[str, Mapping[str, float]]) -> list[Shown]:
         )
     ]  # fmt: skip
     for case, most, what in (
-        ("stored", 5.0, "first call from the disk cache, llvmlite loaded"),
-        ("bare", 80.0, "first call from the disk cache, llvmlite loaded by it"),
+        ("stored", 5.0, "first call from the disk cache"),
+        ("bare", 80.0, "first call from the disk cache, first kernel of its process"),
     ):
         slowest = max(found[case].values())
         lines.append(Shown(what, slowest, most, " ms", detail=_listed(found[case])))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import astuple, dataclass
+from functools import lru_cache
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -59,16 +60,11 @@ ARGUMENT_REDUCTIONS = ("argmin", "argmax")
 def supports(op: Op, dtypes: Iterable[Any], attrs: tuple[tuple[str, Any], ...] = ()) -> str | None:
     """Return why generated code cannot run an op on these dtypes (operands, then results), or
     None."""
+    dtypes = tuple(dtypes)
+    reason = _gap(op, dtypes)
+    if reason is not None or op.kind is Kind.ELEMENTWISE:
+        return reason
     names = tuple(d.name for d in dtypes)
-    for dtype, name in zip(dtypes, names, strict=True):
-        if name not in TYPES:
-            return f"{op.name} {name}: generated code has no {name} yet"
-        if not dtype.isnative:
-            return f"{op.name} {name}: its bytes are not in this machine's order"
-    if op.kind is Kind.ELEMENTWISE:
-        if choose(op.body, names[: op.nin]) is None:
-            return f"{op.name} {names[0]}: no body for this dtype"
-        return None
     if op.kind not in (Kind.REDUCTION, Kind.SCAN):
         return f"{op.name} {names[0]}: {op.kind} ops are not generated"
     for name in names:
@@ -89,6 +85,22 @@ def supports(op: Op, dtypes: Iterable[Any], attrs: tuple[tuple[str, Any], ...] =
         return f"{op.name} {names[0]}: no body for this dtype"
     if op.finish is not None and dict(attrs).get("where"):
         return f"{op.name}: a masked count is not generated"
+    return None
+
+
+# Planning asks this of every node several times, and few pairs of op and dtypes make a program.
+@lru_cache(1024)
+def _gap(op: Op, dtypes: tuple[Any, ...]) -> str | None:
+    """Return why generated code has no values of these dtypes, or no body for them."""
+    for dtype in dtypes:
+        if dtype.name not in TYPES:
+            return f"{op.name} {dtype.name}: generated code has no {dtype.name} yet"
+        if not dtype.isnative:
+            return f"{op.name} {dtype.name}: its bytes are not in this machine's order"
+    if op.kind is Kind.ELEMENTWISE:
+        names = tuple(d.name for d in dtypes[: op.nin])
+        if choose(op.body, names) is None:
+            return f"{op.name} {names[0]}: no body for this dtype"
     return None
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from alight._core import threads
-from alight.backends.machine import cpu_model, processor_quota, processors, thread_count
+from alight.backends.machine import cpu_flags, cpu_model, processor_quota, processors, thread_count
 from alight.plan.cost import SCHEMA, Profile
 from alight.plan.curve import Measured
 from alight.store import Store, default_store, digest
@@ -102,6 +102,7 @@ def code_fingerprint(device: Device) -> dict[str, Any]:
                 files.append((path.name, status.st_size, status.st_mtime_ns))
         found = _code[device.id] = {
             **{part: here[part] for part in parts},
+            "flags": cpu_flags(),
             "libc": platform.libc_ver(),
             "generator": files,
         }

@@ -1,0 +1,97 @@
+"""Object code put into memory without a linker: every kind of kernel, and files that are wrong."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("llvmlite")
+
+from alight.codegen import compiled, elf, llvm, target
+from alight.device import Unsupported
+from alight.ir.group import Group
+from alight.ir.ops import OPS
+from generated import Array, address, loop_group, reduce_group, values_for
+from test_kernels import PROGRAM, python
+
+pytestmark = pytest.mark.skipif(not elf.HERE, reason="object files of this machine are not ELF's")
+
+
+def _cases() -> list[tuple[Group, list[Array], Array]]:
+    x, y = (np.abs(values_for(np.dtype("f8"), (64, 300), seed)) + 1 for seed in (1, 2))
+    return [
+        # A C function, and one that has tables.
+        (loop_group([x, y], [(OPS["fmod"], (0, 1), (), "f8")]), [x, y], np.fmod(x, y)),
+        (loop_group([x], [(OPS["sin"], (0,), (), "f8")]), [x], np.sin(x)),
+        (reduce_group([x], ["max"], (0, 1)), [x], x.max()),
+        (reduce_group([x], ["max"], (0,)), [x], x.max(0)),
+    ]
+
+
+@pytest.mark.parametrize("case", range(4))
+def test_placed_code_is_the_code_that_llvm_loads(
+    case: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group, inputs, expected = _cases()[case]
+    data = llvm.compile_group(group).object
+    names = set(elf.place(data).functions)
+    assert "entry" in names
+    got = []
+    for here in (True, False):
+        monkeypatch.setattr(elf, "HERE", here)
+        monkeypatch.setattr(compiled, "_known", {})
+        out = np.empty_like(expected)
+        kernel = compiled.load_object(group, None, data)
+        kernel([address(a) for a in (*inputs, out)])
+        assert (kernel.combine != 0) == ("combine" in names)
+        got.append(out.tobytes())
+    assert got[0] == got[1]
+    assert np.allclose(np.frombuffer(got[0]), np.ravel(expected), equal_nan=True)
+
+
+def test_no_kernel_of_these_needs_llvms_loader(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(data: bytes) -> Any:
+        raise AssertionError(f"{len(data)} bytes were not placed")
+
+    monkeypatch.setattr(target, "place", refused)
+    monkeypatch.setattr(compiled, "_known", {})
+    for group, _, _ in _cases():
+        llvm.compile_group(group)
+
+
+def test_a_file_that_is_wrong_is_refused() -> None:
+    group, _, _ = _cases()[0]
+    data = llvm.compile_group(group).object
+    wrong = [data[:size] for size in range(0, len(data), 7)]
+    for offset in (0, 4, 5, 16, 18, 58):  # magic, class, order, type, machine, size of a section
+        wrong.append(data[:offset] + bytes([data[offset] ^ 0x7F]) + data[offset + 1 :])
+    at, count = struct.unpack_from("<Q", data, 40)[0], struct.unpack_from("<H", data, 60)[0]
+    for i in range(count):
+        kind, flags, _, _, size = struct.unpack_from("<4xIQQQQ", data, at + 64 * i)
+        if kind == 1 and flags & 4 and size:  # code that may be written
+            place = at + 64 * i + 8
+            wrong.append(data[:place] + bytes([flags & 255 | 1]) + data[place + 1 :])
+        if kind == 4:  # a relocation of a kind that is not known
+            entry = struct.unpack_from("<Q", data, at + 64 * i + 24)[0]
+            wrong.append(data[: entry + 8] + b"\x02" + data[entry + 9 :])
+    assert len(wrong) > 100
+    for content in wrong:
+        with pytest.raises(Unsupported, match="object code of"):
+            elf.place(content)
+
+
+def test_a_function_the_c_library_has_not_is_llvms_to_find() -> None:
+    group, _, _ = _cases()[0]
+    data = llvm.compile_group(group).object
+    with pytest.raises(Unsupported, match="the C library has no fmoq"):
+        elf.place(data.replace(b"\0fmod\0", b"\0fmoq\0"))
+
+
+def test_a_stored_kernel_runs_without_llvmlite(tmp_path: Path) -> None:
+    told = "import sys\n" + PROGRAM + "print('llvmlite' in sys.modules)"
+    assert python(told, tmp_path).stdout.split() == ["1", "0", "0", "True"]
+    assert python(told, tmp_path).stdout.split() == ["0", "1", "0", "False"]
