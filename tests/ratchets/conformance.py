@@ -1,6 +1,6 @@
 """The conformance suite, every case of it: 0 failures, and the work done where it must be.
 
-``python -m tests.ratchets.conformance --mode generated [-k EXPR]``
+``python -m tests.ratchets.conformance --mode generated [-k EXPR] [--jobs N]``
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ NAME = "conformance"
 _SECONDS_EACH = 1800  # one test holds up to thousands of cases
 
 
-def measure(mode: Mode, target: str = "alight", expression: str | None = None) -> Result:
+def measure(
+    mode: Mode, target: str = "alight", expression: str | None = None, jobs: int = 1
+) -> Result:
     """Return what all cases say in one mode; ``expression`` selects tests as pytest's ``-k``."""
     result = Result(NAME, mode.name, target, whole=expression is None)
     started = monotonic()
@@ -38,6 +40,7 @@ def measure(mode: Mode, target: str = "alight", expression: str | None = None) -
             name=f"{NAME}-{target}-{mode.name}",
             has_alight=True,
             silence_seconds=_SECONDS_EACH,
+            jobs=jobs,
         )
         # The tests set their mode themselves, and compare it with NumPy outside of it.
         outcomes, reports = run_suite(suite, child_environment(MODES["auto"], target))
@@ -58,8 +61,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog=f"tests.ratchets.{NAME}", description=__doc__)
     parser.add_argument("--mode", action="append", choices=MODES, help="default: all three")
     parser.add_argument("-k", dest="expression", help="select tests; nothing is written then")
+    parser.add_argument("--jobs", type=int, default=1, help="tests at a time")
     given = parser.parse_args(arguments)
-    results = [measure(MODES[name], "alight", given.expression) for name in given.mode or MODES]
+    results = [
+        measure(MODES[name], "alight", given.expression, given.jobs) for name in given.mode or MODES
+    ]
     return 0 if all(result.passed for result in results) else 1
 
 

@@ -2,6 +2,8 @@
 
 One JSON object a line, so that the record is good up to the test in which a process died. Tests
 that the record already has are left out: a second process goes on where the first one ended.
+Where pytest-xdist hands the tests to jobs, it tells this process all they do, and only this one
+writes.
 """
 
 from __future__ import annotations
@@ -14,6 +16,32 @@ import pytest
 
 _PATH = os.environ["RATCHET_RECORD"]
 _LINES_KEPT = 4
+_done: set[str] = set()  # tests that an earlier process ran
+_in_job = False  # in a process of pytest-xdist's
+_collected = False
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Read which tests have an outcome; a job is told, for they must all leave out the same."""
+    global _in_job
+    given = getattr(config, "workerinput", None)
+    _in_job = given is not None
+    _done.update(_recorded() if given is None else given["done"])
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Tell a job which tests have an outcome."""
+    node.workerinput["done"] = sorted(_done)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_node_collection_finished(node: Any, ids: list[str]) -> None:
+    """Note all tests that are to run; the first job's word is enough, theirs are equal."""
+    global _collected
+    if not _collected:
+        _collected = True
+        _write(collected=ids)
 
 
 def pytest_runtest_logstart(nodeid: str) -> None:
@@ -40,11 +68,10 @@ def pytest_collectreport(report: pytest.CollectReport) -> None:
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Note all tests there are, then leave out those that have an outcome."""
-    done = _recorded()
-    if not done:
+    if not (_done or _in_job):
         _write(collected=[item.nodeid for item in items])
-    rest = [item for item in items if item.nodeid not in done]
-    config.hook.pytest_deselected(items=[item for item in items if item.nodeid in done])
+    rest = [item for item in items if item.nodeid not in _done]
+    config.hook.pytest_deselected(items=[item for item in items if item.nodeid in _done])
     items[:] = rest
 
 
@@ -74,5 +101,7 @@ def _crash(report: pytest.TestReport | pytest.CollectReport) -> dict[str, str]:
 
 
 def _write(**row: Any) -> None:
+    if _in_job:
+        return
     with open(_PATH, "a", encoding="utf-8") as record:
         record.write(json.dumps(row) + "\n")

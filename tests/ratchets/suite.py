@@ -46,6 +46,7 @@ class Suite:
     name: str
     has_alight: bool  # then each process writes a report
     silence_seconds: float = 900.0  # without a new outcome, after which the process is ended
+    jobs: int = 1  # tests at a time, each job a process of its own (pytest-xdist)
 
     @property
     def record(self) -> Path:
@@ -57,9 +58,21 @@ class Suite:
         """Return where pytest's own output stays, tracebacks included."""
         return SCRATCH / f"{self.name}.log"
 
-    def report(self, number: int) -> Path:
-        """Return where the alight of one process writes its report."""
-        return self.scratch / f"{self.name}-report-{number}.json"
+    def report(self, number: int, job: int | None = None) -> Path:
+        """Return where the alight of one process, or of one of its jobs, writes its report."""
+        part = "" if job is None else f"-{job}"
+        return self.scratch / f"{self.name}-report-{number}{part}.json"
+
+    def shared_out(self, number: int) -> list[str]:
+        """Return the arguments by which pytest hands tests to jobs; a job without any takes some.
+
+        Each job has its own ``ALIGHT_REPORT``, or they would write one over the other.
+        """
+        if self.jobs == 1:
+            return []
+        reports = [self.report(number, job) for job in range(self.jobs)]
+        places = [f"popen//env:ALIGHT_REPORT={report}" for report in reports]
+        return ["--dist", "worksteal", *(word for place in places for word in ("--tx", place))]
 
 
 def run_suite(
@@ -67,7 +80,7 @@ def run_suite(
 ) -> tuple[dict[str, Outcome], list[Path]]:
     """Return the outcome of every collected test by id, and where the reports should be.
 
-    A process that dies fails the test it was in; another one goes on with the next test.
+    A process that dies fails the tests it was in; another one goes on with the next test.
     """
     # Two runs at a time must not write into one file; what stays is copied when it is complete.
     suite.scratch.mkdir(parents=True, exist_ok=True)
@@ -79,10 +92,18 @@ def run_suite(
         for number in range(_PROCESSES):
             own = {"RATCHET_RECORD": str(suite.record)}
             if suite.has_alight:
-                reports.append(suite.report(number))
-                own["ALIGHT_REPORT"] = str(reports[-1])
+                own["ALIGHT_REPORT"] = str(suite.report(number))
+                jobs = [None] if suite.jobs == 1 else range(suite.jobs)
+                reports += [suite.report(number, job) for job in jobs]
             process = subprocess.Popen(
-                [sys.executable, "-m", "pytest", *suite.arguments, *_PLUGINS],
+                [
+                    sys.executable,
+                    "-m",
+                    "pytest",
+                    *suite.arguments,
+                    *suite.shared_out(number),
+                    *_PLUGINS,
+                ],
                 cwd=suite.folder,
                 env={**environment, **own},
                 stdin=subprocess.DEVNULL,
@@ -122,15 +143,14 @@ def _ended(process: subprocess.Popen[bytes], suite: Suite) -> str:
 
 
 def _blame(suite: Suite, rows: list[dict[str, object]], ended: str) -> bool:
-    """Fail the test in which the process died; tell whether there was one."""
+    """Fail the tests in which the process died; tell whether there was one."""
     done = {row["id"] for row in rows if "id" in row}
     started = [row["started"] for row in rows if "started" in row and row["started"] not in done]
-    if not started:
-        return False
     with suite.record.open("a", encoding="utf-8") as record:
-        row = {"id": started[-1], "outcome": "failed", "seconds": 0.0, "message": ended}
-        record.write(json.dumps(row) + "\n")
-    return True
+        for name in started:
+            row = {"id": name, "outcome": "failed", "seconds": 0.0, "message": ended}
+            record.write(json.dumps(row) + "\n")
+    return bool(started)
 
 
 def _rows(record: Path) -> list[dict[str, object]]:
