@@ -645,3 +645,72 @@ def test_decisions_say_what_was_done() -> None:
     assert first.decision.group != last.decision.group
     kinds = {node.op.kind for step in (first, last) for node in step.group.graph.nodes}
     assert kinds == {Kind.ELEMENTWISE, Kind.REDUCTION}
+
+
+# --- fusion by cost -------------------------------------------------------------------------------
+def priced(**seconds: float | None) -> Facts:
+    """Return facts in which a kernel takes 10 µs, a byte 10 ps, and each op named here so
+    many seconds more in generated code; NumPy takes a millisecond an op."""
+
+    def estimate(group: Group, device: str, implementation: str) -> Estimate | None:
+        ops = [node.op.name for node in group.graph.nodes]
+        if implementation != "generated":
+            return at(1e-3 * len(ops))
+        more = [seconds.get(name, 0.0) for name in ops]
+        if None in more:
+            return None
+        layouts = [*group.graph.inputs, *map(group.graph.layout, group.graph.outputs)]
+        moved = 1e-11 * sum([layout.nbytes for layout in layouts])
+        return at(10e-6 + moved + sum(filter(None, more)))
+
+    return replace(FACTS, devices=(CPU,), estimate=estimate)
+
+
+def test_an_op_without_a_fast_form_does_not_keep_the_others_from_theirs() -> None:
+    b = Builder(BIG)
+    value = b.add("negative", b.add("floor", b.add("exp", b.add("negative", 0))))
+    graph = b.graph(value)
+    for facts in (priced(floor=None), priced(floor=1.0)):
+        plan = make_plan(graph, facts)
+        assert [(s.decision.operation, s.implementation) for s in launches(plan)] == [
+            ("negative+exp", "generated"), ("floor", "numpy"), ("negative", "generated"),
+        ]  # fmt: skip
+        (refused,) = plan.refused
+        assert refused.operation == "negative+exp+floor+negative"
+        assert refused.parts == ("negative+exp", "floor", "negative")
+        assert refused.nodes == (1, 2, 3, 4) and "numpy" in refused.reason
+        assert refused.parts_seconds is not None and refused.seconds is not None
+        assert refused.parts_seconds < refused.seconds
+    assert make_plan(graph, priced()).refused == ()
+
+
+def test_a_fold_takes_its_producers_along_only_where_that_pays() -> None:
+    b = Builder(BIG)
+    graph = b.graph(b.reduce("sum", b.add("exp", 0), (0,)))
+
+    slow = 0.0
+
+    def estimate(group: Group, device: str, implementation: str) -> Estimate | None:
+        if implementation != "generated":
+            return at(1.0)
+        fused = group.kind is GroupKind.REDUCE and len(group.graph.nodes) > 1
+        return at(slow if fused else 1e-4)
+
+    for seconds, expect in ((3e-4, ["exp", "sum"]), (2.05e-4, ["exp+sum"]), (1e-4, ["exp+sum"])):
+        slow = seconds
+        plan = make_plan(graph, replace(FACTS, devices=(CPU,), estimate=estimate))
+        # 2.05e-4 is more than the parts' kernels take, but not more than these and another step.
+        assert operations(plan) == expect
+        assert len(plan.refused) == (len(expect) - 1)
+
+
+def test_what_is_wanted_later_is_stored_or_computed_again_whichever_takes_less() -> None:
+    b = Builder(LONG)
+    value = b.add("add", 0, 0)
+    graph = b.graph(b.add("exp", value), b.reduce("sum", value, (1,)))
+    for facts, expect in (
+        (priced(add=0.0), ["add+exp", "add+sum"]),
+        (priced(add=LONG.nbytes * 1e-11 * 0.9), ["add+exp", "add+sum"]),
+        (priced(add=LONG.nbytes * 1e-11 * 1.1), ["add+exp", "sum"]),
+    ):
+        assert operations(make_plan(graph, facts)) == expect

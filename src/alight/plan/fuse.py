@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from alight.ir.group import Graph, Group, GroupKind, Node
 from alight.ir.op import Kind
@@ -20,9 +21,9 @@ _SPECIAL_NODES = 4
 # of k page-aligned float64 arrays of 16 MB: 28 GB/s at k = 8, 19 at 12, 13 at 16, 5.7 at 32:
 # streams past the ways of the L1 cache evict one another.
 KERNEL_ARRAYS = 8
-# Flops spent to save a byte of traffic. The ridge of an H200 in float64 (34 Tflop/s over 4.3
-# TB/s) is at 8 and that of one AVX2 core (16 flops a cycle, 10 GB/s) near 5: at 1, recomputing
-# stays hidden.
+# Flops spent to save a byte of traffic, where nothing is measured. The ridge of an H200 in float64
+# (34 Tflop/s over 4.3 TB/s) is at 8 and that of one AVX2 core (16 flops a cycle, 10 GB/s) near 5:
+# at 1, recomputing stays hidden.
 FLOPS_PER_BYTE = 1.0
 
 
@@ -46,11 +47,13 @@ def fuse(
     uses: Uses,
     keys: Sequence[Hashable],
     recompute: Container[Hashable] = (),
+    seconds: Callable[[Group, Any], float | None] = lambda group, key: None,
 ) -> list[Region]:
     """Return the regions of a graph in an order in which they can run.
 
     ``keys[i]`` says with which other nodes node i may share a kernel. In regions whose key is in
-    ``recompute`` a cheap value is computed again where that moves fewer bytes than storing it.
+    ``recompute`` a cheap value is computed again where that takes fewer ``seconds(group, key)``
+    than storing and reading it; where these are not known, where it moves fewer bytes.
     """
     first = len(graph.inputs)
     regions: list[Region] = []
@@ -61,7 +64,7 @@ def fuse(
     # Inside a stage only reductions read what another region makes.
     regions.sort(key=lambda r: (r.stage, r.kind is GroupKind.REDUCE, r.members[0]))
     if any(region.key in recompute for region in regions):
-        _recompute(graph, uses, regions, recompute)
+        _recompute(graph, uses, regions, recompute, seconds)
     return prune(graph, uses, regions)
 
 
@@ -245,7 +248,11 @@ def _cap(graph: Graph, uses: Uses, members: list[int]) -> Iterator[list[int]]:
 
 
 def _recompute(
-    graph: Graph, uses: Uses, regions: list[Region], recompute: Container[Hashable]
+    graph: Graph,
+    uses: Uses,
+    regions: list[Region],
+    recompute: Container[Hashable],
+    seconds: Callable[[Group, Any], float | None],
 ) -> None:
     """Add to regions the nodes of values that are cheaper to compute again than to store and
     read."""
@@ -283,16 +290,20 @@ def _recompute(
             if any(uses.base[leaf] in uses.written for leaf in leaves):
                 continue  # it would be read past the write that is to happen in place
             extra = [(t, leaves - reads[id(t)]) for t in takers]
-            saved = graph.layout(value).nbytes * (len(takers) + (value not in stored))
-            saved -= sum(graph.layout(leaf).nbytes for _, new in extra for leaf in new)
-            flops = sum(graph.nodes[m - first].op.flops for m in nodes) * len(takers)
-            if flops * graph.layout(value).size >= saved * FLOPS_PER_BYTE:
-                continue
             if any(
                 _weight(graph, {*t.members, *nodes}) > KERNEL_NODES
                 or len(_streams(graph, uses, reads[id(t)] | new)) > KERNEL_ARRAYS
                 for t, new in extra
             ):
+                continue
+            kept = {v for v in home.owned if v in stored or readers.get(v)}
+            gain = _gain(graph, home, takers, nodes, kept, kept - {value} | stored, seconds)
+            if gain is None:
+                saved = graph.layout(value).nbytes * (len(takers) + (value not in stored))
+                saved -= sum(graph.layout(leaf).nbytes for _, new in extra for leaf in new)
+                flops = sum(graph.nodes[m - first].op.flops for m in nodes) * len(takers)
+                gain = saved * FLOPS_PER_BYTE - flops * graph.layout(value).size
+            if gain <= 0:
                 continue
             readers[value] = [r for r in readers[value] if r not in takers]
             for taker, new in extra:
@@ -301,6 +312,46 @@ def _recompute(
                 reads[id(taker)].discard(value)
                 for leaf in new:
                     readers.setdefault(leaf, []).append(taker)
+
+
+def _gain(
+    graph: Graph,
+    home: Region,
+    takers: Sequence[Region],
+    nodes: set[int],
+    kept: set[int],
+    left: set[int],
+    seconds: Callable[[Group, Any], float | None],
+) -> float | None:
+    """Return the seconds won where the takers compute ``nodes`` themselves; None where unknown.
+
+    The home gives others what is ``kept`` now, and then what is ``left``.
+    """
+
+    def of(region: Region, members: Iterable[int], outputs: Iterable[int]) -> float | None:
+        first = len(graph.inputs)
+        given = sorted(region.owned.intersection(outputs))
+        wanted = set(given)
+        inside = []
+        for number in sorted(members, reverse=True):
+            if number in wanted:
+                inside.append(number)
+                wanted.update(graph.nodes[number - first].operands)
+        if not inside:
+            return 0.0
+        whole = Region(region.kind, region.key, region.stage, inside[::-1], region.owned, given)
+        return seconds(group_of(graph, whole)[0], region.key)
+
+    before = [of(home, home.members, kept)]
+    after = [of(home, home.members, left)]
+    for taker in takers:
+        # Whatever the taker gives, it gives in both cases.
+        before.append(of(taker, taker.members, taker.owned))
+        after.append(of(taker, {*taker.members, *nodes}, taker.owned))
+    known = [one for one in (*before, *after) if one is not None]
+    if len(known) < len(before) + len(after):
+        return None
+    return sum(known[: len(before)]) - sum(known[len(before) :])
 
 
 def _same(graph: Graph, region: Region, shape: tuple[int, ...]) -> bool:

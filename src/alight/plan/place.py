@@ -22,6 +22,7 @@ from alight.plan.choose import (
     wanted,
 )
 from alight.plan.fuse import Region, fuse, group_of, halves, prune
+from alight.plan.gate import gated
 from alight.plan.order import Unit, in_order
 from alight.plan.plan import (
     Decision,
@@ -29,6 +30,7 @@ from alight.plan.plan import (
     Facts,
     LaunchStep,
     Plan,
+    Refusal,
     Step,
     ViewStep,
     WriteStep,
@@ -88,17 +90,22 @@ def _planned(graph: Graph, small: Rewritten, facts: Facts) -> Plan:
     uses = Uses(small.graph, facts.bases)
     spots = _spots(facts)
     able = _able(small.graph, spots, facts)
-    units, choices = _round(small.graph, uses, able, (), facts)
+    refused: list[Refusal] = []
+    units, choices = _round(small.graph, uses, able, (), facts, refused)
     if spots:
         keys: list[Hashable] = list(able)
+        torn = False  # NumPy runs several nodes as one, which one of them may be the cause of
         for unit, choice in zip(units, choices, strict=True):
             if choice is not None:
+                where = choice.device, choice.implementation
+                torn |= len(unit.nodes) > 1 and where[1] != "generated"
                 for number in unit.nodes:
-                    keys[number - len(small.graph.inputs)] = (choice.device, choice.implementation)
+                    keys[number - len(small.graph.inputs)] = where
         generated = {key for key in keys if isinstance(key, tuple) and key[1:] == ("generated",)}
-        if generated or len(set(able)) > 1:
-            units, choices = _round(small.graph, uses, keys, generated, facts)
-    return _finished(graph, small, uses, units, choices)
+        if generated or torn or len(set(able)) > 1:
+            refused.clear()
+            units, choices = _round(small.graph, uses, keys, generated, facts, refused)
+    return _finished(graph, small, uses, units, choices, refused)
 
 
 def _round(
@@ -107,12 +114,20 @@ def _round(
     keys: Sequence[Hashable],
     recompute: Collection[Hashable],
     facts: Facts,
+    refused: list[Refusal],
 ) -> tuple[list[Unit], list[Choice | None]]:
-    regions = fuse(graph, uses, keys, recompute)
+
+    def seconds(group: Group, key: Any) -> float | None:
+        estimate = facts.estimate(group, *key)
+        return None if estimate is None else estimate.seconds
+
+    regions = fuse(graph, uses, keys, recompute, seconds)
     generated = {key for key in {region.key for region in regions} if _is_generated(key)}
     if generated:
         regions = by_rows(graph, uses, regions, generated)
-    units = in_order(graph, uses, _fitting(graph, uses, regions, facts))
+    regions, found = gated(graph, uses, regions, facts)
+    refused += found
+    units = in_order(graph, uses, _fitting(graph, uses, regions, facts, refused))
     return units, choose(graph, uses, units, facts)
 
 
@@ -183,7 +198,9 @@ def _able(graph: Graph, spots: Sequence[Spot], facts: Facts) -> list[Hashable]:
     return able
 
 
-def _fitting(graph: Graph, uses: Uses, regions: list[Region], facts: Facts) -> list[Region]:
+def _fitting(
+    graph: Graph, uses: Uses, regions: list[Region], facts: Facts, refused: list[Refusal]
+) -> list[Region]:
     """Return the regions, those halved that are too much for a place which can run each of their
     nodes."""
     devices = {device.id: device for device in facts.devices}
@@ -195,12 +212,17 @@ def _fitting(graph: Graph, uses: Uses, regions: list[Region], facts: Facts) -> l
             spots: Iterable[Any] = key if isinstance(key, frozenset) else (key,)
             if len(region.owned) > 1 and id(region) not in checked:
                 group, _ = group_of(graph, region)
-                if any(
-                    ruled_out(group, devices[device], name, facts)[0] is not None
+                against = [
+                    (device, why)
                     for device, name in spots
                     if device in devices and (device != HOST or name == "generated")
-                ):
-                    parts += halves(graph, region)
+                    for reason, why in [ruled_out(group, devices[device], name, facts)]
+                    if reason is not None
+                ]
+                if against:
+                    cut = halves(graph, region)
+                    refused.append(_too_much(graph, region, cut, *against[0]))
+                    parts += cut
                     continue
             checked.add(id(region))
             parts.append(region)
@@ -209,12 +231,21 @@ def _fitting(graph: Graph, uses: Uses, regions: list[Region], facts: Facts) -> l
         regions = prune(graph, uses, parts)
 
 
+def _too_much(
+    graph: Graph, region: Region, parts: Sequence[Region], device: str, why: str
+) -> Refusal:
+    names = tuple([operation(group_of(graph, part)[0]) for part in parts])
+    whole = operation(group_of(graph, region)[0])
+    return Refusal(whole, names, tuple(region.members), device, None, None, why)
+
+
 def _finished(
     graph: Graph,
     small: Rewritten,
     uses: Uses,
     units: Sequence[Unit],
     choices: Sequence[Choice | None],
+    refused: Sequence[Refusal],
 ) -> Plan:
     """Return the plan in the numbers of the original graph."""
     names, origins = small.names, small.origins
@@ -237,7 +268,8 @@ def _finished(
             window = node.attr("layout"), node.attr("offset", 0)
             old, value = inputs
             steps.append(WriteStep(old, value, outputs[0], *window, choice.device))
-    return Plan(tuple(steps), _dead(graph, uses, steps, touched), graph.outputs)
+    kept = [replace(r, nodes=tuple([origins[v] for v in r.nodes])) for r in refused]
+    return Plan(tuple(steps), _dead(graph, uses, steps, touched), graph.outputs, tuple(kept))
 
 
 def _dead(

@@ -103,15 +103,31 @@ Step = LaunchStep | ViewStep | WriteStep
 
 
 @dataclass(frozen=True, slots=True)
+class Refusal:
+    """A fusion that was possible and not made: what it would have been, the parts that run in its
+    place, and the predicted seconds of both (those of the parts with our own for each step more);
+    None where not seconds spoke against it. ``nodes`` are value numbers as in LaunchStep."""
+
+    operation: str
+    parts: tuple[str, ...]
+    nodes: tuple[int, ...]
+    device: str
+    seconds: float | None
+    parts_seconds: float | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """Steps in the order they run. ``dead[i]`` are the values nobody needs after ``steps[i]``: a
     value lives as long as any view of it, so where ``steps[i]`` is a WriteStep whose ``old`` is in
     ``dead[i]``, no other value of the plan reads those bytes. ``outputs`` are in the order of the
-    graph's outputs."""
+    graph's outputs. ``refused`` are the fusions that were not made."""
 
     steps: tuple[Step, ...]
     dead: tuple[tuple[int, ...], ...]
     outputs: tuple[int, ...]
+    refused: tuple[Refusal, ...] = ()
 
 
 def _everything(device: str, implementation: str, group: Group) -> str | None:
