@@ -1,4 +1,4 @@
-"""The core: layouts, bytes and who sees them, pool, storages; the same for C and for Python."""
+"""The core: layouts, bytes and who sees them, storages; the same for C and for Python."""
 
 from __future__ import annotations
 
@@ -144,13 +144,13 @@ def resting(core: Any) -> Any:
     return core.Data(core.make_layout(F8, (16,)), owner[4:], owner)
 
 
-def pooled(core: Any) -> Any:
-    return core.Pool(1 << 20).data(core.make_layout(F8, (16,)))
+def fresh(core: Any) -> Any:
+    return core.fresh_data(core.make_layout(F8, (16,)))
 
 
 @pytest.mark.parametrize("look", LOOKS)
 @pytest.mark.parametrize("with_raw", [False, True])
-@pytest.mark.parametrize("make", [own, resting, pooled])
+@pytest.mark.parametrize("make", [own, resting, fresh])
 def test_data_knows_who_sees_it(core: Any, make: Any, with_raw: bool, look: str) -> None:
     data = make(core)
     if with_raw:
@@ -169,7 +169,7 @@ def test_data_knows_who_sees_it(core: Any, make: Any, with_raw: bool, look: str)
 
 
 def test_data_whose_raw_bytes_are_seen(core: Any) -> None:
-    for make in (own, resting, pooled):
+    for make in (own, resting, fresh):
         data = make(core)
         part = data.raw[3:]
         assert data.seen_outside()
@@ -215,87 +215,35 @@ def test_raw_is_the_same_memory(core: Any) -> None:
     assert core.Data(core.layout_of(empty), empty).raw.shape == (0,)
 
 
-# -- the pool --------------------------------------------------------------------------------------
+# -- memory for results ----------------------------------------------------------------------------
 
 
-def test_pool_gives_the_same_memory_again(core: Any) -> None:
-    pool = core.Pool(1 << 20)
-    layout = core.make_layout(F8, (3, 5), (8, 24))
-    data = pool.data(layout)
-    assert type(data) is core.PooledData and isinstance(data, core.PooledData)
-    assert (data.array.dtype, data.array.shape, data.array.strides) == (F8, (3, 5), (8, 24))
-    assert data.address % 64 == 0 and data.pool is pool and pool.held == 0
-    address = data.owner.__array_interface__["data"][0]
-    del data
-    assert pool.held == layout.nbytes + 64
-    assert [len(kept) for kept in pool.free.values()] == [1]
-    again = pool.data(core.make_layout(F8, (15,)))
-    assert pool.held == 0 and again.owner.__array_interface__["data"][0] == address
-    both = [again, pool.data(layout)]
-    assert not np.shares_memory(both[0].array, both[1].array)
-    del again, both[:]
-    assert pool.held == 2 * (layout.nbytes + 64)
-    pool.clear()
-    assert pool.held == 0 and not pool.free
-    assert pool.data(core.make_layout(F8, (0, 3))).array.shape == (0, 3)
-    with pytest.raises(TypeError):
-        pool.data(core.make_layout(np.dtype(object), (3,)))
-    with pytest.raises(ValueError):
-        pool.data(core.make_layout(F8, (30,), (80,)))
+@pytest.mark.parametrize(
+    ("shape", "strides"),
+    [((), ()), ((3, 5), (8, 24)), ((0, 3), None), ((1 << 15,), None), ((2, 1, 300, 40), None),
+     ((300, 1, 100), (8, 8, 2400)), ((1, 20_000), (8, 8))],
+)  # fmt: skip
+def test_fresh_data_are_arrays_as_numpy_makes_them(
+    core: Any, shape: tuple[int, ...], strides: tuple[int, ...] | None
+) -> None:
+    layout = core.make_layout(F8, shape, strides)
+    data = core.fresh_data(layout)
+    assert not data.foreign and not data.exported and not data.seen_outside()
+    array = data.array
+    assert type(data) is core.Data and data.layout is layout
+    assert (array.dtype, array.shape, array.strides) == (F8, shape, layout.strides)
+    assert array.flags.writeable and array.flags.aligned
+    array[...] = 1.0
+    assert data.raw.nbytes == array.nbytes
 
 
-@pytest.mark.parametrize("look", LOOKS)
-@pytest.mark.parametrize("with_raw", [False, True])
-def test_pool_never_takes_memory_that_someone_holds(core: Any, with_raw: bool, look: str) -> None:
-    pool = core.Pool(1 << 20)
-    data = pool.data(core.make_layout(F8, (16,)))
-    if with_raw:
-        data.raw  # noqa: B018
-    seen = LOOKS[look](data.array)
-    del data
-    assert pool.held == 0
-    other = pool.data(core.make_layout(F8, (16,)))
-    other.array[:] = 3.0
-    del seen
-    assert pool.held == 0  # the memory is freed, not given back
-    del other
-    assert pool.held == 192
-
-
-def test_pool_has_a_capacity(core: Any) -> None:
-    pool = core.Pool(500)
-    made = [pool.data(core.make_layout(F8, (16,))) for _ in range(5)]
-    del made
-    assert pool.held == 2 * 192 and sum(map(len, pool.free.values())) == 2
-    pool.give(np.empty(501, np.uint8))
-    assert pool.held == 2 * 192
-    pool.give(np.empty(500, np.uint8))  # another size, and no room: the old sizes go
-    assert pool.held == 500 and sum(map(len, pool.free.values())) == 1
-    pool.give(np.empty(500, np.uint8))
-    assert pool.held == 500
-    pool.capacity = 1000
-    pool.give(np.empty(500, np.uint8))
-    assert pool.held == 1000
-
-
-def test_memory_goes_back_while_an_error_is_on_its_way_and_from_cycles(core: Any) -> None:
-    pool = core.Pool(1 << 20)
-    layout = core.make_layout(F8, (16,))
-
-    def fail() -> None:
-        held = pool.data(layout)
-        raise KeyError(held.nbytes)
-
-    with pytest.raises(KeyError, match="128"):
-        fail()
-    gc.collect()
-    assert pool.held == 192
-    data = pool.data(layout)
-    data.remote = {"self": data}
-    seen = weakref.ref(data)
-    del data
-    gc.collect()
-    assert seen() is None and pool.held == 192
+def test_fresh_data_refuse_what_has_no_memory_of_its_own(core: Any) -> None:
+    with pytest.raises(TypeError, match="objects"):
+        core.fresh_data(core.make_layout(np.dtype(object), (3,)))
+    with pytest.raises(ValueError, match=r"holes or overlaps.*Fix: "):
+        core.fresh_data(core.make_layout(F8, (30,), (80,)))
+    with pytest.raises((AttributeError, TypeError)):
+        core.fresh_data(None)
 
 
 # -- values and storages ---------------------------------------------------------------------------
@@ -445,7 +393,7 @@ def test_everything_can_be_watched(core: Any) -> None:
         value.data,
         core.Storage(value),
         core.ArrayBase.of(value),
-        pooled(core),
+        fresh(core),
     ]
     seen = [weakref.ref(thing) for thing in things]
     assert all(ref() is thing for ref, thing in zip(seen, things, strict=True))
@@ -474,11 +422,10 @@ def test_missing_fields_are_errors_not_crashes(core: Any) -> None:
 
 
 def churn(core: Any, rounds: int) -> None:
-    pool = core.Pool(1 << 16)
     kept: list[Any] = []
     for i in range(rounds):
         value = core.Value(None, (), (), core.make_layout(F8, (i % 7, 3)))
-        value.data = pool.data(value.layout)
+        value.data = core.fresh_data(value.layout)
         value.data.raw[:] = 0
         storage = core.Storage(value)
         storage.rebind(core.Value("op", (value, value), (i,), value.layout))

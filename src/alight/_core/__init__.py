@@ -1,4 +1,4 @@
-"""The native core: recording, storage and views, the host buffer pool.
+"""The native core: recording, storage and views, memory for results.
 
 ``_native`` (C) and ``twin`` (Python) have the same names and pass the same tests; the twin serves
 where no compiler was present at install, or where ``ALIGHT_TWIN=1`` asks for it.
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
         Creation,
         Data,
         Layout,
-        Pool,
-        PooledData,
         Storage,
         UfuncBase,
         Value,
@@ -29,7 +27,10 @@ if TYPE_CHECKING:
         at_hand,
         floor,
         fresh_array,
+        fresh_data,
         hooks,
+        keep_bytes,
+        kept_bytes,
         layout_of,
         make_layout,
         pending_storages,
@@ -54,8 +55,6 @@ __all__ = [
     "Creation",
     "Data",
     "Layout",
-    "Pool",
-    "PooledData",
     "Storage",
     "UfuncBase",
     "Value",
@@ -63,7 +62,10 @@ __all__ = [
     "at_hand",
     "floor",
     "fresh_array",
+    "fresh_data",
     "hooks",
+    "keep_bytes",
+    "kept_bytes",
     "layout_of",
     "make_layout",
     "pending_storages",

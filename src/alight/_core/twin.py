@@ -263,18 +263,6 @@ class Data:
         )
 
 
-class PooledData(Data):
-    """Data whose host memory goes back to its pool when the last reference to it goes."""
-
-    __slots__ = ("pool",)
-    pool: Pool
-
-    def __del__(self) -> None:
-        if self.owner is not None and not self.seen_outside():
-            self.array = self._raw = None
-            self.pool.give(self.owner)
-
-
 def _baseline() -> tuple[int, int]:
     # What getrefcount answers differs between interpreters: measure it on a case that is known.
     data = Data.__new__(Data)
@@ -815,49 +803,26 @@ def Creation(
     return creation
 
 
-class Pool:
-    """Host memory for results. Fresh pages cost as much as the arithmetic, so freed blocks are
-    kept."""
-
-    __slots__ = ("capacity", "free", "held")
-
-    def __init__(self, capacity: int) -> None:
-        self.capacity = capacity
-        self.held = 0
-        self.free: dict[int, list[np.ndarray[Any, Any]]] = {}
-
-    def data(self, layout: Layout) -> Data:
-        """Return uninitialised host memory for a dense layout, 64-byte aligned, given back when it
-        dies."""
-        if layout.dtype.hasobject:
-            raise TypeError("cannot construct object arrays from buffer")
-        size = layout.nbytes + 64
-        kept = self.free.get(size)
-        if kept:
-            self.held -= size
-            owner = kept.pop()
-        else:
-            owner = np.empty(size, np.uint8)
-        start = -owner.__array_interface__["data"][0] % 64
-        data = PooledData(
-            layout, np.ndarray(layout.shape, layout.dtype, owner, start, layout.strides), owner
+def fresh_data(layout: Layout) -> Data:
+    """Return data of a dense layout, uninitialised, in memory of its own."""
+    if layout.dtype.hasobject:
+        raise TypeError("data of Python objects have no memory of their own")
+    if not layout.dense:
+        raise ValueError(
+            f"{layout!r} has holes or overlaps, so no buffer of its own can have it. "
+            "Fix: make it a view of a dense one."
         )
-        data.pool = self
-        return data
+    array = np.empty_like(layout.probe, order="K", subok=False)
+    if array.strides == layout.strides:
+        return Data(layout, array)
+    # Axes of length one: any stride reads the same, but results have exactly NumPy's.
+    return Data(layout, np.ndarray(layout.shape, layout.dtype, array, 0, layout.strides), array)
 
-    def give(self, owner: np.ndarray[Any, Any]) -> None:
-        """Keep memory that nobody else holds for the next request of its size."""
-        size = owner.nbytes
-        if size > self.capacity:
-            return
-        if self.held + size > self.capacity:
-            if self.free.get(size):
-                return
-            self.clear()  # full of sizes of an earlier phase: what comes back now is what is used
-        self.held += size
-        self.free.setdefault(size, []).append(owner)
 
-    def clear(self) -> None:
-        """Drop all kept memory."""
-        self.free.clear()
-        self.held = 0
+def keep_bytes(most: int) -> None:
+    """Keep at most so many bytes of memory that came back for later results: here, none."""
+
+
+def kept_bytes() -> int:
+    """Return how many bytes are kept for later results."""
+    return 0

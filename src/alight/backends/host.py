@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from alight._core import Data, Layout, Pool, make_layout, threads
+from alight._core import Data, Layout, fresh_data, keep_bytes, make_layout, threads
 from alight.backends.base import Command, Copy, Event, Launch, Operand
 from alight.backends.machine import (
     clear_floating_point_flags,
@@ -28,7 +28,6 @@ from alight.backends.machine import (
 from alight.backends.split import launcher
 from alight.codegen import compiled
 from alight.device import Device, Gap, Probe, Support, Unsupported
-from alight.errors import KernelError
 from alight.ir.group import Group, Node
 from alight.ir.ops import Kind
 
@@ -43,19 +42,14 @@ __all__ = [
     "floating_point_flags",
     "host_view",
     "memory_at",
-    "room_for",
     "run_node",
 ]
 
 NATIVE_DTYPES = frozenset(np.dtype(c).name for c in "?bBhHiIlLqQefdFD")
 
-# Of free memory. Results that died are kept in it, so it comes on top of what the program holds
-# alive: with an eighth, a program that needs up to 7/8 of what is free still fits beside the pool.
-_POOL_SHARE = 1 / 8
-
-# Below this glibc serves memory from its heap (M_MMAP_THRESHOLD's default, mallopt(3)), where pages
-# stay touched; above it every block is mapped anew and pays page faults, which the pool avoids.
-_POOLED_BYTES = 128 * 1024
+# Of free memory. What dead results leave is kept for later ones, on top of what the program holds
+# alive: with an eighth, a program that needs up to 7/8 of what is free still fits beside it.
+_KEPT_SHARE = 1 / 8
 
 _UINT8 = np.dtype(np.uint8)
 
@@ -65,9 +59,7 @@ class HostKernel(Protocol):
 
     group: Group
 
-    def run(
-        self, pool: Pool, inputs: Sequence[Operand], outputs: Sequence[Operand | None]
-    ) -> list[Data]:
+    def run(self, inputs: Sequence[Operand], outputs: Sequence[Operand | None]) -> list[Data]:
         """Return the data made for outputs that are None, in order; the others are filled."""
 
 
@@ -94,26 +86,6 @@ def run_node(node: Node, arrays: Sequence[Any]) -> Any:
     output = attrs.pop("output", None)
     result = node.op.reference(*arrays, **attrs)
     return result if output is None else result[output]
-
-
-def room_for(pool: Pool, layout: Layout) -> Data:
-    """Return uninitialised host memory of exactly this layout."""
-    if layout.nbytes < _POOLED_BYTES and layout.c_contiguous:
-        array = np.empty(layout.shape, layout.dtype)
-        if array.strides == layout.strides:
-            return Data(layout, array)
-        # Axes of length one: any stride reads the same, but results have exactly NumPy's.
-        return Data(layout, np.ndarray(layout.shape, layout.dtype, array, 0, layout.strides), array)
-    if not layout.dense:
-        raise KernelError(
-            f"a result of layout {layout!r} has holes or overlaps, so no buffer of its own can "
-            "have that layout. Fix: make it a view of a dense result."
-        )
-    try:
-        return pool.data(layout)
-    except MemoryError:
-        pool.clear()  # what is kept for later may be what is missing now
-        return pool.data(layout)
 
 
 class _Step:
@@ -174,9 +146,7 @@ class NumpyKernel:
                 fresh.add(number)
             self.steps.append(step)
 
-    def run(
-        self, pool: Pool, inputs: Sequence[Operand], outputs: Sequence[Operand | None]
-    ) -> list[Data]:
+    def run(self, inputs: Sequence[Operand], outputs: Sequence[Operand | None]) -> list[Data]:
         """Return the data made for outputs that are None, in order; the others are filled."""
         threads.rest()  # libraries have threads of their own, which need the processors
         graph = self.group.graph
@@ -198,7 +168,7 @@ class NumpyKernel:
                     if step.reuse is not None:
                         owners[number] = owners.pop(step.reuse)
                     else:
-                        owners[number] = room_for(pool, node.layout)
+                        owners[number] = fresh_data(node.layout)
                     target = owners[number].array
                 step.into(*arrays, out=target)
             else:
@@ -206,7 +176,7 @@ class NumpyKernel:
                 if target is not None:
                     np.copyto(target, result, casting="no")
                 elif number in graph.outputs or result.strides != node.layout.strides:
-                    owners[number] = adopt(pool, result, node.layout, arrays)
+                    owners[number] = adopt(result, node.layout, arrays)
                     target = owners[number].array
                 else:
                     target = result
@@ -224,19 +194,18 @@ class NumpyKernel:
             elif number in owners:
                 made.append(owners.pop(number))
             else:
-                made.append(_copied(pool, values[number], graph.layout(number)))
+                made.append(_copied(values[number], graph.layout(number)))
         return made
 
 
-def _copied(pool: Pool, array: np.ndarray[Any, Any], layout: Layout) -> Data:
-    data = room_for(pool, layout)
+def _copied(array: np.ndarray[Any, Any], layout: Layout) -> Data:
+    data = fresh_data(layout)
     assert data.array is not None
     np.copyto(data.array, array, casting="no")
     return data
 
 
 def adopt(
-    pool: Pool,
     result: np.ndarray[Any, Any],
     layout: Layout,
     operands: Sequence[np.ndarray[Any, Any]],
@@ -258,7 +227,7 @@ def adopt(
         and not any(np.may_share_memory(result, operand) for operand in operands)
     ):
         return Data(layout, result, base)
-    return _copied(pool, result, layout)
+    return _copied(result, layout)
 
 
 class GeneratedKernel:
@@ -269,15 +238,13 @@ class GeneratedKernel:
         self.code = code
         self.launch = launcher(group, code, thread_count())
 
-    def run(
-        self, pool: Pool, inputs: Sequence[Operand], outputs: Sequence[Operand | None]
-    ) -> list[Data]:
+    def run(self, inputs: Sequence[Operand], outputs: Sequence[Operand | None]) -> list[Data]:
         """Return the data made for outputs that are None, in order; the others are filled."""
         made: list[Data] = []
         addresses = [address_of(operand) for operand in inputs]
         for number, operand in zip(self.group.graph.outputs, outputs, strict=True):
             if operand is None:
-                data = room_for(pool, self.group.graph.layout(number))
+                data = fresh_data(self.group.graph.layout(number))
                 made.append(data)
                 addresses.append(data.address)
             else:
@@ -292,14 +259,8 @@ class HostBackend:
     name = "host"
 
     def __init__(self) -> None:
-        self._pool: Pool | None = None
-
-    @property
-    def pool(self) -> Pool:
-        """Return the pool that results are made in."""
-        if self._pool is None:
-            self._pool = Pool(int(host_memory()[0] * _POOL_SHARE))
-        return self._pool
+        self._kept_bytes = int(host_memory()[0] * _KEPT_SHARE)
+        keep_bytes(self._kept_bytes)
 
     def probe(self) -> Probe:
         """Return the one device of the host."""
@@ -328,8 +289,8 @@ class HostBackend:
 
     def close(self, device: Device) -> None:
         """Drop the memory kept for results."""
-        if self._pool is not None:
-            self._pool.clear()
+        keep_bytes(0)
+        keep_bytes(self._kept_bytes)
 
     def compile(
         self, device: Device, group: Group, implementation: str, schedule: Any
@@ -363,11 +324,11 @@ class HostBackend:
 
     def allocate(self, device: Device, nbytes: int, where: str = "device") -> Data:
         """Return uninitialised bytes; the host has one kind of memory."""
-        return room_for(self.pool, make_layout(_UINT8, (nbytes,)))
+        return fresh_data(make_layout(_UINT8, (nbytes,)))
 
     def fresh(self, layout: Layout) -> Data:
         """Return uninitialised memory of exactly this layout."""
-        return room_for(self.pool, layout)
+        return fresh_data(layout)
 
     def register(self, device: Device, address: int, nbytes: int) -> Data:
         """Return data over memory of the caller, who must keep it alive."""
@@ -384,7 +345,7 @@ class HostBackend:
         made: list[Any] = []
         for command in commands:
             if isinstance(command, Launch):
-                made += command.kernel.run(self.pool, command.inputs, command.outputs)
+                made += command.kernel.run(command.inputs, command.outputs)
             elif isinstance(command, Copy):
                 command.target.raw[: command.nbytes] = command.source.raw[: command.nbytes]
             else:

@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from alight._core import Data, Pool, make_layout
+from alight._core import Data, fresh_data, make_layout
 from alight.backends.base import Command, Copy, Event, Fill, Launch, Operand
-from alight.backends.host import HostBackend, NumpyKernel, memory_at, room_for
+from alight.backends.host import HostBackend, NumpyKernel, memory_at
 from alight.backends.machine import CATEGORY, raise_floating_point_flags
 from alight.backends.sim_clock import DEFAULT_SPEC, Spec, copy_seconds, group_seconds, recorded
 from alight.device import Device, Gap, Probe, Support, Unsupported
@@ -94,13 +94,13 @@ class SimKernel:
     host: Any
     seconds: float
 
-    def run(self, pool: Pool, inputs: Any, outputs: Any) -> Any:
+    def run(self, inputs: Any, outputs: Any) -> Any:
         """Run the host kernel; where NumPy stands in for code, it leaves flags as code would."""
         if self.implementation != "generated" or not isinstance(self.host, NumpyKernel):
-            return self.host.run(pool, inputs, outputs)
+            return self.host.run(inputs, outputs)
         heard: set[str] = set()
         with np.errstate(all="call", call=lambda what, _: heard.add(CATEGORY[what])):
-            made = self.host.run(pool, inputs, outputs)
+            made = self.host.run(inputs, outputs)
         if heard:
             raise_floating_point_flags(heard)
         return made
@@ -121,8 +121,6 @@ class SimBackend:
         self._host_time = 0.0
         self._downloads: list[tuple[_Queue, int, Data, np.ndarray[Any, Any]]] = []
         self._faults: dict[str, int] = {}
-        # Not the pool of the host: a device's memory never turns up there.
-        self._pool = Pool(0)
 
     def probe(self) -> Probe:
         """Return the simulated devices."""
@@ -208,7 +206,7 @@ class SimBackend:
         if where == "pinned":
             return self._host.allocate(self._host_device, nbytes)
         self._check_room(device, nbytes)
-        data = room_for(self._pool, make_layout(_UINT8, (nbytes,)))
+        data = fresh_data(make_layout(_UINT8, (nbytes,)))
         data.raw[:] = _POISON
         return SimBuffer(device.id, data, self._used)
 
@@ -359,7 +357,7 @@ class SimBackend:
                 self._check_room(device, kernel.group.graph.layout(number).nbytes)
         inputs = [_inside(operand) for operand in command.inputs]
         outputs = [None if operand is None else _inside(operand) for operand in command.outputs]
-        for data in kernel.run(self._pool, inputs, outputs):
+        for data in kernel.run(inputs, outputs):
             buffer = SimBuffer(device.id, data, self._used)
             buffer.writer = mark
             made.append(buffer)

@@ -43,14 +43,7 @@ typedef struct {
     PyObject *weakrefs, *layout, *array, *owner, *remote, *raw;
     Py_ssize_t nbytes;
     char foreign, shared;
-    PyObject *pool;  /* PooledData's; NULL in plain Data */
 } Data;
-
-typedef struct {
-    PyObject_HEAD
-    PyObject *free;
-    Py_ssize_t capacity, held;
-} Pool;
 
 typedef struct {
     PyObject_HEAD
@@ -87,7 +80,7 @@ typedef struct {
     char scalars;
 } Floor;
 
-extern PyTypeObject LayoutType, ViewType, DataType, PooledDataType, PoolType, ValueType, StorageType;
+extern PyTypeObject LayoutType, ViewType, DataType, ValueType, StorageType;
 extern PyTypeObject ArrayType, HooksType, FloorType, CreationType, UfuncBaseType;
 extern Hooks *hooks;
 extern Floor *floors;
@@ -119,6 +112,12 @@ bool floor_in_force(Py_ssize_t *least);
 bool count_recorded(npy_intp elements);
 bool floor_ready(void);
 
+/* buffers.c */
+PyObject *fresh_data(PyObject *module, PyObject *layout);
+PyObject *keep_bytes(PyObject *module, PyObject *most);
+PyObject *kept_bytes(PyObject *module, PyObject *unused);
+bool buffers_ready(PyObject *module);
+
 /* data.c, view.c */
 PyObject *data_of(PyObject *layout, PyObject *array);
 PyObject *view_new(PyObject *layout, Py_ssize_t offset, bool writeable);
@@ -143,10 +142,7 @@ bool array_ready(void);
 
 static inline bool is_layout(PyObject *object) { return object != NULL && Py_IS_TYPE(object, &LayoutType); }
 static inline bool is_value(PyObject *object) { return object != NULL && Py_IS_TYPE(object, &ValueType); }
-static inline bool is_data(PyObject *object)
-{
-    return object != NULL && (Py_IS_TYPE(object, &DataType) || Py_IS_TYPE(object, &PooledDataType));
-}
+static inline bool is_data(PyObject *object) { return object != NULL && Py_IS_TYPE(object, &DataType); }
 static inline bool is_pending(Value *value) { return value->op != NULL && value->op != Py_None; }
 
 #define MEMBER(type, name) {#name, T_OBJECT_EX, offsetof(type, name), 0, NULL}

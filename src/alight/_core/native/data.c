@@ -1,7 +1,5 @@
-/* The bytes of one version, and the pool that host memory for results comes from. */
+/* The bytes of one version. */
 #include "core.h"
-
-static void pool_give(Pool *pool, PyArrayObject *owner);
 
 static Data *data_new(PyTypeObject *type, PyObject *layout, PyObject *array, PyObject *owner, bool foreign)
 {
@@ -9,7 +7,7 @@ static Data *data_new(PyTypeObject *type, PyObject *layout, PyObject *array, PyO
     if (self == NULL) {
         return NULL;
     }
-    self->weakrefs = self->raw = self->pool = NULL;
+    self->weakrefs = self->raw = NULL;
     self->layout = Py_NewRef(layout);
     self->array = Py_NewRef(array);
     self->owner = Py_NewRef(owner != Py_None ? owner : array);
@@ -57,19 +55,11 @@ static void data_dealloc(Data *self)
     if (self->weakrefs != NULL) {
         PyObject_ClearWeakRefs((PyObject *)self);
     }
-    Pool *pool = (Pool *)self->pool;
-    if (pool != NULL && Py_IS_TYPE(pool, &PoolType) && self->owner != NULL && PyArray_Check(self->owner)
-        && !seen_outside(self)) {
-        Py_CLEAR(self->array);
-        Py_CLEAR(self->raw);
-        pool_give(pool, (PyArrayObject *)self->owner);
-    }
     Py_XDECREF(self->layout);
     Py_XDECREF(self->array);
     Py_XDECREF(self->raw);
     Py_XDECREF(self->owner);
     Py_XDECREF(self->remote);
-    Py_XDECREF(self->pool);
     Py_TYPE(self)->tp_free(self);
 }
 
@@ -80,13 +70,12 @@ static int data_traverse(Data *self, visitproc visit, void *arg)
     Py_VISIT(self->raw);
     Py_VISIT(self->owner);
     Py_VISIT(self->remote);
-    Py_VISIT(self->pool);
     return 0;
 }
 
 static int data_clear(Data *self)
 {
-    /* Only what a cycle can go through. The memory stays, to be given back to its pool at the end. */
+    /* Only what a cycle can go through. */
     Py_CLEAR(self->remote);
     return 0;
 }
@@ -158,11 +147,6 @@ static PyMemberDef data_members[] = {
     {NULL},
 };
 
-static PyMemberDef pooled_members[] = {
-    MEMBER(Data, pool),
-    {NULL},
-};
-
 static PyGetSetDef data_properties[] = {
     {"raw", (getter)data_raw, NULL, "Return the host copy as a 1-d uint8 array over the same memory.", NULL},
     {"address", (getter)data_address, NULL, "Return the address of the host copy.", NULL},
@@ -191,215 +175,4 @@ PyTypeObject DataType = {
     .tp_members = data_members,
     .tp_getset = data_properties,
     .tp_methods = data_methods,
-};
-
-PyTypeObject PooledDataType = {
-    PyVarObject_HEAD_INIT(NULL, 0)
-    .tp_name = "alight._core._native.PooledData",
-    .tp_doc = "Data whose host memory goes back to its pool when the last reference to it goes.",
-    .tp_basicsize = sizeof(Data),
-    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
-    .tp_base = &DataType,
-    .tp_vectorcall = data_call,
-    .tp_dealloc = (destructor)data_dealloc,
-    .tp_traverse = (traverseproc)data_traverse,
-    .tp_clear = (inquiry)data_clear,
-    .tp_members = pooled_members,
-};
-
-/* glibc aligns large blocks to 16 bytes past a page; vector loads and cache lines want 64. */
-enum { ALIGNMENT = 64 };
-
-static PyObject *pool_call(PyObject *type, PyObject *const *args, size_t nargsf, PyObject *kwnames)
-{
-    static const char *const names[] = {"capacity", NULL};
-    PyObject *taken[1];
-    if (!take_arguments("Pool", names, 1, args, nargsf, kwnames, taken)) {
-        return NULL;
-    }
-    Py_ssize_t capacity = PyNumber_AsSsize_t(taken[0], NULL);
-    if (capacity == -1 && PyErr_Occurred()) {
-        return NULL;
-    }
-    Pool *self = PyObject_GC_New(Pool, &PoolType);
-    if (self == NULL) {
-        return NULL;
-    }
-    self->capacity = capacity;
-    self->held = 0;
-    self->free = PyDict_New();
-    PyObject_GC_Track(self);
-    if (self->free == NULL) {
-        Py_DECREF(self);
-        return NULL;
-    }
-    return (PyObject *)self;
-}
-
-static int pool_traverse(Pool *self, visitproc visit, void *arg)
-{
-    Py_VISIT(self->free);
-    return 0;
-}
-
-static int pool_clear_fields(Pool *self)
-{
-    Py_CLEAR(self->free);
-    return 0;
-}
-
-static void pool_dealloc(Pool *self)
-{
-    PyObject_GC_UnTrack(self);
-    Py_XDECREF(self->free);
-    Py_TYPE(self)->tp_free(self);
-}
-
-/* Return kept memory of ``size`` bytes, or fresh memory. */
-static PyObject *pool_take(Pool *self, npy_intp size)
-{
-    PyObject *key = PyLong_FromSsize_t(size);
-    if (key == NULL) {
-        return NULL;
-    }
-    PyObject *kept = self->free == NULL ? NULL : PyDict_GetItemWithError(self->free, key);
-    Py_DECREF(key);
-    if (kept != NULL && PyList_Check(kept) && PyList_GET_SIZE(kept) > 0) {
-        Py_ssize_t last = PyList_GET_SIZE(kept) - 1;
-        PyObject *owner = Py_NewRef(PyList_GET_ITEM(kept, last));
-        if (PyList_SetSlice(kept, last, last + 1, NULL) < 0) {
-            Py_DECREF(owner);
-            return NULL;
-        }
-        self->held -= size;
-        return owner;
-    }
-    return PyErr_Occurred() ? NULL : PyArray_EMPTY(1, &size, NPY_UINT8, 0);
-}
-
-static PyObject *pool_data(Pool *self, PyObject *object)
-{
-    if (!expect_type(object, &LayoutType, "layout")) {
-        return NULL;
-    }
-    Layout *layout = (Layout *)object;
-    PyArray_Descr *dtype = (PyArray_Descr *)layout->dtype;
-    if (layout->nbytes > NPY_MAX_INTP - ALIGNMENT) {
-        return PyErr_NoMemory();
-    }
-    if (PyDataType_REFCHK(dtype)) {
-        PyErr_SetString(PyExc_TypeError, "cannot construct object arrays from buffer");
-        return NULL;
-    }
-    PyObject *owner = pool_take(self, layout->nbytes + ALIGNMENT);
-    if (owner == NULL) {
-        return NULL;
-    }
-    char *bytes = PyArray_BYTES((PyArrayObject *)owner);
-    npy_intp start = (npy_intp)(-(size_t)bytes & (ALIGNMENT - 1));
-    PyObject *array = NULL;
-    Data *data = NULL;
-    if (!layout->dense && !PyArray_CheckStrides((int)layout->itemsize, (int)layout->ndim, layout->nbytes + ALIGNMENT, start,
-                                                layout->numbers, layout->numbers + layout->ndim)) {
-        PyErr_SetString(PyExc_ValueError, "strides is incompatible with shape of requested array and size of buffer");
-    } else {
-        array = PyArray_NewFromDescr(
-            &PyArray_Type, (PyArray_Descr *)Py_NewRef((PyObject *)dtype), (int)layout->ndim, layout->numbers,
-            layout->numbers + layout->ndim, bytes + start, NPY_ARRAY_WRITEABLE, NULL);
-    }
-    if (array != NULL && PyArray_SetBaseObject((PyArrayObject *)array, Py_NewRef(owner)) == 0) {
-        data = data_new(&PooledDataType, object, array, owner, false);
-    }
-    if (data != NULL) {
-        data->pool = Py_NewRef((PyObject *)self);
-    }
-    Py_XDECREF(array);
-    Py_DECREF(owner);
-    return (PyObject *)data;
-}
-
-#if PY_VERSION_HEX >= 0x030C0000
-#define SAVE_ERROR PyObject *saved = PyErr_GetRaisedException();
-#define RESTORE_ERROR PyErr_SetRaisedException(saved);
-#else
-#define SAVE_ERROR PyObject *saved[3]; PyErr_Fetch(&saved[0], &saved[1], &saved[2]);
-#define RESTORE_ERROR PyErr_Restore(saved[0], saved[1], saved[2]);
-#endif
-
-static void pool_give(Pool *self, PyArrayObject *owner)
-{
-    npy_intp size = PyArray_NBYTES(owner);
-    if (self->free == NULL || size > self->capacity) {
-        return;
-    }
-    SAVE_ERROR
-    PyObject *key = PyLong_FromSsize_t(size), *fresh = NULL, *kept = NULL;
-    if (key != NULL && size > self->capacity - self->held) {
-        kept = PyDict_GetItemWithError(self->free, key);
-        if (kept != NULL && PyList_Check(kept) && PyList_GET_SIZE(kept) > 0) {
-            Py_CLEAR(key); /* full of this very size */
-        } else {
-            PyDict_Clear(self->free); /* full of sizes of an earlier phase: this is what is used now */
-            self->held = 0;
-        }
-        kept = NULL;
-    }
-    if (key != NULL && (kept = PyDict_GetItemWithError(self->free, key)) == NULL && (fresh = PyList_New(0)) != NULL) {
-        /* Making the list can have run the collector, and this function from it: theirs stays then. */
-        kept = PyDict_SetDefault(self->free, key, fresh);
-    }
-    if (kept != NULL && PyList_Check(kept) && PyList_Append(kept, (PyObject *)owner) == 0) {
-        self->held += size;
-    }
-    Py_XDECREF(key);
-    Py_XDECREF(fresh);
-    RESTORE_ERROR  /* and forget ours: with no memory for a list entry, the block is freed */
-}
-
-static PyObject *pool_give_method(Pool *self, PyObject *owner)
-{
-    if (!expect_type(owner, &PyArray_Type, "owner")) {
-        return NULL;
-    }
-    pool_give(self, (PyArrayObject *)owner);
-    Py_RETURN_NONE;
-}
-
-static PyObject *pool_clear_method(Pool *self, PyObject *unused)
-{
-    if (self->free != NULL) {
-        self->held = 0;
-        PyDict_Clear(self->free);
-    }
-    Py_RETURN_NONE;
-}
-
-static PyMemberDef pool_members[] = {
-    READ_ONLY(Pool, "free", free),
-    {"capacity", T_PYSSIZET, offsetof(Pool, capacity), 0, NULL},
-    {"held", T_PYSSIZET, offsetof(Pool, held), 0, NULL},
-    {NULL},
-};
-
-static PyMethodDef pool_methods[] = {
-    {"data", (PyCFunction)pool_data, METH_O,
-     "Return uninitialised host memory for a dense layout, 64-byte aligned, given back when it dies."},
-    {"give", (PyCFunction)pool_give_method, METH_O,
-     "Keep memory that nobody else holds for the next request of its size."},
-    {"clear", (PyCFunction)pool_clear_method, METH_NOARGS, "Drop all kept memory."},
-    {NULL},
-};
-
-PyTypeObject PoolType = {
-    PyVarObject_HEAD_INIT(NULL, 0)
-    .tp_name = "alight._core._native.Pool",
-    .tp_doc = "Host memory for results. Fresh pages cost as much as the arithmetic, so freed blocks are kept.",
-    .tp_basicsize = sizeof(Pool),
-    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
-    .tp_vectorcall = pool_call,
-    .tp_dealloc = (destructor)pool_dealloc,
-    .tp_traverse = (traverseproc)pool_traverse,
-    .tp_clear = (inquiry)pool_clear_fields,
-    .tp_members = pool_members,
-    .tp_methods = pool_methods,
 };

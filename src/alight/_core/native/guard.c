@@ -17,6 +17,8 @@
 #include <fenv.h>
 #endif
 
+#include "buffers.h"
+
 #ifdef _WIN32
 #include <windows.h>
 #else
@@ -29,6 +31,8 @@
 #define UNLOCKED 32768   /* elements: giving up the GIL and taking it back costs some 0.1 us, a kernel this long 10 us */
 
 typedef void (*kernel_function)(void **, int64_t *, int64_t *);
+
+static FreshArray fresh_array;
 
 /* ---------------------------------------------------------------- clock and flags */
 
@@ -196,8 +200,7 @@ static PyObject *launch(Entry *self, PyObject *const *args)
     for (; done < outputs; done++) {
         Output *output = &self->outputs[done];
         Py_INCREF(output->descr);
-        made[done] = PyArray_NewFromDescr(&PyArray_Type, output->descr, output->ndim, output->shape,
-                                          NULL, NULL, output->fortran ? NPY_ARRAY_F_CONTIGUOUS : 0, NULL);
+        made[done] = fresh_array(output->descr, output->ndim, output->shape, NULL, output->fortran);
         if (made[done] == NULL) goto failed;
         addresses[inputs + done] = PyArray_DATA((PyArrayObject *)made[done]);
     }
@@ -770,6 +773,12 @@ static struct PyModuleDef module = {
 PyMODINIT_FUNC PyInit__guard(void)
 {
     import_array();
+    PyObject *native = PyImport_ImportModule("alight._core._native");
+    PyObject *buffers = native == NULL ? NULL : PyObject_GetAttrString(native, "buffers");
+    fresh_array = buffers == NULL ? NULL : (FreshArray)PyCapsule_GetPointer(buffers, BUFFERS_CAPSULE);
+    Py_XDECREF(buffers);
+    Py_XDECREF(native);
+    if (fresh_array == NULL) return NULL;
     if (PyType_Ready(&EntryType) < 0 || PyType_Ready(&GuardType) < 0) return NULL;
     missed = PyUnicode_InternFromString("miss");
     PyObject *made = PyModule_Create(&module);

@@ -22,6 +22,9 @@ static PyMethodDef functions[] = {
      "Return an ndarray over an array's bytes where the host has them and nobody follows reads, else None."},
     {"view_of", (PyCFunction)(void (*)(void))view_of, METH_FASTCALL | METH_KEYWORDS,
      "Return the view of an array that an ndarray made from its layout's probe says."},
+    {"fresh_data", fresh_data, METH_O, "Return data of a dense layout, uninitialised, in memory of its own."},
+    {"keep_bytes", keep_bytes, METH_O, "Keep at most so many bytes of memory that came back for later results."},
+    {"kept_bytes", kept_bytes, METH_NOARGS, "Return how many bytes are kept for later results."},
     {"set_operators", set_operators, METH_O, "Tell the core which op each operator records."},
     {"_reference_count", (PyCFunction)(void (*)(void))reference_count, METH_FASTCALL | METH_KEYWORDS,
      "Return an object's reference count while it is passed to a function of this module."},
@@ -71,8 +74,7 @@ PyMODINIT_FUNC PyInit__native(void)
         const char *name;
         PyTypeObject *type;
     } types[] = {
-        {"Layout", &LayoutType}, {"View", &ViewType}, {"Data", &DataType}, {"PooledData", &PooledDataType},
-        {"Pool", &PoolType}, {"Value", &ValueType}, {"Storage", &StorageType}, {"ArrayBase", &ArrayType},
+        {"Layout", &LayoutType}, {"View", &ViewType}, {"Data", &DataType}, {"Value", &ValueType}, {"Storage", &StorageType}, {"ArrayBase", &ArrayType},
         {"Hooks", &HooksType}, {"Floor", &FloorType}, {"Creation", &CreationType}, {"UfuncBase", &UfuncBaseType},
     };
     import_array();
@@ -92,7 +94,8 @@ PyMODINIT_FUNC PyInit__native(void)
     }
     if (!floor_ready() || PyModule_AddObjectRef(module, "hooks", (PyObject *)hooks) < 0
         || PyModule_AddObjectRef(module, "floor", (PyObject *)floors) < 0
-        || PyModule_AddObjectRef(module, "POLICY", policy_in_force) < 0 || !measure_sole(module)) {
+        || PyModule_AddObjectRef(module, "POLICY", policy_in_force) < 0 || !buffers_ready(module)
+        || !measure_sole(module)) {
         Py_DECREF(module);
         return NULL;
     }

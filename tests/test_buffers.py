@@ -1,0 +1,254 @@
+"""Memory for results: arrays own it as NumPy's do, and it comes back when they die."""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import os
+import subprocess
+import sys
+import threading
+import tracemalloc
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import alight
+from alight import _core
+from alight._core import Data, fresh_data, keep_bytes, kept_bytes, layout_of, make_layout
+from alight.backends.host import HostBackend
+
+pytestmark = pytest.mark.skipif(not _core.NATIVE, reason="the twin leaves memory to NumPy")
+
+F8 = np.dtype(np.float64)
+LARGE = 1 << 16  # elements of float64: beyond what the C library's heap serves
+ROOM = 1 << 28
+
+
+@pytest.fixture(autouse=True)
+def empty() -> Iterator[None]:
+    """Begin with nothing kept, and room for it."""
+    gc.collect()
+    keep_bytes(0)
+    keep_bytes(ROOM)
+    yield
+    keep_bytes(0)
+    HostBackend()  # as it was
+
+
+def fresh(elements: int) -> Data:
+    return fresh_data(make_layout(F8, (elements,)))
+
+
+def place(array: Any) -> int:
+    pointer: int = array.__array_interface__["data"][0]
+    return pointer
+
+
+def test_memory_comes_back_and_is_used_again() -> None:
+    data = fresh(LARGE)
+    address = data.address
+    assert kept_bytes() == 0
+    del data
+    assert kept_bytes() == LARGE * 8
+    again = fresh(LARGE - 100)  # nearly that size will do
+    assert again.address == address and kept_bytes() == 0
+    other = fresh(LARGE)
+    assert not np.shares_memory(again.array, other.array)
+    del again, other
+    assert kept_bytes() == 2 * LARGE * 8
+
+
+def test_memory_that_someone_holds_is_theirs() -> None:
+    data = fresh(LARGE)
+    data.array[:] = 1.0
+    address, seen = data.address, data.array[5:]
+    del data
+    other = fresh(LARGE)
+    other.array[:] = 3.0
+    assert kept_bytes() == 0 and other.address != address and (seen == 1.0).all()
+    held = memoryview(seen)
+    del seen
+    assert kept_bytes() == 0
+    held.release()
+    assert kept_bytes() == LARGE * 8
+
+
+@pytest.mark.parametrize("elements", [LARGE, 3 * LARGE + 1, 1 << 20, (1 << 21) + 7])
+def test_blocks_are_aligned_and_whole(elements: int) -> None:
+    for _ in range(2):
+        made = [fresh(elements) for _ in range(3)]
+        for number, data in enumerate(made):
+            assert data.address % 4096 == 0
+            data.array[:] = number
+        assert all((data.array == number).all() for number, data in enumerate(made))
+        del data, made
+
+
+def test_results_own_their_memory_as_numpys_do() -> None:
+    @alight.jit
+    def chain(x: Any) -> Any:
+        return x * 2.0 + 1.0
+
+    x = np.linspace(0.0, 1.0, LARGE)
+    with alight.policy(force="cpu:generated", floor=0):
+        for _ in range(8):
+            result = chain(x)
+            assert result.base is None and result.flags.owndata and result.flags.writeable
+            np.testing.assert_array_equal(result, x * 2.0 + 1.0)
+    address = place(result)
+    result.resize(LARGE // 4)
+    assert result.shape == (LARGE // 4,)
+    result.resize(4 * LARGE)
+    np.testing.assert_array_equal(result[: LARGE // 4], (x * 2.0 + 1.0)[: LARGE // 4])
+    assert not result[LARGE // 4 :].any()
+    result.shape = (4, LARGE)
+    del result
+    with alight.policy(force="cpu:generated", floor=0):
+        assert place(chain(x)) == address
+
+
+def test_numpys_own_arrays_are_numpys() -> None:
+    fresh(LARGE)
+    before = kept_bytes()
+    assert before
+    array = np.empty(LARGE)
+    assert kept_bytes() == before
+    del array
+    assert kept_bytes() == before
+
+
+def test_there_is_a_limit() -> None:
+    keep_bytes(3 * LARGE * 8)
+    made = [fresh(LARGE) for _ in range(5)]
+    del made
+    assert kept_bytes() == 3 * LARGE * 8
+    data = fresh(2 * LARGE)
+    del data  # what came back last is what is used now: the oldest go
+    assert kept_bytes() == 3 * LARGE * 8
+    data = fresh(4 * LARGE)
+    del data
+    assert kept_bytes() == 3 * LARGE * 8
+    keep_bytes(0)
+    assert kept_bytes() == 0
+
+
+def test_sizes_of_an_earlier_phase_go() -> None:
+    first = fresh(4 * LARGE)
+    del first
+    for _ in range(4 * 64 + 2):
+        fresh(LARGE)
+    assert kept_bytes() == LARGE * 8
+
+
+def test_pages_that_the_system_took_back_are_usable() -> None:
+    elements = 1 << 20  # of huge pages
+    made = [fresh(elements) for _ in range(12)]
+    for data in made:
+        data.array[:] = 7.0
+    del data, made  # all but the last few may be taken
+    made = [fresh(elements) for _ in range(12)]
+    assert kept_bytes() == 0
+    for number, data in enumerate(made):
+        data.array[:] = number
+    assert all((data.array == number).all() for number, data in enumerate(made))
+
+
+def test_no_memory_drops_what_is_kept_and_is_numpys_error() -> None:
+    fresh(LARGE)
+    assert kept_bytes()
+    with pytest.raises(MemoryError, match="Unable to allocate"):
+        fresh_data(make_layout(np.dtype(np.uint8), (1 << 60,)))
+    assert kept_bytes() == 0
+    assert np.empty(4).flags.owndata  # NumPy's own way is in force again
+    np.ones(LARGE)
+    assert kept_bytes() == 0
+
+
+def test_cycles_and_errors_give_it_back() -> None:
+    def fail() -> None:
+        held = fresh(LARGE)
+        raise KeyError(held.nbytes)
+
+    with pytest.raises(KeyError):
+        fail()
+    data = fresh(LARGE)
+    data.remote = {"self": data}
+    del data
+    gc.collect()
+    assert kept_bytes() == LARGE * 8
+
+
+def test_threads_at_once() -> None:
+    wrong: list[int] = []
+
+    def work(number: int) -> None:
+        for turn in range(200):
+            data = fresh(LARGE + (turn % 3) * 9000)
+            data.array[::512] = number
+            if (data.array[::512] != number).any():
+                wrong.append(number)
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def _in_child(queue: Any) -> None:
+    nothing = kept_bytes()
+    data = fresh(LARGE)
+    data.array[:] = 2.0
+    queue.put((nothing, float(data.array.sum())))
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
+def test_a_forked_child_shares_nothing() -> None:
+    held = fresh(LARGE)
+    held.array[:] = 5.0
+    data = fresh(LARGE)
+    address = data.address
+    data.array[:] = 1.0
+    del data
+    context = multiprocessing.get_context("fork")
+    queue = context.Queue()
+    child = context.Process(target=_in_child, args=(queue,))
+    child.start()
+    assert queue.get(timeout=30) == (0, 2.0 * LARGE)
+    child.join()
+    assert child.exitcode == 0 and kept_bytes() == LARGE * 8
+    assert (held.array == 5.0).all() and fresh(LARGE).address == address
+
+
+def test_results_outlive_their_program() -> None:
+    text = (
+        "import numpy as np, alight, atexit, sys\n"
+        "from alight._core import fresh_data, make_layout\n"
+        "class Late:\n"
+        "    pass\n"
+        "kept = Late()\n"
+        "kept.array = fresh_data(make_layout(np.dtype('f8'), (1 << 18,))).array\n"
+        "kept.array[:] = 1.0\n"
+        "sys.modules['late'] = kept\n"
+        "kept.me = kept\n"
+        "atexit.register(lambda: print(kept.array.sum()))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr, done.stdout.split()) == (0, "", ["262144.0"])
+
+
+def test_tracemalloc_sees_results() -> None:
+    tracemalloc.start()
+    try:
+        data = fresh(LARGE)
+        domain = tracemalloc.DomainFilter(True, np.lib.tracemalloc_domain)
+        traces = tracemalloc.take_snapshot().filter_traces([domain]).traces
+        assert sum(trace.size for trace in traces) >= data.nbytes
+    finally:
+        tracemalloc.stop()
+    assert layout_of(data.array) is data.layout
