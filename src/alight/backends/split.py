@@ -55,10 +55,10 @@ def launcher(group: Group, code: Any, threads: int) -> Launcher:
 def _axis(nest: Nest, elements: int, page: int, threads: int) -> tuple[int, int]:
     """Return the kept axis to cut, and how many of its indices stay together; -1 where there is
     none."""
-    if not nest.kept or not elements:
+    if not nest.looped or not elements:
         return -1, 0
     # The outermost one that has enough for all: parts then lie far apart in memory.
-    wide = [k for k in range(nest.kept) if nest.dims[k] >= ROWS_FOR_EACH * threads]
-    axis = wide[0] if wide else max(range(nest.kept), key=lambda k: nest.dims[k])
+    wide = [k for k in range(nest.looped) if nest.dims[k] >= ROWS_FOR_EACH * threads]
+    axis = wide[0] if wide else max(range(nest.looped), key=lambda k: nest.dims[k])
     beside = max(1, elements // nest.dims[axis])
     return axis, max(1, -(-page // beside))

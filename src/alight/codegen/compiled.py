@@ -86,7 +86,7 @@ _known: dict[str, _Code] = {}
 def bound(group: Group, schedule: Schedule | None, make: Callable[[], bytes]) -> Kernel:
     """Return the kernel of a group from code of its structure in this process, else from the
     object code that ``make`` gives."""
-    shape = nest(group)
+    shape = nest(group, unroll=True)
     key = digest(structure(group, shape, schedule or Schedule()))
     code = _known.get(key)
     if code is None:
@@ -99,7 +99,7 @@ def bound(group: Group, schedule: Schedule | None, make: Callable[[], bytes]) ->
 
 def here(group: Group, schedule: Schedule | None) -> Kernel | None:
     """Return the kernel of a group from code in this process, None where there is none yet."""
-    shape = nest(group)
+    shape = nest(group, unroll=True)
     key = digest(structure(group, shape, schedule or Schedule()))
     code = _known.get(key)
     return None if code is None else Kernel(key, code, group, shape)

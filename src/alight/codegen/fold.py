@@ -65,8 +65,9 @@ class Fold:
         assert pair is not None
         self.pair = typed(pair, (self.dtype, self.dtype), (self.dtype,))
         self.better: tuple[Expr, ...] = ()
+        self.better_body = _BETTER[op.name] if self.argument else ""
         if self.argument:
-            self.better = typed(_BETTER[op.name], (source, source), ("bool",))
+            self.better = typed(self.better_body, (source, source), ("bool",))
         self.finish = (
             None if op.finish is None else typed(op.finish, (self.dtype, "float64"), (result,))
         )
@@ -127,11 +128,8 @@ class Fold:
 
     def finished(self, code: Code, folded: str, count: str) -> str:
         """Return the result made of the whole fold and the number of elements."""
-        start = self.initial
-        if start is None and self.combine_name == "add" and not self.moments:
-            start = 0  # NumPy's sum starts at +0, and -0 is the identity of the fold
-        if start is not None:
-            folded = self.combined(code, literal(self.typed_initial(start), self.dtype), folded)
+        if self.start is not None:
+            folded = self.combined(code, literal(self.start, self.dtype), folded)
         if self.finish is None:
             return folded
         number = code.emit(f"uitofp i64 {count} to double")
@@ -140,10 +138,13 @@ class Fold:
         (value,) = code.evaluate(self.finish, [folded, number])
         return value
 
-    def typed_initial(self, start: object) -> float | int | bool:
-        """Return the initial value in the dtype of the fold."""
-        value: float | int | bool = np.asarray(start).astype(self.dtype).item()
-        return value
+    @property
+    def start(self) -> float | int | bool | None:
+        """Return what the whole fold is combined with, in its dtype."""
+        start = self.initial
+        if start is None and self.combine_name == "add" and not self.moments:
+            start = 0  # NumPy's sum starts at +0, and -0 is the identity of the fold
+        return None if start is None else np.asarray(start).astype(self.dtype).item()
 
 
 def _freedom(code: Code, number: str, taken: float) -> str:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from alight.codegen.blocks import picks
 from alight.codegen.emit import Code, Module, memory_type, register_type
+from alight.codegen.records import put_together, taken_apart
 from alight.ir.body import kind_of, part_of, width_of
 from alight.ir.group import Graph, Node
 from alight.ir.ops import trees
@@ -28,22 +29,37 @@ class Width:
 
 
 @dataclass(frozen=True, slots=True)
+class Record:
+    """Of which packed records an operand is one field: a number for them, where they lie, how many
+    fields they have, and which one it is."""
+
+    number: int
+    base: str
+    fields: int
+    place: int
+
+
+@dataclass(frozen=True, slots=True)
 class Operand:
     """Where an operand's first element is, how it moves (see ``loops.Nest``; or w(hole): it is
     contiguous and has room for whole vectors) and, where the code does not know it, the bytes from
-    one element to the next."""
+    one element to the next. All fields of a record are operands of one loop."""
 
     dtype: str
     motion: str
     base: str
     step: str = ""
+    record: Record | None = None
 
     def after(self, code: Code, start: str) -> Operand:
         """Return the operand some elements on."""
         if self.motion == "b":
             return self
         far = code.emit(f"mul i64 {start}, {_step(self)}")
-        return replace(self, base=code.offset(self.base, far))
+        record = self.record
+        if record is not None:
+            record = replace(record, base=code.offset(record.base, far))
+        return replace(self, base=code.offset(self.base, far), record=record)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,12 +121,10 @@ def stage_loop(
                 plain, away = code.label("plain"), code.label("away")
                 code.do(f"br i1 {free}, label %{away}, label %{plain}")
                 code.start(away)
-                for value, move in rows:
-                    move.store(value, index, aligned=move in past)
+                _stored(rows, index, past)
                 code.do(f"br label %{after}")
                 code.start(plain)
-            for value, move in rows:
-                move.store(value, index)
+            _stored(rows, index)
             code.do(f"br label %{after}")
             code.start(after)
 
@@ -157,7 +171,8 @@ def _loaded(
     end = code.block
     code.do(f"br label %{after}")
     code.start(whole)
-    every = {value: move.load(index) for value, move in moves.items()}
+    shared: dict[int, list[str]] = {}
+    every = {value: move.load(index, shared) for value, move in moves.items()}
     code.do(f"br label %{after}")
     code.start(after)
     return {
@@ -169,6 +184,18 @@ def _loaded(
     }
 
 
+def _stored(rows: list[tuple[str, _Move]], index: str, past: Sequence[_Move] = ()) -> None:
+    """Write whole vectors; some of them past the caches."""
+    records: dict[int, dict[int, tuple[str, _Move]]] = {}
+    for value, move in rows:
+        if move.record is None:
+            move.store(value, index, aligned=move in past)
+        else:
+            records.setdefault(move.record.number, {})[move.record.place] = value, move
+    for fields in records.values():
+        fields[0][1].store_records([fields[k][0] for k in range(len(fields))], index)
+
+
 class _Move:
     """How one operand is read and written, a vector at a time."""
 
@@ -177,6 +204,7 @@ class _Move:
         self.dtype = operand.dtype
         self.motion = operand.motion
         self.base = operand.base
+        self.record = operand.record
         self.lanes = lanes = width.lanes
         self.size = width_of(self.dtype) // 8
         self.masked = width.masked and kind_of(self.dtype) != "c"
@@ -204,9 +232,13 @@ class _Move:
         )
 
     # --- reading
-    def load(self, index: str) -> str:
-        """Return the elements from an index on."""
+    def load(self, index: str, records: dict[int, list[str]] | None = None) -> str:
+        """Return the elements from an index on; ``records`` holds the fields of those loaded."""
         code, dtype, lanes = self.code, self.dtype, self.lanes
+        if self.record is not None and records is not None:
+            if self.record.number not in records:
+                records[self.record.number] = self._fields(self.record, index)
+            return records[self.record.number][self.record.place]
         if self.motion in "cw":
             return code.load(code.at(self.base, index, dtype), dtype, lanes=lanes)
         if self.narrow:
@@ -257,6 +289,30 @@ class _Move:
             made = result or "poison"
             result = code.emit(f"shufflevector {whole} {made}, {whole} {loaded}, {mask}")
         return result
+
+    def _fields(self, record: Record, index: str) -> list[str]:
+        """Return the fields of the records from an index on."""
+        code, lanes = self.code, self.lanes
+        own = "uint8" if self.dtype == "bool" else self.dtype
+        first = code.emit(f"mul i64 {index}, {record.fields}")
+        vectors = []
+        for k in range(record.fields):
+            at = code.emit(f"add i64 {first}, {k * lanes}")
+            vectors.append(code.load(code.at(record.base, at, own), own, lanes=lanes))
+        found = taken_apart(code, vectors, register_type(own, lanes), lanes)
+        return [code.truth(v, lanes) for v in found] if self.dtype == "bool" else found
+
+    def store_records(self, fields: list[str], index: str) -> None:
+        """Write all fields of the records from an index on."""
+        assert self.record is not None
+        code, lanes, dtype = self.code, self.lanes, self.dtype
+        if dtype == "bool":
+            fields, dtype = [code.byte(v, lanes) for v in fields], "uint8"
+        first = code.emit(f"mul i64 {index}, {len(fields)}")
+        whole = register_type(dtype, lanes)
+        for k, vector in enumerate(put_together(code, fields, whole, lanes)):
+            at = code.emit(f"add i64 {first}, {k * lanes}")
+            code.store(vector, code.at(self.record.base, at, dtype), dtype, lanes=lanes)
 
     def _address(self, base: str, index: str) -> str:
         return self.code.offset(base, self.code.emit(f"mul i64 {index}, {self.step}"))

@@ -18,6 +18,7 @@ from alight.codegen.rowwise import rowwise_kernel
 from alight.codegen.scan import scan_kernel
 from alight.codegen.strips import strip_kernel
 from alight.codegen.target import machine, ready, widest
+from alight.codegen.unrolled import unrolled_kernel
 from alight.device import Unsupported
 from alight.ir.group import GroupKind
 
@@ -31,11 +32,13 @@ def module_text(group: Group, schedule: Schedule) -> str:
     """Return the IR of a group before optimisation."""
     ready()
     module = Module()
-    shape = nest(group)
+    shape = nest(group, unroll=True)
     if group.kind is GroupKind.LOOP:
         strip_kernel(module, group, shape, schedule, min(schedule.vector_bits, widest()))
     elif group.kind is GroupKind.SCAN:
         scan_kernel(module, group, shape, schedule, min(schedule.vector_bits, widest()))
+    elif shape.unrolled:
+        unrolled_kernel(module, group, shape, schedule, min(schedule.vector_bits, widest()))
     elif shape.columns or len(shape.dims) - shape.kept > 1:
         reduce_kernel(module, group, shape, schedule)
     else:
@@ -47,12 +50,12 @@ def module_text(group: Group, schedule: Schedule) -> str:
     return module.text(schedule.vector_bits)
 
 
-def _translated(text: str, kind: GroupKind) -> bytes:
-    """Return a module as object code."""
+def _translated(text: str, explicit: bool) -> bytes:
+    """Return a module as object code; ``explicit`` code comes as vectors, without what is computed
+    twice."""
     module = llvm.parse_assembly(text)
-    # Loop groups come as vectors, without what is computed twice. For 1, 6 and 12 special functions
-    # O3 took 80, 105 and 162 ms for code of the same speed, this takes 25, 35 and 76.
-    explicit = kind is GroupKind.LOOP
+    # For 1, 6 and 12 special functions O3 took 80, 105 and 162 ms for code of the same speed as
+    # what is done to explicit code, which takes 25, 35 and 76.
     target = machine(1)
     module.triple = llvm.get_process_triple()
     module.data_layout = str(target.target_data)
@@ -81,4 +84,5 @@ def compile_group(group: Group, schedule: Schedule | None = None) -> Kernel:
     """
     check(group)
     schedule = schedule or Schedule()
-    return bound(group, schedule, lambda: _translated(module_text(group, schedule), group.kind))
+    explicit = group.kind is GroupKind.LOOP or bool(nest(group, unroll=True).unrolled)
+    return bound(group, schedule, lambda: _translated(module_text(group, schedule), explicit))

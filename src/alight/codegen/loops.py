@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from alight.codegen.caches import last_level_bytes
 from alight.device import Unsupported
 from alight.ir.body import COMPLEX, FLOATS, TYPES, choose
-from alight.ir.group import GroupKind, one_per_row, reduced_axes
+from alight.ir.group import GroupKind, one_per_result, one_per_row, reduced_axes
 from alight.ir.ops import OPS, Kind
 from alight.ir.table_reduction import LANES, MOMENTS
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from alight.ir.ops import Op
 
 # Part of every key: raise it when the code made for an unchanged group changes.
-VERSION = 9
+VERSION = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,14 +165,19 @@ def _bad_scans(group: Group) -> str | None:
 def _bad_rows(group: Group, axes: tuple[int, ...]) -> str | None:
     """Return why a rowwise group is not one visit to rows that lie in memory, or None."""
     graph = group.graph
+    beside = one_per_result(graph, group.shape, axes)
+    if beside is None:
+        return "what the reductions leave meets something else"
     for number, node in graph.numbered():
-        if node.op.kind is not Kind.ELEMENTWISE:
+        if node.op.kind is not Kind.ELEMENTWISE or number in beside:
             continue
         for value in (number, *(o for o in node.operands if o >= len(graph.inputs))):
             shape = graph.layout(value).shape
             if shape != group.shape and not one_per_row(shape, group.shape, axes):
                 return f"{node.op.name}: {shape} is neither {group.shape} nor one for each row"
-    form = nest(group)
+    form = nest(group, unroll=True)
+    if form.unrolled:
+        return None
     if len(form.dims) - form.kept != 1:
         return f"rows along the axes {axes} of {group.shape} are not one run in memory"
     return "rows are not next to one another in memory" if form.columns else None
@@ -197,7 +202,12 @@ class Nest:
     the vector axis: c(ontiguous), b(roadcast), r(eversed), every 2nd, 3rd or 4th, or s(trided) in
     any other way. Where the two innermost axes go in tiles, ``tiles`` says so: p(ut) an operand in
     order in a buffer first, or (-) take it where it is. With ``flat`` the rows of a tile are one
-    run. With ``stream`` results go past the caches, which they would leave before they are read."""
+    run. With ``stream`` results go past the caches, which they would leave before they are read.
+
+    The last axes may be ``unrolled``: their sizes are part of the code, in which every index has
+    instructions of its own; ``along`` says for each operand along which of them it moves. All
+    reduced axes are among them, and the vector axis is the one before. k in ``classes`` is for an
+    operand whose elements along them are one packed record after the other."""
 
     dims: tuple[int, ...]
     kept: int
@@ -207,10 +217,19 @@ class Nest:
     tiles: str = ""
     flat: bool = False
     stream: bool = False
+    unrolled: tuple[int, ...] = ()
+    along: tuple[tuple[bool, ...], ...] = ()
+
+    @property
+    def looped(self) -> int:
+        """Return how many of the kept axes are loops."""
+        return min(self.kept, len(self.dims) - len(self.unrolled))
 
     @property
     def vector_axis(self) -> int:
         """Return the axis of the innermost loop."""
+        if self.unrolled:
+            return self.looped - 1
         return self.kept - 1 if self.columns else len(self.dims) - 1
 
 
@@ -220,8 +239,8 @@ class _Axis:
     strides: tuple[int, ...]
 
 
-def nest(group: Group) -> Nest:
-    """Return the loop nest of a supported group."""
+def nest(group: Group, unroll: bool = False) -> Nest:
+    """Return the loop nest of a supported group; if asked to, with short folded axes unrolled."""
     graph = group.graph
     inputs = graph.inputs
     outputs = tuple(graph.layout(i) for i in graph.outputs)
@@ -239,11 +258,13 @@ def nest(group: Group) -> Nest:
         reduced = frozenset(reduced_axes(reductions[0], len(group.shape)))
         # an index counts elements in C order, so the loops must run in it
         in_order = any(n.op.name in ARGUMENT_REDUCTIONS for n in reductions)
+        beside = one_per_result(graph, group.shape, tuple(sorted(reduced))) or frozenset()
+        for i in beside.intersection(range(first_output)):
+            steps[i] = _result_steps(inputs[i], group.shape, reduced)
         for number in graph.outputs:
             node = graph.nodes[number - first_output]
-            if node.op.kind is Kind.REDUCTION:
-                keepdims = bool(node.attr("keepdims"))
-                steps.append(_reduced_steps(node.layout, len(group.shape), reduced, keepdims))
+            if number in beside:
+                steps.append(_result_steps(node.layout, group.shape, reduced))
             else:
                 steps.append(_steps(node.layout, group.shape))
     axes = [_Axis(size, tuple(s[i] for s in steps)) for i, size in enumerate(group.shape)]
@@ -262,6 +283,9 @@ def nest(group: Group) -> Nest:
         kept = kept or [one]
     else:
         fold = fold or [one]
+        unrolled = _unrolled(group, kept, fold) if unroll else 0
+        if unrolled:
+            return _unrolled_nest([*kept, *fold], len(kept), unrolled, layouts, first_output)
     columns = bool(
         group.kind is not GroupKind.LOOP
         and kept
@@ -301,6 +325,59 @@ def _streams(axes: list[_Axis], layouts: tuple[Layout, ...]) -> bool:
         for i, layout in enumerate(layouts)
     )
     return 0 < last_level_bytes() < nbytes
+
+
+# Copies of all nodes in a kernel whose last axes are unrolled: of that many a loop group is one
+# kernel at most (plan.fuse.KERNEL_NODES), for what compiling costs.
+UNROLLED_NODES = 256
+# Elements of a record of which some are kept: so many have registers of their own (32 of them) and
+# leave as many for what is folded.
+_RECORD = 16
+
+
+def _unrolled(group: Group, kept: list[_Axis], fold: list[_Axis]) -> int:
+    """Return how many of the last axes to unroll: folded ones that would fill no vector, and a kept
+    one as short beside them; 0 where another axis would not fill vectors either."""
+    copies = prod(a.size for a in fold)
+    if group.kind is GroupKind.SCAN or not kept or not 1 <= copies <= LANES:
+        return 0
+    last = kept[-1].size
+    within = UNROLLED_NODES // len(group.graph.nodes)
+    if last >= LANES:
+        return len(fold) if copies <= within else 0
+    fits = last <= _RECORD and copies * last <= within
+    return len(fold) + 1 if fits and len(kept) > 1 and kept[-2].size >= LANES else 0
+
+
+def _unrolled_nest(
+    axes: list[_Axis], kept: int, count: int, layouts: tuple[Layout, ...], inputs: int
+) -> Nest:
+    """Return the nest in which the last axes are unrolled."""
+    vector, last = axes[-count - 1], axes[-count:]
+
+    def motion(i: int) -> str:
+        layout = layouts[i]
+        width = layout.itemsize
+        for axis in reversed(last):
+            if axis.strides[i] and axis.size > 1:
+                if axis.strides[i] != width:
+                    width = 0
+                width *= axis.size
+        packed = width > layout.itemsize and vector.strides[i] == width
+        if packed and layout.dtype.kind != "c":
+            return "k"
+        return _motion(vector.strides[i], layout, GroupKind.LOOP, i >= inputs)
+
+    return Nest(
+        tuple(a.size for a in axes),
+        kept,
+        tuple(tuple(a.strides[i] for a in axes) for i in range(len(layouts))),
+        "".join(motion(i) for i in range(len(layouts))),
+        True,
+        stream=_streams(axes, layouts),
+        unrolled=tuple(a.size for a in last),
+        along=tuple(tuple(a.strides[i] != 0 for a in last) for i in range(len(layouts))),
+    )
 
 
 # Rows shorter than this run together where a vector is worth more than the copies that takes:
@@ -363,14 +440,13 @@ def _steps(layout: Layout, shape: tuple[int, ...]) -> tuple[int, ...]:
     )
 
 
-def _reduced_steps(
-    layout: Layout, ndim: int, reduced: frozenset[int], keepdims: bool
+def _result_steps(
+    layout: Layout, shape: tuple[int, ...], reduced: frozenset[int]
 ) -> tuple[int, ...]:
-    """Return the strides of a reduction's result along the axes before the reduction."""
-    if keepdims:
-        return tuple(0 if i in reduced else layout.strides[i] for i in range(ndim))
-    rest = iter(layout.strides)
-    return tuple(0 if i in reduced else next(rest) for i in range(ndim))
+    """Return the strides along the axes before a reduction of what has only those it leaves."""
+    left = tuple(n for i, n in enumerate(shape) if i not in reduced)
+    rest = iter(_steps(layout, left))
+    return tuple(0 if i in reduced else next(rest) for i in range(len(shape)))
 
 
 def _merged(axes: list[_Axis]) -> list[_Axis]:
@@ -415,14 +491,16 @@ def structure(group: Group, shape: Nest, schedule: Schedule) -> str:
             repr(graph.outputs),
             f"{shape.kept}+{len(shape.dims) - shape.kept}{shape.classes}{shape.columns:d}",
             f"{shape.tiles}{shape.flat:d}{shape.stream:d}",
+            f"{shape.unrolled}{shape.along}" if shape.unrolled else "",
             repr(astuple(schedule)),
         )
     )
 
 
 def kernel_key(group: Group, schedule: Schedule | None = None) -> str:
-    """Return the key of a group's kernel: equal keys mean equal code, whatever the sizes."""
-    return digest(structure(group, nest(group), schedule or Schedule()))
+    """Return the key of a group's kernel on the host: equal keys mean equal code, whatever the
+    sizes."""
+    return digest(structure(group, nest(group, unroll=True), schedule or Schedule()))
 
 
 def digest(text: str) -> str:

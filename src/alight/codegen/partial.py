@@ -42,7 +42,7 @@ class Parts:
 
 def parts(group: Group, shape: Nest) -> Parts | None:
     """Return how the folds of a group can be cut along the folded axis, None where they cannot."""
-    one_axis = len(shape.dims) == shape.kept + 1
+    one_axis = len(shape.dims) == shape.kept + 1 and not shape.unrolled
     if group.kind is not GroupKind.REDUCE or shape.columns or not one_axis:
         return None
     folds = [Fold(group.graph, node) for node in _folds(group)]

@@ -82,34 +82,7 @@ class _Strips:
 
     def run(self, operands: list[Operand], count: str) -> None:
         """Write the loop over a run of elements, or one for each stage over strips of it."""
-        inputs = self.frame.inputs
-        outputs = self.graph.outputs
-        stages = in_stages(self.graph)
-        if len(stages) == 1:
-            writes = tuple(zip(outputs, operands[inputs:], strict=True))
-            stage = Stage(dict(enumerate(operands[:inputs])), stages[0].nodes, writes)
-            stage_loop(self.code, self.graph, stage, count, self.width, self.shape.stream)
-            return
-        code = self.code
-        kept = [
-            Operand(dtype, "w", code.alloca(f"[{STRIP} x {memory_type(dtype)}]"))
-            for dtype in places(self.graph, stages)
-        ]
-        with code.loop(count, step=STRIP) as start:
-            left = self.least(code.emit(f"sub i64 {count}, {start}"), str(STRIP))
-            here = [operand.after(code, start) for operand in operands]
-            for part in stages:
-                reads = {i: here[i] for i in part.inputs} | {v: kept[p] for v, p in part.takes}
-                writes = tuple((v, kept[p]) for v, p in part.gives)
-                if part is stages[-1]:
-                    # all results are stored here: one of them may replace an operand that an
-                    # earlier stage reads
-                    writes += tuple(zip(outputs, here[inputs:], strict=True))
-                stage_loop(code, self.graph, Stage(reads, part.nodes, writes), left, self.width)
-
-    def least(self, a: str, b: str) -> str:
-        less = self.code.emit(f"icmp slt i64 {a}, {b}")
-        return self.code.emit(f"select i1 {less}, i64 {a}, i64 {b}")
+        run_stages(self.code, self.graph, operands, count, self.width, self.shape.stream)
 
     def moved(self, axis: int, start: str) -> str:
         """Move on along an axis, and return how much of it is left."""
@@ -125,10 +98,10 @@ class _Strips:
         buffers = {i: self.buffer(i, deep * _ACROSS) for i in put}
         with code.loop(frame.dims[last - 1], step=deep) as top:
             before = frame.pointers
-            rows = self.least(self.moved(last - 1, top), str(deep))
+            rows = least(code, self.moved(last - 1, top), str(deep))
             with code.loop(frame.dims[last], step=_ACROSS) as left:
                 corner = frame.pointers
-                columns = self.least(self.moved(last, left), str(_ACROSS))
+                columns = least(code, self.moved(last, left), str(_ACROSS))
                 for i, buffer in buffers.items():
                     self.put(i, buffer, str(_ACROSS * self.sizes[i]), rows, columns)
                 with code.loop(rows) as row:
@@ -169,7 +142,7 @@ class _Strips:
         code.start(head)
         top = code.emit(f"load i64, ptr {start}")
         before = frame.pointers
-        rows = self.least(self.moved(last - 1, top), fit)
+        rows = least(code, self.moved(last - 1, top), fit)
         operands = self.operands()
         for i, buffer in buffers.items():
             row = code.emit(f"mul i64 {columns}, {self.sizes[i]}")
@@ -217,11 +190,46 @@ class _Strips:
         self.code.do(f"call void @{name}({ends}, i64 {rows}, i64 {columns})")
 
 
-def width_of_group(graph: Graph, schedule: Schedule, vector_bits: int) -> Width:
-    """Return how many elements of a group go together, by its widest dtype."""
+def run_stages(
+    code: Code, graph: Graph, operands: list[Operand], count: str, width: Width, stream: bool
+) -> None:
+    """Write the loop over a run of elements, or one for each stage over strips of it."""
+    inputs = len(graph.inputs)
+    stages = in_stages(graph)
+    if len(stages) == 1:
+        writes = tuple(zip(graph.outputs, operands[inputs:], strict=True))
+        stage = Stage(dict(enumerate(operands[:inputs])), stages[0].nodes, writes)
+        stage_loop(code, graph, stage, count, width, stream)
+        return
+    kept = [
+        Operand(dtype, "w", code.alloca(f"[{STRIP} x {memory_type(dtype)}]"))
+        for dtype in places(graph, stages)
+    ]
+    with code.loop(count, step=STRIP) as start:
+        left = least(code, code.emit(f"sub i64 {count}, {start}"), str(STRIP))
+        here = [operand.after(code, start) for operand in operands]
+        for part in stages:
+            reads = {i: here[i] for i in part.inputs} | {v: kept[p] for v, p in part.takes}
+            writes = tuple((v, kept[p]) for v, p in part.gives)
+            if part is stages[-1]:
+                # all results are stored here: one of them may replace an operand that an
+                # earlier stage reads
+                writes += tuple(zip(graph.outputs, here[inputs:], strict=True))
+            stage_loop(code, graph, Stage(reads, part.nodes, writes), left, width)
+
+
+def least(code: Code, a: str, b: str) -> str:
+    """Return the smaller one of two numbers."""
+    less = code.emit(f"icmp slt i64 {a}, {b}")
+    return code.emit(f"select i1 {less}, i64 {a}, i64 {b}")
+
+
+def width_of_group(graph: Graph, schedule: Schedule, vector_bits: int, together: int = 0) -> Width:
+    """Return how many elements of a group go together, by its widest dtype; ``together`` vectors
+    of them, if the schedule leaves it open (0: by the length of the group)."""
     layouts = [*graph.inputs, *(node.layout for node in graph.nodes)]
     widest = max(width_of(part_of(layout.dtype.name)) for layout in layouts)
-    together = schedule.interleave or _together(graph)
+    together = schedule.interleave or together or _together(graph)
     return Width(vector_bits // widest * together, vector_bits == 512)
 
 

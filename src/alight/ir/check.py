@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from alight.ir.group import Graph, Group, GroupKind, Node, one_per_row
+from alight.ir.group import Graph, Group, GroupKind, Node, one_per_result, one_per_row
 from alight.ir.op import Kind
 from alight.ir.rewrite import exactly
 
@@ -80,7 +80,13 @@ def _row_faults(group: Group) -> Iterator[str]:
         yield f"a rowwise group over axes {axes}"
         return
     (row,) = axes
-    for node in graph.nodes:
+    beside = one_per_result(graph, group.shape, row)
+    if beside is None:
+        yield f"what is left of {group.shape} along {row} meets another shape"
+        return
+    for number, node in graph.numbered():
+        if number in beside and node.op.kind is Kind.ELEMENTWISE:
+            continue
         if node.op.kind is Kind.REDUCTION:
             over = graph.layout(node.operands[0]).shape
             if over != group.shape:

@@ -13,15 +13,13 @@ import math
 from collections.abc import Collection, Container, Hashable, Iterable
 from dataclasses import dataclass
 
-from alight.ir.group import Graph, GroupKind, one_per_row, reduced_axes
+from alight.ir.group import Graph, GroupKind, one_per_result, one_per_row, reduced_axes
 from alight.ir.op import Kind
 from alight.plan.fuse import KERNEL_ARRAYS, KERNEL_NODES, Region, prune
 from alight.plan.stages import Uses, over
 
 # What a row may touch to be in cache when it is visited again: the smallest L2 in use.
 ROW_BYTES = 256 * 1024
-# Elements from which a row fills a vector; shorter rows are better done side by side.
-_SHORT = 16
 
 
 def by_rows(
@@ -40,21 +38,13 @@ def by_rows(
     for index, region in enumerate(regions):
         if region.key not in generated:
             continue
-        if region.kind is GroupKind.SCAN or (
-            region.kind is GroupKind.REDUCE and _fills_rows(graph, region)
-        ):
+        if region.kind in _LED:
             work.grow(index)
     merged = work.merged()
     return regions if merged is None else prune(graph, uses, merged)
 
 
 _LED = (GroupKind.REDUCE, GroupKind.SCAN)
-
-
-def _fills_rows(graph: Graph, region: Region) -> bool:
-    """Tell whether the rows of a reduce region are worth visiting one by one."""
-    shape, axes = _rows(graph, region)
-    return math.prod(shape[i] for i in axes) >= _SHORT
 
 
 def _rows(graph: Graph, region: Region) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -152,22 +142,24 @@ class _Clusters:
         if cluster.kind is GroupKind.SCAN:
             if not self.fits_scan(cluster, region):
                 return False
-        elif region.kind not in (GroupKind.LOOP, GroupKind.REDUCE):
-            return False
-        elif region.kind is GroupKind.REDUCE:
-            if _rows(graph, region) != (shape, axes):
-                return False
-        elif any(
-            (own := graph.layout(m).shape) != shape and not one_per_row(own, shape, axes)
-            for m in region.members
+        elif region.kind is not GroupKind.LOOP and (
+            region.kind is not GroupKind.REDUCE or _rows(graph, region) != (shape, axes)
         ):
             return False
         members = cluster.members | set(region.members)
         if len(members) > KERNEL_NODES:
             return False
-        for number in members:
+        beside: frozenset[int] | None = frozenset()
+        if cluster.kind is GroupKind.ROWWISE:
+            beside = one_per_result(graph, shape, axes, members)
+        if beside is None:
+            return False
+        for number in members - beside:
             node = graph.nodes[number - self.first]
             if node.op.kind is Kind.ELEMENTWISE:
+                own = node.layout.shape
+                if own != shape and not one_per_row(own, shape, axes):
+                    return False
                 for operand in members.intersection(node.operands):
                     own = graph.layout(operand).shape
                     if own != shape and not one_per_row(own, shape, axes):
