@@ -219,8 +219,22 @@ def test_a_crossover_below_every_measured_size_is_no_number() -> None:
 def test_what_measures_itself_says_so(tmp_path: Path) -> None:
     script(tmp_path, "import numpy as np\nnp.ones(4_000_000) + 1\n")
     done = command(tmp_path, "run", "script.py", ALIGHT_LOG="info")
-    assert "elements is left to NumPy, measured once in" in done.stderr
+    assert "elements is left to NumPy, measured in" in done.stderr
     assert "measuring cpu for at most 0.9 s" in done.stderr
+
+
+def test_the_floor_is_kept_once_three_processes_have_measured_it(tmp_path: Path) -> None:
+    program = (
+        "import numpy as np\nfrom alight._core import floor\nnp.ones(10) + 1\nprint(floor.auto)\n"
+    )
+    script(tmp_path, program)
+    measured, floors = [], []
+    for _ in range(5):
+        done = command(tmp_path, "run", "script.py", ALIGHT_LOG="info", ALIGHT_CALIBRATE="off")
+        measured.append("left to NumPy, measured in" in done.stderr)
+        floors.append(int(done.stdout))
+    assert measured == [True, True, True, False, False]
+    assert floors[2] == floors[3] == floors[4]
 
 
 def test_a_report_alone_starts_no_measuring(tmp_path: Path) -> None:

@@ -436,8 +436,6 @@ def load(
 
 def _read_file(environ: Mapping[str, str]) -> tuple[str | None, list[Sourced]]:
     """Return the settings file and what stands in it, not yet read as values."""
-    import tomllib
-
     named = environ.get("ALIGHT_CONFIG")
     if named:
         path = os.path.abspath(os.path.expanduser(named))
@@ -447,6 +445,8 @@ def _read_file(environ: Mapping[str, str]) -> tuple[str | None, list[Sourced]]:
         path = os.path.join(user_config_dir("alight", appauthor=False), "config.toml")
     try:
         with open(path, "rb") as stream:
+            import tomllib  # late: most have no such file
+
             document = tomllib.load(stream)
     except (OSError, ValueError) as error:  # ValueError: not TOML, or not UTF-8
         if isinstance(error, OSError) and not named:

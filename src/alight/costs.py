@@ -10,12 +10,14 @@ import contextlib
 import logging
 import math
 import os
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import Context
 from time import perf_counter
+from typing import Any
 
 from alight import registry
-from alight._core import floor
+from alight._core import NATIVE, floor
 from alight.codegen.loops import unsupported
 from alight.config import config, current_policy
 from alight.device import Device
@@ -24,6 +26,7 @@ from alight.ir.ops import Kind
 from alight.plan import cost
 from alight.plan.cost import Profile
 from alight.plan.plan import Estimate
+from alight.store import default_store, digest
 
 HOST = "cpu"
 
@@ -137,18 +140,46 @@ def copy_seconds(source: str, target: str, nbytes: int) -> float:
 def settle_floor(planning_seconds: Callable[[], float]) -> None:
     """Set below how many elements planning costs more than it can gain, unless the policy says."""
     settings = config()
-    began = perf_counter()
     floor.record_floor = 0  # measuring plans must not ask for the floor
     if settings.policy.record_floor > 0 or not settings.policy.floor:
+        floor.auto = _floor_here(planning_seconds)
+    floor.record_floor = current_policy().record_floor
+
+
+# A floor is a ratio of two minima, and off by half on a busy machine: the median of so many
+# processes' is kept, and later ones measure none.
+_FLOORS = 3
+
+
+def _floor_here(planning_seconds: Callable[[], float]) -> int:
+    """Return the automatic floor: as earlier processes measured it, or as measured now."""
+    from alight.measure.profiles import fingerprint
+
+    store = default_store()
+    # Planning is Python's work.
+    key = digest([fingerprint(), sys.version, NATIVE], "floor")
+    known = [int(found) for found in (store.read("floor", key) or {}).get("elements", ())]
+    if len(known) < _FLOORS:
+        began = perf_counter()
         # In a context of its own: NumPy looks for its error state in the thread's at every ufunc,
         # which costs more for the rest of the program once there is one (4 ns, measured).
         seconds = Context().run(lambda: min(planning_seconds() for _ in range(3)))
-        floor.auto = _planning_floor(seconds)
+        known.append(_planning_floor(seconds))
         _logger.info(
-            "work under %d elements is left to NumPy, measured once in %.0f ms",
-            *(floor.auto, 1e3 * (perf_counter() - began)),
+            "work under %d elements is left to NumPy, measured in %.0f ms",
+            *(known[-1], 1e3 * (perf_counter() - began)),
         )
-    floor.record_floor = current_policy().record_floor
+        # At exit: who waits for the floor shall not wait for the disk.
+        atexit.register(_keep_floor, key, known[-1], os.getpid())
+    return sorted(known)[(len(known) - 1) // 2]
+
+
+def _keep_floor(key: str, elements: int, process: int) -> None:
+    def merged(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
+        return {"elements": [*old["elements"], *new["elements"]][:_FLOORS]}
+
+    if os.getpid() == process:  # a forked child leaves it to its parent
+        default_store().write("floor", key, {"elements": [elements]}, merged)
 
 
 def _planning_floor(planning: float) -> int:

@@ -26,7 +26,6 @@ from alight.backends.machine import (
     thread_count,
 )
 from alight.backends.split import launcher
-from alight.codegen import compiled
 from alight.device import Device, Gap, Probe, Support, Unsupported
 from alight.ir.group import Group, Node
 from alight.ir.ops import Kind
@@ -303,6 +302,8 @@ class HostBackend:
             return NumpyKernel(group)
         if implementation != "generated":
             raise Unsupported(f"{device.id} has no implementation {implementation!r}")
+        from alight.codegen import compiled  # late: it loads the code generator
+
         kernel = compiled.here(group, schedule)
         if kernel is None:
             try:
@@ -320,6 +321,8 @@ class HostBackend:
         """Return a kernel from its compiled form; group and schedule are those it was made for."""
         if not data:
             return NumpyKernel(group)
+        from alight.codegen import compiled
+
         return GeneratedKernel(group, compiled.load_object(group, schedule, data))
 
     def allocate(self, device: Device, nbytes: int, where: str = "device") -> Data:
