@@ -21,6 +21,10 @@ from alight.array import evaluate as evaluate
 from alight.config import policy as policy
 
 if TYPE_CHECKING:
+    from alight.forecast import device_report as device_report
+    from alight.forecast import estimate as estimate
+    from alight.forecast import fastest_device as fastest_device
+    from alight.forecast import fusion_report as fusion_report
     from alight.jit import jit as jit
     from alight.report import devices as devices
     from alight.report import explain as explain
@@ -33,6 +37,7 @@ __array_namespace_info__ = _surface.NamespaceInfo
 
 _MODULES = frozenset(("fft", "random"))
 _REPORTING = frozenset(("devices", "explain", "reset"))
+_FORECASTS = frozenset(("device_report", "estimate", "fastest_device", "fusion_report"))
 
 # Modules of ours with names that NumPy has, too: as attributes of the package they are NumPy's
 # names.
@@ -49,6 +54,8 @@ def __getattr__(name: str) -> Any:
         found: Any = __dir__()
     elif name in _REPORTING:
         found = getattr(import_module("alight.report"), name)
+    elif name in _FORECASTS:
+        found = getattr(import_module("alight.forecast"), name)
     elif name.startswith("__"):
         raise AttributeError(f"module 'alight' has no attribute {name!r}")
     else:
@@ -81,7 +88,7 @@ sys.modules[__name__].__class__ = _Package
 
 
 def __dir__() -> list[str]:
-    own = ("Array", "evaluate", "jit", "policy", "report", *_REPORTING)
+    own = ("Array", "evaluate", "jit", "policy", "report", *_REPORTING, *_FORECASTS)
     return sorted({*_surface.names(), *own})
 
 

@@ -100,9 +100,9 @@ def _check_settings() -> None:
 @_json
 def devices(as_json: bool) -> None:
     """List the devices and their profiles."""
-    from alight.doctor import probe_all, stored_profiles
+    from alight.doctor import stored_profiles
 
-    probe_all()
+    registry.probe_all()
     found = registry.known_devices()
     profiles = {row["device"]: row for row in profile_rows(stored_profiles(found))}
     rows = [{**device_row(d), "profile": profiles.get(d.id)} for d in found]

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import platform
 import tempfile
 from collections.abc import Iterable, Mapping
-from importlib.metadata import entry_points
 from typing import Any
 
 import numpy as np
@@ -22,15 +20,7 @@ from alight.measure.profiles import load_profile
 from alight.plan.cost import Profile
 from alight.report import Row, device_row, profile_rows, version
 
-__all__ = ["findings", "probe_all", "stored_profiles", "text"]
-
-
-def probe_all() -> None:
-    """Probe every backend there is; the registry then knows its devices, or why it has none."""
-    names = ["cpu"] + [f"{point.name}:0" for point in entry_points(group="alight.backends")]
-    for name in names:
-        with contextlib.suppress(DeviceUnavailable):  # the registry keeps the reason
-            registry.device(name)
+__all__ = ["findings", "stored_profiles", "text"]
 
 
 def stored_profiles(devices: Iterable[Device]) -> dict[str, Profile]:
@@ -59,7 +49,7 @@ def _bad_settings() -> list[str]:
 def findings() -> Row:
     """Return everything found, as plain values."""
     bad = _bad_settings()
-    probe_all()
+    registry.probe_all()
     devices = registry.known_devices()
     return {
         "alight": version(),

@@ -9,8 +9,8 @@ from __future__ import annotations
 import inspect
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from functools import update_wrapper
 from time import perf_counter
 from types import FunctionType, MethodType
@@ -42,7 +42,7 @@ from alight.shortcut import (
 )
 from alight.swap import inside, looking
 
-__all__ = ["Jitted", "jit"]
+__all__ = ["Jitted", "as_jitted", "jit"]
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -445,6 +445,21 @@ def _appears(own: type, path: str) -> type:
     if _state.way == "ours" and not path.startswith(installed()):
         return np.ndarray
     return own
+
+
+@contextmanager
+def as_jitted(function: Any, watcher: runtime.Watcher) -> Iterator[Callable[..., Any]]:
+    """Give what runs in a function's place inside `jit`, on Arrays; ``watcher`` is told what it
+    asks for."""
+    _show_ndarrays()
+    before = _state.way, manners.scalar, runtime.watch.by
+    _state.way, manners.scalar, runtime.watch.by = "ours", Scalar.of, watcher
+    floor.traced += 1
+    try:
+        yield inside(function) if isinstance(function, FunctionType) else function
+    finally:
+        _state.way, manners.scalar, runtime.watch.by = before
+        floor.traced -= 1
 
 
 @overload

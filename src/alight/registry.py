@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any
 
 from alight.device import Device
@@ -101,6 +102,15 @@ def known_devices() -> tuple[Device, ...]:
     """Return every device found so far, the host first."""
     device("cpu")
     return tuple(_devices.values())
+
+
+def probe_all() -> None:
+    """Probe every backend there is: its devices are then known, or why it has none."""
+    from importlib.metadata import entry_points  # loads 25 ms of modules
+
+    for name in ["cpu", *[f"{point.name}:0" for point in entry_points(group="alight.backends")]]:
+        with contextlib.suppress(DeviceUnavailable):  # the reason is kept
+            device(name)
 
 
 def absences() -> dict[str, str]:

@@ -264,8 +264,12 @@ class _Recorded:
         self.key = (tuple(described), tuple(nodes), outputs, read, current_policy().stamp)
 
     def make_graph(self) -> Graph:
-        inputs, nodes, outputs, _, _ = self.key
-        return Graph(tuple([i[0] for i in inputs]), tuple([Node(*node) for node in nodes]), outputs)
+        return _graph_of(self.key)
+
+
+def _graph_of(key: tuple[Any, ...]) -> Graph:
+    inputs, nodes, outputs, _, _ = key
+    return Graph(tuple([i[0] for i in inputs]), tuple([Node(*node) for node in nodes]), outputs)
 
 
 _sequence = attrgetter("seq")
@@ -293,10 +297,15 @@ def plan_of(
     ``leaves`` are layout, residency and base of each input; the host reads the first ``read``
     outputs.
     """
+    return make_plan(graph, facts_of(leaves, read))
+
+
+def facts_of(leaves: Sequence[tuple[Layout, frozenset[str], int]], read: int = 0) -> Facts:
+    """Return all that a plan for these leaves may depend on, as things stand now."""
     policy = current_policy()
     devices = devices_allowed(policy)
     costs.measure_later(devices)
-    facts = Facts(
+    return Facts(
         devices=devices,
         profiles=costs.profiles(devices),
         residency=tuple([leaf[1] for leaf in leaves]),
@@ -312,7 +321,17 @@ def plan_of(
         estimate=costs.estimate,
         copy_seconds=costs.copy_seconds,
     )
-    return make_plan(graph, facts)
+
+
+def asked_for(
+    plan: Plan,
+) -> tuple[Graph, tuple[tuple[Layout, frozenset[str], int], ...], int] | None:
+    """Return the graph, the leaves and the number of outputs read of the request that a cached
+    plan is for."""
+    for key, known in _plans.items():
+        if known is plan:
+            return _graph_of(key), key[0], key[3]
+    return None
 
 
 _requests = 0
