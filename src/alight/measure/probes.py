@@ -102,6 +102,12 @@ def typical(dtype: str, n: int, seed: int) -> np.ndarray[Any, Any]:
     return np.resize(block, n)
 
 
+def _start(layout: Layout) -> int:
+    """Return how many bytes lie before the first element, since some strides lead back."""
+    steps = zip(layout.shape, layout.strides, strict=True)
+    return sum((length - 1) * -stride for length, stride in steps if stride < 0 < length)
+
+
 class Bench:
     """A device with the arrays that probes run on, made once and read in part by smaller probes."""
 
@@ -134,17 +140,23 @@ class Bench:
 
         Raises Unsupported where the device cannot run it.
         """
-        group = probe.group
-        kernel = self._kernel(probe)
-        inputs = tuple(
-            Operand(self._buffer(layout.dtype.name, place), 0, layout)
-            for place, layout in enumerate(group.graph.inputs)
-        )
-        outputs = (None,) * len(group.graph.outputs)
-        launch = Launch(kernel, inputs, outputs)
+        launch = self.launch(probe)
         # Results of random inputs may overflow in a long chain; what it costs is the same.
         with np.errstate(all="ignore"):
             return time_device(self.backend, self.device, (launch,))
+
+    def launch(self, probe: Probe) -> Launch:
+        """Return the command that runs the probe on arrays of typical numbers.
+
+        Raises Unsupported where the device cannot run it.
+        """
+        graph = probe.group.graph
+        kernel = self._kernel(probe)
+        inputs = tuple(
+            Operand(self._buffer(layout.dtype.name, place), _start(layout), layout)
+            for place, layout in enumerate(graph.inputs)
+        )
+        return Launch(kernel, inputs, (None,) * len(graph.outputs))
 
     def _kernel(self, probe: Probe) -> Any:
         began = perf_counter()
