@@ -27,7 +27,7 @@ import numpy as np
 from alight.backends.host import HostBackend
 from alight.measure.calibrate import calibrate, load_profile
 from alight.measure.probes import Bench, Probe
-from alight.measure.timing import QUANTILE, calls_lasting, quantile, quiet
+from alight.measure.timing import QUANTILE, calls_lasting, own_clock, quantile, quiet
 from alight.plan.choose import operation
 from alight.plan.cost import Profile, estimate
 
@@ -81,12 +81,7 @@ def _timed(bench: Bench, case: Case, profile: Profile) -> Timed:
     launch = bench.launch(Probe(case.implementation, case.group))
     backend, device = bench.backend, bench.device
 
-    def take(count: int) -> float:
-        began = perf_counter()
-        for _ in range(count):
-            backend.submit(device, 0, (launch,), ())
-        return perf_counter() - began
-
+    take = own_clock(lambda: backend.submit(device, 0, (launch,), ()))
     return Timed(case, take, estimate(case.group, device, case.implementation, profile))
 
 

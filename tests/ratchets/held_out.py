@@ -24,26 +24,35 @@ DTYPES = ("float32", "float64", "int64", "complex128")
 MOST_BYTES = 1 << 25
 FEWEST, MOST = 16, 1 << 22
 
-_FLOATS = (
-    "add subtract multiply divide sqrt square absolute maximum minimum negative floor copysign "
-    "exp log sin cos tanh arctan log1p expm1 power arctan2 hypot less where cast isnan"
-).split()
-_INTEGERS = (
-    "add subtract multiply maximum minimum absolute negative bitwise_and left_shift less where "
-    "sign floor_divide cast square"
-).split()
-_COMPLEX = "add subtract multiply divide negative conjugate square absolute equal where".split()
-_OPS = {"f": _FLOATS, "i": _INTEGERS, "c": _COMPLEX}
-# Of a group of many: operations that a program has in the middle, closed in their dtype.
+_OPS = {
+    "f": (
+        "add", "subtract", "multiply", "divide", "sqrt", "square", "absolute", "maximum", "minimum",
+        "negative", "floor", "copysign", "exp", "log", "sin", "cos", "tanh", "arctan", "log1p",
+        "expm1", "power", "arctan2", "hypot", "less", "where", "cast", "isnan",
+    ),
+    "i": (
+        "add", "subtract", "multiply", "maximum", "minimum", "absolute", "negative", "bitwise_and",
+        "left_shift", "less", "where", "sign", "floor_divide", "cast", "square",
+    ),
+    "c": (
+        "add", "subtract", "multiply", "divide", "negative", "conjugate", "square", "absolute",
+        "equal", "where",
+    ),
+}  # fmt: skip
+# Of a group of many: what a program has in the middle, closed in its dtype.
 _INNER = {
-    "f": "add subtract multiply divide maximum sqrt exp sin tanh absolute negative square".split(),
-    "i": "add subtract multiply maximum bitwise_and absolute negative".split(),
-    "c": "add subtract multiply conjugate negative square".split(),
-}
+    "f": (
+        "add", "subtract", "multiply", "divide", "maximum", "sqrt", "exp", "sin", "tanh",
+        "absolute", "negative", "square",
+    ),
+    "i": ("add", "subtract", "multiply", "maximum", "bitwise_and", "absolute", "negative"),
+    "c": ("add", "subtract", "multiply", "conjugate", "negative", "square"),
+}  # fmt: skip
+# Not any and all, which end at the first element that decides: no shape tells when.
 _FOLDS = {
-    "f": "sum prod min max mean var any argmax".split(),
-    "i": "sum prod min max any argmin".split(),
-    "c": "sum prod any".split(),
+    "f": ("sum", "prod", "min", "max", "mean", "var", "argmax"),
+    "i": ("sum", "prod", "min", "max", "argmin"),
+    "c": ("sum", "prod", "mean"),
 }
 _LAYOUTS = ("whole", "strided", "reversed", "columns", "row", "column", "transposed", "scalar")
 
@@ -188,8 +197,7 @@ def _fused(random: Random, dtype: str, shape: tuple[int, ...]) -> Group:
             if place and unused and random.random() < 0.6:
                 pick = unused.pop(0)
             operands.append(pick)
-        out = whole if len(nodes) or 0 in operands else whole
-        node = _node(name, tuple(operands), layouts, out)
+        node = _node(name, tuple(operands), layouts, whole)
         if node.layout.dtype != kind:
             continue
         layouts.append(node.layout)

@@ -10,35 +10,32 @@ import contextlib
 import math
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from alight._core import threads
 from alight.backends.machine import thread_count
 from alight.device import Unsupported
-from alight.ir.group import Group
 from alight.measure import probes
-from alight.measure.fit import (
-    DEVICE_ELEMENTS,
-    HOST_ELEMENTS,
-    MANY_FLOPS,
-    ROW,
-    Samples,
-    compile_costs,
-    fit,
+from alight.measure.fit import Samples, compile_costs, fit, spread_of
+from alight.measure.points import (
+    MOST_BYTES,
+    Point,
+    compute_elements,
+    main_dtype,
+    points_of,
+    unseen,
 )
 from alight.measure.probes import Bench, Probe
 from alight.measure.profiles import fingerprint, load_profile, save_profile, share_costs
-from alight.measure.timing import Timing, contended, time_threads
+from alight.measure.timing import Timing, contended, summary, time_threads
 from alight.plan.cost import Profile, Rates, estimate
 from alight.plan.curve import Curve, Measured
 
 if TYPE_CHECKING:
-    from alight.backends.base import Backend
+    from alight.backends.base import Backend, Launch
     from alight.device import Device
 
 __all__ = [
@@ -51,40 +48,19 @@ __all__ = [
 
 Progress = Callable[[float, str], bool | None]
 
-# Bytes of an array at the knots of a curve, in the order in which they are measured: the ends and
-# the middle first, so that a curve that has to stop early still spans the sizes. From a few
-# elements, where the call is all, to 16 MB, three of which pass the caches of most machines.
-KNOTS = tuple(1 << i for i in (7, 24, 15, 20, 22, 11, 18, 13))
-FEW_KNOTS = tuple(1 << i for i in (7, 24, 15, 20, 22))
-PRODUCT_SIDES = (16, 256, 64)
-# NumPy multiplies integer matrices without BLAS: some hundred times slower.
-INTEGER_SIDES = (16, 64)
-MORE_PRODUCT_SIDES = (512, 128, 32)
 COPY_BYTES = tuple(1 << i for i in (12, 24, 18, 21, 15))
-# Probes of overlap have this many times the elements of those of arithmetic, if there is room:
-# on a host that is past the second-level cache.
-LARGE = 64
-# Elements of the validation probes: none is a knot.
-UNSEEN = (700, 90_000, 9_000, 900_000)
-# Of the budget, kept back: a second pass tells contention, unseen sizes tell the error.
-SECOND_PASS_SHARE = 0.15
-VALIDATION_SHARE = 0.12
+# Of the budget, up to which the first pass, added knots, repeats and the first visits of what no
+# curve has seen may go; in the rest these are visited again.
+FIRST_SHARE, REFINE_SHARE, REPEAT_SHARE, VALIDATE_SHARE = 0.55, 0.6, 0.82, 0.95
+# Past which the 20 % quantile no longer moves: what one visit in five meets is in it.
+MOST_REPEATS = 9
+# What takes this long outlasts a scheduler's slice in a visit or two.
+LONG_REPEATS, LONG_SECONDS = 2, 1e-3
 # A knot is added between two whose curve misses the measured middle by more than this: it is the
 # error that 20 knots reach where 11 do not.
 MISSED = math.log(1.05)
-
-_MOST_BYTES = max(KNOTS)
-
-
-@dataclass(slots=True)
-class _Point:
-    """Something to measure: where its timing goes, and whether the core of a profile needs it."""
-
-    implementation: str
-    key: str
-    amount: float
-    group: Group
-    core: bool = True
+# Nearer ones only show noise: two that differ by it bend the curve between them.
+NEAREST_KNOTS = 2.5
 
 
 @dataclass(slots=True)
@@ -97,8 +73,7 @@ class Calibration:
     samples: dict[str, Samples] = field(default_factory=dict)
     links: dict[str, dict[float, Timing]] = field(default_factory=dict)
     passes: list[tuple[Timing, Timing]] = field(default_factory=list)
-    spreads: dict[str, float] = field(default_factory=dict)
-    validation: dict[str, float] = field(default_factory=dict)
+    errors: dict[str, dict[str, list[float]]] = field(default_factory=dict)
     complete: bool = False
     import_seconds: float | None = None
     sharing: dict[str, Measured] = field(default_factory=dict)
@@ -107,6 +82,7 @@ class Calibration:
     _busy: float = 0.0
     _resumed: float | None = None
     _bench: Bench | None = None
+    _launches: list[tuple[Point, Launch]] = field(default_factory=list)
 
     def steps(self) -> Iterator[str]:
         """Yield the name of each point once it is measured, until the budget is spent.
@@ -123,22 +99,20 @@ class Calibration:
             yield what
 
     def _measured_points(self) -> Iterator[str]:
-        self._bench = Bench(self.backend, self.device, _MOST_BYTES)
+        self._bench = Bench(self.backend, self.device, MOST_BYTES)
         self._import_compiler()
         self._share_work()
-        first = self.budget_seconds * (1 - SECOND_PASS_SHARE - VALIDATION_SHARE)
         left = 0
-        points = list(self._points())
-        for point in points:
-            if self._spent() > first:
+        for point in points_of(self.device):
+            if self._spent() > self.budget_seconds * FIRST_SHARE:
                 left += point.core
             elif self._measure(point):
                 yield f"{point.implementation} {point.key}"
         if not self.device.unified_memory:
             yield from self._copies()
         self.complete = left == 0
-        yield from self._second_pass(points)
         yield from self._refine()
+        yield from self._repeat()
         yield from self._validate()
 
     def _import_compiler(self) -> None:
@@ -160,109 +134,51 @@ class Calibration:
             self.sharing = {"join": found[0].measured(), "wake": found[1].measured()}
             share_costs(self.sharing)
 
-    @property
-    def _compute_elements(self) -> int:
-        return HOST_ELEMENTS if self.device.space == "host" else DEVICE_ELEMENTS
-
     def _spent(self) -> float:
         if self._resumed is None:
             return self._busy
         return self._busy + time.perf_counter() - self._resumed
 
-    def _has(self, *dtypes: str) -> list[str]:
-        """Return those of the dtypes that the device has."""
-        known = self.device.support.dtypes
-        return [dtype for dtype in dtypes if not known or dtype in known]
-
-    @property
-    def _float(self) -> str:
-        """Return the float type that is measured most closely: the one NumPy makes, if it is
-        there."""
-        return next(iter(self._has("float64", "float32")), "float64")
-
-    def _points(self) -> Iterator[_Point]:
-        """Yield the points, the most useful first."""
-        names = self.device.support.implementations
-        libraries = [name for name in names if name != "generated"]
-        floats, integers = self._has("float64", "float32"), self._has("int64", "int32")[:1]
-        for dtype in (*floats, *integers):
-            size = np.dtype(dtype).itemsize
-            for nbytes in KNOTS if dtype == self._float else FEW_KNOTS:
-                n = nbytes // size
-                for name in names:
-                    group = probes.loop("add", dtype, n)
-                    yield _Point(name, f"elementwise/{dtype}", n, group)
-            for name in names:
-                yield from self._work(name, dtype)
-            for nbytes in FEW_KNOTS:
-                n = nbytes // size
-                for name in names:
-                    group = probes.fold("sum", dtype, (n,), (0,))
-                    yield _Point(name, f"reduce_inner/{dtype}", n, group)
-            for name in libraries:
-                for side in PRODUCT_SIDES if dtype in floats else INTEGER_SIDES:
-                    group = probes.product(dtype, side)
-                    yield _Point(name, f"matmul/{dtype}", 2.0 * side**3, group)
-        for dtype in floats:
-            for nbytes in FEW_KNOTS[1:]:
-                n = nbytes // np.dtype(dtype).itemsize
-                for name in names:
-                    shape = (n // 64, 64)
-                    group = probes.fold("sum", dtype, shape, (0,))
-                    yield _Point(name, f"reduce_outer/{dtype}", n, group, core=False)
-        for name in libraries:
-            for side in MORE_PRODUCT_SIDES:
-                for dtype in floats:
-                    group = probes.product(dtype, side)
-                    yield _Point(name, f"matmul/{dtype}", 2.0 * side**3, group, core=False)
-        for name in names:
-            for nbytes in FEW_KNOTS[1:]:
-                n = nbytes // 8
-                group = probes.scan("cumsum", "float64", n)
-                yield _Point(name, "scan/float64", n, group, core=False)
-        for special in probes.special_ops():
-            for dtype in floats:
-                for name in names:
-                    n = self._compute_elements
-                    group = probes.loop(special, dtype, n)
-                    yield _Point(name, f"{special}/{dtype}", n, group, core=False)
-
-    def _work(self, name: str, dtype: str) -> Iterator[_Point]:
-        n = self._compute_elements
-        if name == "generated":
-            yield _Point(name, f"flop/{dtype}", n, probes.chain(dtype, n))
-        elif dtype == "float64":
-            small = min(KNOTS) // 8
-            yield _Point(name, f"call/{dtype}", small, probes.chain(dtype, small))
-        floating = ("divide", "exp", "sin", "sqrt", MANY_FLOPS)
-        ops = floating if dtype.startswith("float") else ("floor_divide", MANY_FLOPS)
-        for op in ops:
-            yield _Point(name, f"{op}/{dtype}", n, probes.loop(op, dtype, n))
-        if dtype == self._float:
-            # Large ones tell how much of the arithmetic hides behind the memory.
-            for op in ("divide", "exp"):
-                large = min(LARGE * n, _MOST_BYTES // np.dtype(dtype).itemsize)
-                yield _Point(name, f"{op}/{dtype}", large, probes.loop(op, dtype, large))
-        rows = (n // ROW, ROW)
-        yield _Point(name, f"row/{dtype}", n, probes.fold("sum", dtype, rows, (1,)), core=False)
-
-    def _measure(self, point: _Point) -> bool:
+    def _measure(self, point: Point) -> bool:
         """Measure a point; False where the device cannot run it."""
         assert self._bench is not None
-        began, worked = time.perf_counter(), time.thread_time()
         try:
-            timing = self._bench.time(Probe(point.implementation, point.group))
+            launch = self._bench.launch(Probe(point.implementation, point.group))
         except Unsupported:
             return False
+        self._launches.append((point, launch))
+        self._visit(point, launch)
+        return True
+
+    def _visit(self, point: Point, launch: Launch) -> list[float]:
+        """Take samples of a point; return them."""
+        assert self._bench is not None
+        began, worked = time.perf_counter(), time.thread_time()
+        with self._threads(point):
+            seconds = self._bench.visit(launch)
         alone = point.implementation == "numpy" and point.key.startswith("elementwise")
-        if alone and self.device.space == "host":  # one thread, which never waits
+        # One thread, which never waits. Where kernels have one too, its own clock is enough.
+        if alone and self.device.space == "host" and thread_count() > 1:
             self.elapsed += time.perf_counter() - began
             self.worked += time.thread_time() - worked
         samples = self.samples.setdefault(
-            point.implementation, Samples(point.implementation, self._compute_elements)
+            point.implementation, Samples(point.implementation, compute_elements(self.device))
         )
-        samples.add(point.key, point.amount, point.group, timing)
-        return True
+        samples.add(point.key, point.amount, point.group, seconds)
+        return seconds
+
+    @contextlib.contextmanager
+    def _threads(self, point: Point) -> Iterator[None]:
+        """Have work that is measured for one thread run on one."""
+        if self.device.space != "host" or ("@" not in point.key and "sharing" in point.key):
+            yield
+            return
+        one = point.amount <= compute_elements(self.device)
+        threads.set_threads(1 if one else thread_count())
+        try:
+            yield
+        finally:
+            threads.set_threads(thread_count())
 
     def _copies(self) -> Iterator[str]:
         assert self._bench is not None
@@ -272,83 +188,79 @@ class Calibration:
                 found[nbytes] = self._bench.time_copy(direction, nbytes)
                 yield f"{direction} {nbytes}"
 
-    def _second_pass(self, points: Sequence[_Point]) -> Iterator[str]:
-        """Measure knots again, seconds later: it is other work that makes them differ."""
-        assert self._bench is not None
-        limit = self.budget_seconds * (1 - VALIDATION_SHARE)
-        for point in points:
-            samples = self.samples.get(point.implementation)
-            if self._spent() > limit or samples is None:
-                break
-            earlier = samples.found(point.key, point.amount)
-            if earlier is None or not point.key.startswith("elementwise"):
-                continue
-            again = self._bench.time(Probe(point.implementation, point.group))
-            self.passes.append((earlier, again))
-            samples.add(point.key, point.amount, point.group, min(earlier, again, key=_seconds))
-            yield f"{point.implementation} {point.key} again"
-
     def _refine(self) -> Iterator[str]:
         """Add knots where the curve of NumPy's or our additions misses its measured middle."""
-        limit = self.budget_seconds * (1 - VALIDATION_SHARE)
+        limit = self.budget_seconds * REFINE_SHARE
+        main = main_dtype(self.device)
+        key = f"elementwise/{main}"
         for name, samples in self.samples.items():
-            key = f"elementwise/{self._float}"
             queue = samples.gaps(key)
             while queue and self._spent() < limit:
                 low, high = queue.pop(0)
                 middle = round(math.sqrt(low * high))
-                if not low < middle < high:
+                if high < NEAREST_KNOTS * low or not low < middle < high:
                     continue
                 predicted = samples.interpolated(key, middle)
-                point = _Point(name, key, middle, probes.loop("add", self._float, middle))
+                point = Point(name, key, middle, probes.loop("add", main, middle))
                 if not self._measure(point):
                     break
-                found = samples.found(key, middle)
-                assert found is not None
-                if abs(math.log(found.seconds / predicted)) > MISSED:
+                if abs(math.log(samples.seconds_of(key, middle) / predicted)) > MISSED:
                     queue += [(low, middle), (middle, high)]
                 yield f"{name} {key} {middle}"
+
+    def _repeat(self) -> Iterator[str]:
+        """Measure points again, seconds later: it is other work that makes them differ."""
+        limit = self.budget_seconds * REPEAT_SHARE
+        for again in range(MOST_REPEATS):
+            for point, launch in self._launches:
+                if self._spent() > limit:
+                    return
+                seconds = self.samples[point.implementation].by_key[point.key][point.amount].seconds
+                if again >= LONG_REPEATS and min(seconds) > LONG_SECONDS:
+                    continue
+                earlier = summary(seconds)
+                self.passes.append((earlier, summary(self._visit(point, launch))))
+                yield f"{point.implementation} {point.key} again"
 
     def _validate(self) -> Iterator[str]:
         """Measure sizes and combinations that no curve has seen, and keep the errors."""
         assert self._bench is not None
-        errors: dict[str, list[float]] = {}
         profile = self.profile()
-        for name, group in self._unseen():
-            if self._spent() > self.budget_seconds and len(errors.get(name, ())) >= 4:
-                continue
+        found: list[tuple[str, str, float, Launch, list[float]]] = []
+        for kind, name, group in unseen(self.device):
+            if self._spent() > self.budget_seconds * VALIDATE_SHARE:
+                break
             predicted = estimate(group, self.device, name, profile)
             if predicted is None:
                 continue
             try:
-                timing = self._bench.time(Probe(name, group))
+                launch = self._bench.launch(Probe(name, group))
             except Unsupported:
                 continue
-            errors.setdefault(name, []).append(math.log(predicted.seconds / timing.seconds))
+            found.append((kind, name, predicted.seconds, launch, self._bench.visit(launch)))
             yield f"{name} unseen"
-        found = [error for values in errors.values() for error in values]
+        for _ in range(LONG_REPEATS):
+            for _, name, _, launch, seconds in found:
+                if self._spent() > self.budget_seconds:
+                    break
+                seconds += self._bench.visit(launch)
+                yield f"{name} unseen again"
+        for kind, name, expected, _, seconds in found:
+            error = math.log(expected / summary(seconds).seconds)
+            self.errors.setdefault(name, {}).setdefault(kind, []).append(error)
+
+    def _validation(self) -> dict[str, float]:
+        """Return the error of the predictions of what was not measured for them."""
+        found = [e for kinds in self.errors.values() for errors in kinds.values() for e in errors]
         if not found:
-            return
-        self.spreads = {
-            name: math.sqrt(sum(e * e for e in values) / len(values))
-            for name, values in errors.items()
-        }
+            return {}
         percent = [abs(math.expm1(error)) for error in found]
-        self.validation = {
+        return {
             "shapes": float(len(found)),
             "mean_error": sum(percent) / len(percent),
             "median_error": median(percent),
             "worst_error": max(percent),
         }
-
-    def _unseen(self) -> Iterable[tuple[str, Group]]:
-        for n in UNSEEN:
-            for name in self.device.support.implementations:
-                yield name, probes.loop("multiply", self._float, n)
-                yield name, probes.loop("exp", self._float, n)
-                yield name, probes.fold("sum", self._float, (n,), (0,))
-                if name == "generated":
-                    yield name, probes.chain(self._float, n)
 
     def _one_offs(self) -> dict[str, Measured]:
         found = {} if self._bench is None else compile_costs(self._bench.compiled)
@@ -361,7 +273,8 @@ class Calibration:
         """Return the profile of what has been measured so far."""
         rates: dict[str, Rates] = {}
         for name, samples in self.samples.items():
-            fitted = fit(samples, self.spreads.get(name))
+            errors = self.errors.get(name, {})
+            fitted = fit(samples, {kind: spread_of(found) for kind, found in errors.items()})
             if fitted is not None:
                 rates[name] = fitted
         return Profile(
@@ -376,15 +289,11 @@ class Calibration:
             origin="measured",
             made_at=time.time(),
             made_seconds=self._spent(),
-            validation=dict(self.validation),
+            validation=self._validation(),
             fingerprint=fingerprint(self.device),
             complete=self.complete,
             contended=contended(self.passes, self.elapsed, self.worked),
         )
-
-
-def _seconds(timing: Timing) -> float:
-    return timing.seconds
 
 
 def calibrate(

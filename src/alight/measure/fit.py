@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from statistics import geometric_mean, median
@@ -10,40 +10,42 @@ from statistics import geometric_mean, median
 import numpy as np
 
 from alight.ir.group import Group
-from alight.ir.ops import OPS
+from alight.ir.ops import OPS, Kind
+from alight.measure.points import CURVE_CLASSES, FEW, MANY_FLOPS
 from alight.measure.probes import CHAIN
-from alight.measure.timing import Timing
-from alight.plan.cost import Rates, passes
+from alight.measure.products import non_negative, surface_of
+from alight.measure.timing import Timing, summary
+from alight.plan.cost import Pass, Rates, passes
 from alight.plan.curve import Curve, Measured
-from alight.plan.workload import SPECIAL, code_size
+from alight.plan.surface import Surface
+from alight.plan.workload import PARTS, SPECIAL, body_parts, code_size, product_shape
 
-# Elements of the probes of arithmetic. On a host, three arrays of float64 (96 kB) are near the
-# first-level cache, so that memory hides least. A device with thousands of lanes shows nothing at
-# that size: it gets as many as half of its largest probe of memory has.
-HOST_ELEMENTS = 4096
-DEVICE_ELEMENTS = 1 << 20
-# Row length of the probe of short reductions: the shortest that one vector register may hold.
-ROW = 8
-
-MANY_FLOPS = "remainder"
 # Knots below which there is no curve, and the nearest dtype's serves: the first three measured are
-# both ends and the middle. Flops are proportional enough for two.
-_LEAST_KNOTS = {"elementwise": 3, "reduce_inner": 3, "reduce_outer": 3, "scan": 3, "matmul": 2}
-_CURVES = tuple(_LEAST_KNOTS)
+# both ends and the middle.
+_LEAST_KNOTS = 3
 # Where nothing was validated: the median error of such curves on a busy machine was 2 to 6 %, the
 # means of coarser ones 9 to 20 %; a doubled 10 % leaves room for both.
 _UNVALIDATED_SPREAD = 0.2
 # No prediction is better than two measurements of the same thing agree: 2.4 % at best.
 _LEAST_SPREAD = 0.024
+# Standard normal deviate that leaves 10 % on either side.
+_TEN_PERCENT = 1.2815515655446004
 
 
-@dataclass(frozen=True, slots=True)
-class _Sample:
-    """One timing: how much work it was on its curve, and in how many elements."""
+@dataclass(slots=True)
+class Sample:
+    """What was measured of one point: the group, how much work it is on its curve, and seconds."""
 
     amount: float
+    group: Group
     work: float
-    timing: Timing
+    item: Pass
+    seconds: list[float]
+
+    @property
+    def timing(self) -> Timing:
+        """Return the timing of all samples so far."""
+        return summary(self.seconds)
 
 
 @dataclass(slots=True)
@@ -52,22 +54,26 @@ class Samples:
 
     implementation: str
     compute_elements: int
-    by_key: dict[str, dict[float, _Sample]] = field(default_factory=dict)
+    by_key: dict[str, dict[float, Sample]] = field(default_factory=dict)
 
-    def add(self, key: str, amount: float, group: Group, timing: Timing) -> None:
-        """Keep a timing, in place of an earlier one of the same amount."""
-        work = sum(item.amount for item in passes(group, self.implementation))
-        self.by_key.setdefault(key, {})[amount] = _Sample(amount, work, timing)
-
-    def found(self, key: str, amount: float) -> Timing | None:
-        """Return the timing of that amount."""
-        sample = self.by_key.get(key, {}).get(amount)
-        return None if sample is None else sample.timing
+    def add(self, key: str, amount: float, group: Group, seconds: Sequence[float]) -> None:
+        """Keep samples, with earlier ones of the same amount."""
+        found = self.by_key.setdefault(key, {}).get(amount)
+        if found is not None:
+            found.seconds += seconds
+            return
+        items = list(passes(group, self.implementation))
+        work = sum(item.amount for item in items)
+        self.by_key[key][amount] = Sample(amount, group, work, items[0], list(seconds))
 
     def gaps(self, key: str) -> list[tuple[float, float]]:
         """Return neighbouring amounts of a curve, those furthest apart first."""
         amounts = sorted(self.by_key.get(key, {}))
         return sorted(pairwise(amounts), key=lambda pair: pair[0] / pair[1])
+
+    def seconds_of(self, key: str, amount: float) -> float:
+        """Return the measured seconds of that amount."""
+        return self.by_key[key][amount].timing.seconds
 
     def interpolated(self, key: str, amount: float) -> float:
         """Return the seconds that the timings so far predict for an amount."""
@@ -75,43 +81,112 @@ class Samples:
         return Curve(knots).seconds_at(amount)
 
 
-def fit(samples: Samples, spread: float | None) -> Rates | None:
+def fit(samples: Samples, spreads: Mapping[str, float] | None = None) -> Rates | None:
     """Return the rates that explain the timings; None before the first curve is there.
 
     A curve holds the additions it was measured with; what other ops take longer is their work.
+    ``spreads`` are those of the classes that were validated.
     """
     curves: dict[str, Curve] = {}
     shortest: list[Timing] = []
     for key, found in samples.by_key.items():
-        kind = key.partition("/")[0]
-        if kind in _CURVES and len(found) >= _LEAST_KNOTS[kind]:
+        if key.partition("/")[0] in CURVE_CLASSES and len(found) >= _LEAST_KNOTS:
             curves[key] = Curve([(s.work, s.timing.seconds) for s in found.values()])
-            if kind != "matmul":
-                shortest += [sample.timing for sample in found.values()]
+            shortest += [sample.timing for sample in found.values()]
     if not any(key.startswith("elementwise/") for key in curves):
         return None
+    curves = _extended(curves)
     launch = min(shortest, key=lambda timing: timing.seconds).measured()
-    call = launch
-    for n, sample in samples.by_key.get("call/float64", {}).items():
-        # Every node of the chain but the first, on arrays that cost nothing themselves.
-        one = curves["elementwise/float64"].seconds_at(24 * n)
-        share = max(0.0, sample.timing.seconds - one) / (CHAIN - 1) / sample.timing.seconds
-        call = _scaled(sample.timing, share)
+    work = _Work(samples, curves, launch.value)
     overlap = 0.5  # where the iteration starts: neither all hidden nor nothing
-    work: dict[str, float] = {}
     for _ in range(3):  # each corrects the other's remainder, which halves at least
-        work = _work(samples, curves, launch.value, overlap)
-        overlap = _overlap(samples, curves, work, launch.value, overlap)
-    work = _work(samples, curves, launch.value, overlap)
-    chosen = _UNVALIDATED_SPREAD if spread is None else max(_LEAST_SPREAD, spread)
+        units = work.units(overlap)
+        overlap = work.overlap_with(units, overlap, _sharing(samples, units, launch.value))
+    units = work.units(overlap)
+    spreads = dict(spreads or {})
+    spread = spreads.get("elementwise", _UNVALIDATED_SPREAD)
     return Rates(
         launch=launch,
-        call=call,
+        call=_call(samples, curves, launch),
         curves=curves,
-        work={key: _measured(value, "seconds", chosen) for key, value in work.items()},
-        overlap=_measured(overlap, "share", chosen),
-        spread=chosen,
+        work={key: _measured(value, "seconds", spread) for key, value in units.items()},
+        overlap=_measured(overlap, "share", spread),
+        spread=spread,
+        surfaces=_surfaces(samples),
+        sharing=_sharing(samples, units, launch.value),
+        spreads=spreads,
     )
+
+
+def _extended(curves: Mapping[str, Curve]) -> dict[str, Curve]:
+    """Return the curves, each as long as the longest of its class: where that one goes on, so do
+    they, by as much as they differ where they end."""
+    longest: dict[str, Curve] = {}
+    for key, curve in curves.items():
+        kind = key.partition("/")[0]
+        if kind not in longest or curve.knots[-1][0] > longest[kind].knots[-1][0]:
+            longest[kind] = curve
+    found = {}
+    for key, curve in curves.items():
+        model = longest[key.partition("/")[0]]
+        last, seconds = curve.knots[-1]
+        share = seconds / model.seconds_at(last)
+        # a knot that is nearly there already would make the curve bend for noise
+        more = [(work, share * s) for work, s in model.knots if work > 1.5 * last]
+        found[key] = Curve((*curve.knots, *more)) if more else curve
+    return found
+
+
+def spread_of(errors: Iterable[float]) -> float:
+    """Return the standard deviation for which 80 % of the errors, in logarithms, lie inside the
+    interval of 80 %."""
+    ranked = sorted(abs(error) for error in errors)
+    # One more than there are: the largest of four says less of the next than of four hundred.
+    place = min(len(ranked) - 1, round(0.8 * (len(ranked) + 1)) - 1)
+    return max(_LEAST_SPREAD, ranked[max(place, 0)] / _TEN_PERCENT)
+
+
+def _call(samples: Samples, curves: Mapping[str, Curve], launch: Measured) -> Measured:
+    """Return what a further node costs before it does anything."""
+    for key, found in samples.by_key.items():
+        curve = curves.get(f"elementwise/{key.partition('/')[2]}")
+        for sample in found.values() if key.startswith("call/") and curve is not None else ():
+            # Every node of the chain but the first, on arrays that cost nothing themselves.
+            timing, n = sample.timing, sample.amount
+            size = sample.group.graph.inputs[0].itemsize
+            one = curve.seconds_at(3 * size * n) if curve is not None else 0.0
+            share = max(0.0, timing.seconds - one) / (CHAIN - 1) / timing.seconds
+            return _scaled(timing, share)
+    return launch
+
+
+def _surfaces(samples: Samples) -> dict[str, Surface]:
+    """Return the surface of products in each dtype that enough of them were measured in."""
+    found = {}
+    for key, points in samples.by_key.items():
+        name, _, dtype = key.partition("/")
+        if name == "matmul":
+            timings = {}
+            for sample in points.values():
+                graph = sample.group.graph
+                _, m, k, n = product_shape(graph, graph.nodes[0])
+                timings[m, k, n] = sample.timing.seconds
+            surface = surface_of(timings)
+            if surface is not None:
+                found[dtype] = surface
+    return found
+
+
+def _sharing(samples: Samples, units: Mapping[str, float], launch: float) -> Curve | None:
+    """Return how long compute takes with all threads, over what it takes with one."""
+    knots = []
+    for key, found in samples.by_key.items():
+        name, _, dtype = key.partition("/")
+        unit = units.get(f"sin/{dtype}", 0.0)
+        if name == "sharing" and unit > 0:
+            knots = [(unit * n, max(s.timing.seconds - launch, 0.0)) for n, s in found.items()]
+    knots = [(alone, min(alone, together)) for alone, together in knots if together > 0]
+    return Curve(knots) if len(knots) >= _LEAST_KNOTS else None
 
 
 def compile_costs(compiled: Sequence[tuple[Group, float]]) -> dict[str, Measured]:
@@ -156,78 +231,135 @@ def _measured(value: float, unit: str, spread: float) -> Measured:
     return Measured(value, unit, value / (1 + spread), value * (1 + spread), 1, "probe")
 
 
-def _work(
-    samples: Samples, curves: Mapping[str, Curve], launch: float, overlap: float
-) -> dict[str, float]:
-    """Return seconds of each measured op for an element, and those that stand for the others."""
-    n = samples.compute_elements
-    work: dict[str, float] = {}
-    for key, curve in curves.items():
-        kind, _, dtype = key.partition("/")
-        if kind != "elementwise":
-            continue
-        chained = samples.by_key.get(f"flop/{dtype}", {}).get(n)
+@dataclass(slots=True)
+class _Work:
+    """What ops take beyond the additions of the curves."""
+
+    samples: Samples
+    curves: Mapping[str, Curve]
+    launch: float
+
+    def units(self, overlap: float) -> dict[str, float]:
+        """Return seconds for an element of each measured op, and those that stand for others."""
+        work: dict[str, float] = {}
+        dtypes = [k.partition("/")[2] for k in self.curves if k.startswith("elementwise/")]
+        for dtype in dtypes:
+            work[f"flop/{dtype}"] = self._flop(dtype, overlap)
+        for key, found in self.samples.by_key.items():
+            name, _, dtype = key.partition("/")
+            sample = found.get(self.samples.compute_elements)
+            if sample is None or name in (*CURVE_CLASSES, "flop", "call", "matmul", "sharing"):
+                continue
+            curve = self._curve(name, sample.item.kind, dtype)
+            if curve is None:
+                continue
+            beyond = self._beyond(sample, curve, overlap)
+            runs, flop = sample.item.runs, work.get(f"flop/{dtype}", 0.0)
+            if (few := found.get(FEW)) is not None:
+                calls = max(0.0, few.timing.seconds - curve.seconds_at(few.work))
+                work[f"call.{key}"] = calls
+                beyond = max(0.0, beyond - calls)
+            if name.startswith("chain."):
+                op = name.partition(".")[2]
+                work[f"{op}/{dtype}"] = beyond / sample.amount / (CHAIN - 1)
+            elif name == "start@chain":
+                # Beyond what the elements themselves take, of which vectors are not full.
+                alone = work.get(f"start@elementwise/{dtype}", 0.0) * sample.item.operands
+                work[key] = max(0.0, beyond / runs.starts - alone) / (CHAIN - 1)
+            elif name == "start@near":
+                alone = work.get(f"start@elementwise/{dtype}", 0.0) * sample.item.operands
+                work[key] = max(0.0, beyond / runs.starts - alone) / max(runs.near + runs.far, 1)
+            elif name.startswith("start@"):
+                work[key] = beyond / runs.starts / sample.item.operands
+            elif name in ("near", "far"):
+                work[key] = beyond / sample.amount / max(runs.near + runs.far, 1)
+            else:
+                work[key] = flop + beyond / sample.amount
+        for dtype in dtypes:
+            special = [work[k] for op in SPECIAL if (k := f"{op}/{dtype}") in work]
+            if special and min(special) > 0:
+                work[f"special/{dtype}"] = geometric_mean(special)
+            if self.samples.implementation == "generated":
+                work |= self._bodies(work, dtype)
+        return work
+
+    def _curve(self, name: str, kind: str, dtype: str) -> Curve | None:
+        """Return the curve that a probe's memory is read off: its class's, in the nearest dtype."""
+        wanted = kind if "reduce" not in name else name.partition("@")[2]
+        found = self.curves.get(f"{wanted}/{dtype}")
+        others = [key for key in sorted(self.curves) if key.startswith(f"{wanted}/")]
+        return found or (self.curves[others[0]] if others else None)
+
+    def _flop(self, dtype: str, overlap: float) -> float:
+        """Return seconds of one addition or multiplication of an element."""
+        curve, n = self.curves[f"elementwise/{dtype}"], self.samples.compute_elements
+        chained = self.samples.by_key.get(f"flop/{dtype}", {}).get(n)
         if chained is not None:
-            beyond = _compute_seconds(chained, curve, launch, overlap)
-            flop = beyond / n / (CHAIN - 1)  # the first is in the curve
-        else:
-            # Node by node nothing chains: an op of many flops tells what one costs.
-            many = samples.by_key.get(f"{MANY_FLOPS}/{dtype}", {}).get(n)
-            flops = OPS[MANY_FLOPS].flops - 1
-            beyond = 0.0 if many is None else _compute_seconds(many, curve, launch, overlap)
-            flop = beyond / n / flops
-        work[f"flop/{dtype}"] = flop
-        special = []
-        for other, found in samples.by_key.items():
-            name = other.partition("/")[0]
-            if other != f"{name}/{dtype}" or name in (*_CURVES, "flop", "call") or n not in found:
+            return self._beyond(chained, curve, overlap) / n / (CHAIN - 1)  # one is in the curve
+        # Node by node nothing chains: an op of many flops tells what one costs.
+        many = self.samples.by_key.get(f"{MANY_FLOPS}/{dtype}", {}).get(n)
+        if many is None:
+            return 0.0
+        return self._beyond(many, curve, overlap) / n / (OPS[MANY_FLOPS].flops - 1)
+
+    def _bodies(self, work: Mapping[str, float], dtype: str) -> dict[str, float]:
+        """Return seconds of the operations that bodies are made of, from those that were timed."""
+        rows, seconds = [], []
+        for key, found in self.samples.by_key.items():
+            name, _, own = key.partition("/")
+            if own != dtype or name not in OPS or key not in work:
                 continue
-            if name == "row":
-                rows = curves.get(f"reduce_inner/{dtype}")
-                if rows is not None:
-                    beyond = max(0.0, found[n].timing.seconds - rows.seconds_at(found[n].work))
-                    work[other] = beyond / (n / ROW)
+            graph = next(iter(found.values())).group.graph
+            if OPS[name].kind is Kind.ELEMENTWISE:
+                rows.append(body_parts(graph, graph.nodes[0]))
+                seconds.append(work[key])
+        chained = self.samples.by_key.get(f"flop/{dtype}")
+        if chained is not None:
+            graph = next(iter(chained.values())).group.graph
+            rows.append(body_parts(graph, graph.nodes[0]))
+            seconds.append(work[f"flop/{dtype}"])
+        known = [(r, s) for r, s in zip(rows, seconds, strict=True) if s > 0]
+        if len(known) < len(PARTS):
+            return {}
+        found_units = non_negative(
+            np.array([r for r, _ in known], float), np.array([s for _, s in known])
+        )
+        return {
+            f"body.{part}/{dtype}": float(unit)
+            for place, (part, unit) in enumerate(zip(PARTS, found_units, strict=True))
+            if any(r[place] for r, _ in known)
+        }
+
+    def _beyond(self, sample: Sample, curve: Curve, overlap: float) -> float:
+        """Return the compute seconds that, with the memory of the curve, make up a timing."""
+        whole = curve.seconds_at(sample.work)
+        memory = max(0.0, whole - self.launch)
+        beyond = sample.timing.seconds - whole
+        longer = beyond + overlap * memory  # if compute is the longer of the two
+        if longer >= memory:
+            return longer
+        return min(memory, max(0.0, beyond) / (1 - overlap)) if overlap < 1 else 0.0
+
+    def overlap_with(
+        self, work: Mapping[str, float], before: float, sharing: Curve | None
+    ) -> float:
+        """Return the share of the shorter of compute and memory that large probes show to be
+        hidden."""
+        shares = []
+        for key, found in self.samples.by_key.items():
+            name, _, dtype = key.partition("/")
+            curve = self.curves.get(f"elementwise/{dtype}")
+            if name not in OPS or curve is None or key not in work:
                 continue
-            work[other] = flop + _compute_seconds(found[n], curve, launch, overlap) / n
-            if name in SPECIAL:
-                special.append(work[other])
-        if special and min(special) > 0:
-            work[f"special/{dtype}"] = geometric_mean(special)
-    return work
-
-
-def _compute_seconds(sample: _Sample, curve: Curve, launch: float, overlap: float) -> float:
-    """Return the compute seconds that, with the memory of the curve, make up a timing."""
-    whole = curve.seconds_at(sample.work)
-    memory = max(0.0, whole - launch)
-    beyond = sample.timing.seconds - whole
-    longer = beyond + overlap * memory  # if compute is the longer of the two
-    if longer >= memory:
-        return longer
-    return min(memory, max(0.0, beyond) / (1 - overlap)) if overlap < 1 else 0.0
-
-
-def _overlap(
-    samples: Samples,
-    curves: Mapping[str, Curve],
-    work: Mapping[str, float],
-    launch: float,
-    before: float,
-) -> float:
-    """Return the share of the shorter of compute and memory that large probes show to be hidden."""
-    shares = []
-    for key, found in samples.by_key.items():
-        name, _, dtype = key.partition("/")
-        curve = curves.get(f"elementwise/{dtype}")
-        if name in (*_CURVES, "flop", "row") or curve is None or key not in work:
-            continue
-        for n, sample in found.items():
-            if n <= samples.compute_elements:
-                continue
-            whole = curve.seconds_at(sample.work)
-            compute, memory = (work[key] - work[f"flop/{dtype}"]) * n, whole - launch
-            shorter = min(compute, memory)
-            # Where one is much shorter, what it hides drowns in the other's noise.
-            if shorter > max(compute, memory) / 10:
-                shares.append((whole + compute - sample.timing.seconds) / shorter)
-    return min(1.0, max(0.0, median(shares))) if shares else before
+            for n, sample in found.items():
+                if n <= self.samples.compute_elements:
+                    continue
+                whole = curve.seconds_at(sample.work)
+                compute, memory = (work[key] - work[f"flop/{dtype}"]) * n, whole - self.launch
+                if sharing is not None and compute > 0:
+                    compute = min(compute, sharing.seconds_at(compute))
+                shorter = min(compute, memory)
+                # Where one is much shorter, what it hides drowns in the other's noise.
+                if shorter > max(compute, memory) / 10:
+                    shares.append((whole + compute - sample.timing.seconds) / shorter)
+        return min(1.0, max(0.0, median(shares))) if shares else before

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from random import Random
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -12,19 +14,31 @@ import numpy as np
 from alight._core import Data, Layout, layout_of, make_layout
 from alight.backends.base import Copy, Launch, Operand
 from alight.ir.group import Attrs, Graph, Group, GroupKind, Node
-from alight.ir.ops import OPS, Kind
-from alight.measure.timing import Timing, time_device
+from alight.ir.ops import OPS
+from alight.measure.timing import (
+    OWN_SAMPLE_SECONDS,
+    Timing,
+    device_clock,
+    own_clock,
+    sample_calls,
+    time_device,
+)
 
 if TYPE_CHECKING:
     from alight.backends.base import Backend
     from alight.device import Device
 
-# Operations of the probe of arithmetic. Enough that seven of them stand out from one pass over
-# memory in the first-level cache; few enough to stay in registers.
-CHAIN = 8
+# Operations of the probe of arithmetic. Enough that they stand out from one pass over memory in the
+# first-level cache, behind which a few hide.
+CHAIN = 24
 
 # Compiling takes tens of milliseconds, finding a compiled kernel tenths: between them is room.
 _COMPILED = 10
+
+
+# What else runs on the machine comes and goes in some 10 ms, so several short visits seconds apart
+# meet a quiet moment sooner than one long one.
+VISIT_SECONDS, VISIT_SAMPLES = 1.2e-3, 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,15 +62,29 @@ def loop(name: str, dtype: str, n: int, result: str | None = None, attrs: Attrs 
     return Group(GroupKind.LOOP, Graph((layout,) * op.nin, (node,), (op.nin,)), (n,))
 
 
-def chain(dtype: str, n: int) -> Group:
-    """Return a group of CHAIN additions and multiplications of the same two arrays."""
-    layout = _vector(dtype, n)
+def chain(dtype: str, n: int, ops: Sequence[str] = ("add", "multiply")) -> Group:
+    """Return a group of CHAIN additions and multiplications, or other ops, of the same two
+    arrays."""
+    return _chained(_vector(dtype, n), ops)
+
+
+def _chained(layout: Layout, ops: Sequence[str]) -> Group:
+    whole = make_layout(layout.dtype, layout.shape)
     nodes = []
     last = 0
     for i in range(CHAIN):
-        nodes.append(Node(OPS["multiply" if i % 2 else "add"], (last, 1), (), layout))
+        nodes.append(Node(OPS[ops[i % len(ops)]], (last, 1), (), whole))
         last = 2 + i
-    return Group(GroupKind.LOOP, Graph((layout, layout), tuple(nodes), (last,)), (n,))
+    graph = Graph((layout, whole), tuple(nodes), (last,))
+    return Group(GroupKind.LOOP, graph, layout.shape)
+
+
+def chained_rows(dtype: str, count: int, length: int) -> Group:
+    """Return a chain over rows that lie apart."""
+    size = np.dtype(dtype).itemsize
+    return _chained(
+        make_layout(np.dtype(dtype), (count, length), ((length + 7) * size, size)), ("add",)
+    )
 
 
 def fold(name: str, dtype: str, shape: tuple[int, ...], axes: tuple[int, ...]) -> Group:
@@ -65,7 +93,9 @@ def fold(name: str, dtype: str, shape: tuple[int, ...], axes: tuple[int, ...]) -
     kept = tuple(length for i, length in enumerate(shape) if i not in axes)
     with np.errstate(all="ignore"):
         result = np.asarray(OPS[name].reference(np.ones(1, dtype))).dtype
-    node = Node(OPS[name], (0,), (("axis", axes),), make_layout(result, kept))
+    # an argument's place is counted along one axis
+    axis = axes[0] if name.startswith("arg") else axes
+    node = Node(OPS[name], (0,), (("axis", axis),), make_layout(result, kept))
     return Group(GroupKind.REDUCE, Graph((layout,), (node,), (1,)), shape)
 
 
@@ -76,11 +106,80 @@ def scan(name: str, dtype: str, n: int) -> Group:
     return Group(GroupKind.SCAN, Graph((layout,), (node,), (1,)), (n,))
 
 
-def product(dtype: str, n: int) -> Group:
-    """Return a group of one n by n matrix product."""
-    layout = make_layout(np.dtype(dtype), (n, n))
-    node = Node(OPS["matmul"], (0, 1), (), layout)
-    return Group(GroupKind.LIBRARY, Graph((layout, layout), (node,), (2,)), (n, n))
+def rows(name: str, dtype: str, count: int, length: int, step: int = 1) -> Group:
+    """Return a group of one op of two operands over so many rows, which lie apart in the first,
+    where also only every few elements are taken."""
+    size = np.dtype(dtype).itemsize
+    apart = make_layout(np.dtype(dtype), (count, length), ((length + 7) * step * size, step * size))
+    whole = make_layout(np.dtype(dtype), (count, length))
+    node = Node(OPS[name], (0, 1), (), whole)
+    return Group(GroupKind.LOOP, Graph((apart, whole), (node,), (2,)), (count, length))
+
+
+def stepping(name: str, dtype: str, n: int, step: int) -> Group:
+    """Return a group of one op of two operands, of which the first takes every few elements."""
+    layout = _vector(dtype, n)
+    apart = make_layout(layout.dtype, (n,), (step * layout.itemsize,))
+    node = Node(OPS[name], (0, 1), (), layout)
+    return Group(GroupKind.LOOP, Graph((apart, layout), (node,), (2,)), (n,))
+
+
+def where(dtype: str, shape: tuple[int, ...]) -> Group:
+    """Return a group that picks each element from one of two arrays, the second one row of it."""
+    layout = make_layout(np.dtype(dtype), shape)
+    node = Node(OPS["where"], (0, 1, 2), (), layout)
+    row = make_layout(np.dtype(dtype), shape[-1:])
+    inputs = (make_layout(np.dtype(bool), shape), layout, row)
+    return Group(GroupKind.LOOP, Graph(inputs, (node,), (3,)), shape)
+
+
+# What programs have between their transcendentals, and some of these.
+_MIXED = ("add", "multiply", "subtract", "maximum", "square", "multiply", "add", "sqrt", "exp")
+
+
+def mixed(random: Random, dtype: str, n: int) -> Group:
+    """Return a group of four to twelve ops, each on the one before and any other value."""
+    layout = _vector(dtype, n)
+    nodes: list[Node] = []
+    for number in range(random.randint(4, 12)):
+        op = OPS[random.choice(_MIXED)]
+        last = number + 1 if nodes else 0
+        operands = (last, random.randrange(last + 1))[: op.nin] if nodes else (0, 1)[: op.nin]
+        nodes.append(Node(op, operands, (), layout))
+    graph = Graph((layout, layout), tuple(nodes), (len(nodes) + 1,))
+    return Group(GroupKind.LOOP, graph, (n,))
+
+
+def product(dtype: str, m: int, k: int = 0, n: int = 0) -> Group:
+    """Return a group of one (m, k) by (k, n) matrix product; of m by m matrices with m alone."""
+    kind, k, n = np.dtype(dtype), k or m, n or m
+    first, second, out = (make_layout(kind, shape) for shape in ((m, k), (k, n), (m, n)))
+    node = Node(OPS["matmul"], (0, 1), (), out)
+    return Group(GroupKind.LIBRARY, Graph((first, second), (node,), (2,)), (m, n))
+
+
+def library(dtype: str, n: int) -> Iterator[tuple[str, Group]]:
+    """Yield class and group of what is neither elementwise nor a fold: one of each class."""
+    layout = _vector(dtype, n)
+    sort = Node(OPS["sort"], (0,), (("axis", -1),), layout)
+    yield "sort", _called((layout,), sort)
+    places = make_layout(np.dtype(np.intp), (n,))
+    yield "gather", _called((layout, places), Node(OPS["take"], (0, 1), (), layout))
+    side = math.isqrt(n)
+    turned = make_layout(layout.dtype, (side, side), (layout.itemsize, layout.itemsize * side))
+    whole = make_layout(layout.dtype, (side, side))
+    join = Node(
+        OPS["concatenate"], (0, 1), (("axis", 0),), make_layout(layout.dtype, (2 * side, side))
+    )
+    yield "move", _called((turned, whole), join)
+    if dtype == "float64":
+        wave = make_layout(np.dtype(np.complex128), (n,))
+        yield "fft", _called((layout,), Node(OPS["fft.fft"], (0,), (), wave))
+
+
+def _called(inputs: tuple[Layout, ...], node: Node) -> Group:
+    graph = Graph(inputs, (node,), (len(inputs),))
+    return Group(GroupKind.LIBRARY, graph, node.layout.shape)
 
 
 def typical(dtype: str, n: int, seed: int) -> np.ndarray[Any, Any]:
@@ -97,6 +196,8 @@ def typical(dtype: str, n: int, seed: int) -> np.ndarray[Any, Any]:
         block = generator.integers(0, 2, drawn).astype(bool)
     elif kind in "iu":
         block = generator.integers(1, 8, drawn).astype(dtype)
+    elif kind == "c":
+        block = (generator.uniform(0.5, 1.5, (drawn, 2)) @ [1, 1j]).astype(dtype)
     else:
         block = generator.uniform(0.5, 1.5, drawn).astype(dtype)
     return np.resize(block, n)
@@ -140,10 +241,18 @@ class Bench:
 
         Raises Unsupported where the device cannot run it.
         """
-        launch = self.launch(probe)
+        with np.errstate(all="ignore"):
+            return time_device(self.backend, self.device, (self.launch(probe),))
+
+    def visit(self, launch: Launch) -> list[float]:
+        """Return a few samples of the seconds that the device takes for a launch."""
         # Results of random inputs may overflow in a long chain; what it costs is the same.
         with np.errstate(all="ignore"):
-            return time_device(self.backend, self.device, (launch,))
+            if self.device.space != "host":
+                clock = device_clock(self.backend, self.device, (launch,))
+                return sample_calls(clock, VISIT_SECONDS, VISIT_SAMPLES)
+            clock = own_clock(lambda: self.backend.submit(self.device, 0, (launch,), ()))
+            return sample_calls(clock, VISIT_SECONDS, VISIT_SAMPLES, OWN_SAMPLE_SECONDS)
 
     def launch(self, probe: Probe) -> Launch:
         """Return the command that runs the probe on arrays of typical numbers.
@@ -184,12 +293,3 @@ class Bench:
             far = self.backend.allocate(self.device, nbytes)
             command = Copy(near, far, nbytes, space, space)
         return time_device(self.backend, self.device, (command,))
-
-
-def special_ops() -> Sequence[str]:
-    """Return the transcendental ops of one and two operands."""
-    return [
-        op.name
-        for op in OPS.values()
-        if op.kind is Kind.ELEMENTWISE and op.special and op.nin <= 2 and op.nout == 1
-    ]

@@ -3,53 +3,68 @@
 One formula for all devices. A group runs in passes: one for a generated kernel, one for each node
 where NumPy or a library runs it. A pass takes
 
-    launch + memory(bytes) + compute - overlap · min(compute, memory)
+    launch + memory(bytes) + work - overlap · min(work, memory),    work = compute + loops
 
-where ``memory`` is read off the measured curve of its class and ``compute`` is the sum, over its
-nodes, of measured seconds for an element times the elements.
+where ``memory`` is read off the measured curve of its class, ``compute`` is the sum, over its
+nodes, of measured seconds for an element times the elements, and ``loops`` what it takes to start
+inner loops and to step over elements between those that are wanted. Generated code shares its work
+among threads as the measured curve of that says. Matrix products are read off their surface.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from functools import cache
-from statistics import geometric_mean
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import numpy as np
-
-from alight._core import make_layout
-from alight.ir.body import FLOATS
-from alight.ir.group import Graph, Group, GroupKind, Node
-from alight.ir.ops import OPS, Kind
-from alight.plan.curve import Curve, Measured
+from alight.ir.group import Graph, Group, GroupKind, Node, reduced_axes
+from alight.ir.ops import Kind
+from alight.plan.curve import Curve
 from alight.plan.plan import Estimate
+from alight.plan.profile import SCHEMA, Profile, Rates
+from alight.plan.runs import LINE_BYTES, Runs, runs_of
 from alight.plan.workload import (
-    SPECIAL,
-    body_loops,
-    body_size,
+    PARTS,
+    body_parts,
     code_size,
     contraction_flops,
     dtype_name,
     is_contraction,
     node_elements,
     one_by_one,
+    product_shape,
     workload,
 )
 
 if TYPE_CHECKING:
     from alight.device import Device
 
-SCHEMA = 2
+__all__ = [
+    "SCHEMA",
+    "Pass",
+    "Profile",
+    "Rates",
+    "compile_seconds",
+    "copy_seconds",
+    "estimate",
+    "loop_dtype",
+    "node_class",
+    "passes",
+    "reduction_class",
+    "with_copies",
+    "work_key",
+]
 
 # Standard normal deviate that leaves 10 % on either side: the ends of an 80 % interval.
 _TEN_PERCENT = 1.2815515655446004
 
-# Standard deviation, in logarithms, of a prediction from another class's or dtype's curve. A guess:
-# a factor of two either way at one deviation. What was measured brings its own.
+# Standard deviations, in logarithms, of a prediction from another class's or dtype's curve, and of
+# one from what the body is made of. Guesses: a factor of two and of 1.5 either way at one
+# deviation. What was measured brings its own.
 _BORROWED_SPREAD = math.log(2.0)
+_BODY_SPREAD = math.log(1.5)
 
 # Classes to borrow from, nearest first, where a device has no curve of a class.
 _NEAREST: Mapping[str, tuple[str, ...]] = {
@@ -58,125 +73,26 @@ _NEAREST: Mapping[str, tuple[str, ...]] = {
     "reduce_outer": ("reduce_inner", "elementwise"),
     "scan": ("reduce_inner", "elementwise"),
     "move": ("elementwise",),
+    "gather": ("move", "elementwise"),
+    "sort": (),
+    "fft": (),
     "other": ("scan", "reduce_inner", "elementwise"),
     "matmul": (),
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Rates:
-    """How fast one implementation is on one device.
-
-    ``curves["class/dtype"]`` gives seconds of a pass, its launch included: over bytes, for matmul
-    over flops. ``call`` is what a further node of the same group costs before it does anything,
-    where nodes run one by one. ``work["op/dtype"]`` are seconds for an element; the name ``flop``
-    stands for one arithmetic operation of an op that was not measured itself, ``special`` for such
-    a transcendental, ``row`` for each result of a reduction along rows.
-    ``overlap`` is the share of the shorter of compute and memory that hides behind the longer.
-    """
-
-    launch: Measured
-    call: Measured
-    curves: Mapping[str, Curve]
-    work: Mapping[str, Measured]
-    overlap: Measured
-    spread: float
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the rates as a document."""
-        return {
-            "launch": self.launch.to_dict(),
-            "call": self.call.to_dict(),
-            "curves": {name: curve.to_dict() for name, curve in self.curves.items()},
-            "work": {name: number.to_dict() for name, number in self.work.items()},
-            "overlap": self.overlap.to_dict(),
-            "spread": self.spread,
-        }
-
-    @staticmethod
-    def from_dict(document: Mapping[str, Any]) -> Rates:
-        """Return the rates a document describes."""
-        return Rates(
-            Measured.from_dict(document["launch"]),
-            Measured.from_dict(document["call"]),
-            {name: Curve.from_dict(item) for name, item in document["curves"].items()},
-            {name: Measured.from_dict(item) for name, item in document["work"].items()},
-            Measured.from_dict(document["overlap"]),
-            document["spread"],
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Profile:
-    """What was measured of one device. ``origin``: measured, or recorded (a simulated device).
-
-    ``links["upload"]``, ``["download"]``, ``["device"]`` give seconds over bytes; the host has
-    none. ``one_offs`` are seconds spent once (see ``compile_seconds``), and what it takes to share
-    a kernel with threads that spin (``join``) or sleep (``wake``).
-    ``validation`` holds the error on sizes that were not measured. ``complete`` is false
-    where time ran out, ``contended`` true where other work disturbed the measuring.
-    """
-
-    device: str
-    rates: Mapping[str, Rates]
-    links: Mapping[str, Curve] = field(default_factory=dict)
-    one_offs: Mapping[str, Measured] = field(default_factory=dict)
-    origin: str = "measured"
-    path: str | None = None
-    made_at: float = 0.0
-    made_seconds: float = 0.0
-    validation: Mapping[str, float] = field(default_factory=dict)
-    fingerprint: Mapping[str, Any] = field(default_factory=dict)
-    complete: bool = True
-    contended: bool = False
-    schema: int = SCHEMA
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the profile as a document; where it is stored is not part of it."""
-        return {
-            "device": self.device,
-            "rates": {name: rates.to_dict() for name, rates in self.rates.items()},
-            "links": {name: curve.to_dict() for name, curve in self.links.items()},
-            "one_offs": {name: number.to_dict() for name, number in self.one_offs.items()},
-            "origin": self.origin,
-            "made_at": self.made_at,
-            "made_seconds": self.made_seconds,
-            "validation": dict(self.validation),
-            "fingerprint": dict(self.fingerprint),
-            "complete": self.complete,
-            "contended": self.contended,
-            "schema": self.schema,
-        }
-
-    @staticmethod
-    def from_dict(document: Mapping[str, Any], path: str | None = None) -> Profile:
-        """Return the profile a document describes; ValueError where its schema is another."""
-        if document.get("schema") != SCHEMA:
-            raise ValueError(
-                f"a profile of schema {document.get('schema')!r} where {SCHEMA} is understood. "
-                "Fix: calibrate again."
-            )
-        fields = dict(document)
-        fields["rates"] = {n: Rates.from_dict(item) for n, item in document["rates"].items()}
-        fields["links"] = {n: Curve.from_dict(item) for n, item in document["links"].items()}
-        fields["one_offs"] = {
-            name: Measured.from_dict(item) for name, item in document["one_offs"].items()
-        }
-        return Profile(path=path, **fields)
-
-    def stored_at(self, path: str) -> Profile:
-        """Return the same profile with the place where it is stored."""
-        return replace(self, path=path)
+_SORTS = frozenset(("sort", "argsort", "lexsort", "unique", "median"))
 
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """Work that runs as one launch: which curve it is read off, how far along, and its nodes."""
+    """Work that runs as one launch: which curve it is read off, how far along, its nodes, and how
+    it goes through its ``operands`` arrays."""
 
     kind: str
     dtype: str
     amount: float
     nodes: tuple[Node, ...]
+    runs: Runs
+    operands: int
 
 
 def node_class(graph: Graph, node: Node) -> str:
@@ -190,7 +106,13 @@ def node_class(graph: Graph, node: Node) -> str:
         return "scan"
     if is_contraction(node):
         return "matmul"
-    return "other" if kind is Kind.LIBRARY else "move"
+    if kind in (Kind.GATHER, Kind.SCATTER):
+        return "gather"
+    if kind is not Kind.LIBRARY:
+        return "move"
+    if node.op.name in _SORTS:
+        return "sort"
+    return "fft" if node.op.name.startswith("fft.") else "other"
 
 
 def reduction_class(graph: Graph, node: Node) -> str:
@@ -222,12 +144,24 @@ def passes(group: Group, implementation: str) -> Iterator[Pass]:
             kind = "scan"
         work = workload(group)
         dtype = max(work.dtypes, default="float64", key=_width)  # the widest fills the registers
-        yield Pass(kind, dtype, work.nbytes, graph.nodes)
+        outputs = tuple([graph.layout(o) for o in dict.fromkeys(graph.outputs)])
+        reduced = reduced_axes(folds[0], len(group.shape)) if folds and not whole else None
+        runs = runs_of(group.shape, graph.inputs, outputs, reduced)
+        yield Pass(kind, dtype, work.nbytes, graph.nodes, runs, len(graph.inputs) + len(outputs))
         return
     for node, nbytes in one_by_one(graph):
         kind = node_class(graph, node)
-        amount = contraction_flops(graph, node) if kind == "matmul" else nbytes
-        yield Pass(kind, loop_dtype(graph, node), amount, (node,))
+        layouts = tuple([graph.layout(i) for i in node.operands])
+        amount: float = nbytes
+        runs = Runs(1, max(node.layout.size, 1), 0, 0)
+        if kind == "matmul":
+            amount = contraction_flops(graph, node)
+        elif node.op.kind is Kind.ELEMENTWISE:
+            runs = runs_of(node.layout.shape, layouts, (node.layout,))
+        elif node.op.kind is Kind.REDUCTION:
+            axes = reduced_axes(node, layouts[0].ndim)
+            runs = runs_of(layouts[0].shape, layouts[:1], (node.layout,), axes)
+        yield Pass(kind, loop_dtype(graph, node), amount, (node,), runs, len(layouts) + 1)
 
 
 @cache
@@ -243,52 +177,148 @@ def _distance(dtype: str, other: str) -> tuple[bool, int]:
 
 def _curve(rates: Rates, kind: str, dtype: str) -> tuple[Curve, float] | None:
     """Return the curve for a class and dtype, or the nearest there is, and its spread."""
+    spread = rates.spreads.get(kind, rates.spread)
     found = rates.curves.get(f"{kind}/{dtype}")
     if found is not None:
-        return found, rates.spread
+        return found, spread
     for near in (kind, *_NEAREST[kind]):
         names = [name for name in rates.curves if name.startswith(near + "/")]
         if names:
             # Curves run over bytes, so the dtype nearest in width moves them most alike.
             best = min(names, key=lambda n: (*_distance(dtype, n.partition("/")[2]), n))
-            return rates.curves[best], math.hypot(rates.spread, _BORROWED_SPREAD)
+            return rates.curves[best], math.hypot(spread, _BORROWED_SPREAD)
     return None
 
 
-def _work_seconds(rates: Rates, graph: Graph, node: Node, own: bool) -> tuple[float, float]:
-    """Return a node's compute seconds and the spread of that number."""
+def work_key(graph: Graph, node: Node) -> str:
+    """Return the name of a node's work: its op's, with its class where it is a reduction."""
+    if node.op.kind is Kind.REDUCTION:
+        return f"{node.op.name}@{reduction_class(graph, node)}"
+    return node.op.name
+
+
+def _nearest(rates: Rates, name: str, dtype: str) -> str | None:
+    """Return the key of the work of that name in the dtype most like this one."""
+    exact = f"{name}/{dtype}"
+    if exact in rates.work:
+        return exact
+    others = [n for n in rates.work if n.startswith(name + "/")]
+    return min(others, key=lambda n: (*_distance(dtype, n.partition("/")[2]), n), default=None)
+
+
+def _body_seconds(rates: Rates, graph: Graph, node: Node, dtype: str) -> float | None:
+    """Return seconds for an element of what the body of a node is made of; None where that was not
+    measured, or the node has no body."""
+    if node.op.kind is not Kind.ELEMENTWISE:
+        return None
+    seconds = 0.0
+    for part, count in zip(PARTS, body_parts(graph, node), strict=True):
+        unit = rates.work.get(f"body.{part}/{dtype}") if count else None
+        if count and unit is None:
+            return None
+        seconds += count * unit.value if unit is not None else 0.0
+    return seconds
+
+
+def _work_seconds(rates: Rates, graph: Graph, node: Node, own: bool) -> tuple[float, float] | None:
+    """Return a node's compute seconds for an element, and the spread of that number; None where it
+    may be anything."""
     dtype = loop_dtype(graph, node)
-    elements = node_elements(graph, node)
-    found = rates.work.get(f"{node.op.name}/{dtype}")
+    name = work_key(graph, node)
+    found = rates.work.get(f"{name}/{dtype}")
     if found is not None:
-        return found.value * elements, rates.spread
+        return found.value, rates.spread
+    if own:
+        body = _body_seconds(rates, graph, node, dtype)
+        near = _nearest(rates, name, dtype)
+        if near is not None and rates.work[near].value > 0:
+            other = near.partition("/")[2]
+            share = _width(dtype) / _width(other)  # a vector of half the width holds twice as many
+            there = _body_seconds(rates, graph, node, other)
+            if body is not None and there:
+                share = body / there
+            return rates.work[near].value * share, math.hypot(rates.spread, _BODY_SPREAD)
+        if body is not None:
+            return body, math.hypot(rates.spread, _BODY_SPREAD)
+        if node.op.kind is Kind.ELEMENTWISE and body_parts(graph, node)[PARTS.index("scalar")]:
+            return None  # how often a loop runs is not in its body
+    if node.op.kind is Kind.REDUCTION:  # as along another axis, or in another dtype
+        ways = [f"{node.op.name}@{kind}" for kind in ("reduce_inner", "reduce_outer")]
+        known = [key for way in (name, *ways) if (key := _nearest(rates, way, dtype))]
+        best = min(known, key=lambda k: _distance(dtype, k.partition("/")[2]), default=None)
+        if best is not None:
+            return rates.work[best].value, math.hypot(rates.spread, _BODY_SPREAD)
     name, count = ("special", 1.0) if node.op.special else ("flop", node.op.flops)
-    unit = rates.work.get(f"{name}/{dtype}")
-    if unit is None:
-        others = [n for n in rates.work if n.startswith(name + "/")]
-        if not others:
-            return 0.0, _BORROWED_SPREAD
-        best = min(others, key=lambda n: (*_distance(dtype, n.partition("/")[2]), n))
-        unit = rates.work[best]
-        if own:  # a vector of half the width holds twice as many
-            count *= _width(dtype) / _width(best.partition("/")[2])
-    if node.op.special and own:
-        count *= body_size(graph, node) / _typical_size(dtype)
-    return unit.value * count * elements, math.hypot(rates.spread, _BORROWED_SPREAD)
+    near = _nearest(rates, name, dtype)
+    if near is None:
+        return 0.0, _BORROWED_SPREAD
+    if own:  # a vector of half the width holds twice as many
+        count *= _width(dtype) / _width(near.partition("/")[2])
+    return rates.work[near].value * count, math.hypot(rates.spread, _BORROWED_SPREAD)
 
 
-@cache
-def _typical_size(dtype: str) -> float:
-    """Return the operations of the transcendentals that ``special`` was measured with."""
-    single = make_layout(np.dtype(dtype if dtype in FLOATS else "float64"), (1,))
-    graph = Graph((single,), tuple(Node(OPS[name], (0,), (), single) for name in SPECIAL), ())
-    return geometric_mean([body_size(graph, node) for node in graph.nodes])
+def _elements(graph: Graph, node: Node, item: Pass, own: bool) -> float:
+    """Return how many elements a node's work counts: a vector that is not full takes as long."""
+    count = float(node_elements(graph, node))
+    if not own or item.runs.starts == 1:
+        return count
+    lanes = LINE_BYTES * 8 // _width(item.dtype)  # a register is a line, on the widest machines
+    length = item.runs.length
+    return count * lanes * -(-length // lanes) / length
+
+
+def _loop_seconds(rates: Rates, item: Pass) -> float:
+    """Return seconds of starting inner loops and of stepping along operands in another way than
+    from one element to the next."""
+    runs = item.runs
+    seconds = 0.0
+    if runs.starts > 1:
+        key = _nearest(rates, f"start@{item.kind}", item.dtype)
+        key = key or _nearest(rates, "start@elementwise", item.dtype)
+        if key is not None:
+            seconds += runs.starts * item.operands * rates.work[key].value
+        if item.nodes[0].op.name == "where" and len(item.nodes) == 1:
+            key = _nearest(rates, "start@where", item.dtype)
+            seconds += runs.starts * item.operands * rates.work[key].value if key else 0.0
+        if len(item.nodes) > 1:
+            key = _nearest(rates, "start@chain", item.dtype)
+            seconds += runs.starts * (len(item.nodes) - 1) * rates.work[key].value if key else 0.0
+        key = _nearest(rates, "start@near", item.dtype) if runs.near + runs.far else None
+        if key is not None:
+            seconds += runs.starts * (runs.near + runs.far) * rates.work[key].value
+    near, far = runs.near, runs.far
+    if item.kind != "elementwise":  # which alone has a quick way for those that are near
+        near, far = 0, near + far
+    for name, count in (("near", near), ("far", far)):
+        key = _nearest(rates, name, item.dtype) if count else None
+        if key is not None:
+            seconds += runs.starts * runs.length * count * rates.work[key].value
+    return seconds
+
+
+def _product_terms(rates: Rates, graph: Graph, item: Pass) -> tuple[dict[str, float], float] | None:
+    """Return the terms of a matrix product, by its surface where there is one."""
+    surface = rates.surfaces.get(item.dtype)
+    spread = rates.spreads.get("matmul", rates.spread)
+    if surface is None:
+        found = _curve(rates, "matmul", item.dtype)
+        if found is None:
+            return None
+        whole, spread = found[0].seconds_at(item.amount), found[1]
+    else:
+        count, m, k, n = product_shape(graph, item.nodes[0])
+        one = surface.seconds_at(m, k, n)
+        whole = one + (count - 1) * max(one - surface.seconds[0], 0.0)
+    launch = min(rates.launch.value, whole)
+    return {"launch": launch, "memory": 0.0, "compute": whole - launch, "loops": 0.0}, spread
 
 
 def _pass_terms(
     rates: Rates, graph: Graph, item: Pass, first: bool, own: bool
 ) -> tuple[dict[str, float], float] | None:
-    """Return launch, memory and compute seconds of a pass and the spread of their sum."""
+    """Return the seconds of a pass by term, and the spread of their sum."""
+    if item.kind == "matmul":
+        return _product_terms(rates, graph, item)
     found = _curve(rates, item.kind, item.dtype)
     if found is None:
         return None
@@ -298,27 +328,36 @@ def _pass_terms(
     memory = whole - launch
     if not first:
         launch = rates.call.value
-        whole = launch + memory
-    every = doubt = 0.0
-    # A matmul's curve runs over its flops: its arithmetic is in it already.
-    for node in item.nodes if item.kind != "matmul" else ():
-        seconds, spread_of_work = _work_seconds(rates, graph, node, own)
-        if item.kind == "reduce_inner" and node.op.kind is Kind.REDUCTION:
-            # Short rows cost a start each.
-            row = rates.work.get(f"row/{loop_dtype(graph, node)}")
-            seconds += row.value * node.layout.size if row is not None else 0.0
-        every += seconds
-        doubt += seconds * spread_of_work
-    alone = every
+    if not own:
+        key = _nearest(rates, f"call.{work_key(graph, item.nodes[0])}", item.dtype)
+        launch += rates.work[key].value if key is not None else 0.0
+    every = doubt = most = 0.0
+    for node in item.nodes:
+        unit = _work_seconds(rates, graph, node, own)
+        if unit is None:
+            return None
+        count = _elements(graph, node, item, own)
+        most = max(most, count)
+        every += unit[0] * count
+        doubt += unit[0] * count * unit[1]
+    compute = every
     # The curve was measured with one flop for each element.
     if item.kind in ("elementwise", "reduce_inner", "reduce_outer"):
         base = rates.work.get(f"flop/{item.dtype}")
-        most = max(node_elements(graph, node) for node in item.nodes)
-        alone = max(0.0, every - base.value * most) if base is not None else every
-    compute = alone - rates.overlap.value * min(alone, memory)
-    if alone:
-        spread = (whole * spread + compute * doubt / every) / (whole + compute)
-    return {"launch": launch, "memory": memory, "compute": compute}, spread
+        compute = max(0.0, every - base.value * most) if base is not None else every
+    loops = _loop_seconds(rates, item)
+    alone = compute + loops
+    if not alone:
+        return {"launch": launch, "memory": memory, "compute": 0.0, "loops": 0.0}, spread
+    if own and rates.sharing is not None:
+        alone = min(alone, rates.sharing.seconds_at(alone))
+    shown = alone - rates.overlap.value * min(alone, memory)
+    share = loops / (compute + loops)
+    mean = doubt / every if every else 0.0
+    total = launch + memory + shown
+    spread = ((launch + memory) * spread + shown * max(mean, spread)) / total
+    terms = {"launch": launch, "memory": memory}
+    return {**terms, "compute": shown * (1 - share), "loops": shown * share}, spread
 
 
 def estimate(
@@ -333,14 +372,14 @@ def estimate(
     if profile is None or profile.device != name:
         return None
     rates = profile.rates.get(implementation)
-    if rates is None and implementation == "library" and _is_product(group):
+    if rates is None and implementation == "library":
         rates = profile.rates.get("numpy")  # where it is called through NumPy, measured as NumPy
+        if rates is not None and not _measured_classes(rates, group):
+            return None
     if rates is None:
         return None
     own = implementation == "generated" and profile.origin == "measured"
-    if own and any(_unknown(rates, group.graph, node) for node in group.graph.nodes):
-        return None
-    terms = {"launch": 0.0, "memory": 0.0, "compute": 0.0}
+    terms = {"launch": 0.0, "memory": 0.0, "compute": 0.0, "loops": 0.0}
     doubt = 0.0
     for position, item in enumerate(passes(group, implementation)):
         found = _pass_terms(rates, group.graph, item, position == 0, own)
@@ -352,21 +391,14 @@ def estimate(
     return _interval(terms, doubt)
 
 
-def _is_product(group: Group) -> bool:
-    """Tell whether a group is matrix products alone, the only library work that has curves."""
-    return all([is_contraction(node) for node in group.graph.nodes])
-
-
-def _unknown(rates: Rates, graph: Graph, node: Node) -> bool:
-    """Tell whether generated code for a node may cost anything: it goes through the elements one
-    by one, and it was not measured.
-
-    How often a loop runs is not in its body. NumPy is there in any case, so what borrows the cost
-    of others must not be chosen over it. Vector code is so many operations.
-    """
-    if f"{node.op.name}/{loop_dtype(graph, node)}" in rates.work:
-        return False
-    return node.op.kind is Kind.ELEMENTWISE and body_loops(graph, node)
+def _measured_classes(rates: Rates, group: Group) -> bool:
+    """Tell whether every node of a group is of a class that was measured."""
+    kinds = {node_class(group.graph, node) for node in group.graph.nodes}
+    return all(
+        (kind == "matmul" and rates.surfaces)
+        or any(name.startswith(f"{kind}/") for name in rates.curves)
+        for kind in kinds
+    )
 
 
 def _interval(terms: Mapping[str, float], doubt: float) -> Estimate:

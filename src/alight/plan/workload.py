@@ -8,14 +8,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from alight.ir.body import element_by_element, operations
+from alight.ir.body import operations, width_of
 from alight.ir.group import Graph, Group, GroupKind, Node
 from alight.ir.ops import Dtype, Kind, Op, trees
+from alight.plan.runs import touched_bytes
 
 if TYPE_CHECKING:
     import numpy as np
-
-    from alight._core import Layout
 
 # Sums of products. Their flops follow from the shapes, which no count for each element can say.
 _CONTRACTIONS = frozenset(
@@ -55,14 +54,6 @@ def dtype_name(dtype: np.dtype[Any]) -> str:
     return dtype.name
 
 
-def unique_bytes(layout: Layout) -> int:
-    """Return the bytes of the distinct elements of a layout: a broadcast axis counts once."""
-    size = layout.itemsize
-    for length, stride in zip(layout.shape, layout.strides, strict=True):
-        size *= length if stride or length == 0 else 1
-    return size
-
-
 def node_elements(graph: Graph, node: Node) -> int:
     """Return how often a node's body runs: for each element of its result, or of what it folds."""
     if node.op.kind in (Kind.REDUCTION, Kind.SCAN):
@@ -74,24 +65,49 @@ def node_elements(graph: Graph, node: Node) -> int:
 SPECIAL = ("exp", "sin")
 
 
+# What bodies are made of, as generated code runs them: plain vector operations, divisions and
+# square roots, which take several times as long, and what goes through the elements one by one.
+PARTS = ("simple", "divide", "root", "scalar", "product")
+_PART_OF = {"div": 1, "sqrt": 2, "libm": 3, "gcd": 3, "ipow": 3}
+
+
 def body_size(graph: Graph, node: Node) -> int:
-    """Return the operations in the body of an elementwise node."""
+    """Return the operations in the body of an elementwise node, seldom needed ones included."""
     return _body(node.op, tuple([graph.layout(i).dtype for i in node.operands]), node.layout.dtype)[
         0
     ]
 
 
-def body_loops(graph: Graph, node: Node) -> bool:
-    """Tell whether the body of an elementwise node goes through the elements one by one."""
+def body_parts(graph: Graph, node: Node) -> tuple[int, ...]:
+    """Return how many operations of each of ``PARTS`` every element of an elementwise node goes
+    through."""
     return _body(node.op, tuple([graph.layout(i).dtype for i in node.operands]), node.layout.dtype)[
         1
     ]
 
 
 @lru_cache(maxsize=4096)
-def _body(op: Op, operands: tuple[Dtype, ...], result: Dtype) -> tuple[int, bool]:
+def _body(op: Op, operands: tuple[Dtype, ...], result: Dtype) -> tuple[int, tuple[int, ...]]:
     found = trees(op, operands, result)
-    return (1, False) if found is None else (operations(found), element_by_element(found))
+    if found is None:
+        return 1, (1, *[0] * (len(PARTS) - 1))
+    parts = [0] * len(PARTS)
+    seen: set[int] = set()
+    stack = list(found)
+    while stack:
+        tree = stack.pop()
+        if not tree.args or id(tree) in seen:
+            continue
+        seen.add(id(tree))
+        place = _PART_OF.get(tree.prim, 0)
+        if tree.prim == "mul" and tree.dtype in ("int64", "uint64"):
+            place = 4  # no instruction of its own for vectors, or three times as long
+        if tree.prim in ("quot", "rem"):
+            place = 3 if width_of(tree.dtype) == 64 else 1
+        parts[place] += 1
+        # the second of ``rarely`` is computed for few elements only
+        stack += tree.args[::2] if tree.prim == "rarely" else tree.args
+    return operations(found), tuple(parts)
 
 
 def code_size(group: Group) -> tuple[int, int]:
@@ -119,6 +135,21 @@ def node_flops(graph: Graph, node: Node) -> float:
 def is_contraction(node: Node) -> bool:
     """Tell whether a node is a sum of products of several operands, such as a matrix product."""
     return node.op.name in _CONTRACTIONS and len(node.operands) >= 2
+
+
+def product_shape(graph: Graph, node: Node) -> tuple[int, int, int, int]:
+    """Return how many products of an (m, k) by a (k, n) matrix a contraction is, then m, k, n."""
+    first, second = (graph.layout(i).shape for i in node.operands[:2])
+    size = max(node.layout.size, 1)
+    name = node.op.name
+    if name in ("matmul", "matvec", "vecmat", "vecdot"):
+        k = first[-1] if first else 1
+        rows = first[-2] if name in ("matmul", "matvec") and len(first) > 1 else 1
+        columns = second[-1] if name in ("matmul", "vecmat") and len(second) > 1 else 1
+        return max(1, size // max(rows * columns, 1)), rows, k, columns
+    k = max(1, round(contraction_flops(graph, node) / 2 / size))
+    rows = max(1, math.prod(first) // k)
+    return 1, rows, k, max(1, size // rows)
 
 
 def contraction_flops(graph: Graph, node: Node) -> float:
@@ -162,7 +193,7 @@ def workload(group: Group, on_host: Iterable[int] = ()) -> Workload:
     return Workload(
         flops=flops,
         special=special,
-        bytes_read=sum(unique_bytes(graph.inputs[i]) for i in inputs),
+        bytes_read=sum(touched_bytes(graph.inputs[i]) for i in inputs),
         bytes_written=sum(graph.layout(i).nbytes for i in outputs),
         launches=1,
         sync_points=1 if host_output_bytes else 0,
@@ -183,7 +214,7 @@ def one_by_one(graph: Graph) -> Iterator[tuple[Node, int]]:
         if node.op.kind is Kind.VIEW:
             continue
         operands = dict.fromkeys(node.operands)
-        nbytes = sum(unique_bytes(graph.layout(i)) for i in operands)
+        nbytes = sum(touched_bytes(graph.layout(i)) for i in operands)
         in_place = (
             node.op.kind is Kind.ELEMENTWISE
             and not node.op.special

@@ -1,0 +1,325 @@
+"""What is measured of a device, the most useful first, and what its predictions are tried on."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from alight.ir.group import Group
+from alight.ir.ops import OPS, Kind
+from alight.measure import probes
+
+if TYPE_CHECKING:
+    from alight.device import Device
+
+# Bytes of an array at the knots of a curve, in the order in which they are measured: the ends and
+# the middle first, so that a curve that has to stop early still spans the sizes. From a few
+# elements, where the call is all, to 16 MB, three of which pass the caches of most machines.
+KNOTS = tuple(1 << i for i in (7, 24, 15, 20, 22, 11, 18, 13))
+FEW_KNOTS = tuple(1 << i for i in (7, 24, 15, 20, 22))
+# Of the other dtypes: past the caches all move bytes alike, so the main dtype's knots go on.
+OTHER_KNOTS = tuple(1 << i for i in (7, 20, 15, 18))
+LIBRARY_KNOTS = tuple(1 << i for i in (7, 21, 13, 17))  # a sort of 2**18 elements takes 20 ms
+MOST_BYTES = max(KNOTS)
+# Probes of overlap have this many times the elements of those of arithmetic, if there is room:
+# on a host that is past the second-level cache.
+LARGE = 64
+# Elements of the probes of arithmetic. On a host, three arrays of float64 (96 kB) are near the
+# first-level cache, so that memory hides least. A device with thousands of lanes shows nothing at
+# that size: it gets as many as half of its largest probe of memory has.
+HOST_ELEMENTS = 4096
+DEVICE_ELEMENTS = 1 << 20
+# Elements that share their work among threads: from what none can to what all must.
+SHARED_ELEMENTS = tuple(1 << i for i in (9, 19, 14, 16, 12, 11))
+# Row length of the probes of short loops: less than a vector register holds.
+ROW = 7
+FEW = 64  # elements that take no time beside the call
+MANY_FLOPS = "remainder"
+
+# Products: sides from 8 to 2048, no more than half a second of them at 10 GFLOP/s; 64 of a dtype
+# were as good as 256 (11.6 % either way, measured with one thread).
+PRODUCTS, FEW_PRODUCTS = 64, 14
+_SIDES = (3.0, 11.0)
+# Logarithms of their multiplications; every eighth may have eight times as many.
+_MOST_MULTIPLICATIONS = {"f": 23.5, "c": 21.0, "i": 18.0}
+
+# Ops of generated code that are compiled to be timed; the others are estimated by their bodies.
+_TIMED = {
+    "f": (
+        "divide", "exp", "sin", "sqrt", MANY_FLOPS, "log", "tanh", "power", "maximum", "where",
+        "cos", "arctan2", "log1p", "expm1", "hypot", "logaddexp", "arctan",
+    ),
+    "i": ("floor_divide", MANY_FLOPS, "absolute", "maximum", "left_shift", "power"),
+    "c": ("divide", "absolute", "less"),
+}  # fmt: skip
+_FOLDS = {
+    "f": ("max", "prod", "mean", "var", "min", "argmax"),
+    "i": ("max", "prod", "min", "argmin"),
+    "c": ("prod", "mean"),
+}
+CURVE_CLASSES = ("elementwise", "reduce_inner", "reduce_outer", "scan", "sort", "gather", "fft",
+                 "move")  # fmt: skip
+
+
+@dataclass(slots=True)
+class Point:
+    """Something to measure: where its timing goes, and whether the core of a profile needs it."""
+
+    implementation: str
+    key: str
+    amount: float
+    group: Group
+    core: bool = True
+
+
+def compute_elements(device: Device) -> int:
+    """Return how many elements probes of arithmetic have."""
+    return HOST_ELEMENTS if device.space == "host" else DEVICE_ELEMENTS
+
+
+def dtypes_of(device: Device) -> list[str]:
+    """Return the dtypes measured of a device: those that it has, the most used first."""
+    known = device.support.dtypes
+    wanted = ("float64", "float32", "int64", "int32", "complex128", "complex64")
+    found = [dtype for dtype in wanted if not known or dtype in known]
+    # Two of one kind tell each other by their widths.
+    for wide, narrow in (("int64", "int32"), ("complex128", "complex64")):
+        if wide in found and narrow in found:
+            found.remove(narrow)
+    return found
+
+
+def main_dtype(device: Device) -> str:
+    """Return the float type that is measured most closely: the one NumPy makes, if it is there."""
+    return next(iter(dtypes_of(device)), "float64")
+
+
+def points_of(device: Device) -> Iterator[Point]:
+    """Yield the points of a device, the most useful first."""
+    names = device.support.implementations
+    libraries = [name for name in names if name != "generated"]
+    main = main_dtype(device)
+    for dtype in dtypes_of(device):
+        own = _Dtype(device, dtype, dtype == main)
+        for name in names:
+            yield from own.curve(name)
+        for name in names:
+            yield from own.basic_work(name)
+        for name in names:
+            yield from own.folds(name)
+        for name in libraries:
+            yield from own.products(name)
+    for dtype in dtypes_of(device):
+        own = _Dtype(device, dtype, dtype == main)
+        for name in names:
+            yield from own.loops(name)
+            yield from own.more_folds(name)
+            yield from own.more_work(name)
+        for name in libraries:
+            yield from own.library(name)
+        for name in names:
+            yield from own.scans(name)
+    if device.space == "host" and "generated" in names:
+        for n in SHARED_ELEMENTS:
+            yield Point("generated", f"sharing/{main}", n, probes.loop("sin", main, n))
+
+
+@dataclass(slots=True)
+class _Dtype:
+    """The points of one dtype."""
+
+    device: Device
+    dtype: str
+    main: bool
+
+    @property
+    def size(self) -> int:
+        return np.dtype(self.dtype).itemsize
+
+    @property
+    def kind(self) -> str:
+        return np.dtype(self.dtype).kind
+
+    @property
+    def n(self) -> int:
+        return compute_elements(self.device)
+
+    def curve(self, name: str) -> Iterator[Point]:
+        for nbytes in KNOTS if self.main else OTHER_KNOTS:
+            n = nbytes // self.size
+            yield Point(name, f"elementwise/{self.dtype}", n, probes.loop("add", self.dtype, n))
+
+    def basic_work(self, name: str) -> Iterator[Point]:
+        dtype, n = self.dtype, self.n
+        if name == "generated":
+            ops = ("add", "multiply") if self.kind == "f" else ("add",)
+            yield Point(name, f"flop/{dtype}", n, probes.chain(dtype, n, ops))
+            if self.kind != "f":
+                group = probes.chain(dtype, n, ("multiply",))
+                yield Point(name, f"chain.multiply/{dtype}", n, group)
+        elif self.main:
+            small = min(KNOTS) // self.size
+            yield Point(name, f"call/{dtype}", small, probes.chain(dtype, small))
+        for op in _TIMED[self.kind][:5]:
+            yield Point(name, f"{op}/{dtype}", n, _loop(op, dtype, n))
+        if self.main:
+            # Large ones tell how much of the arithmetic hides behind the memory.
+            for op in ("divide", "exp"):
+                large = min(LARGE * n, MOST_BYTES // self.size)
+                yield Point(name, f"{op}/{dtype}", large, probes.loop(op, dtype, large))
+
+    def more_work(self, name: str) -> Iterator[Point]:
+        done = set(_TIMED[self.kind][:5])
+        ops = _TIMED[self.kind] if name == "generated" else _every_op(self.dtype)
+        for op in ops:
+            if op not in done:
+                group = _loop(op, self.dtype, self.n)
+                yield Point(name, f"{op}/{self.dtype}", self.n, group, core=False)
+
+    def folds(self, name: str) -> Iterator[Point]:
+        for nbytes in FEW_KNOTS if self.main else OTHER_KNOTS:
+            n = nbytes // self.size
+            group = probes.fold("sum", self.dtype, (n,), (0,))
+            yield Point(name, f"reduce_inner/{self.dtype}", n, group)
+
+    def more_folds(self, name: str) -> Iterator[Point]:
+        dtype, n = self.dtype, self.n
+        knots = FEW_KNOTS[1:] if self.main else OTHER_KNOTS[1:]
+        for nbytes in knots if self.kind == "f" else ():
+            shape = (nbytes // self.size // 64, 64)
+            group = probes.fold("sum", dtype, shape, (0,))
+            yield Point(name, f"reduce_outer/{dtype}", math.prod(shape), group, core=False)
+        folds = _FOLDS[self.kind]
+        if name == "generated" and not self.main:
+            folds = folds[:2]
+        for op in folds:
+            # Some of NumPy's are written in Python: few elements tell what that takes.
+            for count in (n, FEW) if name != "generated" and self.kind == "f" else (n,):
+                group = probes.fold(op, dtype, (count,), (0,))
+                yield Point(name, f"{op}@reduce_inner/{dtype}", count, group, core=False)
+            if not op.startswith("arg") and (self.kind == "f" or name != "generated"):
+                group = probes.fold(op, dtype, (n // 64, 64), (0,))
+                yield Point(name, f"{op}@reduce_outer/{dtype}", n, group, core=False)
+
+    def loops(self, name: str) -> Iterator[Point]:
+        """Yield short inner loops, and operands that do not go from one element to the next."""
+        dtype, n = self.dtype, self.n
+        if name == "generated" and self.kind == "i":
+            return  # goes through arrays as floats of that width do
+        rows = n // ROW
+        apart = probes.rows("add", dtype, rows, ROW)
+        yield Point(name, f"start@elementwise/{dtype}", n, apart, core=False)
+        every_third = probes.rows("add", dtype, rows, ROW, step=3)
+        yield Point(name, f"start@near/{dtype}", n, every_third, core=False)
+        if name == "generated":
+            group = probes.chained_rows(dtype, rows, ROW)
+            yield Point(name, f"start@chain/{dtype}", n, group, core=False)
+        elif self.main:
+            group = probes.where(dtype, (rows, ROW))
+            yield Point(name, f"start@where/{dtype}", n, group, core=False)
+        if self.kind == "f":
+            group = probes.fold("sum", dtype, (rows, ROW), (1,))
+            yield Point(name, f"start@reduce_inner/{dtype}", n, group, core=False)
+            group = probes.fold("sum", dtype, (rows, ROW), (0,))
+            yield Point(name, f"start@reduce_outer/{dtype}", n, group, core=False)
+        for key, step in (("near", 3), ("far", 5)):
+            group = probes.stepping("add", dtype, n, step)
+            yield Point(name, f"{key}/{dtype}", n, group, core=False)
+
+    def products(self, name: str) -> Iterator[Point]:
+        count = PRODUCTS if self.kind == "f" else FEW_PRODUCTS
+        # all of them by the end of the first pass, the first few in any case
+        for number, (m, k, n) in enumerate(_sides(self.dtype, count)):
+            group = probes.product(self.dtype, m, k, n)
+            core = number < FEW_PRODUCTS
+            yield Point(name, f"matmul/{self.dtype}", 2.0 * m * k * n, group, core)
+
+    def scans(self, name: str) -> Iterator[Point]:
+        for nbytes in FEW_KNOTS[1:] if self.main else ():
+            n = nbytes // self.size
+            group = probes.scan("cumsum", self.dtype, n)
+            yield Point(name, f"scan/{self.dtype}", n, group, core=False)
+
+    def library(self, name: str) -> Iterator[Point]:
+        """Yield sorts, gathers, copies that turn arrays around, and Fourier transforms."""
+        for nbytes in LIBRARY_KNOTS if self.main else ():
+            n = nbytes // self.size
+            for key, group in probes.library(self.dtype, n):
+                yield Point(name, f"{key}/{self.dtype}", n, group, core=False)
+
+
+def _loop(op: str, dtype: str, n: int) -> Group:
+    """Return the probe of an op, its result in the dtype that NumPy gives it."""
+    if op == "where":
+        return probes.where(dtype, (n,))
+    with np.errstate(all="ignore"):
+        result = np.asarray(OPS[op].reference(*[np.ones(1, dtype)] * OPS[op].nin)).dtype
+    return probes.loop(op, dtype, n, result=result.name)
+
+
+def _every_op(dtype: str) -> Sequence[str]:
+    """Return the elementwise ops that NumPy has a loop of this dtype for, used ones first."""
+    found = ["where"]
+    wanted = np.dtype(dtype)
+    for op in OPS.values():
+        if op.kind is not Kind.ELEMENTWISE or op.nout != 1 or op.nin > 2:
+            continue
+        if isinstance(op.reference, np.ufunc) and op.name not in ("ldexp", "isnat"):
+            try:
+                loop = op.reference.resolve_dtypes((*[wanted] * op.nin, None))
+            except TypeError:
+                continue
+            if all(operand == wanted for operand in loop[:-1]):
+                found.append(op.name)
+    return found
+
+
+def _sides(dtype: str, count: int) -> Iterator[tuple[int, int, int]]:
+    """Yield m, k, n of products, evenly spread over logarithms."""
+    most = _MOST_MULTIPLICATIONS[np.dtype(dtype).kind]
+    low, high = _SIDES
+    number = made = 0
+    while made < count:
+        number += 1
+        # Steps by powers of the root of x⁴ = x + 1: any number of points is evenly spread.
+        place = [(0.5 + number * _STEP**-i) % 1 for i in (1, 2, 3)]
+        sides = [low + (high - low) * share for share in place]
+        if sum(sides) <= most + 3 * (made % 8 == 0):
+            made += 1
+            m, k, n = (round(2**side) for side in sides)
+            yield m, k, n
+
+
+_STEP = 1.22074408460575947536
+
+
+def unseen(device: Device) -> Iterator[tuple[str, str, Group]]:
+    """Yield class, implementation and group of work that no curve has seen: the error of their
+    predictions is the profile's."""
+    random = Random(2)  # the same for every profile, so that two can be compared
+    names = device.support.implementations
+    libraries = [name for name in names if name != "generated"]
+    main = main_dtype(device)
+    sizes = [700, 90_000, 9_000, 900_000, 30_011, 2_503]
+    floats = [d for d in dtypes_of(device) if d.startswith("float")] or [main]
+    for round_number, n in enumerate(sizes):
+        dtype = floats[round_number % len(floats)]
+        for name in names:
+            yield "elementwise", name, probes.loop("multiply", dtype, n)
+            yield "elementwise", name, probes.loop("exp", dtype, n)
+            yield "elementwise", name, probes.rows("subtract", dtype, max(2, n // 37), 37)
+            yield "reduce_inner", name, probes.fold("sum", dtype, (n,), (0,))
+            yield "reduce_inner", name, probes.fold("max", dtype, (n // 50, 50), (1,))
+            yield "reduce_outer", name, probes.fold("sum", dtype, (n // 50, 50), (0,))
+        mixed = [probes.mixed(random, main, n) for _ in range(2)]
+        for group in mixed:
+            for name in names:
+                yield "fused", name, group
+        for name in libraries:
+            for m, k, n_columns in [[round(2 ** random.uniform(4, 9)) for _ in range(3)]] * 2:
+                yield "matmul", name, probes.product(dtype, m, k, n_columns)

@@ -1,0 +1,133 @@
+"""Profiles: what was measured of a device, and the documents they are kept in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from alight.plan.curve import Curve, Measured
+from alight.plan.surface import Surface
+
+SCHEMA = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """How fast one implementation is on one device.
+
+    ``curves["class/dtype"]`` gives seconds of a pass, its launch included: over bytes, for matmul
+    over flops. ``call`` is what a further node of the same group costs before it does anything,
+    where nodes run one by one. ``work["op/dtype"]`` are seconds for an element (a reduction's name
+    carries its class: ``max@reduce_inner``); the name ``flop`` stands for one arithmetic operation
+    of an op that was not measured itself, ``special`` for such a transcendental; ``start@class``
+    for the start of an inner loop, for each operand; ``near`` and ``far`` for an element of an
+    operand that does not go from one to the next (see ``runs``); ``body.simple``, ``.divide``,
+    ``.root`` and ``.scalar`` for the operations that bodies of generated code are made of.
+    ``overlap`` is the share of the shorter of compute and memory that hides behind the longer.
+    ``surfaces`` give seconds of matrix products by dtype. ``sharing`` says how long compute that
+    takes one thread so many seconds takes with the threads there are; None: as long.
+    ``spreads`` are standard deviations of logarithms by class, ``spread`` that of the others.
+    """
+
+    launch: Measured
+    call: Measured
+    curves: Mapping[str, Curve]
+    work: Mapping[str, Measured]
+    overlap: Measured
+    spread: float
+    surfaces: Mapping[str, Surface] = field(default_factory=dict)
+    sharing: Curve | None = None
+    spreads: Mapping[str, float] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the rates as a document."""
+        return {
+            "launch": self.launch.to_dict(),
+            "call": self.call.to_dict(),
+            "curves": {name: curve.to_dict() for name, curve in self.curves.items()},
+            "work": {name: number.to_dict() for name, number in self.work.items()},
+            "overlap": self.overlap.to_dict(),
+            "spread": self.spread,
+            "surfaces": {name: item.to_dict() for name, item in self.surfaces.items()},
+            "sharing": None if self.sharing is None else self.sharing.to_dict(),
+            "spreads": dict(self.spreads),
+        }
+
+    @staticmethod
+    def from_dict(document: Mapping[str, Any]) -> Rates:
+        """Return the rates a document describes."""
+        return Rates(
+            Measured.from_dict(document["launch"]),
+            Measured.from_dict(document["call"]),
+            {name: Curve.from_dict(item) for name, item in document["curves"].items()},
+            {name: Measured.from_dict(item) for name, item in document["work"].items()},
+            Measured.from_dict(document["overlap"]),
+            document["spread"],
+            {name: Surface.from_dict(item) for name, item in document["surfaces"].items()},
+            None if document["sharing"] is None else Curve.from_dict(document["sharing"]),
+            dict(document["spreads"]),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """What was measured of one device. ``origin``: measured, or recorded (a simulated device).
+
+    ``links["upload"]``, ``["download"]``, ``["device"]`` give seconds over bytes; the host has
+    none. ``one_offs`` are seconds spent once (see ``compile_seconds``), and what it takes to share
+    a kernel with threads that spin (``join``) or sleep (``wake``).
+    ``validation`` holds the error on sizes that were not measured. ``complete`` is false
+    where time ran out, ``contended`` true where other work disturbed the measuring.
+    """
+
+    device: str
+    rates: Mapping[str, Rates]
+    links: Mapping[str, Curve] = field(default_factory=dict)
+    one_offs: Mapping[str, Measured] = field(default_factory=dict)
+    origin: str = "measured"
+    path: str | None = None
+    made_at: float = 0.0
+    made_seconds: float = 0.0
+    validation: Mapping[str, float] = field(default_factory=dict)
+    fingerprint: Mapping[str, Any] = field(default_factory=dict)
+    complete: bool = True
+    contended: bool = False
+    schema: int = SCHEMA
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the profile as a document; where it is stored is not part of it."""
+        return {
+            "device": self.device,
+            "rates": {name: rates.to_dict() for name, rates in self.rates.items()},
+            "links": {name: curve.to_dict() for name, curve in self.links.items()},
+            "one_offs": {name: number.to_dict() for name, number in self.one_offs.items()},
+            "origin": self.origin,
+            "made_at": self.made_at,
+            "made_seconds": self.made_seconds,
+            "validation": dict(self.validation),
+            "fingerprint": dict(self.fingerprint),
+            "complete": self.complete,
+            "contended": self.contended,
+            "schema": self.schema,
+        }
+
+    @staticmethod
+    def from_dict(document: Mapping[str, Any], path: str | None = None) -> Profile:
+        """Return the profile a document describes; ValueError where its schema is another."""
+        if document.get("schema") != SCHEMA:
+            raise ValueError(
+                f"a profile of schema {document.get('schema')!r} where {SCHEMA} is understood. "
+                "Fix: calibrate again."
+            )
+        fields = dict(document)
+        fields["rates"] = {n: Rates.from_dict(item) for n, item in document["rates"].items()}
+        fields["links"] = {n: Curve.from_dict(item) for n, item in document["links"].items()}
+        fields["one_offs"] = {
+            name: Measured.from_dict(item) for name, item in document["one_offs"].items()
+        }
+        return Profile(path=path, **fields)
+
+    def stored_at(self, path: str) -> Profile:
+        """Return the same profile with the place where it is stored."""
+        return replace(self, path=path)

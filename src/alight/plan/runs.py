@@ -1,0 +1,97 @@
+"""How a nest of loops goes through arrays: inner loops, and what their operands do along them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from alight._core import Layout
+
+# Memory moves in lines of this many bytes on every CPU and GPU met so far.
+LINE_BYTES = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Runs:
+    """Inner loops over arrays: ``starts`` of them, each over ``length`` elements.
+
+    Of the operands, ``near`` go backwards or take every second to fourth element along them, and
+    ``far`` have other distances; the rest goes from one element to the next or stays.
+    """
+
+    starts: int
+    length: int
+    near: int
+    far: int
+
+
+@lru_cache(maxsize=4096)
+def runs_of(
+    shape: tuple[int, ...],
+    inputs: tuple[Layout, ...],
+    outputs: tuple[Layout, ...],
+    reduced: tuple[int, ...] | None = None,
+) -> Runs:
+    """Return how a nest over ``shape`` goes through arrays that broadcast to it.
+
+    Axes go by the distances of their elements, the results' first, and join where all operands let
+    them, kept ones with kept ones and reduced ones with reduced ones. ``outputs`` of a reduction
+    lack the ``reduced`` axes, or have them with length one.
+    """
+    steps = [_steps(layout, shape) for layout in inputs]
+    steps += [_steps(layout, shape, reduced) for layout in outputs]
+    first = 0 if reduced is not None else len(inputs)
+    folded = frozenset(reduced or ())
+    axes = [(n, tuple(s[i] for s in steps), i in folded) for i, n in enumerate(shape) if n != 1]
+    axes.sort(key=lambda axis: [-abs(step) for step in (*axis[1][first:], *axis[1][:first])])
+    merged: list[tuple[int, tuple[int, ...], bool]] = []
+    for n, moves, fold in axes:
+        if merged and merged[-1][2] is fold:
+            outer = merged[-1]
+            if all(a == b * n for a, b in zip(outer[1], moves, strict=True)):
+                merged[-1] = (outer[0] * n, moves, fold)
+                continue
+        merged.append((n, moves, fold))
+    if not merged:
+        return Runs(1, 1, 0, 0)
+    length, moves, _ = merged[-1]
+    starts = 1
+    for n, _, _ in merged[:-1]:
+        starts *= n
+    near = far = 0
+    for layout, step in zip((*inputs, *outputs), moves, strict=True):
+        times, rest = divmod(step, layout.itemsize or 1)
+        if rest or times not in (0, 1):
+            close = not rest and times in (-1, 2, 3, 4)
+            near, far = near + close, far + (not close)
+    return Runs(starts, length, near, far)
+
+
+def _steps(
+    layout: Layout, shape: Sequence[int], reduced: tuple[int, ...] | None = None
+) -> tuple[int, ...]:
+    """Return the bytes that an operand moves along each axis; 0 where it stays."""
+    if reduced is not None and layout.ndim < len(shape):
+        kept = iter(zip(layout.shape, layout.strides, strict=True))
+        lengths = [(1, 0) if i in reduced else next(kept, (1, 0)) for i in range(len(shape))]
+    else:
+        lead = len(shape) - layout.ndim
+        lengths = [(1, 0)] * lead + list(zip(layout.shape, layout.strides, strict=True))
+    return tuple(0 if n == 1 else step for n, step in lengths)
+
+
+@lru_cache(maxsize=4096)
+def touched_bytes(layout: Layout) -> int:
+    """Return the bytes that going through a layout moves: a broadcast axis counts once, elements
+    that lie apart count with what lies between them, up to a line."""
+    count, nearest = 1, 0
+    for length, stride in zip(layout.shape, layout.strides, strict=True):
+        if stride or length == 0:
+            count *= length
+            if length > 1:
+                nearest = min(abs(stride), nearest or abs(stride))
+    apart = max(layout.itemsize, min(nearest, LINE_BYTES))
+    return count * apart if count > 1 else count * layout.itemsize

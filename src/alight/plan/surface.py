@@ -1,0 +1,73 @@
+"""Seconds of matrix products: what the machine does, and a measured correction."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+# What the seconds of an (m, k) by (k, n) product are made of: a call, multiplications, the reading
+# of both operands, the writing of the result.
+TERMS = ("call", "mkn", "mk", "kn", "mn")
+
+
+def terms_of(m: float, k: float, n: float) -> tuple[float, ...]:
+    """Return the amount of each of ``TERMS`` in a product."""
+    return 1.0, m * k * n, m * k, k * n, m * n
+
+
+@dataclass(frozen=True, slots=True)
+class Surface:
+    """Seconds over (m, k, n): a sum of terms none of which is negative, times the exponential of
+    bells around measured products. Far from all of these only the sum is left.
+
+    ``centres`` are logarithms to base 2; a bell falls to exp(-1/2) at ``width`` of them.
+    """
+
+    seconds: tuple[float, ...]
+    centres: tuple[tuple[float, float, float], ...]
+    heights: tuple[float, ...]
+    width: float
+
+    def seconds_at(self, m: float, k: float, n: float) -> float:
+        """Return the seconds of a product."""
+        base = sum(a * b for a, b in zip(self.seconds, terms_of(m, k, n), strict=True))
+        x, y, z = math.log2(max(m, 1)), math.log2(max(k, 1)), math.log2(max(n, 1))
+        scale = -0.5 / self.width**2
+        raised = 0.0
+        for (a, b, c), height in zip(self.centres, self.heights, strict=True):
+            raised += height * math.exp(scale * ((x - a) ** 2 + (y - b) ** 2 + (z - c) ** 2))
+        return base * math.exp(raised)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the surface as a document."""
+        return {
+            "seconds": list(self.seconds),
+            "centres": [list(centre) for centre in self.centres],
+            "heights": list(self.heights),
+            "width": self.width,
+        }
+
+    @staticmethod
+    def from_dict(document: Mapping[str, Any]) -> Surface:
+        """Return the surface a document describes; ValueError where none can be like it."""
+        seconds: Sequence[float] = document["seconds"]
+        centres, heights = document["centres"], document["heights"]
+        if (
+            len(seconds) != len(TERMS)
+            or len(centres) != len(heights)
+            or not all(math.isfinite(s) and s >= 0 for s in seconds)
+            or not any(seconds)
+            or not all(math.isfinite(h) for h in heights)
+            or not document["width"] > 0
+        ):
+            raise ValueError(
+                f"a surface of {seconds} and {len(centres)} centres. Fix: calibrate again."
+            )
+        return Surface(
+            tuple(seconds),
+            tuple((a, b, c) for a, b, c in centres),
+            tuple(heights),
+            document["width"],
+        )
