@@ -31,7 +31,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--mode",
         action="append",
-        choices=("auto", "generated", "sim", "wgpu"),
+        choices=("auto", "generated", "sim", "wgpu", "cuda"),
         help="run conformance in these modes only",
     )
 

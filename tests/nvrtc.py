@@ -26,7 +26,7 @@ def cubin(text: str, architecture: str, options: Sequence[str]) -> bytes:
     """Return the machine code of a source text; AssertionError with the log where it is wrong."""
     nvrtc = library()
     program = ctypes.c_void_p()
-    given = [f"--gpu-architecture={architecture}", "--std=c++17", *options]
+    given = [f"--gpu-architecture={architecture}", *options]
     nvrtc.nvrtcCreateProgram(ctypes.byref(program), text.encode(), b"kernel.cu", 0, None, None)
     array = (ctypes.c_char_p * len(given))(*[option.encode() for option in given])
     status = nvrtc.nvrtcCompileProgram(program, len(given), array)

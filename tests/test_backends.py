@@ -13,6 +13,7 @@ import pytest
 
 from alight._core import Data, Layout, layout_of, make_layout
 from alight.backends.base import Backend, Copy, Fill, Launch, Operand
+from alight.backends.cuda import CudaBackend
 from alight.backends.host import (
     HostBackend,
     NumpyKernel,
@@ -94,7 +95,12 @@ class Rig:
 
 
 # A driver is asked and started once.
-BACKENDS = {"host": HostBackend, "sim": SimBackend, "wgpu": cache(WgpuBackend)}
+BACKENDS = {
+    "host": HostBackend,
+    "sim": SimBackend,
+    "wgpu": cache(WgpuBackend),
+    "cuda": cache(CudaBackend),
+}
 
 
 @pytest.fixture(params=list(BACKENDS))

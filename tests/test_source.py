@@ -11,9 +11,11 @@ import pytest
 import nvrtc
 from alight._core import layout_of, make_layout
 from alight.codegen import dialects
-from alight.codegen.dialects import CUDA, CUDA_OPTIONS, wgsl
+from alight.codegen.cuda import OPTIONS, index_bits, packs
+from alight.codegen.cuda_loop import cuda_loop
+from alight.codegen.dialects import CUDA, wgsl
 from alight.codegen.loops import nest
-from alight.codegen.source import Grid, cuda_loop, gap, index_bits, packs, wgsl_loop
+from alight.codegen.source import Grid, gap, wgsl_loop
 from alight.device import Unsupported
 from alight.ir.body import constant, typed
 from alight.ir.group import Graph, Group, GroupKind, Node
@@ -79,7 +81,7 @@ def test_cuda_compiles(request: pytest.FixtureRequest) -> None:
         group = group_of(signature)
         text = cuda_loop(group, nest(group))
         for architecture in ("sm_80", "sm_90", "sm_100") if full else ("sm_90",):
-            assert nvrtc.cubin(text, architecture, CUDA_OPTIONS)[:4] == b"\x7fELF"
+            assert nvrtc.cubin(text, architecture, OPTIONS)[:4] == b"\x7fELF"
 
 
 @needs_nvrtc
@@ -100,7 +102,7 @@ def test_cuda_compiles_on_every_layout(elements: int, bits: int) -> None:
         group = Group(GroupKind.LOOP, graph, x.shape)
         shape = nest(group)
         text = cuda_loop(group, shape, Grid(128, elements, bits))
-        assert nvrtc.cubin(text, "sm_90", CUDA_OPTIONS)
+        assert nvrtc.cubin(text, "sm_90", OPTIONS)
 
 
 @needs_nvrtc
@@ -143,7 +145,10 @@ def test_only_loops_are_printed_and_the_reason_is_given() -> None:
     group = Group(GroupKind.REDUCE, Graph((layout_of(x),), (node,), (1,)), x.shape)
     with pytest.raises(Unsupported, match="reduce groups are not printed"):
         wgsl_loop(wgsl(True, False), group, nest(group), Grid())
-    assert "elementwise" in str(gap(CUDA, OPS["sum"], (x.dtype, x.dtype)))
+    assert "elementwise" in str(gap(wgsl(True, False), OPS["sum"], (x.dtype, x.dtype)))
+    assert gap(CUDA, OPS["sum"], (x.dtype, x.dtype)) is None
+    half = np.dtype(np.float16)
+    assert "no reduction of float16" in str(gap(CUDA, OPS["sum"], (half, half)))
 
 
 def test_what_is_rare_is_a_branch() -> None:

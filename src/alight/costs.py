@@ -101,7 +101,7 @@ def supports(device: str, implementation: str, group: Group) -> str | None:
 
 def _device_gap(where: Device, group: Group) -> str | None:
     # late: programs that stay on the host need neither
-    from alight.codegen.source import DIALECTS, gap
+    from alight.codegen.source import DIALECTS, gap, group_gap
     from alight.trust import doubt
 
     graph, support = group.graph, where.support
@@ -111,6 +111,8 @@ def _device_gap(where: Device, group: Group) -> str | None:
     asked = profile_of(where) is not None or current_policy().force is not None
     if len(graph.inputs) + len(graph.outputs) > most:
         return f"{where.id} binds {most} operands at most"
+    if reason := group_gap(support.dialect, group):
+        return reason
     for node in graph.nodes:
         dtypes = *[graph.layout(number).dtype for number in node.operands], node.layout.dtype
         reason = gap(dialect, node.op, dtypes) if dialect is not None else None

@@ -6,9 +6,6 @@ Run as a script it prints what it found as JSON and needs nothing of alight.
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from typing import Any
 
 # What WebGPU's own drivers are; OpenGL shows the same cards a second time, without compute on some.
@@ -42,35 +39,11 @@ def described() -> list[dict[str, Any]]:
 
 def ask(seconds: float = SECONDS, script: str = __file__) -> tuple[list[dict[str, Any]], str]:
     """Return what another process says of the adapters here, or nothing and why."""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    try:
-        answer = subprocess.run(
-            [sys.executable, "-P", script],  # without its folder: a module there is called wgpu too
-            capture_output=True,
-            text=True,
-            timeout=seconds,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-        )
-    except subprocess.TimeoutExpired:
-        return [], (
-            f"the driver did not answer within {seconds:g} s. Fix: update the graphics driver, or "
-            "leave wgpu out of devices="
-        )
-    except OSError as error:
-        return [], f"no process could be started to ask the driver: {error}"
-    if answer.returncode != 0:
-        last = (answer.stderr.strip().splitlines() or ["no message"])[-1]
-        how = (
-            f"status {answer.returncode}"
-            if answer.returncode > 0
-            else f"signal {-answer.returncode}"
-        )
-        return [], f"asking the driver ended with {how}: {last}"
-    try:
-        found: list[dict[str, Any]] = json.loads(answer.stdout.strip().splitlines()[-1])
-    except (IndexError, ValueError):
-        return [], f"the driver's answer is not understood: {answer.stdout[-200:]!r}"
+    from alight.backends import asking  # as a script this module needs nothing of alight
+
+    found, reason = asking.ask(script, seconds, "wgpu")
+    if found is None:
+        return [], reason
     if not found:
         return [], (
             "no Vulkan, Metal or D3D12 adapter was found. Fix: install the card's driver (software "

@@ -253,9 +253,6 @@ CUDA = Dialect(
     },
 )
 
-# What makes CUDA C's arithmetic IEEE's, whatever a compiler's defaults are.
-CUDA_OPTIONS = ("--fmad=false", "--ftz=false", "--prec-div=true", "--prec-sqrt=true")
-
 
 # --- WGSL ---
 _W_TYPES = {"bool": "bool", "int32": "i32", "uint32": "u32", "float32": "f32"}

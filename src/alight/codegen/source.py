@@ -1,8 +1,8 @@
-"""A loop group as source text: CUDA C and WGSL, from the typed trees of its ops.
+"""Kernels as source text: statements from the typed trees of ops, and loop groups in WGSL.
 
 The text depends on a group's structure alone; sizes, strides and offsets are arguments of a launch,
 counted in elements. A thread finds its element by dividing its number by the sizes of the nest's
-axes, the innermost first.
+axes, the innermost first. CUDA C is printed in ``codegen.cuda``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from alight.codegen.dialects import CUDA, Dialect, wgsl
-from alight.codegen.loops import check
+from alight.codegen.loops import check, supports, unsupported
 from alight.device import Unsupported
 from alight.ir.body import width_of
 from alight.ir.group import GroupKind
@@ -38,14 +38,27 @@ DIALECTS = {"wgsl": wgsl(fused=True, rearranges=False), "cuda": CUDA}
 @dataclass(frozen=True, slots=True)
 class Grid:
     """The schedule of a printed kernel: threads in a block (WGSL: workgroup), elements that a
-    thread makes side by side, bits of an index."""
+    thread has side by side in memory, bits of an index.
+
+    Of CUDA's rows and columns: ``team`` threads share a row; ``held``: what they read stays in
+    registers; ``turns`` runs a warp, or chunks a column, are folded one after another, and with
+    ``cut`` the others elsewhere; ``unroll`` steps of a run are written out."""
 
     block: int = 256
     elements: int = 1
     index_bits: int = 32
+    team: int = 0
+    held: bool = False
+    cut: bool = False
+    turns: int = 1
+    unroll: int = 1
 
     def __str__(self) -> str:
-        return f"b{self.block}e{self.elements}i{self.index_bits}"
+        flags = f"{'h' if self.held else ''}{'c' if self.cut else ''}"
+        return (
+            f"b{self.block}e{self.elements}i{self.index_bits}"
+            f"t{self.team}{flags}r{self.turns}u{self.unroll}"
+        )
 
 
 # --- expressions ---
@@ -160,7 +173,8 @@ class Statements:
         return f"{name}[{index}]"
 
 
-def _node_tree(group: Group, node: Node) -> Expr:
+def node_tree(group: Group, node: Node) -> Expr:
+    """Return the typed tree of an elementwise node's value."""
     graph = group.graph
     found = trees(node.op, [graph.layout(i).dtype for i in node.operands], node.layout.dtype)
     assert found is not None  # loops.check has seen to it
@@ -174,6 +188,8 @@ def gap(dialect: Dialect, op: Op, dtypes: tuple[Any, ...]) -> str | None:
     None."""
     names = [dtype.name for dtype in dtypes]
     if op.kind is not Kind.ELEMENTWISE:
+        if dialect is CUDA:
+            return supports(op, dtypes)
         return f"{op.name}: {dialect.name} is printed for elementwise ops only"
     try:
         found = trees(op, dtypes[: op.nin], dtypes[-1])
@@ -188,15 +204,20 @@ def gap(dialect: Dialect, op: Op, dtypes: tuple[Any, ...]) -> str | None:
     return None
 
 
-def _values(code: Statements, group: Group, loaded: Sequence[str]) -> list[str]:
+def group_gap(dialect: str, group: Group) -> str | None:
+    """Return why a dialect, by its name, has no form for a group of ops that it has, or None."""
+    return unsupported(group) if dialect == "cuda" else None
+
+
+def values(code: Statements, group: Group, loaded: Sequence[str]) -> list[str]:
     """Return the names of a group's outputs; its operations are added."""
     known = list(loaded)
     for node in group.graph.nodes:
-        known.append(code.evaluate(_node_tree(group, node), [known[i] for i in node.operands]))
+        known.append(code.evaluate(node_tree(group, node), [known[i] for i in node.operands]))
     return [known[number] for number in group.graph.outputs]
 
 
-def _checked(group: Group) -> list[str]:
+def checked(group: Group) -> list[str]:
     """Return the dtypes of a group's inputs and outputs; raise Unsupported where it has no printed
     form."""
     if group.kind is not GroupKind.LOOP:
@@ -224,7 +245,7 @@ def wgsl_arguments(shape: Nest, offsets: Sequence[int], itemsizes: Sequence[int]
 def wgsl_loop(dialect: Dialect, group: Group, shape: Nest, grid: Grid) -> str:
     """Return the WGSL of a loop group. Binding 0 is the array of ``wgsl_arguments``, then inputs
     and outputs follow; bools are bytes, four to a word."""
-    dtypes = _checked(group)
+    dtypes = checked(group)
     count = len(group.graph.inputs)
     rank = len(shape.dims)
     head = ["@group(0) @binding(0) var<storage, read> arguments: array<u32>;"]
@@ -273,7 +294,7 @@ def wgsl_loop(dialect: Dialect, group: Group, shape: Nest, grid: Grid) -> str:
                 byte = f"m{place}[p{place} >> 2u] >> ((p{place} & 3u) * 8u)"
                 text = f"(({byte}) & 0xffu) != 0u"
             loaded.append(code.name(text, dtype))
-        results = _values(code, group, loaded)
+        results = values(code, group, loaded)
         for place, (result, dtype) in enumerate(zip(results, dtypes[count:], strict=True), count):
             code.add(f"let p{place} = {element(place)};")
             if dtype == "bool":  # the other bytes of the word are other threads'
@@ -299,148 +320,3 @@ fn {ENTRY}(@builtin(global_invocation_id) id: vec3<u32>,
 {body}
 }}
 """
-
-
-# --- CUDA C ---
-_PACKED = frozenset("bc")  # how operands may move along the inner axis where it goes in packs
-
-
-def cuda_loop(group: Group, shape: Nest, grid: Grid = Grid(), entry: str = ENTRY) -> str:
-    """Return the CUDA C of a loop group: ``entry(m0, m1, …, n, d1, …, s0_0, s0_1, …)`` with a
-    pointer for each input and output, the number of elements, the sizes of the axes but the first,
-    and the steps of each operand along each axis in elements, all of the grid's index type.
-
-    With ``elements`` > 1 the innermost axis is read and written in packs of so many: every operand
-    moves by 0 or 1 along it, and packs are aligned to their size up to 16 bytes (``packs`` tells).
-    """
-    dtypes = _checked(group)
-    count, rank, size = len(group.graph.inputs), len(shape.dims), grid.elements
-    if size > 1 and set(shape.classes) - _PACKED:
-        raise Unsupported("packs of elements need operands without steps along the inner axis")
-    index = "int" if grid.index_bits == 32 else "long long"
-    memory = [CUDA.memory.get(dtype, CUDA.type_of(dtype)) for dtype in dtypes]
-    parameters = [
-        f"{'const ' if place < count else ''}{word}* m{place}" for place, word in enumerate(memory)
-    ]
-    parameters.append(f"const {index} n")
-    parameters += [f"const {index} d{axis}" for axis in range(1, rank)]
-    parameters += [
-        f"const {index} s{place}_{axis}" for place in range(len(dtypes)) for axis in range(rank)
-    ]
-    element = _cuda_element(group, dtypes, memory, entry)
-    code = Statements(CUDA)
-    first = "blockIdx.x" if index == "int" else "(long long)blockIdx.x"
-    code.add(f"const {index} apart = {first.replace('blockIdx', 'gridDim')} * {grid.block};")
-    code.add(f"const {index} start = {first} * {grid.block} + threadIdx.x;")
-    vector = shape.vector_axis
-
-    @contextmanager
-    def along(limit: str, step: int, begin: str) -> Iterator[None]:
-        with code.block(f"for ({index} e = {begin}; e < {limit}; e += apart)"):
-            indices = [f"e * {step}" if step > 1 else "e"]
-            if rank > 1:
-                code.add(f"{index} rest = e;")
-                for axis in range(rank - 1, 0, -1):
-                    inner = f"(d{axis} / {step})" if axis == vector and step > 1 else f"d{axis}"
-                    scale = f" * {step}" if axis == vector and step > 1 else ""
-                    code.add(f"const {index} i{axis} = rest % {inner}{scale};")
-                    code.add(f"rest /= {inner};")
-                indices = ["rest", *(f"i{axis}" for axis in range(1, rank))]
-            for place, word in enumerate(memory):
-                terms = []
-                for axis, i in enumerate(indices):
-                    kind = shape.classes[place] if axis == vector else "s"
-                    if kind != "b":
-                        terms.append(i if kind == "c" else f"{i} * s{place}_{axis}")
-                const = "const " if place < count else ""
-                code.add(f"{const}{word}* q{place} = m{place} + ({' + '.join(terms) or '0'});")
-            yield
-
-    plain = ", ".join(
-        [f"*q{place}" for place in range(count)]
-        + [f"*q{place}" for place in range(count, len(dtypes))]
-    )
-    tail = "start"
-    if size > 1:
-        with along(f"n / {size}", size, "start"):
-            for place, word in enumerate(memory[:count]):
-                if shape.classes[place] == "c":
-                    code.add(
-                        f"const Pack<{word}, {size}> k{place} = "
-                        f"*(const Pack<{word}, {size}>*)q{place};"
-                    )
-                else:
-                    code.add(f"const {word} k{place} = *q{place};")
-            for place, word in enumerate(memory[count:], count):
-                code.add(f"Pack<{word}, {size}> k{place};")
-            given = ", ".join(
-                f"k{place}.v[j]" if place >= count or shape.classes[place] == "c" else f"k{place}"
-                for place in range(len(dtypes))
-            )
-            code.add("#pragma unroll")
-            code.add(f"for (int j = 0; j < {size}; ++j) {entry}_element({given});")
-            for place, word in enumerate(memory[count:], count):
-                code.add(f"*(Pack<{word}, {size}>*)q{place} = k{place};")
-        tail = f"n / {size} * {size} + start"  # of several axes the inner one has whole packs
-    with along("n", 1, tail):
-        code.add(f"{entry}_element({plain});")
-    body = "\n".join(code.lines)
-    pack = _PACK if size > 1 else ""
-    return f"""{pack}{CUDA.functions(element)}
-{element}
-extern "C" __global__ void __launch_bounds__({grid.block}) {entry}(
-    {", ".join(parameters)}) {{
-{body}
-}}
-"""
-
-
-_PACK = """template <typename T, int N>
-struct alignas(sizeof(T) * N < 16 ? sizeof(T) * N : 16) Pack {
-  T v[N];
-};
-"""
-
-
-def _cuda_element(group: Group, dtypes: Sequence[str], memory: Sequence[str], entry: str) -> str:
-    """Return the function that makes the outputs of one element from its inputs."""
-    count = len(group.graph.inputs)
-    code = Statements(CUDA)
-    loaded = [
-        code.name(f"x{place} != 0", dtype) if dtype == "bool" else f"x{place}"
-        for place, dtype in enumerate(dtypes[:count])
-    ]
-    results = _values(code, group, loaded)
-    for place, result in enumerate(results, count):
-        code.add(f"x{place} = {result};")
-    parameters = [
-        f"{'const ' if place < count else ''}{word}{'' if place < count else '&'} x{place}"
-        for place, word in enumerate(memory)
-    ]
-    body, outside = "\n".join(code.lines), "\n".join(code.outside.values())
-    head = f"static __device__ __forceinline__ void {entry}_element({', '.join(parameters)})"
-    return f"{outside}\n{head} {{\n{body}\n}}"
-
-
-def packs(shape: Nest, offsets: Sequence[int], itemsizes: Sequence[int], elements: int) -> bool:
-    """Tell whether a launch may go in packs: addresses (``offsets``, in bytes) and outer steps are
-    multiples of a pack, and of several axes the innermost has no rest."""
-    if set(shape.classes) - _PACKED or (len(shape.dims) > 1 and shape.dims[-1] % elements):
-        return False
-    for kind, offset, strides, size in zip(
-        shape.classes, offsets, shape.strides, itemsizes, strict=True
-    ):
-        pack = min(size * elements, 16)
-        if kind == "c" and any(at % pack for at in (offset, *strides[:-1])):
-            return False
-    return True
-
-
-def index_bits(shape: Nest, itemsizes: Sequence[int]) -> int:
-    """Return the bits an index needs: 32 where no element lies further than that allows."""
-    farthest = max(
-        sum((n - 1) * abs(step // size) for n, step in zip(shape.dims, strides, strict=True))
-        for strides, size in zip(shape.strides, itemsizes, strict=True)
-    )
-    # a thread looks one round of the grid past the last element: leave as much again
-    return 32 if max(farthest, int(np.prod(shape.dims, dtype=np.int64))) < 1 << 30 else 64

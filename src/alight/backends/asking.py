@@ -1,0 +1,47 @@
+"""Asking a driver in a process of its own, as drivers may crash or hang."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import Any
+
+
+def ask(script: str, seconds: float, name: str) -> tuple[Any, str]:
+    """Return what a script prints as JSON, or None and why there is nothing; ``name`` is what to
+    leave out of ``devices=``."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    try:
+        answer = subprocess.run(
+            [
+                sys.executable,
+                "-P",
+                script,
+            ],
+            capture_output=True,
+            text=True,
+            timeout=seconds,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+        )
+    except subprocess.TimeoutExpired:
+        return None, (
+            f"the driver did not answer within {seconds:g} s. Fix: update the graphics driver, or "
+            f"leave {name} out of devices="
+        )
+    except OSError as error:
+        return None, f"no process could be started to ask the driver: {error}"
+    if answer.returncode != 0:
+        last = (answer.stderr.strip().splitlines() or ["no message"])[-1]
+        how = (
+            f"status {answer.returncode}"
+            if answer.returncode > 0
+            else f"signal {-answer.returncode}"
+        )
+        return None, f"asking the driver ended with {how}: {last}"
+    try:
+        return json.loads(answer.stdout.strip().splitlines()[-1]), ""
+    except (IndexError, ValueError):
+        return None, f"the driver's answer is not understood: {answer.stdout[-200:]!r}"

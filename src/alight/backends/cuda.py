@@ -1,0 +1,382 @@
+"""CUDA by way of CuPy: kernels in CUDA C, made here and compiled by NVRTC.
+
+Nothing is started before a plan needs it: probing asks the driver in another process. The same code
+is meant to serve AMD cards through CuPy's ROCm build; there it has not been run.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import os
+from collections.abc import Sequence
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from alight._core import Data, make_layout
+from alight.backends import cuda_cards
+from alight.backends.asking import ask
+from alight.backends.base import Command, Copy, Launch, Operand
+from alight.backends.cuda_session import CudaBuffer, Session
+from alight.backends.host import NATIVE_DTYPES, address_of
+from alight.codegen.cuda import Form, form, schedule
+from alight.codegen.loops import Nest, nest, structure
+from alight.codegen.source import Grid
+from alight.device import Device, Gap, Probe, Support, Unsupported
+from alight.errors import DeviceUnavailable, KernelError
+from alight.ir.group import Group
+
+GAPS = (
+    Gap("float16 and complex reductions", "folds of them are not generated", "alight"),
+    Gap("complex transcendentals", "no body defines them", "alight"),
+    Gap("matmul, sort, fft, linalg", "no library implementation yet", "alight"),
+    Gap("floating-point warnings", "a device has no flags", "nobody: NumPy on the host warns"),
+)
+_UPLOAD, _DOWNLOAD, _EITHER = 1, 2, 4  # cudaMemcpyKind
+_UINT8 = np.dtype(np.uint8)
+# What a process takes to ask: CuPy's import and the driver's start took 2 to 4 s on an H200's host.
+_SECONDS = 40.0
+
+_started_in: int | None = None  # the process with a context: a forked child cannot use it
+
+
+class CudaEvent:
+    """The end of a submission. ``began`` and ``ended`` are the host's clock; ``seconds`` asks the
+    device's."""
+
+    __slots__ = ("_ended", "began", "buffers", "device", "handle", "queue", "session")
+
+    def __init__(self, session: Session, queue: int, handle: int, began: float) -> None:
+        self.session = session
+        self.device = session.device
+        self.queue = queue
+        self.handle = handle
+        self.began = began
+        self.buffers: tuple[Any, ...] = ()
+        self._ended = 0.0
+
+    @property
+    def ended(self) -> float:
+        """Return when the work was known to have ended; an error before it was waited for."""
+        if not self._ended:
+            raise RuntimeError(f"an event of {self.device} was not waited for. Fix: wait first.")
+        return self._ended
+
+    def wait(self) -> None:
+        """Return when it has happened."""
+        if not self._ended:
+            session = self.session
+            with session.errors():
+                session.runtime.eventSynchronize(self.handle)
+            self._ended = perf_counter()
+
+    def __del__(self) -> None:
+        self.session.spare(self.handle)
+
+
+class _Call:
+    """One launch of a kernel with all its arguments but the pointers in place."""
+
+    __slots__ = ("_addresses", "arguments", "blocks", "function", "given", "threads")
+
+    def __init__(self, function: int, step: Any, pointers: int) -> None:
+        count = pointers + len(step.numbers)
+        self.function = function
+        self.blocks = step.blocks
+        self.threads = step.threads
+        # eight bytes for each: a number of four is read from the lower half
+        self.given = (ctypes.c_longlong * count)(*[0] * pointers, *step.numbers)
+        start = ctypes.addressof(self.given)
+        self._addresses = (ctypes.c_void_p * count)(*[start + 8 * i for i in range(count)])
+        self.arguments = ctypes.addressof(self._addresses)
+
+
+class CudaKernel:
+    """A group ready to run: one program of launches for packs, where operands are aligned, and one
+    for other places in memory."""
+
+    def __init__(self, session: Session, group: Group, grid: Grid | None, processors: int) -> None:
+        graph = group.graph
+        self.session = session
+        self.group = group
+        self.shape: Nest = nest(group)
+        self.grid = grid
+        self.processors = processors
+        self.layouts = [*graph.inputs, *(graph.layout(i) for i in graph.outputs)]
+        self.empty = 0 in self.shape.dims[: self.shape.kept]
+        self.programs: dict[tuple[int, ...], tuple[tuple[int, ...], list[_Call]]] = {}
+        self.program((0,) * len(self.layouts))
+
+    def program(self, offsets: tuple[int, ...]) -> tuple[tuple[int, ...], list[_Call]]:
+        """Return the bytes of partial results and the launches, for operands at byte offsets."""
+        key = tuple([offset & 15 for offset in offsets])
+        found = self.programs.get(key)
+        if found is None:
+            grid = self.grid or schedule(self.group, self.shape, key, self.processors)
+            made = form(self.group, self.shape, grid)
+            text = self.text(made, grid)
+            scratch, calls = made.scratch(), []
+            if not self.empty:
+                for step in made.steps():
+                    function = self.session.function(text, step.entry)
+                    calls.append(_Call(function, step, len(offsets) + len(scratch)))
+            found = self.programs[key] = scratch, calls
+        return found
+
+    def text(self, made: Form, grid: Grid) -> str:
+        """Return the text of a form, printed once for all groups of one structure."""
+        key = structure(self.group, self.shape, grid)  # type: ignore[arg-type]
+        found = _texts.get(key)
+        if found is None:
+            found = _texts[key] = made.text()
+        return found
+
+
+_texts: dict[str, str] = {}
+
+
+class CudaBackend:
+    """Drives CUDA devices; buffers are ``CudaBuffer``, kernels ``CudaKernel``."""
+
+    name = "cuda"
+
+    def __init__(self) -> None:
+        self._probe: Probe | None = None
+        self._sessions: dict[str, Session] = {}
+
+    def probe(self) -> Probe:
+        """Return the cards' devices, or why there are none."""
+        if self._probe is None:
+            self._probe = self._asked()
+        return self._probe
+
+    def _asked(self) -> Probe:
+        if _started_in not in (None, os.getpid()):
+            return Probe(
+                (),
+                "this process was forked from one that used CUDA. Fix: start processes with the "
+                "method 'spawn', or use CUDA only after the fork",
+            )
+        if importlib.util.find_spec("cupy") is None:
+            return Probe(
+                (), "CuPy is not installed. Fix: pip install 'alight[cuda13]' (CUDA 12: cuda12)"
+            )
+        found, reason = ask(cuda_cards.__file__, _SECONDS, "cuda")
+        if found is None:
+            return Probe((), reason)
+        if not found["cards"]:
+            return Probe((), "the driver shows no card. Fix: see CUDA_VISIBLE_DEVICES")
+        return Probe(tuple([_device(i, found) for i in range(len(found["cards"]))]))
+
+    def open(self, device: Device) -> None:
+        """Make a context and a stream."""
+        global _started_in
+        if device.id in self._sessions:
+            return
+        _started_in = os.getpid()
+        number = int(device.id.partition(":")[2])
+        try:
+            self._sessions[device.id] = Session(number, device.id, device.fingerprint)
+        except ImportError as error:
+            raise DeviceUnavailable(
+                f"CuPy cannot be loaded: {error}. Fix: reinstall it."
+            ) from error
+
+    def close(self, device: Device) -> None:
+        """Give up everything held on the device."""
+        session = self._sessions.pop(device.id, None)
+        if session is not None:
+            session.close()
+
+    def _session(self, device: Device) -> Session:
+        session = self._sessions.get(device.id)
+        if session is None:
+            raise DeviceUnavailable(f"{device.id} is not open. Fix: open it first.")
+        return session
+
+    # --- kernels
+    def compile(
+        self, device: Device, group: Group, implementation: str, schedule: Any
+    ) -> CudaKernel:
+        """Return a kernel for the group.
+
+        Raises Unsupported, with the reason, where the device or CUDA C has a gap.
+        """
+        if implementation != "generated":
+            raise Unsupported(f"{device.id} has no implementation {implementation!r}")
+        session = self._session(device)
+        grid = schedule if isinstance(schedule, Grid) else None
+        with session.lock, session.errors():
+            return CudaKernel(session, group, grid, device.limits["processors"])
+
+    def dump(self, kernel: CudaKernel) -> bytes:
+        """Return nothing: each text's machine code is in the store already, as one group's sizes
+        decide between several texts."""
+        return b""
+
+    def load(self, device: Device, group: Group, schedule: Any, data: bytes) -> CudaKernel:
+        """Return a kernel made of what is in the store."""
+        return self.compile(device, group, "generated", schedule)
+
+    # --- memory
+    def allocate(self, device: Device, nbytes: int, where: str = "device") -> Any:
+        """Return a buffer of the device, or host memory that it reaches at link speed."""
+        session = self._session(device)
+        with session.errors():
+            if where != "pinned":
+                return session.buffer(nbytes)
+            memory = session.pinned.malloc(max(nbytes, 1))
+        array = np.frombuffer(memory, np.uint8, nbytes)
+        return Data(make_layout(_UINT8, (nbytes,)), array)
+
+    def register(self, device: Device, address: int, nbytes: int) -> Any:
+        """Make the caller's memory reachable at link speed while what is returned lives."""
+        session = self._session(device)
+        with session.errors():
+            session.runtime.hostRegister(address, nbytes, 0)
+        return _Registered(session, address, nbytes)
+
+    def free(self, device: Device, buffer: Any) -> None:
+        """Give a buffer back."""
+        if isinstance(buffer, (CudaBuffer, _Registered)):
+            buffer.free()
+
+    def memory(self, device: Device) -> tuple[int, int]:
+        """Return free and total bytes; what the pool keeps unused is free."""
+        session = self._session(device)
+        with session.errors():
+            free, total = session.runtime.memGetInfo()
+            return free + session.pool.free_bytes(), total
+
+    # --- running
+    def submit(
+        self, device: Device, queue: int, commands: Sequence[Command], wait: Sequence[Any] = ()
+    ) -> CudaEvent:
+        """Enqueue the commands after the events in ``wait``; the host goes on."""
+        session = self._session(device)
+        made: list[CudaBuffer] = []
+        with session.lock, session.errors():
+            stream = session.stream(queue)
+            for event in wait:
+                if event.queue != queue or event.device != device.id:
+                    session.runtime.streamWaitEvent(stream, event.handle, 0)
+            began = perf_counter()
+            used: list[Any] = []
+            for command in commands:
+                if isinstance(command, Launch):
+                    self._launch(session, stream, command, made, used)
+                elif isinstance(command, Copy):
+                    _copy(session, stream, command)
+                else:
+                    target = _at(session, command.target)
+                    session.runtime.memsetAsync(target, command.byte, command.nbytes, stream)
+            result = CudaEvent(session, queue, session.record(queue), began)
+            result.buffers = tuple(made)
+            if queue:
+                session.hold(result, (list(commands), used, made))
+        return result
+
+    def _launch(
+        self,
+        session: Session,
+        stream: int,
+        command: Launch,
+        made: list[CudaBuffer],
+        used: list[Any],
+    ) -> None:
+        kernel: CudaKernel = command.kernel
+        operands = list(command.inputs)
+        for place, output in enumerate(command.outputs, len(operands)):
+            if output is None:
+                layout = kernel.layouts[place]
+                made.append(session.buffer(layout.nbytes))
+                output = Operand(made[-1], 0, layout)
+            operands.append(output)
+        addresses = [_at(session, operand.buffer) + operand.offset for operand in operands]
+        scratch, calls = kernel.program(tuple(addresses))
+        for nbytes in scratch:
+            used.append(session.buffer(nbytes))
+            addresses.append(used[-1].address)
+        launch = session.driver.launchKernel
+        for call in calls:
+            call.given[: len(addresses)] = addresses  # type: ignore[assignment]
+            launch(
+                *(call.function, call.blocks, 1, 1, call.threads, 1, 1, 0, stream),
+                call.arguments,
+                0,
+            )
+
+    def wait(self, event: CudaEvent) -> None:
+        """Return when the event has happened."""
+        event.wait()
+
+    def seconds(self, start: CudaEvent, end: CudaEvent) -> float:
+        """Return seconds between two events on the device's clock."""
+        start.wait()
+        end.wait()
+        milliseconds: float = end.session.runtime.eventElapsedTime(start.handle, end.handle)
+        return milliseconds / 1e3
+
+
+class _Registered:
+    """Memory of the caller, locked in place."""
+
+    def __init__(self, session: Session, address: int, nbytes: int) -> None:
+        self.session = session
+        self.address = address
+        self.nbytes = nbytes
+
+    def free(self) -> None:
+        """Unlock the memory."""
+        address, self.address = self.address, 0
+        if address and os.getpid() == self.session.process:
+            self.session.runtime.hostUnregister(address)
+
+    def __del__(self) -> None:
+        self.free()
+
+
+def _at(session: Session, buffer: Any) -> int:
+    if not isinstance(buffer, CudaBuffer) or not buffer.address or buffer.device != session.device:
+        raise KernelError(
+            f"{session.device} was given a {type(buffer).__name__} that is not in its memory, or "
+            "was freed. Fix: upload it first."
+        )
+    return buffer.address
+
+
+def _copy(session: Session, stream: int, command: Copy) -> None:
+    if not command.nbytes:
+        return
+    ends = []
+    for end in (command.source, command.target):
+        if isinstance(end, CudaBuffer):
+            ends.append(end.address)
+        else:
+            ends.append(address_of(Operand(end, 0, end.layout)))
+    kind = _EITHER
+    if not isinstance(command.source, CudaBuffer):
+        kind = _UPLOAD
+    elif not isinstance(command.target, CudaBuffer):
+        kind = _DOWNLOAD
+    if not all(ends):
+        raise KernelError("a copy from or to memory that was freed. Fix: keep the buffer.")
+    session.runtime.memcpyAsync(ends[1], ends[0], command.nbytes, kind, stream)
+
+
+def _device(number: int, found: dict[str, Any]) -> Device:
+    card = found["cards"][number]
+    versions = f"driver {found['driver']} runtime {found['runtime']} CuPy {found['cupy']}"
+    return Device(
+        id=f"cuda:{number}",
+        vendor=found["vendor"],
+        name=card["name"],
+        space=f"cuda:{number}",
+        memory_bytes=card["memory"],
+        unified_memory=False,
+        support=Support(("generated",), NATIVE_DTYPES, GAPS, dialect="cuda"),
+        limits={"processors": card["processors"]},
+        fingerprint=f"{card['name']} {card['uuid']} {card['capability']} {versions}",
+    )

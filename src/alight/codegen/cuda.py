@@ -1,0 +1,167 @@
+"""Groups as CUDA C: which form a group has, and the schedule it has by default.
+
+A form says its text, which depends on a group's structure and its schedule alone, its launches,
+and the bytes of partial results that lie between them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import prod
+from typing import TYPE_CHECKING, Protocol
+
+from alight.codegen.cuda_columns import Columns
+from alight.codegen.cuda_fold import RUN
+from alight.codegen.cuda_kernel import Step, fold_length, power, row_count
+from alight.codegen.cuda_loop import Loop
+from alight.codegen.cuda_rows import Rows
+from alight.codegen.cuda_scan import Scans
+from alight.codegen.loops import check
+from alight.codegen.phases import phases
+from alight.codegen.source import Grid
+from alight.ir.body import width_of
+from alight.ir.group import GroupKind
+from alight.ir.ops import Kind
+from alight.ir.table_reduction import CHUNK
+
+if TYPE_CHECKING:
+    from alight.codegen.loops import Nest
+    from alight.ir.group import Group
+
+# What makes CUDA C's arithmetic IEEE's, whatever a compiler's defaults are.
+OPTIONS = ("--std=c++17", "--fmad=false", "--ftz=false", "--prec-div=true", "--prec-sqrt=true")
+
+PACK_BYTES = 16  # the widest access of a thread
+_PACKED = frozenset("bc")  # how operands may move along the inner axis where it goes in packs
+_MOST_THREADS = 1024  # of a block
+# 32-bit registers of a thread that may hold a row: half of what a thread has where 512 share the
+# 65,536 of a multiprocessor, as the arithmetic needs some too.
+_HELD_REGISTERS = 64
+# Threads that keep the memory of one multiprocessor busy; H200 and A100 have room for 2048.
+_THREADS = 2048
+# Operations of an element above which the steps of a run are not all written out: instructions
+# beyond some thousands no longer fit the caches for them (32 elements of some 60 operations).
+_HEAVY = 60
+_SPECIAL = 30  # operations that a special function counts as
+
+
+class Form(Protocol):
+    """A group printed with a schedule."""
+
+    def text(self) -> str:
+        """Return the text of all kernels."""
+
+    def steps(self) -> tuple[Step, ...]:
+        """Return the launches in their order."""
+
+    def scratch(self) -> tuple[int, ...]:
+        """Return the bytes of partial results between them."""
+
+
+def form(group: Group, shape: Nest, grid: Grid) -> Form:
+    """Return a group in the form it has."""
+    if group.kind is GroupKind.LOOP:
+        return Loop(group, shape, grid)
+    if group.kind is GroupKind.SCAN:
+        return Scans(group, shape, grid)
+    return Columns(group, shape, grid) if shape.columns else Rows(group, shape, grid)
+
+
+def schedule(group: Group, shape: Nest, offsets: Sequence[int], processors: int) -> Grid:
+    """Return the default schedule for operands at these byte offsets on a device of so many
+    multiprocessors."""
+    check(group)
+    graph = group.graph
+    layouts = [*graph.inputs, *(graph.layout(i) for i in graph.outputs)]
+    sizes = [layout.itemsize for layout in layouts]
+    bits = index_bits(shape, sizes)
+    if group.kind is GroupKind.LOOP:
+        # a pack of the narrowest operand is 16 bytes at most
+        elements = max(1, min(PACK_BYTES // max(sizes), 8)) if max(sizes) < PACK_BYTES else 1
+        while elements > 1 and not packs(shape, offsets, sizes, elements):
+            elements //= 2
+        return Grid(256, elements, bits)
+    threads = processors * _THREADS
+    if group.kind is GroupKind.SCAN:
+        return Grid(128 if shape.columns else 256, 1, bits)
+    length, rows = fold_length(shape), row_count(shape)
+    if shape.columns:
+        grid = Grid(128, 1, bits)
+        chunks = -(-length // CHUNK)
+        if rows >= threads or chunks < 2:
+            return grid
+        turns = power(-(-rows * chunks // threads))
+        return grid if turns >= chunks else replace(grid, cut=True, turns=turns)
+    elements = 4 if packs(shape, offsets, sizes, 4) else 1
+    unroll = 8 if _operations(group) <= _HEAVY else 1
+    team = 4 * power(-(-length // CHUNK)) if length <= RUN else 32 * power(-(-length // RUN))
+    cut = group.kind is GroupKind.REDUCE and length >= 8 * RUN and rows * 256 < threads
+    if cut:
+        # enough parts for every multiprocessor, and no more than a warp folds in eight turns
+        team = 256
+        parts = max(1, threads // max(rows, 1) // team)
+        turns = min(8, max(1, power(-(-length // (parts * team // 32 * RUN)))))
+        if length > turns * team // 32 * RUN:
+            return Grid(team, elements, bits, team, False, True, turns, unroll)
+    one = len(shape.dims) - shape.kept == 1
+    held = one and team <= _MOST_THREADS and unroll == 8
+    held = held and _held_registers(group, shape) * max(team, 256) <= _HELD_REGISTERS * 512
+    if held or team <= 32:
+        return Grid(max(128, team), elements, bits, team, held, False, 1, unroll)
+    team = min(team, 256)
+    turns = power(-(-length // (team // 32 * RUN)))
+    return Grid(team, elements, bits, team, False, False, turns, unroll)
+
+
+def _operations(group: Group) -> int:
+    """Return the operations of one element, special functions as many."""
+    nodes = [n for n in group.graph.nodes if n.op.kind is Kind.ELEMENTWISE]
+    return sum(_SPECIAL if n.op.special else max(1, int(n.op.flops)) for n in nodes)
+
+
+def _held_registers(group: Group, shape: Nest) -> int:
+    """Return the registers of a thread that holds its part of a row."""
+    graph = group.graph
+    found = phases(group)
+    first = len(graph.inputs)
+    wide = [i for i in range(first) if shape.classes[i] != "b"]
+    several = len([visit for visit in found.passes if visit.folds or visit.written]) > 1
+    values = [*(wide if several else wide[:1]), *found.home]
+    values += [
+        n for v in found.passes for n in v.folds if graph.nodes[n - first].op.finish is not None
+    ]
+    return sum(-(-width_of(graph.layout(n).dtype.name) // 32) for n in values) * 32
+
+
+def packs(shape: Nest, offsets: Sequence[int], itemsizes: Sequence[int], elements: int) -> bool:
+    """Tell whether a launch may go in packs: every operand moves by 0 or 1 along the inner axis,
+    addresses (``offsets``, in bytes) and outer steps are multiples of a pack, and of several axes
+    the innermost has no rest."""
+    if shape.columns or set(shape.classes) - _PACKED:
+        return False
+    folded = len(shape.dims) > shape.kept
+    # rows of a fold end where they end: what is left is read one by one
+    alone = len(shape.dims) - shape.kept == 1 if folded else len(shape.dims) == 1
+    if not alone and shape.dims[-1] % elements:
+        return False
+    for kind, offset, strides, size in zip(
+        shape.classes, offsets, shape.strides, itemsizes, strict=True
+    ):
+        pack = min(size * elements, PACK_BYTES)
+        if kind == "c" and any(at % pack for at in (offset, *strides[:-1])):
+            return False
+    return True
+
+
+def index_bits(shape: Nest, itemsizes: Sequence[int]) -> int:
+    """Return the bits an index needs: 32 where no element lies further than that allows."""
+    farthest = max(
+        sum((n - 1) * abs(step // size) for n, step in zip(shape.dims, strides, strict=True))
+        for strides, size in zip(shape.strides, itemsizes, strict=True)
+    )
+    # a thread looks one round of the grid past the last element: leave as much again
+    return 32 if max(farthest, prod(shape.dims)) < 1 << 30 else 64
+
+
+__all__ = ["OPTIONS", "Form", "form", "index_bits", "packs", "schedule"]

@@ -1,0 +1,228 @@
+"""CUDA C of reductions along an axis that is not the innermost in memory: a thread has a column.
+
+Threads side by side have columns side by side, so that a warp reads a line of memory for each row.
+A thread folds the sixteen lanes of a chunk in registers, eight steps of sixteen rows, and keeps the
+chunks in a counter. Few columns are cut into parts of whole chunks, as rows are.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from alight.codegen.cuda_fold import TREE, CudaFold
+from alight.codegen.cuda_kernel import (
+    Places,
+    Step,
+    around,
+    fold_length,
+    row_count,
+    whole_text,
+)
+from alight.codegen.dialects import CUDA
+from alight.codegen.source import ENTRY, Grid, Statements
+from alight.ir.ops import Kind
+from alight.ir.table_reduction import CHUNK, LANES
+
+if TYPE_CHECKING:
+    from alight.codegen.loops import Nest
+    from alight.ir.group import Group
+
+_LANES = f"""
+// of a chunk, from its lanes
+template <typename F> __device__ __forceinline__ typename F::S lanes(typename F::S (&a)[{LANES}]) {{
+#pragma unroll
+  for (int half = {LANES // 2}; half > 0; half /= 2)
+#pragma unroll
+    for (int i = 0; i < half; ++i) a[i] = F::pair(a[i], a[i + half]);
+  return a[0];
+}}
+"""
+
+
+class Columns:
+    """The text of one group of columns with one schedule."""
+
+    def __init__(self, group: Group, shape: Nest, grid: Grid) -> None:
+        self.places = places = Places(group, shape, grid)
+        self.graph = graph = group.graph
+        self.grid = grid
+        self.first = places.first
+        self.outside: dict[str, str] = {}
+        self.code = Statements(CUDA, self.outside)
+        self.folds = {
+            number: CudaFold(graph, graph.nodes[number - self.first], number)
+            for number in dict.fromkeys(graph.outputs)
+        }
+
+    # --- launches
+    def parts(self) -> tuple[int, int]:
+        """Return in how many parts columns are cut, and the rows of each."""
+        rows = fold_length(self.places.shape)
+        part = CHUNK * self.grid.turns if self.grid.cut else max(rows, 1)
+        return max(1, -(-rows // part)), part
+
+    def steps(self) -> tuple[Step, ...]:
+        """Return the launches."""
+        grid = self.grid
+        _, values = self.places.numbers()
+        columns = row_count(self.places.shape)
+        parts, part = self.parts()
+        numbers = (columns, fold_length(self.places.shape), part, parts, *values)
+        steps = [Step(ENTRY, around(-(-columns * parts // grid.block)), grid.block, numbers)]
+        if grid.cut:
+            blocks = around(-(-columns // grid.block))
+            steps.append(Step(f"{ENTRY}_whole", blocks, grid.block, numbers))
+        return tuple(steps)
+
+    def scratch(self) -> tuple[int, ...]:
+        """Return the bytes of each state that parts leave."""
+        if not self.grid.cut:
+            return ()
+        count = row_count(self.places.shape) * self.parts()[0]
+        return tuple(count * fold.state_bytes for fold in self.folds.values())
+
+    # --- the text
+    def text(self) -> str:
+        """Return the text of all kernels."""
+        places, cut = self.places, self.grid.cut
+        names, _ = places.numbers()
+        states = [f"{fold.state}* w{n}" for n, fold in self.folds.items()] if cut else []
+        parameters = [
+            *places.pointers(),
+            *states,
+            *places.declared(["columns", "length", "part", "parts", *names]),
+        ]
+        texts = [self.function(ENTRY, parameters, self.kernel())]
+        if cut:
+            texts.append(self.function(f"{ENTRY}_whole", parameters, self.combining()))
+        structures = [fold.structure(self.outside) for fold in self.folds.values()]
+        return whole_text(self.outside, TREE + _LANES, "\n".join((*structures, *texts)))
+
+    def function(self, name: str, parameters: list[str], body: str) -> str:
+        """Return the text of an entry point."""
+        return (
+            f'extern "C" __global__ void __launch_bounds__({self.grid.block}) {name}(\n'
+            f"    {', '.join(parameters)}) {{\n{body}\n}}"
+        )
+
+    def threads(self, count: str) -> str:
+        """Return the head of a loop that gives every thread its share of so many."""
+        index = self.places.index
+        first = "blockIdx.x" if index == "int" else "(long long)blockIdx.x"
+        block = self.grid.block
+        return (
+            f"for ({index} own = {first} * {block} + threadIdx.x; own < {count}; "
+            f"own += ({index})gridDim.x * {block})"
+        )
+
+    def kernel(self) -> str:
+        """Return the body of the kernel that goes over the columns."""
+        code, places, cut = self.code, self.places, self.grid.cut
+        index = places.index
+        with code.block(self.threads("columns * parts" if cut else "columns")):
+            code.add(f"const {index} column = {'own % columns' if cut else 'own'};")
+            begin = "own / columns * part" if cut else "0"
+            code.add(f"const {index} begin = {begin};")
+            code.add(f"const {index} end = begin + part < length ? begin + part : length;")
+            places.rows(code, places.kept_indices(code, "column"))
+            for number, fold in self.folds.items():
+                code.add(f"Counter<{fold.name}> c{number};")
+                if fold.moments:
+                    code.add(f"{fold.type} pivot{number} = 0;")
+                    with code.block("if (length > 0)"):
+                        known = self.values(f"({index})0")
+                        code.add(f"pivot{number} = {self.made(fold, known)};")
+            with code.block(f"for ({index} row = begin; row < end; row += {CHUNK})"):
+                code.add(f"const int some = row + {CHUNK} <= end ? {CHUNK} : (int)(end - row);")
+                self.lanes(list(self.folds.values()), False)
+                spread = [fold for fold in self.folds.values() if fold.moments]
+                for fold in spread:
+                    number = fold.number
+                    code.add(f"const {fold.type} total{number} = lanes<{fold.plain}>(a{number});")
+                    code.add(
+                        f"const {fold.type} mean{number} = some == {CHUNK} ? total{number} * "
+                        f"({fold.type})(1.0 / {CHUNK}) : total{number} / ({fold.type})some;"
+                    )
+                if spread:
+                    self.lanes(spread, True)
+                for number, fold in self.folds.items():
+                    state = f"lanes<{fold.lanes}>({'b' if fold.moments else 'a'}{number})"
+                    if fold.moments:
+                        state = f"{fold.state}{{({fold.type})some, total{number}, {state}}}"
+                    code.add(f"c{number}.push({state});")
+            for number, fold in self.folds.items():
+                if cut:
+                    code.add(f"w{number}[own] = c{number}.total();")
+                else:
+                    self.deliver(code, number, fold)
+        return "\n".join(code.lines)
+
+    def deliver(self, code: Statements, number: int, fold: CudaFold) -> None:
+        """Add the result of a column."""
+        code.add(f"const {fold.state} f{number} = c{number}.total();")
+        value = fold.delivered(code, f"f{number}", "length")
+        for place, output in enumerate(self.graph.outputs, self.first):
+            if output == number:
+                code.add(f"*q{place} = {value};")
+
+    def lanes(self, folds: list[CudaFold], spread: bool) -> None:
+        """Add the folds of a chunk's lanes; ``spread``: of squared distances from the mean."""
+        code = self.code
+        letter = "b" if spread else "a"
+        for fold in folds:
+            code.add(f"{fold.lanes}::S {letter}{fold.number}[{LANES}];")
+            code.add("#pragma unroll")
+            code.add(
+                f"for (int j = 0; j < {LANES}; ++j) {letter}{fold.number}[j] = "
+                f"{fold.lanes}::none();"
+            )
+        with code.block(f"for (int k = 0; k < some; k += {LANES})"):
+            code.add("#pragma unroll")
+            with code.block(f"for (int j = 0; j < {LANES}; ++j)"):
+                # past the end the last row stands in, so that nothing waits for a branch
+                code.add(f"const {self.places.index} r = row + (k + j < some ? k + j : some - 1);")
+                known = self.values("r")
+                for fold in folds:
+                    value = self.made(fold, known)
+                    if fold.argument:
+                        value = f"{fold.state}{{{value}, (long long)r}}"
+                    elif fold.moments:
+                        value = f"({value} - pivot{fold.number})"
+                    if spread:
+                        away = code.name(f"{value} - mean{fold.number}", fold.dtype)
+                        value = f"{away} * {away}"
+                    none = f"{fold.lanes}::none()"
+                    value = f"(k + j < some ? {value} : {none})"
+                    cell = f"{letter}{fold.number}[j]"
+                    code.add(f"{cell} = {fold.lanes}::pair({cell}, {value});")
+
+    def made(self, fold: CudaFold, known: dict[int, str]) -> str:
+        """Return the element that a reduction folds."""
+        return fold.made(self.code, [known[o] for o in fold.node.operands])
+
+    def values(self, row: str) -> dict[int, str]:
+        """Return inputs and elementwise values in one row of the column."""
+        code, places = self.code, self.places
+        known: dict[int, str] = {}
+        offsets = places.along(code, f"({row})")
+        for place in range(self.first):
+            known[place] = places.loaded(code, place, f"q{place}[{offsets[place]}]")
+        for number, node in self.graph.numbered():
+            if node.op.kind is Kind.ELEMENTWISE:
+                known[number] = places.node(code, number, known)
+        return known
+
+    def combining(self) -> str:
+        """Return the body of the kernel that folds what the parts of each column left."""
+        places = self.places
+        code = Statements(CUDA, self.outside)
+        with code.block(self.threads("columns")):
+            places.rows(code, places.kept_indices(code, "own"))
+            for number, fold in self.folds.items():
+                code.add(f"Counter<{fold.name}> c{number};")
+                code.add(
+                    f"for ({places.index} i = 0; i < parts; ++i) "
+                    f"c{number}.push(w{number}[i * columns + own]);"
+                )
+                self.deliver(code, number, fold)
+        return "\n".join(code.lines)

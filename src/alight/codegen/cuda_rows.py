@@ -1,0 +1,486 @@
+"""CUDA C of groups that go over rows: reductions of rows, and what is made of their results.
+
+A team of threads has a row: four threads for every chunk up to a warp, or a whole block. In the
+*held* form each warp has one run of a row and keeps what it read, and what takes long to make, in
+registers between the passes of ``codegen.phases``; otherwise a pass reads the row again. Long rows
+of reductions are cut: each block leaves its state in memory, and a second kernel folds those.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+from alight.codegen.cuda_fold import RUN, TREE, CudaFold
+from alight.codegen.cuda_kernel import (
+    PACK,
+    Places,
+    Step,
+    around,
+    fold_length,
+    power,
+    row_count,
+    whole_text,
+)
+from alight.codegen.dialects import CUDA
+from alight.codegen.phases import Pass, phases
+from alight.codegen.source import ENTRY, Grid, Statements
+from alight.ir.table_reduction import CHUNK
+
+if TYPE_CHECKING:
+    from alight.codegen.loops import Nest
+    from alight.ir.group import Group
+
+# Threads that fold the parts of one row: as many as an SM of any kind has room for at once.
+WHOLE_BLOCK = 1024
+_STEPS = CHUNK // 16  # of sixteen elements, in which four threads fill a chunk
+
+_FETCH = """
+// four elements side by side, as far as the row goes; PACKED where they can be read together
+template <bool PACKED, typename T, typename I> __device__ __forceinline__ void fetch(
+    T (&x)[4], const T* p, I e, I end) {
+  if (PACKED && e + 4 <= end) {
+    const Pack<T, 4> pack = *(const Pack<T, 4>*)p;
+#pragma unroll
+    for (int j = 0; j < 4; ++j) x[j] = pack.v[j];
+  } else {
+#pragma unroll
+    for (int j = 0; j < 4; ++j) x[j] = e + j < end ? p[j] : T();
+  }
+}
+template <bool PACKED, typename T, typename I> __device__ __forceinline__ void place(
+    const T (&x)[4], T* p, I e, I end) {
+  if (PACKED && e + 4 <= end) {
+    Pack<T, 4> pack;
+#pragma unroll
+    for (int j = 0; j < 4; ++j) pack.v[j] = x[j];
+    *(Pack<T, 4>*)p = pack;
+  } else {
+#pragma unroll
+    for (int j = 0; j < 4; ++j) if (e + j < end) p[j] = x[j];
+  }
+}
+"""
+
+
+class Rows:
+    """The text of one group of rows with one schedule."""
+
+    def __init__(self, group: Group, shape: Nest, grid: Grid) -> None:
+        self.places = places = Places(group, shape, grid)
+        self.group = group
+        self.grid = grid
+        self.graph = graph = group.graph
+        self.first = places.first
+        self.phases = phases(group)
+        self.folds = {
+            number: CudaFold(graph, graph.nodes[number - self.first], number)
+            for visit in self.phases.passes
+            for number in visit.folds
+        }
+        self.outputs = {n: p for p, n in enumerate(graph.outputs, self.first)}
+        self.cut = grid.cut
+        # a row with more than one axis in memory has its elements one by one
+        self.single = places.rank - shape.kept == 1
+        self.team = grid.team
+        self.warps = max(1, grid.team // 32)
+        self.outside: dict[str, str] = {}
+        self.code = Statements(CUDA, self.outside)
+        self.arrays: dict[int, str] = {}  # values held in registers between passes
+        self.filled: set[str] = set()  # those of them that have been read or made
+        self.known: dict[int, str] = {}
+
+    # --- launches
+    def steps(self) -> tuple[Step, ...]:
+        """Return the launches."""
+        grid, shape = self.grid, self.places.shape
+        _, values = self.places.numbers()
+        length, rows = fold_length(shape), row_count(shape)
+        parts, each = self.parts()
+        part = RUN * self.warps * grid.turns if self.cut else length
+        numbers = (rows, length, part, parts, each, grid.turns, *values)
+        teams = grid.block // self.team
+        steps = [Step(ENTRY, around(-(-rows // teams) * parts), grid.block, numbers)]
+        if self.cut:
+            steps.append(Step(f"{ENTRY}_whole", around(rows), WHOLE_BLOCK, numbers))
+        return tuple(steps)
+
+    def parts(self) -> tuple[int, int]:
+        """Return in how many parts a row is cut, and how many of them a thread folds in turn."""
+        if not self.cut:
+            return 1, 1
+        parts = -(-fold_length(self.places.shape) // (RUN * self.warps * self.grid.turns))
+        return parts, power(-(-parts // WHOLE_BLOCK))
+
+    def scratch(self) -> tuple[int, ...]:
+        """Return the bytes of each state that parts leave."""
+        if not self.cut:
+            return ()
+        count = row_count(self.places.shape) * self.parts()[0]
+        return tuple(count * fold.state_bytes for fold in self.folds.values())
+
+    # --- the text
+    def text(self) -> str:
+        """Return the text of all kernels."""
+        places = self.places
+        names, _ = places.numbers()
+        states = [f"{fold.state}* w{n}" for n, fold in self.folds.items()]
+        parameters = [
+            *places.pointers(),
+            *(states if self.cut else ()),
+            *places.declared(["rows", "length", "part", "parts", "each", "turns", *names]),
+        ]
+        texts = [self.function(ENTRY, self.grid.block, parameters, self.kernel())]
+        if self.cut:
+            texts.append(self.function(f"{ENTRY}_whole", WHOLE_BLOCK, parameters, self.combining()))
+        structures = [fold.structure(self.outside) for fold in self.folds.values()]
+        return whole_text(self.outside, PACK + TREE + _FETCH, "\n".join((*structures, *texts)))
+
+    def function(self, name: str, block: int, parameters: list[str], body: str) -> str:
+        """Return the text of an entry point."""
+        words = max((f.state_bytes for f in self.folds.values()), default=0) // 8 + 1
+        room = f"  __shared__ long long room[{words * block // 32}];\n" if block > 32 else ""
+        return (
+            f'extern "C" __global__ void __launch_bounds__({block}) {name}(\n'
+            f"    {', '.join(parameters)}) {{\n{room}{body}\n}}"
+        )
+
+    def kernel(self) -> str:
+        """Return the body of the kernel that goes over the rows."""
+        code, places, team = self.code, self.places, self.team
+        index = places.index
+        teams = self.grid.block // team
+        code.add(f"const int t = threadIdx.x % {team};")
+        first = "blockIdx.x" if index == "int" else "(long long)blockIdx.x"
+        if self.cut:
+            code.add(f"const {index} row = {first} / parts;")
+            code.add(f"const {index} begin = {first} % parts * part;")
+            code.add("const bool here = true;")
+            with code.block(""):
+                self.row()
+            return "\n".join(code.lines)
+        code.add(f"const {index} begin = 0;")
+        head = f"for ({index} base = {first} * {teams}; base < rows;"
+        with code.block(f"{head} base += ({index})gridDim.x * {teams})"):
+            # threads without a row do what the last row's do, as warps meet as a whole
+            code.add(f"const {index} own = base + threadIdx.x / {team};")
+            code.add("const bool here = own < rows;")
+            code.add(f"const {index} row = here ? own : rows - 1;")
+            self.row()
+        return "\n".join(code.lines)
+
+    def row(self) -> None:
+        """Add what is done for one row."""
+        code, places = self.code, self.places
+        places.rows(code, places.kept_indices(code, "row"))
+        if self.cut:
+            code.add("const auto end = begin + part < length ? begin + part : length;")
+        else:
+            code.add("const auto end = length;")
+        if self.single:  # what there is one of for the row
+            for place in range(self.first):
+                if places.shape.classes[place] == "b":
+                    self.known[place] = places.loaded(code, place, f"*q{place}")
+        for visit in self.phases.passes[:-1]:
+            self.scalars(visit)
+            self.visit(visit)
+        self.scalars(self.phases.passes[-1])
+
+    def scalars(self, visit: Pass) -> None:
+        """Add the values that a row has one of."""
+        for number in visit.scalars:
+            self.known[number] = self.places.node(self.code, number, self.known)
+            self.deliver(number, self.known[number])
+
+    def deliver(self, number: int, value: str) -> None:
+        """Store one of a row's results if it is an output."""
+        for place, output in enumerate(self.graph.outputs, self.first):
+            if output == number:
+                self.code.add(f"if (here && t == 0) *q{place} = {value};")
+
+    # --- passes
+    def visit(self, visit: Pass) -> None:
+        """Add one visit to the row."""
+        code = self.code
+        if not (visit.folds or visit.written or visit.saved):
+            return
+        for number in visit.folds:
+            fold = self.folds[number]
+            code.add(f"{fold.state} f{number};")
+            if not self.grid.held:
+                code.add(f"Counter<{fold.name}> c{number};")
+            if fold.moments:
+                self.pivot(number)
+        self.declare(visit)
+        index = self.places.index
+        with ExitStack() as turns:
+            warp = "threadIdx.x / 32" if self.warps > 1 else "0"
+            if self.grid.held:
+                code.add(f"const {index} start{code.count} = {RUN} * ({warp});")
+            else:
+                head = f"for ({index} turn = 0; turn < turns; ++turn)"
+                turns.enter_context(code.block(head))
+                code.add(
+                    f"const {index} start{code.count} = "
+                    f"begin + ({index}){RUN} * (turns * ({warp}) + turn);"
+                )
+                code.add(f"if (start{code.count} >= end) break;")
+            start = f"start{code.count}"
+            code.count += 1
+            self.run(visit, start)
+        for number in visit.folds:
+            fold = self.folds[number]
+            if not self.grid.held:
+                code.add(f"f{number} = c{number}.total();")
+            code.add(
+                f"f{number} = block<{fold.name}, {self.warps}>(f{number}, "
+                f"({fold.state}*){'room' if self.warps > 1 else 'nullptr'});"
+            )
+            if self.cut:
+                place = "begin / part * rows + row"
+                code.add(f"if (t == 0) w{number}[{place}] = f{number};")
+                continue
+            value = fold.delivered(code, f"f{number}", "length")
+            self.known[number] = code.name(value, fold.result)
+            self.deliver(number, self.known[number])
+
+    def pivot(self, number: int) -> None:
+        """Add the row's first element, from which moments are measured."""
+        code, fold = self.code, self.folds[number]
+        code.add(f"{fold.type} pivot{number} = 0;")
+        with code.block("if (length > 0)"):
+            offsets = self.places.along(code, f"({self.places.index})0")
+            known = dict(self.known)
+            for operand in fold.node.operands:
+                self.single_value(operand, offsets, known)
+            value = fold.made(code, [known[o] for o in fold.node.operands])
+            code.add(f"pivot{number} = {value};")
+
+    def single_value(self, number: int, offsets: list[str], known: dict[int, str]) -> str:
+        """Return a value at one element, made of the inputs alone."""
+        if number not in known:
+            if number < self.first:
+                text = f"q{number}[{offsets[number]}]"
+                known[number] = self.places.loaded(self.code, number, text)
+            else:
+                for operand in self.graph.nodes[number - self.first].operands:
+                    self.single_value(operand, offsets, known)
+                known[number] = self.places.node(self.code, number, known)
+        return known[number]
+
+    def reads(self, visit: Pass) -> list[int]:
+        """Return the wide values that a pass reads: inputs, and what was kept."""
+        wanted = {o for n in visit.needed for o in self.graph.nodes[n - self.first].operands}
+        wanted.update(o for n in visit.folds for o in self.graph.nodes[n - self.first].operands)
+        wanted.update(n for n in visit.written if n not in visit.needed)
+        return sorted(
+            n
+            for n in wanted
+            if n not in self.known
+            and n not in visit.needed
+            and (n < self.first or n in self.phases.wide)
+        )
+
+    def declare(self, visit: Pass) -> None:
+        """Add the arrays of what is held from this pass on."""
+        if not self.grid.held:
+            return
+        later = set()
+        passes = self.phases.passes
+        for other in passes[passes.index(visit) + 1 : -1]:
+            later.update(self.reads(other))
+        for number in (*self.reads(visit), *visit.saved):
+            if number not in self.arrays and number in later:
+                self.arrays[number] = f"h{number}"
+                word = self.word(number)
+                self.code.add(f"{word} h{number}[{_STEPS}][4];")
+
+    def word(self, number: int) -> str:
+        dtype = self.graph.layout(number).dtype.name
+        return CUDA.memory.get(dtype, CUDA.type_of(dtype))
+
+    def run(self, visit: Pass, start: str) -> None:
+        """Add what a warp does with one run of the row."""
+        code, index = self.code, self.places.index
+        for number in visit.folds:
+            fold = self.folds[number]
+            code.add(f"{fold.lanes}::S a{number}[4];")
+            code.add("#pragma unroll")
+            code.add(f"for (int j = 0; j < 4; ++j) a{number}[j] = {fold.lanes}::none();")
+            if fold.moments:
+                code.add(f"{fold.type} z{number}[{_STEPS}][4];")
+        own = min(self.team, 32)
+        code.add(
+            f"const {index} place{code.count} = {start} + {CHUNK} * (t % {own} / 4) + 4 * (t % 4);"
+        )
+        begin = f"place{code.count}"
+        code.count += 1
+        whole = self.grid.held or any(self.folds[n].moments for n in visit.folds)
+        code.add(f"#pragma unroll {_STEPS if whole else self.grid.unroll}")
+        with code.block(f"for (int k = 0; k < {_STEPS}; ++k)"):
+            code.add(f"const {index} e = {begin} + 16 * k;")
+            self.step(visit)
+        for number in visit.folds:
+            fold = self.folds[number]
+            if fold.moments:
+                self.spread(number, start)
+            else:
+                code.add(f"f{number} = chunk<{fold.name}>(a{number});")
+            code.add(f"f{number} = run<{fold.name}, {self.team}>(f{number});")
+            if not self.grid.held:
+                code.add(f"c{number}.push(f{number});")
+
+    def step(self, visit: Pass) -> None:
+        """Add what a thread does with four elements side by side."""
+        code, places = self.code, self.places
+        together = "true" if places.packed else "false"
+        offsets = places.along(code, "e") if self.single else []
+        names: dict[int, str] = {}
+        fetched = []
+        for number in self.reads(visit):
+            held = self.arrays.get(number)
+            names[number] = f"{held}[k]" if held else f"y{number}"
+            if held and held in self.filled:
+                continue
+            if held:
+                self.filled.add(held)
+            fetched.append(number)
+        for number in fetched:
+            source = number
+            if number >= self.first:
+                source = self.outputs[self.phases.home[number]]
+            if number not in self.arrays:
+                code.add(f"{self.word(number)} y{number}[4];")
+            if self.single and places.shape.classes[source] == "c":
+                code.add(
+                    f"fetch<{together}>({names[number]}, q{source} + {offsets[source]}, e, end);"
+                )
+            else:
+                self.gather(names[number], source)
+        stored = [*visit.written]
+        if not self.grid.held:
+            stored += [n for n in visit.saved if n not in stored]
+        for number in stored:
+            code.add(f"{self.word(number)} x{number}[4];")
+        code.add("#pragma unroll")
+        with code.block("for (int j = 0; j < 4; ++j)"):
+            self.element(visit, names, stored)
+        for number in stored:
+            self.scatter(number, offsets, together)
+
+    def gather(self, name: str, source: int) -> None:
+        """Add the reads of four elements that are not side by side in memory."""
+        code = self.code
+        code.add("#pragma unroll")
+        with code.block("for (int j = 0; j < 4; ++j)"):
+            offset = self.places.along(code, f"(e + j < end ? e + j : ({self.places.index})0)")
+            word = self.places.words[source]
+            code.add(f"{name}[j] = e + j < end ? q{source}[{offset[source]}] : ({word})0;")
+
+    def scatter(self, number: int, offsets: list[str], together: str) -> None:
+        """Add the writes of four elements of an output, or of what is kept in one's memory."""
+        code, places = self.code, self.places
+        home = self.phases.home.get(number, number)
+        for place, output in enumerate(self.graph.outputs, self.first):
+            if output != home or (home != number and place != self.outputs[home]):
+                continue
+            with ExitStack() as guarded:
+                if not self.cut:
+                    guarded.enter_context(code.block("if (here)"))
+                if self.single and places.shape.classes[place] == "c":
+                    code.add(f"place<{together}>(x{number}, q{place} + {offsets[place]}, e, end);")
+                else:
+                    code.add("#pragma unroll")
+                    with code.block("for (int j = 0; j < 4; ++j) if (e + j < end)"):
+                        offset = places.along(code, "(e + j)")
+                        code.add(f"q{place}[{offset[place]}] = x{number}[j];")
+
+    def element(self, visit: Pass, names: dict[int, str], stored: list[int]) -> None:
+        """Add what is made of one element."""
+        code = self.code
+        known = dict(self.known)
+        for number, name in names.items():
+            text = f"{name}[j]"
+            if self.graph.layout(number).dtype == bool:
+                text = code.name(f"{text} != 0", "bool")
+            known[number] = text
+        for number in visit.needed:
+            known[number] = self.places.node(code, number, known)
+            if number in self.arrays:
+                code.add(f"{self.arrays[number]}[k][j] = {known[number]};")
+                self.filled.add(self.arrays[number])
+        for number in stored:
+            code.add(f"x{number}[j] = {known[number]};")
+        for number in visit.folds:
+            fold = self.folds[number]
+            value = fold.made(code, [known[o] for o in fold.node.operands])
+            if fold.argument:
+                state = f"{fold.state}{{{value}, e + j < end ? (long long)(e + j) : -1ll}}"
+            elif fold.moments:
+                code.add(f"z{number}[k][j] = {value} - pivot{number};")
+                state = f"(e + j < end ? z{number}[k][j] : {fold.plain}::none())"
+            else:
+                state = f"(e + j < end ? {value} : {fold.plain}::none())"
+            code.add(f"a{number}[j] = {fold.lanes}::pair(a{number}[j], {state});")
+
+    def spread(self, number: int, start: str) -> None:
+        """Add the moments of a chunk: of its elements' distances from their mean."""
+        code, fold = self.code, self.folds[number]
+        own = min(self.team, 32)
+        with code.block(""):
+            code.add(f"const auto from = {start} + {CHUNK} * (t % {own} / 4);")
+            code.add(
+                f"const int some = from + {CHUNK} <= end ? {CHUNK} : from < end ? (int)(end - from)"
+                " : 0;"
+            )
+            code.add(f"const {fold.type} total = chunk<{fold.plain}>(a{number});")
+            code.add(
+                f"const {fold.type} mean = some == {CHUNK} ? total * ({fold.type})(1.0 / {CHUNK}) "
+                f": total / ({fold.type})some;"
+            )
+            code.add("#pragma unroll")
+            code.add(f"for (int j = 0; j < 4; ++j) a{number}[j] = {fold.plain}::none();")
+            code.add("#pragma unroll")
+            with code.block(f"for (int k = 0; k < {_STEPS}; ++k)"):
+                code.add("#pragma unroll")
+                with code.block("for (int j = 0; j < 4; ++j)"):
+                    code.add(f"const {fold.type} away = z{number}[k][j] - mean;")
+                    code.add(
+                        f"if (16 * k + 4 * (t % 4) + j < some) a{number}[j] = "
+                        f"{fold.plain}::pair(a{number}[j], away * away);"
+                    )
+            code.add(f"const {fold.type} squares = chunk<{fold.plain}>(a{number});")
+            code.add(
+                f"if (some) f{number} = {{({fold.type})some, total, squares}}; "
+                f"else f{number} = {fold.name}::none();"
+            )
+
+    # --- parts
+    def combining(self) -> str:
+        """Return the body of the kernel that folds what the parts of each row left."""
+        places, index = self.places, self.places.index
+        code = Statements(CUDA, self.outside)
+        first = "blockIdx.x" if index == "int" else "(long long)blockIdx.x"
+        with code.block(f"for ({index} row = {first}; row < rows; row += gridDim.x)"):
+            places.rows(code, places.kept_indices(code, "row"))
+            for number, fold in self.folds.items():
+                code.add(f"Counter<{fold.name}> c{number};")
+                with code.block(f"for ({index} i = 0; i < each; ++i)"):
+                    code.add(f"const {index} own = threadIdx.x * each + i;")
+                    code.add("if (own >= parts) break;")
+                    code.add(f"c{number}.push(w{number}[own * rows + row]);")
+                code.add(f"{fold.state} f{number} = c{number}.total();")
+                code.add("#pragma unroll")
+                code.add(
+                    f"for (int mask = 1; mask < 32; mask *= 2) f{number} = "
+                    f"met<{fold.name}>(f{number}, mask);"
+                )
+                code.add(
+                    f"f{number} = block<{fold.name}, {WHOLE_BLOCK // 32}>(f{number}, "
+                    f"({fold.state}*)room);"
+                )
+                value = fold.delivered(code, f"f{number}", "length")
+                for place, output in enumerate(self.graph.outputs, self.first):
+                    if output == number:
+                        code.add(f"if (threadIdx.x == 0) *q{place} = {value};")
+        return "\n".join(code.lines)

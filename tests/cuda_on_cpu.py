@@ -1,0 +1,192 @@
+"""CUDA C run without a GPU: compiled as C++, the threads of a block as coroutines.
+
+Blocks run one after another; at a barrier or a shuffle a thread waits until all of its block, or of
+its warp, have come. So what is computed is checked, and not how memory races would end.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from alight.codegen.cuda import Form, form, schedule
+from alight.codegen.loops import nest
+from alight.codegen.source import Grid
+from alight.ir.group import Group
+
+_SHIM = r"""
+#include <cmath>
+#include <cstring>
+#include <ucontext.h>
+#include <vector>
+#include <cstdlib>
+#define __device__
+#define __global__
+#define __shared__ static
+#define __forceinline__ inline
+#define __noinline__
+#define __launch_bounds__(x)
+struct Dim { unsigned x; };
+static Dim threadIdx, blockIdx, gridDim;
+struct Meeting { unsigned come = 0, turn = 0; };
+static std::vector<ucontext_t> threads;
+static std::vector<char> over;
+static std::vector<Meeting> warps;
+static Meeting everyone;
+static unsigned long long slots[1024];
+static ucontext_t outside;
+static unsigned current, left;
+static void next() {
+  const unsigned me = current;
+  unsigned n = me;
+  do n = (n + 1) % threads.size(); while (over[n]);
+  if (n == me) return;
+  current = threadIdx.x = n;
+  swapcontext(&threads[me], &threads[n]);
+}
+static void meet(Meeting& m, unsigned size) {
+  const unsigned turn = m.turn, me = current;
+  if (++m.come == size) { m.come = 0; ++m.turn; }
+  for (long i = 0; m.turn == turn; ++i) {
+    if (i > 1000000) abort();  // somebody never comes
+    next();
+  }
+  current = threadIdx.x = me;
+}
+static void __syncthreads() { meet(everyone, threads.size()); }
+template <typename T> static T exchanged(T x, unsigned from) {
+  const unsigned me = threadIdx.x, warp = me / 32;
+  memcpy(&slots[me], &x, sizeof(T));
+  meet(warps[warp], 32);
+  T result;
+  memcpy(&result, &slots[warp * 32 + from], sizeof(T));
+  meet(warps[warp], 32);
+  return result;
+}
+template <typename T> static T __shfl_xor_sync(unsigned, T x, int mask) {
+  return exchanged(x, (threadIdx.x % 32) ^ mask);
+}
+template <typename T> static T __shfl_up_sync(unsigned, T x, int far) {
+  const int lane = threadIdx.x % 32;
+  return exchanged(x, lane >= far ? lane - far : lane);
+}
+template <typename A, typename B> static A bits(B b) { A a; memcpy(&a, &b, sizeof(A)); return a; }
+static float __uint_as_float(unsigned x) { return bits<float>(x); }
+static float __int_as_float(int x) { return bits<float>(x); }
+static unsigned __float_as_uint(float x) { return bits<unsigned>(x); }
+static double __longlong_as_double(long long x) { return bits<double>(x); }
+static long long __double_as_longlong(double x) { return bits<long long>(x); }
+static int __popcll(unsigned long long x) { return __builtin_popcountll(x); }
+static void (*body)();
+static void begin() {
+  body();
+  over[current] = 1;
+  if (--left == 0) setcontext(&outside);
+  unsigned n = current;
+  do n = (n + 1) % threads.size(); while (over[n]);
+  current = threadIdx.x = n;
+  setcontext(&threads[n]);
+}
+static void run(unsigned blocks, unsigned size, void (*f)()) {
+  static std::vector<char> stacks;
+  const size_t room = 1 << 16;
+  stacks.resize(room * 1024);
+  body = f;
+  gridDim.x = blocks;
+  for (unsigned b = 0; b < blocks; ++b) {
+    blockIdx.x = b;
+    threads.assign(size, ucontext_t());
+    over.assign(size, 0);
+    warps.assign(size / 32 + 1, Meeting());
+    everyone = Meeting();
+    left = size;
+    for (unsigned t = 0; t < size; ++t) {
+      getcontext(&threads[t]);
+      threads[t].uc_stack.ss_sp = &stacks[room * t];
+      threads[t].uc_stack.ss_size = room;
+      threads[t].uc_link = nullptr;
+      makecontext(&threads[t], begin, 0);
+    }
+    current = threadIdx.x = 0;
+    swapcontext(&outside, &threads[0]);
+  }
+}
+static void** pointers;
+static long long* numbers;
+"""
+_HALVES = {
+    'asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"(h));': "f = bits<_Float16>(h);",
+    'asm("cvt.rn.f16.f32 %0, %1;" : "=h"(h) : "f"(f));': "h = bits<short>((_Float16)f);",
+    'asm("cvt.rn.f16.f64 %0, %1;" : "=h"(h) : "d"(d));': "h = bits<short>((_Float16)d);",
+}
+
+
+def compiler() -> str | None:
+    """Return a C++ compiler, or None."""
+    return shutil.which("g++")
+
+
+@cache
+def _library(text: str) -> ctypes.CDLL:
+    for asm, plain in _HALVES.items():
+        text = text.replace(asm, plain)
+    callers = []
+    for name, given in re.findall(r'extern "C" __global__ .*?(\w+)\(\n\s*(.*?)\) \{', text, re.S):
+        types = [re.sub(r"\s*\w+$", "", p.strip()) for p in given.split(",")]
+        count = sum("*" in t for t in types)
+        arguments = [f"({t})pointers[{i}]" for i, t in enumerate(types[:count])]
+        arguments += [f"({t})numbers[{i}]" for i, t in enumerate(types[count:])]
+        callers.append(
+            f"static void call_{name}() {{ {name}({', '.join(arguments)}); }}\n"
+            f'extern "C" void launch_{name}(unsigned blocks, unsigned size, void** p, '
+            f"long long* n) {{ pointers = p; numbers = n; run(blocks, size, call_{name}); }}"
+        )
+    folder = Path(tempfile.mkdtemp(prefix="cuda-on-cpu-"))
+    stem = hashlib.sha256(text.encode()).hexdigest()[:16]
+    source, target = folder / f"{stem}.cpp", folder / f"{stem}.so"
+    source.write_text("\n".join([_SHIM, text, *callers]))
+    command = [str(compiler()), "-std=c++17", "-O1", "-ffp-contract=off", "-w", "-fPIC", "-shared"]
+    made = subprocess.run(
+        [*command, str(source), "-o", str(target)], capture_output=True, text=True
+    )
+    assert made.returncode == 0, f"{made.stderr[:3000]}\n{text}"
+    found = ctypes.CDLL(str(target))
+    shutil.rmtree(folder)
+    return found
+
+
+def run(
+    group: Group, inputs: Sequence[Any], grid: Grid | None = None, processors: int = 4
+) -> list[Any]:
+    """Return what the group's CUDA kernels give for the inputs."""
+    graph = group.graph
+    outputs = []
+    for number in graph.outputs:
+        layout = graph.layout(number)
+        order = sorted(range(layout.ndim), key=lambda i: -layout.strides[i])
+        dense = np.empty([layout.shape[i] for i in order], layout.dtype)
+        dense.view(np.uint8 if dense.ndim else dense.dtype)[...] = 0xA5 if dense.ndim else 0
+        outputs.append(dense.transpose(np.argsort(order)) if layout.ndim else dense)
+    shape = nest(group)
+    addresses = [a.__array_interface__["data"][0] for a in (*inputs, *outputs)]
+    if grid is None:
+        grid = schedule(group, shape, addresses, processors)
+    program: Form = form(group, shape, grid)
+    library = _library(program.text())
+    scratch = [np.full(n, 0xA5, np.uint8) for n in program.scratch()]
+    addresses += [a.__array_interface__["data"][0] for a in scratch]
+    for step in program.steps():
+        given = (ctypes.c_void_p * len(addresses))(*addresses)
+        numbers = (ctypes.c_longlong * len(step.numbers))(*step.numbers)
+        getattr(library, f"launch_{step.entry}")(step.blocks, step.threads, given, numbers)
+    return outputs

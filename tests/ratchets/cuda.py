@@ -1,0 +1,486 @@
+"""A CUDA device: bits against the host's kernels, and speed beside its peers.
+
+``PYTHONPATH=src:tests python -m tests.ratchets.cuda [PART …] [--out FOLDER]``. Parts: ``bits``
+(every elementwise op with a body on a million random values), ``folds``, ``resident``,
+``schedules``, ``calls``, ``host``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import subprocess
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+import alight
+from alight import registry
+from alight._core import Data, layout_of
+from alight.backends.base import Copy, Launch, Operand
+from alight.codegen.cuda import schedule
+from alight.codegen.loops import nest
+from alight.codegen.source import Grid
+
+ROOT = Path(__file__).resolve().parents[2]
+DEVICE = "cuda:0"
+VALUES = 10**6
+FULL = 1 << 27
+PEER_SECONDS = 0.5  # of measuring one figure
+
+Array = np.ndarray[Any, Any]
+
+
+class Rig:
+    """The device with its backend, and the way from ndarrays to its memory and back."""
+
+    def __init__(self) -> None:
+        self.device = registry.device(DEVICE)
+        self.backend: Any = registry.backend_of(self.device)
+
+    def put(self, array: Array) -> Any:
+        target = self.backend.allocate(self.device, array.nbytes)
+        data = Data(layout_of(array), array)
+        copy = Copy(data, target, array.nbytes, "host", self.device.space)
+        self.backend.wait(self.backend.submit(self.device, 0, [copy]))
+        return target
+
+    def run(self, group: Any, arrays: Sequence[Array], grid: Grid | None = None) -> list[Array]:
+        kernel = self.backend.compile(self.device, group, "generated", grid)
+        operands = tuple(Operand(self.put(a), 0, layout_of(a)) for a in arrays)
+        launch = Launch(kernel, operands, (None,) * len(group.graph.outputs))
+        event = self.backend.submit(self.device, 0, [launch])
+        self.backend.wait(event)
+        results = []
+        for number, made in zip(group.graph.outputs, event.buffers, strict=True):
+            layout = group.graph.layout(number)
+            order = sorted(range(layout.ndim), key=lambda i: -layout.strides[i])
+            dense = np.empty([layout.shape[i] for i in order], layout.dtype)
+            array = dense.transpose(np.argsort(order)) if layout.ndim else dense
+            copy = Copy(made, Data(layout, array), layout.nbytes, self.device.space, "host")
+            self.backend.wait(self.backend.submit(self.device, 0, [copy], [event]))
+            results.append(array)
+        return results
+
+    def seconds(self, launch: Launch, times: int = 20) -> float:
+        """Return the median device seconds of one launch, each between two events."""
+        backend, device = self.backend, self.device
+        for _ in range(3):
+            backend.wait(backend.submit(device, 0, [launch]))
+        taken = []
+        for _ in range(times):
+            start = backend.submit(device, 0, ())
+            end = backend.submit(device, 0, [launch])
+            backend.wait(end)
+            taken.append(backend.seconds(start, end))
+        return median(taken)
+
+
+def differing(actual: Array, expected: Array) -> int:
+    """Return how many values differ in a bit; a NaN equals a NaN."""
+    if expected.dtype.kind == "c":
+        part = expected.real.dtype
+        return differing(actual.view(part), expected.view(part))
+    if expected.dtype.kind == "f":
+        bits = np.dtype(f"u{expected.itemsize}")
+        same = actual.view(bits) == expected.view(bits)
+        return int((~(same | (np.isnan(actual) & np.isnan(expected)))).sum())
+    return int((actual != expected).sum())
+
+
+def said(error: Exception) -> str:
+    """Return what an error said, in short."""
+    return f"{type(error).__name__}: {error}"[:300]
+
+
+# --- bits
+def random_values(dtype: np.dtype[Any], generator: Any, count: int) -> Array:
+    """Return values of a dtype: half of them any bits at all, half as programs have them."""
+    if dtype.kind == "b":
+        return np.asarray(generator.random(count) < 0.5)
+    drawn = np.frombuffer(generator.bytes(count * dtype.itemsize), dtype).copy()
+    if dtype.kind in "fc":
+        with np.errstate(all="ignore"):
+            usual = generator.standard_normal(count) * np.exp(generator.uniform(-9, 9, count))
+            drawn[::2] = usual[::2].astype(dtype)
+    return drawn
+
+
+def bits(rig: Rig, found: dict[str, Any]) -> None:
+    """Compare every elementwise op with the host's kernels."""
+    import test_source
+    from generated import loop_group
+    from generated import run as on_host
+
+    generator = np.random.default_rng(5)
+    wrong, failed, count = {}, {}, 0
+    began = perf_counter()
+    for signature, cases in test_source.CASES.items():
+        inputs = [random_values(d, generator, VALUES) for d in cases[0][1]]
+        for start in range(0, len(cases), 16):
+            part = cases[start : start + 16]
+            uses = []
+            for op, _, out, attrs in part:
+                uses.append((op, tuple(range(op.nin)), attrs, out))
+            given = list(inputs)
+            if any(op.name == "power" for op, *_ in part) and inputs[1].dtype.kind == "i":
+                given[1] = inputs[1] & 7
+            group = loop_group(given, uses)
+            try:
+                got = rig.run(group, given)
+                with np.errstate(all="ignore"):
+                    expected = on_host(group, given)
+            except Exception as error:
+                failed[f"{signature} {part[0][0].name}…"] = said(error)
+                continue
+            for (op, *_), one, other in zip(part, got, expected, strict=True):
+                count += 1
+                if number := differing(one, other):
+                    wrong[f"{op.name} {signature}->{other.dtype.name}"] = number
+    found["bits"] = {
+        "ops": count, "values each": VALUES, "differing": wrong, "failed": failed,
+        "seconds": round(perf_counter() - began, 1),
+    }  # fmt: skip
+
+
+def folds(rig: Rig, found: dict[str, Any]) -> None:
+    """Compare reductions, rows and scans with the host's kernels, bit for bit."""
+    from generated import layouts, reduce_group, values_for
+    from generated import run as on_host
+    from test_codegen_rows import softmax
+    from test_cuda_folds import names_of
+
+    wrong, failed, count = {}, {}, 0
+    shapes: list[tuple[tuple[int, ...], tuple[int, ...]]] = [
+        ((1 << 22,), (0,)), ((1000003,), (0,)), ((999, 1000), (1,)), ((1000, 999), (0,)),
+        ((7, 100000), (1,)), ((100000, 7), (0,)), ((60, 70, 80), (0, 2)), ((60, 70, 80), (1,)),
+        ((3000, 40), (1,)), ((5, 33000), (1,)), ((130000, 17), (1,)),
+    ]  # fmt: skip
+    for shape, axes in shapes:
+        for dtype in ("float32", "float64", "int32", "int8", "uint64", "bool"):
+            values = values_for(np.dtype(dtype), shape, 1)
+            for number, array in enumerate(layouts(values) if len(shape) > 1 else [values]):
+                if number and dtype not in ("float32", "int8"):
+                    continue
+                try:
+                    group = reduce_group([array], names_of(dtype, axes), axes)
+                    got, expected = rig.run(group, [array]), on_host(group, [array])
+                except Exception as error:
+                    failed[f"{shape} {axes} {dtype} {number}"] = f"{type(error).__name__}: {error}"[
+                        :300
+                    ]
+                    continue
+                for node, one, other in zip(group.graph.nodes, got, expected, strict=True):
+                    count += 1
+                    if differing(one, other):
+                        wrong[f"{node.op.name} {shape} {axes} {dtype} layout {number}"] = [
+                            str(one.ravel()[:2]), str(other.ravel()[:2]), differing(one, other),
+                        ]  # fmt: skip
+    for length in (40, 1000, 1024, 5000, 30000):
+        x = values_for(np.dtype("float32"), (300, length), 6)
+        for array in (x, x.astype(np.float64)):
+            try:
+                group = softmax(array, (1,))
+                (one,), (other,) = rig.run(group, [array]), on_host(group, [array])
+            except Exception as error:
+                failed[f"softmax {length} {array.dtype}"] = said(error)
+                continue
+            count += 1
+            if differing(one, other):
+                wrong[f"softmax {length} {array.dtype}"] = differing(one, other)
+    found["folds"] = {"results": count, "differing": wrong, "failed": failed}
+
+
+# --- speed of what is resident
+def chain(np: Any, x: Any, y: Any) -> Any:
+    return np.sqrt(x * x + y * y) * np.exp(-x) + np.sin(y) * np.float32(0.5)
+
+
+def chain_sum(np: Any, x: Any, y: Any) -> Any:
+    return chain(np, x, y).sum()
+
+
+def softmax_rows(np: Any, x: Any, y: Any) -> Any:
+    grown = np.exp(x - np.max(x, axis=1, keepdims=True))
+    return grown / np.sum(grown, axis=1, keepdims=True)
+
+
+PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[int, ...], float]] = {
+    # what to run, shape, bytes moved per element of float32
+    "chain": (chain, (FULL,), 12),
+    "chain+sum": (chain_sum, (FULL,), 8),
+    "softmax": (softmax_rows, (FULL // 1024, 1024), 8),
+}
+
+
+def captured(
+    rig: Rig, program: Callable[..., Any], arrays: Sequence[Any]
+) -> tuple[Array, list[Launch]]:
+    """Return the result of a request, and the launches that it makes."""
+    seen: list[Launch] = []
+    original = rig.backend.submit
+
+    def submit(device: Any, queue: int, commands: Any, wait: Any = ()) -> Any:
+        seen.extend(c for c in commands if isinstance(c, Launch))
+        return original(device, queue, commands, wait)
+
+    rig.backend.submit = submit
+    try:
+        with alight.policy(force=DEVICE, floor=0):
+            result = np.asarray(program(alight, *arrays))
+    finally:
+        rig.backend.submit = original
+    return result, seen
+
+
+def copies(rig: Rig, found: dict[str, Any]) -> float:
+    """Return the seconds that the driver takes to copy 512 MB on the device."""
+    source = rig.put(np.random.default_rng(1).random(FULL, np.float32))
+    target = rig.backend.allocate(rig.device, source.nbytes)
+    session = rig.backend._sessions[DEVICE]
+    taken = []
+    for _ in range(20):
+        start = rig.backend.submit(rig.device, 0, ())
+        copy = Copy(source, target, source.nbytes, rig.device.space, rig.device.space)
+        end = rig.backend.submit(rig.device, 0, [copy])
+        rig.backend.wait(end)
+        taken.append(rig.backend.seconds(start, end))
+    assert session.number == 0
+    found["copy"] = {"bytes": 2 * source.nbytes, "seconds": median(taken)}
+    return median(taken)
+
+
+def operands(shape: tuple[int, ...]) -> tuple[Array, Array]:
+    generator = np.random.default_rng(2)
+    return tuple(generator.random(shape, np.float32) * 3 + 0.1 for _ in range(2))  # type: ignore
+
+
+def resident(rig: Rig, found: dict[str, Any]) -> None:
+    """Time programs on arrays that lie on the device, each beside the driver's copy."""
+    whole = copies(rig, found)
+    rate = 2 * 4 * FULL / whole
+    rows = found.setdefault("resident", {})
+    for name, (program, shape, nbytes) in PROGRAMS.items():
+        x, y = operands(shape)
+        ours = alight.asarray(x), alight.asarray(y)
+        results, launches = captured(rig, program, ours)
+        taken = [rig.seconds(launch) for launch in launches]
+        floor = nbytes * FULL / rate
+        with np.errstate(all="ignore"):
+            expected = program(np, x[:4], y[:4]) if len(shape) > 1 else program(np, x, y)
+        got = results[:4] if len(shape) > 1 else results
+        rows[name] = {
+            "alight": sum(taken), "launches": len(taken), "of the copy": floor / sum(taken),
+            "relative error": float(np.max(np.abs(got - expected) / np.abs(expected))),
+        }  # fmt: skip
+        del ours
+        for peer, time in peers(program, x, y).items():
+            rows[name][peer] = time
+        print(name, rows[name], flush=True)
+
+
+def peers(program: Callable[..., Any], x: Array, y: Array) -> dict[str, Any]:
+    """Return device seconds of the peers on resident arrays, and why there are none."""
+    taken: dict[str, Any] = {}
+    for peer in (_cupy, _torch, _jax):
+        try:
+            taken[peer.__name__[1:]] = peer(program, x, y)
+        except Exception as error:
+            taken[peer.__name__[1:]] = said(error)
+    return taken
+
+
+def _cupy(program: Callable[..., Any], x: Array, y: Array) -> float:
+    import cupy
+
+    a, b = cupy.asarray(x), cupy.asarray(y)
+
+    def call() -> None:
+        program(cupy, a, b)
+        cupy.cuda.Device().synchronize()
+
+    return timed(call)
+
+
+def _torch(program: Callable[..., Any], x: Array, y: Array) -> float:
+    import torch
+
+    class Names:
+        sqrt, exp, sin = torch.sqrt, torch.exp, torch.sin
+        float32 = float
+        max = staticmethod(lambda v, axis, keepdims: torch.amax(v, axis, keepdim=keepdims))
+        sum = staticmethod(lambda v, axis, keepdims: torch.sum(v, axis, keepdim=keepdims))
+
+    a, b = torch.from_numpy(x).cuda(), torch.from_numpy(y).cuda()
+    made = torch.compile(lambda p, q: program(Names, p, q))
+
+    def call() -> None:
+        made(a, b)
+        torch.cuda.synchronize()
+
+    return timed(call)
+
+
+def _jax(program: Callable[..., Any], x: Array, y: Array) -> float:
+    import os
+
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+    import jax
+
+    a, b = jax.device_put(x), jax.device_put(y)
+    made = jax.jit(lambda p, q: program(jax.numpy, p, q))
+    return timed(lambda: made(a, b).block_until_ready())
+
+
+def timed(call: Callable[[], Any]) -> float:
+    """Return the median host seconds of a call that waits for its result."""
+    for _ in range(3):
+        call()
+    taken: list[float] = []
+    began = perf_counter()
+    while len(taken) < 5 or (perf_counter() - began < PEER_SECONDS and len(taken) < 200):
+        start = perf_counter()
+        call()
+        taken.append(perf_counter() - start)
+    return median(taken)
+
+
+# --- schedules
+def schedules(rig: Rig, found: dict[str, Any]) -> None:
+    """Time other schedules than the default."""
+    rows = found.setdefault("schedules", {})
+    for name, (program, shape, _) in PROGRAMS.items():
+        ours = tuple(map(alight.asarray, operands(shape)))
+        _, launches = captured(rig, program, ours)
+        group = launches[-1].kernel.group
+        form = nest(group)
+        usual = schedule(group, form, (0,) * len(form.strides), rig.device.limits["processors"])
+        grids = [usual]
+        if name == "chain":
+            grids += [Grid(b, e) for b in (128, 256, 512) for e in (1, 2, 4, 8)]
+        elif name == "chain+sum":
+            grids += [
+                Grid(b, 4, 32, b, False, True, t, u)
+                for b in (128, 256, 512)
+                for t in (1, 2, 4, 8, 16)
+                for u in (2, 4, 8)
+            ]
+        else:
+            grids += [
+                Grid(b, 4, 32, t, True, False, 1, 8) for b in (32, 64, 128, 256) for t in (32,)
+            ]
+            grids += [Grid(128, 4, 32, 32, False, False, 1, u) for u in (1, 4, 8)]
+        for grid in grids:
+            try:
+                kernel = rig.backend.compile(rig.device, group, "generated", grid)
+                taken = rig.seconds(launches[-1]._replace(kernel=kernel), 10)
+            except Exception as error:
+                rows[f"{name} {grid}"] = said(error)
+                continue
+            rows[f"{name} {grid}{' default' if grid is usual else ''}"] = taken
+        best = sorted(
+            (v, k) for k, v in rows.items() if k.startswith(f"{name} ") and not isinstance(v, str)
+        )
+        print(name, [(k, round(1e6 * v, 1)) for v, k in best[:6]], flush=True)
+
+
+# --- calls
+def calls(rig: Rig, found: dict[str, Any]) -> None:
+    """Time small calls that are waited for."""
+    import cupy
+
+    rows = found.setdefault("calls", {})
+    x, y = (a[:1024].copy() for a in operands((1024,)))
+    with alight.policy(force=DEVICE, floor=0):
+        ours = alight.asarray(x), alight.asarray(y)
+        _, launches = captured(rig, chain, ours)
+        made = alight.jit(lambda p, q: chain(np, p, q))
+        rows["jit, results left there"] = timed(lambda: made(*ours))
+        rows["namespace, downloaded"] = timed(lambda: np.asarray(chain(alight, *ours)))
+        five = alight.jit(lambda p, q: np.cumsum(np.cumsum(p)[:, None] * q[:1], axis=0).sum(axis=0))
+        try:
+            rows["jit, several kernels"] = timed(lambda: five(*ours))
+        except Exception as error:
+            rows["jit, several kernels"] = said(error)
+
+    def submitted() -> None:
+        rig.backend.wait(rig.backend.submit(rig.device, 0, [launches[-1]]))
+
+    rows["submit and wait"] = timed(submitted)
+    rows["submit alone"] = timed(lambda: rig.backend.submit(rig.device, 0, [launches[-1]]))
+    rig.backend.wait(rig.backend.submit(rig.device, 0, ()))
+    fused = cupy.fuse(lambda p, q: chain(cupy, p, q))
+    a, b = cupy.asarray(x), cupy.asarray(y)
+
+    def call() -> None:
+        fused(a, b)
+        cupy.cuda.get_current_stream().synchronize()
+
+    rows["cupy.fuse"] = timed(call)
+
+
+def host(rig: Rig, found: dict[str, Any]) -> None:
+    """Time the chain from NumPy arrays to NumPy arrays."""
+    import cupy
+    import jax
+
+    rows = found.setdefault("host", {})
+    for power in (20, 24, 27):
+        x, y = (a[: 1 << power] for a in operands((FULL,)))
+        made = alight.jit(lambda p, q: chain(np, p, q))
+        with alight.policy(force=DEVICE, floor=0):
+            rows[f"2^{power} alight"] = timed(lambda: np.asarray(made(x, y)))  # noqa: B023
+        rows[f"2^{power} cupy"] = timed(
+            lambda: cupy.asnumpy(chain(cupy, cupy.asarray(x), cupy.asarray(y)))  # noqa: B023
+        )
+        jitted = jax.jit(lambda p, q: chain(jax.numpy, p, q))
+        rows[f"2^{power} jax"] = timed(lambda: np.array(jitted(x, y)))  # noqa: B023
+        rows[f"2^{power} numpy"] = timed(lambda: chain(np, x, y)) if power < 27 else None  # noqa: B023
+
+
+PARTS = {f.__name__: f for f in (bits, folds, resident, schedules, calls, host)}
+
+
+def machine(rig: Rig) -> dict[str, Any]:
+    """Return what the machine is."""
+    smi = subprocess.run(["nvidia-smi"], capture_output=True, text=True, check=False).stdout
+    return {
+        "device": str(rig.device), "python": platform.python_version(), "numpy": np.__version__,
+        "platform": platform.platform(), "nvidia-smi": smi.splitlines()[:20],
+    }  # fmt: skip
+
+
+def main() -> int:
+    """Run the parts named on the command line; return 1 if one of them found a fault."""
+    parser = argparse.ArgumentParser(prog="tests.ratchets.cuda", description=__doc__)
+    parser.add_argument("parts", nargs="*", default=list(PARTS))
+    parser.add_argument("--out", type=Path, default=ROOT / "build" / "ratchets")
+    given = parser.parse_args()
+    began = perf_counter()
+    rig = Rig()
+    found: dict[str, Any] = {"machine": machine(rig), "started": perf_counter() - began}
+    given.out.mkdir(parents=True, exist_ok=True)
+    for name in given.parts:
+        start = perf_counter()
+        try:
+            PARTS[name](rig, found)
+        except Exception:
+            found[f"{name} failed"] = traceback.format_exc()[-1500:]
+        found.setdefault("part seconds", {})[name] = round(perf_counter() - start, 1)
+        (given.out / "cuda.json").write_text(json.dumps(found, indent=1, default=str))
+    print(json.dumps(found, indent=1, default=str)[-9000:])
+    faults = [n for n in found if n.endswith("failed")]
+    for part in ("bits", "folds"):
+        faults += [n for key in ("differing", "failed") for n in found.get(part, {}).get(key, ())]
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,200 @@
+"""Reductions, rows and scans in CUDA C, run on the CPU: the bits are the host's."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import cuda_on_cpu
+import nvrtc
+from alight._core import make_layout
+from alight.codegen.cuda import OPTIONS, form, schedule
+from alight.codegen.loops import nest
+from alight.codegen.source import Grid
+from alight.ir.group import Graph, Group, GroupKind, Node
+from alight.ir.ops import OPS, Kind
+from generated import Array, layouts, reduce_group, run, values_for
+from test_codegen_rows import Rows, softmax
+from test_codegen_scans import scan_group, scans_of
+
+needs_compiler = pytest.mark.skipif(
+    cuda_on_cpu.compiler() is None, reason="no g++ to run CUDA C on the CPU with"
+)
+needs_nvrtc = pytest.mark.skipif(
+    nvrtc.library() is None, reason="no NVRTC: pip install nvidia-cuda-nvrtc-cu12"
+)
+FLOATS = ("sum", "prod", "max", "mean", "var", "std", "count_nonzero", "nansum", "nanmin")
+
+
+def assert_same_bits(actual: Array, expected: Array) -> None:
+    """NaN is NaN; which of two equal zeros is the greater is open."""
+    assert actual.dtype == expected.dtype and actual.shape == expected.shape
+    assert actual.strides == expected.strides
+    if actual.dtype.kind == "f":
+        same = (actual == expected) | (np.isnan(actual) & np.isnan(expected))
+        assert same.all(), (actual[~same], expected[~same])
+    else:
+        assert np.array_equal(actual, expected)
+
+
+def assert_as_on_host(group: Group, inputs: list[Array], grid: Grid | None = None) -> None:
+    on_host = run(group, inputs)
+    for actual, expected in zip(cuda_on_cpu.run(group, inputs, grid), on_host, strict=True):
+        assert_same_bits(actual, expected)
+
+
+def names_of(dtype: str, axes: tuple[int, ...]) -> list[str]:
+    if dtype == "bool":
+        return ["any", "all", "sum"]
+    names = list(FLOATS if dtype.startswith("f") else ("sum", "prod", "min", "mean"))
+    return [*names, "argmin", "argmax"] if len(axes) == 1 else names
+
+
+@needs_compiler
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int16", "bool"])
+@pytest.mark.parametrize(
+    ("shape", "axes"),
+    [
+        ((9000,), (0,)),  # cut into parts
+        ((5, 300), (1,)),  # three chunks: sixteen threads a row
+        ((3, 2500), (1,)),  # a block a row
+        ((300, 40), (0,)),  # columns
+        ((40, 6, 50), (0, 2)),  # two folded axes that are not one
+        ((2, 0), (1,)),
+    ],
+)
+def test_folds_have_the_bits_of_the_hosts(
+    shape: tuple[int, ...], axes: tuple[int, ...], dtype: str
+) -> None:
+    names = names_of(dtype, axes)
+    if 0 in shape:
+        names = (
+            ["sum", "mean"] if dtype.startswith("f") else ["any"] if dtype == "bool" else ["sum"]
+        )
+    group = reduce_group([values := values_for(np.dtype(dtype), shape, 3)], names, axes)
+    assert_as_on_host(group, [values])
+
+
+@needs_compiler
+def test_every_form_of_a_fold_has_the_same_bits() -> None:
+    values = values_for(np.dtype("float32"), (3, 5000), 4)
+    group = reduce_group([values], ["sum", "var"], (1,))
+    for grid in (
+        Grid(128, 4, 32, 32, False, False, 8, 8),  # a warp goes along the row
+        Grid(256, 4, 64, 256, True, False, 1, 8),  # a block holds it
+        Grid(64, 1, 32, 64, False, True, 1, 1),  # parts of two runs
+    ):
+        assert_as_on_host(group, [values], grid)
+    columns = values_for(np.dtype("float32"), (700, 3), 4)
+    columns = np.asfortranarray(columns.T).T
+    group = reduce_group([columns], ["sum", "var"], (0,))
+    shape = replace(nest(group))
+    if shape.columns:
+        assert_as_on_host(group, [columns], Grid(32, cut=True, turns=2))
+
+
+@needs_compiler
+def test_folds_in_every_layout_with_masks_and_initial_values() -> None:
+    mask = np.random.default_rng(1).random((6, 40)) < 0.5
+    for values in layouts(values_for(np.dtype("float32"), (6, 40), 5)):
+        for axes in ((0,), (1,), (0, 1)):
+            group = reduce_group([values], ["sum", "max"], axes, keepdims=True)
+            assert_as_on_host(group, [values])
+    group = reduce_group([values, mask], ["sum", "min"], (1,), where=True, initial=2.0)
+    assert_as_on_host(group, [values, mask])
+
+
+@needs_compiler
+def test_special_values_fold_as_on_the_host() -> None:
+    values = np.tile(np.array([0.0, -0.0, np.inf, 3.0, np.nan, -np.inf], np.float32), (40, 30))
+    values[1:4, 2] = 1.0
+    for axes in ((0,), (1,)):
+        group = reduce_group([values], ["sum", "max", "nanmax", "argmax", "argmin"], axes)
+        assert_as_on_host(group, [values])
+    zeros = np.full((2, 200), -0.0, np.float32)
+    group = reduce_group([zeros], ["sum", "prod", "reduce_add"], (1,))
+    for actual in cuda_on_cpu.run(group, [zeros]):
+        expected = run(group, [zeros])[0]
+        assert np.signbit(actual).tolist() == np.signbit(expected).tolist()
+
+
+@needs_compiler
+@pytest.mark.parametrize("length", [40, 1000, 3000])
+def test_rows_are_visited_as_on_the_host(length: int) -> None:
+    x = values_for(np.dtype("float32"), (5, length), 6)
+    group = softmax(x, (1,))
+    assert_as_on_host(group, [x])
+    rows = Rows((1,), x, x[:, :1] + 2)
+    centred = rows.add("subtract", 0, rows.fold("mean", 0))
+    spread = rows.add("sqrt", rows.fold("mean", rows.add("multiply", centred, centred)))
+    scaled = rows.add("divide", rows.add("multiply", centred, 1), spread)
+    normal = rows.group(scaled, spread)
+    assert_as_on_host(normal, [x, x[:, :1] + 2])
+    grid = schedule(group, nest(group), (0, 0), 4)
+    again = replace(grid, team=32, block=128, held=False, turns=4, unroll=1)
+    if length > 1000:
+        assert_as_on_host(group, [x], again)
+
+
+@needs_compiler
+def test_scans_equal_numpys() -> None:
+    for dtype in ("int32", "float32"):
+        for shape, axis in (((3, 2600), 1), ((50, 40), 0)):
+            values = values_for(np.dtype(dtype), shape, 7)
+            ops = [op for op in scans_of(values.dtype) if "add" in op.name or "max" in op.name]
+            group = scan_group(values, [OPS["cumsum"], *ops], axis)
+            actual = cuda_on_cpu.run(group, [values])
+            for ours, host in zip(actual, run(group, [values]), strict=True):
+                if dtype == "int32" or axis == 0:
+                    assert_same_bits(ours, host)
+                else:
+                    limit = 2600 * np.finfo(dtype).eps * np.abs(values).sum(axis=1).max()
+                    np.testing.assert_allclose(ours, host, rtol=0, atol=limit / 100)
+
+
+@needs_compiler
+def test_a_scan_takes_its_producers_and_consumers_along() -> None:
+    x = values_for(np.dtype("float64"), (700,), 8)
+    lay = make_layout(x.dtype, x.shape)
+    nodes = (
+        Node(OPS["multiply"], (0, 0), (), lay),
+        Node(OPS["cumsum"], (1,), (("axis", 0),), lay),
+        Node(OPS["subtract"], (2, 1), (), lay),
+    )
+    group = Group(GroupKind.SCAN, Graph((lay,), nodes, (3,)), x.shape)
+    (actual,) = cuda_on_cpu.run(group, [x])
+    np.testing.assert_allclose(actual, (x * x).cumsum() - x * x, rtol=1e-12)
+
+
+@needs_nvrtc
+def test_folds_of_every_kind_and_dtype_compile(request: pytest.FixtureRequest) -> None:
+    full = request.config.getoption("--full")
+    folds = [op for op in OPS.values() if op.kind is Kind.REDUCTION]
+    dtypes = ("float32", "int8", "uint64", "bool") if not full else (
+        "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
+        "float32", "float64",
+    )  # fmt: skip
+    count = 0
+    for dtype in dtypes:
+        for shape, axes in (((1 << 14,), (0,)), ((64, 1 << 9), (1,)), ((512, 64), (0,))):
+            values: Any = values_for(np.dtype(dtype), shape, 9)
+            names = [op.name for op in folds if not _lacking(op.name, values, axes)]
+            group = reduce_group([values], names if full else names[:4], axes)
+            shape_ = nest(group)
+            text = form(group, shape_, schedule(group, shape_, (0,) * len(shape_.strides), 132))
+            for architecture in ("sm_80", "sm_90", "sm_100") if full else ("sm_90",):
+                assert nvrtc.cubin(text.text(), architecture, OPTIONS)[:4] == b"\x7fELF"
+            count += 1
+    assert count == 3 * len(dtypes)
+
+
+def _lacking(name: str, values: Array, axes: tuple[int, ...]) -> bool:
+    from alight.codegen.loops import unsupported
+
+    try:
+        return unsupported(reduce_group([values], [name], axes)) is not None
+    except TypeError:
+        return True
