@@ -17,9 +17,9 @@ from alight.codegen.cuda_kernel import Step, fold_length, power, row_count
 from alight.codegen.cuda_loop import Loop
 from alight.codegen.cuda_rows import Rows
 from alight.codegen.cuda_scan import Scans
-from alight.codegen.loops import check
 from alight.codegen.phases import phases
-from alight.codegen.source import Grid
+from alight.codegen.source import Grid, group_gap
+from alight.device import Unsupported
 from alight.ir.body import width_of
 from alight.ir.group import GroupKind
 from alight.ir.ops import Kind
@@ -71,7 +71,8 @@ def form(group: Group, shape: Nest, grid: Grid) -> Form:
 def schedule(group: Group, shape: Nest, offsets: Sequence[int], processors: int) -> Grid:
     """Return the default schedule for operands at these byte offsets on a device of so many
     multiprocessors."""
-    check(group)
+    if reason := group_gap("cuda", group):
+        raise Unsupported(reason)
     graph = group.graph
     layouts = [*graph.inputs, *(graph.layout(i) for i in graph.outputs)]
     sizes = [layout.itemsize for layout in layouts]

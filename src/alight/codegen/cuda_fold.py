@@ -180,13 +180,9 @@ class CudaFold(Fold):
         if self.argument:
             return CUDA.cast(f"{state}.index", "int64", self.result)
         folded = f"{state}.squares" if self.moments else state
-        start = self.initial
-        if start is None and self.combine_name == "add" and not self.moments:
-            start = 0  # NumPy's sum starts at +0, and -0 is the identity of the fold
-        if start is not None:
+        if self.start is not None:
             (tree,) = self.pair
-            first = CUDA.literal(self.typed_initial(start), self.dtype)
-            folded = code.evaluate(tree, [first, folded])
+            folded = code.evaluate(tree, [CUDA.literal(self.start, self.dtype), folded])
         if self.finish is None:
             return folded
         number = f"(double){count}"

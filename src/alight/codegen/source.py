@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from alight.codegen.dialects import CUDA, Dialect, wgsl
-from alight.codegen.loops import check, supports, unsupported
+from alight.codegen.loops import check, nest, supports, unsupported
 from alight.device import Unsupported
 from alight.ir.body import width_of
 from alight.ir.group import GroupKind
@@ -206,7 +206,15 @@ def gap(dialect: Dialect, op: Op, dtypes: tuple[Any, ...]) -> str | None:
 
 def group_gap(dialect: str, group: Group) -> str | None:
     """Return why a dialect, by its name, has no form for a group of ops that it has, or None."""
-    return unsupported(group) if dialect == "cuda" else None
+    if dialect != "cuda":
+        return None
+    if reason := unsupported(group):
+        return reason
+    if group.kind is GroupKind.ROWWISE:
+        shape = nest(group)
+        if shape.columns or len(shape.dims) - shape.kept != 1:
+            return "the rows are not one run in memory each"
+    return None
 
 
 def values(code: Statements, group: Group, loaded: Sequence[str]) -> list[str]:
