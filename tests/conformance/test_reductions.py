@@ -66,7 +66,9 @@ def room(op: Op, array: Any, axis: Any, keepdims: bool, result: Any) -> Any:
         return None
     if result.dtype.kind == "c":
         limit += COMPLEX_ULP * count
-    sizes = np.abs(array).astype(np.longdouble)
+    # the smallest integer has no absolute value in its own dtype
+    wide = np.clongdouble if array.dtype.kind == "c" else np.longdouble
+    sizes = np.abs(array.astype(wide))
     product = op.combine == "multiply" or "prod" in op.name
     sizes = np.where(np.isfinite(sizes), sizes, 1.0 if product else 0.0)
     if op.kind is Kind.SCAN:
