@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from alight._core import layout_of, make_layout
-from alight.codegen import compiled, llvm, loops, target
+from alight.codegen import compiled, llvm, loops, strips, target
 from alight.codegen.loops import Schedule, nest
 from alight.codegen.parts import in_stages
 from alight.ir.group import Graph, Group, GroupKind, Node
@@ -258,3 +258,22 @@ def test_integer_division_by_way_of_floats_is_exact() -> None:
         with np.errstate(all="ignore"):
             for actual, expected in zip(run(group, [x, y]), divmod(x, y), strict=True):
                 assert np.array_equal(actual, expected)
+
+
+def test_vectors_go_together_while_there_are_registers() -> None:
+    def lanes(count: int, links: int, bits: int) -> int:
+        """Return the lanes for sums of so many arrays, and a chain of links."""
+        full = make_layout(np.dtype("f8"), (100,))
+        nodes = [Node(OPS["add"], (0, 0), (), full)]
+        for number in range(1, count):
+            nodes.append(Node(OPS["add"], (number, count + len(nodes) - 1), (), full))
+        for _ in range(links):
+            nodes.append(Node(OPS["negative"], (count + len(nodes) - 1,), (), full))
+        graph = Graph((full,) * count, tuple(nodes), (count + len(nodes) - 1,))
+        return strips.width_of_group(graph, Schedule(), bits).lanes
+
+    assert [lanes(1, 30, bits) for bits in (512, 256)] == [8 * 8, 8 * 4]
+    assert [lanes(7, 30, bits) for bits in (512, 256)] == [4 * 8, 2 * 4]
+    assert [lanes(12, 30, bits) for bits in (512, 256)] == [2 * 8, 1 * 4]
+    assert lanes(20, 30, 512) == 8
+    assert lanes(2, 2, 512) == 4 * 8

@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 import alight
-from alight import execute, registry
+from alight import execute, memory, registry, runtime
 from alight.errors import UnsupportedOnDevice
 from alight.ir.ops import OPS
 from alight.log import LOG
@@ -492,3 +492,22 @@ def test_a_write_that_a_device_fails_is_done_on_the_host(what: str) -> None:
             n[2:9] = n[3:10] * 2
             np.testing.assert_array_equal(np.asarray(a), n)
             np.testing.assert_array_equal(np.asarray(kept), np.arange(64.0))
+
+
+def test_equal_windows_of_one_memory_are_one_input() -> None:
+    x = ours(np.arange(100.0))
+    root = x[1:] * x[1:] + x[1:] - x[:-1]
+    prepared = runtime.prepare((memory.read(root),))
+    assert [layout.shape for layout in prepared.graph.inputs] == [(99,), (99,)]
+    np.testing.assert_array_equal(np.asarray(root), np.arange(1.0, 100) ** 2 + 1)
+
+    @alight.jit
+    def product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        return a * b
+
+    plain = np.arange(100.0)
+    for pair in ((1, 1), (1, 0), (1, 1), (0, 1)):
+        given = [slice(start, start + 99) for start in pair]
+        expected = plain[given[0]] * plain[given[1]]
+        for array in (plain, x):
+            np.testing.assert_array_equal(product(array[given[0]], array[given[1]]), expected)

@@ -237,14 +237,17 @@ class _Recorded:
         pending = sorted(reach.values(), key=_sequence)
         numbers: dict[int, int] = {}
         leaves: list[Value] = []
-        constants: dict[Any, int] = {}  # equal ones are one input: kernels hold them in registers
+        # Equal constants are one input, as kernels hold them in registers; so are equal windows of
+        # one memory, which every use makes anew.
+        same: dict[Any, int] = {}
         for value in pending:
             for operand in value.operands:
                 if operand.op is None and id(operand) not in numbers:
-                    number = len(leaves)
-                    if operand.data is None:
-                        known = (operand.layout, operand.attrs.tobytes())
-                        number = constants.setdefault(known, number)
+                    data = operand.data
+                    what = (
+                        (id(data), operand.offset) if data is not None else operand.attrs.tobytes()
+                    )
+                    number = same.setdefault((operand.layout, what), len(leaves))
                     numbers[id(operand)] = number
                     if number == len(leaves):
                         leaves.append(operand)
