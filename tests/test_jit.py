@@ -18,11 +18,13 @@ import pytest
 from numpy import zeros as make_zeros
 
 import alight
-from alight import kernels, race
+from alight import costs, execute, kernels, race, runtime
 from alight._core import guard
 from alight.config import policy
+from alight.ir.group import Group
 from alight.jit import Jitted
 from alight.log import LOG
+from alight.plan.plan import Estimate
 from alight.purity import prove
 from alight.replay import describe
 
@@ -38,6 +40,18 @@ def be_eager(monkeypatch: pytest.MonkeyPatch) -> None:
     """As in a program that has run for long: whatever is worth measuring is measured at once."""
     monkeypatch.setattr(race.Foreground, "allows", lambda self, seconds: True)
     monkeypatch.setattr(sys.modules["alight.jit"], "_ASK_SECONDS", 0.0)
+
+
+def be_generated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Predict that kernels are twice as fast as NumPy, and worth waiting for."""
+
+    def estimate(group: Group, device: str, implementation: str) -> Estimate:
+        seconds = 1e-9 if implementation == "generated" else 2e-9
+        return Estimate(seconds, seconds, seconds, {"memory": seconds})
+
+    monkeypatch.setattr(costs, "estimate", estimate)
+    monkeypatch.setattr(execute._Ready, "patience", float("inf"))
+    runtime.forget_plans()
 
 
 @pytest.fixture(params=MODES)
@@ -783,16 +797,49 @@ def test_the_guard_launches_and_the_log_counts() -> None:
 
 def test_a_site_that_loses_is_numpys_and_the_log_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     be_eager(monkeypatch)
+    be_generated(monkeypatch)
 
-    def slices(x: Any) -> Any:
-        for i in range(1, len(x)):
-            x[i] = x[i] + x[i - 1]
+    def doubled(x: Any) -> Any:
+        x[1:] = x[:-1] * 2.0  # what writes into its arguments is not the guard's to launch
         return x
 
-    agree(slices, np.arange(50.0))
-    told = [d for d in LOG.snapshot().demotions if "slices" in d.what]
+    agree(doubled, np.arange(50.0))
+    told = [d for d in LOG.snapshot().demotions if "doubled" in d.what]
     assert told and "NumPy took" in told[0].reason
     assert (told[0].call_site or "").startswith(__file__)
+
+
+def test_what_is_numpys_all_the_same_is_called_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    be_eager(monkeypatch)
+    be_generated(monkeypatch)
+    x = np.random.default_rng(0).random(300_000)
+    jitted: Any = agree(lambda v: np.sort(v), x)
+    (site,) = jitted._sites.values()
+    # Once recorded, never raced: what would be timed is the same call, twice.
+    assert (site.verdict, site.cold, site.ours) == ("numpy", 1, [])
+    assert any(d.reason == "nothing in it runs elsewhere" for d in LOG.snapshot().demotions)
+    jitted = agree(lambda v: np.sort(v) * 2.0, x)
+    (site,) = jitted._sites.values()
+    assert site.ours
+
+
+def test_numpy_has_the_calls_while_kernels_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    be_eager(monkeypatch)
+    be_generated(monkeypatch)
+    at_hand = False
+    monkeypatch.setattr(sys.modules["alight.jit"], "kernel_at_hand", lambda step: at_hand)
+    x, y = np.random.default_rng(0).random((2, 300_000))
+    jitted: Any = agree(lambda a, b: np.sort(a * 2.0 + b) - 1.0, x, y)
+    (site,) = jitted._sites.values()
+    (program,) = site.programs.values()
+    assert len(program.plan.steps) == 3
+    # It was recorded once, and not run again with NumPy in the place of its kernels.
+    assert (site.verdict, site.cold, site.ours) == (None, 1, [])
+    kernels.settle()
+    at_hand = True
+    agreed = [jitted(x, y) for _ in range(CALLS)]
+    assert all(np.array_equal(a, np.sort(x * 2.0 + y) - 1.0) for a in agreed)
+    assert site.ours
 
 
 def test_small_work_waits_until_there_is_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -903,6 +950,7 @@ def test_a_run_in_which_numpy_stood_in_says_nothing_of_ours(
             return self.counted
 
     be_eager(monkeypatch)
+    be_generated(monkeypatch)
     monkeypatch.setattr(sys.modules["alight.jit"], "stood_in", Early())
     x = np.linspace(0.0, 1.0, 100_000)
     for early in (True, False):

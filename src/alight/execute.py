@@ -167,7 +167,7 @@ class Execution:
             runner = ready if ready.plainly else ready.turn()
             made, seconds = runner.submit(places, listen, heard)
             if runner is not ready:
-                stood_in.times += 1
+                stood_in.times += ready.kernel is None
                 where, implementation = runner.where, runner.implementation
                 decision = ready.decision_elsewhere()
         except Exception as error:

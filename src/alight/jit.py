@@ -23,9 +23,10 @@ from alight import runtime
 from alight._core import POLICY, floor, hooks
 from alight._core.guard import CallGuard, Entry
 from alight.config import current_policy, policy
-from alight.execute import kernel_at_hand, stood_in
+from alight.execute import HOST_DEVICE, kernel_at_hand, stood_in
 from alight.leases import Leases
 from alight.log import LOG
+from alight.plan.plan import LaunchStep
 from alight.purity import Proof, declare_pure, installed, prove
 from alight.race import FOREGROUND, PLANNING_SHARE, PROGRAMS, Site
 from alight.record import manners, record_floor
@@ -103,6 +104,11 @@ class Jitted(CallGuard):
         self._sites.clear()
         self._answers.clear()
 
+    @property
+    def settled(self) -> bool:
+        """Tell whether every kind of call met so far goes the way it will go from now on."""
+        return all(site.settled for site in tuple(self._sites.values()))
+
     # -- one call ---------------------------------------------------------------------------------
     def miss(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Return the result of a call that no guarded entry answers."""
@@ -125,14 +131,15 @@ class Jitted(CallGuard):
         self._hear(site)
         if program is not None and site.shortcut is None:
             self._shortcut(site, program, args, kwargs, described)
-        waits = site.waits(proof.pure and not proof.loops)
+        waits = site.waits(proof.pure and not proof.loops) or _is_made(site, program)
         if waits or site.verdict == "numpy" or site.numpys_turn():
             began = perf_counter()
             result = self._numpy(args, kwargs)
             site.ran_theirs(perf_counter() - began)
             later = waits or site.puts_off()
             if len(site.theirs) > 1 and (later or site.verdict == "numpy"):
-                self._answer_numpy(site, args, kwargs, later or program is not None)
+                raced = program is None or site.shortcut is not None
+                self._answer_numpy(site, args, kwargs, later or not raced)
         else:
             result = self._time_ours(site, program, args, kwargs, proof, described)
         site.judge()
@@ -237,6 +244,8 @@ class Jitted(CallGuard):
             floor.traced -= 1
         if site is not None and described is not None:
             site.exact = site.exact and trace.exact
+            if whole and not trace.ours and site.verdict is None:
+                site.verdict = "numpy"  # it is NumPy's all the same, and recorded besides
             planning = trace.steps * _planning_seconds()
             site.planned = PLANNING_SHARE * planning > perf_counter() - began
             if wanted:
@@ -382,19 +391,18 @@ class Jitted(CallGuard):
         if kwargs:
             return
         left = -1
-        if again and site.shortcut is None:
+        if again:
             left = max(1, int(_ASK_SECONDS / max(site.theirs[0], 1e-9)))
         self._answer(site, call_entry(self.__wrapped__, args, left))
 
     def _tell(self, site: Site) -> None:
         """Log that this kind of call is NumPy's from now on, and why."""
         site.told = True
-        ours, theirs = site.ours[0], site.theirs[0]
-        LOG.demotion(
-            f"jit {self.__qualname__}",
-            f"NumPy took {theirs * 1e6:.3g} µs, alight {ours * 1e6:.3g} µs",
-            (self.__wrapped__.__code__, 0),
-        )
+        why = "nothing in it runs elsewhere"
+        if site.ours and site.theirs:
+            ours, theirs = site.ours[0], site.theirs[0]
+            why = f"NumPy took {theirs * 1e6:.3g} µs, alight {ours * 1e6:.3g} µs"
+        LOG.demotion(f"jit {self.__qualname__}", why, (self.__wrapped__.__code__, 0))
 
 
 _LAPS = 5  # of each way, the best: what interrupts a run only makes it longer
@@ -416,6 +424,25 @@ def _raced() -> bool:
     """Tell whether the choice between NumPy and alight is open here."""
     here = current_policy()
     return here.force is None and not here.floor
+
+
+def _is_made(site: Site, program: Program | None) -> bool:
+    """Tell whether NumPy should have the call because a program's kernels are still being made.
+
+    Running the program with NumPy in their place would take longer. Where some were there at its
+    first run, and gave bits that NumPy does not, it goes on so.
+    """
+    if program is None or site.verdict is not None or site.ours or not site.theirs:
+        return False
+    there = [
+        kernel_at_hand(step)
+        for step in program.plan.steps
+        if isinstance(step, LaunchStep)
+        and (step.device, step.implementation) == (HOST_DEVICE, "generated")
+    ]
+    if site.making is None:
+        site.making = site.exact or not any(there)
+    return site.making and not all(there)
 
 
 _planning: list[float] = []

@@ -26,6 +26,11 @@ _FOREGROUND_SHARE = 0.05
 # Until one was timed here: recording and planning a handful of ops.
 _FIRST_TRACE_SECONDS = 0.005
 
+# What tracing a function and planning it, alone and as one kernel, may take in NumPy's own time: an
+# op takes some 0.2 ms (4.1 ms for the first call of 37 ops, planned once), NumPy's 0.7 µs on few
+# elements.
+_TRACE_FACTOR = 300
+
 # What running a small body on Arrays may take, in NumPy's own time: recording an op takes some 10
 # µs where NumPy takes 0.5 µs on few elements.
 _BODY_FACTOR = 20
@@ -58,6 +63,7 @@ class Site:
         "cold",
         "exact",
         "last_seconds",
+        "making",
         "ours",
         "planned",
         "programs",
@@ -76,6 +82,8 @@ class Site:
         self.waiting = waiting
         self.cold = 0  # runs of ours that made plans
         self.exact = True  # both ways give the same bits
+        # Whether NumPy has it while kernels of its program are made; None: not asked yet.
+        self.making: bool | None = None
         self.planned = False  # planning takes so much of our way that NumPy should have had it
         self.ours: list[float] = []  # seconds of the quickest runs, in order
         self.theirs: list[float] = []
@@ -94,10 +102,17 @@ class Site:
             return False
         if len(self.theirs) < _WARM:
             return True
-        trying = FOREGROUND.trace_seconds if replayable else _BODY_FACTOR * min(self.theirs)
+        trying = _BODY_FACTOR * self.theirs[0]
+        if replayable:
+            trying = max(FOREGROUND.trace_seconds, _TRACE_FACTOR * self.theirs[0])
         # Once NumPy has taken as long as trying would, waiting on costs no less.
         self.waiting = not FOREGROUND.allows(trying) and self.spent_seconds < trying
         return self.waiting
+
+    @property
+    def settled(self) -> bool:
+        """Tell whether calls of this kind go the way they will go from now on."""
+        return self.verdict is not None and (self.shortcut is not None or not self.programs)
 
     def may_trace(self) -> bool:
         """Tell whether one more trace may give a program that is used again."""

@@ -104,12 +104,13 @@ class _Describing:
 class Trace:
     """What was asked for while a body ran."""
 
-    __slots__ = ("closed", "exact", "requests", "started", "steps", "touched")
+    __slots__ = ("closed", "exact", "ours", "requests", "started", "steps", "touched")
 
     def __init__(self) -> None:
         self.touched = False  # an element that depends on the arguments was asked for
         self.closed = False  # the body has returned: what runs now is the work itself
         self.exact = True  # everything that ran gives NumPy's bits
+        self.ours = False  # something was planned for other than NumPy
         self.requests = 0
         self.steps = 0
         self.started = runtime.requests()
@@ -128,8 +129,9 @@ class Trace:
         for step in plan.steps:
             if isinstance(step, LaunchStep) and step.implementation == "generated":
                 self.exact = self.exact and same_bits(step.group)
+                self.ours = True
             elif isinstance(step, LaunchStep) and step.device != HOST_DEVICE:
-                self.exact = False
+                self.exact, self.ours = False, True
 
     def undisturbed(self) -> bool:
         """Tell whether nobody but this call's own requests evaluated anything meanwhile."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from alight.bench.peers import PEERS
-from alight.bench.rows import Row
+from alight.bench.rows import Cell, Row
 from alight.bench.run import Run, grouped, size_in_words
 from alight.tables import aligned
 
@@ -69,14 +69,27 @@ def text(run: Run) -> str:
             f"memory: {run.bandwidth.memory / 1e9:.1f} GB/s, last cache ends at "
             f"{run.bandwidth.knee / 2**20:.1f} MiB ({run.bandwidth.threads} threads)"
         )
-    header = ["program", "dtype", "n", *peers, "best", "/ best", "/ NumPy", "GB/s", "first call"]
+    header = [
+        "program",
+        "dtype",
+        "n",
+        *peers,
+        "best",
+        "/ best",
+        "/ NumPy",
+        "GB/s",
+        "first call",
+        "settled",
+    ]
     cells = []
     for (program, dtype), rows in grouped(run.rows):
         for row in rows:
             if row.skipped is None:
                 cells.append([program, dtype, size_in_words(row.case.n), *_numbers(row, peers)])
     lines += ["", "Warm calls, medians of interleaved turns; – cannot, off: wrong by more than"]
-    lines += ["the tolerance. GB/s and first call are alight's.", *aligned(header, cells)]
+    lines += ["the tolerance. GB/s, first call and settled are alight's; settled: after how many"]
+    lines += ["calls NumPy or kernels have it for good, and the time lost on the way.", ""]
+    lines += aligned(header, cells)
     lines += ["", *_reasons(run), *_skipped(run), "", *_slowest(run), "", "Must show"]
     lines += [f"  {line}" for line in run.shown]
     if run.faults:
@@ -99,7 +112,13 @@ def _numbers(row: Row, peers: Sequence[str]) -> list[str]:
         "" if numpy is None else f"{numpy:.3f}",
         "" if seconds is None else f"{row.bytes / seconds / 1e9:.3g}",
         "" if ours is None or ours.cold_seconds is None else _seconds(ours.cold_seconds),
+        "" if ours is None or ours.settling_seconds is None else _settled(ours),
     ]
+
+
+def _settled(cell: Cell) -> str:
+    calls = "not yet" if cell.settled_calls is None else f"{cell.settled_calls:,}"
+    return f"{calls}, {_seconds(cell.settling_seconds or 0.0)}"
 
 
 def _reasons(run: Run) -> list[str]:

@@ -42,6 +42,13 @@ class Peer:
         """Return the program's call on these arrays; compiling is left to the first one."""
         raise NotImplementedError
 
+    def settled(self, program: Program) -> bool:
+        """Tell whether calls of a program go the way they will go from now on."""
+        return True
+
+    def settle(self) -> None:
+        """Return when nothing is done in the background any more."""
+
     def explain(self) -> list[str]:
         """Return what ran where since the arrays were given, if the peer can tell."""
         return []
@@ -74,6 +81,14 @@ class Alight(Peer):
             jitted = self._made[program.name] = self._alight.jit(program.function)
         self._alight.reset()
         return lambda: jitted(*arrays)
+
+    def settled(self, program: Program) -> bool:
+        """Tell whether alight is done with choosing between NumPy and kernels."""
+        return bool(self._made[program.name].settled)
+
+    def settle(self) -> None:
+        """Wait for kernels that are being compiled."""
+        self._alight.kernels.settle()
 
     def explain(self) -> list[str]:
         """Return each kind of decision, with its losers, and what went to NumPy."""

@@ -64,12 +64,16 @@ class Cell:
 
     ``error_eps`` is how far its result is from NumPy's, by the measure of `Program.within_eps`.
     ``cold_seconds`` is the first call of this program on arrays of this shape and dtype in the
-    peer's process, compiling included.
+    peer's process, compiling included. ``settled_calls``: after how many calls, the first one
+    included, all went the way they go for good (None: not within the time given to it);
+    ``settling_seconds``: what those took beyond a warm call each.
     """
 
     peer: str
     reason: str | None = None
     cold_seconds: float | None = None
+    settled_calls: int | None = None
+    settling_seconds: float | None = None
     seconds: float | None = None
     quantile20: float | None = None
     low: float | None = None
@@ -228,6 +232,8 @@ def run_row(
             if row.cells[peer].reason is None:
                 answer = crew.ask(peer, "warm", least_seconds=_WARM_SECONDS)
                 expected[peer] = answer.get("seconds", 0.0)
+                row.cells[peer].settled_calls = answer.get("settled_calls")
+                row.cells[peer].settling_seconds = answer.get("settling_seconds")
         taken = _turns(list(expected), expected, crew, share_seconds - (perf_counter() - began))
         for peer, samples in taken.items():
             _fill(row.cells[peer], samples)

@@ -30,6 +30,8 @@ REWARMED_SECONDS = 0.03
 _LOOK_SECONDS, _AT_REST, _REST_SECONDS = 5e-4, 0.1, 0.5
 # A first call touches memory and caches anew, a second may still find code to compile.
 _CALLS = 2
+# Compiling a large program takes so long; who has settled does not wait for it.
+_SETTLE_SECONDS = 1.0
 _BLOCK = 1 << 16  # elements compared at a time: they and their difference stay in the cache
 
 
@@ -42,6 +44,7 @@ class Server:
         self.program: Program | None = None
         self.call: Call | None = None
         self.calls = 1
+        self.cold_seconds = 0.0
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
         """Return the answer to one request."""
@@ -62,11 +65,11 @@ class Server:
         call = self.peer.call(self.program, arrays)
         began = perf_counter()
         result = call()
-        cold = perf_counter() - began
+        self.cold_seconds = perf_counter() - began
         outputs = self.peer.host(result)
         loose = {i for i, x in enumerate(_several(result)) if type(x) in (float, int)}
         answer: dict[str, Any] = {
-            "cold_seconds": cold,
+            "cold_seconds": self.cold_seconds,
             "elements": [int(x.size) for x in arrays],
             "results": [int(x.size) for x in outputs],
             "bytes": sum(x.nbytes for x in (*arrays, *outputs)),
@@ -85,18 +88,31 @@ class Server:
         return answer
 
     def on_warm(self, least_seconds: float) -> dict[str, Any]:
-        """Call until so long has passed, twice at least; return how long a call takes."""
-        assert self.call is not None
+        """Call until so long has passed, twice at least, and until calls go the way of all later
+        ones; return how long a call takes then, and what it took to get there."""
+        assert self.call is not None and self.program is not None
         take = host_clock(self.call)
-        # A kernel that alight compiled meanwhile is there the second time.
-        for _ in range(2 if self.name == "alight" else 1):
-            began, made, spent = perf_counter(), 0, 0.0
-            while made < _CALLS or perf_counter() - began < least_seconds:
-                spent = take(1)
-                made += 1
+        taken = [self.cold_seconds]
+        answer: dict[str, Any] = {}
+        for _ in range(2):
+            began = perf_counter()
+            while True:
+                if "settled_calls" not in answer and self.peer.settled(self.program):
+                    answer["settled_calls"] = len(taken)
+                spent = perf_counter() - began
+                enough = least_seconds if "settled_calls" in answer else _SETTLE_SECONDS
+                if len(taken) > _CALLS and spent >= enough:
+                    break
+                taken.append(take(1))
             rest()
+            if "settled_calls" in answer:
+                break
+            self.peer.settle()  # its kernels are waited for, and it goes on
         self.calls, spent = calls_lasting(take, SAMPLE_SECONDS)
-        return {"seconds": spent / self.calls, "calls": self.calls}
+        usual = spent / self.calls
+        before = taken[: answer.get("settled_calls", len(taken))]
+        answer["settling_seconds"] = sum(max(0.0, seconds - usual) for seconds in before)
+        return {**answer, "seconds": usual, "calls": self.calls}
 
     def on_take(self, samples: int) -> dict[str, Any]:
         """Return seconds of one call, so many times."""
