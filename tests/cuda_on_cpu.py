@@ -136,16 +136,26 @@ def compiler() -> str | None:
     return shutil.which("g++")
 
 
+def signature(text: str, entry: str) -> tuple[list[str], list[str]]:
+    """Return the types of an entry point's pointers and of its numbers."""
+    found = re.search(rf'extern "C" __global__ [^{{]*?\b{entry}\(\n\s*(.*?)\) \{{', text, re.S)
+    assert found is not None, entry
+    types = [re.sub(r"\s*\w+$", "", p.strip()) for p in found[1].split(",")]
+    return [t for t in types if "*" in t], [t for t in types if "*" not in t]
+
+
 @cache
-def _library(text: str) -> ctypes.CDLL:
+def library(text: str) -> ctypes.CDLL:
+    """Return a text compiled as C++, with ``launch_NAME(blocks, threads, pointers, numbers)`` for
+    each entry point."""
+    entries = re.findall(r'extern "C" __global__ [^{]*?\b(\w+)\(\n', text)
+    signatures = {name: signature(text, name) for name in entries}
     for asm, plain in _HALVES.items():
         text = text.replace(asm, plain)
     callers = []
-    for name, given in re.findall(r'extern "C" __global__ .*?(\w+)\(\n\s*(.*?)\) \{', text, re.S):
-        types = [re.sub(r"\s*\w+$", "", p.strip()) for p in given.split(",")]
-        count = sum("*" in t for t in types)
-        arguments = [f"({t})pointers[{i}]" for i, t in enumerate(types[:count])]
-        arguments += [f"({t})numbers[{i}]" for i, t in enumerate(types[count:])]
+    for name, (addressed, counted) in signatures.items():
+        arguments = [f"({t})pointers[{i}]" for i, t in enumerate(addressed)]
+        arguments += [f"({t})numbers[{i}]" for i, t in enumerate(counted)]
         callers.append(
             f"static void call_{name}() {{ {name}({', '.join(arguments)}); }}\n"
             f'extern "C" void launch_{name}(unsigned blocks, unsigned size, void** p, '
@@ -182,11 +192,11 @@ def run(
     if grid is None:
         grid = schedule(group, shape, addresses, processors)
     program: Form = form(group, shape, grid)
-    library = _library(program.text())
+    compiled = library(program.text())
     scratch = [np.full(n, 0xA5, np.uint8) for n in program.scratch()]
     addresses += [a.__array_interface__["data"][0] for a in scratch]
     for step in program.steps():
         given = (ctypes.c_void_p * len(addresses))(*addresses)
         numbers = (ctypes.c_longlong * len(step.numbers))(*step.numbers)
-        getattr(library, f"launch_{step.entry}")(step.blocks, step.threads, given, numbers)
+        getattr(compiled, f"launch_{step.entry}")(step.blocks, step.threads, given, numbers)
     return outputs

@@ -25,6 +25,8 @@ MODES: dict[str, dict[str, Any]] = {
     "generated": {"floor": 0, "force": "cpu:generated"},
     "sim": {"floor": 0, "force": "sim:0"},
 }
+# Where there is such a device; programs of other modes never change to it.
+DEVICES: dict[str, dict[str, Any]] = {"cuda": {"floor": 0, "force": "cuda:0"}}
 STEPS = 60
 # One program in so many is left alone by the mode's policy now and then, in its middle.
 _CHANGES = 12
@@ -75,7 +77,7 @@ def run(seed: int, mode: str, steps: Sequence[int] | None = None) -> tuple[int, 
         warnings.simplefilter("ignore")
         stack.enter_context(np.errstate(all="ignore"))
         own = stack.enter_context(ExitStack())
-        own.enter_context(alight.policy(**MODES[mode]))
+        own.enter_context(alight.policy(**(MODES | DEVICES)[mode]))
         try:
             for _ in range(4):
                 array = pool.fresh()
@@ -85,7 +87,7 @@ def run(seed: int, mode: str, steps: Sequence[int] | None = None) -> tuple[int, 
                 if changes and chooser.random() < 0.1:
                     own.close()
                     other = chooser.choice(list(MODES)) if chooser.random() < 0.5 else mode
-                    own.enter_context(alight.policy(**MODES[other]))
+                    own.enter_context(alight.policy(**(MODES | DEVICES)[other]))
                     if chooser.random() < 0.5:
                         own.enter_context(np.errstate(divide="warn", over="ignore"))
                 act, _ = MOVES[bisect(_TOTALS, chooser.random() * _TOTALS[-1])]

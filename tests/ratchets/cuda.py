@@ -2,7 +2,7 @@
 
 ``PYTHONPATH=src:tests python -m tests.ratchets.cuda [PART …] [--out FOLDER]``. Parts: ``bits``
 (every elementwise op with a body on a million random values), ``folds``, ``resident``,
-``schedules``, ``calls``, ``host``.
+``schedules``, ``calls``, ``host``, ``fuzz``.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ ROOT = Path(__file__).resolve().parents[2]
 DEVICE = "cuda:0"
 VALUES = 10**6
 FULL = 1 << 27
+FUZZED = 1000  # operations of each process
 PEER_SECONDS = 0.5  # of measuring one figure
 
 Array = np.ndarray[Any, Any]
@@ -445,7 +446,24 @@ def host(rig: Rig, found: dict[str, Any]) -> None:
         rows[f"2^{power} numpy"] = timed(lambda: chain(np, x, y)) if power < 27 else None  # noqa: B023
 
 
-PARTS = {f.__name__: f for f in (bits, folds, resident, schedules, calls, host)}
+def fuzz(rig: Rig, found: dict[str, Any]) -> None:
+    """Run random programs on the device, in processes of their own."""
+    count = 8
+    command = [sys.executable, "-m", "fuzzing", "cuda"]
+    running = [
+        subprocess.Popen(
+            [*command, str(10_000 * i + 1), str(FUZZED)], stdout=subprocess.PIPE, text=True
+        )
+        for i in range(count)
+    ]
+    rows = [json.loads(p.communicate()[0].strip().splitlines()[-1]) for p in running]
+    found["fuzz"] = {
+        "operations": sum(row["operations"] for row in rows),
+        "failed": [failure for row in rows for failure in row["failures"]],
+    }
+
+
+PARTS = {f.__name__: f for f in (bits, folds, resident, schedules, calls, host, fuzz)}
 
 
 def machine(rig: Rig) -> dict[str, Any]:
@@ -477,7 +495,7 @@ def main() -> int:
         (given.out / "cuda.json").write_text(json.dumps(found, indent=1, default=str))
     print(json.dumps(found, indent=1, default=str)[-9000:])
     faults = [n for n in found if n.endswith("failed")]
-    for part in ("bits", "folds"):
+    for part in ("bits", "folds", "fuzz"):
         faults += [n for key in ("differing", "failed") for n in found.get(part, {}).get(key, ())]
     return 1 if faults else 0
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import importlib.util
 import os
+import weakref
 from collections.abc import Sequence
 from time import perf_counter
 from typing import Any
@@ -20,7 +21,7 @@ from alight.backends import cuda_cards
 from alight.backends.asking import ask
 from alight.backends.base import Command, Copy, Launch, Operand
 from alight.backends.cuda_session import CudaBuffer, Session
-from alight.backends.host import NATIVE_DTYPES, address_of
+from alight.backends.host import NATIVE_DTYPES, address_of, memory_at
 from alight.codegen.cuda import Form, form, schedule
 from alight.codegen.loops import Nest, nest, structure
 from alight.codegen.source import Grid
@@ -236,11 +237,13 @@ class CudaBackend:
         session = self._session(device)
         with session.errors():
             session.runtime.hostRegister(address, nbytes, 0)
-        return _Registered(session, address, nbytes)
+        data = memory_at(address, nbytes)
+        weakref.finalize(data, _unregister, session, address).atexit = False
+        return data
 
     def free(self, device: Device, buffer: Any) -> None:
         """Give a buffer back."""
-        if isinstance(buffer, (CudaBuffer, _Registered)):
+        if isinstance(buffer, CudaBuffer):
             buffer.free()
 
     def memory(self, device: Device) -> tuple[int, int]:
@@ -320,22 +323,9 @@ class CudaBackend:
         return milliseconds / 1e3
 
 
-class _Registered:
-    """Memory of the caller, locked in place."""
-
-    def __init__(self, session: Session, address: int, nbytes: int) -> None:
-        self.session = session
-        self.address = address
-        self.nbytes = nbytes
-
-    def free(self) -> None:
-        """Unlock the memory."""
-        address, self.address = self.address, 0
-        if address and os.getpid() == self.session.process:
-            self.session.runtime.hostUnregister(address)
-
-    def __del__(self) -> None:
-        self.free()
+def _unregister(session: Session, address: int) -> None:
+    if os.getpid() == session.process and not session.lost:
+        session.runtime.hostUnregister(address)
 
 
 def _at(session: Session, buffer: Any) -> int:

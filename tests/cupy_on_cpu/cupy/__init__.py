@@ -1,0 +1,16 @@
+"""As much of CuPy as alight calls, on the CPU: kernels run as ``cuda_on_cpu`` runs them.
+
+It stands before the real one in a test process's path. Work is done at once, on one device.
+"""
+
+from cupy.cuda import memory
+
+__version__ = "0 (on the CPU)"
+
+
+def get_default_memory_pool() -> memory.Pool:
+    return memory.POOL
+
+
+def get_default_pinned_memory_pool() -> memory.Pool:
+    return memory.PINNED

@@ -1,0 +1,89 @@
+"""CUDA's runtime where everything is done at once."""
+
+import ctypes
+from time import perf_counter
+from typing import Any
+
+from cupy.cuda import memory
+
+is_hip = False
+events: dict[int, float] = {}
+streams: list[int] = []
+
+
+class CUDARuntimeError(RuntimeError):
+    """The runtime refused."""
+
+
+def getDeviceCount() -> int:
+    return 1
+
+
+def getDeviceProperties(number: int) -> dict[str, Any]:
+    return {
+        "name": b"CPU", "uuid": b"\1\2", "totalGlobalMem": memory.TOTAL, "multiProcessorCount": 4,
+        "major": 9, "minor": 0,
+    }  # fmt: skip
+
+
+def driverGetVersion() -> int:
+    return 13000
+
+
+def runtimeGetVersion() -> int:
+    return 13000
+
+
+def setDevice(number: int) -> None:
+    assert number == 0
+
+
+def streamCreateWithFlags(flags: int) -> int:
+    streams.append(flags)
+    return len(streams)
+
+
+def streamWaitEvent(stream: int, event: int, flags: int) -> None:
+    assert event in events
+
+
+def eventCreateWithFlags(flags: int) -> int:
+    events[number := len(events) + 1] = -1.0
+    return number
+
+
+def eventRecord(event: int, stream: int) -> None:
+    assert 0 < stream <= len(streams)
+    events[event] = perf_counter()
+
+
+def eventSynchronize(event: int) -> None:
+    assert events[event] >= 0
+
+
+def eventQuery(event: int) -> None:
+    assert events[event] >= 0
+
+
+def eventElapsedTime(start: int, end: int) -> float:
+    return 1e3 * (events[end] - events[start])
+
+
+def memcpyAsync(target: int, source: int, nbytes: int, kind: int, stream: int) -> None:
+    ctypes.memmove(target, source, nbytes)
+
+
+def memsetAsync(target: int, byte: int, nbytes: int, stream: int) -> None:
+    ctypes.memset(target, byte, nbytes)
+
+
+def memGetInfo() -> tuple[int, int]:
+    return memory.TOTAL - memory.POOL.used, memory.TOTAL
+
+
+def hostRegister(address: int, nbytes: int, flags: int) -> None:
+    pass
+
+
+def hostUnregister(address: int) -> None:
+    pass

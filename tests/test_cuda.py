@@ -1,0 +1,96 @@
+"""The CUDA backend without a card: CuPy's calls on the CPU; what is said where CuPy is absent."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import cuda_on_cpu
+from alight.backends import cuda as backend_module
+from alight.backends.cuda import CudaBackend
+
+TESTS = Path(__file__).resolve().parent
+PROGRAM = """
+import numpy as np
+import alight
+
+x = np.random.default_rng(0).random((50, 100), np.float32)
+with alight.policy(force="cuda:0", floor=0):
+    a = alight.asarray(x)
+    grown = alight.exp(a - alight.max(a, axis=1, keepdims=True))
+    rows = np.asarray(grown / alight.sum(grown, axis=1, keepdims=True))
+    total = float(np.asarray((a * a).sum()))
+assert np.allclose(rows.sum(axis=1), 1, rtol=1e-5) and abs(total / (x * x).sum() - 1) < 1e-5
+with alight.policy(force="cpu:generated", floor=0):
+    a = alight.asarray(x)
+    grown = alight.exp(a - alight.max(a, axis=1, keepdims=True))
+    assert np.array_equal(rows, np.asarray(grown / alight.sum(grown, axis=1, keepdims=True)))
+    assert total == float(np.asarray((a * a).sum()))
+from alight.log import LOG
+log = LOG.snapshot()
+assert not log.fallbacks, log.fallbacks
+assert sum(n for place, n in log.elements.items() if "cuda:0" in place) >= 20000, log.elements
+print("done")
+"""
+
+needs_compiler = pytest.mark.skipif(
+    cuda_on_cpu.compiler() is None, reason="no g++ to run CUDA C on the CPU with"
+)
+
+
+def elsewhere(*command: str) -> subprocess.CompletedProcess[str]:
+    """Run Python where CuPy is ``cupy_on_cpu``."""
+    path = [str(TESTS / "cupy_on_cpu"), str(TESTS), str(TESTS.parent / "src")]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path)}
+    return subprocess.run(
+        [sys.executable, *command], capture_output=True, text=True, env=environment,
+        cwd=TESTS.parent, check=False,
+    )  # fmt: skip
+
+
+@needs_compiler
+def test_the_backend_keeps_the_protocol() -> None:
+    done = elsewhere("-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/test_backends.py",
+                     "-k", "cuda")  # fmt: skip
+    assert done.returncode == 0, done.stdout
+    assert "12 passed" in done.stdout, done.stdout
+
+
+@needs_compiler
+def test_whole_programs_have_the_bits_of_the_hosts_kernels() -> None:
+    done = elsewhere("-c", _with_entry_point(PROGRAM))
+    assert done.stdout.endswith("done\n"), done.stderr
+
+
+def _with_entry_point(program: str) -> str:
+    """Return a program that finds the backend also where alight's was installed without it."""
+    return f"""
+from alight import registry
+from alight.backends.cuda import CudaBackend
+backend = registry._backends["cuda"] = CudaBackend()
+registry._devices |= {{d.id: d for d in backend.probe().devices}}
+{program}"""
+
+
+def test_without_cupy_there_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backend_module.importlib.util, "find_spec", lambda name: None)
+    probe = CudaBackend().probe()
+    assert probe.devices == () and "pip install 'alight[cuda13]'" in probe.reason
+
+
+def test_a_forked_child_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backend_module, "_started_in", os.getpid() + 1)
+    probe = CudaBackend().probe()
+    assert probe.devices == () and "spawn" in probe.reason
+
+
+def test_a_driver_that_dies_is_a_reason(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "dies.py").write_text("import os; os.kill(os.getpid(), 11)")
+    monkeypatch.setattr(backend_module.importlib.util, "find_spec", lambda name: object())
+    monkeypatch.setattr(backend_module.cuda_cards, "__file__", str(tmp_path / "dies.py"))
+    probe = CudaBackend().probe()
+    assert probe.devices == () and "signal 11" in probe.reason
