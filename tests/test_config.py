@@ -89,6 +89,8 @@ def test_every_setting_has_an_environment_name(tmp_path: Path) -> None:
         "ALIGHT_REPORT": "-",
         "ALIGHT_CALIBRATE": "off",
         "ALIGHT_THREADS": "3",
+        "ALIGHT_WGPU_POWER": "low",
+        "ALIGHT_WGPU_SOFTWARE": "off",
     }
     assert set(environ) <= set(config_module._KNOWN)
     settings = load_with(tmp_path, "", **environ)
@@ -102,6 +104,7 @@ def test_every_setting_has_an_environment_name(tmp_path: Path) -> None:
     assert settings.cache_root() == tmp_path / "cache"
     assert (settings.log_level, settings.log_size, settings.report) == ("trace", 3, "-")
     assert (settings.calibrate, settings.threads) == ("off", 3)
+    assert (settings.wgpu_power, settings.wgpu_software) == ("low", False)
     assert all(row.source.startswith("environment variable ALIGHT_") for row in settings.rows())
 
 

@@ -32,7 +32,7 @@ ORDER: tuple[tuple[str, ...], ...] = (
     ("kernels",),
     ("residency", "trial"),
     ("writing",),
-    ("execute",),
+    ("execute", "picked"),
     ("runtime",),
     ("record",),
     ("reduce",),

@@ -173,6 +173,8 @@ _READ: Mapping[str, Callable[[object, str], Any]] = {
     "report": _report,
     "calibrate": _one_of("auto", "off"),
     "threads": _threads,
+    "wgpu_power": _one_of("high", "low"),
+    "wgpu_software": _flag,
 }
 _POLICY_FIELDS = ("devices", "force", "floor", "on_gap", "pick", "reproducible", "learn")
 _FLOOR_NAMES = {f"{_PREFIX}FLOOR_{name.upper()}": name for name in FLOOR_CLASSES}
@@ -378,6 +380,8 @@ class Config:
     report: str | None = None
     calibrate: Literal["auto", "off"] = "auto"
     threads: int = 0
+    wgpu_power: Literal["high", "low"] = "high"
+    wgpu_software: bool = True
     sources: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def cache_root(self) -> Path:

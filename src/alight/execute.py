@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -180,9 +180,15 @@ class Execution:
                 site,
             )
             heard.clear()
-            runner = ready.on_host()
-            where, implementation = runner.where, "numpy"
-            made, seconds = runner.submit(places, listen, heard)
+            for runner in ready.instead():
+                where, implementation = runner.where, runner.implementation
+                try:
+                    made, seconds = runner.submit(places, listen, heard)
+                    break
+                except Exception:
+                    if where.id == HOST_DEVICE:  # the last there is
+                        raise
+                    heard.clear()
         if heard and None not in recorded:
             arrays = [array_at(place) for place in places]
             warn.tell(step.group.graph, arrays, recorded)  # type: ignore[arg-type]
@@ -366,6 +372,16 @@ class _Ready:
         if self.spare is None:
             self.spare = _Ready(self.step, device(HOST_DEVICE), "numpy")
         return self.spare
+
+    def instead(self) -> Iterator[_Ready]:
+        """Yield who can run the step where this failed: other devices, the preferred first, then
+        NumPy."""
+        if self.where.id != HOST_DEVICE:
+            for candidate in self.step.decision.candidates:
+                other = candidate.device not in (self.where.id, HOST_DEVICE)
+                if other and candidate.estimate is not None:
+                    yield _Ready(self.step, device(candidate.device), candidate.implementation)
+        yield self.on_host()
 
     def turn(self) -> _Ready:
         """Return what runs the step now: itself, or NumPy while its kernel is being made, while

@@ -101,7 +101,7 @@ def devices_allowed(policy: Policy) -> tuple[Device, ...]:
 def known_devices() -> tuple[Device, ...]:
     """Return every device found so far, the host first."""
     device("cpu")
-    return tuple(_devices.values())
+    return tuple(sorted(_devices.values(), key=lambda found: found.id != "cpu"))
 
 
 def probe_all() -> None:

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from alight import costs, execute, residency, warn
+from alight import costs, execute, picked, residency, warn
 from alight._core import Data, Layout, Storage, Value, floor, make_layout, pending_storages
 from alight.backends.machine import host_memory
 from alight.config import current_policy
@@ -323,6 +323,7 @@ def facts_of(leaves: Sequence[tuple[Layout, frozenset[str], int]], read: int = 0
         supports=costs.supports,
         estimate=costs.estimate,
         copy_seconds=costs.copy_seconds,
+        timed=picked.timed if policy.pick == "measure" else None,
     )
 
 

@@ -1,13 +1,15 @@
 """Kernels on trial: one that takes longer than NumPy was predicted to is timed against NumPy.
 
-Only kernels that give NumPy's bits are tried. For all others the choice was made at the plan: to
-go back on it after their first run would change bits while a program runs.
+Only kernels that give NumPy's bits are tried, unless the policy is not `reproducible`. For all
+others the choice was made at the plan: to go back on it after their first run would change bits
+while a program runs.
 """
 
 from __future__ import annotations
 
 import math
 
+from alight.config import current_policy
 from alight.device import Reason
 from alight.ir.group import same_bits
 from alight.plan.choose import HOST, host_implementation
@@ -71,7 +73,8 @@ def trial_of(step: LaunchStep) -> Trial | None:
     decision = step.decision
     if (step.device, step.implementation) != (HOST, "generated"):
         return None
-    if decision.reason is not Reason.CHEAPEST or not same_bits(step.group):
+    frozen = current_policy().reproducible and not same_bits(step.group)
+    if decision.reason is not Reason.CHEAPEST or frozen:
         return None
     own = host_implementation(step.group)
     for candidate in decision.candidates:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any
@@ -18,11 +18,12 @@ import numpy as np
 from alight._core import Data, make_layout
 from alight.backends.base import Command, Copy, Launch, Operand
 from alight.backends.machine import host_memory
-from alight.backends.wgpu_adapters import adapters, ask
+from alight.backends.wgpu_adapters import adapters, ask, preferred
 from alight.backends.wgpu_session import Session, WgpuBuffer
 from alight.codegen.dialects import Dialect, wgsl
 from alight.codegen.loops import Nest, Schedule, nest, structure
 from alight.codegen.source import ENTRY, Grid, wgsl_arguments, wgsl_loop
+from alight.config import config
 from alight.device import Device, Gap, Probe, Support, Unsupported
 from alight.errors import DeviceUnavailable, KernelError
 from alight.ir.group import Group
@@ -76,6 +77,11 @@ class WgpuKernel:
     itemsizes: tuple[int, ...]
 
 
+def _preferred(infos: Sequence[Mapping[str, Any]]) -> list[int]:
+    settings = config()
+    return preferred(infos, settings.wgpu_power, settings.wgpu_software)
+
+
 class WgpuBackend:
     """Drives WebGPU devices; buffers are ``WgpuBuffer``, kernels ``WgpuKernel``."""
 
@@ -89,7 +95,7 @@ class WgpuBackend:
         self._texts: dict[tuple[str, str], str] = {}
 
     def probe(self) -> Probe:
-        """Return the adapters' devices, software ones last, or why there are none."""
+        """Return the adapters' devices, by the settings' preference, or why there are none."""
         if self._probe is None:
             self._probe = self._asked()
         return self._probe
@@ -104,8 +110,12 @@ class WgpuBackend:
         if importlib.util.find_spec("wgpu") is None:
             return Probe((), "wgpu-py is not installed. Fix: pip install 'alight[webgpu]'")
         found, reason = ask()
-        devices = tuple(_device(i, adapter) for i, adapter in enumerate(found))
-        return Probe(devices, reason)
+        places = _preferred([adapter["info"] for adapter in found])
+        if found and not places:
+            reason = (
+                "there are only software adapters, and wgpu_software is false. Fix: set it to true"
+            )
+        return Probe(tuple(_device(i, found[place]) for i, place in enumerate(places)), reason)
 
     def open(self, device: Device) -> None:
         """Start the driver and learn how the device rounds."""
@@ -115,6 +125,7 @@ class WgpuBackend:
         _started_in = os.getpid()
         place = int(device.id.partition(":")[2])
         here = adapters()
+        here = [here[i] for i in _preferred([dict(adapter.info) for adapter in here])]
         if place >= len(here) or _fingerprint(dict(here[place].info)) not in device.fingerprint:
             raise DeviceUnavailable(
                 f"{device.id} ({device.name}) is not there any more. Fix: start the program again."

@@ -6,6 +6,7 @@ Run as a script it prints what it found as JSON and needs nothing of alight.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 # What WebGPU's own drivers are; OpenGL shows the same cards a second time, without compute on some.
@@ -16,11 +17,28 @@ SECONDS = 20.0
 
 
 def adapters() -> list[Any]:
-    """Return the adapters in their order here, hardware before software."""
+    """Return the adapters in the driver's order."""
     import wgpu
 
-    found = [a for a in wgpu.gpu.enumerate_adapters_sync() if a.info["backend_type"] in _INTERFACES]
-    return sorted(found, key=lambda adapter: adapter.info["adapter_type"] == "CPU")
+    return [a for a in wgpu.gpu.enumerate_adapters_sync() if a.info["backend_type"] in _INTERFACES]
+
+
+# What WebGPU calls the kinds of adapters, in the order for much power; for little, the first two
+# change places.
+_KINDS = ("DiscreteGPU", "IntegratedGPU", "Unknown", "CPU")
+
+
+def preferred(infos: Sequence[Mapping[str, Any]], power: str, software: bool) -> list[int]:
+    """Return the adapters to use by their places in ``infos``, the preferred first: by power, then
+    in the driver's order, and those that are software last, or not at all."""
+    order = _KINDS if power == "high" else ("IntegratedGPU", "DiscreteGPU", *_KINDS[2:])
+    ranks = {kind: rank for rank, kind in enumerate(order)}
+
+    def rank(place: int) -> int:
+        return ranks.get(infos[place]["adapter_type"], ranks["Unknown"])
+
+    kept = [i for i in range(len(infos)) if software or infos[i]["adapter_type"] != "CPU"]
+    return sorted(kept, key=rank)
 
 
 def described() -> list[dict[str, Any]]:

@@ -139,9 +139,10 @@ def _offer(group: Group, nodes: tuple[int, ...], facts: Facts) -> _Offer:
             return settled(host, Reason.DEMOTED, Reason.DEMOTED)
         if threshold is not None and _floor_elements(group) < threshold:
             return settled(host, Reason.BELOW_FLOOR, Reason.BELOW_FLOOR)
+    seconds_of = facts.timed or facts.estimate
     for i in able:
         c = candidates[i]
-        estimate = facts.estimate(group, c.device, c.implementation)
+        estimate = seconds_of(group, c.device, c.implementation)
         reason = Reason.UNCALIBRATED if estimate is None else None
         candidates[i] = Candidate(c.device, c.implementation, estimate, reason, c.detail)
     # Without NumPy's own time nothing shows that another is faster.
@@ -263,6 +264,10 @@ def _floor_elements(group: Group) -> float:
     return max(node.layout.size, *(layout.size for layout in graph.inputs), 0)
 
 
+# What a place further down the policy's list has to gain: it breaks ties and no more.
+_TIE_SECONDS = 1e-12
+
+
 def _place(
     graph: Graph,
     uses: Uses,
@@ -291,7 +296,13 @@ def _place(
         used.update(costs)
         seconds.append(costs)
         best.append(picks)
-    everywhere = tuple(sorted(used, key=lambda space: (space != host_space(facts), space)))
+    host = host_space(facts)
+    listed = list(dict.fromkeys(device.space for device in facts.devices))
+    ranks = {space: listed.index(space) if space in listed else len(listed) for space in used}
+    everywhere = (host, *sorted(used - {host}, key=lambda space: (ranks[space], space)))
+    for costs in seconds:
+        for space in costs:
+            costs[space] += _TIE_SECONDS * ranks[space]
     for i, costs in zip(working, seconds, strict=True):
         if _is_write(units[i]):  # it goes where its version is: only copies count
             costs.update(dict.fromkeys(everywhere, 0.0))

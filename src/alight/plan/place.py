@@ -142,7 +142,8 @@ def _spots(facts: Facts) -> list[Spot]:
     anyway."""
     forced = facts.force != (None, None)
     has_host = any(device.id == HOST for device in facts.devices)
-    if not forced and has_host and facts.estimate is no_estimate:
+    blind = facts.estimate is no_estimate and facts.timed is None
+    if not forced and has_host and blind:
         return []
     return [
         (device.id, name)

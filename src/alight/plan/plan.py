@@ -154,7 +154,8 @@ class Facts:
     device, implementation)`` is None where nothing was measured; ``copy_seconds(from, to,
     nbytes)`` is between spaces. ``host_required`` are positions of outputs that the host is about
     to read. ``bases[i]`` is the first input whose memory input i is a window of (itself, if it is
-    none's).
+    none's). ``timed`` is ``estimate`` by running it: where it is given, it decides between
+    candidates, while ``estimate`` goes on deciding what is fused.
     """
 
     devices: tuple[Device, ...]
@@ -169,3 +170,4 @@ class Facts:
     copy_seconds: Callable[[str, str, int], float] = _free
     host_required: frozenset[int] = frozenset()
     bases: tuple[int, ...] = ()
+    timed: Callable[[Group, str, str], Estimate | None] | None = None

@@ -1,0 +1,180 @@
+"""What a policy says holds: preference and fallback, picking by time, bits that may change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import alight
+from alight import costs, picked, registry, runtime
+from alight.backends.sim_clock import DEFAULT_SPEC, recorded
+from alight.backends.wgpu_adapters import preferred
+from alight.config import load
+from alight.device import Device, Reason, Support
+from alight.errors import ConfigError
+from alight.ir.group import Group
+from alight.log import LOG
+from alight.plan.place import make_plan
+from alight.plan.plan import Estimate, Facts, LaunchStep
+from alight.trial import trial_of
+from graphs import F8, Builder, make_layout
+
+BIG = make_layout(F8, (300, 200))
+
+
+def device(name: str) -> Device:
+    support = Support(("generated",), frozenset())
+    return Device(
+        name, "vendor", "name", name if name != "cpu" else "host", 1 << 34, False, support
+    )
+
+
+def alike(group: Group, device: str, implementation: str) -> Estimate:
+    return Estimate(1e-5, 1e-5, 1e-5, {"compute": 1e-5})
+
+
+@pytest.mark.parametrize("names", [("cpu", "a:0", "b:0"), ("b:0", "a:0", "cpu"), ("a:0", "cpu")])
+def test_between_equals_the_first_in_the_list_is_taken(names: tuple[str, ...]) -> None:
+    b = Builder(BIG)
+    graph = b.graph(b.add("roll", b.add("exp", 0), layout=BIG, shift=1))
+    facts = Facts(tuple(map(device, names)), {}, estimate=alike)
+    for step in make_plan(graph, facts).steps:
+        assert isinstance(step, LaunchStep)
+        # NumPy's roll is the only one on the host; a copy is free here.
+        assert step.device == names[0] or step.decision.operation == "roll"
+    dearer = replace(facts, copy_seconds=lambda a, b, n: 1e-9, host_required=frozenset({0}))
+    b = Builder(BIG)
+    (step,) = make_plan(b.graph(b.add("exp", 0)), dearer).steps
+    assert isinstance(step, LaunchStep) and step.device == "cpu"
+
+
+@pytest.fixture
+def slow_host(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Give the host a profile by which it is a thousand times as slow as the simulated devices."""
+    made = recorded("cpu", DEFAULT_SPEC)
+    own = made.rates["generated"]
+    work = {n: replace(m, value=m.value * 1e3) for n, m in own.work.items()}
+    rates = dict.fromkeys(("numpy", "generated"), replace(own, work=work))
+    monkeypatch.setitem(costs._profiles, "cpu", replace(made, rates=rates, links={}))
+    runtime.forget_plans()
+    yield
+    runtime.forget_plans()
+
+
+def work(x: Any) -> Any:
+    for _ in range(3):
+        x = np.sin(x) + np.exp(x) * np.cos(x)
+    return x
+
+
+def test_where_a_device_fails_the_next_one_takes_over(slow_host: None) -> None:
+    x = np.linspace(0.0, 1.0, 200_000)
+    expect = work(x)
+    with alight.policy(devices=["sim:0", "sim:1"], floor=0):
+        for failures, where in ((0, "sim:0"), (1, "sim:1"), (2, "cpu")):
+            LOG.reset()
+            driver: Any = registry.driver_of(registry.device("sim:0"))
+            nth = 1 if failures else 0
+            if failures == 1:
+                driver.fail("launch", nth)
+            if failures == 2:  # the fault is one of the backend: both its devices meet it
+                whole = driver._launch
+                driver._launch = lambda *args: (_ for _ in ()).throw(RuntimeError("gone"))
+            try:
+                result = work(alight.asarray(x))
+                assert np.allclose(np.asarray(result), expect, rtol=1e-12)
+            finally:
+                if failures == 2:
+                    driver._launch = whole
+            totals = alight.report().to_dict()["totals"]["element_operations"]["by_device"]
+            assert max(totals, key=totals.get) == where
+            assert bool(LOG.snapshot().fallbacks) == bool(failures)
+
+
+def test_a_denied_device_gets_nothing(slow_host: None) -> None:
+    x = np.linspace(0.0, 1.0, 200_000)
+    registry.device("sim:0")
+    with alight.policy(devices=["-sim:0"], floor=0):
+        LOG.reset()
+        np.asarray(work(alight.asarray(x)))
+        totals = alight.report().to_dict()["totals"]["element_operations"]["by_device"]
+    assert set(totals) == {"cpu"}
+
+
+def test_picking_by_time_needs_no_profile_and_takes_the_faster(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(costs._profiles, "cpu", None)
+    monkeypatch.setattr(picked, "_known", {})
+    x = np.linspace(0.0, 1.0, 100_000)
+    seen = []
+    for pick in ("model", "measure"):
+        with alight.policy(pick=pick, floor=0):
+            LOG.reset()
+            assert np.allclose(np.asarray(work(alight.asarray(x))), work(x), rtol=1e-12)
+            seen += [record.decision for record in LOG.snapshot().records]
+    blind, timed = seen
+    assert blind.reason is Reason.UNCALIBRATED and blind.implementation == "numpy"
+    assert timed.reason is Reason.CHEAPEST
+    found = {c.implementation: c.estimate for c in timed.candidates}
+    assert found.keys() == {"numpy", "generated"}
+    best = min(found, key=lambda name: found[name].seconds)  # type: ignore[union-attr]
+    assert timed.implementation == best
+    assert all(
+        estimate is not None and set(estimate.terms) == {"measured"} for estimate in found.values()
+    )
+    assert len(picked._known) == 2
+
+
+def test_a_group_is_timed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(picked, "_known", {})
+    calls = []
+
+    def timed(group: Group, device: str, implementation: str) -> Estimate:
+        calls.append(implementation)
+        return alike(group, device, implementation)
+
+    monkeypatch.setattr(picked, "_timed", timed)
+    runtime.forget_plans()
+    with alight.policy(pick="measure", floor=0):
+        for _ in range(3):
+            np.asarray(work(alight.asarray(np.ones(5000))))
+            runtime.forget_plans()
+    assert sorted(calls) == ["generated", "numpy"]
+
+
+def test_only_what_is_not_reproducible_changes_its_bits(slow_host: None) -> None:
+    b = Builder(BIG)
+    graphs = {"exp": b.graph(b.add("exp", 0)), "add": b.graph(b.add("add", 0, 0))}
+
+    def cheap(group: Group, device: str, implementation: str) -> Estimate:
+        seconds = 1e-6 if implementation == "generated" else 1e-3
+        return Estimate(seconds, seconds, seconds, {"compute": seconds})
+
+    for reproducible, tried in ((True, {"add"}), (False, {"add", "exp"})):
+        with alight.policy(reproducible=reproducible):
+            facts = Facts((registry.device("cpu"),), {}, estimate=cheap)
+            found = set()
+            for name, graph in graphs.items():
+                (step,) = make_plan(graph, facts).steps
+                assert isinstance(step, LaunchStep) and step.implementation == "generated"
+                if trial_of(step) is not None:
+                    found.add(name)
+        assert found == tried
+
+
+def test_adapters_are_ordered_by_power_and_software_may_be_left_out() -> None:
+    kinds = ("CPU", "IntegratedGPU", "Unknown", "DiscreteGPU", "IntegratedGPU")
+    infos = [{"adapter_type": kind} for kind in kinds]
+    assert preferred(infos, "high", software=True) == [3, 1, 4, 2, 0]
+    assert preferred(infos, "low", software=True) == [1, 4, 3, 2, 0]
+    assert preferred(infos, "low", software=False) == [1, 4, 3, 2]
+    assert preferred([infos[0]], "high", software=False) == []
+    settings = load({"ALIGHT_WGPU_POWER": "low", "ALIGHT_WGPU_SOFTWARE": "no"})
+    assert (settings.wgpu_power, settings.wgpu_software) == ("low", False)
+    with pytest.raises(ConfigError, match="ALIGHT_WGPU_POWER"):
+        load({"ALIGHT_WGPU_POWER": "most"})
