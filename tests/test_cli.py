@@ -217,10 +217,37 @@ def test_a_crossover_below_every_measured_size_is_no_number() -> None:
 
 
 def test_what_measures_itself_says_so(tmp_path: Path) -> None:
-    script(tmp_path, "import numpy as np\nnp.ones(4_000_000) + 1\n")
+    script(tmp_path, "import numpy as np\nprint((np.ones(4_000_000) + 1).sum())\n")
     done = command(tmp_path, "run", "script.py", ALIGHT_LOG="info")
     assert "elements is left to NumPy, measured in" in done.stderr
     assert "measuring cpu for at most 0.9 s" in done.stderr
+
+
+def test_a_program_that_plans_nothing_measures_nothing_at_exit(tmp_path: Path) -> None:
+    script(tmp_path, "import numpy as np\nprint(np.ones(10).sum())\n")
+    done = command(tmp_path, "run", "script.py", ALIGHT_LOG="info")
+    assert "left to NumPy, measured in" in done.stderr
+    assert "measuring cpu" not in done.stderr
+
+
+def test_on_a_busy_machine_measuring_at_exit_is_not_tried_every_time(tmp_path: Path) -> None:
+    program = (
+        "import numpy as np\nfrom alight.measure import calibrate\n"
+        "real = calibrate.Calibration.profile\n"
+        "def contended(self):\n"
+        "    import dataclasses\n"
+        "    return dataclasses.replace(real(self), contended=True)\n"
+        "calibrate.Calibration.profile = contended\n"
+        "print((np.ones(4_000_000) + 1).sum())\n"
+    )
+    script(tmp_path, program)
+    tried = []
+    for _ in range(3):
+        done = command(tmp_path, "run", "script.py", ALIGHT_LOG="info")
+        tried.append("measuring cpu for at most 0.9 s" in done.stderr)
+        (attempt,) = tmp_path.rglob("attempt/*.json")
+    assert tried == [True, False, False]
+    assert json.loads(attempt.read_text())["document"]["wait_seconds"] == 20.0
 
 
 def test_the_floor_is_kept_once_three_processes_have_measured_it(tmp_path: Path) -> None:

@@ -11,9 +11,9 @@ import logging
 import math
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import Context
-from time import perf_counter
+from time import perf_counter, time
 from typing import Any
 
 from alight import registry
@@ -54,11 +54,24 @@ def profile_of(device: Device) -> Profile | None:
 
 
 _due: set[tuple[str, int]] = set()
+_aside: list[None] = []
+
+
+@contextlib.contextmanager
+def aside() -> Iterator[None]:
+    """Have what is planned inside, to see what planning takes, ask for no calibration."""
+    _aside.append(None)
+    try:
+        yield
+    finally:
+        _aside.pop()
 
 
 def measure_later(devices: Sequence[Device]) -> None:
     """Have those of these devices that have no profile calibrated when the process ends, as the
     settings allow: work was just planned for them without one."""
+    if _aside:
+        return
     for device in devices:
         due = device.id, os.getpid()
         if profile_of(device) is None and due not in _due and config().calibrate == "auto":
@@ -70,17 +83,32 @@ def _measure_at_exit(device: Device, process: int) -> None:
     """Calibrate a device the program met without a profile, after its own work, within a second."""
     if os.getpid() != process:
         return  # a forked child leaves it to its parent
-    from alight.measure.calibrate import calibrate
-
-    backend = registry.backend_of(device)
-    _logger.info(
-        "measuring %s for at most %g s, so that the next start has its profile "
-        '(calibrate = "off" forbids it)',
-        *(device.id, _EXIT_SECONDS),
-    )
     with contextlib.suppress(Exception):  # a program that ended well must not end with our error
-        calibrate(_EXIT_SECONDS, [(backend, device)])
+        from alight.measure.calibrate import calibrate
+        from alight.measure.profiles import fingerprint
 
+        key = digest(fingerprint(device), "attempt")
+        last = default_store().read("attempt", key)
+        wait = _RETRY_SECONDS
+        if last is not None:
+            if 0.0 <= time() - last["at"] < last["wait_seconds"]:
+                return
+            wait = min(2 * last["wait_seconds"], _MOST_SECONDS)
+        backend = registry.backend_of(device)
+        _logger.info(
+            "measuring %s for at most %g s, so that the next start has its profile "
+            '(calibrate = "off" forbids it)',
+            *(device.id, _EXIT_SECONDS),
+        )
+        (profile,) = calibrate(_EXIT_SECONDS, [(backend, device)])
+        if profile.contended:
+            default_store().write("attempt", key, {"at": time(), "wait_seconds": wait})
+
+
+# After an attempt that other work disturbed, so that nothing was stored: until then measuring at
+# exit has taken no more than 5 % of the time. A machine that stays busy is asked half as often
+# each time, and once a day.
+_RETRY_SECONDS, _MOST_SECONDS = 20.0, 86400.0
 
 # The design's limit: what is measured at exit takes at most a second.
 _EXIT_SECONDS = 0.9
@@ -207,6 +235,7 @@ def _planning_floor(planning: float) -> int:
 
 
 __all__ = [
+    "aside",
     "copy_seconds",
     "estimate",
     "measure_later",

@@ -217,7 +217,7 @@ def planning_seconds() -> float:
     leaf.data = Data(layout, np.zeros(1))
     op = OPS["negative"]
     best = float("inf")
-    with residency.LOCK, LOG.forgetting():
+    with residency.LOCK, LOG.forgetting(), costs.aside():
         for _ in range(4):  # the first ones make the plan
             began = perf_counter()
             value = leaf
