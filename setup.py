@@ -10,7 +10,7 @@ from setuptools import Extension, setup
 
 NATIVE = Path("src/alight/_core/native")
 GUARD = NATIVE / "guard.c"
-THREADS = NATIVE / "threads.c"
+THREADS = [NATIVE / "threads.c", NATIVE / "launcher.c"]
 
 
 def extensions() -> list[Extension]:
@@ -22,11 +22,11 @@ def extensions() -> list[Extension]:
 
     flags = ["/O2", "/std:c11"] if sys.platform == "win32" else ["-O3", "-fvisibility=hidden"]
     sources = {
-        "_native": [path for path in sorted(NATIVE.glob("*.c")) if path not in (GUARD, THREADS)],
+        "_native": [path for path in sorted(NATIVE.glob("*.c")) if path not in (GUARD, *THREADS)],
         "_guard": [GUARD],
     }
     if sys.platform != "win32":  # POSIX threads; elsewhere the twin serves
-        sources["_threads"] = [THREADS]
+        sources["_threads"] = THREADS
     return [
         Extension(
             f"alight._core.{name}",

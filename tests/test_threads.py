@@ -321,6 +321,64 @@ def test_sharing_that_does_not_pay_ends() -> None:
         core.set_threads(thread_count())
 
 
+@pytest.mark.skipif(not NATIVE, reason="the twin knows one thread and all of them")
+def test_fewer_threads_are_used_where_more_are_slower() -> None:
+    core.set_threads(4)
+    core.set_costs(1e-6, 2e-6)
+    inside = 0
+    seen: set[int] = set()
+
+    def work(length: int) -> None:
+        nonlocal inside
+        inside += 1
+        seen.add(threading.get_ident())
+        # as if two had all that memory gives
+        time.sleep(0.0005 * length if inside <= 2 else 0.01)
+        inside -= 1
+
+    try:
+        run, counts = spied(core, work, 16), []
+        for _ in range(40):
+            seen.clear()
+            run([0])
+            counts.append(len(seen))
+        assert max(counts) > 2
+        assert sorted(counts[-16:])[8] < 4, counts
+    finally:
+        core.set_costs(core.JOIN_SECONDS, core.WAKE_SECONDS)
+        core.set_threads(thread_count())
+
+
+@pytest.mark.skipif(not NATIVE, reason="the twin's threads take parts from one queue")
+def test_every_thread_has_the_same_share_each_time() -> None:
+    core.set_threads(2)
+    core.set_costs(0.0, 0.0)
+    caller = threading.get_ident()
+    taken: dict[bool, list[int]] = {}
+    base, met = 1 << 12, 0
+
+    def kernel(addresses: Any, dims: Any, strides: Any) -> None:
+        place = ctypes.cast(addresses, ctypes.POINTER(ctypes.c_int64))[0]
+        taken[threading.get_ident() == caller].append((place - base) // 8)
+        time.sleep(0.002)
+
+    function = CALLBACK(kernel)
+    entry = ctypes.cast(function, ctypes.c_void_p).value
+    try:
+        run = core.Launcher(entry or 0, (64,), (8,), 0, 1, function, 0, 1, 1 << 20)
+        for _ in range(6):
+            taken.update({True: [], False: []})
+            run([base])
+            # each in order from where its half begins, and of the other half what was left over
+            assert taken[True][0] == 0 and sorted(taken[True] + taken[False]) == list(range(64))
+            met += taken[False][:1] == [32]
+            assert taken[False][:1] in ([], [32]) or len(taken[True]) > 32, taken
+        assert met
+    finally:
+        core.set_costs(core.JOIN_SECONDS, core.WAKE_SECONDS)
+        core.set_threads(thread_count())
+
+
 @pytest.mark.skipif(not NATIVE, reason="threads of the twin do not spin")
 def test_what_sharing_costs_is_measured_and_kept() -> None:
     core.set_threads(2)

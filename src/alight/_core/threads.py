@@ -2,7 +2,8 @@
 
 A ``Launcher`` is a kernel bound to sizes and strides. It learns what a run takes and works on
 several threads where that is predicted to end sooner. A kernel is cut into more parts than there
-are threads; who is free takes the next, and nobody waits for a thread that has not begun.
+are threads; who is done with its share takes from the others', and nobody waits for a thread that
+has not begun.
 ``_threads`` (C) and this module have the same names and pass the same tests.
 """
 
@@ -299,8 +300,11 @@ def _set_threads(threads: int) -> None:
     _pool.threads = threads
 
 
-def _set_costs(join_seconds: float, wake_seconds: float) -> None:
-    """Say what it takes to share work with threads that spin, and that sleep."""
+def _set_costs(
+    join_seconds: float, wake_seconds: float, join_pair: float = 0.0, wake_pair: float = 0.0
+) -> None:
+    """Say what it takes to share work with all threads where they spin and where they sleep, and
+    with one other (which the twin's queue does not tell apart)."""
     _pool.join_seconds = join_seconds
     _pool.wake_seconds = max(join_seconds, wake_seconds)
 
@@ -320,9 +324,9 @@ def _state() -> dict[str, float]:
     }
 
 
-def _round_trip() -> float:
-    """Return the seconds until every thread has met, or 0 where none can."""
-    threads = _pool.threads
+def _round_trip(threads: int | None = None) -> float:
+    """Return the seconds until so many threads (all of them) have met, or 0 where none can."""
+    threads = min(threads or _pool.threads, _pool.threads)
     if threads < 2 or not _pool.busy.acquire(blocking=False):
         return 0.0
     try:

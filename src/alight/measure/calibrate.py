@@ -130,8 +130,8 @@ class Calibration:
         if self.device.space != "host":
             return
         threads.set_threads(thread_count())
-        if (found := time_threads()) is not None:
-            self.sharing = {"join": found[0].measured(), "wake": found[1].measured()}
+        if found := time_threads():
+            self.sharing = {name: timing.measured() for name, timing in found.items()}
             share_costs(self.sharing)
 
     def _spent(self) -> float:

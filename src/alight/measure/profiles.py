@@ -132,7 +132,9 @@ def share_costs(measured: Mapping[str, Measured]) -> None:
     """Have kernels split by what sharing work with other threads was measured to cost."""
     if "join" in measured and "wake" in measured:
         # Threads spin for as long as waking takes, so other work must have no part in it.
-        threads.set_costs(measured["join"].value, measured["wake"].low)
+        pair = [measured[name] for name in ("join_pair", "wake_pair") if name in measured]
+        join, wake = pair if len(pair) == 2 else (measured["join"], measured["wake"])
+        threads.set_costs(measured["join"].value, measured["wake"].low, join.value, wake.low)
 
 
 def save_profile(profile: Profile) -> Profile:

@@ -159,18 +159,24 @@ def own_clock(call: Callable[[], Any]) -> Callable[[int], float]:
 _AWAKE_TRIPS, _ASLEEP_TRIPS, _ASLEEP_SECONDS = 400, 40, 1e-3
 
 
-def time_threads() -> tuple[Timing, Timing] | None:
-    """Return how long it takes to share work with threads that spin, and with threads that sleep;
-    None where there is one thread."""
+def time_threads() -> dict[str, Timing]:
+    """Return how long it takes to share work with threads that spin (``join``) and with threads
+    that sleep (``wake``), and, where there are more, with one other (``join_pair``, ``wake_pair``);
+    nothing where there is one thread."""
+    found: dict[str, Timing] = {}
     if threads.round_trip() == 0.0:
-        return None
+        return found
+    most = int(threads.state()["threads"])
     with quiet():
-        awake = sorted(threads.round_trip() for _ in range(_AWAKE_TRIPS))
-        asleep = []
-        for _ in range(_ASLEEP_TRIPS):
-            sleep(_ASLEEP_SECONDS)
-            asleep.append(threads.round_trip())
-    return _timing(awake), _timing(sorted(asleep))
+        for count, which in ((most, ""), (2, "_pair"))[: 2 if most > 2 else 1]:
+            awake = sorted(threads.round_trip(count) for _ in range(_AWAKE_TRIPS))
+            asleep = []
+            for _ in range(_ASLEEP_TRIPS):
+                sleep(_ASLEEP_SECONDS)
+                asleep.append(threads.round_trip(count))
+            found["join" + which] = _timing(awake)
+            found["wake" + which] = _timing(sorted(asleep))
+    return found
 
 
 def _timing(samples: Sequence[float]) -> Timing:
