@@ -386,7 +386,7 @@ def test_long_chains_die_without_recursion(core: Any) -> None:
 
 
 def test_everything_can_be_watched(core: Any) -> None:
-    value = concrete(core)
+    value = concrete(core, 1917)  # a layout that nothing else holds
     things = [
         value,
         value.layout,

@@ -27,6 +27,7 @@ from alight.log import LOG
 from alight.plan.plan import Estimate
 from alight.purity import prove
 from alight.replay import describe
+from hearing import collected
 
 MODES: dict[str, dict[str, Any]] = {
     "auto": {},
@@ -494,8 +495,7 @@ def test_warnings_come_at_every_call_with_the_users_line(mode: str) -> None:
     a = np.ones(4)
     for number in range(CALLS):
         b = np.array([1.0, 1.0, 1.0, number % 2])
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
+        with collected() as caught:
             result = jitted(a, b)
         assert result[3] == (2.0 if number % 2 else np.inf)
         messages = [str(w.message) for w in caught]
@@ -505,6 +505,52 @@ def test_warnings_come_at_every_call_with_the_users_line(mode: str) -> None:
             if number % 2 == 0:
                 with pytest.raises(FloatingPointError):
                     jitted(a, b)
+
+
+def test_filters_around_a_call_are_those_of_its_ops(mode: str) -> None:
+    jitted = alight.jit(lambda a, b: a / b + 1.0)
+    a, b = np.ones(4), np.array([1.0, 1.0, 1.0, 0.0])
+    for _ in range(CALLS):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            with pytest.raises(RuntimeWarning, match="divide by zero encountered in divide"):
+                jitted(a, b)
+        with collected() as caught:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                jitted(a, b)
+            assert not caught
+            assert jitted(a, b)[3] == np.inf
+        assert [str(w.message) for w in caught] == ["divide by zero encountered in divide"]
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            jitted(a, b)
+            assert [str(w.message) for w in caught] == ["divide by zero encountered in divide"]
+
+
+def test_filters_inside_of_a_call_hold_there(mode: str) -> None:
+    def share(a: Any, b: Any) -> Any:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            try:
+                return a / b
+            except RuntimeWarning:
+                return a * 0
+
+    def function(a: Any, b: Any) -> Any:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            c = np.log(a - 1)
+        return share(a, b) + 1.0, c
+
+    jitted = alight.jit(function)
+    a = np.ones(4)
+    for number in range(CALLS):
+        b = np.array([1.0, 1.0, 1.0, number % 2])
+        with collected() as caught:
+            result = jitted(a, b)
+        np.testing.assert_array_equal(result, function(a, b))
+        assert not caught
 
 
 @pytest.mark.parametrize("bad", [np.sin, int, 3, staticmethod(chain)])

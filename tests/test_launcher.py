@@ -477,3 +477,37 @@ def test_wrapped_functions_keep_numpys_face() -> None:
         assert pickle.loads(pickle.dumps(wrapped)) is wrapped
     rand = namespace.random.rand
     assert pickle.loads(pickle.dumps(rand)) is rand
+
+
+def test_warning_filters_act_on_the_line_that_warns(tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        {
+            "script.py": """
+            import warnings
+            import numpy as np
+            a = np.linspace(-1, 1, 50_001)
+            def root():
+                with warnings.catch_warnings():
+                    warnings.simplefilter("error")
+                    try:
+                        return np.sqrt(a)
+                    except RuntimeWarning as error:
+                        return repr(error)
+            print(root())
+            with warnings.catch_warnings(record=True) as caught:
+                b = a / 0
+                print([(w.lineno, str(w.message)) for w in caught])
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                c = np.log(a)
+            print(np.isnan(c + b).sum())
+            d = 1 / a
+            warnings.simplefilter("error")
+            print(np.isinf(d).sum())
+            np.log(d)
+            """
+        },
+    )
+    ours = same(tmp_path, ALIGHT_FLOOR_ALL="0", ALIGHT_FORCE="cpu:generated")
+    assert "RuntimeWarning: invalid value encountered in log" in ours.stderr

@@ -13,7 +13,9 @@ import numpy as np
 import pytest
 
 import alight
-from alight import temporary
+from alight import temporary, warn
+from alight._core import hooks
+from hearing import collected
 
 
 @pytest.fixture
@@ -67,8 +69,7 @@ def test_a_new_layout_has_no_warning_shown_again() -> None:
 
 def test_a_scalar_that_overflows_warns_at_the_line_of_the_program() -> None:
     a = np.ones(2000, np.float16)
-    with alight.policy(floor=0), warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
+    with alight.policy(floor=0), collected() as caught:
         np.asarray(alight.asarray(a) + 1e10)
         np.asarray(alight.add(alight.asarray(a), -1e10))
     assert [(w.filename, str(w.message)) for w in caught] == [
@@ -98,3 +99,99 @@ def test_references_counted_in_one_thread_do_not_end_a_call_in_another(
     monkeypatch.setattr(temporary, "_held", None)
     temporary.temporary(array, False)
     assert failed == []
+
+
+@pytest.fixture
+def deferring() -> Iterator[None]:
+    with alight.policy(floor=0, force="cpu:generated"):
+        yield
+
+
+def pending(array: Any) -> bool:
+    return array.storage.value.op is not None
+
+
+@pytest.mark.usefixtures("deferring")
+def test_a_warning_is_told_where_the_op_was_called() -> None:
+    a = alight.asarray([0.0, 1.0])
+    with collected() as caught:
+        early = 1 / a
+        for action in ("error", "ignore"):
+            with warnings.catch_warnings():
+                warnings.simplefilter(action)  # type: ignore[arg-type]
+                np.asarray(early)  # NumPy has warned before
+    assert [str(w.message) for w in caught] == ["divide by zero encountered in divide"]
+
+
+@pytest.mark.usefixtures("deferring")
+def test_filters_put_back_let_work_wait_again() -> None:
+    a = alight.asarray([0.0, 1.0])
+    for _ in range(3):
+        assert pending(1 / a)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            with pytest.raises(RuntimeWarning):
+                1 / a
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                assert pending(1 / a)
+            with pytest.raises(RuntimeWarning), np.errstate(divide="warn"):
+                1 / a
+            with pytest.raises(FloatingPointError), np.errstate(divide="raise"):
+                1 / a
+            with np.errstate(divide="ignore"):
+                assert not np.isnan(np.asarray(1 / a)).any()
+
+
+@pytest.mark.usefixtures("deferring")
+@pytest.mark.parametrize("append", [False, True])
+def test_filters_of_the_process_itself_hold_from_the_next_op_on(append: bool) -> None:
+    a = alight.asarray([0.0, 1.0])
+    with collected():
+        warnings.resetwarnings()
+        assert pending(1 / a)
+        warnings.simplefilter("error", append=append)
+        with pytest.raises(RuntimeWarning):
+            1 / a
+        warnings.resetwarnings()
+        assert pending(1 / a)
+
+
+@pytest.mark.usefixtures("deferring")
+@pytest.mark.parametrize(
+    ("given", "waits"),
+    [
+        ({"action": "ignore", "category": DeprecationWarning}, True),
+        ({"action": "error", "category": DeprecationWarning}, True),
+        ({"action": "error", "message": "divide by zero"}, False),
+        ({"action": "ignore", "message": "divide by zero"}, False),
+        ({"action": "default"}, True),
+        ({"action": "error", "category": RuntimeWarning, "module": "other"}, False),
+    ],
+)
+def test_only_filters_that_a_floating_point_warning_can_meet_matter(
+    given: dict[str, Any], waits: bool
+) -> None:
+    a = alight.asarray([1.0, 2.0])
+    with collected(), warnings.catch_warnings():
+        vars(warnings)["_showwarnmsg_impl"] = lambda message: None
+        warnings.filterwarnings(**given)
+        assert pending(1 / a) == waits
+
+
+@pytest.mark.usefixtures("deferring")
+def test_looking_at_the_filters_is_rare() -> None:
+    a = alight.asarray([1.0, 2.0])
+    asked = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(hooks, "errstate", lambda: asked.append(1) or warn.recording_errstate())
+        with collected():
+            for _ in range(100):
+                a = a * 2 + a
+            assert len(asked) <= 1
+            for _ in range(10):
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")
+                    a = a * 2 + a
+                a = a * 2 + a
+            assert len(asked) <= 11

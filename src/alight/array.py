@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from alight import memory, runtime
+from alight import memory, runtime, warn
 from alight._core import ArrayBase, hooks, set_operators
 from alight.calls import (
     ACCUMULATES,
@@ -420,6 +420,7 @@ hooks.ufunc = _array_ufunc
 hooks.elementwise = UFUNCS
 hooks.wrap = wrap
 hooks.inside = INSIDE
+hooks.errstate = warn.recording_errstate
 hooks.flush = runtime.evaluate_all
 set_operators(OPS)
 

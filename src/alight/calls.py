@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from alight import runtime, warn
-from alight._core import ArrayBase, Value, at_hand, floor, hooks
+from alight._core import ArrayBase, Value, at_hand, floor, hooks, recording_errstate
 from alight.exits import exit_to_numpy, run_in_numpy, wrap, wrapped
 from alight.ir.ops import OPS, Kind, Op
 from alight.memory import assign, host, layout, read
@@ -104,7 +104,7 @@ def ufunc_call(ufunc: np.ufunc, inputs: Sequence[Any], kwargs: Mapping[str, Any]
         not kwargs.keys() <= _KEYWORDS
         or order not in ("K", "C", "A")
         or (order != "K" and not all(_c(i) for i in inputs))
-        or warn.immediate(extobj.get())
+        or recording_errstate() is None
     ):
         return exit_to_numpy(ufunc, inputs, kwargs)
     operands = operands_of(inputs)
@@ -265,7 +265,7 @@ def _into(
                 ufunc, inputs, kwargs
             )  # NumPy's broadcasting into out, and its errors
     quiet = None
-    if mask is not None and warn.categories_of(extobj.get()):
+    if mask is not None and warn.categories_of(recording_errstate()):
         loop = resolved.dtypes[: len(operands)]
         calm = _calm(op, loop)
         if calm is not None:
@@ -344,7 +344,10 @@ def reduce_call(
     if small((array, out, kwargs.get("where"))):
         keywords = {"axis": axis, **kwargs, **({} if out is None else {"out": out})}
         return run_in_numpy(numpy_function(name), (array,), keywords)
-    if (out is None or isinstance(out, ArrayBase)) and not warn.immediate(extobj.get()):
+    waits = recording_errstate() is not None
+    if waits and name in warn.WORDED:
+        waits = warn.telling() == "later"
+    if waits and (out is None or isinstance(out, ArrayBase)):
         recorded = _recorded_reduction(OPS[name], array, axis, kwargs)
     if recorded is None:
         keywords = {"axis": axis, **kwargs}

@@ -92,19 +92,13 @@ class Execution:
                 results.append(array_at(self._place(number)))
             except Exception as missing:
                 results.append(missing)
-        # A filter can make an error of a warning: the op that warned must fail here, too.
-        speaks = isinstance(error, Warning)
-        for node, number in zip(graph.nodes, step.nodes, strict=True):
-            value = self.values[number]
+        for node in graph.nodes:
             operands = [results[i] for i in node.operands]
             failed: Exception | None = next(
                 (item for item in operands if isinstance(item, Exception)), None
             )
             if failed is None:
                 try:
-                    if speaks and value is not None:
-                        results.append(np.asarray(warn.told(node, operands, value)))
-                        continue
                     with np.errstate(all="ignore"):
                         results.append(np.asarray(run_node(node, operands)))
                     continue

@@ -20,7 +20,7 @@ from weakref import WeakKeyDictionary, WeakSet
 import numpy as np
 
 from alight import runtime
-from alight._core import POLICY, floor, hooks
+from alight._core import POLICY, floor, hooks, recording_errstate
 from alight._core.guard import CallGuard, Entry
 from alight.config import current_policy, policy
 from alight.execute import HOST_DEVICE, kernel_at_hand, stood_in
@@ -117,7 +117,7 @@ class Jitted(CallGuard):
             function = inside(self.__wrapped__) if way == "ours" else self.__wrapped__
             return function(*args, **kwargs)
         described = describe(args, kwargs)
-        if described is None:
+        if described is None or recording_errstate() is None:  # NumPy acts at each op
             return self._body(args, kwargs, None, None, None)
         proof = self._proved()
         site = self._site(described)
@@ -218,6 +218,7 @@ class Jitted(CallGuard):
         given, keywords = leases.take(args, kwargs)
         trace = Trace()
         pure = proof is not None and proof.pure and ERRSTATE.get() is QUIET
+        errstate = recording_errstate()
         wanted = pure and site is not None and site.may_trace()
         # Below the floor NumPy would do each op at once and nothing would be left to replay. Also
         # when no more traces are made: what is raced must be what runs afterwards.
@@ -234,7 +235,7 @@ class Jitted(CallGuard):
                 try:
                     result = function(*given, **keywords)
                     if wanted:
-                        program = make_program(trace, leases, result, QUIET)
+                        program = make_program(trace, leases, result, errstate)
                 finally:
                     trace.closed = True
                     leases.settle()

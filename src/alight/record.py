@@ -16,7 +16,18 @@ from typing import Any
 import numpy as np
 
 from alight import costs, runtime, warn
-from alight._core import POLICY, Data, Layout, Value, View, floor, layout_of, make_layout, take_over
+from alight._core import (
+    POLICY,
+    Data,
+    Layout,
+    Value,
+    View,
+    floor,
+    layout_of,
+    make_layout,
+    recording_errstate,
+    take_over,
+)
 from alight.ir.ops import OPS, Op, loop_dtypes
 from alight.log import LOG
 
@@ -222,7 +233,7 @@ def cast(value: Value, dtype: np.dtype[Any]) -> Value:
     if value.op is None and value.data is None:
         return constant(value.attrs.astype(dtype), dtype)
     layout = dense_like(value.layout, dtype)
-    if warn.immediate(extobj.get()):  # only NumPy can raise or call now
+    if recording_errstate() is None:  # only NumPy can raise or call now
         LOG.exit("ndarray.astype", site())
     elif not settled(value) or layout.size >= record_floor():
         return pend(CAST, (value,), (("dtype", dtype),), layout)

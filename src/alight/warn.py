@@ -7,11 +7,13 @@ wants to hear of, the group is run once more through NumPy, node by node, to lea
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from types import FunctionType
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -36,13 +38,28 @@ _registries: dict[str, dict[Any, Any]] = {}
 _filters = threading.RLock()
 
 
+# Lists of filters that stand for the program's while alight asks NumPy something.
+_own: list[Any] = []
+
+
 @contextmanager
 def unheard() -> Iterator[None]:
     """Keep what NumPy warns of from the program: it is asked about operands that stand in for the
     program's."""
-    with _filters, warnings.catch_warnings(), np.errstate(all="ignore"):
+    with _filtered(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         yield
+
+
+@contextmanager
+def _filtered(record: bool = False) -> Iterator[Any]:
+    """Let nothing but this block see the warning filters it sets."""
+    with _filters, warnings.catch_warnings(record=record) as caught:
+        _own.append(warnings.filters)
+        try:
+            yield caught
+        finally:
+            _own.pop()
 
 
 def _after_fork() -> None:
@@ -69,9 +86,110 @@ def settings_of(state: Any) -> dict[str, str]:
     return found[1]
 
 
-def immediate(state: Any) -> bool:
-    """Tell whether a state asks for something only NumPy can do at the call: raise, call or log."""
-    return not {"raise", "call", "log"}.isdisjoint(settings_of(state).values())
+def recording_errstate() -> Any:
+    """Return the error state to record an op under; None where NumPy must act at the call.
+
+    It must where the state says raise, call or log, and where a warning would have to come out of
+    the call itself: where a filter makes an error of it, and where somebody collects warnings. A
+    block that ignores all warnings makes the state one that ignores them, for by the time the work
+    is done the block may be over.
+    """
+    state = _extobj.get()
+    modes = settings_of(state)
+    if not {"raise", "call", "log"}.isdisjoint(modes.values()):
+        return None
+    if "warn" not in modes.values():
+        return state
+    told = telling()
+    if told == "later":
+        return state
+    return _ignoring(state) if told == "never" else None
+
+
+def _ignoring(state: Any) -> Any:
+    """Return the error state that ignores what a state warns of."""
+    found = _ignored.get(id(state))
+    if found is None:
+        calm: Any = {n: "ignore" for n, mode in settings_of(state).items() if mode == "warn"}
+        token = _extobj.set(state)
+        try:
+            with np.errstate(**calm):
+                found = (state, _extobj.get())
+        finally:
+            _extobj.reset(token)
+        if len(_ignored) > 1000:  # as for settings
+            _ignored.clear()
+        _ignored[id(state)] = found
+    return found[1]
+
+
+_ignored: dict[int, tuple[Any, Any]] = {}
+
+
+class _Heard(NamedTuple):
+    """Where warnings go: through which filters, to which function."""
+
+    filters: list[Any]
+    show: Any  # what a program may replace
+    write: Any  # what `show` calls, a function; `catch_warnings(record=True)` replaces it
+    collected: bool
+
+    @classmethod
+    def now(cls) -> _Heard:
+        """Return where they go now."""
+        if getattr(sys.flags, "context_aware_warnings", False):  # Python 3.14
+            context: Any = vars(warnings)["_get_context"]()
+            write = vars(warnings)["_showwarnmsg_impl"]
+            return cls(context._filters, warnings.showwarning, write, context.log is not None)
+        write = vars(warnings)["_showwarnmsg_impl"]
+        collected = not isinstance(write, FunctionType)
+        return cls(warnings.filters, warnings.showwarning, write, collected)  # type: ignore[arg-type]
+
+
+_usual = _Heard.now()  # the process's own, outside of any block
+_waiting = _usual  # the last ones under which work was left to wait
+
+
+def telling() -> str:
+    """Return when an op that is called now has to warn: "later", "never", or "now"."""
+    global _waiting
+    heard = _Heard.now()
+    if any(heard.filters is filters for filters in _own):
+        return "later"
+    entries = _of_runtime_warnings(heard.filters)
+    actions = {entry[0] for entry in entries}
+    if "error" in actions:
+        return "now"
+    if heard.filters is not _usual.filters:
+        if actions == {"ignore"} and _is_for_all(entries[-1]):
+            return "never"
+        usual = _of_runtime_warnings(_usual.filters)
+        new = [entry for entry in entries if entry not in usual]
+        if heard.collected or heard.show is not _usual.show:
+            # pytest collects what every test warns of; a test that does so itself sets a filter.
+            in_test = "_pytest.warnings" in sys.modules and "PYTEST_CURRENT_TEST" in os.environ
+            if not in_test or any(map(_is_for_all, new)):
+                return "now"
+        elif not all(map(_is_for_all, new)):
+            return "now"
+    _waiting = heard._replace(filters=list(heard.filters))
+    return "later"
+
+
+def _of_runtime_warnings(filters: Sequence[Any]) -> list[Any]:
+    """Return the filters that NumPy's floating-point warnings can meet, in order."""
+    entries = []
+    for entry in filters:
+        if issubclass(RuntimeWarning, entry[2]):
+            entries.append(entry)
+            if _is_for_all(entry):
+                break
+    return entries
+
+
+def _is_for_all(entry: Any) -> bool:
+    """Tell whether a filter looks neither at the text of a warning nor at where it comes from."""
+    return entry[1] is None and entry[3] is None and not entry[4]
 
 
 _USUAL = frozenset(("divide", "over", "invalid"))
@@ -149,10 +267,10 @@ def tell(graph: Graph, inputs: Sequence[np.ndarray[Any, Any]], values: Sequence[
     """
     results: list[Any] = list(inputs)
     for node, value in zip(graph.nodes, values, strict=True):
-        results.append(told(node, [results[i] for i in node.operands], value))
+        results.append(_told(node, [results[i] for i in node.operands], value))
 
 
-def told(node: Node, operands: Sequence[Any], value: Value) -> Any:
+def _told(node: Node, operands: Sequence[Any], value: Value) -> Any:
     """Return the node's result; what its state asks for is emitted before."""
     if node.op.name in _IN_PYTHON:
         return _retold(node, operands, value)
@@ -164,14 +282,16 @@ def told(node: Node, operands: Sequence[Any], value: Value) -> Any:
     return result
 
 
+# Reductions of which NumPy says in words, whatever the error state, that they found no number.
+WORDED = frozenset(("nanmin", "nanmax", "nanmean", "nanvar", "nanstd"))
 # Reductions that NumPy composes in Python: its ufuncs in there warn by their own names.
-_IN_PYTHON = frozenset(("mean", "var", "std"))
+_IN_PYTHON = frozenset(("mean", "var", "std", *WORDED))
 
 
 def _retold(node: Node, arrays: Sequence[Any], value: Value) -> Any:
     """Return the node's result; what NumPy warns of meanwhile is told at the recorded line."""
     settings: Any = settings_of(value.errstate)
-    with _filters, warnings.catch_warnings(record=True) as caught, np.errstate(**settings):
+    with _filtered(record=True) as caught, np.errstate(**settings):
         warnings.simplefilter("always")
         result = run_node(node, arrays)
     for text in dict.fromkeys([str(warning.message) for warning in caught]):
@@ -200,7 +320,16 @@ def _emit(what: str, name: str, mode: str, site: Any) -> None:
 def _warn(message: str, site: Any) -> None:
     path, line = place_of(site)
     registry = _registries.setdefault(path, {})
-    warnings.warn_explicit(message, RuntimeWarning, path, line, registry=registry)
+    if telling() == "later":
+        warnings.warn_explicit(message, RuntimeWarning, path, line, registry=registry)
+        return
+    # What was left to wait was recorded outside of the block that this is, and NumPy would have
+    # warned there.
+    with _filters, warnings.catch_warnings():
+        _Heard.now().filters[:] = _waiting.filters
+        warnings.showwarning = _waiting.show
+        vars(warnings)["_showwarnmsg_impl"] = _waiting.write
+        warnings.warn_explicit(message, RuntimeWarning, path, line, registry=registry)
 
 
 def note(error: BaseException, value: Value) -> None:

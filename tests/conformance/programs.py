@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import operator
 import traceback
+import warnings
 from collections.abc import Iterable
 from typing import Any
 
@@ -56,7 +58,7 @@ class Ended:
         self.error: tuple[str, str, int] | None = None
         try:
             code = compile(text, FILE, "exec")
-            exec(code, {"np": np, "operator": __import__("operator")}, names)
+            exec(code, {"np": np, "operator": operator, "warnings": warnings}, names)
         except Exception as error:
             frames = traceback.extract_tb(error.__traceback__)
             lines = [frame.lineno for frame in frames if frame.filename == FILE]

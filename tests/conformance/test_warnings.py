@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ from alight._core import ArrayBase
 from conformance.compare import Findings
 from conformance.modes import MODES
 from conformance.programs import FILE, Ended, lines
+from hearing import collected
 
 PROGRAMS = lines("""
 x / 0
@@ -110,6 +110,14 @@ np.round(big * big)
 f.astype("f2")
 (f * 1e5).astype("f2")
 """)
+# What NumPy says in words, whatever the error state. It says so from lines of its own.
+WORDED = lines("""
+np.nanmean(nan)
+np.nanvar(nan)
+np.nanmax(nan)
+np.nanmin(nan.reshape(3, 4), axis=0)
+np.nanmedian(nan)
+""")
 LATER = "a = {}\nb = x + 1\nc = a\n"
 
 
@@ -129,8 +137,7 @@ def start() -> dict[str, Any]:
 
 def heard(text: str, names: dict[str, Any]) -> tuple[Any, set[tuple[str, str, int | None]]]:
     """Return how a program ended, and what was warned of in which of its lines."""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
+    with collected() as caught:
         ended = Ended(text, names)
         alight.evaluate(*arrays(list(names.values())))
     # Some of NumPy's functions are Python: what they warn of has a line in NumPy.
@@ -194,3 +201,33 @@ def test_a_callback_is_called_at_the_line(mode: str) -> None:
             np.log(names["x"])
             counts.append(list(calls))
     assert counts[0] == counts[1] and counts[0]
+
+
+ERRORS = "with warnings.catch_warnings():\n warnings.simplefilter('error')\n a = {}\nb = x * 2"
+COLLECTED = """\
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    a = {}
+    texts = sorted({{str(one.message) for one in caught}})
+caught = None
+"""
+IGNORED = "with warnings.catch_warnings():\n warnings.simplefilter('ignore')\n a = {}\nb = x * 2"
+
+
+def test_filters_that_make_errors_make_them_at_the_line(mode: str) -> None:
+    check(mode, [ERRORS.format(text) for text in PROGRAMS + WORDED], ({},))
+
+
+def test_what_a_block_collects_is_there_in_the_block(mode: str) -> None:
+    findings = Findings()
+    for text in PROGRAMS + WORDED:
+        ours, plain = {k: alight.asarray(v) for k, v in start().items()}, start()
+        for names in (ours, plain):
+            assert Ended(COLLECTED.format(text), names).error is None, text
+        same = ours["texts"] == plain["texts"]
+        findings.note(None if same else f"{ours['texts']}, must be {plain['texts']}", repr(text))
+    findings.check()
+
+
+def test_what_a_block_ignores_is_not_told_after_it(mode: str) -> None:
+    check(mode, [IGNORED.format(text) for text in PROGRAMS + WORDED], ({},))

@@ -14,6 +14,7 @@ import itertools
 import os
 import sys
 import threading
+import warnings
 import weakref
 from _thread import interrupt_main
 from collections.abc import Callable
@@ -28,6 +29,75 @@ import numpy as np
 POLICY: ContextVar[Any] = ContextVar("alight.policy", default=None)
 
 _errstate = np._core.umath._extobj_contextvar.get  # type: ignore[attr-defined]
+
+
+class Hooks:
+    """What the core calls when its fast way does not apply; ``array`` fills these in.
+
+    The native core has NumPy do small work on bytes that are at hand without asking (ufuncs of
+    ``elementwise``, indexing, in-place operators), as the hooks would: unless the call comes from
+    files under the folders ``inside``, or a thread is traced.
+    """
+
+    __slots__ = (
+        *("appears", "array", "binary", "elementwise", "errstate", "flush", "getitem"),
+        *("in_place", "inside", "setitem", "ufunc", "unary", "wrap"),
+    )
+    # `alight run`: the class an array shows to the file that asks; None: always its own.
+    appears: Callable[[type[ArrayBase], str], type] | None
+    array: type[ArrayBase]  # the public class, for results made below it
+    binary: Callable[[Any, Any, Any], Any]
+    unary: Callable[[Any, Any], Any]
+    in_place: Callable[[Any, Any, Any], Any]
+    getitem: Callable[[Any, Any], Any]
+    setitem: Callable[[Any, Any, Any], None]
+    ufunc: Callable[..., Any]
+    elementwise: dict[Any, Any]
+    wrap: Callable[[Any], Any]  # an ndarray or NumPy scalar as what the front door promises
+    inside: tuple[str, ...]
+    flush: Callable[[], None]
+    errstate: Callable[[], Any]  # the state to record under, or None: for `recording_errstate`
+
+    def __init__(self) -> None:
+        self.appears = None
+
+
+hooks = Hooks()
+
+
+# NumPy's error state, the list of warning filters, its first entry, its length, and what the hook
+# said of them. Filters are put in front of the list or behind it, or another list takes its place.
+# First what was asked for last, then what was known before: that of a block of the program's, or
+# around it.
+_known: list[tuple[Any, ...]] = [(None, None, None, 0, None)] * 2
+# The first of them again, for operators. Where there are no filters, or the list in the module is
+# not the one in force (Python 3.14), no list is known.
+_current, _filters, _first, _count, _answer = _known[0]
+_filters_in_context = bool(getattr(sys.flags, "context_aware_warnings", False))
+
+
+def recording_errstate() -> Any:
+    """Return the floating-point error state to record an op under; None where NumPy must act at
+    the call."""
+    global _current, _filters, _first, _count, _answer
+    current = _errstate()
+    filters = warnings.filters
+    count = len(filters)
+    first = filters[0] if count else None
+    for place, one in enumerate(_known):
+        same = one[0] is current and one[1] is filters and one[2] is first and one[3] == count
+        if same and not _filters_in_context:
+            if place:
+                _known.reverse()
+            break
+    else:
+        ask = getattr(hooks, "errstate", None)
+        one = (current, filters, first, count, current if ask is None else ask())
+        _known[:] = one, _known[0]
+    _current, _filters, _first, _count, _answer = one
+    if not count or _filters_in_context:
+        _filters = None
+    return _answer
 
 
 class Layout:
@@ -318,7 +388,7 @@ class Value:
         self.offset = 0
         self.error = None
         self.seq = _next()
-        self.errstate = _errstate()
+        self.errstate = recording_errstate() or _errstate()
 
     def __repr__(self) -> str:
         name = (
@@ -397,39 +467,6 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
 
 
-class Hooks:
-    """What the core calls when its fast way does not apply; ``array`` fills these in.
-
-    The native core has NumPy do small work on bytes that are at hand without asking (ufuncs of
-    ``elementwise``, indexing, in-place operators), as the hooks would: unless the call comes from
-    files under the folders ``inside``, or a thread is traced.
-    """
-
-    __slots__ = (
-        *("appears", "array", "binary", "elementwise", "flush", "getitem", "in_place"),
-        *("inside", "setitem", "ufunc", "unary", "wrap"),
-    )
-    # `alight run`: the class an array shows to the file that asks; None: always its own.
-    appears: Callable[[type[ArrayBase], str], type] | None
-    array: type[ArrayBase]  # the public class, for results made below it
-    binary: Callable[[Any, Any, Any], Any]
-    unary: Callable[[Any, Any], Any]
-    in_place: Callable[[Any, Any, Any], Any]
-    getitem: Callable[[Any, Any], Any]
-    setitem: Callable[[Any, Any, Any], None]
-    ufunc: Callable[..., Any]
-    elementwise: dict[Any, Any]
-    wrap: Callable[[Any], Any]  # an ndarray or NumPy scalar as what the front door promises
-    inside: tuple[str, ...]
-    flush: Callable[[], None]
-
-    def __init__(self) -> None:
-        self.appears = None
-
-
-hooks = Hooks()
-
-
 class Floor:
     """What recording looks at: when to leave work to NumPy, and when enough is pending.
 
@@ -483,18 +520,6 @@ _blank = object.__new__
 _append = _pending.append
 _reference = weakref.ref
 _operators: dict[str, Any] = {}
-# The last floating-point error state found to let work wait; states never change.
-_patient: Any = None
-
-
-def _errors_wait() -> bool:
-    """Tell whether errors under the state in force may be told later: raise, call and log act at
-    the call."""
-    global _patient
-    if not {"raise", "call", "log"}.isdisjoint(np.geterr().values()):
-        return False
-    _patient = _errstate()
-    return True
 
 
 def _may_wait(value: Value) -> bool:
@@ -504,7 +529,7 @@ def _may_wait(value: Value) -> bool:
     return (
         value.layout.size >= (_policy() or floor).record_floor
         and (data is None or not data.shared)
-        and (_errstate() is _patient or _errors_wait())
+        and recording_errstate() is not None
     )
 
 
@@ -521,7 +546,16 @@ def _binary_method(name: str, reflected: bool) -> Callable[[Any, Any], Any]:
                 and layout.size >= (_policy() or floor).record_floor
                 and ((data := a.data) is None or not data.shared)
                 and ((data := b.data) is None or not data.shared)
-                and (_errstate() is _patient or _errors_wait())
+                # As `recording_errstate` begins, without the call.
+                and (
+                    _answer
+                    if _errstate() is _current
+                    and (filters := warnings.filters) is _filters
+                    and filters[0] is _first
+                    and len(filters) == _count
+                    else recording_errstate()
+                )
+                is not None
             ):
                 return _record(kind, op, (b, a) if reflected else (a, b), out, _frame(1))
         elif (kind is float or kind is int) and self.window is None:
@@ -570,7 +604,8 @@ def _record_weak(op: Any, array: ArrayBase, scalar: Any, reflected: bool, frame:
 
 
 def _record(cls: type[ArrayBase], op: Any, operands: Any, out: Layout, frame: Any) -> Any:
-    """Return a new array of a recorded value."""
+    """Return a new array of a recorded value; ``recording_errstate`` has just been asked."""
+    state = _answer
     site = (frame.f_code, frame.f_lasti)
     here = floor
     count = here.count = here.count + 1
@@ -588,7 +623,7 @@ def _record(cls: type[ArrayBase], op: Any, operands: Any, out: Layout, frame: An
     value.offset = 0
     value.error = None
     value.seq = _next()
-    value.errstate = _errstate()
+    value.errstate = state
     storage = _blank(Storage)
     storage.value = value
     storage.lease = None

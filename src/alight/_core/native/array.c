@@ -18,43 +18,6 @@ static const char *const operator_names[OPERATORS] = {
 static Operator operators[OPERATORS];
 static PyObject *operators_by_name;
 
-/* The last floating-point error state that was found to let work wait: states never change. */
-static PyObject *patient_errstate;
-static PyObject *numpy_geterr;
-
-/* Find the state in force where errors under it may be told later; raise, call and log act at the call, so
-   NumPy must: then ``state`` is NULL. It is borrowed from ``patient_errstate``. */
-static bool errors_may_wait(PyObject **state)
-{
-    PyObject *current;
-    if (PyContextVar_Get(numpy_errstate, NULL, &current) < 0) {
-        return false;
-    }
-    bool wait = current == patient_errstate;
-    if (!wait) {
-        PyObject *settings = PyObject_CallNoArgs(numpy_geterr), *key, *mode;
-        Py_ssize_t position = 0;
-        if (settings == NULL) {
-            Py_XDECREF(current);
-            return false;
-        }
-        wait = true;
-        while (PyDict_Next(settings, &position, &key, &mode)) {
-            if (PyUnicode_CompareWithASCIIString(mode, "raise") == 0 || PyUnicode_CompareWithASCIIString(mode, "call") == 0
-                || PyUnicode_CompareWithASCIIString(mode, "log") == 0) {
-                wait = false;
-            }
-        }
-        Py_DECREF(settings);
-        if (wait) {
-            Py_XSETREF(patient_errstate, Py_XNewRef(current));
-        }
-    }
-    Py_XDECREF(current);
-    *state = wait ? patient_errstate : NULL;
-    return true;
-}
-
 PyObject *array_over(PyTypeObject *type, PyObject *storage, PyObject *window)
 {
     Array *self = (Array *)type->tp_alloc(type, 0);
@@ -591,12 +554,9 @@ PyObject *set_operators(PyObject *module, PyObject *table)
 
 bool array_ready(void)
 {
-    PyObject *numpy = PyImport_ImportModule("numpy");
-    numpy_geterr = numpy == NULL ? NULL : PyObject_GetAttrString(numpy, "geterr");
-    Py_XDECREF(numpy);
     operators_by_name = PyDict_New();
     PyObject *own = PyDict_New();
-    if (numpy_geterr == NULL || operators_by_name == NULL || own == NULL
+    if (operators_by_name == NULL || own == NULL
         || PyDict_SetItemString(own, "operators", operators_by_name) < 0) {
         Py_XDECREF(own);
         return false;

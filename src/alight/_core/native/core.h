@@ -69,7 +69,7 @@ typedef struct {
 typedef struct {
     PyObject_HEAD
     PyObject *appears, *array, *binary, *unary, *in_place, *getitem, *setitem, *ufunc, *elementwise, *wrap;
-    PyObject *inside, *flush;
+    PyObject *inside, *flush, *errstate;
 } Hooks;
 
 typedef struct {
@@ -106,6 +106,11 @@ PyObject *pending_storages(PyObject *module, PyObject *unused);
 PyObject *sole(PyObject *module, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
 PyObject *reference_count(PyObject *module, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
 extern Py_ssize_t sole_references;
+
+/* errstate.c */
+bool errors_may_wait(PyObject **state);
+PyObject *recording_errstate(PyObject *module, PyObject *unused);
+bool errstate_ready(void);
 
 /* floor.c */
 bool floor_in_force(Py_ssize_t *least);

@@ -198,6 +198,7 @@ static int hooks_traverse(Hooks *self, visitproc visit, void *arg)
     Py_VISIT(self->wrap);
     Py_VISIT(self->inside);
     Py_VISIT(self->flush);
+    Py_VISIT(self->errstate);
     return 0;
 }
 
@@ -215,6 +216,7 @@ static int hooks_clear(Hooks *self)
     Py_CLEAR(self->wrap);
     Py_CLEAR(self->inside);
     Py_CLEAR(self->flush);
+    Py_CLEAR(self->errstate);
     return 0;
 }
 
@@ -238,6 +240,7 @@ static PyMemberDef hooks_members[] = {
     MEMBER(Hooks, wrap),
     MEMBER(Hooks, inside),
     MEMBER(Hooks, flush),
+    MEMBER(Hooks, errstate),
     {NULL},
 };
 

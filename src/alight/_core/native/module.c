@@ -25,6 +25,8 @@ static PyMethodDef functions[] = {
     {"fresh_data", fresh_data, METH_O, "Return data of a dense layout, uninitialised, in memory of its own."},
     {"keep_bytes", keep_bytes, METH_O, "Keep at most so many bytes of memory that came back for later results."},
     {"kept_bytes", kept_bytes, METH_NOARGS, "Return how many bytes are kept for later results."},
+    {"recording_errstate", recording_errstate, METH_NOARGS,
+     "Return the floating-point error state to record an op under; None where NumPy must act at the call."},
     {"set_operators", set_operators, METH_O, "Tell the core which op each operator records."},
     {"_reference_count", (PyCFunction)(void (*)(void))reference_count, METH_FASTCALL | METH_KEYWORDS,
      "Return an object's reference count while it is passed to a function of this module."},
@@ -38,14 +40,6 @@ static struct PyModuleDef definition = {
     .m_size = -1,
     .m_methods = functions,
 };
-
-static bool find_numpy_errstate(void)
-{
-    PyObject *umath = PyImport_ImportModule("numpy._core.umath");
-    numpy_errstate = umath == NULL ? NULL : PyObject_GetAttrString(umath, "_extobj_contextvar");
-    Py_XDECREF(umath);
-    return numpy_errstate != NULL && expect_type(numpy_errstate, &PyContextVar_Type, "NumPy's errstate");
-}
 
 static bool measure_sole(PyObject *module)
 {
@@ -79,7 +73,7 @@ PyMODINIT_FUNC PyInit__native(void)
     };
     import_array();
     empty_tuple = PyTuple_New(0);
-    if (empty_tuple == NULL || !find_numpy_errstate() || !array_ready()) {
+    if (empty_tuple == NULL || !errstate_ready() || !array_ready()) {
         return NULL;
     }
     PyObject *module = PyModule_Create(&definition);

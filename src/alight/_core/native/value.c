@@ -39,7 +39,12 @@ static PyObject *value_call(PyObject *type, PyObject *const *args, size_t nargsf
         return NULL;
     }
     PyObject *errstate;
-    if (PyContextVar_Get(numpy_errstate, NULL, &errstate) < 0) {
+    if (!errors_may_wait(&errstate)) {
+        return NULL;
+    }
+    if (errstate != NULL) {
+        Py_INCREF(errstate);
+    } else if (PyContextVar_Get(numpy_errstate, NULL, &errstate) < 0) {
         return NULL;
     }
     Value *self = value_new(taken[0], Py_NewRef(taken[1]), taken[3], errstate);
