@@ -209,8 +209,8 @@ class _Move:
         self.size = width_of(self.dtype) // 8
         self.masked = width.masked and kind_of(self.dtype) != "c"
         self.memory = ""
-        # No machine gathers or scatters what is narrower than 32 bits: LLVM makes a branch for every
-        # lane of it, and took 0.3 s for the int16 ends of `a[::2] + b`, minutes for twenty such.
+        # No machine gathers or scatters what is narrower than 32 bits: LLVM makes a branch for
+        # every lane, and took 0.3 s for the int16 ends of `a[::2] + b`, minutes for twenty such.
         spread = self.size < 4 and self.motion not in "bcw"
         self.narrow = spread and self.motion == "s"
         self.masked = self.masked and not spread
