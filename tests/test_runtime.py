@@ -12,8 +12,9 @@ import textwrap
 import threading
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -507,3 +508,85 @@ def test_equal_windows_of_one_memory_are_one_input() -> None:
         expected = plain[given[0]] * plain[given[1]]
         for array in (plain, x):
             np.testing.assert_array_equal(product(array[given[0]], array[given[1]]), expected)
+
+
+def sweep(a: np.ndarray, b: np.ndarray) -> None:
+    b[1:-1, 1:-1] = 0.2 * (a[1:-1, 1:-1] + a[:-2, 1:-1] + a[2:, 1:-1])
+
+
+def turned(a: np.ndarray, b: np.ndarray) -> None:
+    b[::-2, 3:] = a[::2, 3:] * a[::2, 3:] + 1.0
+
+
+def crossed(a: np.ndarray, b: np.ndarray) -> None:
+    b.T[:, 1:] = a[:, 1:] - a[:, :-1]
+
+
+def shifted(a: np.ndarray, b: np.ndarray) -> None:
+    b[1:] = b[:-1] * 2.0 + a[1:]
+
+
+def twice(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    made = a[1:] * 3.0
+    b[1:] = made
+    return made
+
+
+@pytest.mark.filterwarnings("default")  # where warnings are errors, nothing is written early
+@pytest.mark.parametrize(
+    ("function", "straight"),
+    [(sweep, True), (turned, True), (crossed, True), (shifted, False), (twice, False)],
+)
+def test_kernels_write_straight_into_windows(
+    function: Callable[..., Any], straight: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times = []
+    launch = execute.Execution._launch_into
+    monkeypatch.setattr(
+        execute.Execution, "_launch_into", lambda *given: times.append(1) or launch(*given)
+    )
+    jitted = alight.jit(function)
+    generator = np.random.default_rng(4)
+    with alight.policy(floor=0, force="cpu:generated"):
+        for _ in range(5):
+            a, b = generator.random((2, 40, 40))
+            wanted = b.copy()
+            expected, actual = function(a, wanted), jitted(a, b)
+            np.testing.assert_array_equal(b, wanted)
+            assert expected is None or np.array_equal(expected, actual)
+        x, y = ours(a), ours(b)
+        before = y + 0.0
+        for _ in range(3):
+            function(a, wanted)
+            kept = function(x, y)  # a result that is needed has memory of its own
+            np.testing.assert_array_equal(np.asarray(y), wanted)
+            del kept
+        np.testing.assert_array_equal(np.asarray(before), b)
+        # memory that two arguments share
+        whole = generator.random((41, 40))
+        wanted = whole.copy()
+        function(wanted[1:], wanted[:-1])
+        jitted(whole[1:], whole[:-1])
+        np.testing.assert_array_equal(whole, wanted)
+    assert bool(times) is straight
+
+
+@pytest.mark.filterwarnings("default")
+def test_what_is_written_straight_warns_before_it_writes_where_that_is_an_error() -> None:
+    @alight.jit
+    def inverse(a: np.ndarray, b: np.ndarray) -> None:
+        b[1:] = 1.0 / a[1:]
+
+    a, b = np.ones(50), np.zeros(51)[:50]
+    with alight.policy(floor=0, force="cpu:generated"):
+        for _ in range(3):
+            inverse(a, b)
+        a[7] = 0.0
+        with pytest.warns(RuntimeWarning, match="divide by zero"):
+            inverse(a, b)
+        assert b[7] == np.inf and b[8] == 1.0
+        b[:] = 3.0
+        with warnings.catch_warnings(), pytest.raises(RuntimeWarning, match="divide by zero"):
+            warnings.simplefilter("error")
+            inverse(a, b)
+        assert np.array_equal(b, np.full(50, 3.0))

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import math
 import threading
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -42,19 +43,24 @@ stood_in = _StoodIn()
 class Execution:
     """One run of a plan over recorded values."""
 
-    __slots__ = ("failed", "places", "plan", "values")
+    __slots__ = ("failed", "later", "places", "plan", "values")
 
     def __init__(self, plan: Plan, values: list[Value | None]) -> None:
         self.plan = plan
         self.values = values
         self.places: dict[int, _Place] = {}
         self.failed: dict[int, BaseException] = {}
+        # a launch that is to run with the write after it, straight into the window
+        self.later: _Later | None = None
 
     def run(self) -> None:
         """Run every step; a step that fails fails its outputs and what depends on them, nothing
         else."""
-        for step, dead in zip(self.plan.steps, self.plan.dead, strict=True):
+        steps = self.plan.steps
+        for index, (step, dead) in enumerate(zip(steps, self.plan.dead, strict=True)):
             try:
+                if isinstance(step, LaunchStep) and self._waits(step, index + 1):
+                    continue
                 self._step(step, dead)
             except Exception as error:
                 if isinstance(step, LaunchStep):
@@ -62,8 +68,36 @@ class Execution:
                 else:
                     self._fail((step.target,), error)
             for number in dead:
-                self.places.pop(number, None)
-                self.values[number] = None
+                self._drop(number)
+
+    def _drop(self, number: int) -> None:
+        self.places.pop(number, None)
+        self.values[number] = None
+
+    def _waits(self, step: LaunchStep, index: int) -> bool:
+        """Tell whether a launch is to run with the write that follows it."""
+        if index == len(self.plan.steps):
+            return False
+        write = self.plan.steps[index]
+        if not isinstance(write, WriteStep) or not writing.takes_all(step, write):
+            return False
+        ready = _ready(step)
+        if not ready.plainly or write.value not in self.plan.dead[index]:
+            return False
+        if any(
+            action == "error" and issubclass(RuntimeWarning, category)
+            for action, _, category, *_ in warnings.filters
+        ):
+            return False  # a warning would have to come before anything is written
+        places = [self._place(number) for number in step.inputs]
+        data = self._place(write.old)[0]
+        if data.array is None or any(writing.overlaps(place[0], data) for place in places):
+            return False
+        into = ready.into(write.layout)
+        if into.compiled(into.patience) is None:
+            return False
+        self.later = _Later(step, self.plan.dead[index - 1], places, into)
+        return True
 
     def _step(self, step: LaunchStep | ViewStep | WriteStep, dead: Sequence[int]) -> None:
         if isinstance(step, LaunchStep):
@@ -205,15 +239,15 @@ class Execution:
     def _write(self, step: WriteStep, dead: Sequence[int]) -> None:
         """Bind the written version: in place where nobody else needs the old bytes, else in a
         copy."""
-        value_place = self._place(step.value)
+        later, self.later = self.later, None
+        value_place = None if later is not None else self._place(step.value)
         old_place = self._place(step.old)
         old, target = self.values[step.old], self.values[step.target]
         assert old is not None and target is not None
         data, offset, layout = old_place
         for number in dead:  # windows of the old bytes that were read before
             if number not in (step.old, step.value, step.target):
-                self.places.pop(number, None)
-                self.values[number] = None
+                self._drop(number)
         # Who may still hold the old bytes here: the list of values, the target's operands, the
         # place, and the value written where it is a window of the same bytes and dies with this
         # step.
@@ -222,7 +256,7 @@ class Execution:
         held_by_value = 0
         if step.value == step.old:
             held_by_value = 1  # the value is the old one: a name for its place here
-        elif value_place[0] is data:
+        elif value_place is not None and value_place[0] is data:
             held_by_value = 2 if self.values[step.value] is not None else 1
         number_of_uses = sum(operand is old for operand in target.operands)
         in_place = (
@@ -232,7 +266,12 @@ class Execution:
             and layout is old.layout
             and sole(old, 1 + number_of_uses, 1 + held_by_value)
         )
-        if step.device != HOST_DEVICE and offset == 0 and layout is data.layout:
+        if (
+            value_place is not None
+            and step.device != HOST_DEVICE
+            and offset == 0
+            and layout is data.layout
+        ):
             apart = value_place[0] is not data
             try:
                 data = writing.write_there(
@@ -252,6 +291,11 @@ class Execution:
             data = exact_copy(array_at((data, offset, layout)), layout)
             offset = 0
         residency.only_on_host(data)
+        if value_place is None:
+            assert later is not None
+            self._launch_into(later, Operand(data, offset + step.offset, step.layout))
+            self._bind(step.target, data, offset, layout)
+            return
         window = np.ndarray(
             step.layout.shape,
             step.layout.dtype,
@@ -262,6 +306,23 @@ class Execution:
         np.copyto(window, array_at(value_place), casting="unsafe")
         del window
         self._bind(step.target, data, offset, layout)
+
+    def _launch_into(self, later: _Later, window: Operand) -> None:
+        """Run a launch that waited for the memory of its result."""
+        step, into = later.step, later.into
+        recorded = [self.values[number] for number in step.nodes]
+        heard: list[str] = []
+        _, seconds = into.submit(later.places, warn.wanted(recorded), heard, (window,))
+        if heard and None not in recorded:
+            arrays = [array_at(place) for place in later.places]
+            warn.tell(step.group.graph, arrays, recorded)  # type: ignore[arg-type]
+        first = self.values[step.outputs[0]]
+        site = None if first is None else first.site
+        spot = into.implementation, into.where.id
+        LOG.launched(step.decision, site, seconds, spot, into.eligible, not into.ran)
+        into.ran = True
+        for number in later.dead:
+            self._drop(number)
 
 
 def exact_copy(array: np.ndarray[Any, Any], layout: Layout) -> Data:
@@ -283,6 +344,16 @@ def array_at(place: _Place) -> np.ndarray[Any, Any]:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class _Later:
+    """A launch that waits for a write: what dies with it, its operands, and what runs it."""
+
+    step: LaunchStep
+    dead: Sequence[int]
+    places: Sequence[_Place]
+    into: _Ready
+
+
 class _Ready:
     """A launch step made ready in this process: its device, its kernel, what the log needs of
     it."""
@@ -301,6 +372,7 @@ class _Ready:
         "step",
         "trial",
         "where",
+        "windows",
     )
 
     def __init__(self, step: LaunchStep, where: Device, implementation: str) -> None:
@@ -319,6 +391,7 @@ class _Ready:
         own = implementation == step.implementation and where.id == step.device
         self.trial = trial_of(step) if own else None
         self.plainly = False  # the kernel is there, and nothing is left to find out
+        self.windows: dict[Layout, _Ready] = {}
 
     def compiled(self, patience: float = math.inf) -> Any:
         """Return the kernel, or None where having it would take longer than ``patience`` seconds
@@ -329,6 +402,13 @@ class _Ready:
                 self.where, step.group, self.implementation, step.schedule, patience
             )
         return self.kernel
+
+    def into(self, window: Layout) -> _Ready:
+        """Return the same step made ready to leave its one result in memory of this layout."""
+        if window not in self.windows:
+            step = replace(self.step, group=writing.group_into(self.step.group, window))
+            self.windows[window] = _Ready(step, self.where, self.implementation)
+        return self.windows[window]
 
     @property
     def patience(self) -> float:
@@ -347,17 +427,21 @@ class _Ready:
         return math.inf if own is None or numpys is None else numpys.seconds - own.seconds
 
     def submit(
-        self, places: Sequence[_Place], listen: frozenset[str], heard: list[str]
+        self,
+        places: Sequence[_Place],
+        listen: frozenset[str],
+        heard: list[str],
+        results: tuple[Operand, ...] = (),
     ) -> tuple[Sequence[Any], float]:
-        """Run the kernel and return the buffers of its results and the seconds it took on the
-        device."""
+        """Run the kernel and return the buffers of its results, unless it is given memory for them,
+        and the seconds it took on the device."""
         where = self.where
         kernel = self.kernel or self.compiled()
         operands = tuple(
             [Operand(residency.buffer(data, where), offset, lay) for data, offset, lay in places]
         )
         with warn.Hearing(listen, heard, self.implementation):
-            event = self.backend.submit(where, 0, (Launch(kernel, operands, self.none),))
+            event = self.backend.submit(where, 0, (Launch(kernel, operands, results or self.none),))
             self.backend.wait(event)
         return event.buffers, event.ended - event.began
 

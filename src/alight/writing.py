@@ -1,7 +1,9 @@
-"""Write a window of an array where the array is: on a device, by a kernel that copies elements."""
+"""Write a window of an array where the array is: on a device, by a kernel that copies elements; on
+the host, by the kernel itself that makes them."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -12,9 +14,52 @@ from alight.device import Device, Unsupported
 from alight.ir.group import Graph, Group, GroupKind, Node
 from alight.ir.ops import OPS
 from alight.log import LOG
+from alight.plan.plan import LaunchStep, WriteStep
 from alight.registry import backend_of, device
 
-__all__ = ["forget", "write_there"]
+HOST_DEVICE = "cpu"
+
+__all__ = ["forget", "group_into", "overlaps", "takes_all", "write_there"]
+
+
+def takes_all(step: LaunchStep, write: WriteStep) -> bool:
+    """Tell whether a write takes the one result of a generated loop on the host as it is, into a
+    window in which every element has memory of its own."""
+    if step.outputs != (write.value,) or step.implementation != "generated":
+        return False
+    if step.device != HOST_DEVICE or write.device != HOST_DEVICE:
+        return False
+    group, window = step.group, write.layout
+    made = group.graph.layout(group.graph.outputs[0])
+    if group.kind is not GroupKind.LOOP or made.shape != window.shape or not window.size:
+        return False
+    reached = made.itemsize
+    for stride, length in sorted(zip(window.strides, window.shape, strict=True), key=_far):
+        if length > 1:
+            if abs(stride) < reached:
+                return False
+            reached = abs(stride) * length
+    return True
+
+
+def _far(axis: tuple[int, int]) -> int:
+    return abs(axis[0])
+
+
+def overlaps(a: Data, b: Data) -> bool:
+    """Tell whether two pieces of memory on the host share bytes."""
+    if a is b or a.array is None or b.array is None:
+        return a is b
+    return a.address < b.address + b.nbytes and b.address < a.address + a.nbytes
+
+
+def group_into(group: Group, window: Layout) -> Group:
+    """Return the group with its one result in memory of this layout."""
+    graph = group.graph
+    place = graph.outputs[0] - len(graph.inputs)
+    nodes = list(graph.nodes)
+    nodes[place] = replace(nodes[place], layout=window)
+    return replace(group, graph=replace(graph, nodes=tuple(nodes)))
 
 
 def write_there(where: Device, old: Data, window: Operand, value: Operand, in_place: bool) -> Data:
