@@ -1,18 +1,26 @@
-"""Measure how far the maths of generated code is from the true values; write ``docs/accuracy.md``.
+"""Measure how far the maths of generated code is from the true values.
 
-    python tools/accuracy.py [--stride N] [--points N] [NAME ...]
+    python tools/accuracy.py [--jobs N] [--stride N] [--points N] [NAME ...]
 
-Single floats of one operand are gone through by their bit patterns, every ``stride``-th (1: all),
-against float64. Everything else is sampled, and compared with long double, which must have more
-bits than float64 (x86). Rows of ops that are not named stay as they are.
+Writes ``bench-results/accuracy.json`` and, from it, ``docs/accuracy.md``. Single floats of one
+operand are gone through by their bit patterns, every one (or every ``stride``-th), in shards, by
+``jobs`` processes. What they are compared with is NumPy in float64, whose own error of 4 ulp is
+2**-27 of a single float's; what is published is measured again in long double. Everything else is
+sampled and compared with long double, which must have more bits than float64 (x86). A run that was
+stopped goes on with the shards that are missing; rows of ops that are not named stay as they are.
 """
 
 from __future__ import annotations
 
 import argparse
-import re
+import hashlib
+import json
+import os
+import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +29,17 @@ import numpy as np
 from alight._core import layout_of, make_layout
 from alight.codegen import llvm
 from alight.ir.group import Graph, Group, GroupKind, Node
+from alight.ir.maths import FUNCTIONS, coefficients
 from alight.ir.ops import OPS, Kind, Op
 
 Array = np.ndarray[Any, Any]
-PAGE = Path(__file__).parent.parent / "docs/accuracy.md"
-BLOCK = 1 << 20
+ROOT = Path(__file__).parent.parent
+PAGE = ROOT / "docs/accuracy.md"
+RESULT = ROOT / "bench-results/accuracy.json"
+# What a kernel is given at once: with the float64 beside it, it stays in a second-level cache.
+BLOCK = 1 << 15
+# The patterns of a shard: few enough that a run that was stopped loses seconds.
+SHARD = 1 << 27
 
 
 @dataclass(frozen=True)
@@ -38,6 +52,9 @@ class Worst:
     error: float
     operands: tuple[str, ...]
     extent: str
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "operands", tuple(self.operands))
 
 
 def measured_ops() -> list[tuple[Op, np.dtype[Any]]]:
@@ -57,7 +74,7 @@ class Measure:
     def __init__(self, op: Op, dtype: np.dtype[Any]) -> None:
         self.op = op
         self.dtype = dtype
-        self.wide: Any = np.longdouble if dtype.itemsize == 8 else np.float64
+        self.wide: Any = np.longdouble
         layout = make_layout(dtype, (BLOCK,))
         node = Node(op, tuple(range(op.nin)), (), layout)
         graph = Graph((layout,) * op.nin, (node,), (op.nin,))
@@ -95,6 +112,28 @@ class Measure:
                 found[signs] = np.inf
         return found.astype(float)
 
+    def swept(self, start: int, stride: int) -> tuple[float, int]:
+        """Return the worst error of one shard of the patterns of a single float, and its bits."""
+        most, place = -1.0, start
+        for first in range(start, start + SHARD, BLOCK * stride):
+            last = min(first + BLOCK * stride, start + SHARD)
+            operand = np.arange(first, last, stride, np.uint32).view(np.float32)
+            with np.errstate(all="ignore"):
+                exact = self.op.reference(operand.astype(np.float64))
+                rounded = exact.astype(np.float32).view(np.uint32)
+                actual = self.results([operand])
+                exponent = (rounded >> 23) & 255
+                # what 1 is in units of the last place, of a float of that exponent
+                units = (1023 + 150 - np.clip(exponent, 1, 254)).astype(np.uint64) << 52
+                errors = np.abs(actual.astype(np.float64) - exact) * units.view(np.float64)
+            other = ~(errors < np.inf) | ((rounded ^ actual.view(np.uint32)) >> 31 != 0)
+            if other.any():
+                errors[other] = self.errors([operand[other]])
+            best = int(np.argmax(errors))
+            if errors[best] > most:
+                most, place = float(errors[best]), int(operand.view(np.uint32)[best])
+        return most, place
+
     def worst(self, batches: Iterator[Sequence[Array]], extent: str) -> Worst:
         """Return the worst of all batches."""
         most, operands = -1.0, ()
@@ -115,11 +154,14 @@ def layout_address(array: Array) -> int:
     return int(array.__array_interface__["data"][0])
 
 
-def patterns(stride: int) -> Iterator[Sequence[Array]]:
-    """Yield single floats by their bits, every ``stride``-th."""
-    for start in range(0, 1 << 32, BLOCK * stride):
-        bits = np.arange(start, min(start + BLOCK * stride, 1 << 32), stride, np.uint64)
-        yield [bits.astype(np.uint32).view(np.float32)]
+@cache
+def _measure(name: str, dtype: str) -> Measure:
+    return Measure(OPS[name], np.dtype(dtype))
+
+
+def shard(name: str, start: int, stride: int) -> tuple[str, int, float, int]:
+    """Return an op's worst error in one shard; for a process of its own."""
+    return name, start, *_measure(name, "float32").swept(start, stride)
 
 
 def samples(op: Op, dtype: np.dtype[Any], count: int, seed: int = 1) -> Iterator[Sequence[Array]]:
@@ -167,27 +209,83 @@ def samples(op: Op, dtype: np.dtype[Any], count: int, seed: int = 1) -> Iterator
     yield [near_one, uniform(-1e17, 1e17)]
 
 
-def measure(op: Op, dtype: np.dtype[Any], points: int, stride: int) -> Worst:
-    """Return the worst error of an op on a dtype."""
-    if op.nin == 1 and dtype == np.float32:
-        extent = "all values" if stride == 1 else f"every {stride}th value"
-        return Measure(op, dtype).worst(patterns(stride), extent)
+def sampled(op: Op, dtype: np.dtype[Any], points: int) -> Worst:
+    """Return the worst error of an op on samples."""
     batches = list(samples(op, dtype, points))
     extent = f"{len(batches) * points / 1e6:.3g} million samples"
     return Measure(op, dtype).worst(iter(batches), extent)
 
 
-_ROW = re.compile(r"\| `(\w+)` \| (\w+) \| \d \| ([\d.]+) \| ([^|]*) \| ([^|]*) \|")
+def by_patterns(op: Op, dtype: np.dtype[Any]) -> bool:
+    """Tell whether all operands of an op can be gone through."""
+    return op.nin == 1 and dtype == np.float32
+
+
+def bodies() -> str:
+    """Return what tells this maths from an earlier one."""
+    parts = (FUNCTIONS, coefficients.POLYNOMIALS, coefficients.CONSTANTS)
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
+
+
+class Document:
+    """What was measured: rows, and the shards of a run that is under way."""
+
+    def __init__(self) -> None:
+        known = json.loads(RESULT.read_text()) if RESULT.exists() else {}
+        self.rows = {(r["op"], r["dtype"]): Worst(**r) for r in known.get("rows", [])}
+        current = known.get("bodies") == bodies()
+        self.shards: dict[str, list[Any]] = known.get("shards", {}) if current else {}
+
+    def write(self) -> None:
+        """Write the results, and the page from them."""
+        order = [(op.name, dtype.name) for op, dtype in measured_ops()]
+        rows = [self.rows[key] for key in order if key in self.rows]
+        document = {
+            "bodies": bodies(),
+            "shards": self.shards,
+            "rows": [asdict(row) for row in rows],
+        }
+        part = RESULT.with_suffix(".part")
+        part.write_text(json.dumps(document, indent=1) + "\n")
+        part.replace(RESULT)
+        PAGE.write_text(page(rows))
+
+
+def sweep(document: Document, names: Sequence[str], stride: int, jobs: int) -> None:
+    """Go through the patterns of single floats for ops."""
+    starts = range(0, 1 << 32, SHARD)
+    missing = [
+        (name, start)
+        for name in names
+        for start in starts
+        if f"{name}/{start:08x}/{stride}" not in document.shards
+    ]
+    with ProcessPoolExecutor(jobs) as pool:
+        for done in as_completed([pool.submit(shard, *item, stride) for item in missing]):
+            name, start, error, bits = done.result()
+            document.shards[f"{name}/{start:08x}/{stride}"] = [error, bits]
+            found = [document.shards.get(f"{name}/{s:08x}/{stride}") for s in starts]
+            if None in found:
+                document.write()
+                continue
+            error, bits = max(item for item in found if item is not None)
+            row = confirmed(OPS[name], bits, "all values" if stride == 1 else f"one in {stride}")
+            document.rows[name, "float32"] = row
+            for s in starts:
+                del document.shards[f"{name}/{s:08x}/{stride}"]
+            document.write()
+            print(row, flush=True)
+
+
+def confirmed(op: Op, bits: int, extent: str) -> Worst:
+    """Return the row of an operand, measured in long double."""
+    operand = np.array([bits], np.uint32).view(np.float32)
+    return _measure(op.name, "float32").worst(iter([[operand]]), extent)
 
 
 def published() -> list[Worst]:
-    """Return the rows of the page."""
-    if not PAGE.exists():
-        return []
-    return [
-        Worst(name, dtype, float(error), tuple(re.findall(r"`([^`]+)`", operands)), extent)
-        for name, dtype, error, operands, extent in _ROW.findall(PAGE.read_text())
-    ]
+    """Return the rows that are published."""
+    return list(Document().rows.values())
 
 
 HEAD = """# Accuracy of the maths
@@ -197,9 +295,10 @@ true value (0.5 is as near as a number of the dtype comes). NumPy's own vectoris
 tested to 4. All operations used are IEEE's own, fma among them, so the results have the same bits
 on every machine and for every vector width.
 
-This page is made by `python tools/accuracy.py` against long double (against float64, for float32),
-and tests measure the worst operands again. A NaN, an infinity or a zero in place of another value,
-or of the other sign, counts as infinitely wrong.
+This page is made by `python tools/accuracy.py`: functions of one float32 for all of its values,
+against float64; all others on samples, against long double. Tests measure the worst operands again.
+A NaN, an infinity or a zero in place of another value, or of the other sign, counts as infinitely
+wrong.
 
 | function | dtype | bound | worst | at | measured on |
 |---|---|---|---|---|---|
@@ -211,31 +310,45 @@ are counted in units of the larger operand. float16 is computed in float32 and r
 """
 
 
-def main() -> None:
-    """Measure, and write the page."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("names", nargs="*")
-    parser.add_argument("--stride", type=int, default=1)
-    parser.add_argument("--points", type=int, default=1_000_000)
-    given = parser.parse_args()
-    rows = {(row.op, row.dtype): row for row in published()}
-    for op, dtype in measured_ops():
-        if given.names and op.name not in given.names:
-            continue
-        row = measure(op, dtype, given.points, given.stride)
-        rows[op.name, dtype.name] = row
-        print(row, flush=True)
-        write([rows[key] for key in ((o.name, d.name) for o, d in measured_ops()) if key in rows])
-
-
-def write(rows: Sequence[Worst]) -> None:
-    """Write the page."""
+def page(rows: Sequence[Worst]) -> str:
+    """Return the page's text."""
     lines = [
         f"| `{row.op}` | {row.dtype} | {OPS[row.op].ulp:.0f} | {row.error:.3f} | "
         f"{', '.join(f'`{x}`' for x in row.operands)} | {row.extent} |\n"
         for row in rows
     ]
-    PAGE.write_text(HEAD + "".join(lines) + TAIL)
+    return HEAD + "".join(lines) + TAIL
+
+
+def main() -> None:
+    """Measure, and write the results and the page."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("names", nargs="*")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count())
+    parser.add_argument("--stride", type=int, default=1)
+    parser.add_argument("--points", type=int, default=1_000_000)
+    parser.add_argument(
+        "--patterns-only", action="store_true", help="leave the samples as they are"
+    )
+    given = parser.parse_args()
+    began = time.perf_counter()
+    document = Document()
+    wanted = [pair for pair in measured_ops() if not given.names or pair[0].name in given.names]
+    names = [op.name for op, dtype in wanted if by_patterns(op, dtype)]
+    sweep(document, names, given.stride, given.jobs)
+    rest = [] if given.patterns_only else [pair for pair in wanted if not by_patterns(*pair)]
+    with ProcessPoolExecutor(given.jobs) as pool:
+        found = [pool.submit(_sampled, op.name, dtype.name, given.points) for op, dtype in rest]
+        for done in as_completed(found):
+            row = done.result()
+            document.rows[row.op, row.dtype] = row
+            document.write()
+            print(row, flush=True)
+    print(f"{time.perf_counter() - began:.0f} s")
+
+
+def _sampled(name: str, dtype: str, points: int) -> Worst:
+    return sampled(OPS[name], np.dtype(dtype), points)
 
 
 if __name__ == "__main__":

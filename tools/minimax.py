@@ -41,6 +41,7 @@ class Polynomial:
     low: Any
     high: Any
     enough: Callable[[int], Any] = lambda bits: mpf(2) ** -bits * SHARE
+    formats: tuple[str, ...] = ("float64", "float32")
 
 
 def odd(function: Function, point: Any) -> Any:
@@ -68,9 +69,17 @@ def _even(function: Function, point: Any, known: Sequence[Any]) -> Any:
 
 
 HALF_LN2 = mpmath.ln2 / 2
+ONE = mpf(1)
 # |s| = |(m - 1) / (m + 1)| for m from sqrt(1/2) to sqrt(2)
 MOST_S = (mpmath.sqrt(2) - 1) / (mpmath.sqrt(2) + 1)
-ONE = mpf(1)
+# Other logarithms take m from here to twice this: so log2 m of what is above 1 is at most 0.43, and
+# from the exponent, a whole number, at least half remains. Then |s| is
+BINADE_START = mpf("0.6733")
+MORE_S = (1 - BINADE_START) / (1 + BINADE_START)
+SINGLE = ("float32",)
+DOUBLE = ("float64",)
+# up to here tanh is a polynomial: beyond, 1 - tanh is below a quarter
+TANH_BEND = mpf("1")
 
 POLYNOMIALS: dict[str, Polynomial] = {
     # exp r = 1 + r + r**2 P(r)
@@ -84,27 +93,38 @@ POLYNOMIALS: dict[str, Polynomial] = {
         -ONE / 2,
         ONE / 2,
     ),
-    # exp r - 1 = r + r**2 / 2 + r**3 P(r), relative to itself
+    # exp r - 1 = r + r**2 P(r), relative to itself
     "expm1": Polynomial(
-        lambda r: taylor_rest(mpmath.expm1, r, (0, 1, ONE / 2)),
-        lambda r: r**3 / mpmath.expm1(r) if r else mpf(0),
+        lambda r: taylor_rest(mpmath.expm1, r, (0, 1)),
+        lambda r: r**2 / mpmath.expm1(r) if r else mpf(0),
         -HALF_LN2,
         HALF_LN2,
     ),
+    # exp 2r = P(r), in a quotient of at most a quarter
+    "exp_twice": Polynomial(
+        lambda r: mpmath.exp(2 * r),
+        lambda r: ONE / 4,
+        -HALF_LN2 / 2,
+        HALF_LN2 / 2,
+        formats=SINGLE,
+    ),
+    # tanh t = t + t**3 P(t**2)
+    "tanh": Polynomial(lambda z: odd(mpmath.tanh, z), lambda z: z, 0, TANH_BEND**2, formats=SINGLE),
     # sinh r = r + r**3 P(r**2), cosh r = 1 + r**2 P(r**2)
     "sinh": Polynomial(lambda z: odd(mpmath.sinh, z), lambda z: z, 0, HALF_LN2**2),
     "cosh": Polynomial(lambda z: _even(mpmath.cosh, z, (1,)), lambda z: z, 0, HALF_LN2**2),
-    # atanh s = s + s**3 P(s**2)
-    "atanh": Polynomial(lambda z: odd(mpmath.atanh, z), lambda z: z, 0, MOST_S**2),
+    # atanh s = s + s**3 P(s**2); for logarithms -2 P, for a sum P
+    "log": Polynomial(lambda z: -2 * odd(mpmath.atanh, z), lambda z: z / 2, 0, MORE_S**2),
+    "atanh": Polynomial(lambda z: odd(mpmath.atanh, z), lambda z: z, 0, MOST_S**2, formats=DOUBLE),
     # the same for the quotient of arctanh, whose power of two comes from the exponents alone: it is
     # within half an octave and what the line through a binade misses of a logarithm, twice 0.0431
     "atanh_wide": Polynomial(
         lambda z: odd(mpmath.atanh, z), lambda z: z, 0, mpmath.tanh(mpf("0.5862") * HALF_LN2) ** 2
     ),
-    # atanh s = s + s**3 / 3 + s**5 P(s**2), for a logarithm of twice the precision
+    # atanh s = s + s**3 / 3 + s**5 / 5 + s**7 P(s**2), for a logarithm of twice the precision
     "atanh_long": Polynomial(
-        lambda z: _even(lambda t: mpmath.atanh(t) / t if t else ONE, z, (1, ONE / 3)),
-        lambda z: z * z * 2**11,
+        lambda z: _even(lambda t: mpmath.atanh(t) / t if t else ONE, z, (1, ONE / 3, ONE / 5)),
+        lambda z: z**3 * 2**11,
         0,
         MOST_S**2,
     ),
@@ -114,19 +134,29 @@ POLYNOMIALS: dict[str, Polynomial] = {
         lambda t: t ** (ONE / 3),
         1,
         2,
-        lambda bits: mpf(2) ** (-11 if bits == 24 else -14),
+        lambda bits: mpf(2) ** -14,
+        DOUBLE,
     ),
     # sin r = r + r**3 P(r**2), cos r = 1 - r**2 / 2 + r**4 P(r**2)
     "sin": Polynomial(lambda z: odd(mpmath.sin, z), lambda z: z, 0, (mpmath.pi / 4) ** 2),
     "cos": Polynomial(
         lambda z: _even(mpmath.cos, z, (1, -ONE / 2)), lambda z: z * z, 0, (mpmath.pi / 4) ** 2
     ),
+    # tan r = r + r**3 P(r**2)
+    "tan": Polynomial(
+        lambda z: odd(mpmath.tan, z), lambda z: z, 0, (mpmath.pi / 4) ** 2, formats=SINGLE
+    ),
     # asin t = t + t**3 P(t**2) up to one half
     "asin": Polynomial(lambda z: odd(mpmath.asin, z), lambda z: z, 0, ONE / 4),
-    # atan t = t + t**3 P(t**2) up to tan(pi / 8)
+    # atan t = t + t**3 P(t**2) up to tan(pi / 8), and up to 1
     "atan": Polynomial(
-        lambda z: odd(mpmath.atan, z), lambda z: z, 0, mpmath.tan(mpmath.pi / 8) ** 2
+        lambda z: odd(mpmath.atan, z),
+        lambda z: z,
+        0,
+        mpmath.tan(mpmath.pi / 8) ** 2,
+        formats=DOUBLE,
     ),
+    "atan_wide": Polynomial(lambda z: odd(mpmath.atan, z), lambda z: z, 0, 1, formats=SINGLE),
     # asinh t = t + t**3 P(t**2) up to one half
     "asinh": Polynomial(lambda z: odd(mpmath.asinh, z), lambda z: z, 0, ONE / 4),
 }
@@ -211,8 +241,11 @@ def constants() -> dict[str, dict[str, Any]]:
             angle_down=mpf(2) ** -(20 if single else 100),
             angle_up=mpf(2) ** (40 if single else 200),
             # multiples of the exponent's bias by 3, for the cube root
-            cbrt_shift=mpf(2 if single else 0),
-            cbrt_bias=mpf(84 if single else 682),
+            cbrt_shift=mpf(0),
+            cbrt_bias=mpf(682),
+            # where the bits of a float, less a third, come nearest to those of the inverse cube root
+            cbrt_guess=mpf(1419900344),
+            tanh_bend=TANH_BEND,
             cbrt_up=mpf(27 if single else 54),
             cbrt_down=mpf(9 if single else 18),
             # below this quotient, inverted, a product with the rounded quotient has no rounding
@@ -222,6 +255,7 @@ def constants() -> dict[str, dict[str, Any]]:
             cbrt_half=double_part(mpf(2) ** (-mpf(1) / 3), bits),
             cbrt_quarter=double_part(mpf(2) ** (-mpf(2) / 3), bits),
             root_half=double_part(mpmath.sqrt(mpf(1) / 2), bits),
+            binade_start=double_part(BINADE_START, bits),
             tan_eighth=double_part(mpmath.tan(pi / 8), bits),
             tan_three_eighths=double_part(mpmath.tan(3 * pi / 8), bits),
         )
@@ -337,7 +371,8 @@ def main() -> None:
     ]
     for name, target in POLYNOMIALS.items():
         lines.append(f'    "{name}": {{')
-        for format_, bits in FORMATS.items():
+        for format_ in target.formats:
+            bits = FORMATS[format_]
             coefficients, error = fitted(target, bits)
             lines.append(f'        "{format_}": (  # {mpmath.nstr(error, 2)}')
             lines += [f"            {written(c, format_)}," for c in coefficients]

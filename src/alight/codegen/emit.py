@@ -64,11 +64,9 @@ class Code(Blocks):
             return self.emit(f"load {one}, ptr {cell}")
 
         def seldom(tree: Expr) -> str:
-            condition, common = value(tree.args[0]), value(tree.args[2])
-            before, apart, after = self.block, self.label("other"), self.label("after")
-            some = self.some(condition, lanes)
-            self.do(f"br i1 {some}, label %{apart}, label %{after}, !prof !1")
-            self.start(apart)
+            common = value(tree.args[2])
+            apart, after = self.label("other"), self.label("after")
+            before, condition = self._seldom_asked(tree.args[0], value, apart, after, lanes)
             outside, known, asked = dict(done), self.known, self.asked
             self.known = None if known is None else dict(known)
             self.asked = self._both(asked, condition, lanes)
@@ -91,16 +89,13 @@ class Code(Blocks):
     ) -> str:
         """Return the common value; where the condition holds for some lane, with the other value
         in those lanes, made one by one."""
-        condition, common = value(tree.args[0]), value(tree.args[2])
-        condition = self._both(self.asked, condition, lanes)
+        common = value(tree.args[2])
         used = _operands_of(tree.args[1])
         cells = {p: self.alloca(memory_type(e.dtype, lanes)) for p, e in used.items()}
         flags, result = (self.alloca(memory_type(d, lanes)) for d in ("bool", tree.dtype))
-        before, apart, after = self.block, self.label("apart"), self.label("after")
-        some = self.some(condition, lanes)
-        # 1 in a million: the code for it is put out of the way
-        self.do(f"br i1 {some}, label %{apart}, label %{after}, !prof !1")
-        self.start(apart)
+        apart, after = self.label("apart"), self.label("after")
+        before, condition = self._seldom_asked(tree.args[0], value, apart, after, lanes)
+        condition = self._both(self.asked, condition, lanes)
         for place, cell in cells.items():
             self.store(operands[place], cell, used[place].dtype, lanes=lanes)
         self.store(condition, flags, "bool", lanes=lanes)
@@ -123,6 +118,28 @@ class Code(Blocks):
         self.start(after)
         full = register_type(tree.dtype, lanes)
         return self.emit(f"phi {full} [ {common}, %{before} ], [ {mixed}, %{end} ]")
+
+    def _seldom_asked(
+        self, tree: Expr, value: Callable[[Expr], str], apart: str, after: str, lanes: int
+    ) -> tuple[str, str]:
+        """Go on apart where the condition holds in some lane that is asked for, else after; return
+        the block that this ends and the condition."""
+        opposite = tree.prim == "not" and not self.asked
+        if opposite:
+            # told by all lanes: no comparison is made a second time, inverted
+            held = value(tree.args[0])
+            bits = self.pure(f"bitcast <{lanes} x i1> {held} to i{lanes}")
+            some = self.pure(f"icmp ne i{lanes} {bits}, -1")
+        else:
+            condition = value(tree)
+            some = self.some(self._both(self.asked, condition, lanes), lanes)
+        before = self.block
+        # 1 in a million: the code for it is put out of the way
+        self.do(f"br i1 {some}, label %{apart}, label %{after}, !prof !1")
+        self.start(apart)
+        if opposite:
+            condition = self.emit(f"xor <{lanes} x i1> {held}, splat (i1 true)")
+        return before, condition
 
     def _both(self, asked: str, condition: str, lanes: int) -> str:
         """Return in which lanes a condition holds that are asked for."""

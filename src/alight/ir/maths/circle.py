@@ -17,18 +17,15 @@ def quarter_turns(x):
     l = fma(n, -k.half_pi_last, e - fma(n, k.half_pi_rest, -p))
     return bits(t), r, l
 
-def sine_of(r, l, z):
-    return r, fma(r * z, poly.sin(z), fma(z * -0.5, l, l))
-
-def cosine_of(r, l, z):
+def sine_and_cosine(r, l, z):
     h = z * 0.5
     w = 1 - h
-    return w, ((1 - w) - h) + fma(z * z, poly.cos(z), -(r * l))
+    t = fma(r * z, poly.sin(z), w * l)
+    return r, t, w, ((1 - w) - h) + fma(z * z, poly.cos(z), -(r * l))
 
 def turned(q, r, l):
     z = r * r
-    s, t = sine_of(r, l, z)
-    c, d = cosine_of(r, l, z)
+    s, t, c, d = sine_and_cosine(r, l, z)
     odd = (q & 1) != 0
     y = where(odd, c + d, s + t)
     return floating(bits(y) ^ ((q & 2) << (WIDTH - 2)))
@@ -57,8 +54,7 @@ def tan(x):
 
 def slope(q, r, l):
     z = r * r
-    s, t = sine_of(r, l, z)
-    c, d = cosine_of(r, l, z)
+    s, t, c, d = sine_and_cosine(r, l, z)
     odd = (q & 1) != 0
     a, b = sum_of(s, t)
     c, d = sum_of(c, d)
@@ -69,6 +65,15 @@ def slope(q, r, l):
     i = 1 / m
     y = n * i
     return fma(fma(-y, m, n) + fma(-y, p, o), i, y)
+
+def slope_float32(q, r, l):
+    z = r * r
+    # l times the slope, 1 + tan(r)**2, or nearly so
+    t = fma(r * z, poly.tan(z), fma(z * l, 1.5, l))
+    s = r + t
+    i = 1 / s
+    y = fma(fma((s - r) - t, i, fma(-s, i, 1)), i, i)
+    return where((q & 1) != 0, -y, s)
 
 def sum_of(a, b):
     s = a + b

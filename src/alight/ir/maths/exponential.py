@@ -72,7 +72,7 @@ def expm1_parts(a):
     t, r, l = by_ln2(a)
     f = floating(bits(t) << MANTISSA)
     g = f - 1
-    p = fma(r, r * 0.5, fma(r * r * r, poly.expm1(r), l))
+    p = fma(r * r, poly.expm1(r), l)
     v = fma(f, r, g)
     return v, fma(f, p, fma(f, r, g - v) + ((f - g) - 1))
 
@@ -99,6 +99,22 @@ def tanh(x):
     y = fma(fma(-y, d, u) + (w - y * (e + w)), q, y)
     return rarely(m > magnitude_of(T(inf)), x, copysign(where(inside, y, 1), x))
 
+# Of single floats: a polynomial, or 1 - 2 / (exp 2a + 1), which has no rounding but of its last
+# digits while the quotient is below a quarter.
+def tanh_float32(x):
+    m = magnitude(x)
+    top = magnitude_of(T(k.tanh_one))
+    a = floating(U(where(m < top, m, top)))
+    z = a * a
+    near = fma(a * z, poly.tanh(z), a)
+    t = fma(a, k.two_log2_e, k.magic_biased)
+    n = t - k.magic_biased
+    r = fma(n, k.ln2 * -0.5, a)
+    f = floating(bits(t) << MANTISSA)
+    y = 1 - 2 / fma(f, poly.exp_twice(r), 1)
+    y = where(a < k.tanh_bend, near, y)
+    return rarely(m > magnitude_of(T(inf)), x, copysign(y, x))
+
 def maximum_plain(a, b):
     return where(a > b, a, b)
 
@@ -115,21 +131,47 @@ def hyperbolic(a):
     z = r * r
     return f - g, f + g, r, fma(r * z, poly.sinh(z), l), z * poly.cosh(z)
 
+def sinh_of(a):
+    a, b, r, s, c = hyperbolic(a)
+    v = fma(b, r, a)
+    return v + (fma(b, r, a - v) + fma(a, c, b * s))
+
+def cosh_of(a):
+    a, b, r, s, c = hyperbolic(a)
+    v = fma(a, r, b)
+    return v + (fma(a, r, b - v) + fma(b, c, a * s))
+
+def hyperbolic_float32(a):
+    t = fma(a, k.log2_e, k.magic_biased)
+    m = t - k.magic_biased
+    n = bits(t) << MANTISSA
+    f = floating(n - (U(1) << MANTISSA))
+    g = floating((U(2 * BIAS - 1) << MANTISSA) - n)
+    r = fma(m, -k.ln2_low, fma(m, -k.ln2_high, a))
+    z = r * r
+    return f, g, fma(r * z, poly.sinh(z), r), z * poly.cosh(z)
+
+def sinh_of_float32(a):
+    f, g, s, c = hyperbolic(a)
+    a = f - g
+    return a + fma(f + g, s, fma(a, c, (f - a) - g))
+
+def cosh_of_float32(a):
+    f, g, s, c = hyperbolic(a)
+    b = f + g
+    return b + fma(f - g, s, fma(b, c, (f - b) + g))
+
 def sinh(x):
     m = magnitude(x)
     plain = m < magnitude_of(T(k.exp_plain))
-    a, b, r, s, c = hyperbolic(where(plain, fabs(x), 0))
-    v = fma(b, r, a)
-    y = v + (fma(b, r, a - v) + fma(a, c, b * s))
+    y = sinh_of(where(plain, fabs(x), 0))
     other = rarely(m < magnitude_of(T(inf)), apart.sinh_far(x), x)
     return rarely(~plain, other, copysign(y, x))
 
 def cosh(x):
     m = magnitude(x)
     plain = m < magnitude_of(T(k.exp_plain))
-    a, b, r, s, c = hyperbolic(where(plain, fabs(x), 0))
-    v = fma(a, r, b)
-    y = v + (fma(a, r, b - v) + fma(b, c, a * s))
+    y = cosh_of(where(plain, fabs(x), 0))
     other = rarely(m < magnitude_of(T(inf)), apart.cosh_far(x), fabs(x))
     return rarely(~plain, other, y)
 

@@ -51,6 +51,23 @@ def arctan(x):
     y = around(j, n, w, d, o, U(0))
     return rarely(m > magnitude_of(T(inf)), x, copysign(y, x))
 
+# Of single floats: a longer polynomial serves up to 1.
+def arctan_float32(x):
+    m = magnitude(x)
+    a = where(m < magnitude_of(T(k.steep)), fabs(x), k.steep)
+    steep = a > 1
+    n = where(steep, -1, a)
+    d = where(steep, a, 1)
+    t = n / d
+    z = t * t
+    p = t * z
+    # what rounding left of t, over 1 + z: of the steep ones -t is 1 / d, of the others nothing is left
+    e = fma(fma(-t, d, n), fma(p, 0.5, -t), where(steep, T(k.half_pi_rest), 0))
+    b = where(steep, T(k.half_pi), 0)
+    h = b + t
+    y = h + fma(p, poly.atan_wide(z), ((b - h) + t) + e)
+    return rarely(m > magnitude_of(T(inf)), x, copysign(y, x))
+
 def around(j, n, w, d, o, flip):
     i = 1 / d
     t = n * i
@@ -91,6 +108,18 @@ def angle(y, x, a, b, steep):
     j = where(minus, 4 - j, j)
     flip = where(steep, U(1) << (WIDTH - 1), 0) ^ where(minus, U(1) << (WIDTH - 1), 0)
     return copysign(around(j, n, w, d, o, flip), y)
+
+def angle_float32(y, x, a, b, steep):
+    t = where(steep, b, a) / where(steep, a, b)
+    minus = S(bits(x)) < 0
+    base = where(steep, T(k.half_pi), where(minus, T(k.pi), 0))
+    rest = where(steep, T(k.half_pi_rest), where(minus, T(k.pi_rest), 0))
+    flip = where(steep, U(1) << (WIDTH - 1), 0) ^ where(minus, U(1) << (WIDTH - 1), 0)
+    z = t * t
+    e = floating(bits(t * z * poly.atan_wide(z)) ^ flip)
+    t = floating(bits(t) ^ flip)
+    h = base + t
+    return copysign(h + (((base - h) + t) + (e + rest)), y)
 
 def arctan2_far(y, x):
     a = fabs(y)

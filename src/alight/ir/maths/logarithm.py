@@ -1,83 +1,89 @@
 """Logarithms and inverse hyperbolic functions.
 
-x = m 2**e with m from sqrt(1/2) to sqrt(2), and log m = 2 artanh s with s = (m - 1) / (m + 1). What
-is not a positive normal number is told by its bits.
+x = m 2**e with m from 0.6733 or sqrt(1/2) to twice that, and log m = 2 artanh s with
+s = (m - 1) / (m + 1). What is not a positive normal number is told by its bits.
 """
 
 FUNCTIONS = """
-# log m = f - s (f - q) with f = m - 1 spares most of the rounding of s.
-def octave(b):
-    c = (b - bits(T(k.root_half))) + (U(1) << (WIDTH - 1))
+def octave(b, start):
+    c = (b - start) + (U(1) << (WIDTH - 1))
     e = floating((c >> MANTISSA) + bits(T(k.magic))) - k.magic_top
-    return e, floating((c & ((U(1) << MANTISSA) - 1)) + bits(T(k.root_half)))
+    return e, floating((c & ((U(1) << MANTISSA) - 1)) + start)
+
+# The same for single floats, whose exponent in its place c is a number that vectors convert.
+def binade(b, start):
+    c = (b - start) & (U(511) << MANTISSA)
+    return T(S(c)) * 2.0 ** -23, floating(b - c), c
+
+def octave_float32(b, start):
+    e, m, c = binade(b, start)
+    return e, m
 
 def positive(x):
     return bits(x) - bits(T(TINY)) < bits(T(inf)) - bits(T(TINY))
 
-def log_parts(x):
-    e, m = octave(bits(x))
+# log m = f - s (f - 2 s**2 P) with f = m - 1 spares most of the rounding of s. Whatever the bits of
+# x are, they give an m of that range.
+def log_parts(x, less):
+    e, m = octave(bits(x), bits(T(k.binade_start)))
     f = m - 1
+    return e - less, f, log_less(f)
+
+def log_less(f):
     s = f / (f + 2)
     z = s * s
-    return e, f, s * fma(z * -2.0, poly.atanh(z), f)
-
-def log_end(e, f, g):
-    return fma(e, k.ln2_high, f + fma(e, k.ln2_low, -g))
+    return s * fma(z, poly.log(z), f)
 
 def log(x):
-    plain = positive(x)
-    e, f, g = log_parts(where(plain, x, 1))
-    y = log_end(e, f, g)
-    return rarely(~plain, rarely(x == x, apart.log_far(x), x), y)
+    y = log_of(x, T(0))
+    return rarely(~positive(x), rarely(x == x, apart.log_far(x), x), y)
 
-# log m is a + b; of the factor of the greater part the rest counts too.
-def log_to(f, g, low, factor, rest):
-    a = f - g
-    b = (f - a) - g
-    return fma(a, factor, fma(a, rest, fma(b, factor, low)))
+def log_of(x, less):
+    e, f, g = log_parts(x, less)
+    return fma(e, k.ln2_high, f + fma(e, k.ln2_low, -g))
 
 def log2(x):
-    plain = positive(x)
-    e, f, g = log_parts(where(plain, x, 1))
-    y = e + log_to(f, g, T(0), k.log2_e, k.log2_e_rest)
-    return rarely(~plain, rarely(x == x, apart.log2_far(x), x), y)
+    y = log2_of(x, T(0))
+    return rarely(~positive(x), rarely(x == x, apart.log2_far(x), x), y)
 
-def log10_end(e, f, g):
-    y = log_to(f, g, e * k.log10_2_low, k.log10_e, k.log10_e_rest)
-    return fma(e, k.log10_2_high, y)
+def log2_of(x, less):
+    e, f, g = log_parts(x, less)
+    return log_sum(e, f, g, T(0), k.log2_e, k.log2_e_rest)
+
+# h + low + (f - g) (factor + rest). What y misses is exact: h is 0, or y at least half of it.
+def log_sum(h, f, g, low, factor, rest):
+    y = fma(f, factor, h)
+    w = fma(f, rest, fma(f, factor, h - y))
+    return y + fma(-g, factor, w + low)
 
 def log10(x):
-    plain = positive(x)
-    e, f, g = log_parts(where(plain, x, 1))
-    y = log10_end(e, f, g)
-    return rarely(~plain, rarely(x == x, apart.log10_far(x), x), y)
+    y = log10_of(x, T(0))
+    return rarely(~positive(x), rarely(x == x, apart.log10_far(x), x), y)
 
-def subnormal_parts(x):
-    scale = floating(U(BIAS + MANTISSA) << MANTISSA)
-    e, f, g = log_parts(where((x > 0) & (x < inf), x, 1) * scale)
-    return e - MANTISSA, f, g
+def log10_of(x, less):
+    e, f, g = log_parts(x, less)
+    return log_sum(e * k.log10_2_high, f, g, e * k.log10_2_low, k.log10_e, k.log10_e_rest)
+
+def scaled_up(x):
+    return where((x > 0) & (x < inf), x, 1) * floating(U(BIAS + MANTISSA) << MANTISSA)
 
 def outside(x, y):
     n = where(x > 0, x, where(x == 0, -1, T(0)))
     return where((x > 0) & (x < inf), y, n / where(x > 0, T(1), 0))
 
 def log_far(x):
-    e, f, g = subnormal_parts(x)
-    return outside(x, log_end(e, f, g))
+    return outside(x, log_of(scaled_up(x), T(MANTISSA)))
 
 def log2_far(x):
-    e, f, g = subnormal_parts(x)
-    return outside(x, e + log_to(f, g, T(0), k.log2_e, k.log2_e_rest))
+    return outside(x, log2_of(scaled_up(x), T(MANTISSA)))
 
 def log10_far(x):
-    e, f, g = subnormal_parts(x)
-    y = log10_end(e, f, g)
-    return outside(x, y)
+    return outside(x, log10_of(scaled_up(x), T(MANTISSA)))
 
 # log(1 + v) of a sum v + w: s = (1 + v - 2**e) / (1 + v + 2**e), each halved, with what rounding
 # left of the quotient, so that for e = 0 nothing is lost by forming 1 + v.
 def log1p_sum(v, w):
-    e, m = octave(bits(1 + v))
+    e, m = octave(bits(1 + v), bits(T(k.root_half)))
     p = floating(bits(e + k.magic_biased) << MANTISSA)
     g = 1 - p
     n = v + g
@@ -91,16 +97,39 @@ def log1p_sum(v, w):
     y = h + s
     return y + (((h - y) + s) + fma(e, k.ln2_low, t))
 
+# Of single floats: f = (1 + v) / 2**e - 1 and what rounding left of it.
+def log1p_parts(v):
+    e, m, c = binade(bits(1 + v), bits(T(k.root_half)))
+    p = floating(bits(T(1)) - c)
+    g = p - 1
+    f = fma(v, p, g)
+    return e, p, f, fma(v, p, g - f)
+
+def log1p_end(e, f, l):
+    h = e * k.ln2_high
+    y = h + f
+    return y + (((h - y) + f) + (fma(e, k.ln2_low, fma(-l, f, l)) - log_less(f)))
+
+def log1p_sum_float32(v, w):
+    e, p, f, l = log1p_parts(v)
+    return log1p_end(e, f, fma(w, p, l))
+
+def log1p_of(x):
+    return log1p_sum(x, T(0))
+
+def log1p_of_float32(x):
+    e, p, f, l = log1p_parts(x)
+    return log1p_end(e, f, l)
+
 def log1p(x):
     u = bits(x)
     plain = (S(u) < magnitude_of(T(k.wide))) & (u < bits(T(-1)))
-    y = copysign(log1p_sum(where(plain, x, 0), T(0)), x)
+    y = copysign(log1p_of(where(plain, x, 0)), x)
     return rarely(~plain, rarely(x == x, apart.log1p_far(x), x), y)
 
 def log1p_far(x):
     large = (x > 1) & (x < inf)
-    e, f, g = log_parts(where(large, x, 1))
-    return where(large, log_end(e, f, g), outside(1 + x, T(0)))
+    return where(large, log_of(where(large, x, 1), T(0)), outside(1 + x, T(0)))
 
 def nearly_inverse(h):
     i = floating((U(2 * BIAS) << MANTISSA) - bits(h))

@@ -5,16 +5,15 @@ FUNCTIONS = """
 # to less than an ulp of 1.
 def log2_long(e, m):
     f = m - 1
-    d = m + 1
-    o = m - (d - 1)
-    i = 1 / d
+    i = 1 / (f + 2)
     s = f * i
-    l = (fma(-s, d, f) - s * o) * i
+    l = fma(-s, f, fma(s, -2.0, f)) * i
     z = s * s
     w = fma(s, s, -z) + (s + s) * l
-    u = z * z * poly.atanh_long(z)
+    y = z * z
+    u = fma(y, 0.2, y * (z * poly.atanh_long(z)))
     g = fma(z, k.third, u)
-    p = (fma(z, k.third, -g) + u) + fma(z, k.third_rest, w * k.third)
+    p = (fma(z, k.third, -g) + u) + fma(z, k.third_rest, w * fma(z, 0.4, k.third))
     t = s * g
     q = fma(s, g, -t) + fma(s, p, l * g)
     h = s + t
@@ -25,13 +24,20 @@ def log2_long(e, m):
     return v, ((e - v) + a) + b
 
 def power_parts(a, y):
-    e, m = octave(bits(a))
+    e, m = octave(bits(a), bits(T(k.root_half)))
     return power_of(e, m, y)
 
 def power_of(e, m, y):
     v, w = log2_long(e, m)
     p = v * y
     return p, fma(v, y, -p) + w * y
+
+# 2**(a + q) with its rest: rounded, 1 + r ln 2 would miss a quarter of an ulp.
+def exp2_sum(a, q):
+    r = a + q
+    v = fma(r, k.ln2, 1)
+    l = fma((a - r) + q, k.ln2, fma(r, k.ln2, 1 - v))
+    return v, fma(r, fma(r, poly.exp2(r), k.ln2_rest), l)
 
 def power(x, y):
     n = magnitude(y)
@@ -41,9 +47,8 @@ def power(x, y):
     p = where(inside, p, 0)
     t = p + k.magic_biased
     a = p - (t - k.magic_biased)
-    f = floating(bits(t) << MANTISSA)
-    r = a + q
-    b = fma(exp2_rest(r, ((a - r) + q) * k.ln2), f, f)
+    v, w = exp2_sum(a, q)
+    b = (v + w) * floating(bits(t) << MANTISSA)
     plain = normal & inside
     return rarely(~plain | (S(bits(x)) < 0), power_other(x, y, plain, b), b)
 
@@ -72,7 +77,7 @@ def power_far(x, y):
     small = a < TINY
     up = floating(U(BIAS + MANTISSA) << MANTISSA)
     s = where(finite, a, 1) * where(small, up, T(1))
-    e, m = octave(bits(s))
+    e, m = octave(bits(s), bits(T(k.root_half)))
     e = e - where(small, T(MANTISSA), 0)
     c = where(finite & ~bad, y, 0)
     c = where(fabs(c) > k.wide, copysign(T(k.wide), y), c)
@@ -81,10 +86,8 @@ def power_far(x, y):
     q = where(far, 0, q)
     p = where(far, copysign(T(k.exp2_most + 60), p), p)
     t = p + k.magic
-    a0 = p - (t - k.magic)
-    r = a0 + q
-    g = exp2_rest(r, ((a0 - r) + q) * k.ln2)
-    b = in_two(g + 1, S(bits(t) - bits(T(k.magic))))
+    v, w = exp2_sum(p - (t - k.magic), q)
+    b = in_two(v + w, S(bits(t) - bits(T(k.magic))))
     big = (y > 0) == (a > 1)
     b = where(fabs(y) == inf, where(a == 1, 1, where(big, inf, 0)), b)
     b = where((a == 0) | (a == inf), where(big, inf, 0), b)
@@ -115,18 +118,22 @@ def cube_root(a):
     m = floating(s)
     b = floating(s + (j << MANTISSA))
     y = poly.cbrt(m) * where(j == 0, T(1), where(j == 1, T(k.cbrt_half), T(k.cbrt_quarter)))
-    y = closer(y, fma(-(b * y), y * y, 1))
+    d = fma(-(b * y), y * y, 1)
+    y = fma(y * d, fma(d, 2.0 / 9.0, 1.0 / 3.0), y)
     w = y * y
     r = b * w
     s = r * r
     r = fma(fma(-s, r, b) - fma(r, r, -s) * r, w * (1.0 / 3.0), r)
     return r * floating((q + U(k.cbrt_bias)) << MANTISSA)
 
-def closer(y, d):
-    return fma(y * d, fma(d, 2.0 / 9.0, 1.0 / 3.0), y)
-
-def closer_float32(y, d):
-    return fma(y * d, 1.0 / 3.0, y)
+# Of single floats: the bits, as a number, are near the logarithm.
+def cube_root_float32(b):
+    y = floating(U(S(fma(T(S(bits(b))), -1.0 / 3.0, k.cbrt_guess))))
+    d = fma(-(b * y), y * y, 1)
+    y = fma(y * d, fma(d, fma(d, 14.0 / 81.0, 2.0 / 9.0), 1.0 / 3.0), y)
+    w = y * y
+    r = b * w
+    return fma(fma(-(r * r), r, b), w * (1.0 / 3.0), r)
 
 def hypot(x, y):
     m = magnitude(x)
