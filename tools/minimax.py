@@ -93,12 +93,20 @@ POLYNOMIALS: dict[str, Polynomial] = {
         -ONE / 2,
         ONE / 2,
     ),
-    # exp r - 1 = r + r**2 P(r), relative to itself
+    # exp r - 1 = r + r**2 / 2 + r**3 P(r) = r + r**2 Q(r), relative to itself
     "expm1": Polynomial(
+        lambda r: taylor_rest(mpmath.expm1, r, (0, 1, ONE / 2)),
+        lambda r: r**3 / mpmath.expm1(r) if r else mpf(0),
+        -HALF_LN2,
+        HALF_LN2,
+        formats=DOUBLE,
+    ),
+    "expm1_short": Polynomial(
         lambda r: taylor_rest(mpmath.expm1, r, (0, 1)),
         lambda r: r**2 / mpmath.expm1(r) if r else mpf(0),
         -HALF_LN2,
         HALF_LN2,
+        formats=SINGLE,
     ),
     # exp 2r = P(r), in a quotient of at most a quarter
     "exp_twice": Polynomial(
@@ -113,8 +121,8 @@ POLYNOMIALS: dict[str, Polynomial] = {
     # sinh r = r + r**3 P(r**2), cosh r = 1 + r**2 P(r**2)
     "sinh": Polynomial(lambda z: odd(mpmath.sinh, z), lambda z: z, 0, HALF_LN2**2),
     "cosh": Polynomial(lambda z: _even(mpmath.cosh, z, (1,)), lambda z: z, 0, HALF_LN2**2),
-    # atanh s = s + s**3 P(s**2); for logarithms -2 P, for a sum P
-    "log": Polynomial(lambda z: -2 * odd(mpmath.atanh, z), lambda z: z / 2, 0, MORE_S**2),
+    # atanh s = s + s**3 P(s**2); for logarithms 2 P, for a sum P
+    "log": Polynomial(lambda z: 2 * odd(mpmath.atanh, z), lambda z: z / 2, 0, MORE_S**2),
     "atanh": Polynomial(lambda z: odd(mpmath.atanh, z), lambda z: z, 0, MOST_S**2, formats=DOUBLE),
     # the same for the quotient of arctanh, whose power of two comes from the exponents alone: it is
     # within half an octave and what the line through a binade misses of a logarithm, twice 0.0431
@@ -243,7 +251,7 @@ def constants() -> dict[str, dict[str, Any]]:
             # multiples of the exponent's bias by 3, for the cube root
             cbrt_shift=mpf(0),
             cbrt_bias=mpf(682),
-            # where the bits of a float, less a third, come nearest to those of the inverse cube root
+            # this less a third of a float's bits is nearest to the bits of its inverse cube root
             cbrt_guess=mpf(1419900344),
             tanh_bend=TANH_BEND,
             cbrt_up=mpf(27 if single else 54),

@@ -71,9 +71,11 @@ def slope_float32(q, r, l):
     # l times the slope, 1 + tan(r)**2, or nearly so
     t = fma(r * z, poly.tan(z), fma(z * l, 1.5, l))
     s = r + t
-    i = 1 / s
-    y = fma(fma((s - r) - t, i, fma(-s, i, 1)), i, i)
-    return where((q & 1) != 0, -y, s)
+    odd = (q & 1) != 0
+    d = where(odd, s, 1)
+    i = 1 / d
+    y = fma(fma((s - r) - t, i, fma(-d, i, 1)), i, i)
+    return where(odd, -y, s)
 
 def sum_of(a, b):
     s = a + b

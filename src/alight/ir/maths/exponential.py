@@ -67,12 +67,18 @@ def exp2_far(x):
     t = a + k.magic
     return in_two(exp2_rest(a - (t - k.magic), T(0)) + 1, S(bits(t) - bits(T(k.magic))))
 
+def expm1_rest(r, l):
+    return fma(r, r * 0.5, fma(r * r * r, poly.expm1(r), l))
+
+def expm1_rest_float32(r, l):
+    return fma(r * r, poly.expm1_short(r), l)
+
 # exp x - 1 = (2**n - 1 + 2**n r) + 2**n (exp r - 1 - r): the first sum is exact with its error.
 def expm1_parts(a):
     t, r, l = by_ln2(a)
     f = floating(bits(t) << MANTISSA)
     g = f - 1
-    p = fma(r * r, poly.expm1(r), l)
+    p = expm1_rest(r, l)
     v = fma(f, r, g)
     return v, fma(f, p, fma(f, r, g - v) + ((f - g) - 1))
 

@@ -61,7 +61,7 @@ def arctan_float32(x):
     t = n / d
     z = t * t
     p = t * z
-    # what rounding left of t, over 1 + z: of the steep ones -t is 1 / d, of the others nothing is left
+    # what rounding left of t, over 1 + z: of the steep ones -t is 1 / d, of the others it is none
     e = fma(fma(-t, d, n), fma(p, 0.5, -t), where(steep, T(k.half_pi_rest), 0))
     b = where(steep, T(k.half_pi), 0)
     h = b + t

@@ -22,8 +22,8 @@ def octave_float32(b, start):
 def positive(x):
     return bits(x) - bits(T(TINY)) < bits(T(inf)) - bits(T(TINY))
 
-# log m = f - s (f - 2 s**2 P) with f = m - 1 spares most of the rounding of s. Whatever the bits of
-# x are, they give an m of that range.
+# log m = f - (h - s (h + 2 s**2 P)) with f = m - 1 and h = f**2 / 2 spares most of the rounding of s.
+# Whatever the bits of x are, they give an m of that range.
 def log_parts(x, less):
     e, m = octave(bits(x), bits(T(k.binade_start)))
     f = m - 1
@@ -31,8 +31,9 @@ def log_parts(x, less):
 
 def log_less(f):
     s = f / (f + 2)
+    h = f * f * 0.5
     z = s * s
-    return s * fma(z, poly.log(z), f)
+    return fma(-s, z * poly.log(z) + h, h)
 
 def log(x):
     y = log_of(x, T(0))
