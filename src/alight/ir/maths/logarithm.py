@@ -22,8 +22,8 @@ def octave_float32(b, start):
 def positive(x):
     return bits(x) - bits(T(TINY)) < bits(T(inf)) - bits(T(TINY))
 
-# log m = f - (h - s (h + 2 s**2 P)) with f = m - 1 and h = f**2 / 2 spares most of the rounding of s.
-# Whatever the bits of x are, they give an m of that range.
+# log m = f - (h - s (h + 2 s**2 P)) with f = m - 1 and h = f**2 / 2: what s is wrong by counts
+# little. Whatever the bits of x are, they give an m of that range.
 def log_parts(x, less):
     e, m = octave(bits(x), bits(T(k.binade_start)))
     f = m - 1
