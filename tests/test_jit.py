@@ -18,7 +18,7 @@ import pytest
 from numpy import zeros as make_zeros
 
 import alight
-from alight import costs, execute, kernels, race, runtime
+from alight import costs, execute, kernels, runtime, trial
 from alight._core import guard
 from alight.config import policy
 from alight.ir.group import Group
@@ -39,7 +39,7 @@ CALLS = 12  # enough for NumPy's turns, a trace, its program and the kernel's ra
 
 def be_eager(monkeypatch: pytest.MonkeyPatch) -> None:
     """As in a program that has run for long: whatever is worth measuring is measured at once."""
-    monkeypatch.setattr(race.Foreground, "allows", lambda self, seconds: True)
+    monkeypatch.setattr(trial.Foreground, "allows", lambda self, seconds: True)
     monkeypatch.setattr(sys.modules["alight.jit"], "_ASK_SECONDS", 0.0)
 
 
@@ -889,7 +889,7 @@ def test_numpy_has_the_calls_while_kernels_are_made(monkeypatch: pytest.MonkeyPa
 
 
 def test_small_work_waits_until_there_is_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(race.Foreground, "allows", lambda self, seconds: False)
+    monkeypatch.setattr(trial.Foreground, "allows", lambda self, seconds: False)
     jitted: Any = agree(chain, np.arange(16.0), np.ones(16))
     (site,) = jitted._sites.values()
     assert site.waiting and programs(jitted) == 0

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,9 +12,11 @@ import pytest
 
 import alight
 from alight import costs, execute, runtime, trial
+from alight.backends import host
 from alight.ir.group import Group
 from alight.log import LOG
 from alight.plan.plan import Estimate
+from alight.store import Store
 
 X = np.linspace(1.0, 2.0, 1237)
 
@@ -27,6 +31,7 @@ def promised(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
     monkeypatch.setattr(costs, "estimate", estimate)
     monkeypatch.setattr(trial, "_lost", set())
+    monkeypatch.setattr(trial, "_learned", [])
     # The compiler's wait would have NumPy take the first runs.
     monkeypatch.setattr(execute._Ready, "patience", float("inf"))
     runtime.forget_plans()
@@ -97,7 +102,55 @@ def test_bits_do_not_change_after_a_first_run(monkeypatch: pytest.MonkeyPatch) -
     took(monkeypatch, 3e-3, 1e-3)
     assert run(lambda x: np.exp(x) * 2, 12) == [OURS] * 12
     assert run(lambda x: (x * 3).sum(), 12) == [OURS] * 12
-    assert not LOG.snapshot().demotions
+    told = LOG.snapshot().demotions
+    assert all(row.reason.endswith("from the next start on") for row in told)
+
+
+def test_what_loses_beside_numpy_is_numpys_from_the_next_start(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    shelf = Store(tmp_path)
+    monkeypatch.setattr(trial, "default_store", lambda: shelf)
+    monkeypatch.setattr(trial, "_key", lambda: "here")
+    monkeypatch.setattr(trial.Foreground, "allows", lambda self, seconds: True)
+    took(monkeypatch, 3e-3, 1e-3)
+    trial._kept.cache_clear()
+    try:
+        assert run(lambda x: np.exp(x) * 2, 12) == [OURS] * 12
+        (row,) = LOG.snapshot().demotions
+        assert row.reason.endswith("the kernel 3e+03 µs: NumPy's from the next start on")
+        runtime.forget_plans()
+        assert run(lambda x: np.exp(x) * 2, 1) == [OURS]  # nor by a plan that is made anew
+        trial._keep(os.getpid())
+        trial._kept.cache_clear()  # as a process that starts
+        runtime.forget_plans()
+        assert run(lambda x: np.exp(x) * 2, 2) == [LOST] * 2
+        assert run(lambda x: np.exp(x) * 3 + 1, 1) == [OURS]
+    finally:
+        trial._kept.cache_clear()
+
+
+def test_what_wins_beside_numpy_stays_and_an_error_there_is_none_here(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(trial.Foreground, "allows", lambda self, seconds: True)
+    took(monkeypatch, 1.2e-3, 1e-3)
+    assert run(lambda x: np.exp(x) * 2, 12) == [OURS] * 12
+    took(monkeypatch, 3e-3, 1e-3)
+
+    def fails(*args: Any) -> Any:
+        raise MemoryError
+
+    monkeypatch.setattr(host.NumpyKernel, "run", fails)
+    assert run(lambda x: np.exp(x) * 4, 12) == [OURS] * 12
+    assert trial._learned == [] and not LOG.snapshot().demotions
+
+
+def test_without_time_nothing_is_timed_beside(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trial.Foreground, "allows", lambda self, seconds: False)
+    took(monkeypatch, 3e-3, 1e-3)
+    assert run(lambda x: np.exp(x) * 2, 12) == [OURS] * 12
+    assert trial._learned == []
 
 
 def test_forced_kernels_are_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,7 +28,7 @@ from alight.leases import Leases
 from alight.log import LOG
 from alight.plan.plan import LaunchStep
 from alight.purity import Proof, declare_pure, installed, prove
-from alight.race import FOREGROUND, PLANNING_SHARE, PROGRAMS, Site
+from alight.race import PLANNING_SHARE, PROGRAMS, Site
 from alight.record import manners, record_floor
 from alight.replay import Described, Launchable, Program, Trace, describe, make_program
 from alight.scalar import Scalar
@@ -42,6 +42,7 @@ from alight.shortcut import (
     watch_entry,
 )
 from alight.swap import inside, looking
+from alight.trial import FOREGROUND
 
 __all__ = ["Jitted", "as_jitted", "jit"]
 
@@ -169,12 +170,13 @@ class Jitted(CallGuard):
         described: Described,
     ) -> Any:
         before = stood_in.times
+        measuring = FOREGROUND.spent_seconds
         began = perf_counter()
         if program is None:
             result = self._body(args, kwargs, proof, described, site)
         else:
             result = program.run(described.arrays)
-        seconds = perf_counter() - began
+        seconds = perf_counter() - began - (FOREGROUND.spent_seconds - measuring)
         if program is None and site.cold == 0 and site.programs:
             FOREGROUND.trace_seconds = min(FOREGROUND.trace_seconds, seconds)
         # A run in which NumPy stood in for a kernel that is still being made is no run of ours yet.

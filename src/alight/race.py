@@ -5,13 +5,12 @@ from __future__ import annotations
 
 from bisect import insort
 from collections import OrderedDict
-from time import perf_counter
 from typing import Any
 
 from alight.replay import Program
-from alight.trial import CLEAR, RUNS
+from alight.trial import CLEAR, FOREGROUND, RUNS
 
-__all__ = ["FOREGROUND", "PROGRAMS", "Foreground", "Site"]
+__all__ = ["PROGRAMS", "Site"]
 
 # How many programs (scalars and all) a kind of call keeps. Functions that take a new float at every
 # call would trace at every call; a handful of alternating settings is what real callers have.
@@ -19,12 +18,6 @@ PROGRAMS = 8
 
 _WARM = 2  # a first run touches memory and caches anew: it may take ten times as long as the next
 _LOST = 4.0  # so much slower in two runs is slower in all
-
-# Of elapsed time, what measuring may take while the program waits.
-_FOREGROUND_SHARE = 0.05
-
-# Until one was timed here: recording and planning a handful of ops.
-_FIRST_TRACE_SECONDS = 0.005
 
 # What tracing a function and planning it, alone and as one kernel, may take in NumPy's own time: an
 # op takes some 0.2 ms (4.1 ms for the first call of 37 ops, planned once), NumPy's 0.7 µs on few
@@ -37,23 +30,6 @@ _BODY_FACTOR = 20
 
 # The design's rule: never plan what NumPy would finish in under 20 times the planning time.
 PLANNING_SHARE = 20
-
-
-class Foreground:
-    """What measuring has taken of the program's time, against what it may take."""
-
-    def __init__(self) -> None:
-        self.began = perf_counter()
-        self.spent_seconds = 0.0
-        self.trace_seconds = _FIRST_TRACE_SECONDS
-
-    def allows(self, seconds: float) -> bool:
-        """Tell whether so much more would stay within the share."""
-        elapsed = perf_counter() - self.began
-        return self.spent_seconds + seconds <= _FOREGROUND_SHARE * elapsed
-
-
-FOREGROUND = Foreground()
 
 
 class Site:
