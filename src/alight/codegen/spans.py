@@ -39,6 +39,12 @@ if TYPE_CHECKING:
 # float64, so that a look costs little beside reading them.
 BLOCK = 512
 _PAIR = 2 * CHUNK
+# The branches of the counter are hard to foresee, and while one is taken back nothing is read
+# ahead. So memory is asked for before it is due, to lie in the outer caches: a sum of 64 MiB of
+# float32 took 0.66 of the time (20 % quantiles, on one thread and on two; EPYC, busy neighbours),
+# of float64 0.93; in the caches as before. Twice as far, or into the inner caches, gained less.
+_AHEAD_BYTES = 4096
+_LINE_BYTES = 64  # a cache line on nearly all processors
 
 
 class Span:
@@ -145,6 +151,19 @@ class _Reader:
         pointer = self.code.at("%data", index, self.dtype)
         return self.made(self.code.load(pointer, self.dtype, lanes=lanes), lanes)
 
+    def vector_ahead(self, index: str) -> str:
+        """Return a vector of elements; the memory of one that is due later is asked for."""
+        if self.direct:
+            code = self.code
+            fetch = code.module.share(
+                "llvm.prefetch.p0", "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)"
+            )
+            pointer = code.at("%data", index, self.dtype)
+            for line in range(0, LANES * width_of(self.dtype) // 8, _LINE_BYTES):
+                place = code.offset(pointer, str(_AHEAD_BYTES + line))
+                code.do(f"call void @{fetch}(ptr {place}, i32 0, i32 1, i32 1)")
+        return self.vector(index)
+
     def made(self, loaded: str, lanes: int) -> str:
         if not self.direct:
             return loaded
@@ -203,7 +222,7 @@ def _sum(code: Code, fold: Fold, read: _Reader) -> None:
     code.do(f"store i64 {chunks}, ptr {cell}")
 
     def chunk(start: str) -> str:
-        return chunk_of(code, fold, [read.vector(_shifted(code, start, i)) for i in _STARTS])
+        return chunk_of(code, fold, [read.vector_ahead(_shifted(code, start, i)) for i in _STARTS])
 
     pairs = code.emit(f"lshr i64 %n, {_PAIR.bit_length() - 1}")
     whole = code.emit(f"and i64 %n, {-_PAIR}")
