@@ -268,3 +268,18 @@ def test_a_report_alone_starts_no_measuring(tmp_path: Path) -> None:
     script(tmp_path, "import alight\nalight.report()\nalight.devices()\n")
     printed(tmp_path, "run", "script.py")
     assert printed(tmp_path, "cache", "size") == "0\n"
+
+
+def test_the_report_goes_to_one_place_and_what_is_wrong_with_it_is_said_once(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "script.py").write_text("import numpy\n")
+    for given in ((), ("--report", "missing/other.json")):
+        done = command(tmp_path, "run", *given, "script.py", ALIGHT_REPORT="missing/r.json")
+        assert done.returncode == 1 and done.stderr.count("cannot write the report") == 1
+        assert "Fix: make it." in done.stderr
+    done = command(tmp_path, "run", "--report", "own.json", "script.py", ALIGHT_REPORT="r.json")
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "own.json").exists() and not (tmp_path / "r.json").exists()
+    done = command(tmp_path, "run", "script.py", ALIGHT_REPORT="r.json")
+    assert (tmp_path / "r.json").exists()

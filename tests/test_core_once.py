@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import operator
 import sys
 import warnings
+import weakref
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -277,3 +279,17 @@ def test_nothing_is_counted_for_it() -> None:
     totals = alight.report().to_dict()["totals"]
     assert totals["exits"] == totals["launches"] == totals["decisions_dropped"] == 0
     assert totals["element_operations"]["eligible"] == 0
+
+
+def test_a_ufunc_of_a_bound_method_is_collected_with_its_object() -> None:
+    class Owner:
+        def method(self, item: Any) -> Any:
+            return item
+
+    owner: Any = Owner()
+    owner.ufunc = alight.frompyfunc(owner.method, 1, 1)
+    owner.ufunc(alight.arange(3))
+    seen = weakref.ref(owner)
+    del owner
+    gc.collect()
+    assert seen() is None

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -46,10 +46,13 @@ def write(folder: Path, files: Mapping[str, str]) -> None:
         path.write_text(textwrap.dedent(text))
 
 
-def same(folder: Path, *arguments: str, script: str = "script.py", **variables: str) -> Run:
+def same(
+    folder: Path, *arguments: str, script: str | Sequence[str] = "script.py", **variables: str
+) -> Run:
     """Return alight's run, which was found to be like the plain one."""
-    plain = run(folder, script, *arguments, **variables)
-    ours = run(folder, "-m", "alight", "run", script, *arguments, **variables)
+    program = [script] if isinstance(script, str) else script
+    plain = run(folder, *program, *arguments, **variables)
+    ours = run(folder, "-m", "alight", "run", *program, *arguments, **variables)
     assert ours.stdout == plain.stdout
     assert ours.stderr == plain.stderr
     assert ours.returncode == plain.returncode
@@ -511,3 +514,65 @@ def test_warning_filters_act_on_the_line_that_warns(tmp_path: Path) -> None:
     )
     ours = same(tmp_path, ALIGHT_FLOOR_ALL="0", ALIGHT_FORCE="cpu:generated")
     assert "RuntimeWarning: invalid value encountered in log" in ours.stderr
+
+
+MODULE = """
+    import sys
+    import numpy as np
+    from . import near
+    from .near import scaled
+    a = np.linspace(0, 1, 50_001)
+    print(__name__, __package__, __spec__.name, __spec__.parent, __file__, sys.argv)
+    print(sys.path[0], sys.modules["__main__"].scaled is scaled, vars(near)["argv"])
+    print(scaled(a).sum(), type(a).__module__ if "shown" in sys.argv else "")
+    if "fail" in sys.argv:
+        a + a[1:]
+    if "leave" in sys.argv:
+        sys.exit(7)
+"""
+NEAR = """
+    import sys, numpy as np
+    argv = list(sys.argv)
+    def scaled(a):
+        return np.sqrt(a) * 2
+"""
+
+
+def test_modules_run_as_python_runs_them(tmp_path: Path) -> None:
+    inside = {"__init__": "", "tool": MODULE, "__main__": MODULE, "near": NEAR}
+    write(tmp_path, {f"pack/{name}.py": text for name, text in inside.items()})
+    write(tmp_path, {"bad.py": "import numpy as np\nx = = 1\n", "single.py": "print(__package__)"})
+    settings = {"ALIGHT_FLOOR_ALL": "0", "ALIGHT_FORCE": "cpu:generated"}
+    for arguments in (
+        ["pack", "-m", "-c", "x"], ["pack.tool", "--report", "-x"], ["pack.tool", "fail"],
+        ["pack.tool", "leave"], ["single"], ["bad"], ["missing"], ["pack.missing"], ["single.py"],
+        ["json.tool", "--help"], ["pack.near.deeper"],
+    ):  # fmt: skip
+        same(tmp_path, script=["-m", *arguments], **settings)
+    ours = run(tmp_path, "-m", "alight", "run", "-m", "pack.tool", "shown")
+    assert ours.stdout.splitlines()[-1].endswith("alight.array")
+
+
+def test_a_package_elsewhere_is_the_programs_unless_it_is_installed(tmp_path: Path) -> None:
+    for folder in ("src", "site-packages"):
+        write(tmp_path, {f"{folder}/pack/{n}.py": t for n, t in (("near", NEAR), ("tool", MODULE))})
+        paths = os.pathsep.join((str(PACKAGE.parent), str(tmp_path / folder)))
+        ours = run(
+            tmp_path, "-m", "alight", "run", "-m", "pack.tool", "shown", PYTHONPATH=paths
+        )  # fmt: skip
+        shown = ours.stdout.splitlines()[-1]
+        assert shown.endswith("alight.array" if folder == "src" else "numpy"), ours.stderr
+
+
+def test_a_text_runs_as_python_runs_it(tmp_path: Path) -> None:
+    write(tmp_path, {"near.py": NEAR})
+    text = """
+import sys, numpy as np, near
+print(__name__, __spec__, sys.argv, sys.path[0], "__file__" in globals(), __loader__)
+print(near.scaled(np.linspace(0, 1, 50_001)).sum())
+if len(sys.argv) > 2: np.ones(3) + np.ones(4)
+"""
+    for given in ((text,), (text, "-m", "x"), ("x = = 1",)):
+        same(tmp_path, script=["-c", *given], ALIGHT_FLOOR_ALL="0", ALIGHT_FORCE="cpu:generated")
+    both = run(tmp_path, "-m", "alight", "run", "-c", "-m", "pass")
+    assert both.returncode == 2 and "Fix: give one of them" in both.stderr

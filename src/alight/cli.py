@@ -14,12 +14,13 @@ import click
 from alight import registry, tables
 from alight.config import config, current_policy
 from alight.errors import AlightError
-from alight.launcher import read_script, run_script
+from alight.launcher import read_script, run_code, run_module, run_script
 from alight.report import (
     Report,
     at_exit,
     device_row,
     explain_at_exit,
+    not_at_exit,
     profile_delta,
     profile_row,
     profile_rows,
@@ -32,6 +33,22 @@ __all__ = ["commands", "main"]
 # What follows the script is the script's own, options too.
 _SCRIPT = {"allow_interspersed_args": False}
 _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+_Action = Callable[[], None]
+
+
+def _program(command: Callable[..., _Action]) -> Callable[..., _Action]:
+    """Give a command what names a program: a script or -m or -c, and the program's arguments."""
+    # Flags, not options with a value: what follows that value is the program's, options too.
+    for add in (
+        click.argument("arguments", nargs=-1, type=click.UNPROCESSED),
+        click.argument("script", metavar="SCRIPT|MODULE|CODE"),
+        click.option("-c", "code", is_flag=True, help="Run a text, as `python -c`."),
+        click.option("-m", "module", is_flag=True, help="Run a module, as `python -m`."),
+    ):
+        command = add(command)
+    return command
 
 
 def _show_version(context: click.Context, _: click.Parameter, asked: bool) -> None:
@@ -59,33 +76,43 @@ def commands() -> None:
     metavar="FILE.json|-",
     help="Write the report at exit: to a file (.html and .txt too), or as text to standard error.",
 )
-@click.argument("script")
-@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
-def run(report: str | None, script: str, arguments: tuple[str, ...]) -> Callable[[], None]:
-    """Run an unmodified NumPy script, as `python` does."""
+@_program
+def run(report: str | None, **program: Any) -> _Action:
+    """Run an unmodified NumPy program as `python` does."""
     _check_settings()
+    not_at_exit(config().report)  # what the environment names: --report wins
     report = report or config().report
     if report is not None and report != "-":
         folder = Path(report).absolute().parent
-        if not folder.is_dir():  # better now than after the script's own work
+        if not folder.is_dir():  # better now than after the program's own work
             raise click.ClickException(
                 f"cannot write the report to {report}: {folder} is no folder. Fix: make it."
             )
-    source = read_script(script)
+    action = _action(**program)
     if report is not None:
         at_exit(report)
-    return partial(run_script, script, source, arguments)
+    return action
 
 
 @commands.command(context_settings=_SCRIPT)
-@click.argument("script")
-@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
-def explain(script: str, arguments: tuple[str, ...]) -> Callable[[], None]:
-    """Run a script, then print each decision and its losers."""
+@_program
+def explain(**program: Any) -> _Action:
+    """Run a program, then print each decision and its losers."""
     _check_settings()
-    source = read_script(script)
+    action = _action(**program)
     explain_at_exit()
-    return partial(run_script, script, source, arguments)
+    return action
+
+
+def _action(script: str, arguments: tuple[str, ...], module: bool, code: bool) -> _Action:
+    """Return what runs the program that the command line names."""
+    if module and code:
+        raise click.UsageError("-m and -c exclude each other. Fix: give one of them.")
+    if module:
+        return partial(run_module, script, arguments)
+    if code:
+        return partial(run_code, script, arguments)
+    return partial(run_script, script, read_script(script), arguments)
 
 
 def _check_settings() -> None:

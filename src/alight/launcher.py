@@ -16,6 +16,7 @@ from importlib.machinery import (
     BYTECODE_SUFFIXES,
     EXTENSION_SUFFIXES,
     SOURCE_SUFFIXES,
+    BuiltinImporter,
     ExtensionFileLoader,
     FileFinder,
     SourceFileLoader,
@@ -32,7 +33,7 @@ from alight.config import config
 from alight.namespace import NAME, numpy_namespace
 from alight.record import STAND_IN
 
-__all__ = ["read_script", "rewrite", "run_script"]
+__all__ = ["read_script", "rewrite", "run_code", "run_module", "run_script"]
 
 _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
@@ -196,26 +197,10 @@ def run_script(path: str, source: bytes, arguments: Sequence[str] = ()) -> None:
     """
     # Python neither resolves nor normalises __file__, but follows links for the import folder.
     file = os.path.join(os.getcwd(), path)
-    folder = os.path.dirname(os.path.realpath(path))
-    sys.argv[:] = [path, *arguments]
-    if not sys.flags.safe_path:
-        sys.path[0] = folder
-    packages = _folders(os.path.dirname(str(module.__file__)) for module in (np, alight.errors))
-    standard = _folders([os.path.dirname(os.__file__)])
-    _serve_folder(folder, (*packages, *standard))
-    floor.scalars = True
-    hooks.appears = _appearance(packages)
-    module = ModuleType("__main__")
-    vars(module).update(
-        __file__=file,
-        __cached__=None,
-        __builtins__=builtins,
-        __annotations__={},
-        __loader__=SourceFileLoader("__main__", file),
-    )
-    sys.modules["__main__"] = module
+    names = _main_module(os.path.dirname(os.path.realpath(path)), [path, *arguments])
+    names.update(__file__=file, __cached__=None, __loader__=SourceFileLoader("__main__", file))
     try:
-        exec(_compile(source, file), vars(module))
+        exec(_compile(source, file), names)
     except SystemExit:
         raise
     except BaseException as error:
@@ -223,10 +208,77 @@ def run_script(path: str, source: bytes, arguments: Sequence[str] = ()) -> None:
         raise
 
 
+def run_code(text: str, arguments: Sequence[str] = ()) -> None:
+    """Run a text as `python -c` does; exceptions as for ``run_script``."""
+    names = _main_module("", ["-c", *arguments])
+    names["__loader__"] = BuiltinImporter
+    try:
+        exec(_compile(text.encode(), "<string>"), names)
+    except SystemExit:
+        raise
+    except BaseException as error:
+        _print_like_python(error)
+        raise
+
+
+def run_module(name: str, arguments: Sequence[str] = ()) -> None:
+    """Run a module, or a package's ``__main__``, as `python -m` does; exceptions as for
+    ``run_script``."""
+    import runpy  # a script must not wait for it
+
+    # Python shows a module that asks while it is being found "-m", and then its file.
+    _main_module(os.getcwd(), ["-m", *arguments], name.partition(".")[0])
+    try:
+        # What Python itself calls for `-m`, so that messages and tracebacks are the same, too.
+        vars(runpy)["_run_module_as_main"](name)
+    except SystemExit:
+        raise
+    except BaseException as error:
+        _print_like_python(error)
+        raise
+
+
+def _main_module(folder: str, argv: list[str], package: str | None = None) -> dict[str, Any]:
+    """Make this process the program's, and return the names of a new ``__main__``.
+
+    ``folder`` is where it imports from first ("" is the current one); the files there are its own,
+    and those beside a package that is not installed.
+    """
+    sys.argv[:] = argv
+    if not sys.flags.safe_path:
+        sys.path[0] = folder
+    packages = _folders(os.path.dirname(str(module.__file__)) for module in (np, alight.errors))
+    standard = _folders([os.path.dirname(os.__file__)])
+    installed = (*packages, *standard)
+    _serve_folder(folder, installed)
+    if package is not None and (beside := _folder_of(package)) is not None:
+        _serve_folder(beside, installed)
+    floor.scalars = True
+    hooks.appears = _appearance(packages)
+    module = ModuleType("__main__")
+    vars(module).update(__builtins__=builtins, __annotations__={})
+    sys.modules["__main__"] = module
+    return vars(module)
+
+
+def _folder_of(package: str) -> str | None:
+    """Return the folder that a top-level module or package lies in; None where it has none."""
+    from importlib.util import find_spec  # a script must not wait for it
+
+    try:
+        found = find_spec(package)
+    except (ImportError, ValueError):  # the run itself words it
+        return None
+    if found is None or found.origin is None or not os.path.isabs(found.origin):
+        return None
+    inside = os.path.dirname(found.origin)
+    return inside if found.submodule_search_locations is None else os.path.dirname(inside)
+
+
 def _print_like_python(error: BaseException) -> None:
     """Have the error, about to leave the program, printed without our frames."""
     traceback = error.__traceback__
-    # The first frame is run_script's own; _compile's follows where the script has a syntax error.
+    # The first frame is the running function's; _compile's follows where there is a syntax error.
     own = traceback.tb_next if traceback is not None else None
     if config().log_level == "off":
         own = _without_ours(own)

@@ -33,6 +33,7 @@ __all__ = [
     "explain",
     "explain_at_exit",
     "machine_row",
+    "not_at_exit",
     "profile_delta",
     "profile_row",
     "profile_rows",
@@ -178,7 +179,7 @@ def reset() -> None:
     LOG.reset()
 
 
-_at_exit: set[str] = set()
+_at_exit: dict[str | None, Callable[[], None]] = {}
 
 
 def at_exit(path: str) -> None:
@@ -202,6 +203,11 @@ def at_exit(path: str) -> None:
     _register(path, write)
 
 
+def not_at_exit(path: str | None) -> None:
+    """Do not write the report there when this process ends."""
+    _at_exit.pop(path if path is None or path == "-" else os.path.abspath(path), None)
+
+
 def explain_at_exit() -> None:
     """Print the decisions by call site when this process ends."""
     _register("explain", lambda: print(report().explanation()))
@@ -210,11 +216,12 @@ def explain_at_exit() -> None:
 def _register(name: str, act: Callable[[], None]) -> None:
     if name in _at_exit:
         return
-    _at_exit.add(name)
+    _at_exit[name] = act
     owner = os.getpid()
 
     def here() -> None:
-        if os.getpid() == owner:  # a forked child must not write over its parent's report
+        # A forked child must not write over its parent's report.
+        if os.getpid() == owner and _at_exit.get(name) is act:
             act()
 
     atexit.register(here)

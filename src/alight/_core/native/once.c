@@ -490,9 +490,23 @@ static PyObject *ufunc_call(UfuncBase *self, PyObject *args, PyObject *kwargs)
     return result;
 }
 
+/* A ufunc made of a bound method can be an attribute of that method's object. */
+static int ufunc_traverse(UfuncBase *self, visitproc visit, void *arg)
+{
+    Py_VISIT(self->numpy);
+    return 0;
+}
+
+static int ufunc_clear(UfuncBase *self)
+{
+    Py_CLEAR(self->numpy);
+    return 0;
+}
+
 static void ufunc_dealloc(UfuncBase *self)
 {
-    Py_XDECREF(self->numpy);
+    PyObject_GC_UnTrack(self);
+    ufunc_clear(self);
     Py_TYPE(self)->tp_free(self);
 }
 
@@ -506,9 +520,11 @@ PyTypeObject UfuncBaseType = {
     .tp_name = "alight._core._native.UfuncBase",
     .tp_doc = "What a ufunc of the array namespace is called by: ``_numpy`` at once, or ``_call``.",
     .tp_basicsize = sizeof(UfuncBase),
-    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE,
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC,
     .tp_new = PyType_GenericNew,
     .tp_dealloc = (destructor)ufunc_dealloc,
+    .tp_traverse = (traverseproc)ufunc_traverse,
+    .tp_clear = (inquiry)ufunc_clear,
     .tp_call = (ternaryfunc)ufunc_call,
     .tp_members = ufunc_members,
 };
