@@ -176,7 +176,7 @@ def test_a_surface_finds_what_products_are_made_of_and_bends_where_they_do_not()
     for bent in (False, True):
 
         def truth(m: int, k: int, n: int, bent: bool = bent) -> float:
-            slow = 1 + 0.8 / (1 + (math.log2(n) - 4) ** 2) if bent else 1.0
+            slow = 1 + 3.0 / (1 + (math.log2(n) - 4) ** 2) if bent else 1.0
             return slow * seconds(m, k, n)
 
         found = surface_of({(m, k, n): truth(m, k, n) for m, k, n in shapes[:60]})

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -175,28 +177,74 @@ def _crossover(elements: int | None) -> str:
     type=click.FloatRange(min=0.0, min_open=True),
     default=5.0,
     show_default=True,
-    help="Time to spend on each device.",
+    help="Time to spend on all devices.",
 )
-@click.option("--dry-run", is_flag=True, help="Measure and print, but store nothing.")
+@click.option("--dry-run", is_flag=True, help="Print what would change, but store nothing.")
+@click.option(
+    "--from",
+    "source",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Take a profile or a benchmark's result from a file instead of measuring.",
+)
 @_json
-def calibrate(seconds: float, dry_run: bool, as_json: bool) -> None:
+def calibrate(seconds: float, dry_run: bool, source: Path | None, as_json: bool) -> None:
     """Measure the devices, so that placement can choose."""
     from alight.measure.calibrate import calibrate as measure  # no other command measures
-    from alight.measure.calibrate import load_profile
+    from alight.measure.calibrate import load_profile, save_profile
+    from alight.measure.imported import changes, import_profile
 
     rows = []
-    for device in registry.devices_allowed(current_policy()):
+    found = registry.devices_allowed(current_policy())
+    for device in found[:1] if source is not None else found:
         before = load_profile(device)
-        devices = [(registry.backend_of(device), device)]
-        shows = sys.stderr.isatty() and not as_json
-        made = measure(seconds, devices, _progress if shows else None, store=not dry_run)[0]
+        if source is not None:
+            made = import_profile(source, device, before)
+            made = made if dry_run else save_profile(made)
+        else:
+            devices = [(registry.backend_of(device), device)]
+            with _bar(sys.stderr.isatty() and not as_json) as progress:
+                made = measure(seconds / len(found), devices, progress, store=not dry_run)[0]
         row = profile_row(made)
         row["delta"] = None if before is None else profile_delta(before, made)
+        row["changes"] = [asdict(change) for change in changes(before, made)]
         rows.append(row)
         if not as_json:
             click.echo(_calibrated(row))
+            if dry_run:
+                click.echo("\n".join(_changed(row["changes"])))
     if as_json:
         _print_json({"profiles": rows})
+
+
+def _changed(changes: list[dict[str, Any]]) -> list[str]:
+    """Return a table of numbers before and after, their difference and their ratio."""
+    cells = []
+    for row in changes:
+        before, after = row["before"], row["after"]
+        cell = [row["name"], tables.readable_seconds(before), tables.readable_seconds(after)]
+        if before is None:
+            cells.append([*cell, "", ""])
+        else:
+            sign = "-" if after < before else "+"
+            apart = f"{sign}{tables.readable_seconds(abs(after - before))}"
+            cells.append([*cell, apart, f"{after / before:.3f}"])
+    return list(tables.aligned(["number", "before", "after", "absolute", "ratio"], cells))
+
+
+@contextlib.contextmanager
+def _bar(shown: bool) -> Iterator[Callable[[float, str], None] | None]:
+    """Yield what shows how far measuring is: a bar of rich where that is installed."""
+    if not shown:
+        yield None
+        return
+    try:
+        from rich.progress import Progress
+    except ImportError:
+        yield _progress
+        return
+    with Progress(transient=True) as bar:
+        task = bar.add_task("", total=1.0)
+        yield lambda share, what: bar.update(task, completed=share, description=what)
 
 
 def _progress(share: float, what: str) -> None:
@@ -207,7 +255,8 @@ def _progress(share: float, what: str) -> None:
 
 
 def _calibrated(row: dict[str, Any]) -> str:
-    lines = [f"{row['device']}: measured in {row['made_seconds']:.1f} s"]
+    how = "imported, measured" if row["origin"] == "imported" else "measured"
+    lines = [f"{row['device']}: {how} in {row['made_seconds']:.1f} s"]
     if row["contended"]:
         lines[0] += ", disturbed by other work and not stored. Fix: try again when it is quiet"
     elif row["path"] is not None:
@@ -222,6 +271,7 @@ def _calibrated(row: dict[str, Any]) -> str:
             f"{found['mean_error']:.1%} on average (median {found['median_error']:.1%}, "
             f"worst {found['worst_error']:.1%})"
         )
+    lines += [f"  it is sure of less: {doubt}" for doubt in row["doubts"]]
     for name, change in (row["delta"] or {}).items():
         lines.append(f"  {name}: {change:+.1%} against the profile before")
     return "\n".join(lines)

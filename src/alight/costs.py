@@ -11,7 +11,7 @@ import logging
 import math
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import Context
 from time import perf_counter, time
 from typing import Any
@@ -25,7 +25,7 @@ from alight.ir.group import Group
 from alight.ir.ops import Kind
 from alight.plan import cost
 from alight.plan.cost import Profile
-from alight.plan.plan import Estimate
+from alight.plan.plan import Decision, Estimate
 from alight.store import default_store, digest
 
 HOST = "cpu"
@@ -73,10 +73,58 @@ def measure_later(devices: Sequence[Device]) -> None:
     if _aside:
         return
     for device in devices:
-        due = device.id, os.getpid()
-        if profile_of(device) is None and due not in _due and config().calibrate == "auto":
-            _due.add(due)
-            atexit.register(_measure_at_exit, device, os.getpid())
+        profile = profile_of(device)
+        if profile is None or profile.doubts:
+            _measure_when_over(device)
+
+
+def _measure_when_over(device: Device) -> None:
+    due = device.id, os.getpid()
+    if due not in _due and config().calibrate == "auto":
+        _due.add(due)
+        atexit.register(_measure_at_exit, device, os.getpid())
+
+
+_looked_at: set[str] = set()
+_began = perf_counter()
+# The design's share of elapsed time that measuring in the foreground may take.
+_FOREGROUND_SHARE, _CANARY_SECONDS = 0.05, 0.02
+
+
+def look_again(decisions: Iterable[Decision]) -> None:
+    """Where one of these was close, try whether the profiles behind it still hold, once a process
+    and device.
+
+    What is found holds from the next start on: this process keeps its profile.
+    """
+    if _aside or perf_counter() - _began < _CANARY_SECONDS / _FOREGROUND_SHARE:
+        return  # too early in the program's time
+    for device in {name for decision in decisions for name in _close(decision)} - _looked_at:
+        profile = _profiles.get(device)
+        _looked_at.add(device)
+        if profile is None or profile.origin == "recorded" or profile.doubts:
+            continue
+        from alight.measure.canary import canary, holds  # late: most programs need no look
+
+        where = registry.device(device)
+        with contextlib.suppress(Exception):  # a look must not end a program
+            ratio = canary(registry.backend_of(where), where, profile)
+            if ratio is not None and not holds(ratio, profile):
+                _logger.warning(
+                    "%s takes %.2f times as long as its profile says, so it is measured anew when "
+                    "the process ends. Fix: alight calibrate, when nothing else runs.",
+                    *(device, ratio),
+                )
+                _measure_when_over(where)
+
+
+def _close(decision: Decision) -> tuple[str, ...]:
+    """Return the devices of the two best candidates if either may be the faster one."""
+    known = [(c.estimate, c.device) for c in decision.candidates if c.estimate is not None]
+    if len(known) < 2:
+        return ()
+    (first, one), (second, two) = sorted(known, key=lambda found: found[0].seconds)[:2]
+    return (one, two) if second.low < first.high else ()
 
 
 def _measure_at_exit(device: Device, process: int) -> None:
@@ -238,6 +286,7 @@ __all__ = [
     "aside",
     "copy_seconds",
     "estimate",
+    "look_again",
     "measure_later",
     "profile_of",
     "profiles",

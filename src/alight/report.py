@@ -295,6 +295,7 @@ def profile_row(profile: Profile, host: Profile | None = None) -> Row:
             "validation": profile.validation,
             "complete": profile.complete,
             "contended": profile.contended,
+            "doubts": list(profile.doubts),
             "crossovers": {} if host is None else _crossovers(profile, host),
         }
     )

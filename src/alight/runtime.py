@@ -25,7 +25,7 @@ from alight.ir.ops import OPS
 from alight.log import LOG
 from alight.plan.fuse import KERNEL_NODES
 from alight.plan.place import make_plan
-from alight.plan.plan import Facts, Plan
+from alight.plan.plan import Facts, LaunchStep, Plan
 from alight.registry import devices_allowed
 from alight.trial import demoted
 
@@ -300,7 +300,9 @@ def plan_of(
     ``leaves`` are layout, residency and base of each input; the host reads the first ``read``
     outputs.
     """
-    return make_plan(graph, facts_of(leaves, read))
+    plan = make_plan(graph, facts_of(leaves, read))
+    costs.look_again([step.decision for step in plan.steps if isinstance(step, LaunchStep)])
+    return plan
 
 
 def facts_of(leaves: Sequence[tuple[Layout, frozenset[str], int]], read: int = 0) -> Facts:

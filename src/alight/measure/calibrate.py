@@ -22,6 +22,7 @@ from alight.measure import probes
 from alight.measure.fit import Samples, compile_costs, fit, spread_of
 from alight.measure.points import (
     MOST_BYTES,
+    VITAL,
     Point,
     compute_elements,
     main_dtype,
@@ -103,8 +104,9 @@ class Calibration:
         self._import_compiler()
         self._share_work()
         left = 0
-        for point in points_of(self.device):
-            if self._spent() > self.budget_seconds * FIRST_SHARE:
+        vital = VITAL * len(self.device.support.implementations)
+        for number, point in enumerate(points_of(self.device)):
+            if self._spent() > self.budget_seconds * FIRST_SHARE and number >= vital:
                 left += point.core
             elif self._measure(point):
                 yield f"{point.implementation} {point.key}"
@@ -310,10 +312,16 @@ def calibrate(
     profiles = []
     for backend, device in devices:
         run = Calibration(backend, device, budget_seconds)
-        for what in run.steps():
-            share = min(1.0, run._spent() / budget_seconds)
-            if progress is not None and progress(share, f"{device.id} {what}") is False:
-                break
+        stopped: KeyboardInterrupt | None = None
+        try:
+            for what in run.steps():
+                share = min(1.0, run._spent() / budget_seconds)
+                if progress is not None and progress(share, f"{device.id} {what}") is False:
+                    break
+        except KeyboardInterrupt as interrupt:  # what there is by now is of use
+            stopped, run.complete = interrupt, False
         profile = run.profile()
         profiles.append(save_profile(profile) if store else profile)
+        if stopped is not None:
+            raise stopped
     return profiles

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -38,6 +39,7 @@ DEVICE_ELEMENTS = 1 << 20
 SHARED_ELEMENTS = tuple(1 << i for i in (9, 19, 14, 16, 12, 11))
 # Row length of the probes of short loops: less than a vector register holds.
 ROW = 7
+VITAL = 3  # knots without which there is no curve
 FEW = 64  # elements that take no time beside the call
 MANY_FLOPS = "remainder"
 
@@ -104,10 +106,13 @@ def points_of(device: Device) -> Iterator[Point]:
     names = device.support.implementations
     libraries = [name for name in names if name != "generated"]
     main = main_dtype(device)
+    first = _Dtype(device, main, True)
+    for name in names:  # both ends and a middle are measured however little time there is
+        yield from itertools.islice(first.curve(name), VITAL)
     for dtype in dtypes_of(device):
         own = _Dtype(device, dtype, dtype == main)
         for name in names:
-            yield from own.curve(name)
+            yield from itertools.islice(own.curve(name), VITAL if own.main else 0, None)
         for name in names:
             yield from own.basic_work(name)
         for name in names:

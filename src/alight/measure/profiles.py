@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
-import logging
 import os
 import platform
 import sys
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,7 @@ import numpy as np
 
 from alight._core import threads
 from alight.backends.machine import cpu_flags, cpu_model, processor_quota, processors, thread_count
+from alight.measure.bounds import profile_of_document
 from alight.plan.cost import SCHEMA, Profile
 from alight.plan.curve import Measured
 from alight.store import Store, default_store, digest
@@ -63,11 +64,19 @@ def _blas() -> dict[str, Any]:
     }
 
 
+# What a profile made under another of these still tells something: it is a prior then, whose
+# intervals are wider. With anything else changed it says nothing of this machine.
+SOFT = ("alight", "numpy", "blas_version", "llvmlite", "processors")
+# Machines age: dust, microcode, kernels. A guess; measuring again costs five seconds.
+_OLD_SECONDS = 30 * 24 * 3600.0
+
+
 def fingerprint(device: Device | None = None) -> dict[str, Any]:
-    """Return what a profile depends on: with any of it changed, the machine is measured anew."""
+    """Return what a profile depends on; ``SOFT`` are those of its parts that may differ."""
     vendor, model = cpu_model()
     features = np._core._multiarray_umath.__cpu_features__  # type: ignore[attr-defined]
-    return {
+    blas = _blas()
+    found = {
         "schema": SCHEMA,
         "alight": sys.modules["alight"].__version__,  # above this module, so not imported
         "device": "cpu" if device is None else device.id,
@@ -75,12 +84,35 @@ def fingerprint(device: Device | None = None) -> dict[str, Any]:
         "cpu": f"{vendor} {model}",
         "features": sorted(name for name, present in features.items() if present),
         "processors": list(processors()),
+        "processor_count": len(processors()),
         "quota": processor_quota(),
         "threads": thread_count(),
         "numpy": np.__version__,
-        "blas": _blas(),
+        "numpy_series": ".".join(np.__version__.split(".")[:2]),
+        "blas": {"name": blas["name"], "threads": blas["threads"]},
+        "blas_version": blas["version"],
         "llvmlite": _version("llvmlite"),
     }
+    if device is not None and device.space != "host":
+        found["device_memory"] = device.memory_bytes
+    return found
+
+
+def differences(made: Mapping[str, Any], here: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+    """Return what differs between two fingerprints, as text: what forbids the use, what does
+    not."""
+    hard: list[str] = []
+    soft: list[str] = []
+    for name in sorted({*made, *here}):
+        if made.get(name) != here.get(name):
+            text = f"{name}: {made.get(name)!r} there, {here.get(name)!r} here"
+            (soft if name in SOFT else hard).append(text)
+    return hard, soft
+
+
+def profile_key(fingerprinted: Mapping[str, Any]) -> str:
+    """Return the key that profiles of a fingerprint are stored under: its hard parts'."""
+    return digest({k: v for k, v in fingerprinted.items() if k not in SOFT}, "profile")
 
 
 _code: dict[str, dict[str, Any]] = {}
@@ -110,22 +142,28 @@ def code_fingerprint(device: Device) -> dict[str, Any]:
 
 
 def load_profile(device: Device | None = None) -> Profile | None:
-    """Return the stored profile of a device on this machine as it is now, or None."""
+    """Return the stored profile of a device on this machine as it is now, or None.
+
+    One that was made under another version of something, or long ago, is sure of less. A file that
+    holds no profile a machine can have is put aside, with a warning.
+    """
     store = default_store()
-    key = digest(fingerprint(device), "profile")
+    here = fingerprint(device)
+    key = profile_key(here)
     document = store.read(KIND, key)
     if document is None:
         return None
     try:
-        return Profile.from_dict(document, path=_place(store, key))
-    except (KeyError, TypeError, ValueError) as error:
-        logging.getLogger("alight").warning(
-            "the stored profile %s is not used (%s: %s). Fix: alight calibrate.",
-            key,
-            type(error).__name__,
-            error,
-        )
+        profile = profile_of_document(document, path=_place(store, key))
+        hard, soft = differences(profile.fingerprint, here)
+        if hard:
+            raise ValueError(f"it was made elsewhere ({hard[0]}). Fix: alight calibrate.")
+    except ValueError as error:
+        store.put_aside(KIND, key, error)
         return None
+    if time.time() - profile.made_at > _OLD_SECONDS:
+        soft.append("it is older than 30 days")
+    return profile.doubted(soft) if soft else profile
 
 
 def share_costs(measured: Mapping[str, Measured]) -> None:
@@ -140,15 +178,29 @@ def share_costs(measured: Mapping[str, Measured]) -> None:
 def save_profile(profile: Profile) -> Profile:
     """Return the profile with the place where it is stored; a contended one is not stored.
 
-    What was measured while other work ran would be wrong for as long as the file lives.
+    What was measured while other work ran would be wrong for as long as the file lives. One that
+    had too little time does not replace one that had enough, of the same versions.
     """
     if profile.contended:
         return profile
     store = default_store()
-    key = digest(dict(profile.fingerprint), "profile")
-    store.write(KIND, key, profile.to_dict())
+    key = profile_key(profile.fingerprint)
+    store.write(KIND, key, profile.to_dict(), _better)
     place = _place(store, key)
     return profile if place is None else profile.stored_at(place)
+
+
+def _better(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
+    """Return which of two documents to keep."""
+    whole = bool(old.get("complete")) and not new.get("complete")
+    try:
+        alike = old["fingerprint"] == new["fingerprint"]
+        if whole and alike and time.time() - old["made_at"] < _OLD_SECONDS:
+            profile_of_document(old)
+            return old
+    except (KeyError, TypeError, ValueError):
+        pass
+    return new
 
 
 def _place(store: Store, key: str) -> str | None:

@@ -378,7 +378,7 @@ def estimate(
             return None
     if rates is None:
         return None
-    own = implementation == "generated" and profile.origin == "measured"
+    own = implementation == "generated" and profile.origin != "recorded"
     terms = {"launch": 0.0, "memory": 0.0, "compute": 0.0, "loops": 0.0}
     doubt = 0.0
     for position, item in enumerate(passes(group, implementation)):

@@ -51,14 +51,17 @@ class Curve:
     def __init__(self, knots: Iterable[tuple[float, float]], source: str = "probe") -> None:
         self.source = source
         points = sorted(knots)
-        if not points or points[0][0] <= 0 or min(seconds for _, seconds in points) <= 0:
+        if not points or not points[0][0] > 0 or min(seconds for _, seconds in points) <= 0:
             raise ValueError(
                 f"a curve needs knots of positive work and seconds, not {points}. "
                 "Fix: measure again; a clock that shows no time is too coarse for the work."
             )
         self._log_work = [math.log(work) for work, _ in points]
         self._log_seconds = _rising([math.log(seconds) for _, seconds in points])
-        self._slopes = _monotone_slopes(self._log_work, self._log_seconds)
+        if min((b - a for a, b in pairwise(self._log_work)), default=1.0) <= 0:
+            raise ValueError("a curve has two knots at one place. Fix: join them before.")
+        # A profile has some forty curves, of which a program reads a few.
+        self._slopes: list[float] = []
         self.knots = tuple(
             (work, math.exp(seconds))
             for (work, _), seconds in zip(points, self._log_seconds, strict=True)
@@ -72,6 +75,8 @@ class Curve:
         last_work, last_seconds = self.knots[-1]
         if work >= last_work:
             return last_seconds * (work / last_work)
+        if not self._slopes:
+            self._slopes = _monotone_slopes(self._log_work, self._log_seconds)
         x = math.log(work)
         i = bisect_right(self._log_work, x) - 1
         width = self._log_work[i + 1] - self._log_work[i]
@@ -122,8 +127,6 @@ def _monotone_slopes(x: Sequence[float], y: Sequence[float]) -> list[float]:
     if len(x) == 1:
         return [0.0]
     widths = [b - a for a, b in pairwise(x)]
-    if min(widths) <= 0:
-        raise ValueError("a curve has two knots at one place. Fix: join them before.")
     secants = [(b - a) / w for (a, b), w in zip(pairwise(y), widths, strict=True)]
     slopes = [secants[0]]
     for i in range(1, len(secants)):

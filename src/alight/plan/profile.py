@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -10,6 +10,9 @@ from alight.plan.curve import Curve, Measured
 from alight.plan.surface import Surface
 
 SCHEMA = 3
+# How much wider intervals are once a version of something has changed. A guess: twice as wide is
+# what makes a profile that is off by its own error once more still right four times in five.
+_DOUBT = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +57,11 @@ class Rates:
             "spreads": dict(self.spreads),
         }
 
+    def widened(self, factor: float) -> Rates:
+        """Return the same rates with their intervals wider by a factor."""
+        spreads = {name: factor * spread for name, spread in self.spreads.items()}
+        return replace(self, spread=factor * self.spread, spreads=spreads)
+
     @staticmethod
     def from_dict(document: Mapping[str, Any]) -> Rates:
         """Return the rates a document describes."""
@@ -72,13 +80,15 @@ class Rates:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """What was measured of one device. ``origin``: measured, or recorded (a simulated device).
+    """What was measured of one device. ``origin``: measured, imported, or
+    recorded (a simulated device).
 
     ``links["upload"]``, ``["download"]``, ``["device"]`` give seconds over bytes; the host has
     none. ``one_offs`` are seconds spent once (see ``compile_seconds``), and what it takes to share
     a kernel with threads that spin (``join``) or sleep (``wake``).
     ``validation`` holds the error on sizes that were not measured. ``complete`` is false
-    where time ran out, ``contended`` true where other work disturbed the measuring.
+    where time ran out, ``contended`` true where other work disturbed the measuring. ``doubts``
+    say what has changed since: they are of this process and no part of the document.
     """
 
     device: str
@@ -94,6 +104,7 @@ class Profile:
     complete: bool = True
     contended: bool = False
     schema: int = SCHEMA
+    doubts: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return the profile as a document; where it is stored is not part of it."""
@@ -120,7 +131,7 @@ class Profile:
                 f"a profile of schema {document.get('schema')!r} where {SCHEMA} is understood. "
                 "Fix: calibrate again."
             )
-        fields = dict(document)
+        fields = {name: document[name] for name in _FIELDS}
         fields["rates"] = {n: Rates.from_dict(item) for n, item in document["rates"].items()}
         fields["links"] = {n: Curve.from_dict(item) for n, item in document["links"].items()}
         fields["one_offs"] = {
@@ -128,6 +139,18 @@ class Profile:
         }
         return Profile(path=path, **fields)
 
+    def doubted(self, doubts: Iterable[str]) -> Profile:
+        """Return the same profile, sure of less for these reasons."""
+        rates = {name: found.widened(_DOUBT) for name, found in self.rates.items()}
+        return replace(self, rates=rates, doubts=tuple(doubts))
+
     def stored_at(self, path: str) -> Profile:
         """Return the same profile with the place where it is stored."""
         return replace(self, path=path)
+
+
+# The fields of a document, those of ``to_dict``.
+_FIELDS = (
+    *("device", "rates", "links", "one_offs", "origin", "made_at", "made_seconds", "validation"),
+    *("fingerprint", "complete", "contended", "schema"),
+)

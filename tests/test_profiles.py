@@ -1,0 +1,424 @@
+"""Profiles on disk and from elsewhere: what is used, what is doubted, what is put aside."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import logging
+import os
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from alight import costs
+from alight.backends.host import HostBackend
+from alight.backends.sim import SimBackend
+from alight.backends.sim_clock import DEFAULT_SPEC, Spec, recorded
+from alight.device import Device
+from alight.errors import StoreError
+from alight.measure import profiles
+from alight.measure.bounds import profile_of_document
+from alight.measure.calibrate import Calibration, calibrate
+from alight.measure.canary import canary, holds
+from alight.measure.imported import changes, import_profile
+from alight.measure.profiles import SOFT, fingerprint, load_profile, profile_key, save_profile
+from alight.plan.cost import Profile, estimate
+from alight.plan.curve import Curve
+from alight.plan.plan import Candidate, Decision, Estimate
+from alight.plan.surface import Surface
+from alight.store import Store
+
+DEVICE = HostBackend().probe().devices[0]
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
+    made = Store(tmp_path / "cache")
+    monkeypatch.setattr(profiles, "default_store", lambda: made)
+    return made
+
+
+def host_profile(**fields: Any) -> Profile:
+    """Return a profile of this host with the numbers of a simulated device."""
+    made = replace(
+        recorded("cpu", DEFAULT_SPEC), origin="measured", fingerprint=fingerprint(DEVICE)
+    )
+    rates = {"numpy": made.rates["library"], "generated": made.rates["generated"]}
+    return replace(made, rates=rates, made_at=time.time(), **fields)
+
+
+# --- what a profile is valid for ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("part", [*SOFT, "older"])
+def test_another_version_of_something_widens_intervals(store: Store, part: str) -> None:
+    made = host_profile()
+    if part == "older":
+        made = replace(made, made_at=made.made_at - 40 * 24 * 3600)
+    else:
+        made = replace(made, fingerprint={**made.fingerprint, part: "another"})
+    save_profile(made)
+    found = load_profile(DEVICE)
+    assert found is not None and part in found.doubts[0]
+    for name, rates in found.rates.items():
+        assert rates.spread == 2 * made.rates[name].spread
+        assert rates.curves == made.rates[name].curves
+    assert "doubts" not in found.to_dict()
+
+
+@pytest.mark.parametrize("part", sorted({*fingerprint(DEVICE)} - {*SOFT}))
+def test_with_anything_else_changed_a_profile_is_not_used(store: Store, part: str) -> None:
+    made = host_profile()
+    save_profile(replace(made, fingerprint={**made.fingerprint, part: "another"}))
+    assert load_profile(DEVICE) is None
+    # the same file under this machine's name, as a copied cache has it
+    key = profile_key(made.fingerprint)
+    foreign = {**made.to_dict(), "fingerprint": {**made.fingerprint, part: "another"}}
+    store.write("profile", key, foreign)
+    assert load_profile(DEVICE) is None
+    assert [entry.form for entry in store.entries() if entry.key == key] == ["quarantined"]
+
+
+def test_a_profile_that_had_too_little_time_does_not_replace_a_whole_one(store: Store) -> None:
+    whole = host_profile(made_seconds=5.0)
+    save_profile(whole)
+    save_profile(host_profile(made_seconds=0.1, complete=False))
+    found = load_profile(DEVICE)
+    assert found is not None and found.complete and found.made_seconds == 5.0
+    save_profile(host_profile(made_seconds=6.0))
+    found = load_profile(DEVICE)
+    assert found is not None and found.made_seconds == 6.0
+
+
+def test_a_profile_is_loaded_in_five_milliseconds(store: Store) -> None:
+    made = host_profile()
+    one = made.rates["numpy"].work["flop/float64"]
+    surface = Surface((1e-6,) * 5, ((3.5, 4.5, 5.5),) * 64, (0.123456789,) * 64, 1.0)
+    curves = {
+        key: Curve(curve.knots[::4]) for key, curve in list(made.rates["numpy"].curves.items())[:16]
+    }
+    full = replace(
+        made.rates["numpy"],
+        curves=curves,
+        work={f"some_operation_{i}/float64": one for i in range(250)},
+        surfaces={"float32": surface, "float64": surface},
+    )
+    # as large as five seconds of measuring make it
+    save_profile(replace(made, rates={"numpy": full, "generated": full}))
+    load_profile(DEVICE)
+    spent = []
+    for _ in range(9):
+        began = time.thread_time()  # nothing in it waits
+        assert load_profile(DEVICE) is not None
+        spent.append(time.thread_time() - began)
+    assert min(spent) < 5e-3
+
+
+# --- hostile files --------------------------------------------------------------------------------
+
+Change = Callable[[dict[str, Any]], Any]
+
+
+def deep() -> dict[str, Any]:
+    nested: Any = []
+    for _ in range(400):
+        nested = [nested]
+    return {"device": nested}
+
+
+def at(document: dict[str, Any], value: Any, *path: Any) -> dict[str, Any]:
+    """Return the document with a value changed somewhere inside."""
+    inner: Any = document
+    for step in path[:-1]:
+        inner = inner[step]
+    inner[path[-1]] = value
+    return document
+
+
+_NUMPY = ("rates", "numpy")
+_ADD = (*_NUMPY, "curves", "elementwise/float64", "knots")
+ABSURD: dict[str, Change] = {
+    "a time of zero": lambda d: at(d, [[64.0, 0.0]], *_ADD),
+    "a time below zero": lambda d: at(d, -1e-6, *_NUMPY, "launch", "value"),
+    "no time": lambda d: at(d, None, *_NUMPY, "launch", "value"),
+    "a launch of a day": lambda d: at(d, 86400.0, *_NUMPY, "launch", "value"),
+    "a bandwidth above any peak": lambda d: at(d, [[1e15, 1e-6], [2e15, 2e-6]], *_ADD),
+    "a knot of infinite work": lambda d: at(d, [[1e400, 1.0]], *_ADD),
+    "two knots at one place": lambda d: at(d, [[64.0, 1e-6], [64.0, 2e-6]], *_ADD),
+    "knots of text": lambda d: at(d, [["64", "fast"]], *_ADD),
+    "a million knots": lambda d: at(d, [[64.0 + i, 1e-6] for i in range(1_000_000)], *_ADD),
+    "an overlap of two": lambda d: at(d, 2.0, *_NUMPY, "overlap", "value"),
+    "a spread that is no number": lambda d: at(d, "wide", *_NUMPY, "spread"),
+    "8.9 s for an element": lambda d: at(d, 8.9, *_NUMPY, "work", "flop/float64", "value"),
+    "a surface that multiplies for nothing": lambda d: at(
+        d,
+        {"float64": {"seconds": [1e-9, 0, 0, 0, 0], "centres": [], "heights": [], "width": 1.0}},
+        *(*_NUMPY, "surfaces"),
+    ),
+    "rates that are a list": lambda d: at(d, [1, 2, 3], "rates"),
+    "no rates": lambda d: {k: v for k, v in d.items() if k != "rates"},
+    "another schema": lambda d: at(d, 99, "schema"),
+    "a schema that is no number": lambda d: at(d, {"a": 1}, "schema"),
+    "made by nobody": lambda d: at(d, None, "fingerprint"),
+    "a link faster than any": lambda d: at(
+        d, {"upload": {"knots": [[1e9, 1e-6]], "source": "probe"}}, "links"
+    ),
+    "nested without end": lambda d: deep(),
+    "a list": lambda d: {"0": [d]},
+}
+
+
+@pytest.mark.parametrize("what", ABSURD)
+def test_what_no_machine_can_have_is_put_aside_with_a_warning_and_its_fix(
+    store: Store, caplog: pytest.LogCaptureFixture, what: str
+) -> None:
+    made = host_profile()
+    assert profile_of_document(made.to_dict()) == made
+    key = profile_key(made.fingerprint)
+    path = Path(str(store._path("profile", key, ".json")))
+    bad = ABSURD[what](json.loads(json.dumps(made.to_dict())))
+    store.write("profile", key, bad)
+    with caplog.at_level(logging.WARNING, "alight"):
+        assert load_profile(DEVICE) is None
+    assert "Fix:" in caplog.text and str(path) in caplog.text
+    assert not path.exists() and path.with_name(path.name + ".bad").exists()
+    save_profile(made)  # and the place is free again
+    found = load_profile(DEVICE)
+    assert found is not None and found.rates == made.rates
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"\\x00\\xff garbage", b"[" * 100_000, b"{}", b'{"schema": 1}', b"null"]
+)
+def test_garbage_is_put_aside(store: Store, content: bytes) -> None:
+    save_profile(host_profile())
+    (path,) = [entry.path for entry in store.entries()]
+    for text in (content, path.read_bytes()[:-100]):
+        path.write_bytes(text)
+        assert load_profile(DEVICE) is None
+        assert save_profile(host_profile()).path == str(path)
+        assert load_profile(DEVICE) is not None
+
+
+def test_32_processes_that_store_profiles_and_are_killed_lose_none_and_corrupt_none(
+    store: Store,
+) -> None:
+    random = Random(5)
+    made = host_profile()
+    save_profile(made)
+    children = []
+    for number in range(32):
+        child = os.fork()
+        if child == 0:
+            try:
+                backend = SimBackend()
+                for again in range(100_000):
+                    save_profile(replace(made, made_seconds=float(1 + again + 100_000 * number)))
+                    run = Calibration(backend, backend.probe().devices[0], budget_seconds=0.005)
+                    for _ in itertools.islice(run.steps(), 9):
+                        pass
+                    save_profile(run.profile())
+            finally:
+                os._exit(0)
+        children.append(child)
+    seen: set[float] = set()
+    alive = list(children)
+    deadline = time.monotonic() + 30.0
+    while alive and time.monotonic() < deadline:
+        found = load_profile(DEVICE)
+        assert found is not None and found.rates == made.rates
+        seen.add(found.made_seconds)
+        if len(seen) > 1 and random.random() < 0.5:  # once they are storing
+            victim = alive.pop(random.randrange(len(alive)))
+            os.kill(victim, signal.SIGKILL)
+            os.waitpid(victim, 0)
+    for victim in alive:
+        os.kill(victim, signal.SIGKILL)
+        os.waitpid(victim, 0)
+    assert load_profile(DEVICE) is not None
+    assert len(seen) > 1  # some of them did store
+    assert [e for e in store.entries() if e.form == "quarantined"] == []
+    save_profile(replace(made, made_seconds=7.0))  # nobody holds the lock any more
+    found = load_profile(DEVICE)
+    assert found is not None and found.made_seconds == 7.0
+
+
+# --- profiles from files --------------------------------------------------------------------------
+
+
+def written(folder: Path, document: object) -> Path:
+    path = folder / "given.json"
+    path.write_text(json.dumps(document))
+    return path
+
+
+def test_a_profile_is_imported_from_its_file_in_the_store(store: Store, tmp_path: Path) -> None:
+    made = host_profile()
+    place = save_profile(made).path
+    assert place is not None
+    for path in (place, written(tmp_path, made.to_dict())):
+        found = import_profile(path, DEVICE, None)
+        assert found.origin == "imported" and found.rates == made.rates and not found.doubts
+    softer = {**made.to_dict(), "fingerprint": {**made.fingerprint, "numpy": "1.0"}}
+    found = import_profile(written(tmp_path, softer), DEVICE, None)
+    assert "numpy" in found.doubts[0]
+    assert found.rates["numpy"].spread == 2 * made.rates["numpy"].spread
+
+
+@pytest.mark.parametrize("what", ABSURD)
+def test_absurd_numbers_are_not_imported(store: Store, tmp_path: Path, what: str) -> None:
+    bad = ABSURD[what](json.loads(json.dumps(host_profile().to_dict())))
+    with pytest.raises(StoreError, match="Fix:"):
+        import_profile(written(tmp_path, bad), DEVICE, None)
+
+
+def test_a_foreign_profile_is_refused(store: Store, tmp_path: Path) -> None:
+    made = host_profile()
+    foreign = {**made.to_dict(), "fingerprint": {**made.fingerprint, "cpu": "Z80"}}
+    with pytest.raises(StoreError, match=r"another machine.*Z80.*Fix:"):
+        import_profile(written(tmp_path, foreign), DEVICE, None)
+    with pytest.raises(StoreError, match=r"not of cpu.*Fix:"):
+        import_profile(written(tmp_path, {**made.to_dict(), "device": "cuda:0"}), DEVICE, None)
+
+
+def test_a_benchmarks_curves_take_the_place_of_those_there_are(
+    store: Store, tmp_path: Path
+) -> None:
+    here = fingerprint(DEVICE)
+    vendor, _, model = here["cpu"].partition(" ")
+    rows = [
+        {
+            "program": "sum",
+            "dtype": "float64",
+            "bytes": nbytes,
+            "peers": {"numpy": {"quantile20": 1e-6 + nbytes / 1e9}},
+        }
+        for nbytes in (1000, 100_000, 10_000_000)
+    ]
+    machine = {
+        "cpu_vendor": vendor,
+        "cpu": model,
+        "processors": here["processor_count"],
+        "numpy": here["numpy"],
+    }
+    path = written(tmp_path, {"machine": machine, "rows": rows})
+    with pytest.raises(StoreError, match="Fix: alight calibrate"):
+        import_profile(path, DEVICE, None)
+    known = host_profile()
+    found = import_profile(path, DEVICE, known)
+    curve = found.rates["numpy"].curves["reduce_inner/float64"]
+    assert curve.seconds_at(100_000) == pytest.approx(1e-6 + 1e-4)
+    assert curve.source == "imported"
+    assert found.rates["generated"] == known.rates["generated"]
+    told = {change.name: change for change in changes(known, found)}
+    changed = [c for c in told.values() if c.before != c.after]
+    assert changed and all("reduce_inner/float64" in c.name for c in changed)
+    elsewhere = {"machine": {**machine, "cpu": "Z80"}, "rows": rows}
+    with pytest.raises(StoreError, match="Z80"):
+        import_profile(written(tmp_path, elsewhere), DEVICE, known)
+    rows[0]["peers"] = {"numpy": {"quantile20": 0.0}}
+    with pytest.raises(StoreError, match="Fix"):
+        import_profile(written(tmp_path, {"machine": machine, "rows": rows}), DEVICE, known)
+
+
+# --- devices that are not what their profile says -------------------------------------------------
+
+
+def slowed(spec: Spec, factor: float) -> Spec:
+    """Return a spec by which everything takes so many times as long."""
+
+    def each(value: Any, key: str = "") -> Any:
+        if isinstance(value, dict) and "value" in value:
+            seconds = value["unit"] == "seconds"
+            rate = "per second" in value["unit"]
+            scaled = value["value"] * factor if seconds else value["value"]
+            return {**value, "value": value["value"] / factor if rate else scaled}
+        if isinstance(value, dict):
+            return {k: each(v) for k, v in value.items()}
+        return value
+
+    return {k: each(v) for k, v in spec.items()}
+
+
+def test_a_device_slowed_twice_is_noticed_and_one_that_is_not_holds() -> None:
+    profile = replace(recorded("sim:0", DEFAULT_SPEC), origin="measured")
+    for factor in (1.0, 2.0, 0.5):
+        backend = SimBackend({"sim:0": slowed(DEFAULT_SPEC, factor)})
+        device = backend.probe().devices[0]
+        backend.open(device)
+        ratio = canary(backend, device, profile)
+        assert ratio is not None and ratio == pytest.approx(factor, rel=0.05)
+        assert holds(ratio, profile) is (factor == 1.0)
+
+
+def test_the_hosts_canary_takes_twenty_milliseconds(store: Store) -> None:
+    (profile,) = calibrate(1.0, [(HostBackend(), DEVICE)], store=False)
+    spent = []
+    for _ in range(5):
+        began = time.thread_time()
+        assert canary(HostBackend(), DEVICE, profile) is not None
+        spent.append(time.thread_time() - began)
+    assert min(spent) < 0.02
+
+
+def test_a_close_decision_has_its_profile_looked_at_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    looks: list[str] = []
+
+    def look(backend: object, device: Device, profile: Profile) -> float:
+        looks.append(device.id)
+        return 2.0
+
+    def decision(*seconds: float) -> Decision:
+        found = tuple(
+            Candidate("cpu", name, Estimate(s, s / 1.2, s * 1.2, {"launch": s}))
+            for name, s in zip(("numpy", "generated"), seconds, strict=True)
+        )
+        blank = Decision.__new__(Decision)
+        object.__setattr__(blank, "candidates", found)
+        return blank
+
+    due: list[str] = []
+    monkeypatch.setattr("alight.measure.canary.canary", look)
+    monkeypatch.setattr(costs, "_looked_at", set())
+    monkeypatch.setattr(costs, "_began", -1e9)
+    monkeypatch.setattr(costs, "_measure_when_over", lambda device: due.append(device.id))
+    monkeypatch.setitem(costs._profiles, "cpu", host_profile())
+    costs.look_again([decision(1e-3, 5e-3)])
+    assert looks == []
+    with caplog.at_level(logging.WARNING, "alight"):
+        costs.look_again([decision(1e-3, 1.1e-3)])
+        costs.look_again([decision(1e-3, 1.1e-3)])
+    assert looks == ["cpu"] and due == ["cpu"]
+    assert "2.00 times as long" in caplog.text and "Fix:" in caplog.text
+
+
+def test_without_a_profile_nothing_is_predicted() -> None:
+    from alight.measure import probes
+
+    group = probes.loop("add", "float64", 1000)
+    assert estimate(group, "sim:0", "generated", None) is None
+
+
+def test_an_interrupt_keeps_what_there_is(store: Store) -> None:
+    backend = SimBackend()
+    device = backend.probe().devices[0]
+    told = []
+
+    def progress(share: float, what: str) -> None:
+        told.append(what)
+        if len(told) == 40:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        calibrate(60.0, [(backend, device)], progress)
+    found = load_profile(device)
+    assert found is not None and not found.complete
+    assert found.rates["generated"].curves
