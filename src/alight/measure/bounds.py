@@ -76,7 +76,8 @@ def _rate_problems(rates: Rates, peak: float) -> Iterable[str]:
         if what == "launch" or number.value:
             yield from _seconds_problems(what, number.value)
     for key, number in rates.work.items():
-        if not _finite(number.value) or not 0 <= number.value <= 1.0:
+        value = number.value
+        if type(value) not in (int, float) or not 0 <= value <= 1.0:
             yield f"{key}: {number.value!r} seconds for an element"
     if not _finite(rates.overlap.value) or not 0 <= rates.overlap.value <= 1:
         yield f"overlap: {rates.overlap.value!r} is no share"

@@ -31,7 +31,11 @@ class Measured:
     @staticmethod
     def from_dict(document: Mapping[str, Any]) -> Measured:
         """Return the number a document describes."""
-        return Measured(**{name: document[name] for name in Measured.__slots__})
+        number = document  # hundreds to a profile: by place, which is the quickest
+        return Measured(
+            *(number["value"], number["unit"], number["low"], number["high"]),
+            *(number["samples"], number["source"]),
+        )
 
 
 def guess(value: float, unit: str) -> Measured:
