@@ -169,6 +169,35 @@ def test_calibrate_stores_unless_dry_and_cache_shows_it(tmp_path: Path) -> None:
     assert printed(tmp_path, "cache", "size") == "0\n"
 
 
+def test_a_profile_from_a_file_is_shown_beside_what_there_is_and_taken(tmp_path: Path) -> None:
+    from alight.backends.host import HostBackend
+    from alight.backends.sim_clock import DEFAULT_SPEC, recorded
+    from alight.measure.profiles import fingerprint
+
+    device = HostBackend().probe().devices[0]
+    made = recorded("cpu", DEFAULT_SPEC).to_dict()
+    # as the command's own process finds this machine
+    here = loaded(tmp_path, "calibrate", "--seconds", "0.1", "--dry-run", "--json")["profiles"][0]
+    made |= {"fingerprint": fingerprint(device), "origin": "measured", "made_at": here["made_at"]}
+    file = tmp_path / "given.json"
+    file.write_text(json.dumps(made))
+    dry = printed(tmp_path, "calibrate", "--from", str(file), "--dry-run")
+    header = next(line for line in dry.splitlines() if "before" in line)
+    assert header.split() == ["number", "before", "after", "absolute", "ratio"]
+    assert "unknown" in dry  # nothing was there before
+    assert printed(tmp_path, "cache", "size") == "0\n"
+    assert "imported" in printed(tmp_path, "calibrate", "--from", str(file))
+    made["rates"]["generated"]["launch"]["value"] *= 2
+    file.write_text(json.dumps(made))
+    dry = printed(tmp_path, "calibrate", "--from", str(file), "--dry-run")
+    (line,) = [line for line in dry.splitlines() if "generated launch" in line]
+    assert line.split()[-1] == "2.000"
+    made["rates"]["generated"]["launch"]["value"] = 0.0
+    file.write_text(json.dumps(made))
+    done = command(tmp_path, "calibrate", "--from", str(file))
+    assert done.returncode == 1 and "Fix:" in done.stderr and "Traceback" not in done.stderr
+
+
 def test_a_bad_setting_is_told_before_the_script_runs(tmp_path: Path) -> None:
     script(tmp_path, "print('ran')")
     done = command(tmp_path, "run", "script.py", ALIGHT_FLOOR_ALL="much")

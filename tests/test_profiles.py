@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -389,6 +390,7 @@ def test_a_close_decision_has_its_profile_looked_at_once(
     monkeypatch.setattr("alight.measure.canary.canary", look)
     monkeypatch.setattr(costs, "_looked_at", set())
     monkeypatch.setattr(costs, "_began", -1e9)
+    monkeypatch.setattr(costs, "config", lambda: SimpleNamespace(calibrate="auto"))
     monkeypatch.setattr(costs, "_measure_when_over", lambda device: due.append(device.id))
     monkeypatch.setitem(costs._profiles, "cpu", host_profile())
     costs.look_again([decision(1e-3, 5e-3)])

@@ -265,7 +265,8 @@ def _calibrated(row: dict[str, Any]) -> str:
         lines[0] += ", not stored"
     if not row["complete"]:
         lines.append("  the time was too short for all of it. Fix: give more --seconds")
-    if found := row["validation"]:
+    found = row["validation"]
+    if "mean_error" in found:  # a recorded device has another
         lines.append(
             f"  predictions for {found['shapes']:.0f} sizes that were not measured are off by "
             f"{found['mean_error']:.1%} on average (median {found['median_error']:.1%}, "

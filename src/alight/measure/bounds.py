@@ -62,6 +62,9 @@ def _problems(profile: Profile) -> Iterable[str]:
             yield f"{profile.device} {direction}: {problem}"
     for name, number in profile.one_offs.items():
         yield from _seconds_problems(name, number.value)
+    for what, error in profile.validation.items():
+        if not _finite(error):
+            yield f"{what} is {error!r}"
     for what, seconds in (("made_at", profile.made_at), ("made_seconds", profile.made_seconds)):
         if not _finite(seconds) or seconds < 0:
             yield f"{what} is {seconds!r}"
