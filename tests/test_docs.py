@@ -12,6 +12,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import time
 import tomllib
 from collections.abc import Iterator, Mapping
 from importlib import import_module
@@ -28,11 +29,11 @@ from alight.backends.base import Backend
 from alight.cli import commands
 from alight.device import Reason
 from alight.log import LOG
-from alight.measure.profiles import KIND, fingerprint
+from alight.measure.profiles import KIND, fingerprint, profile_key
 from alight.plan.cost import Profile, Rates
 from alight.plan.curve import Curve, guess
 from alight.report import profile_row, report
-from alight.store import Store, digest
+from alight.store import Store
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
@@ -102,7 +103,8 @@ def made_up_profile() -> Profile:
             spread=0.1,
         )
     device = registry.device("cpu")
-    return Profile("cpu", rates, validation={"shapes": 1.0}, fingerprint=fingerprint(device))
+    made = Profile("cpu", rates, validation={"shapes": 1.0}, made_at=time.time())
+    return dataclasses.replace(made, fingerprint=fingerprint(device))
 
 
 def environment(folder: Path, **variables: str) -> dict[str, str]:
@@ -193,7 +195,7 @@ def install(project: Mapping[str, Any], folder: Path) -> None:
 def folder(tmp_path: Path) -> Path:
     """Return an empty folder with a cache that has a profile of this machine."""
     made = made_up_profile()
-    key = digest(dict(made.fingerprint), "profile")
+    key = profile_key(made.fingerprint)
     Store(tmp_path / "cache").write(KIND, key, made.to_dict())
     (tmp_path / "nothing.toml").touch()  # the user's own settings must not count
     return tmp_path

@@ -395,7 +395,7 @@ def test_a_close_decision_has_its_profile_looked_at_once(
     monkeypatch.setitem(costs._profiles, "cpu", host_profile())
     costs.look_again([decision(1e-3, 5e-3)])
     assert looks == []
-    with caplog.at_level(logging.WARNING, "alight"):
+    with caplog.at_level(logging.INFO, "alight"):
         costs.look_again([decision(1e-3, 1.1e-3)])
         costs.look_again([decision(1e-3, 1.1e-3)])
     assert looks == ["cpu"] and due == ["cpu"]

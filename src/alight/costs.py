@@ -99,6 +99,8 @@ def look_again(decisions: Iterable[Decision]) -> None:
     """
     if _aside or perf_counter() - _began < _CANARY_SECONDS / _FOREGROUND_SHARE:
         return  # too early in the program's time
+    if config().calibrate != "auto":
+        return
     for device in {name for decision in decisions for name in _close(decision)} - _looked_at:
         profile = _profiles.get(device)
         _looked_at.add(device)
@@ -110,7 +112,7 @@ def look_again(decisions: Iterable[Decision]) -> None:
         with contextlib.suppress(Exception):  # a look must not end a program
             ratio = canary(registry.backend_of(where), where, profile)
             if ratio is not None and not holds(ratio, profile):
-                _logger.warning(
+                _logger.info(
                     "%s takes %.2f times as long as its profile says, so it is measured anew when "
                     "the process ends. Fix: alight calibrate, when nothing else runs.",
                     *(device, ratio),
