@@ -203,3 +203,15 @@ def test_softmax_is_one_visit() -> None:
         np.asarray(e / e.sum(axis=1, keepdims=True))
         kinds = [record.decision.kind for record in LOG.snapshot().since(before).records]
     assert kinds == ["rowwise"]
+
+
+def test_what_is_made_of_a_rows_results_reads_scalars_of_its_own() -> None:
+    x = np.random.default_rng(0).standard_normal((4, 15, 24))
+    with alight.policy(force="cpu:generated", floor=0):
+        LOG.reset()
+        a, eps = alight.asarray(x), alight.asarray(np.array(1e-6))
+        spread = np.sqrt((a**2).mean(axis=(1, 2), keepdims=True) + eps)
+        expect = np.sqrt((x**2).mean(axis=(1, 2), keepdims=True) + 1e-6)
+        np.testing.assert_allclose(np.asarray(spread), expect, rtol=1e-14)
+        assert [r.decision.kind for r in LOG.snapshot().records] == ["rowwise"]
+        assert LOG.snapshot().fallbacks == ()

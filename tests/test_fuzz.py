@@ -10,10 +10,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from alight import memory
+from alight.log import LOG
 from fuzzing.program import MODES, STEPS, Failure, run, run_many, shrunk
 
 # Operations in each mode; where code is generated most of the time goes into compiling it.
-OPERATIONS = {"auto": 8_000, "numpy": 6_000, "generated": 3_000, "sim": 3_000}
+OPERATIONS = {"auto": 8_000, "numpy": 6_000, "generated": 3_000, "sim": 3_000, "random": 3_000}
 FIRST_SEED = 20_000
 
 
@@ -35,6 +36,16 @@ def test_random_programs_equal_numpy(mode: str) -> None:
     done, _, failures = run_many(mode, FIRST_SEED, OPERATIONS[mode])
     assert done >= OPERATIONS[mode]
     assert not failures, told(failures)
+
+
+def test_random_placement_goes_everywhere() -> None:
+    LOG.reset()
+    run_many("random", FIRST_SEED, 400)
+    totals = LOG.snapshot().elements
+    places = {(implementation, device) for (implementation, device), n in totals.items() if n}
+    assert {("numpy", "cpu"), ("generated", "cpu"), ("generated", "sim:0")} <= places
+    counts = LOG.snapshot().counts
+    assert counts["uploads"] > 20 and counts["downloads"] > 20
 
 
 @pytest.mark.parametrize("mode", ["numpy", "generated"])

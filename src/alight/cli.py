@@ -366,6 +366,11 @@ def examine(as_json: bool) -> None:
     show_default=True,
 )
 @click.option(
+    "--regret",
+    is_flag=True,
+    help="Time every choice there was, and say what choosing by the model costs.",
+)
+@click.option(
     "--out",
     type=click.Path(file_okay=False, path_type=Path),
     default=Path("bench-results/host"),
@@ -379,11 +384,14 @@ def bench(
     peers: str | None,
     budget: float,
     extras: bool,
+    regret: bool,
     out: Path,
 ) -> int:
     """Time NumPy programs through alight and its peers."""
-    from alight.bench.command import run_bench  # no other command needs the programs
+    from alight.bench.command import run_bench, run_regret  # no other command needs the programs
 
+    if regret:
+        return run_regret(only, sizes, dtypes, budget, out)
     return run_bench(only, sizes, dtypes, peers, budget, extras, out)
 
 

@@ -9,10 +9,11 @@ from alight.backends.machine import host_memory
 from alight.ir.group import Group
 from alight.log import LOG
 from alight.measure.probes import Bench, Probe
+from alight.measure.timing import Timing
 from alight.plan.choose import group_key
 from alight.plan.plan import Estimate
 
-__all__ = ["forget", "timed"]
+__all__ = ["forget", "measured", "timed"]
 
 # A group's arrays are made anew to time it; with those of the program they must fit in memory.
 _SHARE_OF_MEMORY = 8
@@ -35,23 +36,31 @@ def forget() -> None:
 
 
 def _timed(group: Group, device: str, implementation: str) -> Estimate | None:
+    found = measured(group, device, implementation)
+    if found is None:
+        return costs.estimate(group, device, implementation)
+    return Estimate(found.seconds, found.low, found.high, {"measured": found.seconds})
+
+
+def measured(group: Group, device: str, implementation: str) -> Timing | None:
+    """Return how long a group takes on a device, on data of its own; None where it cannot be run
+    apart from its program."""
     graph = group.graph
     layouts = (*graph.inputs, *[graph.layout(number) for number in graph.outputs])
     reached = max([_reach(layout) for layout in graph.inputs], default=0)
     room = host_memory()[0] // _SHARE_OF_MEMORY
     backwards = any(stride < 0 for layout in layouts for stride in layout.strides)
     if backwards or reached * len(layouts) > room:
-        return costs.estimate(group, device, implementation)
+        return None
     where = registry.device(device)
     try:
         kernels.kernel(where, group, implementation)  # made once, for timing and for the program
         bench = Bench(registry.backend_of(where), where, reached)
-        found = bench.time(Probe(implementation, group))
+        return bench.time(Probe(implementation, group))
     except Exception as error:  # made-up indices may lie outside; a driver may fail
         what = f"timing {implementation} on {device}"
         LOG.fallback(what, f"{type(error).__name__}: {error}", None)
-        return costs.estimate(group, device, implementation)
-    return Estimate(found.seconds, found.low, found.high, {"measured": found.seconds})
+        return None
 
 
 def _reach(layout: Any) -> int:

@@ -23,7 +23,7 @@ from alight.jit import Jitted, as_jitted
 from alight.leases import leasable
 from alight.plan.plan import Facts, Plan
 
-__all__ = ["Request", "requests_of"]
+__all__ = ["Request", "Unwatched", "arrays_in", "requests_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,14 +44,21 @@ class Request:
         return runtime.facts_of(self.described, self.read)
 
 
-class _Requests:
+class Unwatched:
+    """Follows nothing while a body runs."""
+
+    def read(self, value: Value) -> None:
+        """Do nothing: what is read was asked for."""
+
+    def ran(self, leaves: Sequence[Value], plan: Plan) -> None:
+        """Do nothing."""
+
+
+class _Requests(Unwatched):
     """Notes the requests that run while a body is recorded."""
 
     def __init__(self) -> None:
         self.found: list[Request] = []
-
-    def read(self, value: Value) -> None:
-        """Do nothing: what is read was asked for."""
 
     def ran(self, leaves: Sequence[Value], plan: Plan) -> None:
         """Note the request behind a plan."""
@@ -78,7 +85,7 @@ def requests_of(
         written = [array for array, value in before if array.storage.value is not value]
         roots = [
             array.storage.value
-            for array in (*_arrays(result), *written)
+            for array in (*arrays_in(result), *written)
             if array.storage.value.op is not None
         ]
         if roots:
@@ -106,12 +113,12 @@ def _stand_in(item: Any, made: list[Any]) -> Any:
     return item
 
 
-def _arrays(item: Any) -> list[Any]:
+def arrays_in(item: Any) -> list[Any]:
     """Return the Arrays in a result."""
     if isinstance(item, ArrayBase):
         return [item]
     if isinstance(item, (tuple, list)):
-        return [array for part in item for array in _arrays(part)]
+        return [array for part in item for array in arrays_in(part)]
     if isinstance(item, dict):
-        return [array for part in item.values() for array in _arrays(part)]
+        return [array for part in item.values() for array in arrays_in(part)]
     return []

@@ -15,7 +15,7 @@ import numpy as np
 
 import alight
 
-from . import computing, indexed, lifetimes, methods, views, writes
+from . import computing, indexed, lifetimes, methods, placing, views, writes
 from .moves import LISTED
 from .pool import Pool
 
@@ -24,6 +24,7 @@ MODES: dict[str, dict[str, Any]] = {
     "numpy": {"floor": 0, "force": "numpy"},
     "generated": {"floor": 0, "force": "cpu:generated"},
     "sim": {"floor": 0, "force": "sim:0"},
+    "random": {"floor": 0},
 }
 # Where there is such a device; programs of other modes never change to it.
 DEVICES: dict[str, dict[str, Any]] = {"cuda": {"floor": 0, "force": "cuda:0"}}
@@ -76,6 +77,9 @@ def run(seed: int, mode: str, steps: Sequence[int] | None = None) -> tuple[int, 
     with ExitStack() as stack, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         stack.enter_context(np.errstate(all="ignore"))
+        if mode == "random":
+            stack.enter_context(placing.at_random(seed))
+            stack.enter_context(alight.policy(devices=placing.devices()))
         own = stack.enter_context(ExitStack())
         own.enter_context(alight.policy(**(MODES | DEVICES)[mode]))
         try:

@@ -1,7 +1,8 @@
 """Random programs and aliasing chains: 10⁶ operations in each mode, no difference from NumPy.
 
 ``python -m tests.ratchets.fuzz [--mode M] [--operations N] [--first SEED] [--jobs N]``. Beside the
-three modes, ``numpy`` defers everything and lets NumPy compute it.
+three modes, ``numpy`` defers everything and lets NumPy compute it, and ``random`` places values at
+random over NumPy, generated kernels, ``sim:0`` and, where there is one, ``wgpu:0``.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ __all__ = ["main", "measure"]
 
 NAME = "fuzz"
 OPERATIONS = 10**6
-_NUMPY = Mode("numpy", {}, None)
+_OWN = {name: Mode(name, {}, None) for name in ("numpy", "random")}
 # Each process ends after so many, because compiled code stays in memory as long as its process:
 # 0.6 GB after some 40,000.
 _PER_PROCESS = 50_000
@@ -109,9 +110,9 @@ def _part(mode: Mode, target: str, first: int, operations: int, report: Path) ->
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run what the command line names; return 1 if the ratchet fails."""
-    modes = {**MODES, _NUMPY.name: _NUMPY}
+    modes = {**MODES, **_OWN}
     parser = argparse.ArgumentParser(prog=f"tests.ratchets.{NAME}", description=__doc__)
-    parser.add_argument("--mode", action="append", choices=modes, help="default: all four")
+    parser.add_argument("--mode", action="append", choices=modes, help="default: all five")
     parser.add_argument("--operations", type=int, default=OPERATIONS)
     parser.add_argument("--first", type=int, default=1, help="the first seed")
     parser.add_argument("--jobs", type=int, help="processes at a time; default: all processors")

@@ -8,15 +8,17 @@ from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from alight.bench import judged
 from alight.bench.lines import row_line, text
 from alight.bench.peers import PEERS
 from alight.bench.plots import draw
 from alight.bench.programs import PROGRAMS
+from alight.bench.regret import cases, collect
 from alight.bench.rows import Row
 from alight.bench.run import DTYPES, SIZES, Run, Wanted, bench
 from alight.errors import ConfigError
 
-__all__ = ["run_bench"]
+__all__ = ["run_bench", "run_regret"]
 
 
 def run_bench(
@@ -57,6 +59,31 @@ def run_bench(
     for path in _write(run, out):
         print(f"written: {path}")
     return 1 if run.faults else 0
+
+
+def run_regret(
+    only: str | None, sizes: str | None, dtypes: str | None, minutes: float, out: Path
+) -> int:
+    """Time the programs' groups on every candidate and the programs in every place; print how well
+    was chosen, and write the table.
+
+    Raises ConfigError for a name that is not known.
+    """
+    chosen = cases(_programs(only), _sizes(sizes), _named(dtypes, DTYPES, "--dtypes"))
+    shows = sys.stderr.isatty()
+
+    def say(what: str) -> None:
+        if shows:
+            print(f"\r{what}\x1b[K", end="", file=sys.stderr, flush=True)
+
+    table = collect(list(chosen), minutes * 60, say)
+    say("")
+    print(judged.text(table))
+    out.mkdir(parents=True, exist_ok=True)
+    path = out / "regret.json"
+    path.write_text(json.dumps(table, indent=1, default=str) + "\n", encoding="utf-8")
+    print(f"written: {path}")
+    return 0
 
 
 def _write(run: Run, folder: Path) -> list[Path]:

@@ -96,7 +96,10 @@ class _Rows:
                 some = code.emit(f"icmp sgt i64 {self.length}, 0")
                 for visit in self.phases.passes[:-1]:
                     self.visit(visit, known, some)
-            self.scalars(self.phases.passes[-1], known)
+            last = self.phases.passes[-1]
+            if last.scalars:  # they may read what there is one of for all rows, or for a row
+                known = {**self.frame.broadcast(), **known}
+            self.scalars(last, known)
 
     def scalars(self, visit: Pass, known: dict[int, str]) -> None:
         """Compute the values that a row has one of."""

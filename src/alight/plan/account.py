@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from alight.ir.group import Graph
+from alight.ir.group import Graph, Group
 from alight.plan.choose import ANYWHERE, held_by, host_space
 from alight.plan.gate import STEP_SECONDS
 from alight.plan.plan import Decision, Estimate, Facts, LaunchStep, Plan, ViewStep
@@ -22,9 +22,17 @@ class Account:
     places: Mapping[str, int]
 
 
-def account(plan: Plan, graph: Graph, facts: Facts) -> Account:
+def account(
+    plan: Plan,
+    graph: Graph,
+    facts: Facts,
+    seconds_of: Callable[[Group, str, str], Estimate | None] | None = None,
+) -> Account:
     """Return what running a plan of this graph is predicted to take, copies included: of inputs
-    to where they are needed, and of the outputs that the host requires back to it."""
+    to where they are needed, and of the outputs that the host requires back to it.
+
+    Groups take what their decisions say, or ``seconds_of`` where that is given.
+    """
     base = Uses(graph, facts.bases).base
     spaces = {device.id: device.space for device in facts.devices}
     host = host_space(facts)
@@ -54,7 +62,11 @@ def account(plan: Plan, graph: Graph, facts: Facts) -> Account:
             continue
         name = f"{step.device}:{step.implementation}"
         places[name] = places.get(name, 0) + 1
-        found = chosen(step.decision)
+        found = (
+            chosen(step.decision)
+            if seconds_of is None
+            else seconds_of(step.group, step.device, step.implementation)
+        )
         if found is None:
             unknown.append(f"{step.decision.operation} on {name}")
         else:

@@ -1,0 +1,175 @@
+"""`alight bench --regret`: what choosing by the model costs, against the best there was.
+
+Every program is planned freely and forced to every device and implementation. Each group of these
+plans is timed on every candidate, each program in every place, in turns. What comes out is a table
+from which the choices can be judged, here and later, on a machine without the devices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from time import monotonic, perf_counter, time
+from typing import Any
+
+import numpy as np
+
+from alight import costs, picked, registry, residency, runtime
+from alight.array import asarray
+from alight.bench.inputs import SEED, Arrays
+from alight.bench.programs import PROGRAMS
+from alight.config import current_policy, policy
+from alight.device import Reason
+from alight.ir.group import Group
+from alight.jit import as_jitted
+from alight.measure.timing import QUANTILE, quantile
+from alight.plan.choose import group_key, operation
+from alight.plan.plan import Decision, LaunchStep
+from alight.report import machine_row
+from alight.requested import Request, Unwatched, arrays_in, requests_of
+
+__all__ = ["SCHEMA", "Case", "cases", "collect", "planned"]
+
+SCHEMA = 1
+
+Row = dict[str, Any]
+Case = tuple[str, int, str]  # program, elements, dtype
+
+# Rounds over the places of a program. The 20 % quantile of fifteen is the fourth best.
+_ROUNDS = 15
+# What a round may take: a program that takes longer is timed less often, three times at least.
+_ROUND_SECONDS = 2.0
+_PASSES = 2  # over the candidates of a group; the better counts, as other work only adds
+
+_IMPOSSIBLE = (Reason.GAP, Reason.DTYPE_UNSUPPORTED, Reason.OUT_OF_MEMORY)
+
+
+def cases(names: Sequence[str], sizes: Sequence[int], dtypes: Sequence[str]) -> Iterator[Case]:
+    """Yield what is timed, every program once before any is timed at another size."""
+    for n in sizes:
+        for dtype in dtypes:
+            for name in names:
+                if n >= PROGRAMS[name].least:
+                    yield name, n, dtype
+
+
+def inputs_of(case: Case) -> Arrays:
+    """Return a case's arrays, the same on every machine."""
+    name, n, dtype = case
+    return PROGRAMS[name].inputs(n, np.dtype(dtype), np.random.default_rng(SEED))
+
+
+def planned(case: Case) -> list[Request]:
+    """Return the requests of a case, planned as the policy in force says."""
+    return requests_of(PROGRAMS[case[0]].function, inputs_of(case), {})
+
+
+def collect(wanted: Sequence[Case], budget_seconds: float, say: Callable[[str], None]) -> Row:
+    """Return the table of these cases, as many as there is time for."""
+    devices = registry.devices_allowed(current_policy())
+    places = [(d.id, name) for d in devices for name in d.support.implementations]
+    began = monotonic()
+    groups: dict[str, Row] = {}
+    programs: list[Row] = []
+    left_out = 0
+    for case in wanted:
+        if monotonic() - began > budget_seconds:
+            left_out += 1
+            continue
+        say(f"{case[0]} {case[1]} {case[2]}")
+        programs.append(_program(case, places, groups))
+    profiles = costs.profiles(devices)
+    return {
+        "schema": SCHEMA,
+        "made_at": time(),
+        "machine": machine_row(),
+        "devices": [device.id for device in devices],
+        "profiles": {name: profile.to_dict() for name, profile in profiles.items()},
+        "programs": programs,
+        "left_out": left_out,
+        "groups": groups,
+    }
+
+
+def _program(case: Case, places: Sequence[tuple[str, str]], groups: dict[str, Row]) -> Row:
+    """Return a program's seconds in every place, and have its groups timed on all candidates."""
+    asked = planned(case)
+    ways = {"planned": policy(floor=0)}
+    for device, name in places:
+        ways[f"{device}:{name}"] = policy(force=f"{device}:{name}", floor=0)
+    runs: dict[str, Callable[[], float]] = {}
+    for way, settings in ways.items():
+        with settings:
+            plans = [request.plan() for request in asked]
+        for plan in plans:
+            for step in plan.steps:
+                if isinstance(step, LaunchStep):
+                    key = group_key(step.group)
+                    if key not in groups:
+                        groups[key] = _group(step.group, step.decision)
+        runs[way] = _runner(case, settings)
+    samples: dict[str, list[float]] = {way: [] for way in runs}
+    spent = 0.0
+    for turn in range(_ROUNDS):
+        began = perf_counter()
+        # Each way follows each other one: what ran before leaves caches and pages behind.
+        first = turn % len(runs)
+        for way, run in (*[*runs.items()][first:], *[*runs.items()][:first]):
+            seconds = run()
+            if turn:  # the first one compiles and fills caches
+                samples[way].append(seconds)
+        spent += perf_counter() - began
+        if turn >= 3 and spent > _ROUND_SECONDS:
+            break
+    name, n, dtype = case
+    return {
+        "program": name,
+        "n": n,
+        "dtype": dtype,
+        "requests": len(asked),
+        "seconds": {way: quantile(sorted(found), QUANTILE) for way, found in samples.items()},
+    }
+
+
+def _runner(case: Case, settings: policy) -> Callable[[], float]:
+    """Return what runs a program once, from the host's memory to it, and returns its seconds."""
+    given = [asarray(array) for array in inputs_of(case)]
+    function = PROGRAMS[case[0]].function
+
+    def run() -> float:
+        for array in given:  # what an earlier run left on a device is not there
+            residency.only_on_host(array.storage.value.data)
+        with settings, np.errstate(all="ignore"), as_jitted(function, Unwatched()) as body:
+            began = perf_counter()
+            results = arrays_in(body(*given))
+            runtime.evaluate([array.storage.value for array in results])
+            for array in results:
+                runtime.host_array(array.storage.value)
+            return perf_counter() - began
+
+    return run
+
+
+def _group(group: Group, decision: Decision) -> Row:
+    """Return what each candidate of a group was predicted to take, and took."""
+    found: dict[str, Row] = {}
+    able = [c for c in decision.candidates if c.reason not in _IMPOSSIBLE]
+    for turn in range(_PASSES):
+        for candidate in able:
+            place = f"{candidate.device}:{candidate.implementation}"
+            if turn and place not in found:
+                continue
+            timing = picked.measured(group, candidate.device, candidate.implementation)
+            if timing is None:
+                continue
+            guess = costs.estimate(group, candidate.device, candidate.implementation)
+            row = found.setdefault(place, {"seconds": timing.seconds})
+            row["seconds"] = min(row["seconds"], timing.seconds)
+            if guess is not None:
+                row |= {"predicted": guess.seconds, "low": guess.low, "high": guess.high}
+    return {
+        "operation": operation(group),
+        "kind": group.kind.value,
+        "nodes": len(group.graph.nodes),
+        "elements": decision.elements,
+        "places": found,
+    }
