@@ -124,7 +124,8 @@ static void run(unsigned blocks, unsigned size, void (*f)()) {
 static void** pointers;
 static long long* numbers;
 """
-_HALVES = {
+_PLAIN = {
+    'asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));': "r = 1.0 / std::sqrt((double)x);",
     'asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"(h));': "f = bits<_Float16>(h);",
     'asm("cvt.rn.f16.f32 %0, %1;" : "=h"(h) : "f"(f));': "h = bits<short>((_Float16)f);",
     'asm("cvt.rn.f16.f64 %0, %1;" : "=h"(h) : "d"(d));': "h = bits<short>((_Float16)d);",
@@ -150,7 +151,7 @@ def library(text: str) -> ctypes.CDLL:
     each entry point."""
     entries = re.findall(r'extern "C" __global__ [^{]*?\b(\w+)\(\n', text)
     signatures = {name: signature(text, name) for name in entries}
-    for asm, plain in _HALVES.items():
+    for asm, plain in _PLAIN.items():
         text = text.replace(asm, plain)
     callers = []
     for name, (addressed, counted) in signatures.items():

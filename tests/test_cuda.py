@@ -24,6 +24,8 @@ with alight.policy(force="cuda:0", floor=0):
     grown = alight.exp(a - alight.max(a, axis=1, keepdims=True))
     rows = np.asarray(grown / alight.sum(grown, axis=1, keepdims=True))
     total = float(np.asarray((a * a).sum()))
+    large = np.arange(3 << 20, dtype=np.float32)
+    assert np.array_equal(np.asarray(alight.asarray(large) + 1), large + 1)
 assert np.allclose(rows.sum(axis=1), 1, rtol=1e-5) and abs(total / (x * x).sum() - 1) < 1e-5
 with alight.policy(force="cpu:generated", floor=0):
     a = alight.asarray(x)

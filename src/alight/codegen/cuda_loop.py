@@ -48,7 +48,15 @@ def cuda_loop(group: Group, shape: Nest, grid: Grid = PLAIN, entry: str = ENTRY)
     parameters += [
         f"const {index} s{place}_{axis}" for place in range(len(dtypes)) for axis in range(rank)
     ]
-    element = _cuda_element(group, dtypes, memory, entry)
+    outside: dict[str, str] = {}
+    element = _element(group, dtypes, memory, f"{entry}_element", outside)
+    # what is made of packs needs no branch for an element: the few that are not usual come again
+    usual = ""
+    if size > 1:
+        usual = _element(group, dtypes, memory, f"{entry}_usual", outside, True)
+        if "seldom" not in usual.partition("{")[2]:
+            usual = ""
+    element = "\n".join((*outside.values(), element, usual))
     code = Statements(CUDA)
     first = "blockIdx.x" if index == "int" else "(long long)blockIdx.x"
     code.add(f"const {index} apart = {first.replace('blockIdx', 'gridDim')} * {grid.block};")
@@ -98,8 +106,21 @@ def cuda_loop(group: Group, shape: Nest, grid: Grid = PLAIN, entry: str = ENTRY)
                 f"k{place}.v[j]" if place >= count or shape.classes[place] == "c" else f"k{place}"
                 for place in range(len(dtypes))
             )
+            if usual:
+                code.add("bool seldom = false;")
+                given = f"{given}, seldom"
             code.add("#pragma unroll")
-            code.add(f"for (int j = 0; j < {size}; ++j) {entry}_element({given});")
+            made = "usual" if usual else "element"
+            code.add(f"for (int j = 0; j < {size}; ++j) {entry}_{made}({given});")
+            if usual:
+                each = ", ".join(
+                    f"q{place}[j]" if shape.classes[place] == "c" else f"*q{place}"
+                    for place in range(len(dtypes))
+                )
+                with code.block("if (seldom)"):
+                    code.add("#pragma unroll 1")
+                    code.add(f"for (int j = 0; j < {size}; ++j) {entry}_element({each});")
+                    code.add("continue;")
             for place, word in enumerate(memory[count:], count):
                 code.add(f"*(Pack<{word}, {size}>*)q{place} = k{place};")
         tail = f"n / {size} * {size} + start"  # of several axes the inner one has whole packs
@@ -116,10 +137,19 @@ extern "C" __global__ void __launch_bounds__({grid.block}) {entry}(
 """
 
 
-def _cuda_element(group: Group, dtypes: Sequence[str], memory: Sequence[str], entry: str) -> str:
-    """Return the function that makes the outputs of one element from its inputs."""
+def _element(
+    group: Group,
+    dtypes: Sequence[str],
+    memory: Sequence[str],
+    name: str,
+    outside: dict[str, str],
+    usual: bool = False,
+) -> str:
+    """Return the function that makes the outputs of one element from its inputs; of a usual one it
+    says whether the element is not."""
     count = len(group.graph.inputs)
-    code = Statements(CUDA)
+    code = Statements(CUDA, outside)
+    code.seldom = "seldom" if usual else ""
     loaded = [
         code.name(f"x{place} != 0", dtype) if dtype == "bool" else f"x{place}"
         for place, dtype in enumerate(dtypes[:count])
@@ -131,9 +161,10 @@ def _cuda_element(group: Group, dtypes: Sequence[str], memory: Sequence[str], en
         f"{'const ' if place < count else ''}{word}{'' if place < count else '&'} x{place}"
         for place, word in enumerate(memory)
     ]
-    body, outside = "\n".join(code.lines), "\n".join(code.outside.values())
-    head = f"static __device__ __forceinline__ void {entry}_element({', '.join(parameters)})"
-    return f"{outside}\n{head} {{\n{body}\n}}"
+    if usual:
+        parameters.append("bool& seldom")
+    head = f"static __device__ __forceinline__ void {name}({', '.join(parameters)})"
+    return f"{head} {{\n{chr(10).join(code.lines)}\n}}"
 
 
 class Loop:

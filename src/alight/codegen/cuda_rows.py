@@ -89,6 +89,7 @@ class Rows:
         self.arrays: dict[int, str] = {}  # values held in registers between passes
         self.filled: set[str] = set()  # those of them that have been read or made
         self.known: dict[int, str] = {}
+        self.apart: list[str] = []  # functions of what is seldom
 
     # --- launches
     def steps(self) -> tuple[Step, ...]:
@@ -134,7 +135,9 @@ class Rows:
         if self.cut:
             texts.append(self.function(f"{ENTRY}_whole", WHOLE_BLOCK, parameters, self.combining()))
         structures = [fold.structure(self.outside) for fold in self.folds.values()]
-        return whole_text(self.outside, PACK + TREE + _FETCH, "\n".join((*structures, *texts)))
+        return whole_text(
+            self.outside, PACK + TREE + _FETCH, "\n".join((*structures, *self.apart, *texts))
+        )
 
     def function(self, name: str, block: int, parameters: list[str], body: str) -> str:
         """Return the text of an entry point."""
@@ -362,11 +365,15 @@ class Rows:
             stored += [n for n in visit.saved if n not in stored]
         for number in stored:
             code.add(f"{self.word(number)} x{number}[4];")
-        code.add("#pragma unroll")
-        with code.block("for (int j = 0; j < 4; ++j)"):
-            self.element(visit, names, stored)
+        for number in visit.folds:
+            code.add(f"{self.folds[number].type} u{number}[4];")
+        self.elements(visit, names, stored)
         for number in stored:
             self.scatter(number, offsets, together)
+        code.add("#pragma unroll")
+        with code.block("for (int j = 0; j < 4; ++j)"):
+            for number in visit.folds:
+                self.fold(number)
 
     def gather(self, name: str, source: int) -> None:
         """Add the reads of four elements that are not side by side in memory."""
@@ -395,33 +402,115 @@ class Rows:
                         offset = places.along(code, "(e + j)")
                         code.add(f"q{place}[{offset[place]}] = x{number}[j];")
 
-    def element(self, visit: Pass, names: dict[int, str], stored: list[int]) -> None:
-        """Add what is made of one element."""
+    def elements(self, visit: Pass, names: dict[int, str], stored: list[int]) -> None:
+        """Add what is made of each of four elements; of those that are not usual it is made again
+        by a function of its own, as branches between them would keep them from running together."""
         code = self.code
+        held = [n for n in visit.needed if n in self.arrays]
+        targets = {n: f"x{n}[j]" for n in stored}
+        targets |= {n: f"{self.arrays[n]}[k][j]" for n in held if n not in targets}
+        self.filled.update(self.arrays[n] for n in held)
+        made = {n: f"u{n}[j]" for n in visit.folds}
+        reads = {n: f"{name}[j]" for n, name in names.items()}
+        trial = Statements(CUDA, self.outside)
+        trial.seldom = "seldom"
+        self.values(trial, visit, reads, targets, made)
+        branchy = any("seldom" in line for line in trial.lines)
+        if branchy:
+            code.add("bool seldom = false;")
+            code.seldom = "seldom"
+        code.add("#pragma unroll")
+        with code.block("for (int j = 0; j < 4; ++j)"):
+            self.values(code, visit, reads, targets, made)
+            for number in held:
+                if number in stored:
+                    code.add(f"{self.arrays[number]}[k][j] = x{number}[j];")
+        code.seldom = ""
+        if not branchy:
+            return
+        used = {o for n in (*visit.needed, *visit.folds) for o in self.operands(n)}
+        given = {n: t for n, t in {**self.known, **reads}.items() if n in used}
+        call = self.again(visit, given, reads, targets, made)
+        with code.block("if (seldom)"):
+            code.add("#pragma unroll")
+            code.add(f"for (int j = 0; j < 4; ++j) {call};")
+            for number in held:
+                if number in stored:
+                    code.add("#pragma unroll")
+                    copied = f"{self.arrays[number]}[k][j] = x{number}[j]"
+                    code.add(f"for (int j = 0; j < 4; ++j) {copied};")
+
+    def operands(self, number: int) -> tuple[int, ...]:
+        return self.graph.nodes[number - self.first].operands
+
+    def again(
+        self,
+        visit: Pass,
+        given: dict[int, str],
+        reads: dict[int, str],
+        targets: dict[int, str],
+        made: dict[int, str],
+    ) -> str:
+        """Return a call of a function that makes the values of one element, usual or not."""
+        name = f"again{len(self.apart)}"
+        code = Statements(CUDA, self.outside)
+        inner = {n: f"i{n}" for n in given}
+        kept, self.known = self.known, {n: t for n, t in inner.items() if n not in reads}
+        self.values(
+            *(code, visit, {n: inner[n] for n in reads if n in inner}),
+            {n: f"t{n}" for n in targets},
+            {n: f"f{n}" for n in made},
+        )
+        self.known = kept
+        parameters = []
+        for n in given:
+            dtype = self.graph.layout(n).dtype.name
+            word = self.word(n) if n in reads else CUDA.type_of(dtype)
+            parameters.append(f"const {word} i{n}")
+        parameters += [f"{self.word(n)}& t{n}" for n in targets]
+        parameters += [f"{self.folds[n].type}& f{n}" for n in made]
+        body = "\n".join(code.lines)
+        self.apart.append(
+            f"static __device__ __noinline__ void {name}({', '.join(parameters)}) {{\n{body}\n}}"
+        )
+        return f"{name}({', '.join((*given.values(), *targets.values(), *made.values()))})"
+
+    def values(
+        self,
+        code: Statements,
+        visit: Pass,
+        reads: dict[int, str],
+        targets: dict[int, str],
+        made: dict[int, str],
+    ) -> None:
+        """Add what is made of one element, of what was read, into wide targets and values to
+        fold."""
         known = dict(self.known)
-        for number, name in names.items():
-            text = f"{name}[j]"
+        for number, text in reads.items():
             if self.graph.layout(number).dtype == bool:
                 text = code.name(f"{text} != 0", "bool")
             known[number] = text
         for number in visit.needed:
             known[number] = self.places.node(code, number, known)
-            if number in self.arrays:
-                code.add(f"{self.arrays[number]}[k][j] = {known[number]};")
-                self.filled.add(self.arrays[number])
-        for number in stored:
-            code.add(f"x{number}[j] = {known[number]};")
-        for number in visit.folds:
+        for number, target in targets.items():
+            code.add(f"{target} = {known[number]};")
+        for number, target in made.items():
             fold = self.folds[number]
             value = fold.made(code, [known[o] for o in fold.node.operands])
-            if fold.argument:
-                state = f"{fold.state}{{{value}, e + j < end ? (long long)(e + j) : -1ll}}"
-            elif fold.moments:
-                code.add(f"z{number}[k][j] = {value} - pivot{number};")
-                state = f"(e + j < end ? z{number}[k][j] : {fold.plain}::none())"
-            else:
-                state = f"(e + j < end ? {value} : {fold.plain}::none())"
-            code.add(f"a{number}[j] = {fold.lanes}::pair(a{number}[j], {state});")
+            code.add(f"{target} = {value};")
+
+    def fold(self, number: int) -> None:
+        """Add the fold of one of four elements."""
+        code, fold = self.code, self.folds[number]
+        value = f"u{number}[j]"
+        if fold.argument:
+            state = f"{fold.state}{{{value}, e + j < end ? (long long)(e + j) : -1ll}}"
+        elif fold.moments:
+            code.add(f"z{number}[k][j] = {value} - pivot{number};")
+            state = f"(e + j < end ? z{number}[k][j] : {fold.plain}::none())"
+        else:
+            state = f"(e + j < end ? {value} : {fold.plain}::none())"
+        code.add(f"a{number}[j] = {fold.lanes}::pair(a{number}[j], {state});")
 
     def spread(self, number: int, start: str) -> None:
         """Add the moments of a chunk: of its elements' distances from their mean."""

@@ -24,7 +24,8 @@ Cast = Callable[[str, str, str], str]
 @dataclass(frozen=True, slots=True, eq=False)
 class Dialect:
     """A language that kernels are printed in. ``types`` are those of values, ``memory`` those of
-    array elements where they differ; ``let`` and ``var`` declare a value and a variable."""
+    array elements where they differ; ``let`` and ``var`` declare a value and a variable. ``usual``
+    are forms that set ``{seldom}`` where the argument needs another."""
 
     name: str
     types: Mapping[str, str]
@@ -39,6 +40,7 @@ class Dialect:
     cast: Cast
     shared: Mapping[str, str] = field(default_factory=dict)
     libm: Mapping[str, str] = field(default_factory=dict)
+    usual: Mapping[str, str] = field(default_factory=dict)
 
     def type_of(self, dtype: str) -> str:
         """Return the type of a value; raise Unsupported where there is none."""
@@ -153,11 +155,12 @@ def _c_cast(text: str, source: str, target: str) -> str:
     if b == "b":
         return f"({text} != 0)"
     if a == "f" and b in "iu":
-        # as the host's machine code does it: narrow results come through a wider integer
+        # as x86 does it: narrow results come through a wider integer, and what is beyond that is
+        # its least one
         if target == "uint64":
             return f"to_uint64({text})"
-        through = "long long" if target in ("int64", "uint32") else "int"
-        return f"(({to})({through}){text})"
+        through = "to_int64" if target in ("int64", "uint32") else "to_int32"
+        return f"(({to}){through}({text}))"
     return f"(({to}){text})"
 
 
@@ -215,12 +218,23 @@ CUDA = Dialect(
     literal=_c_literal,
     cast=_c_cast,
     libm={"float64": "NAME", "float32": "NAMEf"},
+    usual={"sqrt:float32": "sqrt_usual({0}, {seldom})"},
     shared={
+        # One step from an estimate: rounded right where neither a square nor its rest is too small
+        # or too large, which are the arguments that sqrtf takes this way too.
+        "sqrt_usual": """__device__ __forceinline__ float sqrt_usual(float x, bool& seldom) {
+  float r;
+  asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
+  seldom |= __float_as_uint(x) - 0x0d000000u > 0x727fffffu;
+  const float s = x * r;
+  return fmaf(fmaf(-s, s, x), 0.5f * r, s);
+}""",
         "Complex": """template <typename T> struct alignas(2 * sizeof(T)) Complex { T re, im; };""",
         "half_to_float": """__device__ __forceinline__ float half_to_float(unsigned short h) {
   float f;
   asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"(h));
-  return f;
+  // a NaN has its sign, too
+  return __uint_as_float((__float_as_uint(f) & 0x7fffffffu) | (h & 0x8000u) << 16);
 }""",
         "float_to_half": """__device__ __forceinline__ unsigned short float_to_half(float f) {
   unsigned short h;
@@ -232,10 +246,18 @@ CUDA = Dialect(
   asm("cvt.rn.f16.f64 %0, %1;" : "=h"(h) : "d"(d));
   return h;
 }""",
+        "to_int32": """template <typename T> __device__ __forceinline__ int to_int32(T x) {
+  return x > (T)-2147483649.0 && x < (T)2147483648.0 || x == (T)-2147483648.0 ? (int)x
+    : -2147483647 - 1;
+}""",
+        "to_int64": """template <typename T> __device__ __forceinline__ long long to_int64(T x) {
+  return x >= (T)-9223372036854775808.0 && x < (T)9223372036854775808.0 ? (long long)x
+    : -9223372036854775807ll - 1;
+}""",
         "to_uint64": """__device__ __forceinline__ unsigned long long to_uint64(double x) {
   return x >= 9223372036854775808.0
-    ? (unsigned long long)(long long)(x - 9223372036854775808.0) ^ 0x8000000000000000ull
-    : (unsigned long long)(long long)x;
+    ? (unsigned long long)to_int64(x - 9223372036854775808.0) ^ 0x8000000000000000ull
+    : (unsigned long long)to_int64(x);
 }""",
         # Euclid on magnitudes; the least integer is its own
         "gcd": """template <typename T> __device__ T gcd(T a, T b) {

@@ -72,6 +72,8 @@ class Statements:
         self.outside: dict[str, str] = {} if outside is None else outside
         self.indent = 1
         self.count = 0
+        # a variable that is set where an element is not usual: what such ones need is left out
+        self.seldom = ""
 
     def add(self, line: str) -> None:
         """Add a line."""
@@ -110,6 +112,9 @@ class Statements:
 
         def rarely(tree: Expr) -> str:
             condition = value(tree.args[0])
+            if self.seldom:
+                self.add(f"{self.seldom} |= {condition};")
+                return value(tree.args[2])
             result = self.name(value(tree.args[2]), tree.dtype, variable=True)
             known = dict(done)
             with self.block(f"if ({condition})"):
@@ -134,6 +139,8 @@ class Statements:
         source = tree.args[0].dtype
         if prim == "cast":
             text = dialect.cast(args[0], source, tree.dtype)
+        elif self.seldom and f"{prim}:{source}" in dialect.usual:
+            text = dialect.usual[f"{prim}:{source}"].format(*args, seldom=self.seldom)
         elif prim == "libm":
             text = f"{dialect.library(tree.value, source)}({', '.join(args)})"
         else:
@@ -214,6 +221,11 @@ def group_gap(dialect: str, group: Group) -> str | None:
         shape = nest(group)
         if shape.columns or len(shape.dims) - shape.kept != 1:
             return "the rows are not one run in memory each"
+    if group.kind is GroupKind.SCAN and not nest(group).columns:
+        for node in group.graph.nodes:
+            exact = node.op.bound is None and node.layout.dtype.kind == "f"
+            if exact and node.op.combine in ("add", "multiply"):
+                return f"{node.op.name}: NumPy's order leaves a row to one thread"
     return None
 
 

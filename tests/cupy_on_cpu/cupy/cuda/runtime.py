@@ -48,7 +48,7 @@ def streamWaitEvent(stream: int, event: int, flags: int) -> None:
 
 
 def eventCreateWithFlags(flags: int) -> int:
-    events[number := len(events) + 1] = -1.0
+    events[number := len(events) + 1] = 0.0  # what was never recorded has happened
     return number
 
 
