@@ -869,6 +869,37 @@ def test_what_is_numpys_all_the_same_is_called_as_it_is(monkeypatch: pytest.Monk
     assert site.ours
 
 
+def test_keywords_in_the_place_of_positions_are_the_guards_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    be_eager(monkeypatch)
+    be_generated(monkeypatch)
+
+    def scaled(a: Any, b: Any, /, c: Any = 2.0, d: Any = 3.0, *rest: Any, e: Any = 0.0) -> Any:
+        return a * c + b * d + sum(rest) + e
+
+    x, y = np.random.default_rng(0).random((2, 1000))
+    jitted: Any = agree(scaled, x, y, c=4.0)
+    agree(scaled, x, y, d=4.0)
+    agree(scaled, x, y, 5.0, d=4.0, e=1.0)
+    agree(scaled, x, y, 5.0, 6.0, 7.0, e=1.0)
+    kernels.settle()
+    for _ in range(CALLS):
+        jitted(x, y, c=4.0)
+    module = sys.modules["alight.jit"]
+    monkeypatch.setattr(module, "describe", lambda *given: pytest.fail(f"not known: {given}"))
+    same(jitted(x, y, c=4.0), scaled(x, y, c=4.0))  # the guard knows what is by position
+    monkeypatch.undo()
+    for wrong in ({"a": x}, {"c": 1.0, "f": 2.0}):
+        with pytest.raises(TypeError) as want:
+            scaled(x, y, **wrong)
+        with pytest.raises(TypeError) as got:
+            jitted(x, y, **wrong)
+        assert str(got.value) == str(want.value)
+    with pytest.raises(TypeError, match="positional-only"):
+        jitted(x, b=y)
+
+
 def test_numpy_has_the_calls_while_kernels_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
     be_eager(monkeypatch)
     be_generated(monkeypatch)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import update_wrapper
 from time import perf_counter
-from types import FunctionType, MethodType
+from types import CodeType, FunctionType, MethodType
 from typing import Any, TypeVar, cast, overload
 from weakref import WeakKeyDictionary, WeakSet
 
@@ -117,6 +117,10 @@ class Jitted(CallGuard):
         if way is not None:  # a jitted function inside another runs as the outer one does
             function = inside(self.__wrapped__) if way == "ours" else self.__wrapped__
             return function(*args, **kwargs)
+        if kwargs:
+            positional = _positional(self.__wrapped__.__code__, args, kwargs)
+            if positional is not None:
+                return self(*positional)  # which the guard may know
         described = describe(args, kwargs)
         if described is None or recording_errstate() is None:  # NumPy acts at each op
             return self._body(args, kwargs, None, None, None)
@@ -427,6 +431,18 @@ def _raced() -> bool:
     """Tell whether the choice between NumPy and alight is open here."""
     here = current_policy()
     return here.force is None and not here.floor
+
+
+def _positional(
+    code: CodeType, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[Any, ...] | None:
+    """Return all arguments by position; None where keywords leave out a parameter before them, or
+    name what is none."""
+    first = len(args)
+    names = code.co_varnames[first : min(first + len(kwargs), code.co_argcount)]
+    if first < code.co_posonlyargcount or kwargs.keys() != set(names):
+        return None
+    return (*args, *[kwargs[name] for name in names])
 
 
 def _is_made(site: Site, program: Program | None) -> bool:
