@@ -22,6 +22,7 @@ from alight.codegen.loops import unsupported
 from alight.config import config, current_policy
 from alight.device import Device
 from alight.ir.group import Group
+from alight.ir.inner import folded
 from alight.ir.ops import Kind
 from alight.plan import cost
 from alight.plan.cost import Profile
@@ -174,7 +175,9 @@ def supports(device: str, implementation: str, group: Group) -> str | None:
     """Return why a device's implementation cannot run a group, or None."""
     if implementation != "generated":
         return None
-    return unsupported(group) if device == HOST else _device_gap(registry.device(device), group)
+    if device == HOST:
+        return unsupported(folded(group))
+    return _device_gap(registry.device(device), group)
 
 
 def _device_gap(where: Device, group: Group) -> str | None:

@@ -28,6 +28,7 @@ from alight.backends.machine import (
 from alight.backends.split import launcher
 from alight.device import Device, Gap, Probe, Support, Unsupported
 from alight.ir.group import Group, Node
+from alight.ir.inner import folded
 from alight.ir.ops import Kind
 
 __all__ = [
@@ -302,6 +303,7 @@ class HostBackend:
             return NumpyKernel(group)
         if implementation != "generated":
             raise Unsupported(f"{device.id} has no implementation {implementation!r}")
+        group = folded(group)
         from alight.codegen import compiled  # late: it loads the code generator
 
         kernel = compiled.here(group, schedule)
@@ -323,6 +325,7 @@ class HostBackend:
             return NumpyKernel(group)
         from alight.codegen import compiled
 
+        group = folded(group)
         return GeneratedKernel(group, compiled.load_object(group, schedule, data))
 
     def allocate(self, device: Device, nbytes: int, where: str = "device") -> Data:

@@ -18,6 +18,7 @@ from alight.codegen.caches import last_level_bytes
 from alight.device import Unsupported
 from alight.ir.body import COMPLEX, FLOATS, TYPES, choose
 from alight.ir.group import GroupKind, one_per_result, one_per_row, reduced_axes
+from alight.ir.inner import folded
 from alight.ir.ops import OPS, Kind
 from alight.ir.table_reduction import LANES, MOMENTS
 
@@ -500,6 +501,7 @@ def structure(group: Group, shape: Nest, schedule: Schedule) -> str:
 def kernel_key(group: Group, schedule: Schedule | None = None) -> str:
     """Return the key of a group's kernel on the host: equal keys mean equal code, whatever the
     sizes."""
+    group = folded(group)
     return digest(structure(group, nest(group, unroll=True), schedule or Schedule()))
 
 

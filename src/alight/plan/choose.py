@@ -15,6 +15,7 @@ import numpy as np
 from alight.device import Device, Reason
 from alight.errors import DTypeUnsupported, UnsupportedOnDevice
 from alight.ir.group import Graph, Group, GroupKind
+from alight.ir.inner import folded
 from alight.ir.op import Kind
 from alight.plan.order import Unit
 from alight.plan.plan import Candidate, Facts
@@ -181,7 +182,8 @@ def ruled_out(
     if device.id != HOST and (needed := _nbytes(group)) > device.memory_bytes:
         detail = f"{needed} bytes of inputs and results, {device.id} has {device.memory_bytes}"
         return Reason.OUT_OF_MEMORY, detail
-    if implementation == "generated" and group.kind is GroupKind.LIBRARY:
+    own = folded(group) if device.id == HOST else group
+    if implementation == "generated" and own.kind is GroupKind.LIBRARY:
         return Reason.GAP, f"{group.graph.nodes[0].op.name} is not generated"
     gap = facts.supports(device.id, implementation, group)
     return (None, "") if gap is None else (Reason.GAP, gap)

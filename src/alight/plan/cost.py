@@ -20,6 +20,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from alight.ir.group import Graph, Group, GroupKind, Node, reduced_axes
+from alight.ir.inner import folded
 from alight.ir.ops import Kind
 from alight.plan.curve import Curve
 from alight.plan.plan import Estimate
@@ -134,6 +135,8 @@ def loop_dtype(graph: Graph, node: Node) -> str:
 
 def passes(group: Group, implementation: str) -> Iterator[Pass]:
     """Yield what runs as one launch each."""
+    if implementation == "generated":
+        group = folded(group)
     graph = group.graph
     if implementation == "generated" and group.kind is not GroupKind.LIBRARY:
         folds = [node for node in graph.nodes if node.op.kind is Kind.REDUCTION]

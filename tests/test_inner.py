@@ -1,0 +1,106 @@
+"""Inner products of float vectors: BLAS has them, and generated code competes."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import alight
+from alight._core import layout_of
+from alight.ir.group import Graph, Group, GroupKind, Node, same_bits
+from alight.ir.inner import folded
+from alight.ir.ops import OPS
+
+FUNCTIONS = (np.dot, np.vdot, np.inner, np.vecdot, np.matmul)
+FORCED = {"force": "cpu:generated", "floor": 0}
+
+
+def vectors(n: int, dtype: str) -> tuple[Any, Any]:
+    random = np.random.default_rng(n)
+    first, second = random.uniform(-1, 1, (2, n))
+    return first.astype(dtype), second.astype(dtype)
+
+
+def product(name: str, *operands: Any, attrs: Any = ()) -> Group:
+    """Return the group of a library product as it is recorded."""
+    result = layout_of(np.asarray(getattr(np, name)(*operands)))
+    graph = Graph(
+        tuple(map(layout_of, operands)),
+        (Node(OPS[name], tuple(range(len(operands))), attrs, result),),
+        (len(operands),),
+    )
+    return Group(GroupKind.LIBRARY, graph, result.shape)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("function", FUNCTIONS, ids=lambda f: f.__name__)
+def test_generated_products_are_as_exact_as_sums(function: Callable[..., Any], dtype: str) -> None:
+    jitted = alight.jit(lambda x, y: function(x, y))
+    for n in (1, 7, 512, 40_001, 300_000):
+        x, y = vectors(n, dtype)
+        for a, b in ((x, y), (x[::-1], y), (x[::2], y[: (n + 1) // 2]), (x, x)):
+            terms = [float(p) * float(q) for p, q in zip(a, b, strict=True)]
+            exact, size = math.fsum(terms), math.fsum(map(abs, terms))
+            with alight.policy(**FORCED):
+                result = jitted(a, b)
+            expect = function(a, b)
+            assert type(result) is type(expect) and result.dtype == expect.dtype
+            # half an ulp of each product and of each level of the tree, at most
+            levels = 8 + math.log2(n)
+            assert abs(float(result) - exact) <= levels * np.finfo(dtype).eps / 2 * size
+    decided = alight.report().to_dict()["decisions"]
+    assert decided[-1]["operation"] == function.__name__, decided[-1]
+    assert decided[-1]["implementation"] == "generated"
+
+
+@pytest.mark.parametrize("function", [np.dot, np.vecdot], ids=lambda f: f.__name__)
+def test_special_values_and_warnings_are_numpys(function: Callable[..., Any]) -> None:
+    jitted = alight.jit(lambda x, y: function(x, y))
+    ones = np.ones(3000)
+    for value in (1e308, np.inf, np.nan, -np.inf):
+        x = ones.copy()
+        x[5] = x[2000] = value
+        for y in (ones * 10.0, ones * 0.0, -x):
+            found = []
+            for call in (function, jitted):
+                with warnings.catch_warnings(record=True) as told, alight.policy(**FORCED):
+                    warnings.simplefilter("always")
+                    found.append((repr(call(x, y)), [str(item.message) for item in told]))
+            assert found[0] == found[1], (value, y[0])
+
+
+def test_what_is_folded_and_what_is_not() -> None:
+    x, y = vectors(30, "float64")
+    for name in ("dot", "vdot", "inner", "vecdot", "matmul"):
+        group = product(name, x, y)
+        fold = folded(group)
+        assert fold.kind is GroupKind.REDUCE and fold.shape == (30,)
+        assert [node.op.name for node in fold.graph.nodes] == ["multiply", "sum"]
+        assert fold.graph.inputs == group.graph.inputs
+        assert fold.graph.layout(3) is group.graph.layout(2)
+        assert not same_bits(group) and not same_bits(fold)
+    matrix = np.ones((3, 30))
+    for operands in (
+        (matrix, x), (x.astype(complex), y), (x.astype("f4"), y), (x.astype("f2"), y.astype("f2")),
+        (x.astype(int), y.astype(int)), (x[:0], y[:0]), (np.array(2.0), x),
+    ):  # fmt: skip
+        group = product("dot", *operands)
+        assert folded(group) is group, operands
+    assert folded(product("outer", x, y)).kind is GroupKind.LIBRARY
+
+
+def test_both_ways_are_candidates_on_the_host() -> None:
+    x, y = vectors(1 << 16, "float64")
+    with alight.policy(floor=0):
+        a, b = alight.asarray(x), alight.asarray(y)
+        float(alight.dot(a, b))
+    (decision,) = [
+        row for row in alight.report().to_dict()["decisions"] if row["operation"] == "dot"
+    ][-1:]
+    reasons = {row["implementation"]: row["reason"] for row in decision["candidates"]}
+    assert reasons.keys() >= {"library", "generated"} and "gap" not in reasons.values(), decision
