@@ -30,6 +30,7 @@ ORDER: tuple[tuple[str, ...], ...] = (
     ("trust",),
     ("costs",),
     ("kernels",),
+    ("copies",),
     ("residency", "trial"),
     ("writing",),
     ("execute", "picked"),

@@ -23,6 +23,7 @@ from alight.backends.base import Launch, Operand
 from alight.backends.host import run_node
 from alight.backends.machine import host_memory
 from alight.device import Device, Reason
+from alight.errors import OutOfDeviceMemory
 from alight.log import LOG, eligible_elements
 from alight.plan.plan import Decision, Estimate, LaunchStep, Plan, ViewStep, WriteStep
 from alight.registry import backend_of, device
@@ -444,11 +445,22 @@ class _Ready:
         and the seconds it took on the device."""
         where = self.where
         kernel = self.kernel or self.compiled()
+        beside = [place[0] for place in places] if where.id != HOST_DEVICE else ()
         operands = tuple(
-            [Operand(residency.buffer(data, where), offset, lay) for data, offset, lay in places]
+            [
+                Operand(residency.buffer(data, where, beside), offset, lay)
+                for data, offset, lay in places
+            ]
         )
+        launch = (Launch(kernel, operands, results or self.none),)
         with warn.Hearing(listen, heard, self.implementation):
-            event = self.backend.submit(where, 0, (Launch(kernel, operands, results or self.none),))
+            try:
+                event = self.backend.submit(where, 0, launch)
+            except OutOfDeviceMemory:
+                needed = sum([layout.nbytes for layout in self.layouts])
+                if not residency.make_room(where, needed, beside):
+                    raise
+                event = self.backend.submit(where, 0, launch)
             self.backend.wait(event)
         return event.buffers, event.ended - event.began
 

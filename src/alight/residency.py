@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from alight import costs
 from alight._core import Data, Layout
 from alight.backends.base import Copy
+from alight.copies import kept
+from alight.errors import OutOfDeviceMemory
 from alight.log import LOG
 from alight.registry import backend_of, device
 
@@ -18,6 +22,8 @@ if TYPE_CHECKING:
     from alight.device import Device
 
 HOST = "host"
+
+_logger = logging.getLogger("alight")
 
 # One thread at a time drives devices and moves copies; recording does not take it.
 LOCK = threading.RLock()
@@ -31,17 +37,26 @@ def _after_fork() -> None:
 os.register_at_fork(after_in_child=_after_fork)
 
 
-def buffer(data: Data, where: Device) -> Any:
-    """Return the buffer of some bytes in a device's space, copying them there when it has none."""
+def buffer(data: Data, where: Device, beside: Iterable[Data] = ()) -> Any:
+    """Return the buffer of some bytes in a device's space, copying them there when it has none.
+
+    Where there is no room, copies make way, but for those of ``beside``.
+    """
     if where.space == HOST:
         bring_to_host(data)
         return data
     remote = data.remote
     if remote is not None and where.space in remote:
+        _used(data, where)
         return remote[where.space]
     bring_to_host(data)
     backend = backend_of(where)
-    target = backend.allocate(where, data.nbytes)
+    try:
+        target = backend.allocate(where, data.nbytes)
+    except OutOfDeviceMemory:
+        if not make_room(where, data.nbytes, (data, *beside)):
+            raise
+        target = backend.allocate(where, data.nbytes)
     backend.wait(backend.submit(where, 0, [Copy(data, target, data.nbytes, HOST, where.space)]))
     LOG.count(uploads=1, upload_bytes=data.nbytes)
     if data.exported:
@@ -49,7 +64,35 @@ def buffer(data: Data, where: Device) -> Any:
     if data.remote is None:
         data.remote = {}
     data.remote[where.space] = target
+    _used(data, where)
     return target
+
+
+def _used(data: Data, where: Device) -> None:
+    """Note that a copy was used, with what bringing it again would take."""
+    seconds = costs.copy_seconds(HOST, where.space, data.nbytes)
+    if data.array is None:  # it would have to be brought to safety first
+        seconds += costs.copy_seconds(where.space, HOST, data.nbytes)
+    kept(where.space).use(data, seconds)
+
+
+def make_room(where: Device, nbytes: int, spared: Iterable[Data] = ()) -> bool:
+    """Drop copies on a device, the least worth first, until so many bytes are free; what is
+    nowhere else comes to the host before. Tell whether anything was dropped."""
+    ids = {id(data) for data in spared}
+    space = where.space
+    freed = 0
+    with LOCK:
+        while freed < nbytes:
+            data = kept(space).least(space, ids)
+            if data is None:
+                break
+            bring_to_host(data)
+            assert data.remote is not None
+            del data.remote[space]
+            freed += data.nbytes
+            _logger.debug("%s: a copy of %d bytes makes way", space, data.nbytes)
+    return freed > 0
 
 
 def bring_to_host(data: Data) -> None:
@@ -100,7 +143,15 @@ def made_on(where: Device, layout: Layout, made: Any) -> Data:
         return result
     data = Data(layout)
     data.remote = {where.space: made}
+    _used(data, where)
     return data
 
 
-__all__: Sequence[str] = ("bring_to_host", "buffer", "fresh", "made_on", "only_on_host")
+__all__: Sequence[str] = (
+    "bring_to_host",
+    "buffer",
+    "fresh",
+    "made_on",
+    "make_room",
+    "only_on_host",
+)

@@ -1,0 +1,77 @@
+"""Which copies on a device are worth their place: those that were used often, and take long to
+bring back for each byte.
+
+The worth of a copy is predicted from its own past: uses so far times the seconds of bringing it
+again, over its bytes. Whoever is evicted raises the level that newcomers start from, so that what
+was used much long ago does not stay for ever (greedy dual size, with frequency).
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Collection
+
+from alight._core import Data
+
+__all__ = ["Kept", "kept"]
+
+
+class _Copy:
+    """One copy: whose, how often used, and its worth when it was used last."""
+
+    __slots__ = ("data", "uses", "worth")
+
+    def __init__(self, data: weakref.ref[Data]) -> None:
+        self.data = data
+        self.uses = 0
+        self.worth = 0.0
+
+
+class Kept:
+    """The copies of one memory space."""
+
+    def __init__(self) -> None:
+        self._copies: dict[int, _Copy] = {}
+        self._level = 0.0
+
+    def use(self, data: Data, seconds: float) -> None:
+        """Note that a copy came or was used; ``seconds`` is what bringing it again would take."""
+        number = id(data)
+        copy = self._copies.get(number)
+        if copy is None or copy.data() is not data:
+            copies = self._copies
+
+            def gone(reference: weakref.ref[Data]) -> None:
+                found = copies.get(number)
+                if found is not None and found.data is reference:
+                    copies.pop(number, None)
+
+            copy = self._copies[number] = _Copy(weakref.ref(data, gone))
+        copy.uses += 1
+        copy.worth = self._level + copy.uses * seconds / max(data.nbytes, 1)
+
+    def least(self, space: str, spared: Collection[int]) -> Data | None:
+        """Return what is worth least of what has a copy in the space, those with an id in
+        ``spared`` apart; it is forgotten."""
+        best: tuple[float, int] | None = None
+        for number, copy in tuple(self._copies.items()):
+            data = copy.data()
+            if data is None or data.remote is None or space not in data.remote:
+                self._copies.pop(number, None)
+            elif number not in spared and (best is None or copy.worth < best[0]):
+                best = copy.worth, number
+        if best is None:
+            return None
+        self._level = max(self._level, best[0])
+        return self._copies.pop(best[1]).data()
+
+
+_spaces: dict[str, Kept] = {}
+
+
+def kept(space: str) -> Kept:
+    """Return the copies of a space."""
+    found = _spaces.get(space)
+    if found is None:
+        found = _spaces[space] = Kept()
+    return found
