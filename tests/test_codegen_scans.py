@@ -15,8 +15,9 @@ from alight.ir.check import group_faults
 from alight.ir.group import Graph, Group, GroupKind, Node
 from alight.ir.ops import OPS, Kind, Op
 from alight.log import LOG
-from conformance.modes import EVERYWHERE, MODES
+from conformance.modes import EVERYWHERE
 from generated import DTYPES, Array, layouts, reference, run, values_for
+from programs import assert_program
 
 
 def scan_group(array: Array, ops: Sequence[Op], axis: int) -> Group:
@@ -119,14 +120,7 @@ s = x.cumsum(axis=1); r = s - s.max(axis=1, keepdims=True)
 @pytest.mark.parametrize("mode", EVERYWHERE)
 @pytest.mark.parametrize("program", PROGRAMS.strip().splitlines())
 def test_programs_with_scans_equal_numpy(program: str, mode: str) -> None:
-    x = values_for(np.dtype("f8"), (30, 50), 4)
-    plain: dict[str, Any] = {"np": np, "x": x.copy()}
-    ours: dict[str, Any] = {"np": alight, "x": alight.asarray(x)}
-    exec(program, plain)
-    with alight.policy(**MODES[mode]):
-        exec(program, ours)
-        result = np.asarray(ours["r"])
-    np.testing.assert_allclose(result, plain["r"], rtol=1e-12, atol=1e-12)
+    assert_program(program, values_for(np.dtype("f8"), (30, 50), 4), mode)
 
 
 def test_a_moving_chain_is_one_visit() -> None:

@@ -289,3 +289,23 @@ def picks(lanes: int, step: int = 1, start: int = 0) -> str:
     """Return the mask of a shuffle that takes every so many-th lane."""
     chosen = ", ".join(f"i32 {start + step * i}" for i in range(lanes))
     return f"<{lanes} x i32> <{chosen}>"
+
+
+def letter(dtype: str) -> str:
+    """Return a dtype in memory as it stands in the names of intrinsics."""
+    return f"{'f' if kind_of(dtype) == 'f' else 'i'}{width_of(dtype)}"
+
+
+def suffix(dtype: str, lanes: int) -> str:
+    """Return the type of a value, or of so many together, as in the names of intrinsics."""
+    return f"v{lanes}{letter(dtype)}" if lanes else letter(dtype)
+
+
+def first_lanes(code: Blocks, count: str, lanes: int) -> str:
+    """Return the mask of the first ``count`` lanes of a vector."""
+    whole = f"<{lanes} x i32>"
+    few = code.emit(f"trunc i64 {count} to i32")
+    first = code.emit(f"insertelement {whole} poison, i32 {few}, i32 0")
+    every = code.emit(f"shufflevector {whole} {first}, {whole} poison, {whole} zeroinitializer")
+    steps = ", ".join(f"i32 {i}" for i in range(lanes))
+    return code.emit(f"icmp slt {whole} <{steps}>, {every}")

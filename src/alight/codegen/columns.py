@@ -16,14 +16,15 @@ from typing import TYPE_CHECKING
 
 from alight.codegen.emit import Code, literal, memory_type, register_type
 from alight.codegen.fold import (
+    CHUNK_BITS,
     LEVELS,
     combine_rows,
     population,
     push_function,
     repeat,
     stack_row,
-    stacked,
 )
+from alight.codegen.moments import push_moment_rows, total_moment_rows
 from alight.ir.table_reduction import CHUNK, LANES
 
 if TYPE_CHECKING:
@@ -184,12 +185,9 @@ def _sum(code: Code, fold: Fold, load: Load, tile: int) -> None:
     chunk = code.alloca(f"[{tile} x {memory_type(fold.dtype)}]")
     _chunk(code, fold, load, tile, chunk)
     chunks = code.alloca("i64")
-    code.do(f"store i64 {code.emit(f'lshr i64 %seen, {_CHUNK_BITS}')}, ptr {chunks}")
+    code.do(f"store i64 {code.emit(f'lshr i64 %seen, {CHUNK_BITS}')}, ptr {chunks}")
     push = push_function(code.module, fold, tile)
     code.do(f"call void @{push}(ptr {chunk}, ptr %state, ptr {chunks}, i64 %width)")
-
-
-_CHUNK_BITS = CHUNK.bit_length() - 1
 
 
 def _chunk(code: Code, fold: Fold, load: Load, tile: int, target: str) -> None:
@@ -290,63 +288,6 @@ def _lanes_function(module: Module, fold: Fold, tile: int) -> str:
     return name
 
 
-def _push_moments(code: Code, fold: Fold, tile: int, new: tuple[str, str], squares: str) -> None:
-    """Add the sums and squared deviations of a full chunk to the counter."""
-    dtype, one = fold.dtype, register_type(fold.dtype)
-    bits, top, scale = code.alloca("i64"), code.alloca("i64"), code.alloca(one)
-    chunks = code.emit(f"lshr i64 %seen, {_CHUNK_BITS}")
-    code.do(f"store i64 {chunks}, ptr {bits}")
-    code.do(f"store i64 {population(code, chunks)}, ptr {top}")
-    code.do(f"store {one} {literal(1 / (2 * CHUNK), dtype)}, ptr {scale}")
-    with repeat(code) as proceed:
-        left = code.emit(f"load i64, ptr {bits}")
-        proceed(code.emit(f"trunc i64 {left} to i1"))
-        code.do(f"store i64 {code.emit(f'lshr i64 {left}, 1')}, ptr {bits}")
-        level = code.emit(f"sub i64 {code.emit(f'load i64, ptr {top}')}, 1")
-        code.do(f"store i64 {level}, ptr {top}")
-        olds = [stack_row(code, fold, base, level, tile) for base in ("%state", squares)]
-        factor = code.emit(f"load {one}, ptr {scale}")
-        with code.loop("%width", parallel=True, brief=True) as j:
-            cells = [code.at(row, j, dtype) for row in new]
-            older = [code.load(code.at(old, j, dtype), dtype, parallel=True) for old in olds]
-            newer = [code.load(cell, dtype, parallel=True) for cell in cells]
-            value = merged_equal(code, one, (older[0], newer[0]), older[1], newer[1], factor)
-            code.store(fold.combined(code, older[0], newer[0]), cells[0], dtype, parallel=True)
-            code.store(value, cells[1], dtype, parallel=True)
-        half = code.emit(f"fmul {one} {factor}, {literal(0.5, dtype)}")
-        code.do(f"store {one} {half}, ptr {scale}")
-    level = code.emit(f"load i64, ptr {top}")
-    for row, base in zip(new, ("%state", squares), strict=True):
-        target = stack_row(code, fold, base, level, tile)
-        with code.loop("%width", parallel=True, brief=True) as j:
-            value = code.load(code.at(row, j, dtype), dtype, parallel=True)
-            code.store(value, code.at(target, j, dtype), dtype, parallel=True)
-
-
-def merged_equal(code: Code, one: str, sums: tuple[str, str], a: str, b: str, factor: str) -> str:
-    """Return the squared deviations of two runs of n elements together; ``factor`` is 1/2n."""
-    away = code.emit(f"fsub {one} {sums[1]}, {sums[0]}")
-    # scaled before squaring: the square of a sum overflows long before a variance does
-    between = code.emit(f"fmul {one} {away}, {code.emit(f'fmul {one} {away}, {factor}')}")
-    return code.emit(f"fadd {one} {code.emit(f'fadd {one} {a}, {b}')}, {between}")
-
-
-def merged(
-    code: Code, one: str, a: tuple[str, str, str], b: tuple[str, str, str]
-) -> tuple[str, str]:
-    """Return sum and squared deviations of two runs together, from (count, sum, squares) of
-    each."""
-    count = code.emit(f"fadd {one} {a[0]}, {b[0]}")
-    mean_a = code.emit(f"fdiv {one} {a[1]}, {a[0]}")
-    mean_b = code.emit(f"fdiv {one} {b[1]}, {b[0]}")
-    away = code.emit(f"fsub {one} {mean_b}, {mean_a}")
-    share = code.emit(f"fdiv {one} {b[0]}, {count}")
-    weighed = code.emit(f"fmul {one} {away}, {code.emit(f'fmul {one} {a[0]}, {share}')}")
-    between = code.emit(f"fmul {one} {away}, {weighed}")
-    both = code.emit(f"fadd {one} {a[2]}, {b[2]}")
-    return code.emit(f"fadd {one} {a[1]}, {b[1]}"), code.emit(f"fadd {one} {both}, {between}")
-
-
 def _total(module: Module, fold: Fold, tile: int) -> str:
     """Return the function that leaves the fold of all rows in row 0 of the state: ``(ptr state, i64
     seen, i64 width)``; of moments, the squared deviations."""
@@ -354,7 +295,7 @@ def _total(module: Module, fold: Fold, tile: int) -> str:
     if name not in module.shared:
         code = Code(module)
         if fold.moments:
-            _total_moments(code, fold, tile)
+            total_moment_rows(code, fold, tile)
         else:
             _total_sum(code, fold, tile)
         code.do("ret void")
@@ -371,7 +312,7 @@ def _total_sum(code: Code, fold: Fold, tile: int) -> None:
         value = literal(fold.identity, fold.dtype)
         code.store(value, code.at("%state", j, fold.dtype), fold.dtype, parallel=True)
     chunks = code.emit(f"add i64 %seen, {CHUNK - 1}")
-    chunks = code.emit(f"lshr i64 {chunks}, {_CHUNK_BITS}")
+    chunks = code.emit(f"lshr i64 {chunks}, {CHUNK_BITS}")
     top = code.alloca("i64")
     code.do(f"store i64 {population(code, chunks)}, ptr {top}")
     with repeat(code) as proceed:
@@ -415,45 +356,10 @@ def _moments(code: Code, fold: Fold, load: Load, tile: int) -> None:
     levels = code.at("%state", str(LEVELS * tile), dtype)
     full = code.emit(f"icmp eq i64 %rows, {CHUNK}")
     with code.when(full):
-        _push_moments(code, fold, tile, (sums, squares), levels)
+        push_moment_rows(code, fold, tile, (sums, squares), levels)
     with code.when(code.emit(f"xor i1 {full}, true")):
         rest = code.at("%state", str(2 * LEVELS * tile), dtype)
         for source, target in ((sums, rest), (squares, code.at(rest, str(tile), dtype))):
             with code.loop("%width", parallel=True, brief=True) as j:
                 value = code.load(code.at(source, j, dtype), dtype, parallel=True)
                 code.store(value, code.at(target, j, dtype), dtype, parallel=True)
-
-
-def _total_moments(code: Code, fold: Fold, tile: int) -> None:
-    dtype, one = fold.dtype, register_type(fold.dtype)
-    chunks = code.emit(f"lshr i64 %seen, {_CHUNK_BITS}")
-    rest = code.emit(f"and i64 %seen, {CHUNK - 1}")
-    levels = code.at("%state", str(LEVELS * tile), dtype)
-    sums = code.at("%state", str(2 * LEVELS * tile), dtype)
-    squares = code.at(sums, str(tile), dtype)
-    number = code.alloca("i64")
-    code.do(f"store i64 {rest}, ptr {number}")
-    with stacked(code, chunks) as (level, elements):
-        before = code.emit(f"load i64, ptr {number}")
-        none = code.emit(f"icmp eq i64 {before}, 0")
-        # a count that is not 0 keeps the division by it quiet where there is nothing to merge
-        counted = code.emit(f"select i1 {none}, i64 1, i64 {before}")
-        a_count = code.emit(f"uitofp i64 {elements} to {one}")
-        b_count = code.emit(f"uitofp i64 {counted} to {one}")
-        rows = [stack_row(code, fold, base, level, tile) for base in ("%state", levels)]
-        with code.loop("%width", parallel=True, brief=True) as j:
-            cells = [code.at(base, j, dtype) for base in (sums, squares)]
-            a = [code.load(code.at(row, j, dtype), dtype, parallel=True) for row in rows]
-            b = [code.load(cell, dtype, parallel=True) for cell in cells]
-            zero = literal(0, dtype)
-            b = [code.emit(f"select i1 {none}, {one} {zero}, {one} {v}") for v in b]
-            both = merged(code, one, (a_count, a[0], a[1]), (b_count, b[0], b[1]))
-            for cell, alone, value in zip(cells, a, both, strict=True):
-                value = code.emit(f"select i1 {none}, {one} {alone}, {one} {value}")
-                code.store(value, cell, dtype, parallel=True)
-        code.do(f"store i64 {code.emit(f'add i64 {before}, {elements}')}, ptr {number}")
-    empty = code.emit("icmp eq i64 %seen, 0")
-    with code.loop("%width", parallel=True, brief=True) as j:
-        value = code.load(code.at(squares, j, dtype), dtype, parallel=True)
-        value = code.emit(f"select i1 {empty}, {one} {literal(0, dtype)}, {one} {value}")
-        code.store(value, code.at("%state", j, dtype), dtype, parallel=True)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
 # A binary counter of this many bits counts the chunks of 2**47 elements: they take days to fold.
 LEVELS = 40
+CHUNK_BITS = CHUNK.bit_length() - 1
 
 _BETTER = {
     "argmin": "(x < y) | ((x != x) & (y == y))",
@@ -220,21 +222,10 @@ def push_function(module: Module, fold: Fold, tile: int = 1) -> str:
         code = Code(module)
         width = "1" if tile == 1 else "%width"  # a loop of 1 is no loop once compiled
         chunks = code.emit("load i64, ptr %count")
-        top, left = code.alloca("i64"), code.alloca("i64")
-        code.do(f"store i64 {population(code, chunks)}, ptr {top}")
-        code.do(f"store i64 {chunks}, ptr {left}")
-        with repeat(code) as proceed:
-            bits = code.emit(f"load i64, ptr {left}")
-            odd = code.emit(f"trunc i64 {bits} to i1")
-            proceed(odd)
-            code.do(f"store i64 {code.emit(f'lshr i64 {bits}, 1')}, ptr {left}")
-            level = code.emit(f"load i64, ptr {top}")
-            level = code.emit(f"sub i64 {level}, 1")
-            code.do(f"store i64 {level}, ptr {top}")
-            row = stack_row(code, fold, "%stack", level, tile)
+        with carried(code, chunks) as entry:
+            row = stack_row(code, fold, "%stack", entry.place, tile)
             combine_rows(code, fold, row, "%chunk", "%chunk", width)
-        level = code.emit(f"load i64, ptr {top}")
-        row = stack_row(code, fold, "%stack", level, tile)
+        row = stack_row(code, fold, "%stack", entry.place, tile)
         with code.loop(width, parallel=True, brief=True) as j:
             value = code.load(code.at("%chunk", j, fold.dtype), fold.dtype, parallel=True)
             code.store(value, code.at(row, j, fold.dtype), fold.dtype, parallel=True)
@@ -322,6 +313,32 @@ class repeat:
 def rows_of(fold: Fold, count: int) -> str:
     """Return the type of an array of so many elements in memory."""
     return f"[{count} x {memory_type(fold.dtype)}]"
+
+
+@dataclass(slots=True)
+class Entry:
+    """Where an entry of the counter's stack is."""
+
+    place: str = ""
+
+
+@contextmanager
+def carried(code: Code, chunks: str, level: int | str = 0) -> Iterator[Entry]:
+    """Run what is added inside for every entry, of the stack of so many chunks, that a new one of
+    2**level chunks is to be combined with, as the carries of a counter are; the newest first.
+    Afterwards the yielded entry is where what came of it belongs."""
+    entry = Entry()
+    bits, top = code.alloca("i64"), code.alloca("i64")
+    code.do(f"store i64 {code.emit(f'lshr i64 {chunks}, {level}')}, ptr {bits}")
+    code.do(f"store i64 {population(code, chunks)}, ptr {top}")
+    with repeat(code) as proceed:
+        left = code.emit(f"load i64, ptr {bits}")
+        proceed(code.emit(f"trunc i64 {left} to i1"))
+        code.do(f"store i64 {code.emit(f'lshr i64 {left}, 1')}, ptr {bits}")
+        entry.place = code.emit(f"sub i64 {code.emit(f'load i64, ptr {top}')}, 1")
+        code.do(f"store i64 {entry.place}, ptr {top}")
+        yield entry
+    entry.place = code.emit(f"load i64, ptr {top}")
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from alight.codegen.blocks import picks
+from alight.codegen.blocks import first_lanes, letter, picks
 from alight.codegen.emit import Code, Module, memory_type, register_type
 from alight.codegen.records import put_together, taken_apart
 from alight.ir.body import kind_of, part_of, width_of
@@ -327,7 +327,7 @@ class _Move:
     def _gathered(self, base: str, index: str, dtype: str, mask: str, other: str) -> str:
         whole, pointers = register_type(dtype, self.lanes), f"<{self.lanes} x ptr>"
         flags = f"<{self.lanes} x i1>"
-        name = f"llvm.masked.gather.v{self.lanes}{_letter(dtype)}.v{self.lanes}p0"
+        name = f"llvm.masked.gather.v{self.lanes}{letter(dtype)}.v{self.lanes}p0"
         self.code.module.share(name, f"declare {whole} @{name}({pointers}, {flags}, {whole})")
         given = f"{pointers} align 1 {self._pointers(base, index)}, {flags} {mask}, {whole} {other}"
         return self.code.emit(f"call {whole} @{name}({given})")
@@ -343,7 +343,7 @@ class _Move:
         mask = self._mask(rest)
         if self.motion == "c":
             whole, flags = register_type(own, lanes), f"<{lanes} x i1>"
-            name = f"llvm.masked.load.v{lanes}{_letter(own)}.p0"
+            name = f"llvm.masked.load.v{lanes}{letter(own)}.p0"
             code.module.share(name, f"declare {whole} @{name}(ptr, {flags}, {whole})")
             given = f"ptr align 1 {first}, {flags} {mask}, {whole} {other}"
             loaded = code.emit(f"call {whole} @{name}({given})")
@@ -361,10 +361,7 @@ class _Move:
         return code.load(self._memory(), self.dtype, lanes=self.lanes)
 
     def _mask(self, rest: str) -> str:
-        vector = f"<{self.lanes} x i64>"
-        first = self.code.emit(f"insertelement {vector} poison, i64 {rest}, i64 0")
-        count = ", ".join(f"i64 {i}" for i in range(self.lanes))
-        return self.code.emit(f"icmp ult {vector} <{count}>, {self._splat(first, 'i64')}")
+        return first_lanes(self.code, rest, self.lanes)
 
     def _memory(self) -> str:
         if not self.memory:
@@ -419,7 +416,7 @@ class _Move:
     def _scattered(self, value: str, base: str, index: str, dtype: str, mask: str) -> None:
         code, lanes = self.code, self.lanes
         whole, pointers, flags = memory_type(dtype, lanes), f"<{lanes} x ptr>", f"<{lanes} x i1>"
-        name = f"llvm.masked.scatter.v{lanes}{_letter(dtype)}.v{lanes}p0"
+        name = f"llvm.masked.scatter.v{lanes}{letter(dtype)}.v{lanes}p0"
         code.module.share(name, f"declare void @{name}({whole}, {pointers}, {flags})")
         given = f"{pointers} align 1 {self._pointers(base, index)}, {flags} {mask}"
         code.do(f"call void @{name}({whole} {value}, {given})")
@@ -445,7 +442,7 @@ class _Move:
             self._scattered(value, self.base, index, dtype, self._mask(rest))
             return
         whole, flags = register_type(dtype, lanes), f"<{lanes} x i1>"
-        name = f"llvm.masked.store.v{lanes}{_letter(dtype)}.p0"
+        name = f"llvm.masked.store.v{lanes}{letter(dtype)}.p0"
         code.module.share(name, f"declare void @{name}({whole}, ptr, {flags})")
         given = f"ptr align 1 {self._address(self.base, index)}, {flags} {self._mask(rest)}"
         code.do(f"call void @{name}({whole} {value}, {given})")
@@ -457,10 +454,6 @@ def _step(operand: Operand) -> str:
         return operand.step
     times = {"b": 0, "c": 1, "w": 1, "r": -1}.get(operand.motion)
     return str((int(operand.motion) if times is None else times) * (width_of(operand.dtype) // 8))
-
-
-def _letter(dtype: str) -> str:
-    return f"{'f' if kind_of(dtype) == 'f' else 'i'}{width_of(dtype)}"
 
 
 def _copy_function(module: Module, size: int) -> str:

@@ -14,9 +14,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from alight.codegen.emit import Code, Module, register_type
+from alight.codegen.extremes import BLOCK
 from alight.codegen.fold import LEVELS, Fold, population
 from alight.codegen.kernels import Frame
-from alight.codegen.spans import BLOCK, Span, push, push_moments
+from alight.codegen.moments import push_moments
+from alight.codegen.spans import Span, push
 from alight.ir.body import width_of
 from alight.ir.group import GroupKind
 

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING
 
 from alight.codegen.columns import Column, tile_of
 from alight.codegen.emit import Code, Module
+from alight.codegen.extremes import BLOCK
 from alight.codegen.fold import (
     Fold,
     repeat,
     rows_of,
 )
 from alight.codegen.kernels import SIGNATURE, Frame, has_branches
-from alight.codegen.spans import BLOCK, Span
+from alight.codegen.spans import Span
 from alight.ir.body import width_of
 from alight.ir.table_reduction import CHUNK
 

@@ -13,11 +13,12 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from alight.codegen.emit import Code, Module, memory_type
+from alight.codegen.extremes import BLOCK
 from alight.codegen.fold import Fold
 from alight.codegen.kernels import SIGNATURE, Frame, elementwise, has_branches
 from alight.codegen.partial import combine_function, parts
 from alight.codegen.phases import Pass, phases
-from alight.codegen.spans import BLOCK, Span
+from alight.codegen.spans import Span
 from alight.ir.group import GroupKind
 
 if TYPE_CHECKING:

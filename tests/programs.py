@@ -1,0 +1,49 @@
+"""Small NumPy programs through alight and NumPy, as far apart as the op table allows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import alight
+from alight import memory, runtime
+from conformance.modes import MODES
+from generated import Array
+
+
+def slack_eps(result: alight.Array) -> float:
+    """Return the sum of what the ops of a result that is still pending are declared to be off, in
+    epsilons of what they fold or make."""
+    graph = runtime.prepare((memory.read(result),)).graph
+    total = 0.0
+    for node in graph.nodes:
+        if node.op.bound is not None:
+            shape = graph.layout(node.operands[0]).shape
+            axis = node.attr("axis")
+            axes = range(len(shape)) if axis is None else axis if type(axis) is tuple else (axis,)
+            total += node.op.bound(int(np.prod([shape[i] for i in axes], dtype=int)))
+        else:
+            total += node.op.ulp_from_numpy
+    return total
+
+
+def assert_program(program: str, x: Array, mode: str) -> None:
+    """Run a program, which makes ``r`` of ``x``, in a mode; compare ``r`` with NumPy's."""
+    plain: dict[str, Any] = {"np": np, "x": x.copy()}
+    exec(program, plain)
+    expected = np.asarray(plain["r"])
+    recorded: dict[str, Any] = {"np": alight, "x": alight.asarray(x.copy())}
+    with alight.policy(floor=0):
+        exec(program, recorded)
+        slack = slack_eps(recorded["r"])
+    ours: dict[str, Any] = {"np": alight, "x": alight.asarray(x.copy())}
+    with alight.policy(**MODES[mode]):
+        exec(program, ours)
+        actual = np.asarray(ours["r"])
+    assert actual.dtype == expected.dtype and actual.shape == expected.shape, program
+    # what one op is off counts by the largest values that meet it, which are x's or the result's
+    scale = max(float(np.abs(values).max()) for values in (x, expected))
+    allowed = slack * float(np.finfo(expected.dtype).eps) * np.maximum(np.abs(expected), scale)
+    error = np.abs(actual - expected)
+    assert np.all(error <= allowed), (program, float(np.max(error / np.maximum(allowed, 1e-300))))
