@@ -28,6 +28,7 @@ from alight.measure.bounds import profile_of_document
 from alight.measure.calibrate import Calibration, calibrate
 from alight.measure.canary import canary, holds
 from alight.measure.imported import changes, import_profile
+from alight.measure.probes import Bench, Probe, stepping
 from alight.measure.profiles import SOFT, fingerprint, load_profile, profile_key, save_profile
 from alight.plan.cost import Profile, estimate
 from alight.plan.curve import Curve
@@ -424,3 +425,29 @@ def test_an_interrupt_keeps_what_there_is(store: Store) -> None:
     found = load_profile(device)
     assert found is not None and not found.complete
     assert found.rates["generated"].curves
+
+
+def test_links_are_measured_both_ways_and_for_every_kind_of_memory() -> None:
+    backend = SimBackend()
+    device = backend.probe().devices[0]
+    backend.open(device)
+    run = Calibration(backend, device, budget_seconds=60.0)
+    run._bench = Bench(backend, device, 1 << 20)
+    run._bench.time_allocation()
+    told = list(run._copies())
+    assert told[-1].startswith("both ways")
+    profile = run.profile()
+    for direction in ("upload", "download", "device"):
+        link = DEFAULT_SPEC["links"][direction]
+        for nbytes in (4, 1 << 13, 1 << 26):
+            expected = link["latency"]["value"] + nbytes / link["bandwidth"]["value"]
+            found = profile.links[direction].seconds_at(nbytes)
+            assert found == pytest.approx(expected, rel=0.1), (direction, nbytes)
+    assert {"upload_pinned", "download_registered"} <= {*profile.links}
+    assert {"allocate", "first_touch", "both_ways"} <= {*profile.one_offs}
+
+
+def test_a_probe_that_spans_more_than_its_array_is_refused() -> None:
+    bench = Bench(HostBackend(), DEVICE, 1 << 12)
+    with pytest.raises(ValueError, match=r"spans 20\d\d\d bytes.*Fix"):
+        bench.launch(Probe("numpy", stepping("add", "float64", 512, 5)))

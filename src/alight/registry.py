@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from alight.device import Device
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 _backends: dict[str, Backend | None] = {}
 _devices: dict[str, Device] = {}
 _reasons: dict[str, str] = {}
-_opened: set[str] = set()
+_opened: dict[str, float] = {}  # seconds that opening took
 
 
 def _backend(name: str) -> Backend | None:
@@ -61,9 +62,15 @@ def backend_of(device: Device) -> Backend:
     """Return the backend that drives a device, with the device opened."""
     backend = driver_of(device)
     if device.id not in _opened:
+        began = perf_counter()
         backend.open(device)
-        _opened.add(device.id)
+        _opened[device.id] = perf_counter() - began
     return backend
+
+
+def open_seconds(device: Device) -> float | None:
+    """Return what it took to open a device in this process; None where that was not done."""
+    return _opened.get(device.id)
 
 
 def device(name: str) -> Device:
@@ -124,4 +131,4 @@ def after_fork() -> None:
         del _backends[name]
     for name in [d for d in _devices if d != "cpu"]:
         del _devices[name]
-        _opened.discard(name)
+        _opened.pop(name, None)

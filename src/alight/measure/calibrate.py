@@ -34,6 +34,7 @@ from alight.measure.profiles import fingerprint, load_profile, save_profile, sha
 from alight.measure.timing import Timing, contended, summary, time_threads
 from alight.plan.cost import Profile, Rates, estimate
 from alight.plan.curve import Curve, Measured
+from alight.registry import open_seconds
 
 if TYPE_CHECKING:
     from alight.backends.base import Backend, Launch
@@ -49,10 +50,11 @@ __all__ = [
 
 Progress = Callable[[float, str], bool | None]
 
-COPY_BYTES = tuple(1 << i for i in (12, 24, 18, 21, 15))
+# Of copies: from a few bytes, where the submission is all, to where a link has its bandwidth.
+COPY_BYTES = tuple(1 << i for i in (2, 26, 18, 22, 12, 24, 15, 20))
 # Of the budget, up to which the first pass, added knots, repeats and the first visits of what no
 # curve has seen may go; in the rest these are visited again.
-FIRST_SHARE, REFINE_SHARE, REPEAT_SHARE, VALIDATE_SHARE = 0.55, 0.6, 0.82, 0.95
+FIRST_SHARE, REFINE_SHARE, REPEAT_SHARE, VALIDATE_SHARE = 0.7, 0.72, 0.86, 0.96
 # Past which the 20 % quantile no longer moves: what one visit in five meets is in it.
 MOST_REPEATS = 9
 # What takes this long outlasts a scheduler's slice in a visit or two.
@@ -78,6 +80,7 @@ class Calibration:
     complete: bool = False
     import_seconds: float | None = None
     sharing: dict[str, Measured] = field(default_factory=dict)
+    both_seconds: float | None = None
     elapsed: float = 0.0
     worked: float = 0.0
     _busy: float = 0.0
@@ -101,6 +104,7 @@ class Calibration:
 
     def _measured_points(self) -> Iterator[str]:
         self._bench = Bench(self.backend, self.device, MOST_BYTES)
+        self._bench.time_allocation()
         self._import_compiler()
         self._share_work()
         left = 0
@@ -183,12 +187,27 @@ class Calibration:
             threads.set_threads(thread_count())
 
     def _copies(self) -> Iterator[str]:
+        """Measure links: memory as programs have it both ways, then pinned and registered memory,
+        then both ways at once; what the device does not have is left out."""
         assert self._bench is not None
-        for nbytes in COPY_BYTES:
-            for direction in ("upload", "download", "device"):
-                found = self.links.setdefault(direction, {})
-                found[nbytes] = self._bench.time_copy(direction, nbytes)
-                yield f"{direction} {nbytes}"
+        limit = self.budget_seconds * REFINE_SHARE
+        for kind in ("", "_pinned", "_registered"):
+            for nbytes in COPY_BYTES:
+                for direction in (
+                    ("upload", "download") if kind else ("upload", "download", "device")
+                ):
+                    if kind and self._spent() > limit:
+                        return
+                    try:
+                        timing = self._bench.time_copy(direction, nbytes, kind)
+                    except Exception:  # drivers raise anything for memory they do not have
+                        break
+                    self.links.setdefault(direction + kind, {})[nbytes] = timing
+                    yield f"{direction}{kind} {nbytes}"
+        nbytes = COPY_BYTES[3]
+        with contextlib.suppress(Exception):
+            self.both_seconds = self._bench.time_both_ways(nbytes).seconds
+            yield f"both ways {nbytes}"
 
     def _refine(self) -> Iterator[str]:
         """Add knots where the curve of NumPy's or our additions misses its measured middle."""
@@ -269,6 +288,16 @@ class Calibration:
         if self.import_seconds is not None:
             seconds = self.import_seconds
             found["compiler"] = Measured(seconds, "seconds", seconds, seconds, 1, "probe")
+        if self.both_seconds is not None:
+            # How much longer a copy takes while one the other way goes on: 1 to 2.
+            alone = sum(self.links[way][COPY_BYTES[3]].seconds for way in ("upload", "download"))
+            share = 2 * self.both_seconds / alone
+            found["both_ways"] = Measured(share, "times", share, share, 1, "probe")
+        if self._bench is not None:
+            found |= self._bench.one_offs()
+        opened = open_seconds(self.device)
+        if opened:
+            found["open"] = Measured(opened, "seconds", opened, opened, 1, "probe")
         return {**found, **self.sharing}
 
     def profile(self) -> Profile:

@@ -272,7 +272,8 @@ class _Work:
             elif name.startswith("start@"):
                 work[key] = beyond / runs.starts / sample.item.operands
             elif name in ("near", "far"):
-                work[key] = beyond / sample.amount / max(runs.near + runs.far, 1)
+                elements = runs.starts * runs.length
+                work[key] = beyond / elements / max(runs.near + runs.far, 1)
             else:
                 work[key] = flop + beyond / sample.amount
         for dtype in dtypes:
@@ -285,7 +286,7 @@ class _Work:
 
     def _curve(self, name: str, kind: str, dtype: str) -> Curve | None:
         """Return the curve that a probe's memory is read off: its class's, in the nearest dtype."""
-        wanted = kind if "reduce" not in name else name.partition("@")[2]
+        wanted = kind if "reduce" not in name else name.rpartition("@")[2]
         found = self.curves.get(f"{wanted}/{dtype}")
         others = [key for key in sorted(self.curves) if key.startswith(f"{wanted}/")]
         return found or (self.curves[others[0]] if others else None)

@@ -39,6 +39,8 @@ DEVICE_ELEMENTS = 1 << 20
 SHARED_ELEMENTS = tuple(1 << i for i in (9, 19, 14, 16, 12, 11))
 # Row length of the probes of short loops: less than a vector register holds.
 ROW = 7
+# Of those of reductions: folds of fewer than sixteen go side by side in generated code.
+FOLD_ROW = 24
 VITAL = 3  # knots without which there is no curve
 FEW = 64  # elements that take no time beside the call
 MANY_FLOPS = "remainder"
@@ -207,7 +209,9 @@ class _Dtype:
             for count in (n, FEW) if name != "generated" and self.kind == "f" else (n,):
                 group = probes.fold(op, dtype, (count,), (0,))
                 yield Point(name, f"{op}@reduce_inner/{dtype}", count, group, core=False)
-            if not op.startswith("arg") and (self.kind == "f" or name != "generated"):
+            # Generated code folds columns as it folds rows, but for what keeps two sums.
+            outer = op == "var" if name == "generated" else not op.startswith("arg")
+            if outer:
                 group = probes.fold(op, dtype, (n // 64, 64), (0,))
                 yield Point(name, f"{op}@reduce_outer/{dtype}", n, group, core=False)
 
@@ -216,7 +220,9 @@ class _Dtype:
         dtype, n = self.dtype, self.n
         if name == "generated" and self.kind == "i":
             return  # goes through arrays as floats of that width do
-        rows = n // ROW
+        # Elements that lie apart span up to six times as much as they are.
+        there = min(n, MOST_BYTES // self.size // 8)
+        rows = there // ROW
         apart = probes.rows("add", dtype, rows, ROW)
         yield Point(name, f"start@elementwise/{dtype}", n, apart, core=False)
         every_third = probes.rows("add", dtype, rows, ROW, step=3)
@@ -228,12 +234,14 @@ class _Dtype:
             group = probes.where(dtype, (rows, ROW))
             yield Point(name, f"start@where/{dtype}", n, group, core=False)
         if self.kind == "f":
-            group = probes.fold("sum", dtype, (rows, ROW), (1,))
-            yield Point(name, f"start@reduce_inner/{dtype}", n, group, core=False)
+            for op in ("sum", "max"):
+                group = probes.fold(op, dtype, (there // FOLD_ROW, FOLD_ROW), (1,))
+                key = "start@reduce_inner" if op == "sum" else f"start@{op}@reduce_inner"
+                yield Point(name, f"{key}/{dtype}", n, group, core=False)
             group = probes.fold("sum", dtype, (rows, ROW), (0,))
             yield Point(name, f"start@reduce_outer/{dtype}", n, group, core=False)
         for key, step in (("near", 3), ("far", 5)):
-            group = probes.stepping("add", dtype, n, step)
+            group = probes.stepping("add", dtype, there, step)
             yield Point(name, f"{key}/{dtype}", n, group, core=False)
 
     def products(self, name: str) -> Iterator[Point]:

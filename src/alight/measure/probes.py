@@ -21,8 +21,10 @@ from alight.measure.timing import (
     device_clock,
     own_clock,
     sample_calls,
+    summary,
     time_device,
 )
+from alight.plan.curve import Measured
 
 if TYPE_CHECKING:
     from alight.backends.base import Backend
@@ -39,6 +41,8 @@ _COMPILED = 10
 # What else runs on the machine comes and goes in some 10 ms, so several short visits seconds apart
 # meet a quiet moment sooner than one long one.
 VISIT_SECONDS, VISIT_SAMPLES = 1.2e-3, 2
+# Pieces that no heap keeps: every one is new to the system (M_MMAP_THRESHOLD of glibc is 128 kB).
+_FRESH_BYTES, _FRESH_COUNT = 1 << 20, 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,6 +213,12 @@ def _start(layout: Layout) -> int:
     return sum((length - 1) * -stride for length, stride in steps if stride < 0 < length)
 
 
+def _end(layout: Layout) -> int:
+    """Return how many bytes lie between the first element and the end of the last."""
+    steps = zip(layout.shape, layout.strides, strict=True)
+    return layout.itemsize + sum((n - 1) * step for n, step in steps if step > 0 < n)
+
+
 class Bench:
     """A device with the arrays that probes run on, made once and read in part by smaller probes."""
 
@@ -219,6 +229,7 @@ class Bench:
         self._buffers: dict[tuple[str, int], Any] = {}
         # Of each kernel that was compiled for a probe: its group and the seconds.
         self.compiled: list[tuple[Group, float]] = []
+        self._one_offs: dict[str, float] = {}
 
     def _buffer(self, dtype: str, place: int) -> Any:
         found = self._buffers.get((dtype, place))
@@ -260,6 +271,12 @@ class Bench:
         Raises Unsupported where the device cannot run it.
         """
         graph = probe.group.graph
+        spanned = max((_start(layout) + _end(layout) for layout in graph.inputs), default=0)
+        if spanned > self.most_bytes:
+            raise ValueError(
+                f"a probe spans {spanned} bytes of an array that has {self.most_bytes}. "
+                "Fix: make the bench for larger ones."
+            )
         kernel = self._kernel(probe)
         inputs = tuple(
             Operand(self._buffer(layout.dtype.name, place), _start(layout), layout)
@@ -279,12 +296,60 @@ class Bench:
                 self.compiled.append((probe.group, first))
         return kernel
 
-    def time_copy(self, direction: str, nbytes: int) -> Timing:
-        """Return how long a copy of that many bytes takes: upload, download or device."""
+    def time_allocation(self) -> None:
+        """Time what fresh memory takes: to get it, and to touch it for the first time."""
+        began = perf_counter()
+        held = [self.backend.allocate(self.device, _FRESH_BYTES) for _ in range(_FRESH_COUNT)]
+        self._one_offs["allocate"] = (perf_counter() - began) / _FRESH_COUNT
+        for buffer in held:
+            self.backend.free(self.device, buffer)
+        fresh = np.empty(_FRESH_BYTES * _FRESH_COUNT, np.uint8)
+        began = perf_counter()
+        fresh[::4096] = 1
+        self._one_offs["first_touch"] = (perf_counter() - began) / fresh.size
+
+    def one_offs(self) -> dict[str, Measured]:
+        """Return what getting memory of the device takes, a piece, and the first touch of fresh
+        host memory, a byte; and what opening the device took."""
+        return {
+            name: Measured(seconds, "seconds", seconds, seconds, 1, "probe")
+            for name, seconds in self._one_offs.items()
+            if seconds > 0
+        }
+
+    def time_both_ways(self, nbytes: int) -> Timing:
+        """Return how long an upload and a download take that go on at once."""
+        space = self.device.space
+        pieces = [np.ones(nbytes, np.uint8) for _ in range(2)]
+        one, two = [Data(layout_of(piece), piece) for piece in pieces]
+        near, other = self._uploaded(one), self._uploaded(two)
+
+        def take(count: int) -> float:
+            began = perf_counter()
+            for _ in range(count):
+                up = Copy(one, near, nbytes, "host", space)
+                down = Copy(other, two, nbytes, space, "host")
+                events = [
+                    self.backend.submit(self.device, queue, (command,), ())
+                    for queue, command in enumerate((up, down))
+                ]
+                for event in events:
+                    self.backend.wait(event)
+            return perf_counter() - began
+
+        return summary(sample_calls(take, VISIT_SECONDS, VISIT_SAMPLES))
+
+    def time_copy(self, direction: str, nbytes: int, kind: str = "") -> Timing:
+        """Return how long a copy of that many bytes takes: upload, download or device. The host's
+        memory is as a program has it, or ``_pinned``, or ``_registered`` in place."""
         space = self.device.space
         array = np.ones(nbytes, np.uint8)
-        host = Data(layout_of(array), array)
+        host: Any = Data(layout_of(array), array)
         near = self._uploaded(host)
+        if kind == "_pinned":
+            host = self.backend.allocate(self.device, nbytes, "pinned")
+        elif kind == "_registered":
+            host = self.backend.register(self.device, host.address, nbytes)
         if direction == "upload":
             command = Copy(host, near, nbytes, "host", space)
         elif direction == "download":
@@ -292,4 +357,5 @@ class Bench:
         else:
             far = self.backend.allocate(self.device, nbytes)
             command = Copy(near, far, nbytes, space, space)
-        return time_device(self.backend, self.device, (command,))
+        clock = device_clock(self.backend, self.device, (command,))
+        return summary(sample_calls(clock, VISIT_SECONDS, VISIT_SAMPLES))

@@ -276,7 +276,12 @@ def _loop_seconds(rates: Rates, item: Pass) -> float:
     runs = item.runs
     seconds = 0.0
     if runs.starts > 1:
-        key = _nearest(rates, f"start@{item.kind}", item.dtype)
+        fold = next((n.op.name for n in item.nodes if n.op.kind is Kind.REDUCTION), "sum")
+        # sums add pairwise in a loop of their own; the others go as the maximum does
+        key = None
+        if item.kind == "reduce_inner" and fold not in ("sum", "mean"):
+            key = _nearest(rates, "start@max@reduce_inner", item.dtype)
+        key = key or _nearest(rates, f"start@{item.kind}", item.dtype)
         key = key or _nearest(rates, "start@elementwise", item.dtype)
         if key is not None:
             seconds += runs.starts * item.operands * rates.work[key].value
