@@ -162,7 +162,8 @@ def test_only_what_is_not_reproducible_changes_its_bits(slow_host: None) -> None
             for name, graph in graphs.items():
                 (step,) = make_plan(graph, facts).steps
                 assert isinstance(step, LaunchStep) and step.implementation == "generated"
-                if trial_of(step) is not None:
+                trial = trial_of(step)
+                if trial is not None and not trial.beside:  # it may lose while the program runs
                     found.add(name)
         assert found == tried
 
