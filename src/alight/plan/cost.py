@@ -205,8 +205,9 @@ def _nearest(rates: Rates, name: str, dtype: str) -> str | None:
     exact = f"{name}/{dtype}"
     if exact in rates.work:
         return exact
-    others = [n for n in rates.work if n.startswith(name + "/")]
-    return min(others, key=lambda n: (*_distance(dtype, n.partition("/")[2]), n), default=None)
+    others = rates.work_dtypes(name)
+    near = min(others, key=lambda other: (*_distance(dtype, other), other), default=None)
+    return None if near is None else f"{name}/{near}"
 
 
 def _body_seconds(rates: Rates, graph: Graph, node: Node, dtype: str) -> float | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -42,6 +42,17 @@ class Rates:
     surfaces: Mapping[str, Surface] = field(default_factory=dict)
     sharing: Curve | None = None
     spreads: Mapping[str, float] = field(default_factory=dict)
+    _dtypes: dict[str, list[str]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+
+    def work_dtypes(self, name: str) -> Sequence[str]:
+        """Return the dtypes in which the work of a name was measured."""
+        if not self._dtypes:  # searched once: an estimate asks for each of its nodes
+            for key in self.work:
+                own, _, dtype = key.partition("/")
+                self._dtypes.setdefault(own, []).append(dtype)
+        return self._dtypes.get(name, ())
 
     def to_dict(self) -> dict[str, Any]:
         """Return the rates as a document."""
