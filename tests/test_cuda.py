@@ -24,6 +24,10 @@ with alight.policy(force="cuda:0", floor=0):
     grown = alight.exp(a - alight.max(a, axis=1, keepdims=True))
     rows = np.asarray(grown / alight.sum(grown, axis=1, keepdims=True))
     total = float(np.asarray((a * a).sum()))
+    b = alight.asarray(x[:, :70].copy())
+    assert np.allclose(np.asarray(a.T @ b), x.T @ x[:, :70], rtol=1e-4)
+    assert np.array_equal(np.asarray(np.sort(alight.concatenate([a, b], axis=1), axis=0)),
+                          np.sort(np.concatenate([x, x[:, :70]], axis=1), axis=0))
     large = np.arange(3 << 20, dtype=np.float32)
     assert np.array_equal(np.asarray(alight.asarray(large) + 1), large + 1)
 assert np.allclose(rows.sum(axis=1), 1, rtol=1e-5) and abs(total / (x * x).sum() - 1) < 1e-5

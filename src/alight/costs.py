@@ -173,11 +173,21 @@ def profiles(devices: Sequence[Device]) -> Mapping[str, Profile]:
 
 def supports(device: str, implementation: str, group: Group) -> str | None:
     """Return why a device's implementation cannot run a group, or None."""
+    if implementation == "library" and device != HOST:
+        return _library_gap(registry.device(device), group)
     if implementation != "generated":
         return None
     if device == HOST:
         return unsupported(folded(group))
     return _device_gap(registry.device(device), group)
+
+
+def _library_gap(where: Device, group: Group) -> str | None:
+    known = where.support.library
+    if known is None:
+        return None
+    lacking = [node.op.name for node in group.graph.nodes if node.op.name not in known]
+    return f"{where.id} has no library form of {', '.join(lacking)}" if lacking else None
 
 
 def _device_gap(where: Device, group: Group) -> str | None:

@@ -39,7 +39,8 @@ class Support:
 
     ``dialect`` names the language its generated kernels are printed in, if they are: what that
     cannot say is a gap that planning knows of. ``verified``: an elementwise op is used once it
-    has matched NumPy on the device; not so where the host's own code computes it.
+    has matched NumPy on the device; not so where the host's own code computes it. ``library``
+    names the ops that the implementation of that name has, where it has not all.
     """
 
     implementations: tuple[str, ...]
@@ -47,6 +48,7 @@ class Support:
     gaps: tuple[Gap, ...] = ()
     dialect: str = ""
     verified: bool = True
+    library: frozenset[str] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -147,11 +147,37 @@ def bits(rig: Rig, found: dict[str, Any]) -> None:
             for (op, *_), one, other in zip(part, got, expected, strict=True):
                 count += 1
                 if number := differing(one, other):
-                    wrong[f"{op.name} {signature}->{other.dtype.name}"] = number
+                    at = [i for i in range(VALUES) if differing(one[i : i + 1], other[i : i + 1])]
+                    name = f"{op.name} {signature}->{other.dtype.name}"
+                    wrong[name] = [number, *(
+                        f"{[a[i].item() for a in given[: op.nin]]}: {one[i]}, host {other[i]}"
+                        for i in at[:3]
+                    )]  # fmt: skip
+    found["square roots that differ"] = roots(rig)
     found["bits"] = {
         "ops": count, "values each": VALUES, "differing": wrong, "failed": failed,
         "seconds": round(perf_counter() - began, 1),
     }  # fmt: skip
+
+
+def roots(rig: Rig) -> int:
+    """Return how many of all positive floats have another root than on the host."""
+    from generated import loop_group
+
+    wrong = 0
+    for start in range(0, 0x7F800000, 1 << 27):
+        end = min(start + (1 << 27), 0x7F800000)
+        values = np.arange(start, end, dtype=np.uint32).view(np.float32)
+        group = loop_group([values], [(alight_op("sqrt"), (0,), (), values.dtype)])
+        wrong += differing(rig.run(group, [values])[0], np.sqrt(values))
+    return wrong
+
+
+def alight_op(name: str) -> Any:
+    """Return an op of the table."""
+    from alight.ir.ops import OPS
+
+    return OPS[name]
 
 
 def folds(rig: Rig, found: dict[str, Any]) -> None:
@@ -204,6 +230,10 @@ def folds(rig: Rig, found: dict[str, Any]) -> None:
 
 # --- speed of what is resident
 def chain(np: Any, x: Any, y: Any) -> Any:
+    return np.sqrt(x * x + y * y) * np.exp(-x) + np.sin(y) * np.float32(0.5)
+
+
+def pure_chain(x: Any, y: Any) -> Any:
     return np.sqrt(x * x + y * y) * np.exp(-x) + np.sin(y) * np.float32(0.5)
 
 
@@ -407,7 +437,7 @@ def calls(rig: Rig, found: dict[str, Any]) -> None:
     with alight.policy(force=DEVICE, floor=0):
         ours = alight.asarray(x), alight.asarray(y)
         _, launches = captured(rig, chain, ours)
-        made = alight.jit(lambda p, q: chain(np, p, q))
+        made = alight.jit(pure_chain)
         rows["jit, results left there"] = timed(lambda: made(*ours))
         rows["namespace, downloaded"] = timed(lambda: np.asarray(chain(alight, *ours)))
         five = alight.jit(lambda p, q: np.cumsum(np.cumsum(p)[:, None] * q[:1], axis=0).sum(axis=0))
@@ -422,7 +452,11 @@ def calls(rig: Rig, found: dict[str, Any]) -> None:
     rows["submit and wait"] = timed(submitted)
     rows["submit alone"] = timed(lambda: rig.backend.submit(rig.device, 0, [launches[-1]]))
     rig.backend.wait(rig.backend.submit(rig.device, 0, ()))
-    fused = cupy.fuse(lambda p, q: chain(cupy, p, q))
+
+    def plain(p: Any, q: Any) -> Any:
+        return chain(cupy, p, q)
+
+    fused = cupy.fuse(plain)
     a, b = cupy.asarray(x), cupy.asarray(y)
 
     def call() -> None:
@@ -440,7 +474,7 @@ def host(rig: Rig, found: dict[str, Any]) -> None:
     rows = found.setdefault("host", {})
     for power in (20, 24, 27):
         x, y = (a[: 1 << power] for a in operands((FULL,)))
-        made = alight.jit(lambda p, q: chain(np, p, q))
+        made = alight.jit(pure_chain)
         with alight.policy(force=DEVICE, floor=0):
             rows[f"2^{power} alight"] = timed(lambda: np.asarray(made(x, y)))  # noqa: B023
         rows[f"2^{power} cupy"] = timed(

@@ -20,6 +20,7 @@ from alight._core import Data, Layout, make_layout
 from alight.backends import cuda_cards
 from alight.backends.asking import ask
 from alight.backends.base import Command, Copy, Launch, Operand
+from alight.backends.cuda_library import NAMES, LibraryKernel
 from alight.backends.cuda_session import CudaBuffer, Session
 from alight.backends.host import NATIVE_DTYPES, address_of, memory_at
 from alight.codegen.cuda import Form, form, schedule
@@ -27,12 +28,13 @@ from alight.codegen.loops import Nest, nest, structure
 from alight.codegen.source import Grid
 from alight.device import Device, Gap, Probe, Support, Unsupported
 from alight.errors import DeviceUnavailable, KernelError
-from alight.ir.group import Group
+from alight.ir.group import Group, GroupKind
 
 GAPS = (
     Gap("float16 and complex reductions", "folds of them are not generated", "alight"),
     Gap("complex transcendentals", "no body defines them", "alight"),
-    Gap("matmul, sort, fft, linalg", "no library implementation yet", "alight"),
+    Gap("solve, cholesky, qr, svd, eigh", "they raise, or leave signs open", "alight"),
+    Gap("argsort, unique, gathers, scatters", "no implementation yet", "alight"),
     Gap("floating-point warnings", "a device has no flags", "nobody: NumPy on the host warns"),
 )
 _UPLOAD, _DOWNLOAD, _EITHER = 1, 2, 4  # cudaMemcpyKind
@@ -210,26 +212,31 @@ class CudaBackend:
     # --- kernels
     def compile(
         self, device: Device, group: Group, implementation: str, schedule: Any
-    ) -> CudaKernel:
+    ) -> CudaKernel | LibraryKernel:
         """Return a kernel for the group.
 
         Raises Unsupported, with the reason, where the device or CUDA C has a gap.
         """
+        session = self._session(device)
+        if implementation == "library":
+            return LibraryKernel(session, group)
         if implementation != "generated":
             raise Unsupported(f"{device.id} has no implementation {implementation!r}")
-        session = self._session(device)
         grid = schedule if isinstance(schedule, Grid) else None
         with session.lock, session.errors():
             return CudaKernel(session, group, grid, device.limits["processors"])
 
-    def dump(self, kernel: CudaKernel) -> bytes:
+    def dump(self, kernel: CudaKernel | LibraryKernel) -> bytes:
         """Return nothing: each text's machine code is in the store already, as one group's sizes
         decide between several texts."""
         return b""
 
-    def load(self, device: Device, group: Group, schedule: Any, data: bytes) -> CudaKernel:
+    def load(
+        self, device: Device, group: Group, schedule: Any, data: bytes
+    ) -> CudaKernel | LibraryKernel:
         """Return a kernel made of what is in the store."""
-        return self.compile(device, group, "generated", schedule)
+        library = group.kind is GroupKind.LIBRARY
+        return self.compile(device, group, "library" if library else "generated", schedule)
 
     # --- memory
     def allocate(self, device: Device, nbytes: int, where: str = "device") -> Any:
@@ -324,7 +331,15 @@ class CudaBackend:
         made: list[CudaBuffer],
         used: list[Any],
     ) -> None:
-        kernel: CudaKernel = command.kernel
+        kernel = command.kernel
+        if isinstance(kernel, LibraryKernel):
+            for operand in command.inputs:
+                _at(session, operand.buffer)
+            with session.library(stream):
+                result = kernel.run(session, command.inputs, command.outputs[0])
+            if result is not None:
+                made.append(result)
+            return
         operands = list(command.inputs)
         for place, output in enumerate(command.outputs, len(operands)):
             if output is None:
@@ -339,7 +354,7 @@ class CudaBackend:
             addresses.append(used[-1].address)
         launch = session.driver.launchKernel
         for call in calls:
-            call.given[: len(addresses)] = addresses  # type: ignore[assignment]
+            call.given[: len(addresses)] = addresses
             launch(
                 *(call.function, call.blocks, 1, 1, call.threads, 1, 1, 0, stream),
                 call.arguments,
@@ -404,7 +419,9 @@ def _device(number: int, found: dict[str, Any]) -> Device:
         space=f"cuda:{number}",
         memory_bytes=card["memory"],
         unified_memory=False,
-        support=Support(("generated",), NATIVE_DTYPES, GAPS, dialect="cuda"),
+        support=Support(
+            ("generated", "library"), NATIVE_DTYPES, GAPS, dialect="cuda", library=NAMES
+        ),
         limits={"processors": card["processors"]},
         fingerprint=f"{card['name']} {card['uuid']} {card['capability']} {versions}",
     )

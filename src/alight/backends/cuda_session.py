@@ -98,7 +98,8 @@ class Session:
         self._functions: dict[tuple[str, str], Any] = {}
         with self.errors():
             runtime.setDevice(number)
-            self.pool = cupy.get_default_memory_pool()
+            # apart from CuPy's own: memory of its default pool is ordered by another stream
+            self.pool = memory.MemoryPool()
             self.pinned = cupy.get_default_pinned_memory_pool()
             self.stream(0)
 
@@ -140,7 +141,16 @@ class Session:
     # --- memory
     def buffer(self, nbytes: int) -> CudaBuffer:
         """Return device memory from the pool."""
-        return CudaBuffer(self.pool.malloc(max(nbytes, 1)), nbytes, self.device)
+        try:
+            memory = self.pool.malloc(max(nbytes, 1))
+        except self._full:
+            self.cupy.get_default_memory_pool().free_all_blocks()
+            memory = self.pool.malloc(max(nbytes, 1))
+        return CudaBuffer(memory, nbytes, self.device)
+
+    def library(self, stream: int) -> Any:
+        """Return a context in which CuPy works on a stream of ours."""
+        return self.cupy.cuda.ExternalStream(stream)
 
     def landing(self, nbytes: int) -> np.ndarray[Any, Any] | None:
         """Return host memory that a download reaches at link speed; None where too much is held."""

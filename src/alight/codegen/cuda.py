@@ -95,21 +95,22 @@ def schedule(group: Group, shape: Nest, offsets: Sequence[int], processors: int)
         turns = power(-(-rows * chunks // threads))
         return grid if turns >= chunks else replace(grid, cut=True, turns=turns)
     elements = 4 if packs(shape, offsets, sizes, 4) else 1
-    unroll = 8 if _operations(group) <= _HEAVY else 1
+    light = _operations(group) <= _HEAVY
+    unroll = 8 if light else 2
     team = 4 * power(-(-length // CHUNK)) if length <= RUN else 32 * power(-(-length // RUN))
     cut = group.kind is GroupKind.REDUCE and length >= 8 * RUN and rows * 256 < threads
     if cut:
         # enough parts for every multiprocessor, and no more than a warp folds in eight turns
         team = 256
         parts = max(1, threads // max(rows, 1) // team)
-        turns = min(8, max(1, power(-(-length // (parts * team // 32 * RUN)))))
+        turns = min(8 if light else 2, max(1, power(-(-length // (parts * team // 32 * RUN)))))
         if length > turns * team // 32 * RUN:
             return Grid(team, elements, bits, team, False, True, turns, unroll)
     one = len(shape.dims) - shape.kept == 1
-    held = one and team <= _MOST_THREADS and unroll == 8
+    held = one and team <= _MOST_THREADS and light
     held = held and _held_registers(group, shape) * max(team, 256) <= _HELD_REGISTERS * 512
     if held or team <= 32:
-        return Grid(max(128, team), elements, bits, team, held, False, 1, unroll)
+        return Grid(max(256, team), elements, bits, team, held, False, 1, unroll)
     team = min(team, 256)
     turns = power(-(-length // (team // 32 * RUN)))
     return Grid(team, elements, bits, team, False, False, turns, unroll)

@@ -1,5 +1,6 @@
 """Memory of a device that is the host's."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,10 @@ class Memory(bytearray):
         self.array = np.frombuffer(self, np.uint8)
         self.array[:] = 0xA5
         self.ptr = self.array.__array_interface__["data"][0]
+        self.offset = 0
+
+    def __add__(self, offset: int) -> Any:  # type: ignore[override]
+        return SimpleNamespace(array=self.array, offset=offset, ptr=self.ptr + offset)
 
     def __del__(self) -> None:
         self.pool.used -= len(self.array)
@@ -44,4 +49,5 @@ class Pool:
         pass
 
 
+MemoryPool = Pool
 POOL, PINNED = Pool(), Pool()
