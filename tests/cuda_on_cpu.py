@@ -125,6 +125,7 @@ static void** pointers;
 static long long* numbers;
 """
 _PLAIN = {
+    'asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(y));': "r = 1.0f / y;",
     'asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));': "r = 1.0 / std::sqrt((double)x);",
     'asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"(h));': "f = bits<_Float16>(h);",
     'asm("cvt.rn.f16.f32 %0, %1;" : "=h"(h) : "f"(f));': "h = bits<short>((_Float16)f);",

@@ -430,15 +430,18 @@ class Rows:
             return
         used = {o for n in (*visit.needed, *visit.folds) for o in self.operands(n)}
         given = {n: t for n, t in {**self.known, **reads}.items() if n in used}
-        call = self.again(visit, given, reads, targets, made)
+        name = self.again(visit, given, reads, targets, made)
         with code.block("if (seldom)"):
             code.add("#pragma unroll")
-            code.add(f"for (int j = 0; j < 4; ++j) {call};")
-            for number in held:
-                if number in stored:
-                    code.add("#pragma unroll")
-                    copied = f"{self.arrays[number]}[k][j] = x{number}[j]"
-                    code.add(f"for (int j = 0; j < 4; ++j) {copied};")
+            with code.block("for (int j = 0; j < 4; ++j)"):
+                code.add(f"const {name}_made once = {name}({', '.join(given.values())});")
+                for number, target in targets.items():
+                    code.add(f"{target} = once.t{number};")
+                for number, target in made.items():
+                    code.add(f"{target} = once.f{number};")
+                for number in held:
+                    if number in stored:
+                        code.add(f"{self.arrays[number]}[k][j] = x{number}[j];")
 
     def operands(self, number: int) -> tuple[int, ...]:
         return self.graph.nodes[number - self.first].operands
@@ -451,15 +454,17 @@ class Rows:
         targets: dict[int, str],
         made: dict[int, str],
     ) -> str:
-        """Return a call of a function that makes the values of one element, usual or not."""
+        """Return the name of a function that makes the values of one element, usual or not."""
         name = f"again{len(self.apart)}"
         code = Statements(CUDA, self.outside)
+        # by value, as what has an address is in memory
+        code.add(f"{name}_made r;")
         inner = {n: f"i{n}" for n in given}
         kept, self.known = self.known, {n: t for n, t in inner.items() if n not in reads}
         self.values(
             *(code, visit, {n: inner[n] for n in reads if n in inner}),
-            {n: f"t{n}" for n in targets},
-            {n: f"f{n}" for n in made},
+            {n: f"r.t{n}" for n in targets},
+            {n: f"r.f{n}" for n in made},
         )
         self.known = kept
         parameters = []
@@ -467,13 +472,16 @@ class Rows:
             dtype = self.graph.layout(n).dtype.name
             word = self.word(n) if n in reads else CUDA.type_of(dtype)
             parameters.append(f"const {word} i{n}")
-        parameters += [f"{self.word(n)}& t{n}" for n in targets]
-        parameters += [f"{self.folds[n].type}& f{n}" for n in made]
+        fields = [f"{self.word(n)} t{n};" for n in targets]
+        fields += [f"{self.folds[n].type} f{n};" for n in made]
+        code.add("return r;")
         body = "\n".join(code.lines)
         self.apart.append(
-            f"static __device__ __noinline__ void {name}({', '.join(parameters)}) {{\n{body}\n}}"
+            f"struct {name}_made {{ {' '.join(fields)} }};\n"
+            f"static __device__ __noinline__ {name}_made {name}({', '.join(parameters)}) {{\n"
+            f"{body}\n}}"
         )
-        return f"{name}({', '.join((*given.values(), *targets.values(), *made.values()))})"
+        return name
 
     def values(
         self,

@@ -218,7 +218,10 @@ CUDA = Dialect(
     literal=_c_literal,
     cast=_c_cast,
     libm={"float64": "NAME", "float32": "NAMEf"},
-    usual={"sqrt:float32": "sqrt_usual({0}, {seldom})"},
+    usual={
+        "sqrt:float32": "sqrt_usual({0}, {seldom})",
+        "div:float32": "div_usual({0}, {1}, {seldom})",
+    },
     shared={
         # One step from an estimate: rounded right where neither a square nor its rest is too small
         # or too large, which are the arguments that sqrtf takes this way too.
@@ -228,6 +231,19 @@ CUDA = Dialect(
   seldom |= __float_as_uint(x) - 0x0d000000u > 0x727fffffu;
   const float s = x * r;
   return fmaf(fmaf(-s, s, x), 0.5f * r, s);
+}""",
+        # Two steps from an estimate, rounded right where what is left of the dividend is exact:
+        # exponents of both from -95 to 96, of the quotient from -120 to 120.
+        "div_usual": """__device__ __forceinline__ float div_usual(float x, float y, bool& seldom) {
+  const unsigned int a = __float_as_uint(x) & 0x7f800000u, b = __float_as_uint(y) & 0x7f800000u;
+  seldom |= a - 0x10000000u > 0x5f800000u | b - 0x10000000u > 0x5f800000u
+    | a - b + 0x3c000000u > 0x78000000u;
+  float r;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(y));
+  r = fmaf(fmaf(-y, r, 1.0f), r, r);
+  float q = x * r;
+  q = fmaf(fmaf(-y, q, x), r, q);
+  return fmaf(fmaf(-y, q, x), r, q);
 }""",
         "Complex": """template <typename T> struct alignas(2 * sizeof(T)) Complex { T re, im; };""",
         "half_to_float": """__device__ __forceinline__ float half_to_float(unsigned short h) {
