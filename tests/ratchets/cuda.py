@@ -191,7 +191,7 @@ def folds(rig: Rig, found: dict[str, Any]) -> None:
     shapes: list[tuple[tuple[int, ...], tuple[int, ...]]] = [
         ((1 << 22,), (0,)), ((1000003,), (0,)), ((999, 1000), (1,)), ((1000, 999), (0,)),
         ((7, 100000), (1,)), ((100000, 7), (0,)), ((60, 70, 80), (0, 2)), ((60, 70, 80), (1,)),
-        ((3000, 40), (1,)), ((5, 33000), (1,)), ((130000, 17), (1,)),
+        ((3000, 40), (1,)), ((5, 33000), (1,)), ((130000, 17), (1,)), ((200, 1500), (1,)),
     ]  # fmt: skip
     for shape, axes in shapes:
         for dtype in ("float32", "float64", "int32", "int8", "uint64", "bool"):
@@ -213,7 +213,7 @@ def folds(rig: Rig, found: dict[str, Any]) -> None:
                         wrong[f"{node.op.name} {shape} {axes} {dtype} layout {number}"] = [
                             str(one.ravel()[:2]), str(other.ravel()[:2]), differing(one, other),
                         ]  # fmt: skip
-    for length in (40, 1000, 1024, 5000, 30000):
+    for length in (40, 1000, 1024, 1500, 2500, 5000, 30000):
         x = values_for(np.dtype("float32"), (300, length), 6)
         for array in (x, x.astype(np.float64)):
             try:

@@ -112,7 +112,8 @@ def schedule(group: Group, shape: Nest, offsets: Sequence[int], processors: int)
     held = one and team <= _MOST_THREADS and light
     held = held and _held_registers(group, shape) * max(team, 256) <= _HELD_REGISTERS * 512
     if held or team <= 32:
-        return Grid(max(256, team), elements, bits, team, held, False, 1, unroll)
+        # several teams share a block where they are warps or less; a larger one is a block
+        return Grid(team if team > 32 else 256, elements, bits, team, held, False, 1, unroll)
     team = min(team, 256)
     turns = power(-(-length // (team // 32 * RUN)))
     return Grid(team, elements, bits, team, False, False, turns, unroll)

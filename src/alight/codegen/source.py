@@ -222,9 +222,9 @@ def group_gap(dialect: str, group: Group) -> str | None:
         if shape.columns or len(shape.dims) - shape.kept != 1:
             return "the rows are not one run in memory each"
     if group.kind is GroupKind.SCAN and not nest(group).columns:
-        for node in group.graph.nodes:
-            exact = node.op.bound is None and node.layout.dtype.kind == "f"
-            if exact and node.op.combine in ("add", "multiply"):
+        for node in group.graph.nodes:  # cumsum is what np.add.accumulate is, which is exact
+            rounds = node.op.kind is Kind.SCAN and node.layout.dtype.kind == "f"
+            if rounds and node.op.combine in ("add", "multiply"):
                 return f"{node.op.name}: NumPy's order leaves a row to one thread"
     return None
 
