@@ -30,7 +30,7 @@ from alight._core import layout_of, make_layout
 from alight.codegen import llvm
 from alight.ir.group import Graph, Group, GroupKind, Node
 from alight.ir.maths import FUNCTIONS, coefficients
-from alight.ir.ops import OPS, Kind, Op
+from alight.ir.ops import OPS, Kind, Op, trees
 
 Array = np.ndarray[Any, Any]
 ROOT = Path(__file__).parent.parent
@@ -63,8 +63,9 @@ def measured_ops() -> list[tuple[Op, np.dtype[Any]]]:
         (op, np.dtype(dtype))
         for op in OPS.values()
         if op.kind is Kind.ELEMENTWISE and op.ulp and op.nout == 1
-        for dtype in ("float64", "float32")
+        for dtype in ("float64", "float32", "complex128", "complex64")
         if f"{np.dtype(dtype).char * op.nin}->{np.dtype(dtype).char}" in op.reference.types  # type: ignore[attr-defined]
+        and trees(op, (np.dtype(dtype),) * op.nin, np.dtype(dtype)) is not None
     ]
 
 
@@ -74,7 +75,7 @@ class Measure:
     def __init__(self, op: Op, dtype: np.dtype[Any]) -> None:
         self.op = op
         self.dtype = dtype
-        self.wide: Any = np.longdouble
+        self.wide: Any = np.longdouble if dtype.kind == "f" else np.clongdouble
         layout = make_layout(dtype, (BLOCK,))
         node = Node(op, tuple(range(op.nin)), (), layout)
         graph = Graph((layout,) * op.nin, (node,), (op.nin,))
@@ -93,6 +94,8 @@ class Measure:
 
     def errors(self, operands: Sequence[Array]) -> Array:
         """Return the errors in ulp; infinite where a special value is another one."""
+        if self.dtype.kind == "c":
+            return self.errors_in_the_plane(operands)
         with np.errstate(all="ignore"):
             wide = [x.astype(self.wide) for x in operands]
             exact = self.op.reference(*wide)
@@ -111,6 +114,16 @@ class Measure:
             if self.op.against is None:
                 found[signs] = np.inf
         return found.astype(float)
+
+    def errors_in_the_plane(self, operands: Sequence[Array]) -> Array:
+        """Return the errors in ulp of the absolute values, of what is finite."""
+        with np.errstate(all="ignore"):
+            exact = self.op.reference(*[x.astype(self.wide) for x in operands])
+            rounded = exact.astype(self.dtype)
+            actual = self.results(operands)
+            found = np.abs(actual.astype(self.wide) - exact) / np.spacing(np.abs(rounded))
+        finite = np.isfinite(np.abs(rounded)) & np.isfinite(rounded)
+        return np.where(finite, np.where(np.isnan(found), np.inf, found), 0).astype(float)
 
     def swept(self, start: int, stride: int) -> tuple[float, int]:
         """Return the worst error of one shard of the patterns of a single float, and its bits."""
@@ -144,8 +157,12 @@ class Measure:
                 place = int(np.argmax(errors))
                 if errors[place] > most:
                     most = float(errors[place])
-                    operands = tuple(float(x[place]).hex() for x in part)
+                    operands = tuple(x.hex() for array in part for x in _parts(array[place]))
         return Worst(self.op.name, self.dtype.name, most, operands, extent)
+
+
+def _parts(value: Any) -> list[float]:
+    return [float(value.real), float(value.imag)] if value.dtype.kind == "c" else [float(value)]
 
 
 def layout_address(array: Array) -> int:
@@ -167,6 +184,12 @@ def shard(name: str, start: int, stride: int) -> tuple[str, int, float, int]:
 def samples(op: Op, dtype: np.dtype[Any], count: int, seed: int = 1) -> Iterator[Sequence[Array]]:
     """Yield operands where bodies go wrong: all bit patterns, the ends of the range, near 1, near
     multiples of pi / 2, subnormal ones, and ordinary ones of several sizes."""
+    if dtype.kind == "c":
+        for parts in samples(OPS["arctan2"], np.dtype(f"f{dtype.itemsize // 2}"), count, seed):
+            found = np.empty(count, dtype)
+            found.real, found.imag = parts
+            yield [found]
+        return
     random = np.random.default_rng(seed)
     info = np.finfo(dtype)
     unsigned = np.dtype(f"u{dtype.itemsize}")
@@ -306,14 +329,16 @@ wrong.
 
 TAIL = """
 `logaddexp` and `logaddexp2` of operands that cancel are what remains of larger terms: their errors
-are counted in units of the larger operand. float16 is computed in float32 and rounded.
+are counted in units of the larger operand. float16 is computed in float32 and rounded. Of complex
+functions the distance from the true value is counted in units of its absolute value; the operand is
+given by its parts.
 """
 
 
 def page(rows: Sequence[Worst]) -> str:
     """Return the page's text."""
     lines = [
-        f"| `{row.op}` | {row.dtype} | {OPS[row.op].ulp:.0f} | {row.error:.3f} | "
+        f"| `{row.op}` | {row.dtype} | {OPS[row.op].ulp_on(row.dtype):.0f} | {row.error:.3f} | "
         f"{', '.join(f'`{x}`' for x in row.operands)} | {row.extent} |\n"
         for row in rows
     ]

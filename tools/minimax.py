@@ -121,8 +121,8 @@ POLYNOMIALS: dict[str, Polynomial] = {
     # sinh r = r + r**3 P(r**2), cosh r = 1 + r**2 P(r**2)
     "sinh": Polynomial(lambda z: odd(mpmath.sinh, z), lambda z: z, 0, HALF_LN2**2),
     "cosh": Polynomial(lambda z: _even(mpmath.cosh, z, (1,)), lambda z: z, 0, HALF_LN2**2),
-    # atanh s = s + s**3 P(s**2); for logarithms 2 P, for a sum P
-    "log": Polynomial(lambda z: 2 * odd(mpmath.atanh, z), lambda z: z / 2, 0, MORE_S**2),
+    # atanh s = s + s**3 P(s**2); for logarithms 4 P, for a sum P
+    "log": Polynomial(lambda z: 4 * odd(mpmath.atanh, z), lambda z: z / 4, 0, MORE_S**2),
     "atanh": Polynomial(lambda z: odd(mpmath.atanh, z), lambda z: z, 0, MOST_S**2, formats=DOUBLE),
     # the same for the quotient of arctanh, whose power of two comes from the exponents alone: it is
     # within half an octave and what the line through a binade misses of a logarithm, twice 0.0431
@@ -245,6 +245,7 @@ def constants() -> dict[str, dict[str, Any]]:
             square_least=mpf(2) ** (-50 if single else -450),
             square_most=mpf(2) ** (60 if single else 500),
             square_scale=mpf(2) ** (80 if single else 600),
+            square_scale_log=mpmath.ln2 * (80 if single else 600),
             # what brings every length near enough to 1 that it has an inverse, and no more
             angle_down=mpf(2) ** -(20 if single else 100),
             angle_up=mpf(2) ** (40 if single else 200),

@@ -346,15 +346,26 @@ _ufunc(
 )
 
 # --- transcendentals: docs/accuracy.md has what was measured ---
+_IN_THE_PLANE = ("exp", "log", "sin", "cos", "sinh", "cosh")
+
+
+def _real_and_complex(ufunc: np.ufunc) -> dict[str, str]:
+    name = ufunc.__name__
+    body = {"f": f"{name}(x)"}
+    if name in _IN_THE_PLANE:
+        body["c"] = f"{_PARTS}m, n = {name}_plane(a, b)\ncomplex(m, n)"
+    return body
+
+
 for _f in (
     np.exp, np.exp2, np.expm1, np.log, np.log2, np.log10, np.log1p, np.sin, np.cos, np.tanh,
     np.arctan, np.cbrt,
 ):  # fmt: skip
-    _ufunc(_f, {"f": f"{_f.__name__}(x)"}, special=True, ulp=1)
+    _ufunc(_f, _real_and_complex(_f), special=True, ulp=1)
 for _f in (
     np.tan, np.arcsin, np.arccos, np.sinh, np.cosh, np.arcsinh, np.arccosh, np.arctanh
 ):  # fmt: skip
-    _ufunc(_f, {"f": f"{_f.__name__}(x)"}, special=True, ulp=2)
+    _ufunc(_f, _real_and_complex(_f), special=True, ulp=2)
 
 
 def _terms(x: Any, y: Any) -> Any:

@@ -3,8 +3,8 @@
 Nothing is used but IEEE operations, fma and integers, so that every device gives the same bits.
 """
 
-from alight.ir.maths import circle, division, exponential, inverse, logarithm, power
+from alight.ir.maths import circle, division, exponential, inverse, logarithm, plane, power
 
 FUNCTIONS = "".join(
-    part.FUNCTIONS for part in (exponential, logarithm, circle, inverse, power, division)
+    part.FUNCTIONS for part in (exponential, logarithm, circle, inverse, power, division, plane)
 )

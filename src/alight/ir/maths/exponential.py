@@ -20,12 +20,15 @@ def by_ln2(a):
     r = h - c
     return t, r, (h - r) - c
 
+def exp_of(a):
+    t, r, l = by_ln2(a)
+    f = floating(bits(t) << MANTISSA)
+    return fma(r + fma(r * r, poly.exp(r), l), f, f)
+
 def exp(x):
     m = magnitude(x)
     plain = m < magnitude_of(T(k.exp_plain))
-    t, r, l = by_ln2(where(plain, x, 0))
-    f = floating(bits(t) << MANTISSA)
-    y = fma(r + fma(r * r, poly.exp(r), l), f, f)
+    y = exp_of(where(plain, x, 0))
     far = (m < magnitude_of(T(inf))) & (bits(x) < bits(T(k.exp_none)))
     return rarely(~plain, rarely(far, apart.exp_far(x), below_or(x, m, T(0), x)), y)
 

@@ -65,7 +65,8 @@ def arctan_float32(x):
     e = fma(fma(-t, d, n), fma(p, 0.5, -t), where(steep, T(k.half_pi_rest), 0))
     b = where(steep, T(k.half_pi), 0)
     h = b + t
-    y = h + fma(p, poly.atan_wide(z), ((b - h) + t) + e)
+    c = poly.atan_wide(z)
+    y = h + fma(p, c, fma(fma(t, z, -p), c, ((b - h) + t) + e))
     return rarely(m > magnitude_of(T(inf)), x, copysign(y, x))
 
 def around(j, n, w, d, o, flip):

@@ -22,7 +22,7 @@ def octave_float32(b, start):
 def positive(x):
     return bits(x) - bits(T(TINY)) < bits(T(inf)) - bits(T(TINY))
 
-# log m = f - (h - s (h + 2 s**2 P)) with f = m - 1 and h = f**2 / 2: what s is wrong by counts
+# log m = f - g / 2 with f = m - 1 and g = f**2 - s (f**2 + 4 s**2 P): what s is wrong by counts
 # little. Whatever the bits of x are, they give an m of that range.
 def log_parts(x, less):
     e, m = octave(bits(x), bits(T(k.binade_start)))
@@ -31,9 +31,9 @@ def log_parts(x, less):
 
 def log_less(f):
     s = f / (f + 2)
-    h = f * f * 0.5
+    y = f * f
     z = s * s
-    return fma(-s, z * poly.log(z) + h, h)
+    return fma(-s, fma(z, poly.log(z), y), y)
 
 def log(x):
     y = log_of(x, T(0))
@@ -41,7 +41,7 @@ def log(x):
 
 def log_of(x, less):
     e, f, g = log_parts(x, less)
-    return fma(e, k.ln2_high, f + fma(e, k.ln2_low, -g))
+    return fma(e, k.ln2_high, f + fma(g, -0.5, e * k.ln2_low))
 
 def log2(x):
     y = log2_of(x, T(0))
@@ -49,13 +49,14 @@ def log2(x):
 
 def log2_of(x, less):
     e, f, g = log_parts(x, less)
-    return log_sum(e, f, g, T(0), k.log2_e, k.log2_e_rest)
+    return log_sum(e, f, g, T(-0.0), k.log2_e, k.log2_e_rest)
 
-# h + low + (f - g) (factor + rest). What y misses is exact: h is 0, or y at least half of it.
+# h + low + (f - g / 2) (factor + rest); -0.0 adds nothing, not even an addition. What y misses is
+# exact: h is 0, or y at least half of it.
 def log_sum(h, f, g, low, factor, rest):
     y = fma(f, factor, h)
     w = fma(f, rest, fma(f, factor, h - y))
-    return y + fma(-g, factor, w + low)
+    return y + fma(g, factor * -0.5, w + low)
 
 def log10(x):
     y = log10_of(x, T(0))
@@ -109,7 +110,7 @@ def log1p_parts(v):
 def log1p_end(e, f, l):
     h = e * k.ln2_high
     y = h + f
-    return y + (((h - y) + f) + (fma(e, k.ln2_low, fma(-l, f, l)) - log_less(f)))
+    return y + (((h - y) + f) + fma(log_less(f), -0.5, fma(e, k.ln2_low, fma(-l, f, l))))
 
 def log1p_sum_float32(v, w):
     e, p, f, l = log1p_parts(v)
