@@ -26,6 +26,7 @@ from alight.jit import Jitted
 from alight.log import LOG
 from alight.plan.plan import Estimate
 from alight.purity import prove
+from alight.race import FOREGROUND
 from alight.replay import describe
 from hearing import collected
 
@@ -553,6 +554,60 @@ def test_filters_inside_of_a_call_hold_there(mode: str) -> None:
         assert not caught
 
 
+def _frames(error: BaseException) -> list[str]:
+    return [frame.name for frame in traceback.extract_tb(error.__traceback__)]
+
+
+def test_tracebacks_hold_the_programs_frames_only(mode: str) -> None:
+    def add(a: Any, b: Any) -> Any:
+        return a * 2 + b
+
+    def solve(a: Any, b: Any) -> Any:
+        return np.linalg.solve(a[:, None] * a, a)
+
+    def own(a: Any, b: Any) -> Any:
+        try:
+            add(a, b)
+        except ValueError as error:
+            raise KeyError("mine") from error
+
+    @alight.jit
+    def outer(a: Any, b: Any) -> Any:
+        return inner(a, b)
+
+    inner = alight.jit(add)
+    a, b = np.ones(3), np.ones(4)
+    for function in (add, solve, own):
+        with pytest.raises(Exception) as plain:
+            function(a, b)
+        jitted = alight.jit(function)
+        for _ in range(CALLS):
+            with pytest.raises(plain.type) as caught:
+                jitted(a, b)
+            assert _frames(caught.value) == _frames(plain.value)
+            if function is own:
+                assert _frames(caught.value.__cause__) == ["own", "add"]  # type: ignore[arg-type]
+    with pytest.raises(ValueError) as caught:
+        outer(a, b)
+    assert _frames(caught.value)[1:] == ["outer", "add"]
+
+
+def test_tracebacks_of_faults_and_with_a_log_are_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    def add(a: Any, b: Any) -> Any:
+        return a + b
+
+    with monkeypatch.context() as patch:
+        patch.setitem(vars(sys.modules["alight.jit"]), "describe", None)
+        with pytest.raises(TypeError) as fault:
+            alight.jit(add)(np.ones(3), np.ones(3))
+    assert _frames(fault.value)[-2:] == ["miss", "_called"]
+    logged = types.SimpleNamespace(log_level="trace")
+    monkeypatch.setattr("alight.tracebacks.config", lambda: logged)
+    with pytest.raises(ValueError) as caught:
+        alight.jit(add)(np.ones(3), np.ones(4))
+    assert "miss" in _frames(caught.value)
+
+
 @pytest.mark.parametrize("bad", [np.sin, int, 3, staticmethod(chain)])
 def test_what_cannot_be_jitted(bad: Any) -> None:
     with pytest.raises(TypeError, match="Fix:"):
@@ -921,9 +976,14 @@ def test_numpy_has_the_calls_while_kernels_are_made(monkeypatch: pytest.MonkeyPa
 
 def test_small_work_waits_until_there_is_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trial.Foreground, "allows", lambda self, seconds: False)
+    # What a trace was seen to take is the process's: earlier tests leave a millisecond, and calls
+    # that the machine interrupts take as long.
+    monkeypatch.setattr(FOREGROUND, "trace_seconds", 60.0)
     jitted: Any = agree(chain, np.arange(16.0), np.ones(16))
     (site,) = jitted._sites.values()
     assert site.waiting and programs(jitted) == 0
+    site.spent_seconds = 60.0  # NumPy has taken as long as looking would
+    assert not site.waits(replayable=True)
 
 
 def entry(cls: Any, call: Any, pattern: Any, **more: Any) -> Any:
@@ -1036,3 +1096,24 @@ def test_a_run_in_which_numpy_stood_in_says_nothing_of_ours(
             jitted(x)
         (site,) = jitted._sites.values()
         assert bool(site.ours) is not early
+
+
+def test_an_explanation_says_which_way_calls_take_and_why() -> None:
+    jitted = alight.jit(chain)
+    a, b = np.arange(2.0), np.ones(2)
+    for _ in range(10 * CALLS):
+        told = alight.explain(jitted, a, b)
+        (row,) = told.to_dict()["calls"]
+        assert row["name"] == "jit chain" and row["call_site"].startswith(f"{__file__}:")
+        assert row["reason"] and row["way"] in ("numpy", "alight", "undecided")
+        assert told.explanation().splitlines()[0].startswith(f"jit chain at {__file__}:")
+    (site,) = jitted._sites.values()
+    site.verdict, site.waiting = "numpy", False
+    site.theirs, site.ours = [1e-6], [2e-6]
+    text = alight.explain(jitted, a, b).explanation().splitlines()[0]
+    assert text.endswith(": numpy (NumPy took 1 µs, alight 2 µs)")
+    with alight.policy(force="cpu:generated", floor=0):
+        told = alight.explain(jitted, a, b)
+    assert told.to_dict()["calls"][0]["reason"] == "the policy says so"
+    assert "cpu:generated" in told.explanation()
+    assert alight.explain(chain, a, b).to_dict()["calls"] == []

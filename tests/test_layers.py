@@ -50,7 +50,7 @@ ORDER: tuple[tuple[str, ...], ...] = (
     ("linalg", "fft", "random"),
     ("namespace",),
     ("purity", "scalar"),
-    ("leases", "swap"),
+    ("leases", "swap", "tracebacks"),
     ("replay",),
     ("race", "shortcut"),
     ("jit",),

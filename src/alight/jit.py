@@ -14,7 +14,7 @@ from contextlib import contextmanager, nullcontext
 from functools import update_wrapper
 from time import perf_counter
 from types import CodeType, FunctionType, MethodType
-from typing import Any, TypeVar, cast, overload
+from typing import Any, NamedTuple, TypeVar, cast, overload
 from weakref import WeakKeyDictionary, WeakSet
 
 import numpy as np
@@ -42,6 +42,7 @@ from alight.shortcut import (
     watch_entry,
 )
 from alight.swap import inside, looking
+from alight.tracebacks import hide_ours
 from alight.trial import FOREGROUND
 
 __all__ = ["Jitted", "as_jitted", "jit"]
@@ -113,6 +114,13 @@ class Jitted(CallGuard):
     # -- one call ---------------------------------------------------------------------------------
     def miss(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Return the result of a call that no guarded entry answers."""
+        try:
+            return self._called(args, kwargs)
+        except BaseException as error:
+            hide_ours(error)
+            raise
+
+    def _called(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         way = _state.way
         if way is not None:  # a jitted function inside another runs as the outer one does
             function = inside(self.__wrapped__) if way == "ours" else self.__wrapped__
@@ -405,11 +413,49 @@ class Jitted(CallGuard):
     def _tell(self, site: Site) -> None:
         """Log that this kind of call is NumPy's from now on, and why."""
         site.told = True
-        why = "nothing in it runs elsewhere"
-        if site.ours and site.theirs:
-            ours, theirs = site.ours[0], site.theirs[0]
-            why = f"NumPy took {theirs * 1e6:.3g} µs, alight {ours * 1e6:.3g} µs"
-        LOG.demotion(f"jit {self.__qualname__}", why, (self.__wrapped__.__code__, 0))
+        LOG.demotion(f"jit {self.__qualname__}", _why(site), self._place)
+
+    @property
+    def _place(self) -> tuple[Any, int]:
+        return self.__wrapped__.__code__, 0
+
+    def standing(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Standing:
+        """Return which way calls with such arguments take as things stand, and why."""
+        described = describe(args, kwargs)
+        if described is None:
+            way, why = "alight", "its arguments have no form that a plan could be kept for"
+        elif not _raced():
+            way, why = "alight", "the policy says so"
+        else:
+            site = self._site(described)
+            way, why = site.verdict or "undecided", _why(site)
+        way = "alight" if way == "ours" else way
+        return Standing(f"jit {self.__qualname__}", self._place, way, why)
+
+
+class Standing(NamedTuple):
+    """Which way a kind of call takes ("numpy", "alight", "undecided"), and why."""
+
+    name: str
+    site: tuple[Any, int]
+    way: str
+    reason: str
+
+
+def _why(site: Site) -> str:
+    """Return why a kind of call takes the way it takes."""
+    times = []
+    if site.theirs:
+        times.append(f"NumPy took {site.theirs[0] * 1e6:.3g} µs")
+    if site.ours:
+        times.append(f"alight {'' if times else 'took '}{site.ours[0] * 1e6:.3g} µs")
+    if site.verdict == "numpy" and len(times) < 2:
+        return "nothing in it runs elsewhere"
+    if site.verdict is None and site.waiting:
+        times.append("too little for planning: NumPy has it until looking at the whole may pay")
+    elif site.verdict is None:
+        times.append("both ways are still being timed")
+    return ", ".join(times)
 
 
 _LAPS = 5  # of each way, the best: what interrupts a run only makes it longer

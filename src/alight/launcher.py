@@ -22,7 +22,7 @@ from importlib.machinery import (
     SourceFileLoader,
     SourcelessFileLoader,
 )
-from types import CodeType, ModuleType, TracebackType
+from types import CodeType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -31,11 +31,9 @@ import alight.errors
 from alight._core import floor, hooks
 from alight.config import config
 from alight.namespace import NAME, numpy_namespace
-from alight.record import STAND_IN
+from alight.tracebacks import clean_chain, without_ours
 
 __all__ = ["read_script", "rewrite", "run_code", "run_module", "run_script"]
-
-_PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
 
 # ------------------------------------------------------------------------------ the user's NumPy
@@ -281,8 +279,8 @@ def _print_like_python(error: BaseException) -> None:
     # The first frame is the running function's; _compile's follows where there is a syntax error.
     own = traceback.tb_next if traceback is not None else None
     if config().log_level == "off":
-        own = _without_ours(own)
-        _clean_chain(error)
+        own = without_ours(own)
+        clean_chain(error)
     elif own is not None and own.tb_frame.f_code is _compile.__code__:
         own = None
     show = sys.excepthook
@@ -291,33 +289,3 @@ def _print_like_python(error: BaseException) -> None:
         show(kind, value.with_traceback(own), own)
 
     sys.excepthook = excepthook
-
-
-def _without_ours(traceback: TracebackType | None) -> TracebackType | None:
-    """Return the traceback without the frames of alight."""
-    kept = []
-    while traceback is not None:
-        code = traceback.tb_frame.f_code
-        if not code.co_filename.startswith(_PACKAGE) and code.co_name != STAND_IN:
-            kept.append(traceback)
-        traceback = traceback.tb_next
-    result = None
-    for entry in reversed(kept):
-        result = TracebackType(result, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
-    return result
-
-
-def _clean_chain(error: BaseException) -> None:
-    """Take the frames of alight out of everything the error was caused by or groups."""
-    seen = {id(error)}
-    stack = [error]
-    while stack:
-        current = stack.pop()
-        inner = [current.__cause__, current.__context__]
-        if isinstance(current, BaseExceptionGroup):
-            inner.extend(current.exceptions)
-        for other in inner:
-            if other is not None and id(other) not in seen:
-                seen.add(id(other))
-                other.__traceback__ = _without_ours(other.__traceback__)
-                stack.append(other)

@@ -136,13 +136,21 @@ def explain(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Repor
     """Return the report of one call: what was decided, where it ran, what it took.
 
     The call is made, and what it returns is evaluated. ``print(alight.explain(f,
-    x).explanation())`` shows every decision with its losers.
+    x).explanation())`` shows every decision with its losers; of a jitted function also which way
+    such calls take and why, NumPy's or alight's.
     """
+    from alight.jit import Jitted  # a process that jits nothing need not load it
+
     before = LOG.snapshot()
     result = function(*args, **kwargs)
     runtime.evaluate_all()
     del result  # alive until here: what nobody holds is not computed
-    return _reported(LOG.snapshot().since(before))
+    explained = _reported(LOG.snapshot().since(before))
+    if isinstance(function, Jitted):
+        name, site, way, reason = function.standing(args, kwargs)
+        row = {"name": name, "call_site": place_of(site), "way": way, "reason": reason}
+        explained._document["calls"] = [row]
+    return explained
 
 
 def devices() -> list[Row]:
@@ -169,6 +177,7 @@ def _reported(snapshot: Snapshot) -> Report:
             "exits": [_tally_row(row, "name") for row in snapshot.exits],
             "fallbacks": [_tally_row(row, "what") for row in snapshot.fallbacks],
             "demotions": [_tally_row(row, "what") for row in snapshot.demotions],
+            "calls": [],
             "totals": _plain(_totals(snapshot)),
         }
     )

@@ -127,7 +127,9 @@ def _line(row: Row) -> list[str]:
 
 
 def explained(document: Row) -> Iterable[str]:
-    """Yield the decisions by call site, each with its losers, as lines."""
+    """Yield the decisions by call site, each with its losers, as lines; jitted calls first."""
+    for call in document.get("calls", ()):  # older reports have none
+        yield f"{call['name']} at {call['call_site']}: {call['way']} ({call['reason']})"
     by_site: dict[str, list[Row]] = {}
     for row in _merged(document["decisions"]):
         by_site.setdefault(row["call_site"] or "an unknown place", []).append(row)

@@ -1,0 +1,68 @@
+"""Tracebacks as NumPy's users know them: their own lines, and none of alight's."""
+
+from __future__ import annotations
+
+import os
+from types import TracebackType
+
+from alight.config import config
+from alight.errors import KernelError
+from alight.record import STAND_IN
+
+__all__ = ["clean_chain", "hide_ours", "without_ours"]
+
+_PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+# What nothing of alight's raises on purpose: where one comes out of its files, the fault is there.
+_FAULTS = (AssertionError, NameError, KernelError)
+
+
+def hide_ours(error: BaseException) -> None:
+    """Take alight's frames out of an error that the program's own code met.
+
+    They stay with the setting ``log_level``, and where they tell of a fault: none of the program's
+    lines is among them, or the error is none that a program can cause.
+    """
+    kept = without_ours(error.__traceback__)
+    last = error.__traceback__
+    while last is not None and last.tb_next is not None:
+        last = last.tb_next
+    if kept is None or last is None or config().log_level != "off":
+        return
+    if isinstance(error, _FAULTS) and _is_ours(last):
+        return
+    error.__traceback__ = kept
+    clean_chain(error)
+
+
+def without_ours(traceback: TracebackType | None) -> TracebackType | None:
+    """Return the traceback without the frames of alight."""
+    kept = []
+    while traceback is not None:
+        if not _is_ours(traceback):
+            kept.append(traceback)
+        traceback = traceback.tb_next
+    result = None
+    for entry in reversed(kept):
+        result = TracebackType(result, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
+    return result
+
+
+def _is_ours(entry: TracebackType) -> bool:
+    code = entry.tb_frame.f_code
+    return code.co_filename.startswith(_PACKAGE) or code.co_name == STAND_IN
+
+
+def clean_chain(error: BaseException) -> None:
+    """Take the frames of alight out of everything the error was caused by or groups."""
+    seen = {id(error)}
+    stack = [error]
+    while stack:
+        current = stack.pop()
+        inner = [current.__cause__, current.__context__]
+        if isinstance(current, BaseExceptionGroup):
+            inner.extend(current.exceptions)
+        for other in inner:
+            if other is not None and id(other) not in seen:
+                seen.add(id(other))
+                other.__traceback__ = without_ours(other.__traceback__)
+                stack.append(other)
