@@ -361,9 +361,11 @@ def test_every_field_of_the_report_is_explained() -> None:
         LOG.fallback("exp on sim:0", "no room", None)
         LOG.demotion("jit f", "NumPy was faster", None)
         document = report().to_dict()
+        called = alight.explain(alight.jit(lambda array: array), np.ones(1)).to_dict()
+    document["calls"] = called["calls"]
     document["profiles"] = [profile_row(made_up_profile())]
     document["devices"][0]["gaps"] = [{"what": "", "why": "", "who": ""}]
-    lists = {"decisions", "devices", "profiles", "exits", "fallbacks", "demotions"}
+    lists = {"decisions", "devices", "profiles", "exits", "fallbacks", "demotions", "calls"}
     found = {path for path in keys(document) if path not in lists}
     found -= {"machine", "totals", "totals.element_operations"}
     found -= {"decisions[].candidates", "devices[].gaps"}
