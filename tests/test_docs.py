@@ -361,7 +361,7 @@ def test_every_field_of_the_report_is_explained() -> None:
         LOG.fallback("exp on sim:0", "no room", None)
         LOG.demotion("jit f", "NumPy was faster", None)
         document = report().to_dict()
-        called = alight.explain(alight.jit(lambda array: array), np.ones(1)).to_dict()
+        called = alight.explain(alight.jit(lambda number: number), 1.0).to_dict()
     document["calls"] = called["calls"]
     document["profiles"] = [profile_row(made_up_profile())]
     document["devices"][0]["gaps"] = [{"what": "", "why": "", "who": ""}]
