@@ -21,6 +21,7 @@ from alight.codegen.fold import Fold
 from alight.codegen.kernels import SIGNATURE, Frame
 from alight.codegen.lanes import Operand, Record
 from alight.codegen.strips import run_stages, width_of_group
+from alight.ir.body import part_of, width_of
 from alight.ir.group import Attrs, Graph, Group, Node
 from alight.ir.ops import OPS, Kind, Op
 from alight.ir.table_reduction import LANES
@@ -40,9 +41,7 @@ def unrolled_kernel(
     frame = Frame(code, group, shape)
     written = Unrolled(group, shape)
     axis = shape.vector_axis
-    # The copies are independent of one another: enough to do while one waits. Sums of 8 and 16
-    # float64 took 136 and 485 us with one vector at a time, 132 and 1215 with two, for 2**17 rows.
-    width = width_of_group(written.graph, schedule, vector_bits, 1)
+    width = width_of_group(written.graph, schedule, vector_bits, _together(written.graph))
     layouts = [*group.graph.inputs, *(group.graph.layout(i) for i in group.graph.outputs)]
     with code.when(frame.nonempty(range(shape.looped))), frame.along(range(axis)):
         operands = []
@@ -64,6 +63,20 @@ def unrolled_kernel(
         code.do("fence seq_cst")
     code.finish()
     module.functions.append(code.function(SIGNATURE, "#0"))
+
+
+def _together(graph: Graph) -> int:
+    """Return how many vectors of the widest dtype go together."""
+    # The copies are independent of one another: enough to do while one waits. Sums of 8 and 16
+    # float64 took 136 and 485 us with one vector at a time, 132 and 1215 with two, for 2**17 rows.
+    # Where some are narrower, as float32 beside indices are, they fill registers of their own:
+    # labels of the nearest of 8 centres, and masks made of them, took 390 us for 498.
+    widths = [
+        max(32, width_of(part_of(node.layout.dtype.name)))
+        for node in graph.nodes
+        if node.layout.dtype.kind != "b"
+    ]
+    return max(widths, default=32) // min(widths, default=32)
 
 
 class Unrolled:
