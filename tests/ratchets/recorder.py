@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from typing import Any
 
 import pytest
@@ -76,7 +77,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_sessionfinish(exitstatus: int) -> None:
-    """Note that the process got to its end."""
+    """Note that the process got to its end; a job, which pytest-xdist kills where its end takes
+    long, leaves its report now."""
+    if _in_job and "alight" in sys.modules and os.environ.get("ALIGHT_REPORT"):
+        sys.modules["alight"].report().save(os.environ["ALIGHT_REPORT"])
     _write(finished=int(exitstatus))
 
 
