@@ -9,7 +9,7 @@ from pathlib import Path
 from setuptools import Extension, setup
 
 NATIVE = Path("src/alight/_core/native")
-GUARD = NATIVE / "guard.c"
+GUARD = [NATIVE / "guard.c", NATIVE / "entry.c", NATIVE / "entry_read.c"]
 THREADS = [NATIVE / "threads.c", NATIVE / "launcher.c"]
 
 
@@ -22,8 +22,8 @@ def extensions() -> list[Extension]:
 
     flags = ["/O2", "/std:c11"] if sys.platform == "win32" else ["-O3", "-fvisibility=hidden"]
     sources = {
-        "_native": [path for path in sorted(NATIVE.glob("*.c")) if path not in (GUARD, *THREADS)],
-        "_guard": [GUARD],
+        "_native": [p for p in sorted(NATIVE.glob("*.c")) if p not in (*GUARD, *THREADS)],
+        "_guard": GUARD,
     }
     if sys.platform != "win32":  # POSIX threads; elsewhere the twin serves
         sources["_threads"] = THREADS

@@ -1,0 +1,343 @@
+/* Entries of the call guard: do their guards hold, and what is done where they do. */
+#include "guard.h"
+
+#if defined(__SSE2__) || defined(_M_X64)
+#include <xmmintrin.h>
+#else
+#include <fenv.h>
+#endif
+
+#ifdef _WIN32
+#include <windows.h>
+#else
+#include <time.h>
+#endif
+
+FreshArray fresh_array;
+
+/* ---------------------------------------------------------------- clock and flags */
+
+static double now_seconds(void)
+{
+#ifdef _WIN32
+    LARGE_INTEGER count, frequency;
+    QueryPerformanceCounter(&count);
+    QueryPerformanceFrequency(&frequency);
+    return (double)count.QuadPart / (double)frequency.QuadPart;
+#else
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
+#endif
+}
+
+/* Generated code computes in vector registers, whose flags are read ten times faster alone than with
+   those of the old unit beside them. */
+#if defined(__SSE2__) || defined(_M_X64)
+#define WATCHED (_MM_EXCEPT_INVALID | _MM_EXCEPT_DIV_ZERO | _MM_EXCEPT_OVERFLOW)
+static void clear_flags(void) { _mm_setcsr(_mm_getcsr() & ~(unsigned)_MM_EXCEPT_MASK); }
+static int raised_flags(void) { return (int)(_mm_getcsr() & WATCHED); }
+#else
+static void clear_flags(void) { feclearexcept(FE_ALL_EXCEPT); }
+static int raised_flags(void) { return fetestexcept(FE_INVALID | FE_DIVBYZERO | FE_OVERFLOW); }
+#endif
+
+/* ---------------------------------------------------------------- guards that hold, and launches */
+
+static int same_bits(PyObject *item, PyObject *other)
+{
+    PyTypeObject *kind = Py_TYPE(other);
+    if (item == other && !PyArray_IsScalar(other, Generic)) return 1;
+    if (kind == &PyFloat_Type)
+        return memcmp(&((PyFloatObject *)item)->ob_fval, &((PyFloatObject *)other)->ob_fval, sizeof(double)) == 0;
+    if (kind == &PyComplex_Type)
+        return memcmp(&((PyComplexObject *)item)->cval, &((PyComplexObject *)other)->cval, sizeof(Py_complex)) == 0;
+    if (kind == &PyLong_Type || kind == &PyUnicode_Type || kind == &PyBytes_Type)
+        return PyObject_RichCompareBool(item, other, Py_EQ);
+    if (kind == &PyBool_Type || other == Py_None) return item == other;
+    if (PyArray_IsScalar(other, Double))
+        return memcmp(&PyArrayScalar_VAL(item, Double), &PyArrayScalar_VAL(other, Double), sizeof(npy_double)) == 0;
+    if (PyArray_IsScalar(other, Float))
+        return memcmp(&PyArrayScalar_VAL(item, Float), &PyArrayScalar_VAL(other, Float), sizeof(npy_float)) == 0;
+    if (PyArray_IsScalar(other, Integer)) return PyObject_RichCompareBool(item, other, Py_EQ);
+    return 0;
+}
+
+static inline int like(const Example *example, PyObject *item)
+{
+    if (Py_TYPE(item) != example->kind) return 0;
+    if (example->descr != NULL) {
+        PyArrayObject *array = (PyArrayObject *)item, *own = (PyArrayObject *)example->item;
+        int ndim = PyArray_NDIM(own);
+        if (PyArray_DESCR(array) != example->descr &&
+            !PyArray_EquivTypes(PyArray_DESCR(array), example->descr)) return 0;
+        if (PyArray_NDIM(array) != ndim) return 0;
+        for (int i = 0; i < ndim; i++)
+            if (PyArray_DIM(array, i) != PyArray_DIM(own, i) ||
+                PyArray_STRIDE(array, i) != PyArray_STRIDE(own, i)) return 0;
+        int flags = PyArray_FLAGS(array);
+        return (flags & NPY_ARRAY_ALIGNED) && ((flags & NPY_ARRAY_WRITEABLE) != 0) == example->writeable;
+    }
+    return example->item == NULL || same_bits(item, example->item);
+}
+
+int entry_matches(Entry *self, PyObject *const *args, Py_ssize_t count)
+{
+    if (count != self->count || !self->open) return 0;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        const Example *example = &self->examples[i];
+        int fits = like(example, args[i]);
+        if (fits != 1) return fits;
+        if (example->twin >= 0 && args[example->twin] != args[i]) return 0;
+    }
+    for (Py_ssize_t i = 0; i < self->found_count; i++) {
+        const Found *found = &self->found[i];
+        PyObject *value;
+        if (found->name == NULL) {
+            if (PyCell_GET(found->place) != found->expected) return 0;
+            continue;
+        }
+        value = PyDict_GetItemWithError(found->place, found->name);
+        if (value == NULL) {
+            if (PyErr_Occurred()) return -1;
+            value = self->absent;
+        }
+        if (value != found->expected) return 0;
+    }
+    for (Py_ssize_t i = 0; i < self->context_count; i++) {
+        const Context *context = &self->contexts[i];
+        PyObject *value = NULL;
+        if (PyContextVar_Get(context->variable, context->fallback, &value) < 0) return -1;
+        int same = value == context->expected;
+        Py_XDECREF(value);
+        if (!same) return 0;
+    }
+    return 1;
+}
+
+static PyObject *not_here(void)
+{
+    Py_INCREF(Py_NotImplemented);
+    return Py_NotImplemented;
+}
+
+static PyObject *launch(Entry *self, PyObject *const *args)
+{
+    void *addresses[OPERANDS];
+    PyObject *made[OPERANDS];
+    Py_ssize_t inputs = self->input_count, outputs = self->output_count, done = 0;
+    for (Py_ssize_t i = 0; i < inputs; i++) {
+        int position = self->positions[i];
+        char *base = position < 0 ? (char *)0 : (char *)PyArray_DATA((PyArrayObject *)args[position]);
+        addresses[i] = (void *)((intptr_t)base + self->offsets[i]);
+    }
+    for (; done < outputs; done++) {
+        Output *output = &self->outputs[done];
+        Py_INCREF(output->descr);
+        made[done] = fresh_array(output->descr, output->ndim, output->shape, NULL, output->fortran);
+        if (made[done] == NULL) goto failed;
+        addresses[inputs + done] = PyArray_DATA((PyArrayObject *)made[done]);
+    }
+    int heard = 0;
+    if (self->unlocked) {
+        kernel_function kernel = self->kernel;
+        int64_t *dims = self->dims, *strides = self->strides;
+        int watched = self->watched;
+        Py_BEGIN_ALLOW_THREADS
+        if (watched) clear_flags();
+        kernel(addresses, dims, strides);
+        if (watched) heard = raised_flags();
+        Py_END_ALLOW_THREADS
+    } else {
+        if (self->watched) clear_flags();
+        self->kernel(addresses, self->dims, self->strides);
+        if (self->watched) heard = raised_flags();
+    }
+    if (heard) {
+        clear_flags();
+        while (done > 0) Py_DECREF(made[--done]);
+        return not_here();
+    }
+    for (Py_ssize_t i = 0; i < outputs; i++)
+        if (self->outputs[i].scalar && (made[i] = PyArray_Return((PyArrayObject *)made[i])) == NULL) goto failed;
+    if (self->form == 0) {
+        PyObject *only = Py_NewRef(made[self->results[0]]);
+        while (done > 0) Py_DECREF(made[--done]);
+        return only;
+    }
+    PyObject *result = self->form == 1 ? PyTuple_New(self->result_count) : PyList_New(self->result_count);
+    if (result == NULL) goto failed;
+    for (Py_ssize_t i = 0; i < self->result_count; i++) {
+        PyObject *item = Py_NewRef(made[self->results[i]]);
+        if (self->form == 1) PyTuple_SET_ITEM(result, i, item);
+        else PyList_SET_ITEM(result, i, item);
+    }
+    while (done > 0) Py_DECREF(made[--done]);
+    return result;
+failed:
+    while (done > 0) Py_XDECREF(made[--done]);
+    return NULL;
+}
+
+static PyObject *answer(Entry *self, PyObject *const *args, Py_ssize_t count)
+{
+    if (self->call != NULL) return PyObject_Vectorcall(self->call, args, (size_t)count, NULL);
+    return launch(self, args);
+}
+
+PyObject *entry_run(Entry *self, PyObject *const *args, Py_ssize_t count)
+{
+    if (self->left == 0) return not_here();
+    if (self->left > 0) self->left--;
+    PyObject *result;
+    self->calls++;
+    if (self->calls % SAMPLED == 1) {
+        double began = now_seconds();
+        result = answer(self, args, count);
+        self->seconds += now_seconds() - began;
+        self->sampled++;
+    } else {
+        result = answer(self, args, count);
+    }
+    if (result == Py_NotImplemented && self->call == NULL) self->calls--;
+    return result;
+}
+
+static int entry_clear(Entry *self)
+{
+    for (Py_ssize_t i = 0; i < self->count; i++) Py_CLEAR(self->examples[i].item);
+    for (Py_ssize_t i = 0; i < self->found_count; i++) {
+        Py_CLEAR(self->found[i].expected);
+        Py_CLEAR(self->found[i].place);
+    }
+    Py_CLEAR(self->call);
+    Py_CLEAR(self->keep);
+    self->open = 0;
+    return 0;
+}
+
+static int entry_traverse(Entry *self, visitproc visit, void *arg)
+{
+    for (Py_ssize_t i = 0; i < self->count; i++) Py_VISIT(self->examples[i].item);
+    for (Py_ssize_t i = 0; i < self->found_count; i++) {
+        Py_VISIT(self->found[i].place);
+        Py_VISIT(self->found[i].expected);
+    }
+    Py_VISIT(self->call);
+    Py_VISIT(self->keep);
+    return 0;
+}
+
+static void entry_dealloc(Entry *self)
+{
+    PyObject_GC_UnTrack(self);
+    if (self->weakrefs != NULL) PyObject_ClearWeakRefs((PyObject *)self);
+    for (Py_ssize_t i = 0; i < self->count; i++) {
+        Py_XDECREF(self->examples[i].kind);
+        Py_XDECREF(self->examples[i].descr);
+    }
+    for (Py_ssize_t i = 0; i < self->found_count; i++) Py_XDECREF(self->found[i].name);
+    for (Py_ssize_t i = 0; i < self->context_count; i++) {
+        Py_XDECREF(self->contexts[i].variable);
+        Py_XDECREF(self->contexts[i].fallback);
+        Py_XDECREF(self->contexts[i].expected);
+    }
+    for (Py_ssize_t i = 0; i < self->output_count; i++) {
+        Py_XDECREF(self->outputs[i].descr);
+        PyMem_Free(self->outputs[i].shape);
+    }
+    entry_clear(self);
+    Py_XDECREF(self->absent);
+    PyMem_Free(self->examples);
+    PyMem_Free(self->found);
+    PyMem_Free(self->contexts);
+    PyMem_Free(self->positions);
+    PyMem_Free(self->offsets);
+    PyMem_Free(self->outputs);
+    PyMem_Free(self->results);
+    Py_TYPE(self)->tp_free((PyObject *)self);
+}
+
+/* ---------------------------------------------------------------- the type */
+
+static PyObject *entry_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    static char *names[] = {"pattern", "lookups", "absent", "contexts", "values", "call", "left", "kernel", "inputs",
+                            "outputs", "results", "scalars", "form", "watched", NULL};
+    PyObject *pattern, *lookups, *absent, *contexts, *call = Py_None, *kernel = Py_None, *form = Py_None;
+    PyObject *inputs = NULL, *outputs = NULL, *results = NULL, *scalars = NULL;
+    int values = 1, watched = 0;
+    long long left = -1;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOOO|pOLOOOOOOp:Entry", names, &pattern, &lookups, &absent,
+                                     &contexts, &values, &call, &left, &kernel, &inputs, &outputs, &results,
+                                     &scalars, &form, &watched))
+        return NULL;
+    Entry *self = (Entry *)type->tp_alloc(type, 0);
+    if (self == NULL) return NULL;
+    self->absent = Py_NewRef(absent);
+    self->left = left;
+    self->watched = watched;
+    self->open = 1;
+    if (read_pattern(self, pattern, values) < 0 || read_found(self, lookups) < 0 ||
+        read_contexts(self, contexts) < 0) goto failed;
+    if (call != Py_None) {
+        self->call = Py_NewRef(call);
+    } else if (kernel == Py_None || inputs == NULL || outputs == NULL || results == NULL || scalars == NULL) {
+        PyErr_SetString(PyExc_TypeError, "an entry needs a function to call, or a kernel with its operands");
+        goto failed;
+    } else if (read_kernel(self, kernel, inputs, outputs, results, scalars, form) < 0) {
+        goto failed;
+    }
+    return (PyObject *)self;
+failed:
+    Py_DECREF(self);
+    return NULL;
+}
+
+static PyObject *entry_matches_method(Entry *self, PyObject *args)
+{
+    if (!PyTuple_Check(args)) { PyErr_SetString(PyExc_TypeError, "arguments come in a tuple"); return NULL; }
+    int fits = entry_matches(self, PySequence_Fast_ITEMS(args), PyTuple_GET_SIZE(args));
+    return fits < 0 ? NULL : PyBool_FromLong(fits);
+}
+
+static PyObject *entry_run_method(Entry *self, PyObject *args)
+{
+    if (!PyTuple_Check(args) || PyTuple_GET_SIZE(args) != self->count) {
+        PyErr_SetString(PyExc_TypeError, "arguments come in a tuple that the entry matches");
+        return NULL;
+    }
+    return entry_run(self, PySequence_Fast_ITEMS(args), PyTuple_GET_SIZE(args));
+}
+
+static PyObject *entry_take(Entry *self, PyObject *Py_UNUSED(ignored))
+{
+    unsigned long long calls = self->calls;
+    double seconds = self->sampled ? self->seconds / (double)self->sampled * (double)calls : 0.0;
+    self->calls = self->sampled = 0;
+    self->seconds = 0.0;
+    return Py_BuildValue("Kd", calls, seconds);
+}
+
+static PyMethodDef entry_methods[] = {
+    {"matches", (PyCFunction)entry_matches_method, METH_O, "Tell whether every guard holds for these arguments."},
+    {"run", (PyCFunction)entry_run_method, METH_O,
+     "Return the results, or NotImplemented where they must be had in another way."},
+    {"take", (PyCFunction)entry_take, METH_NOARGS,
+     "Return the calls since the last time and their seconds, estimated from those that were timed."},
+    {NULL, NULL, 0, NULL},
+};
+
+PyTypeObject EntryType = {
+    PyVarObject_HEAD_INIT(NULL, 0)
+    .tp_name = "alight._core._guard.Entry",
+    .tp_basicsize = sizeof(Entry),
+    .tp_dealloc = (destructor)entry_dealloc,
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
+    .tp_doc = "Guards, and what to do where they hold: launch one kernel, or call a function.",
+    .tp_traverse = (traverseproc)entry_traverse,
+    .tp_clear = (inquiry)entry_clear,
+    .tp_weaklistoffset = offsetof(Entry, weakrefs),
+    .tp_methods = entry_methods,
+    .tp_new = entry_new,
+};

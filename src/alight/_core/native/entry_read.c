@@ -1,0 +1,209 @@
+/* Entries of the call guard: what Python says one is, taken apart once. */
+#include "guard.h"
+
+/* A zeroed array for each item of a sequence; the caller owns *fast. Returns 0 on an error. */
+static void *room(PyObject *sequence, size_t size, PyObject **fast, Py_ssize_t *count)
+{
+    *fast = PySequence_Fast(sequence, "a sequence is needed");
+    if (*fast == NULL) return NULL;
+    *count = PySequence_Fast_GET_SIZE(*fast);
+    void *memory = PyMem_Calloc((size_t)*count + 1, size);
+    if (memory == NULL) PyErr_NoMemory();
+    return memory;
+}
+
+/* Tell whether an item is a tuple that can be taken apart; if not, an error is set. */
+static int is_tuple(PyObject *item, const char *meaning)
+{
+    if (PyTuple_Check(item)) return 1;
+    PyErr_SetString(PyExc_TypeError, meaning);
+    return 0;
+}
+
+int read_pattern(Entry *self, PyObject *pattern, int values)
+{
+    PyObject *fast = NULL;
+    Py_ssize_t count = 0;
+    self->examples = room(pattern, sizeof(Example), &fast, &count);
+    if (self->examples == NULL) { Py_XDECREF(fast); return -1; }
+    self->count = count;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        PyObject *item = PySequence_Fast_GET_ITEM(fast, i);
+        Example *example = &self->examples[i];
+        example->kind = (PyTypeObject *)Py_NewRef((PyObject *)Py_TYPE(item));
+        example->twin = -1;
+        if (PyArray_CheckExact(item)) {
+            PyArrayObject *array = (PyArrayObject *)item;
+            example->descr = PyArray_DESCR(array);
+            Py_INCREF(example->descr);
+            example->writeable = (PyArray_FLAGS(array) & NPY_ARRAY_WRITEABLE) != 0;
+            for (Py_ssize_t j = 0; j < i; j++)
+                if (PySequence_Fast_GET_ITEM(fast, j) == item) { example->twin = (int)j; break; }
+            /* The shape and strides alone, over memory of one element: the entry must not keep data alive. */
+            Py_INCREF(example->descr);
+            PyObject *one = PyArray_Zeros(0, NULL, example->descr, 0);
+            if (one == NULL) { Py_DECREF(fast); return -1; }
+            Py_INCREF(example->descr);
+            example->item = PyArray_NewFromDescr(&PyArray_Type, example->descr, PyArray_NDIM(array),
+                                                 PyArray_DIMS(array), PyArray_STRIDES(array),
+                                                 PyArray_DATA((PyArrayObject *)one), 0, NULL);
+            if (example->item == NULL) { Py_DECREF(one); Py_DECREF(fast); return -1; }
+            if (PyArray_SetBaseObject((PyArrayObject *)example->item, one) < 0) { Py_DECREF(fast); return -1; }
+        } else if (values) {
+            example->item = Py_NewRef(item);
+        }
+    }
+    Py_DECREF(fast);
+    return 0;
+}
+
+int read_found(Entry *self, PyObject *lookups)
+{
+    PyObject *fast = NULL;
+    Py_ssize_t count = 0;
+    self->found = room(lookups, sizeof(Found), &fast, &count);
+    if (self->found == NULL) { Py_XDECREF(fast); return -1; }
+    for (Py_ssize_t i = 0; i < count; i++) {
+        PyObject *place, *name, *expected;
+        PyObject *item = PySequence_Fast_GET_ITEM(fast, i);
+        if (!is_tuple(item, "a lookup is (dict, name, object) or (cell, None, object)") ||
+            !PyArg_ParseTuple(item, "OOO", &place, &name, &expected)) {
+            Py_DECREF(fast);
+            return -1;
+        }
+        if (name == Py_None ? !PyCell_Check(place) : !PyDict_Check(place)) {
+            PyErr_SetString(PyExc_TypeError, "a lookup is (dict, name, object) or (cell, None, object)");
+            Py_DECREF(fast);
+            return -1;
+        }
+        Found *found = &self->found[i];
+        found->place = Py_NewRef(place);
+        found->name = name == Py_None ? NULL : Py_NewRef(name);
+        found->expected = Py_NewRef(expected);
+        self->found_count = i + 1;
+    }
+    Py_DECREF(fast);
+    return 0;
+}
+
+int read_contexts(Entry *self, PyObject *contexts)
+{
+    PyObject *fast = NULL;
+    Py_ssize_t count = 0;
+    self->contexts = room(contexts, sizeof(Context), &fast, &count);
+    if (self->contexts == NULL) { Py_XDECREF(fast); return -1; }
+    for (Py_ssize_t i = 0; i < count; i++) {
+        PyObject *variable, *fallback, *expected;
+        PyObject *item = PySequence_Fast_GET_ITEM(fast, i);
+        if (!is_tuple(item, "a context is (variable, default, object)") ||
+            !PyArg_ParseTuple(item, "OOO", &variable, &fallback, &expected) ||
+            !PyContextVar_CheckExact(variable)) {
+            if (!PyErr_Occurred()) PyErr_SetString(PyExc_TypeError, "a context is (variable, default, object)");
+            Py_DECREF(fast);
+            return -1;
+        }
+        self->contexts[i].variable = Py_NewRef(variable);
+        self->contexts[i].fallback = Py_NewRef(fallback);
+        self->contexts[i].expected = Py_NewRef(expected);
+        self->context_count = i + 1;
+    }
+    Py_DECREF(fast);
+    return 0;
+}
+
+int read_kernel(Entry *self, PyObject *kernel, PyObject *inputs, PyObject *outputs, PyObject *results, PyObject *scalars,
+                PyObject *form)
+{
+    unsigned long long entry, dims, strides;
+    PyObject *keep, *fast = NULL, *flags = NULL;
+    Py_ssize_t count = 0;
+    npy_intp largest = 0;
+    if (!is_tuple(kernel, "a kernel is (address, dims, strides, keep)") ||
+        !PyArg_ParseTuple(kernel, "KKKO", &entry, &dims, &strides, &keep)) return -1;
+    self->kernel = (kernel_function)(uintptr_t)entry;
+    self->dims = (int64_t *)(uintptr_t)dims;
+    self->strides = (int64_t *)(uintptr_t)strides;
+    self->keep = Py_NewRef(keep);
+    self->form = form == Py_None ? 0 : form == (PyObject *)&PyTuple_Type ? 1 : 2;
+
+    self->positions = room(inputs, sizeof(int), &fast, &count);
+    self->offsets = PyMem_Calloc((size_t)count + 1, sizeof(intptr_t));
+    if (self->positions == NULL || self->offsets == NULL) { Py_XDECREF(fast); return -1; }
+    self->input_count = count;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        int position;
+        long long offset;
+        PyObject *item = PySequence_Fast_GET_ITEM(fast, i);
+        if (!is_tuple(item, "an input is (position, offset) or (-1, address)") ||
+            !PyArg_ParseTuple(item, "iL", &position, &offset)) {
+            Py_DECREF(fast);
+            return -1;
+        }
+        if (position >= self->count || (position >= 0 && self->examples[position].descr == NULL)) {
+            PyErr_SetString(PyExc_ValueError, "a kernel's input is not the position of an ndarray");
+            Py_DECREF(fast);
+            return -1;
+        }
+        self->positions[i] = position;
+        self->offsets[i] = (intptr_t)offset;
+        if (position >= 0) {
+            npy_intp size = PyArray_SIZE((PyArrayObject *)self->examples[position].item);
+            if (size > largest) largest = size;
+        }
+    }
+    Py_CLEAR(fast);
+
+    self->outputs = room(outputs, sizeof(Output), &fast, &count);
+    if (self->outputs == NULL) { Py_XDECREF(fast); return -1; }
+    for (Py_ssize_t i = 0; i < count; i++) {
+        PyObject *item = PySequence_Fast_GET_ITEM(fast, i);
+        if (!PyArray_CheckExact(item)) {
+            PyErr_SetString(PyExc_TypeError, "outputs are ndarrays to make results like");
+            Py_DECREF(fast);
+            return -1;
+        }
+        PyArrayObject *array = (PyArrayObject *)item;
+        Output *output = &self->outputs[i];
+        output->ndim = PyArray_NDIM(array);
+        output->shape = PyMem_Calloc((size_t)output->ndim + 1, sizeof(npy_intp));
+        if (output->shape == NULL) { Py_DECREF(fast); PyErr_NoMemory(); return -1; }
+        memcpy(output->shape, PyArray_DIMS(array), (size_t)output->ndim * sizeof(npy_intp));
+        output->fortran = !PyArray_IS_C_CONTIGUOUS(array);
+        output->descr = PyArray_DESCR(array);
+        Py_INCREF(output->descr);
+        self->output_count = i + 1;
+        if (PyArray_SIZE(array) > largest) largest = PyArray_SIZE(array);
+    }
+    Py_CLEAR(fast);
+    self->unlocked = largest >= UNLOCKED;
+    if (self->input_count + self->output_count > OPERANDS) {
+        PyErr_Format(PyExc_ValueError, "a kernel of %zd operands; the guard takes %d",
+                     self->input_count + self->output_count, OPERANDS);
+        return -1;
+    }
+
+    self->results = room(results, sizeof(int), &fast, &count);
+    if (self->results == NULL) { Py_XDECREF(fast); return -1; }
+    self->result_count = count;
+    flags = PySequence_Fast(scalars, "scalars is a sequence");
+    if (flags == NULL || PySequence_Fast_GET_SIZE(flags) != count || (self->form == 0 && count != 1)) {
+        if (!PyErr_Occurred()) PyErr_SetString(PyExc_ValueError, "results and scalars do not go together");
+        Py_DECREF(fast);
+        Py_XDECREF(flags);
+        return -1;
+    }
+    for (Py_ssize_t i = 0; i < count; i++) {
+        long number = PyLong_AsLong(PySequence_Fast_GET_ITEM(fast, i));
+        if (number < 0 || number >= self->output_count) {
+            if (!PyErr_Occurred()) PyErr_SetString(PyExc_ValueError, "a result is not an output's position");
+            Py_DECREF(fast);
+            Py_DECREF(flags);
+            return -1;
+        }
+        self->results[i] = (int)number;
+        self->outputs[number].scalar = PyObject_IsTrue(PySequence_Fast_GET_ITEM(flags, i));
+    }
+    Py_DECREF(fast);
+    Py_DECREF(flags);
+    return 0;
+}

@@ -1,0 +1,90 @@
+/* The call guard in C: entries and who tries them. What they mean is written in alight/_core/guard.py,
+   their twin. */
+#ifndef ALIGHT_GUARD_H
+#define ALIGHT_GUARD_H
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <structmember.h>
+
+#define NPY_NO_DEPRECATED_API NPY_2_0_API_VERSION
+#define PY_ARRAY_UNIQUE_SYMBOL alight_guard_numpy
+#ifndef ALIGHT_GUARD_MODULE
+#define NO_IMPORT_ARRAY
+#endif
+#include <numpy/arrayobject.h>
+#include <numpy/arrayscalars.h>
+
+#include <stdint.h>
+#include <string.h>
+
+#include "buffers.h"
+
+#define ENTRIES 8        /* as in the twin */
+#define SAMPLED 16       /* as in the twin */
+#define OPERANDS 64      /* a kernel's inputs and outputs that fit the stack; more go by the slow way */
+#define UNLOCKED 32768   /* elements: giving up the GIL and taking it back costs some 0.1 us, a kernel this long 10 us */
+
+typedef void (*kernel_function)(void **, int64_t *, int64_t *);
+
+typedef struct {
+    PyTypeObject *kind;
+    PyObject *item;      /* an example ndarray, a value that must be the same, or NULL */
+    PyArray_Descr *descr;
+    int writeable;
+    int twin;            /* the first argument that must be this very ndarray, or -1 */
+} Example;
+
+typedef struct {
+    PyObject *place, *name, *expected; /* name NULL: place is a cell */
+} Found;
+
+typedef struct {
+    PyObject *variable, *fallback, *expected;
+} Context;
+
+typedef struct {
+    PyArray_Descr *descr;
+    int ndim, fortran, scalar;
+    npy_intp *shape;
+} Output;
+
+typedef struct {
+    PyObject_HEAD
+    int open;            /* cleared by the collector: matches nothing any more */
+    Py_ssize_t count, found_count, context_count, input_count, output_count, result_count;
+    Example *examples;
+    Found *found;
+    Context *contexts;
+    PyObject *absent;
+    PyObject *call;
+    long long left;
+    kernel_function kernel;
+    int64_t *dims, *strides;
+    PyObject *keep;
+    int *positions;
+    intptr_t *offsets;
+    Output *outputs;
+    int *results;
+    int form;            /* 0 one, 1 tuple, 2 list */
+    int watched, unlocked;
+    unsigned long long calls, sampled;
+    double seconds;
+    PyObject *weakrefs;
+} Entry;
+
+extern FreshArray fresh_array;
+extern PyTypeObject EntryType;
+
+/* entry.c: 1 where every guard holds, 0 where not, -1 for an error */
+int entry_matches(Entry *self, PyObject *const *args, Py_ssize_t count);
+PyObject *entry_run(Entry *self, PyObject *const *args, Py_ssize_t count);
+
+/* entry_read.c: what Python says an entry is; -1 for an error */
+int read_pattern(Entry *self, PyObject *pattern, int values);
+int read_found(Entry *self, PyObject *lookups);
+int read_contexts(Entry *self, PyObject *contexts);
+int read_kernel(Entry *self, PyObject *kernel, PyObject *inputs, PyObject *outputs, PyObject *results, PyObject *scalars,
+                PyObject *form);
+
+#endif
