@@ -257,8 +257,11 @@ class _Work:
             runs, flop = sample.item.runs, work.get(f"flop/{dtype}", 0.0)
             if (few := found.get(FEW)) is not None:
                 calls = max(0.0, few.timing.seconds - curve.seconds_at(few.work))
-                work[f"call.{key}"] = calls
-                beyond = max(0.0, beyond - calls)
+                work[f"call.{name.partition('@')[0]}/{dtype}"] = calls
+            if "@reduce" in name and not name.startswith("start@"):
+                # as it was in this dtype, or in the one measured before it
+                known = [work[k] for k in work if k.startswith(f"call.{name.partition('@')[0]}/")]
+                beyond = max(0.0, beyond - known[-1]) if known else beyond
             if name.startswith("chain."):
                 op = name.partition(".")[2]
                 work[f"{op}/{dtype}"] = beyond / sample.amount / (CHAIN - 1)

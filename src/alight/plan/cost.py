@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 from alight.ir.group import Graph, Group, GroupKind, Node, reduced_axes
 from alight.ir.inner import folded
 from alight.ir.ops import Kind
+from alight.ir.table_reduction import LANES
 from alight.plan.curve import Curve
 from alight.plan.plan import Estimate
 from alight.plan.profile import SCHEMA, Profile, Rates
@@ -271,12 +272,14 @@ def _elements(graph: Graph, node: Node, item: Pass, own: bool) -> float:
     return count * lanes * -(-length // lanes) / length
 
 
-def _loop_seconds(rates: Rates, item: Pass) -> float:
+def _loop_seconds(rates: Rates, item: Pass, own: bool) -> float:
     """Return seconds of starting inner loops and of stepping along operands in another way than
     from one element to the next."""
     runs = item.runs
     seconds = 0.0
-    if runs.starts > 1:
+    # Generated code folds rows as short as this side by side, in vectors.
+    beside = own and item.kind == "reduce_inner" and runs.length < LANES
+    if runs.starts > 1 and not beside:
         fold = next((n.op.name for n in item.nodes if n.op.kind is Kind.REDUCTION), "sum")
         # sums add pairwise in a loop of their own; the others go as the maximum does
         key = None
@@ -338,7 +341,7 @@ def _pass_terms(
     if not first:
         launch = rates.call.value
     if not own:
-        key = _nearest(rates, f"call.{work_key(graph, item.nodes[0])}", item.dtype)
+        key = _nearest(rates, f"call.{item.nodes[0].op.name}", item.dtype)
         launch += rates.work[key].value if key is not None else 0.0
     every = doubt = most = 0.0
     for node in item.nodes:
@@ -354,7 +357,7 @@ def _pass_terms(
     if item.kind in ("elementwise", "reduce_inner", "reduce_outer"):
         base = rates.work.get(f"flop/{item.dtype}")
         compute = max(0.0, every - base.value * most) if base is not None else every
-    loops = _loop_seconds(rates, item)
+    loops = _loop_seconds(rates, item, own)
     alone = compute + loops
     if not alone:
         return {"launch": launch, "memory": memory, "compute": 0.0, "loops": 0.0}, spread
