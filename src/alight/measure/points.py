@@ -120,7 +120,7 @@ def points_of(device: Device) -> Iterator[Point]:
         for name in names:
             yield from own.folds(name)
         for name in libraries:
-            yield from own.products(name)
+            yield from own.products(name, 0, FEW_PRODUCTS)
     for dtype in dtypes_of(device):
         own = _Dtype(device, dtype, dtype == main)
         for name in names:
@@ -128,6 +128,7 @@ def points_of(device: Device) -> Iterator[Point]:
             yield from own.more_folds(name)
             yield from own.more_work(name)
         for name in libraries:
+            yield from own.products(name, FEW_PRODUCTS, PRODUCTS if own.kind == "f" else 0)
             yield from own.library(name)
         for name in names:
             yield from own.scans(name)
@@ -244,13 +245,10 @@ class _Dtype:
             group = probes.stepping("add", dtype, there, step)
             yield Point(name, f"{key}/{dtype}", n, group, core=False)
 
-    def products(self, name: str) -> Iterator[Point]:
-        count = PRODUCTS if self.kind == "f" else FEW_PRODUCTS
-        # all of them by the end of the first pass, the first few in any case
-        for number, (m, k, n) in enumerate(_sides(self.dtype, count)):
+    def products(self, name: str, start: int, stop: int) -> Iterator[Point]:
+        for m, k, n in itertools.islice(_sides(self.dtype, stop), start, stop):
             group = probes.product(self.dtype, m, k, n)
-            core = number < FEW_PRODUCTS
-            yield Point(name, f"matmul/{self.dtype}", 2.0 * m * k * n, group, core)
+            yield Point(name, f"matmul/{self.dtype}", 2.0 * m * k * n, group, start == 0)
 
     def scans(self, name: str) -> Iterator[Point]:
         for nbytes in FEW_KNOTS[1:] if self.main else ():
