@@ -125,6 +125,9 @@ static void** pointers;
 static long long* numbers;
 """
 _PLAIN = {
+    'asm("and.b64 %0, %1, 0x7fffffffffffffff;" : "=l"(r) : "l"(__double_as_longlong(x)));': (
+        "r = __double_as_longlong(x) & 0x7fffffffffffffffll;"
+    ),
     'asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(y));': "r = 1.0f / y;",
     'asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));': "r = 1.0 / std::sqrt((double)x);",
     'asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"(h));': "f = bits<_Float16>(h);",

@@ -157,7 +157,7 @@ def _special(dtype: np.dtype[Any], few: bool) -> Array:
         some = [0.0, limits.smallest_subnormal, limits.tiny, 0.1, 1.0, 2.5, limits.max, np.inf]
         more = [limits.tiny / 2, 0.5, 1.5, 2.0, 3.0, np.pi, 10.0, 100.0, 1e4, limits.max / 2]
         positive = some if few else some + more
-        values = [*positive, *(-v for v in positive), np.nan]
+        values = [*positive, *(-v for v in positive), np.nan, -np.nan]
         if dtype.kind == "c":
             real = np.array(values[:: 2 if few else 1], limits.dtype)
             pairs = np.empty((len(real), len(real)), dtype)

@@ -98,14 +98,14 @@ def schedule(group: Group, shape: Nest, offsets: Sequence[int], processors: int)
         return grid if turns >= chunks else replace(grid, cut=True, turns=turns)
     elements = 4 if packs(shape, offsets, sizes, 4) else 1
     light = _operations(group) <= _HEAVY
-    unroll = 8 if light else 2
+    unroll = 8 if light else 4
     team = 4 * power(-(-length // CHUNK)) if length <= RUN else 32 * power(-(-length // RUN))
     cut = group.kind is GroupKind.REDUCE and length >= 8 * RUN and rows * 256 < threads
     if cut:
         # enough parts for every multiprocessor, and no more than a warp folds in eight turns
         team = 256
         parts = max(1, threads // max(rows, 1) // team)
-        turns = min(8 if light else 2, max(1, power(-(-length // (parts * team // 32 * RUN)))))
+        turns = min(8 if light else 1, max(1, power(-(-length // (parts * team // 32 * RUN)))))
         if length > turns * team // 32 * RUN:
             return Grid(team, elements, bits, team, False, True, turns, unroll)
     one = len(shape.dims) - shape.kept == 1
@@ -113,7 +113,7 @@ def schedule(group: Group, shape: Nest, offsets: Sequence[int], processors: int)
     held = held and _held_registers(group, shape) * max(team, 256) <= _HELD_REGISTERS * 512
     if held or team <= 32:
         # several teams share a block where they are warps or less; a larger one is a block
-        return Grid(team if team > 32 else 256, elements, bits, team, held, False, 1, unroll)
+        return Grid(team if team > 32 else 128, elements, bits, team, held, False, 1, unroll)
     team = min(team, 256)
     turns = power(-(-length // (team // 32 * RUN)))
     return Grid(team, elements, bits, team, False, False, turns, unroll)

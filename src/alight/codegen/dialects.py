@@ -185,6 +185,8 @@ _CUDA_FORMS = {
         for prim, count in _FLOAT_FUNCTIONS.items()
         for dtype, suffix in (("float32", "f"), ("float64", ""))
     },
+    # what bodies ask of bits: the card's own absolute value of a NaN can be a negative one
+    "fabs:float64": "absolute({0})",
     # of half floats through single ones, rounded again: twice is as good as once for these
     **_forms("h", _ALL_COMPARISONS, "(half_to_float({0}) SYMBOL half_to_float({1}))"),
     **_forms("h", "add sub", "float_to_half(half_to_float({0}) SYMBOL half_to_float({1}))"),
@@ -246,6 +248,11 @@ CUDA = Dialect(
   return fmaf(fmaf(-y, q, x), r, q);
 }""",
         "Complex": """template <typename T> struct alignas(2 * sizeof(T)) Complex { T re, im; };""",
+        "absolute": """__device__ __forceinline__ double absolute(double x) {
+  long long r;
+  asm("and.b64 %0, %1, 0x7fffffffffffffff;" : "=l"(r) : "l"(__double_as_longlong(x)));
+  return __longlong_as_double(r);
+}""",
         "half_to_float": """__device__ __forceinline__ float half_to_float(unsigned short h) {
   float f;
   asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"(h));
