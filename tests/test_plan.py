@@ -714,3 +714,22 @@ def test_what_is_wanted_later_is_stored_or_computed_again_whichever_takes_less()
         (priced(add=LONG.nbytes * 1e-11 * 1.1), ["add+exp", "sum"]),
     ):
         assert operations(make_plan(graph, facts)) == expect
+
+
+def test_a_device_that_loses_everywhere_does_not_part_what_runs_on_the_host() -> None:
+    b = Builder(BIG)
+    graph = b.graph(b.add("multiply", b.add("sin", 0), b.add("exp", b.add("negative", 0))))
+    alone = priced(sin=1e-3)  # by itself NumPy's, which takes as long and is named first
+
+    def supports(device: str, implementation: str, group: Group) -> str | None:
+        sin = any(node.op.name == "sin" for node in group.graph.nodes)
+        return "no sin here" if device == "sim:0" and sin else None
+
+    def estimate(group: Group, device: str, implementation: str) -> Estimate | None:
+        return at(1.0) if device == "sim:0" else alone.estimate(group, device, implementation)
+
+    beside = replace(alone, devices=(CPU, SIM), supports=supports, estimate=estimate)
+    expect = [("sin+negative+exp+multiply", "cpu", "generated")]
+    for facts in (alone, beside):
+        steps = launches(make_plan(graph, facts))
+        assert [(s.decision.operation, s.device, s.implementation) for s in steps] == expect

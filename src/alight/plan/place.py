@@ -95,13 +95,22 @@ def _planned(graph: Graph, small: Rewritten, facts: Facts) -> Plan:
     if spots:
         keys: list[Hashable] = list(able)
         torn = False  # NumPy runs several nodes as one, which one of them may be the cause of
-        for unit, choice in zip(units, choices, strict=True):
-            if choice is not None:
-                where = choice.device, choice.implementation
-                torn |= len(unit.nodes) > 1 and where[1] != "generated"
-                for number in unit.nodes:
-                    keys[number - len(small.graph.inputs)] = where
-        generated = {key for key in keys if isinstance(key, tuple) and key[1:] == ("generated",)}
+        placed = [
+            (unit.nodes, (choice.device, choice.implementation))
+            for unit, choice in zip(units, choices, strict=True)
+            if choice is not None
+        ]
+        generated = {where for _, where in placed if where[1] == "generated"}
+        for nodes, where in placed:
+            torn |= len(nodes) > 1 and where[1] != "generated"
+            for number in nodes:
+                index = number - len(small.graph.inputs)
+                keys[index] = where
+                # One node by itself may be NumPy's and yet be better with the others there: what
+                # parted them can be a gap of a device that neither is placed on.
+                own = where[0], "generated"
+                if own in generated and own in able[index]:  # type: ignore[operator]
+                    keys[index] = own
         if generated or torn or len(set(able)) > 1:
             refused.clear()
             units, choices = _round(small.graph, uses, keys, generated, facts, refused)
