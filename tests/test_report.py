@@ -339,3 +339,11 @@ def test_a_report_that_cannot_be_written_says_so(tmp_path: Path) -> None:
     done = python(code, tmp_path)
     assert done.returncode == 0
     assert "cannot write the report to" in done.stderr and "Fix:" in done.stderr
+
+
+def test_devices_name_implementations_as_decisions_do() -> None:
+    with LOG.forgetting(), alight.policy(floor=0):
+        alight.evaluate(alight.ones((64, 64)) @ alight.ones((64, 64)))
+        used = {(row["chosen"], row["implementation"]) for row in report().to_dict()["decisions"]}
+    named = {(d["id"], name) for d in alight.devices() for name in d["implementations"]}
+    assert used == {("cpu", "library")} and used < named

@@ -17,7 +17,7 @@ import numpy as np
 
 from alight import costs, registry, runtime, tables
 from alight.backends import machine
-from alight.config import config
+from alight.config import IMPLEMENTATIONS, config
 from alight.device import Device
 from alight.errors import AlightError
 from alight.log import LOG, Record, Snapshot, Tallied, place_of
@@ -271,12 +271,21 @@ def device_row(device: Device) -> Row:
         "space": device.space,
         "memory_bytes": device.memory_bytes,
         "unified_memory": device.unified_memory,
-        "implementations": list(device.support.implementations),
+        "implementations": _implementations(device),
         "dtypes": sorted(device.support.dtypes),
         "gaps": [{"what": g.what, "why": g.why, "who": g.who} for g in device.support.gaps],
         "limits": dict(device.limits),
         "fingerprint": device.fingerprint,
     }
+
+
+def _implementations(device: Device) -> list[str]:
+    """Return what can be chosen there, by the names that decisions use."""
+    own = device.support.implementations
+    # The host's library is NumPy: its products, sorts and transforms.
+    return [
+        name for name in IMPLEMENTATIONS if name in own or (name == "library" and "numpy" in own)
+    ]
 
 
 def profile_rows(profiles: Mapping[str, Profile]) -> list[Row]:
