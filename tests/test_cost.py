@@ -205,6 +205,21 @@ def test_terms_add_up_and_lie_in_the_interval(profile: Profile) -> None:
             assert found.terms["launch"] > 0 and found.terms["memory"] > 0
 
 
+def test_work_without_elements_is_predicted_too(profile: Profile) -> None:
+    profile = Profile.from_dict({**profile.to_dict(), "origin": "measured"})
+    for shape in ((0,), (3, 0), (0, 3)):
+        whole, row = make_layout(F8, shape), make_layout(F8, shape, (0,) * len(shape))
+        node = Node(OPS["add"], (0, 1), (), whole)
+        group = Group(GroupKind.LOOP, Graph((whole, row), (node,), (2,)), shape)
+        for name in ("generated", "library"):
+            found = estimate(group, "sim:0", name, profile)
+            assert found is None or 0 <= found.seconds < 1
+    apart = make_layout(F8, (3, 0), (400, 16))
+    node = Node(OPS["add"], (0, 0), (), make_layout(F8, (3, 0)))
+    group = Group(GroupKind.LOOP, Graph((apart,), (node,), (1,)), (3, 0))
+    assert estimate(group, "sim:0", "generated", profile) is not None
+
+
 def test_what_was_not_measured_has_no_estimate(profile: Profile) -> None:
     group = probes.chain("float64", 100)
     assert estimate(group, "sim:0", "generated", None) is None

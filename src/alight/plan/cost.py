@@ -265,7 +265,7 @@ def _work_seconds(rates: Rates, graph: Graph, node: Node, own: bool) -> tuple[fl
 def _elements(graph: Graph, node: Node, item: Pass, own: bool) -> float:
     """Return how many elements a node's work counts: a vector that is not full takes as long."""
     count = float(node_elements(graph, node))
-    if not own or item.runs.starts == 1:
+    if not own or item.runs.starts == 1 or not item.runs.length:
         return count
     lanes = LINE_BYTES * 8 // _width(item.dtype)  # a register is a line, on the widest machines
     length = item.runs.length
