@@ -590,3 +590,18 @@ def test_what_is_written_straight_warns_before_it_writes_where_that_is_an_error(
             warnings.simplefilter("error")
             inverse(a, b)
         assert np.array_equal(b, np.full(50, 3.0))
+
+
+def test_small_arrays_that_make_a_large_one_are_recorded() -> None:
+    x, y = np.arange(200.0), np.arange(200.0) + 1
+
+    @alight.jit
+    def apart(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+        return np.sqrt((x[:, None] - y[None, :]) ** 2)
+
+    with alight.policy(floor=10_000, force="cpu:generated"):
+        before = LOG.snapshot()
+        result = apart(x, y)
+        operations = [record.decision.operation for record in LOG.snapshot().since(before).records]
+    assert operations == ["subtract+square+sqrt"]
+    np.testing.assert_array_equal(result, np.abs(np.subtract.outer(x, y)))

@@ -93,11 +93,12 @@ def ufunc_call(ufunc: np.ufunc, inputs: Sequence[Any], kwargs: Mapping[str, Any]
     where = kwargs.get("where", True)
     if op is None or len(inputs) != ufunc.nin:
         return exit_to_numpy(ufunc, inputs, kwargs)
-    if not kwargs:
+    grows = ufunc.nin > 1 and _outgrow(inputs)
+    if not kwargs and not grows:
         found = at_once(ufunc, inputs, kwargs)
         if found is not NotImplemented:
             return found
-    if small((*inputs, *(out if type(out) is tuple else (out,)), where)):
+    if not grows and small((*inputs, *(out if type(out) is tuple else (out,)), where)):
         return run_in_numpy(ufunc, inputs, kwargs)
     order = kwargs.get("order", "K")
     if (
@@ -202,6 +203,29 @@ def at_once(function: Callable[..., Any], inputs: Sequence[Any], kwargs: Any) ->
     if type(result) is tuple:
         return tuple([wrap(item) for item in result])
     return wrap(result)
+
+
+def _outgrow(inputs: Sequence[Any]) -> bool:
+    """Tell whether arrays that are small themselves make a large one, broadcast against each
+    other."""
+    shapes = []
+    elements = 1
+    for item in inputs:
+        if isinstance(item, ArrayBase):
+            shape = layout(item).shape
+        elif type(item) is np.ndarray:
+            shape = item.shape
+        else:
+            continue
+        if shape and shape not in shapes:
+            shapes.append(shape)
+            elements *= math.prod(shape)
+    if len(shapes) < 2 or not 0 < record_floor() <= elements:
+        return False
+    try:
+        return math.prod(np.broadcast_shapes(*shapes)) >= record_floor()
+    except ValueError:  # NumPy says so, elsewhere
+        return False
 
 
 _SMALL = frozenset((*WEAK, type(None)))
