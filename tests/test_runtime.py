@@ -605,3 +605,12 @@ def test_small_arrays_that_make_a_large_one_are_recorded() -> None:
         operations = [record.decision.operation for record in LOG.snapshot().since(before).records]
     assert operations == ["subtract+square+sqrt"]
     np.testing.assert_array_equal(result, np.abs(np.subtract.outer(x, y)))
+
+    ours, others = alight.asarray(x)[:, None], alight.asarray(y)[None, :]
+    for call in (lambda: ours - others, lambda: np.subtract(ours, others)):
+        with alight.policy(floor=10_000, force="cpu:generated"):
+            before = LOG.snapshot()
+            result = np.asarray(np.sqrt(call() ** 2))
+            ran = [record.decision.operation for record in LOG.snapshot().since(before).records]
+        assert ran == ["subtract+square+sqrt"]
+        np.testing.assert_array_equal(result, np.abs(np.subtract.outer(x, y)))

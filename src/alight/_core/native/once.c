@@ -126,6 +126,30 @@ static PyObject *operand(PyObject *item, npy_intp least)
     return plain ? Py_NewRef(item) : NULL;
 }
 
+/* Tell whether operands that are small themselves make a large result, broadcast against each other: that is
+   recorded. */
+static bool outgrow(PyObject *one, PyObject *other, npy_intp least)
+{
+    if (!PyArray_CheckExact(one) || !PyArray_CheckExact(other)) {
+        return false;
+    }
+    PyArrayObject *a = (PyArrayObject *)one, *b = (PyArrayObject *)other;
+    npy_intp few = PyArray_SIZE(a), many = PyArray_SIZE(b), elements = 1;
+    if (few == 0 || many < least / few) {
+        return false;
+    }
+    int axes = PyArray_NDIM(a) > PyArray_NDIM(b) ? PyArray_NDIM(a) : PyArray_NDIM(b);
+    for (int k = 1; k <= axes; k++) {
+        npy_intp m = k <= PyArray_NDIM(a) ? PyArray_DIM(a, PyArray_NDIM(a) - k) : 1;
+        npy_intp n = k <= PyArray_NDIM(b) ? PyArray_DIM(b, PyArray_NDIM(b) - k) : 1;
+        if (m != n && m != 1 && n != 1) {
+            return false; /* NumPy says so */
+        }
+        elements *= m > n ? m : n;
+    }
+    return elements >= least;
+}
+
 /* The dtypes that alight computes with. */
 static bool is_native(PyArray_Descr *dtype)
 {
@@ -251,7 +275,8 @@ PyObject *once_binary(binaryfunc run, PyObject *left, PyObject *right)
         return NULL;
     }
     PyObject *one = operand(left, least), *other = one == NULL ? NULL : operand(right, least);
-    PyObject *result = other == NULL ? NULL : taken_over(run(one, other), least);
+    bool small = other != NULL && (run == PyNumber_MatrixMultiply || !outgrow(one, other, least));
+    PyObject *result = small ? taken_over(run(one, other), least) : NULL;
     Py_XDECREF(one);
     Py_XDECREF(other);
     return result;
@@ -296,7 +321,8 @@ PyObject *once_call(PyObject *function, PyObject *const *args, Py_ssize_t nargs)
     while (count < nargs && (plain[count] = operand(args[count], least)) != NULL) {
         count++;
     }
-    PyObject *result = count == nargs ? taken_over(PyObject_Vectorcall(function, plain, nargs, NULL), least) : NULL;
+    bool small = count == nargs && (nargs != 2 || !outgrow(plain[0], plain[1], least));
+    PyObject *result = small ? taken_over(PyObject_Vectorcall(function, plain, nargs, NULL), least) : NULL;
     while (count > 0) {
         Py_DECREF(plain[--count]);
     }
