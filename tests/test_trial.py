@@ -17,6 +17,7 @@ from alight.ir.group import Group
 from alight.log import LOG
 from alight.plan.plan import Estimate
 from alight.store import Store
+from hearing import collected
 
 X = np.linspace(1.0, 2.0, 1237)
 
@@ -144,6 +145,18 @@ def test_what_wins_beside_numpy_stays_and_an_error_there_is_none_here(
     monkeypatch.setattr(host.NumpyKernel, "run", fails)
     assert run(lambda x: np.exp(x) * 4, 12) == [OURS] * 12
     assert trial._learned == [] and not LOG.snapshot().demotions
+
+
+def test_what_is_timed_beside_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trial.Foreground, "allows", lambda self, seconds: True)
+    took(monkeypatch, 3e-3, 1e-3)
+    a = alight.asarray(np.full((300, 7), np.nan))
+    with alight.policy(floor=0, force=None, devices=None), collected() as caught:
+        for _ in range(12):
+            np.asarray(np.nanmax(np.exp(a), axis=1))
+    (row,) = LOG.snapshot().demotions
+    assert row.reason.endswith("from the next start on")
+    assert [warning.filename for warning in caught] == [__file__] * 12
 
 
 def test_without_time_nothing_is_timed_beside(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -195,3 +195,30 @@ def test_looking_at_the_filters_is_rare() -> None:
                     a = a * 2 + a
                 a = a * 2 + a
             assert len(asked) <= 11
+
+
+@pytest.mark.parametrize("force", ["numpy", "cpu:generated"])
+@pytest.mark.parametrize("mask", [False, True])
+@pytest.mark.parametrize("ours", [False, True])
+def test_imaginary_parts_lost_in_an_assignment_are_told_at_its_line(
+    force: str, mask: bool, ours: bool
+) -> None:
+    a = alight.arange(6.0) * 2
+    value: Any = alight.asarray(np.array(2 + 1j)) * 2 if ours else np.array(4 + 2j)
+    with alight.policy(floor=0, force=force), collected() as caught, np.errstate(all="ignore"):
+        a[a > 4 if mask else ...] = value
+        got = np.asarray(a)
+    want = np.arange(6.0) * 2
+    want[want > 4 if mask else ...] = 4
+    assert got.tolist() == want.tolist()
+    told = [(warning.category, warning.filename) for warning in caught]
+    assert told == [(np.exceptions.ComplexWarning, __file__)]
+
+
+@pytest.mark.parametrize("name", ["nanmax", "nanmean", "nanstd"])
+@pytest.mark.parametrize("force", ["numpy", "cpu:generated"])
+def test_what_numpy_says_in_words_is_told_at_the_recorded_line(force: str, name: str) -> None:
+    with alight.policy(floor=0, force=force), collected() as caught:
+        numbers = getattr(alight, name)(alight.asarray(np.full((2, 3), np.nan)), axis=1)
+        np.asarray(numbers)
+    assert [warning.filename for warning in caught] == [__file__]

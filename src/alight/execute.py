@@ -381,6 +381,7 @@ class _Ready:
         "trial",
         "where",
         "windows",
+        "worded",
     )
 
     def __init__(self, step: LaunchStep, where: Device, implementation: str) -> None:
@@ -400,6 +401,7 @@ class _Ready:
         self.trial = trial_of(step) if own else None
         self.plainly = False  # the kernel is there, and nothing is left to find out
         self.windows: dict[Layout, _Ready] = {}
+        self.worded = warn.is_worded(step.group.graph)
 
     def compiled(self, patience: float = math.inf) -> Any:
         """Return the kernel, or None where having it would take longer than ``patience`` seconds
@@ -453,7 +455,7 @@ class _Ready:
             ]
         )
         launch = (Launch(kernel, operands, results or self.none),)
-        with warn.Hearing(listen, heard, self.implementation):
+        with warn.Hearing(listen, heard, self.implementation, self.worded):
             try:
                 event = self.backend.submit(where, 0, launch)
             except OutOfDeviceMemory:

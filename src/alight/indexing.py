@@ -110,10 +110,10 @@ def setitem(array: ArrayBase, key: Any, item: Any) -> None:
             return
         key = plain_key(key)
         basic, integers = _basic_key(key)
-    if not basic:
+    lay = layout(array)
+    if not basic or _drops_imaginary(item, lay.dtype):
         _set_now(array, key, item)
         return
-    lay = layout(array)
     given = key
     if integers:
         key = (*key, ...) if type(key) is tuple else (key, ...)
@@ -142,6 +142,12 @@ def setitem(array: ArrayBase, key: Any, item: Any) -> None:
             raise AssertionError("NumPy assigned what does not broadcast")
         value = fitted
     assign(target, value)
+
+
+def _drops_imaginary(item: Any, dtype: np.dtype[Any]) -> bool:
+    """Tell whether NumPy warns, at the call, that imaginary parts are lost."""
+    given = layout(item).dtype if isinstance(item, ArrayBase) else getattr(item, "dtype", None)
+    return getattr(given, "kind", "") == "c" and dtype.kind not in "cb"
 
 
 def _set_now(array: ArrayBase, key: Any, item: Any) -> None:
@@ -178,7 +184,7 @@ def _masked(array: ArrayBase, key: Any, item: Any) -> bool:
     if mask_layout is None or mask_layout.dtype != np.bool_:
         return False
     lay = layout(array)
-    if mask_layout.shape != lay.shape or lay.ndim == 0:
+    if mask_layout.shape != lay.shape or lay.ndim == 0 or _drops_imaginary(item, lay.dtype):
         return False
     if isinstance(item, ArrayBase):
         if layout(item).ndim:

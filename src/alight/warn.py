@@ -237,16 +237,23 @@ def listening(categories: frozenset[str], heard: list[str]) -> np.errstate:
 
 class Hearing:
     """Listen, while a kernel runs, for categories: NumPy tells, generated code leaves flags
-    behind."""
+    behind. What NumPy says in words of ``worded`` groups is kept from the program until it is told
+    at the recorded line."""
 
-    __slots__ = ("categories", "generated", "heard", "state")
+    __slots__ = ("categories", "filters", "generated", "heard", "state", "words")
 
-    def __init__(self, categories: frozenset[str], heard: list[str], implementation: str) -> None:
+    def __init__(
+        self, categories: frozenset[str], heard: list[str], implementation: str, worded: bool
+    ) -> None:
         self.categories = categories
         self.heard = heard
         self.generated = implementation == "generated"
+        self.filters = _filtered(record=True) if worded and not self.generated else None
 
     def __enter__(self) -> None:
+        if self.filters is not None:
+            self.words = self.filters.__enter__()
+            warnings.simplefilter("always")
         if not self.generated:
             self.state = listening(self.categories, self.heard)
             self.state.__enter__()
@@ -258,6 +265,9 @@ class Hearing:
             self.state.__exit__(*error)
         elif self.categories:
             self.heard.extend(self.categories & floating_point_flags())
+        if self.filters is not None:
+            self.filters.__exit__(*error)
+            self.heard.extend([str(word.message) for word in self.words])
 
 
 def tell(graph: Graph, inputs: Sequence[np.ndarray[Any, Any]], values: Sequence[Value]) -> None:
@@ -297,6 +307,11 @@ def _retold(node: Node, arrays: Sequence[Any], value: Value) -> Any:
     for text in dict.fromkeys([str(warning.message) for warning in caught]):
         _warn(text, value.site)
     return result
+
+
+def is_worded(graph: Graph) -> bool:
+    """Tell whether NumPy may say something in words of one of the nodes."""
+    return any([node.op.name in WORDED for node in graph.nodes])
 
 
 def _name(node: Node) -> str:

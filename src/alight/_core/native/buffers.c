@@ -40,7 +40,6 @@ typedef struct Block {
     size_t capacity;             /* bytes, from the data on */
     uint64_t came;               /* bytes that had come back by then */
     uint32_t class;
-    uint32_t cold;
     void *start;                 /* of the memory that holds it */
     size_t whole;                /* and its bytes; 0 where it is not mapped */
 } Block;
@@ -51,7 +50,7 @@ _Static_assert(sizeof(Block) <= HEADER || sizeof(void *) > 4, "the header of a b
 
 static struct {
     PyThread_type_lock lock;
-    Block *lists[CLASSES], *oldest, *newest, *warm; /* warm: the oldest that is not cold */
+    Block *lists[CLASSES], *oldest, *newest, *warm; /* warm: the oldest whose pages were not offered */
     size_t limit, held;
     uint64_t given;              /* bytes that came back so far */
 } kept;
@@ -136,7 +135,6 @@ static void link_block(Block *block)
     else kept.oldest = block;
     kept.newest = block;
     if (kept.warm == NULL) kept.warm = block;
-    block->cold = 0;
     block->came = kept.given += block->capacity;
     kept.held += block->capacity;
 }
@@ -144,7 +142,6 @@ static void link_block(Block *block)
 static void cool_blocks(void)
 {
     for (; kept.warm && kept.given - kept.warm->came > COLD * kept.warm->capacity; kept.warm = kept.warm->newer) {
-        kept.warm->cold = 1;
 #if defined(MADV_HUGEPAGE) && defined(MADV_FREE)
         if (kept.warm->capacity >= HUGE_BYTES) madvise(DATA(kept.warm), kept.warm->capacity, MADV_FREE);
 #endif
