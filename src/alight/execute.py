@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import threading
-import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from time import perf_counter
@@ -90,10 +89,7 @@ class Execution:
         ready = _ready(step)
         if not ready.plainly or write.value not in self.plan.dead[index]:
             return False
-        if any(
-            action == "error" and issubclass(RuntimeWarning, category)
-            for action, _, category, *_ in warnings.filters
-        ):
+        if warn.raising():
             return False  # a warning would have to come before anything is written
         places = [self._place(number) for number in step.inputs]
         data = self._place(write.old)[0]

@@ -176,6 +176,11 @@ def telling() -> str:
     return "later"
 
 
+def raising() -> bool:
+    """Tell whether a filter that holds now may make an error of a floating-point warning."""
+    return any(entry[0] == "error" for entry in _of_runtime_warnings(_Heard.now().filters))
+
+
 def _of_runtime_warnings(filters: Sequence[Any]) -> list[Any]:
     """Return the filters that NumPy's floating-point warnings can meet, in order."""
     entries = []
