@@ -6,7 +6,7 @@ import itertools
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from time import perf_counter
+from time import thread_time
 
 import numpy as np
 import pytest
@@ -189,8 +189,8 @@ def test_a_hundred_units_are_placed_in_time() -> None:
         spread = linked(1, 100, spaces, reads)
         best = float("inf")
         for _ in range(5):
-            began = perf_counter()
+            began = thread_time()  # what other programs take is not counted
             least(spread)
-            best = min(best, perf_counter() - began)
+            best = min(best, thread_time() - began)
         # Ten times what it takes on a quiet machine: a test of growth, not of the machine.
         assert best < 10 * most

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 from dataclasses import replace
-from time import perf_counter
+from time import thread_time
 
 import numpy as np
 import pytest
@@ -625,9 +625,9 @@ def test_planning_time_is_linear(policy: str) -> None:
         graph = mixed(length)
         best = float("inf")
         for _ in range(3):
-            began = perf_counter()
+            began = thread_time()  # what other programs take is not counted
             make_plan(graph, POLICIES[policy])
-            best = min(best, perf_counter() - began)
+            best = min(best, thread_time() - began)
         seconds.append(best)
     # 10 for linear, 100 for quadratic
     assert seconds[1] / seconds[0] < 30

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from time import perf_counter
+from time import thread_time
 
 import numpy as np
 import pytest
@@ -249,9 +249,9 @@ def test_long_graphs_take_linear_time_and_no_stack() -> None:
         graph = Graph((SQUARE,), nodes, (length,))
         best = float("inf")
         for _ in range(3):
-            began = perf_counter()
+            began = thread_time()  # what other programs take is not counted
             rewrite(graph)
-            best = min(best, perf_counter() - began)
+            best = min(best, thread_time() - began)
         seconds.append(best)
     # 10 for linear, 100 for quadratic
     assert seconds[1] / seconds[0] < 30
