@@ -173,6 +173,15 @@ def test_keyboard_interrupt_ends_by_the_signal(tmp_path: Path) -> None:
     assert same(tmp_path).returncode == -signal.SIGINT
 
 
+def test_an_interrupted_program_leaves_its_report_and_ends_by_the_signal(tmp_path: Path) -> None:
+    text = "import numpy as np\nprint(np.sqrt(np.ones(3_000_000))[0])\nraise KeyboardInterrupt\n"
+    write(tmp_path, {"script.py": text})
+    command = [sys.executable, "-m", "alight", "run", "--report", "report.json", "script.py"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == -signal.SIGINT, done.stderr
+    assert (tmp_path / "report.json").exists()
+
+
 def test_file_and_folder_names_are_those_of_python(tmp_path: Path) -> None:
     text = "import sys; print(__file__, sys.argv, sys.path[0], __cached__, __package__)\n1/0\n"
     write(tmp_path, {"deep/script.py": text})

@@ -15,6 +15,7 @@ from random import Random
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from alight import costs
@@ -31,7 +32,7 @@ from alight.measure.imported import changes, import_profile
 from alight.measure.probes import Bench, Probe, stepping
 from alight.measure.profiles import SOFT, fingerprint, load_profile, profile_key, save_profile
 from alight.plan.cost import Profile, estimate
-from alight.plan.curve import Curve
+from alight.plan.curve import Curve, Measured
 from alight.plan.plan import Candidate, Decision, Estimate
 from alight.plan.surface import Surface
 from alight.store import Store
@@ -96,6 +97,23 @@ def test_a_profile_that_had_too_little_time_does_not_replace_a_whole_one(store: 
     save_profile(host_profile(made_seconds=6.0))
     found = load_profile(DEVICE)
     assert found is not None and found.made_seconds == 6.0
+
+
+def test_fresh_memory_is_measured_on_pages_that_nobody_touched(store: Store) -> None:
+    backend = HostBackend()
+    bench = Bench(backend, DEVICE, 1 << 12)
+    for _ in range(8):  # an allocator that was given memory back hands it out again
+        np.ones(1 << 23, np.uint8).sum()
+        bench.time_allocation()
+        made = replace(host_profile(), one_offs=bench.one_offs())
+        assert save_profile(made).path is not None
+
+
+def test_what_no_machine_can_have_is_not_stored(store: Store) -> None:
+    instant = Measured(1e-12, "seconds", 1e-12, 1e-12, 1, "probe")
+    with pytest.raises(StoreError, match=r"not stored: first_touch takes 1e-12 s.*Fix"):
+        save_profile(replace(host_profile(), one_offs={"first_touch": instant}))
+    assert load_profile(DEVICE) is None
 
 
 def test_a_profile_is_loaded_in_five_milliseconds(store: Store) -> None:

@@ -258,12 +258,15 @@ def _calibrated(row: dict[str, Any]) -> str:
     how = "imported, measured" if row["origin"] == "imported" else "measured"
     lines = [f"{row['device']}: {how} in {row['made_seconds']:.1f} s"]
     if row["contended"]:
-        lines[0] += ", disturbed by other work and not stored. Fix: try again when it is quiet"
+        lines[0] += (
+            ", disturbed by other work and not stored: work stays in NumPy. "
+            "Fix: alight calibrate again when the machine is quiet"
+        )
     elif row["path"] is not None:
         lines[0] += f", stored at {row['path']}"
     else:
         lines[0] += ", not stored"
-    if not row["complete"]:
+    if not (row["complete"] or row["contended"]):
         lines.append("  the time was too short for all of it. Fix: give more --seconds")
     found = row["validation"]
     if "mean_error" in found:  # a recorded device has another

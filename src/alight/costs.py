@@ -134,6 +134,8 @@ def _measure_at_exit(device: Device, process: int) -> None:
     """Calibrate a device the program met without a profile, after its own work, within a second."""
     if os.getpid() != process:
         return  # a forked child leaves it to its parent
+    if getattr(sys, "last_type", None) is KeyboardInterrupt:
+        return  # whoever interrupts wants the end
     with contextlib.suppress(Exception):  # a program that ended well must not end with our error
         from alight.measure.calibrate import calibrate
         from alight.measure.profiles import fingerprint

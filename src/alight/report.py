@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import json
 import math
 import os
@@ -232,8 +233,20 @@ def _register(name: str, act: Callable[[], None]) -> None:
         # A forked child must not write over its parent's report.
         if os.getpid() == owner and _at_exit.get(name) is act:
             act()
+            _still_interrupted()
 
     atexit.register(here)
+
+
+def _still_interrupted() -> None:
+    """Have an interrupted process end by its signal all the same.
+
+    CPython remembers that the last code it was given as text was interrupted; modules that are
+    imported meanwhile are given such code, too (named tuples are made of it).
+    """
+    if getattr(sys, "last_type", None) is KeyboardInterrupt:
+        with contextlib.suppress(KeyboardInterrupt):
+            exec("raise KeyboardInterrupt")
 
 
 def version() -> str:

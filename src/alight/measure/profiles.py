@@ -15,6 +15,7 @@ import numpy as np
 
 from alight._core import threads
 from alight.backends.machine import cpu_flags, cpu_model, processor_quota, processors, thread_count
+from alight.errors import StoreError
 from alight.measure.bounds import profile_of_document
 from alight.plan.cost import SCHEMA, Profile
 from alight.plan.curve import Measured
@@ -179,10 +180,15 @@ def save_profile(profile: Profile) -> Profile:
     """Return the profile with the place where it is stored; a contended one is not stored.
 
     What was measured while other work ran would be wrong for as long as the file lives. One that
-    had too little time does not replace one that had enough, of the same versions.
+    had too little time does not replace one that had enough, of the same versions. Raises
+    StoreError for what no machine can have: the next start would put such a file aside.
     """
     if profile.contended:
         return profile
+    try:
+        profile_of_document(profile.to_dict())
+    except ValueError as error:
+        raise StoreError(f"the profile of {profile.device} is not stored: {error}") from error
     store = default_store()
     key = profile_key(profile.fingerprint)
     store.write(KIND, key, profile.to_dict(), _better)
