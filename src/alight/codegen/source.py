@@ -208,6 +208,8 @@ def gap(dialect: Dialect, op: Op, dtypes: tuple[Any, ...]) -> str | None:
             Statements(dialect).evaluate(tree, "xyz")
     except Unsupported as reason:
         return f"{op.name} {names[0]}: {reason}"
+    if op.name in dialect.gaps:
+        return f"{op.name} {names[0]}: {dialect.gaps[op.name]}"
     return None
 
 
