@@ -101,6 +101,23 @@ def test_no_lane_has_a_branch_of_its_own(name: str) -> None:
         assert "masked.gather" not in text and "masked.scatter" not in text, step
 
 
+@pytest.mark.parametrize("name", ["equal", "not_equal", "less", "greater_equal"])
+def test_chains_of_truths_compile_in_no_time(name: str) -> None:
+    # LLVM takes ten times as long for twice as many comparisons of single bits that follow one
+    # another; what they are made of instead takes what any chain takes.
+    x, y = values("bool", (300,), 1), values("bool", (300,), 2)
+    nodes = [(OPS[name], (0, 1), (), np.dtype(bool))]
+    nodes += [(OPS[name], (2 + k, k % 2), (), np.dtype(bool)) for k in range(40)]
+    group = loop_group([x, y], nodes)
+    expected = [OPS[name].reference(x, y)]
+    for k in range(40):
+        expected.append(OPS[name].reference(expected[-1], (x, y)[k % 2]))
+    for actual, wanted in zip(run(group, [x, y]), expected, strict=True):
+        assert np.array_equal(actual, wanted)
+    lines = llvm.module_text(group, Schedule()).splitlines()
+    assert not [line for line in lines if "icmp" in line and "x i1>" in line.split("icmp")[1]]
+
+
 def short_rows() -> Iterator[tuple[Array, Array]]:
     for columns in (1, 2, 3, 7, 16, 33, 35):
         x = values("float64", (311, columns), 1)

@@ -171,6 +171,8 @@ class Code(Casts):
             return self.parts(args[0], source, lanes)[prim == "imag"]
         if prim == "where":
             return self._where(args, tree.dtype, lanes)
+        if prim in COMPARISONS and kind == "b":
+            return self._ordered(prim, args, lanes)
         if prim in COMPARISONS:
             return self.pure(f"{_comparison(prim, kind)} {one} {args[0]}, {args[1]}")
         if prim == "cast":
@@ -326,6 +328,22 @@ class Code(Casts):
         self.module.share(symbol, f"@{symbol} = internal constant {full} [{items}]")
         place = self.emit(f"getelementptr {full}, ptr @{symbol}, i64 0, i64 {index}")
         return self.emit(f"load {one}, ptr {place}")
+
+    def _ordered(self, prim: str, args: list[str], lanes: int) -> str:
+        """Compare truths bit by bit: of a chain of 192 comparisons LLVM took 18 s for the code."""
+        one = register_type("bool", lanes)
+        a, b = args
+        if prim in ("eq", "ne"):
+            differ = self.pure(f"xor {one} {a}, {b}")
+            return differ if prim == "ne" else self._opposite(differ, lanes)
+        if prim in ("gt", "ge"):
+            a, b = b, a
+        how = "and" if prim in ("lt", "gt") else "or"
+        return self.pure(f"{how} {one} {self._opposite(a, lanes)}, {b}")
+
+    def _opposite(self, value: str, lanes: int) -> str:
+        true = "splat (i1 true)" if lanes else "true"
+        return self.pure(f"xor {register_type('bool', lanes)} {value}, {true}")
 
     def note_zero(self, condition: str) -> None:
         """Remember that an integer was divided by zero if the condition holds."""
