@@ -7,10 +7,7 @@ import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from alight.device import Device, Reason
 from alight.errors import DTypeUnsupported, UnsupportedOnDevice
@@ -21,7 +18,7 @@ from alight.plan.order import Unit
 from alight.plan.plan import Candidate, Facts
 from alight.plan.spread import Spread, least
 from alight.plan.stages import Uses
-from alight.plan.workload import contraction_flops, is_contraction
+from alight.plan.workload import contraction_flops, dtype_name, is_contraction
 
 if TYPE_CHECKING:
     from alight._core import Layout
@@ -193,12 +190,6 @@ def _nbytes(group: Group) -> int:
     graph = group.graph
     layouts = (*graph.inputs, *[graph.layout(number) for number in graph.outputs])
     return sum([layout.nbytes for layout in layouts])
-
-
-@lru_cache(maxsize=256)  # NumPy builds the name anew at each call, which takes 3 µs
-def dtype_name(dtype: np.dtype[Any]) -> str:
-    """Return NumPy's name of a dtype."""
-    return dtype.name
 
 
 def _unsupported(

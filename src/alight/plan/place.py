@@ -15,7 +15,6 @@ from alight.plan.choose import (
     HOST,
     Choice,
     choose,
-    dtype_name,
     group_key,
     operation,
     ruled_out,
@@ -38,7 +37,7 @@ from alight.plan.plan import (
 )
 from alight.plan.rows import by_rows
 from alight.plan.stages import Uses
-from alight.plan.workload import workload
+from alight.plan.workload import dtype_name, workload
 
 Spot = tuple[str, str]  # device, implementation
 
