@@ -6,8 +6,11 @@ import json
 import math
 import os
 import re
+import threading
 from dataclasses import replace
+from hashlib import pbkdf2_hmac
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -15,6 +18,7 @@ import pytest
 
 import alight
 from alight.bench import run as running
+from alight.bench import worker
 from alight.bench.bandwidth import Bandwidth
 from alight.bench.command import run_bench
 from alight.bench.first_call import COUNTS, first_call
@@ -317,7 +321,32 @@ def test_a_peer_that_cannot_run_a_program_says_why() -> None:
     server = Server("numpy")
     with pytest.raises(KeyError):
         server.on_open("nothing", 1024, "float32", "")
+
+
+@pytest.mark.parametrize("listed", [True, False])
+def test_a_worker_rests_until_its_threads_do(
+    listed: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Threads of a BLAS go on spinning after the call; whoever is next would have fewer
+    processors."""
+    if not listed:
+        monkeypatch.setattr(worker, "_TASKS", tmp_path / "nothing")
+    done = []
+
+    def spin() -> None:
+        until = perf_counter() + 0.15
+        while perf_counter() < until:  # without the lock of the interpreter, as a BLAS does
+            pbkdf2_hmac("sha256", b"", b"", 20_000)
+        done.append(True)
+
+    thread = threading.Thread(target=spin)
+    thread.start()
+    rest()
+    assert done
+    thread.join()
+    began = perf_counter()
     rest()  # returns, though this very process has been busy
+    assert perf_counter() - began < worker._REST_SECONDS
 
 
 def test_first_calls_are_counted() -> None:

@@ -11,7 +11,9 @@ import gc
 import json
 import os
 import sys
+import threading
 import warnings
+from pathlib import Path
 from time import perf_counter, process_time, sleep
 from typing import Any
 
@@ -26,8 +28,12 @@ from alight.measure.timing import calls_lasting, host_clock, quiet
 SAMPLE_SECONDS = 2e-4
 # Calls shorter than this are warmed up anew in every turn: the other peers have had the caches.
 REWARMED_SECONDS = 0.03
-# At rest: less than a tenth of one processor over one look; libgomp spins for some ms by default.
-_LOOK_SECONDS, _AT_REST, _REST_SECONDS = 5e-4, 0.1, 0.5
+# At rest: no other thread runs in so many looks, one after the other. OpenBLAS's spin for 0.1 s.
+_LOOK_SECONDS, _LOOKS, _REST_SECONDS = 5e-4, 3, 0.5
+# Where only processor time can be asked for: it is added up at the system's ticks, of 10 ms at most,
+# so that a look must see one. At rest then: less than a tenth of one processor.
+_TICK_SECONDS, _AT_REST = 0.02, 0.1
+_TASKS = Path("/proc/self/task")
 # A first call touches memory and caches anew, a second may still find code to compile.
 _CALLS = 2
 # Compiling a large program takes so long; who has settled does not wait for it.
@@ -195,13 +201,30 @@ def _apart(got: np.ndarray[Any, Any], want: np.ndarray[Any, Any], eps: float) ->
 
 
 def rest() -> None:
-    """Return when this process's threads no longer use the processor, or will not stop."""
+    """Return when this process's other threads no longer run, or will not stop."""
     until = perf_counter() + _REST_SECONDS
-    while perf_counter() < until:
-        used, began = process_time(), perf_counter()
+    looks = 0
+    while looks < _LOOKS and perf_counter() < until:
+        looks = 0 if _others_run() else looks + 1
+
+
+def _others_run() -> bool:
+    """Tell whether other threads of this process run, or wait for a processor, after a moment."""
+    if _TASKS.is_dir():
         sleep(_LOOK_SECONDS)
-        if process_time() - used < _AT_REST * (perf_counter() - began):
-            return
+        own = str(threading.get_native_id())
+        return any(_runs(task) for task in os.listdir(_TASKS) if task != own)
+    used, began = process_time(), perf_counter()
+    sleep(_TICK_SECONDS)
+    return process_time() - used >= _AT_REST * (perf_counter() - began)
+
+
+def _runs(task: str) -> bool:
+    try:
+        told = (_TASKS / task / "stat").read_bytes()
+    except OSError:  # it has ended meanwhile
+        return False
+    return told.rpartition(b")")[2].split(None, 1)[0] == b"R"
 
 
 def serve(name: str) -> None:
