@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import multiprocessing
 import os
+import platform
 import subprocess
 import sys
 import threading
@@ -118,6 +119,32 @@ def test_numpys_own_arrays_are_numpys() -> None:
     assert kept_bytes() == before
     del array
     assert kept_bytes() == before
+
+
+_TEMPORARIES = """
+import resource
+import numpy as np
+from alight._core import fresh_data, make_layout
+fresh_data(make_layout(np.dtype("f8"), (1 << 20,)))
+for turn in range(12):
+    if turn == 2:  # the first ones touch the heap
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    temporaries = [np.ones(1 << 18) for _ in range(6)]
+    del temporaries
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="what is told is glibc's heap")
+def test_numpys_own_temporaries_stay_touched() -> None:
+    """As in a program whose results are NumPy's: a heap that saw only small blocks gives back
+    pages at each call, for which the next pays."""
+    unset = {k: v for k, v in os.environ.items() if not k.startswith(("MALLOC_", "GLIBC_"))}
+    done = subprocess.run(
+        [sys.executable, "-c", _TEMPORARIES], capture_output=True, text=True, env=unset, check=True
+    )
+    pages = 10 * 6 * (1 << 18) * 8 // 4096
+    assert int(done.stdout) < pages / 20
 
 
 def test_there_is_a_limit() -> None:
