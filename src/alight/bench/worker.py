@@ -30,7 +30,7 @@ SAMPLE_SECONDS = 2e-4
 REWARMED_SECONDS = 0.03
 # At rest: no other thread runs in so many looks, one after the other. OpenBLAS's spin for 0.1 s.
 _LOOK_SECONDS, _LOOKS, _REST_SECONDS = 5e-4, 3, 0.5
-# Where only processor time can be asked for: it is added up at the system's ticks, of 10 ms at most,
+# Where only processor time can be asked for: it is added up at ticks of 10 ms and less,
 # so that a look must see one. At rest then: less than a tenth of one processor.
 _TICK_SECONDS, _AT_REST = 0.02, 0.1
 _TASKS = Path("/proc/self/task")
