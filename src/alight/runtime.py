@@ -8,14 +8,23 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from operator import attrgetter
 from time import perf_counter
 from typing import Any, Protocol
 
 import numpy as np
 
 from alight import costs, execute, picked, residency, warn
-from alight._core import Data, Layout, Storage, Value, floor, make_layout, pending_storages
+from alight._core import (
+    Data,
+    Key,
+    Layout,
+    Storage,
+    Value,
+    floor,
+    make_layout,
+    pending_storages,
+    request,
+)
 from alight.backends.machine import host_memory
 from alight.config import current_policy
 from alight.errors import UnsupportedOnDevice
@@ -34,7 +43,7 @@ HOST = residency.HOST
 # Plans by structure. A plan is a few kB; past this count the program's structures do not repeat and
 # keeping more would only hold memory (1024 plans of 100 nodes stay under 100 MB).
 _PLANS_KEPT = 1024
-_plans: dict[tuple[Any, ...], Plan] = {}
+_plans: dict[Key, Plan] = {}
 
 # A kernel holds no more ops than this, so a longer graph would be cut into several anyway.
 floor.limit = KERNEL_NODES
@@ -85,10 +94,10 @@ def evaluate(values: Iterable[Value], read: bool = True, passing: Storage | None
     Raises the error of the first requested value that failed; the others are still computed.
     """
     with residency.LOCK:
-        roots = list({id(value): value for value in values if value.op is not None}.values())
-        if roots:
-            asked = roots[:]
-            _run(*_connected(roots, passing), len(asked) if read else 0)
+        asked = [value for value in values if value.op is not None]
+        found = request(asked, read, current_policy().stamp, passing)
+        if found is not None:
+            _run(*found)
             for root in asked:
                 if root.error is not None:
                     error, root.error = root.error, None
@@ -100,10 +109,10 @@ def evaluate_all() -> None:
     asked."""
     with residency.LOCK:
         floor.count = floor.pending = 0
-        pending = pending_storages()
-        if pending:
-            roots = [storage.value for storage in pending]
-            _run(roots, _reach(roots, {}))
+        roots = [storage.value for storage in pending_storages()]
+        found = request(roots, False, current_policy().stamp)
+        if found is not None:
+            _run(*found)
 
 
 def host_array(value: Value) -> np.ndarray[Any, Any]:
@@ -136,74 +145,6 @@ def duplicate(value: Value) -> Value:
     return result
 
 
-def _connected(
-    roots: list[Value], passing: Storage | None = None
-) -> tuple[list[Value], dict[int, Value]]:
-    """Return the roots, with the live pending values that share pending work with them, and all
-    they reach.
-
-    What is left pending is what the floor counts from here on.
-    """
-    reach = _reach(roots, {})
-    wanted = set(map(id, roots))
-    # Each pending value is walked once. Parts begin apart, one for each root; 0 is what was asked
-    # for. ``joined``: an earlier part that shares work with a part, or itself.
-    parts = [(roots[0], reach)]
-    joined = [0]
-    part_of = dict.fromkeys(reach, 0)
-    for storage in pending_storages():
-        value = storage.value
-        if id(value) in wanted or storage is passing:
-            continue
-        wanted.add(id(value))
-        part = len(parts)
-        mine: dict[int, Value] = {}
-        parts.append((value, mine))
-        joined.append(part)
-        stack = [value]
-        while stack:
-            item = stack.pop()
-            if item.op is None:
-                continue
-            owner = part_of.get(id(item))
-            if owner is None:
-                part_of[id(item)] = part
-                mine[id(item)] = item
-                stack += item.operands
-            elif owner != part:
-                one, two = _first(joined, part), _first(joined, owner)
-                joined[max(one, two)] = min(one, two)
-    count = elements = 0
-    for part, (value, values) in enumerate(parts):
-        if part and _first(joined, part) == 0:
-            roots.append(value)
-            reach.update(values)
-        elif part:
-            count += len(values)
-            elements += sum([left.layout.size for left in values.values()])
-    floor.count, floor.pending = count, elements
-    return roots, reach
-
-
-def _first(joined: list[int], part: int) -> int:
-    """Return the earliest part that a part was joined to; the way there is shortened."""
-    while joined[part] != part:
-        joined[part] = joined[joined[part]]
-        part = joined[part]
-    return part
-
-
-def _reach(roots: Iterable[Value], seen: dict[int, Value]) -> dict[int, Value]:
-    """Return every pending value under the roots, by id."""
-    stack = list(roots)
-    while stack:
-        value = stack.pop()
-        if value.op is not None and id(value) not in seen:
-            seen[id(value)] = value
-            stack += value.operands
-    return seen
-
-
 # Ops that share a plan's fixed cost, when the floor asks what planning an op costs: a statement of
 # array code has 3.6 on average (94 statements of 18 npbench programs, counted; the median is 2).
 _STATEMENT = 4
@@ -223,73 +164,17 @@ def planning_seconds() -> float:
             value = leaf
             for _ in range(_STATEMENT):
                 value = Value(op, (value,), (), layout)
-            _run(*_connected([value]))
+            evaluate((value,), read=False)
             best = min(best, perf_counter() - began)
     return best / _STATEMENT
 
 
-class _Recorded:
-    """A request in numbers: the graph, and the recorded values behind its numbers."""
-
-    __slots__ = ("key", "values")
-
-    def __init__(self, roots: Sequence[Value], reach: dict[int, Value], read: int = 0) -> None:
-        pending = sorted(reach.values(), key=_sequence)
-        numbers: dict[int, int] = {}
-        leaves: list[Value] = []
-        # Equal constants are one input, as kernels hold them in registers; so are equal windows of
-        # one memory, which every use makes anew.
-        same: dict[Any, int] = {}
-        for value in pending:
-            for operand in value.operands:
-                if operand.op is None and id(operand) not in numbers:
-                    data = operand.data
-                    what = (
-                        (id(data), operand.offset) if data is not None else operand.attrs.tobytes()
-                    )
-                    number = same.setdefault((operand.layout, what), len(leaves))
-                    numbers[id(operand)] = number
-                    if number == len(leaves):
-                        leaves.append(operand)
-        nodes: list[tuple[Any, ...]] = []
-        for value in pending:
-            operands = tuple([numbers[id(operand)] for operand in value.operands])
-            numbers[id(value)] = len(leaves) + len(nodes)
-            nodes.append((value.op, operands, value.attrs, value.layout))
-        outputs = tuple(dict.fromkeys([numbers[id(root)] for root in roots]))
-        # Windows of one memory are told apart from copies: what is written in place depends on it.
-        first: dict[int, int] = {}
-        described = []
-        for number, leaf in enumerate(leaves):
-            base = number if leaf.data is None else first.setdefault(id(leaf.data), number)
-            described.append((leaf.layout, held(leaf), base))
-        self.values = leaves + pending
-        self.key = (tuple(described), tuple(nodes), outputs, read, current_policy().stamp)
-
-    def make_graph(self) -> Graph:
-        return _graph_of(self.key)
-
-
-def _graph_of(key: tuple[Any, ...]) -> Graph:
-    inputs, nodes, outputs, _, _ = key
-    return Graph(tuple([i[0] for i in inputs]), tuple([Node(*node) for node in nodes]), outputs)
-
-
-_sequence = attrgetter("seq")
-
-
-_HOST_ONLY = frozenset((HOST,))
-_ANYWHERE = frozenset(("*",))
-
-
-def held(leaf: Value) -> frozenset[str]:
-    """Return the memory spaces that have a leaf's bytes; a constant is everywhere."""
-    data = leaf.data
-    if data is None:
-        return _ANYWHERE
-    if data.remote is None:
-        return _HOST_ONLY
-    return frozenset(data.remote) | (_HOST_ONLY if data.array is not None else frozenset())
+def _graph_of(key: Key) -> Graph:
+    return Graph(
+        tuple([leaf[0] for leaf in key.leaves]),
+        tuple([Node(*node) for node in key.nodes]),
+        key.outputs,
+    )
 
 
 def plan_of(
@@ -336,7 +221,7 @@ def asked_for(
     plan is for."""
     for key, known in _plans.items():
         if known is plan:
-            return _graph_of(key), key[0], key[3]
+            return _graph_of(key), key.leaves, key.read
     return None
 
 
@@ -348,18 +233,15 @@ def requests() -> int:
     return _requests
 
 
-def _run(roots: Sequence[Value], reach: dict[int, Value], read: int = 0) -> None:
-    """Run what the roots need; the host is about to read the first ``read`` of them."""
+def _run(key: Key, values: list[Value]) -> None:
+    """Run a request. Its list of values is used up: who still needs old bytes is told by
+    references."""
     global _requests
     _requests += 1
-    recorded = _Recorded(roots, reach, read)
-    reach.clear()  # who still needs old bytes is told by references: this was one
-    plan = _plan(recorded)
+    plan = _plan(key, values)
     if watch.by is not None:
-        watch.by.ran(recorded.values[: len(recorded.key[0])], plan)
-    values: list[Value | None] = [*recorded.values]
-    del recorded  # its list holds what the execution is about to let go of
-    Execution(plan, values).run()
+        watch.by.ran(values[: key.count], plan)
+    Execution(plan, values).run()  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, slots=True)
@@ -379,14 +261,15 @@ def prepare(roots: Sequence[Value]) -> Prepared:
     """Return what a request for these pending values would run; ``replay`` runs it on other
     leaves."""
     with residency.LOCK:
-        recorded = _Recorded(roots, _reach(roots, {}), len(roots))
-        count = len(recorded.key[0])
+        found = request([*roots], True, current_policy().stamp, connected=False)
+        assert found is not None, "nothing is pending"
+        key, values = found
         return Prepared(
-            recorded.make_graph(),
-            _plan(recorded),
-            tuple(recorded.values[:count]),
-            tuple(recorded.values[count:]),
-            recorded.key[0],
+            _graph_of(key),
+            _plan(key, values),
+            tuple(values[: key.count]),
+            tuple(values[key.count :]),
+            key.leaves,
         )
 
 
@@ -400,18 +283,18 @@ def replay(plan: Plan, values: list[Value | None]) -> None:
         Execution(plan, values).run()
 
 
-def _plan(recorded: _Recorded) -> Plan:
-    plan = _plans.get(recorded.key)
+def _plan(key: Key, values: Sequence[Value]) -> Plan:
+    plan = _plans.get(key)
     if plan is None:
         try:
-            plan = plan_of(recorded.make_graph(), recorded.key[0], recorded.key[3])
+            plan = plan_of(_graph_of(key), key.leaves, key.read)
         except UnsupportedOnDevice as error:
             for number in error.nodes[-1:]:
-                warn.note(error, recorded.values[number])
+                warn.note(error, values[number])
             raise
         if len(_plans) >= _PLANS_KEPT:
             forget_plans()
-        _plans[recorded.key] = plan
+        _plans[key] = plan
         LOG.count(cache_misses=1)
     else:
         LOG.count(cache_hits=1)

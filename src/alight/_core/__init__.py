@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 NATIVE: bool
 
 if TYPE_CHECKING:
+    from alight._core.numbering import Key
     from alight._core.twin import (
         POLICY,
         ArrayBase,
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
         make_layout,
         pending_storages,
         recording_errstate,
+        request,
         set_operators,
         sole,
         take_over,
@@ -55,6 +57,7 @@ __all__ = [
     "ArrayBase",
     "Creation",
     "Data",
+    "Key",
     "Layout",
     "Storage",
     "UfuncBase",
@@ -71,6 +74,7 @@ __all__ = [
     "make_layout",
     "pending_storages",
     "recording_errstate",
+    "request",
     "set_operators",
     "sole",
     "take_over",

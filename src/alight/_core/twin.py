@@ -24,6 +24,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from alight._core.numbering import Key, numbered
+
 # The policy in force (alight.config.Policy) or None for the default one. It lives here because
 # recording must look at its floor.
 POLICY: ContextVar[Any] = ContextVar("alight.policy", default=None)
@@ -456,6 +458,32 @@ def pending_storages() -> list[Storage]:
                 seen[id(storage)] = storage
         _pending[:count] = [weakref.ref(s) for s in seen.values()]
     return list(seen.values())
+
+
+def request(
+    roots: list[Value],
+    read: bool,
+    stamp: int,
+    passing: Storage | None = None,
+    connected: bool = True,
+) -> tuple[Key, list[Value]] | None:
+    """Return the key of a request and its leaves and pending values by number; None where nothing
+    is pending.
+
+    ``connected``: every live pending value that shares pending work with the roots is requested,
+    too, but for that of ``passing``, which nobody will ask for any more; what is left pending is
+    what the floor counts from here on. ``read``: the host is about to read the roots.
+    """
+    others = (
+        [s.value for s in pending_storages() if s is not passing] if connected and roots else ()
+    )
+    found = numbered(roots, others, read, stamp)
+    if found is None:
+        return None
+    key, values, count, elements = found
+    if connected:
+        floor.count, floor.pending = count, elements
+    return key, values
 
 
 def _after_fork() -> None:

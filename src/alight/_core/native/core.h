@@ -53,6 +53,9 @@ typedef struct {
     int instruction;
     Py_ssize_t offset;
     long long seq;
+    /* The request that met it last, and its number there (request.c). */
+    unsigned long long mark;
+    Py_ssize_t number;
 } Value;
 
 typedef struct Storage {
@@ -80,7 +83,7 @@ typedef struct {
     char scalars;
 } Floor;
 
-extern PyTypeObject LayoutType, ViewType, DataType, ValueType, StorageType;
+extern PyTypeObject LayoutType, ViewType, DataType, ValueType, StorageType, KeyType;
 extern PyTypeObject ArrayType, HooksType, FloorType, CreationType, UfuncBaseType;
 extern Hooks *hooks;
 extern Floor *floors;
@@ -103,9 +106,14 @@ PyObject *layout_of(PyObject *module, PyObject *array);
 Value *value_new(PyObject *op, PyObject *operands, PyObject *layout, PyObject *errstate);
 PyObject *storage_new(Value *value);
 PyObject *pending_storages(PyObject *module, PyObject *unused);
+Storage *next_pending(Storage *after);  /* the oldest after one, or of all; NULL: no more */
 PyObject *sole(PyObject *module, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
 PyObject *reference_count(PyObject *module, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
 extern Py_ssize_t sole_references;
+
+/* request.c */
+PyObject *request(PyObject *module, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
+bool requests_ready(void);
 
 /* errstate.c */
 bool errors_may_wait(PyObject **state);

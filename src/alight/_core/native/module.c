@@ -11,6 +11,8 @@ static PyMethodDef functions[] = {
     {"layout_of", layout_of, METH_O, "Return the layout of an ndarray."},
     {"pending_storages", pending_storages, METH_NOARGS,
      "Return the live storages whose version is pending, oldest first."},
+    {"request", (PyCFunction)(void (*)(void))request, METH_FASTCALL | METH_KEYWORDS,
+     "Return the key of a request and its values by number; None where nothing is pending."},
     {"sole", (PyCFunction)(void (*)(void))sole, METH_FASTCALL | METH_KEYWORDS,
      "Tell whether nobody else needs a concrete value's bytes: ``value`` has only ``held`` references besides\n"
      "the caller's own name, and its data only ``data_held`` besides the value's."},
@@ -70,10 +72,11 @@ PyMODINIT_FUNC PyInit__native(void)
     } types[] = {
         {"Layout", &LayoutType}, {"View", &ViewType}, {"Data", &DataType}, {"Value", &ValueType}, {"Storage", &StorageType}, {"ArrayBase", &ArrayType},
         {"Hooks", &HooksType}, {"Floor", &FloorType}, {"Creation", &CreationType}, {"UfuncBase", &UfuncBaseType},
+        {"Key", &KeyType},
     };
     import_array();
     empty_tuple = PyTuple_New(0);
-    if (empty_tuple == NULL || !errstate_ready() || !array_ready()) {
+    if (empty_tuple == NULL || !errstate_ready() || !array_ready() || !requests_ready()) {
         return NULL;
     }
     PyObject *module = PyModule_Create(&definition);

@@ -23,7 +23,8 @@ Value *value_new(PyObject *op, PyObject *operands, PyObject *layout, PyObject *e
     self->errstate = Py_XNewRef(errstate);
     self->error = Py_NewRef(Py_None);
     self->instruction = 0;
-    self->offset = 0;
+    self->offset = self->number = 0;
+    self->mark = 0;
     self->seq = next_seq++;
     PyObject_GC_Track(self);
     return self;
@@ -303,6 +304,17 @@ PyTypeObject StorageType = {
     .tp_methods = storage_methods,
 };
 
+Storage *next_pending(Storage *after)
+{
+    Storage *storage = after == NULL ? pending_end.newer : after->newer;
+    while (storage != &pending_end && !(is_value(storage->value) && is_pending((Value *)storage->value))) {
+        Storage *newer = storage->newer;
+        unlink_storage(storage);
+        storage = newer;
+    }
+    return storage == &pending_end ? NULL : storage;
+}
+
 PyObject *pending_storages(PyObject *module, PyObject *unused)
 {
     PyObject *found = PyList_New(0);
@@ -310,11 +322,8 @@ PyObject *pending_storages(PyObject *module, PyObject *unused)
         return NULL;
     }
     /* Nothing in this loop runs other code: appending allocates no object that the collector counts. */
-    for (Storage *storage = pending_end.newer, *newer; storage != &pending_end; storage = newer) {
-        newer = storage->newer;
-        if (!is_value(storage->value) || !is_pending((Value *)storage->value)) {
-            unlink_storage(storage);
-        } else if (PyList_Append(found, (PyObject *)storage) < 0) {
+    for (Storage *storage = next_pending(NULL); storage != NULL; storage = next_pending(storage)) {
+        if (PyList_Append(found, (PyObject *)storage) < 0) {
             Py_DECREF(found);
             return NULL;
         }
