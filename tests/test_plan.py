@@ -230,6 +230,18 @@ def test_rows_that_stay_in_cache_are_visited_once() -> None:
     ) == 0  # NumPy runs node by node in any case
 
 
+@pytest.mark.parametrize("apart", [False, True])
+def test_windows_of_one_array_are_one_to_rows(apart: bool) -> None:
+    count = KERNEL_ARRAYS + 4
+    b = Builder(*[make_layout(F8, (500,))] * count)
+    value = 0
+    for number in range(1, count):
+        value = b.add("add", value, number)
+    graph = b.graph(b.add("sqrt", b.reduce("sum", value, (0,))))
+    facts = replace(POLICIES["generated"], bases=tuple(range(count)) if apart else (0,) * count)
+    assert (len(launches(make_plan(graph, facts))) == 1) == (not apart)
+
+
 def test_what_cannot_run_row_by_row_runs_as_before() -> None:
     facts = replace(
         POLICIES["generated"],

@@ -212,10 +212,10 @@ def _arrays(graph: Graph, uses: Uses, members: list[int]) -> int:
     first = len(graph.inputs)
     within = set(members)
     read = {o for m in members for o in graph.nodes[m - first].operands} - within
-    return len(_streams(graph, uses, read))
+    return len(streams(graph, uses, read))
 
 
-def _streams(graph: Graph, uses: Uses, values: Iterable[int]) -> set[tuple[int, tuple[int, ...]]]:
+def streams(graph: Graph, uses: Uses, values: Iterable[int]) -> set[tuple[int, tuple[int, ...]]]:
     """Return the arrays larger than a scalar behind these values, each with its strides."""
     layouts = [(v, graph.layout(v)) for v in values]
     return {(uses.base[v], layout.strides) for v, layout in layouts if layout.size > 1}
@@ -234,12 +234,12 @@ def _cap(graph: Graph, uses: Uses, members: list[int]) -> Iterator[list[int]]:
     read: set[tuple[int, tuple[int, ...]]] = set()
     for number in members:
         operands = graph.nodes[number - first].operands
-        new = _streams(graph, uses, [o for o in operands if o not in within])
+        new = streams(graph, uses, [o for o in operands if o not in within])
         own = _weight(graph, (number,))
         if run and (weight + own > KERNEL_NODES or len(read | new) > KERNEL_ARRAYS):
             yield run
             run, weight, within, read = [], 0, set(), set()
-            new = _streams(graph, uses, operands)
+            new = streams(graph, uses, operands)
         run.append(number)
         weight += own
         within.add(number)
@@ -292,7 +292,7 @@ def _recompute(
             extra = [(t, leaves - reads[id(t)]) for t in takers]
             if any(
                 _weight(graph, {*t.members, *nodes}) > KERNEL_NODES
-                or len(_streams(graph, uses, reads[id(t)] | new)) > KERNEL_ARRAYS
+                or len(streams(graph, uses, reads[id(t)] | new)) > KERNEL_ARRAYS
                 for t, new in extra
             ):
                 continue

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from alight.ir.group import Graph, GroupKind, one_per_result, one_per_row, reduced_axes
 from alight.ir.op import Kind
-from alight.plan.fuse import KERNEL_ARRAYS, KERNEL_NODES, Region, prune
+from alight.plan.fuse import KERNEL_ARRAYS, KERNEL_NODES, Region, prune, streams
 from alight.plan.stages import Uses, over
 
 # What a row may touch to be in cache when it is visited again: the smallest L2 in use.
@@ -166,7 +166,7 @@ class _Clusters:
                         return False
         touched = self.reads(members) | {m for m in members if self.given(m, members)}
         wide = [graph.layout(v) for v in touched if graph.layout(v).size > 1]
-        if len(wide) > KERNEL_ARRAYS + len(members & touched):
+        if len(streams(graph, self.uses, touched)) > KERNEL_ARRAYS + len(members & touched):
             return False
         if cluster.kind is GroupKind.SCAN:
             return True  # it goes piece by piece
