@@ -321,6 +321,41 @@ def test_sharing_that_does_not_pay_ends() -> None:
         core.set_threads(thread_count())
 
 
+@pytest.mark.skipif(not NATIVE, reason="the twin shares what is long enough, always")
+@pytest.mark.parametrize(
+    "slow, settled",
+    [
+        (range(3), 16),  # the first runs bring the data to the other processor's caches
+        (range(24, 26), 30),  # a worker that is interrupted twice
+        (range(40), 300),  # neighbours that come and go
+    ],
+    ids=["at first", "twice", "long"],
+)
+def test_sharing_goes_on_after_runs_that_took_long(slow: range, settled: int) -> None:
+    core.set_threads(2)
+    core.set_costs(1e-6, 2e-6)
+    caller = threading.get_ident()
+    shared = 0
+
+    def work(length: int) -> None:
+        beside = threading.get_ident() != caller
+        time.sleep(0.03 if beside and shared in slow else 0.001 * length)
+
+    try:
+        run, parts = spied(core, work, 8), []
+        for _ in range(settled + 16):
+            run([0])
+            parts.append(run.parts)
+            # what is slow for long is so by the clock of all runs, not of those that were shared
+            shared = len(parts) if slow.stop > 30 else shared + (run.parts > 1)
+        assert sum(p > 1 for p in parts[-16:]) > 4, parts
+        if slow.stop > 30:
+            assert parts[24:40].count(1) > 8, parts
+    finally:
+        core.set_costs(core.JOIN_SECONDS, core.WAKE_SECONDS)
+        core.set_threads(thread_count())
+
+
 @pytest.mark.skipif(not NATIVE, reason="the twin knows one thread and all of them")
 def test_fewer_threads_are_used_where_more_are_slower() -> None:
     core.set_threads(4)

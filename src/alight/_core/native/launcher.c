@@ -124,6 +124,14 @@ typedef struct {
     double seconds;
 } Way;
 
+/* Have workers spin until the run after this one, which may be on one thread: of a short kernel they would
+   sleep through the run and take longer to come awake than the next one lasts. */
+static void keep_on(Plan *plan, double wake)
+{
+    double alone = atomic_load_explicit(&plan->alone_seconds, memory_order_relaxed);
+    if (alone <= BALANCED * wake) keep_awake(2 * (wake + alone));
+}
+
 static void run_together(Plan *plan, void **addresses, Way way, uint32_t parts, int known)
 {
     _Alignas(64) char near[NEAR_BYTES];
@@ -145,6 +153,7 @@ static void run_together(Plan *plan, void **addresses, Way way, uint32_t parts, 
     if (known) {
         if (way.asleep) {
             wake_workers();
+            keep_on(plan, wake);
             start = now_seconds();
         }
         mine = take_parts();
@@ -172,9 +181,12 @@ static void run_together(Plan *plan, void **addresses, Way way, uint32_t parts, 
     if (known) {
         _Atomic double *mean = &plan->together_seconds[way.asleep][way.count];
         double sample = now_seconds() - began, before = atomic_load_explicit(mean, memory_order_relaxed);
-        /* A mean, not the best: neighbours that interrupt a worker now and then are part of what sharing costs. */
-        if (counted(&plan->together_runs[way.asleep][way.count]) > 0)
-            sample = before + ((sample < 4 * before ? sample : 4 * before) - before) / 4;
+        uint32_t runs = counted(&plan->together_runs[way.asleep][way.count]);
+        /* The first runs bring the data to other processors' caches: the best of them tells. Then a mean, for
+           neighbours that interrupt a worker now and then are part of what sharing costs; but no single run,
+           however long, is to end it. */
+        if (runs > 0 && runs < BALANCED) sample = sample < before ? sample : before;
+        else if (runs > 0) sample = before + ((sample < 2 * before ? sample : 2 * before) - before) / 4;
         atomic_store_explicit(mean, sample, memory_order_relaxed);
         if (!way.asleep) atomic_store_explicit(&plan->wasted, 0, memory_order_relaxed);
     }
@@ -204,11 +216,31 @@ static double predicted(double alone, int threads, int asleep)
     return alone / threads + late + join_seconds(threads);
 }
 
+/* Try the number of threads again that nothing but predictions would choose, as things may have changed: two
+   runs, for the first brings the data to where it is needed. */
+static void try_again(Plan *plan, double alone, int most)
+{
+    int chosen = -1, threads = 2;
+    double best = alone;
+    for (int count = 0; count < COUNTS; count++, threads *= 2) {
+        if (threads > most) threads = most;
+        double seconds = predicted(alone, threads, 0);
+        if (seconds < best) best = seconds, chosen = count;
+        if (threads == most) break;
+    }
+    for (int state = 0; state < 2 && chosen >= 0; state++) {
+        if (atomic_load_explicit(&plan->together_runs[state][chosen], memory_order_relaxed) < BALANCED) continue;
+        if (atomic_load_explicit(&plan->together_seconds[state][chosen], memory_order_relaxed) < alone) continue;
+        atomic_store_explicit(&plan->together_seconds[state][chosen], BALANCED * alone, memory_order_relaxed);
+        atomic_store_explicit(&plan->together_runs[state][chosen], BALANCED - 2, memory_order_relaxed);
+    }
+}
+
 /* The number of threads, 1 included, on which a run is predicted to end soonest; ``awake``: if all were.
    What was not tried, or hardly, is predicted at its best, so that it is tried where it could be the best;
    what was tried takes what it took: memory that is no faster for more threads, data in one processor's
-   caches, neighbours. ``again``: go by predictions, for things may have changed. */
-static Way best_way(Plan *plan, double alone, int most, int awake, int again)
+   caches, neighbours. */
+static Way best_way(Plan *plan, double alone, int most, int awake)
 {
     Way best = {.threads = 1, .seconds = alone};
     for (int count = 0, threads = 2; count < COUNTS; count++, threads *= 2) {
@@ -217,7 +249,7 @@ static Way best_way(Plan *plan, double alone, int most, int awake, int again)
         double seconds = predicted(alone, threads, state);
         uint32_t runs = atomic_load_explicit(&plan->together_runs[state][count], memory_order_relaxed);
         double mean = atomic_load_explicit(&plan->together_seconds[state][count], memory_order_relaxed);
-        if (!again && runs > 0 && (runs >= BALANCED || mean < seconds)) seconds = mean;
+        if (runs > 0 && (runs >= BALANCED || mean < seconds)) seconds = mean;
         if (seconds < best.seconds) best = (Way){threads, count, asleep, seconds};
         if (threads == most) break;
     }
@@ -239,10 +271,11 @@ static Way way_of(Plan *plan, double alone, int most)
     if (runs < TRIED && alone <= BALANCED * wake) return one;
     /* Things may have changed: see, ever less often, what predictions would choose, or half as many threads. */
     uint32_t turn = counted(&plan->turns);
-    int again = turn != 0 && turn % (2 * AGAIN) == 0;
-    Way best = best_way(plan, alone, most, 0, again), next = best_way(plan, alone, most, 1, again);
-    if (best.threads > 1 && !again && turn >= 2 * BALANCED && (turn % AGAIN == 0 || (turn & (turn - 1)) == 0)) {
+    if (turn != 0 && turn % (2 * AGAIN) == 0) try_again(plan, alone, most);
+    Way best = best_way(plan, alone, most, 0), next = best_way(plan, alone, most, 1);
+    if (best.threads > 1 && turn >= 2 * BALANCED && (turn % AGAIN == 0 || (turn & (turn - 1)) == 0)) {
         int fewer = 1 << best.count;
+        if (fewer == 1 && !best.asleep) keep_on(plan, wake);
         return fewer == 1 ? one : (Way){.threads = fewer, .count = best.count - 1, .asleep = asleep_among(fewer)};
     }
     if (next.threads <= best.threads || !next.asleep) return best;

@@ -101,6 +101,7 @@ static struct {
     _Atomic int threads;          /* wanted, the caller included */
     _Atomic int started;
     _Atomic double join, wake, join_pair, wake_pair; /* seconds, with all threads and with one other */
+    _Atomic double kept_until;    /* nobody goes to sleep before */
     pthread_mutex_t lock;
     pthread_cond_t finished;
     Seat seats[MOST_THREADS];
@@ -265,7 +266,9 @@ static void *work_on(void *argument)
             for (unsigned turn = 1; !found && !atomic_load_explicit(&pool.resting, memory_order_relaxed); turn++) {
                 relax();
                 found = JOB(atomic_load_explicit(&self->ticket, memory_order_relaxed)) != seen;
-                if (turn % 16 == 0 && now_seconds() > until) break;
+                if (turn % 16 != 0) continue;
+                double now = now_seconds();
+                if (now > until && now > atomic_load_explicit(&pool.kept_until, memory_order_relaxed)) break;
             }
             if (found) continue;
         }
@@ -351,6 +354,11 @@ void await_parts(uint32_t parts)
     }
     int raised = atomic_load_explicit(&pool.raised, memory_order_relaxed);
     if (raised) raise_here(raised);
+}
+
+void keep_awake(double seconds)
+{
+    atomic_store_explicit(&pool.kept_until, now_seconds() + seconds, memory_order_relaxed);
 }
 
 int asleep_among(int threads)
