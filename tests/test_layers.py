@@ -32,6 +32,7 @@ ORDER: tuple[tuple[str, ...], ...] = (
     ("kernels",),
     ("copies",),
     ("residency", "trial"),
+    ("outcomes",),
     ("writing",),
     ("execute", "picked"),
     ("runtime",),

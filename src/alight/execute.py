@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Any
+from weakref import ref
 
 import numpy as np
 
@@ -24,6 +25,7 @@ from alight.backends.machine import host_memory
 from alight.device import Device, Reason
 from alight.errors import OutOfDeviceMemory
 from alight.log import LOG, eligible_elements
+from alight.outcomes import Started, started
 from alight.plan.plan import Decision, Estimate, LaunchStep, Plan, ViewStep, WriteStep
 from alight.registry import backend_of, device
 from alight.trial import FOREGROUND, trial_of
@@ -167,8 +169,7 @@ class Execution:
             value = self.values[number]
             assert value is not None, number
             if value.data is None:
-                array = np.asarray(value.attrs)
-                place = (Data(value.layout, array), 0, value.layout)
+                place = (_constant(value), 0, value.layout)
             else:
                 place = (value.data, value.offset, value.layout)
             self.places[number] = place
@@ -195,7 +196,7 @@ class Execution:
         where, implementation, decision = ready.where, step.implementation, step.decision
         try:
             runner = ready if ready.plainly else ready.turn()
-            made, seconds = runner.submit(places, listen, heard)
+            made, seconds, events = runner.submit(places, listen, heard)
             if runner is not ready:
                 stood_in.times += ready.kernel is None
                 where, implementation = runner.where, runner.implementation
@@ -213,7 +214,7 @@ class Execution:
             for runner in ready.instead():
                 where, implementation = runner.where, runner.implementation
                 try:
-                    made, seconds = runner.submit(places, listen, heard)
+                    made, seconds, events = runner.submit(places, listen, heard)
                     break
                 except Exception:
                     if where.id == HOST_DEVICE:  # the last there is
@@ -223,22 +224,29 @@ class Execution:
             arrays = [array_at(place) for place in places]
             warn.tell(step.group.graph, arrays, recorded)  # type: ignore[arg-type]
         first = values[step.outputs[0]]
-        LOG.launched(
-            decision,
-            None if first is None else first.site,
-            seconds,
-            (implementation, where.id),
-            ready.eligible,
-            not runner.ran,
-        )
-        if not ready.plainly and runner.ran:
-            ready.tried(seconds, runner, None if first is None else first.site)
-            if ready.trial is not None and ready.trial.wants_shadow:
-                ready.shadow(places, None if first is None else first.site)
+        site = None if first is None else first.site
+        known = (implementation, where.id), ready.eligible, not runner.ran
+        if seconds is not None:
+            LOG.launched(decision, site, seconds, *known)
+            if not ready.plainly and runner.ran:
+                ready.tried(seconds, runner, site)
+                if ready.trial is not None and ready.trial.wants_shadow:
+                    ready.shadow(places, site)
         runner.ran = True
+        results = []
         for number, layout, result in zip(step.outputs, ready.layouts, made, strict=True):
             data = result if where.id == HOST_DEVICE else residency.made_on(where, layout, result)
+            results.append(data)
             self._bind(number, data, 0, layout)
+        if seconds is None:
+            read = tuple(
+                [
+                    (ref(d), (d.remote or {}).get(where.space), offset, lay)
+                    for d, offset, lay in places
+                ]
+            )
+            refs = tuple([ref(data) for data in results])
+            started(where, Started(step, decision, site, *known, *events, read, refs))
 
     def _write(self, step: WriteStep, dead: Sequence[int]) -> None:
         """Bind the written version: in place where nobody else needs the old bytes, else in a
@@ -316,7 +324,7 @@ class Execution:
         step, into = later.step, later.into
         recorded = [self.values[number] for number in step.nodes]
         heard: list[str] = []
-        _, seconds = into.submit(later.places, warn.wanted(recorded), heard, (window,))
+        _, seconds, _ = into.submit(later.places, warn.wanted(recorded), heard, (window,))
         if heard and None not in recorded:
             arrays = [array_at(place) for place in later.places]
             warn.tell(step.group.graph, arrays, recorded)  # type: ignore[arg-type]
@@ -327,6 +335,24 @@ class Execution:
         into.ran = True
         for number in later.dead:
             self._drop(number)
+
+
+# Constants on devices: their copies serve every launch that reads the same one.
+_constants: dict[tuple[Layout, bytes], Data] = {}
+_CONSTANT_BYTES, _CONSTANTS = 16, 1 << 12  # the largest scalar; some 2 MB of them
+
+
+def _constant(value: Value) -> Data:
+    array = np.asarray(value.attrs)
+    if array.nbytes > _CONSTANT_BYTES:
+        return Data(value.layout, array)
+    key = value.layout, array.tobytes()
+    found = _constants.get(key)
+    if found is None:
+        if len(_constants) >= _CONSTANTS:
+            _constants.clear()
+        found = _constants[key] = Data(value.layout, array)
+    return found
 
 
 def exact_copy(array: np.ndarray[Any, Any], layout: Layout) -> Data:
@@ -368,6 +394,7 @@ class _Ready:
         "elsewhere",
         "implementation",
         "kernel",
+        "late",
         "layouts",
         "none",
         "plainly",
@@ -385,6 +412,7 @@ class _Ready:
         self.where = where
         self.implementation = implementation
         self.backend = backend_of(where)
+        self.late = self.backend.late
         self.kernel: Any = None
         self.eligible = eligible_elements(step.group)
         graph = step.group.graph
@@ -438,9 +466,9 @@ class _Ready:
         listen: frozenset[str],
         heard: list[str],
         results: tuple[Operand, ...] = (),
-    ) -> tuple[Sequence[Any], float]:
-        """Run the kernel and return the buffers of its results, unless it is given memory for them,
-        and the seconds it took on the device."""
+    ) -> tuple[Sequence[Any], float | None, tuple[Any, Any]]:
+        """Run the kernel and return the buffers of its results, unless it is given memory for them;
+        the seconds it took, or None where it goes on, and then the events around it."""
         where = self.where
         kernel = self.kernel or self.compiled()
         beside = [place[0] for place in places] if where.id != HOST_DEVICE else ()
@@ -451,6 +479,7 @@ class _Ready:
             ]
         )
         launch = (Launch(kernel, operands, results or self.none),)
+        start = self.backend.submit(where, 0, ()) if self.late else None
         with warn.Hearing(listen, heard, self.implementation, self.worded):
             try:
                 event = self.backend.submit(where, 0, launch)
@@ -459,8 +488,10 @@ class _Ready:
                 if not residency.make_room(where, needed, beside):
                     raise
                 event = self.backend.submit(where, 0, launch)
-            self.backend.wait(event)
-        return event.buffers, event.ended - event.began
+            if not self.late:
+                self.backend.wait(event)
+        seconds = None if self.late else event.ended - event.began
+        return event.buffers, seconds, (start, event)
 
     def on_host(self) -> _Ready:
         """Return the same step made ready to run in NumPy."""
@@ -515,12 +546,12 @@ class _Ready:
             if self.step.decision.bytes * _SHARE_OF_MEMORY > host_memory()[0]:
                 raise MemoryError
             with np.errstate(all="ignore"):
-                _, seconds = other.submit(places, frozenset(), [])
+                _, seconds, _ = other.submit(places, frozenset(), [])
         except Exception:
             trial.lost = False  # there is nothing to compare with
             return
         FOREGROUND.spent_seconds += perf_counter() - began
-        if other.ran:  # a first run touches memory anew
+        if other.ran and seconds is not None:  # a first run touches memory anew
             self.tried(seconds, other, site)
         other.ran = True
 

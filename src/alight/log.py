@@ -235,7 +235,7 @@ class Log:
         self,
         decision: Decision,
         site: Site,
-        seconds: float,
+        seconds: float | None,
         where: tuple[str, str],
         eligible: int,
         first: bool,

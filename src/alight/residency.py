@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 HOST = "host"
 
 _logger = logging.getLogger("alight")
+
+# Asked for bytes that a device has lost: each puts them on the host, or tells that it cannot.
+rescues: list[Callable[[Data, Device, BaseException], bool]] = []
 
 # One thread at a time drives devices and moves copies; recording does not take it.
 LOCK = threading.RLock()
@@ -115,7 +118,12 @@ def bring_to_host(data: Data) -> None:
         except Exception as error:
             # The bytes exist nowhere else: a transfer that failed once is tried once more.
             LOG.fallback(f"download from {space}", f"{error}", None)
-            backend.wait(backend.submit(where, 0, [copy]))
+            try:
+                backend.wait(backend.submit(where, 0, [copy]))
+            except Exception as again:
+                if any([rescue(data, where, again) for rescue in rescues]):
+                    return
+                raise
         data.array, data.owner = target.array, target.owner
         LOG.count(downloads=1, download_bytes=data.nbytes)
 

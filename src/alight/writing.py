@@ -78,7 +78,9 @@ def write_there(where: Device, old: Data, window: Operand, value: Operand, in_pl
         source, target = target, backend.allocate(where, old.nbytes)
         commands.append(Copy(source, target, old.nbytes, where.space, where.space))
     commands.append(Launch(kernel, (taken,), (window._replace(buffer=target),)))
-    backend.wait(backend.submit(where, 0, commands))
+    written = backend.submit(where, 0, commands)
+    if not backend.late:
+        backend.wait(written)
     LOG.count(launches=1)
     # Data of its own even in place: the old one's host copy is of the old bytes.
     return residency.made_on(where, old.layout, target)

@@ -70,9 +70,13 @@ class Event:
 
 
 class Backend(Protocol):
-    """Code that drives one kind of device. Buffers, kernels and events are its own objects."""
+    """Code that drives one kind of device. Buffers, kernels and events are its own objects.
+
+    ``late``: launches go on while the host does, and need no wait but at a request.
+    """
 
     name: str
+    late: bool
 
     def probe(self) -> Probe:
         """Return the devices found here, or why there are none. Never raises."""

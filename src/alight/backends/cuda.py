@@ -154,6 +154,7 @@ class CudaBackend:
     """Drives CUDA devices; buffers are ``CudaBuffer``, kernels ``CudaKernel``."""
 
     name = "cuda"
+    late = True
 
     def __init__(self) -> None:
         self._probe: Probe | None = None

@@ -257,6 +257,7 @@ class HostBackend:
     """Drives the device ``cpu``; its buffers are ``Data``, its kernels are ``HostKernel``."""
 
     name = "host"
+    late = False
 
     def __init__(self) -> None:
         self._kept_bytes = int(host_memory()[0] * _KEPT_SHARE)

@@ -110,6 +110,7 @@ class SimBackend:
     """Drives simulated devices as their specs describe them."""
 
     name = "sim"
+    late = True
 
     def __init__(self, specs: Mapping[str, Spec] | None = None) -> None:
         self.specs = dict(specs or {"sim:0": DEFAULT_SPEC, "sim:1": DEFAULT_SPEC})

@@ -87,6 +87,7 @@ class WgpuBackend:
     """Drives WebGPU devices; buffers are ``WgpuBuffer``, kernels ``WgpuKernel``."""
 
     name = "wgpu"
+    late = False
 
     def __init__(self) -> None:
         self._probe: Probe | None = None

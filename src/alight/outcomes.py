@@ -1,0 +1,161 @@
+"""Launches that nobody waits for: what they took, told once it is known, and what they made, should
+they have failed.
+
+A device's queue keeps its order, so the host goes on after every launch and waits at a request.
+What a launch needs to be told of, or done again in NumPy, is kept until then; it keeps no array
+alive.
+"""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections import deque
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from alight import residency
+from alight._core import Data, Layout
+from alight.backends.host import run_node
+from alight.device import Device
+from alight.log import LOG, Site
+from alight.plan.plan import Decision, LaunchStep
+from alight.registry import backend_of
+
+__all__ = ["Started", "recover", "settle", "started"]
+
+# Launches told of at once: each is 0.5 kB, and asking a card for its time is better done when a
+# program has come to rest than after each launch.
+_MOST = 256
+
+_Ref = weakref.ref[Data]
+NdArray = np.ndarray[Any, Any]
+
+
+class Started(NamedTuple):
+    """One launch on a device's queue 0. ``start`` and ``end`` are events around it (None: nobody
+    times this one); ``inputs`` and ``outputs`` are what it reads and makes."""
+
+    step: LaunchStep
+    decision: Decision
+    site: Site
+    where: tuple[str, str]
+    eligible: int
+    first: bool
+    start: Any
+    end: Any
+    inputs: tuple[tuple[_Ref, Any, int, Layout], ...]  # with the buffer it was read from
+    outputs: tuple[_Ref, ...]
+
+
+_running: dict[str, deque[Started]] = {}  # not yet told of
+_over: dict[str, deque[Started]] = {}  # told of; what they made may still be on the device alone
+_devices: dict[str, Device] = {}
+
+
+def started(where: Device, launch: Started) -> None:
+    """Keep a launch that was submitted, until it is told of."""
+    queue = _running.get(where.id)
+    if queue is None:
+        queue = _running[where.id] = deque()
+        _over[where.id] = deque(maxlen=_MOST)
+        _devices[where.id] = where
+    queue.append(launch)
+    if len(queue) > _MOST:
+        _tell(where, _MOST // 2)
+
+
+def settle() -> None:
+    """Wait for every launch and tell the log of it."""
+    with residency.LOCK:
+        for name, queue in _running.items():
+            _tell(_devices[name], len(queue))
+
+
+def _tell(where: Device, count: int) -> None:
+    """Tell the log of the oldest launches of a device."""
+    queue, backend = _running[where.id], backend_of(where)
+    for _ in range(min(count, len(queue))):
+        launch = queue.popleft()
+        _over[where.id].append(launch)
+        seconds = None
+        if launch.end is not None:
+            try:
+                seconds = backend.seconds(launch.start, launch.end)
+            except Exception as error:  # the log must not fail the program: a request will tell
+                LOG.fallback(f"timing on {where.id}", f"{type(error).__name__}: {error}", None)
+        LOG.launched(
+            launch.decision, launch.site, seconds, launch.where, launch.eligible, launch.first
+        )
+
+
+def recover(data: Data, where: Device, error: BaseException) -> bool:
+    """Compute in NumPy what a device that failed has made of some bytes, from what is still held;
+    tell whether that could be done."""
+    launches = *_over.get(where.id, ()), *_running.get(where.id, ())
+    made_by = {id(ref): launch for launch in launches for ref in launch.outputs}
+    wanted = weakref.ref(data)
+    found = _again(wanted, made_by)
+    if found is None:
+        return False
+    data.array, data.owner, data.remote = found.array, found.owner, None
+    launch = made_by[id(wanted)]
+    what = f"{launch.decision.operation} on {where.id}:{launch.where[0]}"
+    LOG.fallback(what, f"{type(error).__name__}: {error}", launch.site)
+    return True
+
+
+def _again(wanted: _Ref, made_by: dict[int, Started]) -> Data | None:
+    """Return what launches made, computed again; None where something they read is held nowhere."""
+    known: dict[int, Data] = {}
+    stack = [wanted]  # chains of launches are long
+    while stack:
+        launch = made_by.get(id(stack[-1]))
+        if launch is None:
+            return None
+        missing = []
+        operands: list[NdArray] = []
+        for source, buffer, offset, layout in launch.inputs:
+            data = known.get(id(source))
+            if data is None and id(source) in made_by:
+                missing.append(source)
+                continue
+            if data is None:
+                data = source()
+                # Whoever writes on the host drops the copies first: while this one stands, the
+                # host's bytes are those that were read.
+                if data is None or data.array is None or data.remote is None:
+                    return None
+                if not any(copy is buffer for copy in data.remote.values()):
+                    return None
+            start = offset if layout.size else 0
+            operands.append(np.ndarray(layout.shape, layout.dtype, data.raw, start, layout.strides))
+        if missing:
+            stack += missing
+            continue
+        for ref, result in zip(launch.outputs, _computed(launch.step, operands), strict=True):
+            known[id(ref)] = result
+        stack.pop()
+    return known[id(wanted)]
+
+
+def _computed(step: LaunchStep, operands: Sequence[NdArray]) -> list[Data]:
+    graph = step.group.graph
+    results: list[Any] = [*operands]
+    with np.errstate(all="ignore"):
+        for node in graph.nodes:
+            results.append(np.asarray(run_node(node, [results[i] for i in node.operands])))
+    made = []
+    for number in graph.outputs:
+        data = residency.fresh(graph.layout(number))
+        assert data.array is not None
+        data.array[...] = results[number]
+        made.append(data)
+    return made
+
+
+residency.rescues.append(recover)
+LOG.collectors.append(settle)
+os.register_at_fork(after_in_child=_running.clear)
