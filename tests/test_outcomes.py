@@ -1,4 +1,4 @@
-"""Launches that nobody waits for: told of later, done again in NumPy where a device has lost them."""
+"""Launches nobody waits for: told of later, done again in NumPy where a device has lost them."""
 
 from __future__ import annotations
 
