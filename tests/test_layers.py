@@ -53,7 +53,7 @@ ORDER: tuple[tuple[str, ...], ...] = (
     ("purity", "scalar"),
     ("leases", "swap", "tracebacks"),
     ("replay",),
-    ("race", "shortcut"),
+    ("race", "resident", "shortcut"),
     ("jit",),
     ("requested",),
     ("tables",),

@@ -25,7 +25,7 @@ from alight.backends.machine import host_memory
 from alight.device import Device, Reason
 from alight.errors import OutOfDeviceMemory
 from alight.log import LOG, eligible_elements
-from alight.outcomes import Started, started
+from alight.outcomes import Started, Told, started
 from alight.plan.plan import Decision, Estimate, LaunchStep, Plan, ViewStep, WriteStep
 from alight.registry import backend_of, device
 from alight.trial import FOREGROUND, trial_of
@@ -169,7 +169,7 @@ class Execution:
             value = self.values[number]
             assert value is not None, number
             if value.data is None:
-                place = (_constant(value), 0, value.layout)
+                place = (constant(value), 0, value.layout)
             else:
                 place = (value.data, value.offset, value.layout)
             self.places[number] = place
@@ -239,14 +239,11 @@ class Execution:
             results.append(data)
             self._bind(number, data, 0, layout)
         if seconds is None:
-            read = tuple(
-                [
-                    (ref(d), (d.remote or {}).get(where.space), offset, lay)
-                    for d, offset, lay in places
-                ]
-            )
+            space = where.space
+            read = [(ref(d), (d.remote or {}).get(space), at, lay) for d, at, lay in places]
             refs = tuple([ref(data) for data in results])
-            started(where, Started(step, decision, site, *known, *events, read, refs))
+            told = (Told(decision, site, *known),)
+            started(where, Started(step.group.graph, told, *events, tuple(read), refs))
 
     def _write(self, step: WriteStep, dead: Sequence[int]) -> None:
         """Bind the written version: in place where nobody else needs the old bytes, else in a
@@ -342,7 +339,8 @@ _constants: dict[tuple[Layout, bytes], Data] = {}
 _CONSTANT_BYTES, _CONSTANTS = 16, 1 << 12  # the largest scalar; some 2 MB of them
 
 
-def _constant(value: Value) -> Data:
+def constant(value: Value) -> Data:
+    """Return the bytes of a constant."""
     array = np.asarray(value.attrs)
     if array.nbytes > _CONSTANT_BYTES:
         return Data(value.layout, array)

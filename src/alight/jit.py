@@ -31,11 +31,13 @@ from alight.purity import Proof, declare_pure, installed, prove
 from alight.race import PLANNING_SHARE, PROGRAMS, Site
 from alight.record import manners, record_floor
 from alight.replay import Described, Launchable, Program, Trace, describe, make_program
+from alight.resident import ArrayProgram, Tracing, key_of
 from alight.scalar import Scalar
 from alight.shortcut import (
     ERRSTATE,
     QUIET,
     call_entry,
+    direct_entry,
     generated_plan,
     kernel_entry,
     measured,
@@ -83,6 +85,9 @@ class Jitted(CallGuard):
         self._proof: Proof | None = None
         self._sites: OrderedDict[Any, Site] = OrderedDict()
         self._answers: dict[int, Entry] = {}  # the guard's entry of a site, by its id
+        # By key; None: such a call cannot be run again without its body.
+        self._on_ours: dict[Any, ArrayProgram | None] = {}
+        self._guarded: set[Any] = set()
         _all.add(self)
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
@@ -105,6 +110,8 @@ class Jitted(CallGuard):
         self.clear()
         self._sites.clear()
         self._answers.clear()
+        self._on_ours.clear()
+        self._guarded.clear()
 
     @property
     def settled(self) -> bool:
@@ -131,6 +138,9 @@ class Jitted(CallGuard):
                 return self(*positional)  # which the guard may know
         described = describe(args, kwargs)
         if described is None or recording_errstate() is None:  # NumPy acts at each op
+            key = key_of(args) if described is None and not kwargs else None
+            if key is not None and ERRSTATE.get() is QUIET:
+                return self._on_arrays(args, (key, current_policy().stamp))
             return self._body(args, kwargs, None, None, None)
         proof = self._proved()
         site = self._site(described)
@@ -200,6 +210,24 @@ class Jitted(CallGuard):
             site.ran_theirs(self._shadow(args, kwargs))
         return result
 
+    def _on_arrays(self, args: tuple[Any, ...], key: Any) -> Any:
+        """Return the result of a call with Arrays of the caller's."""
+        proof = self._proved()
+        program = self._on_ours.get(key)
+        if program is not None:
+            result = program.run(args)
+            if program.direct is not None and key not in self._guarded:
+                self._guarded.add(key)
+                self.insert(direct_entry(program.direct, args, proof.lookups))
+            return result
+        tracing = None
+        if proof.pure and key not in self._on_ours and len(self._on_ours) < 2 * _EXACT_SITES:
+            tracing = Tracing(args)
+        result = self._body(args, {}, None, None, None, tracing)
+        if tracing is not None:
+            self._on_ours[key] = tracing.made
+        return result
+
     def _numpy(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         _state.way = "numpy"
         try:
@@ -223,6 +251,7 @@ class Jitted(CallGuard):
         proof: Proof | None,
         described: Described | None,
         site: Site | None,
+        tracing: Tracing | None = None,
     ) -> Any:
         """Return the result of running the body on Arrays; where it can be replayed, keep it as
         a program."""
@@ -230,7 +259,7 @@ class Jitted(CallGuard):
         began = perf_counter()
         leases = Leases()
         given, keywords = leases.take(args, kwargs)
-        trace = Trace()
+        trace = tracing or Trace()
         pure = proof is not None and proof.pure and ERRSTATE.get() is QUIET
         errstate = recording_errstate()
         wanted = pure and site is not None and site.may_trace()
@@ -250,6 +279,8 @@ class Jitted(CallGuard):
                     result = function(*given, **keywords)
                     if wanted:
                         program = make_program(trace, leases, result, errstate)
+                    elif tracing is not None:
+                        tracing.make(result, errstate)
                 finally:
                     trace.closed = True
                     leases.settle()

@@ -354,7 +354,7 @@ class Leases:
             scalar = array.now()
             return Array.of(concrete(np.asarray(scalar))) if self.ours_too else scalar
         if self.ours_too:
-            runtime.evaluate((array.storage.value,))
+            runtime.evaluate((array.storage.value,), read=False)
             return array
         host = memory.host(array)
         data = array.storage.value.data

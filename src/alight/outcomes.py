@@ -20,11 +20,12 @@ from alight import residency
 from alight._core import Data, Layout
 from alight.backends.host import run_node
 from alight.device import Device
+from alight.ir.group import Graph
 from alight.log import LOG, Site
-from alight.plan.plan import Decision, LaunchStep
+from alight.plan.plan import Decision
 from alight.registry import backend_of
 
-__all__ = ["Started", "recover", "settle", "started"]
+__all__ = ["Started", "Told", "recover", "settle", "started"]
 
 # Launches told of at once: each is 0.5 kB, and asking a card for its time is better done when a
 # program has come to rest than after each launch.
@@ -34,16 +35,22 @@ _Ref = weakref.ref[Data]
 NdArray = np.ndarray[Any, Any]
 
 
-class Started(NamedTuple):
-    """One launch on a device's queue 0. ``start`` and ``end`` are events around it (None: nobody
-    times this one); ``inputs`` and ``outputs`` are what it reads and makes."""
+class Told(NamedTuple):
+    """What the log is told of one launch: as ``Log.launched`` takes it."""
 
-    step: LaunchStep
     decision: Decision
     site: Site
     where: tuple[str, str]
     eligible: int
     first: bool
+
+
+class Started(NamedTuple):
+    """Work on a device's queue 0: a graph in one launch or several. ``start`` and ``end`` are
+    events around it (None: nobody times this one)."""
+
+    graph: Graph
+    launches: tuple[Told, ...]
     start: Any
     end: Any
     inputs: tuple[tuple[_Ref, Any, int, Layout], ...]  # with the buffer it was read from
@@ -86,9 +93,10 @@ def _tell(where: Device, count: int) -> None:
                 seconds = backend.seconds(launch.start, launch.end)
             except Exception as error:  # the log must not fail the program: a request will tell
                 LOG.fallback(f"timing on {where.id}", f"{type(error).__name__}: {error}", None)
-        LOG.launched(
-            launch.decision, launch.site, seconds, launch.where, launch.eligible, launch.first
-        )
+        if len(launch.launches) > 1:
+            seconds = None  # they belong to all of them together
+        for decision, site, place, eligible, first in launch.launches:
+            LOG.launched(decision, site, seconds, place, eligible, first)
 
 
 def recover(data: Data, where: Device, error: BaseException) -> bool:
@@ -101,9 +109,9 @@ def recover(data: Data, where: Device, error: BaseException) -> bool:
     if found is None:
         return False
     data.array, data.owner, data.remote = found.array, found.owner, None
-    launch = made_by[id(wanted)]
-    what = f"{launch.decision.operation} on {where.id}:{launch.where[0]}"
-    LOG.fallback(what, f"{type(error).__name__}: {error}", launch.site)
+    for told in made_by[id(wanted)].launches:
+        what = f"{told.decision.operation} on {where.id}:{told.where[0]}"
+        LOG.fallback(what, f"{type(error).__name__}: {error}", told.site)
     return True
 
 
@@ -135,14 +143,13 @@ def _again(wanted: _Ref, made_by: dict[int, Started]) -> Data | None:
         if missing:
             stack += missing
             continue
-        for ref, result in zip(launch.outputs, _computed(launch.step, operands), strict=True):
+        for ref, result in zip(launch.outputs, _computed(launch.graph, operands), strict=True):
             known[id(ref)] = result
         stack.pop()
     return known[id(wanted)]
 
 
-def _computed(step: LaunchStep, operands: Sequence[NdArray]) -> list[Data]:
-    graph = step.group.graph
+def _computed(graph: Graph, operands: Sequence[NdArray]) -> list[Data]:
     results: list[Any] = [*operands]
     with np.errstate(all="ignore"):
         for node in graph.nodes:

@@ -117,14 +117,18 @@ class Trace:
 
     def read(self, value: Value) -> None:
         """Note that a concrete value's elements were read."""
-        if not self.closed and value.data is not None and value.data.foreign:
+        if not self.closed and value.data is not None and self.mine(value):
             self.touched = True
+
+    def mine(self, value: Value) -> bool:
+        """Tell whether these are the caller's bytes."""
+        return value.data is not None and value.data.foreign
 
     def ran(self, leaves: Sequence[Value], plan: Plan) -> None:
         """Note that a request is about to run a plan on these leaves."""
         self.requests += 1
         self.steps += len(plan.steps)
-        if not self.closed and any(v.data is not None and v.data.foreign for v in leaves):
+        if not self.closed and any(map(self.mine, leaves)):
             self.touched = True
         for step in plan.steps:
             if isinstance(step, LaunchStep) and step.implementation == "generated":

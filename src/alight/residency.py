@@ -73,10 +73,14 @@ def buffer(data: Data, where: Device, beside: Iterable[Data] = ()) -> Any:
 
 def _used(data: Data, where: Device) -> None:
     """Note that a copy was used, with what bringing it again would take."""
-    seconds = costs.copy_seconds(HOST, where.space, data.nbytes)
-    if data.array is None:  # it would have to be brought to safety first
-        seconds += costs.copy_seconds(where.space, HOST, data.nbytes)
-    kept(where.space).use(data, seconds)
+    kept(where.space).use(data, worth(where, data.nbytes, alone=data.array is None))
+
+
+def worth(where: Device, nbytes: int, alone: bool = True) -> float:
+    """Return the seconds that bringing a copy again would take; ``alone``: it would have to be
+    brought to safety first."""
+    seconds = costs.copy_seconds(HOST, where.space, nbytes)
+    return seconds + (costs.copy_seconds(where.space, HOST, nbytes) if alone else 0.0)
 
 
 def make_room(where: Device, nbytes: int, spared: Iterable[Data] = ()) -> bool:

@@ -257,11 +257,11 @@ class Prepared:
     ]  # of the leaves, as ``plan_of`` takes them
 
 
-def prepare(roots: Sequence[Value]) -> Prepared:
+def prepare(roots: Sequence[Value], read: bool = True) -> Prepared:
     """Return what a request for these pending values would run; ``replay`` runs it on other
-    leaves."""
+    leaves. ``read``: the host reads what comes of it."""
     with residency.LOCK:
-        found = request([*roots], True, current_policy().stamp, connected=False)
+        found = request([*roots], read, current_policy().stamp, connected=False)
         assert found is not None, "nothing is pending"
         key, values = found
         return Prepared(

@@ -27,6 +27,7 @@ __all__ = [
     "ERRSTATE",
     "QUIET",
     "call_entry",
+    "direct_entry",
     "generated_plan",
     "kernel_entry",
     "measured",
@@ -58,6 +59,11 @@ def call_entry(function: Any, args: tuple[Any, ...], left: int) -> Entry:
     """
     policy = (POLICY, None, POLICY.get())
     return Entry(args, _lookups(()), ABSENT, (policy,), values=False, call=function, left=left)
+
+
+def direct_entry(call: Any, args: tuple[Any, ...], lookups: Sequence[Lookup]) -> Entry:
+    """Return an entry that has arguments of these types looked at, and answered, by ``call``."""
+    return Entry(args, _lookups(lookups), ABSENT, _contexts(), values=False, call=call)
 
 
 def generated_plan(program: Program) -> Plan:

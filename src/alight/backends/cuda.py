@@ -10,7 +10,7 @@ import ctypes
 import importlib.util
 import os
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from time import perf_counter
 from typing import Any
 
@@ -21,6 +21,7 @@ from alight.backends import cuda_cards
 from alight.backends.asking import ask
 from alight.backends.base import Command, Copy, Launch, Operand
 from alight.backends.cuda_library import NAMES, LibraryKernel
+from alight.backends.cuda_sequence import CudaSequence, Launches
 from alight.backends.cuda_session import CudaBuffer, Session
 from alight.backends.host import NATIVE_DTYPES, address_of, memory_at
 from alight.codegen.cuda import Form, form, schedule
@@ -92,11 +93,14 @@ class CudaEvent:
 class _Call:
     """One launch of a kernel with all its arguments but the pointers in place."""
 
-    __slots__ = ("_addresses", "arguments", "blocks", "function", "given", "threads")
+    __slots__ = (
+        "_addresses", "arguments", "blocks", "function", "given", "numbers", "threads"
+    )  # fmt: skip
 
     def __init__(self, function: int, step: Any, pointers: int) -> None:
         count = pointers + len(step.numbers)
         self.function = function
+        self.numbers = tuple(step.numbers)
         self.blocks = step.blocks
         self.threads = step.threads
         # eight bytes for each: a number of four is read from the lower half
@@ -361,6 +365,25 @@ class CudaBackend:
                 call.arguments,
                 0,
             )
+
+    def sequence(
+        self,
+        device: Device,
+        launches: Launches,
+        given: Sequence[tuple[Layout, int]],
+        layouts: Mapping[int, Layout],
+        views: Mapping[int, tuple[int, int]],
+        wanted: Sequence[int],
+    ) -> CudaSequence | None:
+        """Return launches (kernel, numbers of what it reads, of what it makes) made ready to run
+        again and again; None where one of them is not generated code. The first numbers are what
+        is ``given``, with the bytes before it; ``layouts`` are of what is made, ``views`` what
+        windows look at, with the bytes before them."""
+        if not all(isinstance(kernel, CudaKernel) for kernel, _, _ in launches):
+            return None
+        session = self._session(device)
+        with session.lock, session.errors():
+            return CudaSequence(session, launches, given, layouts, views, wanted)
 
     def wait(self, event: CudaEvent) -> None:
         """Return when the event has happened."""

@@ -1,0 +1,389 @@
+"""Jitted functions on Arrays: a traced call kept, and run again on others of the same layouts that
+lie in the same memory, without the Python between.
+
+Results stay where they were made. Where the plan is nothing but launches on one device, its
+backend gets them ready once, and a call is: look whether the arguments fit, put down where they
+lie, launch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any, NamedTuple
+from weakref import ref
+
+from alight import execute, residency, runtime
+from alight._core import Data, Layout, Storage, Value, View
+from alight.array import Array
+from alight.copies import Kept, kept
+from alight.device import Device
+from alight.log import eligible_elements
+from alight.outcomes import Started, Told, started
+from alight.plan.plan import LaunchStep, Plan, ViewStep
+from alight.registry import backend_of, device
+from alight.replay import Trace
+from alight.scalar import Scalar
+
+__all__ = ["ArrayProgram", "Tracing", "key_of"]
+
+# A call in so many is timed, two events around it: as the guard does.
+_SAMPLED = 16
+_SCALARS = (int, float, complex, bool, str, type(None))
+
+Key = tuple[Any, ...]
+
+
+class _UnknownError(Exception):
+    """Raised where a trace has no form that can be run again."""
+
+
+def key_of(args: tuple[Any, ...]) -> Key | None:
+    """Return what a program for these arguments depends on, or None: not all are concrete Arrays,
+    without a window, and plain scalars; or there is no Array among them."""
+    key: list[Any] = []
+    first: dict[int, int] = {}
+    for number, item in enumerate(args):
+        if type(item) is Array:
+            value = item.storage.value
+            data = value.data
+            if item.window is not None or data is None or data.exported:
+                return None
+            held = runtime.held(value)
+            key.append((value.layout, value.offset, held, first.setdefault(id(data), number)))
+        elif type(item) in _SCALARS:
+            key.append(_bits(item))
+        else:
+            return None
+    return tuple(key) if first else None
+
+
+def _bits(scalar: Any) -> Any:
+    """Return what tells a scalar from every other, the sign of zero included."""
+    return type(scalar), repr(scalar)
+
+
+class Tracing(Trace):
+    """What is asked for while a body runs on Arrays of the caller's."""
+
+    __slots__ = ("_datas", "_values", "args", "made")
+
+    def __init__(self, args: tuple[Any, ...]) -> None:
+        super().__init__()
+        self.args = args
+        self._values = [a.storage.value if type(a) is Array else None for a in args]
+        self._datas = {id(v.data) for v in self._values if v is not None}
+        self.made: ArrayProgram | None = None
+
+    def mine(self, value: Value) -> bool:
+        """Tell whether these are an argument's bytes."""
+        return id(value.data) in self._datas
+
+    def make(self, result: Any, default_errstate: Any) -> None:
+        """Make the program of the body that has just returned, its work not yet done; where it
+        cannot be run again there is none."""
+        with residency.LOCK, suppress(_UnknownError):
+            if self.touched or not self.undisturbed():
+                return
+            for item, value in zip(self.args, self._values, strict=True):
+                if value is not None and item.storage.value is not value:
+                    return  # the body has written into it
+            self.made = _made(self, result, default_errstate)
+
+
+class _Given(NamedTuple):
+    """A result that is an argument."""
+
+    number: int
+
+
+class _Fresh(NamedTuple):
+    """A result that the plan makes; ``memory``: equal where two are windows of one storage."""
+
+    value: int
+    window: View | None
+    memory: int
+
+
+class _Fixed(NamedTuple):
+    """A result that is the same object at every call."""
+
+    item: Any
+
+
+class _Tree(NamedTuple):
+    """Results in a tuple or list."""
+
+    kind: Any
+    parts: tuple[Any, ...]
+
+
+class _Leaf(NamedTuple):
+    """An operand of the plan that is an argument, or a window of one."""
+
+    number: int
+    layout: Layout
+    offset: int
+
+
+def _made(trace: Tracing, result: Any, default_errstate: Any) -> ArrayProgram:
+    roots: list[Value] = []
+    storages: dict[int, int] = {}
+
+    def form(item: Any) -> Any:
+        for number, given in enumerate(trace.args):
+            if item is given and type(item) is Array:
+                return _Given(number)
+        if type(item) in (Array, Scalar):
+            value = item.storage.value
+            if value.op is None:
+                raise _UnknownError
+            if not any(value is root for root in roots):
+                roots.append(value)
+            return _Fresh(
+                id(value), item.window, storages.setdefault(id(item.storage), len(storages))
+            )
+        if type(item) in (tuple, list):
+            return _Tree(type(item), tuple([form(part) for part in item]))
+        if type(item) in _SCALARS:
+            return _Fixed(item)
+        raise _UnknownError
+
+    shape = form(result)
+    if not roots:
+        raise _UnknownError
+    prepared = runtime.prepare(roots, read=False)
+    numbers = {
+        id(value): number for number, value in enumerate((*prepared.leaves, *prepared.pending))
+    }
+    leaves: list[Any] = []
+    for leaf in prepared.leaves:
+        if not leaf.layout.ndim and not trace.mine(leaf):  # a constant
+            held = runtime.host_array(leaf).copy()
+            leaves.append(Value(None, (), held, leaf.layout))
+            continue
+        for number, item in enumerate(trace.args):
+            if type(item) is Array and item.storage.value.data is leaf.data:
+                leaves.append(_Leaf(number, leaf.layout, leaf.offset))
+                break
+        else:
+            raise _UnknownError  # the program's own: it may change between two calls
+    if any(value.errstate is not default_errstate for value in prepared.pending):
+        raise _UnknownError
+
+    def numbered(part: Any) -> Any:
+        if type(part) is _Fresh:
+            return part._replace(value=numbers[part.value])
+        if type(part) is _Tree:
+            return part._replace(parts=tuple([numbered(p) for p in part.parts]))
+        return part
+
+    return ArrayProgram(prepared, tuple(leaves), numbered(shape), trace.args)
+
+
+class ArrayProgram:
+    """One traced call on Arrays, to be run again."""
+
+    def __init__(
+        self, prepared: runtime.Prepared, leaves: tuple[Any, ...], form: Any, args: tuple[Any, ...]
+    ) -> None:
+        self.plan: Plan = prepared.plan
+        self.graph = prepared.graph
+        self.site = prepared.pending[0].site
+        self.leaves = leaves
+        self.form = form
+        # What a call's arguments must be: the layout of an Array, or a scalar.
+        self.pattern = tuple(
+            [(a.storage.value.layout, None) if type(a) is Array else (None, a) for a in args]
+        )
+        self._outputs = frozenset(self.graph.outputs)
+        self.direct: Direct | None = None
+        self._tried = False
+
+    # -- the usual way ----------------------------------------------------------------------------
+    def run(self, args: tuple[Any, ...]) -> Any:
+        """Return the results for arguments of the same key."""
+        if not self._tried:
+            self._tried = True
+            self.direct = _direct(self)
+        if self.direct is not None:
+            found = self.direct(*args)
+            if found is not NotImplemented:
+                return found
+        values: list[Value | None] = []
+        for leaf in self.leaves:
+            if type(leaf) is not _Leaf:
+                values.append(leaf)
+                continue
+            whole = args[leaf.number].storage.value
+            alias = Value(None, (), (), leaf.layout)
+            alias.data, alias.offset = whole.data, leaf.offset
+            values.append(alias)
+            del alias
+        kept_values: dict[int, Value] = {}
+        for number, node in enumerate(self.graph.nodes, len(values)):
+            shell = Value(node.op, (), (), node.layout, self.site)
+            if number in self._outputs:
+                kept_values[number] = shell
+            values.append(shell)
+            del shell
+        runtime.replay(self.plan, values)
+        for value in kept_values.values():
+            if value.error is not None:
+                error, value.error = value.error, None
+                raise error
+        return self.build(self.form, args, kept_values, {})
+
+    def build(
+        self, form: Any, args: Sequence[Any], values: dict[int, Value], made: dict[int, Storage]
+    ) -> Any:
+        """Return the results in the form the body gave them."""
+        if type(form) is _Fresh:
+            storage = made.get(form.memory)
+            if storage is None:
+                storage = made[form.memory] = Storage(values[form.value])
+            array = Array.__new__(Array)
+            array.storage = storage
+            array.window = form.window
+            return array
+        if type(form) is _Given:
+            return args[form.number]
+        if type(form) is _Fixed:
+            return form.item
+        return form.kind([self.build(part, args, values, made) for part in form.parts])
+
+
+def _direct(program: ArrayProgram) -> Direct | None:
+    """Return the direct way of a program whose plan is launches on one device."""
+    steps = [step for step in program.plan.steps if isinstance(step, LaunchStep)]
+    views = {
+        step.target: (step.source, step.offset)
+        for step in program.plan.steps
+        if isinstance(step, ViewStep)
+    }
+    names = {step.device for step in steps}
+    if len(steps) + len(views) != len(program.plan.steps) or len(names) != 1:
+        return None
+    where = device(names.pop())
+    ready = getattr(backend_of(where), "sequence", None)
+    layouts = {
+        number: step.group.graph.layout(inner)
+        for step in steps
+        for number, inner in zip(step.outputs, step.group.graph.outputs, strict=True)
+    }
+    wanted = program.graph.outputs
+    if ready is None or not set(wanted) <= layouts.keys():
+        return None
+    launches = [(execute.kernel_of(step), step.inputs, step.outputs) for step in steps]
+    given = [(leaf.layout, leaf.offset) for leaf in program.leaves]
+    made = {number: layouts[number] for number in wanted}
+    sequence = ready(where, launches, given, layouts, views, wanted)
+    return None if sequence is None else Direct(program, where, sequence, steps, made)
+
+
+class Direct:
+    """A program as launches that its device has ready: called with arguments of the pattern's
+    types, it gives NotImplemented where they do not fit."""
+
+    def __init__(
+        self,
+        program: ArrayProgram,
+        where: Device,
+        sequence: Callable[[list[Any]], Sequence[Any]],
+        steps: Sequence[LaunchStep],
+        made: dict[int, Layout],
+    ) -> None:
+        self._program = program
+        self._where = where
+        self._space = where.space
+        self._submit = backend_of(where).submit
+        self._sequence = sequence
+        self._pattern = program.pattern
+        # Constants lie on the device once and for all.
+        constants = [
+            None if type(leaf) is _Leaf else execute.constant(leaf) for leaf in program.leaves
+        ]
+        self._leaves = tuple(
+            [
+                (leaf.number, None) if data is None else (-1, (data, residency.buffer(data, where)))
+                for leaf, data in zip(program.leaves, constants, strict=True)
+            ]
+        )
+        self._reads = tuple([(leaf.offset, leaf.layout) for leaf in program.leaves])
+        form = program.form
+        self._single = type(form) is _Fresh and form.window is None
+        self._made = tuple(made.items())
+        self._worth = [residency.worth(where, layout.nbytes) for layout in made.values()]
+        self._kept: Kept = kept(where.space)
+        self._calls = 0
+        self._told = tuple(
+            [
+                Told(
+                    step.decision,
+                    program.site,
+                    (step.implementation, where.id),
+                    eligible_elements(step.group),
+                    False,
+                )
+                for step in steps
+            ]
+        )
+
+    def __call__(self, *args: Any) -> Any:
+        space = self._space
+        found: list[Any] = []
+        for item, (layout, scalar) in zip(args, self._pattern, strict=True):
+            if layout is None:
+                if item is not scalar and _bits(item) != _bits(scalar):
+                    return NotImplemented
+                found.append(None)
+                continue
+            value = item.storage.value
+            data = value.data
+            if (
+                value.layout is not layout
+                or value.offset
+                or data is None
+                or item.window is not None
+            ):
+                return NotImplemented
+            remote = data.remote
+            if remote is None or data.shared:
+                return NotImplemented
+            buffer = remote.get(space)
+            if buffer is None:
+                return NotImplemented
+            found.append((data, buffer))
+        given = [own or found[number] for number, own in self._leaves]
+        self._calls += 1
+        if self._calls % _SAMPLED != 1:
+            start = end = None
+            buffers = self._sequence([buffer for _, buffer in given])
+        else:
+            start = self._submit(self._where, 0, ())
+            buffers = self._sequence([buffer for _, buffer in given])
+            end = self._submit(self._where, 0, ())
+        values = {}
+        refs = []
+        for (number, layout), buffer, seconds in zip(self._made, buffers, self._worth, strict=True):
+            data = Data(layout)
+            data.remote = {space: buffer}
+            self._kept.use(data, seconds)
+            refs.append(ref(data))
+            value = values[number] = Value(None, (), (), layout)
+            value.data = data
+        read = [
+            (ref(data), buffer, *place)
+            for (data, buffer), place in zip(given, self._reads, strict=True)
+        ]
+        program = self._program
+        started(
+            self._where,
+            Started(program.graph, self._told, start, end, tuple(read), tuple(refs)),
+        )
+        if self._single:
+            array = Array.__new__(Array)
+            array.storage = Storage(value)
+            array.window = None
+            return array
+        return program.build(program.form, args, values, {})

@@ -1,0 +1,127 @@
+"""Jitted functions on Arrays: traced once, then run again where their arguments lie."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import alight
+import cuda_on_cpu
+from test_cuda import _with_entry_point, elsewhere
+
+Array = np.ndarray[Any, Any]
+
+
+def chain(x: Any, y: Any, scale: float = 2.0) -> Any:
+    return np.sqrt(x * x + y * y) * scale + np.float32(0.5)
+
+
+def two(x: Any, y: Any) -> Any:
+    m = x.max()
+    e = np.exp(x - m)
+    return e / e.sum(), [(e[:, None] * y[1:4]).sum(axis=0), x]
+
+
+def drawn(seed: int, count: int = 500) -> tuple[Array, Array]:
+    generator = np.random.default_rng(seed)
+    return generator.random(count), generator.random(count)
+
+
+@pytest.mark.parametrize("force", ["sim:0", "cpu:generated"])
+def test_a_traced_call_is_run_again_on_other_arrays(force: str) -> None:
+    made: Any = alight.jit(chain)
+    with alight.policy(force=force, floor=0):
+        for seed in range(4):
+            x, y = drawn(seed)
+            for scale in (2.0, -0.0, 0.0):
+                got = made(alight.asarray(x), alight.asarray(y), scale)
+                assert type(got) is alight.Array
+                assert np.array_equal(np.asarray(got), chain(x, y, scale))
+                assert np.array_equal(np.signbit(np.asarray(got)), np.signbit(chain(x, y, scale)))
+    programs = list(made._on_ours.values())
+    assert len(programs) == 3 and None not in programs
+
+
+def test_several_results_in_the_form_of_the_body() -> None:
+    made: Any = alight.jit(two)
+    x, y = drawn(1)
+    with alight.policy(force="sim:0", floor=0):
+        a, b = alight.asarray(x), alight.asarray(y)
+        for _ in range(3):
+            shares, (sums, same) = made(a, b)
+            assert same is a
+            expected, (totals, _) = two(x, y)
+            assert np.allclose(np.asarray(shares), expected) and np.allclose(sums, totals)
+
+
+def test_one_array_given_twice_is_another_call() -> None:
+    made: Any = alight.jit(lambda x, y: x - y)
+    x, y = drawn(2)
+    with alight.policy(force="sim:0", floor=0):
+        a, b = alight.asarray(x), alight.asarray(y)
+        for _ in range(3):
+            assert not np.asarray(made(a, a)).any()
+            assert np.array_equal(np.asarray(made(a, b)), x - y)
+
+
+def test_a_body_that_writes_into_its_argument_runs_every_time() -> None:
+    def grow(x: Any) -> Any:
+        x += 1.0
+        return x * 2
+
+    made: Any = alight.jit(grow)
+    x, _ = drawn(3)
+    with alight.policy(force="sim:0", floor=0):
+        a = alight.asarray(x)
+        for times in range(1, 4):
+            assert np.allclose(np.asarray(made(a)), (x + times) * 2)
+            assert np.allclose(np.asarray(a), x + times)
+    assert all(program is None for program in made._on_ours.values())
+
+
+def test_a_body_that_looks_at_elements_runs_every_time() -> None:
+    made: Any = alight.jit(lambda x: x * 2 if float(x[0]) > 0 else x - 1)
+    with alight.policy(force="sim:0", floor=0):
+        for sign in (1.0, -1.0, 1.0, -1.0):
+            x = drawn(4)[0] * sign
+            assert np.array_equal(np.asarray(made(alight.asarray(x))), x * 2 if sign > 0 else x - 1)
+
+
+DIRECT = """
+import test_resident as t
+import numpy as np, alight
+from alight.log import LOG
+chained, double = alight.jit(t.chain), alight.jit(t.two)
+with alight.policy(force="cuda:0", floor=0):
+    for seed in range(40):
+        x, y = t.drawn(seed, 500 if seed % 8 else 499)
+        a, b = alight.asarray(x), alight.asarray(y)
+        alight.evaluate(a + 0, b + 0)  # now they lie there
+        assert np.array_equal(np.asarray(chained(a, b)), t.chain(x, y)), seed
+        shares, (sums, same) = double(a, b)
+        expected, (totals, _) = t.two(x, y)
+        assert same is a and np.allclose(shares, expected) and np.allclose(sums, totals), seed
+        once = chained(chained(a, b), b)
+        assert np.array_equal(np.asarray(once), t.chain(t.chain(x, y), y)), seed
+    def missed(*given):
+        raise AssertionError("the guard did not answer")
+    alight.jit.__globals__["Jitted"].miss = missed
+    for _ in range(20):
+        once = chained(chained(a, b), b)
+    assert np.array_equal(np.asarray(once), t.chain(t.chain(x, y), y))
+ways = [p.direct for made in (chained, double) for p in made._on_ours.values()]
+assert len(ways) >= 4 and None not in ways, ways
+log = LOG.snapshot()
+assert not log.fallbacks, log.fallbacks
+assert log.counts["launches"] >= 40 * 5 + 40, log.counts
+assert any(r.decision.chosen == "cuda:0" and r.seconds for r in log.records)
+print("done")
+"""
+
+
+@pytest.mark.skipif(cuda_on_cpu.compiler() is None, reason="no g++ to run CUDA C on the CPU with")
+def test_launches_made_ready_have_the_same_results() -> None:
+    done = elsewhere("-c", _with_entry_point(DIRECT))
+    assert done.stdout.endswith("done\n"), done.stderr
