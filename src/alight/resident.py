@@ -49,8 +49,8 @@ def key_of(args: tuple[Any, ...]) -> Key | None:
             data = value.data
             if item.window is not None or data is None or data.exported:
                 return None
-            held = runtime.held(value)
-            key.append((value.layout, value.offset, held, first.setdefault(id(data), number)))
+            spaces = frozenset(data.remote or ()), data.array is None
+            key.append((value.layout, value.offset, spaces, first.setdefault(id(data), number)))
         elif type(item) in _SCALARS:
             key.append(_bits(item))
         else:
