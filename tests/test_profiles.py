@@ -29,7 +29,7 @@ from alight.measure.bounds import profile_of_document
 from alight.measure.calibrate import Calibration, calibrate
 from alight.measure.canary import canary, holds
 from alight.measure.imported import changes, import_profile
-from alight.measure.probes import Bench, Probe, stepping
+from alight.measure.probes import Bench, Probe, loop
 from alight.measure.profiles import SOFT, fingerprint, load_profile, profile_key, save_profile
 from alight.plan.cost import Profile, estimate
 from alight.plan.curve import Curve, Measured
@@ -470,4 +470,4 @@ def test_links_are_measured_both_ways_and_for_every_kind_of_memory() -> None:
 def test_a_probe_that_spans_more_than_its_array_is_refused() -> None:
     bench = Bench(HostBackend(), DEVICE, 1 << 12)
     with pytest.raises(ValueError, match=r"spans 20\d\d\d bytes.*Fix"):
-        bench.launch(Probe("numpy", stepping("add", "float64", 512, 5)))
+        bench.launch(Probe("numpy", loop("add", "float64", 512, step=5)))

@@ -21,6 +21,7 @@ from alight.ir.group import GroupKind, one_per_result, one_per_row, reduced_axes
 from alight.ir.inner import folded
 from alight.ir.ops import OPS, Kind
 from alight.ir.table_reduction import LANES, MOMENTS
+from alight.ir.vectors import SHORT_ROW
 
 if TYPE_CHECKING:
     from alight._core import Layout
@@ -381,10 +382,6 @@ def _unrolled_nest(
     )
 
 
-# Rows shorter than this run together where a vector is worth more than the copies that takes:
-# exp(x + y) of rows of 3, 7, 17, 33 and 40 float64 took 5.0, 2.2, 1.6, 1.2 and 1.0 ns each row
-# by row and 1.2 to 1.0 together (AVX-512).
-SHORT_ROW = 36
 # An operand is turned around in a buffer if it has so many elements side by side along another
 # axis than the innermost: half a cache line of float64.
 _ASIDE = 4

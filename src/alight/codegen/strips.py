@@ -11,6 +11,7 @@ from alight.codegen.lanes import Operand, Stage, Width, stage_loop
 from alight.codegen.parts import STRIP, in_stages, places
 from alight.codegen.tiles import copy_function
 from alight.ir.body import part_of, width_of
+from alight.ir.vectors import REGISTERS, vectors_together
 
 if TYPE_CHECKING:
     from alight.codegen.loops import Nest, Schedule
@@ -230,46 +231,9 @@ def width_of_group(graph: Graph, schedule: Schedule, vector_bits: int, together:
     layouts = [*graph.inputs, *(node.layout for node in graph.nodes)]
     widest = max(width_of(part_of(layout.dtype.name)) for layout in layouts)
     masked = vector_bits == 512
-    # AVX-512 has 32 vector registers, AVX2 half of them
-    together = schedule.interleave or together or _together(graph, 32 if masked else 16)
+    together = (
+        schedule.interleave
+        or together
+        or vectors_together(graph, REGISTERS if masked else REGISTERS // 2)
+    )
     return Width(vector_bits // widest * together, masked)
-
-
-def _together(graph: Graph, registers: int) -> int:
-    """Return how many vectors go together, so that the processor need not wait for results."""
-    # The 20 special functions of one operand, geometric mean: 1.29 ns an element one by one, 1.26
-    # in twos, 1.32 in fours (the constants of exp leave no room). 100 additions and multiplications
-    # in a row took 4.9 one by one, 3.8 in twos, 2.5 in fours, 1.8 in eights.
-    special = [node.op.name for node in graph.nodes if node.op.special]
-    if special:
-        return 4 if len(special) == 1 and special[0] in _IN_FOURS and registers == 32 else 2
-    most = 4 if len(graph.nodes) < _LONG else 8
-    # Values that wait for one another have no need of it, and find no registers: a step of
-    # Gray-Scott (11 at once) took 82, 85, 113 and 174 us in ones, twos, fours and eights, moving
-    # statistics (10) 156, 157, 157 and 248, an equation of state (12) 255, 256, 292 and 306.
-    live = _live(graph)
-    while most > 1 and most * live > registers:
-        most //= 2
-    return most
-
-
-_LONG = 16
-# Bodies that wait for themselves in twos: alone they took 0.71 to 0.94 of the time in fours (in
-# float32 0.90 to 1.03), other special functions 0.92 to 1.12 (Zen 4, AVX-512).
-_IN_FOURS = frozenset(
-    ("sin", "cos", "tan", "tanh", "power", "float_power", "logaddexp", "logaddexp2")
-)
-
-
-def _live(graph: Graph) -> int:
-    """Return how many values are waited for at once, at most: all inputs are loaded first."""
-    first = len(graph.inputs)
-    last = {o: number for number, node in graph.numbered() for o in node.operands}
-    last.update(dict.fromkeys(graph.outputs, first + len(graph.nodes)))
-    now = {i for i, layout in enumerate(graph.inputs) if layout.size > 1}
-    most = len(now)
-    for number, node in graph.numbered():
-        now.add(number)
-        most = max(most, len(now))
-        now.difference_update(o for o in (*node.operands, number) if last.get(o, 0) <= number)
-    return most

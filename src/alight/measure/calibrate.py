@@ -31,7 +31,7 @@ from alight.measure.points import (
 )
 from alight.measure.probes import Bench, Probe
 from alight.measure.profiles import fingerprint, load_profile, save_profile, share_costs
-from alight.measure.timing import Timing, contended, summary, time_threads
+from alight.measure.timing import Pace, Timing, contended, summary, time_threads
 from alight.plan.cost import Profile, Rates, estimate
 from alight.plan.curve import Curve, Measured
 from alight.registry import open_seconds
@@ -54,7 +54,7 @@ Progress = Callable[[float, str], bool | None]
 COPY_BYTES = tuple(1 << i for i in (2, 26, 18, 22, 12, 24, 15, 20))
 # Of the budget, up to which the first pass, added knots, repeats and the first visits of what no
 # curve has seen may go; in the rest these are visited again.
-FIRST_SHARE, REFINE_SHARE, REPEAT_SHARE, VALIDATE_SHARE = 0.7, 0.72, 0.86, 0.96
+FIRST_SHARE, REFINE_SHARE, REPEAT_SHARE, VALIDATE_SHARE = 0.62, 0.64, 0.86, 0.96
 # Past which the 20 % quantile no longer moves: what one visit in five meets is in it.
 MOST_REPEATS = 9
 # What takes this long outlasts a scheduler's slice in a visit or two.
@@ -84,6 +84,7 @@ class Calibration:
     elapsed: float = 0.0
     worked: float = 0.0
     _busy: float = 0.0
+    _pace: Pace = field(default_factory=Pace)
     _resumed: float | None = None
     _bench: Bench | None = None
     _launches: list[tuple[Point, Launch]] = field(default_factory=list)
@@ -153,15 +154,21 @@ class Calibration:
         except Unsupported:
             return False
         self._launches.append((point, launch))
-        self._visit(point, launch)
+        settled = point.implementation == "generated" and self.device.space == "host"
+        if settled:
+            with self._threads(point):
+                self._bench.settle(launch)
+        self._visit(point, launch, settled and point.amount > compute_elements(self.device))
         return True
 
-    def _visit(self, point: Point, launch: Launch) -> list[float]:
+    def _visit(self, point: Point, launch: Launch, settled: bool = False) -> list[float]:
         """Take samples of a point; return them."""
         assert self._bench is not None
         began, worked = time.perf_counter(), time.thread_time()
         with self._threads(point):
             seconds = self._bench.visit(launch)
+        # A launcher that just learned how is not how programs meet it, seconds later.
+        steady = not settled and (self.device.space != "host" or self._pace.steady())
         alone = point.implementation == "numpy" and point.key.startswith("elementwise")
         # One thread, which never waits. Where kernels have one too, its own clock is enough.
         if alone and self.device.space == "host" and thread_count() > 1:
@@ -170,7 +177,7 @@ class Calibration:
         samples = self.samples.setdefault(
             point.implementation, Samples(point.implementation, compute_elements(self.device))
         )
-        samples.add(point.key, point.amount, point.group, seconds)
+        samples.add(point.key, point.amount, point.group, seconds, steady)
         return seconds
 
     @contextlib.contextmanager
@@ -233,15 +240,20 @@ class Calibration:
         """Measure points again, seconds later: it is other work that makes them differ."""
         limit = self.budget_seconds * REPEAT_SHARE
         for again in range(MOST_REPEATS):
-            for point, launch in self._launches:
+            # those first of which nothing is known but what they took beside other work
+            for point, launch in sorted(self._launches, key=lambda found: self._known(found[0])):
                 if self._spent() > limit:
                     return
-                seconds = self.samples[point.implementation].by_key[point.key][point.amount].seconds
-                if again >= LONG_REPEATS and min(seconds) > LONG_SECONDS:
+                sample = self.samples[point.implementation].by_key[point.key][point.amount]
+                if again >= LONG_REPEATS and min(sample.seconds) > LONG_SECONDS:
                     continue
-                earlier = summary(seconds)
+                earlier = sample.timing
                 self.passes.append((earlier, summary(self._visit(point, launch))))
                 yield f"{point.implementation} {point.key} again"
+
+    def _known(self, point: Point) -> bool:
+        """Tell whether a point was measured while nothing disturbed it."""
+        return self.samples[point.implementation].by_key[point.key][point.amount].steady
 
     def _validate(self) -> Iterator[str]:
         """Measure sizes and combinations that no curve has seen, and keep the errors."""
@@ -258,6 +270,8 @@ class Calibration:
                 launch = self._bench.launch(Probe(name, group))
             except Unsupported:
                 continue
+            if name == "generated" and self.device.space == "host":
+                self._bench.settle(launch)
             found.append((kind, name, predicted.seconds, launch, self._bench.visit(launch)))
             yield f"{name} unseen"
         for _ in range(LONG_REPEATS):

@@ -17,6 +17,7 @@ from alight.measure.products import non_negative, surface_of
 from alight.measure.timing import Timing, summary
 from alight.plan.cost import Pass, Rates, passes
 from alight.plan.curve import Curve, Measured
+from alight.plan.profile import floor_of
 from alight.plan.surface import Surface
 from alight.plan.workload import PARTS, SPECIAL, body_parts, code_size, product_shape
 
@@ -34,13 +35,15 @@ _TEN_PERCENT = 1.2815515655446004
 
 @dataclass(slots=True)
 class Sample:
-    """What was measured of one point: the group, how much work it is on its curve, and seconds."""
+    """What was measured of one point: the group, how much work it is on its curve, and seconds;
+    while other work disturbed the machine only as long as there are no others."""
 
     amount: float
     group: Group
     work: float
     item: Pass
     seconds: list[float]
+    steady: bool = True
 
     @property
     def timing(self) -> Timing:
@@ -56,15 +59,26 @@ class Samples:
     compute_elements: int
     by_key: dict[str, dict[float, Sample]] = field(default_factory=dict)
 
-    def add(self, key: str, amount: float, group: Group, seconds: Sequence[float]) -> None:
-        """Keep samples, with earlier ones of the same amount."""
+    def add(
+        self,
+        key: str,
+        amount: float,
+        group: Group,
+        seconds: Sequence[float],
+        steady: bool = True,
+    ) -> None:
+        """Keep samples, with earlier ones of the same amount; ``steady`` ones alone, once there
+        are some."""
         found = self.by_key.setdefault(key, {}).get(amount)
         if found is not None:
-            found.seconds += seconds
+            if steady and not found.steady:
+                found.seconds, found.steady = list(seconds), True
+            elif steady or not found.steady:
+                found.seconds += seconds
             return
         items = list(passes(group, self.implementation))
         work = sum(item.amount for item in items)
-        self.by_key[key][amount] = Sample(amount, group, work, items[0], list(seconds))
+        self.by_key[key][amount] = Sample(amount, group, work, items[0], list(seconds), steady)
 
     def gaps(self, key: str) -> list[tuple[float, float]]:
         """Return neighbouring amounts of a curve, those furthest apart first."""
@@ -231,6 +245,11 @@ def _measured(value: float, unit: str, spread: float) -> Measured:
     return Measured(value, unit, value / (1 + spread), value * (1 + spread), 1, "probe")
 
 
+def _call_of(name: str) -> str:
+    """Return how the key of what the call of a fold takes begins."""
+    return f"call.{name.partition('@')[0]}/"
+
+
 @dataclass(slots=True)
 class _Work:
     """What ops take beyond the additions of the curves."""
@@ -246,39 +265,21 @@ class _Work:
         for dtype in dtypes:
             work[f"flop/{dtype}"] = self._flop(dtype, overlap)
         for key, found in self.samples.by_key.items():
+            kind, _, dtype = key.partition("/")
+            if kind.startswith("reduce") and f"flop/{dtype}" in work:
+                op = next(iter(found.values())).group.graph.nodes[-1].op.name
+                work[f"{op}@{key}"] = work[f"flop/{dtype}"]  # all of it is in the curve
+        # Of rows that are folded, what the fold itself takes is known before.
+        keys = sorted(self.samples.by_key, key=lambda key: key.startswith(("start@", "short@")))
+        for key in keys:
+            found = self.samples.by_key[key]
             name, _, dtype = key.partition("/")
             sample = found.get(self.samples.compute_elements)
             if sample is None or name in (*CURVE_CLASSES, "flop", "call", "matmul", "sharing"):
                 continue
             curve = self._curve(name, sample.item.kind, dtype)
-            if curve is None:
-                continue
-            beyond = self._beyond(sample, curve, overlap)
-            runs, flop = sample.item.runs, work.get(f"flop/{dtype}", 0.0)
-            if (few := found.get(FEW)) is not None:
-                calls = max(0.0, few.timing.seconds - curve.seconds_at(few.work))
-                work[f"call.{name.partition('@')[0]}/{dtype}"] = calls
-            if "@reduce" in name and not name.startswith("start@"):
-                # as it was in this dtype, or in the one measured before it
-                known = [work[k] for k in work if k.startswith(f"call.{name.partition('@')[0]}/")]
-                beyond = max(0.0, beyond - known[-1]) if known else beyond
-            if name.startswith("chain."):
-                op = name.partition(".")[2]
-                work[f"{op}/{dtype}"] = beyond / sample.amount / (CHAIN - 1)
-            elif name == "start@chain":
-                # Beyond what the elements themselves take, of which vectors are not full.
-                alone = work.get(f"start@elementwise/{dtype}", 0.0) * sample.item.operands
-                work[key] = max(0.0, beyond / runs.starts - alone) / (CHAIN - 1)
-            elif name == "start@near":
-                alone = work.get(f"start@elementwise/{dtype}", 0.0) * sample.item.operands
-                work[key] = max(0.0, beyond / runs.starts - alone) / max(runs.near + runs.far, 1)
-            elif name.startswith("start@"):
-                work[key] = beyond / runs.starts / sample.item.operands
-            elif name in ("near", "far"):
-                elements = runs.starts * runs.length
-                work[key] = beyond / elements / max(runs.near + runs.far, 1)
-            else:
-                work[key] = flop + beyond / sample.amount
+            if curve is not None:
+                work |= self._unit(key, sample, found.get(FEW), curve, overlap, work)
         for dtype in dtypes:
             special = [work[k] for op in SPECIAL if (k := f"{op}/{dtype}") in work]
             if special and min(special) > 0:
@@ -286,6 +287,48 @@ class _Work:
             if self.samples.implementation == "generated":
                 work |= self._bodies(work, dtype)
         return work
+
+    def _unit(
+        self,
+        key: str,
+        sample: Sample,
+        few: Sample | None,
+        curve: Curve,
+        overlap: float,
+        work: Mapping[str, float],
+    ) -> dict[str, float]:
+        """Return what one timing says, given what is known already."""
+        name, _, dtype = key.partition("/")
+        beyond = self._beyond(sample, curve, overlap)
+        runs, flop = sample.item.runs, work.get(f"flop/{dtype}", 0.0)
+        found: dict[str, float] = {}
+        if few is not None:
+            calls = max(0.0, few.timing.seconds - curve.seconds_at(few.work))
+            found[f"call.{name.partition('@')[0]}/{dtype}"] = calls
+        start = name.startswith(("start@", "short@"))
+        if "@reduce" in name and not start:
+            # as it was in this dtype, or in the one measured before it
+            known = [w[k] for w in (found, work) for k in w if k.startswith(_call_of(name))]
+            beyond = max(0.0, beyond - known[-1]) if known else beyond
+        elif start and "reduce" in name:
+            op = sample.group.graph.nodes[-1].op.name
+            own = work.get(f"{op}@{name.rpartition('@')[2]}/{dtype}", flop)
+            beyond = max(0.0, beyond - (own - flop) * sample.amount)
+        if name.startswith("chain."):
+            found[f"{name.partition('.')[2]}/{dtype}"] = beyond / sample.amount / (CHAIN - 1)
+        elif name == "start@near":
+            alone = work.get(f"start@elementwise/{dtype}", 0.0) * sample.item.operands
+            # generated code: an element that no vector is filled with, all of such short rows
+            odd = runs.length if self.samples.implementation == "generated" else 1
+            found[key] = max(0.0, beyond / runs.starts - alone) / odd
+        elif start:
+            found[key] = beyond / runs.starts / sample.item.operands
+        elif name in ("near", "far"):
+            elements = runs.starts * runs.length
+            found[key] = beyond / elements / max(runs.near + runs.far, 1)
+        else:
+            found[key] = flop + beyond / sample.amount
+        return found
 
     def _curve(self, name: str, kind: str, dtype: str) -> Curve | None:
         """Return the curve that a probe's memory is read off: its class's, in the nearest dtype."""
@@ -334,10 +377,14 @@ class _Work:
             if any(r[place] for r, _ in known)
         }
 
+    def _floor(self, kind: str) -> float:
+        """Return what a pass of a class takes with nothing to do."""
+        return floor_of(self.curves, kind) or self.launch
+
     def _beyond(self, sample: Sample, curve: Curve, overlap: float) -> float:
         """Return the compute seconds that, with the memory of the curve, make up a timing."""
         whole = curve.seconds_at(sample.work)
-        memory = max(0.0, whole - self.launch)
+        memory = max(0.0, whole - self._floor(sample.item.kind))
         beyond = sample.timing.seconds - whole
         longer = beyond + overlap * memory  # if compute is the longer of the two
         if longer >= memory:

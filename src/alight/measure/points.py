@@ -14,6 +14,7 @@ import numpy as np
 from alight.ir.group import Group
 from alight.ir.ops import OPS, Kind
 from alight.measure import probes
+from alight.plan.cost import START_ROWS
 
 if TYPE_CHECKING:
     from alight.device import Device
@@ -39,8 +40,9 @@ DEVICE_ELEMENTS = 1 << 20
 SHARED_ELEMENTS = tuple(1 << i for i in (9, 19, 14, 16, 12, 11))
 # Row length of the probes of short loops: less than a vector register holds.
 ROW = 7
-# Of those of reductions: folds of fewer than sixteen go side by side in generated code.
-FOLD_ROW = 24
+# Rows that are folded into one by the probes of curves: with their length no power of two, no two
+# of them fall on the same lines of a cache.
+OUTER_ROWS = 61
 VITAL = 3  # knots without which there is no curve
 FEW = 64  # elements that take no time beside the call
 MANY_FLOPS = "remainder"
@@ -62,12 +64,14 @@ _TIMED = {
     "c": ("divide", "absolute", "less"),
 }  # fmt: skip
 _FOLDS = {
-    "f": ("max", "prod", "mean", "var", "min", "argmax"),
-    "i": ("max", "prod", "min", "argmin"),
+    "f": ("sum", "prod", "mean", "var", "min", "argmax"),
+    "i": ("sum", "prod", "min", "argmin"),
     "c": ("prod", "mean"),
 }
-CURVE_CLASSES = ("elementwise", "reduce_inner", "reduce_outer", "scan", "sort", "gather", "fft",
-                 "move")  # fmt: skip
+# Of those, what generated code does in ways of its own: compiling one takes 20 to 130 ms.
+_OWN_FOLDS = {"f": ("sum", "prod", "var", "argmax"), "i": ("sum",), "c": ()}
+CURVE_CLASSES = ("elementwise", "select", "reduce_inner", "reduce_outer", "scan", "sort", "gather",
+                 "fft", "move")  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -107,34 +111,32 @@ def points_of(device: Device) -> Iterator[Point]:
     """Yield the points of a device, the most useful first."""
     names = device.support.implementations
     libraries = [name for name in names if name != "generated"]
+    compiled = [name for name in names if name == "generated"]
     main = main_dtype(device)
-    first = _Dtype(device, main, True)
+    every = [_Dtype(device, dtype, dtype == main) for dtype in dtypes_of(device)]
     for name in names:  # both ends and a middle are measured however little time there is
-        yield from itertools.islice(first.curve(name), VITAL)
-    for dtype in dtypes_of(device):
-        own = _Dtype(device, dtype, dtype == main)
-        for name in names:
+        yield from itertools.islice(every[0].curve(name), VITAL)
+    for own in every:
+        for name in (*libraries, *compiled):
             yield from itertools.islice(own.curve(name), VITAL if own.main else 0, None)
-        for name in names:
             yield from own.basic_work(name)
-        for name in names:
             yield from own.folds(name)
         for name in libraries:
             yield from own.products(name, 0, FEW_PRODUCTS)
-    for dtype in dtypes_of(device):
-        own = _Dtype(device, dtype, dtype == main)
-        for name in names:
+        if own.main and device.space == "host" and compiled:
+            for n in SHARED_ELEMENTS:
+                yield Point("generated", f"sharing/{main}", n, probes.loop("sin", main, n))
+    # What needs no compiler takes a millisecond or two, what does some tens.
+    for name in (*libraries, *compiled):
+        for own in every:
             yield from own.loops(name)
             yield from own.more_folds(name)
+        for own in every:
             yield from own.more_work(name)
-        for name in libraries:
-            yield from own.products(name, FEW_PRODUCTS, PRODUCTS if own.kind == "f" else 0)
-            yield from own.library(name)
-        for name in names:
+            if name != "generated":
+                yield from own.products(name, FEW_PRODUCTS, PRODUCTS if own.kind == "f" else 0)
+                yield from own.library(name)
             yield from own.scans(name)
-    if device.space == "host" and "generated" in names:
-        for n in SHARED_ELEMENTS:
-            yield Point("generated", f"sharing/{main}", n, probes.loop("sin", main, n))
 
 
 @dataclass(slots=True)
@@ -152,6 +154,11 @@ class _Dtype:
     @property
     def kind(self) -> str:
         return np.dtype(self.dtype).kind
+
+    @property
+    def simplest(self) -> str:
+        """Return the fold that computes least: what others take longer is their work."""
+        return "sum" if self.kind == "c" else "max"
 
     @property
     def n(self) -> int:
@@ -188,32 +195,40 @@ class _Dtype:
             if op not in done:
                 group = _loop(op, self.dtype, self.n)
                 yield Point(name, f"{op}/{self.dtype}", self.n, group, core=False)
+        if name == "generated":
+            return
+        # Which of two is picked: no branch predictor knows more than the first thousands.
+        for nbytes in FEW_KNOTS if self.main else OTHER_KNOTS:
+            n = nbytes // self.size
+            yield Point(name, f"select/{self.dtype}", n, probes.where(self.dtype, (n,)), core=False)
+        for op in ops if self.kind in "fc" else ():
+            # Vector code of libraries is for elements side by side; one by one is another loop.
+            if op != "cast":
+                group = _loop(op, self.dtype, self.n, 3)
+                yield Point(name, f"{op}@apart/{self.dtype}", self.n, group, core=False)
 
     def folds(self, name: str) -> Iterator[Point]:
         for nbytes in FEW_KNOTS if self.main else OTHER_KNOTS:
             n = nbytes // self.size
-            group = probes.fold("sum", self.dtype, (n,), (0,))
+            group = probes.fold(self.simplest, self.dtype, (n,), (0,))
             yield Point(name, f"reduce_inner/{self.dtype}", n, group)
 
     def more_folds(self, name: str) -> Iterator[Point]:
         dtype, n = self.dtype, self.n
         knots = FEW_KNOTS[1:] if self.main else OTHER_KNOTS[1:]
-        for nbytes in knots if self.kind == "f" else ():
-            shape = (nbytes // self.size // 64, 64)
-            group = probes.fold("sum", dtype, shape, (0,))
+        for nbytes in knots if self.kind != "c" or name != "generated" else ():
+            shape = (OUTER_ROWS, nbytes // self.size // OUTER_ROWS | 1)
+            group = probes.fold(self.simplest, dtype, shape, (0,))
             yield Point(name, f"reduce_outer/{dtype}", math.prod(shape), group, core=False)
-        folds = _FOLDS[self.kind]
-        if name == "generated" and not self.main:
-            folds = folds[:2]
-        for op in folds:
+        folds = _FOLDS[self.kind] if name != "generated" else _OWN_FOLDS[self.kind]
+        for op in folds[:1] if name == "generated" and not self.main else folds:
             # Some of NumPy's are written in Python: few elements tell what that takes.
             for count in (n, FEW) if name != "generated" and self.kind == "f" else (n,):
                 group = probes.fold(op, dtype, (count,), (0,))
                 yield Point(name, f"{op}@reduce_inner/{dtype}", count, group, core=False)
-            # Generated code folds columns as it folds rows, but for what keeps two sums.
-            outer = op == "var" if name == "generated" else not op.startswith("arg")
-            if outer:
-                group = probes.fold(op, dtype, (n // 64, 64), (0,))
+            # Generated code folds columns as it folds rows.
+            if name != "generated" and not op.startswith("arg"):
+                group = probes.fold(op, dtype, (OUTER_ROWS, n // OUTER_ROWS), (0,))
                 yield Point(name, f"{op}@reduce_outer/{dtype}", n, group, core=False)
 
     def loops(self, name: str) -> Iterator[Point]:
@@ -228,21 +243,20 @@ class _Dtype:
         yield Point(name, f"start@elementwise/{dtype}", n, apart, core=False)
         every_third = probes.rows("add", dtype, rows, ROW, step=3)
         yield Point(name, f"start@near/{dtype}", n, every_third, core=False)
-        if name == "generated":
-            group = probes.chained_rows(dtype, rows, ROW)
-            yield Point(name, f"start@chain/{dtype}", n, group, core=False)
-        elif self.main:
+        if name != "generated" and self.main:
             group = probes.where(dtype, (rows, ROW))
             yield Point(name, f"start@where/{dtype}", n, group, core=False)
-        if self.kind == "f":
-            for op in ("sum", "max"):
-                group = probes.fold(op, dtype, (there // FOLD_ROW, FOLD_ROW), (1,))
-                key = "start@reduce_inner" if op == "sum" else f"start@{op}@reduce_inner"
-                yield Point(name, f"{key}/{dtype}", n, group, core=False)
-            group = probes.fold("sum", dtype, (rows, ROW), (0,))
+        if self.kind == "f" or name != "generated":
+            for op in ("sum",) if self.kind == "c" else ("sum", "max"):
+                key = "reduce_inner" if op == "sum" else f"{op}@reduce_inner"
+                for start, length in zip(("short", "start"), START_ROWS, strict=True):
+                    if start == "start" or name != "generated":
+                        group = probes.fold(op, dtype, (there // length, length), (1,))
+                        yield Point(name, f"{start}@{key}/{dtype}", n, group, core=False)
+            group = probes.fold(self.simplest, dtype, (rows, ROW), (0,))
             yield Point(name, f"start@reduce_outer/{dtype}", n, group, core=False)
         for key, step in (("near", 3), ("far", 5)):
-            group = probes.stepping("add", dtype, there, step)
+            group = probes.loop("add", dtype, there, step=step)
             yield Point(name, f"{key}/{dtype}", n, group, core=False)
 
     def products(self, name: str, start: int, stop: int) -> Iterator[Point]:
@@ -264,19 +278,23 @@ class _Dtype:
                 yield Point(name, f"{key}/{self.dtype}", n, group, core=False)
 
 
-def _loop(op: str, dtype: str, n: int) -> Group:
-    """Return the probe of an op, its result in the dtype that NumPy gives it."""
+def _loop(op: str, dtype: str, n: int, step: int = 1) -> Group:
+    """Return the probe of an op, its result in the dtype that NumPy gives it; of the first operand
+    every ``step``-th element."""
     if op == "where":
         return probes.where(dtype, (n,))
+    if op == "cast":
+        other = np.dtype("float64" if np.dtype(dtype).kind == "i" else "int64")
+        return probes.loop(op, dtype, n, other.name, (("dtype", other),))
     with np.errstate(all="ignore"):
         result = np.asarray(OPS[op].reference(*[np.ones(1, dtype)] * OPS[op].nin)).dtype
-    return probes.loop(op, dtype, n, result=result.name)
+    return probes.loop(op, dtype, n, result.name, step=step)
 
 
 def _every_op(dtype: str) -> Sequence[str]:
     """Return the elementwise ops that NumPy has a loop of this dtype for, used ones first."""
-    found = ["where"]
     wanted = np.dtype(dtype)
+    found = [] if wanted.kind == "c" else ["cast"]
     for op in OPS.values():
         if op.kind is not Kind.ELEMENTWISE or op.nout != 1 or op.nin > 2:
             continue

@@ -41,7 +41,7 @@ _COMPILED = 10
 
 # What else runs on the machine comes and goes in some 10 ms, so several short visits seconds apart
 # meet a quiet moment sooner than one long one.
-VISIT_SECONDS, VISIT_SAMPLES = 1.2e-3, 2
+VISIT_SECONDS, VISIT_SAMPLES = 0.4e-3, 2
 # Pieces that no heap keeps: every one is new to the system (M_MMAP_THRESHOLD of glibc is 128 kB).
 _FRESH_BYTES, _FRESH_COUNT = 1 << 20, 8
 
@@ -58,38 +58,31 @@ def _vector(dtype: str, n: int) -> Layout:
     return make_layout(np.dtype(dtype), (n,))
 
 
-def loop(name: str, dtype: str, n: int, result: str | None = None, attrs: Attrs = ()) -> Group:
-    """Return a group of one elementwise op over n elements, each operand its own array."""
+def loop(
+    name: str, dtype: str, n: int, result: str | None = None, attrs: Attrs = (), step: int = 1
+) -> Group:
+    """Return a group of one elementwise op over n elements, each operand its own array, of the
+    first of which it takes every ``step``-th element."""
     layout = _vector(dtype, n)
+    first = make_layout(layout.dtype, (n,), (step * layout.itemsize,))
     op = OPS[name]
     out = layout if result is None else _vector(result, n)
     node = Node(op, tuple(range(op.nin)), attrs, out)
-    return Group(GroupKind.LOOP, Graph((layout,) * op.nin, (node,), (op.nin,)), (n,))
+    inputs = (first, *[layout] * (op.nin - 1))
+    return Group(GroupKind.LOOP, Graph(inputs, (node,), (op.nin,)), (n,))
 
 
 def chain(dtype: str, n: int, ops: Sequence[str] = ("add", "multiply")) -> Group:
     """Return a group of CHAIN additions and multiplications, or other ops, of the same two
     arrays."""
-    return _chained(_vector(dtype, n), ops)
-
-
-def _chained(layout: Layout, ops: Sequence[str]) -> Group:
-    whole = make_layout(layout.dtype, layout.shape)
+    layout = _vector(dtype, n)
     nodes = []
     last = 0
     for i in range(CHAIN):
-        nodes.append(Node(OPS[ops[i % len(ops)]], (last, 1), (), whole))
+        nodes.append(Node(OPS[ops[i % len(ops)]], (last, 1), (), layout))
         last = 2 + i
-    graph = Graph((layout, whole), tuple(nodes), (last,))
+    graph = Graph((layout, layout), tuple(nodes), (last,))
     return Group(GroupKind.LOOP, graph, layout.shape)
-
-
-def chained_rows(dtype: str, count: int, length: int) -> Group:
-    """Return a chain over rows that lie apart."""
-    size = np.dtype(dtype).itemsize
-    return _chained(
-        make_layout(np.dtype(dtype), (count, length), ((length + 7) * size, size)), ("add",)
-    )
 
 
 def fold(name: str, dtype: str, shape: tuple[int, ...], axes: tuple[int, ...]) -> Group:
@@ -119,14 +112,6 @@ def rows(name: str, dtype: str, count: int, length: int, step: int = 1) -> Group
     whole = make_layout(np.dtype(dtype), (count, length))
     node = Node(OPS[name], (0, 1), (), whole)
     return Group(GroupKind.LOOP, Graph((apart, whole), (node,), (2,)), (count, length))
-
-
-def stepping(name: str, dtype: str, n: int, step: int) -> Group:
-    """Return a group of one op of two operands, of which the first takes every few elements."""
-    layout = _vector(dtype, n)
-    apart = make_layout(layout.dtype, (n,), (step * layout.itemsize,))
-    node = Node(OPS[name], (0, 1), (), layout)
-    return Group(GroupKind.LOOP, Graph((apart, layout), (node,), (2,)), (n,))
 
 
 def where(dtype: str, shape: tuple[int, ...]) -> Group:
@@ -220,6 +205,13 @@ def _end(layout: Layout) -> int:
     return layout.itemsize + sum((n - 1) * step for n, step in steps if step > 0 < n)
 
 
+# A launcher times its first runs, on one thread and on all, and from then on few: as many as that,
+# or two of what takes so long that the others show in its first visits anyway.
+_SETTLED_RUNS, _SETTLED_SECONDS = 16, 4e-3
+# Of an array that most probes are content with.
+_SMALL_BYTES = 1 << 21
+
+
 class Bench:
     """A device with the arrays that probes run on, made once and read in part by smaller probes."""
 
@@ -232,10 +224,13 @@ class Bench:
         self.compiled: list[tuple[Group, float]] = []
         self._one_offs: dict[str, float] = {}
 
-    def _buffer(self, dtype: str, place: int) -> Any:
+    def _buffer(self, dtype: str, place: int, nbytes: int) -> Any:
+        """Return an array of at least so many bytes."""
         found = self._buffers.get((dtype, place))
-        if found is None:
-            array = typical(dtype, self.most_bytes // np.dtype(dtype).itemsize, seed=place)
+        if found is None or found.nbytes < nbytes:
+            # Fresh memory takes longer than timing it: most probes are small.
+            size = self.most_bytes if nbytes > _SMALL_BYTES else min(_SMALL_BYTES, self.most_bytes)
+            array = typical(dtype, size // np.dtype(dtype).itemsize, seed=place)
             found = Data(layout_of(array), array)
             if self.device.space != "host":
                 found = self._uploaded(found)
@@ -266,6 +261,14 @@ class Bench:
             clock = own_clock(lambda: self.backend.submit(self.device, 0, (launch,), ()))
             return sample_calls(clock, VISIT_SECONDS, VISIT_SAMPLES, OWN_SAMPLE_SECONDS)
 
+    def settle(self, launch: Launch) -> None:
+        """Run a launch until its launcher knows on how many threads it ends soonest."""
+        began = perf_counter()
+        for _ in range(_SETTLED_RUNS):
+            self.backend.submit(self.device, 0, (launch,), ())
+            if perf_counter() - began > _SETTLED_SECONDS:
+                break
+
     def launch(self, probe: Probe) -> Launch:
         """Return the command that runs the probe on arrays of typical numbers.
 
@@ -280,7 +283,10 @@ class Bench:
             )
         kernel = self._kernel(probe)
         inputs = tuple(
-            Operand(self._buffer(layout.dtype.name, place), _start(layout), layout)
+            Operand(
+                self._buffer(layout.dtype.name, place, _start(layout) + _end(layout)),
+                *(_start(layout), layout),
+            )
             for place, layout in enumerate(graph.inputs)
         )
         return Launch(kernel, inputs, (None,) * len(graph.outputs))

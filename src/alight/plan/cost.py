@@ -23,7 +23,8 @@ from alight.ir.group import Graph, Group, GroupKind, Node, reduced_axes
 from alight.ir.inner import folded
 from alight.ir.ops import Kind
 from alight.ir.table_reduction import LANES
-from alight.plan.curve import Curve
+from alight.ir.vectors import REGISTERS, SHORT_ROW, vectors_together
+from alight.plan.curve import Curve, Measured
 from alight.plan.plan import Estimate
 from alight.plan.profile import SCHEMA, Profile, Rates
 from alight.plan.runs import LINE_BYTES, Runs, runs_of
@@ -68,9 +69,15 @@ _TEN_PERCENT = 1.2815515655446004
 _BORROWED_SPREAD = math.log(2.0)
 _BODY_SPREAD = math.log(1.5)
 
+# Lengths of the rows that tell what starting a fold of one takes: short ones, and others. Folds of
+# fewer than sixteen go side by side in generated code.
+START_ROWS = (3, 24)
+_START_SPAN = math.log(START_ROWS[1] / START_ROWS[0])
+
 # Classes to borrow from, nearest first, where a device has no curve of a class.
 _NEAREST: Mapping[str, tuple[str, ...]] = {
     "elementwise": (),
+    "select": ("elementwise",),
     "reduce_inner": ("reduce_outer", "elementwise"),
     "reduce_outer": ("reduce_inner", "elementwise"),
     "scan": ("reduce_inner", "elementwise"),
@@ -103,7 +110,7 @@ def node_class(graph: Graph, node: Node) -> str:
     if kind is Kind.REDUCTION:
         return reduction_class(graph, node)
     if kind is Kind.ELEMENTWISE:
-        return "elementwise"
+        return "select" if node.op.name == "where" else "elementwise"
     if kind is Kind.SCAN:
         return "scan"
     if is_contraction(node):
@@ -129,8 +136,9 @@ def reduction_class(graph: Graph, node: Node) -> str:
 
 
 def loop_dtype(graph: Graph, node: Node) -> str:
-    """Return the dtype a node computes in: its first operand's."""
-    layout = graph.layout(node.operands[0]) if node.operands else node.layout
+    """Return the dtype a node computes in: its first operand's, or of what it picks from."""
+    first = 1 if node.op.name == "where" else 0
+    layout = graph.layout(node.operands[first]) if node.operands else node.layout
     return dtype_name(layout.dtype)
 
 
@@ -262,50 +270,84 @@ def _work_seconds(rates: Rates, graph: Graph, node: Node, own: bool) -> tuple[fl
     return rates.work[near].value * count, math.hypot(rates.spread, _BORROWED_SPREAD)
 
 
+def _beside(item: Pass) -> bool:
+    """Tell whether generated code has short rows side by side in vectors: those that are folded,
+    and those where a full vector is worth more than the copies that takes."""
+    if item.kind == "elementwise":
+        return item.runs.length < SHORT_ROW and any(node.op.special for node in item.nodes)
+    return item.kind == "reduce_inner" and item.runs.length < LANES
+
+
+def _step(graph: Graph, item: Pass) -> int:
+    """Return how many elements generated code goes through at once: a register is a line, on the
+    widest machines, and several go together."""
+    lanes = LINE_BYTES * 8 // _width(item.dtype)
+    return lanes * vectors_together(graph, REGISTERS) if item.kind == "elementwise" else lanes
+
+
 def _elements(graph: Graph, node: Node, item: Pass, own: bool) -> float:
     """Return how many elements a node's work counts: a vector that is not full takes as long."""
     count = float(node_elements(graph, node))
-    if not own or item.runs.starts == 1 or not item.runs.length:
+    if not own or item.runs.starts == 1 or not item.runs.length or _beside(item):
         return count
-    lanes = LINE_BYTES * 8 // _width(item.dtype)  # a register is a line, on the widest machines
-    length = item.runs.length
-    return count * lanes * -(-length // lanes) / length
+    step, length = _step(graph, item), item.runs.length
+    return count * step * -(-length // step) / length
 
 
-def _loop_seconds(rates: Rates, item: Pass, own: bool) -> float:
+def _loop_seconds(rates: Rates, graph: Graph, item: Pass, own: bool) -> float:
     """Return seconds of starting inner loops and of stepping along operands in another way than
     from one element to the next."""
     runs = item.runs
+    kind = "elementwise" if item.kind == "select" else item.kind
     seconds = 0.0
-    # Generated code folds rows as short as this side by side, in vectors.
-    beside = own and item.kind == "reduce_inner" and runs.length < LANES
-    if runs.starts > 1 and not beside:
+    if runs.starts > 1 and not (own and _beside(item)):
         fold = next((n.op.name for n in item.nodes if n.op.kind is Kind.REDUCTION), "sum")
         # sums add pairwise in a loop of their own; the others go as the maximum does
-        key = None
-        if item.kind == "reduce_inner" and fold not in ("sum", "mean"):
-            key = _nearest(rates, "start@max@reduce_inner", item.dtype)
-        key = key or _nearest(rates, f"start@{item.kind}", item.dtype)
-        key = key or _nearest(rates, "start@elementwise", item.dtype)
-        if key is not None:
-            seconds += runs.starts * item.operands * rates.work[key].value
-        if item.nodes[0].op.name == "where" and len(item.nodes) == 1:
+        start = None
+        if kind == "reduce_inner" and fold not in ("sum", "mean"):
+            start = _start(rates, f"max@{kind}", item)
+        start = start or _start(rates, kind, item) or _start(rates, "elementwise", item)
+        seconds += runs.starts * item.operands * (start or 0.0)
+        if item.kind == "select":
             key = _nearest(rates, "start@where", item.dtype)
             seconds += runs.starts * item.operands * rates.work[key].value if key else 0.0
-        if len(item.nodes) > 1:
-            key = _nearest(rates, "start@chain", item.dtype)
-            seconds += runs.starts * (len(item.nodes) - 1) * rates.work[key].value if key else 0.0
-        key = _nearest(rates, "start@near", item.dtype) if runs.near + runs.far else None
+        # Generated code reads what vectors leave over one by one where it does not lie in order.
+        odd = runs.near * (runs.length % _step(graph, item)) if own else runs.near + runs.far
+        key = _nearest(rates, "start@near", item.dtype) if odd else None
         if key is not None:
-            seconds += runs.starts * (runs.near + runs.far) * rates.work[key].value
+            seconds += runs.starts * odd * rates.work[key].value
+    if not own and _apart(rates, item) is not None:
+        return seconds
     near, far = runs.near, runs.far
-    if item.kind != "elementwise":  # which alone has a quick way for those that are near
+    if kind != "elementwise":  # which alone has a quick way for those that are near
         near, far = 0, near + far
     for name, count in (("near", near), ("far", far)):
         key = _nearest(rates, name, item.dtype) if count else None
         if key is not None:
             seconds += runs.starts * runs.length * count * rates.work[key].value
     return seconds
+
+
+def _start(rates: Rates, name: str, item: Pass) -> float | None:
+    """Return seconds of starting an inner loop, for each operand: those of short ones, of others,
+    or between."""
+    key = _nearest(rates, f"start@{name}", item.dtype)
+    if key is None:
+        return None
+    seconds, length = rates.work[key].value, item.runs.length
+    short = _nearest(rates, f"short@{name}", item.dtype)
+    if short is None or length >= START_ROWS[1]:
+        return seconds
+    share = math.log(max(length, START_ROWS[0]) / START_ROWS[0]) / _START_SPAN
+    return share * seconds + (1 - share) * rates.work[short].value
+
+
+def _apart(rates: Rates, item: Pass) -> Measured | None:
+    """Return the seconds for an element of a library's op along operands that do not go from one
+    element to the next; None where they do, or the op was not measured so."""
+    if not item.runs.near + item.runs.far:
+        return None
+    return rates.work.get(f"{item.nodes[0].op.name}@apart/{item.dtype}")
 
 
 def _product_terms(rates: Rates, graph: Graph, item: Pass) -> tuple[dict[str, float], float] | None:
@@ -336,16 +378,19 @@ def _pass_terms(
         return None
     curve, spread = found
     whole = curve.seconds_at(item.amount)
-    launch = min(rates.launch.value, whole)
+    launch = min(rates.floor(item.kind), whole)
     memory = whole - launch
     if not first:
-        launch = rates.call.value
+        launch = max(0.0, launch - rates.launch.value) + rates.call.value
     if not own:
         key = _nearest(rates, f"call.{item.nodes[0].op.name}", item.dtype)
         launch += rates.work[key].value if key is not None else 0.0
     every = doubt = most = 0.0
-    for node in item.nodes:
-        unit = _work_seconds(rates, graph, node, own)
+    apart = None if own else _apart(rates, item)
+    # What is picked, and how often a processor guesses wrong, is in a curve of its own.
+    picked = item.kind == "select" and any(name.startswith("select/") for name in rates.curves)
+    for node in item.nodes if not picked else ():
+        unit = _work_seconds(rates, graph, node, own) if apart is None else (apart.value, spread)
         if unit is None:
             return None
         count = _elements(graph, node, item, own)
@@ -354,10 +399,10 @@ def _pass_terms(
         doubt += unit[0] * count * unit[1]
     compute = every
     # The curve was measured with one flop for each element.
-    if item.kind in ("elementwise", "reduce_inner", "reduce_outer"):
+    if item.kind in ("elementwise", "select", "reduce_inner", "reduce_outer"):
         base = rates.work.get(f"flop/{item.dtype}")
         compute = max(0.0, every - base.value * most) if base is not None else every
-    loops = _loop_seconds(rates, item, own)
+    loops = _loop_seconds(rates, graph, item, own)
     alone = compute + loops
     if not alone:
         return {"launch": launch, "memory": memory, "compute": 0.0, "loops": 0.0}, spread

@@ -9,10 +9,18 @@ from typing import Any
 from alight.plan.curve import Curve, Measured
 from alight.plan.surface import Surface
 
-SCHEMA = 3
+SCHEMA = 4
 # How much wider intervals are once a version of something has changed. A guess: twice as wide is
 # what makes a profile that is off by its own error once more still right four times in five.
 _DOUBT = 2.0
+
+
+def floor_of(curves: Mapping[str, Curve], kind: str) -> float | None:
+    """Return the seconds of a pass of a class that has next to nothing to do; None where no curve
+    says. Folds along other axes start alike."""
+    like = kind.partition("_")[0]
+    found = [curve.knots[0][1] for name, curve in curves.items() if name.startswith(like)]
+    return min(found, default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,9 +32,11 @@ class Rates:
     where nodes run one by one. ``work["op/dtype"]`` are seconds for an element (a reduction's name
     carries its class: ``max@reduce_inner``); the name ``flop`` stands for one arithmetic operation
     of an op that was not measured itself, ``special`` for such a transcendental; ``start@class``
-    for the start of an inner loop, for each operand; ``near`` and ``far`` for an element of an
-    operand that does not go from one to the next (see ``runs``); ``body.simple``, ``.divide``,
-    ``.root`` and ``.scalar`` for the operations that bodies of generated code are made of.
+    for the start of an inner loop, for each operand, ``short@class`` where the loop is a short one;
+    ``near`` and ``far`` for an element of an operand that does not go from one to the next (see
+    ``runs``), ``op@apart`` for an element of a library's op where one does not; ``body.simple``,
+    ``.divide``, ``.root`` and ``.scalar`` for the operations that bodies of generated code are made
+    of.
     ``overlap`` is the share of the shorter of compute and memory that hides behind the longer.
     ``surfaces`` give seconds of matrix products by dtype. ``sharing`` says how long compute that
     takes one thread so many seconds takes with the threads there are; None: as long.
@@ -45,6 +55,13 @@ class Rates:
     _dtypes: dict[str, list[str]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
+    _floors: dict[str, float] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def floor(self, kind: str) -> float:
+        """Return the seconds of a pass of a class with next to nothing to do."""
+        if kind not in self._floors:
+            self._floors[kind] = floor_of(self.curves, kind) or self.launch.value
+        return self._floors[kind]
 
     def work_dtypes(self, name: str) -> Sequence[str]:
         """Return the dtypes in which the work of a name was measured."""
