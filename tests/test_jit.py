@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import pickle
 import sys
 import threading
@@ -25,8 +26,8 @@ from alight.ir.group import Group
 from alight.jit import Jitted
 from alight.log import LOG
 from alight.plan.plan import Estimate
-from alight.purity import prove
-from alight.race import FOREGROUND
+from alight.purity import declare_pure, prove
+from alight.race import FOREGROUND, Site
 from alight.replay import describe
 from hearing import collected
 
@@ -758,7 +759,18 @@ def pure_outer(x: Any, n: int = 2) -> Any:
 def test_proven_pure(function: Any) -> None:
     proof = prove(function)
     assert proof.pure, proof.reason
-    assert proof.loops == (function is heat)
+    assert (proof.ops is None) == (function is heat)
+
+
+def test_how_much_a_proven_function_does() -> None:
+    def twice(x: Any) -> Any:
+        return pure_helper(x) - pure_helper(-x)
+
+    helper, both = prove(pure_helper).ops, prove(twice).ops
+    assert helper is not None and both is not None
+    assert helper >= 4  # a comparison, `where` and two products
+    assert both >= 2 * helper + 2
+    assert declare_pure(looked_up).ops == math.inf  # what it calls was not looked into
 
 
 def programs(jitted: Any) -> int:
@@ -983,7 +995,60 @@ def test_small_work_waits_until_there_is_time(monkeypatch: pytest.MonkeyPatch) -
     (site,) = jitted._sites.values()
     assert site.waiting and programs(jitted) == 0
     site.spent_seconds = 60.0  # NumPy has taken as long as looking would
-    assert not site.waits(replayable=True)
+    assert not site.waits(5)
+
+
+def test_long_work_on_small_arrays_does_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Distances between few points: what looking costs goes with the operations, not with the
+    time that NumPy takes for them, unless there may be as many as that."""
+    monkeypatch.setattr(trial.Foreground, "allows", lambda self, seconds: False)
+    monkeypatch.setattr(FOREGROUND, "trace_seconds", 0.005)
+
+    def waits(numpy_seconds: float, ops: float | None) -> bool:
+        site = Site(waiting=True)
+        for _ in range(2):
+            assert site.waits(ops)
+            site.ran_theirs(numpy_seconds)
+        return site.waits(ops)
+
+    assert not waits(0.4, 40)
+    assert waits(0.4, math.inf) and waits(0.4, None)
+    assert waits(2e-5, 40)
+
+
+def test_kernels_and_numpy_race_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    be_eager(monkeypatch)
+    be_generated(monkeypatch)
+    order = []
+
+    def shadow(self: Any, args: Any, kwargs: Any) -> float:
+        order.append("numpy")
+        return 0.4
+
+    def lap(entry: Any, args: Any) -> float:
+        order.append("kernel")
+        return 1e-3
+
+    x, y = np.random.default_rng(0).random((2, 100_000))
+    jitted: Any = alight.jit(chain)
+    monkeypatch.setattr(Jitted, "_shadow", shadow)
+    monkeypatch.setattr(sys.modules["alight.jit"], "_lap", lap)
+    for _ in range(CALLS):
+        jitted(x, y)
+    (site,) = jitted._sites.values()
+    assert site.shortcut and [k for k in order if k == "kernel"]
+    assert order[-10:] == ["numpy", "kernel"] * 5
+
+    # Where NumPy has lost, it is not waited for again: ten of its laps would be 4 s.
+    order.clear()
+    monkeypatch.setattr(trial.Foreground, "allows", lambda self, seconds: False)
+    for plan_seconds, wins in ((2e-3, True), (0.5e-3, False)):
+        jitted.clear()
+        site.shortcut, site.verdict, site.spent_seconds = None, "ours", 1.0
+        site.theirs, site.ours = [0.4, 0.4], [plan_seconds] * 2
+        jitted(x, y)
+        assert site.shortcut == wins and site.verdict == "ours"
+    assert order == ["kernel"] * 10
 
 
 def entry(cls: Any, call: Any, pattern: Any, **more: Any) -> Any:

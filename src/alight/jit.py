@@ -7,6 +7,7 @@ all work is done when it returns.
 from __future__ import annotations
 
 import inspect
+import math
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
@@ -154,7 +155,7 @@ class Jitted(CallGuard):
         self._hear(site)
         if program is not None and site.shortcut is None:
             self._shortcut(site, program, args, kwargs, described)
-        waits = site.waits(proof.pure and not proof.loops) or _is_made(site, program)
+        waits = site.waits(proof.ops) or _is_made(site, program)
         if waits or site.verdict == "numpy" or site.numpys_turn():
             began = perf_counter()
             result = self._numpy(args, kwargs)
@@ -356,22 +357,26 @@ class Jitted(CallGuard):
         launchable = program.launchable(plan)
         if launchable is not None and not kernel_at_hand(launchable.step):
             return
-        usual = site.theirs[0] if site.theirs else site.last_seconds
-        racing = 2 * _LAPS * usual
-        # Either it stays within what measuring may take, or NumPy has by now taken as long.
+        # Where NumPy has lost, its time is known and what the kernel has to beat is the plan's.
+        lost = site.verdict == "ours"
+        theirs = site.theirs[0] if site.theirs else site.last_seconds
+        racing = 2 * _LAPS * (site.ours[0] if lost else theirs)
+        # Either it stays within what measuring may take, or the calls have by now taken as long.
         if not FOREGROUND.allows(racing) and site.spent_seconds < racing:
             return
-        began = perf_counter()
+        before, began = FOREGROUND.spent_seconds, perf_counter()
         entry = self._entry(site, launchable, args, described)
         if entry is None or launchable is None:
             return
-        # Faster than NumPy's own way, and than the program's plan if that has won already.
-        numpy_seconds = min(self._shadow(args, kwargs) for _ in range(_LAPS))
-        if site.verdict == "ours" and site.ours:
-            numpy_seconds = min(numpy_seconds, site.ours[0])
-        seconds = min(_lap(entry, args) for _ in range(_LAPS))
-        FOREGROUND.spent_seconds += perf_counter() - began
-        site.shortcut = seconds < numpy_seconds
+        numpy_seconds = theirs if lost else math.inf
+        seconds = math.inf
+        # In turns: what disturbs the machine for a while disturbs both.
+        for _ in range(_LAPS):
+            if not lost:
+                numpy_seconds = min(numpy_seconds, self._shadow(args, kwargs))
+            seconds = min(seconds, _lap(entry, args))
+        FOREGROUND.spent_seconds = before + perf_counter() - began
+        site.shortcut = seconds < (site.ours[0] if lost else numpy_seconds)
         if site.shortcut:
             entry.take()
             program.plan = plan  # the same bits from now on, also where the guard hands over
@@ -555,7 +560,7 @@ def _lap(entry: Entry, args: tuple[Any, ...]) -> float:
     began = perf_counter()
     result = entry.run(args)
     seconds = perf_counter() - began
-    return float("inf") if result is NotImplemented else seconds
+    return math.inf if result is NotImplemented else seconds
 
 
 def _show_ndarrays() -> None:

@@ -57,12 +57,13 @@ class Lookup(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """Whether a function is pure; if not, ``reason`` says why. ``loops``: it may run code many
-    times."""
+    """Whether a function is pure; if not, ``reason`` says why. ``ops``: how many operations on
+    arrays a call is at most (infinity: what it calls was not looked into); None where code may run
+    many times."""
 
     pure: bool
     reason: str = ""
-    loops: bool = False
+    ops: float | None = None
     lookups: tuple[Lookup, ...] = field(default=(), repr=False)
 
 
@@ -90,6 +91,11 @@ _PLAIN = _names(
     "PUSH_NULL RAISE_VARARGS RERAISE RESUME RETURN_CONST RETURN_VALUE SET_FUNCTION_ATTRIBUTE "
     "STORE_FAST STORE_FAST_LOAD_FAST STORE_FAST_STORE_FAST STORE_SLICE STORE_SUBSCR SWAP "
     "TO_BOOL UNARY_INVERT UNARY_NEGATIVE UNARY_NOT UNARY_POSITIVE UNPACK_EX UNPACK_SEQUENCE"
+)
+# Those of them that may be operations on arrays.
+_COMPUTING = _names(
+    "BINARY_OP BINARY_SLICE BINARY_SUBSCR CALL CALL_FUNCTION_EX CALL_KW COMPARE_OP STORE_SLICE "
+    "STORE_SUBSCR UNARY_INVERT UNARY_NEGATIVE UNARY_POSITIVE"
 )
 _LOOPS = _names(
     "END_FOR FOR_ITER GET_ITER JUMP_BACKWARD JUMP_BACKWARD_NO_INTERRUPT POP_ITER "
@@ -168,7 +174,7 @@ def prove(function: FunctionType) -> Proof:
         work.function(function)
     except _NotProven as reason:
         return Proof(False, str(reason))
-    return Proof(True, "", work.loops, tuple(work.lookups))
+    return Proof(True, "", None if work.loops else work.ops, tuple(work.lookups))
 
 
 def declare_pure(function: FunctionType) -> Proof:
@@ -187,13 +193,14 @@ def declare_pure(function: FunctionType) -> Proof:
     for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
         with contextlib.suppress(_NotProven):
             work.content(cell, name, "")
-    return Proof(True, "declared", work.loops, tuple(work.lookups))
+    return Proof(True, "declared", None if work.loops else math.inf, tuple(work.lookups))
 
 
 class _Proving:
     def __init__(self) -> None:
         self.lookups: list[Lookup] = []
         self.loops = False
+        self.ops = 0
         self.open: list[CodeType] = []
 
     def function(self, function: FunctionType) -> None:
@@ -226,6 +233,7 @@ class _Proving:
             position += 1
             name = step.opname
             if name in _PLAIN:
+                self.ops += name in _COMPUTING
                 continue
             if name in _LOOPS:
                 self.loops = True

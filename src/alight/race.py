@@ -19,10 +19,9 @@ PROGRAMS = 8
 _WARM = 2  # a first run touches memory and caches anew: it may take ten times as long as the next
 _LOST = 4.0  # so much slower in two runs is slower in all
 
-# What tracing a function and planning it, alone and as one kernel, may take in NumPy's own time: an
-# op takes some 0.2 ms (4.1 ms for the first call of 37 ops, planned once), NumPy's 0.7 µs on few
-# elements.
-_TRACE_FACTOR = 300
+# What an op takes: to trace and to plan it, alone and in one kernel (4.1 ms for the first call of
+# 37, planned once); and NumPy on few elements, whose time so says how many there are at most.
+_TRACE_SECONDS, _NUMPY_SECONDS = 2e-4, 7e-7
 
 # What running a small body on Arrays may take, in NumPy's own time: recording an op takes some 10
 # µs where NumPy takes 0.5 µs on few elements.
@@ -72,15 +71,19 @@ class Site:
         # The way without Python: None until it was tried, then whether it is taken.
         self.shortcut: bool | None = None
 
-    def waits(self, replayable: bool) -> bool:
-        """Tell whether NumPy should have this call too, before alight's way is tried at all."""
+    def waits(self, ops: float | None) -> bool:
+        """Tell whether NumPy should have this call too, before alight's way is tried at all.
+
+        ``ops``: what a trace would record at most, None where it could not be replayed.
+        """
         if not self.waiting:
             return False
         if len(self.theirs) < _WARM:
             return True
         trying = _BODY_FACTOR * self.theirs[0]
-        if replayable:
-            trying = max(FOREGROUND.trace_seconds, _TRACE_FACTOR * self.theirs[0])
+        if ops is not None:
+            count = min(ops, self.theirs[0] / _NUMPY_SECONDS)
+            trying = max(FOREGROUND.trace_seconds, _TRACE_SECONDS * count)
         # Once NumPy has taken as long as trying would, waiting on costs no less.
         self.waiting = not FOREGROUND.allows(trying) and self.spent_seconds < trying
         return self.waiting
