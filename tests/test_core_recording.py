@@ -6,9 +6,11 @@ import gc
 import importlib
 import operator
 import sys
+import threading
+import warnings
 from collections.abc import Iterator
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -512,6 +514,52 @@ def test_subclasses_override_operators(world: World) -> None:
     assert str(a + louder) == "louder" and type(louder * louder) is Louder
     louder += a
     assert str(louder) == "in place"
+
+
+def test_filters_that_are_taken_away_are_noticed(world: World) -> None:
+    a = world.array()
+    world.core.hooks.errstate = np._core.umath._extobj_contextvar.get  # type: ignore[attr-defined]
+    with warnings.catch_warnings():
+        assert (a + a).storage.value.op is world.ops["add"]
+        warnings.resetwarnings()  # empties the list that was known
+        for _ in range(2):
+            assert (a + a).storage.value.op is world.ops["add"]
+    assert (a + a).storage.value.op is world.ops["add"]
+
+
+def test_another_threads_error_state_is_not_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    core: Any = importlib.import_module("alight._core.twin")
+    current = np._core.umath._extobj_contextvar.get  # type: ignore[attr-defined]
+    same = {core.make_layout(F8, (16,)): core.make_layout(F8, (16,))}
+    op = SimpleNamespace(name="add", same=same, weak={})
+    add = core._binary_method(op, reflected=False)
+    array = World.array(cast(Any, SimpleNamespace(core=core, Array=core.ArrayBase)))
+    seen = []
+
+    def elsewhere() -> None:
+        with np.errstate(all="ignore"):
+            seen.append(core.recording_errstate())
+
+    def switched(read: Any) -> Any:
+        # Wherever Python may let another thread run between two reads, it does.
+        def reading(*given: Any) -> Any:
+            result = read(*given)
+            if threading.current_thread() is threading.main_thread():
+                thread = threading.Thread(target=elsewhere)
+                thread.start()
+                thread.join()
+            return result
+
+        return reading
+
+    monkeypatch.setattr(core.floor, "record_floor", 16)
+    monkeypatch.setattr(core.hooks, "errstate", current)
+    monkeypatch.setattr(core, "_errstate", switched(core._errstate))
+    monkeypatch.setattr(core, "_frame", switched(core._frame))
+    with np.errstate(divide="ignore"):
+        states = [add(array, array).storage.value.errstate for _ in range(3)]
+        assert all(state is current() for state in states)
+    assert seen and seen[0] is not states[0]
 
 
 def test_recording_leaks_nothing(world: World) -> None:

@@ -70,36 +70,30 @@ hooks = Hooks()
 # NumPy's error state, the list of warning filters, its first entry, its length, and what the hook
 # said of them. Filters are put in front of the list or behind it, or another list takes its place.
 # First what was asked for last, then what was known before: that of a block of the program's, or
-# around it.
-_known: list[tuple[Any, ...]] = [(None, None, None, 0, None)] * 2
-# The first of them again, for operators. Where there are no filters, or the list in the module is
-# not the one in force (Python 3.14), no list is known.
-_current, _filters, _first, _count, _answer = _known[0]
+# around it. An entry is read as one, or another thread's could come in between. One that must not
+# be found by operators, which look without a call, has a length that no list has: where there are
+# no filters, or the list in the module is not the one in force (Python 3.14).
+_known: list[tuple[Any, ...]] = [(None, None, None, -1, None)] * 2
 _filters_in_context = bool(getattr(sys.flags, "context_aware_warnings", False))
 
 
 def recording_errstate() -> Any:
     """Return the floating-point error state to record an op under; None where NumPy must act at
     the call."""
-    global _current, _filters, _first, _count, _answer
     current = _errstate()
     filters = warnings.filters
-    count = len(filters)
-    first = filters[0] if count else None
+    first = filters[0] if filters else None
+    count = -2 if _filters_in_context else len(filters) or -1
     for place, one in enumerate(_known):
         same = one[0] is current and one[1] is filters and one[2] is first and one[3] == count
         if same and not _filters_in_context:
             if place:
                 _known.reverse()
-            break
-    else:
-        ask = getattr(hooks, "errstate", None)
-        one = (current, filters, first, count, current if ask is None else ask())
-        _known[:] = one, _known[0]
-    _current, _filters, _first, _count, _answer = one
-    if not count or _filters_in_context:
-        _filters = None
-    return _answer
+            return one[4]
+    ask = getattr(hooks, "errstate", None)
+    answer = current if ask is None else ask()
+    _known[:] = (current, filters, first, count, answer), _known[0]
+    return answer
 
 
 class Layout:
@@ -542,6 +536,21 @@ class Floor:
 floor = Floor()
 
 
+class _Recorded(Value):
+    """A value whose fields are filled by who makes it: a call of `__init__` costs more than they
+    do."""
+
+    __slots__ = ()
+    __init__ = object.__init__
+
+
+class _Written(Storage):
+    """A storage whose fields are filled by who makes it, as above."""
+
+    __slots__ = ()
+    __init__ = object.__init__
+
+
 _policy = POLICY.get
 _frame = sys._getframe
 _blank = object.__new__
@@ -561,31 +570,58 @@ def _may_wait(value: Value) -> bool:
     )
 
 
-def _binary_method(name: str, reflected: bool) -> Callable[[Any, Any], Any]:
+def _binary_method(op: Any, reflected: bool) -> Callable[[Any, Any], Any]:
+    same = op.same.get
+
     def method(self: ArrayBase, other: Any) -> Any:
-        op = _operators[name]
         kind = type(other)
         if kind is type(self) and self.window is None and other.window is None:
             a, b = self.storage.value, other.storage.value
             layout = a.layout
             if (
                 layout is b.layout
-                and (out := op.same.get(layout)) is not None
+                and (out := same(layout)) is not None
                 and layout.size >= (_policy() or floor).record_floor
                 and ((data := a.data) is None or not data.shared)
                 and ((data := b.data) is None or not data.shared)
-                # As `recording_errstate` begins, without the call.
-                and (
-                    _answer
-                    if _errstate() is _current
-                    and (filters := warnings.filters) is _filters
-                    and filters[0] is _first
-                    and len(filters) == _count
-                    else recording_errstate()
-                )
-                is not None
             ):
-                return _record(kind, op, (b, a) if reflected else (a, b), out, _frame(1))
+                # As `recording_errstate` begins, without the call.
+                current, filters, first, count, state = _known[0]
+                if not (
+                    _errstate() is current
+                    and warnings.filters is filters
+                    and len(filters) == count
+                    and filters[0] is first
+                ):
+                    state = recording_errstate()
+                if state is not None:
+                    # What `_record` does, without the calls: they are half of what it costs.
+                    frame = _frame(1)
+                    site = (frame.f_code, frame.f_lasti)
+                    here = floor
+                    here.count = made = here.count + 1
+                    here.pending = pending = here.pending + out.size
+                    if (made >= here.limit or pending > here.budget) and here.due(*site):
+                        hooks.flush()
+                    value = _Recorded()
+                    value.op = op
+                    value.operands = (b, a) if reflected else (a, b)
+                    value.attrs = ()
+                    value.layout = out
+                    value.site = site
+                    value.data = None
+                    value.offset = 0
+                    value.error = None
+                    value.seq = _next()
+                    value.errstate = state
+                    storage = _Written()
+                    storage.value = value
+                    storage.lease = None
+                    _append(_reference(storage))
+                    array = _blank(kind)
+                    array.storage = storage
+                    array.window = None
+                    return array
         elif (kind is float or kind is int) and self.window is None:
             recorded = _record_weak(op, self, other, reflected, _frame(1))
             if recorded is not None:
@@ -595,16 +631,15 @@ def _binary_method(name: str, reflected: bool) -> Callable[[Any, Any], Any]:
     return method
 
 
-def _in_place_method(name: str) -> Callable[[Any, Any], Any]:
+def _in_place_method(op: Any) -> Callable[[Any, Any], Any]:
     def method(self: ArrayBase, other: Any) -> Any:
-        return hooks.in_place(_operators[name], self, other)
+        return hooks.in_place(op, self, other)
 
     return method
 
 
-def _unary_method(name: str) -> Callable[[Any], Any]:
+def _unary_method(op: Any) -> Callable[[Any], Any]:
     def method(self: ArrayBase) -> Any:
-        op = _operators[name]
         if self.window is None:
             value = self.storage.value
             out = op.same.get(value.layout)
@@ -632,34 +667,14 @@ def _record_weak(op: Any, array: ArrayBase, scalar: Any, reflected: bool, frame:
 
 
 def _record(cls: type[ArrayBase], op: Any, operands: Any, out: Layout, frame: Any) -> Any:
-    """Return a new array of a recorded value; ``recording_errstate`` has just been asked."""
-    state = _answer
+    """Return a new array of a recorded value."""
     site = (frame.f_code, frame.f_lasti)
     here = floor
-    count = here.count = here.count + 1
-    pending = here.pending = here.pending + out.size
-    if (count >= here.limit or pending > here.budget) and here.due(*site):
+    here.count += 1
+    here.pending += out.size
+    if (here.count >= here.limit or here.pending > here.budget) and here.due(*site):
         hooks.flush()
-    # What the classes' own `__init__` do, without the calls: they are half of what recording costs.
-    value = _blank(Value)
-    value.op = op
-    value.operands = operands
-    value.attrs = ()
-    value.layout = out
-    value.site = site
-    value.data = None
-    value.offset = 0
-    value.error = None
-    value.seq = _next()
-    value.errstate = state
-    storage = _blank(Storage)
-    storage.value = value
-    storage.lease = None
-    _append(_reference(storage))
-    array = _blank(cls)
-    array.storage = storage
-    array.window = None
-    return array
+    return cls.of(Value(op, operands, (), out, site))
 
 
 BINARY = {
@@ -740,21 +755,18 @@ class ArrayBase:
         return memory
 
 
-for _short, _name in (BINARY | COMPARE).items():
-    setattr(ArrayBase, f"__{_short}__", _binary_method(_name, reflected=False))
-for _short, _name in BINARY.items():
-    setattr(ArrayBase, f"__r{_short}__", _binary_method(_name, reflected=True))
-for _short, _name in BINARY.items():
-    if _short != "divmod":
-        setattr(ArrayBase, f"__i{_short}__", _in_place_method(_name))
-for _short, _name in UNARY.items():
-    setattr(ArrayBase, f"__{_short}__", _unary_method(_name))
-
-
 def set_operators(table: dict[str, Any]) -> None:
     """Tell the core which op each operator records."""
-    for name in itertools.chain(BINARY.values(), COMPARE.values(), UNARY.values()):
+    for short, name in (BINARY | COMPARE).items():
+        _operators[name] = op = table[name]
+        setattr(ArrayBase, f"__{short}__", _binary_method(op, reflected=False))
+        if short in BINARY:
+            setattr(ArrayBase, f"__r{short}__", _binary_method(op, reflected=True))
+        if short in BINARY and short != "divmod":
+            setattr(ArrayBase, f"__i{short}__", _in_place_method(op))
+    for short, name in UNARY.items():
         _operators[name] = table[name]
+        setattr(ArrayBase, f"__{short}__", _unary_method(table[name]))
 
 
 def take_over(array: np.ndarray[Any, Any]) -> Value | None:
