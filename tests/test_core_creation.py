@@ -159,4 +159,4 @@ def test_the_twin_serves_where_it_is_asked_for(asked: str) -> None:
         [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
     ).stdout.split()
     native = importlib.util.find_spec("alight._core._native") is not None and asked == "0"
-    assert printed == [str(native), "alight._core._native" if native else "alight._core.twin"]
+    assert printed == [str(native), f"alight._core.{'_native' if native else 'twin.value'}"]

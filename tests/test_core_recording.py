@@ -529,10 +529,11 @@ def test_filters_that_are_taken_away_are_noticed(world: World) -> None:
 
 def test_another_threads_error_state_is_not_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     core: Any = importlib.import_module("alight._core.twin")
+    recording: Any = importlib.import_module("alight._core.twin.recording")
     current = np._core.umath._extobj_contextvar.get  # type: ignore[attr-defined]
     same = {core.make_layout(F8, (16,)): core.make_layout(F8, (16,))}
     op = SimpleNamespace(name="add", same=same, weak={})
-    add = core._binary_method(op, reflected=False)
+    add = recording._binary_method(op, reflected=False)
     array = World.array(cast(Any, SimpleNamespace(core=core, Array=core.ArrayBase)))
     seen = []
 
@@ -554,8 +555,8 @@ def test_another_threads_error_state_is_not_recorded(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(core.floor, "record_floor", 16)
     monkeypatch.setattr(core.hooks, "errstate", current)
-    monkeypatch.setattr(core, "_errstate", switched(core._errstate))
-    monkeypatch.setattr(core, "_frame", switched(core._frame))
+    for name in ("_errstate", "_frame", "next_number"):
+        monkeypatch.setattr(recording, name, switched(getattr(recording, name)))
     with np.errstate(divide="ignore"):
         states = [add(array, array).storage.value.errstate for _ in range(3)]
         assert all(state is current() for state in states)

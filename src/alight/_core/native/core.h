@@ -1,4 +1,4 @@
-/* The native core. What each type means is said once, in ../twin.py; comments here give only what C adds. */
+/* The native core. What each type means is said once, in ../twin/; comments here give only what C adds. */
 #ifndef ALIGHT_CORE_H
 #define ALIGHT_CORE_H
 

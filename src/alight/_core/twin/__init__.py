@@ -1,0 +1,45 @@
+"""The core in Python: what one recorded call is made of, and the fast way to record it.
+
+Four small classes. A ``Layout`` says how bytes are read (dtype, shape, strides) and is interned,
+so layouts compare by identity. A ``Value`` is one immutable result: pending (it knows its op and
+operands) or concrete (it knows its ``Data``). ``Data`` is the bytes of one version, with a copy in
+each memory space that has one. A ``Storage`` names the current version; every view of an array
+shares it, so a write, which makes a new version and rebinds the storage, is seen by all of them.
+"""
+
+from .asked import POLICY, Hooks, hooks, recording_errstate
+from .data import Data, fresh_data, keep_bytes, kept_bytes
+from .hand import Creation, UfuncBase, at_hand, fresh_array, take_over, view_of
+from .layout import Layout, View, layout_of, make_layout
+from .recording import ArrayBase, Floor, floor, request, set_operators
+from .value import Storage, Value, pending_storages, sole
+
+__all__ = [
+    "POLICY",
+    "ArrayBase",
+    "Creation",
+    "Data",
+    "Floor",
+    "Hooks",
+    "Layout",
+    "Storage",
+    "UfuncBase",
+    "Value",
+    "View",
+    "at_hand",
+    "floor",
+    "fresh_array",
+    "fresh_data",
+    "hooks",
+    "keep_bytes",
+    "kept_bytes",
+    "layout_of",
+    "make_layout",
+    "pending_storages",
+    "recording_errstate",
+    "request",
+    "set_operators",
+    "sole",
+    "take_over",
+    "view_of",
+]
