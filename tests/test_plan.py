@@ -377,6 +377,15 @@ def test_kernels_stay_small() -> None:
         assert max(len(step.inputs) for step in launches(plan)) <= KERNEL_ARRAYS
 
 
+def test_kernels_of_remainders_are_smaller() -> None:
+    b = Builder(BIG, BIG)
+    value = 0
+    for _ in range(100):
+        value = b.add("remainder", value, 1)
+    plan = make_plan(b.graph(value), POLICIES["generated"])
+    assert max(len(step.nodes) for step in launches(plan)) == KERNEL_NODES // 4
+
+
 def test_an_unsupported_node_is_split_out() -> None:
     b = Builder(make_layout(F8, (300, 200)))
     low = b.add("exp", b.cast(b.add("negative", 0), "f4"))
