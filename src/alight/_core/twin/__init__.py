@@ -7,6 +7,8 @@ each memory space that has one. A ``Storage`` names the current version; every v
 shares it, so a write, which makes a new version and rebinds the storage, is seen by all of them.
 """
 
+from alight._core.numbering import Key
+
 from .asked import POLICY, Hooks, hooks, recording_errstate
 from .data import Data, fresh_data, keep_bytes, kept_bytes
 from .hand import Creation, UfuncBase, at_hand, fresh_array, take_over, view_of
@@ -21,6 +23,7 @@ __all__ = [
     "Data",
     "Floor",
     "Hooks",
+    "Key",
     "Layout",
     "Storage",
     "UfuncBase",
