@@ -19,7 +19,7 @@ import pytest
 from numpy import zeros as make_zeros
 
 import alight
-from alight import costs, execute, kernels, runtime, trial
+from alight import costs, kernels, ready, runtime, trial
 from alight._core import NATIVE, guard
 from alight.config import policy
 from alight.ir.group import Group
@@ -53,7 +53,7 @@ def be_generated(monkeypatch: pytest.MonkeyPatch) -> None:
         return Estimate(seconds, seconds, seconds, {"memory": seconds})
 
     monkeypatch.setattr(costs, "estimate", estimate)
-    monkeypatch.setattr(execute._Ready, "patience", float("inf"))
+    monkeypatch.setattr(ready.Ready, "patience", float("inf"))
     runtime.forget_plans()
 
 

@@ -34,6 +34,7 @@ ORDER: tuple[tuple[str, ...], ...] = (
     ("residency", "trial"),
     ("outcomes",),
     ("writing",),
+    ("ready",),
     ("execute", "picked"),
     ("runtime",),
     ("record",),

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import alight
-from alight import costs, execute, runtime, trial
+from alight import costs, ready, runtime, trial
 from alight.backends import host
 from alight.ir.group import Group
 from alight.log import LOG
@@ -34,7 +34,7 @@ def promised(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(trial, "_lost", set())
     monkeypatch.setattr(trial, "_learned", [])
     # The compiler's wait would have NumPy take the first runs.
-    monkeypatch.setattr(execute._Ready, "patience", float("inf"))
+    monkeypatch.setattr(ready.Ready, "patience", float("inf"))
     runtime.forget_plans()
     LOG.reset()
     yield
@@ -44,13 +44,13 @@ def promised(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def took(monkeypatch: pytest.MonkeyPatch, generated: float, numpy: float) -> None:
     """Have runs take these seconds."""
-    submit = execute._Ready.submit
+    submit = ready.Ready.submit
 
     def timed(self: Any, *args: Any) -> tuple[Any, float]:
         made, _ = submit(self, *args)
         return made, generated if self.implementation == "generated" else numpy
 
-    monkeypatch.setattr(execute._Ready, "submit", timed)
+    monkeypatch.setattr(ready.Ready, "submit", timed)
 
 
 def run(call: Callable[[Any], Any], times: int) -> list[tuple[str, str]]:

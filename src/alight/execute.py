@@ -7,35 +7,23 @@ does it again.
 
 from __future__ import annotations
 
-import math
 import threading
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from time import perf_counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 from weakref import ref
 
 import numpy as np
 
-from alight import kernels, residency, warn, writing
+from alight import residency, warn, writing
 from alight._core import Data, Layout, Value, sole
-from alight.backends.base import Launch, Operand
+from alight.backends.base import Operand
 from alight.backends.host import run_node
-from alight.backends.machine import host_memory
-from alight.device import Device, Reason
-from alight.errors import OutOfDeviceMemory
-from alight.log import LOG, eligible_elements
+from alight.log import LOG
 from alight.outcomes import Started, Told, started
-from alight.plan.plan import Decision, Estimate, LaunchStep, Plan, ViewStep, WriteStep
-from alight.registry import backend_of, device
-from alight.trial import FOREGROUND, trial_of
-
-HOST_DEVICE = "cpu"
-
-# What NumPy is timed on beside a kernel, and its temporaries, must fit in memory that is free.
-_SHARE_OF_MEMORY = 8
-
-_Place = tuple[Data, int, Layout]
+from alight.plan.plan import LaunchStep, Plan, ViewStep, WriteStep
+from alight.ready import HOST_DEVICE, Place, Ready, ready_of
+from alight.registry import device
 
 
 class _StoodIn(threading.local):
@@ -55,7 +43,7 @@ class Execution:
     def __init__(self, plan: Plan, values: list[Value | None]) -> None:
         self.plan = plan
         self.values = values
-        self.places: dict[int, _Place] = {}
+        self.places: dict[int, Place] = {}
         self.failed: dict[int, BaseException] = {}
         # a launch that is to run with the write after it, straight into the window
         self.later: _Later | None = None
@@ -88,7 +76,7 @@ class Execution:
         write = self.plan.steps[index]
         if not isinstance(write, WriteStep) or not writing.takes_all(step, write):
             return False
-        ready = _ready(step)
+        ready = ready_of(step)
         if not ready.plainly or write.value not in self.plan.dead[index]:
             return False
         if warn.raising():
@@ -161,7 +149,7 @@ class Execution:
                 warn.note(error, value)
                 value.error = error
 
-    def _place(self, number: int) -> _Place:
+    def _place(self, number: int) -> Place:
         place = self.places.get(number)
         if place is None:
             if number in self.failed:
@@ -187,8 +175,13 @@ class Execution:
             value.op = None
 
     def _launch(self, step: LaunchStep) -> None:
-        ready = _ready(step)
+        ready = ready_of(step)
         values = self.values
+        if ready.direct is not None and (took := ready.direct.run(values)) is not None:
+            first = values[step.outputs[0]]
+            site = None if first is None else first.site
+            LOG.launched(step.decision, site, took, ready.spot, ready.eligible, False)
+            return
         places = [self._place(number) for number in step.inputs]
         recorded = [values[number] for number in step.nodes]
         listen = warn.wanted(recorded)
@@ -244,6 +237,8 @@ class Execution:
             refs = tuple([ref(data) for data in results])
             told = (Told(decision, site, *known),)
             started(where, Started(step.group.graph, told, *events, tuple(read), refs))
+        elif runner is ready:
+            ready.shorten(recorded, listen)
 
     def _write(self, step: WriteStep, dead: Sequence[int]) -> None:
         """Bind the written version: in place where nobody else needs the old bytes, else in a
@@ -361,7 +356,7 @@ def exact_copy(array: np.ndarray[Any, Any], layout: Layout) -> Data:
     return result
 
 
-def array_at(place: _Place) -> np.ndarray[Any, Any]:
+def array_at(place: Place) -> np.ndarray[Any, Any]:
     """Return the elements at a place as an ndarray over its host copy."""
     data, offset, layout = place
     residency.bring_to_host(data)
@@ -378,217 +373,5 @@ class _Later:
 
     step: LaunchStep
     dead: Sequence[int]
-    places: Sequence[_Place]
-    into: _Ready
-
-
-class _Ready:
-    """A launch step made ready in this process: its device, its kernel, what the log needs of
-    it."""
-
-    __slots__ = (
-        "backend",
-        "eligible",
-        "elsewhere",
-        "implementation",
-        "kernel",
-        "late",
-        "layouts",
-        "none",
-        "plainly",
-        "ran",
-        "spare",
-        "step",
-        "trial",
-        "where",
-        "windows",
-        "worded",
-    )
-
-    def __init__(self, step: LaunchStep, where: Device, implementation: str) -> None:
-        self.step = step
-        self.where = where
-        self.implementation = implementation
-        self.backend = backend_of(where)
-        self.late = self.backend.late
-        self.kernel: Any = None
-        self.eligible = eligible_elements(step.group)
-        graph = step.group.graph
-        self.layouts = [graph.layout(number) for number in graph.outputs]
-        self.none = (None,) * len(step.outputs)
-        self.ran = False
-        self.spare: _Ready | None = None
-        self.elsewhere: dict[Reason, Decision] = {}
-        own = implementation == step.implementation and where.id == step.device
-        self.trial = trial_of(step) if own else None
-        self.plainly = False  # the kernel is there, and nothing is left to find out
-        self.windows: dict[Layout, _Ready] = {}
-        self.worded = warn.is_worded(step.group.graph)
-
-    def compiled(self, patience: float = math.inf) -> Any:
-        """Return the kernel, or None where having it would take longer than ``patience`` seconds
-        and it is left to the background."""
-        if self.kernel is None:
-            step = self.step
-            self.kernel = kernels.kernel(
-                self.where, step.group, self.implementation, step.schedule, patience
-            )
-        return self.kernel
-
-    def into(self, window: Layout) -> _Ready:
-        """Return the same step made ready to leave its one result in memory of this layout."""
-        if window not in self.windows:
-            step = replace(self.step, group=writing.group_into(self.step.group, window))
-            self.windows[window] = _Ready(step, self.where, self.implementation)
-        return self.windows[window]
-
-    @property
-    def patience(self) -> float:
-        """Return the seconds after which waiting for the kernel has cost more than NumPy."""
-        decision = self.step.decision
-        if decision.reason is not Reason.CHEAPEST or self.where.id != HOST_DEVICE:
-            return math.inf  # the kernel was asked for, or what it works on is not NumPy's to take
-        own: Estimate | None = None
-        numpys: Estimate | None = None
-        for candidate in decision.candidates:
-            if candidate.device == HOST_DEVICE:
-                if candidate.implementation == self.implementation:
-                    own = candidate.estimate
-                else:
-                    numpys = candidate.estimate
-        return math.inf if own is None or numpys is None else numpys.seconds - own.seconds
-
-    def submit(
-        self,
-        places: Sequence[_Place],
-        listen: frozenset[str],
-        heard: list[str],
-        results: tuple[Operand, ...] = (),
-    ) -> tuple[Sequence[Any], float | None, tuple[Any, Any]]:
-        """Run the kernel and return the buffers of its results, unless it is given memory for them;
-        the seconds it took, or None where it goes on, and then the events around it."""
-        where = self.where
-        kernel = self.kernel or self.compiled()
-        beside = [place[0] for place in places] if where.id != HOST_DEVICE else ()
-        operands = tuple(
-            [
-                Operand(residency.buffer(data, where, beside), offset, lay)
-                for data, offset, lay in places
-            ]
-        )
-        launch = (Launch(kernel, operands, results or self.none),)
-        start = self.backend.submit(where, 0, ()) if self.late else None
-        with warn.Hearing(listen, heard, self.implementation, self.worded):
-            try:
-                event = self.backend.submit(where, 0, launch)
-            except OutOfDeviceMemory:
-                needed = sum([layout.nbytes for layout in self.layouts])
-                if not residency.make_room(where, needed, beside):
-                    raise
-                event = self.backend.submit(where, 0, launch)
-            if not self.late:
-                self.backend.wait(event)
-        seconds = None if self.late else event.ended - event.began
-        return event.buffers, seconds, (start, event)
-
-    def on_host(self) -> _Ready:
-        """Return the same step made ready to run in NumPy."""
-        if self.spare is None:
-            self.spare = _Ready(self.step, device(HOST_DEVICE), "numpy")
-        return self.spare
-
-    def instead(self) -> Iterator[_Ready]:
-        """Yield who can run the step where this failed: other devices, the preferred first, then
-        NumPy."""
-        if self.where.id != HOST_DEVICE:
-            for candidate in self.step.decision.candidates:
-                other = candidate.device not in (self.where.id, HOST_DEVICE)
-                if other and candidate.estimate is not None:
-                    yield _Ready(self.step, device(candidate.device), candidate.implementation)
-        yield self.on_host()
-
-    def turn(self) -> _Ready:
-        """Return what runs the step now: itself, or NumPy while its kernel is being made, while
-        NumPy is timed, and where the kernel has lost."""
-        trial = self.trial
-        if trial is not None and trial.lost:
-            return self.on_host()
-        if self.kernel is None and self.compiled(self.patience) is None:
-            return self.on_host()
-        if trial is not None and trial.lost is None:
-            return self.on_host() if trial.numpys_turn else self
-        self.plainly = True
-        return self
-
-    def tried(self, seconds: float, runner: _Ready, site: Any) -> None:
-        """Note what a run took, where the kernel is on trial."""
-        trial = self.trial
-        if trial is None or trial.lost is not None or self.kernel is None:
-            return
-        if trial.ran(seconds, runner is not self):
-            LOG.demotion(
-                self.step.decision.operation,
-                f"NumPy took {trial.numpy_seconds * 1e6:.3g} µs, "
-                f"the kernel {trial.seconds * 1e6:.3g} µs"
-                + (": NumPy's from the next start on" if trial.beside else ""),
-                site,
-            )
-
-    def shadow(self, places: Sequence[_Place], site: Any) -> None:
-        """Time NumPy on the operands of a kernel that has just run; what it gives is thrown
-        away."""
-        trial, other = self.trial, self.on_host()
-        assert trial is not None
-        began = perf_counter()
-        try:
-            if self.step.decision.bytes * _SHARE_OF_MEMORY > host_memory()[0]:
-                raise MemoryError
-            with np.errstate(all="ignore"):
-                _, seconds, _ = other.submit(places, frozenset(), [])
-        except Exception:
-            trial.lost = False  # there is nothing to compare with
-            return
-        FOREGROUND.spent_seconds += perf_counter() - began
-        if other.ran and seconds is not None:  # a first run touches memory anew
-            self.tried(seconds, other, site)
-        other.ran = True
-
-    def decision_elsewhere(self) -> Decision:
-        """Return the decision that is logged where NumPy runs in the kernel's place."""
-        reason = Reason.COMPILING
-        if self.kernel is not None:
-            lost = self.trial is not None and self.trial.lost
-            reason = Reason.DEMOTED if lost else Reason.TRIAL
-        if reason not in self.elsewhere:
-            self.elsewhere[reason] = replace(
-                self.step.decision, implementation="numpy", reason=reason
-            )
-        return self.elsewhere[reason]
-
-
-# By step; each keeps its step, so that the id stays its own.
-_steps: dict[int, _Ready] = {}
-
-
-def _ready(step: LaunchStep) -> _Ready:
-    found = _steps.get(id(step))
-    if found is None:
-        found = _steps[id(step)] = _Ready(step, device(step.device), step.implementation)
-    return found
-
-
-def kernel_of(step: LaunchStep) -> Any:
-    """Return a step's compiled kernel; raises what its backend raises."""
-    return _ready(step).compiled()
-
-
-def kernel_at_hand(step: LaunchStep) -> bool:
-    """Tell whether a step's kernel can be had at once; if not, it is made in the background."""
-    ready = _ready(step)
-    return ready.kernel is not None or kernels.soon(ready.where, step.group, step.schedule)
-
-
-def forget() -> None:
-    """Drop every kernel made ready: the plans they belong to are gone."""
-    _steps.clear()
-    writing.forget()
+    places: Sequence[Place]
+    into: Ready

@@ -310,6 +310,11 @@ class Log:
                 counts["upload_bytes"] += upload_bytes
                 counts["download_bytes"] += download_bytes
 
+    def hit(self) -> None:
+        """Count a plan that was found."""
+        with self._lock:
+            self._counts["cache_hits"] += 1
+
     def elements(self, implementation: str, device: str, eligible: int) -> None:
         """Add eligible element-operations that ran on a device through an implementation."""
         if eligible:

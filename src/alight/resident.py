@@ -21,6 +21,7 @@ from alight.device import Device
 from alight.log import eligible_elements
 from alight.outcomes import Started, Told, started
 from alight.plan.plan import LaunchStep, Plan, ViewStep
+from alight.ready import kernel_of
 from alight.registry import backend_of, device
 from alight.replay import Trace
 from alight.scalar import Scalar
@@ -274,7 +275,7 @@ def _direct(program: ArrayProgram) -> Direct | None:
     wanted = program.graph.outputs
     if ready is None or not set(wanted) <= layouts.keys():
         return None
-    launches = [(execute.kernel_of(step), step.inputs, step.outputs) for step in steps]
+    launches = [(kernel_of(step), step.inputs, step.outputs) for step in steps]
     given = [(leaf.layout, leaf.offset) for leaf in program.leaves]
     made = {number: layouts[number] for number in wanted}
     sequence = ready(where, launches, given, layouts, views, wanted)

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from alight import costs, execute, picked, residency, warn
+from alight import costs, execute, picked, ready, residency, warn
 from alight._core import (
     Data,
     Key,
@@ -59,7 +59,7 @@ forgetting: list[Callable[[], None]] = []
 def forget_plans() -> None:
     """Drop every cached plan: what they were decided by has changed."""
     _plans.clear()
-    execute.forget()
+    ready.forget()
     for forget in forgetting:
         forget()
 
@@ -279,7 +279,7 @@ def replay(plan: Plan, values: list[Value | None]) -> None:
     The list is used up, so that what nobody else holds is free to be written in place.
     """
     with residency.LOCK:
-        LOG.count(cache_hits=1)
+        LOG.hit()
         Execution(plan, values).run()
 
 
@@ -297,5 +297,5 @@ def _plan(key: Key, values: Sequence[Value]) -> Plan:
         _plans[key] = plan
         LOG.count(cache_misses=1)
     else:
-        LOG.count(cache_hits=1)
+        LOG.hit()
     return plan

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from alight import config, execute, runtime
+from alight import config, runtime
 from alight._core import POLICY
 from alight._core.guard import Entry
 from alight.device import Reason
@@ -21,6 +21,7 @@ from alight.leases import NdArray
 from alight.log import LOG, eligible_elements
 from alight.plan.plan import Candidate, Decision, Estimate, Plan
 from alight.purity import ABSENT, Lookup
+from alight.ready import HOST_DEVICE, kernel_of
 from alight.replay import Launchable, Program
 
 __all__ = [
@@ -69,7 +70,7 @@ def direct_entry(call: Any, args: tuple[Any, ...], lookups: Sequence[Lookup]) ->
 def generated_plan(program: Program) -> Plan:
     """Return the plan that computes a program in generated kernels on the host, where that can
     be."""
-    with config.policy(force=f"{execute.HOST_DEVICE}:generated", devices=None, floor=0):
+    with config.policy(force=f"{HOST_DEVICE}:generated", devices=None, floor=0):
         return runtime.plan_of(program.graph, program.described, len(program.graph.outputs))
 
 
@@ -94,7 +95,7 @@ def kernel_entry(
         places.append((position, offset + low - array.__array_interface__["data"][0]))
     if any(isinstance(item, (tuple, list, dict)) for item in args):
         return None
-    kernel = execute.kernel_of(launchable.step)
+    kernel = kernel_of(launchable.step)
     launch = getattr(kernel, "launch", None)
     if launch is None:
         return None
@@ -145,7 +146,7 @@ class _Counted:
         if calls:
             LOG.replayed([(self.decision, self.site)], calls, seconds)
             LOG.count(launches=calls, cache_hits=calls)
-            LOG.elements("generated", execute.HOST_DEVICE, self.eligible * calls)
+            LOG.elements("generated", HOST_DEVICE, self.eligible * calls)
 
 
 _counted: list[_Counted] = []

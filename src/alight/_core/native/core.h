@@ -83,7 +83,7 @@ typedef struct {
     char scalars;
 } Floor;
 
-extern PyTypeObject LayoutType, ViewType, DataType, ValueType, StorageType, KeyType;
+extern PyTypeObject LayoutType, ViewType, DataType, ValueType, StorageType, KeyType, DirectType;
 extern PyTypeObject ArrayType, HooksType, FloorType, CreationType, UfuncBaseType;
 extern Hooks *hooks;
 extern Floor *floors;

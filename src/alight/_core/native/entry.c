@@ -1,46 +1,10 @@
 /* Entries of the call guard: do their guards hold, and what is done where they do. */
 #include "guard.h"
 
-#if defined(__SSE2__) || defined(_M_X64)
-#include <xmmintrin.h>
-#else
-#include <fenv.h>
-#endif
-
-#ifdef _WIN32
-#include <windows.h>
-#else
-#include <time.h>
-#endif
+#include "clock.h"
+#include "flags.h"
 
 FreshArray fresh_array;
-
-/* ---------------------------------------------------------------- clock and flags */
-
-static double now_seconds(void)
-{
-#ifdef _WIN32
-    LARGE_INTEGER count, frequency;
-    QueryPerformanceCounter(&count);
-    QueryPerformanceFrequency(&frequency);
-    return (double)count.QuadPart / (double)frequency.QuadPart;
-#else
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
-#endif
-}
-
-/* Generated code computes in vector registers, whose flags are read ten times faster alone than with
-   those of the old unit beside them. */
-#if defined(__SSE2__) || defined(_M_X64)
-#define WATCHED (_MM_EXCEPT_INVALID | _MM_EXCEPT_DIV_ZERO | _MM_EXCEPT_OVERFLOW)
-static void clear_flags(void) { _mm_setcsr(_mm_getcsr() & ~(unsigned)_MM_EXCEPT_MASK); }
-static int raised_flags(void) { return (int)(_mm_getcsr() & WATCHED); }
-#else
-static void clear_flags(void) { feclearexcept(FE_ALL_EXCEPT); }
-static int raised_flags(void) { return fetestexcept(FE_INVALID | FE_DIVBYZERO | FE_OVERFLOW); }
-#endif
 
 /* ---------------------------------------------------------------- guards that hold, and launches */
 

@@ -72,7 +72,7 @@ PyMODINIT_FUNC PyInit__native(void)
     } types[] = {
         {"Layout", &LayoutType}, {"View", &ViewType}, {"Data", &DataType}, {"Value", &ValueType}, {"Storage", &StorageType}, {"ArrayBase", &ArrayType},
         {"Hooks", &HooksType}, {"Floor", &FloorType}, {"Creation", &CreationType}, {"UfuncBase", &UfuncBaseType},
-        {"Key", &KeyType},
+        {"Key", &KeyType}, {"Direct", &DirectType},
     };
     import_array();
     empty_tuple = PyTuple_New(0);

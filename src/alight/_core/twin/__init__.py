@@ -11,6 +11,7 @@ from alight._core.numbering import Key
 
 from .asked import POLICY, Hooks, hooks, recording_errstate
 from .data import Data, fresh_data, keep_bytes, kept_bytes
+from .direct import Direct
 from .hand import Creation, UfuncBase, at_hand, fresh_array, take_over, view_of
 from .layout import Layout, View, layout_of, make_layout
 from .recording import ArrayBase, Floor, floor, request, set_operators
@@ -21,6 +22,7 @@ __all__ = [
     "ArrayBase",
     "Creation",
     "Data",
+    "Direct",
     "Floor",
     "Hooks",
     "Key",

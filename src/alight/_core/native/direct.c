@@ -1,0 +1,210 @@
+/* Generated kernels run on recorded values, and their results bound, without the Python between. */
+#include "core.h"
+
+#include <stdint.h>
+#include <string.h>
+
+#include "clock.h"
+#include "flags.h"
+
+#define OPERANDS 64    /* of a kernel, that fit the stack; more go the slow way */
+#define UNLOCKED 32768 /* elements, as in guard.h */
+
+typedef void (*kernel_function)(void **, int64_t *, int64_t *);
+
+typedef struct {
+    PyObject_HEAD
+    kernel_function kernel;
+    int64_t *dims, *strides;
+    PyObject *keep, *layouts;
+    PyObject *errstate;   /* the state that ``watched`` is about; NULL: none yet */
+    char watched, unlocked;
+    Py_ssize_t inputs, outputs, nodes, *numbers; /* of values: the inputs', the outputs', the nodes' */
+} Direct;
+
+static int direct_clear(Direct *self)
+{
+    Py_CLEAR(self->keep);
+    Py_CLEAR(self->errstate);
+    return 0;
+}
+
+static int direct_traverse(Direct *self, visitproc visit, void *arg)
+{
+    Py_VISIT(self->keep);
+    Py_VISIT(self->errstate);
+    return 0;
+}
+
+static void direct_dealloc(Direct *self)
+{
+    PyObject_GC_UnTrack(self);
+    direct_clear(self);
+    Py_XDECREF(self->layouts);
+    PyMem_Free(self->numbers);
+    Py_TYPE(self)->tp_free(self);
+}
+
+static bool read_numbers(PyObject *tuple, Py_ssize_t *numbers)
+{
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(tuple); i++) {
+        numbers[i] = PyLong_AsSsize_t(PyTuple_GET_ITEM(tuple, i));
+        if (numbers[i] < 0) {
+            if (!PyErr_Occurred()) PyErr_SetString(PyExc_ValueError, "values are numbered from 0");
+            return false;
+        }
+    }
+    return true;
+}
+
+static PyObject *direct_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    static char *names[] = {"entry", "keep", "inputs", "outputs", "nodes", "layouts", "elements", NULL};
+    unsigned long long kernel, dims, strides;
+    PyObject *keep, *inputs, *outputs, *nodes, *layouts;
+    long long elements;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "(KKK)OO!O!O!O!L:Direct", names, &kernel, &dims, &strides, &keep,
+                                     &PyTuple_Type, &inputs, &PyTuple_Type, &outputs, &PyTuple_Type, &nodes,
+                                     &PyTuple_Type, &layouts, &elements))
+        return NULL;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(layouts); i++)
+        if (!expect_type(PyTuple_GET_ITEM(layouts, i), &LayoutType, "layout")) return NULL;
+    Py_ssize_t count = PyTuple_GET_SIZE(inputs) + PyTuple_GET_SIZE(outputs);
+    if (count > OPERANDS || PyTuple_GET_SIZE(layouts) != PyTuple_GET_SIZE(outputs)) {
+        PyErr_Format(PyExc_ValueError, "%zd operands, of at most %d, with %zd layouts for %zd results", count, OPERANDS,
+                     PyTuple_GET_SIZE(layouts), PyTuple_GET_SIZE(outputs));
+        return NULL;
+    }
+    Direct *self = (Direct *)type->tp_alloc(type, 0);
+    if (self == NULL) return NULL;
+    self->kernel = (kernel_function)(uintptr_t)kernel;
+    self->dims = (int64_t *)(uintptr_t)dims;
+    self->strides = (int64_t *)(uintptr_t)strides;
+    self->keep = Py_NewRef(keep);
+    self->layouts = Py_NewRef(layouts);
+    self->inputs = PyTuple_GET_SIZE(inputs);
+    self->outputs = PyTuple_GET_SIZE(outputs);
+    self->nodes = PyTuple_GET_SIZE(nodes);
+    self->unlocked = elements >= UNLOCKED;
+    self->numbers = PyMem_Calloc((size_t)(count + self->nodes) + 1, sizeof(Py_ssize_t));
+    if (self->numbers == NULL) PyErr_NoMemory();
+    if (self->numbers == NULL || !read_numbers(inputs, self->numbers) ||
+        !read_numbers(outputs, self->numbers + self->inputs) || !read_numbers(nodes, self->numbers + count)) {
+        Py_DECREF(self);
+        return NULL;
+    }
+    return (PyObject *)self;
+}
+
+/* The recorded value of a number, NULL where there is none any more. */
+static Value *value_at(PyObject *values, Py_ssize_t number)
+{
+    PyObject *value = number < PyList_GET_SIZE(values) ? PyList_GET_ITEM(values, number) : NULL;
+    return is_value(value) ? (Value *)value : NULL;
+}
+
+/* The array with a concrete value's bytes and their address, NULL where the host has none. */
+static PyObject *bytes_of(Value *value, void **address)
+{
+    if (value == NULL || is_pending(value)) return NULL;
+    bool constant = !is_data(value->data);
+    PyObject *array = constant ? value->attrs : ((Data *)value->data)->array;
+    if (array == NULL || !PyArray_Check(array)) return NULL;
+    *address = PyArray_BYTES((PyArrayObject *)array) + (constant ? 0 : value->offset);
+    return array;
+}
+
+static void bind(Value *value, PyObject *data)
+{
+    Py_XSETREF(value->data, data);
+    value->offset = 0;
+    Py_XSETREF(value->op, Py_NewRef(Py_None));
+    Py_XSETREF(value->attrs, Py_NewRef(empty_tuple));
+    Py_XSETREF(value->operands, Py_NewRef(empty_tuple)); /* last: letting go of them may run other code */
+}
+
+static PyObject *direct_run(Direct *self, PyObject *values)
+{
+    void *addresses[OPERANDS];
+    PyObject *held[OPERANDS], *result = NULL;
+    Py_ssize_t inputs = self->inputs, count = inputs + self->outputs, taken = 0;
+    if (!expect_type(values, &PyList_Type, "values")) return NULL;
+    if (self->errstate == NULL) Py_RETURN_NONE;
+    for (Py_ssize_t i = 0; i < self->nodes; i++) {
+        Value *value = value_at(values, self->numbers[count + i]);
+        if (value != NULL && value->errstate != self->errstate) Py_RETURN_NONE;
+    }
+    for (Py_ssize_t i = inputs; i < count; i++) {
+        Value *value = value_at(values, self->numbers[i]);
+        if (value == NULL || !is_pending(value) || value->layout != PyTuple_GET_ITEM(self->layouts, i - inputs)) Py_RETURN_NONE;
+    }
+    for (; taken < inputs; taken++) {
+        PyObject *array = bytes_of(value_at(values, self->numbers[taken]), &addresses[taken]);
+        if (array == NULL) goto done;
+        held[taken] = Py_NewRef(array);
+    }
+    for (; taken < count; taken++) {
+        held[taken] = fresh_data(NULL, PyTuple_GET_ITEM(self->layouts, taken - inputs));
+        if (held[taken] == NULL) goto done;
+        addresses[taken] = PyArray_DATA((PyArrayObject *)((Data *)held[taken])->array);
+    }
+    int heard = 0;
+    double began = now_seconds();
+    if (self->watched) clear_flags();
+    if (self->unlocked) {
+        Py_BEGIN_ALLOW_THREADS
+        self->kernel(addresses, self->dims, self->strides);
+        if (self->watched) heard = raised_flags(); /* before other code runs in this thread */
+        Py_END_ALLOW_THREADS
+    } else {
+        self->kernel(addresses, self->dims, self->strides);
+        if (self->watched) heard = raised_flags();
+    }
+    double seconds = now_seconds() - began;
+    if (heard) {
+        clear_flags();
+        goto done;
+    }
+    result = PyFloat_FromDouble(seconds);
+    for (Py_ssize_t i = inputs; result != NULL && i < count; i++)
+        bind(value_at(values, self->numbers[i]), Py_NewRef(held[i]));
+done:
+    while (taken > 0) Py_DECREF(held[--taken]);
+    if (result == NULL && PyErr_Occurred() && PyErr_ExceptionMatches(PyExc_MemoryError)) PyErr_Clear(); /* who else runs it makes room */
+    if (result == NULL && !PyErr_Occurred()) Py_RETURN_NONE;
+    return result;
+}
+
+static PyObject *direct_listen(Direct *self, PyObject *const *args, Py_ssize_t nargs)
+{
+    int watched = nargs == 2 ? PyObject_IsTrue(args[1]) : -1;
+    if (watched < 0) {
+        if (!PyErr_Occurred()) PyErr_SetString(PyExc_TypeError, "listen() takes a state and whether to watch");
+        return NULL;
+    }
+    self->watched = (char)watched;
+    Py_XSETREF(self->errstate, Py_NewRef(args[0]));
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef direct_methods[] = {
+    {"run", (PyCFunction)direct_run, METH_O,
+     "Run the kernel on the values of a list, bind its results, and return the seconds; None, with nothing done,\n"
+     "where that takes more than this knows."},
+    {"listen", (PyCFunction)(void (*)(void))direct_listen, METH_FASTCALL,
+     "Serve values recorded under this error state, and leave to others what it has to warn of where ``watched``."},
+    {NULL},
+};
+
+PyTypeObject DirectType = {
+    PyVarObject_HEAD_INIT(NULL, 0)
+    .tp_name = "alight._core._native.Direct",
+    .tp_doc = "A generated kernel of the host that runs straight on recorded values.",
+    .tp_basicsize = sizeof(Direct),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
+    .tp_dealloc = (destructor)direct_dealloc,
+    .tp_traverse = (traverseproc)direct_traverse,
+    .tp_clear = (inquiry)direct_clear,
+    .tp_methods = direct_methods,
+    .tp_new = direct_new,
+};

@@ -1,0 +1,18 @@
+/* This thread's floating-point flags, as far as NumPy warns of them by default. */
+#ifndef ALIGHT_FLAGS_H
+#define ALIGHT_FLAGS_H
+
+/* Generated code computes in vector registers, whose flags are read ten times faster alone than with
+   those of the old unit beside them. */
+#if defined(__SSE2__) || defined(_M_X64)
+#include <xmmintrin.h>
+#define WATCHED (_MM_EXCEPT_INVALID | _MM_EXCEPT_DIV_ZERO | _MM_EXCEPT_OVERFLOW)
+static inline void clear_flags(void) { _mm_setcsr(_mm_getcsr() & ~(unsigned)_MM_EXCEPT_MASK); }
+static inline int raised_flags(void) { return (int)(_mm_getcsr() & WATCHED); }
+#else
+#include <fenv.h>
+static inline void clear_flags(void) { feclearexcept(FE_ALL_EXCEPT); }
+static inline int raised_flags(void) { return fetestexcept(FE_INVALID | FE_DIVBYZERO | FE_OVERFLOW); }
+#endif
+
+#endif
