@@ -46,9 +46,9 @@ def took(monkeypatch: pytest.MonkeyPatch, generated: float, numpy: float) -> Non
     """Have runs take these seconds."""
     submit = ready.Ready.submit
 
-    def timed(self: Any, *args: Any) -> tuple[Any, float]:
-        made, _ = submit(self, *args)
-        return made, generated if self.implementation == "generated" else numpy
+    def timed(self: Any, *args: Any) -> tuple[Any, float, Any]:
+        made, _, events = submit(self, *args)
+        return made, (generated if self.implementation == "generated" else numpy), events
 
     monkeypatch.setattr(ready.Ready, "submit", timed)
 
