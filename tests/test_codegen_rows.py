@@ -10,7 +10,8 @@ import pytest
 
 import alight
 from alight._core import layout_of, make_layout
-from alight.codegen.loops import unsupported
+from alight.codegen.llvm import module_text
+from alight.codegen.loops import Schedule, unsupported
 from alight.codegen.phases import phases
 from alight.ir.check import group_faults
 from alight.ir.group import Graph, Group, GroupKind, Node
@@ -159,6 +160,36 @@ def test_special_values_stay_in_their_row() -> None:
     x = values_for(np.dtype("f8"), (5, 140), 1)
     x[1, 7], x[2, 139], x[3, 0] = np.nan, np.inf, -np.inf
     assert_rows(softmax(x, (1,)), [x])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_elements_that_need_more_than_others_have_the_bits_of_a_loop(dtype: str) -> None:
+    # a zero, a NaN, an infinity: what is seldom stands in some vectors, and at the odd end
+    base = np.abs(values_for(np.dtype(dtype), (3, 1333), 1))
+    base[:, ::5], base[1, 7], base[2, 1332], base[0, 600] = 0, np.nan, np.inf, 1e-40
+    exponent = np.array(1.8, dtype)
+    rows = Rows((1,), base, exponent)
+    raised = rows.add("power", 0, 1)
+    group = rows.group(raised, rows.fold("max", raised), rows.fold("sum", raised))
+    loop = Group(GroupKind.LOOP, Graph(group.graph.inputs, group.graph.nodes[:1], (2,)), rows.shape)
+    (wanted,) = run(loop, [base, exponent])
+    actual, highest, total = run(group, [base, exponent])
+    assert np.array_equal(actual, wanted, equal_nan=True)
+    assert np.array_equal(highest, wanted.max(axis=1, keepdims=True), equal_nan=True)
+    alone = Rows((1,), wanted)
+    (expect,) = run(alone.group(alone.fold("sum", 0)), [wanted])
+    assert np.array_equal(total, expect, equal_nan=True)
+
+
+def test_elements_are_made_in_vectors_where_some_need_more() -> None:
+    x, exponent = values_for(np.dtype("f4"), (3, 700), 1), np.array(1.8, "f4")
+    rows = Rows((1,), x, exponent)
+    whole = rows.group(rows.fold("sum", rows.add("power", 0, 1)))
+    for kind in (GroupKind.ROWWISE, GroupKind.REDUCE):
+        text = module_text(Group(kind, whole.graph, whole.shape), Schedule())
+        entry = text[text.index("define void @entry") :]
+        assert "@llvm.fma.v" in entry
+        assert "@llvm.fma.f32" not in entry and "@llvm.fma.f64" not in entry
 
 
 PROGRAMS = """

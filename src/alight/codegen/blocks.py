@@ -119,7 +119,6 @@ class Blocks:
         self.asked = ""  # lanes for which what is seldom needed is made; empty: all
         self.metadata: list[str] = []
         self.by_zero = ""
-        self.seldom = ""  # where "rarely" notes that some element needs more; empty: it branches
 
     # --- lines and blocks
     def emit(self, text: str) -> str:

@@ -51,9 +51,6 @@ class Code(Casts):
 
         def rarely(tree: Expr) -> str:
             condition, common = value(tree.args[0]), value(tree.args[2])
-            if self.seldom:
-                self.note(self.seldom, condition)
-                return common
             one = register_type(tree.dtype)
             cell = self.alloca(one)
             self.do(f"store {one} {common}, ptr {cell}")

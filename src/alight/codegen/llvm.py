@@ -33,16 +33,17 @@ def module_text(group: Group, schedule: Schedule) -> str:
     ready()
     module = Module()
     shape = nest(group, unroll=True)
+    bits = min(schedule.vector_bits, widest())
     if group.kind is GroupKind.LOOP:
-        strip_kernel(module, group, shape, schedule, min(schedule.vector_bits, widest()))
+        strip_kernel(module, group, shape, schedule, bits)
     elif group.kind is GroupKind.SCAN:
-        scan_kernel(module, group, shape, schedule, min(schedule.vector_bits, widest()))
+        scan_kernel(module, group, shape, schedule, bits)
     elif shape.unrolled:
-        unrolled_kernel(module, group, shape, schedule, min(schedule.vector_bits, widest()))
+        unrolled_kernel(module, group, shape, schedule, bits)
     elif shape.columns or len(shape.dims) - shape.kept > 1:
-        reduce_kernel(module, group, shape, schedule)
+        reduce_kernel(module, group, shape, schedule, bits)
     else:
-        rowwise_kernel(module, group, shape, schedule)
+        rowwise_kernel(module, group, shape, schedule, bits)
     for symbol in sorted(module.libm):
         # the linker does not complain about a symbol that is missing: it calls whatever is there
         if llvm.address_of_symbol(symbol) is None:
@@ -84,5 +85,7 @@ def compile_group(group: Group, schedule: Schedule | None = None) -> Kernel:
     """
     check(group)
     schedule = schedule or Schedule()
-    explicit = group.kind is GroupKind.LOOP or bool(nest(group, unroll=True).unrolled)
+    form = nest(group, unroll=True)
+    # columns side by side are left to LLVM to put into vectors
+    explicit = group.kind is not GroupKind.SCAN and (bool(form.unrolled) or not form.columns)
     return bound(group, schedule, lambda: _translated(module_text(group, schedule), explicit))

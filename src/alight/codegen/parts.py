@@ -35,7 +35,7 @@ def in_stages(graph: Graph) -> list[Part]:
         depth = max([depths[i] for i in node.operands], default=0)
         depths.append(depth + node.op.special)
     stages = [max(depth - 1, 0) for depth in depths]
-    count = max(stages[first:]) + 1
+    count = max(stages[first:], default=0) + 1
     last = list(stages)  # the last stage that needs a value
     for number, node in graph.numbered():
         for i in node.operands:

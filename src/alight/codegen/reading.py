@@ -68,11 +68,11 @@ class Reader:
         suffix = f"v{LANES}{letter(self.dtype)}.p0"
         name = code.module.share(
             f"llvm.masked.load.{suffix}",
-            f"declare {memory} @llvm.masked.load.{suffix}(ptr, i32, <{LANES} x i1>, {memory})",
+            f"declare {memory} @llvm.masked.load.{suffix}(ptr, <{LANES} x i1>, {memory})",
         )
         pointer = code.at("%data", index, self.dtype)
         value = code.emit(
-            f"call {memory} @{name}(ptr {pointer}, i32 1, <{LANES} x i1> {mask}, "
+            f"call {memory} @{name}(ptr align 1 {pointer}, <{LANES} x i1> {mask}, "
             f"{memory} zeroinitializer)"
         )
         if self.dtype == "bool":

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from alight.codegen.columns import Column, tile_of
+from alight.codegen.columns import MADE_TILE, Column, tile_of
 from alight.codegen.emit import Code, Module
 from alight.codegen.extremes import BLOCK
 from alight.codegen.fold import (
@@ -18,9 +18,12 @@ from alight.codegen.fold import (
     repeat,
     rows_of,
 )
-from alight.codegen.kernels import SIGNATURE, Frame, has_branches
+from alight.codegen.kernels import SIGNATURE, Frame
+from alight.codegen.lanes import Operand
+from alight.codegen.making import ROOM, making
 from alight.codegen.spans import Span
 from alight.ir.body import width_of
+from alight.ir.ops import Kind
 from alight.ir.table_reduction import CHUNK
 
 if TYPE_CHECKING:
@@ -28,13 +31,15 @@ if TYPE_CHECKING:
     from alight.ir.group import Group
 
 
-def reduce_kernel(module: Module, group: Group, shape: Nest, schedule: Schedule) -> None:
+def reduce_kernel(
+    module: Module, group: Group, shape: Nest, schedule: Schedule, vector_bits: int
+) -> None:
     """Add the entry point of a reduce group to a module."""
     first = len(group.graph.inputs)
     folds = [Fold(group.graph, group.graph.nodes[i - first]) for i in group.graph.outputs]
     code = Code(module, schedule.interleave)
     frame = Frame(code, group, shape)
-    form = _Columns(frame, folds) if shape.columns else _Rows(frame, folds)
+    form = (_Columns if shape.columns else _Rows)(frame, folds, schedule, vector_bits)
     with code.when(frame.nonempty(range(shape.kept))):
         form.run()
     code.finish()
@@ -42,7 +47,9 @@ def reduce_kernel(module: Module, group: Group, shape: Nest, schedule: Schedule)
 
 
 class _Form:
-    def __init__(self, frame: Frame, folds: list[Fold]) -> None:
+    def __init__(
+        self, frame: Frame, folds: list[Fold], schedule: Schedule, vector_bits: int
+    ) -> None:
         self.frame = frame
         self.code = frame.code
         self.folds = folds
@@ -54,10 +61,30 @@ class _Form:
             self.count = code.emit(f"mul i64 {self.count}, {frame.dims[k]}")
         self.some = frame.nonempty(self.reduced)
         self.place = code.alloca("i64")  # of the next element in its chunk
+        needed = [n for n, node in frame.graph.numbered() if node.op.kind is Kind.ELEMENTWISE]
+        self.made = making(frame.graph, needed, folds, schedule, vector_bits, MADE_TILE)
 
     def run(self) -> None:
         """Write the loops."""
         raise NotImplementedError
+
+    def elements(self, count: str, targets: list[str], motion: str) -> None:
+        """Make the next elements of every fold where they are to be."""
+        frame = self.frame
+        reads = [
+            Operand(
+                frame.graph.layout(number).dtype.name,
+                frame.shape.classes[number],
+                frame.pointers[number],
+                frame.steps[number][frame.shape.vector_axis],
+            )
+            for number in self.made.reads
+        ]
+        writes = [
+            Operand(fold.dtype, motion, target)
+            for fold, target in zip(self.folds, targets, strict=True)
+        ]
+        self.made.write(self.code, reads, writes, count)
 
     def read(self, cell: str) -> str:
         return self.code.emit(f"load i64, ptr {cell}")
@@ -81,10 +108,8 @@ class _Rows(_Form):
     def run(self) -> None:
         code, frame = self.code, self.frame
         self.spans = [Span(code, fold, False) for fold in self.folds]
-        self.buffers = [code.alloca(rows_of(fold, BLOCK)) for fold in self.folds]
+        self.buffers = [code.alloca(rows_of(fold, BLOCK + ROOM)) for fold in self.folds]
         self.done = code.alloca("i64")  # elements of the current row already made
-        # set where an element of the piece needs a branch; without branches there is no flag
-        self.flag = code.alloca("i1") if has_branches(frame.graph) else ""
         stop = self.folds[0].stops() if len(self.folds) == 1 else None
         with frame.along(range(self.kept)):
             self.set(self.place, "0")
@@ -107,7 +132,6 @@ class _Rows(_Form):
         code, frame = self.code, self.frame
         length = frame.dims[-1]
         self.set(self.done, "0")
-        fixed = frame.broadcast()
         pointers = frame.pointers
         with repeat(code) as proceed:
             done = self.read(self.done)
@@ -120,14 +144,7 @@ class _Rows(_Form):
                 code.at(buffer, place, fold.dtype)
                 for buffer, fold in zip(self.buffers, self.folds, strict=True)
             ]
-            if self.flag:
-                code.do(f"store i1 false, ptr {self.flag}")
-            code.seldom = self.flag
-            self.elements(piece, fixed, targets)
-            if self.flag:
-                with code.when(code.emit(f"load i1, ptr {self.flag}")):
-                    code.seldom = ""
-                    self.elements(piece, fixed, targets)
+            self.elements(piece, targets, "w")
             self.set(self.done, code.emit(f"add i64 {done}, {piece}"))
             place = code.emit(f"add i64 {place}, {piece}")
             self.set(self.place, place)
@@ -140,15 +157,6 @@ class _Rows(_Form):
                     code.do(f"br i1 {decided}, label %{settled}, label %{undecided}")
                     code.start(undecided)
         frame.pointers = pointers
-
-    def elements(self, count: str, fixed: dict[int, str], targets: list[str]) -> None:
-        """Make the next elements of every fold in its buffer."""
-        code = self.code
-        with code.loop(count, parallel=True) as index:
-            known = self.frame.values(fixed, index)
-            for fold, target in zip(self.folds, targets, strict=True):
-                value = fold.value(code, known)
-                code.store(value, code.at(target, index, fold.dtype), fold.dtype, parallel=True)
 
     def flush(self, count: str) -> None:
         """Fold what the buffers hold."""
@@ -226,16 +234,11 @@ class _Columns(_Form):
         with frame.along(self.reduced):
             place = self.read(self.place)
             offset = code.emit(f"mul i64 {place}, {self.tile}")
-            pairs = [
-                (fold, code.at(buffer, offset, fold.dtype))
+            targets = [
+                code.at(buffer, offset, fold.dtype)
                 for fold, buffer in zip(self.folds, self.buffers, strict=True)
             ]
-            fixed = frame.broadcast()
-            with code.loop(self.width, parallel=True) as j:
-                known = frame.values(fixed, j)
-                for fold, row in pairs:
-                    value = fold.value(code, known)
-                    code.store(value, code.at(row, j, fold.dtype), fold.dtype, parallel=True)
+            self.elements(self.width, targets, "c")
             place = code.emit(f"add i64 {place}, 1")
             self.set(self.place, place)
             with code.when(code.emit(f"icmp eq i64 {place}, {CHUNK}")):

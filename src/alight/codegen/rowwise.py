@@ -2,9 +2,9 @@
 elements and, in a rowwise group, what is made of their results over the same row.
 
 A row is visited once for each phase (see ``codegen.phases``), while it is in cache; what takes long
-to make is kept in the memory of an output between visits. A visit makes elements piece by piece in
-a vector loop and folds them from there (see ``codegen.spans``); a reduction of what lies in memory
-already folds it where it is.
+to make is kept in the memory of an output between visits. A visit makes elements piece by piece
+(``codegen.making``) and folds them from there (``codegen.spans``); a reduction of what lies in
+memory already folds it where it is.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING
 from alight.codegen.emit import Code, Module, memory_type
 from alight.codegen.extremes import BLOCK
 from alight.codegen.fold import Fold
-from alight.codegen.kernels import SIGNATURE, Frame, elementwise, has_branches
+from alight.codegen.kernels import SIGNATURE, Frame, elementwise
+from alight.codegen.lanes import Operand
+from alight.codegen.making import ROOM, making
 from alight.codegen.partial import combine_function, parts
 from alight.codegen.phases import Pass, phases
 from alight.codegen.spans import Span
@@ -30,11 +32,13 @@ if TYPE_CHECKING:
 _SHARED = 2048
 
 
-def rowwise_kernel(module: Module, group: Group, shape: Nest, schedule: Schedule) -> None:
+def rowwise_kernel(
+    module: Module, group: Group, shape: Nest, schedule: Schedule, vector_bits: int
+) -> None:
     """Add the entry point of a reduce or rowwise group whose reduced axes are one in memory."""
-    code = Code(module, schedule.interleave)
+    code = Code(module)
     frame = Frame(code, group, shape)
-    rows = _Rows(frame, group)
+    rows = _Rows(frame, group, schedule, vector_bits)
     needed = range(shape.kept if group.kind is GroupKind.REDUCE else frame.rank)
     with code.when(frame.nonempty(needed)):
         rows.run()
@@ -44,8 +48,10 @@ def rowwise_kernel(module: Module, group: Group, shape: Nest, schedule: Schedule
 
 
 class _Rows:
-    def __init__(self, frame: Frame, group: Group) -> None:
+    def __init__(self, frame: Frame, group: Group, schedule: Schedule, vector_bits: int) -> None:
         graph = group.graph
+        self.schedule = schedule
+        self.vector_bits = vector_bits
         self.frame = frame
         self.code = frame.code
         self.graph = graph
@@ -53,8 +59,6 @@ class _Rows:
         self.axis = frame.rank - 1
         self.count = self.length = frame.dims[self.axis]
         self.phases = phases(group)
-        self.branches = has_branches(graph)
-        self.flag = frame.code.alloca("i1") if self.branches else ""
         self.places = {
             number: place for place, number in enumerate(graph.outputs, start=self.first)
         }
@@ -155,14 +159,13 @@ class _Rows:
         code = self.code
         made = [n for n in visit.folds if not self.spans[n].direct]
         stored = (*visit.written, *visit.saved)
-        if not visit.folds and not self.branches:
+        if not visit.folds:
             self.elements(visit, known, "0", self.length, {})
             return
-        buffered = bool(made) or (self.branches and bool(stored))
         if not made and len(visit.folds) == 1 and not stored:
             self.fold_direct(visit.folds[0], "0", self.length)
             return
-        size = BLOCK if buffered or stored else _SHARED
+        size = BLOCK if made or stored else _SHARED
         stop = None
         if len(visit.folds) == 1 and not stored:
             stop = self.spans[visit.folds[0]].fold.stops()
@@ -171,7 +174,7 @@ class _Rows:
             left = code.emit(f"sub i64 {self.length}, {start}")
             short = code.emit(f"icmp slt i64 {left}, {size}")
             count = code.emit(f"select i1 {short}, i64 {left}, i64 {size}")
-            if buffered or stored:
+            if made or stored:
                 targets = {n: self.buffer(n) for n in made}
                 self.elements(visit, known, start, count, targets)
             for number in visit.folds:
@@ -195,11 +198,10 @@ class _Rows:
         span.take(pointer, count)
 
     def buffer(self, number: int) -> str:
-        """Return the stack memory in which a fold's elements, or an output's, are made."""
+        """Return the stack memory in which a fold's elements are made."""
         if number not in self.buffers:
-            span = self.spans.get(number)
-            dtype = self.graph.layout(number).dtype.name if span is None else span.fold.dtype
-            self.buffers[number] = self.code.alloca(f"[{BLOCK} x {memory_type(dtype)}]")
+            one = memory_type(self.spans[number].fold.dtype)
+            self.buffers[number] = self.code.alloca(f"[{BLOCK + ROOM} x {one}]")
         return self.buffers[number]
 
     def elements(
@@ -207,75 +209,49 @@ class _Rows:
     ) -> None:
         """Make the elements of a piece: those of outputs in their place, those to fold in
         buffers."""
-        code, frame = self.code, self.frame
-        stored = (*visit.written, *visit.saved)
+        code, frame, graph = self.code, self.frame, self.graph
+        stored = [(n, place) for n in (*visit.written, *visit.saved) for place in self.homes(n)]
+        folds = [self.spans[n].fold for n in targets]
+        made = making(
+            graph,
+            visit.needed,
+            [*(n for n, _ in stored), *folds],
+            self.schedule,
+            self.vector_bits,
+        )
         pointers = frame.pointers
         if start != "0":
             frame.pointers = frame.moved(self.axis, start)
-        if not self.branches:
-            self.loop(visit, known, count, targets, {})
-        else:
-            # made in buffers, as a second try must find the inputs as they were
-            into = {n: self.buffer(n) for n in stored}
-            code.do(f"store i1 false, ptr {self.flag}")
-            code.seldom = self.flag
-            self.loop(visit, known, count, targets, into)
-            with code.when(code.emit(f"load i1, ptr {self.flag}")):
-                code.seldom = ""
-                self.loop(visit, known, count, targets, into)
-            if stored:
-                with code.loop(count, parallel=True, brief=True) as index:
-                    for n in stored:
-                        dtype = self.graph.layout(n).dtype.name
-                        value = code.load(code.at(into[n], index, dtype), dtype, parallel=True)
-                        self.put(n, value, index)
+        reads = [self.read(number, known) for number in made.reads]
+        writes = [self.operand(place, graph.layout(n).dtype.name) for n, place in stored]
+        writes += [
+            Operand(fold.dtype, "w", target)
+            for fold, target in zip(folds, targets.values(), strict=True)
+        ]
+        made.write(code, reads, writes, count)
         frame.pointers = pointers
 
-    def loop(
-        self,
-        visit: Pass,
-        known: dict[int, str],
-        count: str,
-        targets: dict[int, str],
-        into: dict[int, str],
-    ) -> None:
-        code, frame, graph = self.code, self.frame, self.graph
-        with code.loop(count, parallel=not self.branches or bool(code.seldom)) as index:
-            values = dict(known)
-            read = {
-                operand for n in visit.needed for operand in graph.nodes[n - self.first].operands
-            }
-            read.update(o for n in targets for o in graph.nodes[n - self.first].operands)
-            for number in sorted(read):
-                if number in values or number in visit.needed:
-                    continue
-                dtype = graph.layout(number).dtype.name
-                operand = number
-                if number >= self.first:
-                    operand = self.places[self.phases.home[number]]
-                pointer = frame.element(operand, dtype, index)
-                values[number] = code.load(pointer, dtype, parallel=True)
-            for number in visit.needed:
-                node = graph.nodes[number - self.first]
-                values[number] = elementwise(code, graph, node, values)
-            # every load stands before every store
-            for number in (*visit.written, *visit.saved):
-                dtype = graph.layout(number).dtype.name
-                if number in into:
-                    target = code.at(into[number], index, dtype)
-                    code.store(values[number], target, dtype, parallel=True)
-                else:
-                    self.put(number, values[number], index)
-            for number, buffer in targets.items():
-                fold = self.spans[number].fold
-                target = code.at(buffer, index, fold.dtype)
-                code.store(fold.value(code, values), target, fold.dtype, parallel=True)
-
-    def put(self, number: int, value: str, index: str) -> None:
-        """Store an element of an output, or of what is kept in the memory of one."""
-        code, frame = self.code, self.frame
+    def read(self, number: int, known: dict[int, str]) -> Operand:
+        """Return a value that is there: an input, one of the row's, or what an output keeps."""
         dtype = self.graph.layout(number).dtype.name
+        if number < self.first:
+            return self.operand(number, dtype)
+        if number in known:
+            cell = self.code.alloca(memory_type(dtype))
+            self.code.store(known[number], cell, dtype)
+            return Operand(dtype, "b", cell)
+        return self.operand(self.places[self.phases.home[number]], dtype)
+
+    def operand(self, place: int, dtype: str) -> Operand:
+        """Return an input or output of the group at the current piece."""
+        frame = self.frame
+        motion = frame.shape.classes[place]
+        return Operand(dtype, motion, frame.pointers[place], frame.steps[place][self.axis])
+
+    def homes(self, number: int) -> list[int]:
+        """Return the operands in which an output, or what is kept in the memory of one, is
+        stored."""
         home = self.phases.home.get(number, number)
-        for place, output in enumerate(self.graph.outputs, self.first):
-            if output == home and (home == number or place == self.places[home]):
-                code.store(value, frame.element(place, dtype, index), dtype, parallel=True)
+        if home != number:
+            return [self.places[home]]
+        return [p for p, output in enumerate(self.graph.outputs, self.first) if output == home]

@@ -20,6 +20,7 @@ from alight.codegen.emit import Code
 from alight.codegen.fold import Fold
 from alight.codegen.kernels import SIGNATURE, Frame
 from alight.codegen.lanes import Operand, Record
+from alight.codegen.making import element, step
 from alight.codegen.strips import run_stages, width_of_group
 from alight.ir.body import part_of, width_of
 from alight.ir.group import Attrs, Graph, Group, Node
@@ -151,22 +152,12 @@ class Unrolled:
         operands = [tuple(self.at(o, i) for o in fold.node.operands) for i in indices]
         if fold.argument:
             return self.argument(fold, [given[0] for given in operands])
-        values = [self.element(fold, given) for given in operands]
+        values = [element(self.add, fold, given) for given in operands]
         if fold.moments:
             folded = self.squares(fold, values)
         else:
             folded = self.tree(fold, values)
         return self.finished(fold, folded, len(values))
-
-    def element(self, fold: Fold, operands: tuple[int, ...]) -> int:
-        """Return what an element is folded as."""
-        value, *mask = operands
-        if fold.body not in ("x", "R(x)") or fold.source != fold.dtype:
-            value = self.add(_op(fold, fold.body), (value,), fold.dtype)
-        if mask:
-            neutral = f"where(y, x, {fold.identity!r})"
-            value = self.add(_op(fold, neutral), (value, mask[0]), fold.dtype)
-        return value
 
     def tree(self, fold: Fold, values: Sequence[int]) -> int:
         """Return the fold of values, of LANES at most, in the order of all folds."""
@@ -184,10 +175,10 @@ class Unrolled:
 
     def squares(self, fold: Fold, values: Sequence[int]) -> int:
         """Return the squared deviations from the mean, distances being from the first element."""
-        minus, times = _op(fold, "x - y"), _op(fold, "x * y")
+        minus, times = step(fold, "x - y"), step(fold, "x * y")
         away = [self.add(minus, (value, values[0]), fold.dtype) for value in values]
         total = self.tree(fold, away)
-        mean = self.add(_op(fold, f"x / {len(values)}.0"), (total,), fold.dtype)
+        mean = self.add(step(fold, f"x / {len(values)}.0"), (total,), fold.dtype)
         far = [self.add(minus, (value, mean), fold.dtype) for value in away]
         return self.tree(fold, [self.add(times, (value, value), fold.dtype) for value in far])
 
@@ -201,17 +192,17 @@ class Unrolled:
             return folded
         left = max(count - fold.freedom, 0.0) if fold.moments else float(count)
         number = self.constant(fold, folded, left, "float64")
-        return self.add(_op(fold, fold.node.op.finish), (folded, number), fold.result)
+        return self.add(step(fold, fold.node.op.finish), (folded, number), fold.result)
 
     def constant(self, fold: Fold, beside: int, value: object, dtype: str) -> int:
         """Return a constant; ``beside`` is any value."""
-        return self.add(_op(fold, f"R({value!r})"), (beside,), dtype)
+        return self.add(step(fold, f"R({value!r})"), (beside,), dtype)
 
     def argument(self, fold: Fold, values: Sequence[int]) -> int:
         """Return the place of the best value, of the first of several."""
         best = values[0]
         place = self.constant(fold, best, 0, fold.result)
-        better, where = _op(fold, fold.better_body), OPS["where"]
+        better, where = step(fold, fold.better_body), OPS["where"]
         for k, value in enumerate(values[1:], 1):
             condition = self.add(better, (value, best), "bool")
             here = self.constant(fold, best, k, fold.result)
@@ -219,8 +210,3 @@ class Unrolled:
             if k < len(values) - 1:
                 best = self.add(where, (condition, value, best), fold.dtype)
         return place
-
-
-def _op(fold: Fold, body: str) -> Op:
-    """Return a step of a fold as an elementwise op."""
-    return Op(f"{fold.node.op.name}.step", Kind.ELEMENTWISE, fold.node.op.reference, body=body)
