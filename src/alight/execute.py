@@ -233,7 +233,10 @@ class Execution:
             self._bind(number, data, 0, layout)
         if seconds is None:
             space = where.space
-            read = [(ref(d), (d.remote or {}).get(space), at, lay) for d, at, lay in places]
+            read = [
+                (ref(data), ref((data.remote or {}).get(space, data)), offset, layout)
+                for data, offset, layout in places
+            ]
             refs = tuple([ref(data) for data in results])
             told = (Told(decision, site, *known),)
             started(where, Started(step.group.graph, told, *events, tuple(read), refs))

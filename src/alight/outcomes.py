@@ -53,7 +53,7 @@ class Started(NamedTuple):
     launches: tuple[Told, ...]
     start: Any
     end: Any
-    inputs: tuple[tuple[_Ref, Any, int, Layout], ...]  # with the buffer it was read from
+    inputs: tuple[tuple[_Ref, weakref.ref[Any], int, Layout], ...]  # and the buffers read
     outputs: tuple[_Ref, ...]
 
 
@@ -136,7 +136,7 @@ def _again(wanted: _Ref, made_by: dict[int, Started]) -> Data | None:
                 # host's bytes are those that were read.
                 if data is None or data.array is None or data.remote is None:
                     return None
-                if not any(copy is buffer for copy in data.remote.values()):
+                if not any(copy is buffer() for copy in data.remote.values()):
                     return None
             start = offset if layout.size else 0
             operands.append(np.ndarray(layout.shape, layout.dtype, data.raw, start, layout.strides))

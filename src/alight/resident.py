@@ -18,6 +18,7 @@ from alight._core import Data, Layout, Storage, Value, View
 from alight.array import Array
 from alight.copies import Kept, kept
 from alight.device import Device
+from alight.errors import AlightError
 from alight.log import eligible_elements
 from alight.outcomes import Started, Told, started
 from alight.plan.plan import LaunchStep, Plan, ViewStep
@@ -299,17 +300,24 @@ class Direct:
         self._space = where.space
         self._submit = backend_of(where).submit
         self._sequence = sequence
-        self._pattern = program.pattern
-        # Constants lie on the device once and for all.
-        constants = [
-            None if type(leaf) is _Leaf else execute.constant(leaf) for leaf in program.leaves
-        ]
-        self._leaves = tuple(
-            [
-                (leaf.number, None) if data is None else (-1, (data, residency.buffer(data, where)))
-                for leaf, data in zip(program.leaves, constants, strict=True)
-            ]
+        self._layouts = tuple([layout for layout, _ in program.pattern])
+        self._scalars = tuple(
+            [(i, scalar) for i, (layout, scalar) in enumerate(program.pattern) if layout is None]
         )
+        # Constants lie on the device once and for all, behind what the arguments are.
+        self._constants: list[Data] = []
+        self._lying: list[Any] = []
+        order: list[int] = []
+        for leaf in program.leaves:
+            if type(leaf) is _Leaf:
+                order.append(leaf.number)
+                continue
+            data = execute.constant(leaf)
+            order.append(len(program.pattern) + len(self._constants))
+            self._constants.append(data)
+            self._lying.append(residency.buffer(data, where))
+        plain = order == list(range(len(program.pattern) + len(self._constants)))
+        self._order = None if plain else order
         self._reads = tuple([(leaf.offset, leaf.layout) for leaf in program.leaves])
         form = program.form
         self._single = type(form) is _Fresh and form.window is None
@@ -332,41 +340,44 @@ class Direct:
 
     def __call__(self, *args: Any) -> Any:
         space = self._space
-        found: list[Any] = []
-        for item, (layout, scalar) in zip(args, self._pattern, strict=True):
-            if layout is None:
-                if item is not scalar and _bits(item) != _bits(scalar):
+        datas: list[Any] = []
+        buffers: list[Any] = []
+        for number, scalar in self._scalars:
+            item = args[number]
+            if item is not scalar and _bits(item) != _bits(scalar):
+                return NotImplemented
+        try:
+            for item, layout in zip(args, self._layouts):  # noqa: B905 (the guard has counted)
+                if layout is None:
+                    datas.append(None)
+                    buffers.append(None)
+                    continue
+                value = item.storage.value
+                if value.layout is not layout or value.offset or item.window is not None:
                     return NotImplemented
-                found.append(None)
-                continue
-            value = item.storage.value
-            data = value.data
-            if (
-                value.layout is not layout
-                or value.offset
-                or data is None
-                or item.window is not None
-            ):
-                return NotImplemented
-            remote = data.remote
-            if remote is None or data.shared:
-                return NotImplemented
-            buffer = remote.get(space)
-            if buffer is None:
-                return NotImplemented
-            found.append((data, buffer))
-        given = [own or found[number] for number, own in self._leaves]
+                data = value.data
+                if data.shared:
+                    return NotImplemented
+                buffers.append(data.remote[space])
+                datas.append(data)
+        except (AttributeError, KeyError, TypeError):  # pending, or it does not lie there
+            return NotImplemented
+        datas += self._constants
+        buffers += self._lying
+        if self._order is not None:
+            datas = [datas[i] for i in self._order]
+            buffers = [buffers[i] for i in self._order]
         self._calls += 1
-        if self._calls % _SAMPLED != 1:
-            start = end = None
-            buffers = self._sequence([buffer for _, buffer in given])
-        else:
-            start = self._submit(self._where, 0, ())
-            buffers = self._sequence([buffer for _, buffer in given])
-            end = self._submit(self._where, 0, ())
+        timed = self._calls % _SAMPLED == 1
+        start = self._submit(self._where, 0, ()) if timed else None
+        try:
+            made = self._sequence(buffers)
+        except (AlightError, MemoryError):
+            return NotImplemented  # the usual way makes room, or has NumPy do it
+        end = self._submit(self._where, 0, ()) if timed else None
         values = {}
         refs = []
-        for (number, layout), buffer, seconds in zip(self._made, buffers, self._worth, strict=True):
+        for (number, layout), buffer, seconds in zip(self._made, made, self._worth, strict=True):
             data = Data(layout)
             data.remote = {space: buffer}
             self._kept.use(data, seconds)
@@ -374,14 +385,12 @@ class Direct:
             value = values[number] = Value(None, (), (), layout)
             value.data = data
         read = [
-            (ref(data), buffer, *place)
-            for (data, buffer), place in zip(given, self._reads, strict=True)
+            (ref(data), ref(buffer), *place)
+            for data, buffer, place in zip(datas, buffers, self._reads, strict=True)
         ]
         program = self._program
-        started(
-            self._where,
-            Started(program.graph, self._told, start, end, tuple(read), tuple(refs)),
-        )
+        work = Started(program.graph, self._told, start, end, tuple(read), tuple(refs))
+        started(self._where, work)
         if self._single:
             array = Array.__new__(Array)
             array.storage = Storage(value)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Mapping, Sequence
+from operator import add
 from typing import TYPE_CHECKING, Any
 
 from alight.backends.cuda_session import CudaBuffer
@@ -61,12 +62,13 @@ class CudaSequence:
                 sizes.append(nbytes)
             steps += [(call, tuple(used)) for call in calls]
         self._offsets = [offset for _, offset in given]
+        self._apart = any(self._offsets)
         self._sizes = sizes
         self._wanted = tuple([places[number] - first for number in wanted])
         self._table: Any = (ctypes.c_longlong * (first + len(sizes)))()
         self._held: list[Any] = []
         self._launches = [self._parameters(*step) for step in steps]
-        self._ahead: list[CudaBuffer] | None = None
+        self._ahead: tuple[list[CudaBuffer], list[int]] | None = None
         self._small = sum(sizes) <= _AHEAD_BYTES
 
     def _parameters(self, call: Any, used: Sequence[int]) -> tuple[Any, ...]:
@@ -83,9 +85,10 @@ class CudaSequence:
             *(ctypes.addressof(pointers), 0),
         )
 
-    def _memory(self) -> list[CudaBuffer]:
-        buffer = self.session.buffer
-        return [buffer(nbytes) for nbytes in self._sizes]
+    def _memory(self) -> tuple[list[CudaBuffer], list[int]]:
+        """Return memory for what is made, and its addresses."""
+        made = list(map(self.session.buffer, self._sizes))
+        return made, [buffer.address for buffer in made]
 
     def __call__(self, buffers: Sequence[CudaBuffer]) -> list[CudaBuffer]:
         """Launch, and return the buffers of what is wanted."""
@@ -93,12 +96,10 @@ class CudaSequence:
         with session.lock:
             try:
                 session.enter()
-                made, self._ahead = self._ahead or self._memory(), None
-                addresses = [
-                    buffer.address + offset
-                    for buffer, offset in zip(buffers, self._offsets, strict=True)
-                ]
-                own = [buffer.address for buffer in made]
+                (made, own), self._ahead = self._ahead or self._memory(), None
+                addresses = [buffer.address for buffer in buffers]
+                if self._apart:
+                    addresses = list(map(add, addresses, self._offsets))
                 if self._windows:
                     count = len(addresses) + len(self._windows)
                     for place, offset in self._windows:

@@ -40,6 +40,20 @@ _LOST = (
 )  # fmt: skip
 
 
+_sessions: weakref.WeakSet[Session] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for session in _sessions:
+        session.lost = (
+            "this process was forked from one that used it; start processes with the method "
+            "'spawn', or use CUDA only after the fork"
+        )
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
 class CudaBuffer:
     """Device memory; it returns to the pool when it is dropped or freed."""
 
@@ -96,6 +110,7 @@ class Session:
         self._busy: deque[tuple[Any, Any]] = deque()
         self._modules: dict[str, Any] = {}
         self._functions: dict[tuple[str, str], Any] = {}
+        _sessions.add(self)
         with self.errors():
             runtime.setDevice(number)
             # apart from CuPy's own: memory of its default pool is ordered by another stream
@@ -116,11 +131,6 @@ class Session:
 
     def enter(self) -> None:
         """Make the device this thread's; raise DeviceUnavailable where it cannot be used."""
-        if os.getpid() != self.process:
-            raise DeviceUnavailable(
-                f"this process was forked from one that used {self.device}, which it cannot use. "
-                "Fix: start processes with the method 'spawn', or use CUDA only after the fork."
-            )
         if self.lost:
             raise DeviceUnavailable(f"{self.device} was lost: {self.lost}. Fix: start again.")
         self.runtime.setDevice(self.number)
