@@ -40,6 +40,7 @@ ORDER: tuple[tuple[str, ...], ...] = (
     ("record",),
     ("reduce",),
     ("memory",),
+    ("nearby",),
     ("indexing",),
     ("exits", "flags", "temporary"),
     ("calls",),

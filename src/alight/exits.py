@@ -14,6 +14,7 @@ import numpy as np
 from alight._core import ArrayBase, View, floor, fresh_array, hooks, layout_of
 from alight.log import COUNTED_DTYPES, LOG
 from alight.memory import host, writable
+from alight.nearby import called
 from alight.record import call_there, concrete, manners, native, record_floor, site
 
 _CONTAINERS = (tuple, list, dict)
@@ -184,6 +185,9 @@ def exit_to_numpy(
     changed: Sequence[Any] = (),
 ) -> Any:
     """Run a NumPy function on host memory and count it; it writes into ``changed``."""
+    found = called(function, args, kwargs, changed)
+    if found is not NotImplemented:
+        return found
     name = getattr(function, "__qualname__", None) or getattr(function, "__name__", str(function))
     LOG.exit(str(name), site())
     result = run_in_numpy(function, args, kwargs, changed)

@@ -10,6 +10,7 @@ import numpy as np
 from alight import runtime
 from alight._core import ArrayBase, Value, floor, make_layout
 from alight.memory import apply_view, assign, export, host, layout, read, view_of, writable
+from alight.nearby import called
 from alight.record import (
     WHERE,
     call_there,
@@ -65,6 +66,10 @@ def getitem(array: ArrayBase, key: Any) -> Any:
     """Return ``array[key]`` with NumPy's meaning: a view, an element or a copy."""
     basic, integers = _basic_key(key)
     if not basic:
+        if isinstance(key, ArrayBase) and layout(key).ndim:
+            found = called("getitem", (array, key), {})
+            if found is not NotImplemented:
+                return found
         key = plain_key(key)
         basic, integers = _basic_key(key)
     lay = layout(array)
@@ -106,7 +111,7 @@ def setitem(array: ArrayBase, key: Any, item: Any) -> None:
         raise ValueError("assignment destination is read-only")  # before the key is looked at
     basic, integers = _basic_key(key)
     if not basic:
-        if _masked(array, key, item):
+        if _masked(array, key, item) or _set_there(array, key, item):
             return
         key = plain_key(key)
         basic, integers = _basic_key(key)
@@ -148,6 +153,20 @@ def _drops_imaginary(item: Any, dtype: np.dtype[Any]) -> bool:
     """Tell whether NumPy warns, at the call, that imaginary parts are lost."""
     given = layout(item).dtype if isinstance(item, ArrayBase) else getattr(item, "dtype", None)
     return getattr(given, "kind", "") == "c" and dtype.kind not in "cb"
+
+
+def _set_there(array: ArrayBase, key: Any, item: Any) -> bool:
+    """Have a device set elements that an index array of ours picks; tell whether it did."""
+    if not isinstance(key, ArrayBase) or not layout(key).ndim:
+        return False
+    dtype = layout(array).dtype
+    if _drops_imaginary(item, dtype):
+        return False
+    if not isinstance(item, ArrayBase):
+        if not isinstance(item, (bool, int, float, complex, np.generic)):
+            return False
+        item = np.asarray(item, dtype)[()]  # NumPy's error where it does not fit
+    return called("setitem", (array, key, item), {}, (array,)) is not NotImplemented
 
 
 def _set_now(array: ArrayBase, key: Any, item: Any) -> None:

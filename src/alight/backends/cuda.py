@@ -20,7 +20,7 @@ from alight._core import Data, Layout, make_layout
 from alight.backends import cuda_cards
 from alight.backends.asking import ask
 from alight.backends.base import Command, Copy, Launch, Operand
-from alight.backends.cuda_library import NAMES, LibraryKernel
+from alight.backends.cuda_library import LACKING, NAMES, LibraryKernel, called
 from alight.backends.cuda_sequence import CudaSequence, Launches
 from alight.backends.cuda_session import CudaBuffer, Session
 from alight.backends.host import NATIVE_DTYPES, address_of, memory_at
@@ -34,8 +34,7 @@ from alight.ir.group import Group, GroupKind
 GAPS = (
     Gap("float16 and complex reductions", "folds of them are not generated", "alight"),
     Gap("complex transcendentals", "no body defines them", "alight"),
-    Gap("solve, cholesky, qr, svd, eigh", "they raise, or leave signs open", "alight"),
-    Gap("argsort, unique, gathers, scatters", "no implementation yet", "alight"),
+    *LACKING,
     Gap("floating-point warnings", "a device has no flags", "nobody: NumPy on the host warns"),
 )
 _UPLOAD, _DOWNLOAD, _EITHER = 1, 2, 4  # cudaMemcpyKind
@@ -365,6 +364,16 @@ class CudaBackend:
                 call.arguments,
                 0,
             )
+
+    def call(self, device: Device, name: str, args: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
+        """Return what the library's function of an op's name gives, called at once on operands:
+        each array of it as an operand, in a buffer of its own.
+
+        Raises Unsupported, with the reason, where it is not NumPy's; and what the library raises.
+        """
+        session = self._session(device)
+        with session.lock, session.errors(), session.library(session.stream(0)):
+            return called(session, name, args, attrs)
 
     def sequence(
         self,

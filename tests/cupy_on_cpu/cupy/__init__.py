@@ -13,8 +13,20 @@ from cupy.cuda import memory
 __version__ = "0 (on the CPU)"
 
 
-def ndarray(shape: Any, dtype: Any, memptr: memory.Memory, strides: Any) -> Any:
-    return np.ndarray(shape, dtype, memptr.array, memptr.offset, strides)
+class _Arrays(type):
+    def __instancecheck__(cls, item: Any) -> bool:
+        return isinstance(item, np.ndarray)
+
+
+class ndarray(metaclass=_Arrays):
+    """An ndarray over memory of the device's."""
+
+    def __new__(cls, shape: Any, dtype: Any, memptr: memory.Memory, strides: Any) -> Any:
+        return np.ndarray(shape, dtype, memptr.array, memptr.offset, strides)
+
+
+def argsort(a: Any, axis: Any = -1) -> Any:
+    return np.argsort(a, axis, kind="stable")  # the only kind there is
 
 
 def __getattr__(name: str) -> Any:

@@ -1,0 +1,160 @@
+"""NumPy's functions called at once where their arguments lie: those whose results have a size that
+only the values tell, or that raise for some values, and those that write into an argument.
+
+A device that has the op in its library does the call when it is forced, or when it alone holds what
+the call reads. Whatever it does not do as NumPy does, NumPy does on the host.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from alight import residency, runtime
+from alight._core import ArrayBase, Data, Value, hooks
+from alight.backends.base import Copy, Operand
+from alight.config import current_policy
+from alight.device import Device, Unsupported
+from alight.log import LOG
+from alight.memory import layout, read
+from alight.record import site
+from alight.registry import backend_of, device
+
+__all__ = ["called"]
+
+_OTHER_NAMES = {"putmask": "put_mask"}
+# Named tuples that NumPy gives back, by op.
+_TUPLES = {"linalg.qr": "QRResult", "linalg.svd": "SVDResult", "linalg.eigh": "EighResult"}
+
+
+@cache
+def _name(function: Any) -> str:
+    """Return the name of NumPy's function in the table of ops."""
+    name = str(getattr(function, "__name__", ""))
+    module = str(getattr(function, "__module__", ""))
+    for part in ("linalg", "fft"):
+        if module.startswith(f"numpy.{part}"):
+            return f"{part}.{name}"
+    return _OTHER_NAMES.get(name, name)
+
+
+def called(
+    function: Callable[..., Any] | str,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    changed: Sequence[Any] = (),
+) -> Any:
+    """Return what a device gives for a call of NumPy's function, its arrays as Arrays;
+    NotImplemented where the call is not for a device. ``changed``: what the call writes into."""
+    found: list[ArrayBase] = []
+    for item in (*args, *kwargs.values()):
+        found += [p for p in (item if type(item) in (tuple, list) else (item,)) if _ours(p)]
+    if not found or any(isinstance(item, np.ndarray) for item in (*args, *kwargs.values())):
+        return NotImplemented
+    where = _place(found)
+    if where is None:
+        return NotImplemented
+    name = function if isinstance(function, str) else _name(function)
+    if name not in (where.support.library or ()) or kwargs.get("out") is not None:
+        return NotImplemented
+    backend: Any = backend_of(where)
+    if not hasattr(backend, "call") or not all(layout(array).size for array in found):
+        return NotImplemented
+    if not all(layout(array).dtype.name in where.support.dtypes for array in found):
+        return NotImplemented
+    if len(changed) > 1 or (changed and changed[0] is not args[0]):
+        return NotImplemented
+    try:
+        with residency.LOCK:
+            return _run(where, backend, name, args, kwargs, bool(changed))
+    except Unsupported as gap:
+        LOG.fallback(f"{name} on {where.id}:library", str(gap), site())
+    except np.linalg.LinAlgError:
+        pass  # NumPy words it
+    except Exception as error:
+        LOG.fallback(f"{name} on {where.id}:library", f"{type(error).__name__}: {error}", site())
+    return NotImplemented
+
+
+def _ours(item: Any) -> bool:
+    return isinstance(item, ArrayBase)
+
+
+def _place(arrays: Sequence[ArrayBase]) -> Device | None:
+    """Return the device that should do a call with these arrays."""
+    force = current_policy().force
+    if force is not None and force.device is not None:
+        wanted = force.implementation in (None, "library") and force.device != "cpu"
+        return device(force.device) if wanted else None
+    if force is not None:
+        return None
+    spaces: set[str] = set()
+    for array in arrays:
+        data = array.storage.value.data
+        if data is None or data.array is not None or not data.remote:
+            return None
+        spaces.update(data.remote)
+    return device(spaces.pop()) if len(spaces) == 1 else None
+
+
+def _run(
+    where: Device,
+    backend: Any,
+    name: str,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    writes: bool,
+) -> Any:
+    values = [read(item) for item in args if _ours(item)]
+    runtime.evaluate(values, read=False)
+
+    def given(item: Any) -> Any:
+        if _ours(item):
+            value = read(item)
+            if value.data is None:
+                raise Unsupported("a constant")
+            return Operand(residency.buffer(value.data, where), value.offset, value.layout)
+        return type(item)([given(p) for p in item]) if type(item) in (tuple, list) else item
+
+    operands = [given(item) for item in args]
+    if writes:
+        operands[0] = _version(where, backend, args[0], operands[0])
+    result = backend.call(where, name, operands, {k: given(item) for k, item in kwargs.items()})
+    LOG.count(launches=1)
+    if not writes:
+        return _taken(where, name, result)
+    old = args[0].storage.value
+    value = Value(None, (), (), old.layout)
+    value.data = residency.made_on(where, old.data.layout, operands[0].buffer)
+    value.offset = old.offset
+    args[0].storage.rebind(value)
+    return result
+
+
+def _version(where: Device, backend: Any, array: Any, operand: Operand) -> Operand:
+    """Return a copy of what an array lies in, to be written."""
+    data = array.storage.value.data
+    view = array.window
+    if data.exported or array.storage.lease is not None or (view and not view.writeable):
+        raise Unsupported("others see this memory, or it is read-only")
+    target = backend.allocate(where, data.nbytes)
+    backend.submit(where, 0, [Copy(operand.buffer, target, data.nbytes, where.space, where.space)])
+    return operand._replace(buffer=target)
+
+
+def _taken(where: Device, name: str, result: Any) -> Any:
+    if isinstance(result, Operand):
+        value = Value(None, (), (), result.layout)
+        if result.layout.size:
+            value.data = residency.made_on(where, result.layout, result.buffer)
+        else:
+            value.data = Data(result.layout, np.empty(result.layout.shape, result.layout.dtype))
+        return hooks.array.of(value)
+    if type(result) is tuple:
+        parts = [_taken(where, name, part) for part in result]
+        words = _TUPLES.get(name)
+        return getattr(np.linalg._linalg, words)(*parts) if words else tuple(parts)
+    return result

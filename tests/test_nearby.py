@@ -1,0 +1,162 @@
+"""NumPy's functions called where their arguments lie: CuPy's on the CPU."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import cuda_on_cpu
+from test_cuda import _with_entry_point, elsewhere
+
+Array = np.ndarray[Any, Any]
+
+
+def drawn(*shape: int) -> Array:
+    return np.random.default_rng(len(shape)).random(shape)
+
+
+def positive() -> Array:
+    a = drawn(6, 6)
+    return a @ a.T + np.eye(6)
+
+
+def changed(function: Callable[..., Any], *rest: Any) -> Callable[..., Any]:
+    """Return a call that writes into a copy of its argument, and gives that."""
+
+    def call(np: Any, a: Any, *arrays: Any) -> Any:
+        target = a + 0
+        function(np, target, *arrays, *rest)
+        return target
+
+    return call
+
+
+def assigned(np: Any, a: Any, key: Any, value: Any) -> None:
+    a[key] = value
+
+
+CALLS: dict[str, tuple[Callable[..., Any], tuple[Array, ...]]] = {
+    "linalg.solve": (lambda np, a, b: np.linalg.solve(a, b), (positive(), drawn(6, 2))),
+    "linalg.inv": (lambda np, a: np.linalg.inv(a), (positive(),)),
+    "linalg.cholesky": (lambda np, a: np.linalg.cholesky(a), (positive(),)),
+    "linalg.qr": (lambda np, a: np.linalg.qr(a), (drawn(5, 3),)),
+    "linalg.svd": (lambda np, a: np.linalg.svd(a, full_matrices=False), (drawn(5, 3),)),
+    "linalg.eigh": (lambda np, a: np.linalg.eigh(a), (positive(),)),
+    "linalg.eigvalsh": (lambda np, a: np.linalg.eigvalsh(a), (positive(),)),
+    "linalg.pinv": (lambda np, a: np.linalg.pinv(a), (drawn(5, 3),)),
+    "linalg.lstsq": (lambda np, a, b: np.linalg.lstsq(a, b), (drawn(7, 3), drawn(7))),
+    "unique": (lambda np, a: np.unique(a, return_counts=True), (np.arange(30) % 7,)),
+    "nonzero": (lambda np, a: np.nonzero(a), (np.arange(30).reshape(5, 6) % 3,)),
+    "flatnonzero": (lambda np, a: np.flatnonzero(a), (np.arange(30) % 3,)),
+    "compress": (lambda np, m, a: np.compress(m, a), (np.arange(9) % 2 == 0, drawn(9))),
+    "extract": (lambda np, m, a: np.extract(m, a), (np.arange(9) % 2 == 0, drawn(9))),
+    "argsort": (lambda np, a: np.argsort(a, stable=True), (np.arange(50) % 7,)),
+    "searchsorted": (
+        lambda np, a, v: np.searchsorted(a, v, side="right"),
+        (np.arange(30.0), drawn(8) * 40),
+    ),
+    "take": (lambda np, a, i: np.take(a, i, axis=1), (drawn(4, 9), np.array([1, -1, 3]))),
+    "take_along_axis": (
+        lambda np, a, i: np.take_along_axis(a, i, axis=0),
+        (drawn(4, 3), np.array([[0, 1, 3]])),
+    ),
+    "convolve": (lambda np, a, v: np.convolve(a, v, "same"), (drawn(40), drawn(4))),
+    "correlate": (lambda np, a, v: np.correlate(a, v, "valid"), (drawn(40), drawn(5))),
+    "einsum": (lambda np, a, b: np.einsum("ij,kj->ik", a, b), (drawn(4, 5), drawn(3, 5))),
+    "fft.rfft": (lambda np, a: np.fft.rfft(a), (drawn(40),)),
+    "getitem mask": (lambda np, a, m: a[m], (drawn(40), drawn(40) > 0.5)),
+    "getitem rows": (lambda np, a, i: a[i], (drawn(7, 4), np.array([6, -7, 2, 2]))),
+    "put": (
+        changed(lambda np, a, i, v: np.put(a, i, v)),
+        (drawn(4, 5), np.array([3, -1, 7]), drawn(3)),
+    ),
+    "putmask": (
+        changed(lambda np, a, m, v: np.putmask(a, m, v)),
+        (drawn(30), drawn(30) > 0.5, drawn(30) + 4),
+    ),
+    "place": (
+        changed(lambda np, a, m, v: np.place(a, m, v)),
+        (drawn(30), drawn(30) > 0.5, drawn(3) + 4),
+    ),
+    "setitem mask": (changed(assigned), (drawn(6), drawn(6) > 0, drawn(6) + 2)),
+    "setitem rows": (changed(assigned), (drawn(7, 4), np.array([6, -7, 2]), drawn(3, 4) + 2)),
+    "setitem scalar": (changed(assigned, 3), (drawn(7, 4), np.array([6, -7, 2]))),
+}
+# What NumPy must do: duplicates, errors, what is not there.
+HOST: dict[str, tuple[Callable[..., Any], tuple[Array, ...]]] = {
+    "singular": (lambda np, a: np.linalg.inv(a), (np.zeros((3, 3)),)),
+    "not positive": (lambda np, a: np.linalg.cholesky(a), (-np.eye(3),)),
+    "duplicates": (
+        changed(assigned),
+        (drawn(7), np.array([2, 2, 1]), np.array([1.0, 2.0, 3.0])),
+    ),
+    "duplicates to put": (
+        changed(lambda np, a, i, v: np.put(a, i, v)),
+        (drawn(7), np.array([2, -5, 1]), np.array([1.0, 2.0, 3.0])),
+    ),
+    "out of bounds": (lambda np, a, i: a[i], (drawn(7), np.array([7]))),
+    "mask too long": (lambda np, a, m: a[m], (drawn(7), np.ones(8, bool))),
+    "det": (lambda np, a: np.linalg.det(a), (np.eye(3),)),
+    "longer second": (lambda np, a, v: np.correlate(a, v, "full"), (drawn(4), drawn(9))),
+}
+
+
+def same(got: Any, expected: Any) -> None:
+    """Compare results, their types and strides, and what errors say."""
+    if isinstance(expected, Exception):
+        assert type(got) is type(expected) and str(got) == str(expected), (got, expected)
+    elif isinstance(expected, tuple):
+        assert type(got) is type(expected) and len(got) == len(expected), (type(got), expected)
+        for one, other in zip(got, expected, strict=True):
+            same(one, other)
+    else:
+        array = np.asarray(got)
+        assert array.dtype == np.asarray(expected).dtype, (array.dtype, expected)
+        if array.ndim > 1:  # np.nonzero gives columns of one array
+            assert array.strides == np.asarray(expected).strides, (array.strides, expected)
+        np.testing.assert_allclose(array, expected, rtol=1e-12)
+
+
+def outcome(call: Callable[..., Any], *args: Any) -> Any:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return call(*args)
+    except Exception as error:
+        return error
+
+
+def check() -> None:
+    """Run every call on the device; print those that it did not do."""
+    import alight
+    from alight.log import LOG
+
+    for calls, there in ((CALLS, True), (HOST, False)):
+        for name, (call, arrays) in calls.items():
+            with alight.policy(force="cuda:0", floor=0):
+                ours = [alight.asarray(a) + (a.dtype.type(0)) for a in arrays]
+                LOG.reset()
+                same(outcome(call, alight, *ours), outcome(call, np, *arrays))
+            log = LOG.snapshot()
+            if there:
+                assert not log.exits and not log.fallbacks, (name, log.exits, log.fallbacks)
+    # what lies on the device alone is not fetched
+    with alight.policy(force="cuda:0", floor=0):
+        a = alight.asarray(positive()) + 0
+        alight.evaluate(a)
+    LOG.reset()
+    with alight.policy(devices=["cuda:0", "cpu"]):
+        found = np.linalg.inv(a)
+    assert LOG.snapshot().counts["downloads"] == 0
+    same(found, np.linalg.inv(positive()))
+    print("done")
+
+
+@pytest.mark.skipif(cuda_on_cpu.compiler() is None, reason="no g++ to run CUDA C on the CPU with")
+def test_functions_run_where_their_arguments_lie() -> None:
+    done = elsewhere("-c", _with_entry_point("import test_nearby; test_nearby.check()"))
+    assert done.stdout.endswith("done\n"), done.stderr
