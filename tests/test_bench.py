@@ -323,6 +323,19 @@ def test_a_peer_that_cannot_run_a_program_says_why() -> None:
         server.on_open("nothing", 1024, "float32", "")
 
 
+def test_what_numpy_does_not_do_well_is_not_the_measure(tmp_path: Path) -> None:
+    reference = str(tmp_path / "reference")
+    adding = replace(PROGRAMS["dot"], function=lambda x, y: np.add.accumulate(x * y)[-1])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(PROGRAMS, "dot", adding)
+        told = Server("numpy").on_open("dot", 1 << 20, "float32", reference)
+    x, y = given("dot", 1 << 20, "float32")
+    right = np.dot(x.astype(float), y.astype(float))
+    eps = np.finfo("float32").eps
+    assert abs(np.load(f"{reference}.0.npy") - right) <= 4 * eps * right
+    assert told["apart"] is None and told["error_eps"] > 10
+
+
 @pytest.mark.parametrize("listed", [True, False])
 def test_a_worker_rests_until_its_threads_do(
     listed: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
