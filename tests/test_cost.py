@@ -15,6 +15,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from alight import costs
 from alight._core import Layout, layout_of, make_layout
 from alight.backends.host import HostBackend
 from alight.backends.sim import SimBackend
@@ -35,6 +36,7 @@ from alight.measure.timing import (
     summary,
     time_calls,
 )
+from alight.plan import workload as workload_of
 from alight.plan.cost import (
     Profile,
     copy_seconds,
@@ -558,3 +560,32 @@ def test_a_group_runs_in_one_pass_only_where_it_is_generated() -> None:
     # The first makes new memory, the last the result; the others work where the one before is.
     amount = sum(item.amount for item in passes(group, "library"))
     assert amount == 2 * 2400 + (probes.CHAIN - 2) * 1600
+
+
+def test_what_was_counted_in_bodies_outlives_the_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Reading the body of an op takes as long as loading a kernel, at every first call."""
+    store, leaving = Store(tmp_path), []
+    monkeypatch.setattr(costs, "default_store", lambda: store)
+    monkeypatch.setattr(
+        costs.atexit, "register", lambda call, *given: leaving.append(lambda: call(*given))
+    )
+    graph = Graph((vector(8),), (Node(OPS["sin"], (0,), (), vector(8)),), (1,))
+    group = Group(GroupKind.LOOP, graph, (8,))
+
+    def begin() -> None:
+        workload_of.BODIES.clear()
+        workload_of._body.cache_clear()
+        costs._recall_bodies.cache_clear()
+        costs.estimate(group, "cpu", "generated")
+
+    begin()
+    counted = body_parts(graph, graph.nodes[0])
+    leaving.pop()()
+    monkeypatch.setattr(workload_of, "trees", None)
+    begin()
+    assert body_parts(graph, graph.nodes[0]) == counted and counted[0] > 10
+    leaving.pop()()  # nothing new to keep
+    monkeypatch.undo()
+    costs._recall_bodies.cache_clear()

@@ -13,6 +13,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import Context
+from functools import cache
 from time import perf_counter, time
 from typing import Any
 
@@ -27,6 +28,7 @@ from alight.ir.ops import Kind
 from alight.plan import cost
 from alight.plan.cost import Profile
 from alight.plan.plan import Decision, Estimate
+from alight.plan.workload import BODIES, PARTS
 from alight.store import default_store, digest
 
 HOST = "cpu"
@@ -218,7 +220,31 @@ def _device_gap(where: Device, group: Group) -> str | None:
 
 def estimate(group: Group, device: str, implementation: str) -> Estimate | None:
     """Return the predicted cost of a group, or None where nothing was measured."""
+    _recall_bodies()
     return cost.estimate(group, device, implementation, _profiles.get(device))
+
+
+@cache
+def _recall_bodies() -> None:
+    """Know what earlier processes counted in the bodies of ops, and keep what this one counts."""
+    from alight.measure.profiles import code_fingerprint
+
+    key = digest([code_fingerprint(registry.device(HOST)), PARTS], _BODIES)
+    found = (default_store().read(_BODIES, key) or {}).get("counts", {})
+    BODIES.update({body: (size, tuple(parts)) for body, (size, parts) in found.items()})
+    atexit.register(_keep_bodies, key, len(BODIES), os.getpid())
+
+
+_BODIES = "bodies"
+
+
+def _keep_bodies(key: str, known: int, process: int) -> None:
+    if os.getpid() == process and len(BODIES) > known:
+        default_store().write(_BODIES, key, {"counts": BODIES}, _all_bodies)
+
+
+def _all_bodies(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
+    return {"counts": {**old["counts"], **new["counts"]}}
 
 
 def copy_seconds(source: str, target: str, nbytes: int) -> float:

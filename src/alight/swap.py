@@ -114,7 +114,7 @@ def _twin(function: FunctionType, contents: tuple[Any, ...]) -> FunctionType:
     if names is None:
         names = _names[id(function.__globals__)] = _Names(function.__globals__)
     code = function.__code__
-    written = _written(code)
+    written = _written(code) if code.co_freevars else ()
     cells = []
     for name, cell, content in zip(
         code.co_freevars, function.__closure__ or (), contents, strict=True

@@ -116,11 +116,11 @@ def profile_key(fingerprinted: Mapping[str, Any]) -> str:
     return digest({k: v for k, v in fingerprinted.items() if k not in SOFT}, "profile")
 
 
-_code: dict[str, dict[str, Any]] = {}
+_code: dict[str, str] = {}
 
 
-def code_fingerprint(device: Device) -> dict[str, Any]:
-    """Return what generated code depends on besides the structure of a group.
+def code_fingerprint(device: Device) -> str:
+    """Return a digest of what generated code depends on besides the structure of a group.
 
     The generator's own files are in it, so that who changes them never runs an old kernel.
     """
@@ -133,12 +133,15 @@ def code_fingerprint(device: Device) -> dict[str, Any]:
             for path in sorted((Path(__file__).parents[1] / folder).rglob("*.py")):
                 status = path.stat()
                 files.append((path.name, status.st_size, status.st_mtime_ns))
-        found = _code[device.id] = {
-            **{part: here[part] for part in parts},
-            "flags": cpu_flags(),
-            "libc": platform.libc_ver(),
-            "generator": files,
-        }
+        found = _code[device.id] = digest(
+            {
+                **{part: here[part] for part in parts},
+                "flags": cpu_flags(),
+                "libc": platform.libc_ver(),
+                "generator": files,
+            },
+            "code",
+        )
     return found
 
 

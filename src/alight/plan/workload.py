@@ -86,8 +86,22 @@ def body_parts(graph: Graph, node: Node) -> tuple[int, ...]:
     ]
 
 
+# What was counted in bodies, by op and dtypes: all operations, then those of ``PARTS``. Reading a
+# body takes 1 ms, a fifth of what the first call of a stored kernel may: `costs` keeps the counts
+# between processes.
+BODIES: dict[str, tuple[int, tuple[int, ...]]] = {}
+
+
 @lru_cache(maxsize=4096)
 def _body(op: Op, operands: tuple[Dtype, ...], result: Dtype) -> tuple[int, tuple[int, ...]]:
+    key = f"{op.name} {' '.join([d.name for d in (*operands, result)])}"
+    found = BODIES.get(key)
+    if found is None:
+        found = BODIES[key] = _counted(op, operands, result)
+    return found
+
+
+def _counted(op: Op, operands: tuple[Dtype, ...], result: Dtype) -> tuple[int, tuple[int, ...]]:
     found = trees(op, operands, result)
     if found is None:
         return 1, (1, *[0] * (len(PARTS) - 1))
