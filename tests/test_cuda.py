@@ -82,6 +82,53 @@ registry._devices |= {{d.id: d for d in backend.probe().devices}}
 {program}"""
 
 
+CALIBRATION = """
+from alight.measure import calibrate as measuring, points
+measuring.COPY_BYTES = 4, 1 << 12, 1 << 10, 1 << 11
+WANTED = ("elementwise/float64", "reduce_inner/float32", "matmul/float64", "sort/float64",
+          "gather/float64", "fft/float64")
+
+def few(device):
+    found = {}
+    for point in points.points_of(device):
+        same = found.setdefault((point.implementation, point.key), [])
+        most, count = (1 << 24, 14) if "matmul" in point.key else (1 << 18, 3)
+        if point.key in WANTED and point.amount <= most and len(same) < count:
+            same.append(point)
+            yield point
+
+measuring.points_of = few
+device = registry.device("cuda:0")
+run = measuring.Calibration(registry.backend_of(device), device, 1e9)
+names = []
+for name in run.steps():
+    names.append(name)
+    if name.startswith("both ways"):
+        break
+profile = run.profile()
+ways = [way + kind for kind in ("", "_pinned", "_registered") for way in ("upload", "download")]
+assert sorted(profile.links) == sorted([*ways, "device"]), profile.links
+assert {"allocate", "open", "both_ways"} <= profile.one_offs.keys(), profile.one_offs
+assert "float64" in profile.rates["library"].surfaces, profile.rates["library"]
+assert {"sort/float64", "gather/float64", "fft/float64"} <= set(profile.rates["library"].curves)
+assert {"elementwise/float64", "reduce_inner/float32"} <= set(profile.rates["generated"].curves)
+from alight.measure.probes import library, loop, product
+from alight.plan.cost import estimate
+assert estimate(loop("add", "float32", 300), device, "generated", profile).seconds > 0
+groups = dict(library("float64", 300)) | {"product": product("float64", 20)}
+for name in ("sort", "gather", "fft", "product"):
+    assert estimate(groups[name], device, "library", profile).seconds > 0, name
+assert estimate(groups["move"], device, "library", profile) is None  # was not measured
+print("done")
+"""
+
+
+@needs_compiler
+def test_calibration_measures_kernels_libraries_and_links() -> None:
+    done = elsewhere("-c", _with_entry_point(CALIBRATION))
+    assert done.stdout.endswith("done\n"), done.stderr
+
+
 def test_without_cupy_there_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(backend_module.importlib.util, "find_spec", lambda name: None)
     probe = CudaBackend().probe()

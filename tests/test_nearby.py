@@ -105,20 +105,26 @@ HOST: dict[str, tuple[Callable[..., Any], tuple[Array, ...]]] = {
 }
 
 
-def same(got: Any, expected: Any) -> None:
+# Of these a library may turn signs of vectors around.
+SIGNS = ("linalg.qr", "linalg.svd", "linalg.eigh")
+
+
+def same(got: Any, expected: Any, close: float = 1e-12, signs: bool = True) -> None:
     """Compare results, their types and strides, and what errors say."""
     if isinstance(expected, Exception):
         assert type(got) is type(expected) and str(got) == str(expected), (got, expected)
     elif isinstance(expected, tuple):
         assert type(got) is type(expected) and len(got) == len(expected), (type(got), expected)
         for one, other in zip(got, expected, strict=True):
-            same(one, other)
+            same(one, other, close, signs)
     else:
         array = np.asarray(got)
         assert array.dtype == np.asarray(expected).dtype, (array.dtype, expected)
         if array.ndim > 1:  # np.nonzero gives columns of one array
             assert array.strides == np.asarray(expected).strides, (array.strides, expected)
-        np.testing.assert_allclose(array, expected, rtol=1e-12)
+        if not signs:
+            array, expected = np.abs(array), np.abs(expected)
+        np.testing.assert_allclose(array, expected, rtol=close, atol=close)
 
 
 def outcome(call: Callable[..., Any], *args: Any) -> Any:
@@ -130,8 +136,8 @@ def outcome(call: Callable[..., Any], *args: Any) -> Any:
         return error
 
 
-def check() -> None:
-    """Run every call on the device; print those that it did not do."""
+def check(close: float = 1e-12) -> None:
+    """Run every call on the device, and see that it did what it can."""
     import alight
     from alight.log import LOG
 
@@ -140,10 +146,13 @@ def check() -> None:
             with alight.policy(force="cuda:0", floor=0):
                 ours = [alight.asarray(a) + (a.dtype.type(0)) for a in arrays]
                 LOG.reset()
-                same(outcome(call, alight, *ours), outcome(call, np, *arrays))
+                signs = close <= 1e-12 or name not in SIGNS  # a card's library is not NumPy's
+                same(outcome(call, alight, *ours), outcome(call, np, *arrays), close, signs)
             log = LOG.snapshot()
             if there:
                 assert not log.exits and not log.fallbacks, (name, log.exits, log.fallbacks)
+            else:
+                assert log.exits or log.fallbacks, name
     # what lies on the device alone is not fetched
     with alight.policy(force="cuda:0", floor=0):
         a = alight.asarray(positive()) + 0
@@ -152,7 +161,7 @@ def check() -> None:
     with alight.policy(devices=["cuda:0", "cpu"]):
         found = np.linalg.inv(a)
     assert LOG.snapshot().counts["downloads"] == 0
-    same(found, np.linalg.inv(positive()))
+    same(found, np.linalg.inv(positive()), close)
     print("done")
 
 

@@ -108,7 +108,7 @@ def fit(samples: Samples, spreads: Mapping[str, float] | None = None) -> Rates |
             curves[key] = Curve([(s.work, s.timing.seconds) for s in found.values()])
             shortest += [sample.timing for sample in found.values()]
     if not any(key.startswith("elementwise/") for key in curves):
-        return None
+        return _named(samples, curves, shortest, dict(spreads or {}))
     curves = _extended(curves)
     launch = min(shortest, key=lambda timing: timing.seconds).measured()
     work = _Work(samples, curves, launch.value)
@@ -128,6 +128,33 @@ def fit(samples: Samples, spreads: Mapping[str, float] | None = None) -> Rates |
         spread=spread,
         surfaces=_surfaces(samples),
         sharing=_sharing(samples, units, launch.value),
+        spreads=spreads,
+    )
+
+
+def _named(
+    samples: Samples,
+    curves: Mapping[str, Curve],
+    shortest: Sequence[Timing],
+    spreads: dict[str, float],
+) -> Rates | None:
+    """Return the rates of a device's library of named functions, which has no additions to measure
+    others by; None while none of its classes is there."""
+    surfaces = _surfaces(samples)
+    for found in samples.by_key.values():
+        shortest = [*shortest, *[sample.timing for sample in found.values()]]
+    if samples.implementation != "library" or not (curves or surfaces):
+        return None
+    launch = min(shortest, key=lambda timing: timing.seconds).measured()
+    spread = max(spreads.values(), default=_UNVALIDATED_SPREAD)
+    return Rates(
+        launch=launch,
+        call=launch,
+        curves=_extended(curves),
+        work={},
+        overlap=_measured(1.0, "share", spread),  # nothing is added to what a curve says
+        spread=spread,
+        surfaces=surfaces,
         spreads=spreads,
     )
 

@@ -435,6 +435,11 @@ def estimate(
             return None
     if rates is None:
         return None
+    named = implementation == "library" and not any(
+        k.startswith("elementwise") for k in rates.curves
+    )
+    if named and not _measured_classes(rates, group):
+        return None  # functions by name have no elementwise curve to borrow from
     own = implementation == "generated" and profile.origin != "recorded"
     terms = {"launch": 0.0, "memory": 0.0, "compute": 0.0, "loops": 0.0}
     doubt = 0.0

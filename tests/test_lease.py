@@ -1,0 +1,43 @@
+"""The jobs of a lent device: each within its time, its output beside the others'."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ratchets import lease
+from ratchets.lease import PART_SECONDS, PARTS, Job, run_part
+
+
+@pytest.fixture(autouse=True)
+def _cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(lease, "CACHE", tmp_path / "cache")
+
+
+def test_every_job_has_a_name_of_its_own_and_fits_in_its_part() -> None:
+    for jobs in PARTS.values():
+        assert len({job.name for job in jobs}) == len(jobs)
+        assert all(job.seconds <= PART_SECONDS - 5 for job in jobs)
+        for job in jobs:
+            if job.arguments[0] == "-c":
+                compile(job.arguments[1], job.name, "exec")
+
+
+def test_a_job_that_takes_too_long_is_ended_and_the_next_one_begins(tmp_path: Path) -> None:
+    jobs = (
+        Job("sleeps", 0.5, ("-c", "import time; print('up', flush=True); time.sleep(60)")),
+        Job("fails", 30, ("-c", "raise SystemExit('so it is')")),
+        Job("works", 30, ("-c", "print('done')")),
+    )
+    assert not run_part("part", jobs, tmp_path)
+    summary = (tmp_path / "summary.txt").read_text()
+    assert "sleeps: ended after 0 s" in summary and "   up" in summary
+    assert "fails: 1," in summary and "   so it is" in summary
+    assert "works: 0," in summary and (tmp_path / "works.txt").read_text() == "done\n"
+    assert run_part("part", jobs[2:], tmp_path)
+
+
+def test_what_does_not_fit_in_a_part_is_said(tmp_path: Path) -> None:
+    assert not run_part("part", (Job("late", 30, ("-c", "")),), tmp_path, seconds=1.0)
+    assert "late: no time left" in (tmp_path / "summary.txt").read_text()
