@@ -19,6 +19,7 @@ from alight.plan.choose import group_key
 from alight.plan.fuse import KERNEL_ARRAYS, KERNEL_NODES
 from alight.plan.place import make_plan
 from alight.plan.plan import Estimate, Facts, LaunchStep, Plan, ViewStep, WriteStep
+from alight.plan.rows import ROW_BYTES
 from graphs import F4, F8, Builder, evaluate, random_graph, run_plan, same, stored
 
 
@@ -228,6 +229,25 @@ def test_rows_that_stay_in_cache_are_visited_once() -> None:
     assert [s.group.kind for s in launches(make_plan(normalised(BIG), FACTS))].count(
         GroupKind.ROWWISE
     ) == 0  # NumPy runs node by node in any case
+
+
+@pytest.mark.parametrize("what", ["folded", "given", "again", "elsewhere"])
+def test_rows_of_any_length_are_folded_in_one_kernel(what: str) -> None:
+    b = Builder(make_layout(F8, (ROW_BYTES,)))
+    double = b.add("add", 0, 0)
+    root = b.add("sqrt", b.reduce("sum", double, (0,)))
+    outputs = {
+        "folded": (root,),
+        "given": (root, double),
+        # what is made of the row again would be read from memory again
+        "again": (b.reduce("max", b.add("subtract", double, root), (0,)),),
+        "elsewhere": (root,),  # a device that gives a row to one block
+    }[what]
+    facts = POLICIES["generated"]
+    if what == "elsewhere":
+        facts = replace(FACTS, devices=(CPU, GPU), force=(GPU.id, "generated"))
+    kinds = [s.group.kind for s in launches(make_plan(b.graph(*outputs), facts))]
+    assert (kinds == [GroupKind.ROWWISE]) == (what == "folded"), kinds
 
 
 @pytest.mark.parametrize("apart", [False, True])

@@ -205,6 +205,48 @@ def test_folds_have_the_same_bits_on_any_number_of_threads(
             assert (run.parts > 1) == splits, shape
 
 
+def epilogue(dtype: str, shape: tuple[int, ...], both: bool) -> Group:
+    """Return a group of ``(sum(x * x) - var(x)) * c``, of that and the variance if asked to."""
+    (layout,) = (total := fold("sum", dtype, shape, True)).graph.inputs
+    square, last = total.graph.nodes
+    spread = fold("var", dtype, shape, False).graph.nodes[0]
+    nodes = (
+        replace(square, operands=(0, 0)),
+        replace(last, operands=(2,)),
+        replace(spread, operands=(0,)),
+        Node(OPS["subtract"], (3, 4), (), last.layout),
+        Node(OPS["multiply"], (5, 1), (), last.layout),
+    )
+    graph = Graph((layout, last.layout), nodes, (6, 4) if both else (6,))
+    return Group(GroupKind.ROWWISE, graph, shape)
+
+
+@pytest.mark.parametrize("both", [False, True])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_what_is_made_of_folds_has_the_same_bits_on_any_number_of_threads(
+    pool: Any, dtype: str, both: bool
+) -> None:
+    for shape in ((511,), (4096,), (100_003,), (3, 70_001), (40, 9_000)):
+        x = random(*shape).astype(dtype)
+        c = random(*shape[:-1]).astype(dtype)
+        group = epilogue(dtype, shape, both)
+        code = llvm.compile_group(group)
+        folds = []
+        for name, made in (("sum", True), ("var", False)):
+            folds.append(np.empty(shape[:-1], dtype))
+            alone = fold(name, dtype, shape, made)
+            launcher(alone, llvm.compile_group(alone), 1)([address(x), address(folds[-1])])
+        expect = [(folds[0] - folds[1]) * c, folds[1]]
+        for threads in (1, 2, 7):
+            run = launcher(group, code, threads)
+            for _ in range(2):
+                outs = [np.full(shape[:-1], 113, dtype) for _ in group.graph.outputs]
+                run([address(x), address(c), *map(address, outs)])
+                for out, want in zip(outs, expect, strict=False):
+                    assert out.tobytes() == want.tobytes(), (shape, threads)
+        assert (run.parts > 1) == (x.size > 1000)
+
+
 def test_a_fold_that_is_decided_ends_every_part(pool: Any) -> None:
     pool.set_costs(core.JOIN_SECONDS, core.WAKE_SECONDS)
     x = np.zeros(50_000_000, bool)

@@ -5,7 +5,8 @@ has (``codegen.fold``), so that the result has the same bits however many parts 
 that can fold in parts finds three numbers behind its dims: the first element of the part, its end,
 and whether to leave its state in the memory of the outputs in place of a result.
 ``combine(slots, parts, dims, strides, addresses)`` takes the states, part after part, in each one
-for every result and every output, and writes the results.
+for every result and every fold, and writes the results, or what is made of them: where a rowwise
+group visits its rows once and gives nothing of their length, it can be cut like a fold.
 """
 
 from __future__ import annotations
@@ -16,15 +17,19 @@ from typing import TYPE_CHECKING
 from alight.codegen.emit import Code, Module, register_type
 from alight.codegen.extremes import BLOCK
 from alight.codegen.fold import LEVELS, Fold, population
-from alight.codegen.kernels import Frame
+from alight.codegen.kernels import Frame, elementwise
 from alight.codegen.moments import push_moments
+from alight.codegen.phases import phases
 from alight.codegen.spans import Span, push
 from alight.ir.body import width_of
 from alight.ir.group import GroupKind
+from alight.ir.op import Kind
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from alight.codegen.loops import Nest, Schedule
-    from alight.ir.group import Group, Node
+    from alight.ir.group import Group
 
 COMBINE = "void @combine(ptr %slots, i64 %parts, ptr %dims, ptr %strides, ptr %addresses)"
 # Behind the dims: the first element, the end, and whether it is a part.
@@ -33,11 +38,13 @@ FIRST, END, PARTIAL = range(3)
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """How a fold can be cut: ``unit`` elements stay together, a state takes ``slot_bytes``.
+    """How a fold can be cut: ``unit`` elements stay together, a state takes ``state_bytes``; a part
+    leaves those of all its folds one after another, for which each output gives ``slot_bytes``.
     ``absorbing`` is the first byte of a state that decides the whole, -1 where there is none."""
 
     elements: int
     unit: int
+    state_bytes: int
     slot_bytes: int
     absorbing: int
 
@@ -45,19 +52,53 @@ class Parts:
 def parts(group: Group, shape: Nest) -> Parts | None:
     """Return how the folds of a group can be cut along the folded axis, None where they cannot."""
     one_axis = len(shape.dims) == shape.kept + 1 and not shape.unrolled
-    if group.kind is not GroupKind.REDUCE or shape.columns or not one_axis:
+    if group.kind not in (GroupKind.REDUCE, GroupKind.ROWWISE) or shape.columns or not one_axis:
         return None
-    folds = [Fold(group.graph, node) for node in _folds(group)]
+    if group.kind is GroupKind.ROWWISE and not _folded_once(group):
+        return None
+    graph = group.graph
+    folds = [Fold(graph, graph.nodes[number - len(graph.inputs)]) for number in slots(group)]
     if any(fold.moments and source(group, shape, fold) is None for fold in folds):
         return None  # distances are from the first element, which a part has to find in memory
     stops = folds[0].stops() if len(folds) == 1 else None
     absorbing = -1 if stops is None else int(stops == "true")
-    return Parts(shape.dims[-1], BLOCK, max(_state_bytes(fold) for fold in folds), absorbing)
+    state = max(_state_bytes(fold) for fold in folds)
+    each = -(-len(folds) // len(graph.outputs))
+    return Parts(shape.dims[-1], BLOCK, state, each * state, absorbing)
 
 
-def _folds(group: Group) -> list[Node]:
-    first = len(group.graph.inputs)
-    return [group.graph.nodes[number - first] for number in group.graph.outputs]
+def _folded_once(group: Group) -> bool:
+    """Tell whether rows are visited once, before anything but elements is made and for nothing but
+    folds."""
+    visits = phases(group).passes
+    first = visits[0]
+    beside = first.scalars or first.written or first.saved
+    return len(visits) == 2 and not beside
+
+
+def slots(group: Group) -> dict[int, int]:
+    """Return the folds of a group, and of each the place of its state among those of a part."""
+    folds = [n for n, node in group.graph.numbered() if node.op.kind is Kind.REDUCTION]
+    return {number: place for place, number in enumerate(folds)}
+
+
+def make_scalars(frame: Frame, scalars: Iterable[int], known: dict[int, str]) -> None:
+    """Add the values that a row has one of to those that are known, its folds among them."""
+    graph = frame.graph
+    for number in scalars:
+        node = graph.nodes[number - frame.inputs]
+        known[number] = elementwise(frame.code, graph, node, known)
+
+
+def deliver(frame: Frame, scalars: Iterable[int], known: dict[int, str]) -> None:
+    """Make the last of them, and store those that are outputs."""
+    if scalars:  # they may read what there is one of for all rows, or for a row
+        known = {**frame.broadcast(), **known}
+    make_scalars(frame, scalars, known)
+    for place, number in enumerate(frame.graph.outputs, frame.inputs):
+        if number in known:
+            dtype = frame.graph.layout(number).dtype.name
+            frame.code.store(known[number], frame.pointers[place], dtype)
 
 
 def source(group: Group, shape: Nest, fold: Fold) -> int | None:
@@ -88,31 +129,35 @@ def combine_function(module: Module, group: Group, shape: Nest, schedule: Schedu
         return
     code = Code(module, schedule.interleave)
     frame = Frame(code, group, shape)
-    outputs = group.graph.outputs
-    spans = [Span(code, Fold(group.graph, node), False) for node in _folds(group)]
+    graph = group.graph
+    spans = {
+        number: Span(code, Fold(graph, graph.nodes[number - frame.inputs]), False)
+        for number in slots(group)
+    }
+    scalars = phases(group).passes[-1].scalars
     cell = code.alloca("i64")
     code.do(f"store i64 0, ptr {cell}")
-    pitch = str(len(outputs) * found.slot_bytes)
+    pitch = str(len(graph.outputs) * found.slot_bytes)
     for k in range(shape.kept):
         pitch = code.emit(f"mul i64 {pitch}, {frame.dims[k]}")
     with code.when(frame.nonempty(range(shape.kept))), frame.along(range(shape.kept)):
-        for place, (number, span) in enumerate(zip(outputs, spans, strict=True)):
-            # a fold that is an output twice leaves one state, in the last place
-            last = len(outputs) - 1 - outputs[::-1].index(number)
+        known: dict[int, str] = {}
+        ahead = code.emit(f"load i64, ptr {cell}")
+        for place, (number, span) in enumerate(spans.items()):
             span.begin()
-            ahead = code.emit(f"load i64, ptr {cell}")
-            ahead = code.emit(f"add i64 {ahead}, {(last - place) * found.slot_bytes}")
-            first = code.offset("%slots", ahead)
+            first = code.offset(
+                "%slots", code.emit(f"add i64 {ahead}, {place * found.state_bytes}")
+            )
             with code.loop("%parts") as part:
                 distance = code.emit(f"mul i64 {part}, {pitch}")
                 other = code.offset(first, distance)
                 name = _merge_function(module, span)
                 code.do(f"call void @{name}(ptr {span.state}, ptr {other}, ptr {first})")
-            result = span.result(frame.dims[shape.kept])
-            code.store(result, frame.pointers[frame.inputs + place], span.fold.result)
-            ahead = code.emit(f"load i64, ptr {cell}")
-            code.do(f"store i64 {code.emit(f'add i64 {ahead}, {found.slot_bytes}')}, ptr {cell}")
-    code.do("ret void")
+            known[number] = span.result(frame.dims[shape.kept])
+        deliver(frame, scalars, known)
+        following = code.emit(f"add i64 {ahead}, {len(graph.outputs) * found.slot_bytes}")
+        code.do(f"store i64 {following}, ptr {cell}")
+    code.finish()
     module.functions.append(code.function(COMBINE, "#0"))
 
 

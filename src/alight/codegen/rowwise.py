@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 from alight.codegen.emit import Code, Module, memory_type
 from alight.codegen.extremes import BLOCK
 from alight.codegen.fold import Fold
-from alight.codegen.kernels import SIGNATURE, Frame, elementwise
+from alight.codegen.kernels import SIGNATURE, Frame
 from alight.codegen.lanes import Operand
 from alight.codegen.making import ROOM, making
-from alight.codegen.partial import combine_function, parts
+from alight.codegen.partial import combine_function, deliver, make_scalars, parts, slots
 from alight.codegen.phases import Pass, phases
 from alight.codegen.spans import Span
 from alight.ir.group import GroupKind
@@ -69,7 +69,9 @@ class _Rows:
                 self.spans[number] = Span(self.code, fold, self._source(fold) is not None)
         self.buffers: dict[int, str] = {}
         self.partial = ""  # whether this is a part of a fold; empty: it never is
-        if parts(group, frame.shape) is not None:
+        cut = parts(group, frame.shape)
+        if cut is not None:
+            self.states = {n: place * cut.state_bytes for n, place in slots(group).items()}
             first, end, partial = (
                 self.code.emit(f"load i64, ptr {self.code.offset('%dims', str(8 * k))}")
                 for k in range(frame.rank, frame.rank + 3)
@@ -101,24 +103,19 @@ class _Rows:
                 some = code.emit(f"icmp sgt i64 {self.length}, 0")
                 for visit in self.phases.passes[:-1]:
                     self.visit(visit, known, some)
-            last = self.phases.passes[-1]
-            if last.scalars:  # they may read what there is one of for all rows, or for a row
-                known = {**self.frame.broadcast(), **known}
-            self.scalars(last, known)
+                    if not self.partial:
+                        self.results(visit, known)
+            with ExitStack() as whole:
+                if self.partial:
+                    whole.enter_context(code.when(code.emit(f"xor i1 {self.partial}, true")))
+                    for visit in self.phases.passes[:-1]:
+                        self.results(visit, known)
+                deliver(frame, self.phases.passes[-1].scalars, known)
 
-    def scalars(self, visit: Pass, known: dict[int, str]) -> None:
-        """Compute the values that a row has one of."""
-        for number in visit.scalars:
-            node = self.graph.nodes[number - self.first]
-            known[number] = elementwise(self.code, self.graph, node, known)
-            self.deliver(number, known[number])
-
-    def deliver(self, number: int, value: str) -> None:
-        """Store one of a row's results if it is an output."""
-        dtype = self.graph.layout(number).dtype.name
-        for place, output in enumerate(self.graph.outputs, self.first):
-            if output == number:
-                self.code.store(value, self.frame.pointers[place], dtype)
+    def results(self, visit: Pass, known: dict[int, str]) -> None:
+        """Make the results of what was folded in a visit."""
+        for number in visit.folds:
+            known[number] = self.spans[number].result(self.count)
 
     def visit(self, visit: Pass, known: dict[int, str], some: str) -> None:
         """Go over the row once."""
@@ -127,25 +124,19 @@ class _Rows:
             self.begin(number)
         if len(self.phases.passes) > 2 or visit.written:
             known.update(self.frame.broadcast())  # a rowwise group is not empty
-            self.scalars(visit, known)
+            make_scalars(self.frame, visit.scalars, known)
             self.pieces(visit, known)
         else:
             with code.when(some):
                 self.pieces(visit, self.frame.broadcast())
-        with ExitStack() as whole:
-            if self.partial:
-                whole.enter_context(code.when(code.emit(f"xor i1 {self.partial}, true")))
-            for number in visit.folds:
-                known[number] = self.spans[number].result(self.count)
-                self.deliver(number, known[number])
 
     def begin(self, number: int) -> None:
-        """Set a fold to that of no elements; the state of a part is in the memory of its output."""
+        """Set a fold to that of no elements; the states of a part are where the first output is."""
         code, span = self.code, self.spans[number]
         if not self.partial:
             span.begin()
             return
-        slot = self.frame.pointers[self.places[number]]
+        slot = code.offset(self.frame.pointers[self.first], str(self.states[number]))
         span.state = code.emit(f"select i1 {self.partial}, ptr {slot}, ptr {span.own}")
         span.begin()
         if span.fold.moments:

@@ -130,19 +130,22 @@ def _round(
         return None if estimate is None else estimate.seconds
 
     regions = fuse(graph, uses, keys, recompute, seconds)
-    generated = {key for key in {region.key for region in regions} if _is_generated(key)}
+    found_on = {key: _generated_on(key) for key in {region.key for region in regions}}
+    generated = {key for key, devices in found_on.items() if devices}
     if generated:
-        regions = by_rows(graph, uses, regions, generated)
+        # Other devices give a row to one block of threads, however long it is.
+        cut = {key for key in generated if found_on[key] == {HOST}}
+        regions = by_rows(graph, uses, regions, generated, cut)
     regions, found = gated(graph, uses, regions, facts)
     refused += found
     units = in_order(graph, uses, _fitting(graph, uses, regions, facts, refused))
     return units, choose(graph, uses, units, facts)
 
 
-def _is_generated(key: Hashable) -> bool:
-    """Tell whether nodes of a key may run as generated code."""
+def _generated_on(key: Hashable) -> set[str]:
+    """Return the devices on which nodes of a key may run as generated code."""
     spots = key if isinstance(key, frozenset) else (key,)
-    return any(isinstance(spot, tuple) and spot[1:] == ("generated",) for spot in spots)
+    return {s[0] for s in spots if isinstance(s, tuple) and s[1:] == ("generated",)}
 
 
 def _spots(facts: Facts) -> list[Spot]:

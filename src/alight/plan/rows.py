@@ -23,10 +23,15 @@ ROW_BYTES = 256 * 1024
 
 
 def by_rows(
-    graph: Graph, uses: Uses, regions: list[Region], generated: Container[Hashable]
+    graph: Graph,
+    uses: Uses,
+    regions: list[Region],
+    generated: Container[Hashable],
+    cut: Container[Hashable],
 ) -> list[Region]:
     """Return the regions, those made one that can run row by row, in an order in which they can
-    run. Only regions whose key is in ``generated`` can."""
+    run. Only regions whose key is in ``generated`` can; those whose key is in ``cut`` share long
+    rows among threads where these are folded and no more."""
     first = len(graph.inputs)
     for region in regions:
         scan = graph.nodes[region.members[0] - first].op.kind is Kind.SCAN
@@ -34,7 +39,7 @@ def by_rows(
             region.kind = GroupKind.SCAN
     if len(regions) < 2 or not any(r.kind in _LED for r in regions):
         return regions
-    work = _Clusters(graph, uses, regions)
+    work = _Clusters(graph, uses, regions, cut)
     for index, region in enumerate(regions):
         if region.key not in generated:
             continue
@@ -72,8 +77,11 @@ class _Cluster:
 class _Clusters:
     """The regions as a graph, in which some are becoming one; views and writes are in it too."""
 
-    def __init__(self, graph: Graph, uses: Uses, regions: list[Region]) -> None:
+    def __init__(
+        self, graph: Graph, uses: Uses, regions: list[Region], cut: Container[Hashable]
+    ) -> None:
         self.graph = graph
+        self.cut = cut
         self.uses = uses
         self.regions = regions
         self.first = len(graph.inputs)
@@ -170,9 +178,28 @@ class _Clusters:
             return False
         if cluster.kind is GroupKind.SCAN:
             return True  # it goes piece by piece
+        if region.key in self.cut and self.folded_once(members, shape):
+            return True  # what is read is not read again
         length = math.prod(shape[i] for i in axes)
         rows = max(math.prod(shape) // max(length, 1), 1)
         return sum(layout.nbytes for layout in wide) <= ROW_BYTES * rows
+
+    def folded_once(self, members: Collection[int], shape: tuple[int, ...]) -> bool:
+        """Tell whether rows are only folded: nothing of their length is given to others or made of
+        what was folded."""
+        after: set[int] = set()
+        for number in sorted(members):
+            node = self.graph.nodes[number - self.first]
+            late = not after.isdisjoint(node.operands)
+            if node.op.kind is Kind.REDUCTION:
+                if late:
+                    return False
+                after.add(number)
+            elif late:
+                after.add(number)
+            if node.layout.shape == shape and (late or self.given(number, members)):
+                return False
+        return True
 
     def fits_scan(self, cluster: _Cluster, region: Region) -> bool:
         """Tell whether a region is elementwise over what a cluster scans, or a scan along the same
