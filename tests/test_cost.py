@@ -41,10 +41,10 @@ from alight.plan.cost import (
     Profile,
     copy_seconds,
     estimate,
-    passes,
     with_copies,
 )
 from alight.plan.curve import Curve
+from alight.plan.passes import passes
 from alight.plan.runs import Runs, runs_of, touched_bytes
 from alight.plan.surface import Surface
 from alight.plan.workload import body_parts, one_by_one, unfused_workload, workload
@@ -158,7 +158,7 @@ def test_inner_loops_are_counted_after_axes_have_joined() -> None:
     assert runs_of((30, 40), (whole, whole), (whole,)) == Runs(1, 1200, 0, 0)
     assert runs_of((30, 40), (whole, row), (whole,)) == Runs(30, 40, 0, 0)
     back, apart = make_layout(F8, (40,), (-8,)), make_layout(F8, (40,), (56,))
-    assert runs_of((40,), (back, apart), (row,)) == Runs(1, 40, 1, 1)
+    assert runs_of((40,), (back, apart), (row,)) == Runs(1, 40, 1, 1, 1)
     turned = make_layout(F8, (30, 40), (8, 240))
     assert runs_of((30, 40), (turned,), (turned,)) == Runs(1, 1200, 0, 0)
     # sums of columns: along the axis on which elements are neighbours, 30 times

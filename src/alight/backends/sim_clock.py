@@ -13,8 +13,9 @@ from itertools import pairwise
 from typing import Any
 
 from alight.ir.group import Graph, Group, GroupKind, Node
-from alight.plan.cost import Profile, Rates, loop_dtype
+from alight.plan.cost import Profile, Rates
 from alight.plan.curve import Curve, Measured
+from alight.plan.passes import loop_dtype
 from alight.plan.workload import node_elements, node_flops, one_by_one, workload
 
 Spec = Mapping[str, Any]

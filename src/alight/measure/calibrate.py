@@ -154,11 +154,12 @@ class Calibration:
         except Unsupported:
             return False
         self._launches.append((point, launch))
-        settled = point.implementation == "generated" and self.device.space == "host"
+        # one thread has nothing to learn
+        several = point.amount > compute_elements(self.device) or "sharing" in point.key
+        settled = point.implementation == "generated" and self.device.space == "host" and several
         if settled:
-            with self._threads(point):
-                self._bench.settle(launch)
-        self._visit(point, launch, settled and point.amount > compute_elements(self.device))
+            self._bench.settle(launch)
+        self._visit(point, launch, settled)
         return True
 
     def _visit(self, point: Point, launch: Launch, settled: bool = False) -> list[float]:

@@ -15,8 +15,9 @@ from alight.measure.points import CURVE_CLASSES, FEW, MANY_FLOPS
 from alight.measure.probes import CHAIN
 from alight.measure.products import non_negative, surface_of
 from alight.measure.timing import Timing, summary
-from alight.plan.cost import Pass, Rates, passes
+from alight.plan.cost import Rates
 from alight.plan.curve import Curve, Measured
+from alight.plan.passes import Pass, passes
 from alight.plan.profile import floor_of
 from alight.plan.surface import Surface
 from alight.plan.workload import PARTS, SPECIAL, body_parts, code_size, product_shape
@@ -272,6 +273,10 @@ def _measured(value: float, unit: str, spread: float) -> Measured:
     return Measured(value, unit, value / (1 + spread), value * (1 + spread), 1, "probe")
 
 
+# Of keys, how those begin that say what starting an inner loop takes.
+_STARTS = ("start@", "short@")
+
+
 def _call_of(name: str) -> str:
     """Return how the key of what the call of a fold takes begins."""
     return f"call.{name.partition('@')[0]}/"
@@ -297,7 +302,7 @@ class _Work:
                 op = next(iter(found.values())).group.graph.nodes[-1].op.name
                 work[f"{op}@{key}"] = work[f"flop/{dtype}"]  # all of it is in the curve
         # Of rows that are folded, what the fold itself takes is known before.
-        keys = sorted(self.samples.by_key, key=lambda key: key.startswith(("start@", "short@")))
+        keys = sorted(self.samples.by_key, key=lambda key: key.startswith(_STARTS))
         for key in keys:
             found = self.samples.by_key[key]
             name, _, dtype = key.partition("/")
@@ -332,7 +337,7 @@ class _Work:
         if few is not None:
             calls = max(0.0, few.timing.seconds - curve.seconds_at(few.work))
             found[f"call.{name.partition('@')[0]}/{dtype}"] = calls
-        start = name.startswith(("start@", "short@"))
+        start = name.startswith(_STARTS)
         if "@reduce" in name and not start:
             # as it was in this dtype, or in the one measured before it
             known = [w[k] for w in (found, work) for k in w if k.startswith(_call_of(name))]
@@ -341,6 +346,11 @@ class _Work:
             op = sample.group.graph.nodes[-1].op.name
             own = work.get(f"{op}@{name.rpartition('@')[2]}/{dtype}", flop)
             beyond = max(0.0, beyond - (own - flop) * sample.amount)
+        elif start:
+            beyond = max(
+                0.0,
+                beyond - work.get(f"long@{name.partition('@')[2]}/{dtype}", 0.0) * sample.amount,
+            )
         if name.startswith("chain."):
             found[f"{name.partition('.')[2]}/{dtype}"] = beyond / sample.amount / (CHAIN - 1)
         elif name == "start@near":
@@ -350,6 +360,11 @@ class _Work:
             found[key] = max(0.0, beyond / runs.starts - alone) / odd
         elif start:
             found[key] = beyond / runs.starts / sample.item.operands
+        elif name.startswith("long@"):
+            found[key] = beyond / sample.amount
+        elif name.endswith("@folded"):
+            bodies = len(sample.group.graph.nodes) - 1
+            found[key] = beyond / sample.amount / bodies
         elif name in ("near", "far"):
             elements = runs.starts * runs.length
             found[key] = beyond / elements / max(runs.near + runs.far, 1)
@@ -359,7 +374,7 @@ class _Work:
 
     def _curve(self, name: str, kind: str, dtype: str) -> Curve | None:
         """Return the curve that a probe's memory is read off: its class's, in the nearest dtype."""
-        wanted = kind if "reduce" not in name else name.rpartition("@")[2]
+        wanted = kind if "@reduce" not in name else name.rpartition("@")[2]
         found = self.curves.get(f"{wanted}/{dtype}")
         others = [key for key in sorted(self.curves) if key.startswith(f"{wanted}/")]
         return found or (self.curves[others[0]] if others else None)

@@ -14,7 +14,8 @@ import numpy as np
 from alight.ir.group import Group
 from alight.ir.ops import OPS, Kind
 from alight.measure import probes
-from alight.plan.cost import START_ROWS
+from alight.measure.probes import CHAIN
+from alight.plan.cost import LONG_ROW, START_ROWS
 
 if TYPE_CHECKING:
     from alight.device import Device
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
 # Bytes of an array at the knots of a curve, in the order in which they are measured: the ends and
 # the middle first, so that a curve that has to stop early still spans the sizes. From a few
 # elements, where the call is all, to 16 MB, three of which pass the caches of most machines.
-KNOTS = tuple(1 << i for i in (7, 24, 15, 20, 22, 11, 18, 13))
-FEW_KNOTS = tuple(1 << i for i in (7, 24, 15, 20, 22))
+KNOTS = tuple(1 << i for i in (7, 24, 15, 20, 22, 11, 18, 13, 23))
+FEW_KNOTS = tuple(1 << i for i in (7, 24, 15, 20, 22, 23))
 # Of the other dtypes: past the caches all move bytes alike, so the main dtype's knots go on.
 OTHER_KNOTS = tuple(1 << i for i in (7, 20, 15, 18))
 LIBRARY_KNOTS = tuple(1 << i for i in (7, 21, 13, 17))  # a sort of 2**18 elements takes 20 ms
@@ -31,6 +32,7 @@ MOST_BYTES = max(KNOTS)
 # Probes of overlap have this many times the elements of those of arithmetic, if there is room:
 # on a host that is past the second-level cache.
 LARGE = 64
+_LARGE = ("divide", "exp", "sqrt", "log", "tanh", "maximum", "power")
 # Elements of the probes of arithmetic. On a host, three arrays of float64 (96 kB) are near the
 # first-level cache, so that memory hides least. A device with thousands of lanes shows nothing at
 # that size: it gets as many as half of its largest probe of memory has.
@@ -184,7 +186,7 @@ class _Dtype:
             yield Point(name, f"{op}/{dtype}", n, _loop(op, dtype, n))
         if self.main:
             # Large ones tell how much of the arithmetic hides behind the memory.
-            for op in ("divide", "exp"):
+            for op in ("divide", "exp") if name == "generated" else _LARGE:
                 large = min(LARGE * n, MOST_BYTES // self.size)
                 yield Point(name, f"{op}/{dtype}", large, probes.loop(op, dtype, large))
 
@@ -198,14 +200,18 @@ class _Dtype:
         if name == "generated":
             return
         # Which of two is picked: no branch predictor knows more than the first thousands.
-        for nbytes in FEW_KNOTS if self.main else OTHER_KNOTS:
+        for nbytes in FEW_KNOTS if self.main else (*OTHER_KNOTS, max(KNOTS) // 4):
             n = nbytes // self.size
             yield Point(name, f"select/{self.dtype}", n, probes.where(self.dtype, (n,)), core=False)
-        for op in ops if self.kind in "fc" else ():
-            # Vector code of libraries is for elements side by side; one by one is another loop.
+        for op in ops:
+            # Vector code of libraries is for elements side by side; one by one is another loop, and
+            # for some there is none between.
             if op != "cast":
                 group = _loop(op, self.dtype, self.n, 3)
                 yield Point(name, f"{op}@apart/{self.dtype}", self.n, group, core=False)
+            if OPS[op].special and self.kind == "f":
+                group = _loop(op, self.dtype, self.n, -1)
+                yield Point(name, f"{op}@back/{self.dtype}", self.n, group, core=False)
 
     def folds(self, name: str) -> Iterator[Point]:
         for nbytes in FEW_KNOTS if self.main else OTHER_KNOTS:
@@ -220,6 +226,15 @@ class _Dtype:
             shape = (OUTER_ROWS, nbytes // self.size // OUTER_ROWS | 1)
             group = probes.fold(self.simplest, dtype, shape, (0,))
             yield Point(name, f"reduce_outer/{dtype}", math.prod(shape), group, core=False)
+        if name == "generated" and self.kind != "c":
+            # Bodies in front of a fold, whose state leaves fewer registers and waits for itself.
+            for key, ops in (("flop", ("add",) * CHAIN), ("sin", ("sin",))):
+                if key == "flop" or self.kind == "f":
+                    group = probes.folded(dtype, n, ops)
+                    yield Point(name, f"{key}@folded/{dtype}", n, group, core=False)
+            if self.kind == "f":
+                group = probes.folded(dtype, n, ("add",), 3)
+                yield Point(name, f"far@folded/{dtype}", n, group, core=False)
         folds = _FOLDS[self.kind] if name != "generated" else _OWN_FOLDS[self.kind]
         for op in folds[:1] if name == "generated" and not self.main else folds:
             # Some of NumPy's are written in Python: few elements tell what that takes.
@@ -241,13 +256,18 @@ class _Dtype:
         rows = there // ROW
         apart = probes.rows("add", dtype, rows, ROW)
         yield Point(name, f"start@elementwise/{dtype}", n, apart, core=False)
+        if name != "generated":
+            group = probes.rows("add", dtype, there // LONG_ROW, LONG_ROW)
+            yield Point(name, f"long@elementwise/{dtype}", n, group, core=False)
         every_third = probes.rows("add", dtype, rows, ROW, step=3)
         yield Point(name, f"start@near/{dtype}", n, every_third, core=False)
         if name != "generated" and self.main:
             group = probes.where(dtype, (rows, ROW))
             yield Point(name, f"start@where/{dtype}", n, group, core=False)
         if self.kind == "f" or name != "generated":
-            for op in ("sum",) if self.kind == "c" else ("sum", "max"):
+            for op in ("sum", "prod") if self.kind == "c" else ("sum", "max", "prod"):
+                if op == "prod" and name == "generated":
+                    continue  # as all of them
                 key = "reduce_inner" if op == "sum" else f"{op}@reduce_inner"
                 for start, length in zip(("short", "start"), START_ROWS, strict=True):
                     if start == "start" or name != "generated":

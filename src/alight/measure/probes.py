@@ -41,7 +41,7 @@ _COMPILED = 10
 
 # What else runs on the machine comes and goes in some 10 ms, so several short visits seconds apart
 # meet a quiet moment sooner than one long one.
-VISIT_SECONDS, VISIT_SAMPLES = 0.4e-3, 2
+VISIT_SECONDS, VISIT_SAMPLES = 0.25e-3, 2
 # Pieces that no heap keeps: every one is new to the system (M_MMAP_THRESHOLD of glibc is 128 kB).
 _FRESH_BYTES, _FRESH_COUNT = 1 << 20, 8
 
@@ -95,6 +95,20 @@ def fold(name: str, dtype: str, shape: tuple[int, ...], axes: tuple[int, ...]) -
     axis = axes[0] if name.startswith("arg") else axes
     node = Node(OPS[name], (0,), (("axis", axis),), make_layout(result, kept))
     return Group(GroupKind.REDUCE, Graph((layout,), (node,), (1,)), shape)
+
+
+def folded(dtype: str, n: int, ops: Sequence[str], step: int = 1) -> Group:
+    """Return a group of a chain of ops, the maximum of which is taken; of the first operand every
+    ``step``-th element."""
+    layout = _vector(dtype, n)
+    first = make_layout(layout.dtype, (n,), (step * layout.itemsize,))
+    nodes = []
+    for last, op in zip((0, *range(2, len(ops) + 1)), map(OPS.__getitem__, ops), strict=True):
+        nodes.append(Node(op, (last, 1)[: op.nin], (), layout))
+    single = make_layout(layout.dtype, ())
+    nodes.append(Node(OPS["max"], (len(ops) + 1,), (("axis", (0,)),), single))
+    graph = Graph((first, layout), tuple(nodes), (len(ops) + 2,))
+    return Group(GroupKind.REDUCE, graph, (n,))
 
 
 def scan(name: str, dtype: str, n: int) -> Group:

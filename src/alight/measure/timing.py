@@ -229,7 +229,7 @@ class Pace:
 
 # Some 20 us in the first-level cache. Undisturbed two of them differ by 3 %; in slow moments they
 # took 1.5 to 1.9 times as long.
-_PACE_ELEMENTS, _PACE_CALLS, _UNSTEADY = 1024, 60, 1.15
+_PACE_ELEMENTS, _PACE_CALLS, _UNSTEADY = 1024, 24, 1.15
 
 
 def contended(

@@ -14,50 +14,40 @@ among threads as the measured curve of that says. Matrix products are read off t
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from functools import cache
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from alight.ir.group import Graph, Group, GroupKind, Node, reduced_axes
-from alight.ir.inner import folded
+from alight.ir.group import Graph, Group, Node
 from alight.ir.ops import Kind
 from alight.ir.table_reduction import LANES
 from alight.ir.vectors import REGISTERS, SHORT_ROW, vectors_together
 from alight.plan.curve import Curve, Measured
+from alight.plan.passes import Pass, loop_dtype, node_class, passes, reduction_class
 from alight.plan.plan import Estimate
 from alight.plan.profile import SCHEMA, Profile, Rates
-from alight.plan.runs import LINE_BYTES, Runs, runs_of
+from alight.plan.runs import LINE_BYTES
 from alight.plan.workload import (
     PARTS,
     body_parts,
     code_size,
-    contraction_flops,
-    dtype_name,
-    is_contraction,
     node_elements,
-    one_by_one,
     product_shape,
-    workload,
+    width_in_bits,
 )
 
 if TYPE_CHECKING:
     from alight.device import Device
 
 __all__ = [
+    "LONG_ROW",
     "SCHEMA",
-    "Pass",
+    "START_ROWS",
     "Profile",
     "Rates",
     "compile_seconds",
     "copy_seconds",
     "estimate",
-    "loop_dtype",
-    "node_class",
-    "passes",
-    "reduction_class",
     "with_copies",
-    "work_key",
 ]
 
 # Standard normal deviate that leaves 10 % on either side: the ends of an 80 % interval.
@@ -72,6 +62,9 @@ _BODY_SPREAD = math.log(1.5)
 # Lengths of the rows that tell what starting a fold of one takes: short ones, and others. Folds of
 # fewer than sixteen go side by side in generated code.
 START_ROWS = (3, 24)
+# Of rows that do not join, up to where an element takes longer than where they do: NumPy's sums of
+# two float64 took 0.2 ns more in rows of 64 to 1000, and no more in all in rows of 30000.
+LONG_ROW = 1000
 _START_SPAN = math.log(START_ROWS[1] / START_ROWS[0])
 
 # Classes to borrow from, nearest first, where a device has no curve of a class.
@@ -88,103 +81,12 @@ _NEAREST: Mapping[str, tuple[str, ...]] = {
     "other": ("scan", "reduce_inner", "elementwise"),
     "matmul": (),
 }
-_SORTS = frozenset(("sort", "argsort", "lexsort", "unique", "median"))
-
-
-@dataclass(frozen=True, slots=True)
-class Pass:
-    """Work that runs as one launch: which curve it is read off, how far along, its nodes, and how
-    it goes through its ``operands`` arrays."""
-
-    kind: str
-    dtype: str
-    amount: float
-    nodes: tuple[Node, ...]
-    runs: Runs
-    operands: int
-
-
-def node_class(graph: Graph, node: Node) -> str:
-    """Return the class of curves that a node's time is read off."""
-    kind = node.op.kind
-    if kind is Kind.REDUCTION:
-        return reduction_class(graph, node)
-    if kind is Kind.ELEMENTWISE:
-        return "select" if node.op.name == "where" else "elementwise"
-    if kind is Kind.SCAN:
-        return "scan"
-    if is_contraction(node):
-        return "matmul"
-    if kind in (Kind.GATHER, Kind.SCATTER):
-        return "gather"
-    if kind is not Kind.LIBRARY:
-        return "move"
-    if node.op.name in _SORTS:
-        return "sort"
-    return "fft" if node.op.name.startswith("fft.") else "other"
-
-
-def reduction_class(graph: Graph, node: Node) -> str:
-    """Return whether a reduction folds the axis along which elements are neighbours."""
-    layout = graph.layout(node.operands[0])
-    axis = node.attr("axis")
-    axes = range(layout.ndim) if axis is None else axis if isinstance(axis, tuple) else (axis,)
-    folded = {i % layout.ndim for i in axes} if layout.ndim else set()
-    long = [i for i in range(layout.ndim) if layout.shape[i] > 1]
-    nearest = min(long, key=lambda i: abs(layout.strides[i]), default=None)
-    return "reduce_inner" if nearest is None or nearest in folded else "reduce_outer"
-
-
-def loop_dtype(graph: Graph, node: Node) -> str:
-    """Return the dtype a node computes in: its first operand's, or of what it picks from."""
-    first = 1 if node.op.name == "where" else 0
-    layout = graph.layout(node.operands[first]) if node.operands else node.layout
-    return dtype_name(layout.dtype)
-
-
-def passes(group: Group, implementation: str) -> Iterator[Pass]:
-    """Yield what runs as one launch each."""
-    if implementation == "generated":
-        group = folded(group)
-    graph = group.graph
-    if implementation == "generated" and group.kind is not GroupKind.LIBRARY:
-        folds = [node for node in graph.nodes if node.op.kind is Kind.REDUCTION]
-        # what is bound by memory and writes whole arrays moves bytes as elementwise code does
-        whole = any(graph.layout(o).shape == group.shape for o in graph.outputs)
-        kind = "elementwise" if whole or not folds else reduction_class(graph, folds[0])
-        if group.kind is GroupKind.SCAN:
-            kind = "scan"
-        work = workload(group)
-        dtype = max(work.dtypes, default="float64", key=_width)  # the widest fills the registers
-        outputs = tuple([graph.layout(o) for o in dict.fromkeys(graph.outputs)])
-        reduced = reduced_axes(folds[0], len(group.shape)) if folds and not whole else None
-        runs = runs_of(group.shape, graph.inputs, outputs, reduced)
-        yield Pass(kind, dtype, work.nbytes, graph.nodes, runs, len(graph.inputs) + len(outputs))
-        return
-    for node, nbytes in one_by_one(graph):
-        kind = node_class(graph, node)
-        layouts = tuple([graph.layout(i) for i in node.operands])
-        amount: float = nbytes
-        runs = Runs(1, max(node.layout.size, 1), 0, 0)
-        if kind == "matmul":
-            amount = contraction_flops(graph, node)
-        elif node.op.kind is Kind.ELEMENTWISE:
-            runs = runs_of(node.layout.shape, layouts, (node.layout,))
-        elif node.op.kind is Kind.REDUCTION:
-            axes = reduced_axes(node, layouts[0].ndim)
-            runs = runs_of(layouts[0].shape, layouts[:1], (node.layout,), axes)
-        yield Pass(kind, loop_dtype(graph, node), amount, (node,), runs, len(layouts) + 1)
-
-
-@cache
-def _width(dtype: str) -> int:
-    return int("".join(c for c in dtype if c.isdigit()) or 8)
 
 
 def _distance(dtype: str, other: str) -> tuple[bool, int]:
     """Return how unlike two dtypes are to compute with: first in kind, then in width."""
     kinds = {name.startswith(("float", "complex")) for name in (dtype, other)}
-    return len(kinds) > 1, abs(_width(dtype) - _width(other))
+    return len(kinds) > 1, abs(width_in_bits(dtype) - width_in_bits(other))
 
 
 def _curve(rates: Rates, kind: str, dtype: str) -> tuple[Curve, float] | None:
@@ -246,7 +148,9 @@ def _work_seconds(rates: Rates, graph: Graph, node: Node, own: bool) -> tuple[fl
         near = _nearest(rates, name, dtype)
         if near is not None and rates.work[near].value > 0:
             other = near.partition("/")[2]
-            share = _width(dtype) / _width(other)  # a vector of half the width holds twice as many
+            share = width_in_bits(dtype) / width_in_bits(
+                other
+            )  # a vector of half the width holds twice as many
             there = _body_seconds(rates, graph, node, other)
             if body is not None and there:
                 share = body / there
@@ -266,8 +170,22 @@ def _work_seconds(rates: Rates, graph: Graph, node: Node, own: bool) -> tuple[fl
     if near is None:
         return 0.0, _BORROWED_SPREAD
     if own:  # a vector of half the width holds twice as many
-        count *= _width(dtype) / _width(near.partition("/")[2])
+        count *= width_in_bits(dtype) / width_in_bits(near.partition("/")[2])
     return rates.work[near].value * count, math.hypot(rates.spread, _BORROWED_SPREAD)
+
+
+def _folded_seconds(rates: Rates, graph: Graph, node: Node, seconds: float) -> float:
+    """Return a node's seconds for an element in front of a fold, where a body has fewer registers
+    and less to do while it waits."""
+    dtype = loop_dtype(graph, node)
+    if not node.op.special:
+        key = _nearest(rates, "flop@folded", dtype)
+        return max(seconds, rates.work[key].value) if key is not None else seconds
+    key = _nearest(rates, "sin@folded", dtype)
+    alone = rates.work.get(f"sin/{key.partition('/')[2]}") if key is not None else None
+    if key is None or alone is None or not alone.value:
+        return seconds
+    return seconds * max(1.0, rates.work[key].value / alone.value)
 
 
 def _beside(item: Pass) -> bool:
@@ -275,13 +193,19 @@ def _beside(item: Pass) -> bool:
     and those where a full vector is worth more than the copies that takes."""
     if item.kind == "elementwise":
         return item.runs.length < SHORT_ROW and any(node.op.special for node in item.nodes)
-    return item.kind == "reduce_inner" and item.runs.length < LANES
+    return item.kind == "reduce_inner" and item.runs.length < LANES and not _whole(item)
+
+
+def _whole(item: Pass) -> bool:
+    """Tell whether all is folded into one element."""
+    folds = [node for node in item.nodes if node.op.kind is Kind.REDUCTION]
+    return all(node.layout.size == 1 for node in folds)
 
 
 def _step(graph: Graph, item: Pass) -> int:
     """Return how many elements generated code goes through at once: a register is a line, on the
     widest machines, and several go together."""
-    lanes = LINE_BYTES * 8 // _width(item.dtype)
+    lanes = LINE_BYTES * 8 // width_in_bits(item.dtype)
     return lanes * vectors_together(graph, REGISTERS) if item.kind == "elementwise" else lanes
 
 
@@ -302,12 +226,17 @@ def _loop_seconds(rates: Rates, graph: Graph, item: Pass, own: bool) -> float:
     seconds = 0.0
     if runs.starts > 1 and not (own and _beside(item)):
         fold = next((n.op.name for n in item.nodes if n.op.kind is Kind.REDUCTION), "sum")
-        # sums add pairwise in a loop of their own; the others go as the maximum does
         start = None
-        if kind == "reduce_inner" and fold not in ("sum", "mean"):
-            start = _start(rates, f"max@{kind}", item)
+        if kind == "reduce_inner" and not own and (_whole(item) or fold.startswith("arg")):
+            start = _start(rates, "elementwise", item)  # no result is begun with each of them
+        elif kind == "reduce_inner" and fold not in ("sum", "mean"):
+            # sums add pairwise in a loop of their own; the others go as the maximum does
+            start = _start(rates, f"{fold}@{kind}", item) or _start(rates, f"max@{kind}", item)
         start = start or _start(rates, kind, item) or _start(rates, "elementwise", item)
         seconds += runs.starts * item.operands * (start or 0.0)
+        key = _nearest(rates, f"long@{kind}", item.dtype)
+        length = min(runs.length, LONG_ROW)
+        seconds += runs.starts * length * rates.work[key].value if key else 0.0
         if item.kind == "select":
             key = _nearest(rates, "start@where", item.dtype)
             seconds += runs.starts * item.operands * rates.work[key].value if key else 0.0
@@ -321,7 +250,8 @@ def _loop_seconds(rates: Rates, graph: Graph, item: Pass, own: bool) -> float:
     near, far = runs.near, runs.far
     if kind != "elementwise":  # which alone has a quick way for those that are near
         near, far = 0, near + far
-    for name, count in (("near", near), ("far", far)):
+    aside = "far@folded" if own and kind.startswith("reduce") else "far"
+    for name, count in (("near", near), (aside, far)):
         key = _nearest(rates, name, item.dtype) if count else None
         if key is not None:
             seconds += runs.starts * runs.length * count * rates.work[key].value
@@ -347,7 +277,9 @@ def _apart(rates: Rates, item: Pass) -> Measured | None:
     element to the next; None where they do, or the op was not measured so."""
     if not item.runs.near + item.runs.far:
         return None
-    return rates.work.get(f"{item.nodes[0].op.name}@apart/{item.dtype}")
+    name = item.nodes[0].op.name
+    found = rates.work.get(f"{name}@back/{item.dtype}") if item.runs.back else None
+    return found or rates.work.get(f"{name}@apart/{item.dtype}")
 
 
 def _product_terms(rates: Rates, graph: Graph, item: Pass) -> tuple[dict[str, float], float] | None:
@@ -393,10 +325,13 @@ def _pass_terms(
         unit = _work_seconds(rates, graph, node, own) if apart is None else (apart.value, spread)
         if unit is None:
             return None
+        seconds = unit[0]
+        if own and item.kind.startswith("reduce") and node.op.kind is Kind.ELEMENTWISE:
+            seconds = _folded_seconds(rates, graph, node, seconds)
         count = _elements(graph, node, item, own)
         most = max(most, count)
-        every += unit[0] * count
-        doubt += unit[0] * count * unit[1]
+        every += seconds * count
+        doubt += seconds * count * unit[1]
     compute = every
     # The curve was measured with one flop for each element.
     if item.kind in ("elementwise", "select", "reduce_inner", "reduce_outer"):

@@ -32,7 +32,9 @@ class Rates:
     where nodes run one by one. ``work["op/dtype"]`` are seconds for an element (a reduction's name
     carries its class: ``max@reduce_inner``); the name ``flop`` stands for one arithmetic operation
     of an op that was not measured itself, ``special`` for such a transcendental; ``start@class``
-    for the start of an inner loop, for each operand, ``short@class`` where the loop is a short one;
+    for the start of an inner loop, for each operand, ``short@class`` where the loop is a short one
+    and ``long@class`` for an element of a nest of several; ``op@folded`` for an element in front
+    of a fold;
     ``near`` and ``far`` for an element of an operand that does not go from one to the next (see
     ``runs``), ``op@apart`` for an element of a library's op where one does not; ``body.simple``,
     ``.divide``, ``.root`` and ``.scalar`` for the operations that bodies of generated code are made

@@ -19,13 +19,15 @@ class Runs:
     """Inner loops over arrays: ``starts`` of them, each over ``length`` elements.
 
     Of the operands, ``near`` go backwards or take every second to fourth element along them, and
-    ``far`` have other distances; the rest goes from one element to the next or stays.
+    ``far`` have other distances; the rest goes from one element to the next or stays. ``back`` of
+    them go backwards.
     """
 
     starts: int
     length: int
     near: int
     far: int
+    back: int = 0
 
 
 @lru_cache(maxsize=4096)
@@ -61,13 +63,13 @@ def runs_of(
     starts = 1
     for n, _, _ in merged[:-1]:
         starts *= n
-    near = far = 0
+    near = far = back = 0
     for layout, step in zip((*inputs, *outputs), moves, strict=True):
         times, rest = divmod(step, layout.itemsize or 1)
         if rest or times not in (0, 1):
             close = not rest and times in (-1, 2, 3, 4)
-            near, far = near + close, far + (not close)
-    return Runs(starts, length, near, far)
+            near, far, back = near + close, far + (not close), back + (step < 0)
+    return Runs(starts, length, near, far, back)
 
 
 def _steps(

@@ -54,6 +54,12 @@ def dtype_name(dtype: np.dtype[Any]) -> str:
     return dtype.name
 
 
+@lru_cache(maxsize=256)
+def width_in_bits(dtype: str) -> int:
+    """Return the bits of an element of a dtype, by its name."""
+    return int("".join(c for c in dtype if c.isdigit()) or 8)
+
+
 def node_elements(graph: Graph, node: Node) -> int:
     """Return how often a node's body runs: for each element of its result, or of what it folds."""
     if node.op.kind in (Kind.REDUCTION, Kind.SCAN):

@@ -1,0 +1,107 @@
+"""What of a group runs as one launch each: which curve it is read off, and how far along."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from alight.ir.group import Graph, Group, GroupKind, Node, reduced_axes
+from alight.ir.inner import folded
+from alight.ir.ops import Kind
+from alight.plan.runs import Runs, runs_of
+from alight.plan.workload import (
+    contraction_flops,
+    dtype_name,
+    is_contraction,
+    one_by_one,
+    width_in_bits,
+    workload,
+)
+
+_SORTS = frozenset(("sort", "argsort", "lexsort", "unique", "median"))
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """Work that runs as one launch: which curve it is read off, how far along, its nodes, and how
+    it goes through its ``operands`` arrays."""
+
+    kind: str
+    dtype: str
+    amount: float
+    nodes: tuple[Node, ...]
+    runs: Runs
+    operands: int
+
+
+def node_class(graph: Graph, node: Node) -> str:
+    """Return the class of curves that a node's time is read off."""
+    kind = node.op.kind
+    if kind is Kind.REDUCTION:
+        return reduction_class(graph, node)
+    if kind is Kind.ELEMENTWISE:
+        return "select" if node.op.name == "where" else "elementwise"
+    if kind is Kind.SCAN:
+        return "scan"
+    if is_contraction(node):
+        return "matmul"
+    if kind in (Kind.GATHER, Kind.SCATTER):
+        return "gather"
+    if kind is not Kind.LIBRARY:
+        return "move"
+    if node.op.name in _SORTS:
+        return "sort"
+    return "fft" if node.op.name.startswith("fft.") else "other"
+
+
+def reduction_class(graph: Graph, node: Node) -> str:
+    """Return whether a reduction folds the axis along which elements are neighbours."""
+    layout = graph.layout(node.operands[0])
+    axis = node.attr("axis")
+    axes = range(layout.ndim) if axis is None else axis if isinstance(axis, tuple) else (axis,)
+    folded = {i % layout.ndim for i in axes} if layout.ndim else set()
+    long = [i for i in range(layout.ndim) if layout.shape[i] > 1]
+    nearest = min(long, key=lambda i: abs(layout.strides[i]), default=None)
+    return "reduce_inner" if nearest is None or nearest in folded else "reduce_outer"
+
+
+def loop_dtype(graph: Graph, node: Node) -> str:
+    """Return the dtype a node computes in: its first operand's, or of what it picks from."""
+    first = 1 if node.op.name == "where" else 0
+    layout = graph.layout(node.operands[first]) if node.operands else node.layout
+    return dtype_name(layout.dtype)
+
+
+def passes(group: Group, implementation: str) -> Iterator[Pass]:
+    """Yield what runs as one launch each."""
+    if implementation == "generated":
+        group = folded(group)
+    graph = group.graph
+    if implementation == "generated" and group.kind is not GroupKind.LIBRARY:
+        folds = [node for node in graph.nodes if node.op.kind is Kind.REDUCTION]
+        # what is bound by memory and writes whole arrays moves bytes as elementwise code does
+        whole = any(graph.layout(o).shape == group.shape for o in graph.outputs)
+        kind = "elementwise" if whole or not folds else reduction_class(graph, folds[0])
+        if group.kind is GroupKind.SCAN:
+            kind = "scan"
+        work = workload(group)
+        # the widest fills the registers
+        dtype = max(work.dtypes, default="float64", key=width_in_bits)
+        outputs = tuple([graph.layout(o) for o in dict.fromkeys(graph.outputs)])
+        reduced = reduced_axes(folds[0], len(group.shape)) if folds and not whole else None
+        runs = runs_of(group.shape, graph.inputs, outputs, reduced)
+        yield Pass(kind, dtype, work.nbytes, graph.nodes, runs, len(graph.inputs) + len(outputs))
+        return
+    for node, nbytes in one_by_one(graph):
+        kind = node_class(graph, node)
+        layouts = tuple([graph.layout(i) for i in node.operands])
+        amount: float = nbytes
+        runs = Runs(1, max(node.layout.size, 1), 0, 0)
+        if kind == "matmul":
+            amount = contraction_flops(graph, node)
+        elif node.op.kind is Kind.ELEMENTWISE:
+            runs = runs_of(node.layout.shape, layouts, (node.layout,))
+        elif node.op.kind is Kind.REDUCTION:
+            axes = reduced_axes(node, layouts[0].ndim)
+            runs = runs_of(layouts[0].shape, layouts[:1], (node.layout,), axes)
+        yield Pass(kind, loop_dtype(graph, node), amount, (node,), runs, len(layouts) + 1)

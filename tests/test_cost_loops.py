@@ -1,0 +1,155 @@
+"""What loops, folds and choices cost beside the elements: each has a number of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+
+from alight._core import Layout, make_layout
+from alight.ir.group import Graph, Group, GroupKind, Node
+from alight.ir.ops import OPS
+from alight.ir.vectors import REGISTERS, SHORT_ROW, vectors_together
+from alight.measure import probes, timing
+from alight.measure.fit import Samples
+from alight.plan.cost import LONG_ROW, START_ROWS, Profile, Rates, estimate
+from alight.plan.curve import Curve, guess
+
+LAUNCH, BYTE = 1e-6, 1e-10
+KINDS = ("elementwise", "select", "reduce_inner", "reduce_outer")
+
+
+def profile_with(work: Mapping[str, float], implementation: str, kinds: object = KINDS) -> Profile:
+    """Return a profile in which nothing hides and a byte takes as long in every class."""
+    knots = [(n, LAUNCH + BYTE * n) for n in (1 << i for i in range(4, 31))]
+    rates = Rates(
+        guess(LAUNCH, "seconds"),
+        guess(LAUNCH, "seconds"),
+        {f"{kind}/float64": Curve(knots) for kind in kinds},  # type: ignore[attr-defined]
+        {"flop/float64": guess(0.0, "seconds")}
+        | {name: guess(seconds, "seconds") for name, seconds in work.items()},
+        guess(0.0, "share"),
+        0.1,
+    )
+    return Profile("cpu", {implementation: rates})
+
+
+def terms(
+    group: Group, work: Mapping[str, float], implementation: str = "numpy"
+) -> dict[str, float]:
+    found = estimate(group, "cpu", implementation, profile_with(work, implementation))
+    assert found is not None
+    return dict(found.terms)
+
+
+def rows(op: str, count: int, length: int) -> Group:
+    """Return a group of one op of one operand whose rows lie apart."""
+    kind = np.dtype(np.float64)
+    apart = make_layout(kind, (count, length), (8 * (length + 7), 8))
+    node = Node(OPS[op], (0,), (), make_layout(kind, (count, length)))
+    return Group(GroupKind.LOOP, Graph((apart,), (node,), (1,)), (count, length))
+
+
+def test_a_choice_is_read_off_its_own_curve_and_computes_nothing_more() -> None:
+    group = probes.where("float64", (1000,))
+    own = terms(group, {"where/float64": 1e-9})
+    assert own["compute"] == 0 and own["memory"] > 0
+    borrowed = profile_with({"where/float64": 1e-9}, "numpy", KINDS[:1])
+    found = estimate(group, "cpu", "numpy", borrowed)
+    assert found is not None and found.terms["compute"] == pytest.approx(1e-6)
+
+
+@pytest.mark.parametrize(("step", "key"), [(3, "exp@apart"), (-1, "exp@back")])
+def test_a_librarys_op_has_other_seconds_where_elements_lie_apart(step: int, key: str) -> None:
+    work = {"exp/float64": 1e-9, "exp@apart/float64": 4e-9, "exp@back/float64": 7e-9}
+    work |= {"near/float64": 1e-6}  # is in what was measured apart
+    group = probes.loop("exp", "float64", 1000, step=step)
+    found = terms(group, work)
+    assert found["compute"] == pytest.approx(1000 * work[f"{key}/float64"])
+    assert found["loops"] == 0
+    assert terms(probes.loop("exp", "float64", 1000), work)["compute"] == pytest.approx(1e-6)
+
+
+def test_without_a_measure_backwards_what_lies_apart_serves() -> None:
+    work = {"exp/float64": 1e-9, "exp@apart/float64": 4e-9}
+    group = probes.loop("exp", "float64", 1000, step=-1)
+    assert terms(group, work)["compute"] == pytest.approx(4e-6)
+
+
+def test_elements_of_rows_that_do_not_join_take_longer_up_to_a_length() -> None:
+    work = {"start@elementwise/float64": 1e-9, "long@elementwise/float64": 2e-10}
+    for length in (5, LONG_ROW, 40 * LONG_ROW):
+        expected = 20 * (2 * 1e-9 + min(length, LONG_ROW) * 2e-10)
+        assert terms(rows("negative", 20, length), work)["loops"] == pytest.approx(expected)
+    joined = probes.loop("negative", "float64", 20 * LONG_ROW)
+    assert terms(joined, work)["loops"] == 0
+
+
+def test_short_folds_start_as_short_ones_did_and_others_between() -> None:
+    work = {"start@reduce_inner/float64": 9e-9, "short@reduce_inner/float64": 3e-9}
+    found = [
+        terms(probes.fold("sum", "float64", (50, n), (1,)), work)["loops"] / 100
+        for n in (2, START_ROWS[0], 8, START_ROWS[1], 100)
+    ]
+    assert found[:2] == pytest.approx([3e-9, 3e-9]) and found[3:] == pytest.approx([9e-9, 9e-9])
+    assert 3e-9 < found[2] < 9e-9
+
+
+def test_a_fold_of_everything_begins_no_result_with_a_row() -> None:
+    work = {"start@reduce_inner/float64": 9e-9, "start@elementwise/float64": 1e-9}
+    kind = np.dtype(np.float64)
+    apart = make_layout(kind, (50, 5), (96, 8))
+
+    def folded(axis: tuple[int, ...], left: tuple[int, ...]) -> Group:
+        node = Node(OPS["sum"], (0,), (("axis", axis),), make_layout(kind, left))
+        return Group(GroupKind.REDUCE, Graph((apart,), (node,), (1,)), (50, 5))
+
+    assert terms(folded((1,), (50,)), work)["loops"] == pytest.approx(50 * 2 * 9e-9)
+    assert terms(folded((0, 1), ()), work)["loops"] == pytest.approx(50 * 2 * 1e-9)
+
+
+def test_a_body_before_a_fold_takes_as_long_as_such_bodies_did() -> None:
+    work = {"sin/float64": 1e-9, "add/float64": 1e-11, "max@reduce_inner/float64": 0.0}
+    slow = {**work, "sin@folded/float64": 3e-9, "flop@folded/float64": 5e-11}
+    for op, before, after in (("sin", 1e-9, 3e-9), ("add", 1e-11, 5e-11)):
+        group = probes.folded("float64", 1000, (op,))
+        assert terms(group, work, "generated")["compute"] == pytest.approx(1000 * before)
+        assert terms(group, slow, "generated")["compute"] == pytest.approx(1000 * after)
+
+
+def test_generated_rows_take_whole_steps_unless_short_ones_run_together() -> None:
+    work = {"negative/float64": 1e-10, "exp/float64": 1e-9}
+    group = rows("negative", 30, 7)
+    step = 8 * vectors_together(group.graph, REGISTERS)
+    assert terms(group, work, "generated")["compute"] == pytest.approx(30 * step * 1e-10)
+    assert SHORT_ROW > 7
+    together = rows("exp", 30, 7)
+    assert terms(together, work, "generated")["compute"] == pytest.approx(30 * 7 * 1e-9)
+
+
+def test_samples_of_a_slow_moment_count_only_as_long_as_there_are_no_others() -> None:
+    samples = Samples("numpy", 4096)
+    group = probes.loop("add", "float64", 64)
+    for seconds, steady in ((3.0, False), (4.0, False), (1.0, True), (5.0, False), (2.0, True)):
+        samples.add("add/float64", 64, group, [seconds], steady)
+        found = samples.by_key["add/float64"][64]
+        assert found.steady or 1.0 not in found.seconds
+    assert found.seconds == [1.0, 2.0]
+
+
+def test_a_pace_knows_slow_moments_by_its_best(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter([0.0, 1.0, 1.0, 2.1, 3.0, 4.5, 5.0, 5.9, 6.0, 7.05])
+    monkeypatch.setattr(timing, "perf_counter", lambda: next(clock))
+    pace = timing.Pace()
+    # 1 is the best there is, 1.1 is noise, 1.5 is not; after 0.9, 1.05 is not either
+    assert [pace.steady() for _ in range(5)] == [True, True, False, True, False]
+
+
+def test_layouts_say_how_many_operands_go_backwards() -> None:
+    from alight.plan.runs import runs_of
+
+    def vector(step: int) -> Layout:
+        return make_layout(np.dtype(np.float64), (9,), (8 * step,))
+
+    assert runs_of((9,), (vector(-1), vector(-6), vector(2)), (vector(1),)).back == 2
