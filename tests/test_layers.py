@@ -32,7 +32,7 @@ ORDER: tuple[tuple[str, ...], ...] = (
     ("kernels",),
     ("copies",),
     ("residency", "trial"),
-    ("outcomes",),
+    ("outcomes", "streaming"),
     ("writing",),
     ("ready",),
     ("execute", "picked"),

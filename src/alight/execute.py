@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from time import perf_counter
 from typing import Any
 from weakref import ref
 
@@ -19,11 +20,13 @@ from alight import residency, warn, writing
 from alight._core import Data, Layout, Value, sole
 from alight.backends.base import Operand
 from alight.backends.host import run_node
+from alight.errors import OutOfDeviceMemory
 from alight.log import LOG
 from alight.outcomes import Started, Told, started
 from alight.plan.plan import LaunchStep, Plan, ViewStep, WriteStep
 from alight.ready import HOST_DEVICE, Place, Ready, ready_of
 from alight.registry import device
+from alight.streaming import streamed
 
 
 class _StoodIn(threading.local):
@@ -204,6 +207,8 @@ class Execution:
                 site,
             )
             heard.clear()
+            if isinstance(error, OutOfDeviceMemory) and self._stream(step, ready, places, site):
+                return
             for runner in ready.instead():
                 where, implementation = runner.where, runner.implementation
                 try:
@@ -242,6 +247,24 @@ class Execution:
             started(where, Started(step.group.graph, told, *events, tuple(read), refs))
         elif runner is ready:
             ready.shorten(recorded, listen)
+
+    def _stream(self, step: LaunchStep, ready: Ready, places: Sequence[Place], site: Any) -> bool:
+        """Run a step whose device has no room for all of it in chunks; tell whether it could."""
+        began = perf_counter()
+        try:
+            results = streamed(ready.where, step.group, step.implementation, places)
+        except Exception as error:
+            what = f"{step.decision.operation} in chunks on {ready.where.id}"
+            LOG.fallback(what, f"{type(error).__name__}: {error}", site)
+            return False
+        if results is None:
+            return False
+        seconds = perf_counter() - began
+        spot = step.implementation, ready.where.id
+        LOG.launched(step.decision, site, seconds, spot, ready.eligible, not ready.ran)
+        for number, data in zip(step.outputs, results, strict=True):
+            self._bind(number, data, 0, data.layout)
+        return True
 
     def _write(self, step: WriteStep, dead: Sequence[int]) -> None:
         """Bind the written version: in place where nobody else needs the old bytes, else in a

@@ -14,6 +14,7 @@ from alight.errors import DTypeUnsupported, UnsupportedOnDevice
 from alight.ir.group import Graph, Group, GroupKind
 from alight.ir.inner import folded
 from alight.ir.op import Kind
+from alight.plan.block import split
 from alight.plan.order import Unit
 from alight.plan.plan import Candidate, Facts
 from alight.plan.spread import Spread, least
@@ -176,7 +177,8 @@ def ruled_out(
         missing = sorted({dtype_name(dtype) for dtype in dtypes} - device.support.dtypes)
         if missing:
             return Reason.DTYPE_UNSUPPORTED, f"{device.id} has no {', '.join(missing)}"
-    if device.id != HOST and (needed := _nbytes(group)) > device.memory_bytes:
+    streams = implementation == "generated" and split(group) is not None
+    if device.id != HOST and not streams and (needed := _nbytes(group)) > device.memory_bytes:
         detail = f"{needed} bytes of inputs and results, {device.id} has {device.memory_bytes}"
         return Reason.OUT_OF_MEMORY, detail
     own = folded(group) if device.id == HOST else group

@@ -1,0 +1,95 @@
+"""Work that a device's memory does not hold: it passes in chunks, and the queues keep it right."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import alight
+from alight import registry
+from alight._core import make_layout
+from alight.ir.group import Graph, Group, GroupKind, Node
+from alight.ir.ops import OPS
+from alight.log import LOG
+from alight.plan.block import SLOTS, chunk_rows, split
+from alight.plan.plan import Estimate
+
+Array = np.ndarray[Any, Any]
+ROOM = 400_000
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Leave the simulated device little memory."""
+    found = registry.device("sim:0")
+    backend: Any = registry.backend_of(found)
+    tiny = replace(found, memory_bytes=ROOM)
+    monkeypatch.setitem(registry._devices, "sim:0", tiny)
+    monkeypatch.setattr(backend, "_used", {})
+    alight.runtime.forget_plans()
+    yield
+    alight.runtime.forget_plans()
+
+
+def chain(np: Any, x: Any, y: Any, row: Any) -> Any:
+    return np.sqrt(x * x + y * y) * row + 0.5
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("rows", [999, 1000, 137])
+def test_what_does_not_fit_passes_in_chunks(rows: int) -> None:
+    generator = np.random.default_rng(rows)
+    shape = (rows, 200000 // rows)
+    x, y, row = generator.random(shape), generator.random(shape), generator.random(shape[1])
+    LOG.reset()
+    with alight.policy(floor=0, force="sim:0"):
+        got = np.asarray(chain(alight, *map(alight.asarray, (x, y, row))))
+    assert np.array_equal(got, chain(np, x, y, row))
+    log = LOG.snapshot()
+    assert all("no room" in f.reason for f in log.fallbacks) and len(log.fallbacks) == 1
+    assert log.counts["launches"] > SLOTS + 1 and log.counts["downloads"] > SLOTS
+    places = {place for place, elements in log.elements.items() if elements}
+    assert places == {("generated", "sim:0")}, log.elements
+
+
+@pytest.mark.usefixtures("small")
+def test_what_does_not_fall_apart_is_numpys() -> None:
+    wide = np.random.default_rng(0).random((5, 30000))
+    x = np.random.default_rng(0).random((300, 400))
+    with alight.policy(floor=0, force="sim:0"):
+        a = alight.asarray(x)
+        assert np.allclose(np.asarray(a.T + a.reshape(400, 300)), x.T + x.reshape(400, 300))
+        assert np.allclose(np.asarray((a * 2).sum(axis=0)), (x * 2).sum(axis=0))
+        assert np.array_equal(np.asarray(alight.asarray(wide) + 1), wide + 1)  # no row fits
+
+
+def group(*shapes: tuple[int, ...], out: tuple[int, ...]) -> Group:
+    layouts = [make_layout(np.dtype(np.float64), shape) for shape in (*shapes, out)]
+    node = Node(OPS["add"], (0, 1), (), layouts[-1])
+    return Group(GroupKind.LOOP, Graph(tuple(layouts[:-1]), (node,), (2,)), out)
+
+
+def test_operands_with_the_axis_are_cut_and_the_others_stay_whole() -> None:
+    parts = split(group((90, 4), (4,), out=(90, 4)))
+    assert parts is not None and parts.cut == (True, False)
+    assert (parts.given, parts.made, parts.whole) == (32, 32, 32)
+    part = parts.part(7)
+    assert part.shape == (7, 4) and [lay.shape for lay in part.graph.inputs] == [(7, 4), (4,)]
+    assert split(group((1, 4), (1, 4), out=(1, 4))) is None
+    assert split(group((90, 1), (4,), out=(90, 4))) is not None
+
+
+def test_chunks_are_as_many_as_cost_least_and_fit() -> None:
+    parts = split(group((1000, 4), (1000, 4), out=(1000, 4)))
+    assert parts is not None
+    kernel = Estimate(1.0, 1.0, 1.0, {})
+    plenty = 1 << 30
+    # √((1 + 1) / 0.02) = 10 chunks
+    assert chunk_rows(parts, plenty, 1.0, 1.0, kernel, 0.02) == 100
+    assert chunk_rows(parts, plenty, 1.0, 1.0, kernel, 1e9) == 334  # one for each slot
+    assert chunk_rows(parts, SLOTS * 96 * 8, 1.0, 1.0, kernel, 0.02) == 8
+    assert chunk_rows(parts, SLOTS * 96 - 1, 1.0, 1.0, kernel, 0.02) == 0
