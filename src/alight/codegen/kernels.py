@@ -11,7 +11,6 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 from alight.codegen.emit import Code
-from alight.ir.body import branches
 from alight.ir.ops import Kind, trees
 
 if TYPE_CHECKING:
@@ -112,12 +111,6 @@ def _trees(graph: Graph, node: Node) -> tuple[Expr, ...]:
     found = trees(node.op, [graph.layout(i).dtype for i in node.operands], node.layout.dtype)
     assert found is not None  # loops.check has seen to it
     return found
-
-
-def has_branches(graph: Graph) -> bool:
-    """Tell whether some elements, few of them, need more than the others."""
-    nodes = (n for n in graph.nodes if n.op.kind is Kind.ELEMENTWISE)
-    return any(branches(_trees(graph, node)) for node in nodes)
 
 
 def elementwise(code: Code, graph: Graph, node: Node, known: dict[int, str]) -> str:

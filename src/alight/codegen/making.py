@@ -83,17 +83,17 @@ def making(
     return Making(made, reads, replace(width, lanes=min(width.lanes, lanes)))
 
 
-def step(fold: Fold, body: str) -> Op:
-    """Return a step of a fold as an elementwise op."""
-    return Op(f"{fold.node.op.name}.step", Kind.ELEMENTWISE, fold.node.op.reference, body=body)
+def step(op: Op, body: str) -> Op:
+    """Return a step of a fold or a scan as an elementwise op."""
+    return Op(f"{op.name}.step", Kind.ELEMENTWISE, op.reference, body=body)
 
 
 def element(add: Add, fold: Fold, operands: tuple[int, ...]) -> int:
     """Return what an element is folded as; ``add`` returns the value of a new node."""
     value, *mask = operands
     if fold.body not in ("x", "R(x)") or fold.source != fold.dtype:
-        value = add(step(fold, fold.body), (value,), fold.dtype)
+        value = add(step(fold.node.op, fold.body), (value,), fold.dtype)
     if mask:
         neutral = f"where(y, x, {fold.identity!r})"
-        value = add(step(fold, neutral), (value, mask[0]), fold.dtype)
+        value = add(step(fold.node.op, neutral), (value, mask[0]), fold.dtype)
     return value

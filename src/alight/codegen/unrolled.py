@@ -175,10 +175,10 @@ class Unrolled:
 
     def squares(self, fold: Fold, values: Sequence[int]) -> int:
         """Return the squared deviations from the mean, distances being from the first element."""
-        minus, times = step(fold, "x - y"), step(fold, "x * y")
+        minus, times = step(fold.node.op, "x - y"), step(fold.node.op, "x * y")
         away = [self.add(minus, (value, values[0]), fold.dtype) for value in values]
         total = self.tree(fold, away)
-        mean = self.add(step(fold, f"x / {len(values)}.0"), (total,), fold.dtype)
+        mean = self.add(step(fold.node.op, f"x / {len(values)}.0"), (total,), fold.dtype)
         far = [self.add(minus, (value, mean), fold.dtype) for value in away]
         return self.tree(fold, [self.add(times, (value, value), fold.dtype) for value in far])
 
@@ -192,17 +192,17 @@ class Unrolled:
             return folded
         left = max(count - fold.freedom, 0.0) if fold.moments else float(count)
         number = self.constant(fold, folded, left, "float64")
-        return self.add(step(fold, fold.node.op.finish), (folded, number), fold.result)
+        return self.add(step(fold.node.op, fold.node.op.finish), (folded, number), fold.result)
 
     def constant(self, fold: Fold, beside: int, value: object, dtype: str) -> int:
         """Return a constant; ``beside`` is any value."""
-        return self.add(step(fold, f"R({value!r})"), (beside,), dtype)
+        return self.add(step(fold.node.op, f"R({value!r})"), (beside,), dtype)
 
     def argument(self, fold: Fold, values: Sequence[int]) -> int:
         """Return the place of the best value, of the first of several."""
         best = values[0]
         place = self.constant(fold, best, 0, fold.result)
-        better, where = step(fold, fold.better_body), OPS["where"]
+        better, where = step(fold.node.op, fold.better_body), OPS["where"]
         for k, value in enumerate(values[1:], 1):
             condition = self.add(better, (value, best), "bool")
             here = self.constant(fold, best, k, fold.result)

@@ -159,11 +159,6 @@ def resolved(
     return typed(text, operands, results, single)
 
 
-def branches(trees: tuple[Expr, ...]) -> bool:
-    """Tell whether the trees have a part that is computed for few elements only."""
-    return any(tree.prim == "rarely" or branches(tree.args) for tree in trees)
-
-
 def element_by_element(trees: tuple[Expr, ...]) -> bool:
     """Tell whether the trees have, other than seldom, a part that is computed for one element at a
     time: a loop, or a call of the C library."""
