@@ -515,18 +515,24 @@ def test_dtypes_a_device_lacks() -> None:
 
 
 def test_a_group_larger_than_a_devices_memory_is_not_placed_there() -> None:
-    (step,) = launches(make_plan(one(), FACTS))
+    builder = Builder(make_layout(F8, (300, 300)))
+    graph = builder.graph(builder.reduce("sum", 0, (0,)))
+    (step,) = launches(make_plan(graph, FACTS))
     layouts = [*step.group.graph.inputs, *[node.layout for node in step.group.graph.nodes]]
     needed = sum(layout.nbytes for layout in layouts)
     for room, expect in ((needed, Reason.PINNED), (needed - 1, Reason.GAP)):
         small = replace(SIM, memory_bytes=room)
         (step,) = launches(
-            make_plan(one(), replace(FACTS, devices=(CPU, small), force=("sim:0", None)))
+            make_plan(graph, replace(FACTS, devices=(CPU, small), force=("sim:0", None)))
         )
         assert step.decision.reason is expect
     sims = [c for c in step.decision.candidates if c.device == "sim:0"]
     assert {sim.reason for sim in sims} == {Reason.OUT_OF_MEMORY}
     assert all(f"{needed} bytes" in sim.detail for sim in sims)
+    # Elementwise work passes in chunks where code is generated for it.
+    facts = replace(FACTS, devices=(CPU, replace(SIM, memory_bytes=1)), force=("sim:0", None))
+    (step,) = launches(make_plan(one(), facts))
+    assert (step.device, step.implementation) == ("sim:0", "generated")
 
 
 def test_library_ops_run_by_numpys_library() -> None:
