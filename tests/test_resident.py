@@ -121,6 +121,61 @@ print("done")
 """
 
 
+GRAPHS = """
+import test_resident as t
+import numpy as np, alight
+from cupy.cuda import runtime
+from cupy.cuda.memory import Pool
+double = alight.jit(t.two)
+kept = {}
+def again(self, nbytes):  # as CuPy's pool does: what was given back is given again
+    found = kept.get(nbytes)
+    if found:
+        return found.pop()
+    made = usual(self, nbytes)
+    return made
+usual = Pool.malloc
+class Loan:
+    def __init__(self, memory): self.memory = memory
+    def __getattr__(self, name): return getattr(self.memory, name)
+    def __add__(self, other): return self.memory + other
+    def __del__(self): kept.setdefault(len(self.memory), []).append(self.memory)
+Pool.malloc = lambda self, nbytes: Loan(again(self, nbytes))
+with alight.policy(force="cuda:0", floor=0):
+    x, y = t.drawn(1)
+    a, b = alight.asarray(x), alight.asarray(y)
+    alight.evaluate(a + 0, b + 0)
+    expected, (totals, _) = t.two(x, y)
+    for turn in range(60):
+        shares, (sums, same) = double(a, b)
+        one, two = np.asarray(shares), np.asarray(sums)
+        assert np.allclose(one, expected) and np.allclose(two, totals), turn
+        del shares, sums, one, two
+    (program,) = double._on_ours.values()
+    graphs = program.direct._sequence._graphs
+    assert len(runtime.launched) >= 5, runtime.launched
+    assert graphs.faster is not None
+    before = len(runtime.launched)
+    graphs.faster, graphs.reason = True, ""
+    for turn in range(30):
+        shares, (sums, same) = double(a, b)
+        assert np.allclose(shares, expected) and np.allclose(sums, totals), turn
+        del shares, sums
+    assert len(runtime.launched) > before + 10, (len(runtime.launched), before)
+    # memory that is new at every call
+    held = [double(a, b) for _ in range(150)]
+    assert graphs.reason == "its arrays lie elsewhere at every call", graphs.reason
+    assert all(np.allclose(shares, expected) for shares, _ in held)
+print("done")
+"""
+
+
+@pytest.mark.skipif(cuda_on_cpu.compiler() is None, reason="no g++ to run CUDA C on the CPU with")
+def test_launches_are_replayed_as_a_graph() -> None:
+    done = elsewhere("-c", _with_entry_point(GRAPHS))
+    assert done.stdout.endswith("done\n"), done.stderr
+
+
 @pytest.mark.skipif(cuda_on_cpu.compiler() is None, reason="no g++ to run CUDA C on the CPU with")
 def test_launches_made_ready_have_the_same_results() -> None:
     done = elsewhere("-c", _with_entry_point(DIRECT))

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from operator import add
 from typing import TYPE_CHECKING, Any
 
+from alight.backends.cuda_graph import Graphs
 from alight.backends.cuda_session import CudaBuffer
 
 if TYPE_CHECKING:
@@ -69,6 +70,7 @@ class CudaSequence:
         self._held: list[Any] = []
         self._launches = [self._parameters(*step) for step in steps]
         self._ahead: tuple[list[CudaBuffer], list[int]] | None = None
+        self._graphs = Graphs(session, self._launch) if len(steps) > 1 else None
         self._small = sum(sizes) <= _AHEAD_BYTES
 
     def _parameters(self, call: Any, used: Sequence[int]) -> tuple[Any, ...]:
@@ -84,6 +86,11 @@ class CudaSequence:
             *(call.function, call.blocks, 1, 1, call.threads, 1, 1, 0, stream),
             *(ctypes.addressof(pointers), 0),
         )
+
+    def _launch(self) -> None:
+        launch = self.session.driver.launchKernel
+        for arguments in self._launches:
+            launch(*arguments)
 
     def _memory(self) -> tuple[list[CudaBuffer], list[int]]:
         """Return memory for what is made, and its addresses."""
@@ -106,9 +113,10 @@ class CudaSequence:
                         source = addresses[place] if place < count else own[place - count]
                         addresses.append(source + offset)
                 self._table[:] = addresses + own
-                launch = session.driver.launchKernel
-                for arguments in self._launches:
-                    launch(*arguments)
+                if self._graphs is None:
+                    self._launch()
+                else:
+                    self._graphs.run((*addresses, *own))
                 if self._small:
                     self._ahead = self._memory()
             except Exception as error:

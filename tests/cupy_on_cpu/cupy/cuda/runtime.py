@@ -9,6 +9,9 @@ from cupy.cuda import memory
 is_hip = False
 events: dict[int, float] = {}
 streams: list[int] = []
+captures: dict[int, list[Any]] = {}  # what is being captured, by stream
+graphs: dict[int, list[Any]] = {}
+launched: list[int] = []
 
 
 class CUDARuntimeError(RuntimeError):
@@ -87,3 +90,34 @@ def hostRegister(address: int, nbytes: int, flags: int) -> None:
 
 def hostUnregister(address: int) -> None:
     pass
+
+
+def streamBeginCapture(stream: int, mode: int) -> None:
+    assert stream not in captures
+    captures[stream] = []
+
+
+def streamEndCapture(stream: int) -> int:
+    graphs[number := len(graphs) + 1] = captures.pop(stream)
+    return number
+
+
+def graphInstantiate(graph: int) -> int:
+    graphs[number := -len(graphs) - 1] = graphs[graph]
+    return number
+
+
+def graphDestroy(graph: int) -> None:
+    assert graph > 0 and graph in graphs
+
+
+def graphExecDestroy(graph: int) -> None:
+    assert graph < 0 and graphs.pop(graph)
+    graphs[graph] = []  # its number is not given again
+
+
+def graphLaunch(graph: int, stream: int) -> None:
+    assert graph < 0 and graphs[graph], "a graph that was destroyed"
+    launched.append(graph)
+    for run in graphs[graph]:
+        run()

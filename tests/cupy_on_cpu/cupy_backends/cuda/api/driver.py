@@ -2,7 +2,7 @@
 
 import ctypes
 
-from cupy.cuda import function
+from cupy.cuda import function, runtime
 
 
 class CUDADriverError(RuntimeError):
@@ -19,4 +19,7 @@ def launchKernel(
     values = [ctypes.c_longlong.from_address(p or 0).value for p in places]
     pointers = (ctypes.c_void_p * len(called.pointers))(*values[: len(called.pointers)])
     numbers = (ctypes.c_longlong * len(called.numbers))(*values[len(called.pointers) :])
-    called.launch(x, threads, pointers, numbers)
+    if stream in runtime.captures:
+        runtime.captures[stream].append(lambda: called.launch(x, threads, pointers, numbers))
+    else:
+        called.launch(x, threads, pointers, numbers)

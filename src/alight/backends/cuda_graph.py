@@ -1,0 +1,128 @@
+"""Several launches replayed as one CUDA graph, where that was faster.
+
+A graph holds the addresses it was captured with. A program that drops its results before the next
+call gets the same memory again, and then a graph that is there fits; one is captured when addresses
+come a second time. Graphs and single launches take turns until the device's clock has told which
+way is faster.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from collections.abc import Callable
+from contextlib import suppress
+from statistics import median
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from alight.backends.cuda_session import Session
+
+__all__ = ["Graphs"]
+
+logger = logging.getLogger("alight")
+
+_THREAD_LOCAL = 1  # cudaStreamCaptureModeThreadLocal: other threads may go on allocating
+_KEPT = 8  # of one plan: as the programs that one function keeps
+# Calls with ever new addresses after which no more graphs are looked for.
+_PATIENCE = 64
+_TURNS = 5  # of each way: the median of five
+
+
+class Graphs:
+    """The graphs of one plan's launches. ``launch`` submits them one by one."""
+
+    def __init__(self, session: Session, launch: Callable[[], None]) -> None:
+        self.session = session
+        self.launch = launch
+        self.graphs: OrderedDict[tuple[int, ...], int | None] = OrderedDict()
+        self.misses = 0
+        self.reason = ""  # why there are none
+        self.faster: bool | None = None  # than one by one; None: not known yet
+        self._turns: dict[bool, list[tuple[int, int]]] = {True: [], False: []}
+
+    def run(self, addresses: tuple[int, ...]) -> None:
+        """Submit the launches for arrays at these addresses, one way or the other."""
+        graph = None if self.reason else self._graph(addresses)
+        if graph is None or self.faster is False:
+            self.launch()
+        elif self.faster:
+            self.session.runtime.graphLaunch(graph, self.session.stream(0))
+        else:
+            self._timed(graph)
+
+    def _graph(self, addresses: tuple[int, ...]) -> int | None:
+        """Return the graph for these addresses, once they have come twice."""
+        graphs = self.graphs
+        if addresses not in graphs:
+            graphs[addresses] = None  # seen once
+            if len(graphs) > _KEPT:
+                _, gone = graphs.popitem(last=False)
+                self._drop(gone)
+            self.misses += 1
+            if self.misses > _PATIENCE:
+                self._give_up("its arrays lie elsewhere at every call")
+            return None
+        self.misses = 0
+        found = graphs[addresses]
+        if found is None:
+            try:
+                found = graphs[addresses] = self._captured()
+            except Exception as error:
+                self._give_up(f"{type(error).__name__}: {error}")
+        graphs.move_to_end(addresses)
+        return found
+
+    def _captured(self) -> int:
+        runtime, stream = self.session.runtime, self.session.stream(0)
+        runtime.streamBeginCapture(stream, _THREAD_LOCAL)
+        try:
+            self.launch()
+        finally:
+            graph = runtime.streamEndCapture(stream)
+        try:
+            made: int = runtime.graphInstantiate(graph)
+        finally:
+            runtime.graphDestroy(graph)
+        return made
+
+    def _timed(self, graph: int) -> None:
+        """Take turns, each between two events; decide when there are enough."""
+        session = self.session
+        which = len(self._turns[True]) <= len(self._turns[False])
+        start = session.record(0)
+        if which:
+            session.runtime.graphLaunch(graph, session.stream(0))
+        else:
+            self.launch()
+        self._turns[which].append((start, session.record(0)))
+        if min(map(len, self._turns.values())) < _TURNS:
+            return
+        taken = {}
+        for way, turns in self._turns.items():
+            session.runtime.eventSynchronize(turns[-1][1])
+            # the first run of each is no like the others
+            taken[way] = median([session.runtime.eventElapsedTime(*turn) for turn in turns[1:]])
+            for turn in turns:
+                for event in turn:
+                    session.spare(event)
+            turns.clear()
+        self.faster = taken[True] < taken[False]
+        if not self.faster:
+            self._give_up(f"a graph took {taken[True]:.3g} ms, single launches {taken[False]:.3g}")
+
+    def _give_up(self, reason: str) -> None:
+        self.reason, self.faster = reason, False
+        logger.debug("%s: no CUDA graphs: %s", self.session.device, reason)
+        for graph in self.graphs.values():
+            self._drop(graph)
+        self.graphs.clear()
+
+    def _drop(self, graph: int | None) -> None:
+        if graph is not None and not self.session.lost:
+            self.session.runtime.graphExecDestroy(graph)
+
+    def __del__(self) -> None:
+        with suppress(Exception):  # the driver may be gone before
+            for graph in self.graphs.values():
+                self._drop(graph)
