@@ -151,7 +151,9 @@ def test_integers_must_be_equal(tmp_path: Path) -> None:
         assert compare((got,), str(tmp_path / "reference"), set(), "float32") == (None, error)
 
 
-LIMIT = Bandwidth(((1 << 20, 50e9), (1 << 25, 40e9), (1 << 26, 10e9), (1 << 27, 10e9)), 2)
+LIMIT = Bandwidth(
+    ((1 << 20, 50e9), (1 << 25, 40e9), (1 << 26, 10e9), (1 << 27, 10e9)), 2, reading=9e9
+)
 
 
 def test_knee_and_limits() -> None:
@@ -206,6 +208,10 @@ def test_lines_pass_and_fall_short() -> None:
     assert str(Shown("a", geometric_mean([]), 0.9)).startswith("NOT RUN")
 
 
+def by_itself(row: Row) -> Row:
+    return replace(row, cells={"alight": row.cells["alight"]})
+
+
 def by_title(lines: list[Shown]) -> dict[str, Shown]:
     return {line.what: line for line in lines}
 
@@ -223,7 +229,11 @@ def test_rows_are_summed_up() -> None:
     share.bytes = 1 << 26
     share.cells["alight"].seconds = share.bytes / 8e9
     share.cells["numpy"].seconds = share.bytes / 12e9
-    found = by_title(of_rows([slow, good, small, wrong, faulty, sort, share], LIMIT))
+    both = row("quadratic", n=(1 << 25) // 8, alight=1.0, numpy=2.0)
+    both.bytes = share.bytes
+    both.cells["alight"].seconds = both.bytes / 15e9
+    both.cells["numpy"].seconds = both.bytes / 20e9
+    found = by_title(of_rows([slow, good, small, wrong, faulty, sort, share, both], LIMIT))
     mean = found["fused, n ≥ 2^17: alight / best peer, geometric mean"]
     assert mean.value == pytest.approx((2.0 * 0.5 * 0.05) ** (1 / 3))
     worst = found["fused, n ≥ 2^17: alight / best peer, worst"]
@@ -231,7 +241,12 @@ def test_rows_are_summed_up() -> None:
     assert "softmax" in worst.detail
     assert found["library, n ≥ 2^17: alight / NumPy's own call, worst"].value == pytest.approx(1.2)
     reached = found["bandwidth at 2 x the largest knee: share of the best, sum float64"]
-    assert reached.value == pytest.approx(8 / 12)
+    assert reached.value == pytest.approx(8 / 12)  # of those that only read
+    assert "; reading and writing 20.0" in reached.detail
+    reached = found["bandwidth at 2 x the largest knee: share of the best, quadratic float64"]
+    assert reached.value == pytest.approx(15 / 20)
+    (alone,) = of_rows([by_itself(share)], LIMIT)[2:3]
+    assert alone.value == pytest.approx(8 / 9)  # nobody but the probe
     over = found["any n: alight / (1.05 x NumPy + 0.3 µs), worst"]
     assert over.value == pytest.approx(2.0 / 1.35)
     assert over.passed is False

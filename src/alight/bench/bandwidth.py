@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Any
 
@@ -35,12 +35,14 @@ _NEAR = 4
 class Bandwidth:
     """Bytes per second by working set, best of the probes, and what follows.
 
-    ``peaks`` are of the best slice of each thread, which other work did not reach.
+    ``peaks`` are of the best slice of each thread, which other work did not reach. ``reading`` is
+    what was reached beyond all caches by reading alone.
     """
 
     curve: tuple[tuple[int, float], ...]
     threads: int
     peaks: tuple[tuple[int, float], ...] = ()
+    reading: float = 0.0
 
     @property
     def memory(self) -> float:
@@ -66,8 +68,8 @@ class Bandwidth:
             return self
         found = _best_of_probes([size // self.threads for size in near], self.threads)
         known = dict(self.peaks or self.curve)
-        known.update({size: max(peak, known[size]) for size, (_, peak) in found.items()})
-        return Bandwidth(self.curve, self.threads, tuple(sorted(known.items())))
+        known.update({size: max(peak, known[size]) for size, (_, peak, _) in found.items()})
+        return replace(self, peaks=tuple(sorted(known.items())))
 
 
 def measure() -> Bandwidth:
@@ -80,21 +82,24 @@ def measure() -> Bandwidth:
     most = min(_MOST, host_memory()[0] // 8)
     sizes = [size for size in (_LEAST << i for i in range(20)) if size * threads <= most]
     found = sorted(_best_of_probes(sizes, threads).items())
-    curve = tuple((size, rate) for size, (rate, _) in found)
-    return Bandwidth(curve, threads, tuple((size, peak) for size, (_, peak) in found))
+    curve = tuple((size, rate) for size, (rate, _, _) in found)
+    peaks = tuple((size, peak) for size, (_, peak, _) in found)
+    return Bandwidth(curve, threads, peaks, max(reading for _, (_, _, reading) in found[-2:]))
 
 
-def _best_of_probes(sizes: Sequence[int], threads: int) -> dict[int, tuple[float, float]]:
-    """Return bytes per second, mean and peak, by the working set of all threads together."""
-    found: dict[int, tuple[float, float]] = {}
+def _best_of_probes(sizes: Sequence[int], threads: int) -> dict[int, tuple[float, float, float]]:
+    """Return bytes per second, mean, peak and mean of reading alone, by the working set of all
+    threads together."""
+    found: dict[int, tuple[float, float, float]] = {}
     with ThreadPoolExecutor(threads) as pool:
         arrays = list(pool.map(lambda _: np.ones((2, sizes[-1] // 16)), range(threads)))
         for _ in range(_PASSES):
             for size in sizes:
                 for probe in (_copy, _dot):
                     rate, peak = _together(pool, probe, [a[:, : size // 16] for a in arrays])
-                    before = found.get(size * threads, (0.0, 0.0))
-                    found[size * threads] = max(before[0], rate), max(before[1], peak)
+                    read = rate if probe is _dot else 0.0
+                    most, best, reading = found.get(size * threads, (0.0, 0.0, 0.0))
+                    found[size * threads] = max(most, rate), max(best, peak), max(reading, read)
     return found
 
 

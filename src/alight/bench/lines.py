@@ -66,7 +66,8 @@ def text(run: Run) -> str:
     ]
     if run.bandwidth is not None:
         lines.append(
-            f"memory: {run.bandwidth.memory / 1e9:.1f} GB/s, last cache ends at "
+            f"memory: {run.bandwidth.memory / 1e9:.1f} GB/s, by reading alone "
+            f"{run.bandwidth.reading / 1e9:.1f}, last cache ends at "
             f"{run.bandwidth.knee / 2**20:.1f} MiB ({run.bandwidth.threads} threads)"
         )
     header = [

@@ -106,6 +106,7 @@ class Run:
                 "bytes_per_second_by_working_set": [list(knot) for knot in limit.curve],
                 "knee_bytes": limit.knee,
                 "memory_bytes_per_second": limit.memory,
+                "reading_bytes_per_second": limit.reading,
                 "threads": limit.threads,
             },
             "shown": [{**asdict(line), "passed": line.passed} for line in self.shown],
