@@ -43,11 +43,15 @@ class Graph:
     inputs: tuple[Layout, ...]
     nodes: tuple[Node, ...]
     outputs: tuple[int, ...]
+    _layouts: tuple[Layout, ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        layouts = (*self.inputs, *[node.layout for node in self.nodes])
+        object.__setattr__(self, "_layouts", layouts)  # planning asks for each of them many times
 
     def layout(self, number: int) -> Layout:
         """Return the layout of a value."""
-        count = len(self.inputs)
-        return self.inputs[number] if number < count else self.nodes[number - count].layout
+        return self._layouts[number]
 
     def numbered(self) -> Iterator[tuple[int, Node]]:
         """Yield each node with the number of its value."""

@@ -14,7 +14,7 @@ among threads as the measured curve of that says. Matrix products are read off t
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from alight.ir.group import Graph, Group, Node
@@ -22,7 +22,7 @@ from alight.ir.ops import Kind
 from alight.ir.table_reduction import LANES
 from alight.ir.vectors import REGISTERS, SHORT_ROW, vectors_together
 from alight.plan.curve import Curve, Measured
-from alight.plan.passes import Pass, loop_dtype, node_class, passes, reduction_class
+from alight.plan.passes import Pass, alone, loop_dtype, node_class, passes, reduction_class
 from alight.plan.plan import Estimate
 from alight.plan.profile import SCHEMA, Profile, Rates
 from alight.plan.runs import LINE_BYTES
@@ -31,6 +31,7 @@ from alight.plan.workload import (
     body_parts,
     code_size,
     node_elements,
+    one_by_one,
     product_shape,
     width_in_bits,
 )
@@ -138,6 +139,18 @@ def _body_seconds(rates: Rates, graph: Graph, node: Node, dtype: str) -> float |
 def _work_seconds(rates: Rates, graph: Graph, node: Node, own: bool) -> tuple[float, float] | None:
     """Return a node's compute seconds for an element, and the spread of that number; None where it
     may be anything."""
+    if node.op.kind is not Kind.ELEMENTWISE:
+        return _work_looked_up(rates, graph, node, own)
+    key = own, node.op, node.layout.dtype, *[graph.layout(o).dtype for o in node.operands]
+    if key not in rates.nodes:
+        rates.nodes[key] = _work_looked_up(rates, graph, node, own)
+    found: tuple[float, float] | None = rates.nodes[key]
+    return found
+
+
+def _work_looked_up(
+    rates: Rates, graph: Graph, node: Node, own: bool
+) -> tuple[float, float] | None:
     dtype = loop_dtype(graph, node)
     name = work_key(graph, node)
     found = rates.work.get(f"{name}/{dtype}")
@@ -209,19 +222,19 @@ def _step(graph: Graph, item: Pass) -> int:
     return lanes * vectors_together(graph, REGISTERS) if item.kind == "elementwise" else lanes
 
 
-def _elements(graph: Graph, node: Node, item: Pass, own: bool) -> float:
-    """Return how many elements a node's work counts: a vector that is not full takes as long."""
-    count = float(node_elements(graph, node))
-    if not own or item.runs.starts == 1 or not item.runs.length or _beside(item):
-        return count
-    step, length = _step(graph, item), item.runs.length
-    return count * step * -(-length // step) / length
+def _filled(item: Pass, step: int) -> float:
+    """Return how many elements each element counts for: a vector that is not full takes as long."""
+    length = item.runs.length
+    if not step or item.runs.starts == 1 or not length or _beside(item):
+        return 1.0
+    return step * -(-length // step) / length
 
 
-def _loop_seconds(rates: Rates, graph: Graph, item: Pass, own: bool) -> float:
+def _loop_seconds(rates: Rates, item: Pass, step: int) -> float:
     """Return seconds of starting inner loops and of stepping along operands in another way than
-    from one element to the next."""
+    from one element to the next. ``step`` as `_step` says it of our own code, 0 of a library's."""
     runs = item.runs
+    own = step > 0
     kind = "elementwise" if item.kind == "select" else item.kind
     seconds = 0.0
     if runs.starts > 1 and not (own and _beside(item)):
@@ -241,7 +254,7 @@ def _loop_seconds(rates: Rates, graph: Graph, item: Pass, own: bool) -> float:
             key = _nearest(rates, "start@where", item.dtype)
             seconds += runs.starts * item.operands * rates.work[key].value if key else 0.0
         # Generated code reads what vectors leave over one by one where it does not lie in order.
-        odd = runs.near * (runs.length % _step(graph, item)) if own else runs.near + runs.far
+        odd = runs.near * (runs.length % step) if own else runs.near + runs.far
         key = _nearest(rates, "start@near", item.dtype) if odd else None
         if key is not None:
             seconds += runs.starts * odd * rates.work[key].value
@@ -321,6 +334,8 @@ def _pass_terms(
     apart = None if own else _apart(rates, item)
     # What is picked, and how often a processor guesses wrong, is in a curve of its own.
     picked = item.kind == "select" and any(name.startswith("select/") for name in rates.curves)
+    step = _step(graph, item) if own else 0
+    filled = _filled(item, step)
     for node in item.nodes if not picked else ():
         unit = _work_seconds(rates, graph, node, own) if apart is None else (apart.value, spread)
         if unit is None:
@@ -328,7 +343,7 @@ def _pass_terms(
         seconds = unit[0]
         if own and item.kind.startswith("reduce") and node.op.kind is Kind.ELEMENTWISE:
             seconds = _folded_seconds(rates, graph, node, seconds)
-        count = _elements(graph, node, item, own)
+        count = node_elements(graph, node) * filled
         most = max(most, count)
         every += seconds * count
         doubt += seconds * count * unit[1]
@@ -337,13 +352,13 @@ def _pass_terms(
     if item.kind in ("elementwise", "select", "reduce_inner", "reduce_outer"):
         base = rates.work.get(f"flop/{item.dtype}")
         compute = max(0.0, every - base.value * most) if base is not None else every
-    loops = _loop_seconds(rates, graph, item, own)
-    alone = compute + loops
-    if not alone:
+    loops = _loop_seconds(rates, item, step)
+    busy = compute + loops
+    if not busy:
         return {"launch": launch, "memory": memory, "compute": 0.0, "loops": 0.0}, spread
     if own and rates.sharing is not None:
-        alone = min(alone, rates.sharing.seconds_at(alone))
-    shown = alone - rates.overlap.value * min(alone, memory)
+        busy = min(busy, rates.sharing.seconds_at(busy))
+    shown = busy - rates.overlap.value * min(busy, memory)
     share = loops / (compute + loops)
     mean = doubt / every if every else 0.0
     total = launch + memory + shown
@@ -378,14 +393,42 @@ def estimate(
     own = implementation == "generated" and profile.origin != "recorded"
     terms = {"launch": 0.0, "memory": 0.0, "compute": 0.0, "loops": 0.0}
     doubt = 0.0
-    for position, item in enumerate(passes(group, implementation)):
-        found = _pass_terms(rates, group.graph, item, position == 0, own)
+    for found in _all_terms(rates, group, implementation, own):
         if found is None:
             return None
         for term, seconds in found[0].items():
             terms[term] += seconds
         doubt += found[1] * sum(found[0].values())
     return _interval(terms, doubt)
+
+
+_Terms = tuple[dict[str, float], float] | None
+
+
+def _all_terms(rates: Rates, group: Group, implementation: str, own: bool) -> Iterator[_Terms]:
+    """Yield what `_pass_terms` says of each pass."""
+    graph, known = group.graph, rates.nodes
+    if len(known) > _NODES_KEPT:
+        known.clear()
+    if implementation == "generated":
+        for position, item in enumerate(passes(group, implementation)):
+            yield _pass_terms(rates, graph, item, position == 0, own)
+        return
+    # One by one: programs repeat their ops, and every group that an op could be in asks for it.
+    for position, (node, nbytes) in enumerate(one_by_one(graph)):
+        first = position == 0
+        layouts = tuple([graph.layout(i) for i in node.operands])
+        key = node.op, layouts, node.attrs, node.layout, nbytes, first
+        try:
+            if key not in known:
+                known[key] = _pass_terms(rates, graph, alone(graph, node, nbytes), first, own)
+            yield known[key]
+        except TypeError:  # an attribute without a hash
+            yield _pass_terms(rates, graph, alone(graph, node, nbytes), first, own)
+
+
+# Of some 500 bytes each: more would be a program whose structures do not repeat.
+_NODES_KEPT = 1 << 14
 
 
 def _measured_classes(rates: Rates, group: Group) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -71,8 +72,20 @@ def fuse(
     return prune(graph, uses, regions)
 
 
-def group_of(graph: Graph, region: Region) -> tuple[Group, tuple[int, ...]]:
-    """Return a region as a group, and the numbers of its inputs in their order."""
+def group_of(graph: Graph, uses: Uses, region: Region) -> tuple[Group, tuple[int, ...]]:
+    """Return a region as a group, and the numbers of its inputs in their order: the same object
+    for equal groups, so that what is known of one is found by identity."""
+    key = region.kind, *region.outputs, None, *region.members
+    found = uses.groups.get(key)
+    if found is None:
+        group, inputs = _made(graph, region)
+        with suppress(TypeError):  # an attribute without a hash
+            group = uses.distinct.setdefault(group, group)
+        found = uses.groups[key] = group, inputs
+    return found
+
+
+def _made(graph: Graph, region: Region) -> tuple[Group, tuple[int, ...]]:
     first = len(graph.inputs)
     nodes = graph.nodes
     members = region.members
@@ -301,7 +314,7 @@ def _recompute(
             ):
                 continue
             kept = {v for v in home.owned if v in stored or readers.get(v)}
-            gain = _gain(graph, home, takers, nodes, kept, kept - {value} | stored, seconds)
+            gain = _gain(graph, uses, home, takers, nodes, kept, kept - {value} | stored, seconds)
             if gain is None:
                 saved = graph.layout(value).nbytes * (len(takers) + (value not in stored))
                 saved -= sum(graph.layout(leaf).nbytes for _, new in extra for leaf in new)
@@ -320,6 +333,7 @@ def _recompute(
 
 def _gain(
     graph: Graph,
+    uses: Uses,
     home: Region,
     takers: Sequence[Region],
     nodes: set[int],
@@ -344,7 +358,7 @@ def _gain(
         if not inside:
             return 0.0
         whole = Region(region.kind, region.key, region.stage, inside[::-1], region.owned, given)
-        return seconds(group_of(graph, whole)[0], region.key)
+        return seconds(group_of(graph, uses, whole)[0], region.key)
 
     before = [of(home, home.members, kept)]
     after = [of(home, home.members, left)]

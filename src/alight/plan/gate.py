@@ -78,8 +78,10 @@ class _Gate:
         seconds, parts, why = found
         self.refused.append(
             Refusal(
-                operation=operation(group_of(self.graph, region)[0]),
-                parts=tuple([operation(group_of(self.graph, part)[0]) for part in parts]),
+                operation=operation(self.group(region)),
+                parts=tuple(
+                    [operation(group_of(self.graph, self.uses, part)[0]) for part in parts]
+                ),
                 nodes=tuple(region.members),
                 device=device,
                 seconds=whole.seconds,
@@ -107,7 +109,7 @@ class _Gate:
         return best, by
 
     def group(self, region: Region) -> Group:
-        return group_of(self.graph, region)[0]
+        return group_of(self.graph, self.uses, region)[0]
 
     def together(self, parts: Sequence[Region], device: str) -> float | None:
         """Return the seconds of parts one after another, the steps that are more included."""

@@ -93,15 +93,20 @@ def passes(group: Group, implementation: str) -> Iterator[Pass]:
         yield Pass(kind, dtype, work.nbytes, graph.nodes, runs, len(graph.inputs) + len(outputs))
         return
     for node, nbytes in one_by_one(graph):
-        kind = node_class(graph, node)
-        layouts = tuple([graph.layout(i) for i in node.operands])
-        amount: float = nbytes
-        runs = Runs(1, max(node.layout.size, 1), 0, 0)
-        if kind == "matmul":
-            amount = contraction_flops(graph, node)
-        elif node.op.kind is Kind.ELEMENTWISE:
-            runs = runs_of(node.layout.shape, layouts, (node.layout,))
-        elif node.op.kind is Kind.REDUCTION:
-            axes = reduced_axes(node, layouts[0].ndim)
-            runs = runs_of(layouts[0].shape, layouts[:1], (node.layout,), axes)
-        yield Pass(kind, loop_dtype(graph, node), amount, (node,), runs, len(layouts) + 1)
+        yield alone(graph, node, nbytes)
+
+
+def alone(graph: Graph, node: Node, nbytes: int) -> Pass:
+    """Return what a node is where it runs by itself, moving so many bytes."""
+    kind = node_class(graph, node)
+    layouts = tuple([graph.layout(i) for i in node.operands])
+    amount: float = nbytes
+    runs = Runs(1, max(node.layout.size, 1), 0, 0)
+    if kind == "matmul":
+        amount = contraction_flops(graph, node)
+    elif node.op.kind is Kind.ELEMENTWISE:
+        runs = runs_of(node.layout.shape, layouts, (node.layout,))
+    elif node.op.kind is Kind.REDUCTION:
+        axes = reduced_axes(node, layouts[0].ndim)
+        runs = runs_of(layouts[0].shape, layouts[:1], (node.layout,), axes)
+    return Pass(kind, loop_dtype(graph, node), amount, (node,), runs, len(layouts) + 1)

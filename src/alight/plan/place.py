@@ -60,26 +60,24 @@ def make_plan(graph: Graph, facts: Facts) -> Plan:
 def _asked_once(facts: Facts) -> Facts:
     """Return the facts, which answer at once what was asked before: both rounds ask for the same
     groups, and programs repeat their statements."""
-    estimates: dict[Any, Estimate | None] = {}
-    gaps: dict[Any, str | None] = {}
+    # By identity: equal groups of one graph are one object. Each is kept, so that its id stays its
+    # own.
+    estimates: dict[tuple[int, str, str], tuple[Group, Estimate | None]] = {}
+    gaps: dict[tuple[int, str, str], tuple[Group, str | None]] = {}
 
     def estimate(group: Group, device: str, implementation: str) -> Estimate | None:
-        key = group, device, implementation
-        try:
-            if key not in estimates:
-                estimates[key] = facts.estimate(group, device, implementation)
-            return estimates[key]
-        except TypeError:  # an attribute without a hash
-            return facts.estimate(group, device, implementation)
+        key = id(group), device, implementation
+        found = estimates.get(key)
+        if found is None:
+            found = estimates[key] = group, facts.estimate(group, device, implementation)
+        return found[1]
 
     def supports(device: str, implementation: str, group: Group) -> str | None:
-        key = group, device, implementation
-        try:
-            if key not in gaps:
-                gaps[key] = facts.supports(device, implementation, group)
-            return gaps[key]
-        except TypeError:
-            return facts.supports(device, implementation, group)
+        key = id(group), device, implementation
+        found = gaps.get(key)
+        if found is None:
+            found = gaps[key] = group, facts.supports(device, implementation, group)
+        return found[1]
 
     known = facts.estimate is not no_estimate
     return replace(facts, supports=supports, estimate=estimate if known else no_estimate)
@@ -88,7 +86,7 @@ def _asked_once(facts: Facts) -> Facts:
 def _planned(graph: Graph, small: Rewritten, facts: Facts) -> Plan:
     uses = Uses(small.graph, facts.bases)
     spots = _spots(facts)
-    able = _able(small.graph, spots, facts)
+    able = _able(small.graph, uses, spots, facts)
     refused: list[Refusal] = []
     units, choices = _round(small.graph, uses, able, (), facts, refused)
     if spots:
@@ -172,7 +170,7 @@ _KINDS = {
 }
 
 
-def _able(graph: Graph, spots: Sequence[Spot], facts: Facts) -> list[Hashable]:
+def _able(graph: Graph, uses: Uses, spots: Sequence[Spot], facts: Facts) -> list[Hashable]:
     """Return for each node the places that can run it alone: nodes that differ in them do not
     share a kernel."""
     nowhere: frozenset[Spot] = frozenset()
@@ -198,7 +196,7 @@ def _able(graph: Graph, spots: Sequence[Spot], facts: Facts) -> list[Hashable]:
             region = Region(
                 *(own, None, 0, [number], {number}, [number]),
             )
-            group, _ = group_of(graph, region)
+            group, _ = group_of(graph, uses, region)
             found = frozenset(
                 (device, name)
                 for device, name in spots
@@ -223,7 +221,7 @@ def _fitting(
             key = region.key
             spots: Iterable[Any] = key if isinstance(key, frozenset) else (key,)
             if len(region.owned) > 1 and id(region) not in checked:
-                group, _ = group_of(graph, region)
+                group, _ = group_of(graph, uses, region)
                 against = [
                     (device, why)
                     for device, name in spots
@@ -233,7 +231,7 @@ def _fitting(
                 ]
                 if against:
                     cut = halves(graph, region)
-                    refused.append(_too_much(graph, region, cut, *against[0]))
+                    refused.append(_too_much(graph, uses, region, cut, *against[0]))
                     parts += cut
                     continue
             checked.add(id(region))
@@ -244,10 +242,10 @@ def _fitting(
 
 
 def _too_much(
-    graph: Graph, region: Region, parts: Sequence[Region], device: str, why: str
+    graph: Graph, uses: Uses, region: Region, parts: Sequence[Region], device: str, why: str
 ) -> Refusal:
-    names = tuple([operation(group_of(graph, part)[0]) for part in parts])
-    whole = operation(group_of(graph, region)[0])
+    names = tuple([operation(group_of(graph, uses, part)[0]) for part in parts])
+    whole = operation(group_of(graph, uses, region)[0])
     return Refusal(whole, names, tuple(region.members), device, None, None, why)
 
 

@@ -57,6 +57,8 @@ class Rates:
     _dtypes: dict[str, list[str]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
+    # What single nodes take and their elements, as `cost.estimate` found it.
+    nodes: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
     _floors: dict[str, float] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def floor(self, kind: str) -> float:

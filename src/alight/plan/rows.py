@@ -72,6 +72,7 @@ class _Cluster:
     members: set[int]
     shape: tuple[int, ...]
     axes: tuple[int, ...]
+    sound: bool = False  # its members are known to go over its rows
 
 
 class _Clusters:
@@ -158,11 +159,16 @@ class _Clusters:
         if len(members) > KERNEL_NODES:
             return False
         beside: frozenset[int] | None = frozenset()
-        if cluster.kind is GroupKind.ROWWISE:
+        if cluster.kind is GroupKind.ROWWISE and any(map(self.bare, members)):
             beside = one_per_result(graph, shape, axes, members)
         if beside is None:
             return False
-        for number in members - beside:
+        new = members - beside
+        if cluster.sound and not beside:  # what is new, and what of the others reads it
+            new = set(region.members)
+            readers = {c for m in region.members for c in self.uses.consumers[m]}
+            new |= cluster.members & readers
+        for number in new:
             node = graph.nodes[number - self.first]
             if node.op.kind is Kind.ELEMENTWISE:
                 own = node.layout.shape
@@ -172,6 +178,7 @@ class _Clusters:
                     own = graph.layout(operand).shape
                     if own != shape and not one_per_row(own, shape, axes):
                         return False
+        cluster.sound = not beside
         touched = self.reads(members) | {m for m in members if self.given(m, members)}
         wide = [graph.layout(v) for v in touched if graph.layout(v).size > 1]
         if len(streams(graph, self.uses, touched)) > KERNEL_ARRAYS + len(members & touched):
@@ -200,6 +207,11 @@ class _Clusters:
             if node.layout.shape == shape and (late or self.given(number, members)):
                 return False
         return True
+
+    def bare(self, number: int) -> bool:
+        """Tell whether a node is a reduction that leaves its axes out."""
+        node = self.graph.nodes[number - self.first]
+        return node.op.kind is Kind.REDUCTION and not node.attr("keepdims")
 
     def fits_scan(self, cluster: _Cluster, region: Region) -> bool:
         """Tell whether a region is elementwise over what a cluster scans, or a scan along the same

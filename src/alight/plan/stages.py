@@ -10,21 +10,24 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 
-from alight.ir.group import Graph
+from alight.ir.group import Graph, Group
 from alight.ir.op import Kind
 
 
 class Uses:
     """Who reads what in a graph, by value number. ``before[w]`` are the readers of the bytes that
     write ``w`` replaces, recorded before it: where they run first, the write can be done in
-    place."""
+    place. ``groups`` are those that were made of the graph, by what they are of (see `group_of`);
+    ``distinct``: one of each that are equal."""
 
-    __slots__ = ("base", "before", "consumers", "live", "written")
+    __slots__ = ("base", "before", "consumers", "distinct", "groups", "live", "written")
 
     def __init__(self, graph: Graph, bases: Sequence[int] = ()) -> None:
         first = len(graph.inputs)
         total = first + len(graph.nodes)
         self.live = frozenset(graph.outputs)
+        self.groups: dict[Hashable, tuple[Group, tuple[int, ...]]] = {}
+        self.distinct: dict[Group, Group] = {}
         self.base = base = list(range(total))
         base[: len(bases)] = bases
         self.consumers: list[list[int]] = [[] for _ in range(total)]
