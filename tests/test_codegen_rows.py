@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -239,4 +239,23 @@ def test_what_is_made_of_a_rows_results_reads_scalars_of_its_own() -> None:
         expect = np.sqrt((x**2).mean(axis=(1, 2), keepdims=True) + 1e-6)
         np.testing.assert_allclose(np.asarray(spread), expect, rtol=1e-14)
         assert [r.decision.kind for r in LOG.snapshot().records] == ["rowwise"]
+        assert LOG.snapshot().fallbacks == ()
+
+
+@pytest.mark.parametrize("shape", [(), (7,), (40, 300), (0,), (5, 0)], ids=str)
+def test_folds_read_scalars_that_are_made_in_their_kernel(shape: tuple[int, ...]) -> None:
+    x, c = values_for(np.dtype("f8"), shape, 4), np.array(2.5)
+    a, one = alight.asarray(x), alight.asarray(c)
+
+    def folded(xp: Any, x: Any, c: Any) -> Iterator[Any]:
+        yield xp.all(x == c.astype("f4"))
+        yield xp.all((x.T + 1) != c * 2)
+        yield xp.sum(xp.where(x == x, 1.0, 0.0) * (c + 1))
+        yield xp.sum(xp.where(x == x, 1.0, 0.0)) * (c + 1)
+        yield from ((x > c + 1).any(axis) for axis in range(x.ndim))
+
+    with alight.policy(force="cpu:generated", floor=0):
+        LOG.reset()
+        for ours, expect in zip(folded(alight, a, one), folded(np, x, c), strict=True):
+            np.testing.assert_array_equal(np.asarray(ours), expect)
         assert LOG.snapshot().fallbacks == ()

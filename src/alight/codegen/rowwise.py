@@ -122,13 +122,15 @@ class _Rows:
         code = self.code
         for number in visit.folds:
             self.begin(number)
-        if len(self.phases.passes) > 2 or visit.written:
-            known.update(self.frame.broadcast())  # a rowwise group is not empty
+        rowwise = len(self.phases.passes) > 2 or bool(visit.written)
+        if rowwise or visit.scalars:
+            known.update(self.frame.broadcast())
             make_scalars(self.frame, visit.scalars, known)
+        if rowwise:  # not empty
             self.pieces(visit, known)
         else:
             with code.when(some):
-                self.pieces(visit, self.frame.broadcast())
+                self.pieces(visit, {**self.frame.broadcast(), **known})
 
     def begin(self, number: int) -> None:
         """Set a fold to that of no elements; the states of a part are where the first output is."""
