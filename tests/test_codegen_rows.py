@@ -249,9 +249,10 @@ def test_folds_read_scalars_that_are_made_in_their_kernel(shape: tuple[int, ...]
 
     def folded(xp: Any, x: Any, c: Any) -> Iterator[Any]:
         yield xp.all(x == c.astype("f4"))
-        yield xp.all((x.T + 1) != c * 2)
+        yield xp.all(c * 2 != x.T + 1)
         yield xp.sum(xp.where(x > c, 1.0, 2.0) * (c + 1))
-        yield xp.sum(xp.where(x > c, 1.0, 2.0)) * (c + 1)
+        if x.ndim:
+            yield xp.sum(xp.where(x > c, 1.0, 2.0)) * (c + 1)
         yield from ((x > c + 1).any(axis) for axis in range(x.ndim))
 
     with alight.policy(force="cpu:generated", floor=0):
