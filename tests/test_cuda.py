@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import cuda_on_cpu
+from alight.backends import asking
 from alight.backends import cuda as backend_module
 from alight.backends.cuda import CudaBackend
 
@@ -136,7 +137,7 @@ def test_without_cupy_there_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_a_forked_child_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backend_module, "_started_in", os.getpid() + 1)
+    monkeypatch.setitem(asking._loaded_in, "CUDA", os.getpid() + 1)
     probe = CudaBackend().probe()
     assert probe.devices == () and "spawn" in probe.reason
 

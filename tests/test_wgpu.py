@@ -17,8 +17,8 @@ import pytest
 import alight
 from alight import costs, registry, runtime, trust
 from alight._core import Data, layout_of, make_layout
+from alight.backends import asking, wgpu_adapters, wgpu_session
 from alight.backends import wgpu as backend_module
-from alight.backends import wgpu_adapters, wgpu_session
 from alight.backends.base import Copy, Launch, Operand
 from alight.backends.sim_clock import DEFAULT_SPEC, recorded
 from alight.backends.wgpu import WgpuBackend
@@ -463,7 +463,7 @@ def test_absence_has_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     probe = WgpuBackend().probe()
     assert probe.devices == () and "pip install" in probe.reason
     monkeypatch.undo()
-    monkeypatch.setattr(backend_module, "_started_in", os.getpid() + 1)
+    monkeypatch.setitem(asking._loaded_in, "WebGPU", os.getpid() + 1)
     assert "spawn" in WgpuBackend().probe().reason
 
 

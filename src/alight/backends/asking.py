@@ -1,4 +1,5 @@
-"""Asking a driver in a process of its own, as drivers may crash or hang."""
+"""Asking a driver in a process of its own, as drivers may crash or hang; and which process loaded
+one, as a forked child cannot use it."""
 
 from __future__ import annotations
 
@@ -7,6 +8,24 @@ import os
 import subprocess
 import sys
 from typing import Any
+
+_loaded_in: dict[str, int] = {}  # the process that loaded a driver, by the driver's name
+
+
+def loaded(driver: str) -> None:
+    """Note that this process has loaded a driver."""
+    _loaded_in[driver] = os.getpid()
+
+
+def refusal(driver: str) -> str:
+    """Return why a driver cannot be used here: another process loaded it and was forked; else
+    nothing."""
+    if _loaded_in.get(driver) in (None, os.getpid()):
+        return ""
+    return (
+        f"this process was forked from one that used {driver}. Fix: start processes with the "
+        f"method 'spawn', or use {driver} only after the fork"
+    )
 
 
 def ask(script: str, seconds: float, name: str) -> tuple[Any, str]:

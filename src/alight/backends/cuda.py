@@ -18,7 +18,7 @@ import numpy as np
 
 from alight._core import Data, Layout, make_layout
 from alight.backends import cuda_cards
-from alight.backends.asking import ask
+from alight.backends.asking import ask, loaded, refusal
 from alight.backends.base import Command, Copy, Launch, Operand
 from alight.backends.cuda_library import LACKING, NAMES, LibraryKernel, called
 from alight.backends.cuda_sequence import CudaSequence, Launches
@@ -47,8 +47,6 @@ STAGED_BYTES = 4 << 20
 LANDED_BYTES = 1 << 20
 # What a process takes to ask: CuPy's import and the driver's start took 2 to 4 s on an H200's host.
 _SECONDS = 40.0
-
-_started_in: int | None = None  # the process with a context: a forked child cannot use it
 
 
 class CudaEvent:
@@ -170,12 +168,8 @@ class CudaBackend:
         return self._probe
 
     def _asked(self) -> Probe:
-        if _started_in not in (None, os.getpid()):
-            return Probe(
-                (),
-                "this process was forked from one that used CUDA. Fix: start processes with the "
-                "method 'spawn', or use CUDA only after the fork",
-            )
+        if reason := refusal("CUDA"):
+            return Probe((), reason)
         if importlib.util.find_spec("cupy") is None:
             return Probe(
                 (), "CuPy is not installed. Fix: pip install 'alight[cuda13]' (CUDA 12: cuda12)"
@@ -189,10 +183,9 @@ class CudaBackend:
 
     def open(self, device: Device) -> None:
         """Make a context and a stream."""
-        global _started_in
         if device.id in self._sessions:
             return
-        _started_in = os.getpid()
+        loaded("CUDA")
         number = int(device.id.partition(":")[2])
         try:
             self._sessions[device.id] = Session(number, device.id, device.fingerprint)

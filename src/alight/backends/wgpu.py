@@ -7,7 +7,6 @@ plan needs it: probing asks the driver in another process.
 from __future__ import annotations
 
 import importlib.util
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
@@ -16,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from alight._core import Data, make_layout
+from alight.backends.asking import loaded, refusal
 from alight.backends.base import Command, Copy, Launch, Operand
 from alight.backends.machine import host_memory
 from alight.backends.wgpu_adapters import adapters, ask, preferred
@@ -41,8 +41,6 @@ GAPS = (
 _GRID = Grid(block=256)
 # Of the host's memory, for a device that has none of its own.
 _SHARE_OF_HOST = 1 / 2
-
-_started_in: int | None = None  # the process that loaded the driver: a forked child cannot use it
 
 
 @dataclass(slots=True)
@@ -103,12 +101,8 @@ class WgpuBackend:
         return self._probe
 
     def _asked(self) -> Probe:
-        if _started_in not in (None, os.getpid()):
-            return Probe(
-                (),
-                "this process was forked from one that used WebGPU. Fix: start processes with the "
-                "method 'spawn', or use WebGPU only after the fork",
-            )
+        if reason := refusal("WebGPU"):
+            return Probe((), reason)
         if importlib.util.find_spec("wgpu") is None:
             return Probe((), "wgpu-py is not installed. Fix: pip install 'alight[webgpu]'")
         found, reason = ask()
@@ -121,10 +115,9 @@ class WgpuBackend:
 
     def open(self, device: Device) -> None:
         """Start the driver and learn how the device rounds."""
-        global _started_in
         if device.id in self._sessions:
             return
-        _started_in = os.getpid()
+        loaded("WebGPU")
         place = int(device.id.partition(":")[2])
         here = adapters()
         here = [here[i] for i in _preferred([dict(adapter.info) for adapter in here])]
