@@ -12,10 +12,11 @@ import nvrtc
 from alight._core import layout_of, make_layout
 from alight.codegen import dialects
 from alight.codegen.cuda import OPTIONS, index_bits, packs
+from alight.codegen.cuda_dialect import CUDA
 from alight.codegen.cuda_loop import cuda_loop
-from alight.codegen.dialects import CUDA, wgsl
 from alight.codegen.loops import nest
 from alight.codegen.source import Grid, gap, wgsl_loop
+from alight.codegen.wgsl_dialect import wgsl
 from alight.device import Unsupported
 from alight.ir.body import constant, typed
 from alight.ir.group import Graph, Group, GroupKind, Node

@@ -20,9 +20,10 @@ from alight.backends.base import Command, Copy, Launch, Operand
 from alight.backends.machine import host_memory
 from alight.backends.wgpu_adapters import adapters, ask, preferred
 from alight.backends.wgpu_session import Session, WgpuBuffer
-from alight.codegen.dialects import Dialect, wgsl
+from alight.codegen.dialects import Dialect
 from alight.codegen.loops import Nest, Schedule, nest, structure
 from alight.codegen.source import ENTRY, Grid, wgsl_arguments, wgsl_loop
+from alight.codegen.wgsl_dialect import wgsl
 from alight.config import config
 from alight.device import Device, Gap, Probe, Support, Unsupported
 from alight.errors import DeviceUnavailable, KernelError

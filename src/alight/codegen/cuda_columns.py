@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from alight.codegen.cuda_dialect import CUDA
 from alight.codegen.cuda_fold import TREE, CudaFold
 from alight.codegen.cuda_kernel import (
     Places,
@@ -18,7 +19,6 @@ from alight.codegen.cuda_kernel import (
     row_count,
     whole_text,
 )
-from alight.codegen.dialects import CUDA
 from alight.codegen.source import ENTRY, Grid, Statements
 from alight.ir.ops import Kind
 from alight.ir.table_reduction import CHUNK, LANES

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from alight.codegen.dialects import CUDA
+from alight.codegen.cuda_dialect import CUDA
 from alight.codegen.fold import Fold
 from alight.codegen.source import Statements
 from alight.ir.body import width_of

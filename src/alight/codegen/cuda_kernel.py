@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from alight.codegen.dialects import CUDA
+from alight.codegen.cuda_dialect import CUDA
 from alight.codegen.source import Grid, Statements, node_tree
 from alight.ir.ops import Kind
 

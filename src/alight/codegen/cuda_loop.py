@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from math import prod
 from typing import TYPE_CHECKING
 
+from alight.codegen.cuda_dialect import CUDA
 from alight.codegen.cuda_kernel import PACK, Step, around
-from alight.codegen.dialects import CUDA
 from alight.codegen.source import ENTRY, Grid, Statements, checked, values
 from alight.device import Unsupported
 

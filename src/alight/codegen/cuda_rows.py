@@ -11,6 +11,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
+from alight.codegen.cuda_dialect import CUDA
 from alight.codegen.cuda_fold import RUN, TREE, CudaFold
 from alight.codegen.cuda_kernel import (
     PACK,
@@ -22,7 +23,6 @@ from alight.codegen.cuda_kernel import (
     row_count,
     whole_text,
 )
-from alight.codegen.dialects import CUDA
 from alight.codegen.phases import Pass, phases
 from alight.codegen.source import ENTRY, Grid, Statements
 from alight.ir.table_reduction import CHUNK

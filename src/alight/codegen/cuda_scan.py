@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from alight.codegen.cuda_dialect import CUDA
 from alight.codegen.cuda_kernel import (
     Places,
     Step,
@@ -17,7 +18,6 @@ from alight.codegen.cuda_kernel import (
     row_count,
     whole_text,
 )
-from alight.codegen.dialects import CUDA
 from alight.codegen.fold import identity
 from alight.codegen.source import ENTRY, Grid, Statements
 from alight.ir.body import choose, typed

@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from alight.codegen.dialects import CUDA, Dialect, wgsl
+from alight.codegen.cuda_dialect import CUDA
+from alight.codegen.dialects import Dialect
 from alight.codegen.loops import check, nest, supports, unsupported
+from alight.codegen.wgsl_dialect import wgsl
 from alight.device import Unsupported
 from alight.ir.body import width_of
 from alight.ir.group import GroupKind
