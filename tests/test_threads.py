@@ -19,8 +19,9 @@ import pytest
 from alight._core import make_layout
 from alight._core import threads as core
 from alight.backends.machine import clear_floating_point_flags, floating_point_flags, thread_count
-from alight.backends.split import launcher
+from alight.backends.split import _axis, launcher
 from alight.codegen import llvm
+from alight.codegen.loops import nest
 from alight.ir.group import Graph, Group, GroupKind, Node
 from alight.ir.ops import OPS
 from alight.measure import probes
@@ -245,6 +246,17 @@ def test_what_is_made_of_folds_has_the_same_bits_on_any_number_of_threads(
                 for out, want in zip(outs, expect, strict=False):
                     assert out.tobytes() == want.tobytes(), (shape, threads)
         assert (run.parts > 1) == (x.size > 1000)
+
+
+@pytest.mark.parametrize(("columns", "together"), [(64, 64), (128, 64), (256, 128), (4096, 128)])
+def test_columns_side_by_side_stay_together(columns: int, together: int) -> None:
+    """Parts of a few columns would each read nearly every line of the whole array."""
+    group = probes.fold("sum", "float32", (5000, columns), (0,))
+    shape = nest(group)
+    assert shape.columns
+    assert _axis(shape, 5000 * columns, 1024, 2) == (0, together)
+    rows = nest(probes.fold("sum", "float32", (5000, columns), (1,)))
+    assert _axis(rows, 5000 * columns, 1024, 2) == (0, max(1, 1024 // columns))
 
 
 def test_a_fold_that_is_decided_ends_every_part(pool: Any) -> None:
