@@ -20,7 +20,7 @@ from alight.codegen.loops import Schedule
 
 Array = np.ndarray[Any, Any]
 INTEGERS = "bhilBHIL"
-NO_COMPLEX = {"sign", "sqrt", "clip"}  # besides special functions
+NO_COMPLEX = {"sign", "clip"}  # besides special functions
 
 
 def special(dtype: np.dtype[Any]) -> Array:

@@ -99,7 +99,9 @@ def assert_close(node: Node, actual: Array, operands: list[Array]) -> None:
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="C99 leaves some of the signs open")
 @pytest.mark.parametrize("name", ["complex64", "complex128"])
-@pytest.mark.parametrize("op", ["exp", "log", "sin", "cos", "sinh", "cosh"])
+@pytest.mark.parametrize(
+    "op", ["exp", "log", "log2", "log10", "sin", "cos", "tan", "sinh", "cosh", "tanh", "sqrt"]
+)
 def test_complex_maths_has_numpys_infinities_nans_and_signs(op: str, name: str) -> None:
     part = np.finfo(name).dtype
     ends = [0.0, 0.5, 3.0, 50.0, 90.0, 1500.0, 1e5, float(np.finfo(part).max), np.inf]

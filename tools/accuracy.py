@@ -62,9 +62,11 @@ def measured_ops() -> list[tuple[Op, np.dtype[Any]]]:
     return [
         (op, np.dtype(dtype))
         for op in OPS.values()
-        if op.kind is Kind.ELEMENTWISE and op.ulp and op.nout == 1
+        if op.kind is Kind.ELEMENTWISE and op.nout == 1
         for dtype in ("float64", "float32", "complex128", "complex64")
-        if f"{np.dtype(dtype).char * op.nin}->{np.dtype(dtype).char}" in op.reference.types  # type: ignore[attr-defined]
+        if op.ulp_on(dtype)
+        and isinstance(op.reference, np.ufunc)
+        and f"{np.dtype(dtype).char * op.nin}->{np.dtype(dtype).char}" in op.reference.types
         and trees(op, (np.dtype(dtype),) * op.nin, np.dtype(dtype)) is not None
     ]
 
@@ -318,8 +320,9 @@ true value (0.5 is as near as a number of the dtype comes). NumPy's own vectoris
 tested to 4. All operations used are IEEE's own, fma among them, so the results have the same bits
 on every machine and for every vector width.
 
-This page is made by `python tools/accuracy.py`: functions of one float32 for all of its values,
-against float64; all others on samples, against long double. Tests measure the worst operands again.
+This page is made by `python tools/accuracy.py`: functions of one float32 over its bit patterns (all
+values, or one in so many, as the last column says), against float64; all others on samples, against
+long double. Tests measure the worst operands again.
 A NaN, an infinity or a zero in place of another value, or of the other sign, counts as infinitely
 wrong.
 

@@ -72,14 +72,37 @@ HALF_LN2 = mpmath.ln2 / 2
 ONE = mpf(1)
 # |s| = |(m - 1) / (m + 1)| for m from sqrt(1/2) to sqrt(2)
 MOST_S = (mpmath.sqrt(2) - 1) / (mpmath.sqrt(2) + 1)
-# Other logarithms take m from here to twice this: so log2 m of what is above 1 is at most 0.43, and
-# from the exponent, a whole number, at least half remains. Then |s| is
-BINADE_START = mpf("0.6733")
+# Other logarithms take m from here to twice this: so (m - 1) log2 e is below one half, and of an
+# exponent that it is added to, a whole number, at least half remains. Then |s| is
+BINADE_START = mpf("0.6732")
 MORE_S = (1 - BINADE_START) / (1 + BINADE_START)
+# x = m 2**e with m nearly 1 or this, of which few bits are set; then |(m - pivot) / (m + pivot)| is
+PIVOT = mpf(45) / 32
+MOST_PIVOT = (1 - mpmath.sqrt(PIVOT / 2)) / (1 + mpmath.sqrt(PIVOT / 2))
+TWO_LOG2_E = 2 / mpmath.ln2
 SINGLE = ("float32",)
 DOUBLE = ("float64",)
 # up to here tanh is a polynomial: beyond, 1 - tanh is below a quarter
 TANH_BEND = mpf("1")
+
+
+def _atanh_over(t: Any) -> Any:
+    return mpmath.atanh(t) / t if t else ONE
+
+
+def double_part(value: Any, bits: int) -> Any:
+    """Return the value rounded to a number of bits."""
+    with mpmath.workprec(bits):
+        return +mpf(value)
+
+
+# Short factors of s and s**3 in log2((1 + s) / (1 - s)): products with a short s are exact. Of
+# single floats the first takes half of the greatest s**3 along.
+LOG2_SLOPE = {
+    "float64": double_part(TWO_LOG2_E, 26),
+    "float32": double_part(TWO_LOG2_E * (1 + MOST_PIVOT**2 / 6), 9),
+}
+LOG2_CUBIC = double_part(TWO_LOG2_E / 3, 26)
 
 POLYNOMIALS: dict[str, Polynomial] = {
     # exp r = 1 + r + r**2 P(r)
@@ -117,24 +140,82 @@ POLYNOMIALS: dict[str, Polynomial] = {
         formats=SINGLE,
     ),
     # tanh t = t + t**3 P(t**2)
-    "tanh": Polynomial(lambda z: odd(mpmath.tanh, z), lambda z: z, 0, TANH_BEND**2, formats=SINGLE),
+    "tanh": Polynomial(
+        lambda z: odd(mpmath.tanh, z),
+        lambda z: z,
+        0,
+        TANH_BEND**2,
+        lambda bits: mpf(2) ** -bits / 9,
+        SINGLE,
+    ),
     # sinh r = r + r**3 P(r**2), cosh r = 1 + r**2 P(r**2)
     "sinh": Polynomial(lambda z: odd(mpmath.sinh, z), lambda z: z, 0, HALF_LN2**2),
     "cosh": Polynomial(lambda z: _even(mpmath.cosh, z, (1,)), lambda z: z, 0, HALF_LN2**2),
     # atanh s = s + s**3 P(s**2); for logarithms 4 P, for a sum P
-    "log": Polynomial(lambda z: 4 * odd(mpmath.atanh, z), lambda z: z / 4, 0, MORE_S**2),
+    "log": Polynomial(
+        lambda z: 4 * odd(mpmath.atanh, z), lambda z: z / 4, 0, MORE_S**2, formats=DOUBLE
+    ),
+    # 2 P for logarithms of single floats; and 4 P where s has the logarithm's factor, halved, in it
+    "log_half": Polynomial(
+        lambda z: 2 * odd(mpmath.atanh, z), lambda z: z / 2, 0, MORE_S**2, formats=SINGLE
+    ),
+    "log2_cubic": Polynomial(
+        lambda z: 16 * mpmath.ln2**2 * odd(mpmath.atanh, 4 * mpmath.ln2**2 * z),
+        lambda z: z / 4,
+        0,
+        MORE_S**2 / (4 * mpmath.ln2**2),
+        formats=SINGLE,
+    ),
+    "log10_cubic": Polynomial(
+        lambda z: 16 * mpmath.ln10**2 * odd(mpmath.atanh, 4 * mpmath.ln10**2 * z),
+        lambda z: z / 4,
+        0,
+        MORE_S**2 / (4 * mpmath.ln10**2),
+        formats=SINGLE,
+    ),
     "atanh": Polynomial(lambda z: odd(mpmath.atanh, z), lambda z: z, 0, MOST_S**2, formats=DOUBLE),
     # the same for the quotient of arctanh, whose power of two comes from the exponents alone: it is
     # within half an octave and what the line through a binade misses of a logarithm, twice 0.0431
     "atanh_wide": Polynomial(
         lambda z: odd(mpmath.atanh, z), lambda z: z, 0, mpmath.tanh(mpf("0.5862") * HALF_LN2) ** 2
     ),
-    # atanh s = s + s**3 / 3 + s**5 / 5 + s**7 P(s**2), for a logarithm of twice the precision
-    "atanh_long": Polynomial(
-        lambda z: _even(lambda t: mpmath.atanh(t) / t if t else ONE, z, (1, ONE / 3, ONE / 5)),
-        lambda z: z**3 * 2**11,
+    # for the logarithm of a power, log2((1 + s) / (1 - s)) = c s + d s**3 + s P(s**2), where c and
+    # d are short; of single floats P has the cubic term too. It counts times a product of up to
+    # 2**10 and 2**7, times ln 2
+    "log2_rest": Polynomial(
+        lambda z: (
+            TWO_LOG2_E * _even(_atanh_over, z, (1, ONE / 3)) * z * z
+            + ((TWO_LOG2_E / 3 - LOG2_CUBIC) * z + TWO_LOG2_E - LOG2_SLOPE["float64"])
+        ),
+        lambda z: mpf(2) ** 10 * mpmath.ln2 / TWO_LOG2_E,
         0,
-        MOST_S**2,
+        MOST_PIVOT**2,
+        lambda bits: mpf(2) ** -bits / 10,
+        DOUBLE,
+    ),
+    "log2_rest_short": Polynomial(
+        lambda z: TWO_LOG2_E * _even(_atanh_over, z, (1,)) * z + TWO_LOG2_E - LOG2_SLOPE["float32"],
+        lambda z: mpf(2) ** 7 * mpmath.ln2 / TWO_LOG2_E,
+        0,
+        MOST_PIVOT**2,
+        formats=SINGLE,
+    ),
+    # 2**r = 1 + r P(r), for what is a little more than one half, by the rest of a logarithm times
+    # its power; of single floats by the cubic term, too
+    "exp2_beyond": Polynomial(
+        lambda r: taylor_rest(lambda t: mpmath.power(2, t), r, (1,)),
+        lambda r: r / mpmath.power(2, r),
+        -mpf("0.5163"),
+        mpf("0.5163"),
+        formats=DOUBLE,
+    ),
+    "exp2_wide": Polynomial(
+        lambda r: taylor_rest(lambda t: mpmath.power(2, t), r, (1,)),
+        lambda r: r / mpmath.power(2, r),
+        -mpf("0.665"),
+        mpf("0.665"),
+        lambda bits: mpf(2) ** -bits / 6,
+        SINGLE,
     ),
     # t**(-1/3): where an iteration starts
     "cbrt": Polynomial(
@@ -170,12 +251,6 @@ POLYNOMIALS: dict[str, Polynomial] = {
 }
 
 
-def double_part(value: Any, bits: int, keep: int | None = None) -> Any:
-    """Return the value rounded to a number of bits, and not below half's least normal."""
-    with mpmath.workprec(keep or bits):
-        return +mpf(value)
-
-
 def parts(value: Any, bits: int, *keeps: int) -> tuple[Any, ...]:
     """Return parts that add up to the value: each but the last has as many bits as said."""
     found = []
@@ -203,6 +278,9 @@ def constants() -> dict[str, dict[str, Any]]:
         pi = mpmath.pi
         high, low = parts(mpmath.ln2, bits, wide)
         put(name, ln2_high=high, ln2_low=low)
+        # added to an exponent, the high part is exact
+        high, low = parts(mpmath.log(PIVOT, 2), bits, 12 if single else 40)
+        put(name, pivot_log=high, pivot_log_rest=low)
         high, low = parts(mpmath.log10(2), bits, wide)
         put(name, log10_2_high=high, log10_2_low=low)
         for label, value in (
@@ -210,7 +288,6 @@ def constants() -> dict[str, dict[str, Any]]:
             ("log2_e", 1 / mpmath.ln2),
             ("log10_e", 1 / mpmath.ln10),
             ("two_log2_e", 2 / mpmath.ln2),
-            ("third", mpf(1) / 3),
             ("half_pi", pi / 2),
             ("quarter_pi", pi / 4),
             ("pi", pi),
@@ -236,6 +313,19 @@ def constants() -> dict[str, dict[str, Any]]:
             exp2_most=mpf(129 if single else 1025),
             # from where on 1 - tanh x is below a quarter of an ulp of 1
             tanh_one=mpf("9.1" if single else "19.1"),
+            # the bits that a short factor lacks
+            half_bits=mpf(12 if single else 27),
+            log2_slope=LOG2_SLOPE[name],
+            log2_cubic=LOG2_CUBIC,
+            pivot=PIVOT,
+            pivot_start=double_part(mpmath.sqrt(PIVOT / 2), bits),
+            pivot_next=double_part(mpmath.sqrt(PIVOT), bits),
+            # what 2 to it or its opposite is normal, and so with three quarters more
+            power_least=mpf(125 if single else 1021),
+            ln2_twice=2 * mpmath.ln2,
+            ln10_twice=2 * mpmath.ln10,
+            # this less the bits of a number are those of half its inverse, to 5 %
+            half_inverse=mpf(2121467824),
             # below it expm1 x is -1
             expm1_least=mpf(-20 if single else -40),
             # x * x and x + 1 stay far from overflow and keep the parts of a sum in place
@@ -246,6 +336,9 @@ def constants() -> dict[str, dict[str, Any]]:
             square_most=mpf(2) ** (60 if single else 500),
             square_scale=mpf(2) ** (80 if single else 600),
             square_scale_log=mpmath.ln2 * (80 if single else 600),
+            # a power of four, and its root
+            root_scale=mpf(2) ** (100 if single else 700),
+            root_scale_root=mpf(2) ** (50 if single else 350),
             # what brings every length near enough to 1 that it has an inverse, and no more
             angle_down=mpf(2) ** -(20 if single else 100),
             angle_up=mpf(2) ** (40 if single else 200),

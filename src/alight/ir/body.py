@@ -23,7 +23,8 @@ Functions written in the language (those of ``ir.maths``; one whose name ends in
 taken for single floats) are called by name and put in place; ``a, b = name(...)`` takes what one
 with two results gives. ``apart.name(...)`` is a call of
 one that is kept out of line, for what is seldom needed. ``poly.name(z)`` is a polynomial,
-``k.name`` a constant in the format of T, ``table.name(i)`` an element of a table.
+``where(c, poly.name, poly.other)(z)`` one of two, whose coefficients are chosen; ``k.name`` is a
+constant in the format of T, ``table.name(i)`` an element of a table.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -339,6 +341,19 @@ class _Typing:
                 return _Literal(CONSTANTS[name][self.real])
             case ast.Call(func=ast.Attribute(value=ast.Name(id=space), attr=name), args=args):
                 return self.special(space, name, [self.visit(a) for a in args], node)
+            case ast.Call(
+                func=ast.Call(
+                    func=ast.Name(id="where"),
+                    args=[
+                        condition,
+                        ast.Attribute(value=ast.Name(id="poly"), attr=first),
+                        ast.Attribute(value=ast.Name(id="poly"), attr=second),
+                    ],
+                ),
+                args=[argument],
+            ) if first in POLYNOMIALS and second in POLYNOMIALS:
+                choice = self.want(self.visit(condition), "bool", node)
+                return self.either(first, second, choice, self.visit(argument), node)
         raise self.bad(node, "not part of the language")
 
     def binary(self, node: ast.expr, a: _Term, symbol: ast.operator, b: _Term) -> _Term:
@@ -425,6 +440,17 @@ class _Typing:
             args = self.unify([value, term, _Literal(coefficient)], node)
             value = self.make("fma", args, node)
         assert isinstance(value, Expr)
+        return value
+
+    def either(self, first: str, second: str, choice: Expr, term: _Term, node: ast.AST) -> _Term:
+        """Return one of two polynomials, whose coefficients are chosen one by one."""
+        value: _Term | None = None
+        pairs = (POLYNOMIALS[name][self.real] for name in (first, second))
+        for both in reversed(tuple(zip_longest(*pairs, fillvalue=0.0))):
+            chosen = Expr("where", (choice, *(constant(c, self.real) for c in both)), self.real)
+            args = None if value is None else self.unify([value, term, chosen], node)
+            value = chosen if args is None else self.make("fma", args, node)
+        assert value is not None
         return value
 
     def libm(self, name: str, terms: list[_Term], node: ast.expr) -> Expr:

@@ -43,9 +43,10 @@ class Op:
     float64. ``flops`` counts arithmetic for each output element (reduction, scan: input element);
     ``special`` marks a transcendental, which costs what the profile says and not a count of flops.
     ``ulp`` bounds the error of ``body`` in units in the last place of the true value; 0 means
-    NumPy's bits. Where a result is what remains of larger terms, ``against(*operands)`` gives
-    these, and theirs are the units. ``bound(n)`` bounds a fold of n elements, in units of eps times
-    the sum (product: the product) of the absolute values.
+    NumPy's bits; ``plane_ulp`` bounds that of complex numbers where real ones have none. Where a
+    result is what remains of larger terms, ``against(*operands)`` gives these, and theirs are the
+    units. ``bound(n)`` bounds a fold of n elements, in units of eps times the
+    sum (product: the product) of the absolute values.
     """
 
     name: str
@@ -57,6 +58,7 @@ class Op:
     flops: float = 1.0
     special: bool = False
     ulp: float = 0.0
+    plane_ulp: float = 0.0
     against: Callable[..., Any] | None = None
     bound: Callable[[int], float] | None = None
     nin: int = 1
@@ -76,7 +78,9 @@ class Op:
     def ulp_on(self, dtype: Any) -> float:
         """Return the bound of ``body`` on a dtype; of complex numbers in ulp of the absolute value,
         and three more: parts are products of what real bodies give, large ones of a square."""
-        return self.ulp + 3 if self.ulp and np.dtype(dtype).kind == "c" else self.ulp
+        if np.dtype(dtype).kind != "c":
+            return self.ulp
+        return self.plane_ulp or (self.ulp + 3 if self.ulp else 0.0)
 
     @property
     def ulp_from_numpy(self) -> float:

@@ -97,7 +97,11 @@ _ufunc(
         "c": f"{_PARTS}complex(a * a - b * b, a * b + b * a)",
     },
 )
-_ufunc(np.sqrt, {"f": "sqrt(x)"})
+_ufunc(
+    np.sqrt,
+    {"f": "sqrt(x)", "c": f"{_PARTS}m, n = sqrt_plane(a, b)\ncomplex(m, n)"},
+    plane_ulp=3,
+)
 # NumPy divides integers by way of float64, so 1 // 0 is whatever the cast makes of infinity
 _ufunc(
     np.reciprocal,
@@ -346,7 +350,9 @@ _ufunc(
 )
 
 # --- transcendentals: docs/accuracy.md has what was measured ---
-_IN_THE_PLANE = ("exp", "log", "sin", "cos", "sinh", "cosh")
+_IN_THE_PLANE = frozenset(
+    ("exp", "log", "log2", "log10", "sin", "cos", "tan", "sinh", "cosh", "tanh")
+)
 
 
 def _real_and_complex(ufunc: np.ufunc) -> dict[str, str]:
@@ -361,7 +367,8 @@ for _f in (
     np.exp, np.exp2, np.expm1, np.log, np.log2, np.log10, np.log1p, np.sin, np.cos, np.tanh,
     np.arctan, np.cbrt,
 ):  # fmt: skip
-    _ufunc(_f, _real_and_complex(_f), special=True, ulp=1)
+    # a quotient of four real ones
+    _ufunc(_f, _real_and_complex(_f), special=True, ulp=1, plane_ulp=5 * (_f is np.tanh))
 for _f in (
     np.tan, np.arcsin, np.arccos, np.sinh, np.cosh, np.arcsinh, np.arccosh, np.arctanh
 ):  # fmt: skip

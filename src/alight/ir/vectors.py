@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from alight.ir.group import Graph
+    from alight.ir.group import Graph, Node
 
 # Rows shorter than this run together where a vector is worth more than the copies that takes:
 # exp(x + y) of rows of 3, 7, 17, 33 and 40 float64 took 5.0, 2.2, 1.6, 1.2 and 1.0 ns each row
@@ -21,9 +21,9 @@ def vectors_together(graph: Graph, registers: int) -> int:
     # The 20 special functions of one operand, geometric mean: 1.29 ns an element one by one, 1.26
     # in twos, 1.32 in fours (the constants of exp leave no room). 100 additions and multiplications
     # in a row took 4.9 one by one, 3.8 in twos, 2.5 in fours, 1.8 in eights.
-    special = [node.op.name for node in graph.nodes if node.op.special]
+    special = [node for node in graph.nodes if node.op.special]
     if special:
-        return 4 if len(special) == 1 and special[0] in _IN_FOURS and registers == 32 else 2
+        return 4 if len(special) == 1 and _in_fours(special[0]) and registers == 32 else 2
     most = 4 if len(graph.nodes) < _LONG else 8
     # Values that wait for one another have no need of it, and find no registers: a step of
     # Gray-Scott (11 at once) took 82, 85, 113 and 174 us in ones, twos, fours and eights, moving
@@ -36,10 +36,15 @@ def vectors_together(graph: Graph, registers: int) -> int:
 
 _LONG = 16
 # Bodies that wait for themselves in twos: alone they took 0.71 to 0.94 of the time in fours (in
-# float32 0.90 to 1.03), other special functions 0.92 to 1.12 (Zen 4, AVX-512).
-_IN_FOURS = frozenset(
-    ("sin", "cos", "tan", "tanh", "power", "float_power", "logaddexp", "logaddexp2")
-)
+# float32 0.88 to 0.96, tan and tanh 1.05), other special functions 0.92 to 1.12, powers 1.06 and
+# 1.10 (Zen 4, AVX-512).
+_IN_FOURS = frozenset(("sin", "cos", "tan", "tanh", "logaddexp", "logaddexp2"))
+_SHORT = frozenset(("tan", "tanh"))
+
+
+def _in_fours(node: Node) -> bool:
+    short = node.op.name in _SHORT and node.layout.dtype == "float32"
+    return node.op.name in _IN_FOURS and not short
 
 
 def _live(graph: Graph) -> int:

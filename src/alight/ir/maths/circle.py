@@ -69,13 +69,11 @@ def slope(q, r, l):
 def slope_float32(q, r, l):
     z = r * r
     # l times the slope, 1 + tan(r)**2, or nearly so
-    t = fma(r * z, poly.tan(z), fma(z * l, 1.5, l))
+    t = fma(r * z, poly.tan(z), fma(z, l + l, l))
     s = r + t
     odd = (q & 1) != 0
-    d = where(odd, s, 1)
-    i = 1 / d
-    y = fma(fma((s - r) - t, i, fma(-d, i, 1)), i, i)
-    return where(odd, -y, s)
+    i = -1 / where(odd, s, 1)
+    return where(odd, fma(((r - s) + t) * i, i, i), s)
 
 def sum_of(a, b):
     s = a + b

@@ -109,19 +109,18 @@ def tanh(x):
     return rarely(m > magnitude_of(T(inf)), x, copysign(where(inside, y, 1), x))
 
 # Of single floats: a polynomial, or 1 - 2 / (exp 2a + 1), which has no rounding but of its last
-# digits while the quotient is below a quarter.
+# digits while the quotient is below a quarter; both are evaluated in one.
 def tanh_float32(x):
     m = magnitude(x)
     top = magnitude_of(T(k.tanh_one))
     a = floating(U(where(m < top, m, top)))
+    near = a < k.tanh_bend
     z = a * a
-    near = fma(a * z, poly.tanh(z), a)
     t = fma(a, k.two_log2_e, k.magic_biased)
-    n = t - k.magic_biased
-    r = fma(n, k.ln2 * -0.5, a)
-    f = floating(bits(t) << MANTISSA)
-    y = 1 - 2 / fma(f, poly.exp_twice(r), 1)
-    y = where(a < k.tanh_bend, near, y)
+    r = fma(t - k.magic_biased, k.ln2 * -0.5, a)
+    p = where(near, poly.tanh, poly.exp_twice)(where(near, z, r))
+    y = 1 - 2 / fma(floating(bits(t) << MANTISSA), p, 1)
+    y = where(near, fma(a * z, p, a), y)
     return rarely(m > magnitude_of(T(inf)), x, copysign(y, x))
 
 def maximum_plain(a, b):

@@ -10,10 +10,10 @@ def octave(b, start):
     e = floating((c >> MANTISSA) + bits(T(k.magic))) - k.magic_top
     return e, floating((c & ((U(1) << MANTISSA) - 1)) + start)
 
-# The same for single floats, whose exponent in its place c is a number that vectors convert.
+# The same for single floats, whose exponent vectors convert; c has it in its place.
 def binade(b, start):
     c = (b - start) & (U(511) << MANTISSA)
-    return T(S(c)) * 2.0 ** -23, floating(b - c), c
+    return T(S(c) >> MANTISSA), floating(b - c), c
 
 def octave_float32(b, start):
     e, m, c = binade(b, start)
@@ -43,6 +43,19 @@ def log_of(x, less):
     e, f, g = log_parts(x, less)
     return fma(e, k.ln2_high, f + fma(g, -0.5, e * k.ln2_low))
 
+# Of single floats: log m = f - s (f - 2 s**2 P), in fewer operations.
+def log_quotient(f):
+    s = f / (f + 2)
+    z = s * s
+    return s, fma(-z, poly.log_half(z), f)
+
+def log_of_float32(x, less):
+    e, m = octave(bits(x), bits(T(k.binade_start)))
+    e = e - less
+    f = m - 1
+    s, q = log_quotient(f)
+    return fma(e, k.ln2_high, f + fma(-s, q, e * k.ln2_low))
+
 def log2(x):
     y = log2_of(x, T(0))
     return rarely(~positive(x), rarely(x == x, apart.log2_far(x), x), y)
@@ -50,6 +63,18 @@ def log2(x):
 def log2_of(x, less):
     e, f, g = log_parts(x, less)
     return log_sum(e, f, g, T(-0.0), k.log2_e, k.log2_e_rest)
+
+# Of single floats: f, f**2 and the rest, with its factor in the quotient, are added one by one.
+def log2_of_float32(x, less):
+    e, m = octave(bits(x), bits(T(k.binade_start)))
+    h = e - less
+    f = m - 1
+    s = f / fma(f, k.ln2_twice, k.ln2_twice * 2)
+    u = f * f
+    z = s * s
+    y = fma(f, k.log2_e, h)
+    w = fma(f, k.log2_e_rest, fma(f, k.log2_e, h - y))
+    return y + fma(u, k.log2_e * -0.5, fma(s, fma(z, poly.log2_cubic(z), u), w))
 
 # h + low + (f - g / 2) (factor + rest); -0.0 adds nothing, not even an addition. What y misses is
 # exact: h is 0, or y at least half of it.
@@ -65,6 +90,18 @@ def log10(x):
 def log10_of(x, less):
     e, f, g = log_parts(x, less)
     return log_sum(e * k.log10_2_high, f, g, e * k.log10_2_low, k.log10_e, k.log10_e_rest)
+
+def log10_of_float32(x, less):
+    e, m = octave(bits(x), bits(T(k.binade_start)))
+    e = e - less
+    f = m - 1
+    s = f / fma(f, k.ln10_twice, k.ln10_twice * 2)
+    u = f * f
+    z = s * s
+    h = e * k.log10_2_high
+    y = fma(f, k.log10_e, h)
+    w = fma(f, k.log10_e_rest, fma(e, k.log10_2_low, fma(f, k.log10_e, h - y)))
+    return y + fma(u, k.log10_e * -0.5, fma(s, fma(z, poly.log10_cubic(z), u), w))
 
 def scaled_up(x):
     return where((x > 0) & (x < inf), x, 1) * floating(U(BIAS + MANTISSA) << MANTISSA)
@@ -110,7 +147,8 @@ def log1p_parts(v):
 def log1p_end(e, f, l):
     h = e * k.ln2_high
     y = h + f
-    return y + (((h - y) + f) + fma(log_less(f), -0.5, fma(e, k.ln2_low, fma(-l, f, l))))
+    s, q = log_quotient(f)
+    return y + (((h - y) + f) + fma(-s, q, fma(e, k.ln2_low, fma(-l, f, l))))
 
 def log1p_sum_float32(v, w):
     e, p, f, l = log1p_parts(v)
@@ -154,6 +192,30 @@ def arcsinh(x):
     y = where(a < 0.5, near, log1p_sum(v, ((b - v) + i) + r))
     other = rarely(m < magnitude_of(T(inf)), apart.arcsinh_far(x), x)
     return rarely(~plain, other, copysign(y, x))
+
+# Of single floats: log (a + sqrt(a**2 + 1)) with what rounding left of the sum, or a polynomial;
+# both are evaluated in one. The root's rest needs no more than a guess of its divisor.
+def arcsinh_float32(x):
+    m = magnitude(x)
+    plain = m < magnitude_of(T(k.wide))
+    a = where(plain, fabs(x), 0)
+    near = a < 0.5
+    g = fma(a, a, 1)
+    o = fma(a, a, 1 - g)
+    h = sqrt(g)
+    v = a + h
+    w = ((h - v) + a) + (fma(-h, h, g) + o) * floating(U(k.half_inverse) - bits(h))
+    e, n, c = binade(bits(v), bits(T(k.binade_start)))
+    f = n - 1
+    l = w * floating(bits(T(1)) - c)
+    s = f / (f + 2)
+    u = where(near, a, s)
+    z = u * u
+    q = where(near, poly.asinh, poly.log_half)(z)
+    q = fma(where(near, a, -1) * z, q, where(near, a, f))
+    y = fma(e, k.ln2_high, f + fma(-s, q, fma(e, k.ln2_low, fma(-l, f, l))))
+    other = rarely(m < magnitude_of(T(inf)), apart.arcsinh_far(x), x)
+    return rarely(~plain, other, copysign(where(near, q, y), x))
 
 def arcsinh_far(x):
     return copysign(log(fabs(x)) + k.ln2, x)

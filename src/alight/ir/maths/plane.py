@@ -106,4 +106,89 @@ def log_length_far(a, b):
     scale = where(large, 1 / T(k.square_scale), T(k.square_scale))
     y = log(hypot(a * scale, b * scale))
     return where(large, y + k.square_scale_log, y - k.square_scale_log)
+
+def log2_plane(a, b):
+    m, n = log_plane(a, b)
+    return m * k.log2_e, n * k.log2_e
+
+def log10_plane(a, b):
+    m, n = log_plane(a, b)
+    return m * k.log10_e, n * k.log10_e
+
+# (sinh a cosh a + i sin b cos b) / (sinh**2 a + cos**2 b): nothing cancels. Where a is large it is
+# 1, and what is left of the other part.
+def tanh_plane(a, b):
+    plain = (magnitude(a) < magnitude_of(T(k.tanh_one))) & (fabs_bits(b) < bits(T(k.far_turns)))
+    x = where(plain, a, 0)
+    y = where(plain, b, 0)
+    q, r, l = quarter_turns(y)
+    u = fabs(x)
+    s = copysign(sinh_of(u), x)
+    c = turned(q + 1, r, l)
+    d = fma(s, s, c * c)
+    m = rarely(~plain, apart.tanh_real_far(a, b), s * cosh_of(u) / d)
+    return m, rarely(~plain, apart.tanh_imag_far(a, b), sine_of(q, r, l, y) * c / d)
+
+def tanh_real_far(a, b):
+    near = fabs(a) < k.tanh_one
+    x = where(near, a, 0)
+    s = sinh(x)
+    c = cos(b)
+    y = s * cosh(x) / fma(s, s, c * c)
+    one = where((c != c) & (fabs(a) < inf), c, where(a == a, copysign(T(1), a), a))
+    return where(near, where((c != c) & (a == 0), a, y), one)
+
+def tanh_imag_far(a, b):
+    near = fabs(a) < k.tanh_one
+    s = sin(b)
+    c = cos(b)
+    h = sinh(where(near, a, 0))
+    y = where(near, s * c / fma(h, h, c * c), s * c * exp(where(near, 0, fabs(a)) * -2) * 4)
+    y = where(fabs(a) == inf, copysign(T(0), where(s == s, s * c, b)), y)
+    return where(b == 0, b, y)
+
+def tan_plane(a, b):
+    m, n = tanh_plane(-b, a)
+    return n, -m
+
+def sqrt_plane(a, b):
+    m = magnitude(a)
+    n = magnitude(b)
+    most = where(m > n, m, n)
+    plain = (most >= magnitude_of(T(k.square_least))) & (most <= magnitude_of(T(k.square_most)))
+    x = where(plain, a, 1)
+    y = where(plain, b, 0)
+    t = root_part(x, y)
+    o = fabs(y) * 0.5 / t
+    minus = x < 0
+    u = rarely(~plain, apart.sqrt_real_far(a, b), where(minus, o, t))
+    return u, rarely(~plain, apart.sqrt_imag_far(a, b), copysign(where(minus, t, o), b))
+
+def root_part(x, y):
+    return sqrt((fabs(x) + sqrt(fma(x, x, y * y))) * 0.5)
+
+# The larger part, and half of the other number by it; brought near 1 by a power of four.
+def sqrt_parts_far(a, b):
+    x = fabs(a)
+    y = fabs(b)
+    finite = (x < inf) & (y < inf) & ((x > 0) | (y > 0))
+    large = (x > 1) | (y > 1)
+    down = where(large, 1 / T(k.root_scale), T(k.root_scale))
+    up = where(large, T(k.root_scale_root), 1 / T(k.root_scale_root))
+    x = where(finite, x, 1) * down
+    y = where(finite, y, 0) * down
+    t = root_part(x, y)
+    return finite, t * up, y * 0.5 / t * up
+
+def sqrt_real_far(a, b):
+    finite, t, o = sqrt_parts_far(a, b)
+    y = where((a == 0) & (b == 0), 0, where((a == -inf) & (b == b), 0, where(a == inf, a, a + b)))
+    return where(finite, where(a < 0, o, t), where(fabs(b) == inf, fabs(b), y))
+
+def sqrt_imag_far(a, b):
+    finite, t, o = sqrt_parts_far(a, b)
+    y = where(a == -inf, copysign(T(inf), b), a + b)
+    y = where(a == inf, where(b == b, copysign(T(0), b), b), y)
+    y = where((a == 0) & (b == 0), b, y)
+    return where(finite, copysign(where(a < 0, t, o), b), where(fabs(b) == inf, b, y))
 """

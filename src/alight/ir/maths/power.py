@@ -2,55 +2,61 @@
 
 FUNCTIONS = """
 # x**y = 2**(y log2 x), where the logarithm has a rest: a product of up to 1024 must still be right
-# to less than an ulp of 1.
-def log2_long(e, m):
-    f = m - 1
-    i = 1 / (f + 2)
-    s = f * i
-    l = fma(-s, f, fma(s, -2.0, f)) * i
-    z = s * s
-    w = fma(s, s, -z) + (s + s) * l
-    y = z * z
-    u = fma(y, 0.2, y * (z * poly.atanh_long(z)))
-    g = fma(z, k.third, u)
-    p = (fma(z, k.third, -g) + u) + fma(z, k.third_rest, w * fma(z, 0.4, k.third))
-    t = s * g
-    q = fma(s, g, -t) + fma(s, p, l * g)
-    h = s + t
-    r = ((s - h) + t) + (q + l)
-    a = h * k.two_log2_e
-    b = fma(h, k.two_log2_e, -a) + fma(h, k.two_log2_e_rest, r * k.two_log2_e)
-    v = e + a
-    return v, ((e - v) + a) + b
+# to less than an ulp of 1. x = m 2**e, and log2 m is that of 1 or of another pivot and, of
+# s = (m - pivot) / (m + pivot) = h + l, c s + d s**3 + s P(s**2), where h, c and d are so short
+# that c h, d h and h h are exact.
+def about_pivot(m):
+    upper = m > k.pivot_next
+    o = where(upper, T(k.pivot), 1)
+    n = m - o
+    i = 1 / (m + o)
+    s = n * i
+    h = floating(bits(s) & (~U(0) << U(k.half_bits)))
+    return upper, s, h, fma(-h, m, fma(-h, o, n)) * i
 
-def power_parts(a, y):
-    e, m = octave(bits(a), bits(T(k.root_half)))
-    return power_of(e, m, y)
+def log2_long(b):
+    e, m = octave(b, bits(T(k.pivot_start)))
+    upper, s, h, l = about_pivot(m)
+    c = h * k.log2_cubic
+    z = h * h
+    u = c * z
+    l = l * fma(h * s, k.log2_cubic * 3, k.log2_slope)
+    l = l + (fma(c, z, -u) + where(upper, T(k.pivot_log_rest), 0))
+    a = h * k.log2_slope
+    f = a + u
+    e = e + where(upper, T(k.pivot_log), 0)
+    v = e + f
+    return v, ((e - v) + f) + (((a - f) + u) + fma(s, poly.log2_rest(s * s), l))
 
-def power_of(e, m, y):
-    v, w = log2_long(e, m)
-    p = v * y
-    return p, fma(v, y, -p) + w * y
+# Of single floats, whose cubic term is in P, and c is larger by half of what that has at most.
+def log2_long_float32(b):
+    e, m, c = binade(b, bits(T(k.pivot_start)))
+    upper, s, h, l = about_pivot(m)
+    l = fma(l, k.log2_slope, where(upper, T(k.pivot_log_rest), 0))
+    l = fma(s, poly.log2_rest_short(s * s), l)
+    e = fma(T(S(c)), 2.0 ** -23, where(upper, T(k.pivot_log), 0))
+    v = fma(h, k.log2_slope, e)
+    return v, fma(h, k.log2_slope, e - v) + l
 
-# 2**(a + q) with its rest: rounded, 1 + r ln 2 would miss a quarter of an ulp.
-def exp2_sum(a, q):
-    r = a + q
-    v = fma(r, k.ln2, 1)
-    l = fma((a - r) + q, k.ln2, fma(r, k.ln2, 1 - v))
-    return v, fma(r, fma(r, poly.exp2(r), k.ln2_rest), l)
+# 2**((v + w) y): t has the whole number that v y is nearest to in its last bits.
+def power_parts(v, w, y):
+    t = fma(v, y, k.magic)
+    return t, fma(w, y, fma(v, y, -(t - k.magic)))
+
+def exp2_beyond(r):
+    return fma(r, poly.exp2_beyond(r), 1)
+
+def exp2_beyond_float32(r):
+    return fma(r, poly.exp2_wide(r), 1)
 
 def power(x, y):
-    n = magnitude(y)
-    normal = positive(fabs(x)) & (n < magnitude_of(T(k.wide)))
-    p, q = power_parts(where(normal, fabs(x), 1), where(normal, y, 0))
-    inside = fabs(p) < k.exp2_plain
-    p = where(inside, p, 0)
-    t = p + k.magic_biased
-    a = p - (t - k.magic_biased)
-    v, w = exp2_sum(a, q)
-    b = (v + w) * floating(bits(t) << MANTISSA)
-    plain = normal & inside
-    return rarely(~plain | (S(bits(x)) < 0), power_other(x, y, plain, b), b)
+    near = magnitude(y) < magnitude_of(T(k.wide))
+    v, w = log2_long(bits(fabs(x)))
+    t, r = power_parts(v, w, where(near, y, 0))
+    inside = bits(t) - bits(T(k.magic) - k.power_least) < U(k.power_least * 2 + 2)
+    b = floating(bits(exp2_beyond(where(inside, r, 0))) + (bits(t) << MANTISSA))
+    inside = near & inside
+    return rarely(~(positive(x) & inside), power_other(x, y, positive(fabs(x)) & inside, b), b)
 
 def power_other(x, y, plain, b):
     m = magnitude(x)
@@ -77,17 +83,17 @@ def power_far(x, y):
     small = a < TINY
     up = floating(U(BIAS + MANTISSA) << MANTISSA)
     s = where(finite, a, 1) * where(small, up, T(1))
-    e, m = octave(bits(s), bits(T(k.root_half)))
-    e = e - where(small, T(MANTISSA), 0)
+    v, w = log2_long(bits(s))
+    e = where(small, T(MANTISSA), 0)
+    u = v - e
+    w = ((v - u) - e) + w
     c = where(finite & ~bad, y, 0)
     c = where(fabs(c) > k.wide, copysign(T(k.wide), y), c)
-    p, q = power_of(e, m, c)
+    p = u * c
     far = fabs(p) > k.exp2_most + 60
-    q = where(far, 0, q)
-    p = where(far, copysign(T(k.exp2_most + 60), p), p)
-    t = p + k.magic
-    v, w = exp2_sum(p - (t - k.magic), q)
-    b = in_two(v + w, S(bits(t) - bits(T(k.magic))))
+    u = where(far, copysign(T(k.exp2_most + 60), p), u)
+    t, r = power_parts(u, where(far, 0, w), where(far, 1, c))
+    b = in_two(exp2_beyond(r), S(bits(t) - bits(T(k.magic))))
     big = (y > 0) == (a > 1)
     b = where(fabs(y) == inf, where(a == 1, 1, where(big, inf, 0)), b)
     b = where((a == 0) | (a == inf), where(big, inf, 0), b)
