@@ -143,7 +143,12 @@ def test_a_pace_knows_slow_moments_by_its_best(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(timing, "perf_counter", lambda: next(clock))
     pace = timing.Pace()
     # 1 is the best there is, 1.1 is noise, 1.5 is not; after 0.9, 1.05 is not either
-    assert [pace.steady() for _ in range(5)] == [True, True, False, True, False]
+    found = [(pace.steady(), pace.quicker) for _ in range(5)]
+    assert [steady for steady, _ in found] == [True, True, False, True, False]
+    assert not any(quicker for _, quicker in found)
+    later = iter([7.0, 7.7])
+    monkeypatch.setattr(timing, "perf_counter", lambda: next(later))
+    assert pace.steady() and pace.quicker
 
 
 def test_layouts_say_how_many_operands_go_backwards() -> None:

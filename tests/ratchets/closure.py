@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 
 from alight.backends.host import HostBackend
+from alight.backends.machine import thread_count
 from alight.measure.calibrate import calibrate, load_profile
 from alight.measure.probes import Bench, Probe
 from alight.measure.timing import QUANTILE, Pace, calls_lasting, own_clock, quantile, quiet
@@ -43,7 +44,7 @@ BAND = 1.1
 # Long against the clock and the first call's cold caches, short against a scheduler's slice.
 SAMPLE_SECONDS = 200e-6
 WORST_SHOWN = 12
-# Of a sample, until the machine is as fast as it was at its best.
+# Of a sample or a profile, until the machine is as fast as it was at its best.
 TRIES = 4
 
 
@@ -199,8 +200,11 @@ def run(seconds: float, count: int, rounds: int, seed: int, stored: bool) -> Row
     device = backend.probe().devices[0]
     began = perf_counter()
     profile = load_profile(device) if stored else None
-    if profile is None:
+    for _ in range(TRIES):  # what was measured beside other work is stored by nobody
+        if profile is not None and not profile.contended:
+            break
         (profile,) = calibrate(seconds, [(backend, device)], store=False)
+    assert profile is not None
     print(f"calibrated in {perf_counter() - began:.1f} s, contended: {profile.contended}")
     print(f"  the profile says of itself: {dict(profile.validation)}")
     bench = Bench(backend, device, MOST_BYTES)
@@ -209,6 +213,7 @@ def run(seconds: float, count: int, rounds: int, seed: int, stored: bool) -> Row
     share = measure(cases, rounds)
     document: Row = {
         "machine": machine(),
+        "threads": thread_count(),
         "load": os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
         "processor_share": share,
         "seed": seed,
@@ -279,7 +284,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"  problem: {problem}")
     if given.write:
         RESULTS.mkdir(parents=True, exist_ok=True)
-        (RESULTS / "closure.json").write_text(json.dumps(document, indent=1) + "\n")
+        name = "closure-one-thread.json" if document["threads"] == 1 else "closure.json"
+        (RESULTS / name).write_text(json.dumps(document, indent=1) + "\n")
     return 1 if document["problems"] else 0
 
 

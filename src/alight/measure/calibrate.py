@@ -19,7 +19,7 @@ from alight._core import threads
 from alight.backends.machine import thread_count
 from alight.device import Unsupported
 from alight.measure import probes
-from alight.measure.fit import Samples, compile_costs, fit, spread_of
+from alight.measure.fit import Sample, Samples, compile_costs, fit, spread_of
 from alight.measure.points import (
     MOST_BYTES,
     VITAL,
@@ -156,20 +156,21 @@ class Calibration:
         self._launches.append((point, launch))
         # one thread has nothing to learn
         several = point.amount > compute_elements(self.device) or "sharing" in point.key
-        settled = point.implementation == "generated" and self.device.space == "host" and several
-        if settled:
+        if point.implementation == "generated" and self.device.space == "host" and several:
             self._bench.settle(launch)
-        self._visit(point, launch, settled)
+        self._visit(point, launch)
         return True
 
-    def _visit(self, point: Point, launch: Launch, settled: bool = False) -> list[float]:
+    def _visit(self, point: Point, launch: Launch) -> list[float]:
         """Take samples of a point; return them."""
         assert self._bench is not None
         began, worked = time.perf_counter(), time.thread_time()
         with self._threads(point):
             seconds = self._bench.visit(launch)
-        # A launcher that just learned how is not how programs meet it, seconds later.
-        steady = not settled and (self.device.space != "host" or self._pace.steady())
+        steady = self.device.space != "host" or self._pace.steady()
+        if self._pace.quicker:
+            for known in self._measured():
+                known.steady = False
         alone = point.implementation == "numpy" and point.key.startswith("elementwise")
         # One thread, which never waits. Where kernels have one too, its own clock is enough.
         if alone and self.device.space == "host" and thread_count() > 1:
@@ -251,6 +252,16 @@ class Calibration:
                 earlier = sample.timing
                 self.passes.append((earlier, summary(self._visit(point, launch))))
                 yield f"{point.implementation} {point.key} again"
+
+    def _measured(self) -> Iterator[Sample]:
+        for samples in self.samples.values():
+            for found in samples.by_key.values():
+                yield from found.values()
+
+    def _slow_share(self) -> float:
+        """Return the share of points that are known from slow moments alone."""
+        steady = [sample.steady for sample in self._measured()]
+        return steady.count(False) / len(steady) if steady else 0.0
 
     def _known(self, point: Point) -> bool:
         """Tell whether a point was measured while nothing disturbed it."""
@@ -338,7 +349,7 @@ class Calibration:
             validation=self._validation(),
             fingerprint=fingerprint(self.device),
             complete=self.complete,
-            contended=contended(self.passes, self.elapsed, self.worked),
+            contended=contended(self.passes, self.elapsed, self.worked, self._slow_share()),
         )
 
 

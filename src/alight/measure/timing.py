@@ -36,6 +36,8 @@ MOST_SAMPLES = 400
 # Two passes over the same point, seconds apart, differ by 2 to 11 % on a busy machine. Beyond 30 %
 # something else had the processor.
 DISAGREEMENT = math.log(1.3)
+# Of points, that are known from slow moments alone: 2 to 6 % with a quarter of the time slow.
+SLOW_SHARE = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,14 +217,17 @@ class Pace:
     def __init__(self) -> None:
         self._numbers = np.zeros(_PACE_ELEMENTS)
         self._best = math.inf
+        self.quicker = False
 
     def steady(self) -> bool:
-        """Tell whether additions take as long as they took at best."""
+        """Tell whether additions take as long as they took at best; ``quicker`` says then whether
+        that is the first time, and all until now was slow."""
         numbers = self._numbers
         began = perf_counter()
         for _ in range(_PACE_CALLS):
             np.add(numbers, numbers, out=numbers)
         seconds = perf_counter() - began
+        self.quicker = _UNSTEADY * seconds < self._best < math.inf
         self._best = min(self._best, seconds)
         return seconds <= _UNSTEADY * self._best
 
@@ -233,13 +238,19 @@ _PACE_ELEMENTS, _PACE_CALLS, _UNSTEADY = 1024, 24, 1.15
 
 
 def contended(
-    passes: Sequence[tuple[Timing, Timing]], elapsed: float = 0.0, worked: float = 0.0
+    passes: Sequence[tuple[Timing, Timing]],
+    elapsed: float = 0.0,
+    worked: float = 0.0,
+    slow: float = 0.0,
 ) -> bool:
     """Tell whether other work disturbed measuring.
 
     Two passes over the same points disagree as only other work can make them; or one thread's work
-    that took ``elapsed`` seconds had the processor for only ``worked`` of them.
+    that took ``elapsed`` seconds had the processor for only ``worked`` of them; or so many points
+    were never met but in ``slow`` moments, as a share of all.
     """
+    if slow > SLOW_SHARE:
+        return True
     apart = [abs(math.log(a.seconds / b.seconds)) for a, b in passes]
     # The median: one point that met an interrupt says nothing about the rest.
     disagree = bool(apart) and median(apart) > DISAGREEMENT
