@@ -18,6 +18,9 @@ class Named:
     def __init__(self, name: str) -> None:
         self.name = name
 
+    def __repr__(self) -> str:
+        return self.name  # an address would give tests another name in each process
+
 
 OPS = [Named(name) for name in "abcd"]
 SHAPES = ((), (3,), (2, 3), (3, 1))
