@@ -148,11 +148,12 @@ def test_doctor_tells_of_a_cache_it_cannot_write(tmp_path: Path) -> None:
 def test_calibrate_stores_unless_dry_and_cache_shows_it(tmp_path: Path) -> None:
     dry = loaded(tmp_path, "calibrate", "--seconds", "0.2", "--dry-run", "--json")["profiles"][0]
     assert (dry["device"], dry["path"], dry["delta"]) == ("cpu", None, None)
-    assert printed(tmp_path, "cache", "size") == "0\n"
+    assert printed(tmp_path, "cache", "size") == "0 bytes\n"
     made = loaded(tmp_path, "calibrate", "--seconds", "0.2", "--json")["profiles"][0]
     assert made["made_seconds"] > 0
     entries = loaded(tmp_path, "cache", "list", "--json")
-    assert int(printed(tmp_path, "cache", "size")) == sum(entry["bytes"] for entry in entries)
+    total = sum(entry["bytes"] for entry in entries)
+    assert printed(tmp_path, "cache", "size") == f"{total} bytes\n"
     assert printed(tmp_path, "cache", "path") == f"{tmp_path / 'cache'}\n"
     stored = [entry["kind"] for entry in entries].count("profile")
     assert stored == (0 if made["contended"] else 1)  # contended: other work ran, not stored
@@ -166,7 +167,7 @@ def test_calibrate_stores_unless_dry_and_cache_shows_it(tmp_path: Path) -> None:
     files = len(loaded(tmp_path, "cache", "list", "--json"))
     told = "1 file removed" if files == 1 else f"{files} files removed"
     assert printed(tmp_path, "cache", "clear").startswith(told)
-    assert printed(tmp_path, "cache", "size") == "0\n"
+    assert printed(tmp_path, "cache", "size") == "0 bytes\n"
 
 
 def test_a_profile_from_a_file_is_shown_beside_what_there_is_and_taken(tmp_path: Path) -> None:
@@ -185,7 +186,7 @@ def test_a_profile_from_a_file_is_shown_beside_what_there_is_and_taken(tmp_path:
     header = next(line for line in dry.splitlines() if "before" in line)
     assert header.split() == ["number", "before", "after", "absolute", "ratio"]
     assert "unknown" in dry  # nothing was there before
-    assert printed(tmp_path, "cache", "size") == "0\n"
+    assert printed(tmp_path, "cache", "size") == "0 bytes\n"
     assert "imported" in printed(tmp_path, "calibrate", "--from", str(file))
     made["rates"]["generated"]["launch"]["value"] *= 2
     file.write_text(json.dumps(made))
@@ -296,7 +297,7 @@ def test_the_floor_is_kept_once_three_processes_have_measured_it(tmp_path: Path)
 def test_a_report_alone_starts_no_measuring(tmp_path: Path) -> None:
     script(tmp_path, "import alight\nalight.report()\nalight.devices()\n")
     printed(tmp_path, "run", "script.py")
-    assert printed(tmp_path, "cache", "size") == "0\n"
+    assert printed(tmp_path, "cache", "size") == "0 bytes\n"
 
 
 def test_the_report_goes_to_one_place_and_what_is_wrong_with_it_is_said_once(

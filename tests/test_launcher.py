@@ -196,6 +196,37 @@ def test_file_and_folder_names_are_those_of_python(tmp_path: Path) -> None:
     same(tmp_path, script="deep/script.py", PYTHONSAFEPATH="1")
 
 
+def test_a_folder_runs_by_its_main(tmp_path: Path) -> None:
+    text = """
+        import sys
+        import numpy as np, beside
+        print(__name__, __file__, repr(__package__), sys.argv, sys.path[0], type(np).__name__)
+        print(np.arange(4.0).sum(), beside.x)
+        1 / 0
+    """
+    plain = textwrap.dedent(text).replace(", type(np).__name__", "")
+    write(tmp_path, {"app/__main__.py": plain, "app/beside.py": "import numpy as np\nx = 1\n"})
+    for script in ("app", "./app", "app/"):
+        same(tmp_path, "--fast", script=script)
+    write(tmp_path, {"app/__main__.py": text, "empty/other.py": ""})
+    assert "RunNamespace" in run(tmp_path, "-m", "alight", "run", "app").stdout
+    assert run(tmp_path, "-m", "alight", "run", "empty").returncode == 1
+
+
+@pytest.mark.parametrize("end", ["", "1/0", "f(", "raise SystemExit(3)"])
+def test_a_script_is_read_from_standard_input(tmp_path: Path, end: str) -> None:
+    text = f"import sys, numpy as np\nprint(__name__, sys.argv, sys.path[0], np.ones(3))\n{end}\n"
+    plain, ours = (
+        subprocess.run(
+            [sys.executable, *command, "-", "--fast"],
+            **{"input": text, "capture_output": True, "text": True, "cwd": tmp_path},
+        )
+        for command in ((), ("-m", "alight", "run"))
+    )
+    found = [(done.stdout, done.stderr, done.returncode) for done in (plain, ours)]
+    assert found[0] == found[1]
+
+
 def test_a_missing_script_is_error_2(tmp_path: Path) -> None:
     done = run(tmp_path, "-m", "alight", "run", "missing.py")
     assert done.returncode == 2

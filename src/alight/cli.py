@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
@@ -16,7 +17,7 @@ import click
 from alight import registry, tables
 from alight.config import config, current_policy
 from alight.errors import AlightError
-from alight.launcher import read_script, run_code, run_module, run_script
+from alight.launcher import read_script, run_code, run_folder, run_module, run_script
 from alight.report import (
     Report,
     at_exit,
@@ -114,6 +115,10 @@ def _action(script: str, arguments: tuple[str, ...], module: bool, code: bool) -
         return partial(run_module, script, arguments)
     if code:
         return partial(run_code, script, arguments)
+    if script == "-":
+        return partial(run_code, sys.stdin.read(), arguments, "-", "<stdin>")
+    if os.path.isdir(script):
+        return partial(run_folder, script, arguments)
     return partial(run_script, script, read_script(script), arguments)
 
 
@@ -333,7 +338,7 @@ def cache_path() -> None:
 @cache.command("size")
 def cache_size() -> None:
     """Print the bytes in use."""
-    click.echo(str(default_store().size()))
+    click.echo(f"{default_store().size()} bytes")
 
 
 @commands.command("doctor")

@@ -33,7 +33,7 @@ from alight.config import config
 from alight.namespace import NAME, numpy_namespace
 from alight.tracebacks import clean_chain, without_ours
 
-__all__ = ["read_script", "rewrite", "run_code", "run_module", "run_script"]
+__all__ = ["read_script", "rewrite", "run_code", "run_folder", "run_module", "run_script"]
 
 
 # ------------------------------------------------------------------------------ the user's NumPy
@@ -206,12 +206,15 @@ def run_script(path: str, source: bytes, arguments: Sequence[str] = ()) -> None:
         raise
 
 
-def run_code(text: str, arguments: Sequence[str] = ()) -> None:
-    """Run a text as `python -c` does; exceptions as for ``run_script``."""
-    names = _main_module("", ["-c", *arguments])
+def run_code(
+    text: str, arguments: Sequence[str] = (), name: str = "-c", file: str = "<string>"
+) -> None:
+    """Run a text as `python -c` does, or as `python -` runs what is piped to it, by its ``name``
+    and ``file`` there; exceptions as for ``run_script``."""
+    names = _main_module("", [name, *arguments])
     names["__loader__"] = BuiltinImporter
     try:
-        exec(_compile(text.encode(), "<string>"), names)
+        exec(_compile(text.encode(), file), names)
     except SystemExit:
         raise
     except BaseException as error:
@@ -222,13 +225,28 @@ def run_code(text: str, arguments: Sequence[str] = ()) -> None:
 def run_module(name: str, arguments: Sequence[str] = ()) -> None:
     """Run a module, or a package's ``__main__``, as `python -m` does; exceptions as for
     ``run_script``."""
-    import runpy  # a script must not wait for it
-
     # Python shows a module that asks while it is being found "-m", and then its file.
     _main_module(os.getcwd(), ["-m", *arguments], name.partition(".")[0])
+    _run_found(name, alter_argv=True)
+
+
+def run_folder(path: str, arguments: Sequence[str] = ()) -> None:
+    """Run the ``__main__`` of a folder as `python FOLDER` does; exceptions as for
+    ``run_script``."""
+    folder = os.path.join(os.getcwd(), path)  # as Python: neither resolved nor normalised
+    _main_module(folder, [path, *arguments])
+    # Python imports from it first, with -P, too.
+    if sys.path[0] != folder:
+        sys.path.insert(0, folder)
+    _run_found("__main__", alter_argv=False)
+
+
+def _run_found(name: str, alter_argv: bool) -> None:
+    import runpy  # a script must not wait for it
+
     try:
-        # What Python itself calls for `-m`, so that messages and tracebacks are the same, too.
-        vars(runpy)["_run_module_as_main"](name)
+        # What Python itself calls, so that messages and tracebacks are the same, too.
+        vars(runpy)["_run_module_as_main"](name, alter_argv)
     except SystemExit:
         raise
     except BaseException as error:
