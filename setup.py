@@ -10,7 +10,7 @@ from setuptools import Extension, setup
 
 NATIVE = Path("src/alight/_core/native")
 GUARD = [NATIVE / "guard.c", NATIVE / "entry.c", NATIVE / "entry_read.c"]
-THREADS = [NATIVE / "threads.c", NATIVE / "launcher.c"]
+THREADS = [NATIVE / "threads.c", NATIVE / "launcher.c", NATIVE / "ways.c"]
 
 
 def extensions() -> list[Extension]:

@@ -1,7 +1,7 @@
 /* Launchers: kernels bound to sizes, split among as many threads as are predicted to end soonest.
    What they mean is written in alight/_core/threads.py, their twin. */
 
-#include "threads.h"
+#include "ways.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -11,35 +11,10 @@
 #define MOST_OPERANDS 64
 #define NEAR_BYTES 16384 /* of states of parts that fit the caller's stack */
 #define EXPLORED 64      /* parts for each thread before a kernel was timed: the first must be short */
-#define BALANCED 4       /* parts for each thread: who comes late or is interrupted leaves 1/4 of its share to others */
 #define SETTLED 16       /* runs timed before only every 64th is */
-#define TRIED 2          /* runs on one thread before its time is known */
-#define AGAIN 64         /* of so many runs one is spent on looking whether things have changed */
-#define COUNTS 9         /* numbers of threads that are tried: 2, 4, ... 256, or all */
 #define UNLOCKED 32768   /* as in guard.c: giving up the GIL costs some 0.1 us, a kernel this long 10 us */
 
 /* ---------------------------------------------------------------- plans */
-
-typedef void (*Kernel)(void **, int64_t *, int64_t *);
-typedef void (*Combine)(char *slots, int64_t parts, int64_t *dims, int64_t *strides, void **addresses);
-
-typedef struct {
-    Kernel kernel;
-    Combine combine;      /* NULL: parts write their own share of the results */
-    int rank, operands, inputs, axis, unlocked;
-    int absorbing;        /* the first byte of a partial fold that nothing changes any more; -1: there is none */
-    int64_t *dims;        /* rank of them, then what else the kernel wants */
-    int64_t *strides;
-    int64_t *partial_strides;
-    int extra;
-    int64_t unit, units;  /* indices that stay together, and how many such runs there are */
-    int64_t cells, slot;  /* results of a fold, and the bytes of its state: each part has one for every result */
-    _Atomic double alone_seconds; /* of a run on one thread; 0: not known */
-    /* On 2, 4, ... or all threads; with those awake, and where some had to be woken. */
-    _Atomic double together_seconds[2][COUNTS];
-    _Atomic uint32_t together_runs[2][COUNTS];
-    _Atomic uint32_t alone_runs, turns, wasted, last_parts;
-} Plan;
 
 typedef struct {
     const Plan *plan;
@@ -86,22 +61,6 @@ static void run_part(void *context, uint32_t part)
         atomic_store_explicit(&run->decided, 1, memory_order_relaxed);
 }
 
-static void learn(_Atomic double *seconds, double sample)
-{
-    double known = atomic_load_explicit(seconds, memory_order_relaxed);
-    /* What is in the way makes runs longer, never shorter: believe the shorter at once. */
-    if (known <= 0 || sample < known) known = sample;
-    else known += ((sample < 4 * known ? sample : 4 * known) - known) / 8;
-    atomic_store_explicit(seconds, known > 1e-9 ? known : 1e-9, memory_order_relaxed);
-}
-
-static uint32_t counted(_Atomic uint32_t *runs)
-{
-    uint32_t before = atomic_load_explicit(runs, memory_order_relaxed);
-    atomic_store_explicit(runs, before + 1, memory_order_relaxed);
-    return before;
-}
-
 static void run_alone(Plan *plan, void **addresses)
 {
     uint32_t before = counted(&plan->alone_runs);
@@ -115,21 +74,6 @@ static void run_alone(Plan *plan, void **addresses)
     double seconds = now_seconds() - began;
     if (before == 0) atomic_store_explicit(&plan->alone_seconds, 0, memory_order_relaxed); /* a guess until now */
     learn(&plan->alone_seconds, seconds);
-}
-
-/* How a run is shared: on how many threads, and the place of that number in what is kept of a plan. */
-typedef struct {
-    int threads, count;
-    int asleep;   /* somebody has to be woken */
-    double seconds;
-} Way;
-
-/* Have workers spin until the run after this one, which may be on one thread: of a short kernel they would
-   sleep through the run and take longer to come awake than the next one lasts. */
-static void keep_on(Plan *plan, double wake)
-{
-    double alone = atomic_load_explicit(&plan->alone_seconds, memory_order_relaxed);
-    if (alone <= BALANCED * wake) keep_awake(2 * (wake + alone));
 }
 
 static void run_together(Plan *plan, void **addresses, Way way, uint32_t parts, int known)
@@ -191,105 +135,6 @@ static void run_together(Plan *plan, void **addresses, Way way, uint32_t parts, 
         if (!way.asleep) atomic_store_explicit(&plan->wasted, 0, memory_order_relaxed);
     }
     atomic_store_explicit(&plan->last_parts, parts, memory_order_relaxed);
-}
-
-/* One short kernel does not pay for waking anybody, but many in a row do: wake once what was not saved
-   would have paid for it. At worst that costs twice what knowing the future would. */
-static int worth_waking(double saved, double alone, double wake, double price)
-{
-    static _Atomic double missed_seconds, missed_until; /* what sleeping workers would have saved of late */
-    double now = now_seconds(), missed = 0;
-    if (now < atomic_load_explicit(&missed_until, memory_order_relaxed))
-        missed = atomic_load_explicit(&missed_seconds, memory_order_relaxed);
-    missed += saved;
-    int worth = missed > price;
-    atomic_store_explicit(&missed_seconds, worth ? 0 : missed, memory_order_relaxed);
-    atomic_store_explicit(&missed_until, now + alone + wake, memory_order_relaxed);
-    return worth;
-}
-
-/* Seconds on so many threads if nothing but their number decides: no run ends sooner. Who is woken
-   comes on average half the time late that it takes to wake all; nobody waits for it. */
-static double predicted(double alone, int threads, int asleep)
-{
-    double late = asleep ? wake_seconds(threads) / 2 * (threads - 1) / threads : 0;
-    return alone / threads + late + join_seconds(threads);
-}
-
-/* Try the number of threads again that nothing but predictions would choose, as things may have changed: two
-   runs, for the first brings the data to where it is needed. */
-static void try_again(Plan *plan, double alone, int most)
-{
-    int chosen = -1, threads = 2;
-    double best = alone;
-    for (int count = 0; count < COUNTS; count++, threads *= 2) {
-        if (threads > most) threads = most;
-        double seconds = predicted(alone, threads, 0);
-        if (seconds < best) best = seconds, chosen = count;
-        if (threads == most) break;
-    }
-    for (int state = 0; state < 2 && chosen >= 0; state++) {
-        if (atomic_load_explicit(&plan->together_runs[state][chosen], memory_order_relaxed) < BALANCED) continue;
-        if (atomic_load_explicit(&plan->together_seconds[state][chosen], memory_order_relaxed) < alone) continue;
-        atomic_store_explicit(&plan->together_seconds[state][chosen], BALANCED * alone, memory_order_relaxed);
-        atomic_store_explicit(&plan->together_runs[state][chosen], BALANCED - 2, memory_order_relaxed);
-    }
-}
-
-/* The number of threads, 1 included, on which a run is predicted to end soonest; ``awake``: if all were.
-   What was not tried, or hardly, is predicted at its best, so that it is tried where it could be the best;
-   what was tried takes what it took: memory that is no faster for more threads, data in one processor's
-   caches, neighbours. */
-static Way best_way(Plan *plan, double alone, int most, int awake)
-{
-    Way best = {.threads = 1, .seconds = alone};
-    for (int count = 0, threads = 2; count < COUNTS; count++, threads *= 2) {
-        if (threads > most) threads = most;
-        int asleep = asleep_among(threads), state = asleep && !awake;
-        double seconds = predicted(alone, threads, state);
-        uint32_t runs = atomic_load_explicit(&plan->together_runs[state][count], memory_order_relaxed);
-        double mean = atomic_load_explicit(&plan->together_seconds[state][count], memory_order_relaxed);
-        if (runs > 0 && (runs >= BALANCED || mean < seconds)) seconds = mean;
-        if (seconds < best.seconds) best = (Way){threads, count, asleep, seconds};
-        if (threads == most) break;
-    }
-    return best;
-}
-
-static Way way_of(Plan *plan, double alone, int most)
-{
-    double wake = wake_seconds(most);
-    if (wake <= 0) { /* In tests nothing costs anything, and everything is shared. */
-        Way all = {.threads = most, .asleep = asleep_among(most)};
-        while ((2 << all.count) < most) all.count++;
-        return all;
-    }
-    Way one = {.threads = 1, .seconds = alone};
-    if (alone <= join_seconds(2)) return one;
-    /* The first run was cut up and met cold memory: where it matters, see what one thread takes. */
-    uint32_t runs = atomic_load_explicit(&plan->alone_runs, memory_order_relaxed);
-    if (runs < TRIED && alone <= BALANCED * wake) return one;
-    /* Things may have changed: see, ever less often, what predictions would choose, or half as many threads. */
-    uint32_t turn = counted(&plan->turns);
-    if (turn != 0 && turn % (2 * AGAIN) == 0) try_again(plan, alone, most);
-    Way best = best_way(plan, alone, most, 0), next = best_way(plan, alone, most, 1);
-    if (best.threads > 1 && turn >= 2 * BALANCED && (turn % AGAIN == 0 || (turn & (turn - 1)) == 0)) {
-        int fewer = 1 << best.count;
-        if (fewer == 1 && !best.asleep) keep_on(plan, wake);
-        return fewer == 1 ? one : (Way){.threads = fewer, .count = best.count - 1, .asleep = asleep_among(fewer)};
-    }
-    if (next.threads <= best.threads || !next.asleep) return best;
-    /* This run alone does not pay for waking so many, but those after it would find them awake. What waking
-       them took tells its price; where nobody was awake after it, it costs twice as much the next time. */
-    double price = wake, saved = best.seconds - next.seconds;
-    if (atomic_load_explicit(&plan->together_runs[1][next.count], memory_order_relaxed) > 0) {
-        double more = atomic_load_explicit(&plan->together_seconds[1][next.count], memory_order_relaxed) - best.seconds;
-        if (more > price) price = more;
-    }
-    uint32_t wasted = atomic_load_explicit(&plan->wasted, memory_order_relaxed);
-    if (!worth_waking(saved, alone, wake, price * (double)(1u << wasted))) return best;
-    if (2u << wasted <= AGAIN) atomic_store_explicit(&plan->wasted, wasted + 1, memory_order_relaxed);
-    return next;
 }
 
 /* Run a kernel, on several threads where that is predicted to end sooner. */

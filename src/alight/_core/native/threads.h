@@ -1,4 +1,4 @@
-/* Threads that run the parts of one job together; threads.c says how, launcher.c what for. */
+/* Threads that run the parts of one job together; threads.c says how, launcher.c what for, ways.c how many. */
 #ifndef ALIGHT_THREADS_H
 #define ALIGHT_THREADS_H
 

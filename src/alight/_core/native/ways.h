@@ -1,0 +1,43 @@
+/* A kernel bound to sizes, and on how many threads it runs; ways.c decides, launcher.c runs it. */
+#ifndef ALIGHT_WAYS_H
+#define ALIGHT_WAYS_H
+
+#include "threads.h"
+
+#define BALANCED 4       /* parts for each thread: who comes late or is interrupted leaves 1/4 of its share to others */
+#define COUNTS 9         /* numbers of threads that are tried: 2, 4, ... 256, or all */
+
+typedef void (*Kernel)(void **, int64_t *, int64_t *);
+typedef void (*Combine)(char *slots, int64_t parts, int64_t *dims, int64_t *strides, void **addresses);
+
+typedef struct {
+    Kernel kernel;
+    Combine combine;      /* NULL: parts write their own share of the results */
+    int rank, operands, inputs, axis, unlocked;
+    int absorbing;        /* the first byte of a partial fold that nothing changes any more; -1: there is none */
+    int64_t *dims;        /* rank of them, then what else the kernel wants */
+    int64_t *strides;
+    int64_t *partial_strides;
+    int extra;
+    int64_t unit, units;  /* indices that stay together, and how many such runs there are */
+    int64_t cells, slot;  /* results of a fold, and the bytes of its state: each part has one for every result */
+    _Atomic double alone_seconds; /* of a run on one thread; 0: not known */
+    /* On 2, 4, ... or all threads; with those awake, and where some had to be woken. */
+    _Atomic double together_seconds[2][COUNTS];
+    _Atomic uint32_t together_runs[2][COUNTS];
+    _Atomic uint32_t alone_runs, turns, wasted, last_parts;
+} Plan;
+
+/* How a run is shared: on how many threads, and the place of that number in what is kept of a plan. */
+typedef struct {
+    int threads, count;
+    int asleep;   /* somebody has to be woken */
+    double seconds;
+} Way;
+
+void learn(_Atomic double *seconds, double sample);
+uint32_t counted(_Atomic uint32_t *runs); /* add one; returns how many there were */
+Way way_of(Plan *plan, double alone, int most);
+void keep_on(Plan *plan, double wake);
+
+#endif
