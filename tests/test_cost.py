@@ -510,7 +510,7 @@ def test_two_passes_that_disagree_are_contended() -> None:
     assert not contended([])
     assert not contended(calm, elapsed=1.1, worked=1.0)
     assert contended(calm, elapsed=1.4, worked=1.0)
-    assert not contended(calm, slow=0.1) and contended(calm, slow=0.3)
+    assert not contended(calm, slow=0.4) and contended(calm, slow=0.6)
 
 
 # --- profiles on disk -----------------------------------------------------------------------------

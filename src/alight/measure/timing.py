@@ -36,8 +36,9 @@ MOST_SAMPLES = 400
 # Two passes over the same point, seconds apart, differ by 2 to 11 % on a busy machine. Beyond 30 %
 # something else had the processor.
 DISAGREEMENT = math.log(1.3)
-# Of points, that are known from slow moments alone: 2 to 6 % with a quarter of the time slow.
-SLOW_SHARE = 0.2
+# Of points, that are known from slow moments alone: 2 to 6 % with a quarter of the time slow, most
+# where all was slow until near the end.
+SLOW_SHARE = 0.5
 
 
 @dataclass(frozen=True, slots=True)
