@@ -182,9 +182,9 @@ def test_threads_may_share_a_kernel() -> None:
 
 def test_what_is_not_generated_is_refused_with_its_reason() -> None:
     number = np.ones(3, complex)
-    group = loop_group([number], [(OPS["sqrt"], (0,), (), number.dtype)])
-    assert unsupported(group) == "sqrt complex128: no body for this dtype"
-    with pytest.raises(Unsupported, match="sqrt complex128"):
+    group = loop_group([number], [(OPS["arcsin"], (0,), (), number.dtype)])
+    assert unsupported(group) == "arcsin complex128: no body for this dtype"
+    with pytest.raises(Unsupported, match="arcsin complex128"):
         llvm.compile_group(group)
     half = reduce_group([np.ones(3, np.float16)], ["sum"], (0,))
     assert "no reduction of float16" in str(unsupported(half))
