@@ -10,7 +10,6 @@ import pytest
 
 import nvrtc
 from alight._core import layout_of, make_layout
-from alight.codegen import dialects
 from alight.codegen.cuda import OPTIONS, index_bits, packs
 from alight.codegen.cuda_dialect import CUDA
 from alight.codegen.cuda_loop import cuda_loop
@@ -181,4 +180,4 @@ def test_a_dialect_says_which_dtype_it_lacks() -> None:
         small.type_of("float64")
     with pytest.raises(Unsupported, match="no real of float32"):
         CUDA.form("real", "float32")
-    assert dialects.CUDA.functions("gcd<int>(a, b)").startswith("template")
+    assert CUDA.functions("gcd<int>(a, b)").startswith("template")
