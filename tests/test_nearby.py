@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import cuda_on_cpu
+from alight.nearby import _name
 from test_cuda import _with_entry_point, elsewhere
 
 Array = np.ndarray[Any, Any]
@@ -169,3 +170,10 @@ def check(close: float = 1e-12) -> None:
 def test_functions_run_where_their_arguments_lie() -> None:
     done = elsewhere("-c", _with_entry_point("import test_nearby; test_nearby.check()"))
     assert done.stdout.endswith("done\n"), done.stderr
+
+
+def test_a_function_is_known_by_itself_and_not_by_its_name() -> None:
+    assert [_name(f) for f in (np.outer, np.putmask, np.linalg.inv, np.fft.fft)] == [
+        "outer", "put_mask", "linalg.inv", "fft.fft",
+    ]  # fmt: skip
+    assert [_name(f) for f in (np.less.outer, np.add.reduce)] == ["", ""]

@@ -32,13 +32,16 @@ _TUPLES = {"linalg.qr": "QRResult", "linalg.svd": "SVDResult", "linalg.eigh": "E
 
 @cache
 def _name(function: Any) -> str:
-    """Return the name of NumPy's function in the table of ops."""
+    """Return the name of NumPy's function in the table of ops; "" for any other, as for methods of
+    ufuncs (`less.outer` is no `outer`)."""
     name = str(getattr(function, "__name__", ""))
-    module = str(getattr(function, "__module__", ""))
-    for part in ("linalg", "fft"):
-        if module.startswith(f"numpy.{part}"):
-            return f"{part}.{name}"
-    return _OTHER_NAMES.get(name, name)
+    for path in (name, f"linalg.{name}", f"fft.{name}"):
+        found: Any = np
+        for part in path.split("."):
+            found = getattr(found, part, None)
+        if found is function:
+            return _OTHER_NAMES.get(path, path)
+    return ""
 
 
 def called(
