@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -18,7 +19,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from alight import costs
+from alight import costs, residency, runtime
 from alight.backends.host import HostBackend
 from alight.backends.sim import SimBackend
 from alight.backends.sim_clock import DEFAULT_SPEC, Spec, recorded
@@ -393,9 +394,18 @@ def test_a_close_decision_has_its_profile_looked_at_once(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     looks: list[str] = []
+    free: list[bool] = []
+
+    def take() -> None:
+        free.append(residency.LOCK.acquire(timeout=2))
+        if free[-1]:
+            residency.LOCK.release()
 
     def look(backend: object, device: Device, profile: Profile) -> float:
         looks.append(device.id)
+        other = threading.Thread(target=take)
+        other.start()  # another thread's request need not wait for the look
+        other.join()
         return 2.0
 
     def decision(*seconds: float) -> Decision:
@@ -414,12 +424,15 @@ def test_a_close_decision_has_its_profile_looked_at_once(
     monkeypatch.setattr(costs, "config", lambda: SimpleNamespace(calibrate="auto"))
     monkeypatch.setattr(costs, "_measure_when_over", lambda device: due.append(device.id))
     monkeypatch.setitem(costs._profiles, "cpu", host_profile())
-    costs.look_again([decision(1e-3, 5e-3)])
-    assert looks == []
+    monkeypatch.setattr(costs, "doubted", set())
+    costs.note_close([decision(1e-3, 5e-3)])
+    assert costs.doubted == set()
     with caplog.at_level(logging.INFO, "alight"):
-        costs.look_again([decision(1e-3, 1.1e-3)])
-        costs.look_again([decision(1e-3, 1.1e-3)])
-    assert looks == ["cpu"] and due == ["cpu"]
+        for _ in range(2):
+            costs.note_close([decision(1e-3, 1.1e-3)])
+            runtime.evaluate(())
+            assert costs.doubted == set()
+    assert looks == ["cpu"] and due == ["cpu"] and free == [True]
     assert "2.00 times as long" in caplog.text and "Fix:" in caplog.text
 
 

@@ -94,33 +94,41 @@ _began = perf_counter()
 _FOREGROUND_SHARE, _CANARY_SECONDS = 0.05, 0.02
 
 
-def look_again(decisions: Iterable[Decision]) -> None:
-    """Where one of these was close, try whether the profiles behind it still hold, once a process
-    and device.
+def note_close(decisions: Iterable[Decision]) -> None:
+    """Where one of these was close, have the profiles behind it looked at again, once a process
+    and device, as soon as nobody waits for the plan."""
+    if _aside or perf_counter() - _began < _CANARY_SECONDS / _FOREGROUND_SHARE:
+        return  # too early in the program's time
+    if config().calibrate == "auto":
+        doubted.update({name for decision in decisions for name in _close(decision)} - _looked_at)
+
+
+# Devices whose profiles are to be looked at again.
+doubted: set[str] = set()
+
+
+def look_again(device: str) -> None:
+    """Try whether the profile of a device still holds, once a process.
 
     What is found holds from the next start on: this process keeps its profile.
     """
-    if _aside or perf_counter() - _began < _CANARY_SECONDS / _FOREGROUND_SHARE:
-        return  # too early in the program's time
-    if config().calibrate != "auto":
+    doubted.discard(device)
+    profile = _profiles.get(device)
+    if device in _looked_at or profile is None or profile.origin == "recorded" or profile.doubts:
         return
-    for device in {name for decision in decisions for name in _close(decision)} - _looked_at:
-        profile = _profiles.get(device)
-        _looked_at.add(device)
-        if profile is None or profile.origin == "recorded" or profile.doubts:
-            continue
-        from alight.measure.canary import canary, holds  # late: most programs need no look
+    _looked_at.add(device)
+    from alight.measure.canary import canary, holds  # late: most programs need no look
 
-        where = registry.device(device)
-        with contextlib.suppress(Exception):  # a look must not end a program
-            ratio = canary(registry.backend_of(where), where, profile)
-            if ratio is not None and not holds(ratio, profile):
-                _logger.info(
-                    "%s takes %.2f times as long as its profile says, so it is measured anew when "
-                    "the process ends. Fix: alight calibrate, when nothing else runs.",
-                    *(device, ratio),
-                )
-                _measure_when_over(where)
+    where = registry.device(device)
+    with contextlib.suppress(Exception):  # a look must not end a program
+        ratio = canary(registry.backend_of(where), where, profile)
+        if ratio is not None and not holds(ratio, profile):
+            _logger.info(
+                "%s takes %.2f times as long as its profile says, so it is measured anew when "
+                "the process ends. Fix: alight calibrate, when nothing else runs.",
+                *(device, ratio),
+            )
+            _measure_when_over(where)
 
 
 def _close(decision: Decision) -> tuple[str, ...]:
@@ -273,13 +281,17 @@ def settle_floor(planning_seconds: Callable[[], float]) -> None:
 _FLOORS = 3
 
 
+# Raised where planning becomes quicker: floors from before it say nothing of it.
+_PLANNING = 2
+
+
 def _floor_here(planning_seconds: Callable[[], float]) -> int:
     """Return the automatic floor: as earlier processes measured it, or as measured now."""
     from alight.measure.profiles import fingerprint
 
     store = default_store()
     # Planning is Python's work.
-    key = digest([fingerprint(), sys.version, NATIVE], "floor")
+    key = digest([fingerprint(), sys.version, NATIVE, _PLANNING], "floor")
     known = [int(found) for found in (store.read("floor", key) or {}).get("elements", ())]
     if len(known) < _FLOORS:
         began = perf_counter()
@@ -329,9 +341,11 @@ def _planning_floor(planning: float) -> int:
 __all__ = [
     "aside",
     "copy_seconds",
+    "doubted",
     "estimate",
     "look_again",
     "measure_later",
+    "note_close",
     "profile_of",
     "profiles",
     "settle_floor",

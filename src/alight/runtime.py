@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Any, Protocol
@@ -93,6 +94,8 @@ def evaluate(values: Iterable[Value], read: bool = True, passing: Storage | None
 
     Raises the error of the first requested value that failed; the others are still computed.
     """
+    if costs.doubted:
+        _look_again()
     with residency.LOCK:
         asked = [value for value in values if value.op is not None]
         found = request(asked, read, current_policy().stamp, passing)
@@ -102,6 +105,14 @@ def evaluate(values: Iterable[Value], read: bool = True, passing: Storage | None
                 if root.error is not None:
                     error, root.error = root.error, None
                     raise error
+
+
+def _look_again() -> None:
+    """Look whether profiles still hold on which plans were close. On the host that takes no lock:
+    no other thread shall wait for it."""
+    for name in tuple(costs.doubted):
+        with nullcontext() if name == ready.HOST_DEVICE else residency.LOCK:
+            costs.look_again(name)
 
 
 def evaluate_all() -> None:
@@ -186,7 +197,7 @@ def plan_of(
     outputs.
     """
     plan = make_plan(graph, facts_of(leaves, read))
-    costs.look_again([step.decision for step in plan.steps if isinstance(step, LaunchStep)])
+    costs.note_close([step.decision for step in plan.steps if isinstance(step, LaunchStep)])
     return plan
 
 
@@ -278,6 +289,8 @@ def replay(plan: Plan, values: list[Value | None]) -> None:
 
     The list is used up, so that what nobody else holds is free to be written in place.
     """
+    if costs.doubted:
+        _look_again()
     with residency.LOCK:
         LOG.hit()
         Execution(plan, values).run()

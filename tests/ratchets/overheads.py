@@ -146,6 +146,84 @@ def slice_writes() -> Figure:
     return Figure("200 slice writes", ratio, "× NumPy", 10.0, f"{plain:.0f} µs → {ours:.0f} µs")
 
 
+REQUEST = """
+    import alight
+    from alight import _core, config, runtime
+    from time import perf_counter
+    count, repeats = COUNT, 400
+    with alight.policy(floor=0):
+        a = alight.asarray([1.0, 2.0])
+        stamp = config.current_policy().stamp
+        b = a
+        for _ in range(count):
+            b = b * a
+        roots = [b.storage.value]
+        plans = {_core.request(roots, True, stamp)[0]: None}
+        best = 1.0
+        for _ in range(40):
+            began = perf_counter()
+            for _ in range(repeats):
+                key, values = _core.request(roots, True, stamp)
+                plans[key]
+            best = min(best, (perf_counter() - began) / repeats)
+    print(best)
+"""
+
+
+def request(count: int, limit: float) -> Figure:
+    """Measure from what is asked for to its cached plan, for so many pending ops."""
+    program = REQUEST.replace("COUNT", str(count))
+    value = 1e6 * float(python(program))
+    return Figure(f"a cached plan of {count} ops found", value, "us", limit)
+
+
+PLANNING = """
+    import random, alight
+    from alight import runtime
+    from alight._core import make_layout
+    from alight.ir.group import Graph, Node
+    from alight.ir.ops import OPS
+    from alight.plan.place import make_plan
+    from time import perf_counter
+    import numpy as np
+    rows, column = (make_layout(np.dtype(float), (100, n)) for n in (100, 1))
+    worst = 0.0
+    with alight.policy(floor=0):
+        for seed in range(6):
+            chooser = random.Random(seed)
+            layouts, nodes, wide, thin = [rows, rows, column], [], [0, 1], [2]
+            for _ in range(100):
+                if chooser.random() < 0.08:
+                    attrs = (("axis", (1,)), ("keepdims", True))
+                    nodes.append(Node(OPS["sum"], (chooser.choice(wide[-12:]),), attrs, column))
+                    thin.append(len(layouts))
+                else:
+                    other = chooser.choice(thin if chooser.random() < 0.1 else wide[-12:])
+                    op = OPS[chooser.choice(("add", "multiply", "subtract", "maximum"))]
+                    nodes.append(Node(op, (chooser.choice(wide[-12:]), other), (), rows))
+                    wide.append(len(layouts))
+                layouts.append(nodes[-1].layout)
+            outputs = (*dict.fromkeys(chooser.choices(wide[2:], k=10)),)
+            graph = Graph((rows, rows, column), tuple(nodes), outputs)
+            here = frozenset(("host",))
+            leaves = tuple((layout, here, i) for i, layout in enumerate(graph.inputs))
+            best = 1.0
+            for _ in range(7):
+                facts = runtime.facts_of(leaves, 1)
+                began = perf_counter()
+                make_plan(graph, facts)
+                best = min(best, perf_counter() - began)
+            worst = max(worst, best)
+    print(worst)
+"""
+
+
+def planned() -> Figure:
+    """Measure making a plan of 100 values, the worst of six random graphs; a machine without a
+    profile does less."""
+    return Figure("100 values planned", 1e3 * float(python(PLANNING)), "ms", 10.0)
+
+
 def imported() -> Figure:
     """Return seconds that ``import alight`` takes beyond ``import numpy``, bytecode warm."""
     program = """
@@ -239,6 +317,9 @@ def main() -> int:
             recording(twin=True),
             jitted(),
             slice_writes(),
+            request(8, 3.0),
+            request(100, 10.0),
+            planned(),
             imported(),
             start_up(folder),
             small_arrays(folder),
