@@ -16,6 +16,7 @@ from alight.codegen.loops import Schedule, nest
 from alight.codegen.parts import in_stages
 from alight.ir.group import Graph, Group, GroupKind, Node
 from alight.ir.ops import OPS
+from alight.ir.vectors import REGISTERS, vectors_together
 from generated import (
     DTYPES,
     UNFOLDED,
@@ -305,3 +306,15 @@ def test_vectors_go_together_while_there_are_registers() -> None:
     assert [lanes(12, 30, bits) for bits in (512, 256)] == [2 * 8, 1 * 4]
     assert lanes(20, 30, 512) == 8
     assert lanes(2, 2, 512) == 4 * 8
+
+
+def test_vectors_that_wait_for_one_another_go_together() -> None:
+    x = values("float64", (64,), 0)
+    exp, multiply = OPS["exp"], OPS["multiply"]
+    first = [(exp, (i,), (), "f8") for i in range(6)]
+    for row, together in ((1, 2), (4, 2), (5, 1), (6, 1)):
+        # so many side by side, then what needs all of them
+        uses = [*first[:row], (multiply, (row, 2 * row - 1), (), "f8")]
+        assert vectors_together(loop_group([x] * row, uses).graph, REGISTERS) == together
+    chain = [(exp, (i,), (), "f8") for i in range(6)]
+    assert vectors_together(loop_group([x], chain).graph, REGISTERS) == 2
