@@ -222,3 +222,30 @@ def test_what_numpy_says_in_words_is_told_at_the_recorded_line(force: str, name:
         numbers = getattr(alight, name)(alight.asarray(np.full((2, 3), np.nan)), axis=1)
         np.asarray(numbers)
     assert [warning.filename for warning in caught] == [__file__]
+
+
+@pytest.mark.parametrize("force", ["cpu:generated", "sim:0"])
+def test_ops_whose_warnings_are_collected_run_where_they_are_to_and_warn_at_the_call(
+    force: str,
+) -> None:
+    with alight.policy(floor=0, force=force):
+        a = alight.asarray([0.0, 1.0, 4.0])
+        waiting = a * 2
+        alight.reset()
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            lines = [sys._getframe().f_lineno + k for k in (1, 2, 3)]
+            made = a / (a - 1)
+            inverse = np.divide(3.0, a)
+            total = inverse.sum() - np.log(waiting - waiting).max()
+            told = [(w.filename, w.lineno, str(w.message)) for w in caught]
+    assert not any(pending(array) for array in (made, inverse, total))
+    assert told == [
+        (__file__, lines[0], "divide by zero encountered in divide"),
+        (__file__, lines[1], "divide by zero encountered in divide"),
+        (__file__, lines[2], "divide by zero encountered in log"),
+    ]
+    report = alight.report().to_dict()
+    assert report["exits"] == []
+    operations = report["totals"]["element_operations"]
+    assert operations["numpy"] == 0 and operations["by_device"].get(force.partition(":g")[0], 0) > 9

@@ -105,12 +105,16 @@ def ufunc_call(ufunc: np.ufunc, inputs: Sequence[Any], kwargs: Mapping[str, Any]
         not kwargs.keys() <= _KEYWORDS
         or order not in ("K", "C", "A")
         or (order != "K" and not all(_c(i) for i in inputs))
-        or recording_errstate() is None
     ):
+        return exit_to_numpy(ufunc, inputs, kwargs)
+    waits = recording_errstate() is not None
+    if not waits and (out is not None or where is not True or not warn.collected()):
         return exit_to_numpy(ufunc, inputs, kwargs)
     operands = operands_of(inputs)
     if operands is None:
         return exit_to_numpy(ufunc, inputs, kwargs)
+    if not waits:
+        runtime.evaluate([item for item in operands if isinstance(item, Value)])
     outs: tuple[Any, ...] = ()
     if out is not None:
         outs = out if type(out) is tuple else (out,)
@@ -136,6 +140,9 @@ def ufunc_call(ufunc: np.ufunc, inputs: Sequence[Any], kwargs: Mapping[str, Any]
         values = None
     if values is None:
         return exit_to_numpy(ufunc, inputs, kwargs)
+    if not waits:
+        with warn.at_the_call():
+            runtime.evaluate(values)
     results = tuple([make(value) for value in values])
     return results[0] if ufunc.nout == 1 else results
 
@@ -369,9 +376,13 @@ def reduce_call(
         keywords = {"axis": axis, **kwargs, **({} if out is None else {"out": out})}
         return run_in_numpy(numpy_function(name), (array,), keywords)
     waits = recording_errstate() is not None
+    apart = out is None and "where" not in kwargs and name not in warn.WORDED
+    now = not waits and apart and warn.collected()
     if waits and name in warn.WORDED:
         waits = warn.telling() == "later"
-    if waits and (out is None or isinstance(out, ArrayBase)):
+    if now and isinstance(array, ArrayBase):
+        runtime.evaluate((read(array),))
+    if now or (waits and (out is None or isinstance(out, ArrayBase))):
         recorded = _recorded_reduction(OPS[name], array, axis, kwargs)
     if recorded is None:
         keywords = {"axis": axis, **kwargs}
@@ -380,6 +391,9 @@ def reduce_call(
         empty = isinstance(array, ArrayBase) and not layout(array).size
         run = run_in_numpy if empty else exit_to_numpy
         return run(numpy_function(name), (array,), keywords)
+    if now:
+        with warn.at_the_call():
+            runtime.evaluate((recorded,))
     if out is None:
         dying = floor.scalars and recorded.layout.ndim == 0 and temporary(array, named)
         return make(recorded, array if dying else None)

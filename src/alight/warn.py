@@ -150,8 +150,34 @@ _usual = _Heard.now()  # the process's own, outside of any block
 _waiting = _usual  # the last ones under which work was left to wait
 
 
+class _Call(threading.local):
+    inside = False
+
+
+# Whether this thread is in the call of what it evaluates.
+_call = _Call()
+
+
+@contextmanager
+def at_the_call() -> Iterator[None]:
+    """Let what is evaluated in this block warn as what was called just now."""
+    _call.inside = True
+    try:
+        yield
+    finally:
+        _call.inside = False
+
+
+def collected() -> bool:
+    """Tell whether an op that must warn at its call may be recorded, if it is evaluated there:
+    somebody collects warnings, and nothing makes an error of them."""
+    modes = settings_of(_extobj.get()).values()
+    return {"raise", "call", "log"}.isdisjoint(modes) and telling() == "now"
+
+
 def telling() -> str:
-    """Return when an op that is called now has to warn: "later", "never", or "now"."""
+    """Return when an op that is called now has to warn: "later", "never", "now", or "raising" where
+    a filter makes an error of it."""
     global _waiting
     heard = _Heard.now()
     if any(heard.filters is filters for filters in _own):
@@ -159,7 +185,7 @@ def telling() -> str:
     entries = _of_runtime_warnings(heard.filters)
     actions = {entry[0] for entry in entries}
     if "error" in actions:
-        return "now"
+        return "raising"
     if heard.filters is not _usual.filters:
         if actions == {"ignore"} and _is_for_all(entries[-1]):
             return "never"
@@ -340,7 +366,7 @@ def _emit(what: str, name: str, mode: str, site: Any) -> None:
 def _warn(message: str, site: Any) -> None:
     path, line = place_of(site)
     registry = _registries.setdefault(path, {})
-    if telling() == "later":
+    if _call.inside or telling() == "later":
         warnings.warn_explicit(message, RuntimeWarning, path, line, registry=registry)
         return
     # What was left to wait was recorded outside of the block that this is, and NumPy would have
