@@ -251,12 +251,35 @@ def test_folds_read_scalars_that_are_made_in_their_kernel(shape: tuple[int, ...]
         yield xp.all(x == c.astype("f4"))
         yield xp.all(c * 2 != x.T + 1)
         yield xp.sum(xp.where(x > c, 1.0, 2.0) * (c + 1))
-        if x.ndim:
-            yield xp.sum(xp.where(x > c, 1.0, 2.0)) * (c + 1)
+        yield xp.sum(xp.where(x > c, 1.0, 2.0)) * (c + 1)
         yield from ((x > c + 1).any(axis) for axis in range(x.ndim))
 
     with alight.policy(force="cpu:generated", floor=0):
         LOG.reset()
         for ours, expect in zip(folded(alight, a, one), folded(np, x, c), strict=True):
             np.testing.assert_array_equal(np.asarray(ours), expect)
+        assert LOG.snapshot().fallbacks == ()
+
+
+@pytest.mark.parametrize("one", [(), (1,), (1, 1)], ids=str)
+@pytest.mark.parametrize("shape", [(), (1,), (1, 1), (7, 1)], ids=str)
+def test_folds_of_one_element_are_made_whatever_its_axes(
+    shape: tuple[int, ...], one: tuple[int, ...]
+) -> None:
+    x, c = values_for(np.dtype("f8"), shape, 5), np.full(one, 2.5)
+
+    def folded(xp: Any, x: Any, c: Any) -> Iterator[Any]:
+        yield xp.sum(xp.where(x > c, x, 2.0)) * (c + 1)
+        yield xp.max(x * c) * (c + 1)
+        yield xp.argmax(x * c) + (c + 1)
+        yield xp.any(x > c) | (c > 3)
+        yield x - xp.min(x * c) * (c + 1)
+        yield xp.max(x, axis=-1 if x.ndim else None) * (c + 1)
+
+    with alight.policy(force="cpu:generated", floor=0), np.errstate(all="ignore"):
+        LOG.reset()
+        ours = folded(alight, alight.asarray(x), alight.asarray(c))
+        for got, expect in zip(ours, folded(np, x, c), strict=True):
+            assert (got.shape, got.dtype) == (np.shape(expect), np.asarray(expect).dtype)
+            np.testing.assert_allclose(np.asarray(got), expect, rtol=1e-15)
         assert LOG.snapshot().fallbacks == ()

@@ -280,11 +280,13 @@ def nest(group: Group, unroll: bool = False) -> Nest:
 
     kept = _merged(sorted(kept, key=memory_order))
     fold = _merged(fold if in_order else sorted(fold, key=memory_order))
-    one = _Axis(1, tuple(0 if not layout.ndim else layout.itemsize for layout in layouts))
     if group.kind is GroupKind.LOOP:
-        kept = kept or [one]
+        kept = kept or [_Axis(1, tuple(x.itemsize if x.ndim else 0 for x in layouts))]
     else:
-        fold = fold or [one]
+        # what has one element for each row stays where it is, whatever its number of axes
+        own = [i >= first_output or x.shape == group.shape for i, x in enumerate(layouts)]
+        steps_of_one = (x.itemsize if moves else 0 for x, moves in zip(layouts, own, strict=True))
+        fold = fold or [_Axis(1, tuple(steps_of_one))]
         unrolled = _unrolled(group, kept, fold) if unroll else 0
         if unrolled:
             return _unrolled_nest([*kept, *fold], len(kept), unrolled, layouts, first_output)
