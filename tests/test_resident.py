@@ -90,8 +90,10 @@ def test_a_body_that_looks_at_elements_runs_every_time() -> None:
 
 
 DIRECT = """
+import threading
 import test_resident as t
 import numpy as np, alight
+from alight import residency, resident
 from alight.log import LOG
 chained, double = alight.jit(t.chain), alight.jit(t.two)
 with alight.policy(force="cuda:0", floor=0):
@@ -108,9 +110,22 @@ with alight.policy(force="cuda:0", floor=0):
     def missed(*given):
         raise AssertionError("the guard did not answer")
     alight.jit.__globals__["Jitted"].miss = missed
+    # others who settle meanwhile take turns with the launches
+    keep, free = resident.started, []
+    def others() -> None:
+        free.append(residency.LOCK.acquire(blocking=False))
+        if free[-1]:
+            residency.LOCK.release()
+    def watched(where, work):
+        other = threading.Thread(target=others)
+        other.start()
+        other.join()
+        keep(where, work)
+    resident.started = watched
     for _ in range(20):
         once = chained(chained(a, b), b)
     assert np.array_equal(np.asarray(once), t.chain(t.chain(x, y), y))
+    assert free and not any(free)
 ways = [p.direct for made in (chained, double) for p in made._on_ours.values()]
 assert len(ways) >= 4 and None not in ways, ways
 log = LOG.snapshot()

@@ -63,7 +63,7 @@ _devices: dict[str, Device] = {}
 
 
 def started(where: Device, launch: Started) -> None:
-    """Keep a launch that was submitted, until it is told of."""
+    """Keep a submitted launch until it is told of; the caller holds ``residency.LOCK``."""
     queue = _running.get(where.id)
     if queue is None:
         queue = _running[where.id] = deque()

@@ -339,13 +339,28 @@ class Direct:
         )
 
     def __call__(self, *args: Any) -> Any:
-        space = self._space
-        datas: list[Any] = []
-        buffers: list[Any] = []
         for number, scalar in self._scalars:
             item = args[number]
             if item is not scalar and _bits(item) != _bits(scalar):
                 return NotImplemented
+        with residency.LOCK:
+            values = self._launched(args)
+        if values is None:
+            return NotImplemented
+        if self._single:
+            (value,) = values.values()
+            array = Array.__new__(Array)
+            array.storage = Storage(value)
+            array.window = None
+            return array
+        program = self._program
+        return program.build(program.form, args, values, {})
+
+    def _launched(self, args: tuple[Any, ...]) -> dict[int, Value] | None:
+        """Launch, and return what is made by number; None where the arguments do not fit."""
+        space = self._space
+        datas: list[Any] = []
+        buffers: list[Any] = []
         try:
             for item, layout in zip(args, self._layouts):  # noqa: B905 (the guard has counted)
                 if layout is None:
@@ -354,14 +369,14 @@ class Direct:
                     continue
                 value = item.storage.value
                 if value.layout is not layout or value.offset or item.window is not None:
-                    return NotImplemented
+                    return None
                 data = value.data
                 if data.shared:
-                    return NotImplemented
+                    return None
                 buffers.append(data.remote[space])
                 datas.append(data)
         except (AttributeError, KeyError, TypeError):  # pending, or it does not lie there
-            return NotImplemented
+            return None
         datas += self._constants
         buffers += self._lying
         if self._order is not None:
@@ -373,7 +388,7 @@ class Direct:
         try:
             made = self._sequence(buffers)
         except (AlightError, MemoryError):
-            return NotImplemented  # the usual way makes room, or has NumPy do it
+            return None  # the usual way makes room, or has NumPy do it
         end = self._submit(self._where, 0, ()) if timed else None
         values = {}
         refs = []
@@ -388,12 +403,6 @@ class Direct:
             (ref(data), ref(buffer), *place)
             for data, buffer, place in zip(datas, buffers, self._reads, strict=True)
         ]
-        program = self._program
-        work = Started(program.graph, self._told, start, end, tuple(read), tuple(refs))
+        work = Started(self._program.graph, self._told, start, end, tuple(read), tuple(refs))
         started(self._where, work)
-        if self._single:
-            array = Array.__new__(Array)
-            array.storage = Storage(value)
-            array.window = None
-            return array
-        return program.build(program.form, args, values, {})
+        return values
