@@ -4,6 +4,7 @@ itself."""
 from __future__ import annotations
 
 import math
+import re
 import warnings
 from collections.abc import Sequence
 from typing import Any
@@ -12,10 +13,11 @@ import numpy as np
 import pytest
 
 from alight._core import layout_of
-from alight.codegen.loops import ARGUMENT_REDUCTIONS, supports
+from alight.codegen.llvm import module_text
+from alight.codegen.loops import ARGUMENT_REDUCTIONS, Schedule, supports
 from alight.ir.group import Graph, Group, GroupKind, Node
 from alight.ir.ops import OPS, Kind, Op
-from alight.ir.table_reduction import tree_depth
+from alight.ir.table_reduction import CHUNK, LANES, tree_depth
 from generated import (
     DTYPES,
     Array,
@@ -211,6 +213,19 @@ def test_a_sum_has_the_same_bits_in_every_layout(name: str) -> None:
             for form in (array, np.asfortranarray(array), np.repeat(array, 2, axis=1)[:, ::2], wide)
         }
         assert len(bits) == 1, rows
+
+
+@pytest.mark.parametrize("name", ["sum", "prod"])
+def test_columns_of_a_full_chunk_are_read_in_runs_of_rows(name: str) -> None:
+    """Rows in any other order took twice as long, and how long went with their length."""
+    group = reduce_group([np.ones((300, 64))], [name], (0,))
+    text = module_text(group, Schedule())
+    (tree,) = re.findall(r"^define internal void @columns\d+\.tree.*?^}", text, re.M | re.S)
+    rows = re.findall(r"= add i64 (%\w+), (\d+)\n +%\w+ = mul nsw i64 %\w+, %pitch", tree)
+    rows = rows[: CHUNK // LANES]
+    assert [int(far) for _, far in rows] == list(range(0, CHUNK, LANES))
+    (lane,) = {start for start, _ in rows}
+    assert f"{lane} = phi i64" in tree  # from one lane to the next it is one row
 
 
 @pytest.mark.filterwarnings("ignore:Degrees of freedom", "ignore:invalid value")

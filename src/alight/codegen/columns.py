@@ -192,49 +192,47 @@ def _sum(code: Code, fold: Fold, load: Load, tile: int) -> None:
 
 def _chunk(code: Code, fold: Fold, load: Load, tile: int, target: str) -> None:
     """Write the fold of each column of one chunk."""
+    lanes = code.alloca(f"[{LANES * tile} x {memory_type(fold.dtype)}]")
+    some = code.emit(f"icmp slt i64 %rows, {LANES}")
+    used = code.emit(f"select i1 {some}, i64 %rows, i64 {LANES}")
     full, part, done = code.label("full"), code.label("part"), code.label("folded")
     code.do(f"br i1 {code.emit(f'icmp eq i64 %rows, {CHUNK}')}, label %{full}, label %{part}")
     code.start(full)
-    _full_chunk(code, fold, load, tile, target)
+    _full_chunk(code, fold, load, lanes, tile)
     code.do(f"br label %{done}")
     code.start(part)
-    _part_chunk(code, fold, load, tile, target)
+    _part_chunk(code, fold, load, lanes, tile, used)
     code.do(f"br label %{done}")
     code.start(done)
+    name = _lanes_function(code.module, fold, tile)
+    code.do(f"call void @{name}(ptr {lanes}, i64 {used}, i64 %width)")
+    with code.loop("%width", parallel=True, brief=True) as j:
+        value = code.load(code.at(lanes, j, fold.dtype), fold.dtype, parallel=True)
+        code.store(value, code.at(target, j, fold.dtype), fold.dtype, parallel=True)
 
 
-def _full_chunk(code: Code, fold: Fold, load: Load, tile: int, target: str) -> None:
-    # One lane after another, each folded in registers: few rows are read at a time, and far along,
-    # as memory likes it. With the bits of their numbers reversed, lanes meet as those of a counter
-    # do.
-    bits = LANES.bit_length() - 1
-    levels = code.alloca(f"[{(bits + 1) * tile} x {memory_type(fold.dtype)}]")
-    folded = code.alloca("i64")
-    code.do(f"store i64 0, ptr {folded}")
-    push = push_function(code.module, fold, tile)
-    code.module.share("llvm.bitreverse.i64", "declare i64 @llvm.bitreverse.i64(i64)")
-    with code.loop(str(LANES)) as turn:
-        lane = code.emit(f"call i64 @llvm.bitreverse.i64(i64 {turn})")
-        lane = code.emit(f"lshr i64 {lane}, {64 - bits}")
+def _full_chunk(code: Code, fold: Fold, load: Load, lanes: str, tile: int) -> None:
+    """Write the folds of the lanes of a full chunk."""
+    # Each lane is folded in registers, one lane after another as they lie in memory: eight runs of
+    # rows side by side, as prefetchers like it. Lanes in the order in which they meet are no runs:
+    # sums of 32768 rows of 64, 128 and 256 float64 then took 0.65, 2.2 and 3.8 ms, for 0.35, 1.3
+    # and 2.6 (1 thread, EPYC). Two runs at a time, or one, need what they folded read again: 0.64,
+    # 1.9 and 2.9, or 1.5, 2.9 and 5.3.
+    with code.loop(str(LANES)) as lane:
         rows = [
             _row(code, code.emit(f"add i64 {lane}, {LANES * step}"))
             for step in range(CHUNK // LANES)
         ]
+        cells = stack_row(code, fold, lanes, lane, tile)
         with code.loop("%width", parallel=True, brief=True) as j:
             value = load(rows[0], j)
             for row in rows[1:]:
                 value = fold.combined(code, load(row, j), value)
-            code.store(value, code.at(target, j, fold.dtype), fold.dtype, parallel=True)
-        code.do(f"call void @{push}(ptr {target}, ptr {levels}, ptr {folded}, i64 %width)")
-    with code.loop("%width", parallel=True, brief=True) as j:
-        value = code.load(code.at(levels, j, fold.dtype), fold.dtype, parallel=True)
-        code.store(value, code.at(target, j, fold.dtype), fold.dtype, parallel=True)
+            code.store(value, code.at(cells, j, fold.dtype), fold.dtype, parallel=True)
 
 
-def _part_chunk(code: Code, fold: Fold, load: Load, tile: int, target: str) -> None:
-    lanes = code.alloca(f"[{LANES * tile} x {memory_type(fold.dtype)}]")
-    some = code.emit(f"icmp slt i64 %rows, {LANES}")
-    used = code.emit(f"select i1 {some}, i64 %rows, i64 {LANES}")
+def _part_chunk(code: Code, fold: Fold, load: Load, lanes: str, tile: int, used: str) -> None:
+    """Write the folds of the lanes of what is no full chunk, ``used`` of them."""
     with code.loop(used) as row:
         place = _row(code, row)
         cells = stack_row(code, fold, lanes, row, tile)
@@ -252,11 +250,6 @@ def _part_chunk(code: Code, fold: Fold, load: Load, tile: int, target: str) -> N
             before = code.load(cell, fold.dtype, parallel=True)
             value = fold.combined(code, load(place, j), before)
             code.store(value, cell, fold.dtype, parallel=True)
-    name = _lanes_function(code.module, fold, tile)
-    code.do(f"call void @{name}(ptr {lanes}, i64 {used}, i64 %width)")
-    with code.loop("%width", parallel=True, brief=True) as j:
-        value = code.load(code.at(lanes, j, fold.dtype), fold.dtype, parallel=True)
-        code.store(value, code.at(target, j, fold.dtype), fold.dtype, parallel=True)
 
 
 def _lanes_function(module: Module, fold: Fold, tile: int) -> str:
