@@ -426,4 +426,5 @@ def _figure(seconds: float | None) -> str:
 
 
 LOG = Log()
-os.register_at_fork(after_in_child=LOG.after_fork)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=LOG.after_fork)

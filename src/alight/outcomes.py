@@ -165,4 +165,5 @@ def _computed(graph: Graph, operands: Sequence[NdArray]) -> list[Data]:
 
 residency.rescues.append(recover)
 LOG.collectors.append(settle)
-os.register_at_fork(after_in_child=_running.clear)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_running.clear)

@@ -37,7 +37,8 @@ def _after_fork() -> None:
     LOCK = threading.RLock()
 
 
-os.register_at_fork(after_in_child=_after_fork)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 def buffer(data: Data, where: Device, beside: Iterable[Data] = ()) -> Any:

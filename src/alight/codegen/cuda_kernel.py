@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from alight.codegen.cuda_dialect import CUDA
 from alight.codegen.source import Grid, Statements, node_tree
 from alight.ir.ops import Kind
@@ -59,11 +57,6 @@ class Places:
         self.index = "int" if grid.index_bits == 32 else "long long"
         self.rank = len(shape.dims)
         self.packed = grid.elements > 1
-
-    @property
-    def index_dtype(self) -> np.dtype[np.signedinteger]:
-        """Return the dtype of the numbers of a launch."""
-        return np.dtype(np.int32 if self.grid.index_bits == 32 else np.int64)
 
     def pointers(self) -> list[str]:
         """Return the parameters of the operands."""

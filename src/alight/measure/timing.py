@@ -119,11 +119,6 @@ def quantile(samples: Sequence[float], share: float) -> float:
     return samples[below] + (place - below) * (samples[above] - samples[below])
 
 
-def time_host(call: Callable[[], Any]) -> Timing:
-    """Return how long a call takes on the host's clock."""
-    return time_calls(host_clock(call))
-
-
 def host_clock(call: Callable[[], Any]) -> Callable[[int], float]:
     """Return what makes k calls and returns their seconds on the host's clock."""
 
