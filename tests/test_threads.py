@@ -353,61 +353,43 @@ def test_threads_that_meet(pool: Any) -> None:
     assert pool.state()["started"] >= 2
 
 
-@pytest.mark.skipif(not NATIVE, reason="the twin shares what is long enough, always")
-def test_sharing_that_does_not_pay_ends() -> None:
+def foreseen(alone: list[float], together: list[float]) -> list[int]:
+    """Return on how many threads each run goes that takes so long on one thread, or on two."""
+    from alight._core import _threads
+
     core.set_threads(2)
     core.set_costs(1e-6, 2e-6)
-    caller = threading.get_ident()
-
-    def work(length: int) -> None:
-        # as if other work had every processor but the caller's
-        time.sleep(0.001 * length if threading.get_ident() == caller else 0.05)
-
     try:
-        run, parts = spied(core, work, 8), []
-        for _ in range(24):
-            run([0])
-            parts.append(run.parts)
-        assert max(parts) > 1
-        assert parts[-8:] == [1] * 8, parts
+        return _threads.foresee(alone, together)
     finally:
         core.set_costs(core.JOIN_SECONDS, core.WAKE_SECONDS)
         core.set_threads(thread_count())
+
+
+@pytest.mark.skipif(not NATIVE, reason="the twin shares what is long enough, always")
+def test_sharing_that_does_not_pay_ends() -> None:
+    # as if other work had every processor but the caller's
+    threads = foreseen([0.008] * 24, [0.05] * 24)
+    assert max(threads) == 2
+    assert threads[-8:] == [1] * 8, threads
 
 
 @pytest.mark.skipif(not NATIVE, reason="the twin shares what is long enough, always")
 @pytest.mark.parametrize(
     "slow, settled",
     [
-        (range(3), 16),  # the first runs bring the data to the other processor's caches
+        (range(4), 16),  # the first runs bring the data to the other processor's caches
         (range(24, 26), 30),  # a worker that is interrupted twice
-        (range(40), 300),  # neighbours that come and go
+        (range(24, 60), 300),  # neighbours that come and go
     ],
     ids=["at first", "twice", "long"],
 )
 def test_sharing_goes_on_after_runs_that_took_long(slow: range, settled: int) -> None:
-    core.set_threads(2)
-    core.set_costs(1e-6, 2e-6)
-    caller = threading.get_ident()
-    shared = 0
-
-    def work(length: int) -> None:
-        beside = threading.get_ident() != caller
-        time.sleep(0.03 if beside and shared in slow else 0.001 * length)
-
-    try:
-        run, parts = spied(core, work, 8), []
-        for _ in range(settled + 16):
-            run([0])
-            parts.append(run.parts)
-            # what is slow for long is so by the clock of all runs, not of those that were shared
-            shared = len(parts) if slow.stop > 30 else shared + (run.parts > 1)
-        assert sum(p > 1 for p in parts[-16:]) > 4, parts
-        if slow.stop > 30:
-            assert parts[24:40].count(1) > 8, parts
-    finally:
-        core.set_costs(core.JOIN_SECONDS, core.WAKE_SECONDS)
-        core.set_threads(thread_count())
+    runs = settled + 16
+    threads = foreseen([0.008] * runs, [0.03 if i in slow else 0.0045 for i in range(runs)])
+    assert threads[-16:].count(2) > 12, threads
+    if len(slow) > 30:
+        assert threads[40:60].count(1) > 12, threads
 
 
 @pytest.mark.skipif(not NATIVE, reason="the twin knows one thread and all of them")

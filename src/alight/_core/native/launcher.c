@@ -11,7 +11,6 @@
 #define MOST_OPERANDS 64
 #define NEAR_BYTES 16384 /* of states of parts that fit the caller's stack */
 #define EXPLORED 64      /* parts for each thread before a kernel was timed: the first must be short */
-#define SETTLED 16       /* runs timed before only every 64th is */
 #define UNLOCKED 32768   /* as in guard.c: giving up the GIL costs some 0.1 us, a kernel this long 10 us */
 
 /* ---------------------------------------------------------------- plans */
@@ -63,17 +62,12 @@ static void run_part(void *context, uint32_t part)
 
 static void run_alone(Plan *plan, void **addresses)
 {
-    uint32_t before = counted(&plan->alone_runs);
+    int timed;
+    uint32_t before = begin_alone(plan, &timed);
     atomic_store_explicit(&plan->last_parts, 1, memory_order_relaxed);
-    if (before >= SETTLED && before % 64 != 0) {
-        plan->kernel(addresses, plan->dims, plan->strides);
-        return;
-    }
-    double began = now_seconds();
+    double began = timed ? now_seconds() : 0;
     plan->kernel(addresses, plan->dims, plan->strides);
-    double seconds = now_seconds() - began;
-    if (before == 0) atomic_store_explicit(&plan->alone_seconds, 0, memory_order_relaxed); /* a guess until now */
-    learn(&plan->alone_seconds, seconds);
+    if (timed) note_alone(plan, before, now_seconds() - began);
 }
 
 static void run_together(Plan *plan, void **addresses, Way way, uint32_t parts, int known)
@@ -122,18 +116,7 @@ static void run_together(Plan *plan, void **addresses, Way way, uint32_t parts, 
     /* Until it ran on one thread: at the pace at which the caller did its parts, the first ones on cold memory. */
     if (mine > 0 && !atomic_load_explicit(&plan->alone_runs, memory_order_relaxed))
         learn(&plan->alone_seconds, seconds / mine * parts);
-    if (known) {
-        _Atomic double *mean = &plan->together_seconds[way.asleep][way.count];
-        double sample = now_seconds() - began, before = atomic_load_explicit(mean, memory_order_relaxed);
-        uint32_t runs = counted(&plan->together_runs[way.asleep][way.count]);
-        /* The first runs bring the data to other processors' caches: the best of them tells. Then a mean, for
-           neighbours that interrupt a worker now and then are part of what sharing costs; but no single run,
-           however long, is to end it. */
-        if (runs > 0 && runs < BALANCED) sample = sample < before ? sample : before;
-        else if (runs > 0) sample = before + ((sample < 2 * before ? sample : 2 * before) - before) / 4;
-        atomic_store_explicit(mean, sample, memory_order_relaxed);
-        if (!way.asleep) atomic_store_explicit(&plan->wasted, 0, memory_order_relaxed);
-    }
+    if (known) note_together(plan, way, now_seconds() - began);
     atomic_store_explicit(&plan->last_parts, parts, memory_order_relaxed);
 }
 

@@ -5,7 +5,7 @@
    others' shares, so that nobody waits for a thread that is late. */
 
 #define _GNU_SOURCE
-#include "threads.h"
+#include "ways.h"
 
 #include <fenv.h>
 #include <pthread.h>
@@ -488,5 +488,7 @@ PyMethodDef thread_functions[] = {
     {"rest", rest, METH_NOARGS, "Have threads that spin go to sleep: something else needs the processors."},
     {"state", state, METH_NOARGS, "Return what the pool is like now."},
     {"round_trip", round_trip, METH_VARARGS, "Return the seconds until so many threads have met, or 0 where none can."},
+    {"foresee", foresee, METH_VARARGS,
+     "Return on how many threads each run of a kernel would go that takes so long on one thread and on two."},
     {NULL, NULL, 0, NULL},
 };

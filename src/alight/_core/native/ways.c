@@ -2,6 +2,7 @@
 
 #include "ways.h"
 
+#define SETTLED 16       /* runs on one thread that are timed before only every 64th is */
 #define TRIED 2          /* runs on one thread before its time is known */
 #define AGAIN 64         /* of so many runs one is spent on looking whether things have changed */
 
@@ -14,11 +15,39 @@ void learn(_Atomic double *seconds, double sample)
     atomic_store_explicit(seconds, known > 1e-9 ? known : 1e-9, memory_order_relaxed);
 }
 
-uint32_t counted(_Atomic uint32_t *runs)
+/* Add one; returns how many there were. */
+static uint32_t counted(_Atomic uint32_t *runs)
 {
     uint32_t before = atomic_load_explicit(runs, memory_order_relaxed);
     atomic_store_explicit(runs, before + 1, memory_order_relaxed);
     return before;
+}
+
+uint32_t begin_alone(Plan *plan, int *timed)
+{
+    uint32_t before = counted(&plan->alone_runs);
+    *timed = before < SETTLED || before % AGAIN == 0;
+    return before;
+}
+
+void note_alone(Plan *plan, uint32_t before, double seconds)
+{
+    if (before == 0) atomic_store_explicit(&plan->alone_seconds, 0, memory_order_relaxed); /* a guess until now */
+    learn(&plan->alone_seconds, seconds);
+}
+
+void note_together(Plan *plan, Way way, double seconds)
+{
+    _Atomic double *mean = &plan->together_seconds[way.asleep][way.count];
+    double before = atomic_load_explicit(mean, memory_order_relaxed);
+    uint32_t runs = counted(&plan->together_runs[way.asleep][way.count]);
+    /* The first runs bring the data to other processors' caches: the best of them tells. Then a mean, for
+       neighbours that interrupt a worker now and then are part of what sharing costs; but no single run,
+       however long, is to end it. */
+    if (runs > 0 && runs < BALANCED) seconds = seconds < before ? seconds : before;
+    else if (runs > 0) seconds = before + ((seconds < 2 * before ? seconds : 2 * before) - before) / 4;
+    atomic_store_explicit(mean, seconds, memory_order_relaxed);
+    if (!way.asleep) atomic_store_explicit(&plan->wasted, 0, memory_order_relaxed);
 }
 
 /* Have workers spin until the run after this one, which may be on one thread: of a short kernel they would
@@ -126,4 +155,41 @@ Way way_of(Plan *plan, double alone, int most)
     if (!worth_waking(saved, alone, wake, price * (double)(1u << wasted))) return best;
     if (2u << wasted <= AGAIN) atomic_store_explicit(&plan->wasted, wasted + 1, memory_order_relaxed);
     return next;
+}
+
+/* On how many threads each run of a kernel would go that takes so long on one thread and on two. */
+PyObject *foresee(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    PyObject *alone, *together, *found = NULL;
+    if (!PyArg_ParseTuple(args, "O!O!", &PyList_Type, &alone, &PyList_Type, &together)) return NULL;
+    Py_ssize_t runs = PyList_GET_SIZE(alone);
+    if (PyList_GET_SIZE(together) != runs) {
+        PyErr_SetString(PyExc_ValueError, "as many times are needed for one thread as for two");
+        return NULL;
+    }
+    if ((found = PyList_New(0)) == NULL) return NULL;
+    Plan plan = {.rank = 0};
+    for (Py_ssize_t i = 0; i < runs; i++) {
+        double one = PyFloat_AsDouble(PyList_GET_ITEM(alone, i)), two = PyFloat_AsDouble(PyList_GET_ITEM(together, i));
+        double known = atomic_load_explicit(&plan.alone_seconds, memory_order_relaxed);
+        Way way = {.threads = 2};
+        if (known > 0) way = way_of(&plan, known, 2);
+        if (way.threads < 2) {
+            int timed;
+            uint32_t before = begin_alone(&plan, &timed);
+            if (timed) note_alone(&plan, before, one);
+        } else if (known > 0) {
+            note_together(&plan, way, two);
+        } else {
+            learn(&plan.alone_seconds, one);
+        }
+        PyObject *threads = PyErr_Occurred() ? NULL : PyLong_FromLong(way.threads);
+        if (threads == NULL || PyList_Append(found, threads) < 0) {
+            Py_XDECREF(threads);
+            Py_DECREF(found);
+            return NULL;
+        }
+        Py_DECREF(threads);
+    }
+    return found;
 }

@@ -36,8 +36,12 @@ typedef struct {
 } Way;
 
 void learn(_Atomic double *seconds, double sample);
-uint32_t counted(_Atomic uint32_t *runs); /* add one; returns how many there were */
 Way way_of(Plan *plan, double alone, int most);
+/* A run on one thread begins: tell which one it is, and whether it is worth timing; then what it took. */
+uint32_t begin_alone(Plan *plan, int *timed);
+void note_alone(Plan *plan, uint32_t before, double seconds);
+void note_together(Plan *plan, Way way, double seconds);
 void keep_on(Plan *plan, double wake);
+PyObject *foresee(PyObject *module, PyObject *args);
 
 #endif
