@@ -40,6 +40,7 @@ def product(name: str, *operands: Any, attrs: Any = ()) -> Group:
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("function", FUNCTIONS, ids=lambda f: f.__name__)
 def test_generated_products_are_as_exact_as_sums(function: Callable[..., Any], dtype: str) -> None:
+    alight.reset()
     jitted = alight.jit(lambda x, y: function(x, y))
     for n in (1, 7, 512, 40_001, 300_000):
         x, y = vectors(n, dtype)
@@ -95,6 +96,7 @@ def test_what_is_folded_and_what_is_not() -> None:
 
 
 def test_both_ways_are_candidates_on_the_host() -> None:
+    alight.reset()
     x, y = vectors(1 << 16, "float64")
     with alight.policy(floor=0):
         a, b = alight.asarray(x), alight.asarray(y)

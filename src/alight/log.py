@@ -130,7 +130,11 @@ class Snapshot:
             fallbacks=_since(self.fallbacks, before.fallbacks),
             demotions=_since(self.demotions, before.demotions),
             counts={name: n - before.counts[name] for name, n in self.counts.items()},
-            elements={key: n - before.elements.get(key, 0) for key, n in self.elements.items()},
+            elements={
+                key: more
+                for key, n in self.elements.items()
+                if (more := n - before.elements.get(key, 0))
+            },
         )
 
 

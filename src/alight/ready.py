@@ -149,7 +149,10 @@ class Ready:
             if not self.late:
                 self.backend.wait(event)
         seconds = None if self.late else event.ended - event.began
-        return event.buffers, seconds, (start, event)
+        made = event.buffers
+        if self.late:  # the event is kept until the log is told, and what it made must not be
+            event.buffers = ()
+        return made, seconds, (start, event)
 
     def shorten(self, recorded: Sequence[Value | None], listen: frozenset[str]) -> None:
         """Have the next runs go straight to the kernel, on values recorded as these that hear

@@ -55,11 +55,12 @@ class Fill:
 Command = Launch | Copy | Fill
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Event:
     """The end of a submission: when its work began and ended on the device's clock, in seconds, and
-    the buffers its launches made where an output was None, in the order of the commands. A backend
-    that learns times later may have events of its own kind; they carry ``buffers`` too."""
+    the buffers its launches made where an output was None, in the order of the commands; who keeps
+    an event takes them out of it. A backend that learns times later may have events of its own
+    kind; they carry ``buffers`` too."""
 
     device: str
     queue: int

@@ -69,7 +69,7 @@ def _give_back(used: dict[str, int], device: str, nbytes: int) -> None:
     used[device] -= nbytes
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class SimEvent(Event):
     """The end of a submission; ``seen`` says which submission of each queue it comes after."""
 
