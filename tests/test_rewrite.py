@@ -218,6 +218,18 @@ def test_read_of_written(b: Builder) -> None:
     assert names(b.graph(total, other)).count("view") == 3
 
 
+def test_write_over_write(b: Builder) -> None:
+    first = b.write(0, np.s_[1:3], b.add("exp", b.view(1, np.s_[1:3])))
+    again = b.write(first, np.s_[1:3], b.add("negative", b.view(first, np.s_[1:3])))
+    assert names(b.graph(again)) == ["view", "exp", "negative", "write"]
+    other = b.write(first, np.s_[2:4], b.view(1, np.s_[2:4]))
+    assert names(b.graph(other)).count("write") == 2
+    # Whoever else reads what was overwritten needs it: two versions of one memory would be a copy.
+    across = b.add("negative", b.view(first, np.s_[2:4]))
+    for needed in ((first,), (across,), (b.view(first, np.s_[1:3]),)):
+        assert names(b.graph(again, *needed)).count("write") == 2
+
+
 @pytest.mark.parametrize("start", range(0, 400, 100))
 def test_random_graphs_keep_their_bits(start: int) -> None:
     dropped = 0

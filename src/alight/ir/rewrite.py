@@ -7,7 +7,7 @@ that one plan serves every value of a scalar.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -54,6 +54,7 @@ class _Work:
         self.seen: dict[tuple[Any, ...], int] = {}
         self.number = self.origin = 0  # of the node being added: its own, and what it is made as
         self.consumers: Counter[int] | None = None
+        self.readers: defaultdict[int, list[tuple[Node, int]]] | None = None
 
     def node(self, number: int) -> Node | None:
         """Return the node of a value, None for an input."""
@@ -114,6 +115,18 @@ class _Work:
         name = self.names[number]
         alone = self.consumers[name] == 1 and name not in self.live
         return alone and self.new.count(number) == 1
+
+    def is_read_by(self, name: int, allowed: Callable[[Node, int], bool]) -> bool:
+        """Tell whether all readers of a value of the original graph, given with their numbers, are
+        allowed; the outside is none that is."""
+        if name in self.live:
+            return False
+        if self.readers is None:
+            self.readers = defaultdict(list)
+            for number, node in self.graph.numbered():
+                for operand in set(node.operands):
+                    self.readers[operand].append((node, number))
+        return all([allowed(*reader) for reader in self.readers[name]])
 
     def instead(self, number: int, node: Node) -> int:
         """Append a node that takes the name of a value which only it is going to be read for."""
@@ -377,6 +390,30 @@ def whole_write(work: _Work, node: Node) -> int | None:
     return value
 
 
+def write_over_write(work: _Work, node: Node) -> Node | None:
+    """Leave out what was written to the same window before, and is read nowhere else but there:
+    `b[1:-1] += a` in a loop would keep every version of the window."""
+    old, value = node.operands
+    below = work.node(old)
+    if below is None or below.op.kind is not Kind.WRITE or below.attrs != node.attrs:
+        return None
+    window = node.attr("layout"), node.attr("offset", 0)
+    if not work.is_read_by(
+        work.names[old],
+        lambda reader, number: (
+            reader.op.kind is Kind.WRITE
+            or (
+                (reader.layout, reader.attr("offset", 0)) == window
+                and reader.op.kind is Kind.VIEW
+                # these read what was written instead: `read_of_written`
+                and work.is_read_by(number, lambda user, _: user.op.kind is Kind.ELEMENTWISE)
+            )
+        ),
+    ):
+        return None
+    return Node(node.op, (below.operands[0], value), node.attrs, node.layout)
+
+
 def read_of_written(work: _Work, node: Node) -> Node | None:
     """Read what was written instead of the window it was written to, in elementwise ops."""
     operands = list(node.operands)
@@ -401,7 +438,7 @@ def read_of_written(work: _Work, node: Node) -> Node | None:
 
 _BY_KIND: dict[Kind, tuple[Rule, ...]] = {
     Kind.VIEW: (view_of_view, whole_view, view_of_rows),
-    Kind.WRITE: (whole_write,),
+    Kind.WRITE: (whole_write, write_over_write),
     Kind.ELEMENTWISE: (read_of_written,),
 }
 
