@@ -97,8 +97,11 @@ JIT = """
         return np.sqrt(x * x + y * y) * 0.5 + x
     x, y = np.random.default_rng(0).random((2, 16))
     want = np.sqrt(x * x + y * y) * 0.5 + x
-    for _ in range(3000):
+    # Cached and guarded: both ways were timed, which takes a second where the kernel is new.
+    began = perf_counter()
+    while perf_counter() - began < 0.1 or not body.settled:
         got = body(x, y)
+        assert perf_counter() - began < 10, "the race does not end"
     assert np.array_equal(got, want), (got, want)
     def plain(x, y):
         return np.sqrt(x * x + y * y) * 0.5 + x
