@@ -21,7 +21,7 @@ from alight import registry
 from alight._core import NATIVE, floor
 from alight.codegen.loops import unsupported
 from alight.config import config, current_policy
-from alight.device import Device
+from alight.device import HOST_DEVICE, Device
 from alight.ir.group import Group
 from alight.ir.inner import folded
 from alight.ir.ops import Kind
@@ -30,8 +30,6 @@ from alight.plan.cost import Profile
 from alight.plan.plan import Decision, Estimate
 from alight.plan.workload import BODIES, PARTS
 from alight.store import default_store, digest
-
-HOST = "cpu"
 
 _logger = logging.getLogger("alight")
 
@@ -51,7 +49,7 @@ def profile_of(device: Device) -> Profile | None:
             from alight.measure.profiles import load_profile, share_costs
 
             _profiles[device.id] = found = load_profile(device)
-            if found is not None and device.id == HOST:
+            if found is not None and device.id == HOST_DEVICE:
                 share_costs(found.one_offs)
     return _profiles[device.id]
 
@@ -185,11 +183,11 @@ def profiles(devices: Sequence[Device]) -> Mapping[str, Profile]:
 
 def supports(device: str, implementation: str, group: Group) -> str | None:
     """Return why a device's implementation cannot run a group, or None."""
-    if implementation == "library" and device != HOST:
+    if implementation == "library" and device != HOST_DEVICE:
         return _library_gap(registry.device(device), group)
     if implementation != "generated":
         return None
-    if device == HOST:
+    if device == HOST_DEVICE:
         return unsupported(folded(group))
     return _device_gap(registry.device(device), group)
 
@@ -237,7 +235,7 @@ def _recall_bodies() -> None:
     """Know what earlier processes counted in the bodies of ops, and keep what this one counts."""
     from alight.measure.profiles import code_fingerprint
 
-    key = digest([code_fingerprint(registry.device(HOST)), PARTS], _BODIES)
+    key = digest([code_fingerprint(registry.device(HOST_DEVICE)), PARTS], _BODIES)
     found = (default_store().read(_BODIES, key) or {}).get("counts", {})
     BODIES.update({body: (size, tuple(parts)) for body, (size, parts) in found.items()})
     atexit.register(_keep_bodies, key, len(BODIES), os.getpid())

@@ -6,6 +6,8 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+HOST_DEVICE = "cpu"  # the id of the one device there always is
+
 
 class Reason(enum.StrEnum):
     """Why a candidate was chosen or ruled out."""

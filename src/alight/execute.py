@@ -20,11 +20,12 @@ from alight import residency, warn, writing
 from alight._core import Data, Layout, Value, sole
 from alight.backends.base import Operand
 from alight.backends.host import run_node
+from alight.device import HOST_DEVICE
 from alight.errors import OutOfDeviceMemory
 from alight.log import LOG
 from alight.outcomes import Started, Told, started
 from alight.plan.plan import LaunchStep, Plan, ViewStep, WriteStep
-from alight.ready import HOST_DEVICE, Place, Ready, ready_of
+from alight.ready import Place, Ready, ready_of
 from alight.registry import device
 from alight.streaming import streamed
 

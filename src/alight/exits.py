@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from alight._core import ArrayBase, View, floor, fresh_array, hooks, layout_of
+from alight.device import HOST_DEVICE
 from alight.log import COUNTED_DTYPES, LOG
 from alight.memory import host, writable
 from alight.nearby import called
@@ -191,7 +192,7 @@ def exit_to_numpy(
     name = getattr(function, "__qualname__", None) or getattr(function, "__name__", str(function))
     LOG.exit(str(name), site())
     result = run_in_numpy(function, args, kwargs, changed)
-    LOG.elements("numpy", "cpu", _eligible_elements(function, args, result))
+    LOG.elements("numpy", HOST_DEVICE, _eligible_elements(function, args, result))
     return result
 
 

@@ -24,13 +24,14 @@ from alight import runtime
 from alight._core import POLICY, floor, hooks, recording_errstate
 from alight._core.guard import CallGuard, Entry
 from alight.config import current_policy, policy
+from alight.device import HOST_DEVICE
 from alight.execute import stood_in
 from alight.leases import Leases
 from alight.log import LOG
 from alight.plan.plan import LaunchStep
 from alight.purity import Proof, declare_pure, installed, prove
 from alight.race import PLANNING_SHARE, PROGRAMS, Site
-from alight.ready import HOST_DEVICE, kernel_at_hand
+from alight.ready import kernel_at_hand
 from alight.record import manners, record_floor
 from alight.replay import Described, Launchable, Program, Trace, describe, make_program
 from alight.resident import ArrayProgram, Tracing, key_of

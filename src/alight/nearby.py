@@ -17,7 +17,7 @@ from alight import residency, runtime
 from alight._core import ArrayBase, Data, Value, hooks
 from alight.backends.base import Copy, Operand
 from alight.config import current_policy
-from alight.device import Device, Unsupported
+from alight.device import HOST_DEVICE, Device, Unsupported
 from alight.log import LOG
 from alight.memory import layout, read
 from alight.record import site
@@ -90,7 +90,7 @@ def _place(arrays: Sequence[ArrayBase]) -> Device | None:
     """Return the device that should do a call with these arrays."""
     force = current_policy().force
     if force is not None and force.device is not None:
-        wanted = force.implementation in (None, "library") and force.device != "cpu"
+        wanted = force.implementation in (None, "library") and force.device != HOST_DEVICE
         return device(force.device) if wanted else None
     if force is not None:
         return None

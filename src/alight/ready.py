@@ -15,7 +15,7 @@ from alight import kernels, residency, warn, writing
 from alight._core import Data, Direct, Layout, Value
 from alight.backends.base import Launch, Operand
 from alight.backends.machine import host_memory
-from alight.device import Device, Reason
+from alight.device import HOST_DEVICE, Device, Reason
 from alight.errors import OutOfDeviceMemory
 from alight.log import LOG, eligible_elements
 from alight.plan.plan import Decision, Estimate, LaunchStep
@@ -24,7 +24,6 @@ from alight.trial import FOREGROUND, trial_of
 
 __all__ = ["HOST_DEVICE", "Place", "Ready", "forget", "kernel_at_hand", "kernel_of", "ready_of"]
 
-HOST_DEVICE = "cpu"
 
 # Where a value's elements are: the bytes of which memory, from which of them on, in which layout.
 Place = tuple[Data, int, Layout]

@@ -15,10 +15,10 @@ import numpy as np
 
 from alight import memory, residency, runtime
 from alight._core import ArrayBase, Data, Layout, Value, View, layout_of
+from alight.device import HOST_DEVICE
 from alight.ir.group import Graph, same_bits
 from alight.leases import Leases, NdArray, leasable, window_of
 from alight.plan.plan import LaunchStep, Plan
-from alight.ready import HOST_DEVICE
 from alight.record import foreign
 from alight.scalar import Scalar
 

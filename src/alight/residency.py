@@ -114,9 +114,7 @@ def bring_to_host(data: Data) -> None:
         space, source = next(iter(data.remote.items()))
         where = device(space)
         backend = backend_of(where)
-        # a device may know memory that its link reaches faster
-        landing = getattr(backend, "landing", None)
-        target = (landing(where, data.layout) if landing else None) or fresh(data.layout)
+        target = landing(where, data.layout)
         copy = Copy(source, target, data.nbytes, space, HOST)
         try:
             backend.wait(backend.submit(where, 0, [copy]))
@@ -137,6 +135,13 @@ def only_on_host(data: Data) -> None:
     """Make the host copy current and drop the others: the host is about to write."""
     bring_to_host(data)
     data.remote = None
+
+
+def landing(where: Device, layout: Layout) -> Data:
+    """Return uninitialised host memory of exactly this dense layout for what a device sends: its
+    backend may know some that the link reaches faster."""
+    own = getattr(backend_of(where), "landing", None)
+    return (own(where, layout) if own else None) or fresh(layout)
 
 
 def fresh(layout: Layout) -> Data:
@@ -164,6 +169,7 @@ __all__: Sequence[str] = (
     "bring_to_host",
     "buffer",
     "fresh",
+    "landing",
     "made_on",
     "make_room",
     "only_on_host",

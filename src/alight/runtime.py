@@ -28,6 +28,7 @@ from alight._core import (
 )
 from alight.backends.machine import host_memory
 from alight.config import current_policy
+from alight.device import HOST_DEVICE
 from alight.errors import UnsupportedOnDevice
 from alight.execute import Execution
 from alight.ir.group import Graph, Node
@@ -111,7 +112,7 @@ def _look_again() -> None:
     """Look whether profiles still hold on which plans were close. On the host that takes no lock:
     no other thread shall wait for it."""
     for name in tuple(costs.doubted):
-        with nullcontext() if name == ready.HOST_DEVICE else residency.LOCK:
+        with nullcontext() if name == HOST_DEVICE else residency.LOCK:
             costs.look_again(name)
 
 

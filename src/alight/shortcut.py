@@ -16,12 +16,12 @@ import numpy as np
 from alight import config, runtime
 from alight._core import POLICY
 from alight._core.guard import Entry
-from alight.device import Reason
+from alight.device import HOST_DEVICE, Reason
 from alight.leases import NdArray
 from alight.log import LOG, eligible_elements
 from alight.plan.plan import Candidate, Decision, Estimate, Plan
 from alight.purity import ABSENT, Lookup
-from alight.ready import HOST_DEVICE, kernel_of
+from alight.ready import kernel_of
 from alight.replay import Launchable, Program
 
 __all__ = [
@@ -124,8 +124,8 @@ def measured(decision: Decision, numpy_seconds: float, seconds: float) -> Decisi
         return Estimate(value, value, value, {"measured": value})
 
     candidates = (
-        Candidate("cpu", "numpy", figure(numpy_seconds)),
-        Candidate("cpu", "generated", figure(seconds)),
+        Candidate(HOST_DEVICE, "numpy", figure(numpy_seconds)),
+        Candidate(HOST_DEVICE, "generated", figure(seconds)),
     )
     return replace(decision, reason=Reason.CHEAPEST, candidates=candidates)
 

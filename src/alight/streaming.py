@@ -81,11 +81,7 @@ class _Stream:
         self.places = places
         graph = parts.group.graph
         self.layouts = [graph.layout(number) for number in graph.outputs]
-        landing = getattr(backend, "landing", None)
-        self.results = [
-            (landing(where, layout) if landing else None) or residency.fresh(layout)
-            for layout in self.layouts
-        ]
+        self.results = [residency.landing(where, layout) for layout in self.layouts]
         self.whole: dict[int, Any] = {}
 
     def run(self) -> list[Data]:

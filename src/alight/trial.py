@@ -17,9 +17,9 @@ from typing import Any
 
 from alight.config import current_policy
 from alight.costs import profile_of
-from alight.device import Reason
+from alight.device import HOST_DEVICE, Reason
 from alight.ir.group import same_bits
-from alight.plan.choose import HOST, host_implementation
+from alight.plan.choose import host_implementation
 from alight.plan.plan import Decision, LaunchStep
 from alight.registry import device
 from alight.store import default_store, digest
@@ -69,7 +69,7 @@ def _key() -> str | None:
     """Return where losers are kept; None on a machine that was not measured."""
     from alight.measure.profiles import code_fingerprint  # late: it asks the machine
 
-    host = device(HOST)
+    host = device(HOST_DEVICE)
     profile = profile_of(host)
     if profile is None:
         return None
@@ -162,14 +162,14 @@ def trial_of(step: LaunchStep) -> Trial | None:
     """Return the trial of a step that was given to generated code because that is predicted to be
     faster."""
     decision = step.decision
-    if (step.device, step.implementation) != (HOST, "generated"):
+    if (step.device, step.implementation) != (HOST_DEVICE, "generated"):
         return None
     if decision.reason is not Reason.CHEAPEST:
         return None
     frozen = current_policy().reproducible and not same_bits(step.group)
     own = host_implementation(step.group)
     for candidate in decision.candidates:
-        if (candidate.device, candidate.implementation) == (HOST, own):
+        if (candidate.device, candidate.implementation) == (HOST_DEVICE, own):
             numpys = candidate.estimate
             if numpys is None:
                 return None

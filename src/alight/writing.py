@@ -10,14 +10,12 @@ from typing import Any
 from alight import kernels, residency
 from alight._core import Data, Layout
 from alight.backends.base import Command, Copy, Launch, Operand
-from alight.device import Device, Unsupported
+from alight.device import HOST_DEVICE, Device, Unsupported
 from alight.ir.group import Graph, Group, GroupKind, Node
 from alight.ir.ops import OPS
 from alight.log import LOG
 from alight.plan.plan import LaunchStep, WriteStep
 from alight.registry import backend_of, device
-
-HOST_DEVICE = "cpu"
 
 __all__ = ["forget", "group_into", "overlaps", "takes_all", "write_there"]
 

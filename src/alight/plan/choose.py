@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from alight.device import Device, Reason
+from alight.device import HOST_DEVICE, Device, Reason
 from alight.errors import DTypeUnsupported, UnsupportedOnDevice
 from alight.ir.group import Graph, Group, GroupKind
 from alight.ir.inner import folded
@@ -24,7 +24,6 @@ from alight.plan.workload import contraction_flops, dtype_name, is_contraction
 if TYPE_CHECKING:
     from alight._core import Layout
 
-HOST = "cpu"
 ANYWHERE = "*"  # the space of a constant: it goes along with the launch
 
 
@@ -54,7 +53,7 @@ def wanted(facts: Facts, device: str, implementation: str) -> bool:
         return False
     # On the host the library is called through NumPy, so forcing NumPy means it too.
     same = implementation == forced or (
-        forced == "numpy" and device == HOST and implementation == "library"
+        forced == "numpy" and device == HOST_DEVICE and implementation == "library"
     )
     return forced is None or same
 
@@ -70,7 +69,7 @@ def choose(graph: Graph, uses: Uses, units: Sequence[Unit], facts: Facts) -> lis
         for unit in units
     ]
     spaces = {device.id: device.space for device in facts.devices}
-    spaces.setdefault(HOST, "host")
+    spaces.setdefault(HOST_DEVICE, "host")
     placed: list[str | None] = [None] * len(units)
     if any(offer is not None and offer.picked is None for offer in offers):
         placed = _place(graph, uses, units, offers, spaces, facts)
@@ -96,7 +95,8 @@ def _offer(group: Group, nodes: tuple[int, ...], facts: Facts) -> _Offer:
     candidates = _candidates(group, own, facts)
     able = [i for i, c in enumerate(candidates) if c.reason is None]
     host = next(
-        (i for i, c in enumerate(candidates) if (c.device, c.implementation) == (HOST, own)), None
+        (i for i, c in enumerate(candidates) if (c.device, c.implementation) == (HOST_DEVICE, own)),
+        None,
     )
 
     def settled(picked: int, reason: Reason, others: Reason) -> _Offer:
@@ -112,7 +112,7 @@ def _offer(group: Group, nodes: tuple[int, ...], facts: Facts) -> _Offer:
         """Return the position of NumPy on the host, which can do everything."""
         if host is not None:
             return host
-        candidates.append(Candidate(HOST, own, None))
+        candidates.append(Candidate(HOST_DEVICE, own, None))
         return len(candidates) - 1
 
     if facts.force != (None, None):
@@ -157,8 +157,8 @@ def _candidates(group: Group, own: str, facts: Facts) -> list[Candidate]:
     found = []
     for device in facts.devices:
         names = device.support.implementations
-        if device.id == HOST:
-            found.append(Candidate(HOST, own, None))
+        if device.id == HOST_DEVICE:
+            found.append(Candidate(HOST_DEVICE, own, None))
             names = tuple(name for name in names if name not in ("numpy", "library"))
         for name in names:
             reason, detail = ruled_out(group, device, name, facts)
@@ -178,10 +178,14 @@ def ruled_out(
         if missing:
             return Reason.DTYPE_UNSUPPORTED, f"{device.id} has no {', '.join(missing)}"
     streams = implementation == "generated" and split(group) is not None
-    if device.id != HOST and not streams and (needed := _nbytes(group)) > device.memory_bytes:
+    if (
+        device.id != HOST_DEVICE
+        and not streams
+        and (needed := _nbytes(group)) > device.memory_bytes
+    ):
         detail = f"{needed} bytes of inputs and results, {device.id} has {device.memory_bytes}"
         return Reason.OUT_OF_MEMORY, detail
-    own = folded(group) if device.id == HOST else group
+    own = folded(group) if device.id == HOST_DEVICE else group
     if implementation == "generated" and own.kind is GroupKind.LIBRARY:
         return Reason.GAP, f"{group.graph.nodes[0].op.name} is not generated"
     gap = facts.supports(device.id, implementation, group)
@@ -347,7 +351,7 @@ def _is_write(unit: Unit) -> bool:
 
 def host_space(facts: Facts) -> str:
     """Return the name of the host's memory."""
-    return next((device.space for device in facts.devices if device.id == HOST), "host")
+    return next((device.space for device in facts.devices if device.id == HOST_DEVICE), "host")
 
 
 def held_by(facts: Facts, number: int) -> frozenset[str]:
@@ -384,7 +388,7 @@ def _walk(
         elif _is_write(unit):
             old, value = (where[base[v]] for v in unit.inputs)
             space = place or _write_space(old, value, spaces, facts)
-            device = next((d.id for d in facts.devices if d.space == space), HOST)
+            device = next((d.id for d in facts.devices if d.space == space), HOST_DEVICE)
             choices.append(Choice(device, "", Reason.ALREADY_RESIDENT, None, (), (old, value)))
         else:
             choices.append(None)

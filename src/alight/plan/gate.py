@@ -12,9 +12,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING
 
+from alight.device import HOST_DEVICE
 from alight.ir.group import Graph, GroupKind
 from alight.ir.op import Kind
-from alight.plan.choose import HOST, host_implementation, operation, ruled_out
+from alight.plan.choose import host_implementation, operation, ruled_out
 from alight.plan.fuse import Region, group_of, halves, prune
 from alight.plan.plan import Estimate, Facts, Refusal, no_estimate
 from alight.plan.stages import Uses
@@ -96,7 +97,7 @@ class _Gate:
         group = self.group(region)
         where = self.devices[device]
         names = where.support.implementations
-        if device == HOST:
+        if device == HOST_DEVICE:
             own = host_implementation(group)
             names = (own, *[name for name in names if name not in ("numpy", "library")])
         best: Estimate | None = None

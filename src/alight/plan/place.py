@@ -7,12 +7,12 @@ from collections.abc import Collection, Hashable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from alight.device import HOST_DEVICE
 from alight.errors import UnsupportedOnDevice
 from alight.ir.group import Graph, Group, GroupKind, Node
 from alight.ir.op import Kind
 from alight.ir.rewrite import Rewritten, rewrite
 from alight.plan.choose import (
-    HOST,
     Choice,
     choose,
     group_key,
@@ -132,7 +132,7 @@ def _round(
     generated = {key for key, devices in found_on.items() if devices}
     if generated:
         # Other devices give a row to one block of threads, however long it is.
-        cut = {key for key in generated if found_on[key] == {HOST}}
+        cut = {key for key in generated if found_on[key] == {HOST_DEVICE}}
         regions = by_rows(graph, uses, regions, generated, cut)
     regions, found = gated(graph, uses, regions, facts)
     refused += found
@@ -150,7 +150,7 @@ def _spots(facts: Facts) -> list[Spot]:
     """Return every place a group could run at other than NumPy on the host; none if all is NumPy's
     anyway."""
     forced = facts.force != (None, None)
-    has_host = any(device.id == HOST for device in facts.devices)
+    has_host = any(device.id == HOST_DEVICE for device in facts.devices)
     blind = facts.estimate is no_estimate and facts.timed is None
     if not forced and has_host and blind:
         return []
@@ -158,7 +158,7 @@ def _spots(facts: Facts) -> list[Spot]:
         (device.id, name)
         for device in facts.devices
         for name in device.support.implementations
-        if wanted(facts, device.id, name) and (device.id != HOST or name == "generated")
+        if wanted(facts, device.id, name) and (device.id != HOST_DEVICE or name == "generated")
     ]
 
 
@@ -225,7 +225,7 @@ def _fitting(
                 against = [
                     (device, why)
                     for device, name in spots
-                    if device in devices and (device != HOST or name == "generated")
+                    if device in devices and (device != HOST_DEVICE or name == "generated")
                     for reason, why in [ruled_out(group, devices[device], name, facts)]
                     if reason is not None
                 ]
