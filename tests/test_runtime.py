@@ -284,6 +284,26 @@ def test_a_loop_without_requests_is_flushed_and_its_plan_found_again() -> None:
     assert counts["cache_misses"] <= 4
 
 
+def test_what_need_not_come_to_exist_is_not_flushed(monkeypatch: pytest.MonkeyPatch) -> None:
+    a = ours(np.linspace(0, 1, 1000))
+    runtime.evaluate_all()
+    monkeypatch.setattr(runtime.floor, "budget", 10_000)
+    LOG.reset()
+    b = a
+    for _ in range(40):
+        b = b * 0.99
+    assert LOG.snapshot().counts["launches"] == 0
+    kept = [b + k for k in range(20)]  # these will exist
+    assert LOG.snapshot().counts["launches"] > 0
+    runtime.evaluate_all()
+    before = LOG.snapshot().counts["launches"]
+    total = a.sum()
+    for _ in range(40):  # so do those that only their sum keeps
+        total = total + (ours(np.ones(1000)) * 2.0).sum()
+    assert LOG.snapshot().counts["launches"] > before
+    assert float(kept[3][0]) == 3.0 and float(total) == pytest.approx(80_500.0)
+
+
 def test_writes_are_in_place_when_nobody_reads_the_old_version() -> None:
     a = ours(np.zeros(10_000))
     np.asarray(a + 1)

@@ -421,7 +421,7 @@ hooks.elementwise = UFUNCS
 hooks.wrap = wrap
 hooks.inside = INSIDE
 hooks.errstate = warn.recording_errstate
-hooks.flush = runtime.evaluate_all
+hooks.flush = runtime.enough
 set_operators(OPS)
 
 

@@ -217,7 +217,7 @@ def pend(op: Op, operands: tuple[Value, ...], attrs: Any, layout: Layout) -> Val
     floor.count += 1
     floor.pending += layout.size
     if (floor.count >= floor.limit or floor.pending > floor.budget) and floor.due(*place):
-        runtime.evaluate_all()
+        runtime.enough()
     value = Value(op, operands, attrs, layout, place)
     for operand in operands:
         if exposed(operand):

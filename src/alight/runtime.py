@@ -6,6 +6,7 @@ One request evaluates every live pending root it is connected to, so that nothin
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from alight._core import (
     make_layout,
     pending_storages,
     request,
+    sole,
 )
 from alight.backends.machine import host_memory
 from alight.config import current_policy
@@ -125,6 +127,40 @@ def evaluate_all() -> None:
         found = request(roots, False, current_policy().stamp)
         if found is not None:
             _run(*found)
+
+
+def enough() -> None:
+    """Make every live pending storage concrete where many ops are pending, or what they hold is
+    much."""
+    if floor.count < floor.limit:
+        # What was recorded need not come to exist: what is inside of a kernel never does.
+        held = _held_elements()
+        if held <= floor.budget // 2:  # so that it is counted anew a half of the budget later
+            floor.pending = held
+            return
+    evaluate_all()
+
+
+def _held_elements() -> int:
+    """Return the elements that live pending storages are to have, and those that are kept only to
+    be read for them."""
+    ready = [storage.value for storage in pending_storages()]
+    held = sum([value.layout.size for value in ready])
+    seen = {id(value) for value in ready}
+    leaves: dict[int, Value] = {}
+    readers: Counter[int] = Counter()
+    while ready:
+        for operand in ready.pop().operands:
+            if operand.op is None:
+                leaves[id(operand)] = operand
+                readers[id(operand)] += 1
+            elif id(operand) not in seen:
+                seen.add(id(operand))
+                ready.append(operand)
+    for leaf in leaves.values():
+        if leaf.data is not None and sole(leaf, 1 + readers[id(leaf)]):
+            held += leaf.layout.size
+    return held
 
 
 def host_array(value: Value) -> np.ndarray[Any, Any]:
