@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import alight
-from alight import kernels
+from alight import kernels, met
 from alight.config import policy
 from alight.device import Reason, Unsupported
 from alight.execute import Execution
@@ -25,6 +25,7 @@ from alight.plan.cost import compile_seconds
 from alight.plan.place import make_plan
 from alight.plan.plan import Estimate, Facts
 from alight.registry import device
+from alight.store import Store
 
 CPU = device("cpu")
 
@@ -97,6 +98,81 @@ def test_a_kernel_that_takes_too_long_is_made_in_the_background_when_asked_for_a
     assert kernels.kernel(CPU, group, "generated", None, patience=0.0) is not None
 
 
+DAILY = """
+import numpy as np, alight
+from alight import kernels
+from alight.measure import probes
+from alight.registry import device
+cpu = device("cpu")
+found = []
+for op in {ops}:
+    group = probes.loop(op, "float64", 64)
+    kernel = kernels.kernel(cpu, group, "generated", None, patience={patience})
+    found.append("made" if kernel else "coming" if kernels.coming(cpu, group) else "first")
+print(*found)
+"""
+
+
+def daily(cache: Path, patience: float, *ops: str) -> str:
+    done = python(DAILY.format(ops=ops, patience=patience), cache)
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout.strip()
+
+
+def test_a_script_that_is_started_daily_gets_its_kernel_on_the_third_day(tmp_path: Path) -> None:
+    load_seconds = compile_seconds(probes.loop("exp", "float64", 64), None, True, False)
+    patience = 2 * load_seconds  # enough to load it, not to compile it
+    days = [daily(tmp_path, patience, "exp") for _ in range(3)]
+    assert days == ["first", "coming", "made"]
+    assert [path.parent.name for path in tmp_path.rglob("*.json") if path.parent.name == "met"]
+
+
+def test_what_was_lost_long_enough_is_compiled_when_the_program_is_over(tmp_path: Path) -> None:
+    ops = ("exp", "log", "sin")
+    slowest = max(compile_seconds(probes.loop(op, "float64", 64), None, False, True) for op in ops)
+    patience = slowest * 0.7
+    assert daily(tmp_path, patience, *ops) == "first first first"
+    assert not list(tmp_path.rglob("*.bin"))
+    assert "first" not in daily(tmp_path, patience, *ops)
+    assert len(list(tmp_path.rglob("*.bin"))) == len(ops)
+    assert daily(tmp_path, patience, *ops) == "made made made"
+
+
+def test_what_has_cost_little_does_not_hold_the_end_of_the_program_up() -> None:
+    background = kernels._Background()
+    done: list[str] = []
+    gate = threading.Event()
+    background.add("runs", lambda: done.append("runs") if gate.wait(10) else None)
+    background.add("cheap", lambda: done.append("cheap"))
+    background.add("pays", lambda: done.append("pays"), pays=True)
+    threading.Timer(0.05, gate.set).start()
+    background.stop()
+    assert done == ["runs", "pays"]
+
+
+def test_the_record_of_what_was_met_is_bounded_and_keeps_the_latest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Store(tmp_path)
+    monkeypatch.setattr(met, "default_store", lambda: store)
+    monkeypatch.setattr(met, "_KEPT", 3)
+    try:
+        for start in range(5):
+            met.forget()
+            assert met.again(f"group{start}", 0.25) is None
+            assert met.again(f"group{start}", 0.5) == 0.75
+            met.keep(os.getpid())
+        met.forget()
+        assert sorted(met._earlier().items()) == [(f"group{i}", 0.75) for i in (2, 3, 4)]
+        assert met.again("group3", 1.0) == 1.75
+        met.made("group4")
+        met.keep(os.getpid())
+        met.forget()
+        assert met._earlier() == {"group2": 0.75, "group3": 1.75}
+    finally:
+        met.forget()
+
+
 def test_what_is_patiently_asked_for_is_made_at_once() -> None:
     assert kernels.kernel(CPU, fresh_group(0b1110001), "generated") is not None
 
@@ -143,7 +219,7 @@ def test_numpy_runs_while_the_kernel_is_made() -> None:
             record = LOG.snapshot().records[-1]
             told = record.decision.implementation, record.decision.reason
             if run < 2:
-                assert told == ("numpy", Reason.COMPILING)
+                assert told == ("numpy", Reason.COMPILING if run else Reason.FIRST_TIME)
             else:
                 assert told == ("generated", Reason.CHEAPEST)
 

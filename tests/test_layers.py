@@ -29,6 +29,7 @@ ORDER: tuple[tuple[str, ...], ...] = (
     ("measure",),
     ("trust",),
     ("costs",),
+    ("met",),
     ("kernels",),
     ("copies",),
     ("residency", "trial"),

@@ -23,6 +23,7 @@ class Reason(enum.StrEnum):
     UNCALIBRATED = "uncalibrated"
     DEMOTED = "demoted"
     COMPILING = "compiling"
+    FIRST_TIME = "first_time"
     TRIAL = "trial"
 
 

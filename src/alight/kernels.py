@@ -1,7 +1,8 @@
 """Kernels: made in this process, kept on disk, or compiled in the background while NumPy goes on.
 
 A kernel is waited for only where the wait, as predicted, ends sooner than NumPy would. Otherwise a
-thread of ours makes it, and who asked runs in NumPy until it is there.
+thread of ours makes it once its group comes again, in this process or a later one, and who asked
+runs in NumPy until it is there.
 """
 
 from __future__ import annotations
@@ -15,8 +16,10 @@ from collections import deque
 from collections.abc import Callable
 from functools import cache
 from importlib.util import find_spec
+from time import perf_counter
 from typing import Any
 
+from alight import met
 from alight.codegen import elf
 from alight.codegen.loops import kernel_key
 from alight.costs import profile_of
@@ -27,20 +30,17 @@ from alight.plan.cost import compile_seconds
 from alight.registry import backend_of
 from alight.store import default_store, digest
 
-__all__ = ["GENERATED", "kernel", "settle", "soon"]
+__all__ = ["GENERATED", "coming", "kernel", "settle", "soon"]
 
 GENERATED = "generated"
 
 KIND = "kernel"
 
-# A group seen once may never come again; one that did will, as programs loop.
-_BACKGROUND_AFTER = 2
-
-# Keys kept of what was asked for and not made. A program whose groups are all different has no use
-# for a count of each; it starts anew.
-_ASKED_KEPT = 4096
-
 _KEEP = "-keep"  # marks jobs that write what was made
+
+# The design's limit: what alight does for later starts when a program is over takes at most a
+# second.
+_EXIT_SECONDS = 1.0
 
 
 def kernel(
@@ -51,7 +51,7 @@ def kernel(
     patience: float = math.inf,
 ) -> Any:
     """Return the kernel of a group on a device, or None where having it would take longer than
-    ``patience`` seconds; it is then made in the background once it was asked for twice.
+    ``patience`` seconds; it is then made in the background, unless its group was never met before.
 
     Raises Unsupported, with the reason, where the implementation has a gap.
     """
@@ -61,12 +61,13 @@ def kernel(
     reason = _failed.get(maker.key)
     if reason is not None:
         raise Unsupported(reason)
-    if maker.key not in _made and maker.seconds() > patience:
-        if len(_asked) >= _ASKED_KEPT:
-            _asked.clear()
-        _asked[maker.key] = times = _asked.get(maker.key, 0) + 1
-        if times >= _BACKGROUND_AFTER:
-            _background.add(maker.key, maker.quietly)
+    if maker.key not in _made and (seconds := maker.seconds()) > patience:
+        # A group seen once may never come again; one that did will, as programs loop and are
+        # started anew.
+        lost = met.again(maker.stored_as, patience)
+        if lost is not None:
+            # Who pays once he has lost as much never pays more than twice what was best.
+            _background.add(maker.key, maker.quietly, pays=lost >= seconds)
         return None
     return maker.make()
 
@@ -81,6 +82,12 @@ def soon(where: Device, group: Group, schedule: Any = None) -> bool:
         return True
     _background.add(maker.key, maker.quietly)
     return False
+
+
+def coming(where: Device, group: Group, schedule: Any = None) -> bool:
+    """Tell whether a generated kernel waits to be made, is being made, or was made by now."""
+    key = _Maker(where, group, schedule).key
+    return key in _made or key in _failed or _background.has(key)
 
 
 def settle() -> None:
@@ -144,7 +151,7 @@ class _Maker:
                 else:
                     LOG.count(kernels_compiled=1)
                 _made.add(self.key)
-            _asked.pop(self.key, None)
+                met.made(self.stored_as)
             return found
 
     def keep(self, data: bytes) -> None:
@@ -170,18 +177,19 @@ class _Background:
     """One thread that does jobs in turn; it starts with the first and ends with the process."""
 
     def __init__(self) -> None:
-        self._jobs: deque[tuple[str, Callable[[], None]]] = deque()
+        self._jobs: deque[tuple[str, Callable[[], None], bool]] = deque()
         self._keys: set[str] = set()
         self._wake = threading.Condition()
         self._thread: threading.Thread | None = None
         self._stopping = False
 
-    def add(self, key: str, job: Callable[[], None]) -> None:
-        """Have a job done, unless one of this key waits or runs."""
+    def add(self, key: str, job: Callable[[], None], pays: bool = False) -> None:
+        """Have a job done, unless one of this key waits or runs; ``pays``: even where the program
+        is over before its turn."""
         with self._wake:
             if not self._stopping and key not in self._keys:
                 self._keys.add(key)
-                self._jobs.append((key, job))
+                self._jobs.append((key, job, pays))
                 if self._thread is None:
                     self._thread = threading.Thread(
                         target=self._run, name="alight-make", daemon=True
@@ -191,24 +199,32 @@ class _Background:
         if self._stopping and key.endswith(_KEEP):
             job()
 
+    def has(self, key: str) -> bool:
+        """Tell whether a job of this key waits or runs."""
+        return key in self._keys
+
     def settle(self) -> None:
         """Wait until every job is done."""
         with self._wake:
             self._wake.wait_for(lambda: not self._keys)
 
     def stop(self) -> None:
-        """Let the job that runs end, and start no other: the process is about to go."""
+        """Let the job that runs end, and start none but those that pay: the process is about to
+        go."""
+        ends = perf_counter() + _EXIT_SECONDS
         with self._wake:
             self._stopping = True
-            waiting = [job for key, job in self._jobs if key.endswith(_KEEP)]
-            self._keys.difference_update([key for key, _ in self._jobs])
+            waiting = [*self._jobs]
+            self._keys.difference_update([key for key, _, _ in waiting])
             self._jobs.clear()
             self._wake.notify_all()
             thread = self._thread
         if thread is not None:
             thread.join()
-        for job in waiting:  # made already: the next process starts with it
-            job()
+        for key, job, pays in waiting:
+            # What was made already is written in any case: the next process starts with it.
+            if key.endswith(_KEEP) or (pays and perf_counter() < ends and not _interrupted()):
+                job()
 
     def _run(self) -> None:
         while True:
@@ -216,7 +232,7 @@ class _Background:
                 self._wake.wait_for(lambda: self._jobs or self._stopping)
                 if not self._jobs:
                     return
-                key, job = self._jobs.popleft()
+                key, job, _ = self._jobs.popleft()
             try:
                 job()
             except Exception as error:  # the jobs behind it must not wait for ever
@@ -227,12 +243,16 @@ class _Background:
                     self._wake.notify_all()
 
 
+def _interrupted() -> bool:
+    return getattr(sys, "last_type", None) is KeyboardInterrupt  # who interrupts wants the end
+
+
 _made: set[str] = set()
 _failed: dict[str, str] = {}
-_asked: dict[str, int] = {}
 # Held while a kernel is made, and by a fork, so that no child is born with a compiler at work.
 _making = threading.RLock()
 _background = _Background()
+atexit.register(met.keep, os.getpid())  # later than what follows: the last is done first
 atexit.register(lambda: _background.stop())
 
 

@@ -242,8 +242,11 @@ class Ready:
 
     def decision_elsewhere(self) -> Decision:
         """Return the decision that is logged where NumPy runs in the kernel's place."""
-        reason = Reason.COMPILING
-        if self.kernel is not None:
+        if self.kernel is None:
+            step = self.step
+            comes = kernels.coming(self.where, step.group, step.schedule)
+            reason = Reason.COMPILING if comes else Reason.FIRST_TIME
+        else:
             lost = self.trial is not None and self.trial.lost
             reason = Reason.DEMOTED if lost else Reason.TRIAL
         if reason not in self.elsewhere:
