@@ -22,8 +22,8 @@ class Reason(enum.StrEnum):
     POLICY = "policy"
     UNCALIBRATED = "uncalibrated"
     DEMOTED = "demoted"
-    COMPILING = "compiling"
     FIRST_TIME = "first_time"
+    COMPILING = "compiling"
     TRIAL = "trial"
 
 
