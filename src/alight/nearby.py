@@ -14,18 +14,20 @@ from typing import Any
 import numpy as np
 
 from alight import residency, runtime
-from alight._core import ArrayBase, Data, Value, hooks
+from alight._core import ArrayBase, Data, Value, View, floor, hooks, make_layout
 from alight.backends.base import Copy, Operand
 from alight.config import current_policy
 from alight.device import HOST_DEVICE, Device, Unsupported
 from alight.log import LOG
 from alight.memory import layout, read
-from alight.record import site
+from alight.record import concrete, manners, site
 from alight.registry import backend_of, device
 
 __all__ = ["called"]
 
 _OTHER_NAMES = {"putmask": "put_mask"}
+# What gives columns of one array, as NumPy does.
+_COLUMNS = ("nonzero", "flatnonzero")
 # Named tuples that NumPy gives back, by op.
 _TUPLES = {"linalg.qr": "QRResult", "linalg.svd": "SVDResult", "linalg.eigh": "EighResult"}
 
@@ -64,7 +66,7 @@ def called(
     if name not in (where.support.library or ()) or kwargs.get("out") is not None:
         return NotImplemented
     backend: Any = backend_of(where)
-    if not hasattr(backend, "call") or not all(layout(array).size for array in found):
+    if name not in getattr(backend, "calls", ()) or not all(layout(a).size for a in found):
         return NotImplemented
     if not all(layout(array).dtype.name in where.support.dtypes for array in found):
         return NotImplemented
@@ -150,14 +152,34 @@ def _version(where: Device, backend: Any, array: Any, operand: Operand) -> Opera
 
 def _taken(where: Device, name: str, result: Any) -> Any:
     if isinstance(result, Operand):
-        value = Value(None, (), (), result.layout)
-        if result.layout.size:
-            value.data = residency.made_on(where, result.layout, result.buffer)
-        else:
-            value.data = Data(result.layout, np.empty(result.layout.shape, result.layout.dtype))
-        return hooks.array.of(value)
+        value = _value(where, result)
+        if name not in _COLUMNS:
+            return hooks.array.of(value)
+        columns = [_column(value, i) for i in range(result.layout.shape[1])]
+        return tuple(columns) if name == "nonzero" else columns[0]
     if type(result) is tuple:
         parts = [_taken(where, name, part) for part in result]
         words = _TUPLES.get(name)
         return getattr(np.linalg._linalg, words)(*parts) if words else tuple(parts)
+    if isinstance(result, np.generic) and not floor.scalars and manners.scalar is None:
+        return hooks.array.of(concrete(np.asarray(result)))
     return result
+
+
+def _value(where: Device, made: Operand) -> Value:
+    value = Value(None, (), (), made.layout)
+    if made.layout.size:
+        value.data = residency.made_on(where, made.layout, made.buffer)
+    else:
+        value.data = Data(made.layout, np.empty(made.layout.shape, made.layout.dtype))
+    return value
+
+
+def _column(value: Value, number: int) -> Any:
+    """Return a column of an array of indices: a row apart also where there are no rows."""
+    rows, count = value.layout.shape
+    step = value.layout.itemsize
+    array = hooks.array.of(value)
+    window = make_layout(value.layout.dtype, (rows,), (count * step,))
+    array.window = View(window, number * step if rows else 0, True)
+    return array

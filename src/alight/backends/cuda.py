@@ -20,7 +20,8 @@ from alight._core import Data, Layout, make_layout
 from alight.backends import cuda_cards
 from alight.backends.asking import ask, loaded, refusal
 from alight.backends.base import Command, Copy, Launch, Operand
-from alight.backends.cuda_library import LACKING, NAMES, LibraryKernel, called
+from alight.backends.cuda_calls import CALLS, called
+from alight.backends.cuda_library import LACKING, NAMES, LibraryKernel
 from alight.backends.cuda_sequence import CudaSequence, Launches
 from alight.backends.cuda_session import CudaBuffer, Session
 from alight.backends.host import NATIVE_DTYPES, address_of, memory_at
@@ -156,6 +157,7 @@ class CudaBackend:
 
     name = "cuda"
     late = True
+    calls = frozenset(CALLS)  # what ``call`` does
 
     def __init__(self) -> None:
         self._probe: Probe | None = None
@@ -446,7 +448,11 @@ def _device(number: int, found: dict[str, Any]) -> Device:
         memory_bytes=card["memory"],
         unified_memory=False,
         support=Support(
-            ("generated", "library"), NATIVE_DTYPES, GAPS, dialect="cuda", library=NAMES
+            ("generated", "library"),
+            NATIVE_DTYPES,
+            GAPS,
+            dialect="cuda",
+            library=NAMES | CALLS.keys(),
         ),
         limits={"processors": card["processors"]},
         fingerprint=f"{card['name']} {card['uuid']} {card['capability']} {versions}",

@@ -1,8 +1,7 @@
 """What CuPy's own functions do on a CUDA device: NumPy's functions of the same names.
 
-``NAMES`` is the one table: a name stands for CuPy's function of that name, or for what is beside it
-here where NumPy's has another form. Some have results whose size or success only the values tell:
-these are called at once (``called``), the others run as nodes of a plan (``LibraryKernel``).
+``NAMES`` are those that run as nodes of a plan: a name stands for CuPy's function of that name, or
+for what is beside it here where NumPy's has another form. Recording has checked their arguments.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from alight._core import make_layout
 from alight.backends.base import Operand
 from alight.backends.cuda_session import CudaBuffer
 from alight.device import Gap, Unsupported
@@ -83,60 +81,9 @@ def _correlate(cupy: Any, a: Any, v: Any, mode: str = "valid") -> Any:
     return _convolve(cupy, a, v[::-1].conj(), mode)
 
 
-def _solve(cupy: Any, a: Any, b: Any) -> Any:
-    if b.ndim != a.ndim and (b.ndim, a.ndim) != (1, 2):
-        raise Unsupported("CuPy and NumPy read these shapes in different ways")
-    return cupy.linalg.solve(a, b)
-
-
-def _lstsq(cupy: Any, a: Any, b: Any, rcond: Any = None) -> Any:
-    x, rest, rank, values = cupy.linalg.lstsq(a, b, rcond)
-    return x, rest, np.int32(rank), values
-
-
-def _apart(cupy: Any, indices: Any, length: int) -> Any:
-    """Return indices that are all different and in bounds, counted from the start."""
-    if indices.dtype.kind not in "iu":
-        raise Unsupported("indices that are no integers")
-    if int(indices.min()) < -length or int(indices.max()) >= length:
-        raise Unsupported("an index is out of bounds")
-    positive = cupy.where(indices < 0, indices + length, indices)
-    if cupy.unique(positive).size != positive.size:
-        raise Unsupported("an index comes twice")
-    return positive
-
-
-def _put(cupy: Any, a: Any, ind: Any, v: Any, mode: str = "raise") -> None:
-    if mode != "raise" or not a.flags.c_contiguous:
-        raise Unsupported("CuPy has no such put")
-    cupy.put(a, _apart(cupy, cupy.asarray(ind), a.size), v)
-
-
-def _get(cupy: Any, a: Any, key: Any) -> Any:
-    parts = key if type(key) is tuple else (key,)
-    if not a.flags.c_contiguous or len(parts) > 1:
-        raise Unsupported("NumPy decides the strides")
-    if key.dtype.kind == "b":
-        if key.shape != a.shape[: key.ndim]:
-            raise Unsupported("NumPy words the error")
-        return a[key]
-    length = a.shape[0]
-    if int(key.min()) < -length or int(key.max()) >= length:
-        raise Unsupported("an index is out of bounds")
-    return a[key]
-
-
-def _set(cupy: Any, a: Any, key: Any, value: Any) -> None:
-    if type(key) is tuple or getattr(value, "ndim", 0) > a.ndim:
-        raise Unsupported("several index arrays at once")
-    if key.dtype.kind == "b":
-        if key.shape != a.shape[: key.ndim]:
-            raise Unsupported("NumPy words the error")
-        if getattr(value, "ndim", 0) and int(key.sum()) != value.shape[0] and value.size != 1:
-            raise Unsupported("NumPy words the error")
-    else:
-        key = _apart(cupy, key, a.shape[0])
-    a[key] = value
+def _searchsorted(cupy: Any, a: Any, v: Any, side: str = "left") -> Any:
+    common = np.result_type(a.dtype, v.dtype)  # CuPy compares as C++ compares the two
+    return cupy.searchsorted(a.astype(common, copy=False), v.astype(common, copy=False), side)
 
 
 _OWN: Mapping[str, Callable[..., Any]] = {
@@ -150,26 +97,15 @@ _OWN: Mapping[str, Callable[..., Any]] = {
     "argsort": _argsort,
     "convolve": _convolve,
     "correlate": _correlate,
-    "linalg.solve": _solve,
-    "linalg.lstsq": _lstsq,
-    "put": _put,
-    "getitem": _get,
-    "setitem": _set,
+    "searchsorted": _searchsorted,
 }
-# The ops whose CuPy function has another name than the op.
-_NAMED = {"put_mask": "putmask"}
 NAMES = frozenset(
     (
         *_OWN,
-        *_NAMED,
         "matmul", "dot", "vdot", "inner", "outer", "tensordot", "kron",
-        "sort", "tile", "roll", "tril", "triu", "diff", "searchsorted",
+        "sort", "tile", "roll", "tril", "triu", "diff",
         "fft.fft", "fft.ifft", "fft.rfft", "fft.irfft", "fft.fft2", "fft.ifft2", "fft.fftn",
         "fft.ifftn", "fft.rfftn", "fft.irfftn", "fft.fftshift", "fft.ifftshift",
-        "linalg.inv", "linalg.cholesky", "linalg.qr", "linalg.svd", "linalg.eigh",
-        "linalg.eigvalsh", "linalg.pinv",
-        "unique", "nonzero", "flatnonzero", "compress", "extract", "place",
-        "fill_diagonal",
     )
 )  # fmt: skip
 
@@ -179,7 +115,7 @@ def _function(cupy: Any, name: str) -> Callable[..., Any]:
     if own is not None:
         return lambda *args, **attrs: own(cupy, *args, **attrs)
     found: Any = cupy
-    for part in _NAMED.get(name, name).split("."):
+    for part in name.split("."):
         found = getattr(found, part)
     return found  # type: ignore[no-any-return]
 
@@ -203,7 +139,7 @@ class LibraryKernel:
         self, session: Session, operands: Sequence[Operand], target: Operand | None
     ) -> CudaBuffer | None:
         """Return the buffer of the result, or None where a target was given."""
-        arrays = [_array(session, operands[i]) for i in self.positions]
+        arrays = [array_of(session, operands[i]) for i in self.positions]
         result = self.function(*arrays, **self.attrs)
         layout = self.layouts[-1]
         result = session.cupy.asarray(result)
@@ -212,53 +148,30 @@ class LibraryKernel:
                 f"CuPy made {result.dtype} {result.shape} where NumPy makes {layout.dtype} "
                 f"{layout.shape}"
             )
-        if target is None and _whole(result, layout):
-            return CudaBuffer(result.data, layout.nbytes, session.device)
         made = None
         if target is None:
+            made = whole(session, result, layout, arrays)
+            if made is not None:
+                return made
             made = session.buffer(layout.nbytes)
             target = Operand(made, 0, layout)
-        _array(session, target)[...] = result
+        array_of(session, target)[...] = result
         return made
 
 
-def called(session: Session, name: str, args: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
-    """Return what CuPy's function gives, each array as an operand: a buffer of its own, in C order.
-    Arrays among the arguments are operands, too; the first is written into by what writes."""
-    import cupyx
-
-    def given(item: Any) -> Any:
-        if isinstance(item, Operand):
-            return _array(session, item)
-        return tuple([given(part) for part in item]) if type(item) in (tuple, list) else item
-
-    def made(item: Any) -> Any:
-        if isinstance(item, tuple):
-            return tuple([made(part) for part in item])
-        if not isinstance(item, session.cupy.ndarray):
-            return item
-        layout = make_layout(item.dtype, item.shape)
-        if _whole(item, layout):
-            return Operand(CudaBuffer(item.data, layout.nbytes, session.device), 0, layout)
-        target = Operand(session.buffer(layout.nbytes), 0, layout)
-        if layout.size:
-            _array(session, target)[...] = item
-        return target
-
-    keywords = {key: given(item) for key, item in attrs.items()}
-    with cupyx.errstate(linalg="raise"):
-        return made(_function(session.cupy, name)(*map(given, args), **keywords))
-
-
-def _array(session: Session, operand: Operand) -> Any:
+def array_of(session: Session, operand: Operand) -> Any:
+    """Return CuPy's array over an operand's memory."""
     layout, memory = operand.layout, operand.buffer.memory
     return session.cupy.ndarray(
         layout.shape, layout.dtype, memory + operand.offset, strides=layout.strides
     )
 
 
-def _whole(result: Any, layout: Layout) -> bool:
-    """Tell whether a result is alone in memory of its own, laid out as NumPy lays it out."""
-    if result.base is not None or isinstance(result, np.ndarray):
-        return False
-    return bool(result.strides == layout.strides and min(layout.strides, default=1) >= 0)
+def whole(session: Session, result: Any, layout: Layout, given: Sequence[Any]) -> CudaBuffer | None:
+    """Return the buffer of a result that is alone in memory of its own, laid out as NumPy lays it
+    out; None for any other, as for what was given."""
+    if result.base is not None or any(result is array for array in given):
+        return None
+    if result.strides != layout.strides or min(layout.strides, default=1) < 0:
+        return None
+    return CudaBuffer(result.data, layout.nbytes, session.device)

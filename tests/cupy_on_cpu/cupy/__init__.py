@@ -7,30 +7,18 @@ from typing import Any
 
 import numpy as np
 
+from cupy import arrays
 from cupy import cuda as cuda
 from cupy.cuda import memory
 
 __version__ = "0 (on the CPU)"
 
 
-class _Arrays(type):
-    def __instancecheck__(cls, item: Any) -> bool:
-        return isinstance(item, np.ndarray)
-
-
-class ndarray(metaclass=_Arrays):
-    """An ndarray over memory of the device's."""
-
-    def __new__(cls, shape: Any, dtype: Any, memptr: memory.Memory, strides: Any) -> Any:
-        return np.ndarray(shape, dtype, memptr.array, memptr.offset, strides)
-
-
-def argsort(a: Any, axis: Any = -1) -> Any:
-    return np.argsort(a, axis, kind="stable")  # the only kind there is
-
-
 def __getattr__(name: str) -> Any:
-    return getattr(np, name)
+    if name.startswith("__"):
+        raise AttributeError(name)
+    own = vars(arrays).get(name)
+    return own if getattr(own, "__module__", "") == arrays.__name__ else arrays.numpys(np, name)
 
 
 def get_default_memory_pool() -> memory.Pool:

@@ -1,6 +1,5 @@
 """Memory of a device that is the host's."""
 
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -10,6 +9,18 @@ TOTAL = 1 << 32
 
 class OutOfMemoryError(MemoryError):
     """There is no memory left."""
+
+
+class Pointer:
+    """A place in a piece of memory, which it keeps."""
+
+    def __init__(self, array: Any, offset: int, ptr: int) -> None:
+        self.array = array
+        self.offset = offset
+        self.ptr = ptr
+
+    def __add__(self, offset: int) -> "Pointer":
+        return Pointer(self.array, self.offset + offset, self.ptr + offset)
 
 
 class Memory(bytearray):
@@ -24,7 +35,7 @@ class Memory(bytearray):
         self.offset = 0
 
     def __add__(self, offset: int) -> Any:  # type: ignore[override]
-        return SimpleNamespace(array=self.array, offset=offset, ptr=self.ptr + offset)
+        return Pointer(self.array, offset, self.ptr + offset)
 
     def __del__(self) -> None:
         self.pool.used -= len(self.array)

@@ -3,8 +3,9 @@
 from typing import Any
 
 import numpy as np
+from cupy import arrays
 
 
 def convolve(in1: Any, in2: Any, mode: str, method: str) -> Any:
     assert (mode, method) == ("full", "direct")
-    return np.convolve(in1, in2)
+    return arrays.made(np.convolve(in1.held, in2.held), ())
