@@ -230,6 +230,23 @@ def test_write_over_write(b: Builder) -> None:
         assert names(b.graph(again, *needed)).count("write") == 2
 
 
+@pytest.mark.parametrize(("into", "reads"), [(np.s_[1:3], 2), (np.s_[2:4], 1)])
+def test_an_update_reads_the_version_that_is_needed_anyway(
+    b: Builder, into: slice, reads: int
+) -> None:
+    first = b.write(0, np.s_[1:3], b.add("exp", b.view(1, np.s_[1:3])))
+    value = b.add("sqrt", b.add("negative", b.view(first, np.s_[1:3])))
+    again = b.write(first, into, value)
+    # What does not end in that window reads what was written to it.
+    assert names(b.graph(again, b.add("negative", first))).count("view") == reads
+
+
+def test_an_update_of_a_version_that_is_left_out_reads_none(b: Builder) -> None:
+    first = b.write(0, np.s_[1:3], b.add("exp", b.view(1, np.s_[1:3])))
+    again = b.write(first, np.s_[1:3], b.add("negative", b.view(first, np.s_[1:3])))
+    assert names(b.graph(again)).count("view") == 1
+
+
 @pytest.mark.parametrize("start", range(0, 400, 100))
 def test_random_graphs_keep_their_bits(start: int) -> None:
     dropped = 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import pickle
 import signal
@@ -20,7 +21,8 @@ import numpy as np
 import pytest
 
 import alight
-from alight import execute, memory, registry, runtime
+from alight import _core, execute, memory, registry, runtime
+from alight.backends.host import HostBackend
 from alight.errors import UnsupportedOnDevice
 from alight.ir.ops import OPS
 from alight.log import LOG
@@ -444,6 +446,45 @@ def test_a_write_in_each_request_is_in_place_too(monkeypatch: pytest.MonkeyPatch
         a[1:5] = a[2:6] + 1
         alight.evaluate(a)
     assert a.storage.value.data.address == address and not copies
+
+
+def windows_of_one(a: Any, b: Any) -> None:
+    a[1:] += 1
+    a[:-1] *= 0.5
+
+
+def windows_of_two(a: Any, b: Any) -> None:
+    a[1:] = a[:-1] + 1
+    b[:-1] = a[1:] * 2
+
+
+def a_window_and_all(a: Any, b: Any) -> None:
+    a[1:] += 1
+    b += a
+
+
+@pytest.mark.skipif(not _core.NATIVE, reason="the twin leaves memory to NumPy")
+@pytest.mark.parametrize("update", [windows_of_one, windows_of_two, a_window_and_all])
+@pytest.mark.parametrize("mode", [{}, {"force": "cpu:generated"}, {"force": "numpy"}])
+def test_updates_of_windows_in_a_loop_keep_few_versions(
+    update: Callable[[Any, Any], None], mode: dict[str, str]
+) -> None:
+    a, b = np.arange(1 << 16, dtype=float), np.ones(1 << 16)
+    with alight.policy(floor=0, **mode):  # type: ignore[arg-type]
+        x, y = ours(a), ours(b)
+        alight.evaluate(x + 0, y + 0)
+        gc.collect()
+        _core.keep_bytes(0)
+        _core.keep_bytes(1 << 28)
+        for _ in range(20):
+            update(x, y)
+            update(a, b)
+        alight.evaluate(x, y)
+        # What is not alive any more was kept: the most that was there at once beside the two.
+        assert _core.kept_bytes() <= 4 * a.nbytes
+    np.testing.assert_array_equal(np.asarray(x), a)
+    np.testing.assert_array_equal(np.asarray(y), b)
+    HostBackend()
 
 
 def written(a: alight.Array) -> None:

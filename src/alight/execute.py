@@ -56,6 +56,13 @@ class Execution:
         """Run every step; a step that fails fails its outputs and what depends on them, nothing
         else."""
         steps = self.plan.steps
+        for write in self.plan.skipping:
+            # What is left out would hold the versions that it was made of until this is bound.
+            target = self.values[write.target]
+            if target is not None and target.operands:
+                old = self.values[write.old]
+                assert old is not None, write
+                target.operands = (old, *target.operands[1:])
         for index, (step, dead) in enumerate(zip(steps, self.plan.dead, strict=True)):
             try:
                 if isinstance(step, LaunchStep) and self._waits(step, index + 1):

@@ -121,12 +121,25 @@ class _Work:
         allowed; the outside is none that is."""
         if name in self.live:
             return False
+        return all([allowed(*reader) for reader in self.readers_of(name)])
+
+    def readers_of(self, name: int) -> list[tuple[Node, int]]:
+        """Return the readers of a value of the original graph, with their numbers."""
         if self.readers is None:
             self.readers = defaultdict(list)
             for number, node in self.graph.numbered():
                 for operand in set(node.operands):
                     self.readers[operand].append((node, number))
-        return all([allowed(*reader) for reader in self.readers[name]])
+        return self.readers[name]
+
+    def follows(self, later: int, version: int) -> bool:
+        """Tell whether a version of the original graph is another, or made of it by writes."""
+        while later > version:
+            node = self.graph.nodes[later - self.first]
+            if node.op.kind is not Kind.WRITE:
+                return False
+            later = node.operands[0]
+        return later == version
 
     def instead(self, number: int, node: Node) -> int:
         """Append a node that takes the name of a value which only it is going to be read for."""
@@ -397,25 +410,34 @@ def write_over_write(work: _Work, node: Node) -> Node | None:
     below = work.node(old)
     if below is None or below.op.kind is not Kind.WRITE or below.attrs != node.attrs:
         return None
-    window = node.attr("layout"), node.attr("offset", 0)
-    if not work.is_read_by(
-        work.names[old],
-        lambda reader, number: (
-            reader.op.kind is Kind.WRITE
-            or (
-                (reader.layout, reader.attr("offset", 0)) == window
-                and reader.op.kind is Kind.VIEW
-                # these read what was written instead: `read_of_written`
-                and work.is_read_by(number, lambda user, _: user.op.kind is Kind.ELEMENTWISE)
-            )
-        ),
-    ):
+    if not _serves_window(work, work.names[old], node.attrs):
         return None
     return Node(node.op, (below.operands[0], value), node.attrs, node.layout)
 
 
+def _serves_window(work: _Work, version: int, attrs: Attrs) -> bool:
+    """Tell whether a version of the original graph is read only through the window that writes with
+    these attributes set, in elementwise ops, and overwritten."""
+    window = dict(attrs)
+
+    def serves(reader: Node, number: int) -> bool:
+        if reader.op.kind is Kind.WRITE:
+            return True
+        return (
+            reader.op.kind is Kind.VIEW
+            and reader.layout is window["layout"]
+            and reader.attr("offset", 0) == window.get("offset", 0)
+            # these read what was written instead: `read_of_written`
+            and work.is_read_by(number, lambda user, _: user.op.kind is Kind.ELEMENTWISE)
+        )
+
+    return work.is_read_by(version, serves)
+
+
 def read_of_written(work: _Work, node: Node) -> Node | None:
-    """Read what was written instead of the window it was written to, in elementwise ops."""
+    """Read what was written instead of the window it was written to, in elementwise ops: but not to
+    set the same window anew where the version between is needed, or a loop of such updates would
+    make what all of them write before the first one is written."""
     operands = list(node.operands)
     for position, operand in enumerate(operands):
         view = work.node(operand)
@@ -429,11 +451,32 @@ def read_of_written(work: _Work, node: Node) -> Node | None:
             write.attr("layout") is view.layout
             and write.attr("offset", 0) == view.attr("offset", 0)
             and work.layout(value).shape == view.layout.shape
+            and not _updates(work, view.operands[0], write.attrs)
         ):
             operands[position] = value
     if tuple(operands) == node.operands:
         return None
     return Node(node.op, tuple(operands), node.attrs, node.layout)
+
+
+def _updates(work: _Work, version: int, attrs: Attrs) -> bool:
+    """Tell whether the node being added makes, by elementwise ops alone, what a later write puts
+    into the window that was written last, in a version that is needed for itself."""
+    name = work.names[version]
+    if _serves_window(work, name, attrs):
+        return False
+    seen = {work.number}
+    ready = [work.number]
+    while ready:
+        number = ready.pop()
+        for reader, at in work.readers_of(number):
+            if reader.op.kind is Kind.WRITE and reader.attrs == attrs:
+                if reader.operands[1] == number and work.follows(reader.operands[0], name):
+                    return True
+            elif reader.op.kind is Kind.ELEMENTWISE and at not in seen:
+                seen.add(at)
+                ready.append(at)
+    return False
 
 
 _BY_KIND: dict[Kind, tuple[Rule, ...]] = {

@@ -279,7 +279,14 @@ def _finished(
             old, value = inputs
             steps.append(WriteStep(old, value, outputs[0], *window, choice.device))
     kept = [replace(r, nodes=tuple([origins[v] for v in r.nodes])) for r in refused]
-    return Plan(tuple(steps), _dead(graph, uses, steps, touched), graph.outputs, tuple(kept))
+    skipping = [
+        step
+        for step in steps
+        if isinstance(step, WriteStep)
+        and graph.nodes[step.target - len(graph.inputs)].operands[0] != step.old
+    ]
+    dead = _dead(graph, uses, steps, touched)
+    return Plan(tuple(steps), dead, graph.outputs, tuple(kept), tuple(skipping))
 
 
 def _dead(

@@ -122,12 +122,14 @@ class Plan:
     """Steps in the order they run. ``dead[i]`` are the values nobody needs after ``steps[i]``: a
     value lives as long as any view of it, so where ``steps[i]`` is a WriteStep whose ``old`` is in
     ``dead[i]``, no other value of the plan reads those bytes. ``outputs`` are in the order of the
-    graph's outputs. ``refused`` are the fusions that were not made."""
+    graph's outputs. ``refused`` are the fusions that were not made. ``skipping`` are the writes
+    that follow another version than the one they were recorded after."""
 
     steps: tuple[Step, ...]
     dead: tuple[tuple[int, ...], ...]
     outputs: tuple[int, ...]
     refused: tuple[Refusal, ...] = ()
+    skipping: tuple[WriteStep, ...] = ()
 
 
 def _everything(device: str, implementation: str, group: Group) -> str | None:
