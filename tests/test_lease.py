@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
-from ratchets import lease
+from ratchets import cuda_folds, lease
 from ratchets.lease import PART_SECONDS, PARTS, Job, run_part
+from test_cuda import _with_entry_point, elsewhere, needs_compiler
 
 
 @pytest.fixture(autouse=True)
@@ -41,3 +43,14 @@ def test_a_job_that_takes_too_long_is_ended_and_the_next_one_begins(tmp_path: Pa
 def test_what_does_not_fit_in_a_part_is_said(tmp_path: Path) -> None:
     assert not run_part("part", (Job("late", 30, ("-c", "")),), tmp_path, seconds=1.0)
     assert "late: no time left" in (tmp_path / "summary.txt").read_text()
+
+
+@needs_compiler
+def test_a_share_of_a_cards_folds_runs_and_ends_in_time() -> None:
+    (job,) = [job for job in PARTS["check"] if job.name == "folds"]
+    assert job.seconds >= cuda_folds.SECONDS + 10  # a process stops before it is ended
+    share = "import sys; sys.argv[1:] = '200', '276'; from ratchets.cuda_folds import main; main()"
+    done = elsewhere("-c", _with_entry_point(share))
+    assert done.stdout, done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert found["results"] > 2 and not found["differing"] and not found["failed"], found

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import platform
 import subprocess
 import sys
@@ -23,86 +24,18 @@ from typing import Any
 import numpy as np
 
 import alight
-from alight import registry
-from alight._core import Data, layout_of
-from alight.backends.base import Copy, Launch, Operand
-from alight.backends.host import memory_at
+from alight.backends.base import Copy, Launch
 from alight.codegen.cuda import schedule
 from alight.codegen.loops import nest
 from alight.codegen.source import Grid
 
+from .cuda_rig import DEVICE, Array, Rig, differing, said
+
 ROOT = Path(__file__).resolve().parents[2]
-DEVICE = "cuda:0"
 VALUES = 10**6
 FULL = 1 << 27
 FUZZED = 1000  # operations of each process
 PEER_SECONDS = 0.5  # of measuring one figure
-
-Array = np.ndarray[Any, Any]
-
-
-class Rig:
-    """The device with its backend, and the way from ndarrays to its memory and back."""
-
-    def __init__(self) -> None:
-        self.device = registry.device(DEVICE)
-        self.backend: Any = registry.backend_of(self.device)
-
-    def put(self, array: Array) -> Operand:
-        """Return an array on the device, with the memory between its elements."""
-        low, high = np.lib.array_utils.byte_bounds(array)
-        size = high - low
-        target = self.backend.allocate(self.device, size)
-        copy = Copy(memory_at(low, size), target, size, "host", self.device.space)
-        self.backend.wait(self.backend.submit(self.device, 0, [copy]))
-        return Operand(target, array.__array_interface__["data"][0] - low, layout_of(array))
-
-    def run(self, group: Any, arrays: Sequence[Array], grid: Grid | None = None) -> list[Array]:
-        kernel = self.backend.compile(self.device, group, "generated", grid)
-        operands = tuple(self.put(a) for a in arrays)
-        launch = Launch(kernel, operands, (None,) * len(group.graph.outputs))
-        event = self.backend.submit(self.device, 0, [launch])
-        self.backend.wait(event)
-        results = []
-        for number, made in zip(group.graph.outputs, event.buffers, strict=True):
-            layout = group.graph.layout(number)
-            order = sorted(range(layout.ndim), key=lambda i: -layout.strides[i])
-            dense = np.empty([layout.shape[i] for i in order], layout.dtype)
-            array = dense.transpose(np.argsort(order)) if layout.ndim else dense
-            copy = Copy(made, Data(layout, array), layout.nbytes, self.device.space, "host")
-            self.backend.wait(self.backend.submit(self.device, 0, [copy], [event]))
-            results.append(array)
-        return results
-
-    def seconds(self, launch: Launch, times: int = 20) -> float:
-        """Return the median device seconds of one launch, each between two events."""
-        backend, device = self.backend, self.device
-        for _ in range(3):
-            backend.wait(backend.submit(device, 0, [launch]))
-        taken = []
-        for _ in range(times):
-            start = backend.submit(device, 0, ())
-            end = backend.submit(device, 0, [launch])
-            backend.wait(end)
-            taken.append(backend.seconds(start, end))
-        return median(taken)
-
-
-def differing(actual: Array, expected: Array) -> int:
-    """Return how many values differ in a bit; a NaN equals a NaN."""
-    if expected.dtype.kind == "c":
-        part = expected.real.dtype
-        return differing(actual.view(part), expected.view(part))
-    if expected.dtype.kind == "f":
-        bits = np.dtype(f"u{expected.itemsize}")
-        same = actual.view(bits) == expected.view(bits)
-        return int((~(same | (np.isnan(actual) & np.isnan(expected)))).sum())
-    return int((actual != expected).sum())
-
-
-def said(error: Exception) -> str:
-    """Return what an error said, in short."""
-    return f"{type(error).__name__}: {error}"[:300]
 
 
 # --- bits
@@ -182,51 +115,16 @@ def alight_op(name: str) -> Any:
 
 
 def folds(rig: Rig, found: dict[str, Any]) -> None:
-    """Compare reductions, rows and scans with the host's kernels, bit for bit."""
-    from generated import layouts, reduce_group, values_for
-    from generated import run as on_host
-    from test_codegen_rows import softmax
-    from test_cuda_folds import names_of
-
-    wrong, failed, count = {}, {}, 0
-    shapes: list[tuple[tuple[int, ...], tuple[int, ...]]] = [
-        ((1 << 22,), (0,)), ((1000003,), (0,)), ((999, 1000), (1,)), ((1000, 999), (0,)),
-        ((7, 100000), (1,)), ((100000, 7), (0,)), ((60, 70, 80), (0, 2)), ((60, 70, 80), (1,)),
-        ((3000, 40), (1,)), ((5, 33000), (1,)), ((130000, 17), (1,)), ((200, 1500), (1,)),
-    ]  # fmt: skip
-    for shape, axes in shapes:
-        for dtype in ("float32", "float64", "int32", "int8", "uint64", "bool"):
-            values = values_for(np.dtype(dtype), shape, 1)
-            for number, array in enumerate(layouts(values) if len(shape) > 1 else [values]):
-                if number and dtype not in ("float32", "int8"):
-                    continue
-                try:
-                    group = reduce_group([array], names_of(dtype, axes), axes)
-                    got, expected = rig.run(group, [array]), on_host(group, [array])
-                except Exception as error:
-                    failed[f"{shape} {axes} {dtype} {number}"] = f"{type(error).__name__}: {error}"[
-                        :300
-                    ]
-                    continue
-                for node, one, other in zip(group.graph.nodes, got, expected, strict=True):
-                    count += 1
-                    if differing(one, other):
-                        wrong[f"{node.op.name} {shape} {axes} {dtype} layout {number}"] = [
-                            str(one.ravel()[:2]), str(other.ravel()[:2]), differing(one, other),
-                        ]  # fmt: skip
-    for length in (40, 1000, 1024, 1500, 2500, 5000, 30000):
-        x = values_for(np.dtype("float32"), (300, length), 6)
-        for array in (x, x.astype(np.float64)):
-            try:
-                group = softmax(array, (1,))
-                (one,), (other,) = rig.run(group, [array]), on_host(group, [array])
-            except Exception as error:
-                failed[f"softmax {length} {array.dtype}"] = said(error)
-                continue
-            count += 1
-            if differing(one, other):
-                wrong[f"softmax {length} {array.dtype}"] = differing(one, other)
-    found["folds"] = {"results": count, "differing": wrong, "failed": failed}
+    """Compare reductions, rows and scans with the host's kernels, in processes of their own: most
+    of the time goes into compiling."""
+    count = max(1, (os.cpu_count() or 1) * 3 // 4)
+    rows = in_processes("tests.ratchets.cuda_folds", [(str(i), str(count)) for i in range(count)])
+    found["folds"] = {
+        "results": sum(row["results"] for row in rows),
+        "differing": {k: v for row in rows for k, v in row["differing"].items()},
+        "failed": {k: v for row in rows for k, v in row["failed"].items()},
+        "seconds of each": [row["seconds"] for row in rows],
+    }
 
 
 # --- speed of what is resident
@@ -524,17 +422,18 @@ def host(rig: Rig, found: dict[str, Any]) -> None:
         rows[f"2^{power} numpy"] = timed(lambda: chain(np, x, y)) if power < 27 else None  # noqa: B023
 
 
+def in_processes(module: str, arguments: Sequence[Sequence[str]]) -> list[dict[str, Any]]:
+    """Return what a module prints in its last line, run with each of these arguments at once."""
+    running = [
+        subprocess.Popen([sys.executable, "-m", module, *given], stdout=subprocess.PIPE, text=True)
+        for given in arguments
+    ]
+    return [json.loads(p.communicate()[0].strip().splitlines()[-1]) for p in running]
+
+
 def fuzz(rig: Rig, found: dict[str, Any]) -> None:
     """Run random programs on the device, in processes of their own."""
-    count = 8
-    command = [sys.executable, "-m", "fuzzing", "cuda"]
-    running = [
-        subprocess.Popen(
-            [*command, str(10_000 * i + 1), str(FUZZED)], stdout=subprocess.PIPE, text=True
-        )
-        for i in range(count)
-    ]
-    rows = [json.loads(p.communicate()[0].strip().splitlines()[-1]) for p in running]
+    rows = in_processes("fuzzing", [("cuda", str(10_000 * i + 1), str(FUZZED)) for i in range(8)])
     found["fuzz"] = {
         "operations": sum(row["operations"] for row in rows),
         "failed": [failure for row in rows for failure in row["failures"]],

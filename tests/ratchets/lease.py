@@ -67,7 +67,7 @@ PARTS: dict[str, tuple[Job, ...]] = {
         Job("library", 60, ("-c", "import test_nearby; test_nearby.check(1e-9)")),
         Job("resident", 60, ("-c", "import test_resident; exec(test_resident.DIRECT)")),
         Job("protocol", 60, ("-m", "pytest", "-q", "tests/test_backends.py", "-k", "cuda")),
-        Job("folds", 90, (*_RATCHET, "folds")),
+        Job("folds", 60, (*_RATCHET, "folds")),
         Job("bits", 120, (*_RATCHET, "bits")),
         Job("fuzz", 120, (*_RATCHET, "fuzz")),
         Job("conformance", 300, ("-m", "pytest", "-q", "tests/conformance", "--mode", "cuda")),
