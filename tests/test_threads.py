@@ -353,14 +353,14 @@ def test_threads_that_meet(pool: Any) -> None:
     assert pool.state()["started"] >= 2
 
 
-def foreseen(alone: list[float], together: list[float]) -> list[int]:
-    """Return on how many threads each run goes that takes so long on one thread, or on two."""
+def foreseen(runs: list[list[float]]) -> list[int]:
+    """Return on how many threads each run goes, of lists of what it takes on 1, 2, 4, ... ."""
     from alight._core import _threads
 
-    core.set_threads(2)
+    core.set_threads(1 << (len(runs[0]) - 1))
     core.set_costs(1e-6, 2e-6)
     try:
-        return _threads.foresee(alone, together)
+        return _threads.foresee(runs)
     finally:
         core.set_costs(core.JOIN_SECONDS, core.WAKE_SECONDS)
         core.set_threads(thread_count())
@@ -369,7 +369,7 @@ def foreseen(alone: list[float], together: list[float]) -> list[int]:
 @pytest.mark.skipif(not NATIVE, reason="the twin shares what is long enough, always")
 def test_sharing_that_does_not_pay_ends() -> None:
     # as if other work had every processor but the caller's
-    threads = foreseen([0.008] * 24, [0.05] * 24)
+    threads = foreseen([[0.008, 0.05]] * 24)
     assert max(threads) == 2
     assert threads[-8:] == [1] * 8, threads
 
@@ -386,38 +386,20 @@ def test_sharing_that_does_not_pay_ends() -> None:
 )
 def test_sharing_goes_on_after_runs_that_took_long(slow: range, settled: int) -> None:
     runs = settled + 16
-    threads = foreseen([0.008] * runs, [0.03 if i in slow else 0.0045 for i in range(runs)])
+    threads = foreseen([[0.008, 0.03 if i in slow else 0.0045] for i in range(runs)])
     assert threads[-16:].count(2) > 12, threads
     if len(slow) > 30:
         assert threads[40:60].count(1) > 12, threads
 
 
 @pytest.mark.skipif(not NATIVE, reason="the twin knows one thread and all of them")
-def test_fewer_threads_are_used_where_more_are_slower() -> None:
-    core.set_threads(4)
-    core.set_costs(1e-6, 2e-6)
-    inside = 0
-    seen: set[int] = set()
-
-    def work(length: int) -> None:
-        nonlocal inside
-        inside += 1
-        seen.add(threading.get_ident())
-        # as if two had all that memory gives
-        time.sleep(0.0005 * length if inside <= 2 else 0.01)
-        inside -= 1
-
-    try:
-        run, counts = spied(core, work, 16), []
-        for _ in range(40):
-            seen.clear()
-            run([0])
-            counts.append(len(seen))
-        assert max(counts) > 2
-        assert sorted(counts[-16:])[8] < 4, counts
-    finally:
-        core.set_costs(core.JOIN_SECONDS, core.WAKE_SECONDS)
-        core.set_threads(thread_count())
+@pytest.mark.parametrize("best", [2, 4, 8])
+def test_fewer_threads_are_used_where_more_are_slower(best: int) -> None:
+    # as if so many had all that memory gives, and more were in each other's way
+    seconds = [0.008 / count if count <= best else 0.006 for count in (1, 2, 4, 8)]
+    threads = foreseen([seconds] * 64)
+    assert max(threads) == 8
+    assert threads[-32:].count(best) > 28, threads
 
 
 @pytest.mark.skipif(not NATIVE, reason="the twin's threads take parts from one queue")

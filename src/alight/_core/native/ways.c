@@ -157,39 +157,43 @@ Way way_of(Plan *plan, double alone, int most)
     return next;
 }
 
-/* On how many threads each run of a kernel would go that takes so long on one thread and on two. */
-PyObject *foresee(PyObject *Py_UNUSED(module), PyObject *args)
+/* Seconds of a list's place, -1 with an error set where there are none. */
+static double seconds_at(PyObject *list, Py_ssize_t place)
 {
-    PyObject *alone, *together, *found = NULL;
-    if (!PyArg_ParseTuple(args, "O!O!", &PyList_Type, &alone, &PyList_Type, &together)) return NULL;
-    Py_ssize_t runs = PyList_GET_SIZE(alone);
-    if (PyList_GET_SIZE(together) != runs) {
-        PyErr_SetString(PyExc_ValueError, "as many times are needed for one thread as for two");
-        return NULL;
-    }
-    if ((found = PyList_New(0)) == NULL) return NULL;
+    if (place < PyList_GET_SIZE(list)) return PyFloat_AsDouble(PyList_GET_ITEM(list, place));
+    PyErr_Format(PyExc_ValueError, "a run has seconds for %zd numbers of threads, not %zd", PyList_GET_SIZE(list), place + 1);
+    return -1;
+}
+
+/* On how many threads each run of a kernel would go that takes so long on 1, 2, 4, ... of them. */
+PyObject *foresee(PyObject *Py_UNUSED(module), PyObject *runs)
+{
+    if (!PyList_Check(runs)) return PyErr_Format(PyExc_TypeError, "a list of runs is needed, not %R", runs);
+    PyObject *found = PyList_New(0);
     Plan plan = {.rank = 0};
-    for (Py_ssize_t i = 0; i < runs; i++) {
-        double one = PyFloat_AsDouble(PyList_GET_ITEM(alone, i)), two = PyFloat_AsDouble(PyList_GET_ITEM(together, i));
+    for (Py_ssize_t i = 0; found != NULL && i < PyList_GET_SIZE(runs); i++) {
+        PyObject *run = PyList_GET_ITEM(runs, i), *threads = NULL;
+        if (!PyList_Check(run) || PyList_GET_SIZE(run) < 2 || PyList_GET_SIZE(run) > COUNTS) {
+            PyErr_Format(PyExc_ValueError, "a run is a list of its seconds on 1, 2, 4, ... threads, not %R", run);
+            Py_CLEAR(found);
+            break;
+        }
+        int most = 1 << (PyList_GET_SIZE(run) - 1), timed;
         double known = atomic_load_explicit(&plan.alone_seconds, memory_order_relaxed);
-        Way way = {.threads = 2};
-        if (known > 0) way = way_of(&plan, known, 2);
+        Way way = {.threads = most};
+        if (known > 0) way = way_of(&plan, known, most);
+        double seconds = seconds_at(run, way.threads < 2 || known <= 0 ? 0 : way.count + 1);
         if (way.threads < 2) {
-            int timed;
             uint32_t before = begin_alone(&plan, &timed);
-            if (timed) note_alone(&plan, before, one);
+            if (timed) note_alone(&plan, before, seconds);
         } else if (known > 0) {
-            note_together(&plan, way, two);
+            note_together(&plan, way, seconds);
         } else {
-            learn(&plan.alone_seconds, one);
+            learn(&plan.alone_seconds, seconds);
         }
-        PyObject *threads = PyErr_Occurred() ? NULL : PyLong_FromLong(way.threads);
-        if (threads == NULL || PyList_Append(found, threads) < 0) {
-            Py_XDECREF(threads);
-            Py_DECREF(found);
-            return NULL;
-        }
-        Py_DECREF(threads);
+        if (!PyErr_Occurred()) threads = PyLong_FromLong(way.threads);
+        if (threads == NULL || PyList_Append(found, threads) < 0) Py_CLEAR(found);
+        Py_XDECREF(threads);
     }
     return found;
 }

@@ -42,6 +42,6 @@ uint32_t begin_alone(Plan *plan, int *timed);
 void note_alone(Plan *plan, uint32_t before, double seconds);
 void note_together(Plan *plan, Way way, double seconds);
 void keep_on(Plan *plan, double wake);
-PyObject *foresee(PyObject *module, PyObject *args);
+PyObject *foresee(PyObject *module, PyObject *runs);
 
 #endif
