@@ -17,7 +17,9 @@ import alight.errors
 PACKAGE = Path(alight.errors.__file__).parent
 
 
-def command(folder: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+def command(
+    folder: Path, *arguments: str, before: tuple[str, ...] = ("-m", "alight"), **variables: str
+) -> subprocess.CompletedProcess[str]:
     environment = {
         **{k: v for k, v in os.environ.items() if not k.startswith("ALIGHT_")},
         "PYTHONPATH": str(PACKAGE.parent),
@@ -25,13 +27,17 @@ def command(folder: Path, *arguments: str, **variables: str) -> subprocess.Compl
         **variables,
     }
     return subprocess.run(
-        [sys.executable, "-m", "alight", *arguments],
+        [sys.executable, *before, *arguments],
         capture_output=True,
         text=True,
         cwd=folder,
         env=environment,
         timeout=120,
     )
+
+
+def python(folder: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    return command(folder, *arguments, before=(), **variables)
 
 
 def printed(folder: Path, *arguments: str, **variables: str) -> str:
@@ -226,10 +232,51 @@ def test_a_device_that_is_not_there_is_told_before_the_script_runs(tmp_path: Pat
     for name in ("run", "explain"):
         done = command(tmp_path, name, "script.py", ALIGHT_FORCE="cuda:7")
         assert (done.returncode, done.stdout) == (1, "")
-        assert done.stderr.startswith("alight: device 'cuda:7' is not available")
+        told = "alight: environment variable ALIGHT_FORCE: device 'cuda:7' is not available"
+        assert done.stderr.startswith(told) and done.stderr.count("Fix:") == 1
     found = loaded(tmp_path, "doctor", "--json", ALIGHT_FORCE="cuda:7")["bad_settings"]
     assert len(found) == 1
     assert found[0].startswith("environment variable ALIGHT_FORCE: device 'cuda:7'")
+
+
+@pytest.mark.parametrize("name", ["nonsense", "cuda:7"])
+def test_a_bad_device_is_told_at_the_first_array_however_small(tmp_path: Path, name: str) -> None:
+    script(tmp_path, "import alight as np\nprint('began')\nnp.ones(3) + 1\nprint('ran')\n")
+    found = python(tmp_path, "script.py", ALIGHT_DEVICES=name)
+    assert (found.returncode, found.stdout) == (1, "began\n")
+    told = found.stderr.splitlines()[-1]
+    assert "environment variable ALIGHT_DEVICES" in told and told.count("Fix:") == 1
+
+
+def test_more_threads_than_processors_are_told_of(tmp_path: Path) -> None:
+    script(tmp_path, "import numpy as np\nprint((np.ones(4_000_000) + 1).max())\n")
+    settings = {"ALIGHT_FORCE": "cpu:generated", "ALIGHT_FLOOR_ALL": "0"}
+    done = command(tmp_path, "run", "script.py", ALIGHT_THREADS="999", **settings)
+    assert (done.returncode, done.stdout) == (0, "2.0\n")
+    assert done.stderr.count("environment variable ALIGHT_THREADS: 999 threads share") == 1
+    assert command(tmp_path, "run", "script.py", ALIGHT_THREADS="1", **settings).stderr == ""
+
+
+@pytest.mark.parametrize("way", ["option", "variable"])
+def test_a_report_of_a_form_there_is_not_is_told_before_the_script_runs(
+    tmp_path: Path, way: str
+) -> None:
+    script(tmp_path, "print('ran')")
+    given = ("--report", "r.csv") if way == "option" else ()
+    variables = {"ALIGHT_REPORT": "r.csv"} if way == "variable" else {}
+    done = command(tmp_path, "run", *given, "script.py", **variables)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.count(".json, .html or .txt") == done.stderr.count("Fix:") == 1
+
+
+def test_a_file_that_is_no_profile_is_said_to_be_none(tmp_path: Path) -> None:
+    (tmp_path / "other.json").write_text('{"name": "x", "size": 1}')
+    done = command(tmp_path, "calibrate", "--from", "other.json")
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    assert (
+        "it is neither a profile nor the result of a benchmark: it has 'name', 'size'"
+        in done.stderr
+    )
 
 
 def test_a_script_that_is_not_there_is_all_that_is_told(tmp_path: Path) -> None:

@@ -15,8 +15,8 @@ from typing import Any
 import click
 
 from alight import registry, tables
-from alight.config import config, current_policy
-from alight.errors import AlightError
+from alight.config import checked, config, current_policy
+from alight.errors import AlightError, ConfigError
 from alight.launcher import read_script, run_code, run_folder, run_module, run_script
 from alight.report import (
     Report,
@@ -84,7 +84,7 @@ def run(report: str | None, **program: Any) -> _Action:
     """Run an unmodified NumPy program as `python` does."""
     _check_settings()
     not_at_exit(config().report)  # what the environment names: --report wins
-    report = report or config().report
+    report = checked("report", report, "--report") if report else config().report
     if report is not None and report != "-":
         folder = Path(report).absolute().parent
         if not folder.is_dir():  # better now than after the program's own work
@@ -124,10 +124,12 @@ def _action(script: str, arguments: tuple[str, ...], module: bool, code: bool) -
 
 def _check_settings() -> None:
     """Raise for a bad setting, or a device that is not there, before somebody's script runs."""
-    config()
-    policy = current_policy()
-    if policy.devices or policy.force:  # else it is the host, whose backend may not be needed
-        registry.devices_allowed(policy)
+    try:
+        config()
+    except ConfigError:
+        not_at_exit(os.environ.get("ALIGHT_REPORT"))  # it may be what is bad: to be said once
+        raise
+    registry.check(current_policy())
 
 
 @commands.command()

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 FLOOR_CLASSES = ("unary", "binary", "reduction", "matmul", "all")
 IMPLEMENTATIONS = ("numpy", "generated", "library")
+REPORTS = (".json", ".html", ".txt")  # what a report's file may end in
 TRACE = 5  # below logging.DEBUG: one line per decision with all its losers
 
 _PREFIX = "ALIGHT_"
@@ -154,7 +155,13 @@ def _path(raw: object, source: str) -> str:
 
 
 def _report(raw: object, source: str) -> str:
-    return "-" if raw == "-" else _path(raw, source)  # "-" is standard error
+    if raw == "-":  # standard error
+        return "-"
+    path = _path(raw, source)
+    if os.path.splitext(path)[1].lower() not in (*REPORTS, ""):
+        fix = f"let it end in {', '.join(REPORTS[:-1])} or {REPORTS[-1]}; without an end it is JSON"
+        _bad(raw, source, "a file that a report can be written to", fix)
+    return path
 
 
 # One row and one field, of Policy or of Config, are all that a setting needs: its key in the file
@@ -491,6 +498,12 @@ def _setting(name: str, raw: object, source: str) -> Sourced:
     if kind:
         return Sourced(own, {kind: _count(raw, source)}, source)
     return Sourced(name, _READ[name](raw, source), source)
+
+
+def checked(name: str, raw: object, source: str) -> Any:
+    """Return what a setting of that name would be; a bad value is a ConfigError that names its
+    source."""
+    return _setting(name, raw, source).value
 
 
 def _nearest(word: str, known: Iterable[str]) -> str | None:

@@ -267,6 +267,7 @@ def copy_seconds(source: str, target: str, nbytes: int) -> float:
 def settle_floor(planning_seconds: Callable[[], float]) -> None:
     """Set below how many elements planning costs more than it can gain, unless the policy says."""
     settings = config()
+    registry.check(settings.policy)  # now, not when work is large enough to be placed
     floor.record_floor = 0  # measuring plans must not ask for the floor
     if settings.policy.record_floor > 0 or not settings.policy.floor:
         floor.auto = _floor_here(planning_seconds)

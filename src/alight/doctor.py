@@ -37,12 +37,9 @@ def _bad_settings() -> list[str]:
     except ConfigError:
         reload_config(problems)
     try:
-        registry.devices_allowed(current_policy())
+        registry.check(current_policy())
     except DeviceUnavailable as error:
-        policy = current_policy()
-        sources = dict.fromkeys(policy.source(name) for name in ("force", "devices"))
-        named = " and ".join(source for source in sources if source != "default")
-        problems.append(DeviceUnavailable(f"{named}: {error}"))
+        problems.append(error)
     return [str(problem) for problem in problems]
 
 

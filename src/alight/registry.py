@@ -85,10 +85,23 @@ def device(name: str) -> Device:
         reason = (
             _reasons.get(kind) or f"{kind} has {sorted(d for d in _devices if d.startswith(kind))}"
         )
-        raise DeviceUnavailable(
-            f"device {name!r} is not available: {reason}. Fix: `alight doctor` lists what is."
-        )
+        if "Fix: " not in reason:  # a backend knows better what to do
+            reason += ". Fix: `alight doctor` lists what is."
+        raise DeviceUnavailable(f"device {name!r} is not available: {reason}")
     return found
+
+
+def check(policy: Policy) -> None:
+    """Raise DeviceUnavailable, with the settings that ask for it, where a device that the policy
+    names is not there."""
+    if policy.devices is None and policy.force is None:
+        return  # else it is the host, whose backend may not be needed
+    try:
+        devices_allowed(policy)
+    except DeviceUnavailable as error:
+        sources = dict.fromkeys(policy.source(name) for name in ("force", "devices"))
+        named = " and ".join(source for source in sources if source != "default")
+        raise DeviceUnavailable(f"{named}: {error}") from None
 
 
 def devices_allowed(policy: Policy) -> tuple[Device, ...]:

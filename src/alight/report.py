@@ -18,7 +18,7 @@ import numpy as np
 
 from alight import costs, registry, runtime, tables
 from alight.backends import machine
-from alight.config import IMPLEMENTATIONS, config
+from alight.config import IMPLEMENTATIONS, checked, config
 from alight.device import Device
 from alight.errors import AlightError
 from alight.log import LOG, Record, Snapshot, Tallied, place_of
@@ -91,7 +91,12 @@ class Report:
         return tables.page(self._document)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the report: HTML to ``*.html``, text to ``*.txt``, else JSON."""
+        """Write the report: HTML to ``*.html``, text to ``*.txt``, JSON to ``*.json`` and to a name
+        without such an end.
+
+        Raises ConfigError for any other end.
+        """
+        checked("report", os.fspath(path), "path")
         suffix = Path(path).suffix.lower()
         if suffix == ".html":
             text = self.to_html()
@@ -209,6 +214,8 @@ def at_exit(path: str) -> None:
                 "Fix: name a file in a folder that exists and can be written.",
                 file=sys.stderr,
             )
+        except AlightError as error:
+            print(f"alight: {error}", file=sys.stderr)
 
     _register(path, write)
 

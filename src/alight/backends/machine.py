@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import logging
 import os
 import platform
 import sys
@@ -11,6 +12,8 @@ from functools import cache
 from pathlib import Path
 
 from alight.config import config
+
+_logger = logging.getLogger("alight")
 
 # Every bit, as the C int these functions take; the C library keeps only those that are flags.
 _EVERY = -1
@@ -188,7 +191,20 @@ def _threads_allowed() -> int:
 def thread_count() -> int:
     """Return on how many threads kernels may run: as configured, or as many as this process may
     keep busy."""
-    return config().threads or _threads_allowed()
+    asked = config().threads
+    return _threads_asked(asked) if asked else _threads_allowed()
+
+
+@cache
+def _threads_asked(count: int) -> int:
+    allowed = _threads_allowed()
+    if count > allowed:
+        _logger.warning(
+            "%s: %d threads share the %d processors that this process may keep busy, and wait for "
+            "one another. Fix: 0 is as many threads as processors.",
+            *(config().sources.get("threads", "threads"), count, allowed),
+        )
+    return count
 
 
 def host_memory() -> tuple[int, int]:

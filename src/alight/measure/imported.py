@@ -82,11 +82,21 @@ def _profile_in(document: Mapping[str, Any], device: str) -> object:
         inner = next((p for p in found if p.get("device") == device), None)
     if not isinstance(inner, Mapping):
         raise ValueError(f"it has no profile of {device}. Fix: name one that has")
+    if "rates" not in inner:
+        raise ValueError(
+            f"it is neither a profile nor the result of a benchmark: it has {_named(inner)}. "
+            "Fix: name a file that `alight bench` wrote, or a profile that `alight devices` lists"
+        )
     if inner.get("device") != device:
         raise ValueError(
             f"it is a profile of {inner.get('device')!r}, not of {device}. Fix: name one that is"
         )
     return inner
+
+
+def _named(document: Mapping[str, Any]) -> str:
+    names = [repr(name) for name in list(document)[:3]]
+    return ", ".join(names) + (", …" if len(document) > 3 else "") if names else "nothing"
 
 
 def _from_benchmark(document: Mapping[str, Any], device: Device, known: Profile | None) -> Profile:
