@@ -163,8 +163,14 @@ def test_calibrate_stores_unless_dry_and_cache_shows_it(tmp_path: Path) -> None:
     assert printed(tmp_path, "cache", "path") == f"{tmp_path / 'cache'}\n"
     stored = [entry["kind"] for entry in entries].count("profile")
     assert stored == (0 if made["contended"] else 1)  # contended: other work ran, not stored
+    told = printed(tmp_path, "cache")
+    assert told == printed(tmp_path, "cache", "list")
+    assert told.startswith(f"{len(entries):,} file") and str(tmp_path / "cache") in told
+    assert len(printed(tmp_path, "cache", "list", "--all").splitlines()) == 1 + len(entries)
+    kinds = {entry["kind"] for entry in entries}
+    assert kinds == {line.split()[0] for line in told.splitlines()[2:-1]}
     if stored:
-        assert "profile" in printed(tmp_path, "cache")
+        assert "profile" in told
         text = printed(tmp_path, "calibrate", "--seconds", "0.2")
         assert "cpu: measured in" in text and "_error" not in text
         lines = printed(tmp_path, "devices").splitlines()

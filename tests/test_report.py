@@ -218,6 +218,37 @@ def test_text_shows_decisions_exits_and_totals() -> None:
     assert max(map(len, text.splitlines())) < 250
 
 
+def test_text_says_once_where_the_files_are_and_leaves_out_what_is_nothing() -> None:
+    text = str(full())
+    folder = os.path.join(os.path.dirname(__file__), "")
+    assert text.splitlines()[1] == f"call sites in {folder}" and text.count(folder) == 1
+    assert f"  {os.path.basename(__file__)}:" in text
+    assert "downloads" not in text and "Devices" not in text
+    assert "element_operations.generated 90 (90%)" in " ".join(text.split())
+    LOG.exit("elsewhere", (here.__code__.replace(co_filename="<string>"), 0))
+    assert not str(report()).splitlines()[1]
+
+
+def test_text_names_the_floor_below_which_nothing_is_counted() -> None:
+    with alight.policy(floor=1234):
+        assert report().to_dict()["totals"]["floor_elements"] == 1234
+        text = str(report())
+    assert "1,234: work on fewer is NumPy's at once, and counted nowhere here" in text
+
+
+def test_explanation_names_a_dtype_once_and_exits_beside_decisions() -> None:
+    where = here()
+    LOG.decide(decision(dtypes=("float64",) * 19 + ("bool",)), where, 1e-3)
+    for _ in range(3):
+        LOG.exit("percentile", where)
+    lines = report().explanation().splitlines()
+    assert lines[1].startswith("  sin, 100 elements, float64, bool: cpu:generated")
+    assert lines[-1] == "  percentile: NumPy's own (exit), 3 runs"
+    reset()
+    LOG.exit("percentile", where)
+    assert report().explanation().endswith("exit), 1 run")
+
+
 def test_explanation_groups_by_call_site_and_names_the_losers() -> None:
     for seconds in (1e-3, 3e-3):
         LOG.decide(decision(), here(), seconds)

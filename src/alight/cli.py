@@ -29,7 +29,7 @@ from alight.report import (
     profile_rows,
     version,
 )
-from alight.store import default_store
+from alight.store import Entry, default_store
 
 __all__ = ["commands", "main"]
 
@@ -283,8 +283,14 @@ def _calibrated(row: dict[str, Any]) -> str:
             f"worst {found['worst_error']:.1%})"
         )
     lines += [f"  it is sure of less: {doubt}" for doubt in row["doubts"]]
-    for name, change in (row["delta"] or {}).items():
-        lines.append(f"  {name}: {change:+.1%} against the profile before")
+    if row["delta"]:
+        apart = sorted(row["delta"].items(), key=lambda change: change[1])
+        middle = apart[len(apart) // 2][1]
+        ends = " to ".join(f"{change:+.1%} ({name})" for name, change in (apart[0], apart[-1]))
+        lines.append(
+            f"  against the profile before, {len(apart)} curves predict {middle:+.1%} time in the "
+            f"median, {ends}"
+        )
     return "\n".join(lines)
 
 
@@ -313,22 +319,49 @@ def cache(context: click.Context) -> None:
 
 
 @cache.command("list")
+@click.option("--all", "each", is_flag=True, help="A line for each file.")
 @_json
-def list_cache(as_json: bool = False) -> None:
-    """List what is stored."""
+def list_cache(each: bool = False, as_json: bool = False) -> None:
+    """List what is stored, by kind."""
     entries = default_store().entries()
     if as_json:
         _print_json([entry._asdict() for entry in entries])
-        return
-    rows = [[e.kind, e.key, e.form, f"{e.bytes:,}"] for e in entries]
-    click.echo("\n".join(tables.aligned(["kind", "key", "form", "bytes"], rows)))
+    elif each:
+        rows = [[e.kind, e.key, e.form, f"{e.bytes:,}"] for e in entries]
+        click.echo("\n".join(tables.aligned(["kind", "key", "form", "bytes"], rows)))
+    else:
+        click.echo("\n".join(_stored(entries)))
+
+
+def _stored(entries: list[Entry]) -> Iterator[str]:
+    """Yield what is stored, in all and by kind."""
+    total = tables.readable_bytes(sum(entry.bytes for entry in entries))
+    yield f"{_files(len(entries))}, {total}, in {config().cache_root()}"
+    kinds: dict[str, list[Entry]] = {}
+    for entry in entries:
+        kinds.setdefault(entry.kind, []).append(entry)
+    cells = [
+        [kind, f"{len(found):,}", tables.readable_bytes(sum(entry.bytes for entry in found))]
+        for kind, found in kinds.items()
+    ]
+    if cells:
+        yield from tables.aligned(["kind", "files", "size"], cells)
+    bad = sum(entry.form == "quarantined" for entry in entries)
+    if bad:
+        yield f"{_files(bad)} of them could not be read and {'is' if bad == 1 else 'are'} not used"
+    if cells:
+        yield "`alight cache list --all` names each; `alight cache clear` removes them"
+
+
+def _files(count: int) -> str:
+    return "1 file" if count == 1 else f"{count:,} files"
 
 
 @cache.command("clear")
 def clear_cache() -> None:
     """Remove everything that is stored."""
     count = default_store().clear()
-    click.echo(f"{count} file{'' if count == 1 else 's'} removed")
+    click.echo(f"{_files(count)} removed")
 
 
 @cache.command("path")

@@ -17,8 +17,9 @@ from typing import Any
 import numpy as np
 
 from alight import costs, registry, runtime, tables
+from alight._core import floor
 from alight.backends import machine
-from alight.config import IMPLEMENTATIONS, checked, config
+from alight.config import IMPLEMENTATIONS, checked, config, current_policy
 from alight.device import Device
 from alight.errors import AlightError
 from alight.log import LOG, Record, Snapshot, Tallied, place_of
@@ -449,7 +450,10 @@ def _totals(snapshot: Snapshot) -> Row:
     for (implementation, device), elements in snapshot.elements.items():
         by_device[device] = by_device.get(device, 0) + elements
         by_implementation[implementation] = by_implementation.get(implementation, 0) + elements
+    policy = current_policy()
+    least = policy.record_floor if policy.floor_given else floor.record_floor
     return {
+        "floor_elements": least if least >= 0 else None,
         "seconds": snapshot.seconds,
         "decisions": snapshot.decisions,
         "decisions_dropped": snapshot.dropped,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os.path
 from collections.abc import Iterable
 from html import escape
 from typing import Any
@@ -10,30 +11,37 @@ __all__ = ["aligned", "explained", "page", "readable_bytes", "readable_seconds",
 
 Row = dict[str, Any]
 
-SHOWN = 20  # lines a table may have on a terminal before it hides the rest of the report
+SHOWN = 10  # lines a table may have before the report is longer than a terminal
 
 Table = tuple[str, list[str], list[list[str]]]
 
 
-def headline(document: Row) -> str:
-    """Return what made the report: versions and machine."""
+def headlines(document: Row) -> list[str]:
+    """Return what made the report, versions and machine, and where the program's files are."""
     box = document["machine"]
-    return (
+    made = (
         f"alight {document['alight']}, NumPy {box['numpy']}, Python {box['python']}, "
         f"{box['processors']} × {box['cpu']}"
     )
+    folder = _folder(document)
+    return [made, f"call sites in {folder}"] if folder else [made]
 
 
 def tables(document: Row, limit: int) -> Iterable[Table]:
     """Yield title, header and rows of each part that has any."""
-    yield (
-        "Devices",
-        ["device", "name", "memory", "implementations"],
-        [
-            [d["id"], d["name"], readable_bytes(d["memory_bytes"]), ", ".join(d["implementations"])]
-            for d in document["devices"]
-        ],
-    )
+    cut = len(_folder(document))
+    if len(document["devices"]) > 1:  # the host alone stands in the headline
+        yield (
+            "Devices",
+            ["device", "name", "memory", "implementations"],
+            [
+                [
+                    *(d["id"], d["name"], readable_bytes(d["memory_bytes"])),
+                    ", ".join(d["implementations"]),
+                ]
+                for d in document["devices"]
+            ],
+        )
     rows = _merged(document["decisions"])
     totals = document["totals"]
     if rows:
@@ -43,7 +51,7 @@ def tables(document: Row, limit: int) -> Iterable[Table]:
         if len(rows) > limit:
             title += f"; the {limit} kinds that took longest"
         header = ["call site", "operation", "elements", "ran on", "reason", "runs", "predicted"]
-        yield title, [*header, "measured"], [_line(row) for row in rows[:limit]]
+        yield title, [*header, "measured"], [_line(row, cut) for row in rows[:limit]]
     for part, name in (("exits", "name"), ("fallbacks", "what"), ("demotions", "what")):
         found = document[part]
         if found:
@@ -54,19 +62,39 @@ def tables(document: Row, limit: int) -> Iterable[Table]:
                 title,
                 [name, "call site", "times", "reason"],
                 [
-                    [row[name], row["call_site"] or "", str(row["count"]), row.get("reason", "")]
+                    [row[name], _site(row, cut), str(row["count"]), row.get("reason", "")]
                     for row in found[:limit]
                 ],
             )
     yield "Totals", ["what", "value"], [[k, v] for k, v in _flat(totals)]
 
 
+def _folder(document: Row) -> str:
+    """Return the folder that all call sites are in, with its last separator; "" for none."""
+    parts = ("decisions", "exits", "fallbacks", "demotions")
+    sites = {row["call_site"] for part in parts for row in document[part]} - {None}
+    folders = {os.path.dirname(site) for site in sites}
+    if not folders or not all(map(os.path.isabs, folders)):
+        return ""
+    try:
+        return os.path.join(os.path.commonpath(folders), "")
+    except ValueError:  # on several drives
+        return ""
+
+
 def _flat(totals: Row) -> Iterable[tuple[str, str]]:
+    """Yield the totals that are not 0."""
     for name, value in totals.items():
         if isinstance(value, dict):
             yield from ((f"{name}.{inner}", text) for inner, text in _flat(value))
-        else:
-            yield name, readable_seconds(value) if name == "seconds" else f"{value:,}"
+        elif name == "seconds":
+            yield name, readable_seconds(value)
+        elif value:
+            share = f" ({value / totals['eligible']:.0%})" if totals.get("eligible") else ""
+            yield name, f"{value:,}{share}{_REMARKS.get(name, '')}"
+
+
+_REMARKS = {"floor_elements": ": work on fewer is NumPy's at once, and counted nowhere here"}
 
 
 def _merged(decisions: list[Row]) -> list[Row]:
@@ -113,9 +141,13 @@ def _measured(row: Row) -> str:
     return readable_seconds(first) + ("" if first is None else " (first run)")
 
 
-def _line(row: Row) -> list[str]:
+def _site(row: Row, cut: int) -> str:
+    return (row["call_site"] or "")[cut:]
+
+
+def _line(row: Row, cut: int) -> list[str]:
     return [
-        row["call_site"] or "",
+        _site(row, cut),
         row["operation"],
         f"{row['elements']:,}",
         f"{row['chosen']}:{row['implementation']}",
@@ -127,17 +159,24 @@ def _line(row: Row) -> list[str]:
 
 
 def explained(document: Row) -> Iterable[str]:
-    """Yield the decisions by call site, each with its losers, as lines; jitted calls first."""
+    """Yield the decisions by call site, each with its losers, and the exits, as lines; jitted calls
+    first."""
     for call in document.get("calls", ()):  # older reports have none
         yield f"{call['name']} at {call['call_site']}: {call['way']} ({call['reason']})"
     by_site: dict[str, list[Row]] = {}
     for row in _merged(document["decisions"]):
         by_site.setdefault(row["call_site"] or "an unknown place", []).append(row)
-    for site, rows in by_site.items():
+    exits: dict[str, list[str]] = {}
+    for row in document["exits"]:
+        text = f"  {row['name']}: NumPy's own (exit), {_runs(row['count'])}"
+        exits.setdefault(row["call_site"] or "an unknown place", []).append(text)
+    for site in dict.fromkeys((*by_site, *exits)):
+        rows = by_site.get(site, [])
         yield site
         for row in rows:
             yield (
-                f"  {row['operation']}, {row['elements']:,} elements, {', '.join(row['dtypes'])}: "
+                f"  {row['operation']}, {row['elements']:,} elements, "
+                f"{', '.join(dict.fromkeys(row['dtypes']))}: "
                 f"{row['chosen']}:{row['implementation']} ({row['reason']}), {_runs(row['runs'])}, "
                 f"predicted {readable_seconds(_predicted(row))}, "
                 f"measured {_measured(row)}"
@@ -147,6 +186,7 @@ def explained(document: Row) -> Iterable[str]:
                 if name != f"{row['chosen']}:{row['implementation']}":
                     why = " ".join(filter(None, (candidate["reason"], candidate["detail"])))
                     yield f"    not {name}: {readable_seconds(candidate['seconds'])} {why}".rstrip()
+        yield from exits.get(site, ())
 
 
 def _runs(count: int) -> str:
@@ -171,13 +211,16 @@ def readable_seconds(value: float | None) -> str:
 
 
 def readable_bytes(value: int) -> str:
-    """Return bytes in GiB."""
-    return f"{value / 2**30:.1f} GiB"
+    """Return bytes in a fitting unit."""
+    for unit, size in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if value >= size:
+            return f"{value / size:.1f} {unit}"
+    return f"{value} bytes"
 
 
 def text(document: Row) -> str:
     """Return the report as tables for a terminal."""
-    lines = [headline(document)]
+    lines = headlines(document)
     for title, header, rows in tables(document, SHOWN):
         lines += ["", title, *aligned(header, rows)]
     return "\n".join(lines)
@@ -185,7 +228,7 @@ def text(document: Row) -> str:
 
 def page(document: Row) -> str:
     """Return the report as one HTML page that needs no other file."""
-    parts = [f"<h1>{escape(headline(document))}</h1>"]
+    parts = [f"<h1>{'<br>'.join(map(escape, headlines(document)))}</h1>"]
     for title, header, rows in tables(document, len(document["decisions"]) + 1):
         head = "".join(f"<th>{escape(name)}</th>" for name in header)
         body = "".join(
