@@ -590,6 +590,23 @@ def shifted(a: np.ndarray, b: np.ndarray) -> None:
     b[1:] = b[:-1] * 2.0 + a[1:]
 
 
+def doubled(a: np.ndarray, b: np.ndarray) -> None:
+    b[1:-1] *= 2.0
+    b[:, 2:] += a[:, 2:]
+
+
+def negated(a: np.ndarray, b: np.ndarray) -> None:
+    b[1:] = -b[1:] * a[1:]
+
+
+def own_columns(a: np.ndarray, b: np.ndarray) -> None:
+    b[:, :] += b.T
+
+
+def two_ops(a: np.ndarray, b: np.ndarray) -> None:
+    b[1:] = b[1:] * 2.0 + a[1:]
+
+
 def twice(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     made = a[1:] * 3.0
     b[1:] = made
@@ -598,7 +615,10 @@ def twice(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize(
     ("function", "straight"),
-    [(sweep, True), (turned, True), (crossed, True), (shifted, False), (twice, False)],
+    [
+        *((sweep, True), (turned, True), (crossed, True), (shifted, False), (twice, False)),
+        *((doubled, True), (negated, True), (own_columns, False), (two_ops, False)),
+    ],
 )
 def test_kernels_write_straight_into_windows(
     function: Callable[..., Any], straight: bool, monkeypatch: pytest.MonkeyPatch
@@ -654,6 +674,28 @@ def test_what_is_written_straight_warns_before_it_writes_where_that_is_an_error(
             warnings.simplefilter("error")
             inverse(a, b)
         assert np.array_equal(b, np.full(50, 3.0))
+
+
+def test_a_window_replaced_by_what_is_made_of_it_warns_as_numpy_does() -> None:
+    def update(a: Any, b: Any) -> None:
+        b[1:] /= a[1:]
+        b[:-1] *= 1e300
+
+    x, y = np.ones(3000), np.full(3000, 2.0)
+    for place, number in ((), None), (7, 0.0), (8, 1e-9), (9, np.inf):
+        x[place] = 1.0 if number is None else number
+        y[:] = 2.0
+        with alight.policy(floor=0, force="cpu:generated"):
+            a, b = ours(x), ours(y)
+            alight.evaluate(a + 0, b + 0)
+            with collected() as caught:
+                update(a, b)
+                alight.evaluate(b)
+        with warnings.catch_warnings(record=True) as expected:
+            warnings.simplefilter("always")
+            update(x, y)
+        assert [str(w.message) for w in caught] == [str(w.message) for w in expected]
+        np.testing.assert_array_equal(np.asarray(b), y)
 
 
 def test_small_arrays_that_make_a_large_one_are_recorded() -> None:

@@ -7,6 +7,7 @@ does it again.
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -93,13 +94,25 @@ class Execution:
         if warn.raising():
             return False  # a warning would have to come before anything is written
         places = [self._place(number) for number in step.inputs]
-        data = self._place(write.old)[0]
-        if data.array is None or any(writing.overlaps(place[0], data) for place in places):
+        data, start, _ = self._place(write.old)
+        if data.array is None:
             return False
+        replaced = []
+        for number, place in zip(step.inputs, places, strict=True):
+            if not writing.overlaps(place[0], data):
+                continue
+            # An element may take the place of the one it is made of, and of no other.
+            same = place[0] is data and place[1] == start + write.offset
+            if not same or place[2] is not write.layout or number == write.old:
+                return False
+            replaced.append(number)
+        told = not replaced or warn.told_by_flags(step.group.graph)
+        if not told and warn.wanted([self.values[number] for number in step.nodes]):
+            return False  # who is to warn is found out on the operands
         into = ready.into(write.layout)
         if into.compiled(into.patience) is None:
             return False
-        self.later = _Later(step, self.plan.dead[index - 1], places, into)
+        self.later = _Later(step, self.plan.dead[index - 1], places, into, replaced)
         return True
 
     def _step(self, step: LaunchStep | ViewStep | WriteStep, dead: Sequence[int]) -> None:
@@ -283,6 +296,10 @@ class Execution:
         old, target = self.values[step.old], self.values[step.target]
         assert old is not None and target is not None
         data, offset, layout = old_place
+        # Where the launch replaces windows of the old bytes, it alone may need them: their places
+        # and the values, kept until then, hold the bytes.
+        mine = later is None or all([self._only(n, later.step.nodes) for n in later.replaced])
+        kept = [] if later is None else [self.values[number] for number in later.replaced]
         for number in dead:  # windows of the old bytes that were read before
             if number not in (step.old, step.value, step.target):
                 self._drop(number)
@@ -296,9 +313,12 @@ class Execution:
             held_by_value = 1  # the value is the old one: a name for its place here
         elif value_place is not None and value_place[0] is data:
             held_by_value = 2 if self.values[step.value] is not None else 1
+        else:
+            held_by_value = 2 * len(kept)
         number_of_uses = sum(operand is old for operand in target.operands)
         in_place = (
             step.old in dead  # rewriting may have given old bytes readers that were not recorded
+            and mine
             and not data.exported
             and offset == 0
             and layout is old.layout
@@ -345,6 +365,14 @@ class Execution:
         del window
         self._bind(step.target, data, offset, layout)
 
+    def _only(self, number: int, nodes: Sequence[int]) -> bool:
+        """Tell whether nobody holds a value but its reader's nodes, apart from its bytes."""
+        value = self.values[number]
+        assert value is not None, number
+        readers = [self.values[node] for node in nodes]
+        uses = sum([operand is value for v in readers if v is not None for operand in v.operands])
+        return sole(value, 1 + uses, sys.maxsize // 2)
+
     def _launch_into(self, later: _Later, window: Operand) -> None:
         """Run a launch that waited for the memory of its result."""
         step, into = later.step, later.into
@@ -352,8 +380,11 @@ class Execution:
         heard: list[str] = []
         _, seconds, _ = into.submit(later.places, warn.wanted(recorded), heard, (window,))
         if heard and None not in recorded:
-            arrays = [array_at(place) for place in later.places]
-            warn.tell(step.group.graph, arrays, recorded)  # type: ignore[arg-type]
+            if later.replaced:
+                warn.tell_by_flags(step.group.graph, heard, recorded)  # type: ignore[arg-type]
+            else:
+                arrays = [array_at(place) for place in later.places]
+                warn.tell(step.group.graph, arrays, recorded)  # type: ignore[arg-type]
         first = self.values[step.outputs[0]]
         site = None if first is None else first.site
         spot = into.implementation, into.where.id
@@ -403,9 +434,11 @@ def array_at(place: Place) -> np.ndarray[Any, Any]:
 
 @dataclass(frozen=True, slots=True)
 class _Later:
-    """A launch that waits for a write: what dies with it, its operands, and what runs it."""
+    """A launch that waits for a write: what dies with it, its operands, what runs it, and the
+    inputs that the write replaces."""
 
     step: LaunchStep
     dead: Sequence[int]
     places: Sequence[Place]
     into: Ready
+    replaced: Sequence[int]

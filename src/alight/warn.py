@@ -323,6 +323,43 @@ def _told(node: Node, operands: Sequence[Any], value: Value) -> Any:
     return result
 
 
+# Ops of which the processor raises the flags that NumPy's do, and ops that raise none.
+_RAISING_ALIKE = frozenset(("add", "subtract", "multiply", "divide", "square", "sqrt"))
+_QUIET = frozenset(("absolute", "copy", "negative", "positive", "where"))
+
+
+def told_by_flags(graph: Graph) -> bool:
+    """Tell whether the flags that a group's kernel leaves say which node raised them: by IEEE
+    arithmetic, of which all others have none."""
+    raising = [node for node in graph.nodes if not _is_quiet(graph, node)]
+    return len(raising) <= 1 and all(map(_raises_alike, raising))
+
+
+def _raises_alike(node: Node) -> bool:
+    # half floats are made of single ones, in other ways
+    return node.op.name in _RAISING_ALIKE and node.layout.dtype.char in "fd"
+
+
+def _is_quiet(graph: Graph, node: Node) -> bool:
+    """Tell whether a node raises no flags, whatever its operands."""
+    kinds = {graph.layout(operand).dtype.kind for operand in node.operands}
+    if node.layout.dtype.kind in "biu" and node.op.name in _RAISING_ALIKE:
+        return True  # whole numbers wrap around
+    if node.op.name == "cast":
+        return kinds <= {"b", "i", "u"} and node.layout.dtype.char != "e"
+    return node.op.name in _QUIET and "c" not in kinds
+
+
+def tell_by_flags(graph: Graph, heard: Sequence[str], values: Sequence[Value]) -> None:
+    """Emit what the node of a group that can raise flags asks for."""
+    for node, value in zip(graph.nodes, values, strict=True):
+        if not _is_quiet(graph, node):
+            modes = settings_of(value.errstate)
+            for what, category in CATEGORY.items():
+                if category in heard:
+                    _emit(what, _name(node), modes[category], value.site)
+
+
 # Reductions of which NumPy says in words, whatever the error state, that they found no number.
 WORDED = frozenset(("nanmin", "nanmax", "nanmean", "nanvar", "nanstd"))
 # Reductions that NumPy composes in Python: its ufuncs in there warn by their own names.
