@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import ctypes
 import math
 import pickle
 import sys
@@ -1118,6 +1119,102 @@ def test_the_core_guard(guard_class: Any, entry_class: Any) -> None:
     made.insert(entry(entry_class, fails, ("k",)))
     with pytest.raises(KeyError):
         made("k")
+
+
+@pytest.mark.parametrize("entry_class", [pair[1] for pair in GUARDS])
+def test_the_kernels_of_an_entry_run_in_turn(entry_class: Any) -> None:
+    """The first doubles its input; the second, of a part of that, adds a constant array."""
+    runs = []
+
+    def numbers(addresses: Any, place: int, count: int) -> Any:
+        start = ctypes.cast(addresses, ctypes.POINTER(ctypes.c_uint64))[place]
+        return np.ctypeslib.as_array((ctypes.c_double * count).from_address(start))
+
+    def doubled(addresses: Any, dims: int, strides: int) -> None:
+        runs.append(("doubled", dims, strides))
+        numbers(addresses, 1, 6)[:] = numbers(addresses, 0, 6) * 2.0
+
+    def added(addresses: Any, dims: int, strides: int) -> None:
+        runs.append(("added", dims, strides))
+        numbers(addresses, 2, 4)[:] = numbers(addresses, 1, 4) + numbers(addresses, 0, 4)
+        numbers(addresses, 3, 1)[0] = 7.0
+        if negative:
+            np.log(np.full(1, -1.0))  # raises a flag of this thread
+
+    functions = [guard.KERNEL(doubled), guard.KERNEL(added)]
+    first, second = [ctypes.cast(f, ctypes.c_void_p).value for f in functions]
+    x, more = np.arange(6.0), np.full(4, 100.0)
+    inputs = [(-1, more.__array_interface__["data"][0]), (0, 0)]
+    outputs = [np.empty(6), np.empty((2, 2), order="F"), np.empty(())]
+    kernels = [(first, 1, 2, functions, 1, ((1, 0), (2, 0)))]
+    kernels.append((second, 3, 4, functions, 3, ((0, 0), (2, 16), (3, 0), (4, 0))))
+    wired = {"call": None, "inputs": inputs, "outputs": outputs, "watched": True}
+    known = entry(
+        entry_class, pattern=(x,), kernels=kernels, results=(2, 1), scalars=(True, False),
+        form=tuple, **wired,
+    )  # fmt: skip
+    negative = False
+    cell, made = known.run((x,))
+    assert type(cell) is np.float64 and cell == 7.0
+    assert made.flags.f_contiguous and not made.flags.c_contiguous
+    assert np.array_equal(made.ravel("K"), x[2:] * 2.0 + 100.0)
+    assert runs == [("doubled", 1, 2), ("added", 3, 4)]
+    negative = True
+    with np.errstate(all="ignore"):
+        assert known.run((x,)) is NotImplemented
+    assert known.take()[0] == 1
+    if entry_class is not guard._TwinEntry:
+        # What the second makes is not there when the first runs, and every output is made.
+        for wrong in (
+            [(first, 1, 2, functions, 1, ((1, 0), (3, 0)))],
+            [(first, 1, 2, functions, 1, ((1, 0), (2, 0)))],
+            [(first, 1, 2, functions, 4, ((1, 0), (2, 0)))],
+            [],
+        ):
+            with pytest.raises(ValueError, match="kernel"):
+                entry(
+                    entry_class, pattern=(x,), kernels=wrong, results=(0,), scalars=(False,),
+                    form=None, **wired,
+                )  # fmt: skip
+
+
+def normalised(x: Any) -> Any:
+    mean = x.mean(axis=0, keepdims=True)
+    apart = (x - mean).reshape(-1)[8:]
+    return np.cumsum(apart * 2.0), apart.sum(), (np.cumsum(apart) * 0.5)[::2].mean()
+
+
+def test_a_program_of_several_kernels_is_launched_by_the_guard(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    be_eager(monkeypatch)
+    be_generated(monkeypatch)
+    n = 64 if NATIVE else 2048
+    x = np.random.default_rng(0).random((n, 8))
+    jitted: Any = alight.jit(normalised)
+    with monkeypatch.context() as patched:
+        patched.setattr(Jitted, "_shadow", lambda self, args, kwargs: 0.4)  # NumPy loses
+        for _ in range(CALLS):
+            jitted(x)
+            kernels.settle()
+    (site,) = jitted._sites.values()
+    assert site.shortcut
+    before = LOG.snapshot()
+    module = sys.modules["alight.jit"]
+    monkeypatch.setattr(module, "describe", lambda *given: pytest.fail(f"not known: {given}"))
+    for given in (x, x * 3.0, x.copy()):
+        for got, want in zip(jitted(given), normalised(given), strict=True):
+            assert type(got) is type(want)
+            np.testing.assert_allclose(got, want, rtol=1e-12, atol=1e-12)
+    after = LOG.snapshot().since(before)
+    kinds = {record.decision.operation for record in after.records}
+    assert len(kinds) > 1 and all(record.runs == 3 for record in after.records)
+    assert after.counts["launches"] == 3 * len(after.records)
+    for record in after.records:
+        assert record.decision.implementation == "generated"
+        numpys, own = record.decision.candidates
+        assert numpys.estimate.seconds == 0.4 > own.estimate.seconds
+        assert numpys.detail.startswith("of the whole call")
 
 
 def stepped(x: Any, y: Any) -> Any:

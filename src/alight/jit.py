@@ -348,8 +348,8 @@ class Jitted(CallGuard):
         kwargs: dict[str, Any],
         described: Described,
     ) -> None:
-        """Race the program's one kernel, where it is one, against NumPy, and let the guard
-        launch it if it wins."""
+        """Race the program's kernels, where it is nothing else, against NumPy, and let the guard
+        launch them if they win."""
         if kwargs or program.writes:
             site.shortcut = False
             return
@@ -357,7 +357,7 @@ class Jitted(CallGuard):
             program.generated = generated_plan(program)
         plan = program.generated
         launchable = program.launchable(plan)
-        if launchable is not None and not kernel_at_hand(launchable.step):
+        if launchable is not None and not all([kernel_at_hand(s) for s in launchable.steps]):
             return
         # Where NumPy has lost, its time is known and what the kernel has to beat is the plan's.
         lost = site.verdict == "ours"
@@ -383,8 +383,8 @@ class Jitted(CallGuard):
             entry.take()
             program.plan = plan  # the same bits from now on, also where the guard hands over
             site.verdict = "ours"
-            decision = measured(launchable.step.decision, numpy_seconds, seconds)
-            watch_entry(entry, launchable, decision, program.site)
+            decisions = measured(launchable, numpy_seconds, seconds)
+            watch_entry(entry, launchable, decisions, program.site)
             self._answer(site, entry)
 
     def _launch_directly(
@@ -395,13 +395,13 @@ class Jitted(CallGuard):
         kwargs: dict[str, Any],
         described: Described,
     ) -> None:
-        """Let the guard launch a program whose own plan is one generated kernel."""
+        """Let the guard launch a program whose own plan is generated kernels."""
         launchable = None if kwargs else program.launchable()
         entry = self._entry(site, launchable, args, described)
         if entry is None or launchable is None:
             return
         _launched[program] = POLICY.get()
-        watch_entry(entry, launchable, launchable.step.decision, program.site)
+        watch_entry(entry, launchable, [s.decision for s in launchable.steps], program.site)
         self.insert(entry)
 
     def _entry(
@@ -420,11 +420,8 @@ class Jitted(CallGuard):
         except Exception as error:
             assert launchable is not None
             # Nothing that generated code does wrong may reach the program: there are other ways.
-            LOG.fallback(
-                f"{launchable.step.decision.operation} on cpu:generated",
-                f"{type(error).__name__}: {error}",
-                None,
-            )
+            what = " and ".join([step.decision.operation for step in launchable.steps])
+            LOG.fallback(f"{what} on cpu:generated", f"{type(error).__name__}: {error}", None)
         if entry is None:
             site.shortcut = False
         return entry

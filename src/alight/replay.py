@@ -15,10 +15,11 @@ import numpy as np
 
 from alight import memory, residency, runtime
 from alight._core import ArrayBase, Data, Layout, Value, View, layout_of
+from alight._core.guard import OPERANDS
 from alight.device import HOST_DEVICE
 from alight.ir.group import Graph, same_bits
 from alight.leases import Leases, NdArray, leasable, window_of
-from alight.plan.plan import LaunchStep, Plan
+from alight.plan.plan import LaunchStep, Plan, ViewStep
 from alight.record import foreign
 from alight.scalar import Scalar
 
@@ -180,14 +181,16 @@ class _Tree(NamedTuple):
 
 
 class Launchable(NamedTuple):
-    """A program that is one kernel from arguments to fresh arrays.
+    """A program that is generated kernels on the host, from arguments to fresh arrays.
 
-    ``inputs`` are (position of an ndarray, offset from its first element) or constant arrays, in
-    the order of the kernel's; ``results`` are positions in the kernel's outputs, ``scalar`` marks
+    ``inputs`` are (position of an ndarray, offset from its first element) or constant arrays.
+    ``operands`` of each step are (place, offset in bytes): inputs first, then ``outputs``, which
+    the steps make in this order. ``results`` are positions among the outputs, ``scalars`` marks
     NumPy scalars, and ``form`` is None for one result, else tuple or list.
     """
 
-    step: LaunchStep
+    steps: tuple[LaunchStep, ...]
+    operands: tuple[tuple[tuple[int, int], ...], ...]
     inputs: tuple[Any, ...]
     outputs: tuple[Layout, ...]
     results: tuple[int, ...]
@@ -292,36 +295,80 @@ class Program:
         return form.kind(parts) if form.kind in (tuple, list) else form.kind(*parts)
 
     def launchable(self, plan: Plan | None = None) -> Launchable | None:
-        """Return the program as one generated kernel of a plan (by default its own), if it is
-        that."""
-        steps = (plan or self.plan).steps
-        step = steps[0] if len(steps) == 1 else None
-        if self._writes or not isinstance(step, LaunchStep):
-            return None
-        if (step.device, step.implementation) != (HOST_DEVICE, "generated"):
-            return None
+        """Return the program as the generated kernels of a plan (by default its own), if it is
+        nothing else."""
         form = self._result
         parts = form.parts if type(form) is _Tree and form.kind in (tuple, list) else (form,)
         fresh = [part for part in parts if type(part) is _Fresh]
-        if len(fresh) != len(parts) or len({part.value for part in fresh}) != len(fresh):
+        if self._writes or len(fresh) != len(parts) or any(p.window is not None for p in fresh):
             return None
-        if any(part.window is not None or part.value not in step.outputs for part in fresh):
+        wiring = _Wiring(self._leaves)
+        if not all([wiring.add(step) for step in (plan or self.plan).steps]):
             return None
-        if any(number >= len(self._leaves) for number in step.inputs):
+        results = [wiring.made.get(part.value, -1) for part in fresh]
+        few = len(wiring.inputs) + len(wiring.outputs) <= OPERANDS
+        if not wiring.steps or not few or -1 in results or len(set(results)) != len(results):
             return None
-        group = step.group.graph
-        outputs = tuple([group.layout(number) for number in group.outputs])
-        if not all(o.c_contiguous or o.probe.flags.f_contiguous for o in outputs):
-            return None
-        leaves = [self._leaves[number] for number in step.inputs]
         return Launchable(
-            step,
-            tuple([_input(leaf) for leaf in leaves]),
-            outputs,
-            tuple([step.outputs.index(part.value) for part in fresh]),
+            tuple(wiring.steps),
+            tuple([wiring.placed(operands) for operands in wiring.operands]),
+            tuple(wiring.inputs),
+            tuple(wiring.outputs),
+            tuple(results),
             tuple([part.scalar for part in fresh]),
             form.kind if type(form) is _Tree else None,
         )
+
+
+class _Wiring:
+    """What the kernels of a plan read and make, by the numbers of its values."""
+
+    def __init__(self, leaves: Sequence[Any]) -> None:
+        self.leaves = leaves
+        self.steps: list[LaunchStep] = []
+        self.operands: list[list[tuple[bool, int, int]]] = []
+        self.inputs: list[Any] = []
+        self.outputs: list[Layout] = []
+        self.made: dict[int, int] = {}  # outputs that are values, not windows of them
+        # Whether it is an output or an input, which one, and how many bytes on.
+        self.places: dict[int, tuple[bool, int, int]] = {}
+
+    def add(self, step: Any) -> bool:
+        """Add a step of the plan; tell whether it is one that a guard can take."""
+        if isinstance(step, ViewStep):
+            made, number, offset = self.place(step.source)
+            self.places[step.target] = made, number, offset + step.offset
+            return True
+        if not isinstance(step, LaunchStep):
+            return False
+        if (step.device, step.implementation) != (HOST_DEVICE, "generated"):
+            return False
+        graph = step.group.graph
+        operands = [self.place(number) for number in step.inputs]
+        for number, value in zip(step.outputs, graph.outputs, strict=True):
+            layout = graph.layout(value)
+            if not (layout.c_contiguous or layout.probe.flags.f_contiguous):
+                return False
+            self.made[number] = len(self.outputs)
+            self.places[number] = True, len(self.outputs), 0
+            operands.append(self.places[number])
+            self.outputs.append(layout)
+        self.steps.append(step)
+        self.operands.append(operands)
+        return True
+
+    def place(self, number: int) -> tuple[bool, int, int]:
+        """Return where a value is; what no step made is an input."""
+        found = self.places.get(number)
+        if found is None:
+            found = self.places[number] = False, len(self.inputs), 0
+            self.inputs.append(_input(self.leaves[number]))
+        return found
+
+    def placed(self, operands: Sequence[tuple[bool, int, int]]) -> tuple[tuple[int, int], ...]:
+        """Return operands as places among inputs and outputs, now that all inputs are known."""
+        first = len(self.inputs)
+        return tuple([(number + made * first, offset) for made, number, offset in operands])
 
 
 def _input(leaf: Any) -> Any:

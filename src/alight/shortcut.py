@@ -1,4 +1,4 @@
-"""Entries of a call guard: from a program that is one kernel, and for functions that are NumPy's.
+"""Entries of a call guard: from a program that is kernels, and for functions that are NumPy's.
 
 What the guard launches is counted there and joins the log when somebody reads it.
 """
@@ -80,7 +80,7 @@ def kernel_entry(
     arrays: Sequence[NdArray],
     lookups: Sequence[Lookup],
 ) -> Entry | None:
-    """Return an entry that launches a program's one kernel, or None where the guard cannot."""
+    """Return an entry that launches a program's kernels, or None where the guard cannot."""
     places = []
     for leaf in launchable.inputs:
         if isinstance(leaf, np.ndarray):
@@ -95,19 +95,23 @@ def kernel_entry(
         places.append((position, offset + low - array.__array_interface__["data"][0]))
     if any(isinstance(item, (tuple, list, dict)) for item in args):
         return None
-    kernel = kernel_of(launchable.step)
-    launch = getattr(kernel, "launch", None)
-    if launch is None:
-        return None
-    nodes = launchable.step.group.graph.nodes
-    floats = any(node.layout.dtype.kind in "fc" for node in nodes)
     constants = [leaf for leaf in launchable.inputs if isinstance(leaf, np.ndarray)]
+    kernels = []
+    floats, made = False, 0
+    for step, operands in zip(launchable.steps, launchable.operands, strict=True):
+        kernel = kernel_of(step)
+        launch = getattr(kernel, "launch", None)
+        if launch is None:
+            return None
+        made += len(step.outputs)
+        kernels.append((*launch.entry, (kernel, constants), made, operands))
+        floats = floats or any(node.layout.dtype.kind in "fc" for node in step.group.graph.nodes)
     return Entry(
         args,
         _lookups(lookups),
         ABSENT,
         _contexts(),
-        kernel=(*launch.entry, (kernel, constants)),
+        kernels=kernels,
         inputs=places,
         outputs=[np.empty_like(layout.probe, order="K") for layout in launchable.outputs],
         results=launchable.results,
@@ -117,35 +121,39 @@ def kernel_entry(
     )
 
 
-def measured(decision: Decision, numpy_seconds: float, seconds: float) -> Decision:
-    """Return the decision for a kernel that was timed against NumPy and won."""
+def measured(launchable: Launchable, numpy_seconds: float, seconds: float) -> list[Decision]:
+    """Return the decisions for kernels that were timed against NumPy and won."""
+    count = len(launchable.steps)
+    whole = "" if count == 1 else f"of the whole call, which is {count} kernels"
 
-    def figure(value: float) -> Estimate:
-        return Estimate(value, value, value, {"measured": value})
+    def candidate(implementation: str, value: float) -> Candidate:
+        figure = Estimate(value, value, value, {"measured": value})
+        return Candidate(HOST_DEVICE, implementation, figure, detail=whole)
 
-    candidates = (
-        Candidate(HOST_DEVICE, "numpy", figure(numpy_seconds)),
-        Candidate(HOST_DEVICE, "generated", figure(seconds)),
-    )
-    return replace(decision, reason=Reason.CHEAPEST, candidates=candidates)
+    candidates = candidate("numpy", numpy_seconds), candidate("generated", seconds)
+    return [
+        replace(step.decision, reason=Reason.CHEAPEST, candidates=candidates)
+        for step in launchable.steps
+    ]
 
 
 class _Counted:
     """An entry whose launches are counted in the guard, and what the log needs of them."""
 
-    __slots__ = ("decision", "eligible", "entry", "site")
+    __slots__ = ("decisions", "eligible", "entry")
 
-    def __init__(self, entry: Entry, launchable: Launchable, decision: Decision, site: Any) -> None:
+    def __init__(
+        self, entry: Entry, launchable: Launchable, decisions: Sequence[Decision], site: Any
+    ) -> None:
         self.entry = entry
-        self.decision = decision
-        self.site = site
-        self.eligible = eligible_elements(launchable.step.group)
+        self.decisions = [(decision, site) for decision in decisions]
+        self.eligible = sum([eligible_elements(step.group) for step in launchable.steps])
 
     def collect(self) -> None:
         calls, seconds = self.entry.take()
         if calls:
-            LOG.replayed([(self.decision, self.site)], calls, seconds)
-            LOG.count(launches=calls, cache_hits=calls)
+            LOG.replayed(self.decisions, calls, seconds)
+            LOG.count(launches=calls * len(self.decisions), cache_hits=calls)
             LOG.elements("generated", HOST_DEVICE, self.eligible * calls)
 
 
@@ -154,7 +162,9 @@ _SWEEP = 256  # entries: at so many those that no guard holds any more are count
 _sweep_at = _SWEEP
 
 
-def watch_entry(entry: Entry, launchable: Launchable, decision: Decision, site: Any) -> None:
+def watch_entry(
+    entry: Entry, launchable: Launchable, decisions: Sequence[Decision], site: Any
+) -> None:
     """Have an entry's launches join the log."""
     global _sweep_at
     if len(_counted) >= _sweep_at:
@@ -162,7 +172,7 @@ def watch_entry(entry: Entry, launchable: Launchable, decision: Decision, site: 
         _counted[:] = [c for c in _counted if sys.getrefcount(c.entry) > _ALONE]
         # A program that holds many pays for each new one no more than for the first.
         _sweep_at = max(_SWEEP, 2 * len(_counted))
-    _counted.append(_Counted(entry, launchable, decision, site))
+    _counted.append(_Counted(entry, launchable, decisions, site))
 
 
 def _collect() -> None:

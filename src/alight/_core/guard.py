@@ -18,7 +18,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-__all__ = ["KERNEL", "CallGuard", "Entry", "clear_flags", "raise_flags", "raised_flags"]
+__all__ = [
+    "KERNEL",
+    "OPERANDS",
+    "CallGuard",
+    "Entry",
+    "clear_flags",
+    "raise_flags",
+    "raised_flags",
+]
 
 NdArray = np.ndarray[Any, Any]
 
@@ -26,6 +34,9 @@ NdArray = np.ndarray[Any, Any]
 SAMPLED = 16
 
 _ENTRIES = 8  # as jit.PROGRAMS: the programs one function keeps
+
+# Inputs and outputs that an entry takes: what addresses need fits the C's stack.
+OPERANDS = 64
 
 KERNEL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
 
@@ -38,7 +49,7 @@ _MISSING = _Missing()
 
 
 class _TwinEntry:
-    """Guards, and what to do where they hold: launch one kernel, or call a function.
+    """Guards, and what to do where they hold: launch kernels, or call a function.
 
     ``pattern`` has an example of each argument: an ndarray stands for all of its dtype, shape,
     strides and writeability, anything else for that very value (``values``) or for its type alone.
@@ -46,15 +57,16 @@ class _TwinEntry:
     and (cell, None, object); ``absent`` stands for no such name. ``contexts`` are (variable,
     default, object).
 
-    A kernel is ``(address, dims, strides, keep)``; ``inputs`` are (position of an argument, offset
-    in bytes from its first element) or (-1, address); ``outputs`` are ndarrays that the results are
-    made like; ``results`` and ``scalars`` say which outputs come back, and whether as NumPy
-    scalars; ``form`` is None, tuple or list. ``watched``: floating-point flags that end the guard's
-    way, to be told of elsewhere.
+    ``inputs`` are (position of an argument, offset in bytes from its first element) or (-1,
+    address); ``outputs`` are ndarrays that what is made is made like. ``kernels`` run in their
+    order: each ``(address, dims, strides, keep, how many of the outputs are there after it,
+    operands)``, its operands (place among inputs and outputs, offset in bytes). ``results`` and
+    ``scalars`` say which outputs come back, and whether as NumPy scalars; ``form`` is None, tuple
+    or list. ``watched``: floating-point flags that end the guard's way, to be told of elsewhere.
     """
 
     __slots__ = (
-        "_absent", "_call", "_calls", "_contexts", "_form", "_inputs", "_kernel", "_left",
+        "_absent", "_call", "_calls", "_contexts", "_form", "_inputs", "_kernels", "_left",
         "_lookups", "_number", "_outputs", "_pattern", "_results", "_same", "_sampled", "_scalars",
         "_seconds", "_values", "_watched",
     )  # fmt: skip
@@ -68,7 +80,7 @@ class _TwinEntry:
         values: bool = True,
         call: Callable[..., Any] | None = None,
         left: int = -1,
-        kernel: tuple[Any, int, int, Any] | None = None,
+        kernels: Sequence[tuple[Any, int, int, Any, int, Sequence[tuple[int, int]]]] = (),
         inputs: Sequence[tuple[int, int]] = (),
         outputs: Sequence[NdArray] = (),
         results: Sequence[int] = (),
@@ -87,7 +99,7 @@ class _TwinEntry:
         self._values = values
         self._call = call
         self._left = left
-        self._kernel = kernel
+        self._kernels = tuple(kernels)
         self._inputs = tuple(inputs)
         self._outputs = tuple([_Made(output) for output in outputs])
         self._results = tuple(results)
@@ -139,24 +151,26 @@ class _TwinEntry:
         return result
 
     def _launch(self, *args: Any) -> Any:
-        assert self._kernel is not None
-        made = [output.empty() for output in self._outputs]
+        made: list[NdArray] = []
         addresses = [
             offset if position < 0 else args[position].__array_interface__["data"][0] + offset
             for position, offset in self._inputs
         ]
-        addresses += [array.__array_interface__["data"][0] for array in made]
-        entry, dims, strides, _ = self._kernel
-        if self._watched:
-            clear_flags()
-        if callable(entry):  # a launcher of alight._core.threads
-            entry(addresses)
-        else:
-            packed = (ctypes.c_uint64 * len(addresses))(*addresses)
-            KERNEL(entry)(ctypes.addressof(packed), dims, strides)
-        if self._watched and raised_flags():
-            self._calls -= 1
-            return NotImplemented
+        for entry, dims, strides, _, there, operands in self._kernels:
+            for output in self._outputs[len(made) : there]:
+                made.append(output.empty())
+                addresses.append(made[-1].__array_interface__["data"][0])
+            given = [addresses[place] + offset for place, offset in operands]
+            if self._watched:
+                clear_flags()
+            if callable(entry):  # a launcher of alight._core.threads
+                entry(given)
+            else:
+                packed = (ctypes.c_uint64 * len(given))(*given)
+                KERNEL(entry)(ctypes.addressof(packed), dims, strides)
+            if self._watched and raised_flags():
+                self._calls -= 1
+                return NotImplemented
         found = [
             made[number][()] if scalar else made[number]
             for number, scalar in zip(self._results, self._scalars, strict=True)

@@ -85,62 +85,68 @@ static PyObject *not_here(void)
     return Py_NotImplemented;
 }
 
-static PyObject *launch(Entry *self, PyObject *const *args)
+/* Run one kernel; returns the floating-point flags that it raised, where they are watched. */
+static int run_step(const Entry *self, const Step *step, void **operands)
 {
-    void *addresses[OPERANDS];
-    PyObject *made[OPERANDS];
-    Py_ssize_t inputs = self->input_count, outputs = self->output_count, done = 0;
-    for (Py_ssize_t i = 0; i < inputs; i++) {
-        int position = self->positions[i];
-        char *base = position < 0 ? (char *)0 : (char *)PyArray_DATA((PyArrayObject *)args[position]);
-        addresses[i] = (void *)((intptr_t)base + self->offsets[i]);
-    }
-    for (; done < outputs; done++) {
-        Output *output = &self->outputs[done];
-        Py_INCREF(output->descr);
-        made[done] = fresh_array(output->descr, output->ndim, output->shape, NULL, output->fortran);
-        if (made[done] == NULL) goto failed;
-        addresses[inputs + done] = PyArray_DATA((PyArrayObject *)made[done]);
-    }
-    int heard = 0;
+    int heard = 0, watched = self->watched;
     if (self->unlocked) {
-        kernel_function kernel = self->kernel;
-        int64_t *dims = self->dims, *strides = self->strides;
-        int watched = self->watched;
         Py_BEGIN_ALLOW_THREADS
         if (watched) clear_flags();
-        kernel(addresses, dims, strides);
+        step->kernel(operands, step->dims, step->strides);
         if (watched) heard = raised_flags();
         Py_END_ALLOW_THREADS
     } else {
-        if (self->watched) clear_flags();
-        self->kernel(addresses, self->dims, self->strides);
-        if (self->watched) heard = raised_flags();
+        if (watched) clear_flags();
+        step->kernel(operands, step->dims, step->strides);
+        if (watched) heard = raised_flags();
     }
-    if (heard) {
-        clear_flags();
-        while (done > 0) Py_DECREF(made[--done]);
-        return not_here();
+    return heard;
+}
+
+static PyObject *launch(Entry *self, PyObject *const *args)
+{
+    char *addresses[OPERANDS];
+    void *operands[OPERANDS];
+    PyObject *made[OPERANDS], *result = NULL;
+    Py_ssize_t inputs = self->input_count, done = 0;
+    for (Py_ssize_t i = 0; i < inputs; i++) {
+        int position = self->positions[i];
+        char *base = position < 0 ? (char *)0 : (char *)PyArray_DATA((PyArrayObject *)args[position]);
+        addresses[i] = (char *)((intptr_t)base + self->offsets[i]);
     }
-    for (Py_ssize_t i = 0; i < outputs; i++)
-        if (self->outputs[i].scalar && (made[i] = PyArray_Return((PyArrayObject *)made[i])) == NULL) goto failed;
+    for (Py_ssize_t k = 0; k < self->step_count; k++) {
+        const Step *step = &self->steps[k];
+        for (; done < step->made; done++) {
+            Output *output = &self->outputs[done];
+            Py_INCREF(output->descr);
+            made[done] = fresh_array(output->descr, output->ndim, output->shape, NULL, output->fortran);
+            if (made[done] == NULL) goto finished;
+            addresses[inputs + done] = PyArray_BYTES((PyArrayObject *)made[done]);
+        }
+        for (Py_ssize_t i = 0; i < step->count; i++) operands[i] = addresses[step->places[i]] + step->offsets[i];
+        if (run_step(self, step, operands)) {
+            clear_flags();
+            result = not_here();
+            goto finished;
+        }
+        for (Py_ssize_t i = 0; i < done && self->step_count > 1; i++)
+            if (self->outputs[i].last == k) Py_CLEAR(made[i]);
+    }
+    for (Py_ssize_t i = 0; i < done; i++)
+        if (self->outputs[i].scalar && (made[i] = PyArray_Return((PyArrayObject *)made[i])) == NULL) goto finished;
     if (self->form == 0) {
-        PyObject *only = Py_NewRef(made[self->results[0]]);
-        while (done > 0) Py_DECREF(made[--done]);
-        return only;
+        result = Py_NewRef(made[self->results[0]]);
+        goto finished;
     }
-    PyObject *result = self->form == 1 ? PyTuple_New(self->result_count) : PyList_New(self->result_count);
-    if (result == NULL) goto failed;
-    for (Py_ssize_t i = 0; i < self->result_count; i++) {
+    result = self->form == 1 ? PyTuple_New(self->result_count) : PyList_New(self->result_count);
+    for (Py_ssize_t i = 0; result != NULL && i < self->result_count; i++) {
         PyObject *item = Py_NewRef(made[self->results[i]]);
         if (self->form == 1) PyTuple_SET_ITEM(result, i, item);
         else PyList_SET_ITEM(result, i, item);
     }
-    while (done > 0) Py_DECREF(made[--done]);
-    return result;
-failed:
+finished:
     while (done > 0) Py_XDECREF(made[--done]);
-    return NULL;
+    return result;
 }
 
 static PyObject *answer(Entry *self, PyObject *const *args, Py_ssize_t count)
@@ -175,7 +181,7 @@ static int entry_clear(Entry *self)
         Py_CLEAR(self->found[i].place);
     }
     Py_CLEAR(self->call);
-    Py_CLEAR(self->keep);
+    for (Py_ssize_t i = 0; i < self->step_count; i++) Py_CLEAR(self->steps[i].keep);
     self->open = 0;
     return 0;
 }
@@ -188,7 +194,7 @@ static int entry_traverse(Entry *self, visitproc visit, void *arg)
         Py_VISIT(self->found[i].expected);
     }
     Py_VISIT(self->call);
-    Py_VISIT(self->keep);
+    for (Py_ssize_t i = 0; i < self->step_count; i++) Py_VISIT(self->steps[i].keep);
     return 0;
 }
 
@@ -211,7 +217,12 @@ static void entry_dealloc(Entry *self)
         PyMem_Free(self->outputs[i].shape);
     }
     entry_clear(self);
+    for (Py_ssize_t i = 0; i < self->step_count; i++) {
+        PyMem_Free(self->steps[i].places);
+        PyMem_Free(self->steps[i].offsets);
+    }
     Py_XDECREF(self->absent);
+    PyMem_Free(self->steps);
     PyMem_Free(self->examples);
     PyMem_Free(self->found);
     PyMem_Free(self->contexts);
@@ -226,14 +237,14 @@ static void entry_dealloc(Entry *self)
 
 static PyObject *entry_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"pattern", "lookups", "absent", "contexts", "values", "call", "left", "kernel", "inputs",
+    static char *names[] = {"pattern", "lookups", "absent", "contexts", "values", "call", "left", "kernels", "inputs",
                             "outputs", "results", "scalars", "form", "watched", NULL};
-    PyObject *pattern, *lookups, *absent, *contexts, *call = Py_None, *kernel = Py_None, *form = Py_None;
-    PyObject *inputs = NULL, *outputs = NULL, *results = NULL, *scalars = NULL;
+    PyObject *pattern, *lookups, *absent, *contexts, *call = Py_None, *form = Py_None;
+    PyObject *kernels = NULL, *inputs = NULL, *outputs = NULL, *results = NULL, *scalars = NULL;
     int values = 1, watched = 0;
     long long left = -1;
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOOO|pOLOOOOOOp:Entry", names, &pattern, &lookups, &absent,
-                                     &contexts, &values, &call, &left, &kernel, &inputs, &outputs, &results,
+                                     &contexts, &values, &call, &left, &kernels, &inputs, &outputs, &results,
                                      &scalars, &form, &watched))
         return NULL;
     Entry *self = (Entry *)type->tp_alloc(type, 0);
@@ -246,10 +257,10 @@ static PyObject *entry_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
         read_contexts(self, contexts) < 0) goto failed;
     if (call != Py_None) {
         self->call = Py_NewRef(call);
-    } else if (kernel == Py_None || inputs == NULL || outputs == NULL || results == NULL || scalars == NULL) {
-        PyErr_SetString(PyExc_TypeError, "an entry needs a function to call, or a kernel with its operands");
+    } else if (kernels == NULL || inputs == NULL || outputs == NULL || results == NULL || scalars == NULL) {
+        PyErr_SetString(PyExc_TypeError, "an entry needs a function to call, or kernels with their operands");
         goto failed;
-    } else if (read_kernel(self, kernel, inputs, outputs, results, scalars, form) < 0) {
+    } else if (read_kernels(self, kernels, inputs, outputs, results, scalars, form) < 0) {
         goto failed;
     }
     return (PyObject *)self;
@@ -298,7 +309,7 @@ PyTypeObject EntryType = {
     .tp_basicsize = sizeof(Entry),
     .tp_dealloc = (destructor)entry_dealloc,
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
-    .tp_doc = "Guards, and what to do where they hold: launch one kernel, or call a function.",
+    .tp_doc = "Guards, and what to do where they hold: launch kernels, or call a function.",
     .tp_traverse = (traverseproc)entry_traverse,
     .tp_clear = (inquiry)entry_clear,
     .tp_weaklistoffset = offsetof(Entry, weakrefs),

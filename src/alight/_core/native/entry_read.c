@@ -111,19 +111,65 @@ int read_contexts(Entry *self, PyObject *contexts)
     return 0;
 }
 
-int read_kernel(Entry *self, PyObject *kernel, PyObject *inputs, PyObject *outputs, PyObject *results, PyObject *scalars,
-                PyObject *form)
+/* Each a tuple (address, dims, strides, keep, outputs that are there once it has run, operands). */
+static int read_steps(Entry *self, PyObject *kernels)
 {
-    unsigned long long entry, dims, strides;
-    PyObject *keep, *fast = NULL, *flags = NULL;
+    const char *meaning = "a kernel is (address, dims, strides, keep, made, ((place, offset), ...))";
+    PyObject *fast = NULL, *operands = NULL;
+    Py_ssize_t count = 0, places = self->input_count + self->output_count, made = 0;
+    self->steps = room(kernels, sizeof(Step), &fast, &count);
+    if (self->steps == NULL) goto failed;
+    for (Py_ssize_t k = 0; k < count; k++) {
+        unsigned long long entry, dims, strides;
+        PyObject *item = PySequence_Fast_GET_ITEM(fast, k), *keep, *given;
+        Step *step = &self->steps[k];
+        if (!is_tuple(item, meaning) || !PyArg_ParseTuple(item, "KKKOnO", &entry, &dims, &strides, &keep, &step->made, &given))
+            goto failed;
+        step->kernel = (kernel_function)(uintptr_t)entry;
+        step->dims = (int64_t *)(uintptr_t)dims;
+        step->strides = (int64_t *)(uintptr_t)strides;
+        step->keep = Py_NewRef(keep);
+        self->step_count = k + 1;
+        step->places = room(given, sizeof(int), &operands, &step->count);
+        step->offsets = PyMem_Calloc((size_t)step->count + 1, sizeof(intptr_t));
+        if (step->places == NULL || step->offsets == NULL) goto failed;
+        if (step->made < made || step->made > self->output_count || step->count > OPERANDS) {
+            PyErr_SetString(PyExc_ValueError, "kernels make the outputs in their order, each of few operands");
+            goto failed;
+        }
+        made = step->made;
+        for (Py_ssize_t i = 0; i < step->count; i++) {
+            long long offset;
+            item = PySequence_Fast_GET_ITEM(operands, i);
+            if (!is_tuple(item, meaning) || !PyArg_ParseTuple(item, "iL", &step->places[i], &offset)) goto failed;
+            step->offsets[i] = (intptr_t)offset;
+            Py_ssize_t output = step->places[i] - self->input_count;
+            if (step->places[i] < 0 || step->places[i] >= places || output >= made) {
+                PyErr_SetString(PyExc_ValueError, "a kernel's operand is an input, or made by it or by one before");
+                goto failed;
+            }
+            if (output >= 0) self->outputs[output].last = k;
+        }
+        Py_CLEAR(operands);
+    }
+    if (count == 0 || made != self->output_count) {
+        PyErr_SetString(PyExc_ValueError, "there are outputs that no kernel makes");
+        goto failed;
+    }
+    Py_DECREF(fast);
+    return 0;
+failed:
+    Py_XDECREF(operands);
+    Py_XDECREF(fast);
+    return -1;
+}
+
+int read_kernels(Entry *self, PyObject *kernels, PyObject *inputs, PyObject *outputs, PyObject *results,
+                 PyObject *scalars, PyObject *form)
+{
+    PyObject *fast = NULL, *flags = NULL;
     Py_ssize_t count = 0;
     npy_intp largest = 0;
-    if (!is_tuple(kernel, "a kernel is (address, dims, strides, keep)") ||
-        !PyArg_ParseTuple(kernel, "KKKO", &entry, &dims, &strides, &keep)) return -1;
-    self->kernel = (kernel_function)(uintptr_t)entry;
-    self->dims = (int64_t *)(uintptr_t)dims;
-    self->strides = (int64_t *)(uintptr_t)strides;
-    self->keep = Py_NewRef(keep);
     self->form = form == Py_None ? 0 : form == (PyObject *)&PyTuple_Type ? 1 : 2;
 
     self->positions = room(inputs, sizeof(int), &fast, &count);
@@ -177,10 +223,11 @@ int read_kernel(Entry *self, PyObject *kernel, PyObject *inputs, PyObject *outpu
     Py_CLEAR(fast);
     self->unlocked = largest >= UNLOCKED;
     if (self->input_count + self->output_count > OPERANDS) {
-        PyErr_Format(PyExc_ValueError, "a kernel of %zd operands; the guard takes %d",
+        PyErr_Format(PyExc_ValueError, "kernels of %zd operands; the guard takes %d",
                      self->input_count + self->output_count, OPERANDS);
         return -1;
     }
+    if (read_steps(self, kernels) < 0) return -1;
 
     self->results = room(results, sizeof(int), &fast, &count);
     if (self->results == NULL) { Py_XDECREF(fast); return -1; }
@@ -202,6 +249,7 @@ int read_kernel(Entry *self, PyObject *kernel, PyObject *inputs, PyObject *outpu
         }
         self->results[i] = (int)number;
         self->outputs[number].scalar = PyObject_IsTrue(PySequence_Fast_GET_ITEM(flags, i));
+        self->outputs[number].last = -1;
     }
     Py_DECREF(fast);
     Py_DECREF(flags);

@@ -22,7 +22,7 @@
 
 #define ENTRIES 8        /* as in the twin */
 #define SAMPLED 16       /* as in the twin */
-#define OPERANDS 64      /* a kernel's inputs and outputs that fit the stack; more go by the slow way */
+#define OPERANDS 64      /* as in the twin: inputs and outputs that fit the stack; more go by the slow way */
 #define UNLOCKED 32768   /* elements: giving up the GIL and taking it back costs some 0.1 us, a kernel this long 10 us */
 
 typedef void (*kernel_function)(void **, int64_t *, int64_t *);
@@ -46,22 +46,31 @@ typedef struct {
 typedef struct {
     PyArray_Descr *descr;
     int ndim, fortran, scalar;
+    Py_ssize_t last;     /* the step after which nobody needs it; -1: it is a result */
     npy_intp *shape;
 } Output;
+
+/* One kernel. Its operands are places among the entry's inputs and outputs, and bytes from their first. */
+typedef struct {
+    kernel_function kernel;
+    int64_t *dims, *strides;
+    PyObject *keep;
+    Py_ssize_t count, made; /* operands, and outputs that are there once it has run */
+    int *places;
+    intptr_t *offsets;
+} Step;
 
 typedef struct {
     PyObject_HEAD
     int open;            /* cleared by the collector: matches nothing any more */
-    Py_ssize_t count, found_count, context_count, input_count, output_count, result_count;
+    Py_ssize_t count, found_count, context_count, input_count, output_count, result_count, step_count;
     Example *examples;
     Found *found;
     Context *contexts;
     PyObject *absent;
     PyObject *call;
     long long left;
-    kernel_function kernel;
-    int64_t *dims, *strides;
-    PyObject *keep;
+    Step *steps;
     int *positions;
     intptr_t *offsets;
     Output *outputs;
@@ -84,7 +93,7 @@ PyObject *entry_run(Entry *self, PyObject *const *args, Py_ssize_t count);
 int read_pattern(Entry *self, PyObject *pattern, int values);
 int read_found(Entry *self, PyObject *lookups);
 int read_contexts(Entry *self, PyObject *contexts);
-int read_kernel(Entry *self, PyObject *kernel, PyObject *inputs, PyObject *outputs, PyObject *results, PyObject *scalars,
-                PyObject *form);
+int read_kernels(Entry *self, PyObject *kernels, PyObject *inputs, PyObject *outputs, PyObject *results,
+                 PyObject *scalars, PyObject *form);
 
 #endif
