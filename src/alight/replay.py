@@ -303,7 +303,7 @@ class Program:
         if self._writes or len(fresh) != len(parts) or any(p.window is not None for p in fresh):
             return None
         wiring = _Wiring(self._leaves)
-        if not all([wiring.add(step) for step in (plan or self.plan).steps]):
+        if not all(wiring.add(step) for step in (plan or self.plan).steps):
             return None
         results = [wiring.made.get(part.value, -1) for part in fresh]
         few = len(wiring.inputs) + len(wiring.outputs) <= OPERANDS
