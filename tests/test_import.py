@@ -18,6 +18,7 @@ SOURCE = Path(alight.errors.__file__).parents[1]
 LATE = {
     *("asyncio", "concurrent.futures.process", "ctypes.util", "difflib", "email", "html", "http"),
     *("importlib.metadata", "multiprocessing", "pdb", "pydoc", "sqlite3", "ssl"),
+    *("hashlib", "json", "runpy", "statistics"),
     *(
         "subprocess",
         "tkinter",
@@ -31,13 +32,18 @@ LATE = {
 }
 
 
+# Ours, and nothing that a program needs which measures, jits and reports nothing.
+UNUSED = ("codegen.llvm", "jit", "launcher", "measure.probes", "measure.timing", "picked", "report")
+
+
 def modules_after(statements: str) -> set[str]:
     """Return the modules that the statements import in a fresh process, beyond NumPy's."""
     program = (
-        "import json, sys, numpy\n"
+        "import sys, numpy\n"
         "before = set(sys.modules)\n"
         f"{statements}\n"
-        "print(json.dumps(sorted(set(sys.modules) - before)))"
+        "found = sorted(set(sys.modules) - before)\n"
+        "import json; print(json.dumps(found))"
     )
     path = os.pathsep.join(filter(None, [str(SOURCE), os.environ.get("PYTHONPATH")]))
     done = subprocess.run(
@@ -67,8 +73,22 @@ def test_import_brings_numpy_and_nothing_optional() -> None:
     modules = modules_after("import alight")
     assert foreign(modules) == set()
     assert late(modules) == set()
+    assert not modules & {f"alight.{name}" for name in UNUSED}
     # A device is driven by code that comes when it is first asked for.
     assert not modules & {f"alight.backends.{name}" for name in ("cuda", "wgpu", "sim")}
+
+
+def test_a_small_program_starts_without_what_only_others_need(tmp_path: Path) -> None:
+    (tmp_path / "small.py").write_text("import numpy as np\nprint((np.arange(9.0) * 2).sum())\n")
+    program = f"import sys\nsys.argv = ['alight', 'run', {str(tmp_path / 'small.py')!r}]\n"
+    modules = modules_after(
+        f"{program}from alight.cli import main\nfrom alight._core import floor\n"
+        "floor.record_floor = 100\nmain()"  # as where an earlier process has measured it
+    )
+    assert foreign(modules) <= {"click", "platformdirs", "alight:numpy"}
+    wanted = {"alight.launcher", "alight.report"}
+    assert not modules & ({f"alight.{name}" for name in UNUSED} - wanted)
+    assert not modules & {"html", "json", "runpy", "statistics"}
 
 
 @pytest.mark.parametrize("module", ["alight.config", "alight.store"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -439,6 +438,8 @@ def bench(
 
 
 def _print_json(value: Any) -> None:
+    import json  # late: a script must not wait for it
+
     click.echo(json.dumps(value, indent=2, default=str))  # paths
 
 

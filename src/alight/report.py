@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import json
 import math
 import os
 import platform
@@ -63,6 +62,8 @@ class Report:
 
         Raises AlightError where the file is not one, or is of a schema this version cannot read.
         """
+        import json  # late, as below: most programs read and write none
+
         try:
             document = json.loads(Path(path).read_text(encoding="utf-8"))
         except ValueError as error:
@@ -80,11 +81,15 @@ class Report:
 
     def to_dict(self) -> Row:
         """Return the document as plain dicts and lists, a copy."""
+        import json
+
         copied: Row = json.loads(self.to_json())
         return copied
 
     def to_json(self, indent: int | None = 2) -> str:
         """Return the document as JSON; figures that are not finite are null."""
+        import json
+
         return json.dumps(self._document, indent=indent, allow_nan=False)
 
     def to_html(self) -> str:

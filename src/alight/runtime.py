@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from alight import costs, execute, picked, ready, residency, warn
+from alight import costs, execute, ready, residency, warn
 from alight._core import (
     Data,
     Key,
@@ -33,12 +33,12 @@ from alight.config import current_policy
 from alight.device import HOST_DEVICE
 from alight.errors import UnsupportedOnDevice
 from alight.execute import Execution
-from alight.ir.group import Graph, Node
+from alight.ir.group import Graph, Group, Node
 from alight.ir.ops import OPS
 from alight.log import LOG
 from alight.plan.fuse import KERNEL_NODES
 from alight.plan.place import make_plan
-from alight.plan.plan import Facts, LaunchStep, Plan
+from alight.plan.plan import Estimate, Facts, LaunchStep, Plan
 from alight.registry import devices_allowed
 from alight.trial import demoted
 
@@ -258,8 +258,14 @@ def facts_of(leaves: Sequence[tuple[Layout, frozenset[str], int]], read: int = 0
         supports=costs.supports,
         estimate=costs.estimate,
         copy_seconds=costs.copy_seconds,
-        timed=picked.timed if policy.pick == "measure" else None,
+        timed=_timed() if policy.pick == "measure" else None,
     )
+
+
+def _timed() -> Callable[[Group, str, str], Estimate | None]:
+    from alight.picked import timed  # late: it brings the probes of calibration
+
+    return timed
 
 
 def asked_for(

@@ -7,7 +7,6 @@ the same kernel serves every size.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import astuple, dataclass
 from functools import lru_cache
@@ -506,4 +505,6 @@ def kernel_key(group: Group, schedule: Schedule | None = None) -> str:
 
 def digest(text: str) -> str:
     """Return a short name for a structure."""
+    import hashlib  # late: three milliseconds of every start
+
     return hashlib.sha256(text.encode()).hexdigest()[:32]

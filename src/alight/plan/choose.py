@@ -3,7 +3,6 @@ included."""
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -225,6 +224,8 @@ def group_key(group: Group) -> str:
     """Return a short key of a group: its ops with their attributes, what feeds what, and the
     layouts, since who is faster depends on all of these."""
     graph = group.graph
+    import hashlib  # late: three milliseconds of every start
+
     text = [group.kind.value, *(_described(layout) for layout in graph.inputs)]
     for node in graph.nodes:
         text.append(f"{node.op.name}{node.operands}{node.attrs}{_described(node.layout)}")
