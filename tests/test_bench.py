@@ -281,6 +281,47 @@ def test_what_a_row_would_take_is_known_before_it_is_run() -> None:
     assert running._expected_seconds(rows, Case("matmul", 1 << 20, "float32")) is None
 
 
+def test_rows_that_met_slow_processors_are_timed_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [row(name, alight=2.0, numpy=1.0) for name in ("chain", "softmax", "nbody", "sort")]
+    for made, share in zip(rows, (0.2, 0.6, 0.9, 0.0), strict=True):
+        made.cells["numpy"].unsteady, made.spent_seconds = share, 3.0
+    rows[2].spent_seconds = 1e6  # there is no time for it
+    rows[0].cells["alight"].settled_calls = 7
+    asked = []
+
+    def again(case: Case, crew: Any, seconds: float, limit: Any, only: Any) -> Row:
+        asked.append((case.program, seconds, only))
+        other = row(case.program, alight=1.0, numpy=1.0)
+        other.cells["alight"].unsteady = 0.1 if case.program == "chain" else 0.7
+        other.spent_seconds = 3.0
+        return other
+
+    monkeypatch.setattr(running, "run_row", again)
+    run = Run(Wanted(), "now", rows=rows)
+    running._unsteady_again(run, Any, perf_counter() + 60, lambda told: None)  # type: ignore[arg-type]
+    peers = ["alight", "numpy"]
+    assert asked == [("softmax", 3.0, peers), ("chain", 3.0, peers)]
+    assert run.timed_again == [f"chain float64 n={1 << 20}"]
+    assert [made.ratio() for made in rows] == [1.0, 2.0, 2.0, 2.0]
+    assert rows[0].unsteady == 0.1 and rows[0].cells["alight"].settled_calls == 7
+    rows[3].cells["jax"] = Cell("jax", seconds=5.0, unsteady=1.0)
+    assert rows[3].unsteady == 0.0  # no figure rests on it
+
+
+def test_a_worker_says_whether_its_processor_was_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = Server("numpy")
+    server.call = lambda: None
+    for paces, steady in (
+        ([1, 1, 1], True),
+        ([0, 1, 1], True),
+        ([1, 0, 1], False),
+        ([1, 1, 0], False),
+    ):
+        monkeypatch.setattr(server.pace, "steady", iter(map(bool, paces)).__next__)
+        told = server.on_take(3)
+        assert told["steady"] is steady and len(told["samples"]) == 3
+
+
 def environment(folder: Path, **variables: str) -> dict[str, str]:
     kept = {k: v for k, v in os.environ.items() if not k.startswith("ALIGHT_")}
     own = {"PYTHONPATH": str(PACKAGE.parent), "ALIGHT_CACHE_DIR": str(folder / "cache")}
@@ -302,6 +343,7 @@ def test_a_row_is_timed_in_turns_and_checked(tmp_path: Path) -> None:
         assert cell.samples >= 5
         assert cell.cold_seconds and cell.seconds and cell.low and cell.high
         assert 0 < cell.low <= cell.seconds <= cell.high
+        assert cell.unsteady is not None and 0 <= cell.unsteady <= 1
     assert found.explained
     assert list(again.cells) == ["numpy"]
 

@@ -91,6 +91,7 @@ def text(run: Run) -> str:
     lines += ["the tolerance. GB/s, first call and settled are alight's; settled: after how many"]
     lines += ["calls NumPy or kernels have it for good, and the time lost on the way.", ""]
     lines += aligned(header, cells)
+    lines += _steadiness(run)
     lines += ["", *_reasons(run), *_skipped(run), "", *_slowest(run), "", "Must show"]
     lines += [f"  {line}" for line in run.shown]
     if run.faults:
@@ -120,6 +121,18 @@ def _numbers(row: Row, peers: Sequence[str]) -> list[str]:
 def _settled(cell: Cell) -> str:
     calls = "not yet" if cell.settled_calls is None else f"{cell.settled_calls:,}"
     return f"{calls}, {_seconds(cell.settling_seconds or 0.0)}"
+
+
+def _steadiness(run: Run) -> list[str]:
+    """Return what there is to say of slow processors."""
+    slow = [row.unsteady for row in run.rows if row.skipped is None and row.unsteady]
+    if not slow:
+        return []
+    return [
+        "",
+        f"The processor was slow in some turns of {len(slow)} rows (at worst {max(slow):.0%}); "
+        f"times of a second, steadier run: {len(run.timed_again)} rows.",
+    ]
 
 
 def _reasons(run: Run) -> list[str]:

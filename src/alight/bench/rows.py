@@ -66,7 +66,8 @@ class Cell:
     ``cold_seconds`` is the first call of this program on arrays of this shape and dtype in the
     peer's process, compiling included. ``settled_calls``: after how many calls, the first one
     included, all went the way they go for good (None: not within the time given to it);
-    ``settling_seconds``: what those took beyond a warm call each.
+    ``settling_seconds``: what those took beyond a warm call each. ``unsteady``: in which share of
+    its turns its processor was slower than it can be, by additions timed before and after.
     """
 
     peer: str
@@ -79,6 +80,7 @@ class Cell:
     low: float | None = None
     high: float | None = None
     samples: int = 0
+    unsteady: float | None = None
     error_eps: float = 0.0
     tolerance_eps: float | None = None
 
@@ -113,12 +115,33 @@ class Row:
         found = [(s, p) for p in self.cells if p != "alight" and (s := self.seconds(p)) is not None]
         return None if not found else (min(found)[1], min(found)[0])
 
+    @property
+    def unsteady(self) -> float:
+        """Return in which share of their turns the processor of alight, of NumPy or of the best
+        peer was slow, whoever's that was most often."""
+        best = self.best_peer()
+        named = {"alight", "numpy", *(best[:1] if best else ())}
+        return max([c.unsteady or 0.0 for p, c in self.cells.items() if p in named], default=0.0)
+
+    def timed_again(self, other: Row) -> bool:
+        """Take the times of another run of the same case, if its processors were steadier."""
+        if other.skipped is not None or other.faults or other.unsteady >= self.unsteady:
+            return False
+        for peer, cell in other.cells.items():
+            if cell.counts and peer in self.cells and self.cells[peer].counts:
+                for name in _TIMES:
+                    setattr(self.cells[peer], name, getattr(cell, name))
+        return True
+
     def ratio(self, to: str | None = None) -> float | None:
         """Return alight's seconds over those of a peer, or of the best one."""
         ours = self.seconds("alight")
         best = self.best_peer()
         theirs = self.seconds(to) if to else None if best is None else best[1]
         return None if ours is None or theirs is None else ours / theirs
+
+
+_TIMES = ("seconds", "quantile20", "low", "high", "samples", "unsteady")  # of warm calls
 
 
 class Gone(Exception):
@@ -235,8 +258,8 @@ def run_row(
                 row.cells[peer].settled_calls = answer.get("settled_calls")
                 row.cells[peer].settling_seconds = answer.get("settling_seconds")
         taken = _turns(list(expected), expected, crew, share_seconds - (perf_counter() - began))
-        for peer, samples in taken.items():
-            _fill(row.cells[peer], samples)
+        for peer, turns in taken.items():
+            _fill(row.cells[peer], turns)
         if "alight" in taken:
             row.explained = crew.ask("alight", "explain").get("lines", [])
     finally:
@@ -291,8 +314,8 @@ def _opened(row: Row, peer: str, crew: Crew) -> Cell:
 
 def _turns(
     peers: list[str], expected: Mapping[str, float], crew: Crew, seconds: float
-) -> dict[str, list[float]]:
-    taken: dict[str, list[float]] = {peer: [] for peer in peers}
+) -> dict[str, list[dict[str, Any]]]:
+    taken: dict[str, list[dict[str, Any]]] = {peer: [] for peer in peers}
     began, rounds = perf_counter(), 0
     running = list(peers)
     while running and rounds < MOST_ROUNDS:
@@ -304,22 +327,28 @@ def _turns(
         first = rounds % len(running)
         for peer in running[first:] + running[:first]:
             answer = crew.ask(peer, "take", samples=1 if expected[peer] > 0.05 else SAMPLES)
-            taken[peer] += answer.get("samples", [])
+            taken[peer] += [answer] if answer.get("samples") else []
         rounds += 1
         if rounds == _TRIED:
-            middle = {peer: median(taken[peer]) for peer in running if taken[peer]}
+            middle = {peer: median(_samples(taken[peer])) for peer in running if taken[peer]}
             best = min(middle.values(), default=0.0)
             running = [p for p, s in middle.items() if p == "alight" or s <= _BEHIND * best]
     return taken
 
 
-def _fill(cell: Cell, samples: list[float]) -> None:
+def _samples(turns: Sequence[Mapping[str, Any]]) -> list[float]:
+    return [seconds for turn in turns for seconds in turn["samples"]]
+
+
+def _fill(cell: Cell, turns: Sequence[Mapping[str, Any]]) -> None:
+    samples = _samples(turns)
     if not samples:
         cell.reason = cell.reason or "gave no times"
         return
     timing = summary(samples)
     cell.seconds, cell.quantile20 = median(samples), timing.seconds
     cell.low, cell.high, cell.samples = timing.low, timing.high, timing.samples
+    cell.unsteady = sum([not turn["steady"] for turn in turns]) / len(turns)
 
 
 def _check(row: Row, bandwidth: Bandwidth | None) -> None:

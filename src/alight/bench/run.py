@@ -76,6 +76,7 @@ class Run:
     calibration_seconds: float = 0.0
     first_calls: dict[str, dict[str, float]] = field(default_factory=dict)
     digests: dict[str, dict[str, str]] = field(default_factory=dict)
+    timed_again: list[str] = field(default_factory=list)
     machine: dict[str, Any] = field(default_factory=dict)
     seconds: float = 0.0
 
@@ -114,6 +115,7 @@ class Run:
             "beside_busy_processes": [_row(row) for row in self.neighbour_rows],
             "first_calls_milliseconds": self.first_calls,
             "bits_by_threads": self.digests,
+            "timed_again": self.timed_again,
             "faults": self.faults,
         }
 
@@ -155,7 +157,9 @@ def bench(wanted: Wanted, say: Say, done: Callable[[Row], None]) -> Run:
         with Crew(wanted.peers, environment) as crew:
             run.absent, run.peers = crew.absent, crew.about
             share = _EXTRAS_SHARE if wanted.extras else 0.0
-            _rows(run, crew, began + wanted.budget_seconds * (1 - share), say, done)
+            until = began + wanted.budget_seconds * (1 - share)
+            _rows(run, crew, until, say, done)
+            _unsteady_again(run, crew, until, say)
             run.shown = shows.of_rows(run.rows, run.bandwidth)
             if wanted.extras and {"alight", "numpy"} <= set(crew.present):
                 _beside_neighbours(run, crew, say)
@@ -260,6 +264,21 @@ def _rows(run: Run, crew: Crew, until: float, say: Say, done: Callable[[Row], No
             row = run_row(case, crew, share, run.bandwidth, only)
         run.rows.append(row)
         done(row)
+
+
+def _unsteady_again(run: Run, crew: Crew, until: float, say: Say) -> None:
+    """Time rows again that met slow processors, the worst first, while there is time. Whose they
+    were, and what came of it, has no part in it; what ran on steadier ones counts."""
+    waiting = [row for row in run.rows if row.skipped is None and not row.faults and row.unsteady]
+    for row in sorted(waiting, key=lambda row: -row.unsteady):
+        if row.spent_seconds > until - perf_counter():
+            continue
+        case = row.case
+        say(f"{case.program} {case.dtype} n={case.n:,} again: {row.unsteady:.0%} of it was slow")
+        other = run_row(case, crew, row.spent_seconds, run.bandwidth, list(row.cells))
+        row.spent_seconds += other.spent_seconds
+        if row.timed_again(other):
+            run.timed_again.append(f"{case.program} {case.dtype} n={case.n}")
 
 
 def _expected_seconds(rows: Sequence[Row], case: Case) -> dict[str, float] | None:

@@ -22,7 +22,7 @@ import numpy as np
 from alight.bench.inputs import SEED, Arrays
 from alight.bench.peers import PEERS, Call, CannotRun, Peer, package_version
 from alight.bench.programs import PROGRAMS, Program
-from alight.measure.timing import calls_lasting, host_clock, quiet
+from alight.measure.timing import Pace, calls_lasting, host_clock, quiet
 
 # One sample: 10 times what time-slices of a busy machine and the clock make of a shorter one.
 SAMPLE_SECONDS = 2e-4
@@ -51,6 +51,7 @@ class Server:
         self.call: Call | None = None
         self.calls = 1
         self.cold_seconds = 0.0
+        self.pace = Pace()
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
         """Return the answer to one request."""
@@ -123,15 +124,19 @@ class Server:
         return {**answer, "seconds": usual, "calls": self.calls}
 
     def on_take(self, samples: int) -> dict[str, Any]:
-        """Return seconds of one call, so many times."""
+        """Return seconds of one call, so many times, and whether the processor was as fast before
+        and after as it has ever been for this process."""
         assert self.call is not None
         take = host_clock(self.call)
         with quiet():
+            self.pace.steady()  # a thread that has slept finds its caches cold
             first = take(1)
+            steady = self.pace.steady()
             taken = [] if first < REWARMED_SECONDS else [first]
             while len(taken) < samples:
                 taken.append(take(self.calls) / self.calls)
-        return {"samples": taken}
+            steady = self.pace.steady() and steady
+        return {"samples": taken, "steady": steady}
 
     def on_explain(self) -> dict[str, Any]:
         """Return what ran where."""
