@@ -248,7 +248,7 @@ def test_what_is_made_of_folds_has_the_same_bits_on_any_number_of_threads(
         assert (run.parts > 1) == (x.size > 1000)
 
 
-@pytest.mark.parametrize(("columns", "together"), [(64, 64), (128, 64), (256, 128), (4096, 128)])
+@pytest.mark.parametrize(("columns", "together"), [(64, 64), (128, 64), (256, 128), (4096, 1024)])
 def test_columns_side_by_side_stay_together(columns: int, together: int) -> None:
     """Parts of a few columns would each read nearly every line of the whole array."""
     group = probes.fold("sum", "float32", (5000, columns), (0,))
