@@ -321,6 +321,37 @@ def test_writes_are_in_place_when_nobody_reads_the_old_version() -> None:
     assert np.asarray(a)[0] == -5
 
 
+@pytest.mark.skipif(not _core.NATIVE, reason="the twin's arrays have no buffers before Python 3.12")
+def test_an_address_told_to_others_stays_the_arrays_own() -> None:
+    class Holder:
+        """What Pillow and its like do: ask for the address, keep the array and no export."""
+
+        def __init__(self, array: Any) -> None:
+            self.array = array
+            self.__array_interface__ = array.__array_interface__
+
+    a = alight.ones((4, 6))
+    told = Holder(a[1:, ::2])
+    shown = np.asarray(told)
+    for turn in range(3):
+        a += 1  # in the same memory, whoever else reads the old elements
+        assert np.array_equal(shown, np.full((3, 3), 2.0 + turn)), turn
+    shown[0, 0] = -1
+    assert a[1, 0] == -1
+    del shown, told
+    gc.collect()
+    assert a.__array_interface__["data"][0] == a.__array_interface__["data"][0]
+
+
+@pytest.mark.skipif(not _core.NATIVE, reason="the twin's arrays have no buffers before Python 3.12")
+def test_pillow_takes_an_array() -> None:
+    image = pytest.importorskip("PIL.Image")
+    pixels = (np.arange(30 * 20 * 3) % 251).astype(np.uint8).reshape(30, 20, 3)
+    for given in (pixels, pixels[::-1, ::2]):
+        ours = image.fromarray(alight.asarray(given))
+        assert ours.tobytes() == image.fromarray(given).tobytes()
+
+
 def test_exports_share_memory_both_ways() -> None:
     a = ours(np.arange(5.0))
     view = a[1:4]

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from alight import memory, runtime, warn
-from alight._core import ArrayBase, hooks, set_operators
+from alight._core import NATIVE, ArrayBase, hooks, set_operators
 from alight.calls import (
     ACCUMULATES,
     FUNCTIONS,
@@ -266,6 +266,11 @@ def _method_in_numpy(name: str) -> Callable[..., Any]:
     method.__doc__ = theirs.__doc__
     return method
 
+
+if NATIVE:
+    # Pillow and others in Python ask for it. NumPy takes a buffer before it, which the twin's arrays
+    # have not before Python 3.12: there every export would be for good.
+    Array.__array_interface__ = property(memory.interface)  # type: ignore[attr-defined]
 
 _CHANGES_ITSELF = frozenset(("partition", "put", "byteswap", "resize", "setfield"))
 

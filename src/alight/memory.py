@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -121,6 +122,20 @@ def export(array: ArrayBase) -> np.ndarray[Any, Any]:
     return result
 
 
+# What was told to others as an address, by the storage that they hold on to.
+_told: WeakKeyDictionary[Storage, np.ndarray[Any, Any]] = WeakKeyDictionary()
+
+
+def interface(array: ArrayBase) -> dict[str, Any]:
+    """Return where the array's memory is, as NumPy's array interface has it.
+
+    Who reads it keeps the array and no export, so the array's memory stays open to others until
+    the array dies.
+    """
+    _told[array.storage] = shared = export(array)
+    return shared.__array_interface__
+
+
 def owned(cls: type[ArrayBase], array: np.ndarray[Any, Any]) -> Any:
     """Return an Array that takes over a fresh ndarray nobody else holds."""
     return cls.of(concrete(array))
@@ -149,6 +164,7 @@ __all__ = [
     "assign",
     "export",
     "host",
+    "interface",
     "layout",
     "owned",
     "read",
