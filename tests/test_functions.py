@@ -182,6 +182,8 @@ np.dot([1, 2], [3, 4]), np.where([True, False], 1, 2)
 """
 
 ERRORS = """
+np.add(x, x, ...), np.negative(x, ...), np.divmod(x, x, ...), np.add.reduce(m, 0, None, ...)
+np.add.accumulate(m, 0, None, ...), np.negative(x, out=(...,))
 np.add(m, v[:3]), np.add(m, "a"), np.sum(m, axis=2), np.sum(m, axis=(0, 0)), np.sum(m, axis="x")
 np.sum(m, nonsense=1), np.sum(), np.matmul(m, n), np.matmul(m, 3), m @ n, np.dot(m, n)
 np.dot(v, v[:3]), np.inner(m, v[:3]), np.tensordot(m, n, 1), np.einsum("ij,jk", m, n)

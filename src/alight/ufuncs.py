@@ -34,7 +34,8 @@ class Ufunc(UfuncBase):
         inputs, outs = args[:nin], out if type(out) is tuple else (out,)
         if len(args) > nin:
             outs = args[nin:]
-            if "out" in kwargs or len(args) > ufunc.nargs or len(inputs) < nin:
+            wrong = "out" in kwargs or len(args) > ufunc.nargs or len(inputs) < nin
+            if wrong or any(item is Ellipsis for item in outs):
                 return ufunc(*ndarrays(args), **kwargs)  # NumPy words the error
         if _handed_over((*inputs, *outs, kwargs.get("where"))):
             return ufunc(*args, **kwargs)
@@ -65,7 +66,8 @@ class Ufunc(UfuncBase):
 
     def _folded(self, method: str, names: Any, array: Any, args: Any, kwargs: Any) -> Any:
         function = getattr(self._numpy, method)
-        given = None if method == "reduceat" else bound(names, args, kwargs)
+        words = method == "reduceat" or any(item is Ellipsis for item in args)  # NumPy's, for both
+        given = None if words else bound(names, args, kwargs)
         if given is None or _handed_over((array,)):
             return exit_to_numpy(function, (array, *args), kwargs)
         out = given.pop("out", None)
