@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -211,6 +212,42 @@ def test_a_folder_runs_by_its_main(tmp_path: Path) -> None:
     write(tmp_path, {"app/__main__.py": text, "empty/other.py": ""})
     assert "RunNamespace" in run(tmp_path, "-m", "alight", "run", "app").stdout
     assert run(tmp_path, "-m", "alight", "run", "empty").returncode == 1
+
+
+def archive(folder: Path, name: str, files: Mapping[str, str]) -> None:
+    with zipfile.ZipFile(folder / name, "w") as made:
+        for path, text in files.items():
+            made.writestr(path, textwrap.dedent(text))
+
+
+@pytest.mark.parametrize("end", ["", "1/0", "sys.exit(3)", "import broken"])
+def test_a_zip_file_runs_by_its_main(tmp_path: Path, end: str) -> None:
+    text = f"""
+        import sys
+        import numpy as np, beside
+        from pack import near
+        print(__name__, __file__, repr(__package__), __spec__.name, sys.argv, sys.path[0])
+        print(np.arange(4.0).sum(), beside.x, near.scaled(np.ones(3)))
+        {end}
+    """
+    files = {"beside.py": "import numpy as np\nx = 1\n", "broken.py": "import numpy\nx = = 1\n"}
+    files |= {"pack/__init__.py": "", "pack/near.py": NEAR}
+    for name in ("app.zip", "app.pyz", "bare"):
+        archive(tmp_path, name, {"__main__.py": text, **files})
+        same(tmp_path, "--fast", script=name)
+    archive(tmp_path, "lib.zip", {"pack/__main__.py": text, **files})
+    paths = os.pathsep.join((str(PACKAGE.parent), str(tmp_path / "lib.zip")))
+    same(tmp_path, "--fast", script=["-m", "pack"], PYTHONPATH=paths)
+    archive(tmp_path, "empty.zip", files)
+    assert run(tmp_path, "-m", "alight", "run", "empty.zip").returncode == 1
+
+
+def test_the_files_in_a_zip_file_are_the_programs(tmp_path: Path) -> None:
+    text = "import numpy as np, near\nprint(type(near.scaled(np.ones(500_000))).__module__)\n"
+    archive(tmp_path, "app.zip", {"__main__.py": text, "near.py": NEAR})
+    settings = {"ALIGHT_FLOOR_ALL": "0"}
+    ours = run(tmp_path, "-m", "alight", "run", "app.zip", **settings)
+    assert ours.stdout == "alight.array\n", ours.stderr
 
 
 @pytest.mark.parametrize("end", ["", "1/0", "f(", "raise SystemExit(3)"])

@@ -268,8 +268,8 @@ def _method_in_numpy(name: str) -> Callable[..., Any]:
 
 
 if NATIVE:
-    # Pillow and others in Python ask for it. NumPy takes a buffer before it, which the twin's arrays
-    # have not before Python 3.12: there every export would be for good.
+    # Pillow and others in Python ask for it. NumPy takes a buffer before it, which the twin's
+    # arrays have not before Python 3.12: there every export would be for good.
     Array.__array_interface__ = property(memory.interface)  # type: ignore[attr-defined]
 
 _CHANGES_ITSELF = frozenset(("partition", "put", "byteswap", "resize", "setfield"))

@@ -16,7 +16,7 @@ import click
 from alight import registry, tables
 from alight.config import checked, config, current_policy
 from alight.errors import AlightError, ConfigError
-from alight.launcher import read_script, run_code, run_folder, run_module, run_script
+from alight.launcher import is_archive, read_script, run_code, run_folder, run_module, run_script
 from alight.report import (
     Report,
     at_exit,
@@ -116,7 +116,7 @@ def _action(script: str, arguments: tuple[str, ...], module: bool, code: bool) -
         return partial(run_code, script, arguments)
     if script == "-":
         return partial(run_code, sys.stdin.read(), arguments, "-", "<stdin>")
-    if os.path.isdir(script):
+    if os.path.isdir(script) or is_archive(script):
         return partial(run_folder, script, arguments)
     return partial(run_script, script, read_script(script), arguments)
 

@@ -24,6 +24,7 @@ from importlib.machinery import (
 )
 from types import CodeType, ModuleType
 from typing import Any
+from zipimport import ZipImportError, zipimporter
 
 import numpy as np
 
@@ -33,7 +34,15 @@ from alight.config import config
 from alight.namespace import NAME, numpy_namespace
 from alight.tracebacks import clean_chain, without_ours
 
-__all__ = ["read_script", "rewrite", "run_code", "run_folder", "run_module", "run_script"]
+__all__ = [
+    "is_archive",
+    "read_script",
+    "rewrite",
+    "run_code",
+    "run_folder",
+    "run_module",
+    "run_script",
+]
 
 
 # ------------------------------------------------------------------------------ the user's NumPy
@@ -118,14 +127,38 @@ def _loader(name: str, path: str) -> SourceFileLoader:
     return loader
 
 
+class _ProgramArchive(zipimporter):
+    """Finds the modules of a program that is a zip file."""
+
+    def get_code(self, fullname: str) -> CodeType:
+        """Return a module's code."""
+        code: CodeType = super().get_code(fullname)
+        source = self.get_source(fullname)
+        if source is None or "numpy" not in source:
+            return code
+        return _compile(source.encode(), code.co_filename)
+
+
+def is_archive(path: str) -> bool:
+    """Tell whether a file is a zip file, which Python runs by its ``__main__``."""
+    try:
+        zipimporter(path)
+    except ZipImportError:
+        return False
+    return True
+
+
 def _serve_folder(folder: str, installed: tuple[str, ...]) -> None:
-    """Find source files under the folder with our loader, unless they are installed packages."""
+    """Find source files under the folder, or in the zip file, with our loader, unless they are
+    installed packages."""
     root = os.path.join(os.path.realpath(folder), "")
 
-    def finder(path: str) -> FileFinder:
+    def finder(path: str) -> FileFinder | zipimporter:
         real = os.path.join(os.path.realpath(path or os.curdir), "")
-        if not real.startswith(root) or _within(real, installed) or not os.path.isdir(real):
+        if not real.startswith(root) or _within(real, installed):
             raise ImportError("not a folder of the program")
+        if not os.path.isdir(real):
+            return _ProgramArchive(path)
         return FileFinder(
             path or os.curdir,
             (ExtensionFileLoader, EXTENSION_SUFFIXES),
@@ -231,7 +264,7 @@ def run_module(name: str, arguments: Sequence[str] = ()) -> None:
 
 
 def run_folder(path: str, arguments: Sequence[str] = ()) -> None:
-    """Run the ``__main__`` of a folder as `python FOLDER` does; exceptions as for
+    """Run the ``__main__`` of a folder or a zip file as `python FOLDER` does; exceptions as for
     ``run_script``."""
     folder = os.path.join(os.getcwd(), path)  # as Python: neither resolved nor normalised
     _main_module(folder, [path, *arguments])
