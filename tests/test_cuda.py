@@ -130,6 +130,78 @@ def test_calibration_measures_kernels_libraries_and_links() -> None:
     assert done.stdout.endswith("done\n"), done.stderr
 
 
+LINK = """
+import numpy as np
+import alight
+from alight._core import Data, layout_of
+from alight.backends.base import Copy
+device = registry.device("cuda:0")
+backend.open(device)
+session = backend._sessions["cuda:0"]
+size = 9 << 20
+values = np.frombuffer(np.random.default_rng(0).bytes(size), np.uint8)
+
+def uploaded(data):
+    target, back = backend.allocate(device, size), np.empty(size, np.uint8)
+    backend.wait(backend.submit(device, 1, [Copy(data, target, size, "host", "cuda:0")]))
+    landed = Data(data.layout, back)
+    backend.wait(backend.submit(device, 0, [Copy(target, landed, size, "cuda:0", "host")]))
+    assert np.array_equal(back, values)
+
+pinned = backend.allocate(device, size, "pinned")
+pinned.array[:] = values
+uploaded(pinned)
+mine = values.copy()
+held = backend.register(device, mine.ctypes.data, size)
+uploaded(Data(layout_of(mine), mine))
+assert session._ring is None  # the link reached both as they are
+del held
+half = backend.register(device, mine.ctypes.data, size // 2)
+uploaded(Data(layout_of(mine), mine))
+assert session._ring is not None
+
+# A limit of the pool's is the device's memory; what does not fit passes in chunks.
+session.pool.set_limit(size=8 << 20)
+assert backend.memory(device)[0] <= 8 << 20 == backend.memory(device)[1]
+x = np.random.default_rng(1).random(3 << 19)
+from alight.log import LOG
+with alight.policy(force="cuda:0", floor=0):
+    a, b = alight.asarray(x), alight.asarray(x[::-1].copy())
+    LOG.reset()
+    assert np.array_equal(np.asarray(a * b + a), x * x[::-1] + x)
+log = LOG.snapshot()
+assert all("no memory left" in f.reason for f in log.fallbacks) and log.fallbacks, log.fallbacks
+assert 3 < log.counts["downloads"] < 40, log.counts
+assert backend.memory(device)[0] > 7 << 20  # what passed through is free again
+assert {place for place, n in log.elements.items() if n} == {("generated", "cuda:0")}
+print("done")
+"""
+
+
+@needs_compiler
+def test_pinned_memory_is_uploaded_as_it_is_and_the_pools_limit_is_kept() -> None:
+    done = elsewhere("-c", _with_entry_point(LINK))
+    assert done.stdout.endswith("done\n"), done.stderr
+
+
+FAULTS = """
+from ratchets.cuda_faults import faults
+from ratchets.cuda_rig import Rig
+found, rig = {}, Rig()
+backend.open(rig.device)
+faults(rig, found)
+assert not found["faults"]["differing"], found["faults"]
+assert len(found["faults"]["programs"]) == 28, found["faults"]
+print("done")
+"""
+
+
+@needs_compiler
+def test_whatever_step_fails_the_answer_is_right_and_the_failure_said() -> None:
+    done = elsewhere("-c", _with_entry_point(FAULTS))
+    assert done.stdout.endswith("done\n"), done.stderr
+
+
 def test_without_cupy_there_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(backend_module.importlib.util, "find_spec", lambda name: None)
     probe = CudaBackend().probe()

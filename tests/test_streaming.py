@@ -12,6 +12,7 @@ import pytest
 import alight
 from alight import registry
 from alight._core import make_layout
+from alight.errors import KernelError
 from alight.ir.group import Graph, Group, GroupKind, Node
 from alight.ir.ops import OPS
 from alight.log import LOG
@@ -54,6 +55,41 @@ def test_what_does_not_fit_passes_in_chunks(rows: int) -> None:
     assert log.counts["launches"] > SLOTS + 1 and log.counts["downloads"] > SLOTS
     places = {place for place, elements in log.elements.items() if elements}
     assert places == {("generated", "sim:0")}, log.elements
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("fails", [0, 4, 9])
+def test_a_chunk_that_fails_leaves_nothing_under_way(
+    fails: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    where = registry.device("sim:0")
+    backend: Any = registry.backend_of(where)
+    submit, wait = backend.submit, backend.wait
+    last: dict[int, Any] = {}
+    waited: list[Any] = []
+    count = 0
+
+    def failing(device: Any, queue: int, commands: Any, after: Any = ()) -> Any:
+        nonlocal count
+        if commands and queue:
+            count += 1
+            if count > fails:
+                raise KernelError("injected")
+            last[queue] = submit(device, queue, commands, after)
+            return last[queue]
+        return submit(device, queue, commands, after)
+
+    monkeypatch.setattr(backend, "submit", failing)
+    monkeypatch.setattr(backend, "wait", lambda event: (waited.append(event), wait(event)))
+    x = np.random.default_rng(0).random((1000, 200))
+    with alight.policy(floor=0, force="sim:0"):
+        a, b = alight.asarray(x), alight.asarray(x[::-1].copy())
+        LOG.reset()
+        assert np.array_equal(np.asarray(a * b + a), x * x[::-1] + x)
+    reasons = [fallback.reason for fallback in LOG.snapshot().fallbacks]
+    assert any("injected" in reason for reason in reasons), reasons
+    assert len(last) == min(2, fails // 2)
+    assert all(any(event is one for one in waited) for event in last.values())
 
 
 @pytest.mark.usefixtures("small")

@@ -8,11 +8,12 @@ has been read.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from alight import costs, kernels, residency
 from alight._core import Data, Layout
-from alight.backends.base import Copy, Launch, Operand
+from alight.backends.base import Command, Copy, Launch, Operand
 from alight.backends.host import memory_at
 from alight.device import Device
 from alight.ir.group import Group
@@ -83,9 +84,20 @@ class _Stream:
         self.layouts = [graph.layout(number) for number in graph.outputs]
         self.results = [residency.landing(where, layout) for layout in self.layouts]
         self.whole: dict[int, Any] = {}
+        self.last: dict[int, Any] = {}  # the event of each queue's last work
 
     def run(self) -> list[Data]:
-        """Return the results."""
+        """Return the results. After an error nothing is under way any more: what is being read and
+        written is given back."""
+        try:
+            return self._run()
+        except BaseException:
+            for event in self.last.values():
+                with suppress(Exception):  # of a device that fails
+                    self.backend.wait(event)
+            raise
+
+    def _run(self) -> list[Data]:
         where, backend, parts = self.where, self.backend, self.parts
         for number, (data, offset, layout) in enumerate(self.places):
             if not parts.cut[number]:
@@ -132,20 +144,24 @@ class _Stream:
             for buffer, number in zip(made, part.outputs, strict=True)
         ]
         launch = Launch(kernel, tuple(inputs), tuple(outputs))
-        ran = self.backend.submit(self.where, _LAUNCHES, [launch], [*arrived, *gone])
+        ran = self._submit(_LAUNCHES, launch, [*arrived, *gone])
         downloads = []
         for buffer, result, layout in zip(made, self.results, self.layouts, strict=True):
             row = layout.nbytes // parts.rows
             target = memory_at(result.address + start * row, count * row)
             copy = Copy(buffer, target, count * row, self.where.space, HOST)
-            downloads.append(self.backend.submit(self.where, _DOWNLOADS, [copy], [ran]))
+            downloads.append(self._submit(_DOWNLOADS, copy, [ran]))
         LOG.count(launches=1, uploads=len(arrived), downloads=len(downloads))
         return ran, downloads
 
     def _copy(self, queue: int, source: int, target: Any, nbytes: int, wait: Any) -> Any:
         data = memory_at(source, nbytes)
         copy = Copy(data, target, nbytes, HOST, self.where.space)
-        return self.backend.submit(self.where, queue, [copy], wait)
+        return self._submit(queue, copy, wait)
+
+    def _submit(self, queue: int, command: Command, wait: Sequence[Any]) -> Any:
+        event = self.last[queue] = self.backend.submit(self.where, queue, [command], wait)
+        return event
 
     def _sizes(self) -> list[int]:
         """Return the bytes that a slot has for each input and output; 0: it stays whole."""

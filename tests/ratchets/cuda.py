@@ -1,8 +1,8 @@
 """A CUDA device: bits against the host's kernels, and speed beside its peers.
 
 ``PYTHONPATH=src:tests python -m tests.ratchets.cuda [PART …] [--out FOLDER]``. Parts: ``bits``
-(every elementwise op with a body on a million random values), ``folds``, ``resident``,
-``schedules``, ``calls``, ``host``, ``fuzz``.
+(every elementwise op with a body on a million random values), ``folds``, ``faults``, ``capped``,
+``resident``, ``schedules``, ``calls``, ``host``, ``fuzz``.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ from alight.codegen.cuda import schedule
 from alight.codegen.loops import nest
 from alight.codegen.source import Grid
 
+from .cuda_faults import faults
+from .cuda_large import capped
 from .cuda_rig import DEVICE, Array, Rig, differing, said
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -440,7 +442,9 @@ def fuzz(rig: Rig, found: dict[str, Any]) -> None:
     }
 
 
-PARTS = {f.__name__: f for f in (bits, folds, resident, schedules, calls, host, fuzz)}
+PARTS = {
+    f.__name__: f for f in (bits, folds, faults, capped, resident, schedules, calls, host, fuzz)
+}
 
 
 def machine(rig: Rig) -> dict[str, Any]:
@@ -472,7 +476,7 @@ def main() -> int:
         (given.out / "cuda.json").write_text(json.dumps(found, indent=1, default=str))
     print(json.dumps(found, indent=1, default=str)[-9000:])
     faults = [n for n in found if n.endswith("failed")]
-    for part in ("bits", "folds", "fuzz"):
+    for part in ("bits", "folds", "faults", "capped", "fuzz"):
         faults += [n for key in ("differing", "failed") for n in found.get(part, {}).get(key, ())]
     return 1 if faults else 0
 

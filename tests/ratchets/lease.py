@@ -1,10 +1,10 @@
 """All there is to do with a lent CUDA device, in parts that each end within nine minutes.
 
 ``python3 -m tests.ratchets.lease PART [--out FOLDER]``, from the repository's root; the parts in
-their order are ``build``, ``check``, ``calibrate``, ``speed``, ``bench`` and ``regret``. ``build``
-comes first on a machine that has nothing; what was compiled and calibrated stays in ``build/lease``
-for the parts after it. Each job's output is a file of its own in the folder, with a line in
-``summary.txt``; a job that takes longer than it may is ended, and the next one begins.
+their order are ``build``, ``check``, ``calibrate``, ``speed``, ``large``, ``bench``, ``regret``.
+``build`` comes first on a machine that has nothing; what was compiled and calibrated stays in
+``build/lease`` for the parts after it. Each job's output is a file of its own in the folder, with a
+line in ``summary.txt``; a job that takes longer than it may is ended, and the next one begins.
 """
 
 from __future__ import annotations
@@ -68,6 +68,7 @@ PARTS: dict[str, tuple[Job, ...]] = {
         Job("resident", 60, ("-c", "import test_resident; exec(test_resident.DIRECT)")),
         Job("protocol", 60, ("-m", "pytest", "-q", "tests/test_backends.py", "-k", "cuda")),
         Job("folds", 60, (*_RATCHET, "folds")),
+        Job("faults", 60, (*_RATCHET, "faults")),
         Job("bits", 120, (*_RATCHET, "bits")),
         Job("fuzz", 120, (*_RATCHET, "fuzz")),
         Job("conformance", 300, ("-m", "pytest", "-q", "tests/conformance", "--mode", "cuda")),
@@ -82,6 +83,7 @@ PARTS: dict[str, tuple[Job, ...]] = {
         Job("host", 120, (*_RATCHET, "host")),
         Job("schedules", 120, (*_RATCHET, "schedules")),
     ),
+    "large": (Job("capped", 120, (*_RATCHET, "capped")),),
     "bench": (
         Job(
             "bench",

@@ -278,11 +278,17 @@ class CudaBackend:
             buffer.free()
 
     def memory(self, device: Device) -> tuple[int, int]:
-        """Return free and total bytes; what the pool keeps unused is free."""
+        """Return free and total bytes; what the pool keeps unused is free, what its limit forbids
+        is not."""
         session = self._session(device)
-        with session.errors():
+        with session.lock, session.errors():
+            session.release()
             free, total = session.runtime.memGetInfo()
-            return free + session.pool.free_bytes(), total
+            pool = session.pool
+            if limit := pool.get_limit():
+                free = min(free, max(0, limit - pool.total_bytes()))
+                total = min(total, limit)
+            return free + pool.free_bytes(), total
 
     # --- running
     def submit(
@@ -426,7 +432,11 @@ def _copy(session: Session, stream: int, command: Copy) -> None:
             ends.append(address_of(Operand(end, 0, end.layout)))
     kind = _EITHER
     if not isinstance(command.source, CudaBuffer):
-        if command.nbytes >= STAGED_BYTES and all(ends):
+        if (
+            command.nbytes >= STAGED_BYTES
+            and all(ends)
+            and not session.locked(ends[0], command.nbytes)
+        ):
             session.upload(ends[0], ends[1], command.nbytes, stream)
             return
         kind = _UPLOAD

@@ -27,6 +27,7 @@ from alight.store import default_store, digest
 KIND = "cubin"
 _NON_BLOCKING = 1  # cudaStreamNonBlocking
 _NO_TIMING = 2  # cudaEventDisableTiming
+_HOST_MEMORY = 1  # cudaMemoryTypeHost
 # A piece of an upload: at 10 GB/s a thread copies it in 0.8 ms, a hundred times what a call takes.
 STAGING_BYTES = 8 << 20
 # Threads that copy: at 7 to 10 GB/s each, so many fill a link of 55 GB/s (PCIe 5, measured).
@@ -155,6 +156,7 @@ class Session:
         try:
             memory = self.pool.malloc(max(nbytes, 1))
         except self._full:
+            self.release()
             self.cupy.get_default_memory_pool().free_all_blocks()
             memory = self.pool.malloc(max(nbytes, 1))
         return CudaBuffer(memory, nbytes, self.device)
@@ -174,6 +176,14 @@ class Session:
 
     def _taken_back(self, nbytes: int) -> None:
         self._landed -= nbytes
+
+    def locked(self, address: int, nbytes: int) -> bool:
+        """Tell whether a piece of the host's memory is pinned or registered from end to end: the
+        link reaches it as it is."""
+        if self.runtime.is_hip:  # which raises for other memory, by version
+            return False
+        ask = self.runtime.pointerGetAttributes
+        return bool(ask(address).type == ask(address + nbytes - 1).type == _HOST_MEMORY)
 
     def upload(self, source: int, target: int, nbytes: int, stream: int) -> None:
         """Copy pageable memory of the host in pieces, which several threads bring into pinned
@@ -222,9 +232,13 @@ class Session:
 
     def hold(self, event: Any, things: Any) -> None:
         """Keep things until an event of another queue than 0 has happened."""
+        self.release()
+        self._busy.append((event, things))
+
+    def release(self) -> None:
+        """Give back what other queues than 0 have done with."""
         while self._busy and self.happened(self._busy[0][0]):
             self._busy.popleft()
-        self._busy.append((event, things))
 
     def happened(self, event: Any) -> bool:
         """Tell whether an event has happened."""

@@ -1,6 +1,7 @@
 """Memory of a device that is the host's."""
 
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -29,16 +30,19 @@ class Memory(bytearray):
     def __init__(self, nbytes: int, pool: Any) -> None:
         super().__init__(nbytes)
         self.pool = pool
-        self.array = np.frombuffer(self, np.uint8)
         self.array[:] = 0xA5
         self.ptr = self.array.__array_interface__["data"][0]
         self.offset = 0
+
+    @property
+    def array(self) -> Any:
+        return np.frombuffer(self, np.uint8)  # kept by nobody here: it keeps the memory
 
     def __add__(self, offset: int) -> Any:  # type: ignore[override]
         return Pointer(self.array, offset, self.ptr + offset)
 
     def __del__(self) -> None:
-        self.pool.used -= len(self.array)
+        self.pool.used -= len(self)
 
 
 class Pool:
@@ -46,15 +50,31 @@ class Pool:
 
     def __init__(self) -> None:
         self.used = 0
+        self.limit = 0
+        self.places: WeakValueDictionary[int, Memory] = WeakValueDictionary()
 
     def malloc(self, nbytes: int) -> Memory:
-        if self.used + nbytes > TOTAL:
+        if self.used + nbytes > (self.limit or TOTAL):
             raise OutOfMemoryError(f"{nbytes} bytes")
         self.used += nbytes
-        return Memory(nbytes, self)
+        made = Memory(nbytes, self)
+        self.places[made.ptr] = made
+        return made
+
+    def holds(self, address: int) -> bool:
+        return any(m.ptr <= address < m.ptr + len(m) for m in self.places.values())
 
     def free_bytes(self) -> int:
         return 0
+
+    def total_bytes(self) -> int:
+        return self.used
+
+    def get_limit(self) -> int:
+        return self.limit
+
+    def set_limit(self, size: int) -> None:
+        self.limit = size
 
     def free_all_blocks(self) -> None:
         pass

@@ -2,6 +2,7 @@
 
 import ctypes
 from time import perf_counter
+from types import SimpleNamespace
 from typing import Any
 
 from cupy.cuda import memory
@@ -12,6 +13,7 @@ streams: list[int] = []
 captures: dict[int, list[Any]] = {}  # what is being captured, by stream
 graphs: dict[int, list[Any]] = {}
 launched: list[int] = []
+registered: dict[int, int] = {}  # the host's memory, by address
 
 
 class CUDARuntimeError(RuntimeError):
@@ -85,11 +87,16 @@ def memGetInfo() -> tuple[int, int]:
 
 
 def hostRegister(address: int, nbytes: int, flags: int) -> None:
-    pass
+    registered[address] = nbytes
 
 
 def hostUnregister(address: int) -> None:
-    pass
+    del registered[address]
+
+
+def pointerGetAttributes(ptr: int) -> SimpleNamespace:
+    host = any(start <= ptr < start + size for start, size in registered.items())
+    return SimpleNamespace(type=1 if host or memory.PINNED.holds(ptr) else 0)
 
 
 def streamBeginCapture(stream: int, mode: int) -> None:
