@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import random
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -265,3 +266,30 @@ def test_equality_in_python_asked_while_looking_up_may_ask_itself(core: Any) -> 
 
     assert {key_of(): 1}[key_of()] == 1
     assert key_of().nodes[1][1] == (0,)
+
+
+def test_a_request_within_another_gives_back_its_memory() -> None:
+    native = importlib.import_module("alight._core._native")
+    layout = native.make_layout(np.dtype("d"), ())
+    asked = [native.Value(None, (), np.zeros(()), layout)]
+
+    class Asking:
+        """Hashing it asks for what is there already."""
+
+        def __hash__(self) -> int:
+            assert native.request(asked, False, 0) is None
+            return 1
+
+    def ask() -> None:
+        value = native.Value(OPS[0], (asked[0],), (("of", Asking()),), layout)
+        assert native.request([value], False, 0, connected=False) is not None
+
+    ask()
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        for _ in range(200):
+            ask()
+        assert tracemalloc.get_traced_memory()[0] - before < 200 * 64
+    finally:
+        tracemalloc.stop()

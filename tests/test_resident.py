@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 
 import alight
 import cuda_on_cpu
+from alight import residency, resident
 from test_cuda import _with_entry_point, elsewhere
 
 Array = np.ndarray[Any, Any]
@@ -195,3 +197,24 @@ def test_launches_are_replayed_as_a_graph() -> None:
 def test_launches_made_ready_have_the_same_results() -> None:
     done = elsewhere("-c", _with_entry_point(DIRECT))
     assert done.stdout.endswith("done\n"), done.stderr
+
+
+def test_a_call_is_made_ready_while_no_other_thread_drives_a_device(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    owned = []
+    direct = resident._direct
+
+    def watched(program: Any) -> Any:
+        others = threading.Thread(target=lambda: owned.append(residency.LOCK.acquire(timeout=0.01)))
+        others.start()
+        others.join()
+        return direct(program)
+
+    monkeypatch.setattr(resident, "_direct", watched)
+    made: Any = alight.jit(chain)
+    with alight.policy(force="cpu:generated", floor=0):
+        for seed in range(4):
+            x, y = drawn(seed)
+            made(alight.asarray(x), alight.asarray(y))
+    assert owned == [False]

@@ -729,6 +729,15 @@ def test_a_window_replaced_by_what_is_made_of_it_warns_as_numpy_does() -> None:
         np.testing.assert_array_equal(np.asarray(b), y)
 
 
+def test_a_start_that_is_no_number_is_planned_once() -> None:
+    a = ours(np.arange(20.0))
+    seen = []
+    for number in (float("nan"), np.float64("nan"), -float("nan")):
+        np.testing.assert_array_equal(np.asarray(np.max(a, initial=number)), np.nan)
+        seen.append(LOG.snapshot().counts["cache_misses"])
+    assert seen[0] == seen[1] == seen[2]
+
+
 def test_small_arrays_that_make_a_large_one_are_recorded() -> None:
     x, y = np.arange(200.0), np.arange(200.0) + 1
 

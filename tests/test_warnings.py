@@ -234,18 +234,51 @@ def test_ops_whose_warnings_are_collected_run_where_they_are_to_and_warn_at_the_
         alight.reset()
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            lines = [sys._getframe().f_lineno + k for k in (1, 2, 3)]
+            lines = [sys._getframe().f_lineno + k for k in (1, 2, 3, 4)]
             made = a / (a - 1)
             inverse = np.divide(3.0, a)
             total = inverse.sum() - np.log(waiting - waiting).max()
+            narrow = (a * 1e300).astype(np.float32)
             told = [(w.filename, w.lineno, str(w.message)) for w in caught]
-    assert not any(pending(array) for array in (made, inverse, total))
+    assert not any(pending(array) for array in (made, inverse, total, narrow))
     assert told == [
         (__file__, lines[0], "divide by zero encountered in divide"),
         (__file__, lines[1], "divide by zero encountered in divide"),
         (__file__, lines[2], "divide by zero encountered in log"),
+        (__file__, lines[3], "overflow encountered in cast"),
     ]
     report = alight.report().to_dict()
     assert report["exits"] == []
     operations = report["totals"]["element_operations"]
     assert operations["numpy"] == 0 and operations["by_device"].get(force.partition(":g")[0], 0) > 9
+
+
+def told_by(program: Any, x: np.ndarray, y: np.ndarray) -> list[tuple[int, str]]:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for part in program:
+            part(x, y)
+        return [(w.lineno, str(w.message)) for w in caught if w.filename == __file__]
+
+
+CALLS = (
+    lambda x, y: x.astype(np.float32),
+    lambda x, y: x.astype(np.int32) + 1,
+    lambda x, y: np.divmod(x, y),
+    lambda x, y: np.frexp(x / y),
+    lambda x, y: np.add(x, x, out=y * 1),
+    lambda x, y: np.cumsum(x),
+    lambda x, y: np.convolve(x, x),
+    lambda x, y: np.einsum("i,i->", x, x),
+)
+
+
+@pytest.mark.parametrize("force", ["numpy", "cpu:generated", "sim:0"])
+@pytest.mark.parametrize("number", range(len(CALLS)))
+def test_casts_and_library_calls_warn_at_the_call_too_and_several_outputs_once(
+    number: int, force: str
+) -> None:
+    x, y = np.array([1e308, -1.0, 3.0, 2.0]), np.array([0.5, 0.0, 0.0, 2.0])
+    with alight.policy(floor=0, force=force):
+        ours = told_by(CALLS[number : number + 1], alight.asarray(x), alight.asarray(y))
+    assert ours == told_by(CALLS[number : number + 1], x, y)

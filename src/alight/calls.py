@@ -107,14 +107,11 @@ def ufunc_call(ufunc: np.ufunc, inputs: Sequence[Any], kwargs: Mapping[str, Any]
         or (order != "K" and not all(_c(i) for i in inputs))
     ):
         return exit_to_numpy(ufunc, inputs, kwargs)
-    waits = recording_errstate() is not None
-    if not waits and (out is not None or where is not True or not warn.collected()):
+    if recording_errstate() is None and (where is not True or not warn.collected()):
         return exit_to_numpy(ufunc, inputs, kwargs)
     operands = operands_of(inputs)
     if operands is None:
         return exit_to_numpy(ufunc, inputs, kwargs)
-    if not waits:
-        runtime.evaluate([item for item in operands if isinstance(item, Value)])
     outs: tuple[Any, ...] = ()
     if out is not None:
         outs = out if type(out) is tuple else (out,)
@@ -140,9 +137,6 @@ def ufunc_call(ufunc: np.ufunc, inputs: Sequence[Any], kwargs: Mapping[str, Any]
         values = None
     if values is None:
         return exit_to_numpy(ufunc, inputs, kwargs)
-    if not waits:
-        with warn.at_the_call():
-            runtime.evaluate(values)
     results = tuple([make(value) for value in values])
     return results[0] if ufunc.nout == 1 else results
 
@@ -375,14 +369,11 @@ def reduce_call(
     if small((array, out, kwargs.get("where"))):
         keywords = {"axis": axis, **kwargs, **({} if out is None else {"out": out})}
         return run_in_numpy(numpy_function(name), (array,), keywords)
-    waits = recording_errstate() is not None
-    apart = out is None and "where" not in kwargs and name not in warn.WORDED
-    now = not waits and apart and warn.collected()
-    if waits and name in warn.WORDED:
-        waits = warn.telling() == "later"
-    if now and isinstance(array, ArrayBase):
-        runtime.evaluate((read(array),))
-    if now or (waits and (out is None or isinstance(out, ArrayBase))):
+    if recording_errstate() is not None:
+        records = name not in warn.WORDED or warn.telling() == "later"
+    else:
+        records = "where" not in kwargs and name not in warn.WORDED and warn.collected()
+    if records and (out is None or isinstance(out, ArrayBase)):
         recorded = _recorded_reduction(OPS[name], array, axis, kwargs)
     if recorded is None:
         keywords = {"axis": axis, **kwargs}
@@ -391,9 +382,6 @@ def reduce_call(
         empty = isinstance(array, ArrayBase) and not layout(array).size
         run = run_in_numpy if empty else exit_to_numpy
         return run(numpy_function(name), (array,), keywords)
-    if now:
-        with warn.at_the_call():
-            runtime.evaluate((recorded,))
     if out is None:
         dying = floor.scalars and recorded.layout.ndim == 0 and temporary(array, named)
         return make(recorded, array if dying else None)
@@ -467,7 +455,8 @@ def _recorded_reduction(op: Op, array: Any, axis: Any, kwargs: Mapping[str, Any]
                 item = item.item()
             if type(item) not in WEAK or _negative_zero(item):
                 return None
-            attrs[key] = item
+            # one NaN for all: others equal nothing, and plans are found by equal attributes
+            attrs[key] = math.nan if type(item) is float and item != item else item
     return reduction(op, value, axis, attrs, mask)
 
 

@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 
 from alight import warn
-from alight._core import ArrayBase, Layout, Value, make_layout, recording_errstate
+from alight._core import ArrayBase, Layout, Value, make_layout
 from alight.calls import FUNCTIONS, at_once, exit_to_numpy, make, operand, small
 from alight.exits import run_in_numpy
 from alight.ir.ops import OPS, Op
 from alight.memory import assign, layout
-from alight.record import concrete, dense_strides, native, pend
+from alight.record import concrete, dense_strides, may_record, native, pend
 
 Shape = tuple[int, ...]
 # The result's shape from the operands' shapes and the attributes; None: from NumPy's answer for
@@ -238,7 +238,7 @@ class Form:
         if out is not None and not isinstance(out, ArrayBase):
             return None
         inputs = self.inputs(given)
-        if inputs is None or small((*inputs, out)) or recording_errstate() is None:
+        if inputs is None or small((*inputs, out)) or not may_record():
             return None
         attrs = {k: frozen(v) for k, v in given.items() if k not in self.names[: self.count]}
         attrs = {k: np.dtype(v) if k == "dtype" and v is not None else v for k, v in attrs.items()}

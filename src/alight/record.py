@@ -28,7 +28,7 @@ from alight._core import (
     recording_errstate,
     take_over,
 )
-from alight.ir.ops import OPS, Op, loop_dtypes
+from alight.ir.ops import OPS, Kind, Op, loop_dtypes
 from alight.log import LOG
 
 VIEW = OPS["view"]
@@ -210,20 +210,47 @@ def exposed(value: Value) -> bool:
     return data is not None and data.shared and data.exported
 
 
+def may_record() -> bool:
+    """Tell whether an op that is called now may be recorded: what it warns of can wait, or `pend`
+    does its work at the call."""
+    return recording_errstate() is not None or warn.collected()
+
+
+# All others move elements, and warn of nothing.
+_COMPUTING = frozenset((Kind.ELEMENTWISE, Kind.REDUCTION, Kind.SCAN, Kind.LIBRARY))
+
+
 def pend(op: Op, operands: tuple[Value, ...], attrs: Any, layout: Layout) -> Value:
-    """Record one value. Where an operand's memory is open to others the work is done before
-    returning."""
+    """Record one value. Where an operand's memory is open to others, or somebody collects
+    warnings, the work is done before returning."""
+    return pend_each(op, operands, ((attrs, layout),))[0]
+
+
+def pend_each(
+    op: Op,
+    operands: tuple[Value, ...],
+    results: Sequence[tuple[Any, Layout]],
+    errstate: Any = None,
+) -> tuple[Value, ...]:
+    """Record the values of one op, by their attributes and layouts, as `pend` does."""
     place = site()
-    floor.count += 1
-    floor.pending += layout.size
+    floor.count += len(results)
+    floor.pending += sum([layout.size for _, layout in results])
     if (floor.count >= floor.limit or floor.pending > floor.budget) and floor.due(*place):
         runtime.enough()
-    value = Value(op, operands, attrs, layout, place)
-    for operand in operands:
-        if exposed(operand):
-            runtime.evaluate((value,))
-            break
-    return value
+    now = op.kind in _COMPUTING and recording_errstate() is None and warn.collected()
+    if now:
+        runtime.evaluate(operands)  # what was left to wait warns as such
+    values = tuple([Value(op, operands, attrs, layout, place) for attrs, layout in results])
+    if errstate is not None:
+        for value in values:
+            value.errstate = errstate
+    if now:
+        with warn.at_the_call():
+            runtime.evaluate(values)
+    elif any(map(exposed, operands)):
+        runtime.evaluate(values)
+    return values
 
 
 def cast(value: Value, dtype: np.dtype[Any]) -> Value:
@@ -233,7 +260,7 @@ def cast(value: Value, dtype: np.dtype[Any]) -> Value:
     if value.op is None and value.data is None:
         return constant(value.attrs.astype(dtype), dtype)
     layout = dense_like(value.layout, dtype)
-    if recording_errstate() is None:  # only NumPy can raise or call now
+    if not may_record():  # only NumPy can raise or call now
         LOG.exit("ndarray.astype", site())
     elif not settled(value) or layout.size >= record_floor():
         return pend(CAST, (value,), (("dtype", dtype),), layout)
@@ -454,14 +481,11 @@ def elementwise(
         if op.name in _COMPARISONS:
             return None
         raise
-    results = []
-    for number, layout in enumerate(resolved.outputs):
-        attrs = () if op.nout == 1 else (("output", number),)
-        value = pend(op, inputs, attrs, layout)
-        if errstate is not None:
-            value.errstate = errstate
-        results.append(value)
-    return tuple(results)
+    results = [
+        (() if op.nout == 1 else (("output", number),), layout)
+        for number, layout in enumerate(resolved.outputs)
+    ]
+    return pend_each(op, inputs, results, errstate)
 
 
 _COMPARISONS = frozenset(("equal", "not_equal", "less", "less_equal", "greater", "greater_equal"))

@@ -206,8 +206,10 @@ class ArrayProgram:
     def run(self, args: tuple[Any, ...]) -> Any:
         """Return the results for arguments of the same key."""
         if not self._tried:
-            self._tried = True
-            self.direct = _direct(self)
+            with residency.LOCK:  # it compiles and moves copies
+                if not self._tried:
+                    self.direct = _direct(self)
+                    self._tried = True
         if self.direct is not None:
             found = self.direct(*args)
             if found is not NotImplemented:

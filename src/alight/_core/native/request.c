@@ -225,6 +225,7 @@ static bool push(List *list, Value *value)
 
 typedef struct {
     unsigned long long mark;
+    bool given;           /* back, and not taken again */
     List stack, pending, parts, roots, leaves, bases, table;
 } Walk;
 
@@ -234,7 +235,7 @@ static Walk spare;
 static void give_back(Walk *walk)
 {
     List *lists[] = {&walk->stack, &walk->pending, &walk->parts, &walk->roots, &walk->leaves, &walk->bases, &walk->table};
-    bool keep = spare.stack.items == NULL;
+    bool keep = !spare.given; /* else a request in between gave its own */
     for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++) {
         lists[i]->count = 0;
         if (!keep || lists[i]->room > KEPT) {
@@ -242,6 +243,7 @@ static void give_back(Walk *walk)
             *lists[i] = (List){NULL, 0, 0};
         }
     }
+    walk->given = true;
     if (keep) spare = *walk;
 }
 
