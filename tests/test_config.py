@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 
 from alight import config as config_module
+from alight import policies
+from alight import settings as settings_module
 from alight._core import POLICY, floor
 from alight.config import (
     Config,
-    Force,
-    Policy,
     config,
     current_policy,
     load,
@@ -27,13 +27,15 @@ from alight.config import (
     reload_config,
 )
 from alight.errors import AlightError, ConfigError
+from alight.policies import Policy
+from alight.settings import Force
 
 
 @pytest.fixture
 def fresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[pytest.MonkeyPatch]:
     """Give an environment without settings, and read the real one again afterwards."""
     with monkeypatch.context() as patch:
-        for name in [*config_module._KNOWN]:
+        for name in [*settings_module.KNOWN]:
             patch.delenv(name, raising=False)
         patch.setenv("ALIGHT_CONFIG", str(tmp_path / "config.toml"))
         (tmp_path / "config.toml").write_text("")
@@ -92,7 +94,7 @@ def test_every_setting_has_an_environment_name(tmp_path: Path) -> None:
         "ALIGHT_WGPU_POWER": "low",
         "ALIGHT_WGPU_SOFTWARE": "off",
     }
-    assert set(environ) <= set(config_module._KNOWN)
+    assert set(environ) <= set(settings_module.KNOWN)
     settings = load_with(tmp_path, "", **environ)
     own = settings.policy
     assert own.devices == ("cuda:0", "cpu", "-wgpu:0")
@@ -393,12 +395,12 @@ def test_problems_are_collected_and_the_rest_holds(tmp_path: Path) -> None:
 
 def test_ever_new_policies_do_not_grow_the_process() -> None:
     base = Policy()
-    for number in range(2 * config_module._STAMPS_KEPT):
+    for number in range(2 * policies._STAMPS_KEPT):
         policy(floor=number).over(base)
-    assert len(config_module._stamps) <= config_module._STAMPS_KEPT
+    assert len(policies._stamps) <= policies._STAMPS_KEPT
     again = Policy()  # what was forgotten gets another number and says the same
     assert again == base and hash(again) == hash(base)
-    known = {stamp: said for said, stamp in config_module._stamps.items()}
+    known = {stamp: said for said, stamp in policies._stamps.items()}
     assert known.get(base.stamp, base._said) == base._said
 
 

@@ -24,7 +24,8 @@ import pytest
 
 import alight
 import alight.errors
-from alight import config, registry
+from alight import config, policies, registry
+from alight import settings as known
 from alight.backends.base import Backend
 from alight.cli import commands
 from alight.device import Reason
@@ -317,16 +318,16 @@ def settings() -> list[list[str]]:
     """Return key, variable, argument and default of each setting, as the page has them."""
     defaults = {
         field.name: getattr(owner, field.name)
-        for owner in (config.Config(), config.Policy())
+        for owner in (config.Config(), policies.Policy())
         for field in dataclasses.fields(owner)
     }
-    variables = {name: f"`{variable}`" for variable, name in config._NAMES.items()}
-    variables["floor"] = ", ".join(f"`{name}`" for name in config._FLOOR_NAMES)
+    variables = {name: f"`{variable}`" for variable, name in known.NAMES.items()}
+    variables["floor"] = ", ".join(f"`{name}`" for name in known.FLOOR_NAMES)
     found = []
-    for name in config._READ:
+    for name in known.READ:
         default = defaults[name]
         shown = "none" if default is None or default == {} else json.dumps(default)
-        argument = f"`policy({name}=)`" if name in config._POLICY_FIELDS else "—"
+        argument = f"`policy({name}=)`" if name in known.POLICY_FIELDS else "—"
         found.append([f"`{name}`", variables[name], argument, shown])
     return found
 
@@ -337,7 +338,7 @@ def test_the_table_of_settings_is_that_of_the_code() -> None:
     assert [row[:4] for row in written] == settings()
     assert all(len(row) == 6 and row[4] and row[5] for row in written)
     text = page.read_text(encoding="utf-8")
-    assert [name for name in config._KNOWN if f"`{name}`" not in text] == []
+    assert [name for name in known.KNOWN if f"`{name}`" not in text] == []
 
 
 def test_settings_without_effect_are_those_nothing_reads() -> None:

@@ -17,6 +17,8 @@ PACKAGE = Path(str(getattr(find_spec("alight"), "origin", None))).parent
 ORDER: tuple[tuple[str, ...], ...] = (
     ("errors",),
     ("_core",),
+    ("settings",),
+    ("policies",),
     ("config",),
     ("store",),
     ("device",),

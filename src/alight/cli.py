@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from alight import registry, tables
-from alight.config import checked, config, current_policy
+from alight.config import config, current_policy
 from alight.errors import AlightError, ConfigError
 from alight.launcher import is_archive, read_script, run_code, run_folder, run_module, run_script
 from alight.report import (
@@ -28,6 +28,7 @@ from alight.report import (
     profile_rows,
     version,
 )
+from alight.settings import checked
 from alight.store import Entry, default_store
 
 __all__ = ["commands", "main"]

@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from alight.config import TRACE, config
+from alight.config import config
 from alight.ir.op import Kind
+from alight.settings import TRACE
 
 if TYPE_CHECKING:
     from alight.ir.group import Group

@@ -11,7 +11,7 @@ from alight.errors import DeviceUnavailable
 
 if TYPE_CHECKING:
     from alight.backends.base import Backend
-    from alight.config import Policy
+    from alight.policies import Policy
 
 _backends: dict[str, Backend | None] = {}
 _devices: dict[str, Device] = {}

@@ -18,12 +18,13 @@ import numpy as np
 from alight import costs, registry, runtime, tables
 from alight._core import floor
 from alight.backends import machine
-from alight.config import IMPLEMENTATIONS, checked, config, current_policy
+from alight.config import config, current_policy
 from alight.device import Device
 from alight.errors import AlightError
 from alight.log import LOG, Record, Snapshot, Tallied, place_of
 from alight.plan.cost import Profile
 from alight.plan.plan import Candidate
+from alight.settings import IMPLEMENTATIONS, checked
 
 __all__ = [
     "SCHEMA",

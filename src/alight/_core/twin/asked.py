@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from .recording import ArrayBase
 
 
-# The policy in force (alight.config.Policy) or None for the default one. It lives here because
+# The policy in force (alight.policies.Policy) or None for the default one. It lives here because
 # recording must look at its floor.
 POLICY: ContextVar[Any] = ContextVar("alight.policy", default=None)
 
