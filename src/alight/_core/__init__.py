@@ -9,40 +9,13 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 NATIVE: bool
 
 if TYPE_CHECKING:
-    from alight._core.numbering import Key
-    from alight._core.twin import (
-        POLICY,
-        ArrayBase,
-        Creation,
-        Data,
-        Direct,
-        Layout,
-        Storage,
-        UfuncBase,
-        Value,
-        View,
-        at_hand,
-        floor,
-        fresh_array,
-        fresh_data,
-        hooks,
-        keep_bytes,
-        kept_bytes,
-        layout_of,
-        make_layout,
-        pending_storages,
-        recording_errstate,
-        request,
-        set_operators,
-        sole,
-        take_over,
-        view_of,
-    )
+    from alight._core.twin import *  # noqa: F403  (the list of names stands there)
 else:
     _chosen = None
     if os.environ.get("ALIGHT_TWIN", "0") in ("", "0"):
@@ -51,37 +24,6 @@ else:
     NATIVE = _chosen is not None
     if not NATIVE:
         _chosen = import_module("alight._core.twin")
-
-__all__ = [
-    "NATIVE",
-    "POLICY",
-    "ArrayBase",
-    "Creation",
-    "Data",
-    "Direct",
-    "Key",
-    "Layout",
-    "Storage",
-    "UfuncBase",
-    "Value",
-    "View",
-    "at_hand",
-    "floor",
-    "fresh_array",
-    "fresh_data",
-    "hooks",
-    "keep_bytes",
-    "kept_bytes",
-    "layout_of",
-    "make_layout",
-    "pending_storages",
-    "recording_errstate",
-    "request",
-    "set_operators",
-    "sole",
-    "take_over",
-    "view_of",
-]
-
-if not TYPE_CHECKING:
-    globals().update({name: getattr(_chosen, name) for name in __all__ if name != "NATIVE"})
+    for _name, _found in vars(_chosen).items():
+        if not _name.startswith("_") and not isinstance(_found, ModuleType):
+            globals()[_name] = _found
