@@ -86,6 +86,8 @@ _CUDA_FORMS = {
     **forms("iu", "not", "(({T})~{0})"),
     **forms("f", "maximum", "(({0} > {1} || {0} != {0}) ? {0} : {1})"),
     **forms("f", "minimum", "(({0} < {1} || {0} != {0}) ? {0} : {1})"),
+    "maximum:float32": "greater({0}, {1})",
+    "minimum:float32": "lesser({0}, {1})",
     **forms("iu", "popcount", "(({T})__popcll({0}))"),
     **forms("iu", "gcd", "gcd<{T}>({0}, {1})"),
     **forms("iu", "ipow", "ipow<{T}, {W}>({0}, {1})"),
@@ -129,32 +131,54 @@ CUDA = Dialect(
     literal=_c_literal,
     cast=_c_cast,
     libm={"float64": "NAME", "float32": "NAMEf"},
+    magnitudes=True,
     usual={
         "sqrt:float32": "sqrt_usual({0}, {seldom})",
         "div:float32": "div_usual({0}, {1}, {seldom})",
     },
     shared={
-        # One step from an estimate: rounded right where neither a square nor its rest is too small
-        # or too large, which are the arguments that sqrtf takes this way too.
+        # One step from an estimate: rounded right where neither a square nor its rest is too small.
+        # What is infinite, negative or not a number leaves a NaN, which no comparison lets pass.
         "sqrt_usual": """__device__ __forceinline__ float sqrt_usual(float x, bool& seldom) {
   float r;
   asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
-  seldom |= __float_as_uint(x) - 0x0d000000u > 0x727fffffu;
   const float s = x * r;
+  seldom |= !(s >= 8.8817842e-16f);  // 2**-50
   return fmaf(fmaf(-s, s, x), 0.5f * r, s);
 }""",
-        # Two steps from an estimate, rounded right where what is left of the dividend is exact:
-        # exponents of both from -95 to 96, of the quotient from -120 to 120.
+        # Two steps from an estimate, rounded right where what is left of the dividend is exact: of
+        # dividends from 2**-95, divisors to 2**96 and quotients from 2**-120, in magnitude. Less
+        # than a normal divisor, infinite quotients on the way and what is no number leave a NaN.
         "div_usual": """__device__ __forceinline__ float div_usual(float x, float y, bool& seldom) {
-  const unsigned int a = __float_as_uint(x) & 0x7f800000u, b = __float_as_uint(y) & 0x7f800000u;
-  seldom |= a - 0x10000000u > 0x5f800000u | b - 0x10000000u > 0x5f800000u
-    | a - b + 0x3c000000u > 0x78000000u;
   float r;
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(y));
   r = fmaf(fmaf(-y, r, 1.0f), r, r);
   float q = x * r;
   q = fmaf(fmaf(-y, q, x), r, q);
-  return fmaf(fmaf(-y, q, x), r, q);
+  q = fmaf(fmaf(-y, q, x), r, q);
+  seldom |= !(fabsf(x) >= 2.5243549e-29f);
+  seldom |= !(fabsf(y) <= 7.9228163e28f);
+  seldom |= !(fabsf(q) >= 7.5231638e-37f);
+  return q;
+}""",
+        # a NaN wins; the hardware takes the greater zero of a tie
+        "greater": """__device__ __forceinline__ float greater(float a, float b) {
+#if __CUDA_ARCH__ >= 800
+  float r;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b));
+  return r;
+#else
+  return a > b || a != a ? a : b;
+#endif
+}""",
+        "lesser": """__device__ __forceinline__ float lesser(float a, float b) {
+#if __CUDA_ARCH__ >= 800
+  float r;
+  asm("min.NaN.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b));
+  return r;
+#else
+  return a < b || a != a ? a : b;
+#endif
 }""",
         "Complex": """template <typename T> struct alignas(2 * sizeof(T)) Complex { T re, im; };""",
         "absolute": """__device__ __forceinline__ double absolute(double x) {

@@ -24,7 +24,8 @@ class Dialect:
     """A language that kernels are printed in. ``types`` are those of values, ``memory`` those of
     array elements where they differ; ``let`` and ``var`` declare a value and a variable. ``usual``
     are forms that set ``{seldom}`` where the argument needs another; ``gaps`` says why ops by name
-    are left out although their bodies can be printed."""
+    are left out although their bodies can be printed; ``magnitudes`` tells that comparisons of
+    floats know a NaN and raise no flag."""
 
     name: str
     types: Mapping[str, str]
@@ -41,6 +42,7 @@ class Dialect:
     libm: Mapping[str, str] = field(default_factory=dict)
     usual: Mapping[str, str] = field(default_factory=dict)
     gaps: Mapping[str, str] = field(default_factory=dict)
+    magnitudes: bool = False
 
     def type_of(self, dtype: str) -> str:
         """Return the type of a value; raise Unsupported where there is none."""

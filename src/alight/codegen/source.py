@@ -20,14 +20,13 @@ from alight.codegen.dialects import Dialect
 from alight.codegen.loops import check, nest, supports, unsupported
 from alight.codegen.wgsl_dialect import wgsl
 from alight.device import Unsupported
-from alight.ir.body import width_of
+from alight.ir.body import Expr, width_of
 from alight.ir.group import GroupKind
 from alight.ir.maths.coefficients import TABLES
 from alight.ir.ops import Kind, trees
 
 if TYPE_CHECKING:
     from alight.codegen.loops import Nest
-    from alight.ir.body import Expr
     from alight.ir.group import Group, Node
     from alight.ir.ops import Op
 
@@ -101,22 +100,34 @@ class Statements:
     def evaluate(self, tree: Expr, operands: Sequence[str]) -> str:
         """Return the text of a tree's value; its operations are added."""
         done: dict[int, str] = {}
+        sure: set[int] = set()  # conditions that hold where an element is usual
 
         def value(tree: Expr) -> str:
             found = done.get(id(tree))
             if found is None:
                 if tree.prim == "rarely":
                     found = rarely(tree)
+                elif tree.prim == "where" and id(tree.args[0]) in sure:
+                    found = value(tree.args[1])
+                elif self.dialect.magnitudes and (other := of_magnitude(tree)) is not None:
+                    found = value(other)
                 else:
                     found = self._one(tree, [value(a) for a in tree.args], operands)
                 done[id(tree)] = found
             return found
 
         def rarely(tree: Expr) -> str:
-            condition = value(tree.args[0])
             if self.seldom:
-                self.add(f"{self.seldom} |= {condition};")
+                told = tree.args[0]
+                if told.prim == "not":
+                    sure.add(id(told.args[0]))
+                    near = of_magnitude(told.args[0]) or told.args[0]
+                    for part in near.args if near.prim == "and" else (near,):
+                        self.add(f"{self.seldom} |= !{value(part)};")
+                else:
+                    self.add(f"{self.seldom} |= {value(told)};")
                 return value(tree.args[2])
+            condition = value(tree.args[0])
             result = self.name(value(tree.args[2]), tree.dtype, variable=True)
             known = dict(done)
             with self.block(f"if ({condition})"):
@@ -180,6 +191,34 @@ class Statements:
                 values=", ".join(dialect.literal(value, tree.dtype) for value in values),
             )
         return f"{name}[{index}]"
+
+
+@cache
+def of_magnitude(tree: Expr) -> Expr | None:
+    """Return a comparison of the bits of a float32's magnitude with a number's, which bodies do as
+    a comparison of a NaN would raise a flag, as one of the magnitude; None for any other tree.
+
+    Bits less one compare as those where a zero is beyond all others."""
+    if tree.prim not in ("lt", "le"):
+        return None
+    a, b = tree.args
+    less_one = a.prim == b.prim == "sub" and all(t.args[1].value == 1 for t in (a, b))
+    if less_one:
+        a, b = a.args[0], b.args[0]
+    elif a.prim == b.prim == "cast" and a.dtype == b.dtype == "int32":
+        a, b = a.args[0], b.args[0]
+    else:
+        return None
+    if not a.prim == b.prim == "bitcast" or a.args[0].prim != "fabs" or b.args[0].prim != "const":
+        return None
+    magnitude, limit = a.args[0], b.args[0]
+    if magnitude.dtype != "float32" or not limit.value > 0:
+        return None
+    near = Expr(tree.prim, (magnitude, limit), "bool")
+    if not less_one:
+        return near
+    zero = Expr("const", (), "float32", 0.0)
+    return Expr("and", (near, Expr("ne", (magnitude.args[0], zero), "bool")), "bool")
 
 
 def node_tree(group: Group, node: Node) -> Expr:
