@@ -6,8 +6,7 @@ first.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -59,72 +58,98 @@ def cuda_loop(group: Group, shape: Nest, grid: Grid = PLAIN, entry: str = ENTRY)
     element = "\n".join((*outside.values(), element, usual))
     code = Statements(CUDA)
     first = "blockIdx.x" if index == "int" else "(long long)blockIdx.x"
-    code.add(f"const {index} apart = {first.replace('blockIdx', 'gridDim')} * {grid.block};")
-    code.add(f"const {index} start = {first} * {grid.block} + threadIdx.x;")
+    ahead = grid.ahead if size > 1 else 1
+    tile = grid.block * ahead
+    code.add(f"const {index} apart = {first.replace('blockIdx', 'gridDim')} * {tile};")
+    code.add(f"const {index} start = {first} * {tile} + threadIdx.x;")
     vector = shape.vector_axis
 
-    @contextmanager
-    def along(limit: str, step: int, begin: str) -> Iterator[None]:
-        with code.block(f"for ({index} e = {begin}; e < {limit}; e += apart)"):
-            indices = [f"e * {step}" if step > 1 else "e"]
-            if rank > 1:
-                code.add(f"{index} rest = e;")
-                for axis in range(rank - 1, 0, -1):
-                    inner = f"(d{axis} / {step})" if axis == vector and step > 1 else f"d{axis}"
-                    scale = f" * {step}" if axis == vector and step > 1 else ""
-                    code.add(f"const {index} i{axis} = rest % {inner}{scale};")
-                    code.add(f"rest /= {inner};")
-                indices = ["rest", *(f"i{axis}" for axis in range(1, rank))]
-            for place, word in enumerate(memory):
-                terms = []
-                for axis, i in enumerate(indices):
-                    kind = shape.classes[place] if axis == vector else "s"
-                    if kind != "b":
-                        terms.append(i if kind == "c" else f"{i} * s{place}_{axis}")
-                const = "const " if place < count else ""
-                code.add(f"{const}{word}* q{place} = m{place} + ({' + '.join(terms) or '0'});")
-            yield
+    def find(e: str, step: int, suffix: str = "") -> None:
+        """Add where each operand has the elements of a number."""
+        indices = [f"{e} * {step}" if step > 1 else e]
+        if rank > 1:
+            code.add(f"{index} rest{suffix} = {e};")
+            for axis in range(rank - 1, 0, -1):
+                inner = f"(d{axis} / {step})" if axis == vector and step > 1 else f"d{axis}"
+                scale = f" * {step}" if axis == vector and step > 1 else ""
+                code.add(f"const {index} i{axis}{suffix} = rest{suffix} % {inner}{scale};")
+                code.add(f"rest{suffix} /= {inner};")
+            indices = [f"rest{suffix}", *(f"i{axis}{suffix}" for axis in range(1, rank))]
+        for place, word in enumerate(memory):
+            terms = []
+            for axis, i in enumerate(indices):
+                kind = shape.classes[place] if axis == vector else "s"
+                if kind != "b":
+                    terms.append(i if kind == "c" else f"{i} * s{place}_{axis}")
+            const = "const " if place < count else ""
+            code.add(
+                f"{const}{word}* q{place}{suffix} = m{place} + ({' + '.join(terms) or '0'});"
+            )
 
-    plain = ", ".join(
-        [f"*q{place}" for place in range(count)]
-        + [f"*q{place}" for place in range(count, len(dtypes))]
-    )
-    tail = "start"
-    if size > 1:
-        with along(f"n / {size}", size, "start"):
-            for place, word in enumerate(memory[:count]):
-                if shape.classes[place] == "c":
-                    code.add(
-                        f"const Pack<{word}, {size}> k{place} = "
-                        f"*(const Pack<{word}, {size}>*)q{place};"
-                    )
-                else:
-                    code.add(f"const {word} k{place} = *q{place};")
-            for place, word in enumerate(memory[count:], count):
-                code.add(f"Pack<{word}, {size}> k{place};")
-            given = ", ".join(
-                f"k{place}.v[j]" if place >= count or shape.classes[place] == "c" else f"k{place}"
+    plain = ", ".join(f"*q{place}" for place in range(len(dtypes)))
+
+    def made_pack(suffix: str) -> None:
+        """Add what is made of a pack, and its stores."""
+        for place, word in enumerate(memory[count:], count):
+            code.add(f"Pack<{word}, {size}> k{place};")
+        given = ", ".join(
+            f"k{place}.v[j]"
+            if place >= count
+            else f"k{place}{suffix}.v[j]"
+            if shape.classes[place] == "c"
+            else f"k{place}{suffix}"
+            for place in range(len(dtypes))
+        )
+        if usual:
+            code.add("bool seldom = false;")
+            given = f"{given}, seldom"
+        code.add("#pragma unroll")
+        made = "usual" if usual else "element"
+        code.add(f"for (int j = 0; j < {size}; ++j) {entry}_{made}({given});")
+        stores = [
+            f"*(Pack<{word}, {size}>*)q{place}{suffix} = k{place};"
+            for place, word in enumerate(memory[count:], count)
+        ]
+        if usual:
+            each = ", ".join(
+                f"q{place}{suffix}[j]" if shape.classes[place] == "c" else f"*q{place}{suffix}"
                 for place in range(len(dtypes))
             )
-            if usual:
-                code.add("bool seldom = false;")
-                given = f"{given}, seldom"
-            code.add("#pragma unroll")
-            made = "usual" if usual else "element"
-            code.add(f"for (int j = 0; j < {size}; ++j) {entry}_{made}({given});")
-            if usual:
-                each = ", ".join(
-                    f"q{place}[j]" if shape.classes[place] == "c" else f"*q{place}"
-                    for place in range(len(dtypes))
-                )
-                with code.block("if (seldom)"):
-                    code.add("#pragma unroll 1")
-                    code.add(f"for (int j = 0; j < {size}; ++j) {entry}_element({each});")
-                    code.add("continue;")
-            for place, word in enumerate(memory[count:], count):
-                code.add(f"*(Pack<{word}, {size}>*)q{place} = k{place};")
-        tail = f"n / {size} * {size} + start"  # of several axes the inner one has whole packs
-    with along("n", 1, tail):
+            with code.block("if (seldom)"):
+                code.add("#pragma unroll 1")
+                code.add(f"for (int j = 0; j < {size}; ++j) {entry}_element({each});")
+            with code.block("else"):
+                for store in stores:
+                    code.add(store)
+        else:
+            for store in stores:
+                code.add(store)
+
+    if size > 1:
+        code.add(f"const {index} packs = n / {size};")
+        tiles = f"for ({index} e = start; e < packs; e += apart)"
+        with code.block(tiles):
+            for i in range(ahead):  # all are read before the first is computed
+                suffix = f"_{i}" if i else ""
+                last = f"e + {i * grid.block}" if i else "e"
+                if i:
+                    code.add(f"const {index} e{suffix} = {last} < packs ? {last} : e;")
+                find(f"e{suffix}", size, suffix)
+                for place, word in enumerate(memory[:count]):
+                    at = f"q{place}{suffix}"
+                    if shape.classes[place] == "c":
+                        kind = f"Pack<{word}, {size}>"
+                        code.add(f"const {kind} k{place}{suffix} = *(const {kind}*){at};")
+                    else:
+                        code.add(f"const {word} k{place}{suffix} = *{at};")
+            for i in range(ahead):
+                suffix = f"_{i}" if i else ""
+                with code.block(f"if (e + {i * grid.block} < packs)" if i else ""):
+                    made_pack(suffix)
+    tail = "packs * SIZE + start".replace("SIZE", str(size)) if size > 1 else "start"
+    # of several axes the inner one has whole packs
+    with code.block(f"for ({index} e = {tail}; e < n; e += apart)"):
+        find("e", 1)
         code.add(f"{entry}_element({plain});")
     body = "\n".join(code.lines)
     pack = PACK if size > 1 else ""
@@ -185,7 +210,8 @@ class Loop:
             for layout, strides in zip(layouts, shape.strides, strict=True)
             for stride in strides
         ]
-        blocks = around(-(-count // (grid.block * grid.elements)))
+        ahead = grid.ahead if grid.elements > 1 else 1
+        blocks = around(-(-count // (grid.block * grid.elements * ahead)))
         return (Step(ENTRY, blocks, grid.block, (count, *shape.dims[1:], *moves)),)
 
     def scratch(self) -> tuple[int, ...]:

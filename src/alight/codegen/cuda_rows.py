@@ -8,7 +8,8 @@ of reductions are cut: each block leaves its state in memory, and a second kerne
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 from alight.codegen.cuda_dialect import CUDA
@@ -36,28 +37,29 @@ WHOLE_BLOCK = 1024
 _STEPS = CHUNK // 16  # of sixteen elements, in which four threads fill a chunk
 
 _FETCH = """
-// four elements side by side, as far as the row goes; PACKED where they can be read together
-template <bool PACKED, typename T, typename I> __device__ __forceinline__ void fetch(
+// four elements side by side: WHOLE, or as far as the row goes; PACKED where they can be read
+// together
+template <bool PACKED, bool WHOLE, typename T, typename I> __device__ __forceinline__ void fetch(
     T (&x)[4], const T* p, I e, I end) {
-  if (PACKED && e + 4 <= end) {
+  if (PACKED && (WHOLE || e + 4 <= end)) {
     const Pack<T, 4> pack = *(const Pack<T, 4>*)p;
 #pragma unroll
     for (int j = 0; j < 4; ++j) x[j] = pack.v[j];
   } else {
 #pragma unroll
-    for (int j = 0; j < 4; ++j) x[j] = e + j < end ? p[j] : T();
+    for (int j = 0; j < 4; ++j) x[j] = WHOLE || e + j < end ? p[j] : T();
   }
 }
-template <bool PACKED, typename T, typename I> __device__ __forceinline__ void place(
+template <bool PACKED, bool WHOLE, typename T, typename I> __device__ __forceinline__ void place(
     const T (&x)[4], T* p, I e, I end) {
-  if (PACKED && e + 4 <= end) {
+  if (PACKED && (WHOLE || e + 4 <= end)) {
     Pack<T, 4> pack;
 #pragma unroll
     for (int j = 0; j < 4; ++j) pack.v[j] = x[j];
     *(Pack<T, 4>*)p = pack;
   } else {
 #pragma unroll
-    for (int j = 0; j < 4; ++j) if (e + j < end) p[j] = x[j];
+    for (int j = 0; j < 4; ++j) if (WHOLE || e + j < end) p[j] = x[j];
   }
 }
 """
@@ -84,6 +86,7 @@ class Rows:
         self.single = places.rank - shape.kept == 1
         self.team = grid.team
         self.warps = max(1, grid.team // 32)
+        self.ahead = grid.ahead
         self.outside: dict[str, str] = {}
         self.code = Statements(CUDA, self.outside)
         self.arrays: dict[int, str] = {}  # values held in registers between passes
@@ -318,11 +321,11 @@ class Rows:
         )
         begin = f"place{code.count}"
         code.count += 1
-        whole = self.grid.held or any(self.folds[n].moments for n in visit.folds)
-        code.add(f"#pragma unroll {_STEPS if whole else self.grid.unroll}")
-        with code.block(f"for (int k = 0; k < {_STEPS}; ++k)"):
-            code.add(f"const {index} e = {begin} + 16 * k;")
-            self.step(visit)
+        ahead = self.ahead
+        written = self.grid.held or any(self.folds[n].moments for n in visit.folds)
+        code.add(f"#pragma unroll {(_STEPS if written else self.grid.unroll) // ahead or 1}")
+        with code.block(f"for (int first = 0; first < {_STEPS}; first += {ahead})"):
+            self.step(visit, begin)
         for number in visit.folds:
             fold = self.folds[number]
             if fold.moments:
@@ -333,47 +336,61 @@ class Rows:
             if not self.grid.held:
                 code.add(f"c{number}.push(f{number});")
 
-    def step(self, visit: Pass) -> None:
-        """Add what a thread does with four elements side by side."""
+    @contextmanager
+    def each(self, begin: str) -> Iterator[None]:
+        """Put what is added inside into a loop over the steps that are read together."""
+        code = self.code
+        code.add("#pragma unroll")
+        with code.block(f"for (int i = 0; i < {self.ahead}; ++i)"):
+            code.add("const int k = first + i;")
+            code.add(f"const {self.places.index} e = {begin} + 16 * k;")
+            yield
+
+    def step(self, visit: Pass, begin: str) -> None:
+        """Add what a thread does with four elements side by side, of each of some steps."""
         code, places = self.code, self.places
-        together = "true" if places.packed else "false"
-        offsets = places.along(code, "e") if self.single else []
+        together = f"{str(places.packed).lower()}, {str(self.grid.whole).lower()}"
         names: dict[int, str] = {}
         fetched = []
         for number in self.reads(visit):
             held = self.arrays.get(number)
-            names[number] = f"{held}[k]" if held else f"y{number}"
+            names[number] = f"{held}[k]" if held else f"y{number}[i]"
             if held and held in self.filled:
                 continue
             if held:
                 self.filled.add(held)
             fetched.append(number)
         for number in fetched:
-            source = number
-            if number >= self.first:
-                source = self.outputs[self.phases.home[number]]
             if number not in self.arrays:
-                code.add(f"{self.word(number)} y{number}[4];")
-            if self.single and places.shape.classes[source] == "c":
-                code.add(
-                    f"fetch<{together}>({names[number]}, q{source} + {offsets[source]}, e, end);"
-                )
-            else:
-                self.gather(names[number], source)
+                code.add(f"{self.word(number)} y{number}[{self.ahead}][4];")
+        if fetched:
+            with self.each(begin):
+                offsets = places.along(code, "e") if self.single else []
+                for number in fetched:
+                    source = number
+                    if number >= self.first:
+                        source = self.outputs[self.phases.home[number]]
+                    if self.single and places.shape.classes[source] == "c":
+                        place = f"q{source} + {offsets[source]}"
+                        code.add(f"fetch<{together}>({names[number]}, {place}, e, end);")
+                    else:
+                        self.gather(names[number], source)
         stored = [*visit.written]
         if not self.grid.held:
             stored += [n for n in visit.saved if n not in stored]
         for number in stored:
-            code.add(f"{self.word(number)} x{number}[4];")
+            code.add(f"{self.word(number)} x{number}[{self.ahead}][4];")
         for number in visit.folds:
-            code.add(f"{self.folds[number].type} u{number}[4];")
-        self.elements(visit, names, stored)
-        for number in stored:
-            self.scatter(number, offsets, together)
-        code.add("#pragma unroll")
-        with code.block("for (int j = 0; j < 4; ++j)"):
-            for number in visit.folds:
-                self.fold(number)
+            code.add(f"{self.folds[number].type} u{number}[{self.ahead}][4];")
+        self.elements(visit, names, stored, begin)
+        with self.each(begin):
+            offsets = places.along(code, "e") if self.single else []
+            for number in stored:
+                self.scatter(number, offsets, together)
+            code.add("#pragma unroll")
+            with code.block("for (int j = 0; j < 4; ++j)"):
+                for number in visit.folds:
+                    self.fold(number)
 
     def gather(self, name: str, source: int) -> None:
         """Add the reads of four elements that are not side by side in memory."""
@@ -395,22 +412,24 @@ class Rows:
                 if not self.cut:
                     guarded.enter_context(code.block("if (here)"))
                 if self.single and places.shape.classes[place] == "c":
-                    code.add(f"place<{together}>(x{number}, q{place} + {offsets[place]}, e, end);")
+                    code.add(f"place<{together}>(x{number}[i], q{place} + {offsets[place]}, e, end);")
                 else:
                     code.add("#pragma unroll")
                     with code.block("for (int j = 0; j < 4; ++j) if (e + j < end)"):
                         offset = places.along(code, "(e + j)")
-                        code.add(f"q{place}[{offset[place]}] = x{number}[j];")
+                        code.add(f"q{place}[{offset[place]}] = x{number}[i][j];")
 
-    def elements(self, visit: Pass, names: dict[int, str], stored: list[int]) -> None:
+    def elements(
+        self, visit: Pass, names: dict[int, str], stored: list[int], begin: str
+    ) -> None:
         """Add what is made of each of four elements; of those that are not usual it is made again
         by a function of its own, as branches between them would keep them from running together."""
         code = self.code
         held = [n for n in visit.needed if n in self.arrays]
-        targets = {n: f"x{n}[j]" for n in stored}
+        targets = {n: f"x{n}[i][j]" for n in stored}
         targets |= {n: f"{self.arrays[n]}[k][j]" for n in held if n not in targets}
         self.filled.update(self.arrays[n] for n in held)
-        made = {n: f"u{n}[j]" for n in visit.folds}
+        made = {n: f"u{n}[i][j]" for n in visit.folds}
         reads = {n: f"{name}[j]" for n, name in names.items()}
         trial = Statements(CUDA, self.outside)
         trial.seldom = "seldom"
@@ -419,19 +438,20 @@ class Rows:
         if branchy:
             code.add("bool seldom = false;")
             code.seldom = "seldom"
-        code.add("#pragma unroll")
-        with code.block("for (int j = 0; j < 4; ++j)"):
-            self.values(code, visit, reads, targets, made)
-            for number in held:
-                if number in stored:
-                    code.add(f"{self.arrays[number]}[k][j] = x{number}[j];")
+        with self.each(begin):
+            code.add("#pragma unroll")
+            with code.block("for (int j = 0; j < 4; ++j)"):
+                self.values(code, visit, reads, targets, made)
+                for number in held:
+                    if number in stored:
+                        code.add(f"{self.arrays[number]}[k][j] = x{number}[i][j];")
         code.seldom = ""
         if not branchy:
             return
         used = {o for n in (*visit.needed, *visit.folds) for o in self.operands(n)}
         given = {n: t for n, t in {**self.known, **reads}.items() if n in used}
         name = self.again(visit, given, reads, targets, made)
-        with code.block("if (seldom)"):
+        with code.block("if (seldom)"), self.each(begin):
             code.add("#pragma unroll")
             with code.block("for (int j = 0; j < 4; ++j)"):
                 code.add(f"const {name}_made once = {name}({', '.join(given.values())});")
@@ -441,7 +461,7 @@ class Rows:
                     code.add(f"{target} = once.f{number};")
                 for number in held:
                     if number in stored:
-                        code.add(f"{self.arrays[number]}[k][j] = x{number}[j];")
+                        code.add(f"{self.arrays[number]}[k][j] = x{number}[i][j];")
 
     def operands(self, number: int) -> tuple[int, ...]:
         return self.graph.nodes[number - self.first].operands
@@ -510,14 +530,16 @@ class Rows:
     def fold(self, number: int) -> None:
         """Add the fold of one of four elements."""
         code, fold = self.code, self.folds[number]
-        value = f"u{number}[j]"
+        value, ends = f"u{number}[i][j]", "e + j < end"
+        if self.grid.whole:
+            ends = "true"
         if fold.argument:
-            state = f"{fold.state}{{{value}, e + j < end ? (long long)(e + j) : -1ll}}"
+            state = f"{fold.state}{{{value}, {ends} ? (long long)(e + j) : -1ll}}"
         elif fold.moments:
             code.add(f"z{number}[k][j] = {value} - pivot{number};")
-            state = f"(e + j < end ? z{number}[k][j] : {fold.plain}::none())"
+            state = f"({ends} ? z{number}[k][j] : {fold.plain}::none())"
         else:
-            state = f"(e + j < end ? {value} : {fold.plain}::none())"
+            state = f"({ends} ? {value} : {fold.plain}::none())"
         code.add(f"a{number}[j] = {fold.lanes}::pair(a{number}[j], {state});")
 
     def spread(self, number: int, start: str) -> None:

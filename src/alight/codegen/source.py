@@ -43,7 +43,8 @@ class Grid:
 
     Of CUDA's rows and columns: ``team`` threads share a row; ``held``: what they read stays in
     registers; ``turns`` runs a warp, or chunks a column, are folded one after another, and with
-    ``cut`` the others elsewhere; ``unroll`` steps of a run are written out."""
+    ``cut`` the others elsewhere; ``unroll`` steps of a run are written out. ``ahead`` steps are
+    read before the first of them is computed; ``whole``: no run ends early."""
 
     block: int = 256
     elements: int = 1
@@ -53,12 +54,14 @@ class Grid:
     cut: bool = False
     turns: int = 1
     unroll: int = 1
+    ahead: int = 1
+    whole: bool = False
 
     def __str__(self) -> str:
-        flags = f"{'h' if self.held else ''}{'c' if self.cut else ''}"
+        flags = f"{'h' if self.held else ''}{'c' if self.cut else ''}{'w' if self.whole else ''}"
         return (
             f"b{self.block}e{self.elements}i{self.index_bits}"
-            f"t{self.team}{flags}r{self.turns}u{self.unroll}"
+            f"t{self.team}{flags}r{self.turns}u{self.unroll}a{self.ahead}"
         )
 
 
