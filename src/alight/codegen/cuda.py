@@ -23,7 +23,7 @@ from alight.device import Unsupported
 from alight.ir.body import width_of
 from alight.ir.group import GroupKind
 from alight.ir.ops import Kind
-from alight.ir.table_reduction import CHUNK
+from alight.ir.table_reduction import CHUNK, LANES
 
 if TYPE_CHECKING:
     from alight.codegen.loops import Nest
@@ -96,7 +96,17 @@ def schedule(group: Group, shape: Nest, offsets: Sequence[int], processors: int)
             return grid
         turns = power(-(-rows * chunks // threads))
         return grid if turns >= chunks else replace(grid, cut=True, turns=turns)
-    elements = 4 if packs(shape, offsets, sizes, 4) else 1
+    grid = _rows(group, shape, 4 if packs(shape, offsets, sizes, 4) else 1, bits, threads)
+    # what a run has of elements, and what of that a row of one chunk has
+    steps = min(-(-max(length, 1) // LANES), CHUNK // LANES)
+    run = steps * LANES * min(grid.team, 32) // 4
+    whole = length == run * (grid.team // 32 or 1) if grid.held else length % run == 0
+    return replace(grid, whole=whole, steps=steps)
+
+
+def _rows(group: Group, shape: Nest, elements: int, bits: int, threads: int) -> Grid:
+    """Return the default schedule of rows, for what a device has of threads at once."""
+    length, rows = fold_length(shape), row_count(shape)
     light = _operations(group) <= _HEAVY
     unroll = 8 if light else 4
     team = 4 * power(-(-length // CHUNK)) if length <= RUN else 32 * power(-(-length // RUN))

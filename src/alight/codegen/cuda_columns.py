@@ -130,7 +130,10 @@ class Columns:
                 if fold.moments:
                     code.add(f"{fold.type} pivot{number} = 0;")
                     with code.block("if (length > 0)"):
-                        known = self.values(f"({index})0")
+                        offsets = places.along(code, f"(({index})0)")
+                        known = self.values(
+                            {p: f"q{p}[{offsets[p]}]" for p in self.read([fold])}
+                        )
                         code.add(f"pivot{number} = {self.made(fold, known)};")
             with code.block(f"for ({index} row = begin; row < end; row += {CHUNK})"):
                 code.add(f"const int some = row + {CHUNK} <= end ? {CHUNK} : (int)(end - row);")
@@ -176,16 +179,25 @@ class Columns:
                 f"for (int j = 0; j < {LANES}; ++j) {letter}{fold.number}[j] = "
                 f"{fold.lanes}::none();"
             )
+        read = self.read(folds)
         with code.block(f"for (int k = 0; k < some; k += {LANES})"):
+            # all rows are read before the first is computed; past the end the last row stands in,
+            # so that nothing waits for a branch
+            for place in read:
+                code.add(f"{self.places.words[place]} y{place}[{LANES}];")
             code.add("#pragma unroll")
             with code.block(f"for (int j = 0; j < {LANES}; ++j)"):
-                # past the end the last row stands in, so that nothing waits for a branch
                 code.add(f"const {self.places.index} r = row + (k + j < some ? k + j : some - 1);")
-                known = self.values("r")
+                offsets = self.places.along(code, "r")
+                for place in read:
+                    code.add(f"y{place}[j] = q{place}[{offsets[place]}];")
+            code.add("#pragma unroll")
+            with code.block(f"for (int j = 0; j < {LANES}; ++j)"):
+                known = self.values({place: f"y{place}[j]" for place in read})
                 for fold in folds:
                     value = self.made(fold, known)
                     if fold.argument:
-                        value = f"{fold.state}{{{value}, (long long)r}}"
+                        value = f"{fold.state}{{{value}, (long long)(row + k + j)}}"
                     elif fold.moments:
                         value = f"({value} - pivot{fold.number})"
                     if spread:
@@ -196,19 +208,25 @@ class Columns:
                     cell = f"{letter}{fold.number}[j]"
                     code.add(f"{cell} = {fold.lanes}::pair({cell}, {value});")
 
+    def read(self, folds: list[CudaFold]) -> list[int]:
+        """Return the inputs that folds are made of."""
+        wanted = {operand for fold in folds for operand in fold.node.operands}
+        for number, node in reversed(list(self.graph.numbered())):
+            if number in wanted and node.op.kind is Kind.ELEMENTWISE:
+                wanted.update(node.operands)
+        return sorted(number for number in wanted if number < self.first)
+
     def made(self, fold: CudaFold, known: dict[int, str]) -> str:
         """Return the element that a reduction folds."""
         return fold.made(self.code, [known[o] for o in fold.node.operands])
 
-    def values(self, row: str) -> dict[int, str]:
-        """Return inputs and elementwise values in one row of the column."""
+    def values(self, read: dict[int, str]) -> dict[int, str]:
+        """Return the values that inputs, as read in one row of the column, and all made of them
+        have."""
         code, places = self.code, self.places
-        known: dict[int, str] = {}
-        offsets = places.along(code, f"({row})")
-        for place in range(self.first):
-            known[place] = places.loaded(code, place, f"q{place}[{offsets[place]}]")
+        known = {place: places.loaded(code, place, text) for place, text in read.items()}
         for number, node in self.graph.numbered():
-            if node.op.kind is Kind.ELEMENTWISE:
+            if node.op.kind is Kind.ELEMENTWISE and known.keys() >= set(node.operands):
                 known[number] = places.node(code, number, known)
         return known
 

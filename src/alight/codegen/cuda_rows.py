@@ -34,9 +34,10 @@ if TYPE_CHECKING:
 
 # Threads that fold the parts of one row: as many as an SM of any kind has room for at once.
 WHOLE_BLOCK = 1024
-_STEPS = CHUNK // 16  # of sixteen elements, in which four threads fill a chunk
 
 _FETCH = """
+// what stands in for elements past the end: few functions take long for it
+template <typename T> __device__ __forceinline__ T padding() { return T{1}; }
 // four elements side by side: WHOLE, or as far as the row goes; PACKED where they can be read
 // together
 template <bool PACKED, bool WHOLE, typename T, typename I> __device__ __forceinline__ void fetch(
@@ -47,7 +48,7 @@ template <bool PACKED, bool WHOLE, typename T, typename I> __device__ __forceinl
     for (int j = 0; j < 4; ++j) x[j] = pack.v[j];
   } else {
 #pragma unroll
-    for (int j = 0; j < 4; ++j) x[j] = WHOLE || e + j < end ? p[j] : T();
+    for (int j = 0; j < 4; ++j) x[j] = WHOLE || e + j < end ? p[j] : padding<T>();
   }
 }
 template <bool PACKED, bool WHOLE, typename T, typename I> __device__ __forceinline__ void place(
@@ -299,7 +300,7 @@ class Rows:
             if number not in self.arrays and number in later:
                 self.arrays[number] = f"h{number}"
                 word = self.word(number)
-                self.code.add(f"{word} h{number}[{_STEPS}][4];")
+                self.code.add(f"{word} h{number}[{self.grid.steps}][4];")
 
     def word(self, number: int) -> str:
         dtype = self.graph.layout(number).dtype.name
@@ -314,7 +315,7 @@ class Rows:
             code.add("#pragma unroll")
             code.add(f"for (int j = 0; j < 4; ++j) a{number}[j] = {fold.lanes}::none();")
             if fold.moments:
-                code.add(f"{fold.type} z{number}[{_STEPS}][4];")
+                code.add(f"{fold.type} z{number}[{self.grid.steps}][4];")
         own = min(self.team, 32)
         code.add(
             f"const {index} place{code.count} = {start} + {CHUNK} * (t % {own} / 4) + 4 * (t % 4);"
@@ -323,8 +324,9 @@ class Rows:
         code.count += 1
         ahead = self.ahead
         written = self.grid.held or any(self.folds[n].moments for n in visit.folds)
-        code.add(f"#pragma unroll {(_STEPS if written else self.grid.unroll) // ahead or 1}")
-        with code.block(f"for (int first = 0; first < {_STEPS}; first += {ahead})"):
+        steps = self.grid.steps
+        code.add(f"#pragma unroll {(steps if written else self.grid.unroll) // ahead or 1}")
+        with code.block(f"for (int first = 0; first < {steps}; first += {ahead})"):
             self.step(visit, begin)
         for number in visit.folds:
             fold = self.folds[number]
@@ -399,7 +401,7 @@ class Rows:
         with code.block("for (int j = 0; j < 4; ++j)"):
             offset = self.places.along(code, f"(e + j < end ? e + j : ({self.places.index})0)")
             word = self.places.words[source]
-            code.add(f"{name}[j] = e + j < end ? q{source}[{offset[source]}] : ({word})0;")
+            code.add(f"{name}[j] = e + j < end ? q{source}[{offset[source]}] : padding<{word}>();")
 
     def scatter(self, number: int, offsets: list[str], together: str) -> None:
         """Add the writes of four elements of an output, or of what is kept in one's memory."""
@@ -560,7 +562,7 @@ class Rows:
             code.add("#pragma unroll")
             code.add(f"for (int j = 0; j < 4; ++j) a{number}[j] = {fold.plain}::none();")
             code.add("#pragma unroll")
-            with code.block(f"for (int k = 0; k < {_STEPS}; ++k)"):
+            with code.block(f"for (int k = 0; k < {self.grid.steps}; ++k)"):
                 code.add("#pragma unroll")
                 with code.block("for (int j = 0; j < 4; ++j)"):
                     code.add(f"const {fold.type} away = z{number}[k][j] - mean;")

@@ -24,6 +24,7 @@ from alight.ir.body import Expr, width_of
 from alight.ir.group import GroupKind
 from alight.ir.maths.coefficients import TABLES
 from alight.ir.ops import Kind, trees
+from alight.ir.table_reduction import CHUNK, LANES
 
 if TYPE_CHECKING:
     from alight.codegen.loops import Nest
@@ -44,7 +45,8 @@ class Grid:
     Of CUDA's rows and columns: ``team`` threads share a row; ``held``: what they read stays in
     registers; ``turns`` runs a warp, or chunks a column, are folded one after another, and with
     ``cut`` the others elsewhere; ``unroll`` steps of a run are written out. ``ahead`` steps are
-    read before the first of them is computed; ``whole``: no run ends early."""
+    read before the first of them is computed; ``whole``: no run ends early; a run has so many
+    ``steps`` of sixteen elements to a chunk."""
 
     block: int = 256
     elements: int = 1
@@ -56,12 +58,13 @@ class Grid:
     unroll: int = 1
     ahead: int = 1
     whole: bool = False
+    steps: int = CHUNK // LANES
 
     def __str__(self) -> str:
         flags = f"{'h' if self.held else ''}{'c' if self.cut else ''}{'w' if self.whole else ''}"
         return (
             f"b{self.block}e{self.elements}i{self.index_bits}"
-            f"t{self.team}{flags}r{self.turns}u{self.unroll}a{self.ahead}"
+            f"t{self.team}{flags}r{self.turns}u{self.unroll}a{self.ahead}s{self.steps}"
         )
 
 
