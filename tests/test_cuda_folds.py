@@ -16,7 +16,7 @@ from alight.codegen.loops import nest
 from alight.codegen.source import Grid, group_gap
 from alight.ir.group import Graph, Group, GroupKind, Node
 from alight.ir.ops import OPS, Kind
-from generated import Array, layouts, reduce_group, run, values_for
+from generated import Array, layouts, loop_group, reduce_group, run, values_for
 from test_codegen_rows import Rows, softmax
 from test_codegen_scans import scan_group, scans_of
 
@@ -87,6 +87,11 @@ def test_every_form_of_a_fold_has_the_same_bits() -> None:
         Grid(128, 4, 32, 32, False, False, 8, 8),  # a warp goes along the row
         Grid(256, 4, 64, 256, True, False, 1, 8),  # a block holds it
         Grid(64, 1, 32, 64, False, True, 1, 1),  # parts of two runs
+        Grid(64, 4, 32, 64, False, False, 64, 8),  # more turns than meet at once
+        Grid(64, 4, 32, 64, False, True, 2, 2, 2),  # parts of two turns
+        Grid(64, 1, 32, 64, False, True, 32, 1),
+        Grid(128, 4, 32, 32, False, False, 8, 8, ahead=2),  # steps that are read together
+        Grid(256, 4, 64, 256, True, False, 1, 8, ahead=8),
     ):
         assert_as_on_host(group, [values], grid)
     columns = values_for(np.dtype("float32"), (700, 3), 4)
@@ -95,6 +100,48 @@ def test_every_form_of_a_fold_has_the_same_bits() -> None:
     shape = replace(nest(group))
     if shape.columns:
         assert_as_on_host(group, [columns], Grid(32, cut=True, turns=2))
+
+
+@needs_compiler
+@pytest.mark.parametrize("ahead", [1, 4])
+@pytest.mark.parametrize("length", [1024, 128, 80, 4096])
+def test_rows_that_fill_their_runs_have_the_same_bits(length: int, ahead: int) -> None:
+    values = values_for(np.dtype("float32"), (5, length), 4)
+    for group in (reduce_group([values], ["sum", "var", "argmin"], (1,)), softmax(values, (1,))):
+        shape = nest(group)
+        grid = schedule(group, shape, (0,) * len(shape.strides), 4)
+        assert grid.whole and grid.steps == min(length // 16, 8)
+        if grid.steps % ahead == 0:
+            assert_as_on_host(group, [values], replace(grid, ahead=ahead))
+
+
+@needs_compiler
+def test_few_elements_of_a_chunk_are_a_short_run() -> None:
+    values = np.abs(values_for(np.dtype("float32"), (5, 37), 4)) + 1
+    group = softmax(values, (1,))
+    shape = nest(group)
+    grid = schedule(group, shape, (0,) * len(shape.strides), 4)
+    assert (grid.whole, grid.steps) == (False, 3)
+    assert_as_on_host(group, [values])
+
+
+@needs_compiler
+@pytest.mark.parametrize("ahead", [1, 2, 4])
+def test_packs_apart_meet_every_element(ahead: int) -> None:
+    generator = np.random.default_rng(3)
+    for count in (1, 3, 4, 511, 512, 513, 2048 * ahead, 2048 * ahead + 517, 9001):
+        x, y = (generator.random(count, np.float32) + 1 for _ in range(2))
+        x[generator.integers(count)] = np.inf  # elements that are not usual
+        y[generator.integers(count)] = 0.0
+        uses = [
+            (OPS["divide"], (0, 1), (), x.dtype),
+            (OPS["sqrt"], (2,), (), x.dtype),
+            (OPS["exp"], (1,), (), x.dtype),
+            (OPS["maximum"], (0, 1), (), x.dtype),
+        ]
+        group = loop_group([x, y], uses)
+        with np.errstate(all="ignore"):
+            assert_as_on_host(group, [x, y], Grid(128, 4, 32, ahead=ahead))
 
 
 @needs_compiler

@@ -131,9 +131,7 @@ class Columns:
                     code.add(f"{fold.type} pivot{number} = 0;")
                     with code.block("if (length > 0)"):
                         offsets = places.along(code, f"(({index})0)")
-                        known = self.values(
-                            {p: f"q{p}[{offsets[p]}]" for p in self.read([fold])}
-                        )
+                        known = self.values({p: f"q{p}[{offsets[p]}]" for p in self.read([fold])})
                         code.add(f"pivot{number} = {self.made(fold, known)};")
             with code.block(f"for ({index} row = begin; row < end; row += {CHUNK})"):
                 code.add(f"const int some = row + {CHUNK} <= end ? {CHUNK} : (int)(end - row);")

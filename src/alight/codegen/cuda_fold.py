@@ -67,18 +67,35 @@ template <typename F, int TEAM> __device__ __forceinline__ typename F::S run(typ
   return s;
 }
 
+// of what lies in shared memory, and has all been put there when everybody is here
+template <typename F, int COUNT> __device__ __forceinline__ typename F::S gathered(
+    const typename F::S* shared) {
+  __syncthreads();
+  typename F::S s = shared[threadIdx.x % COUNT];
+#pragma unroll
+  for (int mask = 1; mask < COUNT; mask *= 2) s = met<F>(s, mask);
+  __syncthreads();
+  return s;
+}
+
 // of all warps of a block
 template <typename F, int WARPS> __device__ __forceinline__ typename F::S block(
     typename F::S s, typename F::S* shared) {
   if constexpr (WARPS > 1) {
-    __syncthreads();
     if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32] = s;
-    __syncthreads();
-    s = shared[threadIdx.x % WARPS];
-#pragma unroll
-    for (int mask = 1; mask < WARPS; mask *= 2) s = met<F>(s, mask);
+    s = gathered<F, WARPS>(shared);
   }
   return s;
+}
+
+// of some side by side
+template <typename F, int COUNT> __device__ __forceinline__ typename F::S adjacent(
+    typename F::S (&a)[COUNT]) {
+#pragma unroll
+  for (int half = 1; half < COUNT; half *= 2)
+#pragma unroll
+    for (int i = 0; i < COUNT; i += 2 * half) a[i] = F::pair(a[i], a[i + half]);
+  return a[0];
 }
 
 // the fold of any number of partial folds one after another: a binary counter of them

@@ -82,9 +82,7 @@ def cuda_loop(group: Group, shape: Nest, grid: Grid = PLAIN, entry: str = ENTRY)
                 if kind != "b":
                     terms.append(i if kind == "c" else f"{i} * s{place}_{axis}")
             const = "const " if place < count else ""
-            code.add(
-                f"{const}{word}* q{place}{suffix} = m{place} + ({' + '.join(terms) or '0'});"
-            )
+            code.add(f"{const}{word}* q{place}{suffix} = m{place} + ({' + '.join(terms) or '0'});")
 
     plain = ", ".join(f"*q{place}" for place in range(len(dtypes)))
 
@@ -155,7 +153,7 @@ def cuda_loop(group: Group, shape: Nest, grid: Grid = PLAIN, entry: str = ENTRY)
     pack = PACK if size > 1 else ""
     return f"""{pack}{CUDA.functions(element)}
 {element}
-extern "C" __global__ void __launch_bounds__({grid.block}) {entry}(
+extern "C" __global__ void __launch_bounds__({grid.bounds}) {entry}(
     {", ".join(parameters)}) {{
 {body}
 }}

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 # Threads that fold the parts of one row: as many as an SM of any kind has room for at once.
 WHOLE_BLOCK = 1024
+_READ = 8  # of them are read before the first two meet
 
 _FETCH = """
 // what stands in for elements past the end: few functions take long for it
@@ -88,6 +89,11 @@ class Rows:
         self.team = grid.team
         self.warps = max(1, grid.team // 32)
         self.ahead = grid.ahead
+        # turns whose folds meet at once, a warp of them; more are counted
+        self.together = 1
+        if self.warps > 1 and not grid.held:
+            self.together = max(1, min(grid.turns, 32 // self.warps))
+        self.counted = not grid.held and grid.turns > self.together
         self.outside: dict[str, str] = {}
         self.code = Statements(CUDA, self.outside)
         self.arrays: dict[int, str] = {}  # values held in registers between passes
@@ -103,7 +109,7 @@ class Rows:
         length, rows = fold_length(shape), row_count(shape)
         parts, each = self.parts()
         part = RUN * self.warps * grid.turns if self.cut else length
-        numbers = (rows, length, part, parts, each, grid.turns, *values)
+        numbers = (rows, length, part, parts, each, *values)
         teams = grid.block // self.team
         steps = [Step(ENTRY, around(-(-rows // teams) * parts), grid.block, numbers)]
         if self.cut:
@@ -133,23 +139,30 @@ class Rows:
         parameters = [
             *places.pointers(),
             *(states if self.cut else ()),
-            *places.declared(["rows", "length", "part", "parts", "each", "turns", *names]),
+            *places.declared(["rows", "length", "part", "parts", "each", *names]),
         ]
-        texts = [self.function(ENTRY, self.grid.block, parameters, self.kernel())]
+        count = self.warps * self.together
+        texts = [self.function(ENTRY, self.grid.bounds, count, parameters, self.kernel())]
         if self.cut:
-            texts.append(self.function(f"{ENTRY}_whole", WHOLE_BLOCK, parameters, self.combining()))
+            whole, count = f"{ENTRY}_whole", WHOLE_BLOCK // 32
+            text = self.function(whole, str(WHOLE_BLOCK), count, parameters, self.combining())
+            texts.append(text)
         structures = [fold.structure(self.outside) for fold in self.folds.values()]
         return whole_text(
             self.outside, PACK + TREE + _FETCH, "\n".join((*structures, *self.apart, *texts))
         )
 
-    def function(self, name: str, block: int, parameters: list[str], body: str) -> str:
-        """Return the text of an entry point."""
-        words = max((f.state_bytes for f in self.folds.values()), default=0) // 8 + 1
-        room = f"  __shared__ long long room[{words * block // 32}];\n" if block > 32 else ""
+    def function(self, name: str, bounds: str, count: int, parameters: list[str], body: str) -> str:
+        """Return the text of an entry point that has room for so many states of each fold."""
+        rooms = ""
+        if count > 1:
+            rooms = "".join(
+                f"  __shared__ long long room{n}[{-(-fold.state_bytes * count // 8)}];\n"
+                for n, fold in self.folds.items()
+            )
         return (
-            f'extern "C" __global__ void __launch_bounds__({block}) {name}(\n'
-            f"    {', '.join(parameters)}) {{\n{room}{body}\n}}"
+            f'extern "C" __global__ void __launch_bounds__({bounds}) {name}(\n'
+            f"    {', '.join(parameters)}) {{\n{rooms}{body}\n}}"
         )
 
     def kernel(self) -> str:
@@ -160,10 +173,11 @@ class Rows:
         code.add(f"const int t = threadIdx.x % {team};")
         first = "blockIdx.x" if index == "int" else "(long long)blockIdx.x"
         if self.cut:
-            code.add(f"const {index} row = {first} / parts;")
-            code.add(f"const {index} begin = {first} % parts * part;")
-            code.add("const bool here = true;")
-            with code.block(""):
+            head = f"for ({index} own = {first}; own < rows * parts; own += gridDim.x)"
+            with code.block(head):
+                code.add(f"const {index} row = own / parts;")
+                code.add(f"const {index} begin = own % parts * part;")
+                code.add("const bool here = true;")
                 self.row()
             return "\n".join(code.lines)
         code.add(f"const {index} begin = 0;")
@@ -214,35 +228,16 @@ class Rows:
         for number in visit.folds:
             fold = self.folds[number]
             code.add(f"{fold.state} f{number};")
-            if not self.grid.held:
+            if self.counted:
                 code.add(f"Counter<{fold.name}> c{number};")
             if fold.moments:
                 self.pivot(number)
         self.declare(visit)
-        index = self.places.index
-        with ExitStack() as turns:
-            warp = "threadIdx.x / 32" if self.warps > 1 else "0"
-            if self.grid.held:
-                code.add(f"const {index} start{code.count} = {RUN} * ({warp});")
-            else:
-                head = f"for ({index} turn = 0; turn < turns; ++turn)"
-                turns.enter_context(code.block(head))
-                code.add(
-                    f"const {index} start{code.count} = "
-                    f"begin + ({index}){RUN} * (turns * ({warp}) + turn);"
-                )
-                code.add(f"if (start{code.count} >= end) break;")
-            start = f"start{code.count}"
-            code.count += 1
-            self.run(visit, start)
+        self.turns(visit)
         for number in visit.folds:
             fold = self.folds[number]
-            if not self.grid.held:
+            if self.counted:
                 code.add(f"f{number} = c{number}.total();")
-            code.add(
-                f"f{number} = block<{fold.name}, {self.warps}>(f{number}, "
-                f"({fold.state}*){'room' if self.warps > 1 else 'nullptr'});"
-            )
             if self.cut:
                 place = "begin / part * rows + row"
                 code.add(f"if (t == 0) w{number}[{place}] = f{number};")
@@ -250,6 +245,63 @@ class Rows:
             value = fold.delivered(code, f"f{number}", "length")
             self.known[number] = code.name(value, fold.result)
             self.deliver(number, self.known[number])
+
+    def turns(self, visit: Pass) -> None:
+        """Add the runs of the row, and their folds. The warps of a team have runs side by side,
+        and all of them then the next, so that what is read at a time is near."""
+        code, index, warps = self.code, self.places.index, self.warps
+        warp = "(int)threadIdx.x / 32" if warps > 1 else "0"
+        start = f"start{code.count}"
+        code.count += 1
+        if self.grid.turns == 1 or self.grid.held:
+            code.add(f"const {index} {start} = begin + {RUN} * ({warp});")
+            if self.grid.held:
+                self.run(visit, start)
+            else:
+                self.guarded(visit, start)
+            for number in visit.folds:
+                fold = self.folds[number]
+                room = f"({fold.state}*)room{number}" if warps > 1 else "nullptr"
+                code.add(f"f{number} = block<{fold.name}, {warps}>(f{number}, {room});")
+            return
+        together = self.together
+        with ExitStack() as blocks:
+            enter = blocks.enter_context
+            group = ""
+            if self.grid.turns > together:
+                groups = self.grid.turns // together
+                enter(code.block(f"for (int group = 0; group < {groups}; ++group)"))
+                group = f"group * {together} + "
+            with ExitStack() as inner:
+                if together > 1:
+                    inner.enter_context(
+                        code.block(f"for (int turn = 0; turn < {together}; ++turn)")
+                    )
+                turn = f"({group}{'turn' if together > 1 else '0'})"
+                code.add(
+                    f"const {index} {start} = begin + ({index}){RUN} * ({turn} * {warps} + {warp});"
+                )
+                self.guarded(visit, start)
+                for number in visit.folds if warps > 1 else ():
+                    state = self.folds[number].state
+                    place = f"turn * {warps} + {warp}" if together > 1 else warp
+                    code.add(
+                        f"if (threadIdx.x % 32 == 0) (({state}*)room{number})[{place}] = f{number};"
+                    )
+            for number in visit.folds:
+                fold = self.folds[number]
+                if warps > 1:
+                    room = f"({fold.state}*)room{number}"
+                    code.add(f"f{number} = gathered<{fold.name}, {warps * together}>({room});")
+                if self.counted:
+                    code.add(f"c{number}.push(f{number});")
+
+    def guarded(self, visit: Pass, start: str) -> None:
+        """Add a run that may lie behind the end as a whole."""
+        for number in visit.folds:
+            self.code.add(f"f{number} = {self.folds[number].name}::none();")
+        with self.code.block(f"if ({start} < end)"):
+            self.run(visit, start)
 
     def pivot(self, number: int) -> None:
         """Add the row's first element, from which moments are measured."""
@@ -335,8 +387,6 @@ class Rows:
             else:
                 code.add(f"f{number} = chunk<{fold.name}>(a{number});")
             code.add(f"f{number} = run<{fold.name}, {self.team}>(f{number});")
-            if not self.grid.held:
-                code.add(f"c{number}.push(f{number});")
 
     @contextmanager
     def each(self, begin: str) -> Iterator[None]:
@@ -414,16 +464,16 @@ class Rows:
                 if not self.cut:
                     guarded.enter_context(code.block("if (here)"))
                 if self.single and places.shape.classes[place] == "c":
-                    code.add(f"place<{together}>(x{number}[i], q{place} + {offsets[place]}, e, end);")
+                    code.add(
+                        f"place<{together}>(x{number}[i], q{place} + {offsets[place]}, e, end);"
+                    )
                 else:
                     code.add("#pragma unroll")
                     with code.block("for (int j = 0; j < 4; ++j) if (e + j < end)"):
                         offset = places.along(code, "(e + j)")
                         code.add(f"q{place}[{offset[place]}] = x{number}[i][j];")
 
-    def elements(
-        self, visit: Pass, names: dict[int, str], stored: list[int], begin: str
-    ) -> None:
+    def elements(self, visit: Pass, names: dict[int, str], stored: list[int], begin: str) -> None:
         """Add what is made of each of four elements; of those that are not usual it is made again
         by a function of its own, as branches between them would keep them from running together."""
         code = self.code
@@ -585,12 +635,20 @@ class Rows:
         with code.block(f"for ({index} row = {first}; row < rows; row += gridDim.x)"):
             places.rows(code, places.kept_indices(code, "row"))
             for number, fold in self.folds.items():
+                code.add(f"{fold.state} f{number};")
                 code.add(f"Counter<{fold.name}> c{number};")
-                with code.block(f"for ({index} i = 0; i < each; ++i)"):
-                    code.add(f"const {index} own = threadIdx.x * each + i;")
-                    code.add("if (own >= parts) break;")
-                    code.add(f"c{number}.push(w{number}[own * rows + row]);")
-                code.add(f"{fold.state} f{number} = c{number}.total();")
+                with code.block(f"for ({index} i = 0; i < each; i += {_READ})"):
+                    code.add(f"{fold.state} s[{_READ}];")
+                    code.add("#pragma unroll")
+                    with code.block(f"for (int j = 0; j < {_READ}; ++j)"):
+                        code.add(f"const {index} own = threadIdx.x * each + i + j;")
+                        code.add(
+                            f"s[j] = i + j < each && own < parts ? w{number}[own * rows + row] : "
+                            f"{fold.name}::none();"
+                        )
+                    code.add(f"f{number} = adjacent<{fold.name}, {_READ}>(s);")
+                    code.add(f"if (each > {_READ}) c{number}.push(f{number});")
+                code.add(f"if (each > {_READ}) f{number} = c{number}.total();")
                 code.add("#pragma unroll")
                 code.add(
                     f"for (int mask = 1; mask < 32; mask *= 2) f{number} = "
@@ -598,7 +656,7 @@ class Rows:
                 )
                 code.add(
                     f"f{number} = block<{fold.name}, {WHOLE_BLOCK // 32}>(f{number}, "
-                    f"({fold.state}*)room);"
+                    f"({fold.state}*)room{number});"
                 )
                 value = fold.delivered(code, f"f{number}", "length")
                 for place, output in enumerate(self.graph.outputs, self.first):

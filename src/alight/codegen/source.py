@@ -46,7 +46,8 @@ class Grid:
     registers; ``turns`` runs a warp, or chunks a column, are folded one after another, and with
     ``cut`` the others elsewhere; ``unroll`` steps of a run are written out. ``ahead`` steps are
     read before the first of them is computed; ``whole``: no run ends early; a run has so many
-    ``steps`` of sixteen elements to a chunk."""
+    ``steps`` of sixteen elements to a chunk. Registers leave room for so many ``resident`` blocks
+    of a multiprocessor (0: the compiler decides)."""
 
     block: int = 256
     elements: int = 1
@@ -59,12 +60,18 @@ class Grid:
     ahead: int = 1
     whole: bool = False
     steps: int = CHUNK // LANES
+    resident: int = 0
+
+    @property
+    def bounds(self) -> str:
+        """Return what CUDA C is told of a block."""
+        return f"{self.block}, {self.resident}" if self.resident else f"{self.block}"
 
     def __str__(self) -> str:
         flags = f"{'h' if self.held else ''}{'c' if self.cut else ''}{'w' if self.whole else ''}"
         return (
             f"b{self.block}e{self.elements}i{self.index_bits}"
-            f"t{self.team}{flags}r{self.turns}u{self.unroll}a{self.ahead}s{self.steps}"
+            f"t{self.team}{flags}r{self.turns}u{self.unroll}a{self.ahead}s{self.steps}m{self.resident}"
         )
 
 
@@ -209,12 +216,10 @@ def of_magnitude(tree: Expr) -> Expr | None:
         return None
     a, b = tree.args
     less_one = a.prim == b.prim == "sub" and all(t.args[1].value == 1 for t in (a, b))
-    if less_one:
-        a, b = a.args[0], b.args[0]
-    elif a.prim == b.prim == "cast" and a.dtype == b.dtype == "int32":
-        a, b = a.args[0], b.args[0]
-    else:
+    signed = a.prim == b.prim == "cast" and a.dtype == b.dtype == "int32"
+    if not less_one and not signed:
         return None
+    a, b = a.args[0], b.args[0]
     if not a.prim == b.prim == "bitcast" or a.args[0].prim != "fabs" or b.args[0].prim != "const":
         return None
     magnitude, limit = a.args[0], b.args[0]
