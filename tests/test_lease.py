@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from ratchets import cuda_folds, lease
+from ratchets import cuda_folds, cuda_workloads, lease
 from ratchets.lease import PART_SECONDS, PARTS, Job, run_part
 from test_cuda import _with_entry_point, elsewhere, needs_compiler
 
@@ -54,3 +55,16 @@ def test_a_share_of_a_cards_folds_runs_and_ends_in_time() -> None:
     assert done.stdout, done.stderr
     found = json.loads(done.stdout.splitlines()[-1])
     assert found["results"] == 1 and not found["differing"] and not found["failed"], found
+
+
+def test_the_published_workloads_meet_their_oracles() -> None:
+    sizes = {"elementwise": 10**6, "images": 1}
+    for name, program, inputs, _, _, (oracle, within) in cuda_workloads.WORKLOADS:
+        if within:
+            result = cuda_workloads.Numpys(program).result(inputs(sizes[name]))
+            assert abs(float(result) - oracle) < within, name
+    others = cuda_workloads.with_names(cuda_workloads.sea, np)  # the same program, bound anew
+    given = cuda_workloads.water(1000)
+    assert np.array_equal(others(*given), cuda_workloads.sea(*given))
+    found = cuda_workloads._numpy_price(20_000, 256)
+    assert abs(found - 10.552) < 4 * 1.7 * 10.552 / 20_000**0.5, found

@@ -2,7 +2,7 @@
 
 ``PYTHONPATH=src:tests python -m tests.ratchets.cuda [PART …] [--out FOLDER]``. Parts: ``bits``
 (every elementwise op with a body on a million random values), ``folds``, ``faults``, ``capped``,
-``resident``, ``schedules``, ``calls``, ``host``, ``fuzz``.
+``workloads``, ``resident``, ``schedules``, ``calls``, ``host``, ``fuzz``.
 """
 
 from __future__ import annotations
@@ -476,7 +476,7 @@ def main() -> int:
         (given.out / "cuda.json").write_text(json.dumps(found, indent=1, default=str))
     print(json.dumps(found, indent=1, default=str)[-9000:])
     faults = [n for n in found if n.endswith("failed")]
-    for part in ("bits", "folds", "faults", "capped", "fuzz"):
+    for part in ("bits", "folds", "faults", "capped", "workloads", "fuzz"):
         faults += [n for key in ("differing", "failed") for n in found.get(part, {}).get(key, ())]
     return 1 if faults else 0
 

@@ -83,7 +83,10 @@ PARTS: dict[str, tuple[Job, ...]] = {
         Job("host", 120, (*_RATCHET, "host")),
         Job("schedules", 120, (*_RATCHET, "schedules")),
     ),
-    "large": (Job("capped", 120, (*_RATCHET, "capped")),),
+    "large": (
+        Job("capped", 120, (*_RATCHET, "capped")),
+        Job("workloads", 150, (*_RATCHET, "workloads")),
+    ),
     "bench": (
         Job(
             "bench",
