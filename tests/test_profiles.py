@@ -30,12 +30,14 @@ from alight.measure.bounds import profile_of_document
 from alight.measure.calibrate import Calibration, calibrate
 from alight.measure.canary import canary, holds
 from alight.measure.imported import changes, import_profile
+from alight.measure.points import MOST_BYTES, points_of
 from alight.measure.probes import Bench, Probe, loop
 from alight.measure.profiles import SOFT, fingerprint, load_profile, profile_key, save_profile
 from alight.plan.cost import Profile, estimate
 from alight.plan.curve import Curve, Measured
 from alight.plan.plan import Candidate, Decision, Estimate
 from alight.plan.surface import Surface
+from alight.registry import device
 from alight.store import Store
 
 DEVICE = HostBackend().probe().devices[0]
@@ -115,6 +117,17 @@ def test_what_no_machine_can_have_is_not_stored(store: Store) -> None:
     with pytest.raises(StoreError, match=r"not stored: first_touch takes 1e-12 s.*Fix"):
         save_profile(replace(host_profile(), one_offs={"first_touch": instant}))
     assert load_profile(DEVICE) is None
+
+
+@pytest.mark.parametrize("space", ["host", "card"])
+def test_probes_stay_inside_of_the_arrays_they_are_given(space: str) -> None:
+    host = device("cpu")
+    support = replace(host.support, implementations=("generated", "library"))
+    other = replace(host, id=space, space=space, unified_memory=False, support=support)
+    for point in points_of(host if space == "host" else other):
+        for layout in point.group.graph.inputs:
+            ends = [(n - 1) * abs(s) for n, s in zip(layout.shape, layout.strides, strict=True)]
+            assert sum(ends) + layout.dtype.itemsize <= MOST_BYTES, point.key
 
 
 def test_a_profile_is_loaded_in_five_milliseconds(store: Store) -> None:

@@ -40,6 +40,7 @@ HOST_ELEMENTS = 4096
 DEVICE_ELEMENTS = 1 << 20
 # Elements that share their work among threads: from what none can to what all must.
 SHARED_ELEMENTS = tuple(1 << i for i in (9, 19, 14, 16, 12, 11))
+_APART = 3  # elements from one to the next where they lie apart: no two in one vector's load
 # Row length of the probes of short loops: less than a vector register holds.
 ROW = 7
 # Rows that are folded into one by the probes of curves: with their length no power of two, no two
@@ -166,6 +167,11 @@ class _Dtype:
     def n(self) -> int:
         return compute_elements(self.device)
 
+    @property
+    def apart(self) -> int:
+        """How many elements of probes lie apart: they span a multiple of what they are."""
+        return min(self.n, MOST_BYTES // self.size // _APART)
+
     def curve(self, name: str) -> Iterator[Point]:
         for nbytes in KNOTS if self.main else OTHER_KNOTS:
             n = nbytes // self.size
@@ -207,8 +213,8 @@ class _Dtype:
             # Vector code of libraries is for elements side by side; one by one is another loop, and
             # for some there is none between.
             if op != "cast":
-                group = _loop(op, self.dtype, self.n, 3)
-                yield Point(name, f"{op}@apart/{self.dtype}", self.n, group, core=False)
+                group = _loop(op, self.dtype, self.apart, _APART)
+                yield Point(name, f"{op}@apart/{self.dtype}", self.apart, group, core=False)
             if OPS[op].special and self.kind == "f":
                 group = _loop(op, self.dtype, self.n, -1)
                 yield Point(name, f"{op}@back/{self.dtype}", self.n, group, core=False)
@@ -233,8 +239,8 @@ class _Dtype:
                     group = probes.folded(dtype, n, ops)
                     yield Point(name, f"{key}@folded/{dtype}", n, group, core=False)
             if self.kind == "f":
-                group = probes.folded(dtype, n, ("add",), 3)
-                yield Point(name, f"far@folded/{dtype}", n, group, core=False)
+                group = probes.folded(dtype, self.apart, ("add",), _APART)
+                yield Point(name, f"far@folded/{dtype}", self.apart, group, core=False)
         folds = _FOLDS[self.kind] if name != "generated" else _OWN_FOLDS[self.kind]
         for op in folds[:1] if name == "generated" and not self.main else folds:
             # Some of NumPy's are written in Python: few elements tell what that takes.
