@@ -100,8 +100,8 @@ def install(extras: str, needed: bool = True) -> None:
 def example() -> int:
     """Measure this machine, then run the terrain example with its report."""
     install("examples,report")
-    measured = run(tool("alight"), "calibrate")
-    return measured or run(tool("alight"), "run", "--report", "-", EXAMPLE)
+    run(tool("alight"), "calibrate")  # on a busy machine it says so; then the example runs without
+    return run(tool("alight"), "run", "--report", "-", EXAMPLE)
 
 
 def test(*arguments: str) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import subprocess
@@ -155,8 +156,9 @@ def test_calibrate_stores_unless_dry_and_cache_shows_it(tmp_path: Path) -> None:
     dry = loaded(tmp_path, "calibrate", "--seconds", "0.2", "--dry-run", "--json")["profiles"][0]
     assert (dry["device"], dry["path"], dry["delta"]) == ("cpu", None, None)
     assert printed(tmp_path, "cache", "size") == "0 bytes\n"
-    made = loaded(tmp_path, "calibrate", "--seconds", "0.2", "--json")["profiles"][0]
-    assert made["made_seconds"] > 0
+    done = command(tmp_path, "calibrate", "--seconds", "0.2", "--json")
+    made = json.loads(done.stdout)["profiles"][0]
+    assert made["made_seconds"] > 0 and done.returncode == int(made["contended"])
     entries = loaded(tmp_path, "cache", "list", "--json")
     total = sum(entry["bytes"] for entry in entries)
     assert printed(tmp_path, "cache", "size") == f"{total} bytes\n"
@@ -171,7 +173,7 @@ def test_calibrate_stores_unless_dry_and_cache_shows_it(tmp_path: Path) -> None:
     assert kinds == {line.split()[0] for line in told.splitlines()[2:-1]}
     if stored:
         assert "profile" in told
-        text = printed(tmp_path, "calibrate", "--seconds", "0.2")
+        text = command(tmp_path, "calibrate", "--seconds", "0.2").stdout
         assert "cpu: measured in" in text and "_error" not in text
         lines = printed(tmp_path, "devices").splitlines()
         (own,) = [line for line in lines if line.split()[:1] == ["cpu"]]
@@ -180,6 +182,26 @@ def test_calibrate_stores_unless_dry_and_cache_shows_it(tmp_path: Path) -> None:
     told = "1 file removed" if files == 1 else f"{files} files removed"
     assert printed(tmp_path, "cache", "clear").startswith(told)
     assert printed(tmp_path, "cache", "size") == "0 bytes\n"
+
+
+def test_a_calibration_that_was_disturbed_says_what_holds_and_exits_with_1(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from alight import cli
+    from alight.backends.sim_clock import DEFAULT_SPEC, recorded
+    from alight.measure import calibrate
+
+    made = dataclasses.replace(recorded("cpu", DEFAULT_SPEC), contended=True)
+    monkeypatch.setattr(calibrate, "calibrate", lambda *args, **kwargs: [made])
+    for known, then in ((None, "work stays in NumPy"), (made, "the profile before goes on")):
+        monkeypatch.setattr(calibrate, "load_profile", lambda device, known=known: known)
+        with pytest.raises(SystemExit) as ended:
+            cli.main(["calibrate"])
+        assert ended.value.code == 1
+        assert f"not stored: {then}" in capsys.readouterr().out
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["calibrate", "--dry-run"])
+    assert ended.value.code == 0
 
 
 def test_a_profile_from_a_file_is_shown_beside_what_there_is_and_taken(tmp_path: Path) -> None:
@@ -345,6 +367,14 @@ def test_the_floor_is_kept_once_three_processes_have_measured_it(tmp_path: Path)
         floors.append(int(done.stdout))
     assert measured == [True, True, True, False, False]
     assert floors[2] == floors[3] == floors[4]
+    known = loaded(tmp_path, "doctor", "--json")["measured_floors"]
+    assert len(known) == 3 and min(known) == floors[4]
+    told = printed(tmp_path, "doctor")
+    assert f"NumPy has work on fewer than {floors[4]:,} elements at once, the least of 3" in told
+    lines = printed(tmp_path, "doctor", ALIGHT_FLOOR_ALL="7").splitlines()
+    assert [line.split() for line in lines if line.startswith("floor ")] == [
+        ["floor", "as", "set,", "below"]
+    ]
 
 
 def test_a_report_alone_starts_no_measuring(tmp_path: Path) -> None:

@@ -194,8 +194,11 @@ def _crossover(elements: int | None) -> str:
     help="Take a profile or a benchmark's result from a file instead of measuring.",
 )
 @_json
-def calibrate(seconds: float, dry_run: bool, source: Path | None, as_json: bool) -> None:
-    """Measure the devices, so that placement can choose."""
+def calibrate(seconds: float, dry_run: bool, source: Path | None, as_json: bool) -> int:
+    """Measure the devices, so that placement can choose.
+
+    Exits with 1 where other work disturbed it, so that nothing was stored.
+    """
     from alight.measure.calibrate import calibrate as measure  # no other command measures
     from alight.measure.calibrate import load_profile, save_profile
     from alight.measure.imported import changes, import_profile
@@ -216,11 +219,12 @@ def calibrate(seconds: float, dry_run: bool, source: Path | None, as_json: bool)
         row["changes"] = [asdict(change) for change in changes(before, made)]
         rows.append(row)
         if not as_json:
-            click.echo(_calibrated(row))
+            click.echo(_calibrated(row, before is not None))
             if dry_run:
                 click.echo("\n".join(_changed(row["changes"])))
     if as_json:
         _print_json({"profiles": rows})
+    return int(not dry_run and any(row["contended"] for row in rows))
 
 
 def _changed(changes: list[dict[str, Any]]) -> list[str]:
@@ -261,12 +265,13 @@ def _progress(share: float, what: str) -> None:
     )
 
 
-def _calibrated(row: dict[str, Any]) -> str:
+def _calibrated(row: dict[str, Any], known: bool) -> str:
     how = "imported, measured" if row["origin"] == "imported" else "measured"
     lines = [f"{row['device']}: {how} in {row['made_seconds']:.1f} s"]
     if row["contended"]:
+        then = "the profile before goes on to hold" if known else "work stays in NumPy"
         lines[0] += (
-            ", disturbed by other work and not stored: work stays in NumPy. "
+            f", disturbed by other work and not stored: {then}. "
             "Fix: alight calibrate again when the machine is quiet"
         )
     elif row["path"] is not None:

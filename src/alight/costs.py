@@ -284,14 +284,22 @@ _FLOORS = 3
 _PLANNING = 2
 
 
-def _floor_here(planning_seconds: Callable[[], float]) -> int:
-    """Return the automatic floor: as earlier processes measured it, or as measured now."""
+def measured_floors() -> list[int]:
+    """Return the automatic floors that earlier processes measured here; the least holds."""
+    found = default_store().read("floor", _floor_key()) or {}
+    return [int(elements) for elements in found.get("elements", ())]
+
+
+def _floor_key() -> str:
     from alight.measure.profiles import fingerprint
 
-    store = default_store()
     # Planning is Python's work.
-    key = digest([fingerprint(), sys.version, NATIVE, _PLANNING], "floor")
-    known = [int(found) for found in (store.read("floor", key) or {}).get("elements", ())]
+    return digest([fingerprint(), sys.version, NATIVE, _PLANNING], "floor")
+
+
+def _floor_here(planning_seconds: Callable[[], float]) -> int:
+    """Return the automatic floor: as earlier processes measured it, or as measured now."""
+    known = measured_floors()
     if len(known) < _FLOORS:
         began = perf_counter()
         # In a context of its own: NumPy looks for its error state in the thread's at every ufunc,
@@ -303,7 +311,7 @@ def _floor_here(planning_seconds: Callable[[], float]) -> int:
             *(known[-1], 1e3 * (perf_counter() - began)),
         )
         # At exit: who waits for the floor shall not wait for the disk.
-        atexit.register(_keep_floor, key, known[-1], os.getpid())
+        atexit.register(_keep_floor, _floor_key(), known[-1], os.getpid())
     return min(known)
 
 
@@ -344,6 +352,7 @@ __all__ = [
     "estimate",
     "look_again",
     "measure_later",
+    "measured_floors",
     "note_close",
     "profile_of",
     "profiles",

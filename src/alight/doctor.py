@@ -14,6 +14,7 @@ from alight import registry, tables
 from alight._core import Value
 from alight.backends import machine
 from alight.config import config, current_policy, reload_config
+from alight.costs import measured_floors
 from alight.device import Device
 from alight.errors import AlightError, ConfigError, DeviceUnavailable
 from alight.measure.profiles import load_profile
@@ -60,6 +61,7 @@ def findings() -> Row:
         "processor_quota": machine.processor_quota(),
         "memory_bytes": machine.host_memory()[1],
         "cache": _cache(),
+        "measured_floors": measured_floors(),
         "settings_file": config().file,
         "bad_settings": bad,
         "settings": [
@@ -85,6 +87,7 @@ def text(found: Row) -> str:
         ("processors", f"{found['processors']} usable, {limit}"),
         ("memory", tables.readable_bytes(found["memory_bytes"])),
         ("cache", cache["path"] + ("" if cache["writable"] else f": {cache['reason']}")),
+        ("floor", _floor(found)),
         ("settings file", found["settings_file"] or "none"),
     ]
     width = max(len(name) for name, _ in facts)
@@ -103,6 +106,17 @@ def text(found: Row) -> str:
             lines.append(f"  {device['id']} has no profile. Fix: run `alight calibrate`.")
     rows = [[row["name"], str(row["value"]), row["source"]] for row in found["settings"]]
     return "\n".join([*lines, "", "Settings", *tables.aligned(["name", "value", "source"], rows)])
+
+
+def _floor(found: Row) -> str:
+    """Return below how many elements work is NumPy's at once, and how it is known."""
+    given = [row for row in found["settings"] if row["name"].startswith("floor.") and row["value"]]
+    if given:
+        return "as set, below"
+    if not found["measured_floors"]:
+        return "not measured yet: the first programs do"
+    least, times = min(found["measured_floors"]), len(found["measured_floors"])
+    return f"NumPy has work on fewer than {least:,} elements at once, the least of {times} measured"
 
 
 def _llvmlite() -> Row:
