@@ -201,11 +201,18 @@ class Execution:
     def _launch(self, step: LaunchStep) -> None:
         ready = ready_of(step)
         values = self.values
-        if ready.direct is not None and (took := ready.direct.run(values)) is not None:
-            first = values[step.outputs[0]]
-            site = None if first is None else first.site
-            LOG.launched(step.decision, site, took, ready.spot, ready.eligible, False)
-            return
+        if ready.direct is not None:
+            if step.over is not None:  # a place would hold what the kernel may write over
+                self.places.pop(step.inputs[step.over[1]], None)
+            took = ready.direct.run(values)
+            if took is not None:
+                if took < 0.0:
+                    took = -took
+                    self._tell_again(step)
+                first = values[step.outputs[0]]
+                site = None if first is None else first.site
+                LOG.launched(step.decision, site, took, ready.spot, ready.eligible, False)
+                return
         places = [self._place(number) for number in step.inputs]
         recorded = [values[number] for number in step.nodes]
         listen = warn.wanted(recorded)
@@ -268,6 +275,33 @@ class Execution:
             started(where, Started(step.group.graph, told, *events, tuple(read), refs))
         elif runner is ready:
             ready.shorten(recorded, listen)
+
+    def _tell_again(self, step: LaunchStep) -> None:
+        """Tell what a step that has written over one of its operands warns of."""
+        recorded = [self.values[number] for number in step.nodes]
+        if None in recorded:
+            return
+        assert step.over is not None
+        gone = step.inputs[step.over[1]]
+        arrays = [self._again(n) if n == gone else array_at(self._place(n)) for n in step.inputs]
+        warn.tell(step.group.graph, arrays, recorded)  # type: ignore[arg-type]
+
+    def _again(self, number: int) -> np.ndarray[Any, Any]:
+        """Return a value made again of what is still there."""
+        step = next(
+            step
+            for step in self.plan.steps
+            if isinstance(step, LaunchStep) and number in step.outputs
+        )
+        graph = step.group.graph
+        results = [
+            self._again(n) if self.values[n] is None else array_at(self._place(n))
+            for n in step.inputs
+        ]
+        with np.errstate(all="ignore"):
+            for node in graph.nodes:
+                results.append(np.asarray(run_node(node, [results[i] for i in node.operands])))
+        return results[graph.outputs[step.outputs.index(number)]]
 
     def _stream(self, step: LaunchStep, ready: Ready, places: Sequence[Place], site: Any) -> bool:
         """Run a step whose device has no room for all of it in chunks; tell whether it could."""

@@ -175,6 +175,7 @@ class Ready:
                 self.step.nodes,
                 tuple(self.layouts),
                 max([layout.size for layout in layouts]),
+                self.step.over or (-1, -1),
             )
         self.direct.listen(states[0], bool(listen))
 

@@ -35,6 +35,7 @@ from alight.plan.plan import (
     WriteStep,
     no_estimate,
 )
+from alight.plan.reuse import reusing
 from alight.plan.rows import by_rows
 from alight.plan.stages import Uses
 from alight.plan.workload import dtype_name, workload
@@ -285,16 +286,16 @@ def _finished(
         if isinstance(step, WriteStep)
         and graph.nodes[step.target - len(graph.inputs)].operands[0] != step.old
     ]
-    dead = _dead(graph, uses, steps, touched)
+    last = _last(graph, uses, steps, touched)
+    steps = reusing(graph, uses.base[: len(graph.inputs)], steps, last)
+    dead = _dead(last, len(steps))
     return Plan(tuple(steps), dead, graph.outputs, tuple(kept), tuple(skipping))
 
 
-def _dead(
+def _last(
     graph: Graph, uses: Uses, steps: Sequence[Step], touched: Sequence[Sequence[int]]
-) -> tuple[tuple[int, ...], ...]:
-    """Return after each step the values that nobody needs any more; a value outlives its views."""
-    if not steps:
-        return ()
+) -> list[int]:
+    """Return the step that needs each value last; a value outlives its views."""
     # What rewriting dropped is needed by no step.
     last = [0] * (len(graph.inputs) + len(graph.nodes))
     for index, numbers in enumerate(touched):
@@ -309,6 +310,13 @@ def _dead(
     for number in range(len(graph.inputs)):
         base = uses.base[number]
         last[base] = max(last[base], last[number])
+    return last
+
+
+def _dead(last: Sequence[int], end: int) -> tuple[tuple[int, ...], ...]:
+    """Return after each step the values that nobody needs any more."""
+    if not end:
+        return ()
     dead: list[list[int]] = [[] for _ in range(end + 1)]
     for number, index in enumerate(last):
         dead[index].append(number)

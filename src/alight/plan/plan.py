@@ -63,7 +63,8 @@ class Decision:
 class LaunchStep:
     """Run a group. ``inputs``, ``outputs`` and ``nodes`` are value numbers of the graph given to
     make_plan (values that rewriting merged go by their first number), in the order of the group's
-    own inputs, outputs and nodes."""
+    own inputs, outputs and nodes. ``over`` says, by their positions, which output may take the
+    memory of which input."""
 
     group: Group
     device: str
@@ -73,6 +74,7 @@ class LaunchStep:
     decision: Decision
     nodes: tuple[int, ...] = ()
     schedule: Any = None
+    over: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)

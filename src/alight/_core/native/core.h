@@ -133,6 +133,7 @@ bool buffers_ready(PyObject *module);
 
 /* data.c, view.c */
 PyObject *data_of(PyObject *layout, PyObject *array);
+bool data_is_own(Data *self);  /* nobody outside can see its memory on the host */
 PyObject *view_new(PyObject *layout, Py_ssize_t offset, bool writeable);
 
 /* once.c */

@@ -49,6 +49,8 @@ static bool seen_outside(Data *self)
     return (array != owner && (array == NULL || Py_REFCNT(array) > 1)) || (raw != NULL && Py_REFCNT(raw) > 1);
 }
 
+bool data_is_own(Data *self) { return !self->foreign && !self->shared && !seen_outside(self); }
+
 static void data_dealloc(Data *self)
 {
     PyObject_GC_UnTrack(self);

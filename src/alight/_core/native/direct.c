@@ -20,6 +20,7 @@ typedef struct {
     PyObject *errstate;   /* the state that ``watched`` is about; NULL: none yet */
     char watched, unlocked;
     Py_ssize_t inputs, outputs, nodes, *numbers; /* of values: the inputs', the outputs', the nodes' */
+    Py_ssize_t into, over;                       /* which output may take the memory of which input; -1: none */
 } Direct;
 
 static int direct_clear(Direct *self)
@@ -59,13 +60,14 @@ static bool read_numbers(PyObject *tuple, Py_ssize_t *numbers)
 
 static PyObject *direct_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"entry", "keep", "inputs", "outputs", "nodes", "layouts", "elements", NULL};
+    static char *names[] = {"entry", "keep", "inputs", "outputs", "nodes", "layouts", "elements", "over", NULL};
+    Py_ssize_t into = -1, over = -1;
     unsigned long long kernel, dims, strides;
     PyObject *keep, *inputs, *outputs, *nodes, *layouts;
     long long elements;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "(KKK)OO!O!O!O!L:Direct", names, &kernel, &dims, &strides, &keep,
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "(KKK)OO!O!O!O!L|(nn):Direct", names, &kernel, &dims, &strides, &keep,
                                      &PyTuple_Type, &inputs, &PyTuple_Type, &outputs, &PyTuple_Type, &nodes,
-                                     &PyTuple_Type, &layouts, &elements))
+                                     &PyTuple_Type, &layouts, &elements, &into, &over))
         return NULL;
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(layouts); i++)
         if (!expect_type(PyTuple_GET_ITEM(layouts, i), &LayoutType, "layout")) return NULL;
@@ -75,8 +77,14 @@ static PyObject *direct_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
                      PyTuple_GET_SIZE(layouts), PyTuple_GET_SIZE(outputs));
         return NULL;
     }
+    if (into >= PyTuple_GET_SIZE(outputs) || over >= PyTuple_GET_SIZE(inputs)) {
+        PyErr_Format(PyExc_ValueError, "no output %zd that could take the place of input %zd", into, over);
+        return NULL;
+    }
     Direct *self = (Direct *)type->tp_alloc(type, 0);
     if (self == NULL) return NULL;
+    self->into = over < 0 ? -1 : into;
+    self->over = over;
     self->kernel = (kernel_function)(uintptr_t)kernel;
     self->dims = (int64_t *)(uintptr_t)dims;
     self->strides = (int64_t *)(uintptr_t)strides;
@@ -123,6 +131,27 @@ static void bind(Value *value, PyObject *data)
     Py_XSETREF(value->operands, Py_NewRef(empty_tuple)); /* last: letting go of them may run other code */
 }
 
+/* The data of the operand whose memory a result may take, as a new reference; NULL where others may need it. */
+static PyObject *data_to_take(Direct *self, PyObject *values)
+{
+    Py_ssize_t inputs = self->inputs, count = inputs + self->outputs;
+    if (self->into < 0) return NULL;
+    PyObject *value = (PyObject *)value_at(values, self->numbers[self->over]);
+    if (value == NULL || is_pending((Value *)value) || !is_data(((Value *)value)->data)) return NULL;
+    Data *data = (Data *)((Value *)value)->data;
+    if (((Value *)value)->offset != 0 || data->layout != PyTuple_GET_ITEM(self->layouts, self->into)) return NULL;
+    if (data->remote != NULL && data->remote != Py_None) return NULL;
+    if (Py_REFCNT(data) != 1 || data->weakrefs != NULL || !data_is_own(data)) return NULL;
+    Py_ssize_t held = 1; /* by the list */
+    for (Py_ssize_t i = 0; i < self->nodes; i++) {
+        Value *node = value_at(values, self->numbers[count + i]);
+        if (node == NULL || node->operands == NULL || !PyTuple_Check(node->operands)) continue;
+        for (Py_ssize_t j = 0; j < PyTuple_GET_SIZE(node->operands); j++)
+            held += PyTuple_GET_ITEM(node->operands, j) == value;
+    }
+    return Py_REFCNT(value) == held ? Py_NewRef((PyObject *)data) : NULL;
+}
+
 static PyObject *direct_run(Direct *self, PyObject *values)
 {
     void *addresses[OPERANDS];
@@ -138,13 +167,15 @@ static PyObject *direct_run(Direct *self, PyObject *values)
         Value *value = value_at(values, self->numbers[i]);
         if (value == NULL || !is_pending(value) || value->layout != PyTuple_GET_ITEM(self->layouts, i - inputs)) Py_RETURN_NONE;
     }
+    PyObject *own = data_to_take(self, values);
     for (; taken < inputs; taken++) {
         PyObject *array = bytes_of(value_at(values, self->numbers[taken]), &addresses[taken]);
         if (array == NULL) goto done;
         held[taken] = Py_NewRef(array);
     }
     for (; taken < count; taken++) {
-        held[taken] = fresh_data(NULL, PyTuple_GET_ITEM(self->layouts, taken - inputs));
+        held[taken] = own != NULL && taken - inputs == self->into
+            ? Py_NewRef(own) : fresh_data(NULL, PyTuple_GET_ITEM(self->layouts, taken - inputs));
         if (held[taken] == NULL) goto done;
         addresses[taken] = PyArray_DATA((PyArrayObject *)((Data *)held[taken])->array);
     }
@@ -163,12 +194,14 @@ static PyObject *direct_run(Direct *self, PyObject *values)
     double seconds = now_seconds() - began;
     if (heard) {
         clear_flags();
-        goto done;
+        if (own == NULL) goto done;
+        seconds = seconds > 0 ? -seconds : -1e-9; /* the operands are gone: it cannot be left to others */
     }
     result = PyFloat_FromDouble(seconds);
     for (Py_ssize_t i = inputs; result != NULL && i < count; i++)
         bind(value_at(values, self->numbers[i]), Py_NewRef(held[i]));
 done:
+    Py_XDECREF(own);
     while (taken > 0) Py_DECREF(held[--taken]);
     if (result == NULL && PyErr_Occurred() && PyErr_ExceptionMatches(PyExc_MemoryError)) PyErr_Clear(); /* who else runs it makes room */
     if (result == NULL && !PyErr_Occurred()) Py_RETURN_NONE;
@@ -190,7 +223,8 @@ static PyObject *direct_listen(Direct *self, PyObject *const *args, Py_ssize_t n
 static PyMethodDef direct_methods[] = {
     {"run", (PyCFunction)direct_run, METH_O,
      "Run the kernel on the values of a list, bind its results, and return the seconds; None, with nothing done,\n"
-     "where that takes more than this knows."},
+     "where that takes more than this knows. Where the result of ``over`` took the memory of its operand and the\n"
+     "kernel has something to warn of, they are negative."},
     {"listen", (PyCFunction)(void (*)(void))direct_listen, METH_FASTCALL,
      "Serve values recorded under this error state, and leave to others what it has to warn of where ``watched``."},
     {NULL},

@@ -20,12 +20,14 @@ class Direct:
         nodes: tuple[int, ...],
         layouts: tuple[Layout, ...],
         elements: int,
+        over: tuple[int, int] = (-1, -1),
     ) -> None:
         pass
 
     def run(self, values: list[Any]) -> float | None:
         """Run the kernel on the values of a list, bind its results, and return the seconds; None,
-        with nothing done, where that takes more than this knows."""
+        with nothing done, where that takes more than this knows. Where the result of ``over`` took
+        the memory of its operand and the kernel has something to warn of, they are negative."""
         return None
 
     def listen(self, state: Any, watched: bool) -> None:

@@ -1,0 +1,110 @@
+"""Which results take the memory of a temporary that dies where they are made.
+
+What a kernel reads and writes at the same place stays in the caches, and is memory that the program
+need not have twice. Kernels allow for it: they store an element after all that is made of it was
+read. What a kernel warns of is found out by running it again on its operands, though, and one of
+these is gone then. So only values take part that steps made of what is still there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from alight.device import HOST_DEVICE
+from alight.ir.group import GroupKind
+from alight.plan.plan import LaunchStep, Step, ViewStep
+
+if TYPE_CHECKING:
+    from alight._core import Layout
+    from alight.ir.group import Graph
+
+# Steps that making a value again may take; a chain of more is as long as a program.
+_STEPS = 16
+
+
+def reusing(
+    graph: Graph, bases: Sequence[int], steps: Sequence[Step], last: list[int]
+) -> list[Step]:
+    """Return the steps, those that may write over an operand saying so.
+
+    ``last`` are the steps that need each value last; what making an operand again needs lives on,
+    where that is no more memory than is saved. ``bases`` are those of the graph's inputs.
+    """
+    return _Reuse(graph, bases, steps, last).done()
+
+
+class _Reuse:
+    def __init__(
+        self, graph: Graph, bases: Sequence[int], steps: Sequence[Step], last: list[int]
+    ) -> None:
+        self.graph = graph
+        self.steps = list(steps)
+        self.last = last
+        self.base = dict(enumerate(bases))
+        self.maker: dict[int, LaunchStep] = {}
+        self.written: set[int] = set()
+        for step in steps:
+            if isinstance(step, LaunchStep):
+                self.maker.update(dict.fromkeys(step.outputs, step))
+            elif isinstance(step, ViewStep):
+                self.base[step.target] = self.base.get(step.source, step.source)
+            else:
+                self.written.add(self.base.get(step.old, step.old))
+
+    def done(self) -> list[Step]:
+        """Return the steps."""
+        for index, step in enumerate(self.steps):
+            if not isinstance(step, LaunchStep) or step.group.kind is not GroupKind.LOOP:
+                continue
+            if (step.device, step.implementation) == (HOST_DEVICE, "generated"):
+                over = self.over(index, step)
+                if over is not None:
+                    self.steps[index] = replace(step, over=over)
+        return self.steps
+
+    def over(self, index: int, step: LaunchStep) -> tuple[int, int] | None:
+        """Return which output may take the place of which input, both by their position."""
+        group = step.group.graph
+        found = [self.base.get(number, number) for number in step.inputs]
+        for place, number in enumerate(step.inputs):
+            layout = group.inputs[place]
+            if number not in self.maker or self.last[number] != index or layout.size < 2:
+                continue
+            if not layout.dense or layout.shape != step.group.shape:
+                continue
+            if found.count(found[place]) > 1:
+                continue
+            for output, inner in enumerate(group.outputs):
+                if group.layout(inner) is layout and self.kept(number, index, layout):
+                    return output, place
+        return None
+
+    def kept(self, number: int, index: int, layout: Layout) -> bool:
+        """Tell whether a value can be made again after a step; keep what that needs."""
+        needed: set[int] = set()
+        made: set[int] = set()
+        ready = [number]
+        while ready:
+            one = ready.pop()
+            if one in made:
+                continue
+            made.add(one)
+            if one not in self.maker or len(made) > _STEPS:
+                return False
+            for operand in self.maker[one].inputs:
+                if self.last[operand] >= index:
+                    continue
+                if operand >= len(self.graph.inputs):
+                    ready.append(operand)
+                elif self.base[operand] in self.written:
+                    return False
+                else:
+                    needed.add(operand)
+        arrays = [self.graph.inputs[i] for i in needed]
+        if sum([array.nbytes for array in arrays if array.size > 1]) > layout.nbytes:
+            return False
+        for operand in needed:
+            self.last[operand] = index
+        return True

@@ -1,0 +1,163 @@
+"""Results in the memory of temporaries that die: the same answers, in less memory."""
+
+from __future__ import annotations
+
+import gc
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as some
+
+import alight
+from alight import _core, runtime
+from alight.backends.host import HostBackend
+from alight.log import LOG
+from alight.plan.plan import LaunchStep
+from hearing import collected
+
+N = 1 << 16
+
+
+def reused() -> list[tuple[int, int]]:
+    """Return the reuses of all plans there are."""
+    steps = [step for plan in runtime._plans.values() for step in plan.steps]
+    return [s.over for s in steps if isinstance(s, LaunchStep) and s.over is not None]
+
+
+def scaled(x: Any, y: Any) -> Any:
+    t = np.sin(x) * y + 1.0  # too dear to compute twice
+    return (t - t.mean()) * y + t
+
+
+def twice(x: Any, y: Any) -> Any:
+    t = np.sin(x) * y + 1.0
+    return scaled(scaled(t / t.max(), y), y)
+
+
+def product(x: Any, y: Any) -> Any:
+    return np.maximum((x.reshape(256, 256) @ y.reshape(256, 256)) * 0.5 + y[:256], 0.0)
+
+
+@pytest.fixture
+def arrays() -> tuple[np.ndarray, np.ndarray]:
+    generator = np.random.default_rng(5)
+    return generator.random(N), generator.random(N) + 0.5
+
+
+@pytest.mark.skipif(not _core.NATIVE, reason="the twin has no direct launches")
+@pytest.mark.parametrize(("program", "most"), [(scaled, 1), (twice, 1), (product, 0)])
+def test_results_take_the_memory_of_what_dies(program: Any, most: int, arrays: Any) -> None:
+    x, y = arrays
+    with alight.policy(floor=0, force="cpu:generated", on_gap="host"):
+        a, b = alight.asarray(x), alight.asarray(y)
+        for _ in range(3):  # the first run of a step finds out how it can run
+            got = program(a, b)
+            alight.evaluate(got)
+        expected = np.asarray(got).copy()
+        del got
+        np.testing.assert_allclose(expected, program(x, y), rtol=1e-12)
+        gc.collect()
+        _core.keep_bytes(0)
+        _core.keep_bytes(1 << 28)
+        for _ in range(3):
+            got = program(a, b)
+            alight.evaluate(got)
+            del got
+            # All there was at once, for it was kept when it died.
+            assert _core.kept_bytes() <= most * N * 8
+        np.testing.assert_array_equal(np.asarray(program(a, b)), expected)
+    assert reused()
+    np.testing.assert_array_equal(np.asarray(a), x)
+    HostBackend()
+
+
+def test_who_has_written_over_an_operand_warns_as_numpy_does(arrays: Any) -> None:
+    def program(x: Any, y: Any) -> Any:
+        t = np.sin(x) * y
+        return (t - t.max()) * 1e200 + np.sqrt(t)
+
+    x, y = arrays
+    for number, message in (
+        (0.5, []),
+        (-1.0, ["invalid value encountered in sqrt"]),
+    ):
+        x[7] = number
+        with alight.policy(floor=0, force="cpu:generated"):
+            a, b = alight.asarray(x), alight.asarray(y)
+            results = []
+            for _ in range(4):
+                with collected() as caught:
+                    results.append(np.asarray(program(a, b)))
+                assert [str(w.message) for w in caught] == message
+                assert all(w.filename == __file__ for w in caught)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            np.testing.assert_allclose(results[0], program(x, y), rtol=1e-12)
+        for result in results[1:]:
+            np.testing.assert_array_equal(result, results[0])
+
+
+def test_what_somebody_else_holds_is_not_written_over(arrays: Any) -> None:
+    x, y = arrays
+    with alight.policy(floor=0, force="cpu:generated"):
+        a, b = alight.asarray(x), alight.asarray(y)
+        for turn in range(4):
+            t = np.sin(a) * b + 1.0
+            half = t[::2] if turn % 2 else t
+            r = (t - t.mean()) * b + t
+            del t
+            got, kept = np.asarray(r), np.asarray(half)
+            wanted = np.sin(x) * y + 1.0
+            np.testing.assert_allclose(got, scaled(x, y), rtol=1e-12)
+            np.testing.assert_allclose(kept, wanted[::2] if turn % 2 else wanted, rtol=1e-12)
+
+
+STEP = some.tuples(some.integers(0, 6), some.integers(0, 9), some.integers(0, 9))
+
+
+def run(module: Any, steps: list[tuple[int, int, int]], inputs: list[Any]) -> list[Any]:
+    """Return what a program leaves alive: the last few of its values."""
+    values = list(inputs)
+    for kind, first, second in steps:
+        x, y = values[-1 - first % len(values)], values[-1 - second % len(values)]
+        if kind == 0:
+            values.append(x + y)
+        elif kind == 1:
+            values.append(x * y - 0.5)
+        elif kind == 2:
+            values.append(x - y.mean())
+        elif kind == 3:
+            values.append(module.maximum(x, y[::-1]))
+        elif kind == 4:
+            values.append(module.abs(x) / (module.abs(y).max() + 1.0))
+        elif kind == 5:
+            values[-1][3:] += x[3:]
+        else:
+            values.append(x.copy())
+            values[-1][:-4] *= y[4:]
+        del values[: max(0, len(values) - 8)]
+    return values[-3:]
+
+
+@settings(max_examples=60, deadline=None)
+@given(steps=some.lists(STEP, min_size=3, max_size=14), seed=some.integers(0, 99))
+@pytest.mark.parametrize("force", ["cpu:generated", "sim:0", None])
+def test_random_programs_have_the_same_answers_each_time(
+    force: str | None, steps: list[tuple[int, int, int]], seed: int
+) -> None:
+    generator = np.random.default_rng(seed)
+    given = [generator.standard_normal(50) for _ in range(3)]
+    with np.errstate(all="ignore"):
+        wanted = run(np, steps, [array.copy() for array in given])
+        with alight.policy(floor=0, force=force):
+            for _ in range(4):
+                ours = [alight.asarray(array) for array in given]
+                results = run(alight, steps, ours)
+                del ours
+                alight.evaluate(*results)
+                for got, want in zip(results, wanted, strict=True):
+                    np.testing.assert_allclose(np.asarray(got), want, rtol=1e-11, atol=1e-11)
+    assert LOG.snapshot().counts["fallbacks"] == 0
