@@ -77,7 +77,7 @@ def test_results_take_the_memory_of_what_dies(program: Any, most: int, arrays: A
 def test_who_has_written_over_an_operand_warns_as_numpy_does(arrays: Any) -> None:
     def program(x: Any, y: Any) -> Any:
         t = np.sin(x) * y
-        return (t - t.max()) * 1e200 + np.sqrt(t)
+        return (t - t.max()) * 1e200 + np.sqrt(t) + y
 
     x, y = arrays
     for number, message in (
@@ -93,6 +93,7 @@ def test_who_has_written_over_an_operand_warns_as_numpy_does(arrays: Any) -> Non
                     results.append(np.asarray(program(a, b)))
                 assert [str(w.message) for w in caught] == message
                 assert all(w.filename == __file__ for w in caught)
+            assert reused()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             np.testing.assert_allclose(results[0], program(x, y), rtol=1e-12)
