@@ -149,7 +149,8 @@ class _TwinLauncher:
     the dims as (first, end, partial), parts leave their states in slots of so many bytes, one for
     each index of the ``kept`` axes and each output, and ``combine(slots, parts, dims, strides,
     addresses)`` makes the results. ``absorbing`` is the first byte of a state that decides the
-    whole. ``keep`` lives as long as the launcher.
+    whole. Without ``combine``, the last of four ``extra`` becomes the part's first index. ``keep``
+    lives as long as the launcher.
     """
 
     __slots__ = (
@@ -248,6 +249,8 @@ class _TwinLauncher:
                 start = units * part // parts * unit
                 stop = min(whole, units * (part + 1) // parts * unit)
                 dims = [*self._dims[:axis], stop - start, *self._dims[axis + 1 :]]
+                if len(dims) == rank + 4:
+                    dims[-1] = start
                 steps = self._strides[axis::rank]
                 moved = [a + start * step for a, step in zip(addresses, steps, strict=True)]
                 self._run(self._kernel, moved, dims, self._strides)

@@ -34,13 +34,25 @@ def launcher(group: Group, code: Any, threads: int) -> Launcher:
     graph = group.graph
     layouts = (*graph.inputs, *(graph.layout(i) for i in graph.outputs))
     inputs, outputs = len(graph.inputs), len(graph.outputs)
-    flat = [step for steps in nest.strides for step in steps]
+    rows = nest.strides
+    if nest.slots:  # rolls lie in what they roll
+        rows = (*rows[:inputs], *rows[len(rows) - outputs :])
+    flat = [step for steps in rows for step in steps]
     elements = 1
     for length in nest.dims:
         elements *= length
     page = PAGE_BYTES // max(layout.itemsize for layout in layouts)
     axis, unit = _axis(nest, elements, page, threads)
     parts = code.parts
+    if nest.slots:
+        around = axis, nest.dims[axis], 0, 0
+        return Launcher(
+            *(code.entry, nest.dims, flat, inputs, outputs, code),
+            axis=axis,
+            unit=unit,
+            elements=elements,
+            extra=around,
+        )
     if parts is None:
         return Launcher(code.entry, nest.dims, flat, inputs, outputs, code, axis, unit, elements)
     extra = (0, parts.elements, 0)

@@ -31,14 +31,14 @@ class Frame:
         self.rank = len(shape.dims)
         self.count = len(shape.strides)
         self.inputs = len(group.graph.inputs)
+        slots = shape.slots or tuple(range(self.count))
         self.dims = [self._argument("%dims", k) for k in range(self.rank)]
         self.pointers = [
             code.emit(f"load ptr, ptr {code.offset('%addresses', str(8 * i))}, align 8")
-            for i in range(self.count)
+            for i in slots
         ]
         self.steps = [
-            [self._argument("%strides", i * self.rank + k) for k in range(self.rank)]
-            for i in range(self.count)
+            [self._argument("%strides", i * self.rank + k) for k in range(self.rank)] for i in slots
         ]
 
     def _argument(self, array: str, place: int) -> str:

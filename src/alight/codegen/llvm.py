@@ -14,6 +14,7 @@ from alight.codegen.compiled import Kernel, bound
 from alight.codegen.emit import Module
 from alight.codegen.loops import Schedule, check, nest
 from alight.codegen.reduction import reduce_kernel
+from alight.codegen.rolled import rolled_kernel
 from alight.codegen.rowwise import rowwise_kernel
 from alight.codegen.scan import scan_kernel
 from alight.codegen.strips import strip_kernel
@@ -34,7 +35,9 @@ def module_text(group: Group, schedule: Schedule) -> str:
     module = Module()
     shape = nest(group, unroll=True)
     bits = min(schedule.vector_bits, widest())
-    if group.kind is GroupKind.LOOP:
+    if shape.slots:
+        rolled_kernel(module, group, shape, schedule, bits)
+    elif group.kind is GroupKind.LOOP:
         strip_kernel(module, group, shape, schedule, bits)
     elif group.kind is GroupKind.SCAN:
         scan_kernel(module, group, shape, schedule, bits)

@@ -19,6 +19,7 @@ from alight.ir.body import COMPLEX, FLOATS, TYPES, choose
 from alight.ir.group import GroupKind, one_per_result, one_per_row, reduced_axes
 from alight.ir.inner import folded
 from alight.ir.ops import OPS, Kind
+from alight.ir.rolls import Rolled, turns, without_rolls
 from alight.ir.table_reduction import LANES, MOMENTS
 from alight.ir.vectors import SHORT_ROW
 
@@ -114,6 +115,10 @@ def unsupported(group: Group) -> str | None:
     for number, node in graph.numbered():
         operands = [graph.layout(i) for i in node.operands]
         dtypes = [layout.dtype for layout in (*operands, node.layout)]
+        if node.op.name == "roll":
+            if reason := _bad_roll(group, node, dtypes):
+                return reason
+            continue
         if reason := supports(node.op, dtypes, node.attrs):
             return reason
         if node.op.kind is Kind.SCAN and group.kind is not GroupKind.SCAN:
@@ -140,6 +145,18 @@ def unsupported(group: Group) -> str | None:
     if {number for number, _ in folds} != set(graph.outputs):
         return "the outputs of a reduce group are not its reductions"
     return None
+
+
+def _bad_roll(group: Group, node: Node, dtypes: list[Any]) -> str | None:
+    """Return why a roll is not one that a loop does by itself, or None."""
+    (operand, *others) = node.operands
+    if turns(node) is None or others:
+        return "roll: how far is not a few places along axes that are named"
+    if group.kind is not GroupKind.LOOP or operand >= len(group.graph.inputs):
+        return f"a roll of what is made in its own {group.kind} group"
+    if not group.graph.inputs[operand].shape == node.layout.shape == group.shape:
+        return f"roll: {node.layout.shape} in a group over {group.shape}"
+    return _gap(node.op, tuple(dtypes))
 
 
 def _bad_scans(group: Group) -> str | None:
@@ -208,7 +225,10 @@ class Nest:
     The last axes may be ``unrolled``: their sizes are part of the code, in which every index has
     instructions of its own; ``along`` says for each operand along which of them it moves. All
     reduced axes are among them, and the vector axis is the one before. k in ``classes`` is for an
-    operand whose elements along them are one packed record after the other."""
+    operand whose elements along them are one packed record after the other.
+
+    Where operands are rolled, each roll is one of its own, behind the inputs: ``slots`` says for
+    each operand which of the kernel's it lies in, and ``turns`` has (operand, axis, shift)."""
 
     dims: tuple[int, ...]
     kept: int
@@ -220,6 +240,8 @@ class Nest:
     stream: bool = False
     unrolled: tuple[int, ...] = ()
     along: tuple[tuple[bool, ...], ...] = ()
+    slots: tuple[int, ...] = ()
+    turns: tuple[tuple[int, int, int], ...] = ()
 
     @property
     def looped(self) -> int:
@@ -242,6 +264,9 @@ class _Axis:
 
 def nest(group: Group, unroll: bool = False) -> Nest:
     """Return the loop nest of a supported group; if asked to, with short folded axes unrolled."""
+    rolled = without_rolls(group) if group.kind is GroupKind.LOOP else None
+    if rolled is not None:
+        return _rolled_nest(rolled, len(group.graph.inputs))
     graph = group.graph
     inputs = graph.inputs
     outputs = tuple(graph.layout(i) for i in graph.outputs)
@@ -315,6 +340,49 @@ def nest(group: Group, unroll: bool = False) -> Nest:
         tiles,
         flat,
         group.kind is GroupKind.LOOP and _streams(kept, layouts),
+    )
+
+
+# Marks an axis along which something is rolled: it is merged with no other.
+_APART = 1 << 60
+
+
+def _rolled_nest(rolled: Rolled, inputs: int) -> Nest:
+    """Return the nest of a loop group in which each roll is an input."""
+    group = rolled.group
+    graph = group.graph
+    layouts = (*graph.inputs, *(graph.layout(i) for i in graph.outputs))
+    steps = [_steps(layout, group.shape) for layout in layouts]
+    turned = {axis for _, axis, _ in rolled.turns}
+    marks = [_APART + i if i in turned else 0 for i in range(len(group.shape))]
+    axes = [
+        _Axis(size, (*(s[i] for s in steps), marks[i])) for i, size in enumerate(group.shape)
+    ]
+    outer = len(graph.inputs)
+
+    def memory_order(axis: _Axis) -> tuple[int, ...]:
+        ordered = (*axis.strides[outer:-1], *axis.strides[:outer])
+        return tuple(-abs(s) for s in ordered)
+
+    kept = _merged(sorted((a for a in axes if a.size != 1), key=memory_order))
+    kept = kept or [_Axis(1, (*(x.itemsize if x.ndim else 0 for x in layouts), 0))]
+    place = {axis.strides[-1] - _APART: k for k, axis in enumerate(kept) if axis.strides[-1]}
+    own = [i for i in range(len(layouts)) if i < inputs or i >= outer]  # what memory is read
+    return Nest(
+        tuple(a.size for a in kept),
+        len(kept),
+        tuple(tuple(a.strides[i] for a in kept) for i in range(len(layouts))),
+        "".join(
+            _motion(kept[-1].strides[i], layout, GroupKind.LOOP, i >= outer)
+            for i, layout in enumerate(layouts)
+        ),
+        False,
+        stream=_streams(
+            [_Axis(a.size, tuple(a.strides[i] for i in own)) for a in kept],
+            tuple(layouts[i] for i in own),
+        ),
+        slots=(*rolled.sources, *(inputs + i for i in range(len(graph.outputs)))),
+        turns=tuple((i, place[axis], by) for i, axis, by in rolled.turns if axis in place),
     )
 
 
@@ -491,6 +559,7 @@ def structure(group: Group, shape: Nest, schedule: Schedule) -> str:
             f"{shape.kept}+{len(shape.dims) - shape.kept}{shape.classes}{shape.columns:d}",
             f"{shape.tiles}{shape.flat:d}{shape.stream:d}",
             f"{shape.unrolled}{shape.along}" if shape.unrolled else "",
+            f"{shape.slots}{shape.turns}" if shape.slots else "",
             repr(astuple(schedule)),
         )
     )

@@ -31,10 +31,12 @@ def strip_kernel(
     module: Module, group: Group, shape: Nest, schedule: Schedule, vector_bits: int
 ) -> None:
     """Add the entry point of a loop group to a module."""
-    _Strips(module, group, shape, schedule, vector_bits).write()
+    Strips(module, group, shape, schedule, vector_bits).write()
 
 
-class _Strips:
+class Strips:
+    """The loops of a group over strips of elements, being written."""
+
     def __init__(
         self, module: Module, group: Group, shape: Nest, schedule: Schedule, vector_bits: int
     ) -> None:
@@ -53,20 +55,25 @@ class _Strips:
         """Write the entry point."""
         code, frame = self.code, self.frame
         with code.when(frame.nonempty(range(frame.rank))):
-            if not self.shape.tiles:
-                with frame.along(range(self.last)):
-                    self.run(self.operands(), frame.dims[self.last])
-            else:
-                with frame.along(range(self.last - 1)):
-                    if self.shape.flat:
-                        self.flat()
-                    else:
-                        self.tiled()
+            self.loops()
         if self.shape.stream:
             # what goes past the caches is in no order with what this thread says next
             code.do("fence seq_cst")
         code.finish()
         self.module.functions.append(code.function(SIGNATURE, "#0"))
+
+    def loops(self) -> None:
+        """Write the loops over all axes."""
+        frame = self.frame
+        if not self.shape.tiles:
+            with frame.along(range(self.last)):
+                self.run(self.operands(), frame.dims[self.last])
+            return
+        with frame.along(range(self.last - 1)):
+            if self.shape.flat:
+                self.flat()
+            else:
+                self.tiled()
 
     def operands(self) -> list[Operand]:
         """Return the operands where they are now."""

@@ -12,6 +12,7 @@ import numpy as np
 from alight.ir.group import Graph, Group, GroupKind, Node, one_per_result, one_per_row
 from alight.ir.op import Kind
 from alight.ir.rewrite import exactly
+from alight.ir.rolls import turns
 
 if TYPE_CHECKING:
     from alight._core import Layout
@@ -52,6 +53,8 @@ def group_faults(group: Group) -> list[str]:
     if group.kind is GroupKind.ROWWISE:
         return [*found, *_row_faults(group)]
     expect = {Kind.ELEMENTWISE}
+    if group.kind is GroupKind.LOOP:
+        kinds = [node.op.kind for node in graph.nodes if turns(node) is None]
     if group.kind is GroupKind.SCAN:
         expect.add(Kind.SCAN)
         axes = {node.attr("axis") for node in graph.nodes if node.op.kind is Kind.SCAN}

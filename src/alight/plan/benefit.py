@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from alight.ir.group import Graph, Group, GroupKind, Node
 from alight.ir.op import Kind
+from alight.ir.rolls import turns
 from alight.plan.account import chosen
 from alight.plan.choose import operation
 from alight.plan.fuse import KERNEL_ARRAYS, KERNEL_NODES
@@ -88,6 +89,8 @@ def single(graph: Graph, number: int) -> Group:
     folds = node.op.kind in (Kind.REDUCTION, Kind.SCAN)
     shape = inputs[0].shape if folds else node.layout.shape
     kind = _KINDS.get(node.op.kind, GroupKind.LIBRARY)
+    if turns(node) is not None:
+        kind = GroupKind.LOOP
     return Group(kind, Graph(inputs, (own,), (len(inputs),)), shape)
 
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from alight.ir.group import Graph, Group, Node
 from alight.ir.ops import Kind
+from alight.ir.rolls import as_copies
 from alight.ir.table_reduction import LANES
 from alight.ir.vectors import REGISTERS, SHORT_ROW, vectors_together
 from alight.plan.curve import Curve, Measured
@@ -391,6 +392,7 @@ def estimate(
     if named and not _measured_classes(rates, group):
         return None  # functions by name have no elementwise curve to borrow from
     own = implementation == "generated" and profile.origin != "recorded"
+    group = as_copies(group)
     terms = {"launch": 0.0, "memory": 0.0, "compute": 0.0, "loops": 0.0}
     doubt = 0.0
     for found in _all_terms(rates, group, implementation, own):

@@ -9,6 +9,7 @@ from typing import Any
 
 from alight.ir.group import Graph, Group, GroupKind, Node
 from alight.ir.op import Kind
+from alight.ir.rolls import turns
 from alight.plan.stages import Uses, over, together
 
 # Nodes in one kernel. An equation of state (81 nodes, three inputs) ran 6.5 times faster as one
@@ -63,7 +64,7 @@ def fuse(
     regions: list[Region] = []
     for stage, members in together(graph, uses, keys):
         key = keys[members[0] - first]
-        for kind, part in _divide(graph, uses, members):
+        for kind, part in _divide(graph, uses, members, bool(key)):
             regions.append(Region(kind, key, stage, part, set(part)))
     # Inside a stage only reductions read what another region makes.
     regions.sort(key=lambda r: (r.stage, r.kind is GroupKind.REDUCE, r.members[0]))
@@ -161,14 +162,17 @@ def halves(graph: Graph, region: Region) -> list[Region]:
     ]
 
 
-def _divide(graph: Graph, uses: Uses, members: list[int]) -> Iterator[tuple[GroupKind, list[int]]]:
+def _divide(
+    graph: Graph, uses: Uses, members: list[int], placed: bool
+) -> Iterator[tuple[GroupKind, list[int]]]:
     """Yield the kernels of one component: its loops, and for each choice of axes one reduction
     with the nodes that only it reads. What others read too stays in the loop and is read from
     memory."""
     first = len(graph.inputs)
     nodes = graph.nodes
     kind = nodes[members[0] - first].op.kind
-    if kind is not Kind.ELEMENTWISE and kind is not Kind.REDUCTION:
+    rolled = placed and turns(nodes[members[0] - first]) is not None
+    if not rolled and kind is not Kind.ELEMENTWISE and kind is not Kind.REDUCTION:
         yield GroupKind.LIBRARY, members
         return
     homes: dict[int, Hashable] = {}
@@ -178,6 +182,8 @@ def _divide(graph: Graph, uses: Uses, members: list[int]) -> Iterator[tuple[Grou
             ndim = len(graph.layout(node.operands[0]).shape)
             axis = node.attr("axis")
             homes[number] = tuple(range(ndim)) if axis is None else axis
+        elif node.op.kind is Kind.MOVEMENT:
+            homes[number] = _LOOP  # folds have no rolls
         else:
             readers = {homes.get(c, _LOOP) for c in uses.consumers[number]}
             homes[number] = (
@@ -292,7 +298,7 @@ def _recompute(
             continue
         shape = over(graph, home.members[-1])
         can = [
-            (v, [r for r in readers.get(v, ()) if r.key == home.key and _same(graph, r, shape)])
+            (v, [r for r in readers.get(v, ()) if r.key == home.key and _same(graph, r, shape, v)])
             for v in home.members
             if v in home.owned
         ]
@@ -372,8 +378,12 @@ def _gain(
     return sum(known[: len(before)]) - sum(known[len(before) :])
 
 
-def _same(graph: Graph, region: Region, shape: tuple[int, ...]) -> bool:
-    return region.kind is not GroupKind.LIBRARY and over(graph, region.members[-1]) == shape
+def _same(graph: Graph, region: Region, shape: tuple[int, ...], value: int) -> bool:
+    """Tell whether a region goes over this shape and reads a value where it is made."""
+    if region.kind is GroupKind.LIBRARY or over(graph, region.members[-1]) != shape:
+        return False
+    nodes = [graph.nodes[m - len(graph.inputs)] for m in region.members]
+    return not any([n.op.kind is Kind.MOVEMENT and value in n.operands for n in nodes])
 
 
 def _cone(
@@ -388,7 +398,7 @@ def _cone(
     ready = [value]
     while ready:
         node = graph.nodes[ready.pop() - first]
-        if node.op.special or len(nodes) > KERNEL_NODES:
+        if node.op.special or node.op.kind is Kind.MOVEMENT or len(nodes) > KERNEL_NODES:
             return None
         for operand in node.operands:
             if operand not in within or operand in stored:

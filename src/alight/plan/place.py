@@ -12,6 +12,7 @@ from alight.errors import UnsupportedOnDevice
 from alight.ir.group import Graph, Group, GroupKind, Node
 from alight.ir.op import Kind
 from alight.ir.rewrite import Rewritten, rewrite
+from alight.ir.rolls import turns
 from alight.plan.choose import (
     Choice,
     choose,
@@ -182,7 +183,7 @@ def _able(graph: Graph, uses: Uses, spots: Sequence[Spot], facts: Facts) -> list
     able: list[Hashable] = []
     for number, node in graph.numbered():
         kind = node.op.kind
-        own = _KINDS.get(kind)
+        own = _KINDS.get(kind) if turns(node) is None else GroupKind.LOOP
         if own is None:
             able.append(nowhere)
             continue

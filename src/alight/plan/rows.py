@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from alight.ir.group import Graph, GroupKind, one_per_result, one_per_row, reduced_axes
 from alight.ir.op import Kind
+from alight.ir.rolls import rolls
 from alight.plan.fuse import KERNEL_ARRAYS, KERNEL_NODES, Region, prune, streams
 from alight.plan.stages import Uses, over
 
@@ -148,6 +149,8 @@ class _Clusters:
         """Tell whether a region goes over the cluster's rows, and both together are not too
         much."""
         graph, shape, axes = self.graph, cluster.shape, cluster.axes
+        if rolls(graph, region.members):
+            return False
         if cluster.kind is GroupKind.SCAN:
             if not self.fits_scan(cluster, region):
                 return False

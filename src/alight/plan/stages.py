@@ -12,6 +12,7 @@ from collections.abc import Hashable, Sequence
 
 from alight.ir.group import Graph, Group
 from alight.ir.op import Kind
+from alight.ir.rolls import turns
 
 
 class Uses:
@@ -53,8 +54,9 @@ class Uses:
 def together(graph: Graph, uses: Uses, keys: Sequence[Hashable]) -> list[tuple[int, list[int]]]:
     """Return the nodes that can run together, with their stage; views and writes left out."""
     classes = _classes(graph, keys)
-    stages = _stages(graph, uses, classes)
-    return [(stages[part[0]], part) for part in _components(graph, classes, stages)]
+    kinds = _kinds(graph, classes)
+    stages = _stages(graph, uses, classes, kinds)
+    return [(stages[part[0]], part) for part in _components(graph, classes, kinds, stages)]
 
 
 def over(graph: Graph, number: int) -> tuple[int, ...]:
@@ -70,27 +72,41 @@ def _classes(graph: Graph, keys: Sequence[Hashable]) -> list[int]:
     found: dict[Hashable, int] = {}
     classes = [-1] * len(graph.inputs)
     for (number, node), key in zip(graph.numbered(), keys, strict=True):
-        if node.op.kind is Kind.ELEMENTWISE or node.op.kind is Kind.REDUCTION:
+        # a roll that no place can do in a loop has an empty key
+        rolled = key and turns(node) is not None
+        if rolled or node.op.kind is Kind.ELEMENTWISE or node.op.kind is Kind.REDUCTION:
             classes.append(found.setdefault((over(graph, number), key), len(found)))
         else:
             classes.append(-1)
     return classes
 
 
-def _stages(graph: Graph, uses: Uses, classes: list[int]) -> list[int]:
+def _kinds(graph: Graph, classes: list[int]) -> list[tuple[Kind, bool]]:
+    """Return of each node its kind, that of a roll in a loop being elementwise, and whether it is
+    one: such a roll shares a kernel with who reads it, not with what it reads."""
+    found = []
+    for number, node in graph.numbered():
+        rolled = node.op.kind is Kind.MOVEMENT and classes[number] >= 0
+        found.append((Kind.ELEMENTWISE if rolled else node.op.kind, rolled))
+    return found
+
+
+def _stages(
+    graph: Graph, uses: Uses, classes: list[int], kinds: list[tuple[Kind, bool]]
+) -> list[int]:
     """Return the stage of each value; that of an input or a view is the first stage that can read
     it."""
     first = len(graph.inputs)
-    kinds = [node.op.kind for node in graph.nodes]
     stages = [0] * first
     for number, node in graph.numbered():
         own = classes[number]
+        rolled = kinds[number - first][1]
         stage = 0
         for operand in node.operands:
             at = stages[operand]
             if operand >= first:
-                kind = kinds[operand - first]
-                fused = kind is Kind.ELEMENTWISE and classes[operand] == own
+                kind = kinds[operand - first][0]
+                fused = kind is Kind.ELEMENTWISE and classes[operand] == own and not rolled
                 if not fused and kind is not Kind.VIEW:
                     at += 1
             if at > stage:
@@ -99,11 +115,17 @@ def _stages(graph: Graph, uses: Uses, classes: list[int]) -> list[int]:
             stage = max(stage, stages[reader] + 1)
         stages.append(stage)
 
-    _settle(graph, uses, classes, stages)
+    _settle(graph, uses, classes, kinds, stages)
     return stages
 
 
-def _settle(graph: Graph, uses: Uses, classes: list[int], stages: list[int]) -> None:
+def _settle(
+    graph: Graph,
+    uses: Uses,
+    classes: list[int],
+    kinds: list[tuple[Kind, bool]],
+    stages: list[int],
+) -> None:
     """Move to a later stage what only that stage reads, where no more bytes cross than before."""
     first = len(graph.inputs)
     nodes = graph.nodes
@@ -122,9 +144,11 @@ def _settle(graph: Graph, uses: Uses, classes: list[int], stages: list[int]) -> 
             continue
         if node.op.kind is Kind.VIEW:
             stages[number] = max(stages[number], min([stages[c] for c in consumers]))
-        elif node.op.kind is Kind.ELEMENTWISE:
+        elif kinds[number - first][0] is Kind.ELEMENTWISE:
             own, now = classes[number], stages[number]
-            late = min([stages[c] - (classes[c] != own) for c in consumers])
+            late = min(
+                [stages[c] - (classes[c] != own or kinds[c - first][1]) for c in consumers]
+            )
             for write in blocks.get(number, ()):
                 late = min(late, stages[write] - 1)
             if late <= now or not any(classes[c] == own and stages[c] == late for c in consumers):
@@ -142,7 +166,9 @@ def _settle(graph: Graph, uses: Uses, classes: list[int], stages: list[int]) -> 
                 stages[number] = late
 
 
-def _components(graph: Graph, classes: list[int], stages: list[int]) -> list[list[int]]:
+def _components(
+    graph: Graph, classes: list[int], kinds: list[tuple[Kind, bool]], stages: list[int]
+) -> list[list[int]]:
     """Return the nodes that run together: of one class and stage, linked by a value or reading the
     same one."""
     first = len(graph.inputs)
@@ -166,7 +192,7 @@ def _components(graph: Graph, classes: list[int], stages: list[int]) -> list[lis
                 operand >= first
                 and classes[operand] == own
                 and stages[operand] == stages[number]
-                and nodes[operand - first].op.kind is Kind.ELEMENTWISE
+                and kinds[operand - first][0] is Kind.ELEMENTWISE
             ):
                 if graph.layout(operand).shape != shape:
                     continue  # a scalar read by both saves nothing

@@ -39,6 +39,7 @@ static void run_part(void *context, uint32_t part)
         dims[plan->axis] = stop - start;
         for (int i = 0; i < plan->operands; i++)
             addresses[i] = (char *)run->addresses[i] + start * plan->strides[i * plan->rank + plan->axis];
+        if (plan->extra == 4) dims[plan->rank + 3] = start; /* what goes round the end has to know where it is */
         plan->kernel(addresses, dims, plan->strides);
         return;
     }
