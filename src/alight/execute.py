@@ -23,6 +23,7 @@ from alight.backends.base import Operand
 from alight.backends.host import run_node
 from alight.device import HOST_DEVICE
 from alight.errors import OutOfDeviceMemory
+from alight.ir.rolls import rolls
 from alight.log import LOG
 from alight.outcomes import Started, Told, started
 from alight.plan.plan import LaunchStep, Plan, ViewStep, WriteStep
@@ -98,12 +99,13 @@ class Execution:
         if data.array is None:
             return False
         replaced = []
+        around = rolls(step.group.graph)
         for number, place in zip(step.inputs, places, strict=True):
             if not writing.overlaps(place[0], data):
                 continue
             # An element may take the place of the one it is made of, and of no other.
             same = place[0] is data and place[1] == start + write.offset
-            if not same or place[2] is not write.layout or number == write.old:
+            if not same or place[2] is not write.layout or number == write.old or around:
                 return False
             replaced.append(number)
         told = not replaced or warn.told_by_flags(step.group.graph)

@@ -34,10 +34,7 @@ def launcher(group: Group, code: Any, threads: int) -> Launcher:
     graph = group.graph
     layouts = (*graph.inputs, *(graph.layout(i) for i in graph.outputs))
     inputs, outputs = len(graph.inputs), len(graph.outputs)
-    rows = nest.strides
-    if nest.slots:  # rolls lie in what they roll
-        rows = (*rows[:inputs], *rows[len(rows) - outputs :])
-    flat = [step for steps in rows for step in steps]
+    flat = [step for steps in nest.own_strides for step in steps]
     elements = 1
     for length in nest.dims:
         elements *= length
@@ -47,11 +44,7 @@ def launcher(group: Group, code: Any, threads: int) -> Launcher:
     if nest.slots:
         around = axis, nest.dims[axis], 0, 0
         return Launcher(
-            *(code.entry, nest.dims, flat, inputs, outputs, code),
-            axis=axis,
-            unit=unit,
-            elements=elements,
-            extra=around,
+            code.entry, nest.dims, flat, inputs, outputs, code, axis, unit, elements, extra=around
         )
     if parts is None:
         return Launcher(code.entry, nest.dims, flat, inputs, outputs, code, axis, unit, elements)

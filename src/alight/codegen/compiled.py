@@ -55,8 +55,11 @@ class Kernel:
         self.combine = code.combine
         self.nest = shape
         self.parts = parts(group, shape)
-        flat = [step for steps in shape.strides for step in steps]
+        own = shape.own_strides
+        flat = [step for steps in own for step in steps]
         dims = shape.dims if self.parts is None else (*shape.dims, 0, self.parts.elements, 0)
+        if shape.slots:
+            dims = (*dims, -1, 0, 0, 0)
         self.dims = (ctypes.c_int64 * len(dims))(*dims)
         self.strides = (ctypes.c_int64 * len(flat))(*flat)
         self._code = code
@@ -64,7 +67,7 @@ class Kernel:
         self._dims = ctypes.addressof(self.dims)
         self._strides = ctypes.addressof(self.strides)
         # packing into bytes is the quickest way from Python ints to a C array of one's own
-        self._pack = struct.Struct(f"={len(shape.strides)}Q").pack
+        self._pack = struct.Struct(f"={len(own)}Q").pack
 
     def __call__(self, addresses: Sequence[int]) -> None:
         """Run the kernel on the arrays at these addresses."""

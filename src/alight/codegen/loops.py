@@ -244,6 +244,14 @@ class Nest:
     turns: tuple[tuple[int, int, int], ...] = ()
 
     @property
+    def own_strides(self) -> tuple[tuple[int, ...], ...]:
+        """Return the strides of what the kernel is given: rolls lie in what they roll."""
+        found: dict[int, tuple[int, ...]] = {}
+        for slot, steps in zip(self.slots or range(len(self.strides)), self.strides, strict=True):
+            found.setdefault(slot, steps)
+        return tuple(found[slot] for slot in sorted(found))
+
+    @property
     def looped(self) -> int:
         """Return how many of the kept axes are loops."""
         return min(self.kept, len(self.dims) - len(self.unrolled))
@@ -355,9 +363,7 @@ def _rolled_nest(rolled: Rolled, inputs: int) -> Nest:
     steps = [_steps(layout, group.shape) for layout in layouts]
     turned = {axis for _, axis, _ in rolled.turns}
     marks = [_APART + i if i in turned else 0 for i in range(len(group.shape))]
-    axes = [
-        _Axis(size, (*(s[i] for s in steps), marks[i])) for i, size in enumerate(group.shape)
-    ]
+    axes = [_Axis(size, (*(s[i] for s in steps), marks[i])) for i, size in enumerate(group.shape)]
     outer = len(graph.inputs)
 
     def memory_order(axis: _Axis) -> tuple[int, ...]:

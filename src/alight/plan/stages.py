@@ -146,9 +146,7 @@ def _settle(
             stages[number] = max(stages[number], min([stages[c] for c in consumers]))
         elif kinds[number - first][0] is Kind.ELEMENTWISE:
             own, now = classes[number], stages[number]
-            late = min(
-                [stages[c] - (classes[c] != own or kinds[c - first][1]) for c in consumers]
-            )
+            late = min([stages[c] - (classes[c] != own or kinds[c - first][1]) for c in consumers])
             for write in blocks.get(number, ()):
                 late = min(late, stages[write] - 1)
             if late <= now or not any(classes[c] == own and stages[c] == late for c in consumers):
