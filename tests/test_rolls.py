@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 import alight
-from alight import costs
 from alight._core import threads as core
 from alight.backends.split import launcher
 from alight.codegen import llvm
@@ -19,9 +18,11 @@ from alight.ir.group import Graph, Group, GroupKind, Node
 from alight.ir.ops import OPS
 from alight.ir.rolls import as_copies, turns
 from alight.log import LOG
+from alight.plan.cost import estimate
 from conformance.modes import EVERYWHERE
 from generated import Array, layout_of, make_layout, run, values_for
 from programs import assert_program
+from test_cost_loops import profile_with
 
 
 def rolled(x: Array, *moves: tuple[Any, Any], out: Array | None = None) -> Group:
@@ -151,8 +152,23 @@ def test_what_a_loop_makes_is_rolled_by_another() -> None:
     assert operations(lambda xp, u: xp.roll(u, 1) + u, m) == ["roll numpy", "add generated"]
     found = operations(lambda xp, u: xp.roll(u, 1, 0) - u.max(axis=1, keepdims=True), m)
     assert found[-1] == "roll+subtract generated"
+    found = operations(lambda xp, u: ((xp.roll(u * 2, 1) - u) * u + u) * u - u, x)
+    assert len(found) == 2 and found[0] == "multiply generated"
     found = operations(lambda xp, u: xp.roll(u[0], 1) + u, m)
     assert found == ["roll generated", "add generated"]
+
+
+def test_rows_stay_one_visit_beside_a_roll() -> None:
+    x = values_for(np.dtype("f8"), (50, 300), 1)
+    with alight.policy(force="cpu:generated", floor=0):
+        a = alight.asarray(x)
+        e = alight.exp(a - a.max(axis=1, keepdims=True))
+        share, moved = e / e.sum(axis=1, keepdims=True), alight.roll(a, 1, 0) * 2 + a
+        LOG.reset()
+        alight.evaluate(share, moved)
+        kinds = [record.decision.kind for record in LOG.snapshot().records]
+        np.testing.assert_array_equal(np.asarray(moved), np.roll(x, 1, 0) * 2 + x)
+    assert sorted(kinds) == ["loop", "rowwise"]
 
 
 PROGRAMS = """
@@ -197,4 +213,6 @@ def test_a_roll_is_predicted_to_take_what_a_copy_takes() -> None:
     group = rolled(np.zeros((500, 600)), (1, 0), (-1, 1))
     copies = as_copies(group)
     assert [node.op.name for node in copies.graph.nodes] == ["copy", "copy", "add", "add"]
-    assert costs.estimate(group, "cpu", "generated") == costs.estimate(copies, "cpu", "generated")
+    profile = profile_with({"copy/float64": 1e-9, "add/float64": 2e-9}, "generated")
+    found = estimate(group, "cpu", "generated", profile)
+    assert found is not None and found == estimate(copies, "cpu", "generated", profile)
