@@ -67,6 +67,31 @@ def test_the_backend_keeps_the_protocol() -> None:
     assert "12 passed" in done.stdout, done.stdout
 
 
+ROLLS = """
+import numpy as np, alight
+from alight._core import layout_of
+from alight.ir.group import Graph, Group, GroupKind, Node
+from alight.ir.ops import OPS
+from alight.log import LOG
+x = np.random.default_rng(0).random((200, 300))
+a = alight.asarray(x)
+with alight.policy(force="cuda:0", floor=0):
+    b = alight.roll(a, 1, 0) - alight.roll(a, -1, 1) * 2 + a
+    np.testing.assert_array_equal(np.asarray(b), np.roll(x, 1, 0) - np.roll(x, -1, 1) * 2 + x)
+assert LOG.snapshot().fallbacks == (), LOG.snapshot().fallbacks
+node = Node(OPS["roll"], (0,), (("shift", 1), ("axis", 0)), layout_of(x))
+group = Group(GroupKind.LOOP, Graph((layout_of(x),), (node,), (1,)), x.shape)
+backend.compile(registry.device("cuda:0"), group, "library", None)
+print("done")
+"""
+
+
+@needs_compiler
+def test_a_device_rolls_by_its_library() -> None:
+    done = elsewhere("-c", _with_entry_point(ROLLS))
+    assert done.stdout.endswith("done\n"), done.stderr
+
+
 @needs_compiler
 def test_whole_programs_have_the_bits_of_the_hosts_kernels() -> None:
     done = elsewhere("-c", _with_entry_point(PROGRAM))
