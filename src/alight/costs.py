@@ -196,6 +196,8 @@ def _library_gap(where: Device, group: Group) -> str | None:
     known = where.support.library
     if known is None:
         return None
+    if len(group.graph.nodes) > 1:
+        return f"{where.id} runs the functions of a library one at a time"
     lacking = [node.op.name for node in group.graph.nodes if node.op.name not in known]
     return f"{where.id} has no library form of {', '.join(lacking)}" if lacking else None
 

@@ -204,6 +204,8 @@ def _able(graph: Graph, uses: Uses, spots: Sequence[Spot], facts: Facts) -> list
                 for device, name in spots
                 if ruled_out(group, devices[device], name, facts)[0] is None
             )
+            if kind is Kind.MOVEMENT and (HOST_DEVICE, "generated") not in found:
+                found = nowhere  # no loop of ours rolls there: it is a library's
             if key is not None:
                 asked[key] = found
         able.append(found)
