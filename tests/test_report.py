@@ -47,6 +47,7 @@ DECISION = {
     "implementation": ("numpy", "generated", "library"),
     "reason": tuple(Reason),
     "threshold": (int, None),
+    "in_place": bool,
     "residency_in": [[str]],
     "batch": int,
     "candidates": [CANDIDATE],

@@ -41,6 +41,18 @@ def product(x: Any, y: Any) -> Any:
     return np.maximum((x.reshape(256, 256) @ y.reshape(256, 256)) * 0.5 + y[:256], 0.0)
 
 
+EPILOGUES = {
+    "alpha": lambda p, c, row, column: 0.5 * p,
+    "beta": lambda p, c, row, column: 0.5 * p + 2.0 * c,
+    "row": lambda p, c, row, column: p * row,
+    "column": lambda p, c, row, column: p * column,
+    "clamp": lambda p, c, row, column: np.clip(p, 60.0, 65.0),
+    "power": lambda p, c, row, column: p**2,
+    "bias": lambda p, c, row, column: np.maximum(p + row, 0.0),
+    "tanh": lambda p, c, row, column: np.tanh(p * 1e-3 + row) * column,
+}
+
+
 @pytest.fixture
 def arrays() -> tuple[np.ndarray, np.ndarray]:
     generator = np.random.default_rng(5)
@@ -72,6 +84,23 @@ def test_results_take_the_memory_of_what_dies(program: Any, most: int, arrays: A
     assert reused()
     np.testing.assert_array_equal(np.asarray(a), x)
     HostBackend()
+
+
+@pytest.mark.skipif(not _core.NATIVE, reason="the twin has no direct launches")
+@pytest.mark.parametrize("name", EPILOGUES)
+def test_what_follows_a_product_is_one_kernel_over_it(name: str, arrays: Any) -> None:
+    a, b, c = arrays[0].reshape(256, 256), arrays[1].reshape(256, 256), arrays[0][::-1]
+    operands = (c.reshape(256, 256), arrays[1][:256], arrays[1][:256, None])
+    with alight.policy(floor=0, force="cpu:generated", on_gap="host"):
+        given = [alight.asarray(array) for array in (a, b, *operands)]
+        alight.reset()
+        for _ in range(3):
+            got = EPILOGUES[name](given[0] @ given[1], *given[2:])
+            alight.evaluate(got)
+        rows = alight.report().to_dict()["decisions"]
+        assert {(r["kind"], r["in_place"]) for r in rows} == {("library", False), ("loop", True)}
+        assert "in place of an operand" in alight.report().explanation()
+    np.testing.assert_allclose(np.asarray(got), EPILOGUES[name](a @ b, *operands), rtol=1e-12)
 
 
 def test_who_has_written_over_an_operand_warns_as_numpy_does(arrays: Any) -> None:

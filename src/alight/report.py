@@ -419,6 +419,7 @@ def _decision_row(record: Record) -> Row:
             "implementation": decision.implementation,
             "reason": decision.reason,
             "threshold": decision.threshold,
+            "in_place": decision.in_place,
             "candidates": [_candidate_row(candidate) for candidate in decision.candidates],
             "runs": record.runs,
             "first_run": record.first,

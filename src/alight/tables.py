@@ -176,7 +176,8 @@ def explained(document: Row) -> Iterable[str]:
             yield (
                 f"  {row['operation']}, {row['elements']:,} elements, "
                 f"{', '.join(dict.fromkeys(row['dtypes']))}: "
-                f"{row['chosen']}:{row['implementation']} ({row['reason']}), {_runs(row['runs'])}, "
+                f"{row['chosen']}:{row['implementation']} ({row['reason']}), "
+                f"{'in place of an operand, ' * row.get('in_place', False)}{_runs(row['runs'])}, "
                 f"predicted {readable_seconds(_predicted(row))}, "
                 f"measured {_measured(row)}"
             )

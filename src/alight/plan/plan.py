@@ -40,7 +40,7 @@ class Decision:
     """A choice with its losers. ``dtypes`` and ``shapes`` are those of the group's inputs, then
     its outputs; ``residency_in`` names, for each input, the spaces that held it. ``threshold`` is
     the floor of the group's class where one is set. ``elements`` is the size of the iteration
-    space."""
+    space. ``in_place``: a result may take the memory of an operand."""
 
     operation: str
     kind: str
@@ -57,6 +57,7 @@ class Decision:
     reason: Reason
     threshold: int | None
     candidates: tuple[Candidate, ...]
+    in_place: bool = False
 
 
 @dataclass(frozen=True, slots=True)

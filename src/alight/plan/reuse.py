@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from alight.device import HOST_DEVICE
@@ -30,7 +31,7 @@ def reusing(
     """Return the steps, those that may write over an operand saying so.
 
     ``last`` are the steps that need each value last; what making an operand again needs lives on,
-    where that is no more memory than is saved. ``bases`` are those of the graph's inputs.
+    where no more memory is needed then than was before. ``bases`` are those of the graph's inputs.
     """
     return _Reuse(graph, bases, steps, last).done()
 
@@ -52,6 +53,26 @@ class _Reuse:
                 self.base[step.target] = self.base.get(step.source, step.source)
             else:
                 self.written.add(self.base.get(step.old, step.old))
+        self.alive = self.alive_bytes()
+        self.most = max(self.alive, default=0)
+
+    def alive_bytes(self) -> list[int]:
+        """Return the bytes in use while each step runs, by inputs and by what kernels make;
+        scalars are not counted."""
+        change = [0] * (len(self.steps) + 1)
+
+        def note(number: int, layout: Layout, start: int) -> None:
+            change[start] += _bytes(layout)
+            change[min(self.last[number] + 1, len(self.steps))] -= _bytes(layout)
+
+        for number, layout in enumerate(self.graph.inputs):
+            note(number, layout, 0)
+        for index, step in enumerate(self.steps):
+            if isinstance(step, LaunchStep):
+                group = step.group.graph
+                for number, inner in zip(step.outputs, group.outputs, strict=True):
+                    note(number, group.layout(inner), index)
+        return list(accumulate(change[:-1]))
 
     def done(self) -> list[Step]:
         """Return the steps."""
@@ -61,7 +82,8 @@ class _Reuse:
             if (step.device, step.implementation) == (HOST_DEVICE, "generated"):
                 over = self.over(index, step)
                 if over is not None:
-                    self.steps[index] = replace(step, over=over)
+                    decision = replace(step.decision, in_place=True)
+                    self.steps[index] = replace(step, over=over, decision=decision)
         return self.steps
 
     def over(self, index: int, step: LaunchStep) -> tuple[int, int] | None:
@@ -102,9 +124,18 @@ class _Reuse:
                     return False
                 else:
                     needed.add(operand)
-        arrays = [self.graph.inputs[i] for i in needed]
-        if sum([array.nbytes for array in arrays if array.size > 1]) > layout.nbytes:
+        alive = list(self.alive)
+        alive[index] -= _bytes(layout)
+        for operand in needed:
+            for later in range(self.last[operand] + 1, index + 1):
+                alive[later] += _bytes(self.graph.inputs[operand])
+        if max(alive) > self.most:
             return False
+        self.alive = alive
         for operand in needed:
             self.last[operand] = index
         return True
+
+
+def _bytes(layout: Layout) -> int:
+    return layout.nbytes if layout.size > 1 else 0
