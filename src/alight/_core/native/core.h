@@ -113,7 +113,7 @@ extern Py_ssize_t sole_references;
 
 /* request.c */
 PyObject *request(PyObject *module, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
-bool requests_ready(void);
+bool requests_ready(void);  /* key.c */
 
 /* errstate.c */
 bool errors_may_wait(PyObject **state);
