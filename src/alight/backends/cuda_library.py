@@ -6,6 +6,7 @@ for what is beside it here where NumPy's has another form. Recording has checked
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -60,7 +61,9 @@ def _argsort(cupy: Any, a: Any, axis: Any = -1, kind: Any = None, stable: Any = 
 
 def _convolve(cupy: Any, a: Any, v: Any, mode: str = "full") -> Any:
     """Each element is a sum of products: CuPy's own function goes by Fourier transforms."""
-    import cupyx.scipy.signal
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # of what CuPy itself tries out there
+        import cupyx.scipy.signal
 
     if a.ndim != 1 or v.ndim != 1 or a.dtype.kind == "b" or v.dtype.kind == "b":
         raise Unsupported("CuPy has no convolution of these")
