@@ -7,12 +7,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import cuda_on_cpu
+from alight import trust
 from alight.backends import asking
 from alight.backends import cuda as backend_module
 from alight.backends.cuda import CudaBackend
+from alight.ir.ops import OPS
 
 TESTS = Path(__file__).resolve().parent
 PROGRAM = """
@@ -225,6 +228,16 @@ print("done")
 def test_whatever_step_fails_the_answer_is_right_and_the_failure_said() -> None:
     done = elsewhere("-c", _with_entry_point(FAULTS))
     assert done.stdout.endswith("done\n"), done.stderr
+
+
+@pytest.mark.parametrize("kind", [np.complex64, np.complex128])
+def test_products_beside_the_largest_number_are_trusted_by_their_size(kind: type) -> None:
+    top = np.finfo(kind).max
+    expected = np.array([top / 2 + 1j * top, 3 + 4j], kind)
+    for far, differs in ((1, False), (32, True)):
+        actual = expected.copy()
+        actual.real -= far * np.spacing(np.abs(expected.real))
+        assert trust._differs(OPS["multiply"], [], actual, expected).tolist() == [differs] * 2
 
 
 def test_without_cupy_there_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:

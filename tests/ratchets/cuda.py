@@ -1,8 +1,9 @@
 """A CUDA device: bits against the host's kernels, and speed beside its peers.
 
 ``PYTHONPATH=src:tests python -m tests.ratchets.cuda [PART …] [--out FOLDER]``. Parts: ``bits``
-(every elementwise op with a body on a million random values), ``folds``, ``faults``, ``capped``,
-``workloads``, ``resident``, ``schedules``, ``calls``, ``host``, ``fuzz``.
+(every elementwise op with a body on a million random values), ``trusted`` (each against
+NumPy), ``folds``, ``faults``, ``capped``, ``workloads``, ``resident``, ``schedules``, ``calls``,
+``host``, ``fuzz``.
 """
 
 from __future__ import annotations
@@ -116,11 +117,20 @@ def alight_op(name: str) -> Any:
     return OPS[name]
 
 
+def trusted(rig: Rig, found: dict[str, Any]) -> None:
+    """Ask for every elementwise op in every dtype whether the device matches NumPy."""
+    rows = in_shares("tests.ratchets.cuda_trust")
+    found["trusted"] = {
+        "results": sum(row["results"] for row in rows),
+        "differing": {k: v for row in rows for k, v in row["doubted"].items()},
+        "failed": {k: v for row in rows for k, v in row["failed"].items()},
+    }
+
+
 def folds(rig: Rig, found: dict[str, Any]) -> None:
     """Compare reductions, rows and scans with the host's kernels, in processes of their own: most
     of the time goes into compiling."""
-    count = max(1, (os.cpu_count() or 1) * 3 // 4)
-    rows = in_processes("tests.ratchets.cuda_folds", [(str(i), str(count)) for i in range(count)])
+    rows = in_shares("tests.ratchets.cuda_folds")
     found["folds"] = {
         "results": sum(row["results"] for row in rows),
         "differing": {k: v for row in rows for k, v in row["differing"].items()},
@@ -433,6 +443,12 @@ def in_processes(module: str, arguments: Sequence[Sequence[str]]) -> list[dict[s
     return [json.loads(p.communicate()[0].strip().splitlines()[-1]) for p in running]
 
 
+def in_shares(module: str) -> list[dict[str, Any]]:
+    """Return what a module prints of its cases, shared among most of the processors."""
+    count = max(1, (os.cpu_count() or 1) * 3 // 4)
+    return in_processes(module, [(str(i), str(count)) for i in range(count)])
+
+
 def fuzz(rig: Rig, found: dict[str, Any]) -> None:
     """Run random programs on the device, in processes of their own."""
     rows = in_processes("fuzzing", [("cuda", str(10_000 * i + 1), str(FUZZED)) for i in range(8)])
@@ -476,7 +492,7 @@ def main() -> int:
         (given.out / "cuda.json").write_text(json.dumps(found, indent=1, default=str))
     print(json.dumps(found, indent=1, default=str)[-9000:])
     faults = [n for n in found if n.endswith("failed")]
-    for part in ("bits", "folds", "faults", "capped", "workloads", "fuzz"):
+    for part in ("bits", "trusted", "folds", "faults", "capped", "workloads", "fuzz"):
         faults += [n for key in ("differing", "failed") for n in found.get(part, {}).get(key, ())]
     return 1 if faults else 0
 

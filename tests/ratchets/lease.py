@@ -68,6 +68,7 @@ PARTS: dict[str, tuple[Job, ...]] = {
         Job("resident", 60, ("-c", "import test_resident; exec(test_resident.DIRECT)")),
         Job("protocol", 60, ("-m", "pytest", "-q", "tests/test_backends.py", "-k", "cuda")),
         Job("folds", 60, (*_RATCHET, "folds")),
+        Job("trusted", 60, (*_RATCHET, "trusted")),
         Job("faults", 60, (*_RATCHET, "faults")),
         Job("bits", 120, (*_RATCHET, "bits")),
         Job("fuzz", 120, (*_RATCHET, "fuzz")),
