@@ -295,8 +295,19 @@ def test_what_need_not_come_to_exist_is_not_flushed(monkeypatch: pytest.MonkeyPa
     for _ in range(40):
         b = b * 0.99
     assert LOG.snapshot().counts["launches"] == 0
+
+    def named(x: Any) -> Any:
+        parts = [x * 0.99]
+        for k in range(30):
+            parts.append(np.sqrt(parts[-1] + k))
+        return parts[-1] - parts[3]
+
+    with alight.policy(floor=0, force="cpu:generated"):
+        y = np.linspace(0, 1, 1000)
+        np.testing.assert_array_equal(alight.jit(named)(y), named(y))
+    assert LOG.snapshot().counts["launches"] == 1
     kept = [b + k for k in range(20)]  # these will exist
-    assert LOG.snapshot().counts["launches"] > 0
+    assert LOG.snapshot().counts["launches"] > 1
     runtime.evaluate_all()
     before = LOG.snapshot().counts["launches"]
     total = a.sum()

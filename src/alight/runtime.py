@@ -145,7 +145,8 @@ def _held_elements() -> int:
     """Return the elements that live pending storages are to have, and those that are kept only to
     be read for them."""
     ready = [storage.value for storage in pending_storages()]
-    held = sum([value.layout.size for value in ready])
+    # What a jitted function has names for dies with it, but for its results.
+    held = 0 if floor.traced else sum([value.layout.size for value in ready])
     seen = {id(value) for value in ready}
     leaves: dict[int, Value] = {}
     readers: Counter[int] = Counter()
