@@ -100,7 +100,7 @@ def _bandwidth(rows: Sequence[Row], bandwidth: Bandwidth | None) -> list[Shown]:
         return [Shown(title, None, 0.90, more_is_better=True, detail="bandwidth not measured")]
     beyond = 2 * bandwidth.knee
     reached = [(bandwidth.memory, "copying")]
-    reading = [(bandwidth.reading, "an inner product on each processor")]
+    reading = [(bandwidth.reading, "a maximum on each processor")]
     for row in rows:
         if row.bytes >= beyond:
             for cell in row.cells.values():
