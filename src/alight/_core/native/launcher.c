@@ -136,7 +136,7 @@ static void run_plan(void **addresses, int64_t *opaque, int64_t *Py_UNUSED(strid
     Way way = {.threads = most};
     double parts = (double)most * EXPLORED;
     if (alone > 0) {
-        way = way_of(plan, alone, most);
+        way = way_of(plan, alone, most, NULL);
         if (way.threads < 2) {
             run_alone(plan, addresses);
             return;

@@ -488,7 +488,8 @@ PyMethodDef thread_functions[] = {
     {"rest", rest, METH_NOARGS, "Have threads that spin go to sleep: something else needs the processors."},
     {"state", state, METH_NOARGS, "Return what the pool is like now."},
     {"round_trip", round_trip, METH_VARARGS, "Return the seconds until so many threads have met, or 0 where none can."},
-    {"foresee", foresee, METH_O,
-     "Return on how many threads each run of a kernel would go, of lists of its seconds on 1, 2, 4, ... threads."},
+    {"foresee", foresee, METH_VARARGS,
+     "Return on how many threads each run of a kernel would go, of lists of its seconds on 1, 2, 4, ... threads,\n"
+     "and of the seconds that pass before each."},
     {NULL, NULL, 0, NULL},
 };

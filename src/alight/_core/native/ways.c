@@ -48,6 +48,7 @@ void note_together(Plan *plan, Way way, double seconds)
     else if (runs > 0) seconds = before + ((seconds < 2 * before ? seconds : 2 * before) - before) / 4;
     atomic_store_explicit(mean, seconds, memory_order_relaxed);
     if (!way.asleep) atomic_store_explicit(&plan->wasted, 0, memory_order_relaxed);
+    atomic_store_explicit(&plan->woken, way.asleep, memory_order_relaxed);
 }
 
 /* Have workers spin until the run after this one, which may be on one thread: of a short kernel they would
@@ -58,19 +59,33 @@ void keep_on(Plan *plan, double wake)
     if (alone <= BALANCED * wake) keep_awake(2 * (wake + alone));
 }
 
-/* One short kernel does not pay for waking anybody, but many in a row do: wake once what was not saved
-   would have paid for it. At worst that costs twice what knowing the future would. */
-static int worth_waking(double saved, double alone, double wake, double price)
+/* A series: runs that come so soon after one another that workers, once awake, stay awake. One short kernel
+   does not pay for waking anybody, but many in a row do. Kept of all plans together: what awake workers saved
+   in its runs after the first or would have saved, what of that was missed, and the sum of the series before. */
+static struct {
+    _Atomic double until, saved, missed, before;
+} series;
+
+/* Count a run that ends so much sooner where workers are awake; tell whether a series goes on. */
+static int goes_on(double now, double saved, double alone, double wake)
 {
-    static _Atomic double missed_seconds, missed_until; /* what sleeping workers would have saved of late */
-    double now = now_seconds(), missed = 0;
-    if (now < atomic_load_explicit(&missed_until, memory_order_relaxed))
-        missed = atomic_load_explicit(&missed_seconds, memory_order_relaxed);
-    missed += saved;
-    int worth = missed > price;
-    atomic_store_explicit(&missed_seconds, worth ? 0 : missed, memory_order_relaxed);
-    atomic_store_explicit(&missed_until, now + alone + wake, memory_order_relaxed);
-    return worth;
+    double sum = atomic_load_explicit(&series.saved, memory_order_relaxed), missed = 0;
+    int on = now < atomic_load_explicit(&series.until, memory_order_relaxed);
+    if (on) missed = atomic_load_explicit(&series.missed, memory_order_relaxed) + saved;
+    else atomic_store_explicit(&series.before, sum, memory_order_relaxed);
+    atomic_store_explicit(&series.saved, on ? sum + saved : 0, memory_order_relaxed);
+    atomic_store_explicit(&series.missed, missed, memory_order_relaxed);
+    atomic_store_explicit(&series.until, now + alone + wake, memory_order_relaxed);
+    return on;
+}
+
+/* Wake once what was missed would have paid for it: at worst that costs twice what knowing the future would. At
+   the first run of a series, where the one before would have paid. */
+static int worth_waking(int on, double price)
+{
+    if (atomic_load_explicit(on ? &series.missed : &series.before, memory_order_relaxed) <= price) return 0;
+    atomic_store_explicit(&series.missed, 0, memory_order_relaxed);
+    return 1;
 }
 
 /* Seconds on so many threads if nothing but their number decides: no run ends sooner. Who is woken
@@ -81,36 +96,18 @@ static double predicted(double alone, int threads, int asleep)
     return alone / threads + late + join_seconds(threads);
 }
 
-/* Try the number of threads again that nothing but predictions would choose, as things may have changed: two
-   runs, for the first brings the data to where it is needed. */
-static void try_again(Plan *plan, double alone, int most)
-{
-    int chosen = -1, threads = 2;
-    double best = alone;
-    for (int count = 0; count < COUNTS; count++, threads *= 2) {
-        if (threads > most) threads = most;
-        double seconds = predicted(alone, threads, 0);
-        if (seconds < best) best = seconds, chosen = count;
-        if (threads == most) break;
-    }
-    for (int state = 0; state < 2 && chosen >= 0; state++) {
-        if (atomic_load_explicit(&plan->together_runs[state][chosen], memory_order_relaxed) < BALANCED) continue;
-        if (atomic_load_explicit(&plan->together_seconds[state][chosen], memory_order_relaxed) < alone) continue;
-        atomic_store_explicit(&plan->together_seconds[state][chosen], BALANCED * alone, memory_order_relaxed);
-        atomic_store_explicit(&plan->together_runs[state][chosen], BALANCED - 2, memory_order_relaxed);
-    }
-}
-
-/* The number of threads, 1 included, on which a run is predicted to end soonest; ``awake``: if all were.
+/* The number of threads, 1 included, on which a run is predicted to end soonest, workers being as they are, all
+   awake or all asleep.
    What was not tried, or hardly, is predicted at its best, so that it is tried where it could be the best;
    what was tried takes what it took: memory that is no faster for more threads, data in one processor's
    caches, neighbours. */
-static Way best_way(Plan *plan, double alone, int most, int awake)
+enum { AS_THEY_ARE = -1, AWAKE, ASLEEP };
+static Way best_way(Plan *plan, double alone, int most, int workers, const Scene *scene)
 {
     Way best = {.threads = 1, .seconds = alone};
     for (int count = 0, threads = 2; count < COUNTS; count++, threads *= 2) {
         if (threads > most) threads = most;
-        int asleep = asleep_among(threads), state = asleep && !awake;
+        int asleep = scene ? scene->asleep : asleep_among(threads), state = workers == AS_THEY_ARE ? asleep : workers;
         double seconds = predicted(alone, threads, state);
         uint32_t runs = atomic_load_explicit(&plan->together_runs[state][count], memory_order_relaxed);
         double mean = atomic_load_explicit(&plan->together_seconds[state][count], memory_order_relaxed);
@@ -121,7 +118,32 @@ static Way best_way(Plan *plan, double alone, int most, int awake)
     return best;
 }
 
-Way way_of(Plan *plan, double alone, int most)
+/* Where it was given up, try the number of threads again that nothing but predictions would choose: things may
+   have changed, or a few runs were interrupted. Two runs, for the first brings the data to where it is needed.
+   Returns the turns until the next look, so many that what two runs cost is 1 / AGAIN of the time at most. */
+static uint32_t try_again(Plan *plan, double alone, int most, const Scene *scene)
+{
+    int chosen = -1, threads = 2;
+    double least = alone, gap = 2 * BALANCED;
+    for (int count = 0; count < COUNTS; count++, threads *= 2) {
+        if (threads > most) threads = most;
+        double seconds = predicted(alone, threads, 0);
+        if (seconds < least) least = seconds, chosen = count;
+        if (threads == most) break;
+    }
+    for (int state = AWAKE; state <= ASLEEP && chosen >= 0; state++) {
+        double mean = atomic_load_explicit(&plan->together_seconds[state][chosen], memory_order_relaxed);
+        if (atomic_load_explicit(&plan->together_runs[state][chosen], memory_order_relaxed) < BALANCED) continue;
+        double best = best_way(plan, alone, most, state, scene).seconds, turns = 2 * AGAIN * (mean / best - 1);
+        if (mean <= best) continue;
+        if (turns > gap) gap = turns < 2 * AGAIN ? turns : 2 * AGAIN;
+        atomic_store_explicit(&plan->together_seconds[state][chosen], BALANCED * alone, memory_order_relaxed);
+        atomic_store_explicit(&plan->together_runs[state][chosen], BALANCED - 2, memory_order_relaxed);
+    }
+    return (uint32_t)gap;
+}
+
+Way way_of(Plan *plan, double alone, int most, const Scene *scene)
 {
     double wake = wake_seconds(most);
     if (wake <= 0) { /* In tests nothing costs anything, and everything is shared. */
@@ -134,27 +156,31 @@ Way way_of(Plan *plan, double alone, int most)
     /* The first run was cut up and met cold memory: where it matters, see what one thread takes. */
     uint32_t runs = atomic_load_explicit(&plan->alone_runs, memory_order_relaxed);
     if (runs < TRIED && alone <= BALANCED * wake) return one;
-    /* Things may have changed: see, ever less often, what predictions would choose, or half as many threads. */
     uint32_t turn = counted(&plan->turns);
-    if (turn != 0 && turn % (2 * AGAIN) == 0) try_again(plan, alone, most);
-    Way best = best_way(plan, alone, most, 0), next = best_way(plan, alone, most, 1);
+    if (turn >= atomic_load_explicit(&plan->again, memory_order_relaxed))
+        atomic_store_explicit(&plan->again, turn + try_again(plan, alone, most, scene), memory_order_relaxed);
+    Way best = best_way(plan, alone, most, AS_THEY_ARE, scene), next = best_way(plan, alone, most, AWAKE, scene);
+    double saved = best_way(plan, alone, most, ASLEEP, scene).seconds - next.seconds;
+    int on = saved > 0 && goes_on(scene ? scene->now : now_seconds(), saved, alone, wake);
+    /* See, ever less often, what half as many threads take. */
     if (best.threads > 1 && turn >= 2 * BALANCED && (turn % AGAIN == 0 || (turn & (turn - 1)) == 0)) {
         int fewer = 1 << best.count;
         if (fewer == 1 && !best.asleep) keep_on(plan, wake);
-        return fewer == 1 ? one : (Way){.threads = fewer, .count = best.count - 1, .asleep = asleep_among(fewer)};
+        return fewer == 1 ? one : (Way){.threads = fewer, .count = best.count - 1, .asleep = scene ? scene->asleep : asleep_among(fewer)};
     }
-    if (next.threads <= best.threads || !next.asleep) return best;
+    if (saved <= 0 || next.threads <= best.threads || !next.asleep) return best;
     /* This run alone does not pay for waking so many, but those after it would find them awake. What waking
-       them took tells its price; where nobody was awake after it, it costs twice as much the next time. */
-    double price = wake, saved = best.seconds - next.seconds;
-    if (atomic_load_explicit(&plan->together_runs[1][next.count], memory_order_relaxed) > 0) {
-        double more = atomic_load_explicit(&plan->together_seconds[1][next.count], memory_order_relaxed) - best.seconds;
+       them took tells its price; where nobody was awake at the next run all the same, it costs twice as much. */
+    double price = wake;
+    if (atomic_load_explicit(&plan->together_runs[ASLEEP][next.count], memory_order_relaxed) >= BALANCED) {
+        double more = atomic_load_explicit(&plan->together_seconds[ASLEEP][next.count], memory_order_relaxed) - best.seconds;
         if (more > price) price = more;
     }
     uint32_t wasted = atomic_load_explicit(&plan->wasted, memory_order_relaxed);
-    if (!worth_waking(saved, alone, wake, price * (double)(1u << wasted))) return best;
-    if (2u << wasted <= AGAIN) atomic_store_explicit(&plan->wasted, wasted + 1, memory_order_relaxed);
-    return next;
+    if (on && atomic_load_explicit(&plan->woken, memory_order_relaxed) && 2u << wasted <= AGAIN)
+        atomic_store_explicit(&plan->wasted, ++wasted, memory_order_relaxed);
+    atomic_store_explicit(&plan->woken, 0, memory_order_relaxed);
+    return worth_waking(on, price * (double)(1u << wasted)) ? next : best;
 }
 
 /* Seconds of a list's place, -1 with an error set where there are none. */
@@ -165,12 +191,18 @@ static double seconds_at(PyObject *list, Py_ssize_t place)
     return -1;
 }
 
-/* On how many threads each run of a kernel would go that takes so long on 1, 2, 4, ... of them. */
-PyObject *foresee(PyObject *Py_UNUSED(module), PyObject *runs)
+/* On how many threads each run of a kernel would go: of a list of its seconds on 1, 2, 4, ... threads, and of
+   the seconds that pass before it. Workers are awake for as long after a run as it takes to wake them. */
+PyObject *foresee(PyObject *Py_UNUSED(module), PyObject *args)
 {
-    if (!PyList_Check(runs)) return PyErr_Format(PyExc_TypeError, "a list of runs is needed, not %R", runs);
-    PyObject *found = PyList_New(0);
+    PyObject *runs, *pauses, *found = NULL;
+    if (!PyArg_ParseTuple(args, "O!O!", &PyList_Type, &runs, &PyList_Type, &pauses)) return NULL;
+    if (PyList_GET_SIZE(pauses) != PyList_GET_SIZE(runs))
+        return PyErr_Format(PyExc_ValueError, "%zd pauses before %zd runs", PyList_GET_SIZE(pauses), PyList_GET_SIZE(runs));
+    found = PyList_New(0);
     Plan plan = {.rank = 0};
+    Scene scene = {.now = now_seconds() + 3600}; /* after all that really ran */
+    double awake = 0;
     for (Py_ssize_t i = 0; found != NULL && i < PyList_GET_SIZE(runs); i++) {
         PyObject *run = PyList_GET_ITEM(runs, i), *threads = NULL;
         if (!PyList_Check(run) || PyList_GET_SIZE(run) < 2 || PyList_GET_SIZE(run) > COUNTS) {
@@ -179,10 +211,13 @@ PyObject *foresee(PyObject *Py_UNUSED(module), PyObject *runs)
             break;
         }
         int most = 1 << (PyList_GET_SIZE(run) - 1), timed;
-        double known = atomic_load_explicit(&plan.alone_seconds, memory_order_relaxed);
+        double wake = wake_seconds(most), known = atomic_load_explicit(&plan.alone_seconds, memory_order_relaxed);
+        scene.now += PyFloat_AsDouble(PyList_GET_ITEM(pauses, i));
+        scene.asleep = scene.now > awake;
         Way way = {.threads = most};
-        if (known > 0) way = way_of(&plan, known, most);
+        if (known > 0) way = way_of(&plan, known, most, &scene);
         double seconds = seconds_at(run, way.threads < 2 || known <= 0 ? 0 : way.count + 1);
+        if (way.threads > 1 && way.asleep) seconds += wake;
         if (way.threads < 2) {
             uint32_t before = begin_alone(&plan, &timed);
             if (timed) note_alone(&plan, before, seconds);
@@ -191,9 +226,12 @@ PyObject *foresee(PyObject *Py_UNUSED(module), PyObject *runs)
         } else {
             learn(&plan.alone_seconds, seconds);
         }
+        scene.now += seconds;
+        if (way.threads > 1 && known > 0) awake = scene.now + wake;
         if (!PyErr_Occurred()) threads = PyLong_FromLong(way.threads);
         if (threads == NULL || PyList_Append(found, threads) < 0) Py_CLEAR(found);
         Py_XDECREF(threads);
     }
+    atomic_store_explicit(&series.until, 0, memory_order_relaxed);
     return found;
 }

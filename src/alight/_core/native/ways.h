@@ -25,7 +25,9 @@ typedef struct {
     /* On 2, 4, ... or all threads; with those awake, and where some had to be woken. */
     _Atomic double together_seconds[2][COUNTS];
     _Atomic uint32_t together_runs[2][COUNTS];
-    _Atomic uint32_t alone_runs, turns, wasted, last_parts;
+    _Atomic uint32_t alone_runs, turns, last_parts;
+    _Atomic uint32_t again;         /* the turn at which what was given up is tried again */
+    _Atomic uint32_t woken, wasted; /* the last run woke somebody; how often that was for nothing, of late */
 } Plan;
 
 /* How a run is shared: on how many threads, and the place of that number in what is kept of a plan. */
@@ -36,12 +38,18 @@ typedef struct {
 } Way;
 
 void learn(_Atomic double *seconds, double sample);
-Way way_of(Plan *plan, double alone, int most);
+/* What is seen where none is given: the clock, and who sleeps. */
+typedef struct {
+    double now;
+    int asleep;
+} Scene;
+
+Way way_of(Plan *plan, double alone, int most, const Scene *scene);
 /* A run on one thread begins: tell which one it is, and whether it is worth timing; then what it took. */
 uint32_t begin_alone(Plan *plan, int *timed);
 void note_alone(Plan *plan, uint32_t before, double seconds);
 void note_together(Plan *plan, Way way, double seconds);
 void keep_on(Plan *plan, double wake);
-PyObject *foresee(PyObject *module, PyObject *runs);
+PyObject *foresee(PyObject *module, PyObject *args);
 
 #endif
