@@ -38,6 +38,8 @@ PAGE = ROOT / "docs/accuracy.md"
 RESULT = ROOT / "bench-results/accuracy.json"
 # What a kernel is given at once: with the float64 beside it, it stays in a second-level cache.
 BLOCK = 1 << 15
+# One in so many patterns is compared with NumPy, too.
+CHECK = 509
 # The patterns of a shard: few enough that a run that was stopped loses seconds.
 SHARD = 1 << 27
 
@@ -127,27 +129,38 @@ class Measure:
         finite = np.isfinite(np.abs(rounded)) & np.isfinite(rounded)
         return np.where(finite, np.where(np.isnan(found), np.inf, found), 0).astype(float)
 
+    def against_numpy(self, patterns: Array) -> tuple[float, int]:
+        """Return the worst error of single floats, by their bits, against NumPy in float64, and
+        its bits."""
+        operand = patterns.view(np.float32)
+        with np.errstate(all="ignore"):
+            exact = self.op.reference(operand.astype(np.float64))
+            rounded = exact.astype(np.float32).view(np.uint32)
+            actual = self.results([operand])
+            exponent = (rounded >> 23) & 255
+            # what 1 is in units of the last place, of a float of that exponent
+            units = (1023 + 150 - np.clip(exponent, 1, 254)).astype(np.uint64) << 52
+            errors = np.abs(actual.astype(np.float64) - exact) * units.view(np.float64)
+        other = ~(errors < np.inf) | ((rounded ^ actual.view(np.uint32)) >> 31 != 0)
+        if other.any():
+            errors[other] = self.errors([operand[other]])
+        place = int(np.argmax(errors))
+        return float(errors[place]), int(patterns[place])
+
     def swept(self, start: int, stride: int) -> tuple[float, int]:
         """Return the worst error of one shard of the patterns of a single float, and its bits."""
-        most, place = -1.0, start
-        for first in range(start, start + SHARD, BLOCK * stride):
-            last = min(first + BLOCK * stride, start + SHARD)
-            operand = np.arange(first, last, stride, np.uint32).view(np.float32)
-            with np.errstate(all="ignore"):
-                exact = self.op.reference(operand.astype(np.float64))
-                rounded = exact.astype(np.float32).view(np.uint32)
-                actual = self.results([operand])
-                exponent = (rounded >> 23) & 255
-                # what 1 is in units of the last place, of a float of that exponent
-                units = (1023 + 150 - np.clip(exponent, 1, 254)).astype(np.uint64) << 52
-                errors = np.abs(actual.astype(np.float64) - exact) * units.view(np.float64)
-            other = ~(errors < np.inf) | ((rounded ^ actual.view(np.uint32)) >> 31 != 0)
-            if other.any():
-                errors[other] = self.errors([operand[other]])
-            best = int(np.argmax(errors))
-            if errors[best] > most:
-                most, place = float(errors[best]), int(operand.view(np.uint32)[best])
-        return most, place
+        kernel, end = _sweep_kernel(self.op), start + SHARD
+        few = np.arange(start, end, stride * CHECK, np.uint32)
+        found = [self.against_numpy(few[i : i + BLOCK]) for i in range(0, len(few), BLOCK)]
+        patterns = np.arange(start, start + BLOCK * stride, stride, np.uint32)
+        errors = np.empty(BLOCK, np.float32)
+        for first in range(start, end, BLOCK * stride):
+            kernel([layout_address(patterns), layout_address(errors)])
+            # the last block may go on into the next shard
+            place = int(np.argmax(errors[: -(-(end - first) // stride)]))
+            found.append((float(errors[place]), int(patterns[place])))
+            patterns += np.uint32(BLOCK * stride)
+        return max(found)
 
     def worst(self, batches: Iterator[Sequence[Array]], extent: str) -> Worst:
         """Return the worst of all batches."""
@@ -161,6 +174,42 @@ class Measure:
                     most = float(errors[place])
                     operands = tuple(x.hex() for array in part for x in _parts(array[place]))
         return Worst(self.op.name, self.dtype.name, most, operands, extent)
+
+
+# The error of single floats y whose true value, but for what float64 rounds, is x: in units in the
+# last place, and infinite where a special value or a sign is another one.
+ERROR = """r = float32(x)
+    a = bits(r)
+    b = bits(y)
+    n = (a >> 23) & 255
+    n = where(n > 254, 254, where(n < 1, 1, n))
+    e = fabs(float64(y) - x) * floating((1023 + 150 - uint64(n)) << 52)
+    told = e == e
+    sign = ((a ^ b) >> 31) != 0
+    e = where(sign | ~told, inf, e)
+    float32(where((x != x) & (y != y) | (a == b) & ~told, 0, e))"""
+
+
+@cache
+def _sweep_kernel(op: Op) -> Any:
+    """Return a kernel that makes errors of an op of single floats from their bits: it has the true
+    value from the op's body in float64."""
+
+    def step(name: str, body: str) -> Op:
+        return Op(f"sweep.{name}", Kind.ELEMENTWISE, np.copy, body=body, nin=1 + (name == "error"))
+
+    def node(use: Op, operands: tuple[int, ...], dtype: str) -> Node:
+        return Node(use, operands, (), make_layout(np.dtype(dtype), (BLOCK,)))
+
+    nodes = (
+        node(step("float", "floating(x)"), (0,), "float32"),
+        node(op, (1,), "float32"),
+        node(OPS["cast"], (1,), "float64"),
+        node(op, (3,), "float64"),
+        node(step("error", ERROR), (4, 2), "float32"),
+    )
+    graph = Graph((make_layout(np.dtype(np.uint32), (BLOCK,)),), nodes, (5,))
+    return llvm.compile_group(Group(GroupKind.LOOP, graph, (BLOCK,)))
 
 
 def _parts(value: Any) -> list[float]:
