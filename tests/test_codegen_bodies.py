@@ -100,7 +100,9 @@ def assert_close(node: Node, actual: Array, operands: list[Array]) -> None:
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="C99 leaves some of the signs open")
 @pytest.mark.parametrize("name", ["complex64", "complex128"])
 @pytest.mark.parametrize(
-    "op", ["exp", "log", "log2", "log10", "sin", "cos", "tan", "sinh", "cosh", "tanh", "sqrt"]
+    "op",
+    ["exp", "exp2", "expm1", "log", "log2", "log10", "log1p"]
+    + ["sin", "cos", "tan", "sinh", "cosh", "tanh", "sqrt"],
 )
 def test_complex_maths_has_numpys_infinities_nans_and_signs(op: str, name: str) -> None:
     part = np.finfo(name).dtype
@@ -110,13 +112,17 @@ def test_complex_maths_has_numpys_infinities_nans_and_signs(op: str, name: str) 
     (actual,) = run(loop_group([x], [(OPS[op], (0,), (), np.dtype(name))]), [x])
     with np.errstate(all="ignore"):
         expected = OPS[op].reference(x)
-    for ours, theirs in ((actual.real, expected.real), (actual.imag, expected.imag)):
+        wide = OPS[op].reference(x.astype(np.clongdouble)).astype(name)
+    parts = [(getattr(z, p) for z in (actual, expected, wide)) for p in ("real", "imag")]
+    for ours, theirs, exact in parts:
+        # what overflows on NumPy's way to a finite result need not on ours
+        early = np.isinf(theirs) & np.isfinite(exact)
         kinds = [
             np.where(np.isnan(p), 2, np.where(np.isinf(p), np.sign(p), 0.5 * (p == 0)))
             for p in (ours, theirs)
         ]
         signs = np.isnan(ours) | (np.signbit(ours) == np.signbit(theirs))
-        wrong = (kinds[0] != kinds[1]) | ~signs
+        wrong = (kinds[0] != kinds[1]) & ~early | ~signs
         assert not wrong.any(), (x[wrong][:4], actual[wrong][:4], expected[wrong][:4])
 
 

@@ -155,22 +155,22 @@ POLYNOMIALS: dict[str, Polynomial] = {
     "log": Polynomial(
         lambda z: 4 * odd(mpmath.atanh, z), lambda z: z / 4, 0, MORE_S**2, formats=DOUBLE
     ),
-    # 2 P for logarithms of single floats; and 4 P where s has the logarithm's factor, halved, in it
+    # 2 P for logarithms of single floats, also where s has the logarithm's factor in it
     "log_half": Polynomial(
         lambda z: 2 * odd(mpmath.atanh, z), lambda z: z / 2, 0, MORE_S**2, formats=SINGLE
     ),
-    "log2_cubic": Polynomial(
-        lambda z: 16 * mpmath.ln2**2 * odd(mpmath.atanh, 4 * mpmath.ln2**2 * z),
-        lambda z: z / 4,
+    "log2_half": Polynomial(
+        lambda z: 2 * mpmath.ln2**2 * odd(mpmath.atanh, mpmath.ln2**2 * z),
+        lambda z: z / 2,
         0,
-        MORE_S**2 / (4 * mpmath.ln2**2),
+        (MOST_S / mpmath.ln2) ** 2,
         formats=SINGLE,
     ),
-    "log10_cubic": Polynomial(
-        lambda z: 16 * mpmath.ln10**2 * odd(mpmath.atanh, 4 * mpmath.ln10**2 * z),
-        lambda z: z / 4,
+    "log10_half": Polynomial(
+        lambda z: 2 * mpmath.ln10**2 * odd(mpmath.atanh, mpmath.ln10**2 * z),
+        lambda z: z / 2,
         0,
-        MORE_S**2 / (4 * mpmath.ln10**2),
+        (MOST_S / mpmath.ln10) ** 2,
         formats=SINGLE,
     ),
     "atanh": Polynomial(lambda z: odd(mpmath.atanh, z), lambda z: z, 0, MOST_S**2, formats=DOUBLE),
@@ -322,8 +322,7 @@ def constants() -> dict[str, dict[str, Any]]:
             pivot_next=double_part(mpmath.sqrt(PIVOT), bits),
             # what 2 to it or its opposite is normal, and so with three quarters more
             power_least=mpf(125 if single else 1021),
-            ln2_twice=2 * mpmath.ln2,
-            ln10_twice=2 * mpmath.ln10,
+            ln10=mpmath.ln10,
             # this less the bits of a number are those of half its inverse, to 5 %
             half_inverse=mpf(2121467824),
             # below it expm1 x is -1

@@ -306,16 +306,19 @@ _ufunc(
     {"f": "t = trunc(x)\ncopysign(where(fabs(x) == inf, 0, x - t), x), t"},
     flops=3,
 )
-# a denormal is scaled into the normal range first
+# what is not normal is seldom: a denormal is scaled into that range first
 _ufunc(
     np.frexp,
     {
-        "f": """small = fabs(x) < TINY
-            b = bits(x * where(small, T(2.0 ** 54), 1))
-            e = int32((b >> MANTISSA) & EXPONENT) - (BIAS - 1) - where(small, int32(54), 0)
+        "f": """u = bits(x)
+            usual = bits(fabs(x)) - bits(T(TINY)) < bits(T(inf)) - bits(T(TINY))
+            h = floating((u & ~(EXPONENT << MANTISSA)) | ((BIAS - 1) << MANTISSA))
+            j = int32((u >> MANTISSA) & EXPONENT) - (BIAS - 1)
+            b = bits(where(usual, 1, x) * T(2.0 ** 54))
             plain = (x != 0) & (fabs(x) < inf)
             m = floating((b & ~(EXPONENT << MANTISSA)) | ((BIAS - 1) << MANTISSA))
-            where(plain, m, x), where(plain, e, 0)"""
+            e = int32((b >> MANTISSA) & EXPONENT) - (BIAS - 1) - int32(54)
+            rarely(~usual, where(plain, m, x), h), rarely(~usual, where(plain, e, 0), j)"""
     },
     flops=6,
 )
@@ -351,7 +354,8 @@ _ufunc(
 
 # --- transcendentals: docs/accuracy.md has what was measured ---
 _IN_THE_PLANE = frozenset(
-    ("exp", "log", "log2", "log10", "sin", "cos", "tan", "sinh", "cosh", "tanh")
+    ("exp", "exp2", "expm1", "log", "log2", "log10", "log1p")
+    + ("sin", "cos", "tan", "sinh", "cosh", "tanh")
 )
 
 

@@ -51,14 +51,15 @@ def in_two(p, n):
     g = floating(U((n - h) + BIAS) << MANTISSA)
     return (p * f) * g
 
+def exp2_of(a):
+    t = a + k.magic_biased
+    f = floating(bits(t) << MANTISSA)
+    return fma(exp2_rest(a - (t - k.magic_biased), T(0)), f, f)
+
 def exp2(x):
     m = magnitude(x)
     plain = m < magnitude_of(T(k.exp2_plain))
-    a = where(plain, x, 0)
-    t = a + k.magic_biased
-    r = a - (t - k.magic_biased)
-    f = floating(bits(t) << MANTISSA)
-    y = fma(exp2_rest(r, T(0)), f, f)
+    y = exp2_of(where(plain, x, 0))
     far = (m < magnitude_of(T(inf))) & (bits(x) < bits(T(k.exp2_none)))
     return rarely(~plain, rarely(far, apart.exp2_far(x), below_or(x, m, T(0), x)), y)
 

@@ -64,17 +64,15 @@ def log2_of(x, less):
     e, f, g = log_parts(x, less)
     return log_sum(e, f, g, T(-0.0), k.log2_e, k.log2_e_rest)
 
-# Of single floats: f, f**2 and the rest, with its factor in the quotient, are added one by one.
+# Of single floats: c f - s (f - s**2 P), where s has the factor c of the logarithm in it. From
+# sqrt(1/2) on, so that of an exponent it is added to more remains than four times as much.
 def log2_of_float32(x, less):
-    e, m = octave(bits(x), bits(T(k.binade_start)))
-    h = e - less
+    e, m = octave(bits(x), bits(T(k.root_half)))
     f = m - 1
-    s = f / fma(f, k.ln2_twice, k.ln2_twice * 2)
-    u = f * f
+    s = f / fma(f, k.ln2, k.ln2 * 2)
     z = s * s
-    y = fma(f, k.log2_e, h)
-    w = fma(f, k.log2_e_rest, fma(f, k.log2_e, h - y))
-    return y + fma(u, k.log2_e * -0.5, fma(s, fma(z, poly.log2_cubic(z), u), w))
+    q = fma(-z, poly.log2_half(z), f)
+    return (e - less) + fma(f, k.log2_e, fma(-s, q, f * k.log2_e_rest))
 
 # h + low + (f - g / 2) (factor + rest); -0.0 adds nothing, not even an addition. What y misses is
 # exact: h is 0, or y at least half of it.
@@ -92,16 +90,14 @@ def log10_of(x, less):
     return log_sum(e * k.log10_2_high, f, g, e * k.log10_2_low, k.log10_e, k.log10_e_rest)
 
 def log10_of_float32(x, less):
-    e, m = octave(bits(x), bits(T(k.binade_start)))
+    e, m = octave(bits(x), bits(T(k.root_half)))
     e = e - less
     f = m - 1
-    s = f / fma(f, k.ln10_twice, k.ln10_twice * 2)
-    u = f * f
+    s = f / fma(f, k.ln10, k.ln10 * 2)
     z = s * s
-    h = e * k.log10_2_high
-    y = fma(f, k.log10_e, h)
-    w = fma(f, k.log10_e_rest, fma(e, k.log10_2_low, fma(f, k.log10_e, h - y)))
-    return y + fma(u, k.log10_e * -0.5, fma(s, fma(z, poly.log10_cubic(z), u), w))
+    q = fma(-z, poly.log10_half(z), f)
+    w = fma(-s, q, fma(f, k.log10_e_rest, e * k.log10_2_low))
+    return fma(e, k.log10_2_high, fma(f, k.log10_e, w))
 
 def scaled_up(x):
     return where((x > 0) & (x < inf), x, 1) * floating(U(BIAS + MANTISSA) << MANTISSA)
@@ -213,7 +209,7 @@ def arcsinh_float32(x):
     z = u * u
     q = where(near, poly.asinh, poly.log_half)(z)
     q = fma(where(near, a, -1) * z, q, where(near, a, f))
-    y = fma(e, k.ln2_high, f + fma(-s, q, fma(e, k.ln2_low, fma(-l, f, l))))
+    y = fma(e, k.ln2, f + fma(-s, q, fma(-l, f, l)))
     other = rarely(m < magnitude_of(T(inf)), apart.arcsinh_far(x), x)
     return rarely(~plain, other, copysign(where(near, q, y), x))
 
@@ -233,6 +229,24 @@ def arccosh(x):
     one = m == magnitude_of(T(1))
     other = rarely(~one & (x == x), apart.arccosh_far(x), where(one, 0, x))
     return rarely(~plain, other, log1p_sum(v, w + r))
+
+# Of single floats the root exceeds t; its rest needs no more than a guess of its divisor.
+def arccosh_float32(x):
+    m = S(bits(x))
+    plain = (m > magnitude_of(T(1))) & (m < magnitude_of(T(k.wide)))
+    t = where(plain, x, 2) - 1
+    g = fma(t, t, t + t)
+    o = fma(t, t, (t + t) - g)
+    h = sqrt(g)
+    v = t + h
+    w = ((h - v) + t) + (fma(-h, h, g) + o) * floating(U(k.half_inverse) - bits(h))
+    e, p, f, l = log1p_parts(v)
+    l = fma(w, p, l)
+    s, q = log_quotient(f)
+    y = fma(e, k.ln2, f + fma(-s, q, fma(-l, f, l)))
+    one = m == magnitude_of(T(1))
+    other = rarely(~one & (x == x), apart.arccosh_far(x), where(one, 0, x))
+    return rarely(~plain, other, y)
 
 def arccosh_far(x):
     return rarely(x < 1, not_defined(x), log(where(x < 1, 1, x)) + k.ln2)

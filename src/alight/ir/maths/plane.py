@@ -18,17 +18,64 @@ def exp_plane(a, b):
 def fabs_bits(x):
     return bits(fabs(x))
 
-# Half of the exponent twice: the product may be finite where exp a is not.
 def exp_real_far(a, b):
-    h = exp(a * 0.5)
+    return scaled_cosine(exp(a * 0.5), a, b)
+
+def exp_imag_far(a, b):
+    return scaled_sine(exp(a * 0.5), a, b)
+
+# Half of the exponent twice: the product may be finite where exp a is not.
+def scaled_cosine(h, a, b):
     c = cos(b)
     return where((fabs(a) == inf) & (c != c), h, (h * c) * h)
 
-def exp_imag_far(a, b):
-    h = exp(a * 0.5)
+def scaled_sine(h, a, b):
     s = sin(b)
     none = (a == -inf) & (s != s)
     return where(b == 0, b, where(none, copysign(T(0), b), (h * s) * h))
+
+# The angle is b ln 2, rounded, as NumPy has it.
+def exp2_plane(a, b):
+    b = b * k.ln2
+    plain = (magnitude(a) < magnitude_of(T(k.exp2_plain))) & (fabs_bits(b) < bits(T(k.far_turns)))
+    e = exp2_of(where(plain, a, 0))
+    y = where(plain, b, 0)
+    q, r, l = quarter_turns(y)
+    m = rarely(~plain, apart.exp2_real_far(a, b), e * turned(q + 1, r, l))
+    return m, rarely(~plain, apart.exp2_imag_far(a, b), e * sine_of(q, r, l, y))
+
+def exp2_real_far(a, b):
+    return scaled_cosine(exp2(a * 0.5), a, b)
+
+def exp2_imag_far(a, b):
+    return scaled_sine(exp2(a * 0.5), a, b)
+
+# (exp a - 1) cos b - 2 sin(b / 2)**2: where they cancel, the other part is larger.
+def expm1_plane(a, b):
+    plain = (magnitude(a) < magnitude_of(T(k.exp_plain))) & (fabs_bits(b) < bits(T(k.far_turns)))
+    x = where(plain, a, 0)
+    y = where(plain, b, 0)
+    v, w = expm1_parts(where(x < k.expm1_least, k.expm1_least, x))
+    e = copysign(v + w, x)
+    q, r, l = quarter_turns(y)
+    o, s, t = quarter_turns(y * 0.5)
+    h = turned(o, s, t)
+    m = fma(e, turned(q + 1, r, l), -(h * h * 2))
+    n = exp_of(x) * sine_of(q, r, l, y)
+    m = rarely(~plain, apart.expm1_real_far(a, b), m)
+    return m, rarely(~plain, apart.expm1_imag_far(a, b), n)
+
+def expm1_real_far(a, b):
+    h = sin(b * 0.5)
+    c = cos(b)
+    large = a > k.exp_plain
+    e = exp(where(large, a, 0) * 0.5)
+    return where(large, (e * c) * e, expm1(where(large, 0, a)) * c) - h * h * 2
+
+def expm1_imag_far(a, b):
+    h = exp(a * 0.5)
+    s = sin(b)
+    return (where((s == 0) & (a > k.exp_most), inf, h) * s) * h
 
 def both_hyperbolic(a, b):
     plain = (magnitude(a) < magnitude_of(T(k.exp_plain))) & (fabs_bits(b) < bits(T(k.far_turns)))
@@ -89,17 +136,32 @@ def cos_plane(a, b):
 
 # log |a + bi|: near 1 of what the square exceeds 1 by, which the angle makes up for where it
 # cancels
-def log_plane(a, b):
+def length_parts(a, b):
     m = magnitude(a)
     n = magnitude(b)
     most = where(m > n, m, n)
     plain = (most >= magnitude_of(T(k.square_least))) & (most <= magnitude_of(T(k.square_most)))
     u = where(plain, where(m > n, fabs(a), fabs(b)), 1)
     v = where(plain, where(m > n, fabs(b), fabs(a)), 0)
-    near = (u > 0.5) & (u < 2)
-    t = where(near, fma(u - 1, u + 1, v * v), 0)
-    y = where(near, log1p_of(t), log_of(fma(u, u, v * v), T(0))) * 0.5
+    return plain, (u > 0.5) & (u < 2), u, v
+
+def half_log(near, t, u, v):
+    return where(near, log1p_of(where(near, t, 0)), log_of(fma(u, u, v * v), T(0))) * 0.5
+
+def log_plane(a, b):
+    plain, near, u, v = length_parts(a, b)
+    y = half_log(near, fma(u - 1, u + 1, v * v), u, v)
     return rarely(~plain, apart.log_length_far(a, b), y), arctan2(b, a)
+
+# Of 1 + a the square is made from a as it was given.
+def log1p_plane(a, b):
+    c = a + 1
+    plain, near, u, v = length_parts(c, b)
+    near = near & plain
+    x = where(near, a, 0)
+    y = where(near, b, 0)
+    y = half_log(near, fma(x, x + 2, y * y), u, v)
+    return rarely(~plain, apart.log_length_far(c, b), y), arctan2(b, c)
 
 def log_length_far(a, b):
     large = (fabs(a) > 1) | (fabs(b) > 1)
