@@ -51,10 +51,18 @@ def in_two(p, n):
     g = floating(U((n - h) + BIAS) << MANTISSA)
     return (p * f) * g
 
-def exp2_of(a):
+def exp2_parts(a):
     t = a + k.magic_biased
-    f = floating(bits(t) << MANTISSA)
-    return fma(exp2_rest(a - (t - k.magic_biased), T(0)), f, f)
+    return exp2_rest(a - (t - k.magic_biased), T(0)), floating(bits(t) << MANTISSA)
+
+def exp2_of(a):
+    p, f = exp2_parts(a)
+    return fma(p, f, f)
+
+# What rounding left of exp2 x, where that is normal.
+def exp2_left(x):
+    p, f = exp2_parts(where(magnitude(x) < magnitude_of(T(k.exp2_plain)), x, 0))
+    return fma(p, f, f - fma(p, f, f))
 
 def exp2(x):
     m = magnitude(x)

@@ -187,5 +187,6 @@ def logaddexp(x, y):
 def logaddexp2(x, y):
     same, d, c, top = difference(x, y)
     z = exp2(-d)
-    return where(same, x + 1, fma(log1p_sum(z, -z * c * k.ln2), k.log2_e, top))
+    w = fma(-z * c, k.ln2, exp2_left(-d))
+    return where(same, x + 1, fma(log1p_sum(z, w), k.log2_e, top))
 """
