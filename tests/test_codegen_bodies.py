@@ -101,8 +101,10 @@ def assert_close(node: Node, actual: Array, operands: list[Array]) -> None:
 @pytest.mark.parametrize("name", ["complex64", "complex128"])
 @pytest.mark.parametrize(
     "op",
-    ["exp", "exp2", "expm1", "log", "log2", "log10", "log1p"]
-    + ["sin", "cos", "tan", "sinh", "cosh", "tanh", "sqrt"],
+    [
+        *("exp", "exp2", "expm1", "log", "log2", "log10", "log1p"),
+        *("sin", "cos", "tan", "sinh", "cosh", "tanh", "sqrt"),
+    ],
 )
 def test_complex_maths_has_numpys_infinities_nans_and_signs(op: str, name: str) -> None:
     part = np.finfo(name).dtype

@@ -354,8 +354,10 @@ _ufunc(
 
 # --- transcendentals: docs/accuracy.md has what was measured ---
 _IN_THE_PLANE = frozenset(
-    ("exp", "exp2", "expm1", "log", "log2", "log10", "log1p")
-    + ("sin", "cos", "tan", "sinh", "cosh", "tanh")
+    (
+        *("exp", "exp2", "expm1", "log", "log2", "log10", "log1p"),
+        *("sin", "cos", "tan", "sinh", "cosh", "tanh"),
+    )
 )
 
 
