@@ -26,7 +26,7 @@ from alight.bench.inputs import SEED, Arrays
 from alight.bench.lines import text
 from alight.bench.peers import PEERS, NumExpr
 from alight.bench.programs import FAMILIES, PROGRAMS
-from alight.bench.rows import Case, Cell, Crew, Row, _check, run_row
+from alight.bench.rows import Case, Cell, Crew, Row, _check, _fill, run_row
 from alight.bench.run import Run, Wanted, cases
 from alight.bench.shows import Shown, geometric_mean, of_neighbours, of_rows
 from alight.bench.worker import Server, compare, rest
@@ -308,18 +308,25 @@ def test_rows_that_met_slow_processors_are_timed_again(monkeypatch: pytest.Monke
     assert rows[3].unsteady == 0.0  # no figure rests on it
 
 
-def test_a_worker_says_whether_its_processor_was_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("paces", "steady"), [((1, 1), True), ((0, 1), True), ((1, 0), False)])
+def test_a_worker_says_whether_its_processor_was_slow(
+    paces: tuple[int, ...], steady: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     server = Server("numpy")
     server.call = lambda: None
-    for paces, steady in (
-        ([1, 1, 1], True),
-        ([0, 1, 1], True),
-        ([1, 0, 1], False),
-        ([1, 1, 0], False),
-    ):
-        monkeypatch.setattr(server.pace, "steady", iter(map(bool, paces)).__next__)
-        told = server.on_take(3)
-        assert told["steady"] is steady and len(told["samples"]) == 3
+    monkeypatch.setattr(server.pace, "steady", iter(map(bool, paces)).__next__)
+    told = server.on_take(3)
+    assert told["steady"] is steady and len(told["samples"]) == 3
+
+
+def test_turns_in_slow_moments_count_where_there_are_too_few_others() -> None:
+    turns = [{"samples": [1.0, 1.1], "steady": True}] * 5
+    turns += [{"samples": [2.0, 2.0], "steady": False}] * 20
+    cell = Cell("alight")
+    _fill(cell, turns)
+    assert (cell.samples, cell.unsteady, cell.seconds) == (10, 0.0, pytest.approx(1.05))
+    _fill(cell, turns[1:])
+    assert (cell.samples, cell.unsteady, cell.seconds) == (48, 20 / 24, 2.0)
 
 
 def environment(folder: Path, **variables: str) -> dict[str, str]:

@@ -130,8 +130,8 @@ def _steadiness(run: Run) -> list[str]:
         return []
     return [
         "",
-        f"The processor was slow in some turns of {len(slow)} rows (at worst {max(slow):.0%}); "
-        f"times of a second, steadier run: {len(run.timed_again)} rows.",
+        f"Too few turns met a steady processor in {len(slow)} rows; {len(run.timed_again)} rows "
+        "have the times of a second, steadier run.",
     ]
 
 

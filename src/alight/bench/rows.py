@@ -67,7 +67,7 @@ class Cell:
     peer's process, compiling included. ``settled_calls``: after how many calls, the first one
     included, all went the way they go for good (None: not within the time given to it);
     ``settling_seconds``: what those took beyond a warm call each. ``unsteady``: in which share of
-    its turns its processor was slower than it can be, by additions timed before and after.
+    the turns that count its processor was slower than it can be, by additions timed before.
     """
 
     peer: str
@@ -341,6 +341,9 @@ def _samples(turns: Sequence[Mapping[str, Any]]) -> list[float]:
 
 
 def _fill(cell: Cell, turns: Sequence[Mapping[str, Any]]) -> None:
+    # The same rule for everybody: slow moments count where there are too few others.
+    steady = [turn for turn in turns if turn["steady"]]
+    turns = steady if len(steady) >= LEAST_ROUNDS else turns
     samples = _samples(turns)
     if not samples:
         cell.reason = cell.reason or "gave no times"

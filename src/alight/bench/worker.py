@@ -125,17 +125,17 @@ class Server:
 
     def on_take(self, samples: int) -> dict[str, Any]:
         """Return seconds of one call, so many times, and whether the processor was as fast before
-        and after as it has ever been for this process."""
+        as it has ever been for this process."""
         assert self.call is not None
         take = host_clock(self.call)
         with quiet():
             self.pace.steady()  # a thread that has slept finds its caches cold
-            first = take(1)
+            # Before the call: threads that spin after it would slow down the process's own pace.
             steady = self.pace.steady()
+            first = take(1)
             taken = [] if first < REWARMED_SECONDS else [first]
             while len(taken) < samples:
                 taken.append(take(self.calls) / self.calls)
-            steady = self.pace.steady() and steady
         return {"samples": taken, "steady": steady}
 
     def on_explain(self) -> dict[str, Any]:
