@@ -363,6 +363,21 @@ def test_pillow_takes_an_array() -> None:
         assert ours.tobytes() == image.fromarray(given).tobytes()
 
 
+def test_packages_that_look_for_it_get_an_ndarray_and_not_element_by_element(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cbook = pytest.importorskip("matplotlib.cbook")
+    monkeypatch.setattr(alight.Array, "__iter__", lambda self: pytest.fail("one by one"))
+    a = alight.arange(12.0)
+    (column,) = cbook._reshape_2D(a, "x")
+    column[3] = -1
+    assert a[3] == -1
+    assert [c.tolist() for c in cbook._reshape_2D(a.reshape(6, 2), "x")] == [
+        [0, 2, 4, 6, 8, 10],
+        [1, -1, 5, 7, 9, 11],
+    ]
+
+
 def test_exports_share_memory_both_ways() -> None:
     a = ours(np.arange(5.0))
     view = a[1:4]

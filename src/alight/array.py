@@ -170,6 +170,14 @@ class Array(ArrayMethods):
         """Return NumPy's ctypes view of the exported memory."""
         return memory.export(self).ctypes
 
+    def to_numpy(self) -> np.ndarray[Any, Any]:
+        """Return an ndarray that shares the memory, both ways.
+
+        What pandas calls it: packages that were given no ndarray (matplotlib's ``hist`` and
+        ``boxplot``) look for it before they go through the elements one by one.
+        """
+        return memory.export(self)
+
     @property
     def data(self) -> memoryview:
         """Return the exported memory as a buffer."""

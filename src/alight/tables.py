@@ -162,6 +162,7 @@ def explained(document: Row) -> Iterable[str]:
     first."""
     for call in document.get("calls", ()):  # older reports have none
         yield f"{call['name']} at {call['call_site']}: {call['way']} ({call['reason']})"
+    yield from _unmeasured(document)
     by_site: dict[str, list[Row]] = {}
     for row in _merged(document["decisions"]):
         by_site.setdefault(row["call_site"] or "an unknown place", []).append(row)
@@ -187,6 +188,13 @@ def explained(document: Row) -> Iterable[str]:
                     why = " ".join(filter(None, (candidate["reason"], candidate["detail"])))
                     yield f"    not {name}: {readable_seconds(candidate['seconds'])} {why}".rstrip()
         yield from exits.get(site, ())
+
+
+def _unmeasured(document: Row) -> list[str]:
+    """Return what to do where work stayed in NumPy because nothing was measured."""
+    if all(row["reason"] != "uncalibrated" for row in document["decisions"]):
+        return []
+    return ["uncalibrated work is NumPy's. Fix: run `alight calibrate` while the machine is quiet"]
 
 
 def _runs(count: int) -> str:
@@ -221,6 +229,7 @@ def readable_bytes(value: int) -> str:
 def text(document: Row) -> str:
     """Return the report as tables for a terminal."""
     lines = headlines(document)
+    lines += _unmeasured(document)
     for title, header, rows in tables(document, SHOWN):
         lines += ["", title, *aligned(header, rows)]
     return "\n".join(lines)
