@@ -136,7 +136,7 @@ PyObject *data_of(PyObject *layout, PyObject *array);
 bool data_is_own(Data *self);  /* nobody outside can see its memory on the host */
 PyObject *view_new(PyObject *layout, Py_ssize_t offset, bool writeable);
 
-/* once.c */
+/* once.c, ufunc.c */
 PyObject *once_binary(binaryfunc run, PyObject *left, PyObject *right);
 PyObject *once_unary(unaryfunc run, PyObject *array);
 PyObject *once_in_place(binaryfunc run, PyObject *array, PyObject *other);
