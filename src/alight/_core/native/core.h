@@ -151,8 +151,14 @@ PyObject *view_of(PyObject *module, PyObject *const *args, Py_ssize_t nargs, PyO
 /* array.c */
 PyObject *array_new(PyTypeObject *type, Value *value);
 PyObject *array_over(PyTypeObject *type, PyObject *storage, PyObject *window);
-PyObject *set_operators(PyObject *module, PyObject *table);
 bool array_ready(void);
+
+/* operators.c */
+extern PyNumberMethods array_number;
+extern PyObject *operators_by_name;
+PyObject *ask_array_hook(PyObject *hook, const char *name, PyObject *op, PyObject *left, PyObject *right);
+PyObject *array_compare(PyObject *left, PyObject *right, int how);
+PyObject *set_operators(PyObject *module, PyObject *table);
 
 static inline bool is_layout(PyObject *object) { return object != NULL && Py_IS_TYPE(object, &LayoutType); }
 static inline bool is_value(PyObject *object) { return object != NULL && Py_IS_TYPE(object, &ValueType); }

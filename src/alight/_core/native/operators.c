@@ -1,0 +1,377 @@
+/* Operators of arrays: they record, the fast way here, every other way through the hooks. */
+#include "core.h"
+
+typedef struct {
+    PyObject *op, *same, *weak;  /* the op's own memos; NULL where it has none */
+} Operator;
+
+enum {
+    ADD, SUBTRACT, MULTIPLY, DIVIDE, FLOOR_DIVIDE, REMAINDER, DIVMOD, POWER, LEFT_SHIFT, RIGHT_SHIFT,
+    BITWISE_AND, BITWISE_OR, BITWISE_XOR, MATMUL, EQUAL, NOT_EQUAL, LESS, LESS_EQUAL, GREATER, GREATER_EQUAL,
+    NEGATIVE, POSITIVE, ABSOLUTE, INVERT, OPERATORS
+};
+static const char *const operator_names[OPERATORS] = {
+    "add", "subtract", "multiply", "divide", "floor_divide", "remainder", "divmod", "power", "left_shift",
+    "right_shift", "bitwise_and", "bitwise_or", "bitwise_xor", "matmul", "equal", "not_equal", "less", "less_equal",
+    "greater", "greater_equal", "negative", "positive", "absolute", "invert",
+};
+static Operator operators[OPERATORS];
+PyObject *operators_by_name;
+
+/* Return, borrowed, the value of an array that is the whole of its storage, with a layout, and with no bytes
+   that others may see; else NULL. */
+static inline Value *whole_value(PyObject *object)
+{
+    Array *array = (Array *)object;
+    if (array->window != Py_None || array->storage == NULL || !Py_IS_TYPE(array->storage, &StorageType)) {
+        return NULL;
+    }
+    Value *value = (Value *)((Storage *)array->storage)->value;
+    if (!is_value((PyObject *)value) || !is_layout(value->layout)) {
+        return NULL;
+    }
+    PyObject *data = value->data;
+    return data == Py_None || (is_data(data) && !((Data *)data)->shared) ? value : NULL;
+}
+
+/* Tell whether an op on operands of this many elements may be recorded now, and find the error state it is
+   recorded under. False can come with an error set. */
+static inline bool may_record(npy_intp elements, PyObject **state)
+{
+    Py_ssize_t least;
+    return floor_in_force(&least) && elements >= least && errors_may_wait(state) && *state != NULL;
+}
+
+/* Return an array of a new value; takes over the operands. ``elements`` count as pending. */
+static PyObject *record(PyTypeObject *type, PyObject *op, PyObject *operands, PyObject *out, PyObject *state, npy_intp elements)
+{
+    if (operands == NULL) {
+        return NULL;
+    }
+    /* Counting can flush, and that runs any code: what is borrowed here is held meanwhile. */
+    Py_INCREF(op);
+    Py_INCREF(out);
+    Py_INCREF(state);
+    PyObject *result = NULL;
+    Value *value = NULL;
+    if (count_recorded(elements)) {
+        value = value_new(op, operands, out, state);
+    } else {
+        Py_DECREF(operands);
+    }
+    if (value != NULL) {
+        PyFrameObject *frame = PyEval_GetFrame();
+        if (frame != NULL) {
+            value->code = (PyObject *)PyFrame_GetCode(frame);
+            value->instruction = PyFrame_GetLasti(frame);
+        }
+        result = array_new(type, value);
+        Py_DECREF(value);
+    }
+    Py_DECREF(op);
+    Py_DECREF(out);
+    Py_DECREF(state);
+    return result;
+}
+
+static inline PyObject *pair(PyObject *first, PyObject *second)
+{
+    PyObject *tuple = PyTuple_New(2);
+    if (tuple != NULL) {
+        PyTuple_SET_ITEM(tuple, 0, Py_NewRef(first));
+        PyTuple_SET_ITEM(tuple, 1, Py_NewRef(second));
+    }
+    return tuple;
+}
+
+/* A fast way returns its result, NULL with an error, or NULL without one: then the hook is asked. */
+
+static PyObject *record_same(Operator *operator, PyTypeObject *type, Value *left, Value *right)
+{
+    if (left == NULL || right == NULL || operator->same == NULL || left->layout != right->layout) {
+        return NULL;
+    }
+    PyObject *layout = left->layout;
+    PyObject *out = PyDict_GetItemWithError(operator->same, layout);
+    npy_intp elements = ((Layout *)layout)->size;
+    PyObject *state;
+    if (!is_layout(out) || !may_record(elements, &state)) {
+        return NULL;
+    }
+    return record(type, operator->op, pair((PyObject *)left, (PyObject *)right), out, state, elements);
+}
+
+static PyObject *record_unary(Operator *operator, PyTypeObject *type, Value *value)
+{
+    if (value == NULL || operator->same == NULL) {
+        return NULL;
+    }
+    PyObject *out = PyDict_GetItemWithError(operator->same, value->layout);
+    npy_intp elements = ((Layout *)value->layout)->size;
+    PyObject *state;
+    if (!is_layout(out) || !may_record(elements, &state)) {
+        return NULL;
+    }
+    return record(type, operator->op, PyTuple_Pack(1, value), out, state, elements);
+}
+
+static inline bool is_weak(PyObject *object) { return PyFloat_CheckExact(object) || PyLong_CheckExact(object); }
+
+/* Return a value of a Python scalar in a 0-d layout's dtype. */
+static PyObject *constant(PyObject *scalar, PyObject *layout, PyObject *state)
+{
+    PyArray_Descr *dtype = (PyArray_Descr *)Py_NewRef(((Layout *)layout)->dtype);
+    PyObject *array = PyArray_NewFromDescr(&PyArray_Type, dtype, 0, NULL, NULL, NULL, 0, NULL);
+    if (array == NULL) {
+        return NULL;
+    }
+    Value *value = NULL;
+    if (PyArray_Pack(PyArray_DESCR((PyArrayObject *)array), PyArray_BYTES((PyArrayObject *)array), scalar) == 0) {
+        value = value_new(Py_None, Py_NewRef(empty_tuple), layout, state);
+    }
+    if (value != NULL) {
+        Py_SETREF(value->attrs, Py_NewRef(array));
+    }
+    Py_DECREF(array);
+    return (PyObject *)value;
+}
+
+/* ``array`` is the left or the right operand, whichever is not the scalar. */
+static PyObject *record_weak(Operator *operator, PyObject *left, PyObject *right, PyObject *array)
+{
+    Value *value = whole_value(array);
+    if (value == NULL || operator->weak == NULL || PyDict_GET_SIZE(operator->weak) == 0) {
+        return NULL;
+    }
+    PyObject *scalar = array == left ? right : left, *kind = (PyObject *)Py_TYPE(scalar);
+    PyObject *key = array == left ? pair(value->layout, kind) : pair(kind, value->layout);
+    PyObject *found = key == NULL ? NULL : PyDict_GetItemWithError(operator->weak, key);
+    Py_XDECREF(key);
+    if (found == NULL || !PyTuple_CheckExact(found) || PyTuple_GET_SIZE(found) != 2
+        || !is_layout(PyTuple_GET_ITEM(found, 0)) || !is_layout(PyTuple_GET_ITEM(found, 1))) {
+        return NULL;
+    }
+    npy_intp elements = ((Layout *)value->layout)->size;
+    PyObject *state;
+    if (!may_record(elements, &state)) {
+        return NULL;
+    }
+    Py_INCREF(value);
+    Py_INCREF(found);
+    Py_INCREF(state);
+    PyObject *result = NULL, *other = constant(scalar, PyTuple_GET_ITEM(found, 1), state);
+    if (other != NULL) {
+        PyObject *operands = array == left ? pair((PyObject *)value, other) : pair(other, (PyObject *)value);
+        result = record(Py_TYPE(array), operator->op, operands, PyTuple_GET_ITEM(found, 0), state, elements);
+        Py_DECREF(other);
+    } else if (PyErr_ExceptionMatches(PyExc_OverflowError)) {
+        PyErr_Clear();  /* the hook knows which ops can take an integer that does not fit */
+    }
+    Py_DECREF(state);
+    Py_DECREF(found);
+    Py_DECREF(value);
+    return result;
+}
+
+/* What NumPy's own operator calls on ndarrays: it looks at exponents, and compares what has no loop. */
+static PyObject *numpy_power(PyObject *left, PyObject *right) { return PyNumber_Power(left, right, Py_None); }
+static PyObject *numpy_in_place_power(PyObject *left, PyObject *right) { return PyNumber_InPlacePower(left, right, Py_None); }
+#define COMPARISON(name, how) \
+    static PyObject *numpy_##name(PyObject *left, PyObject *right) { return PyObject_RichCompare(left, right, how); }
+COMPARISON(equal, Py_EQ)
+COMPARISON(not_equal, Py_NE)
+COMPARISON(less, Py_LT)
+COMPARISON(less_equal, Py_LE)
+COMPARISON(greater, Py_GT)
+COMPARISON(greater_equal, Py_GE)
+
+static const binaryfunc numpy_binary[NEGATIVE] = {
+    PyNumber_Add, PyNumber_Subtract, PyNumber_Multiply, PyNumber_TrueDivide, PyNumber_FloorDivide, PyNumber_Remainder,
+    PyNumber_Divmod, numpy_power, PyNumber_Lshift, PyNumber_Rshift, PyNumber_And, PyNumber_Or, PyNumber_Xor,
+    PyNumber_MatrixMultiply, numpy_equal, numpy_not_equal, numpy_less, numpy_less_equal, numpy_greater, numpy_greater_equal,
+};
+static const unaryfunc numpy_unary[OPERATORS - NEGATIVE] = {
+    PyNumber_Negative, PyNumber_Positive, PyNumber_Absolute, PyNumber_Invert,
+};
+static const binaryfunc numpy_in_place[EQUAL] = {
+    PyNumber_InPlaceAdd, PyNumber_InPlaceSubtract, PyNumber_InPlaceMultiply, PyNumber_InPlaceTrueDivide,
+    PyNumber_InPlaceFloorDivide, PyNumber_InPlaceRemainder, NULL, numpy_in_place_power, PyNumber_InPlaceLshift,
+    PyNumber_InPlaceRshift, PyNumber_InPlaceAnd, PyNumber_InPlaceOr, PyNumber_InPlaceXor, PyNumber_InPlaceMatrixMultiply,
+};
+
+PyObject *ask_array_hook(PyObject *hook, const char *name, PyObject *op, PyObject *left, PyObject *right)
+{
+    if (hook == NULL || op == NULL) {
+        PyErr_Format(hook == NULL ? PyExc_AttributeError : PyExc_KeyError, "%s", name);
+        return NULL;
+    }
+    PyObject *stack[4] = {NULL, op, left, right};
+    Py_INCREF(hook);
+    Py_INCREF(op);
+    PyObject *result = PyObject_Vectorcall(hook, stack + 1, (right == NULL ? 2 : 3) | PY_VECTORCALL_ARGUMENTS_OFFSET, NULL);
+    Py_DECREF(op);
+    Py_DECREF(hook);
+    return result;
+}
+
+static PyObject *binary(int index, PyObject *left, PyObject *right)
+{
+    Operator *operator = &operators[index];
+    PyObject *result = NULL;
+    if (Py_TYPE(left) == Py_TYPE(right)) {
+        result = record_same(operator, Py_TYPE(left), whole_value(left), whole_value(right));
+    } else if (is_weak(right)) {
+        result = record_weak(operator, left, right, left);
+    } else if (is_weak(left)) {
+        result = record_weak(operator, left, right, right);
+    }
+    if (result != NULL || PyErr_Occurred() || (result = once_binary(numpy_binary[index], left, right)) != NULL
+        || PyErr_Occurred()) {
+        return result;
+    }
+    return ask_array_hook(hooks->binary, operator->op == NULL ? operator_names[index] : "binary", operator->op, left, right);
+}
+
+static PyObject *unary(int index, PyObject *array)
+{
+    Operator *operator = &operators[index];
+    PyObject *result = record_unary(operator, Py_TYPE(array), whole_value(array));
+    if (result != NULL || PyErr_Occurred() || (result = once_unary(numpy_unary[index - NEGATIVE], array)) != NULL
+        || PyErr_Occurred()) {
+        return result;
+    }
+    return ask_array_hook(hooks->unary, operator->op == NULL ? operator_names[index] : "unary", operator->op, array, NULL);
+}
+
+static PyObject *in_place(int index, PyObject *array, PyObject *other)
+{
+    Operator *operator = &operators[index];
+    PyObject *result = once_in_place(numpy_in_place[index], array, other);
+    if (result != NULL || PyErr_Occurred()) {
+        return result;
+    }
+    return ask_array_hook(hooks->in_place, operator->op == NULL ? operator_names[index] : "in_place", operator->op, array, other);
+}
+
+#define IN_PLACE(slot, index) \
+    static PyObject *array_in_place_##slot(PyObject *array, PyObject *other) { return in_place(index, array, other); }
+#define BINARY(slot, index) \
+    static PyObject *array_##slot(PyObject *left, PyObject *right) { return binary(index, left, right); }
+#define UNARY(slot, index) \
+    static PyObject *array_##slot(PyObject *array) { return unary(index, array); }
+
+BINARY(add, ADD)
+BINARY(subtract, SUBTRACT)
+BINARY(multiply, MULTIPLY)
+BINARY(true_divide, DIVIDE)
+BINARY(floor_divide, FLOOR_DIVIDE)
+BINARY(remainder, REMAINDER)
+BINARY(divmod, DIVMOD)
+BINARY(lshift, LEFT_SHIFT)
+BINARY(rshift, RIGHT_SHIFT)
+BINARY(and, BITWISE_AND)
+BINARY(or, BITWISE_OR)
+BINARY(xor, BITWISE_XOR)
+BINARY(matmul, MATMUL)
+UNARY(negative, NEGATIVE)
+UNARY(positive, POSITIVE)
+UNARY(absolute, ABSOLUTE)
+UNARY(invert, INVERT)
+
+IN_PLACE(add, ADD)
+IN_PLACE(subtract, SUBTRACT)
+IN_PLACE(multiply, MULTIPLY)
+IN_PLACE(true_divide, DIVIDE)
+IN_PLACE(floor_divide, FLOOR_DIVIDE)
+IN_PLACE(remainder, REMAINDER)
+IN_PLACE(lshift, LEFT_SHIFT)
+IN_PLACE(rshift, RIGHT_SHIFT)
+IN_PLACE(and, BITWISE_AND)
+IN_PLACE(or, BITWISE_OR)
+IN_PLACE(xor, BITWISE_XOR)
+IN_PLACE(matmul, MATMUL)
+
+static PyObject *array_in_place_power(PyObject *array, PyObject *other, PyObject *modulus)
+{
+    if (modulus != Py_None) {
+        Py_RETURN_NOTIMPLEMENTED;
+    }
+    return in_place(POWER, array, other);
+}
+
+static PyObject *array_power(PyObject *left, PyObject *right, PyObject *modulus)
+{
+    /* With a modulus the arguments need not be arrays at all; NumPy has no such power. */
+    if (modulus != Py_None) {
+        Py_RETURN_NOTIMPLEMENTED;
+    }
+    return binary(POWER, left, right);
+}
+
+PyNumberMethods array_number = {
+    .nb_add = array_add,
+    .nb_subtract = array_subtract,
+    .nb_multiply = array_multiply,
+    .nb_true_divide = array_true_divide,
+    .nb_floor_divide = array_floor_divide,
+    .nb_remainder = array_remainder,
+    .nb_divmod = array_divmod,
+    .nb_power = array_power,
+    .nb_lshift = array_lshift,
+    .nb_rshift = array_rshift,
+    .nb_and = array_and,
+    .nb_or = array_or,
+    .nb_xor = array_xor,
+    .nb_matrix_multiply = array_matmul,
+    .nb_negative = array_negative,
+    .nb_positive = array_positive,
+    .nb_absolute = array_absolute,
+    .nb_invert = array_invert,
+    .nb_inplace_add = array_in_place_add,
+    .nb_inplace_subtract = array_in_place_subtract,
+    .nb_inplace_multiply = array_in_place_multiply,
+    .nb_inplace_true_divide = array_in_place_true_divide,
+    .nb_inplace_floor_divide = array_in_place_floor_divide,
+    .nb_inplace_remainder = array_in_place_remainder,
+    .nb_inplace_power = array_in_place_power,
+    .nb_inplace_lshift = array_in_place_lshift,
+    .nb_inplace_rshift = array_in_place_rshift,
+    .nb_inplace_and = array_in_place_and,
+    .nb_inplace_or = array_in_place_or,
+    .nb_inplace_xor = array_in_place_xor,
+    .nb_inplace_matrix_multiply = array_in_place_matmul,
+};
+
+PyObject *array_compare(PyObject *left, PyObject *right, int how)
+{
+    static const int index[] = {
+        [Py_LT] = LESS, [Py_LE] = LESS_EQUAL, [Py_EQ] = EQUAL, [Py_NE] = NOT_EQUAL, [Py_GT] = GREATER, [Py_GE] = GREATER_EQUAL,
+    };
+    return binary(index[how], left, right);
+}
+
+PyObject *set_operators(PyObject *module, PyObject *table)
+{
+    for (int i = 0; i < OPERATORS; i++) {
+        PyObject *name = PyUnicode_FromString(operator_names[i]);
+        PyObject *op = name == NULL ? NULL : PyObject_GetItem(table, name);
+        bool set = op != NULL && PyDict_SetItem(operators_by_name, name, op) == 0;
+        Py_XDECREF(name);
+        if (!set) {
+            Py_XDECREF(op);
+            return NULL;
+        }
+        PyObject **memos[] = {&operators[i].same, &operators[i].weak};
+        static const char *const names[] = {"same", "weak"};
+        for (int k = 0; k < 2; k++) {
+            PyObject *memo = PyObject_GetAttrString(op, names[k]);
+            PyErr_Clear();
+            if (memo != NULL && !PyDict_CheckExact(memo)) {
+                Py_CLEAR(memo);
+            }
+            Py_XSETREF(*memos[k], memo);
+        }
+        Py_XSETREF(operators[i].op, op);
+    }
+    Py_RETURN_NONE;
+}
