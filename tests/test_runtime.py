@@ -317,6 +317,17 @@ def test_what_need_not_come_to_exist_is_not_flushed(monkeypatch: pytest.MonkeyPa
     assert float(kept[3][0]) == 3.0 and float(total) == pytest.approx(80_500.0)
 
 
+def test_temporaries_of_an_expression_are_counted_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, y, z = (ours(np.full(8000, v, np.float32)) for v in (1.0, 2.0, 3.0))
+    runtime.evaluate_all()
+    monkeypatch.setattr(runtime.floor, "budget", 10_000)  # 80 kB; two temporaries have 64
+    LOG.reset()
+    result = np.sqrt(x * x + y * y) * np.exp(-z) + np.sin(y) * np.float32(0.5)
+    assert LOG.snapshot().counts["launches"] == 0
+    np.asarray(result)
+    assert LOG.snapshot().counts["launches"] == 1
+
+
 def test_writes_are_in_place_when_nobody_reads_the_old_version() -> None:
     a = ours(np.zeros(10_000))
     np.asarray(a + 1)

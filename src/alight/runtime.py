@@ -135,7 +135,9 @@ def enough() -> None:
     if floor.count < floor.limit:
         # What was recorded need not come to exist: what is inside of a kernel never does.
         held = _held_elements()
-        if held <= floor.budget // 2:  # so that it is counted anew a half of the budget later
+        # An expression's own temporaries count too, though only a flush makes them exist: up to
+        # 7/8 nothing is done, and it is counted anew an eighth of the budget later.
+        if held <= floor.budget - floor.budget // 8:
             floor.pending = held
             return
     evaluate_all()
@@ -143,10 +145,10 @@ def enough() -> None:
 
 def _held_elements() -> int:
     """Return the elements that live pending storages are to have, and those that are kept only to
-    be read for them."""
+    be read for them: as many of float64 as have their bytes."""
     ready = [storage.value for storage in pending_storages()]
     # What a jitted function has names for dies with it, but for its results.
-    held = 0 if floor.traced else sum([value.layout.size for value in ready])
+    held = 0 if floor.traced else sum([value.layout.nbytes for value in ready])
     seen = {id(value) for value in ready}
     leaves: dict[int, Value] = {}
     readers: Counter[int] = Counter()
@@ -160,8 +162,8 @@ def _held_elements() -> int:
                 ready.append(operand)
     for leaf in leaves.values():
         if leaf.data is not None and sole(leaf, 1 + readers[id(leaf)]):
-            held += leaf.layout.size
-    return held
+            held += leaf.layout.nbytes
+    return held // 8
 
 
 def host_array(value: Value) -> np.ndarray[Any, Any]:
