@@ -1054,6 +1054,27 @@ def test_kernels_and_numpy_race_in_turns(monkeypatch: pytest.MonkeyPatch) -> Non
     assert order == ["kernel"] * 10
 
 
+def test_what_is_slower_than_numpy_does_not_put_off_being_timed_beside_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    be_eager(monkeypatch)
+    be_generated(monkeypatch)
+    x, y = np.random.default_rng(0).random((2, 50_000))
+    jitted: Any = alight.jit(chain)
+    for _ in range(CALLS):
+        jitted(x, y)
+        kernels.settle()
+    (site,) = jitted._sites.values()
+    assert not site.exact
+    jitted.clear()
+    monkeypatch.setattr(trial.Foreground, "allows", lambda self, seconds: False)
+    site.shortcut, site.verdict, site.theirs, site.ours = False, None, [1e-9], [1.0] * 3
+    before = FOREGROUND.spent_seconds
+    jitted(x, y)
+    assert FOREGROUND.spent_seconds == before
+    assert len(site.ours) == 3 and site.ours[0] < 1.0  # it ran
+
+
 def entry(cls: Any, call: Any, pattern: Any, **more: Any) -> Any:
     return cls(pattern, more.pop("lookups", ()), None, more.pop("contexts", ()), call=call, **more)
 
