@@ -13,10 +13,21 @@ from alight.ir.ops import OPS
 from alight.ir.vectors import REGISTERS, SHORT_ROW, vectors_together
 from alight.measure import probes, timing
 from alight.measure.fit import Samples
-from alight.plan.cost import LONG_ROW, START_ROWS, Profile, Rates, estimate
+from alight.plan.cost import (
+    BUFFERED,
+    FAR_BYTES,
+    LONG_ROW,
+    NEAR_BYTES,
+    START_ROWS,
+    TURNED_SIDES,
+    Profile,
+    Rates,
+    estimate,
+    shown,
+)
 from alight.plan.curve import Curve, guess
 
-LAUNCH, BYTE = 1e-6, 1e-10
+LAUNCH, BYTE = 1e-6, 1e-22  # bytes next to nothing: what computes hides behind nothing
 KINDS = ("elementwise", "select", "reduce_inner", "reduce_outer")
 
 
@@ -77,13 +88,96 @@ def test_without_a_measure_backwards_what_lies_apart_serves() -> None:
     assert terms(group, work)["compute"] == pytest.approx(4e-6)
 
 
-def test_elements_of_rows_that_do_not_join_take_longer_up_to_a_length() -> None:
+def test_a_librarys_short_loops_copy_what_does_not_join() -> None:
     work = {"start@elementwise/float64": 1e-9, "long@elementwise/float64": 2e-10}
-    for length in (5, LONG_ROW, 40 * LONG_ROW):
-        expected = 20 * (2 * 1e-9 + min(length, LONG_ROW) * 2e-10)
+    work |= {"iterator/float64": 5e-7}
+    for length in (5, LONG_ROW, BUFFERED):
+        expected = 5e-7 + 20 * (1e-9 + length * 2e-10)
         assert terms(rows("negative", 20, length), work)["loops"] == pytest.approx(expected)
+    assert terms(rows("negative", 20, BUFFERED + 1), work)["loops"] == pytest.approx(5e-7)
     joined = probes.loop("negative", "float64", 20 * LONG_ROW)
     assert terms(joined, work)["loops"] == 0
+
+
+def test_a_librarys_op_runs_in_order_on_what_was_copied() -> None:
+    work = {"exp/float64": 1e-9, "exp@apart/float64": 4e-9, "start@near/float64": 1e-10}
+    kind = np.dtype(np.float64)
+    for length, seconds in ((BUFFERED, 1e-9), (BUFFERED + 1, 4e-9)):
+        apart = make_layout(kind, (20, length), (24 * (length + 7), 24))
+        node = Node(OPS["exp"], (0,), (), make_layout(kind, (20, length)))
+        group = Group(GroupKind.LOOP, Graph((apart,), (node,), (1,)), (20, length))
+        found = terms(group, work)
+        assert found["compute"] == pytest.approx(20 * length * seconds)
+        copied = length <= BUFFERED
+        assert found["loops"] == pytest.approx(copied * 20 * length * 1e-10)
+
+
+def test_a_librarys_op_with_a_number_has_seconds_of_its_own() -> None:
+    work = {"floor_divide/float64": 9e-9, "floor_divide@still/float64": 3e-9}
+    whole = probes.loop("floor_divide", "float64", 1000)
+    number = probes.loop("floor_divide", "float64", 1000, still=True)
+    assert terms(whole, work)["compute"] == pytest.approx(9e-6)
+    assert terms(number, work)["compute"] == pytest.approx(3e-6)
+
+
+def test_what_is_looked_for_in_rows_apart_is_copied_first() -> None:
+    kind = np.dtype(np.float64)
+    work = {"start@elementwise/float64": 1e-9, "start@reduce_inner/float64": 9e-9}
+
+    def placed(layout: Layout, axis: int | None) -> float:
+        node = Node(OPS["argmax"], (0,), (("axis", axis),), make_layout(np.dtype(int), ()))
+        group = Group(GroupKind.REDUCE, Graph((layout,), (node,), (1,)), layout.shape)
+        return terms(group, work)["loops"]
+
+    whole, apart = make_layout(kind, (50, 400)), make_layout(kind, (50, 400), (3256, 8))
+    assert placed(whole, None) == 0
+    assert placed(apart, None) == pytest.approx(50 * 1e-9, rel=1e-3)
+
+
+def test_a_mean_divides_its_results() -> None:
+    work = {"divide/float64": 2e-9, "mean@reduce_outer/float64": 0.0}
+    few, many = (
+        terms(probes.fold("mean", "float64", (3, n), (0,)), work)["loops"] for n in (1, 10_000)
+    )
+    assert few == 0 and many == pytest.approx(20e-6, rel=1e-3)
+
+
+UNITS = (1e-10, 5e-10, 2e-9)
+
+
+def test_what_is_turned_takes_as_long_as_squares_with_as_many_lines_did() -> None:
+    work = dict(zip([f"turned{side}/float64" for side in TURNED_SIDES], UNITS, strict=True))
+    for implementation in ("numpy", "generated"):
+        for side, unit in zip(TURNED_SIDES, UNITS, strict=True):
+            loops = terms(probes.turned("add", "float64", side), work, implementation)["loops"]
+            assert loops == pytest.approx(side * side * unit)
+        between = terms(probes.turned("add", "float64", 128), work, implementation)["loops"]
+        assert between == pytest.approx(128 * 128 * 3e-10)
+
+
+def test_compute_hides_in_the_caches_and_past_them_as_far_as_was_measured() -> None:
+    # what is no longer than the stream was not seen in the first place
+    assert shown(1e-5, 2e-5, 2e-5, NEAR_BYTES, 0.4) == pytest.approx(1e-5)
+    assert shown(1e-5, 2e-5, 2e-5, FAR_BYTES, 0.4) == pytest.approx(1e-5 + 0.6 * 1e-5)
+    assert shown(1e-5, 5e-5, 2e-5, FAR_BYTES, 1.0) == pytest.approx(0.0)
+
+
+def test_what_comes_in_is_as_far_away_as_all_that_ops_go_through() -> None:
+    kind = np.dtype(np.float64)
+    knots = [(1e3, 1e-6), (1e6, 1e-5), (1e7, 1e-4), (1e8, 1e-2)]
+    rates = Rates(
+        *(guess(1e-6, "seconds"), guess(1e-6, "seconds"), {"elementwise/float64": Curve(knots)}),
+        *({"flop/float64": guess(0.0, "seconds")}, guess(1.0, "share"), 0.1),
+    )
+    profile = Profile("cpu", {"numpy": rates})
+    layout = make_layout(kind, (1 << 19,))
+    nodes = tuple(Node(OPS["add"], (i, i), (), layout) for i in range(4))
+    several = Graph((layout,) * 4, nodes, (4, 5, 6, 7))
+    found = estimate(Group(GroupKind.LOOP, several, layout.shape), "cpu", "numpy", profile)
+    one = Graph((layout,), nodes[:1], (1,))
+    alone = estimate(Group(GroupKind.LOOP, one, layout.shape), "cpu", "numpy", profile)
+    assert found is not None and alone is not None
+    assert found.seconds > 6 * alone.seconds
 
 
 def test_short_folds_start_as_short_ones_did_and_others_between() -> None:

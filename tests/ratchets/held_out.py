@@ -20,8 +20,9 @@ from alight.plan.cost import Profile, estimate
 __all__ = ["CLASSES", "Case", "draw"]
 
 DTYPES = ("float32", "float64", "int64", "complex128")
-# Of one array: four of the largest are still far from the memory of a small machine.
-MOST_BYTES = 1 << 25
+# Of one array: four of the largest are still far from the memory of a small machine. Rows of two
+# that lie seven elements apart span 4.5 times what they hold.
+MOST_BYTES, MOST_SPAN = 1 << 25, 5
 FEWEST, MOST = 16, 1 << 22
 
 _OPS = {
@@ -279,7 +280,7 @@ def draw(seed: int, count: int, device: Device, profile: Profile) -> Iterator[Ca
 
             def make(n: int, own: str = own, dtype: str = dtype, maker: Any = maker) -> Group:
                 random = Random(own)
-                n = min(n, MOST_BYTES // np.dtype(dtype).itemsize // 4)
+                n = min(n, MOST_BYTES // np.dtype(dtype).itemsize // MOST_SPAN)
                 group: Group = maker(random, dtype, _shape(random, n))
                 return group
 

@@ -72,7 +72,7 @@ def _problems(profile: Profile) -> Iterable[str]:
 
 def _rate_problems(rates: Rates, peak: float) -> Iterable[str]:
     for key, curve in rates.curves.items():
-        limit = _PEAK_FLOPS if key.startswith("matmul/") else peak
+        limit = _PEAK_FLOPS if key.startswith(("matmul/", "dot/", "matvec/")) else peak
         for problem in _curve_problems(curve.knots, limit):
             yield f"{key}: {problem}"
     for what, number in (("launch", rates.launch), ("call", rates.call)):
@@ -80,7 +80,8 @@ def _rate_problems(rates: Rates, peak: float) -> Iterable[str]:
             yield from _seconds_problems(what, number.value)
     for key, number in rates.work.items():
         value = number.value
-        if type(value) not in (int, float) or not 0 <= value <= 1.0:
+        least = -1.0 if key.startswith("call.") else 0.0  # beside the call of another
+        if type(value) not in (int, float) or not least <= value <= 1.0:
             yield f"{key}: {number.value!r} seconds for an element"
     if not _finite(rates.overlap.value) or not 0 <= rates.overlap.value <= 1:
         yield f"overlap: {rates.overlap.value!r} is no share"

@@ -19,7 +19,7 @@ from alight._core import threads
 from alight.backends.machine import thread_count
 from alight.device import Unsupported
 from alight.measure import probes
-from alight.measure.fit import Sample, Samples, compile_costs, fit, spread_of
+from alight.measure.fit import Sample, Samples, compile_costs, fit, joined, spread_of
 from alight.measure.points import (
     MOST_BYTES,
     VITAL,
@@ -242,7 +242,7 @@ class Calibration:
         """Measure points again, seconds later: it is other work that makes them differ."""
         limit = self.budget_seconds * REPEAT_SHARE
         for again in range(MOST_REPEATS):
-            # those first of which nothing is known but what they took beside other work
+            # those first of which nothing is known but what they took beside other work, or little
             for point, launch in sorted(self._launches, key=lambda found: self._known(found[0])):
                 if self._spent() > limit:
                     return
@@ -263,9 +263,10 @@ class Calibration:
         steady = [sample.steady for sample in self._measured()]
         return steady.count(False) / len(steady) if steady else 0.0
 
-    def _known(self, point: Point) -> bool:
-        """Tell whether a point was measured while nothing disturbed it."""
-        return self.samples[point.implementation].by_key[point.key][point.amount].steady
+    def _known(self, point: Point) -> tuple[bool, int]:
+        """Return whether a point was measured while nothing disturbed it, and how often."""
+        sample = self.samples[point.implementation].by_key[point.key][point.amount]
+        return sample.steady, len(sample.seconds)
 
     def _validate(self) -> Iterator[str]:
         """Measure sizes and combinations that no curve has seen, and keep the errors."""
@@ -334,6 +335,8 @@ class Calibration:
             fitted = fit(samples, {kind: spread_of(found) for kind, found in errors.items()})
             if fitted is not None:
                 rates[name] = fitted
+        if self.device.space == "host" and thread_count() == 1:
+            rates = joined(rates)
         return Profile(
             device=self.device.id,
             rates=rates,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -11,11 +12,11 @@ import numpy as np
 
 from alight.ir.group import Group
 from alight.ir.ops import OPS, Kind
-from alight.measure.points import CURVE_CLASSES, FEW, MANY_FLOPS
+from alight.measure.points import CURVE_CLASSES, FEW
 from alight.measure.probes import CHAIN
 from alight.measure.products import non_negative, surface_of
 from alight.measure.timing import Timing, summary
-from alight.plan.cost import Rates
+from alight.plan.cost import Rates, shown
 from alight.plan.curve import Curve, Measured
 from alight.plan.passes import Pass, passes
 from alight.plan.profile import floor_of
@@ -113,12 +114,10 @@ def fit(samples: Samples, spreads: Mapping[str, float] | None = None) -> Rates |
     curves = _extended(curves)
     launch = min(shortest, key=lambda timing: timing.seconds).measured()
     work = _Work(samples, curves, launch.value)
-    overlap = 0.5  # where the iteration starts: neither all hidden nor nothing
-    for _ in range(3):  # each corrects the other's remainder, which halves at least
-        units = work.units(overlap)
-        overlap = work.overlap_with(units, overlap, _sharing(samples, units, launch.value))
-    units = work.units(overlap)
-    spreads = dict(spreads or {})
+    units = work.units()
+    overlap = work.overlap_with(units, _sharing(samples, units, launch.value))
+    surfaces, missed = _surfaces(samples)
+    spreads = {**(spreads or {}), **missed}
     spread = spreads.get("elementwise", _UNVALIDATED_SPREAD)
     return Rates(
         launch=launch,
@@ -127,10 +126,44 @@ def fit(samples: Samples, spreads: Mapping[str, float] | None = None) -> Rates |
         work={key: _measured(value, "seconds", spread) for key, value in units.items()},
         overlap=_measured(overlap, "share", spread),
         spread=spread,
-        surfaces=_surfaces(samples),
+        surfaces=surfaces,
         sharing=_sharing(samples, units, launch.value),
         spreads=spreads,
     )
+
+
+# Bytes past which each implementation waits for the same memory: beyond the second-level caches of
+# most machines.
+_SAME_MEMORY = 1 << 21
+
+
+def joined(rates: Mapping[str, Rates]) -> dict[str, Rates]:
+    """Return the rates of implementations that run on one thread each, none of which takes longer
+    for what comes out of memory than another: what others have in the last cache differs from
+    moment to moment, and only ever adds."""
+    found = {}
+    for name, own in rates.items():
+        curves = dict(own.curves)
+        for key, curve in own.curves.items():
+            if key.partition("/")[0] not in ("elementwise", "negate", "reduce_inner"):
+                continue
+            others = [o.curves[key] for o in rates.values() if o is not own and key in o.curves]
+            call = curve.knots[0][1]
+            least = [
+                (
+                    work,
+                    min(
+                        seconds,
+                        *(call + o.seconds_at(work) - o.knots[0][1] for o in others),
+                    )
+                    if others and work > _SAME_MEMORY
+                    else seconds,
+                )
+                for work, seconds in curve.knots
+            ]
+            curves[key] = Curve(least)
+        found[name] = replace(own, curves=curves)
+    return found
 
 
 def _named(
@@ -141,7 +174,8 @@ def _named(
 ) -> Rates | None:
     """Return the rates of a device's library of named functions, which has no additions to measure
     others by; None while none of its classes is there."""
-    surfaces = _surfaces(samples)
+    surfaces, missed = _surfaces(samples)
+    spreads = {**spreads, **missed}
     for found in samples.by_key.values():
         shortest = [*shortest, *[sample.timing for sample in found.values()]]
     if samples.implementation != "library" or not (curves or surfaces):
@@ -161,22 +195,30 @@ def _named(
 
 
 def _extended(curves: Mapping[str, Curve]) -> dict[str, Curve]:
-    """Return the curves, each as long as the longest of its class: where that one goes on, so do
-    they, by as much as they differ where they end."""
-    longest: dict[str, Curve] = {}
+    """Return the curves, each with the knots of the one of its class that has most: caches and
+    memory do not know dtypes, so between its own knots and beyond them a curve bends as that one
+    does, by as much as they differ there."""
+    closest: dict[str, Curve] = {}
     for key, curve in curves.items():
         kind = key.partition("/")[0]
-        if kind not in longest or curve.knots[-1][0] > longest[kind].knots[-1][0]:
-            longest[kind] = curve
+        if kind not in closest or len(curve.knots) > len(closest[kind].knots):
+            closest[kind] = curve
     found = {}
     for key, curve in curves.items():
-        model = longest[key.partition("/")[0]]
-        last, seconds = curve.knots[-1]
-        share = seconds / model.seconds_at(last)
-        # a knot that is nearly there already would make the curve bend for noise
-        more = [(work, share * s) for work, s in model.knots if work > 1.5 * last]
-        found[key] = Curve((*curve.knots, *more)) if more else curve
+        model = closest[key.partition("/")[0]]
+        own = [math.log(work) for work, _ in curve.knots]
+        shares = [math.log(s / model.seconds_at(work)) for work, s in curve.knots]
+        knots = dict(curve.knots)
+        for work, seconds in model.knots:
+            # a knot that is nearly there already would make the curve bend for noise
+            if all(abs(math.log(work) - place) > _NEAR for place in own):
+                knots[work] = seconds * math.exp(float(np.interp(math.log(work), own, shares)))
+        found[key] = Curve(knots.items()) if len(knots) > len(own) else curve
     return found
+
+
+# Of works whose knots are one, in logarithms: those of arrays of the same bytes.
+_NEAR = math.log(1.2)
 
 
 def spread_of(errors: Iterable[float]) -> float:
@@ -202,9 +244,10 @@ def _call(samples: Samples, curves: Mapping[str, Curve], launch: Measured) -> Me
     return launch
 
 
-def _surfaces(samples: Samples) -> dict[str, Surface]:
-    """Return the surface of products in each dtype that enough of them were measured in."""
-    found = {}
+def _surfaces(samples: Samples) -> tuple[dict[str, Surface], dict[str, float]]:
+    """Return the surface of products in each dtype that enough of them were measured in, and how
+    sure it is of what it has not seen."""
+    found, spreads = {}, {}
     for key, points in samples.by_key.items():
         name, _, dtype = key.partition("/")
         if name == "matmul":
@@ -213,10 +256,11 @@ def _surfaces(samples: Samples) -> dict[str, Surface]:
                 graph = sample.group.graph
                 _, m, k, n = product_shape(graph, graph.nodes[0])
                 timings[m, k, n] = sample.timing.seconds
-            surface = surface_of(timings)
-            if surface is not None:
-                found[dtype] = surface
-    return found
+            fitted = surface_of(timings)
+            if fitted is not None:
+                found[dtype], missed = fitted
+                spreads[key] = spread_of(missed)
+    return found, spreads
 
 
 def _sharing(samples: Samples, units: Mapping[str, float], launch: float) -> Curve | None:
@@ -273,6 +317,13 @@ def _measured(value: float, unit: str, spread: float) -> Measured:
     return Measured(value, unit, value / (1 + spread), value * (1 + spread), 1, "probe")
 
 
+# Of memory's seconds, what a probe has to take beyond them to tell that it computes for as long as
+# memory takes, and longer. A guess: with a tenth, additions of a number were 60 % off, and with all
+# of it sums 40 %.
+_TOLD = 0.5
+# What of a probe of rows is known before, by whether its code is compiled: its starts, or the
+# copies of its elements.
+_ROWS = {True: "start", False: "long"}
 # Of keys, how those begin that say what starting an inner loop takes.
 _STARTS = ("start@", "short@")
 
@@ -290,28 +341,35 @@ class _Work:
     curves: Mapping[str, Curve]
     launch: float
 
-    def units(self, overlap: float) -> dict[str, float]:
+    def units(self) -> dict[str, float]:
         """Return seconds for an element of each measured op, and those that stand for others."""
         work: dict[str, float] = {}
         dtypes = [k.partition("/")[2] for k in self.curves if k.startswith("elementwise/")]
         for dtype in dtypes:
-            work[f"flop/{dtype}"] = self._flop(dtype, overlap)
+            work[f"flop/{dtype}"] = self._flop(dtype)
         for key, found in self.samples.by_key.items():
             kind, _, dtype = key.partition("/")
             if kind.startswith("reduce") and f"flop/{dtype}" in work:
                 op = next(iter(found.values())).group.graph.nodes[-1].op.name
                 work[f"{op}@{key}"] = work[f"flop/{dtype}"]  # all of it is in the curve
         # Of rows that are folded, what the fold itself takes is known before.
-        keys = sorted(self.samples.by_key, key=lambda key: key.startswith(_STARTS))
+        # and what begins an iteration, before what is in it.
+        keys = sorted(
+            self.samples.by_key,
+            key=lambda key: (key.startswith(_STARTS), not key.startswith("iterator")),
+        )
         for key in keys:
             found = self.samples.by_key[key]
             name, _, dtype = key.partition("/")
-            sample = found.get(self.samples.compute_elements)
+            size = self.samples.compute_elements
+            if name.startswith(("turned", "iterator")) or name.endswith(("@apart", "far@folded")):
+                size = round(next(iter(found)))  # of its own
+            sample = found.get(size)
             if sample is None or name in (*CURVE_CLASSES, "flop", "call", "matmul", "sharing"):
                 continue
             curve = self._curve(name, sample.item.kind, dtype)
             if curve is not None:
-                work |= self._unit(key, sample, found.get(FEW), curve, overlap, work)
+                work |= self._unit(key, sample, found.get(FEW), curve, work)
         for dtype in dtypes:
             special = [work[k] for op in SPECIAL if (k := f"{op}/{dtype}") in work]
             if special and min(special) > 0:
@@ -326,51 +384,76 @@ class _Work:
         sample: Sample,
         few: Sample | None,
         curve: Curve,
-        overlap: float,
         work: Mapping[str, float],
     ) -> dict[str, float]:
         """Return what one timing says, given what is known already."""
         name, _, dtype = key.partition("/")
-        beyond = self._beyond(sample, curve, overlap)
+        beyond = sample.timing.seconds - curve.seconds_at(sample.work)
         runs, flop = sample.item.runs, work.get(f"flop/{dtype}", 0.0)
+        compiled = self.samples.implementation == "generated"
         found: dict[str, float] = {}
         if few is not None:
-            calls = max(0.0, few.timing.seconds - curve.seconds_at(few.work))
-            found[f"call.{name.partition('@')[0]}/{dtype}"] = calls
+            # less than none where the curve's own fold takes longer to call
+            call = few.timing.seconds - curve.seconds_at(few.work)
+            found[f"call.{name.partition('@')[0]}/{dtype}"] = call
         start = name.startswith(_STARTS)
         if "@reduce" in name and not start:
             # as it was in this dtype, or in the one measured before it
-            known = [w[k] for w in (found, work) for k in w if k.startswith(_call_of(name))]
-            beyond = max(0.0, beyond - known[-1]) if known else beyond
+            calls = [k for k in work if k.startswith(_call_of(name))]
+            there = work[calls[-1]] if calls else 0.0
+            beyond -= {**work, **found}.get(f"{_call_of(name)}{dtype}", there)
         elif start and "reduce" in name:
             op = sample.group.graph.nodes[-1].op.name
             own = work.get(f"{op}@{name.rpartition('@')[2]}/{dtype}", flop)
-            beyond = max(0.0, beyond - (own - flop) * sample.amount)
+            beyond -= (own - flop) * sample.amount
         elif start:
-            beyond = max(
-                0.0,
-                beyond - work.get(f"long@{name.partition('@')[2]}/{dtype}", 0.0) * sample.amount,
-            )
+            beyond -= work.get(f"long@{name.partition('@')[2]}/{dtype}", 0.0) * sample.amount
+        if not compiled and runs.torn and name.endswith(("@elementwise", "@near")):
+            beyond -= next((s for k, s in work.items() if k.startswith("iterator/")), 0.0)
+        beyond = max(0.0, beyond)
+        # What is computed hides behind what memory takes; what loops take does not.
+        compute = self._compute(beyond, sample, curve)
         if name.startswith("chain."):
-            found[f"{name.partition('.')[2]}/{dtype}"] = beyond / sample.amount / (CHAIN - 1)
+            one = compute / sample.amount / CHAIN
+            others = {node.op.name for node in sample.group.graph.nodes}
+            found[f"{name.partition('.')[2]}/{dtype}"] = max(len(others) * one - flop, one)
         elif name == "start@near":
-            alone = work.get(f"start@elementwise/{dtype}", 0.0) * sample.item.operands
-            # generated code: an element that no vector is filled with, all of such short rows
-            odd = runs.length if self.samples.implementation == "generated" else 1
-            found[key] = max(0.0, beyond / runs.starts - alone) / odd
+            # beside what starting takes, an element that no vector is filled with: all of such
+            # short rows; in a library's long ones, one that does not follow the one before
+            rows = work.get(f"{_ROWS[compiled]}@elementwise/{dtype}", 0.0)
+            rows *= runs.starts * (sample.item.operands if compiled else runs.length)
+            found[key] = max(0.0, beyond - rows) / runs.starts / runs.length
         elif start:
-            found[key] = beyond / runs.starts / sample.item.operands
-        elif name.startswith("long@"):
+            torn = 1 if name == "start@elementwise" and not compiled else sample.item.operands
+            found[key] = beyond / runs.starts / torn
+        elif name.startswith(("long@", "beside@", "torn@", "turned")):
+            found[key] = beyond / sample.amount
+        elif name == "iterator":
+            found[key] = beyond
+        elif name == "far@folded":
             found[key] = beyond / sample.amount
         elif name.endswith("@folded"):
-            bodies = len(sample.group.graph.nodes) - 1
-            found[key] = beyond / sample.amount / bodies
+            found[key] = compute / sample.amount / (len(sample.group.graph.nodes) - 1)
         elif name in ("near", "far"):
             elements = runs.starts * runs.length
             found[key] = beyond / elements / max(runs.near + runs.far, 1)
+        elif compiled and name in OPS and beyond < _TOLD * self._stream(sample, curve):
+            # all that is known is that memory takes longer
+            found[key] = min(flop, compute / sample.amount)
         else:
-            found[key] = flop + beyond / sample.amount
+            found[key] = max(compute / sample.amount, flop)
         return found
+
+    def _compute(self, beyond: float, sample: Sample, curve: Curve) -> float:
+        """Return the seconds of computing of which so many are to be seen beyond memory's."""
+        stream = self._stream(sample, curve)
+        # What can hardly be seen may compute for far less than memory takes.
+        return beyond + stream * min(1.0, beyond / (_TOLD * stream)) ** 2 if stream else beyond
+
+    def _stream(self, sample: Sample, curve: Curve) -> float:
+        """Return the seconds of memory that computing can hide behind."""
+        memory = curve.seconds_at(sample.work) - self._floor(sample.item.kind)
+        return max(0.0, min(memory, curve.stream_seconds(sample.work)))
 
     def _curve(self, name: str, kind: str, dtype: str) -> Curve | None:
         """Return the curve that a probe's memory is read off: its class's, in the nearest dtype."""
@@ -379,17 +462,14 @@ class _Work:
         others = [key for key in sorted(self.curves) if key.startswith(f"{wanted}/")]
         return found or (self.curves[others[0]] if others else None)
 
-    def _flop(self, dtype: str, overlap: float) -> float:
+    def _flop(self, dtype: str) -> float:
         """Return seconds of one addition or multiplication of an element."""
         curve, n = self.curves[f"elementwise/{dtype}"], self.samples.compute_elements
         chained = self.samples.by_key.get(f"flop/{dtype}", {}).get(n)
         if chained is not None:
-            return self._beyond(chained, curve, overlap) / n / (CHAIN - 1)  # one is in the curve
-        # Node by node nothing chains: an op of many flops tells what one costs.
-        many = self.samples.by_key.get(f"{MANY_FLOPS}/{dtype}", {}).get(n)
-        if many is None:
-            return 0.0
-        return self._beyond(many, curve, overlap) / n / (OPS[MANY_FLOPS].flops - 1)
+            beyond = max(0.0, chained.timing.seconds - curve.seconds_at(chained.work))
+            return self._compute(beyond, chained, curve) / n / CHAIN
+        return 0.0  # node by node nothing chains, and one is in the curve
 
     def _bodies(self, work: Mapping[str, float], dtype: str) -> dict[str, float]:
         """Return seconds of the operations that bodies are made of, from those that were timed."""
@@ -402,20 +482,23 @@ class _Work:
             if OPS[name].kind is Kind.ELEMENTWISE:
                 rows.append(body_parts(graph, graph.nodes[0]))
                 seconds.append(work[key])
+        # What a simple one takes was measured in a chain of them; the others are what is left.
+        simple = work[f"flop/{dtype}"]
         chained = self.samples.by_key.get(f"flop/{dtype}")
-        if chained is not None:
+        if chained is not None:  # one of complex numbers is several
             graph = next(iter(chained.values())).group.graph
-            rows.append(body_parts(graph, graph.nodes[0]))
-            seconds.append(work[f"flop/{dtype}"])
-        known = [(r, s) for r, s in zip(rows, seconds, strict=True) if s > 0]
-        if len(known) < len(PARTS):
-            return {}
+            simple /= max(1, body_parts(graph, graph.nodes[0])[0])
+        known = [(r[1:], s - r[0] * simple) for r, s in zip(rows, seconds, strict=True)]
+        known = [(r, s) for r, s in known if s > 0 and any(r)]
+        units = {f"body.{PARTS[0]}/{dtype}": simple} if simple > 0 else {}
+        if len(known) < len(PARTS) - 1:
+            return units
         found_units = non_negative(
             np.array([r for r, _ in known], float), np.array([s for _, s in known])
         )
-        return {
+        return units | {
             f"body.{part}/{dtype}": float(unit)
-            for place, (part, unit) in enumerate(zip(PARTS, found_units, strict=True))
+            for place, (part, unit) in enumerate(zip(PARTS[1:], found_units, strict=True))
             if any(r[place] for r, _ in known)
         }
 
@@ -423,19 +506,7 @@ class _Work:
         """Return what a pass of a class takes with nothing to do."""
         return floor_of(self.curves, kind) or self.launch
 
-    def _beyond(self, sample: Sample, curve: Curve, overlap: float) -> float:
-        """Return the compute seconds that, with the memory of the curve, make up a timing."""
-        whole = curve.seconds_at(sample.work)
-        memory = max(0.0, whole - self._floor(sample.item.kind))
-        beyond = sample.timing.seconds - whole
-        longer = beyond + overlap * memory  # if compute is the longer of the two
-        if longer >= memory:
-            return longer
-        return min(memory, max(0.0, beyond) / (1 - overlap)) if overlap < 1 else 0.0
-
-    def overlap_with(
-        self, work: Mapping[str, float], before: float, sharing: Curve | None
-    ) -> float:
+    def overlap_with(self, work: Mapping[str, float], sharing: Curve | None) -> float:
         """Return the share of the shorter of compute and memory that large probes show to be
         hidden."""
         shares = []
@@ -448,11 +519,19 @@ class _Work:
                 if n <= self.samples.compute_elements:
                     continue
                 whole = curve.seconds_at(sample.work)
-                compute, memory = (work[key] - work[f"flop/{dtype}"]) * n, whole - self.launch
+                memory, compute = whole - self._floor("elementwise"), work[key] * n
                 if sharing is not None and compute > 0:
                     compute = min(compute, sharing.seconds_at(compute))
-                shorter = min(compute, memory)
+                stream = min(memory, curve.stream_seconds(sample.work))
+                beyond = compute - stream
                 # Where one is much shorter, what it hides drowns in the other's noise.
-                if shorter > max(compute, memory) / 10:
-                    shares.append((whole + compute - sample.timing.seconds) / shorter)
-        return min(1.0, max(0.0, median(shares))) if shares else before
+                if beyond > memory / 10:
+                    ends = [shown(beyond, memory, stream, sample.work, o) for o in (0.0, 1.0)]
+                    if ends[0] > ends[1]:
+                        seen = sample.timing.seconds - whole
+                        shares.append((ends[0] - seen) / (ends[0] - ends[1]))
+        return min(1.0, max(0.0, median(shares))) if shares else _UNKNOWN_OVERLAP
+
+
+# Neither all hidden nor nothing: a guess, off by half at most.
+_UNKNOWN_OVERLAP = 0.5

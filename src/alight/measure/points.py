@@ -15,7 +15,7 @@ from alight.ir.group import Group
 from alight.ir.ops import OPS, Kind
 from alight.measure import probes
 from alight.measure.probes import CHAIN
-from alight.plan.cost import LONG_ROW, START_ROWS
+from alight.plan.cost import LONG_ROW, START_ROWS, TURNED_SIDES
 
 if TYPE_CHECKING:
     from alight.device import Device
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 # elements, where the call is all, to 16 MB, three of which pass the caches of most machines.
 KNOTS = tuple(1 << i for i in (7, 24, 15, 20, 22, 11, 18, 13, 23))
 FEW_KNOTS = tuple(1 << i for i in (7, 24, 15, 20, 22, 23))
+FAR_KNOTS = tuple(1 << i for i in (20, 22, 23, 24))
 # Of the other dtypes: past the caches all move bytes alike, so the main dtype's knots go on.
 OTHER_KNOTS = tuple(1 << i for i in (7, 20, 15, 18))
 LIBRARY_KNOTS = tuple(1 << i for i in (7, 21, 13, 17))  # a sort of 2**18 elements takes 20 ms
@@ -36,7 +37,7 @@ _LARGE = ("divide", "exp", "sqrt", "log", "tanh", "maximum", "power")
 # Elements of the probes of arithmetic. On a host, three arrays of float64 (96 kB) are near the
 # first-level cache, so that memory hides least. A device with thousands of lanes shows nothing at
 # that size: it gets as many as half of its largest probe of memory has.
-HOST_ELEMENTS = 4096
+HOST_ELEMENTS = 8192
 DEVICE_ELEMENTS = 1 << 20
 # Elements that share their work among threads: from what none can to what all must.
 SHARED_ELEMENTS = tuple(1 << i for i in (9, 19, 14, 16, 12, 11))
@@ -46,6 +47,7 @@ ROW = 7
 # Rows that are folded into one by the probes of curves: with their length no power of two, no two
 # of them fall on the same lines of a cache.
 OUTER_ROWS = 61
+LEAST_COLUMNS = 1 << 12  # bytes of few such rows
 VITAL = 3  # knots without which there is no curve
 FEW = 64  # elements that take no time beside the call
 MANY_FLOPS = "remainder"
@@ -74,7 +76,7 @@ _FOLDS = {
 # Of those, what generated code does in ways of its own: compiling one takes 20 to 130 ms.
 _OWN_FOLDS = {"f": ("sum", "prod", "var", "argmax"), "i": ("sum",), "c": ()}
 CURVE_CLASSES = ("elementwise", "select", "reduce_inner", "reduce_outer", "scan", "sort", "gather",
-                 "fft", "move")  # fmt: skip
+                 "fft", "move", "dot", "matvec", "negate")  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -132,12 +134,14 @@ def points_of(device: Device) -> Iterator[Point]:
     # What needs no compiler takes a millisecond or two, what does some tens.
     for name in (*libraries, *compiled):
         for own in every:
+            yield from own.negations(name)
             yield from own.loops(name)
             yield from own.more_folds(name)
         for own in every:
             yield from own.more_work(name)
             if name != "generated":
                 yield from own.products(name, FEW_PRODUCTS, PRODUCTS if own.kind == "f" else 0)
+                yield from own.vectors(name)
                 yield from own.library(name)
             yield from own.scans(name)
 
@@ -177,13 +181,22 @@ class _Dtype:
             n = nbytes // self.size
             yield Point(name, f"elementwise/{self.dtype}", n, probes.loop("add", self.dtype, n))
 
+    def negations(self, name: str) -> Iterator[Point]:
+        """Yield what reads as much as it writes, past the caches, where that makes a difference."""
+        for nbytes in FAR_KNOTS if self.main else ():
+            n = nbytes // self.size
+            group = probes.loop("negative", self.dtype, n)
+            yield Point(name, f"negate/{self.dtype}", n, group, core=False)
+
     def basic_work(self, name: str) -> Iterator[Point]:
         dtype, n = self.dtype, self.n
         if name == "generated":
-            ops = ("add", "multiply") if self.kind == "f" else ("add",)
-            yield Point(name, f"flop/{dtype}", n, probes.chain(dtype, n, ops))
+            # of integers that are only added or multiplied a compiler makes one sum or power
+            other = {"f": "multiply", "i": "maximum", "c": "add"}[self.kind]
+            yield Point(name, f"flop/{dtype}", n, probes.chain(dtype, n, ("add", other)))
             if self.kind != "f":
-                group = probes.chain(dtype, n, ("multiply",))
+                ops = ("multiply", "maximum") if self.kind == "i" else ("multiply",)
+                group = probes.chain(dtype, n, ops)
                 yield Point(name, f"chain.multiply/{dtype}", n, group)
         elif self.main:
             small = min(KNOTS) // self.size
@@ -215,6 +228,9 @@ class _Dtype:
             if op != "cast":
                 group = _loop(op, self.dtype, self.apart, _APART)
                 yield Point(name, f"{op}@apart/{self.dtype}", self.apart, group, core=False)
+            if OPS[op].nin == 2:
+                group = _loop(op, self.dtype, self.n, still=True)
+                yield Point(name, f"{op}@still/{self.dtype}", self.n, group, core=False)
             if OPS[op].special and self.kind == "f":
                 group = _loop(op, self.dtype, self.n, -1)
                 yield Point(name, f"{op}@back/{self.dtype}", self.n, group, core=False)
@@ -227,7 +243,7 @@ class _Dtype:
 
     def more_folds(self, name: str) -> Iterator[Point]:
         dtype, n = self.dtype, self.n
-        knots = FEW_KNOTS[1:] if self.main else OTHER_KNOTS[1:]
+        knots = (LEAST_COLUMNS, *(FEW_KNOTS[1:] if self.main else OTHER_KNOTS[1:]))
         for nbytes in knots if self.kind != "c" or name != "generated" else ():
             shape = (OUTER_ROWS, nbytes // self.size // OUTER_ROWS | 1)
             group = probes.fold(self.simplest, dtype, shape, (0,))
@@ -265,7 +281,8 @@ class _Dtype:
         if name != "generated":
             group = probes.rows("add", dtype, there // LONG_ROW, LONG_ROW)
             yield Point(name, f"long@elementwise/{dtype}", n, group, core=False)
-        every_third = probes.rows("add", dtype, rows, ROW, step=3)
+        few = (rows, ROW) if name == "generated" else (max(1, there // LONG_ROW), LONG_ROW)
+        every_third = probes.rows("add", dtype, *few, step=3)
         yield Point(name, f"start@near/{dtype}", n, every_third, core=False)
         if name != "generated" and self.main:
             group = probes.where(dtype, (rows, ROW))
@@ -279,8 +296,19 @@ class _Dtype:
                     if start == "start" or name != "generated":
                         group = probes.fold(op, dtype, (there // length, length), (1,))
                         yield Point(name, f"{start}@{key}/{dtype}", n, group, core=False)
-            group = probes.fold(self.simplest, dtype, (rows, ROW), (0,))
-            yield Point(name, f"start@reduce_outer/{dtype}", n, group, core=False)
+            if name == "generated":
+                for key, between in (("beside", 0), ("torn", 7)):
+                    group = probes.fold(self.simplest, dtype, (rows, ROW), (1,), between)
+                    yield Point(name, f"{key}@reduce_inner/{dtype}", n, group, core=False)
+            for start, length in zip(("short", "start"), START_ROWS, strict=True):
+                group = probes.fold(self.simplest, dtype, (there // length, length), (0,))
+                yield Point(name, f"{start}@reduce_outer/{dtype}", n, group, core=False)
+        if self.main and name != "generated":
+            group = probes.rows("add", dtype, 2, 4)
+            yield Point(name, f"iterator/{dtype}", 8, group, core=False)
+        for side in TURNED_SIDES if self.main else ():
+            group = probes.turned("add", dtype, side)
+            yield Point(name, f"turned{side}/{dtype}", side * side, group, core=False)
         for key, step in (("near", 3), ("far", 5)):
             group = probes.loop("add", dtype, there, step=step)
             yield Point(name, f"{key}/{dtype}", n, group, core=False)
@@ -289,6 +317,15 @@ class _Dtype:
         for m, k, n in itertools.islice(_sides(self.dtype, stop), start, stop):
             group = probes.product(self.dtype, m, k, n)
             yield Point(name, f"matmul/{self.dtype}", 2.0 * m * k * n, group, start == 0)
+
+    def vectors(self, name: str) -> Iterator[Point]:
+        """Yield products of two vectors, and of a matrix and one."""
+        for nbytes in OTHER_KNOTS + FEW_KNOTS[-1:] * self.main:
+            count = nbytes // self.size
+            side = math.isqrt(count)
+            for key, m, k in (("dot", 1, count), ("matvec", side, side)):
+                group = probes.product(self.dtype, m, k, 1)
+                yield Point(name, f"{key}/{self.dtype}", 2.0 * m * k, group, core=False)
 
     def scans(self, name: str) -> Iterator[Point]:
         for nbytes in FEW_KNOTS[1:] if self.main else ():
@@ -304,9 +341,9 @@ class _Dtype:
                 yield Point(name, f"{key}/{self.dtype}", n, group, core=False)
 
 
-def _loop(op: str, dtype: str, n: int, step: int = 1) -> Group:
+def _loop(op: str, dtype: str, n: int, step: int = 1, still: bool = False) -> Group:
     """Return the probe of an op, its result in the dtype that NumPy gives it; of the first operand
-    every ``step``-th element."""
+    every ``step``-th element, of the second one where it stays ``still``."""
     if op == "where":
         return probes.where(dtype, (n,))
     if op == "cast":
@@ -314,7 +351,7 @@ def _loop(op: str, dtype: str, n: int, step: int = 1) -> Group:
         return probes.loop(op, dtype, n, other.name, (("dtype", other),))
     with np.errstate(all="ignore"):
         result = np.asarray(OPS[op].reference(*[np.ones(1, dtype)] * OPS[op].nin)).dtype
-    return probes.loop(op, dtype, n, result.name, step=step)
+    return probes.loop(op, dtype, n, result.name, step=step, still=still)
 
 
 def _every_op(dtype: str) -> Sequence[str]:
@@ -361,16 +398,21 @@ def unseen(device: Device) -> Iterator[tuple[str, str, Group]]:
     libraries = [name for name in names if name != "generated"]
     main = main_dtype(device)
     sizes = [700, 90_000, 9_000, 900_000, 30_011, 2_503]
-    floats = [d for d in dtypes_of(device) if d.startswith("float")] or [main]
+    dtypes = dtypes_of(device)
+    floats = [d for d in dtypes if d.startswith("float")] or [main]
     for round_number, n in enumerate(sizes):
         dtype = floats[round_number % len(floats)]
+        other = dtypes[round_number % len(dtypes)]
         for name in names:
-            yield "elementwise", name, probes.loop("multiply", dtype, n)
+            yield "elementwise", name, probes.loop("multiply", other, n)
             yield "elementwise", name, probes.loop("exp", dtype, n)
-            yield "elementwise", name, probes.rows("subtract", dtype, max(2, n // 37), 37)
-            yield "reduce_inner", name, probes.fold("sum", dtype, (n,), (0,))
-            yield "reduce_inner", name, probes.fold("max", dtype, (n // 50, 50), (1,))
+            yield "elementwise", name, probes.rows("subtract", other, max(2, n // 37), 37)
+            yield "elementwise", name, probes.rows("add", dtype, max(2, n // 16), 5, step=-1)
+            yield "elementwise", name, probes.turned("multiply", dtype, math.isqrt(n))
+            yield "reduce_inner", name, probes.fold("sum", other, (n,), (0,))
+            yield "reduce_inner", name, probes.fold("max", dtype, (n // 5, 5), (1,))
             yield "reduce_outer", name, probes.fold("sum", dtype, (n // 50, 50), (0,))
+            yield "reduce_outer", name, probes.fold("mean", dtype, (3, n // 3), (0,))
         mixed = [probes.mixed(random, main, n) for _ in range(2)]
         for group in mixed:
             for name in names:

@@ -59,17 +59,33 @@ def _vector(dtype: str, n: int) -> Layout:
 
 
 def loop(
-    name: str, dtype: str, n: int, result: str | None = None, attrs: Attrs = (), step: int = 1
+    name: str,
+    dtype: str,
+    n: int,
+    result: str | None = None,
+    attrs: Attrs = (),
+    step: int = 1,
+    still: bool = False,
 ) -> Group:
     """Return a group of one elementwise op over n elements, each operand its own array, of the
-    first of which it takes every ``step``-th element."""
+    first of which it takes every ``step``-th element, and of the others one where they stay
+    ``still``."""
     layout = _vector(dtype, n)
     first = make_layout(layout.dtype, (n,), (step * layout.itemsize,))
     op = OPS[name]
     out = layout if result is None else _vector(result, n)
     node = Node(op, tuple(range(op.nin)), attrs, out)
-    inputs = (first, *[layout] * (op.nin - 1))
+    other = make_layout(layout.dtype, ()) if still else layout
+    inputs = (first, *[other] * (op.nin - 1))
     return Group(GroupKind.LOOP, Graph(inputs, (node,), (op.nin,)), (n,))
+
+
+def turned(name: str, dtype: str, side: int) -> Group:
+    """Return a group of one op of two square arrays, of which the first lies column by column."""
+    whole = make_layout(np.dtype(dtype), (side, side))
+    columns = make_layout(whole.dtype, (side, side), (whole.itemsize, side * whole.itemsize))
+    node = Node(OPS[name], (0, 1), (), whole)
+    return Group(GroupKind.LOOP, Graph((columns, whole), (node,), (2,)), (side, side))
 
 
 def chain(dtype: str, n: int, ops: Sequence[str] = ("add", "multiply")) -> Group:
@@ -85,9 +101,15 @@ def chain(dtype: str, n: int, ops: Sequence[str] = ("add", "multiply")) -> Group
     return Group(GroupKind.LOOP, graph, layout.shape)
 
 
-def fold(name: str, dtype: str, shape: tuple[int, ...], axes: tuple[int, ...]) -> Group:
-    """Return a group of one reduction over some axes of a C-ordered array."""
+def fold(
+    name: str, dtype: str, shape: tuple[int, ...], axes: tuple[int, ...], apart: int = 0
+) -> Group:
+    """Return a group of one reduction over some axes of a C-ordered array, or of a matrix whose
+    rows lie so many elements ``apart``."""
     layout = make_layout(np.dtype(dtype), shape)
+    if apart:
+        step = (shape[1] + apart) * layout.itemsize
+        layout = make_layout(layout.dtype, shape, (step, layout.itemsize))
     kept = tuple(length for i, length in enumerate(shape) if i not in axes)
     with np.errstate(all="ignore"):
         result = np.asarray(OPS[name].reference(np.ones(1, dtype))).dtype

@@ -21,8 +21,9 @@ _LEAST = 2 * len(TERMS)
 Shape = tuple[int, int, int]
 
 
-def surface_of(timings: Mapping[Shape, float]) -> Surface | None:
-    """Return the surface through products' seconds; None where they are too few."""
+def surface_of(timings: Mapping[Shape, float]) -> tuple[Surface, list[float]] | None:
+    """Return the surface through products' seconds, and by how much, in logarithms, it would miss
+    each of them without it; None where they are too few."""
     if len(timings) < _LEAST:
         return None
     shapes = list(timings)
@@ -30,13 +31,14 @@ def surface_of(timings: Mapping[Shape, float]) -> Surface | None:
     base = non_negative(np.array([terms_of(*shape) for shape in shapes]), seconds)
     centres = np.log2(np.array(shapes, float))
     rest = np.log(seconds / (np.array([terms_of(*s) for s in shapes]) @ base))
-    heights, width = _bells(centres, rest)
-    return Surface(
+    heights, width, missed = _bells(centres, rest)
+    surface = Surface(
         tuple(float(b) for b in base),
         tuple((float(a), float(b), float(c)) for a, b, c in centres),
         tuple(float(h) for h in heights),
         width,
     )
+    return surface, [float(miss) for miss in missed]
 
 
 def non_negative(terms: Any, seconds: Any) -> Any:
@@ -73,19 +75,21 @@ def non_negative(terms: Any, seconds: Any) -> Any:
     return found / scale
 
 
-def _bells(centres: Any, rest: Any) -> tuple[Any, float]:
-    """Return heights and width of the bells that predict best what is left out of them.
+def _bells(centres: Any, rest: Any) -> tuple[Any, float, Any]:
+    """Return heights and width of the bells that predict best what is left out of them, and what
+    that misses.
 
     What a point would be predicted as without itself has a closed form in ridge regression.
     """
     squares = ((centres[:, None, :] - centres[None, :, :]) ** 2).sum(axis=2)
-    best = (float(np.mean(np.abs(rest))), np.zeros(len(rest)), _WIDTHS[0])
+    best = (float(np.mean(np.abs(rest))), np.zeros(len(rest)), _WIDTHS[0], rest)
     for width in _WIDTHS:
         kernel = np.exp(-0.5 * squares / width**2)
         for ridge in _RIDGES:
             inverse = np.linalg.inv(kernel + ridge * np.eye(len(rest)))
             heights = inverse @ rest
-            error = float(np.mean(np.abs(heights / np.diag(inverse))))
+            missed = heights / np.diag(inverse)
+            error = float(np.mean(np.abs(missed)))
             if math.isfinite(error) and error < best[0]:
-                best = (error, heights, width)
-    return best[1], best[2]
+                best = (error, heights, width, missed)
+    return best[1:]

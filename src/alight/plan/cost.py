@@ -3,20 +3,25 @@
 One formula for all devices. A group runs in passes: one for a generated kernel, one for each node
 where NumPy or a library runs it. A pass takes
 
-    launch + memory(bytes) + work - overlap · min(work, memory),    work = compute + loops
+    launch + memory(bytes) + shown(work),    work = compute + loops
 
 where ``memory`` is read off the measured curve of its class, ``compute`` is the sum, over its
 nodes, of measured seconds for an element times the elements, and ``loops`` what it takes to start
-inner loops and to step over elements between those that are wanted. Generated code shares its work
-among threads as the measured curve of that says. Matrix products are read off their surface.
+inner loops and to step over elements between those that are wanted. In the caches compute hides
+behind memory as long as it is the shorter one; past them as far as ``overlap`` says (see
+``shown``). Generated code shares its work among threads as the measured curve of that says. Matrix
+products are read off their surface.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from alight._core import make_layout
 from alight.ir.group import Graph, Group, Node
 from alight.ir.ops import Kind
 from alight.ir.rolls import as_copies
@@ -26,7 +31,7 @@ from alight.plan.curve import Curve, Measured
 from alight.plan.passes import Pass, alone, loop_dtype, node_class, passes, reduction_class
 from alight.plan.plan import Estimate
 from alight.plan.profile import SCHEMA, Profile, Rates
-from alight.plan.runs import LINE_BYTES
+from alight.plan.runs import LINE_BYTES, Runs, runs_of, touched_bytes
 from alight.plan.workload import (
     PARTS,
     body_parts,
@@ -66,7 +71,7 @@ _BODY_SPREAD = math.log(1.5)
 START_ROWS = (3, 24)
 # Of rows that do not join, up to where an element takes longer than where they do: NumPy's sums of
 # two float64 took 0.2 ns more in rows of 64 to 1000, and no more in all in rows of 30000.
-LONG_ROW = 1000
+LONG_ROW = 250
 _START_SPAN = math.log(START_ROWS[1] / START_ROWS[0])
 
 # Classes to borrow from, nearest first, where a device has no curve of a class.
@@ -83,6 +88,26 @@ _NEAREST: Mapping[str, tuple[str, ...]] = {
     "other": ("scan", "reduce_inner", "elementwise"),
     "matmul": (),
 }
+
+
+# Bytes up to which what computes hides all that memory takes, and from which on the measured share
+# of it: those of the probes of arithmetic and of those of overlap (``measure.points``).
+NEAR_BYTES, FAR_BYTES = 3 << 16, 3 << 22
+# Elements of an inner loop up to which NumPy's iterator copies operands that do not join into
+# buffers, of twice as many, for longer loops on these (NumPy 2.3 on).
+BUFFERED = 4096
+
+
+def shown(beyond: float, memory: float, stream: float, nbytes: float, overlap: float) -> float:
+    """Return what of the seconds ``beyond`` those that hide in the caches is added to memory's, of
+    which ``stream`` would be there if all were in the caches.
+
+    Far from the caches that much more is waited for as does not overlap, and that much of the
+    waiting is used as does.
+    """
+    far = math.log(max(nbytes, NEAR_BYTES) / NEAR_BYTES) / math.log(FAR_BYTES / NEAR_BYTES)
+    waited = (1 - overlap) * min(far, 1.0) * min(beyond, stream)
+    return beyond + waited - overlap * min(beyond, max(0.0, memory - stream))
 
 
 def _distance(dtype: str, other: str) -> tuple[bool, int]:
@@ -149,6 +174,9 @@ def _work_seconds(rates: Rates, graph: Graph, node: Node, own: bool) -> tuple[fl
     return found
 
 
+_DIGITS = "0123456789"
+
+
 def _work_looked_up(
     rates: Rates, graph: Graph, node: Node, own: bool
 ) -> tuple[float, float] | None:
@@ -160,7 +188,9 @@ def _work_looked_up(
     if own:
         body = _body_seconds(rates, graph, node, dtype)
         near = _nearest(rates, name, dtype)
-        if near is not None and rates.work[near].value > 0:
+        # of another kind the same op is another body
+        alike = near is not None and near.partition("/")[2].rstrip(_DIGITS) == dtype.rstrip(_DIGITS)
+        if near is not None and rates.work[near].value > 0 and (alike or body is None):
             other = near.partition("/")[2]
             share = width_in_bits(dtype) / width_in_bits(
                 other
@@ -236,8 +266,12 @@ def _loop_seconds(rates: Rates, item: Pass, step: int) -> float:
     from one element to the next. ``step`` as `_step` says it of our own code, 0 of a library's."""
     runs = item.runs
     own = step > 0
+    if runs.starts == 1 and not runs.near + runs.far:
+        return 0.0
+    if not own and item.kind == "elementwise":
+        return _iterated(rates, item)
     kind = "elementwise" if item.kind == "select" else item.kind
-    seconds = 0.0
+    seconds = _turned(rates, item) if runs.turned + runs.again else 0.0
     if runs.starts > 1 and not (own and _beside(item)):
         fold = next((n.op.name for n in item.nodes if n.op.kind is Kind.REDUCTION), "sum")
         start = None
@@ -246,22 +280,24 @@ def _loop_seconds(rates: Rates, item: Pass, step: int) -> float:
         elif kind == "reduce_inner" and fold not in ("sum", "mean"):
             # sums add pairwise in a loop of their own; the others go as the maximum does
             start = _start(rates, f"{fold}@{kind}", item) or _start(rates, f"max@{kind}", item)
+        if item.kind == "select":
+            start = _start(rates, "where", item)
         start = start or _start(rates, kind, item) or _start(rates, "elementwise", item)
-        seconds += runs.starts * item.operands * (start or 0.0)
+        # what is folded and its result, where they were measured
+        operands = min(item.operands, 2) if kind.startswith("reduce") else item.operands
+        seconds += runs.starts * operands * (start or 0.0)
         key = _nearest(rates, f"long@{kind}", item.dtype)
         length = min(runs.length, LONG_ROW)
         seconds += runs.starts * length * rates.work[key].value if key else 0.0
-        if item.kind == "select":
-            key = _nearest(rates, "start@where", item.dtype)
-            seconds += runs.starts * item.operands * rates.work[key].value if key else 0.0
         # Generated code reads what vectors leave over one by one where it does not lie in order.
         odd = runs.near * (runs.length % step) if own else runs.near + runs.far
         key = _nearest(rates, "start@near", item.dtype) if odd else None
         if key is not None:
             seconds += runs.starts * odd * rates.work[key].value
-    if not own and _apart(rates, item) is not None:
-        return seconds
-    near, far = runs.near, runs.far
+    if own and kind == "reduce_inner" and _beside(item):
+        key = _nearest(rates, f"{'torn' if runs.torn else 'beside'}@reduce_inner", item.dtype)
+        seconds += runs.starts * runs.length * rates.work[key].value if key else 0.0
+    near, far = runs.near, runs.far - runs.turned
     if kind != "elementwise":  # which alone has a quick way for those that are near
         near, far = 0, near + far
     aside = "far@folded" if own and kind.startswith("reduce") else "far"
@@ -270,6 +306,60 @@ def _loop_seconds(rates: Rates, item: Pass, step: int) -> float:
         if key is not None:
             seconds += runs.starts * runs.length * count * rates.work[key].value
     return seconds
+
+
+def _iterated(rates: Rates, item: Pass) -> float:
+    """Return seconds of a library's loops: of short ones, operands that do not join are copied
+    into buffers, at so much for each loop and each element; the others are gone through as they
+    are."""
+    runs = item.runs
+    seconds = _turned(rates, item) if runs.turned + runs.again else 0.0
+    away = [("start@near", runs.near + runs.far - runs.turned)]
+    key = _nearest(rates, "iterator", item.dtype) if runs.torn else None
+    seconds += rates.work[key].value if key is not None else 0.0
+    if runs.starts > 1 and runs.length <= BUFFERED:
+        torn = runs.torn - runs.turned
+        for name, count in (
+            ("start", torn * runs.starts),
+            ("long", torn * runs.starts * runs.length),
+        ):
+            key = _nearest(rates, f"{name}@elementwise", item.dtype)
+            seconds += count * rates.work[key].value if key else 0.0
+    elif _apart(rates, item) is not None:
+        return seconds
+    else:
+        away = [("near", runs.near), ("far", runs.far - runs.turned)]
+    for name, count in away:
+        key = _nearest(rates, name, item.dtype) if count else None
+        seconds += count * runs.starts * runs.length * rates.work[key].value if key else 0.0
+    return seconds
+
+
+# Sides of the square arrays that tell what an element takes of one whose neighbours are in other
+# rows: its lines stay in the first cache until they are used up, in the second, or in neither.
+TURNED_SIDES = (64, 256, 1024)
+
+
+def _turned(rates: Rates, item: Pass) -> float:
+    """Return seconds of going through arrays along another axis than that of their neighbours."""
+    runs = item.runs
+    elements = runs.starts * runs.length
+    sides, units = [], []
+    for side in TURNED_SIDES:
+        key = _nearest(rates, f"turned{side}", item.dtype)
+        if key is not None:
+            sides.append(math.log(side))
+            units.append(rates.work[key].value)
+    found = _curve(rates, "elementwise", item.dtype)
+    if not sides or found is None:
+        return 0.0
+    again = found[0].stream_seconds(runs.again * elements)
+    place = math.log(max(runs.side, 1))
+    unit = units[0]
+    for (low, one), (high, two) in pairwise(zip(sides, units, strict=True)):
+        share = min(max((place - low) / (high - low), 0.0), 1.0)
+        unit += share * (two - one)
+    return again + runs.turned * elements * unit
 
 
 def _start(rates: Rates, name: str, item: Pass) -> float | None:
@@ -289,28 +379,109 @@ def _start(rates: Rates, name: str, item: Pass) -> float | None:
 def _apart(rates: Rates, item: Pass) -> Measured | None:
     """Return the seconds for an element of a library's op along operands that do not go from one
     element to the next; None where they do, or the op was not measured so."""
-    if not item.runs.near + item.runs.far:
-        return None
-    name = item.nodes[0].op.name
+    runs, name = item.runs, item.nodes[0].op.name
+    if runs.starts > 1 and runs.length <= BUFFERED:
+        return None  # what is in buffers is in order
+    if not runs.near + runs.far:
+        return rates.work.get(f"{name}@still/{item.dtype}") if runs.still else None
     found = rates.work.get(f"{name}@back/{item.dtype}") if item.runs.back else None
     return found or rates.work.get(f"{name}@apart/{item.dtype}")
+
+
+def _vector_curve(rates: Rates, dtype: str, m: int, k: int, n: int) -> Curve | None:
+    """Return the curve of products with vectors, which stream through memory and have functions of
+    their own in every library, over flops; None of those of two matrices."""
+    if m > 1 and n > 1:
+        return None
+    return rates.curves.get(f"{'dot' if m == n == 1 else 'matvec'}/{dtype}")
 
 
 def _product_terms(rates: Rates, graph: Graph, item: Pass) -> tuple[dict[str, float], float] | None:
     """Return the terms of a matrix product, by its surface where there is one."""
     surface = rates.surfaces.get(item.dtype)
+    count, m, k, n = product_shape(graph, item.nodes[0])
+    vector = _vector_curve(rates, item.dtype, m, k, n)
     spread = rates.spreads.get("matmul", rates.spread)
-    if surface is None:
+    if vector is not None:
+        call, one = vector.knots[0][1], vector.seconds_at(item.amount / count)
+    elif surface is not None:
+        call, one = surface.seconds[0], surface.seconds_at(m, k, n)
+        spread = rates.spreads.get(f"matmul/{item.dtype}", spread)
+    else:
         found = _curve(rates, "matmul", item.dtype)
         if found is None:
             return None
-        whole, spread = found[0].seconds_at(item.amount), found[1]
-    else:
-        count, m, k, n = product_shape(graph, item.nodes[0])
-        one = surface.seconds_at(m, k, n)
-        whole = one + (count - 1) * max(one - surface.seconds[0], 0.0)
+        call, one, count = 0.0, found[0].seconds_at(item.amount), 1
+        spread = found[1]
+    whole = one + (count - 1) * max(one - call, 0.0)
     launch = min(rates.launch.value, whole)
     return {"launch": launch, "memory": 0.0, "compute": whole - launch, "loops": 0.0}, spread
+
+
+def _copied(rates: Rates, graph: Graph, item: Pass) -> tuple[float, Pass]:
+    """Return the seconds in which a library brings what it looks for a place in into order, since
+    it does so for whole rows only, and the pass that is left then."""
+    node = item.nodes[0]
+    begin = _nearest(rates, "start@elementwise", item.dtype)
+    if not node.op.name.startswith("arg") or begin is None:
+        return 0.0, item
+    layout, axis = graph.layout(node.operands[0]), node.attr("axis")
+    order = list(range(layout.ndim))
+    if axis is not None and order:
+        order.append(order.pop(axis))
+    shape = tuple([layout.shape[i] for i in order])
+    given = make_layout(layout.dtype, shape, tuple([layout.strides[i] for i in order]))
+    whole = make_layout(layout.dtype, shape)
+    runs = runs_of(shape, (given,), (whole,))
+    found = _curve(rates, "elementwise", item.dtype)
+    if found is None or (runs.starts == 1 and not runs.near + runs.far):
+        return 0.0, item
+    nbytes = 2 * layout.nbytes
+    memory = found[0].seconds_at(nbytes) - rates.floor("elementwise")
+    loops = _turned(rates, replace(item, runs=runs))
+    away = runs.starts * runs.length * max(0, runs.near + runs.far - runs.turned)
+    near = _nearest(rates, "start@near", item.dtype)
+    loops += runs.starts * rates.work[begin].value
+    loops += away * rates.work[near].value if near is not None else 0.0
+    length = layout.size if axis is None else layout.shape[axis]
+    rows = Runs(layout.size // max(length, 1), length, 0, 0)
+    return max(memory, 0.0) + loops, replace(item, runs=rows)
+
+
+# Passes over the results of a fold, by which they are divided.
+_DIVISIONS = {"mean": 1, "var": 2, "std": 2}
+
+
+def _after(rates: Rates, item: Pass) -> float:
+    """Return the seconds that a library's fold takes for its results once they are there."""
+    result = item.nodes[0].layout
+    passed = _DIVISIONS.get(item.nodes[0].op.name, 0)
+    key = _nearest(rates, "divide", item.dtype)
+    found = _curve(rates, "elementwise", item.dtype)
+    if not passed or key is None or found is None or result.size <= 1:
+        return 0.0
+    compute = rates.work[key].value * result.size
+    memory = found[0].seconds_at(2 * result.nbytes) - rates.floor("elementwise")
+    return passed * max(memory, compute)
+
+
+# Classes whose curves are measured by an addition, of elements or of what is folded.
+_BY_ADDITION = ("elementwise", "select", "reduce_inner", "reduce_outer")
+
+
+# Of the bytes that an addition moves, and a copy.
+_ADDED, _WRITTEN = 1 / 3, 1 / 2
+
+
+def _copied_share(rates: Rates, item: Pass) -> float:
+    """Return how long what is elementwise takes against an addition that moves as many bytes: less
+    of them are read, so more of them stay in the last cache."""
+    name = next((key for key in rates.curves if key.startswith("negate/")), None)
+    if name is None or item.amount < rates.curves[name].knots[0][0]:
+        return 1.0
+    added = rates.curves[f"elementwise/{name.partition('/')[2]}"].seconds_at(item.amount)
+    share = min(1.0, (item.written - _ADDED) / (_WRITTEN - _ADDED))
+    return float((rates.curves[name].seconds_at(item.amount) / added) ** share)
 
 
 def _pass_terms(
@@ -323,7 +494,14 @@ def _pass_terms(
     if found is None:
         return None
     curve, spread = found
+    if own and len(item.nodes) > 1:
+        spread = max(spread, rates.spreads.get("fused", 0.0))
     whole = curve.seconds_at(item.amount)
+    if item.written > _ADDED and item.kind == "elementwise":
+        whole *= _copied_share(rates, item)
+    if item.apart and (lines := _curve(rates, "elementwise", item.dtype)) is not None:
+        near, far = (lines[0].seconds_at(n) for n in (item.amount, item.amount + item.apart))
+        whole += far - near
     launch = min(rates.floor(item.kind), whole)
     memory = whole - launch
     if not first:
@@ -337,7 +515,13 @@ def _pass_terms(
     picked = item.kind == "select" and any(name.startswith("select/") for name in rates.curves)
     step = _step(graph, item) if own else 0
     filled = _filled(item, step)
+    # A class that is measured by an op of its own has that op in its curve.
+    held = item.kind not in _BY_ADDITION and any(
+        k.startswith(f"{item.kind}/") for k in rates.curves
+    )
     for node in item.nodes if not picked else ():
+        if held and node.op.kind is not Kind.ELEMENTWISE:
+            continue
         unit = _work_seconds(rates, graph, node, own) if apart is None else (apart.value, spread)
         if unit is None:
             return None
@@ -350,22 +534,35 @@ def _pass_terms(
         doubt += seconds * count * unit[1]
     compute = every
     # The curve was measured with one flop for each element.
-    if item.kind in ("elementwise", "select", "reduce_inner", "reduce_outer"):
+    if item.kind in _BY_ADDITION:
         base = rates.work.get(f"flop/{item.dtype}")
         compute = max(0.0, every - base.value * most) if base is not None else every
-    loops = _loop_seconds(rates, item, step)
+    if not own and item.kind.startswith("reduce"):
+        copied, item = _copied(rates, graph, item)
+        loops = copied + _after(rates, item) + _loop_seconds(rates, item, step)
+    else:
+        loops = _loop_seconds(rates, item, step)
     busy = compute + loops
     if not busy:
         return {"launch": launch, "memory": memory, "compute": 0.0, "loops": 0.0}, spread
+    alone = 1.0
     if own and rates.sharing is not None:
-        busy = min(busy, rates.sharing.seconds_at(busy))
-    shown = busy - rates.overlap.value * min(busy, memory)
-    share = loops / (compute + loops)
+        alone = min(1.0, rates.sharing.seconds_at(busy) / busy)
+    stream = min(memory, curve.stream_seconds(item.amount))
+    hidden = min(compute * alone, stream)
+    beyond = busy * alone - hidden
+    if beyond <= 0:
+        return {"launch": launch, "memory": memory, "compute": 0.0, "loops": 0.0}, spread
+    # what is only read is waited for by nobody
+    near = item.kind.startswith("reduce")
+    nbytes = NEAR_BYTES if near else item.amount
+    more = shown(beyond, memory, stream, nbytes, rates.overlap.value)
+    share = min(loops * alone / beyond, 1.0)
     mean = doubt / every if every else 0.0
-    total = launch + memory + shown
-    spread = ((launch + memory) * spread + shown * max(mean, spread)) / total
+    total = launch + memory + more
+    spread = ((launch + memory) * spread + more * max(mean, spread)) / total
     terms = {"launch": launch, "memory": memory}
-    return {**terms, "compute": shown * (1 - share), "loops": shown * share}, spread
+    return {**terms, "compute": more * (1 - share), "loops": more * share}, spread
 
 
 def estimate(
@@ -417,6 +614,9 @@ def _all_terms(rates: Rates, group: Group, implementation: str, own: bool) -> It
             yield _pass_terms(rates, graph, item, position == 0, own)
         return
     # One by one: programs repeat their ops, and every group that an op could be in asks for it.
+    # what fits into the nearer caches comes from nowhere else
+    whole = sum([layout.nbytes for layout in graph.inputs]) if len(graph.nodes) > 1 else 0
+    whole = _working_bytes(graph) if whole > NEAR_BYTES else 0
     for position, (node, nbytes) in enumerate(one_by_one(graph)):
         first = position == 0
         layouts = tuple([graph.layout(i) for i in node.operands])
@@ -424,9 +624,42 @@ def _all_terms(rates: Rates, group: Group, implementation: str, own: bool) -> It
         try:
             if key not in known:
                 known[key] = _pass_terms(rates, graph, alone(graph, node, nbytes), first, own)
-            yield known[key]
+            found = known[key]
         except TypeError:  # an attribute without a hash
-            yield _pass_terms(rates, graph, alone(graph, node, nbytes), first, own)
+            found = _pass_terms(rates, graph, alone(graph, node, nbytes), first, own)
+        if whole > nbytes and found is not None:
+            found = _from_afar(rates, graph, node, found, nbytes, whole)
+        yield found
+
+
+def _working_bytes(graph: Graph) -> int:
+    """Return the bytes that nodes one by one go through until they begin anew: what comes in, what
+    goes out and an intermediate."""
+    layouts = [*graph.inputs, *[graph.layout(i) for i in dict.fromkeys(graph.outputs)]]
+    return sum(map(touched_bytes, layouts)) + max(node.layout.nbytes for node in graph.nodes)
+
+
+def _from_afar(
+    rates: Rates,
+    graph: Graph,
+    node: Node,
+    found: tuple[dict[str, float], float],
+    nbytes: int,
+    whole: int,
+) -> tuple[dict[str, float], float]:
+    """Return the terms of a pass that is one of several: what comes in is as far away as all that
+    they go through, what they made themselves is as near as in a pass alone."""
+    curve = rates.curves.get(f"elementwise/{loop_dtype(graph, node)}")
+    cold = sum(touched_bytes(graph.inputs[i]) for i in {*node.operands} if i < len(graph.inputs))
+    if curve is None or not cold:
+        return found
+    far = curve.seconds_at(whole) - curve.knots[0][1]
+    near = curve.seconds_at(nbytes) - curve.knots[0][1]
+    more = cold * (far / whole - near / nbytes) if nbytes else 0.0
+    if more <= 0:
+        return found
+    terms, spread = found
+    return {**terms, "memory": terms["memory"] + more}, spread
 
 
 # Of some 500 bytes each: more would be a program whose structures do not repeat.

@@ -43,14 +43,32 @@ def guess(value: float, unit: str) -> Measured:
     return Measured(value, unit, value / 2, value * 2, 0, "guess")
 
 
+# Of the seconds of the first knot, so much is at least not overhead: two knots that are equal show
+# no stream, and a logarithm needs one. A twentieth of what two samples of a call differ by.
+_LEAST_STREAM = 5e-4
+# Of the overhead: what is less beyond it drowns in the noise of two samples.
+_SHOWN = 1.1
+
+
+def _overhead(points: Sequence[tuple[float, float]]) -> float:
+    """Return what no work at all would take, on the line through the first two knots."""
+    (work, seconds), *others = points
+    if not others:
+        return 0.0
+    stream = (others[0][1] - seconds) * work / (others[0][0] - work)
+    return seconds - min(max(stream, _LEAST_STREAM * seconds), seconds)
+
+
 class Curve:
     """Seconds over work, through measured knots.
 
-    Between knots it is a monotone cubic in logarithms; below the first it is flat, because a call
-    costs its overhead; above the last it is proportional, because a stream has one bandwidth.
+    Between knots it is a monotone cubic in logarithms, of what a call takes beyond its overhead: a
+    sum of an overhead and a stream is straight nowhere in logarithms, but its stream is. Below the
+    first knot it is flat, because a call costs its overhead; above the last it is proportional,
+    because a stream has one bandwidth.
     """
 
-    __slots__ = ("_log_seconds", "_log_work", "_slopes", "knots", "source")
+    __slots__ = ("_beyond", "_log_work", "_overhead", "_quickest", "_slopes", "knots", "source")
 
     def __init__(self, knots: Iterable[tuple[float, float]], source: str = "probe") -> None:
         self.source = source
@@ -61,15 +79,12 @@ class Curve:
                 "Fix: measure again; a clock that shows no time is too coarse for the work."
             )
         self._log_work = [math.log(work) for work, _ in points]
-        self._log_seconds = _rising([math.log(seconds) for _, seconds in points])
         if min((b - a for a, b in pairwise(self._log_work)), default=1.0) <= 0:
             raise ValueError("a curve has two knots at one place. Fix: join them before.")
+        seconds = [math.exp(s) for s in _rising([math.log(seconds) for _, seconds in points])]
         # A profile has some forty curves, of which a program reads a few.
         self._slopes: list[float] = []
-        self.knots = tuple(
-            (work, math.exp(seconds))
-            for (work, _), seconds in zip(points, self._log_seconds, strict=True)
-        )
+        self.knots = tuple((work, s) for (work, _), s in zip(points, seconds, strict=True))
 
     def seconds_at(self, work: float) -> float:
         """Return the seconds that this much work takes."""
@@ -80,16 +95,33 @@ class Curve:
         if work >= last_work:
             return last_seconds * (work / last_work)
         if not self._slopes:
-            self._slopes = _monotone_slopes(self._log_work, self._log_seconds)
+            self._read()
         x = math.log(work)
         i = bisect_right(self._log_work, x) - 1
         width = self._log_work[i + 1] - self._log_work[i]
         t = (x - self._log_work[i]) / width
-        a, b = self._log_seconds[i], self._log_seconds[i + 1]
+        a, b = self._beyond[i], self._beyond[i + 1]
         left, right = self._slopes[i] * width, self._slopes[i + 1] * width
         s = 1.0 - t
         y = a * (1 + 2 * t) * s * s + left * t * s * s + b * t * t * (3 - 2 * t) - right * t * t * s
-        return math.exp(y)
+        return self._overhead + math.exp(y)
+
+    def stream_seconds(self, work: float) -> float:
+        """Return the seconds that this much work takes beyond the overhead where it is quickest, as
+        in the caches."""
+        if not self._slopes:
+            self._read()
+        return work * self._quickest
+
+    def _read(self) -> None:
+        """Find what is between the knots."""
+        self._overhead = _overhead(self.knots)
+        self._beyond = [math.log(s - self._overhead) for _, s in self.knots]
+        self._slopes = _monotone_slopes(self._log_work, self._beyond)
+        streams = [
+            (s - self._overhead) / work for work, s in self.knots if s > _SHOWN * self._overhead
+        ]
+        self._quickest = min(streams, default=0.0)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the knots as a document."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from alight.ir.group import Graph, Group, GroupKind, Node, reduced_axes
 from alight.ir.inner import folded
 from alight.ir.ops import Kind
-from alight.plan.runs import Runs, runs_of
+from alight.plan.runs import Runs, runs_of, touched_bytes
 from alight.plan.workload import (
     contraction_flops,
     dtype_name,
@@ -24,7 +24,8 @@ _SORTS = frozenset(("sort", "argsort", "lexsort", "unique", "median"))
 @dataclass(frozen=True, slots=True)
 class Pass:
     """Work that runs as one launch: which curve it is read off, how far along, its nodes, and how
-    it goes through its ``operands`` arrays."""
+    it goes through its ``operands`` arrays. Of the bytes it moves a share is ``written``; ``apart``
+    are those that lie between the elements of a choice."""
 
     kind: str
     dtype: str
@@ -32,6 +33,8 @@ class Pass:
     nodes: tuple[Node, ...]
     runs: Runs
     operands: int
+    written: float = 0.0
+    apart: float = 0.0
 
 
 def node_class(graph: Graph, node: Node) -> str:
@@ -85,12 +88,15 @@ def passes(group: Group, implementation: str) -> Iterator[Pass]:
         if group.kind is GroupKind.SCAN:
             kind = "scan"
         work = workload(group)
+        amount = work.bytes_read if kind == "reduce_outer" else work.nbytes
         # the widest fills the registers
         dtype = max(work.dtypes, default="float64", key=width_in_bits)
         outputs = tuple([graph.layout(o) for o in dict.fromkeys(graph.outputs)])
         reduced = reduced_axes(folds[0], len(group.shape)) if folds and not whole else None
         runs = runs_of(group.shape, graph.inputs, outputs, reduced)
-        yield Pass(kind, dtype, work.nbytes, graph.nodes, runs, len(graph.inputs) + len(outputs))
+        written = work.bytes_written / work.nbytes if work.nbytes else 0.0
+        operands = len(graph.inputs) + len(outputs)
+        yield Pass(kind, dtype, amount, graph.nodes, runs, operands, written)
         return
     for node, nbytes in one_by_one(graph):
         yield alone(graph, node, nbytes)
@@ -100,13 +106,21 @@ def alone(graph: Graph, node: Node, nbytes: int) -> Pass:
     """Return what a node is where it runs by itself, moving so many bytes."""
     kind = node_class(graph, node)
     layouts = tuple([graph.layout(i) for i in node.operands])
-    amount: float = nbytes
-    runs = Runs(1, max(node.layout.size, 1), 0, 0)
+    # what columns are folded into stays in the caches
+    amount: float = touched_bytes(layouts[0]) if kind == "reduce_outer" else nbytes
+    runs, apart = Runs(1, max(node.layout.size, 1), 0, 0), 0.0
     if kind == "matmul":
         amount = contraction_flops(graph, node)
     elif node.op.kind is Kind.ELEMENTWISE:
         runs = runs_of(node.layout.shape, layouts, (node.layout,))
+        if kind == "select":  # which goes wrong for so many elements, however far apart
+            amount = float(sum([i.nbytes for i in layouts]) + node.layout.nbytes)
+            apart = max(0.0, nbytes - amount)
     elif node.op.kind is Kind.REDUCTION:
+        if node.op.name.startswith("arg"):
+            kind = "reduce_inner"  # libraries copy what lies otherwise
         axes = reduced_axes(node, layouts[0].ndim)
         runs = runs_of(layouts[0].shape, layouts[:1], (node.layout,), axes)
-    return Pass(kind, loop_dtype(graph, node), amount, (node,), runs, len(layouts) + 1)
+    written = node.layout.nbytes / nbytes if nbytes else 0.0
+    operands = len(layouts) + 1
+    return Pass(kind, loop_dtype(graph, node), amount, (node,), runs, operands, written, apart)

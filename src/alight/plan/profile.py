@@ -9,7 +9,7 @@ from typing import Any
 from alight.plan.curve import Curve, Measured
 from alight.plan.surface import Surface
 
-SCHEMA = 4
+SCHEMA = 5
 # How much wider intervals are once a version of something has changed. A guess: twice as wide is
 # what makes a profile that is off by its own error once more still right four times in five.
 _DOUBT = 2.0
@@ -33,13 +33,18 @@ class Rates:
     carries its class: ``max@reduce_inner``); the name ``flop`` stands for one arithmetic operation
     of an op that was not measured itself, ``special`` for such a transcendental; ``start@class``
     for the start of an inner loop, for each operand, ``short@class`` where the loop is a short one
-    and ``long@class`` for an element of a nest of several; ``op@folded`` for an element in front
-    of a fold;
+    and ``long@class`` for an element of a nest of several (of a library's elementwise loops: of an
+    operand that is copied into a buffer, which begins with ``iterator``); ``op@folded`` for an
+    element in front of a fold;
     ``near`` and ``far`` for an element of an operand that does not go from one to the next (see
-    ``runs``), ``op@apart`` for an element of a library's op where one does not; ``body.simple``,
+    ``runs``), ``op@apart`` for an element of a library's op where one does not, ``op@still`` where
+    its second operand stays; ``turned64`` for an element of a square of that side that lies column
+    by column, ``beside@class`` and ``torn@class`` for one of short rows that run side by side, and
+    do not join; ``body.simple``,
     ``.divide``, ``.root`` and ``.scalar`` for the operations that bodies of generated code are made
     of.
-    ``overlap`` is the share of the shorter of compute and memory that hides behind the longer.
+    ``overlap`` is the share of the shorter of compute and memory that hides behind the longer, past
+    the caches, in which all of it does.
     ``surfaces`` give seconds of matrix products by dtype. ``sharing`` says how long compute that
     takes one thread so many seconds takes with the threads there are; None: as long.
     ``spreads`` are standard deviations of logarithms by class, ``spread`` that of the others.

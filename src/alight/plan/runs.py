@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -20,7 +21,10 @@ class Runs:
 
     Of the operands, ``near`` go backwards or take every second to fourth element along them, and
     ``far`` have other distances; the rest goes from one element to the next or stays. ``back`` of
-    them go backwards.
+    them go backwards. ``torn`` do not join from one inner loop to the next as those of a whole
+    array do. ``turned`` of those that are far have neighbours in other inner loops; a line is used
+    up after ``side`` others. ``again`` are bytes for an element that other inner loops read again.
+    ``still`` of the inputs but the first stay where they are.
     """
 
     starts: int
@@ -28,6 +32,11 @@ class Runs:
     near: int
     far: int
     back: int = 0
+    torn: int = 0
+    turned: int = 0
+    side: int = 0
+    again: int = 0
+    still: int = 0
 
 
 @lru_cache(maxsize=4096)
@@ -63,13 +72,24 @@ def runs_of(
     starts = 1
     for n, _, _ in merged[:-1]:
         starts *= n
-    near = far = back = 0
-    for layout, step in zip((*inputs, *outputs), moves, strict=True):
+    near = far = back = turned = side = again = 0
+    for i, (layout, step) in enumerate(zip((*inputs, *outputs), moves, strict=True)):
         times, rest = divmod(step, layout.itemsize or 1)
         if rest or times not in (0, 1):
             close = not rest and times in (-1, 2, 3, 4)
             near, far, back = near + close, far + (not close), back + (step < 0)
-    return Runs(starts, length, near, far, back)
+            others = [abs(steps[i]) for _, steps, _ in merged[:-1]]
+            least = min(filter(None, others), default=LINE_BYTES)
+            if least < LINE_BYTES <= abs(step):
+                turned += 1
+                side = max(side, min(length, abs(step) // least))
+            elif least < abs(step):
+                again += abs(step)
+    torn = sum(
+        any(a[1][i] != b[1][i] * b[0] for a, b in pairwise(merged)) for i in range(len(steps))
+    )
+    still = sum(step == 0 for step in moves[1 : len(inputs)])
+    return Runs(starts, length, near, far, back, torn, turned, side, again, still)
 
 
 def _steps(
