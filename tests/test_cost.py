@@ -23,7 +23,7 @@ from alight.backends.sim_clock import DEFAULT_SPEC, Spec, group_seconds, recorde
 from alight.ir.group import Graph, Group, GroupKind, Node
 from alight.ir.ops import OPS
 from alight.measure import calibrate as calibration
-from alight.measure import probes, profiles
+from alight.measure import points, probes, profiles
 from alight.measure.calibrate import Calibration, calibrate, load_profile, save_profile
 from alight.measure.fit import Samples, fit
 from alight.measure.products import surface_of
@@ -331,6 +331,17 @@ def test_arithmetic_beyond_the_first_flop_hides_behind_the_memory(profile: Profi
     assert one.terms["compute"] == 0  # the curve was measured with it
     hidden = many.terms["memory"]  # all of it: this device overlaps fully
     assert many.terms["compute"] == pytest.approx((probes.CHAIN - 1) * flop * n - hidden)
+
+
+def test_probes_stay_inside_of_their_arrays() -> None:
+    backend = HostBackend()
+    device = backend.probe().devices[0]
+    groups = [group for _, _, group in points.unseen(device)]
+    groups += [point.group for point in points.points_of(device)]
+    for group in groups:
+        for layout in group.graph.inputs:
+            spanned = probes._start(layout) + probes._end(layout)
+            assert spanned <= points.MOST_BYTES, (group, layout)
 
 
 def test_a_curve_needs_both_ends_and_a_middle() -> None:

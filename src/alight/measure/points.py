@@ -406,7 +406,8 @@ def unseen(device: Device) -> Iterator[tuple[str, str, Group]]:
         for name in names:
             yield "elementwise", name, probes.loop("multiply", other, n)
             yield "elementwise", name, probes.loop("exp", dtype, n)
-            yield "elementwise", name, probes.rows("subtract", other, max(2, n // 37), 37)
+            rows = min(n, MOST_BYTES // np.dtype(other).itemsize // 2) // 37
+            yield "elementwise", name, probes.rows("subtract", other, max(2, rows), 37)
             yield "elementwise", name, probes.rows("add", dtype, max(2, n // 16), 5, step=-1)
             yield "elementwise", name, probes.turned("multiply", dtype, math.isqrt(n))
             yield "reduce_inner", name, probes.fold("sum", other, (n,), (0,))
