@@ -15,7 +15,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from alight import costs
+from alight import costs, registry, runtime
 from alight._core import Layout, layout_of, make_layout
 from alight.backends.host import HostBackend
 from alight.backends.sim import SimBackend
@@ -37,6 +37,7 @@ from alight.measure.timing import (
     time_calls,
 )
 from alight.plan import workload as workload_of
+from alight.plan.account import account
 from alight.plan.cost import (
     Profile,
     copy_seconds,
@@ -45,6 +46,8 @@ from alight.plan.cost import (
 )
 from alight.plan.curve import Curve
 from alight.plan.passes import passes
+from alight.plan.place import make_plan
+from alight.plan.plan import Estimate, Facts
 from alight.plan.runs import Runs, runs_of, touched_bytes
 from alight.plan.surface import Surface
 from alight.plan.workload import body_parts, one_by_one, unfused_workload, workload
@@ -609,3 +612,26 @@ def test_what_was_counted_in_bodies_outlives_the_process(
     leaving.pop()()  # nothing new to keep
     monkeypatch.undo()
     costs._recall_bodies.cache_clear()
+
+
+def test_a_step_of_ours_is_what_a_plan_takes_beside_the_call() -> None:
+    backend = HostBackend()
+    run = Calibration(backend, backend.probe().devices[0], 0.02, time_step=lambda: 1.0)
+    for _ in run.steps():
+        pass
+    profile = run.profile()
+    assert 0.9 < profile.one_offs["step"].value < 1.0
+    assert 0.0 <= runtime.step_seconds() < 1e-2
+
+
+def test_an_account_has_the_step_that_was_measured() -> None:
+    layout = make_layout(F8, (1 << 12,))
+    node = Node(OPS["negative"], (0,), (), layout)
+    graph = Graph((layout,), (node,), (1,))
+    for seconds in (1e-6, 5e-6):
+        facts = Facts((registry.device("cpu"),), {}, step_seconds=seconds)
+        found = account(
+            *(make_plan(graph, facts), graph, facts),
+            lambda *_: Estimate(1.0, 1.0, 1.0, {"launch": 1.0}),
+        ).estimate
+        assert found is not None and found.terms["steps"] == pytest.approx(seconds)

@@ -199,6 +199,7 @@ def calibrate(seconds: float, dry_run: bool, source: Path | None, as_json: bool)
 
     Exits with 1 where other work disturbed it, so that nothing was stored.
     """
+    from alight import runtime
     from alight.measure.calibrate import calibrate as measure  # no other command measures
     from alight.measure.calibrate import load_profile, save_profile
     from alight.measure.imported import changes, import_profile
@@ -213,7 +214,9 @@ def calibrate(seconds: float, dry_run: bool, source: Path | None, as_json: bool)
         else:
             devices = [(registry.backend_of(device), device)]
             with _bar(sys.stderr.isatty() and not as_json) as progress:
-                made = measure(seconds / len(found), devices, progress, store=not dry_run)[0]
+                (made,) = measure(
+                    *(seconds / len(found), devices, progress, not dry_run, runtime.step_seconds)
+                )
         row = profile_row(made)
         row["delta"] = None if before is None else profile_delta(before, made)
         row["changes"] = [asdict(change) for change in changes(before, made)]

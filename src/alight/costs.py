@@ -27,7 +27,7 @@ from alight.ir.inner import folded
 from alight.ir.ops import Kind
 from alight.plan import cost
 from alight.plan.cost import Profile
-from alight.plan.plan import Decision, Estimate
+from alight.plan.plan import STEP_SECONDS, Decision, Estimate
 from alight.plan.workload import BODIES, PARTS
 from alight.store import default_store, digest
 
@@ -179,6 +179,13 @@ def profiles(devices: Sequence[Device]) -> Mapping[str, Profile]:
     """Return the profiles of these devices; a device without one is uncalibrated."""
     found = {device.id: profile_of(device) for device in devices}
     return {name: profile for name, profile in found.items() if profile is not None}
+
+
+def step_seconds() -> float:
+    """Return our own seconds for one step more of a plan, as the host's profile has it."""
+    profile = _profiles.get(HOST_DEVICE)
+    found = None if profile is None else profile.one_offs.get("step")
+    return STEP_SECONDS if found is None else found.value
 
 
 def supports(device: str, implementation: str, group: Group) -> str | None:
@@ -359,5 +366,6 @@ __all__ = [
     "profile_of",
     "profiles",
     "settle_floor",
+    "step_seconds",
     "supports",
 ]

@@ -29,7 +29,7 @@ from alight._core import (
     sole,
 )
 from alight.backends.machine import host_memory
-from alight.config import current_policy
+from alight.config import current_policy, policy
 from alight.device import HOST_DEVICE
 from alight.errors import UnsupportedOnDevice
 from alight.execute import Execution
@@ -220,6 +220,33 @@ def planning_seconds() -> float:
     return best / _STATEMENT
 
 
+# Steps of the plan that tells what one more takes: as many as programs of a few statements have.
+_STEPS = 8
+# The least of so many is one that nothing disturbed.
+_TIMES = 12
+
+
+def step_seconds() -> float:
+    """Return the seconds that one step more of a plan takes: a call of NumPy on a few elements."""
+    leaves = []
+    for length in range(1, _STEPS + 2):  # no two of a shape: each is a step of its own
+        leaf = Value(None, (), (), make_layout(np.dtype(np.float64), (length,)))
+        leaf.data = Data(leaf.layout, np.zeros(length))
+        leaves.append(leaf)
+
+    def took(count: int) -> float:
+        best = float("inf")
+        for _ in range(_TIMES):  # the first ones make the plan
+            values = [Value(OPS["negative"], (leaf,), (), leaf.layout) for leaf in leaves[:count]]
+            began = perf_counter()
+            evaluate(values, read=False)
+            best = min(best, perf_counter() - began)
+        return best
+
+    with residency.LOCK, LOG.forgetting(), costs.aside(), policy(force="cpu:numpy", floor=0):
+        return max(0.0, took(_STEPS + 1) - took(1)) / _STEPS
+
+
 def _graph_of(key: Key) -> Graph:
     return Graph(
         tuple([leaf[0] for leaf in key.leaves]),
@@ -262,6 +289,7 @@ def facts_of(leaves: Sequence[tuple[Layout, frozenset[str], int]], read: int = 0
         estimate=costs.estimate,
         copy_seconds=costs.copy_seconds,
         timed=_timed() if policy.pick == "measure" else None,
+        step_seconds=costs.step_seconds(),
     )
 
 

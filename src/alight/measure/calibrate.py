@@ -62,6 +62,8 @@ LONG_REPEATS, LONG_SECONDS = 2, 1e-3
 # A knot is added between two whose curve misses the measured middle by more than this: it is the
 # error that 20 knots reach where 11 do not.
 MISSED = math.log(1.05)
+# Of a step: where calls are no shorter through a plan than alone, less than any clock here tells.
+LEAST_STEP = 1e-7
 # Nearer ones only show noise: two that differ by it bend the curve between them.
 NEAREST_KNOTS = 2.5
 
@@ -81,6 +83,8 @@ class Calibration:
     import_seconds: float | None = None
     sharing: dict[str, Measured] = field(default_factory=dict)
     both_seconds: float | None = None
+    time_step: Callable[[], float] | None = None
+    step_seconds: float | None = None
     elapsed: float = 0.0
     worked: float = 0.0
     _busy: float = 0.0
@@ -108,6 +112,8 @@ class Calibration:
         self._bench.time_allocation()
         self._import_compiler()
         self._share_work()
+        if self.time_step is not None and self.device.space == "host":
+            self.step_seconds = self.time_step()
         left = 0
         vital = VITAL * len(self.device.support.implementations)
         for number, point in enumerate(points_of(self.device)):
@@ -322,6 +328,11 @@ class Calibration:
             found["both_ways"] = Measured(share, "times", share, share, 1, "probe")
         if self._bench is not None:
             found |= self._bench.one_offs()
+        if self.step_seconds is not None and "numpy" in self.samples:
+            calls = self.samples["numpy"].by_key.values()
+            call = min(s.timing.seconds for found in calls for s in found.values())
+            seconds = max(self.step_seconds - call, LEAST_STEP)
+            found["step"] = Measured(seconds, "seconds", seconds, seconds, 1, "probe")
         opened = open_seconds(self.device)
         if opened:
             found["open"] = Measured(opened, "seconds", opened, opened, 1, "probe")
@@ -361,15 +372,17 @@ def calibrate(
     devices: Sequence[tuple[Backend, Device]] = (),
     progress: Progress | None = None,
     store: bool = True,
+    time_step: Callable[[], float] | None = None,
 ) -> list[Profile]:
     """Return a measured profile of each device, within the budget in seconds for each.
 
     ``progress(share, what)`` is told of every point; when it returns False, measuring stops and
-    what there is comes back. Profiles are stored unless they were contended.
+    what there is comes back. Profiles are stored unless they were contended. ``time_step`` returns
+    the seconds of one step more of a plan, its call included, which is timed above.
     """
     profiles = []
     for backend, device in devices:
-        run = Calibration(backend, device, budget_seconds)
+        run = Calibration(backend, device, budget_seconds, time_step=time_step)
         stopped: KeyboardInterrupt | None = None
         try:
             for what in run.steps():

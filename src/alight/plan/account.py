@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from alight.ir.group import Graph, Group
 from alight.plan.choose import ANYWHERE, held_by, host_space
-from alight.plan.gate import STEP_SECONDS
 from alight.plan.plan import Decision, Estimate, Facts, LaunchStep, Plan, ViewStep
 from alight.plan.stages import Uses
 
@@ -51,7 +50,7 @@ def account(
             where[base[value]] = held | {space}
 
     for step in plan.steps:
-        terms["steps"] += STEP_SECONDS
+        terms["steps"] += facts.step_seconds
         if isinstance(step, ViewStep):
             continue
         space = spaces.get(step.device, host)

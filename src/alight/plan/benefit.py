@@ -11,7 +11,6 @@ from alight.ir.rolls import turns
 from alight.plan.account import chosen
 from alight.plan.choose import operation
 from alight.plan.fuse import KERNEL_ARRAYS, KERNEL_NODES
-from alight.plan.gate import STEP_SECONDS
 from alight.plan.plan import Facts, LaunchStep, Plan
 
 _KINDS = {
@@ -59,7 +58,7 @@ def _made(step: LaunchStep, facts: Facts) -> Fusion:
     implementation."""
     graph = step.group.graph
     whole = chosen(step.decision)
-    terms = {"steps": STEP_SECONDS * (len(graph.nodes) - 1)}
+    terms = {"steps": facts.step_seconds * (len(graph.nodes) - 1)}
     total = terms["steps"]
     for number, _ in graph.numbered():
         alone = facts.estimate(single(graph, number), step.device, step.implementation)

@@ -23,9 +23,6 @@ from alight.plan.stages import Uses
 if TYPE_CHECKING:
     from alight.ir.group import Group
 
-# Our own seconds for one step more, its kernel apart: a plan of 34 small kernels took 349 µs, one
-# of 4 took 44 (one EPYC core); a launch was measured at 2 of these 10.
-STEP_SECONDS = 8e-6
 # What a fusion has to gain beside: 0.1 µs, under which two runs are told apart by no clock here.
 LEAST_GAIN_SECONDS = 1e-7
 
@@ -114,7 +111,7 @@ class _Gate:
 
     def together(self, parts: Sequence[Region], device: str) -> float | None:
         """Return the seconds of parts one after another, the steps that are more included."""
-        total = STEP_SECONDS * (len(parts) - 1)
+        total = self.facts.step_seconds * (len(parts) - 1)
         for part in parts:
             estimate, _ = self.best(part, device)
             if estimate is None:
