@@ -92,8 +92,8 @@ class Spread:
 # States that are looked at for a whole placement. One takes 2 µs (one EPYC core): 100 units in
 # three memories are placed within 10 ms.
 _STATES = 4000
-# For each unit, however many units there are. Random graphs of 60 units in four memories lost, in the
-# mean, 52 % with 4 of them, 12 with 8, 4.2 with 16 and 4.1 with 32, against 300.
+# For each unit, however many units there are. Random graphs of 60 units in four memories lost, in
+# the mean, 52 % with 4 of them, 12 with 8, 4.2 with 16 and 4.1 with 32, against 300.
 _FEWEST = 16
 
 
