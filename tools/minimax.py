@@ -109,6 +109,14 @@ POLYNOMIALS: dict[str, Polynomial] = {
     "exp": Polynomial(
         lambda r: taylor_rest(mpmath.exp, r, (1, 1)), lambda r: r * r, -HALF_LN2, HALF_LN2
     ),
+    "exp_short": Polynomial(
+        lambda r: taylor_rest(mpmath.exp, r, (1, 1)),
+        lambda r: r * r / mpmath.exp(r),
+        mpmath.log(mpf(3) / 4),
+        mpmath.log(mpf(3) / 2),
+        lambda bits: mpf(2) ** -bits / 12,
+        SINGLE,
+    ),
     # 2**r = 1 + r ln 2 + r**2 P(r)
     "exp2": Polynomial(
         lambda r: taylor_rest(lambda t: mpmath.power(2, t), r, (1, mpmath.ln2)),
@@ -227,9 +235,31 @@ POLYNOMIALS: dict[str, Polynomial] = {
         DOUBLE,
     ),
     # sin r = r + r**3 P(r**2), cos r = 1 - r**2 / 2 + r**4 P(r**2)
-    "sin": Polynomial(lambda z: odd(mpmath.sin, z), lambda z: z, 0, (mpmath.pi / 4) ** 2),
+    "sin": Polynomial(
+        lambda z: odd(mpmath.sin, z), lambda z: z, 0, (mpmath.pi / 4) ** 2, formats=DOUBLE
+    ),
     "cos": Polynomial(
-        lambda z: _even(mpmath.cos, z, (1, -ONE / 2)), lambda z: z * z, 0, (mpmath.pi / 4) ** 2
+        lambda z: _even(mpmath.cos, z, (1, -ONE / 2)),
+        lambda z: z * z,
+        0,
+        (mpmath.pi / 4) ** 2,
+        formats=DOUBLE,
+    ),
+    # sin r = r + r**3 P(r**2), cos r = 1 + r**2 P(r**2)
+    "sin_short": Polynomial(
+        lambda z: odd(mpmath.sin, z),
+        lambda z: z,
+        0,
+        (mpmath.pi / 4) ** 2,
+        lambda bits: mpf(2) ** -bits / 12,
+        SINGLE,
+    ),
+    "cos_whole": Polynomial(
+        lambda z: _even(mpmath.cos, z, (1,)),
+        lambda z: z / mpmath.cos(mpmath.sqrt(z)),
+        0,
+        (mpmath.pi / 4) ** 2,
+        formats=SINGLE,
     ),
     # tan r = r + r**3 P(r**2)
     "tan": Polynomial(
@@ -308,6 +338,8 @@ def constants() -> dict[str, dict[str, Any]]:
             exp_plain=mpf("87.33" if single else "708.39"),
             exp_none=mpf(-104 if single else -746),
             exp_most=mpf(89 if single else 710),
+            # exp of this, less and more than half of ln 2, is 3/4 and 3/2
+            exp_middle=mpmath.log(mpf(9) / 8) / 2,
             exp2_plain=mpf(126 if single else 1022),
             exp2_none=mpf(-150 if single else -1075),
             exp2_most=mpf(129 if single else 1025),

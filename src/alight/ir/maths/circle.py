@@ -13,8 +13,8 @@ def quarter_turns(x):
     a = fma(n, -k.half_pi, x)
     p = n * k.half_pi_rest
     r = a - p
-    e = (a - r) - p
-    l = fma(n, -k.half_pi_last, e - fma(n, k.half_pi_rest, -p))
+    # a is a multiple of a unit of p, so that a - r has no rounding, and nor has (a - r) - p
+    l = fma(n, -k.half_pi_last, fma(n, -k.half_pi_rest, a - r))
     return bits(t), r, l
 
 def sine_and_cosine(r, l, z):
@@ -28,6 +28,15 @@ def turned(q, r, l):
     s, t, c, d = sine_and_cosine(r, l, z)
     odd = (q & 1) != 0
     y = where(odd, c + d, s + t)
+    return floating(bits(y) ^ ((q & 2) << (WIDTH - 2)))
+
+# Of single floats l goes into the square, and into a sine as it is: both functions are within an ulp
+# of the true value with two sums less.
+def turned_float32(q, r, l):
+    z = fma(r, r, r * (l + l))
+    s = r + fma(r * z, poly.sin_short(z), l)
+    c = fma(z, poly.cos_whole(z), 1)
+    y = where((q & 1) != 0, c, s)
     return floating(bits(y) ^ ((q & 2) << (WIDTH - 2)))
 
 # Zero is no such argument: it keeps its sign.

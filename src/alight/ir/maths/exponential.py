@@ -25,6 +25,15 @@ def exp_of(a):
     f = floating(bits(t) << MANTISSA)
     return fma(r + fma(r * r, poly.exp(r), l), f, f)
 
+# Of single floats exp r is from 3/4 to 3/2: below 1, where an ulp is half of what it is above, r is
+# short enough to be rounded.
+def exp_of_float32(a):
+    t = fma(a - k.exp_middle, k.log2_e, k.magic_biased)
+    n = t - k.magic_biased
+    r = fma(n, -k.ln2_low, fma(n, -k.ln2_high, a))
+    f = floating(bits(t) << MANTISSA)
+    return fma(fma(r * r, poly.exp_short(r), r), f, f)
+
 def exp(x):
     m = magnitude(x)
     plain = m < magnitude_of(T(k.exp_plain))
