@@ -43,6 +43,22 @@ _THREADS = 2048
 # Operations of an element above which the steps of a run are not all written out: instructions
 # beyond some thousands no longer fit the caches for them (32 elements of some 60 operations).
 _HEAVY = 60
+# Blocks for each multiprocessor that a launch of much arithmetic has at most: each goes around, as
+# starting them takes time, and many are spread well (H200, nine operations on 2**27 float32: 386 µs
+# with 64 or 128, 393 with 32, 417 with one for each tile).
+_WAVES = 64
+# Registers of a thread for what is read before the first of it is computed (H200, sums of 2**27
+# float32: of x + y 252 µs with 64, 257 with 32, 297 with 16; of nine operations 308 with 16, 351
+# with 32).
+_READ_REGISTERS = 64
+_READ_REGISTERS_HEAVY = 16
+# Turns of a block with runs of rows that are cut: few blocks leave some processors without one at
+# the end, many leave many partial results (the same sums: 252 with 4, 258 with 2, 262 with 8).
+_TURNS = 4
+_TURNS_HEAVY = 2
+# Told that so many blocks of 256 are to have room, the compiler runs more operations at once (H200,
+# the sum of nine operations: 308 against 422 µs).
+_RESIDENT = 4
 _SPECIAL = 30  # operations that a special function counts as
 
 
@@ -80,11 +96,14 @@ def schedule(group: Group, shape: Nest, offsets: Sequence[int], processors: int)
     if group.kind is GroupKind.LOOP:
         # a pack of the narrowest operand is 16 bytes at most
         elements = max(1, min(PACK_BYTES // max(sizes), 8))
-        if elements in (2, 4) and _operations(group) > _HEAVY:
-            elements *= 2  # two packs: more to do while one waits (H200: 423 against 454 µs)
         while elements > 1 and not packs(shape, offsets, sizes, elements):
             elements //= 2
-        return Grid(256, elements, bits)
+        grid = Grid(256, elements, bits)
+        if elements > 1 and _operations(group) > _HEAVY:
+            if prod(shape.dims) >= 2 * elements * processors * _THREADS:
+                grid = replace(grid, ahead=2)
+            return replace(grid, blocks=_WAVES * processors)
+        return grid
     threads = processors * _THREADS
     if group.kind is GroupKind.SCAN:
         return Grid(128 if shape.columns else 256, 1, bits)
@@ -101,7 +120,15 @@ def schedule(group: Group, shape: Nest, offsets: Sequence[int], processors: int)
     steps = min(-(-max(length, 1) // LANES), CHUNK // LANES)
     run = steps * LANES * min(grid.team, 32) // 4
     whole = length == run * (grid.team // 32 or 1) if grid.held else length % run == 0
-    return replace(grid, whole=whole, steps=steps)
+    ahead = 1
+    if not grid.held:
+        heavy = _operations(group) > _HEAVY
+        room = _READ_REGISTERS_HEAVY if heavy else _READ_REGISTERS
+        wide = [i for i in range(len(graph.inputs)) if shape.classes[i] != "b"]
+        each = sum(max(1, graph.inputs[i].itemsize // 4) for i in wide) * 4
+        while steps % (2 * ahead) == 0 and 2 * ahead * each <= room:
+            ahead *= 2
+    return replace(grid, whole=whole, steps=steps, ahead=ahead)
 
 
 def _rows(group: Group, shape: Nest, elements: int, bits: int, threads: int) -> Grid:
@@ -112,18 +139,21 @@ def _rows(group: Group, shape: Nest, elements: int, bits: int, threads: int) -> 
     team = 4 * power(-(-length // CHUNK)) if length <= RUN else 32 * power(-(-length // RUN))
     cut = group.kind is GroupKind.REDUCE and length >= 8 * RUN and rows * 256 < threads
     if cut:
-        # enough parts for every multiprocessor, and no more than a warp folds in eight turns
+        # enough parts for every multiprocessor
         team = 256
         parts = max(1, threads // max(rows, 1) // team)
-        turns = min(8 if light else 1, max(1, power(-(-length // (parts * team // 32 * RUN)))))
+        most = _TURNS if light else _TURNS_HEAVY
+        turns = min(most, max(1, power(-(-length // (parts * team // 32 * RUN)))))
         if length > turns * team // 32 * RUN:
-            return Grid(team, elements, bits, team, False, True, turns, unroll)
+            resident = _RESIDENT if _HEAVY < _operations(group) <= 2 * _HEAVY else 0
+            grid = Grid(team, elements, bits, team, False, True, turns, 8)
+            return replace(grid, resident=resident)
     one = len(shape.dims) - shape.kept == 1
     held = one and team <= _MOST_THREADS and light
     held = held and _held_registers(group, shape) * max(team, 256) <= _HELD_REGISTERS * 512
     if held or team <= 32:
-        # several teams share a block where they are warps or less; a larger one is a block
-        return Grid(team if team > 32 else 128, elements, bits, team, held, False, 1, unroll)
+        # several teams share a block where they are less than a warp; a larger one is a block
+        return Grid(team if team >= 32 else 128, elements, bits, team, held, False, 1, unroll)
     team = min(team, 256)
     turns = power(-(-length // (team // 32 * RUN)))
     return Grid(team, elements, bits, team, False, False, turns, unroll)

@@ -210,6 +210,8 @@ class Loop:
         ]
         ahead = grid.ahead if grid.elements > 1 else 1
         blocks = around(-(-count // (grid.block * grid.elements * ahead)))
+        if grid.blocks:
+            blocks = min(blocks, grid.blocks)
         return (Step(ENTRY, blocks, grid.block, (count, *shape.dims[1:], *moves)),)
 
     def scratch(self) -> tuple[int, ...]:

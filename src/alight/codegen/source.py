@@ -47,7 +47,8 @@ class Grid:
     ``cut`` the others elsewhere; ``unroll`` steps of a run are written out. ``ahead`` steps are
     read before the first of them is computed; ``whole``: no run ends early; a run has so many
     ``steps`` of sixteen elements to a chunk. Registers leave room for so many ``resident`` blocks
-    of a multiprocessor (0: the compiler decides)."""
+    of a multiprocessor (0: the compiler decides); a launch has at most so many ``blocks`` (0: as
+    many as there is work for)."""
 
     block: int = 256
     elements: int = 1
@@ -61,6 +62,7 @@ class Grid:
     whole: bool = False
     steps: int = CHUNK // LANES
     resident: int = 0
+    blocks: int = 0
 
     @property
     def bounds(self) -> str:
@@ -71,7 +73,7 @@ class Grid:
         flags = f"{'h' if self.held else ''}{'c' if self.cut else ''}{'w' if self.whole else ''}"
         return (
             f"b{self.block}e{self.elements}i{self.index_bits}"
-            f"t{self.team}{flags}r{self.turns}u{self.unroll}a{self.ahead}s{self.steps}m{self.resident}"
+            f"t{self.team}{flags}r{self.turns}u{self.unroll}a{self.ahead}s{self.steps}m{self.resident}n{self.blocks}"
         )
 
 
