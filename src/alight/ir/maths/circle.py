@@ -30,8 +30,8 @@ def turned(q, r, l):
     y = where(odd, c + d, s + t)
     return floating(bits(y) ^ ((q & 2) << (WIDTH - 2)))
 
-# Of single floats l goes into the square, and into a sine as it is: both functions are within an ulp
-# of the true value with two sums less.
+# Of single floats l goes into the square, and into a sine as it is: both functions stay within an
+# ulp of the true value.
 def turned_float32(q, r, l):
     z = fma(r, r, r * (l + l))
     s = r + fma(r * z, poly.sin_short(z), l)
