@@ -167,11 +167,12 @@ class Session:
 
     def landing(self, nbytes: int) -> np.ndarray[Any, Any] | None:
         """Return host memory that a download reaches at link speed; None where too much is held."""
-        if self._landed + nbytes > self._most_landed:
+        held = 1 << (nbytes - 1).bit_length()  # CuPy's pool has powers of two
+        if self._landed + held > self._most_landed:
             return None
         array: np.ndarray[Any, Any] = np.frombuffer(self.pinned.malloc(nbytes), np.uint8, nbytes)
-        self._landed += nbytes
-        weakref.finalize(array, self._taken_back, nbytes).atexit = False
+        self._landed += held
+        weakref.finalize(array, self._taken_back, held).atexit = False
         return array
 
     def _taken_back(self, nbytes: int) -> None:
