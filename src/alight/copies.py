@@ -16,15 +16,14 @@ from alight._core import Data
 __all__ = ["Kept", "kept"]
 
 
-class _Copy:
+class _Copy(weakref.ref[Data]):
     """One copy: whose, how often used, and its worth when it was used last."""
 
-    __slots__ = ("data", "uses", "worth")
+    __slots__ = ("number", "uses", "worth")
 
-    def __init__(self, data: weakref.ref[Data]) -> None:
-        self.data = data
-        self.uses = 0
-        self.worth = 0.0
+    number: int
+    uses: int
+    worth: float
 
 
 class Kept:
@@ -38,24 +37,22 @@ class Kept:
         """Note that a copy came or was used; ``seconds`` is what bringing it again would take."""
         number = id(data)
         copy = self._copies.get(number)
-        if copy is None or copy.data() is not data:
-            copies = self._copies
-
-            def gone(reference: weakref.ref[Data]) -> None:
-                found = copies.get(number)
-                if found is not None and found.data is reference:
-                    copies.pop(number, None)
-
-            copy = self._copies[number] = _Copy(weakref.ref(data, gone))
+        if copy is None or copy() is not data:
+            copy = self._copies[number] = _Copy(data, self._gone)
+            copy.number, copy.uses = number, 0
         copy.uses += 1
         copy.worth = self._level + copy.uses * seconds / max(data.nbytes, 1)
+
+    def _gone(self, copy: _Copy) -> None:
+        if self._copies.get(copy.number) is copy:
+            self._copies.pop(copy.number, None)
 
     def least(self, space: str, spared: Collection[int]) -> Data | None:
         """Return what is worth least of what has a copy in the space, those with an id in
         ``spared`` apart; it is forgotten."""
         best: tuple[float, int] | None = None
         for number, copy in tuple(self._copies.items()):
-            data = copy.data()
+            data = copy()
             if data is None or data.remote is None or space not in data.remote:
                 self._copies.pop(number, None)
             elif number not in spared and (best is None or copy.worth < best[0]):
@@ -63,7 +60,7 @@ class Kept:
         if best is None:
             return None
         self._level = max(self._level, best[0])
-        return self._copies.pop(best[1]).data()
+        return self._copies.pop(best[1])()
 
 
 _spaces: dict[str, Kept] = {}

@@ -268,13 +268,13 @@ class Execution:
             self._bind(number, data, 0, layout)
         if seconds is None:
             space = where.space
-            read = [
-                (ref(data), ref((data.remote or {}).get(space, data)), offset, layout)
-                for data, offset, layout in places
-            ]
+            sources = tuple([ref(data) for data, _, _ in places])
+            buffers = tuple([ref((data.remote or {}).get(space, data)) for data, _, _ in places])
+            where_from = tuple([(offset, layout) for _, offset, layout in places])
             refs = tuple([ref(data) for data in results])
             told = (Told(decision, site, *known),)
-            started(where, Started(step.group.graph, told, *events, tuple(read), refs))
+            read = sources, buffers, where_from
+            started(where, Started(step.group.graph, told, *events, *read, refs))
         elif runner is ready:
             ready.shorten(recorded, listen)
 

@@ -47,13 +47,16 @@ class Told(NamedTuple):
 
 class Started(NamedTuple):
     """Work on a device's queue 0: a graph in one launch or several. ``start`` and ``end`` are
-    events around it (None: nobody times this one)."""
+    events around it (None: nobody times this one); ``sources`` and ``buffers`` are what it reads,
+    each with its bytes before the first element and its layout in ``places``."""
 
     graph: Graph
     launches: tuple[Told, ...]
     start: Any
     end: Any
-    inputs: tuple[tuple[_Ref, weakref.ref[Any], int, Layout], ...]  # and the buffers read
+    sources: tuple[_Ref, ...]
+    buffers: tuple[weakref.ref[Any], ...]
+    places: tuple[tuple[int, Layout], ...]
     outputs: tuple[_Ref, ...]
 
 
@@ -125,7 +128,8 @@ def _again(wanted: _Ref, made_by: dict[int, Started]) -> Data | None:
             return None
         missing = []
         operands: list[NdArray] = []
-        for source, buffer, offset, layout in launch.inputs:
+        inputs = zip(launch.sources, launch.buffers, launch.places, strict=True)
+        for source, buffer, (offset, layout) in inputs:
             data = known.get(id(source))
             if data is None and id(source) in made_by:
                 missing.append(source)

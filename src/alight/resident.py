@@ -323,8 +323,11 @@ class Direct:
         self._reads = tuple([(leaf.offset, leaf.layout) for leaf in program.leaves])
         form = program.form
         self._single = type(form) is _Fresh and form.window is None
-        self._made = tuple(made.items())
-        self._worth = [residency.worth(where, layout.nbytes) for layout in made.values()]
+        # What is made: numbers, layouts, and seconds that bringing it again would take.
+        self._made = tuple(
+            [(n, layout, residency.worth(where, layout.nbytes)) for n, layout in made.items()]
+        )
+        self._graph = program.graph
         self._kept: Kept = kept(where.space)
         self._calls = 0
         self._told = tuple(
@@ -394,17 +397,14 @@ class Direct:
         end = self._submit(self._where, 0, ()) if timed else None
         values = {}
         refs = []
-        for (number, layout), buffer, seconds in zip(self._made, made, self._worth, strict=True):
+        use = self._kept.use
+        for (number, layout, seconds), buffer in zip(self._made, made, strict=True):
             data = Data(layout)
             data.remote = {space: buffer}
-            self._kept.use(data, seconds)
+            use(data, seconds)
             refs.append(ref(data))
             value = values[number] = Value(None, (), (), layout)
             value.data = data
-        read = [
-            (ref(data), ref(buffer), *place)
-            for data, buffer, place in zip(datas, buffers, self._reads, strict=True)
-        ]
-        work = Started(self._program.graph, self._told, start, end, tuple(read), tuple(refs))
-        started(self._where, work)
+        read = tuple(map(ref, datas)), tuple(map(ref, buffers)), self._reads
+        started(self._where, Started(self._graph, self._told, start, end, *read, tuple(refs)))
         return values

@@ -1,9 +1,9 @@
-"""Several launches replayed as one CUDA graph, where that was faster.
+"""Launches replayed as one CUDA graph, where that was faster.
 
 A graph holds the addresses it was captured with. A program that drops its results before the next
 call gets the same memory again, and then a graph that is there fits; one is captured when addresses
-come a second time. Graphs and single launches take turns until the device's clock has told which
-way is faster.
+come a second time. Graphs and single launches take turns until the clocks have told which way is
+faster: a call costs what the host takes to submit it, and then what the device takes.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
 from statistics import median
+from time import perf_counter
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -30,26 +31,27 @@ _TURNS = 5  # of each way: the median of five
 
 
 class Graphs:
-    """The graphs of one plan's launches. ``launch`` submits them one by one."""
+    """The graphs of one plan's launches. ``launch`` submits them one by one, for arrays at the
+    addresses that it is given."""
 
-    def __init__(self, session: Session, launch: Callable[[], None]) -> None:
+    def __init__(self, session: Session, launch: Callable[[tuple[int, ...]], None]) -> None:
         self.session = session
         self.launch = launch
         self.graphs: OrderedDict[tuple[int, ...], int | None] = OrderedDict()
         self.misses = 0
         self.reason = ""  # why there are none
         self.faster: bool | None = None  # than one by one; None: not known yet
-        self._turns: dict[bool, list[tuple[int, int]]] = {True: [], False: []}
+        self._turns: dict[bool, list[tuple[int, int, float]]] = {True: [], False: []}
 
     def run(self, addresses: tuple[int, ...]) -> None:
         """Submit the launches for arrays at these addresses, one way or the other."""
         graph = None if self.reason else self._graph(addresses)
-        if graph is None or self.faster is False:
-            self.launch()
+        if graph is None:
+            self.launch(addresses)
         elif self.faster:
             self.session.runtime.graphLaunch(graph, self.session.stream(0))
         else:
-            self._timed(graph)
+            self._timed(graph, addresses)
 
     def _graph(self, addresses: tuple[int, ...]) -> int | None:
         """Return the graph for these addresses, once they have come twice."""
@@ -67,17 +69,17 @@ class Graphs:
         found = graphs[addresses]
         if found is None:
             try:
-                found = graphs[addresses] = self._captured()
+                found = graphs[addresses] = self._captured(addresses)
             except Exception as error:
                 self._give_up(f"{type(error).__name__}: {error}")
         graphs.move_to_end(addresses)
         return found
 
-    def _captured(self) -> int:
+    def _captured(self, addresses: tuple[int, ...]) -> int:
         runtime, stream = self.session.runtime, self.session.stream(0)
         runtime.streamBeginCapture(stream, _THREAD_LOCAL)
         try:
-            self.launch()
+            self.launch(addresses)
         finally:
             graph = runtime.streamEndCapture(stream)
         try:
@@ -86,26 +88,31 @@ class Graphs:
             runtime.graphDestroy(graph)
         return made
 
-    def _timed(self, graph: int) -> None:
+    def _timed(self, graph: int, addresses: tuple[int, ...]) -> None:
         """Take turns, each between two events; decide when there are enough."""
         session = self.session
         which = len(self._turns[True]) <= len(self._turns[False])
         start = session.record(0)
+        began = perf_counter()
         if which:
             session.runtime.graphLaunch(graph, session.stream(0))
         else:
-            self.launch()
-        self._turns[which].append((start, session.record(0)))
+            self.launch(addresses)
+        host = perf_counter() - began
+        self._turns[which].append((start, session.record(0), host))
         if min(map(len, self._turns.values())) < _TURNS:
             return
         taken = {}
         for way, turns in self._turns.items():
             session.runtime.eventSynchronize(turns[-1][1])
             # the first run of each is no like the others
-            taken[way] = median([session.runtime.eventElapsedTime(*turn) for turn in turns[1:]])
-            for turn in turns:
-                for event in turn:
-                    session.spare(event)
+            taken[way] = median(
+                session.runtime.eventElapsedTime(start, end) + 1e3 * host
+                for start, end, host in turns[1:]
+            )
+            for start, end, _ in turns:
+                session.spare(start)
+                session.spare(end)
             turns.clear()
         self.faster = taken[True] < taken[False]
         if not self.faster:

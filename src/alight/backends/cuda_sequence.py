@@ -39,13 +39,15 @@ class CudaSequence:
         wanted: Sequence[int],
     ) -> None:
         self.session = session
-        # Places in the table: what is given, windows, what is made, partial results.
+        # Places in the table: what is given, windows, what is wanted, what else is made, partial
+        # results.
         first = len(given) + len(views)
         places = {number: number for number in range(len(given))}
+        fresh = dict.fromkeys(wanted)  # in their order, each once
         sizes: list[int] = []
-        for number, layout in layouts.items():
+        for number in (*fresh, *(n for n in layouts if n not in fresh)):
             places[number] = first + len(sizes)
-            sizes.append(layout.nbytes)
+            sizes.append(layouts[number].nbytes)
         # Bytes from the start of a piece of the pool's memory, which is aligned.
         offsets = {number: offset for number, (_, offset) in enumerate(given)}
         self._windows = []  # what they look at, and the bytes before them
@@ -64,14 +66,19 @@ class CudaSequence:
             steps += [(call, tuple(used)) for call in calls]
         self._offsets = [offset for _, offset in given]
         self._apart = any(self._offsets)
-        self._sizes = sizes
+        self._sizes = sizes[: len(fresh)]
+        self._inner_sizes = sizes[len(fresh) :]
         self._wanted = tuple([places[number] - first for number in wanted])
+        self._each_once = len(fresh) == len(wanted)
         self._table: Any = (ctypes.c_longlong * (first + len(sizes)))()
         self._held: list[Any] = []
         self._launches = [self._parameters(*step) for step in steps]
-        self._ahead: tuple[list[CudaBuffer], list[int]] | None = None
-        self._graphs = Graphs(session, self._launch) if len(steps) > 1 else None
-        self._small = sum(sizes) <= _AHEAD_BYTES
+        self._ahead: list[CudaBuffer] | None = None
+        self._graphs = Graphs(session, self._launch)
+        self._small = sum(self._sizes) <= _AHEAD_BYTES
+        # What is no result stays from run to run: the queue's order keeps one out of the other's.
+        self._keeps = sum(self._inner_sizes) <= _AHEAD_BYTES
+        self._inner: list[CudaBuffer] | None = None
 
     def _parameters(self, call: Any, used: Sequence[int]) -> tuple[Any, ...]:
         """Return the arguments of a launch."""
@@ -87,15 +94,16 @@ class CudaSequence:
             *(ctypes.addressof(pointers), 0),
         )
 
-    def _launch(self) -> None:
+    def _launch(self, addresses: Sequence[int]) -> None:
+        """Launch one by one for arrays at these addresses."""
+        self._table[:] = addresses
         launch = self.session.driver.launchKernel
         for arguments in self._launches:
             launch(*arguments)
 
-    def _memory(self) -> tuple[list[CudaBuffer], list[int]]:
-        """Return memory for what is made, and its addresses."""
-        made = list(map(self.session.buffer, self._sizes))
-        return made, [buffer.address for buffer in made]
+    def _memory(self, sizes: Sequence[int]) -> list[CudaBuffer]:
+        """Return memory for what is made."""
+        return [self.session.buffer(nbytes) for nbytes in sizes]
 
     def __call__(self, buffers: Sequence[CudaBuffer]) -> list[CudaBuffer]:
         """Launch, and return the buffers of what is wanted."""
@@ -103,8 +111,16 @@ class CudaSequence:
         with session.lock:
             try:
                 session.enter()
-                (made, own), self._ahead = self._ahead or self._memory(), None
+                made, self._ahead = self._ahead or self._memory(self._sizes), None
+                inner = self._inner
+                if inner is None:
+                    inner = self._memory(self._inner_sizes)
+                    if self._keeps:
+                        self._inner = inner
                 addresses = [buffer.address for buffer in buffers]
+                own = [buffer.address for buffer in made]
+                if inner:
+                    own += [buffer.address for buffer in inner]
                 if self._apart:
                     addresses = list(map(add, addresses, self._offsets))
                 if self._windows:
@@ -112,14 +128,11 @@ class CudaSequence:
                     for place, offset in self._windows:
                         source = addresses[place] if place < count else own[place - count]
                         addresses.append(source + offset)
-                self._table[:] = addresses + own
-                if self._graphs is None:
-                    self._launch()
-                else:
-                    self._graphs.run((*addresses, *own))
+                addresses += own
+                self._graphs.run(tuple(addresses))
                 if self._small:
-                    self._ahead = self._memory()
+                    self._ahead = self._memory(self._sizes)
             except Exception as error:
                 session.tell(error)
                 raise
-        return [made[i] for i in self._wanted]
+        return made if self._each_once else [made[i] for i in self._wanted]
