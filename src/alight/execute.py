@@ -273,8 +273,8 @@ class Execution:
             where_from = tuple([(offset, layout) for _, offset, layout in places])
             refs = tuple([ref(data) for data in results])
             told = (Told(decision, site, *known),)
-            read = sources, buffers, where_from
-            started(where, Started(step.group.graph, told, *events, *read, refs))
+            graph = step.group.graph
+            started(where, Started(graph, told, *events, sources, buffers, where_from, refs))
         elif runner is ready:
             ready.shorten(recorded, listen)
 
