@@ -13,19 +13,9 @@ from alight.ir.ops import OPS
 from alight.ir.vectors import REGISTERS, SHORT_ROW, vectors_together
 from alight.measure import probes, timing
 from alight.measure.fit import Samples
-from alight.plan.cost import (
-    BUFFERED,
-    FAR_BYTES,
-    LONG_ROW,
-    NEAR_BYTES,
-    START_ROWS,
-    TURNED_SIDES,
-    Profile,
-    Rates,
-    estimate,
-    shown,
-)
+from alight.plan.cost import FAR_BYTES, NEAR_BYTES, Profile, Rates, estimate, shown
 from alight.plan.curve import Curve, guess
+from alight.plan.nests import BUFFERED, LONG_ROW, START_ROWS, TURNED_SIDES
 
 LAUNCH, BYTE = 1e-6, 1e-22  # bytes next to nothing: what computes hides behind nothing
 KINDS = ("elementwise", "select", "reduce_inner", "reduce_outer")

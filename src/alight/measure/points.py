@@ -15,7 +15,7 @@ from alight.ir.group import Group
 from alight.ir.ops import OPS, Kind
 from alight.measure import probes
 from alight.measure.probes import CHAIN
-from alight.plan.cost import LONG_ROW, START_ROWS, TURNED_SIDES
+from alight.plan.nests import LONG_ROW, START_ROWS, TURNED_SIDES
 
 if TYPE_CHECKING:
     from alight.device import Device

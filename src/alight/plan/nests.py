@@ -1,0 +1,232 @@
+"""What going through arrays takes beside their elements: inner loops that start, operands out of
+order, copies that libraries make first."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from itertools import pairwise
+
+from alight._core import make_layout
+from alight.ir.group import Graph
+from alight.ir.ops import Kind
+from alight.ir.table_reduction import LANES
+from alight.ir.vectors import REGISTERS, SHORT_ROW, vectors_together
+from alight.plan.curve import Measured
+from alight.plan.passes import Pass
+from alight.plan.profile import Rates
+from alight.plan.runs import LINE_BYTES, Runs, runs_of
+from alight.plan.units import curve_of, nearest
+from alight.plan.workload import width_in_bits
+
+# Lengths of the rows that tell what starting a fold of one takes: short ones, and others. Folds of
+# fewer than sixteen go side by side in generated code.
+START_ROWS = (3, 24)
+# Of rows that do not join, up to where an element takes longer than where they do: NumPy's sums of
+# two float64 took 0.2 ns more in rows of 64 to 1000, and no more in all in rows of 30000.
+LONG_ROW = 250
+_START_SPAN = math.log(START_ROWS[1] / START_ROWS[0])
+# Elements of an inner loop up to which NumPy's iterator copies operands that do not join into
+# buffers, of twice as many, for longer loops on these (NumPy 2.3 on).
+BUFFERED = 4096
+# Sides of the square arrays that tell what an element takes of one whose neighbours are in other
+# rows: its lines stay in the first cache until they are used up, in the second, or in neither.
+TURNED_SIDES = (64, 256, 1024)
+
+
+def _beside(item: Pass) -> bool:
+    """Tell whether generated code has short rows side by side in vectors: those that are folded,
+    and those where a full vector is worth more than the copies that takes."""
+    if item.kind == "elementwise":
+        return item.runs.length < SHORT_ROW and any(node.op.special for node in item.nodes)
+    return item.kind == "reduce_inner" and item.runs.length < LANES and not _whole(item)
+
+
+def _whole(item: Pass) -> bool:
+    """Tell whether all is folded into one element."""
+    folds = [node for node in item.nodes if node.op.kind is Kind.REDUCTION]
+    return all(node.layout.size == 1 for node in folds)
+
+
+def step_of(graph: Graph, item: Pass) -> int:
+    """Return how many elements generated code goes through at once: a register is a line, on the
+    widest machines, and several go together."""
+    lanes = LINE_BYTES * 8 // width_in_bits(item.dtype)
+    return lanes * vectors_together(graph, REGISTERS) if item.kind == "elementwise" else lanes
+
+
+def padding(item: Pass, step: int) -> float:
+    """Return how many elements each element counts for: a vector that is not full takes as long."""
+    length = item.runs.length
+    if not step or item.runs.starts == 1 or not length or _beside(item):
+        return 1.0
+    return step * -(-length // step) / length
+
+
+def loop_seconds(rates: Rates, item: Pass, step: int) -> float:
+    """Return seconds of starting inner loops and of stepping along operands in another way than
+    from one element to the next. ``step`` is our own code's by `step_of`, 0 a library's."""
+    runs = item.runs
+    own = step > 0
+    if runs.starts == 1 and not runs.near + runs.far:
+        return 0.0
+    if not own and item.kind == "elementwise":
+        return _iterated(rates, item)
+    kind = "elementwise" if item.kind == "select" else item.kind
+    seconds = _turned(rates, item) if runs.turned + runs.again else 0.0
+    if runs.starts > 1 and not (own and _beside(item)):
+        fold = next((n.op.name for n in item.nodes if n.op.kind is Kind.REDUCTION), "sum")
+        start = None
+        if kind == "reduce_inner" and not own and (_whole(item) or fold.startswith("arg")):
+            start = _start(rates, "elementwise", item)  # no result is begun with each of them
+        elif kind == "reduce_inner" and fold not in ("sum", "mean"):
+            # sums add pairwise in a loop of their own; the others go as the maximum does
+            start = _start(rates, f"{fold}@{kind}", item) or _start(rates, f"max@{kind}", item)
+        if item.kind == "select":
+            start = _start(rates, "where", item)
+        start = start or _start(rates, kind, item) or _start(rates, "elementwise", item)
+        # what is folded and its result, where they were measured
+        operands = min(item.operands, 2) if kind.startswith("reduce") else item.operands
+        seconds += runs.starts * operands * (start or 0.0)
+        key = nearest(rates, f"long@{kind}", item.dtype)
+        length = min(runs.length, LONG_ROW)
+        seconds += runs.starts * length * rates.work[key].value if key else 0.0
+        # Generated code reads what vectors leave over one by one where it does not lie in order.
+        odd = runs.near * (runs.length % step) if own else runs.near + runs.far
+        key = nearest(rates, "start@near", item.dtype) if odd else None
+        if key is not None:
+            seconds += runs.starts * odd * rates.work[key].value
+    if own and kind == "reduce_inner" and _beside(item):
+        key = nearest(rates, f"{'torn' if runs.torn else 'beside'}@reduce_inner", item.dtype)
+        seconds += runs.starts * runs.length * rates.work[key].value if key else 0.0
+    near, far = runs.near, runs.far - runs.turned
+    if kind != "elementwise":  # which alone has a quick way for those that are near
+        near, far = 0, near + far
+    aside = "far@folded" if own and kind.startswith("reduce") else "far"
+    for name, count in (("near", near), (aside, far)):
+        key = nearest(rates, name, item.dtype) if count else None
+        if key is not None:
+            seconds += runs.starts * runs.length * count * rates.work[key].value
+    return seconds
+
+
+def _iterated(rates: Rates, item: Pass) -> float:
+    """Return seconds of a library's loops: of short ones, operands that do not join are copied
+    into buffers, at so much for each loop and each element; the others are gone through as they
+    are."""
+    runs = item.runs
+    seconds = _turned(rates, item) if runs.turned + runs.again else 0.0
+    away = [("start@near", runs.near + runs.far - runs.turned)]
+    key = nearest(rates, "iterator", item.dtype) if runs.torn else None
+    seconds += rates.work[key].value if key is not None else 0.0
+    if runs.starts > 1 and runs.length <= BUFFERED:
+        torn = runs.torn - runs.turned
+        for name, count in (
+            ("start", torn * runs.starts),
+            ("long", torn * runs.starts * runs.length),
+        ):
+            key = nearest(rates, f"{name}@elementwise", item.dtype)
+            seconds += count * rates.work[key].value if key else 0.0
+    elif apart_of(rates, item) is not None:
+        return seconds
+    else:
+        away = [("near", runs.near), ("far", runs.far - runs.turned)]
+    for name, count in away:
+        key = nearest(rates, name, item.dtype) if count else None
+        seconds += count * runs.starts * runs.length * rates.work[key].value if key else 0.0
+    return seconds
+
+
+def _turned(rates: Rates, item: Pass) -> float:
+    """Return seconds of going through arrays along another axis than that of their neighbours."""
+    runs = item.runs
+    elements = runs.starts * runs.length
+    sides, units = [], []
+    for side in TURNED_SIDES:
+        key = nearest(rates, f"turned{side}", item.dtype)
+        if key is not None:
+            sides.append(math.log(side))
+            units.append(rates.work[key].value)
+    found = curve_of(rates, "elementwise", item.dtype)
+    if not sides or found is None:
+        return 0.0
+    again = found[0].stream_seconds(runs.again * elements)
+    place = math.log(max(runs.side, 1))
+    unit = units[0]
+    for (low, one), (high, two) in pairwise(zip(sides, units, strict=True)):
+        share = min(max((place - low) / (high - low), 0.0), 1.0)
+        unit += share * (two - one)
+    return again + runs.turned * elements * unit
+
+
+def _start(rates: Rates, name: str, item: Pass) -> float | None:
+    """Return seconds of starting an inner loop, for each operand: those of short ones, of others,
+    or between."""
+    key = nearest(rates, f"start@{name}", item.dtype)
+    if key is None:
+        return None
+    seconds, length = rates.work[key].value, item.runs.length
+    short = nearest(rates, f"short@{name}", item.dtype)
+    if short is None or length >= START_ROWS[1]:
+        return seconds
+    share = math.log(max(length, START_ROWS[0]) / START_ROWS[0]) / _START_SPAN
+    return share * seconds + (1 - share) * rates.work[short].value
+
+
+def apart_of(rates: Rates, item: Pass) -> Measured | None:
+    """Return the seconds for an element of a library's op along operands that do not go from one
+    element to the next; None where they do, or the op was not measured so."""
+    runs, name = item.runs, item.nodes[0].op.name
+    if runs.starts > 1 and runs.length <= BUFFERED:
+        return None  # what is in buffers is in order
+    if not runs.near + runs.far:
+        return rates.work.get(f"{name}@still/{item.dtype}") if runs.still else None
+    found = rates.work.get(f"{name}@back/{item.dtype}") if item.runs.back else None
+    return found or rates.work.get(f"{name}@apart/{item.dtype}")
+
+
+def in_order(rates: Rates, graph: Graph, item: Pass) -> tuple[float, Pass]:
+    """Return the seconds in which a library brings what it looks for a place in into order, since
+    it does so for whole rows only, and the pass that is left then."""
+    node = item.nodes[0]
+    begin = nearest(rates, "start@elementwise", item.dtype)
+    if not node.op.name.startswith("arg") or begin is None:
+        return 0.0, item
+    layout, axis = graph.layout(node.operands[0]), node.attr("axis")
+    order = list(range(layout.ndim))
+    if axis is not None and order:
+        order.append(order.pop(axis))
+    shape = tuple([layout.shape[i] for i in order])
+    given = make_layout(layout.dtype, shape, tuple([layout.strides[i] for i in order]))
+    whole = make_layout(layout.dtype, shape)
+    runs = runs_of(shape, (given,), (whole,))
+    found = curve_of(rates, "elementwise", item.dtype)
+    if found is None or (runs.starts == 1 and not runs.near + runs.far):
+        return 0.0, item
+    nbytes = 2 * layout.nbytes
+    memory = found[0].seconds_at(nbytes) - rates.floor("elementwise")
+    loops = _turned(rates, replace(item, runs=runs))
+    away = runs.starts * runs.length * max(0, runs.near + runs.far - runs.turned)
+    near = nearest(rates, "start@near", item.dtype)
+    loops += runs.starts * rates.work[begin].value
+    loops += away * rates.work[near].value if near is not None else 0.0
+    length = layout.size if axis is None else layout.shape[axis]
+    rows = Runs(layout.size // max(length, 1), length, 0, 0)
+    return max(memory, 0.0) + loops, replace(item, runs=rows)
+
+
+# Passes over the results of a fold, by which they are divided.
+_DIVISIONS = {"mean": 1, "var": 2, "std": 2}
+
+
+def after(rates: Rates, item: Pass) -> float:
+    """Return the seconds that a library's fold takes for its results once they are there."""
+    result = item.nodes[0].layout
+    passed = _DIVISIONS.get(item.nodes[0].op.name, 0)
+    key = nearest(rates, "divide", item.dtype)
+    found = curve_of(rates, "elementwise", item.dtype)
+    if not passed or key is None or found is None or result.size <= 1:
+        return 0.0
+    compute = rates.work[key].value * result.size
+    memory = found[0].seconds_at(2 * result.nbytes) - rates.floor("elementwise")
+    return passed * max(memory, compute)

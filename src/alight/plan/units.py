@@ -1,0 +1,155 @@
+"""What was measured of a device, or the nearest to it: curves of classes, seconds of ops."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from alight.ir.group import Graph, Node
+from alight.ir.ops import Kind
+from alight.plan.curve import Curve
+from alight.plan.passes import loop_dtype, reduction_class
+from alight.plan.profile import Rates
+from alight.plan.workload import PARTS, body_parts, width_in_bits
+
+# Standard deviations, in logarithms, of a prediction from another class's or dtype's curve, and of
+# one from what the body is made of. Guesses: a factor of two and of 1.5 either way at one
+# deviation. What was measured brings its own.
+_BORROWED_SPREAD = math.log(2.0)
+_BODY_SPREAD = math.log(1.5)
+# Classes to borrow from, nearest first, where a device has no curve of a class.
+_NEAREST: Mapping[str, tuple[str, ...]] = {
+    "elementwise": (),
+    "select": ("elementwise",),
+    "reduce_inner": ("reduce_outer", "elementwise"),
+    "reduce_outer": ("reduce_inner", "elementwise"),
+    "scan": ("reduce_inner", "elementwise"),
+    "move": ("elementwise",),
+    "gather": ("move", "elementwise"),
+    "sort": (),
+    "fft": (),
+    "other": ("scan", "reduce_inner", "elementwise"),
+    "matmul": (),
+}
+
+
+def _distance(dtype: str, other: str) -> tuple[bool, int]:
+    """Return how unlike two dtypes are to compute with: first in kind, then in width."""
+    kinds = {name.startswith(("float", "complex")) for name in (dtype, other)}
+    return len(kinds) > 1, abs(width_in_bits(dtype) - width_in_bits(other))
+
+
+def curve_of(rates: Rates, kind: str, dtype: str) -> tuple[Curve, float] | None:
+    """Return the curve for a class and dtype, or the nearest there is, and its spread."""
+    spread = rates.spreads.get(kind, rates.spread)
+    found = rates.curves.get(f"{kind}/{dtype}")
+    if found is not None:
+        return found, spread
+    for near in (kind, *_NEAREST[kind]):
+        names = [name for name in rates.curves if name.startswith(near + "/")]
+        if names:
+            # Curves run over bytes, so the dtype nearest in width moves them most alike.
+            best = min(names, key=lambda n: (*_distance(dtype, n.partition("/")[2]), n))
+            return rates.curves[best], math.hypot(spread, _BORROWED_SPREAD)
+    return None
+
+
+def work_key(graph: Graph, node: Node) -> str:
+    """Return the name of a node's work: its op's, with its class where it is a reduction."""
+    if node.op.kind is Kind.REDUCTION:
+        return f"{node.op.name}@{reduction_class(graph, node)}"
+    return node.op.name
+
+
+def nearest(rates: Rates, name: str, dtype: str) -> str | None:
+    """Return the key of the work of that name in the dtype most like this one."""
+    exact = f"{name}/{dtype}"
+    if exact in rates.work:
+        return exact
+    others = rates.work_dtypes(name)
+    near = min(others, key=lambda other: (*_distance(dtype, other), other), default=None)
+    return None if near is None else f"{name}/{near}"
+
+
+def _body_seconds(rates: Rates, graph: Graph, node: Node, dtype: str) -> float | None:
+    """Return seconds for an element of what the body of a node is made of; None where that was not
+    measured, or the node has no body."""
+    if node.op.kind is not Kind.ELEMENTWISE:
+        return None
+    seconds = 0.0
+    for part, count in zip(PARTS, body_parts(graph, node), strict=True):
+        unit = rates.work.get(f"body.{part}/{dtype}") if count else None
+        if count and unit is None:
+            return None
+        seconds += count * unit.value if unit is not None else 0.0
+    return seconds
+
+
+def work_seconds(rates: Rates, graph: Graph, node: Node, own: bool) -> tuple[float, float] | None:
+    """Return a node's compute seconds for an element, and the spread of that number; None where it
+    may be anything."""
+    if node.op.kind is not Kind.ELEMENTWISE:
+        return _work_looked_up(rates, graph, node, own)
+    key = own, node.op, node.layout.dtype, *[graph.layout(o).dtype for o in node.operands]
+    if key not in rates.nodes:
+        rates.nodes[key] = _work_looked_up(rates, graph, node, own)
+    found: tuple[float, float] | None = rates.nodes[key]
+    return found
+
+
+_DIGITS = "0123456789"
+
+
+def _work_looked_up(
+    rates: Rates, graph: Graph, node: Node, own: bool
+) -> tuple[float, float] | None:
+    dtype = loop_dtype(graph, node)
+    name = work_key(graph, node)
+    found = rates.work.get(f"{name}/{dtype}")
+    if found is not None:
+        return found.value, rates.spread
+    if own:
+        body = _body_seconds(rates, graph, node, dtype)
+        near = nearest(rates, name, dtype)
+        # of another kind the same op is another body
+        alike = near is not None and near.partition("/")[2].rstrip(_DIGITS) == dtype.rstrip(_DIGITS)
+        if near is not None and rates.work[near].value > 0 and (alike or body is None):
+            other = near.partition("/")[2]
+            share = width_in_bits(dtype) / width_in_bits(
+                other
+            )  # a vector of half the width holds twice as many
+            there = _body_seconds(rates, graph, node, other)
+            if body is not None and there:
+                share = body / there
+            return rates.work[near].value * share, math.hypot(rates.spread, _BODY_SPREAD)
+        if body is not None:
+            return body, math.hypot(rates.spread, _BODY_SPREAD)
+        if node.op.kind is Kind.ELEMENTWISE and body_parts(graph, node)[PARTS.index("scalar")]:
+            return None  # how often a loop runs is not in its body
+    if node.op.kind is Kind.REDUCTION:  # as along another axis, or in another dtype
+        ways = [f"{node.op.name}@{kind}" for kind in ("reduce_inner", "reduce_outer")]
+        known = [key for way in (name, *ways) if (key := nearest(rates, way, dtype))]
+        best = min(known, key=lambda k: _distance(dtype, k.partition("/")[2]), default=None)
+        if best is not None:
+            return rates.work[best].value, math.hypot(rates.spread, _BODY_SPREAD)
+    name, count = ("special", 1.0) if node.op.special else ("flop", node.op.flops)
+    near = nearest(rates, name, dtype)
+    if near is None:
+        return 0.0, _BORROWED_SPREAD
+    if own:  # a vector of half the width holds twice as many
+        count *= width_in_bits(dtype) / width_in_bits(near.partition("/")[2])
+    return rates.work[near].value * count, math.hypot(rates.spread, _BORROWED_SPREAD)
+
+
+def folded_seconds(rates: Rates, graph: Graph, node: Node, seconds: float) -> float:
+    """Return a node's seconds for an element in front of a fold, where a body has fewer registers
+    and less to do while it waits."""
+    dtype = loop_dtype(graph, node)
+    if not node.op.special:
+        key = nearest(rates, "flop@folded", dtype)
+        return max(seconds, rates.work[key].value) if key is not None else seconds
+    key = nearest(rates, "sin@folded", dtype)
+    alone = rates.work.get(f"sin/{key.partition('/')[2]}") if key is not None else None
+    if key is None or alone is None or not alone.value:
+        return seconds
+    return seconds * max(1.0, rates.work[key].value / alone.value)
