@@ -315,10 +315,17 @@ def test_a_script_that_is_not_there_is_all_that_is_told(tmp_path: Path) -> None:
 
 
 def test_a_crossover_below_every_measured_size_is_no_number() -> None:
-    from alight.cli import _crossovers
+    from alight.cli import _by_class, _crossovers
 
     row = {"crossovers": {"generated": 1, "library": 2048, "numpy": None}}
     assert _crossovers(row) == "generated any size; library 2,048 elements; numpy never"
+    kinds = {"elementwise": 8, "reduce_inner": 1, "reduce_outer": 4096, "sort": None}
+    (line,) = _by_class({"crossovers_by_class": {"generated": kinds}})
+    assert line == (
+        "generated beats NumPy from: folds of rows any size; folds of columns 4,096 elements; "
+        "sorts never"
+    )
+    assert not [*_by_class(None)]
 
 
 def test_what_measures_itself_says_so(tmp_path: Path) -> None:

@@ -357,7 +357,10 @@ def keys(value: Any, where: str = "") -> Iterator[str]:
     if isinstance(value, dict):
         for key, inner in value.items():
             yield (path := f"{where}.{key}" if where else key)
-            if key not in ("limits", "terms", "validation", "overrides", "crossovers", "by_device"):
+            if key not in (
+                *("limits", "terms", "validation", "overrides", "by_device"),
+                *("crossovers", "crossovers_by_class"),
+            ):
                 yield from keys(inner, path)
     elif isinstance(value, list):
         for inner in value:

@@ -335,6 +335,15 @@ def test_profile_rows_tell_crossovers_and_deltas() -> None:
     crossover = profile_row(mixed, numpy)["crossovers"]["generated"]
     # lines between the knots, 1e-5 + 4e-10 s a byte and 4e-10, which fall below past the middle one
     assert 1000 < crossover <= 8192
+    assert profile_row(mixed, numpy)["crossovers_by_class"] == {
+        "generated": {"elementwise": crossover}
+    }
+    for made, factor in ((numpy, 1.0), (mixed, 2.0)):
+        curve = Curve([(8.0, factor * 1e-6), (24e6, factor * 1e-2)])
+        (rates,) = made.rates.values()
+        rates.curves["reduce_inner/float64"] = curve  # type: ignore[index]
+    row = profile_row(mixed, numpy)["crossovers_by_class"]
+    assert row == {"generated": {"elementwise": crossover, "reduce_inner": None}}
     delta = profile_delta(numpy, profile("numpy", 1.1))
     assert delta == {"numpy/elementwise/float64": pytest.approx(0.1)}
 

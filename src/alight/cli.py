@@ -156,6 +156,9 @@ def devices(as_json: bool) -> None:
         for row in rows
     ]
     click.echo("\n".join(tables.aligned(header, cells)))
+    for row in rows:
+        for line in _by_class(row["profile"]):
+            click.echo(f"  {row['id']} {line}")
     for name, reason in sorted(absent.items()):
         click.echo(f"  no {name}: {reason}")
 
@@ -170,6 +173,22 @@ def _crossovers(profile: dict[str, Any] | None) -> str:
     found = {} if profile is None else profile["crossovers"]
     words = [f"{name} {_crossover(elements)}" for name, elements in found.items()]
     return "; ".join(words) or "unknown"
+
+
+_CLASS_WORDS = {
+    **{"reduce_inner": "folds of rows", "reduce_outer": "folds of columns", "scan": "scans"},
+    **{"sort": "sorts", "gather": "gathers", "fft": "Fourier transforms", "move": "copies"},
+}
+
+
+def _by_class(profile: dict[str, Any] | None) -> Iterator[str]:
+    """Yield from how many elements each implementation beats NumPy at other work than additions."""
+    for name, kinds in ({} if profile is None else profile["crossovers_by_class"]).items():
+        words = [
+            f"{_CLASS_WORDS[k]} {_crossover(n)}" for k, n in kinds.items() if k in _CLASS_WORDS
+        ]
+        if words:
+            yield f"{name} beats NumPy from: {'; '.join(words)}"
 
 
 def _crossover(elements: int | None) -> str:

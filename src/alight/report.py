@@ -320,7 +320,8 @@ def profile_rows(profiles: Mapping[str, Profile]) -> list[Row]:
 
     ``crossovers`` says, by implementation, from how many elements a float64 addition (float32 where
     the device has no float64) of arrays that are on the device is predicted to be faster than
-    NumPy's; null: at no measured size.
+    NumPy's; null: at no measured size. ``crossovers_by_class`` says the same of each class of work
+    that was measured of both.
     """
     return [profile_row(profiles[name], profiles.get("cpu")) for name in sorted(profiles)]
 
@@ -342,26 +343,44 @@ def profile_row(profile: Profile, host: Profile | None = None) -> Row:
             "contended": profile.contended,
             "doubts": list(profile.doubts),
             "crossovers": {} if host is None else _crossovers(profile, host),
+            "crossovers_by_class": {} if host is None else _by_class(profile, host),
         }
     )
     return row
 
 
-# an addition reads two elements and writes one
-_ADDITIONS = {"elementwise/float64": 24, "elementwise/float32": 12}
+# Elements that each class of work moves for one: an addition reads two and writes one.
+_MOVED = {
+    **{"elementwise": 3, "reduce_inner": 1, "reduce_outer": 1, "scan": 2, "sort": 2},
+    **{"gather": 3, "fft": 3, "move": 4},
+}
 
 
 def _crossovers(profile: Profile, host: Profile) -> dict[str, int | None]:
+    found = _by_class(profile, host).items()
+    return {name: kinds["elementwise"] for name, kinds in found if "elementwise" in kinds}
+
+
+def _by_class(profile: Profile, host: Profile) -> dict[str, dict[str, int | None]]:
+    """Return from how many elements each implementation beats NumPy, by class of work."""
     rates = host.rates.get("numpy")
-    found: dict[str, int | None] = {}
-    for name, own in profile.rates.items():
-        addition = next((key for key in _ADDITIONS if key in own.curves), None)
-        if rates is None or own is rates or addition is None or addition not in rates.curves:
-            continue
-        curve, numpy, size = own.curves[addition], rates.curves[addition], _ADDITIONS[addition]
-        counts = (2**i for i in range(64) if size * 2**i <= curve.knots[-1][0])
-        faster = (n for n in counts if curve.seconds_at(size * n) < numpy.seconds_at(size * n))
-        found[name] = next(faster, None)
+    found: dict[str, dict[str, int | None]] = {}
+    for name, own in profile.rates.items() if rates is not None else ():
+        for kind, moved in _MOVED.items() if own is not rates else ():
+            for dtype, width in (("float64", 8), ("float32", 4)):
+                key, size = f"{kind}/{dtype}", moved * width
+                if key in own.curves and rates is not None and key in rates.curves:
+                    curve, numpy = own.curves[key], rates.curves[key]
+                    counts = (2**i for i in range(64) if size * 2**i <= curve.knots[-1][0])
+                    found.setdefault(name, {})[kind] = next(
+                        (
+                            n
+                            for n in counts
+                            if curve.seconds_at(size * n) < numpy.seconds_at(size * n)
+                        ),
+                        None,
+                    )
+                    break
     return found
 
 
