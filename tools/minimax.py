@@ -159,7 +159,7 @@ POLYNOMIALS: dict[str, Polynomial] = {
     # sinh r = r + r**3 P(r**2), cosh r = 1 + r**2 P(r**2)
     "sinh": Polynomial(lambda z: odd(mpmath.sinh, z), lambda z: z, 0, HALF_LN2**2),
     "cosh": Polynomial(lambda z: _even(mpmath.cosh, z, (1,)), lambda z: z, 0, HALF_LN2**2),
-    # atanh s = s + s**3 P(s**2); for logarithms 4 P, for a sum P
+    # atanh s = s + s**3 P(s**2); for logarithms 4 P
     "log": Polynomial(
         lambda z: 4 * odd(mpmath.atanh, z), lambda z: z / 4, 0, MORE_S**2, formats=DOUBLE
     ),
@@ -181,9 +181,9 @@ POLYNOMIALS: dict[str, Polynomial] = {
         (MOST_S / mpmath.ln10) ** 2,
         formats=SINGLE,
     ),
-    "atanh": Polynomial(lambda z: odd(mpmath.atanh, z), lambda z: z, 0, MOST_S**2, formats=DOUBLE),
-    # the same for the quotient of arctanh, whose power of two comes from the exponents alone: it is
-    # within half an octave and what the line through a binade misses of a logarithm, twice 0.0431
+    # atanh s = s + s**3 P(s**2) for the quotient of arctanh, whose power of two comes from the
+    # exponents alone: it is within half an octave and what the line through a binade misses of a
+    # logarithm, twice 0.0431
     "atanh_wide": Polynomial(
         lambda z: odd(mpmath.atanh, z), lambda z: z, 0, mpmath.tanh(mpf("0.5862") * HALF_LN2) ** 2
     ),
@@ -356,7 +356,7 @@ def constants() -> dict[str, dict[str, Any]]:
             power_least=mpf(125 if single else 1021),
             ln10=mpmath.ln10,
             # this less the bits of a number are those of half its inverse, to 5 %
-            half_inverse=mpf(2121467824),
+            half_inverse=(mpf(2121467824) / 2**23 + 2 * (bias - 127)) * mpf(2) ** (bits - 1),
             # below it expm1 x is -1
             expm1_least=mpf(-20 if single else -40),
             # x * x and x + 1 stay far from overflow and keep the parts of a sum in place

@@ -422,7 +422,7 @@ class _Typing:
         if space == "libm":
             return self.libm(name, terms, node)
         if space == "poly" and name in POLYNOMIALS:
-            return self.polynomial(POLYNOMIALS[name][self.real], terms, node)
+            return self.polynomial(POLYNOMIALS[name][self.real], terms[0], node)
         if space == "table" and name in TABLES:
             return Expr("table", (self.want(terms[0], "int64", node),), TABLES[name][0], name)
         if space == "apart" and _function(name, self.real) is not None:
@@ -432,18 +432,12 @@ class _Typing:
             return Expr("apart", args, self.real, (name, typed(body, given, (self.real,))))
         raise self.bad(node, "unknown call")
 
-    def polynomial(
-        self, coefficients: tuple[float, ...], terms: list[_Term], node: ast.AST
-    ) -> Expr:
-        """Return a polynomial, its coefficients given from the lowest power up; where the square of
-        the argument is given too, of its even and odd powers, which do not wait for one another."""
-        if len(terms) == 2:
-            even, odd = (self.polynomial(coefficients[i::2], terms[1:], node) for i in (0, 1))
-            return self.make("fma", self.unify([odd, terms[0], even], node), node)
+    def polynomial(self, coefficients: tuple[float, ...], term: _Term, node: ast.AST) -> Expr:
+        """Return a polynomial, its coefficients given from the lowest power up."""
         *_, last = coefficients
         value: _Term = _Literal(last)
         for coefficient in coefficients[-2::-1]:
-            args = self.unify([value, terms[0], _Literal(coefficient)], node)
+            args = self.unify([value, term, _Literal(coefficient)], node)
             value = self.make("fma", args, node)
         assert isinstance(value, Expr)
         return value

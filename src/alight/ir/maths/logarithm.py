@@ -115,25 +115,16 @@ def log2_far(x):
 def log10_far(x):
     return outside(x, log10_of(scaled_up(x), T(MANTISSA)))
 
-# log(1 + v) of a sum v + w: s = (1 + v - 2**e) / (1 + v + 2**e), each halved, with what rounding
-# left of the quotient, so that for e = 0 nothing is lost by forming 1 + v.
-def log1p_sum(v, w):
-    e, m = octave(bits(1 + v), bits(T(k.root_half)))
-    p = floating(bits(e + k.magic_biased) << MANTISSA)
-    g = 1 - p
-    n = v + g
-    d = fma(v, 0.5, fma(p, 0.5, 0.5))
-    o = fma(v, 0.5, fma(p, 0.5, 0.5) - d)
-    q = 1 / d
-    s = n * q
-    z = s * s * 0.25
-    t = fma(fma(-s, d, n) + fma(-s, o, ((g - n) + v) + w), q, s * z * poly.atanh(z))
-    h = e * k.ln2_high
-    y = h + s
-    return y + (((h - y) + s) + fma(e, k.ln2_low, t))
-
-# Of single floats: f = (1 + v) / 2**e - 1 and what rounding left of it.
+# log(1 + v): f = (1 + v) / 2**e - 1 and what rounding left of it, l.
 def log1p_parts(v):
+    b = bits(1 + v)
+    e, m = octave(b, bits(T(k.root_half)))
+    p = floating(bits(T(1)) - (b - bits(m)))
+    g = p - 1
+    f = fma(v, p, g)
+    return e, p, f, fma(v, p, g - f)
+
+def log1p_parts_float32(v):
     e, m, c = binade(bits(1 + v), bits(T(k.root_half)))
     p = floating(bits(T(1)) - c)
     g = p - 1
@@ -143,17 +134,30 @@ def log1p_parts(v):
 def log1p_end(e, f, l):
     h = e * k.ln2_high
     y = h + f
+    w = fma(e, k.ln2_low, fma(-l, f, l))
+    return y + (((h - y) + f) + fma(log_less(f), -0.5, w))
+
+def log1p_end_float32(e, f, l):
+    h = e * k.ln2_high
+    y = h + f
     s, q = log_quotient(f)
     return y + (((h - y) + f) + fma(-s, q, fma(e, k.ln2_low, fma(-l, f, l))))
 
-def log1p_sum_float32(v, w):
+def log1p_sum(v, w):
     e, p, f, l = log1p_parts(v)
     return log1p_end(e, f, fma(w, p, l))
 
-def log1p_of(x):
-    return log1p_sum(x, T(0))
+# Of single floats rounded once more, before the exponent is added.
+def log1p_near(v, w):
+    return log1p_sum(v, w)
 
-def log1p_of_float32(x):
+def log1p_near_float32(v, w):
+    e, p, f, l = log1p_parts(v)
+    l = fma(w, p, l)
+    s, q = log_quotient(f)
+    return fma(e, k.ln2, f + fma(-s, q, fma(-l, f, l)))
+
+def log1p_of(x):
     e, p, f, l = log1p_parts(x)
     return log1p_end(e, f, l)
 
@@ -167,9 +171,9 @@ def log1p_far(x):
     large = (x > 1) & (x < inf)
     return where(large, log_of(where(large, x, 1), T(0)), outside(1 + x, T(0)))
 
-def nearly_inverse(h):
-    i = floating((U(2 * BIAS) << MANTISSA) - bits(h))
-    return i * fma(-h, i, 2)
+# Half the inverse, to 5 %: enough for what rounding left of a root.
+def half_inverse(h):
+    return floating(U(k.half_inverse) - bits(h))
 
 def arcsinh(x):
     m = magnitude(x)
@@ -182,7 +186,7 @@ def arcsinh(x):
     g = fma(b, b, 1)
     o = fma(b, b, 1 - g)
     h = sqrt(g)
-    r = (fma(-h, h, g) + o) * (nearly_inverse(h) * 0.5)
+    r = (fma(-h, h, g) + o) * half_inverse(h)
     i = h - 1
     v = b + i
     y = where(a < 0.5, near, log1p_sum(v, ((b - v) + i) + r))
@@ -190,7 +194,7 @@ def arcsinh(x):
     return rarely(~plain, other, copysign(y, x))
 
 # Of single floats: log (a + sqrt(a**2 + 1)) with what rounding left of the sum, or a polynomial;
-# both are evaluated in one. The root's rest needs no more than a guess of its divisor.
+# both are evaluated in one.
 def arcsinh_float32(x):
     m = magnitude(x)
     plain = m < magnitude_of(T(k.wide))
@@ -200,7 +204,7 @@ def arcsinh_float32(x):
     o = fma(a, a, 1 - g)
     h = sqrt(g)
     v = a + h
-    w = ((h - v) + a) + (fma(-h, h, g) + o) * floating(U(k.half_inverse) - bits(h))
+    w = ((h - v) + a) + (fma(-h, h, g) + o) * half_inverse(h)
     e, n, c = binade(bits(v), bits(T(k.binade_start)))
     f = n - 1
     l = w * floating(bits(T(1)) - c)
@@ -216,6 +220,7 @@ def arcsinh_float32(x):
 def arcsinh_far(x):
     return copysign(log(fabs(x)) + k.ln2, x)
 
+# The root exceeds t.
 def arccosh(x):
     m = S(bits(x))
     plain = (m > magnitude_of(T(1))) & (m < magnitude_of(T(k.wide)))
@@ -223,30 +228,11 @@ def arccosh(x):
     g = fma(t, t, t + t)
     o = fma(t, t, (t + t) - g)
     h = sqrt(g)
-    r = (fma(-h, h, g) + o) * (nearly_inverse(h) * 0.5)
     v = t + h
-    w = (maximum_plain(t, h) - v) + minimum_plain(t, h)
+    w = ((h - v) + t) + (fma(-h, h, g) + o) * half_inverse(h)
     one = m == magnitude_of(T(1))
     other = rarely(~one & (x == x), apart.arccosh_far(x), where(one, 0, x))
-    return rarely(~plain, other, log1p_sum(v, w + r))
-
-# Of single floats the root exceeds t; its rest needs no more than a guess of its divisor.
-def arccosh_float32(x):
-    m = S(bits(x))
-    plain = (m > magnitude_of(T(1))) & (m < magnitude_of(T(k.wide)))
-    t = where(plain, x, 2) - 1
-    g = fma(t, t, t + t)
-    o = fma(t, t, (t + t) - g)
-    h = sqrt(g)
-    v = t + h
-    w = ((h - v) + t) + (fma(-h, h, g) + o) * floating(U(k.half_inverse) - bits(h))
-    e, p, f, l = log1p_parts(v)
-    l = fma(w, p, l)
-    s, q = log_quotient(f)
-    y = fma(e, k.ln2, f + fma(-s, q, fma(-l, f, l)))
-    one = m == magnitude_of(T(1))
-    other = rarely(~one & (x == x), apart.arccosh_far(x), where(one, 0, x))
-    return rarely(~plain, other, y)
+    return rarely(~plain, other, log1p_near(v, w))
 
 def arccosh_far(x):
     return rarely(x < 1, not_defined(x), log(where(x < 1, 1, x)) + k.ln2)
