@@ -8,15 +8,12 @@ of reductions are cut: each block leaves its state in memory, and a second kerne
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING
+from contextlib import ExitStack
 
 from alight.codegen.cuda_dialect import CUDA
-from alight.codegen.cuda_fold import RUN, TREE, CudaFold
+from alight.codegen.cuda_fold import RUN, TREE
 from alight.codegen.cuda_kernel import (
     PACK,
-    Places,
     Step,
     around,
     fold_length,
@@ -24,82 +21,17 @@ from alight.codegen.cuda_kernel import (
     row_count,
     whole_text,
 )
-from alight.codegen.phases import Pass, phases
-from alight.codegen.source import ENTRY, Grid, Statements
-from alight.ir.table_reduction import CHUNK
-
-if TYPE_CHECKING:
-    from alight.codegen.loops import Nest
-    from alight.ir.group import Group
+from alight.codegen.cuda_runs import FETCH, Runs
+from alight.codegen.phases import Pass
+from alight.codegen.source import ENTRY, Statements
 
 # Threads that fold the parts of one row: as many as an SM of any kind has room for at once.
 WHOLE_BLOCK = 1024
 _READ = 8  # of them are read before the first two meet
 
-_FETCH = """
-// what stands in for elements past the end: few functions take long for it
-template <typename T> __device__ __forceinline__ T padding() { return T{1}; }
-// four elements side by side: WHOLE, or as far as the row goes; PACKED where they can be read
-// together
-template <bool PACKED, bool WHOLE, typename T, typename I> __device__ __forceinline__ void fetch(
-    T (&x)[4], const T* p, I e, I end) {
-  if (PACKED && (WHOLE || e + 4 <= end)) {
-    const Pack<T, 4> pack = *(const Pack<T, 4>*)p;
-#pragma unroll
-    for (int j = 0; j < 4; ++j) x[j] = pack.v[j];
-  } else {
-#pragma unroll
-    for (int j = 0; j < 4; ++j) x[j] = WHOLE || e + j < end ? p[j] : padding<T>();
-  }
-}
-template <bool PACKED, bool WHOLE, typename T, typename I> __device__ __forceinline__ void place(
-    const T (&x)[4], T* p, I e, I end) {
-  if (PACKED && (WHOLE || e + 4 <= end)) {
-    Pack<T, 4> pack;
-#pragma unroll
-    for (int j = 0; j < 4; ++j) pack.v[j] = x[j];
-    *(Pack<T, 4>*)p = pack;
-  } else {
-#pragma unroll
-    for (int j = 0; j < 4; ++j) if (WHOLE || e + j < end) p[j] = x[j];
-  }
-}
-"""
 
-
-class Rows:
+class Rows(Runs):
     """The text of one group of rows with one schedule."""
-
-    def __init__(self, group: Group, shape: Nest, grid: Grid) -> None:
-        self.places = places = Places(group, shape, grid)
-        self.group = group
-        self.grid = grid
-        self.graph = graph = group.graph
-        self.first = places.first
-        self.phases = phases(group)
-        self.folds = {
-            number: CudaFold(graph, graph.nodes[number - self.first], number)
-            for visit in self.phases.passes
-            for number in visit.folds
-        }
-        self.outputs = {n: p for p, n in enumerate(graph.outputs, self.first)}
-        self.cut = grid.cut
-        # a row with more than one axis in memory has its elements one by one
-        self.single = places.rank - shape.kept == 1
-        self.team = grid.team
-        self.warps = max(1, grid.team // 32)
-        self.ahead = grid.ahead
-        # turns whose folds meet at once, a warp of them; more are counted
-        self.together = 1
-        if self.warps > 1 and not grid.held:
-            self.together = max(1, min(grid.turns, 32 // self.warps))
-        self.counted = not grid.held and grid.turns > self.together
-        self.outside: dict[str, str] = {}
-        self.code = Statements(CUDA, self.outside)
-        self.arrays: dict[int, str] = {}  # values held in registers between passes
-        self.filled: set[str] = set()  # those of them that have been read or made
-        self.known: dict[int, str] = {}
-        self.apart: list[str] = []  # functions of what is seldom
 
     # --- launches
     def steps(self) -> tuple[Step, ...]:
@@ -149,7 +81,7 @@ class Rows:
             texts.append(text)
         structures = [fold.structure(self.outside) for fold in self.folds.values()]
         return whole_text(
-            self.outside, PACK + TREE + _FETCH, "\n".join((*structures, *self.apart, *texts))
+            self.outside, PACK + TREE + FETCH, "\n".join((*structures, *self.apart, *texts))
         )
 
     def function(self, name: str, bounds: str, count: int, parameters: list[str], body: str) -> str:
@@ -326,305 +258,6 @@ class Rows:
                     self.single_value(operand, offsets, known)
                 known[number] = self.places.node(self.code, number, known)
         return known[number]
-
-    def reads(self, visit: Pass) -> list[int]:
-        """Return the wide values that a pass reads: inputs, and what was kept."""
-        wanted = {o for n in visit.needed for o in self.graph.nodes[n - self.first].operands}
-        wanted.update(o for n in visit.folds for o in self.graph.nodes[n - self.first].operands)
-        wanted.update(n for n in visit.written if n not in visit.needed)
-        return sorted(
-            n
-            for n in wanted
-            if n not in self.known
-            and n not in visit.needed
-            and (n < self.first or n in self.phases.wide)
-        )
-
-    def declare(self, visit: Pass) -> None:
-        """Add the arrays of what is held from this pass on."""
-        if not self.grid.held:
-            return
-        later = set()
-        passes = self.phases.passes
-        for other in passes[passes.index(visit) + 1 : -1]:
-            later.update(self.reads(other))
-        for number in (*self.reads(visit), *visit.saved):
-            if number not in self.arrays and number in later:
-                self.arrays[number] = f"h{number}"
-                word = self.word(number)
-                self.code.add(f"{word} h{number}[{self.grid.steps}][4];")
-
-    def word(self, number: int) -> str:
-        dtype = self.graph.layout(number).dtype.name
-        return CUDA.memory.get(dtype, CUDA.type_of(dtype))
-
-    def run(self, visit: Pass, start: str) -> None:
-        """Add what a warp does with one run of the row."""
-        code, index = self.code, self.places.index
-        for number in visit.folds:
-            fold = self.folds[number]
-            code.add(f"{fold.lanes}::S a{number}[4];")
-            code.add("#pragma unroll")
-            code.add(f"for (int j = 0; j < 4; ++j) a{number}[j] = {fold.lanes}::none();")
-            if fold.moments:
-                code.add(f"{fold.type} z{number}[{self.grid.steps}][4];")
-        own = min(self.team, 32)
-        code.add(
-            f"const {index} place{code.count} = {start} + {CHUNK} * (t % {own} / 4) + 4 * (t % 4);"
-        )
-        begin = f"place{code.count}"
-        code.count += 1
-        ahead = self.ahead
-        written = self.grid.held or any(self.folds[n].moments for n in visit.folds)
-        steps = self.grid.steps
-        code.add(f"#pragma unroll {(steps if written else self.grid.unroll) // ahead or 1}")
-        with code.block(f"for (int first = 0; first < {steps}; first += {ahead})"):
-            self.step(visit, begin)
-        for number in visit.folds:
-            fold = self.folds[number]
-            if fold.moments:
-                self.spread(number, start)
-            else:
-                code.add(f"f{number} = chunk<{fold.name}>(a{number});")
-            code.add(f"f{number} = run<{fold.name}, {self.team}>(f{number});")
-
-    @contextmanager
-    def each(self, begin: str) -> Iterator[None]:
-        """Put what is added inside into a loop over the steps that are read together."""
-        code = self.code
-        code.add("#pragma unroll")
-        with code.block(f"for (int i = 0; i < {self.ahead}; ++i)"):
-            code.add("const int k = first + i;")
-            code.add(f"const {self.places.index} e = {begin} + 16 * k;")
-            yield
-
-    def step(self, visit: Pass, begin: str) -> None:
-        """Add what a thread does with four elements side by side, of each of some steps."""
-        code, places = self.code, self.places
-        together = f"{str(places.packed).lower()}, {str(self.grid.whole).lower()}"
-        names: dict[int, str] = {}
-        fetched = []
-        for number in self.reads(visit):
-            held = self.arrays.get(number)
-            names[number] = f"{held}[k]" if held else f"y{number}[i]"
-            if held and held in self.filled:
-                continue
-            if held:
-                self.filled.add(held)
-            fetched.append(number)
-        for number in fetched:
-            if number not in self.arrays:
-                code.add(f"{self.word(number)} y{number}[{self.ahead}][4];")
-        if fetched:
-            with self.each(begin):
-                offsets = places.along(code, "e") if self.single else []
-                for number in fetched:
-                    source = number
-                    if number >= self.first:
-                        source = self.outputs[self.phases.home[number]]
-                    if self.single and places.shape.classes[source] == "c":
-                        place = f"q{source} + {offsets[source]}"
-                        code.add(f"fetch<{together}>({names[number]}, {place}, e, end);")
-                    else:
-                        self.gather(names[number], source)
-        stored = [*visit.written]
-        if not self.grid.held:
-            stored += [n for n in visit.saved if n not in stored]
-        for number in stored:
-            code.add(f"{self.word(number)} x{number}[{self.ahead}][4];")
-        for number in visit.folds:
-            code.add(f"{self.folds[number].type} u{number}[{self.ahead}][4];")
-        self.elements(visit, names, stored, begin)
-        with self.each(begin):
-            offsets = places.along(code, "e") if self.single else []
-            for number in stored:
-                self.scatter(number, offsets, together)
-            code.add("#pragma unroll")
-            with code.block("for (int j = 0; j < 4; ++j)"):
-                for number in visit.folds:
-                    self.fold(number)
-
-    def gather(self, name: str, source: int) -> None:
-        """Add the reads of four elements that are not side by side in memory."""
-        code = self.code
-        code.add("#pragma unroll")
-        with code.block("for (int j = 0; j < 4; ++j)"):
-            offset = self.places.along(code, f"(e + j < end ? e + j : ({self.places.index})0)")
-            word = self.places.words[source]
-            code.add(f"{name}[j] = e + j < end ? q{source}[{offset[source]}] : padding<{word}>();")
-
-    def scatter(self, number: int, offsets: list[str], together: str) -> None:
-        """Add the writes of four elements of an output, or of what is kept in one's memory."""
-        code, places = self.code, self.places
-        home = self.phases.home.get(number, number)
-        for place, output in enumerate(self.graph.outputs, self.first):
-            if output != home or (home != number and place != self.outputs[home]):
-                continue
-            with ExitStack() as guarded:
-                if not self.cut:
-                    guarded.enter_context(code.block("if (here)"))
-                if self.single and places.shape.classes[place] == "c":
-                    code.add(
-                        f"place<{together}>(x{number}[i], q{place} + {offsets[place]}, e, end);"
-                    )
-                else:
-                    code.add("#pragma unroll")
-                    with code.block("for (int j = 0; j < 4; ++j) if (e + j < end)"):
-                        offset = places.along(code, "(e + j)")
-                        code.add(f"q{place}[{offset[place]}] = x{number}[i][j];")
-
-    def elements(self, visit: Pass, names: dict[int, str], stored: list[int], begin: str) -> None:
-        """Add what is made of each of four elements; of those that are not usual it is made again
-        by a function of its own, as branches between them would keep them from running together."""
-        code = self.code
-        held = [n for n in visit.needed if n in self.arrays]
-        targets = {n: f"x{n}[i][j]" for n in stored}
-        targets |= {n: f"{self.arrays[n]}[k][j]" for n in held if n not in targets}
-        self.filled.update(self.arrays[n] for n in held)
-        made = {n: f"u{n}[i][j]" for n in visit.folds}
-        reads = {n: f"{name}[j]" for n, name in names.items()}
-        trial = Statements(CUDA, self.outside)
-        trial.seldom = "seldom"
-        self.values(trial, visit, reads, targets, made)
-        branchy = any("seldom" in line for line in trial.lines)
-        if branchy:
-            code.add("bool seldom = false;")
-            code.seldom = "seldom"
-        with self.each(begin):
-            code.add("#pragma unroll")
-            with code.block("for (int j = 0; j < 4; ++j)"):
-                self.values(code, visit, reads, targets, made)
-                for number in held:
-                    if number in stored:
-                        code.add(f"{self.arrays[number]}[k][j] = x{number}[i][j];")
-        code.seldom = ""
-        if not branchy:
-            return
-        used = {o for n in (*visit.needed, *visit.folds) for o in self.operands(n)}
-        given = {n: t for n, t in {**self.known, **reads}.items() if n in used}
-        name = self.again(visit, given, reads, targets, made)
-        with code.block("if (seldom)"), self.each(begin):
-            code.add("#pragma unroll")
-            with code.block("for (int j = 0; j < 4; ++j)"):
-                code.add(f"const {name}_made once = {name}({', '.join(given.values())});")
-                for number, target in targets.items():
-                    code.add(f"{target} = once.t{number};")
-                for number, target in made.items():
-                    code.add(f"{target} = once.f{number};")
-                for number in held:
-                    if number in stored:
-                        code.add(f"{self.arrays[number]}[k][j] = x{number}[i][j];")
-
-    def operands(self, number: int) -> tuple[int, ...]:
-        return self.graph.nodes[number - self.first].operands
-
-    def again(
-        self,
-        visit: Pass,
-        given: dict[int, str],
-        reads: dict[int, str],
-        targets: dict[int, str],
-        made: dict[int, str],
-    ) -> str:
-        """Return the name of a function that makes the values of one element, usual or not."""
-        name = f"again{len(self.apart)}"
-        code = Statements(CUDA, self.outside)
-        # by value, as what has an address is in memory
-        code.add(f"{name}_made r;")
-        inner = {n: f"i{n}" for n in given}
-        kept, self.known = self.known, {n: t for n, t in inner.items() if n not in reads}
-        self.values(
-            *(code, visit, {n: inner[n] for n in reads if n in inner}),
-            {n: f"r.t{n}" for n in targets},
-            {n: f"r.f{n}" for n in made},
-        )
-        self.known = kept
-        parameters = []
-        for n in given:
-            dtype = self.graph.layout(n).dtype.name
-            word = self.word(n) if n in reads else CUDA.type_of(dtype)
-            parameters.append(f"const {word} i{n}")
-        fields = [f"{self.word(n)} t{n};" for n in targets]
-        fields += [f"{self.folds[n].type} f{n};" for n in made]
-        code.add("return r;")
-        body = "\n".join(code.lines)
-        self.apart.append(
-            f"struct {name}_made {{ {' '.join(fields)} }};\n"
-            f"static __device__ __noinline__ {name}_made {name}({', '.join(parameters)}) {{\n"
-            f"{body}\n}}"
-        )
-        return name
-
-    def values(
-        self,
-        code: Statements,
-        visit: Pass,
-        reads: dict[int, str],
-        targets: dict[int, str],
-        made: dict[int, str],
-    ) -> None:
-        """Add what is made of one element, of what was read, into wide targets and values to
-        fold."""
-        known = dict(self.known)
-        for number, text in reads.items():
-            if self.graph.layout(number).dtype == bool:
-                text = code.name(f"{text} != 0", "bool")
-            known[number] = text
-        for number in visit.needed:
-            known[number] = self.places.node(code, number, known)
-        for number, target in targets.items():
-            code.add(f"{target} = {known[number]};")
-        for number, target in made.items():
-            fold = self.folds[number]
-            value = fold.made(code, [known[o] for o in fold.node.operands])
-            code.add(f"{target} = {value};")
-
-    def fold(self, number: int) -> None:
-        """Add the fold of one of four elements."""
-        code, fold = self.code, self.folds[number]
-        value, ends = f"u{number}[i][j]", "e + j < end"
-        if self.grid.whole:
-            ends = "true"
-        if fold.argument:
-            state = f"{fold.state}{{{value}, {ends} ? (long long)(e + j) : -1ll}}"
-        elif fold.moments:
-            code.add(f"z{number}[k][j] = {value} - pivot{number};")
-            state = f"({ends} ? z{number}[k][j] : {fold.plain}::none())"
-        else:
-            state = f"({ends} ? {value} : {fold.plain}::none())"
-        code.add(f"a{number}[j] = {fold.lanes}::pair(a{number}[j], {state});")
-
-    def spread(self, number: int, start: str) -> None:
-        """Add the moments of a chunk: of its elements' distances from their mean."""
-        code, fold = self.code, self.folds[number]
-        own = min(self.team, 32)
-        with code.block(""):
-            code.add(f"const auto from = {start} + {CHUNK} * (t % {own} / 4);")
-            code.add(
-                f"const int some = from + {CHUNK} <= end ? {CHUNK} : from < end ? (int)(end - from)"
-                " : 0;"
-            )
-            code.add(f"const {fold.type} total = chunk<{fold.plain}>(a{number});")
-            code.add(
-                f"const {fold.type} mean = some == {CHUNK} ? total * ({fold.type})(1.0 / {CHUNK}) "
-                f": total / ({fold.type})some;"
-            )
-            code.add("#pragma unroll")
-            code.add(f"for (int j = 0; j < 4; ++j) a{number}[j] = {fold.plain}::none();")
-            code.add("#pragma unroll")
-            with code.block(f"for (int k = 0; k < {self.grid.steps}; ++k)"):
-                code.add("#pragma unroll")
-                with code.block("for (int j = 0; j < 4; ++j)"):
-                    code.add(f"const {fold.type} away = z{number}[k][j] - mean;")
-                    code.add(
-                        f"if (16 * k + 4 * (t % 4) + j < some) a{number}[j] = "
-                        f"{fold.plain}::pair(a{number}[j], away * away);"
-                    )
-            code.add(f"const {fold.type} squares = chunk<{fold.plain}>(a{number});")
-            code.add(
-                f"if (some) f{number} = {{({fold.type})some, total, squares}}; "
-                f"else f{number} = {fold.name}::none();"
-            )
 
     # --- parts
     def combining(self) -> str:
