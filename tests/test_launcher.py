@@ -641,6 +641,21 @@ def test_a_package_elsewhere_is_the_programs_unless_it_is_installed(tmp_path: Pa
         assert shown.endswith("alight.array" if folder == "src" else "numpy"), ours.stderr
 
 
+def test_pandas_sees_ndarrays_and_other_packages_what_there_is(tmp_path: Path) -> None:
+    asks = "import numpy as np\ndef ndarray(x):\n    return isinstance(x, np.ndarray)\n"
+    write(tmp_path, {f"site-packages/{name}/frame.py": asks for name in ("pandas", "other")})
+    text = """
+        import numpy as np, pandas.frame, other.frame
+        mask = np.linspace(0.0, 1.0, 50_001) > 0.5
+        print(type(mask).__name__, pandas.frame.ndarray(mask), other.frame.ndarray(mask))
+    """
+    write(tmp_path, {"script.py": text})
+    paths = os.pathsep.join((str(PACKAGE.parent), str(tmp_path / "site-packages")))
+    settings = {"ALIGHT_FLOOR_ALL": "0", "PYTHONPATH": paths}
+    ours = run(tmp_path, "-m", "alight", "run", "script.py", **settings)
+    assert ours.stdout == "Array True False\n", ours.stderr
+
+
 def test_a_text_runs_as_python_runs_it(tmp_path: Path) -> None:
     write(tmp_path, {"near.py": NEAR})
     text = """

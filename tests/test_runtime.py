@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import gc
 import os
 import pickle
@@ -387,6 +388,12 @@ def test_packages_that_look_for_it_get_an_ndarray_and_not_element_by_element(
         [0, 2, 4, 6, 8, 10],
         [1, -1, 5, 7, 9, 11],
     ]
+
+
+def test_c_code_that_asks_finds_a_sequence() -> None:
+    asked = ctypes.pythonapi.PySequence_Check
+    for array in (np.ones(3), alight.ones(3), alight.ones((2, 3))[0]):
+        assert asked(ctypes.py_object(array)) == 1, type(array)
 
 
 def test_exports_share_memory_both_ways() -> None:

@@ -177,6 +177,10 @@ def _folders(paths: Iterable[str]) -> tuple[str, ...]:
     return tuple(os.path.join(path, "") for path in both)
 
 
+# pandas asks whether something is an ndarray to learn what it means (a mask, a column, a key) and
+# then takes it by np.asarray: to tell it the truth turns masks into keys.
+_ASKS_WHAT_IT_MEANS = os.sep + "pandas" + os.sep
+
 _PACKAGE_PARTS = tuple(os.sep + name + os.sep for name in ("site-packages", "dist-packages"))
 
 
@@ -196,7 +200,8 @@ def _appearance(packages: tuple[str, ...]) -> Callable[[type, str], type]:
     def appears(own: type, path: str) -> type:
         honest = known.get(path)
         if honest is None:
-            honest = known[path] = _within(path, packages)
+            honest = _within(path, packages) and _ASKS_WHAT_IT_MEANS not in path
+            known[path] = honest
         return own if honest else np.ndarray
 
     return appears

@@ -40,6 +40,20 @@ static int array_setitem(PyObject *array, PyObject *key, PyObject *item)
     return done < 0 ? -1 : 0;
 }
 
+/* Who asks whether an array is a sequence (pandas: if not, it takes it for a scalar) looks here. */
+static PyObject *array_item(PyObject *self, Py_ssize_t index)
+{
+    PyObject *key = PyLong_FromSsize_t(index);
+    if (key == NULL) return NULL;
+    PyObject *item = PyObject_GetItem(self, key);
+    Py_DECREF(key);
+    return item;
+}
+
+static PySequenceMethods array_sequence = {
+    .sq_item = array_item,
+};
+
 static PyMappingMethods array_mapping = {
     .mp_subscript = array_getitem,
     .mp_ass_subscript = array_setitem,
@@ -170,6 +184,7 @@ PyTypeObject ArrayType = {
     .tp_as_number = &array_number,
     .tp_as_buffer = &array_buffer_procs,
     .tp_as_mapping = &array_mapping,
+    .tp_as_sequence = &array_sequence,
     .tp_richcompare = array_compare,
     .tp_hash = PyObject_HashNotImplemented,
     .tp_members = array_members,
