@@ -27,7 +27,7 @@ from alight.plan.plan import Decision, LaunchStep
 from alight.report import machine_row
 from alight.requested import Request, Unwatched, arrays_in, requests_of
 
-__all__ = ["SCHEMA", "Case", "cases", "collect", "planned"]
+__all__ = ["SCHEMA", "Case", "cases", "collect", "planned", "runner"]
 
 SCHEMA = 1
 
@@ -106,7 +106,7 @@ def _program(case: Case, places: Sequence[tuple[str, str]], groups: dict[str, Ro
                     key = group_key(step.group)
                     if key not in groups:
                         groups[key] = _group(step.group, step.decision)
-        runs[way] = _runner(case, settings)
+        runs[way] = runner(case, settings)
     samples: dict[str, list[float]] = {way: [] for way in runs}
     spent = 0.0
     for turn in range(_ROUNDS):
@@ -130,7 +130,7 @@ def _program(case: Case, places: Sequence[tuple[str, str]], groups: dict[str, Ro
     }
 
 
-def _runner(case: Case, settings: policy) -> Callable[[], float]:
+def runner(case: Case, settings: policy) -> Callable[[], float]:
     """Return what runs a program once, from the host's memory to it, and returns its seconds."""
     given = [asarray(array) for array in inputs_of(case)]
     function = PROGRAMS[case[0]].function
