@@ -20,6 +20,10 @@ def chain(x: Any, y: Any, scale: float = 2.0) -> Any:
     return np.sqrt(x * x + y * y) * scale + np.float32(0.5)
 
 
+def one(x: Any, y: Any) -> Any:
+    return x * y + x
+
+
 def two(x: Any, y: Any) -> Any:
     m = x.max()
     e = np.exp(x - m)
@@ -183,6 +187,16 @@ with alight.policy(force="cuda:0", floor=0):
     held = [double(a, b) for _ in range(150)]
     assert graphs.reason == "its arrays lie elsewhere at every call", graphs.reason
     assert all(np.allclose(shares, expected) for shares, _ in held)
+    # one launch is replayed as well as several
+    single = alight.jit(t.one)
+    expected = t.one(x, y)
+    for turn in range(60):
+        made = single(a, b)
+        assert np.allclose(made, expected), turn
+        del made
+    (program,) = single._on_ours.values()
+    sequence = program.direct._sequence
+    assert len(sequence._launches) == 1 and sequence._graphs.faster is not None
 print("done")
 """
 
