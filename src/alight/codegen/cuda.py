@@ -145,7 +145,10 @@ def _rows(group: Group, shape: Nest, elements: int, bits: int, threads: int) -> 
         most = _TURNS if light else _TURNS_HEAVY
         turns = min(most, max(1, power(-(-length // (parts * team // 32 * RUN)))))
         if length > turns * team // 32 * RUN:
-            resident = _RESIDENT if _HEAVY < _operations(group) <= 2 * _HEAVY else 0
+            # wider values need more registers than that leaves
+            narrow = all(layout.itemsize <= 4 for layout in group.graph.inputs)
+            fits = narrow and _HEAVY < _operations(group) <= 2 * _HEAVY
+            resident = _RESIDENT if fits else 0
             grid = Grid(team, elements, bits, team, False, True, turns, 8)
             return replace(grid, resident=resident)
     one = len(shape.dims) - shape.kept == 1
