@@ -177,9 +177,13 @@ def _folders(paths: Iterable[str]) -> tuple[str, ...]:
     return tuple(os.path.join(path, "") for path in both)
 
 
-# pandas asks whether something is an ndarray to learn what it means (a mask, a column, a key) and
-# then takes it by np.asarray: to tell it the truth turns masks into keys.
-_ASKS_WHAT_IT_MEANS = os.sep + "pandas" + os.sep
+# Here pandas asks whether something is an ndarray to learn what it means, and then takes it by
+# np.asarray: the truth would turn masks into keys. Where it builds columns it must hear the truth,
+# or it keeps what its C code does not take.
+_ASKS_WHAT_IT_MEANS = tuple(
+    os.path.join(os.sep + "pandas", "core", *names)
+    for names in (("common.py",), ("groupby", "grouper.py"))
+)
 
 _PACKAGE_PARTS = tuple(os.sep + name + os.sep for name in ("site-packages", "dist-packages"))
 
@@ -200,7 +204,7 @@ def _appearance(packages: tuple[str, ...]) -> Callable[[type, str], type]:
     def appears(own: type, path: str) -> type:
         honest = known.get(path)
         if honest is None:
-            honest = _within(path, packages) and _ASKS_WHAT_IT_MEANS not in path
+            honest = _within(path, packages) and not path.endswith(_ASKS_WHAT_IT_MEANS)
             known[path] = honest
         return own if honest else np.ndarray
 
