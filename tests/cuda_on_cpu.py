@@ -128,8 +128,13 @@ _PLAIN = {
     'asm("and.b64 %0, %1, 0x7fffffffffffffff;" : "=l"(r) : "l"(__double_as_longlong(x)));': (
         "r = __double_as_longlong(x) & 0x7fffffffffffffffll;"
     ),
-    'asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(y));': "r = 1.0f / y;",
-    'asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));': "r = 1.0 / std::sqrt((double)x);",
+    # what is denormal is zero to these
+    'asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(y));': (
+        "r = 1.0f / (std::fabs(y) < 0x1p-126f ? std::copysign(0.0f, y) : y);"
+    ),
+    'asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));': (
+        "r = 1.0 / std::sqrt((double)(std::fabs(x) < 0x1p-126f ? std::copysign(0.0f, x) : x));"
+    ),
     'asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"(h));': "f = bits<_Float16>(h);",
     'asm("cvt.rn.f16.f32 %0, %1;" : "=h"(h) : "f"(f));': "h = bits<short>((_Float16)f);",
     'asm("cvt.rn.f16.f64 %0, %1;" : "=h"(h) : "d"(d));': "h = bits<short>((_Float16)d);",

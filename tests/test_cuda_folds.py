@@ -188,6 +188,17 @@ def test_rows_are_visited_as_on_the_host(length: int) -> None:
 
 
 @needs_compiler
+def test_roots_and_quotients_of_every_size_are_the_hosts() -> None:
+    x = np.arange(0, 2**32, 2**14 + 3, dtype=np.uint64).astype(np.uint32).view(np.float32)
+    x = np.concatenate([x, np.float32([0, -0.0, 1e-45, 1e-38, np.inf, -np.inf, np.nan])])
+    y = np.random.default_rng(9).permutation(x)
+    with np.errstate(all="ignore"):
+        for name, given in (("sqrt", [x]), ("divide", [x, y])):  # apart: one finds the other's
+            use = (OPS[name], tuple(range(len(given))), (), x.dtype)
+            assert_as_on_host(loop_group(given, [use]), given)
+
+
+@needs_compiler
 def test_scans_equal_numpys() -> None:
     for dtype in ("int32", "float32"):
         for shape, axis in (((3, 2600), 1), ((50, 40), 0)):

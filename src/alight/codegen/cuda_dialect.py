@@ -138,13 +138,15 @@ CUDA = Dialect(
     },
     shared={
         # One step from an estimate: rounded right where neither a square nor its rest is too small.
-        # What is infinite, negative or not a number leaves a NaN, which no comparison lets pass.
+        # What is infinite, negative, denormal (whose estimate is infinite) or not a number leaves a
+        # NaN, which no comparison lets pass.
         "sqrt_usual": """__device__ __forceinline__ float sqrt_usual(float x, bool& seldom) {
   float r;
   asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
   const float s = x * r;
-  seldom |= !(s >= 8.8817842e-16f);  // 2**-50
-  return fmaf(fmaf(-s, s, x), 0.5f * r, s);
+  const float q = fmaf(fmaf(-s, s, x), 0.5f * r, s);
+  seldom |= !(q >= 8.8817842e-16f);  // 2**-50
+  return q;
 }""",
         # Two steps from an estimate, rounded right where what is left of the dividend is exact: of
         # dividends from 2**-95, divisors to 2**96 and quotients from 2**-120, in magnitude. Less
