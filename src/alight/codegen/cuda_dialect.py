@@ -137,16 +137,14 @@ CUDA = Dialect(
         "div:float32": "div_usual({0}, {1}, {seldom})",
     },
     shared={
-        # One step from an estimate: rounded right where neither a square nor its rest is too small.
-        # What is infinite, negative, denormal (whose estimate is infinite) or not a number leaves a
-        # NaN, which no comparison lets pass.
+        # One step from an estimate: rounded right where what is left of the square is exact, from
+        # 2**-100 on. One comparison of bits finds what is less, infinite, negative or no number.
         "sqrt_usual": """__device__ __forceinline__ float sqrt_usual(float x, bool& seldom) {
   float r;
   asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
   const float s = x * r;
-  const float q = fmaf(fmaf(-s, s, x), 0.5f * r, s);
-  seldom |= !(q >= 8.8817842e-16f);  // 2**-50
-  return q;
+  seldom |= __float_as_uint(x) - 0x0d800000u >= 0x7f800000u - 0x0d800000u;
+  return fmaf(fmaf(-s, s, x), 0.5f * r, s);
 }""",
         # Two steps from an estimate, rounded right where what is left of the dividend is exact: of
         # dividends from 2**-95, divisors to 2**96 and quotients from 2**-120, in magnitude. Less
