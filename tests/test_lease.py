@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ratchets import cuda_folds, cuda_workloads, lease
+from ratchets import cuda, cuda_folds, cuda_workloads, lease
 from ratchets.lease import PART_SECONDS, PARTS, Job, run_part
 from test_cuda import _with_entry_point, elsewhere, needs_compiler
 
@@ -25,6 +25,8 @@ def test_every_job_has_a_name_of_its_own_and_fits_in_its_part() -> None:
         for job in jobs:
             if job.arguments[0] == "-c":
                 compile(job.arguments[1], job.name, "exec")
+            elif job.arguments[1] == "tests.ratchets.cuda":
+                assert job.arguments[2] in cuda.PARTS
 
 
 def test_a_job_that_takes_too_long_is_ended_and_the_next_one_begins(tmp_path: Path) -> None:

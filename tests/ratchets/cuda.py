@@ -32,6 +32,7 @@ from alight.codegen.source import Grid
 from .cuda_faults import faults
 from .cuda_large import capped
 from .cuda_rig import DEVICE, Array, Rig, differing, said
+from .cuda_workloads import workloads
 
 ROOT = Path(__file__).resolve().parents[2]
 VALUES = 10**6
@@ -473,8 +474,11 @@ def fuzz(rig: Rig, found: dict[str, Any]) -> None:
 
 
 PARTS = {
-    f.__name__: f for f in (bits, folds, faults, capped, resident, schedules, calls, host, fuzz)
-}
+    f.__name__: f
+    for f in (
+        bits, trusted, folds, faults, capped, workloads, resident, schedules, calls, host, fuzz,
+    )
+}  # fmt: skip
 
 
 def machine(rig: Rig) -> dict[str, Any]:
