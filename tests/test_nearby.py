@@ -292,7 +292,8 @@ def test_functions_run_where_their_arguments_lie() -> None:
 # What fuzzing found on a card: columns of indices, and strides of none.
 FUZZED = """
 from fuzzing.program import run
-for seed, steps in ((10010, (2, 46)), (30008, (0, 5)), (60004, (50, 51, 54, 57, 59))):
+for seed, steps in ((10010, (2, 46)), (30008, (0, 5)), (60004, (50, 51, 54, 57, 59)),
+                    (40010, (31,))):
     failure = run(seed, "cuda", steps)[1]
     assert failure is None, failure
 print("done")
