@@ -60,7 +60,8 @@ _aside: list[None] = []
 
 @contextlib.contextmanager
 def aside() -> Iterator[None]:
-    """Have what is planned inside, to see what planning takes, ask for no calibration."""
+    """Have what is planned inside, to see what planning takes, ask for no calibration and leave
+    nothing to later processes."""
     _aside.append(None)
     try:
         yield
@@ -235,7 +236,8 @@ def _device_gap(where: Device, group: Group) -> str | None:
 
 def estimate(group: Group, device: str, implementation: str) -> Estimate | None:
     """Return the predicted cost of a group, or None where nothing was measured."""
-    _recall_bodies()
+    if not _aside:
+        _recall_bodies()
     return cost.estimate(group, device, implementation, _profiles.get(device))
 
 
