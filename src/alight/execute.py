@@ -65,6 +65,7 @@ class Execution:
                 old = self.values[write.old]
                 assert old is not None, write
                 target.operands = (old, *target.operands[1:])
+        target = old = None  # a version that nobody holds is written in place
         for index, (step, dead) in enumerate(zip(steps, self.plan.dead, strict=True)):
             try:
                 if isinstance(step, LaunchStep) and self._waits(step, index + 1):
@@ -210,7 +211,10 @@ class Execution:
             if took is not None:
                 if took < 0.0:
                     took = -took
-                    self._tell_again(step)
+                    try:
+                        self._tell_again(step)
+                    except Exception as error:  # it cannot be done again: an operand is gone
+                        self._fail(step.outputs, error)
                 first = values[step.outputs[0]]
                 site = None if first is None else first.site
                 LOG.launched(step.decision, site, took, ready.spot, ready.eligible, False)
@@ -285,7 +289,14 @@ class Execution:
             return
         assert step.over is not None
         gone = step.inputs[step.over[1]]
-        arrays = [self._again(n) if n == gone else array_at(self._place(n)) for n in step.inputs]
+        try:
+            arrays = [
+                self._again(n) if n == gone else array_at(self._place(n)) for n in step.inputs
+            ]
+        except Exception as error:  # the results are right, and only words are missing
+            what = f"the warning of {step.decision.operation}"
+            LOG.fallback(what, f"{type(error).__name__}: {error}", None)
+            return
         warn.tell(step.group.graph, arrays, recorded)  # type: ignore[arg-type]
 
     def _again(self, number: int) -> np.ndarray[Any, Any]:

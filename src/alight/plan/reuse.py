@@ -1,9 +1,10 @@
 """Which results take the memory of a temporary that dies where they are made.
 
 What a kernel reads and writes at the same place stays in the caches, and is memory that the program
-need not have twice. Kernels allow for it: they store an element after all that is made of it was
-read. What a kernel warns of is found out by running it again on its operands, though, and one of
-these is gone then. So only values take part that steps made of what is still there.
+need not have twice. Kernels allow for it, but for those that roll: they store an element after all
+that is made of it was read. What a kernel warns of is found out by running it again on its
+operands, though, and one of these is gone then. So only values take part that steps made of what is
+still there.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from alight.device import HOST_DEVICE
 from alight.ir.group import GroupKind
+from alight.ir.rolls import rolls
 from alight.plan.plan import LaunchStep, Step, ViewStep
 
 if TYPE_CHECKING:
@@ -89,6 +91,8 @@ class _Reuse:
     def over(self, index: int, step: LaunchStep) -> tuple[int, int] | None:
         """Return which output may take the place of which input, both by their position."""
         group = step.group.graph
+        if rolls(group):  # an element is read again for those beside it
+            return None
         found = [self.base.get(number, number) for number in step.inputs]
         for place, number in enumerate(step.inputs):
             layout = group.inputs[place]
