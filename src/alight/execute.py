@@ -301,20 +301,29 @@ class Execution:
 
     def _again(self, number: int) -> np.ndarray[Any, Any]:
         """Return a value made again of what is still there."""
-        step = next(
-            step
-            for step in self.plan.steps
-            if isinstance(step, LaunchStep) and number in step.outputs
-        )
-        graph = step.group.graph
-        results = [
-            self._again(n) if self.values[n] is None else array_at(self._place(n))
-            for n in step.inputs
-        ]
-        with np.errstate(all="ignore"):
-            for node in graph.nodes:
-                results.append(np.asarray(run_node(node, [results[i] for i in node.operands])))
-        return results[graph.outputs[step.outputs.index(number)]]
+        made: dict[int, np.ndarray[Any, Any]] = {}  # two may need the same one
+
+        def again(number: int) -> np.ndarray[Any, Any]:
+            if number in made:
+                return made[number]
+            step = next(
+                step
+                for step in self.plan.steps
+                if isinstance(step, LaunchStep) and number in step.outputs
+            )
+            graph = step.group.graph
+            results = [
+                again(n) if self.values[n] is None else array_at(self._place(n))
+                for n in step.inputs
+            ]
+            with np.errstate(all="ignore"):
+                for node in graph.nodes:
+                    results.append(np.asarray(run_node(node, [results[i] for i in node.operands])))
+            for output, inner in zip(step.outputs, graph.outputs, strict=True):
+                made[output] = results[inner]
+            return made[number]
+
+        return again(number)
 
     def _stream(self, step: LaunchStep, ready: Ready, places: Sequence[Place], site: Any) -> bool:
         """Run a step whose device has no room for all of it in chunks; tell whether it could."""
