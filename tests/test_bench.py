@@ -279,6 +279,12 @@ def test_what_a_row_would_take_is_known_before_it_is_run() -> None:
     # 16 times the elements, 64 times the work; eight calls at the least.
     assert expected["alight"] == pytest.approx(8 * 64e-3, rel=0.1)
     assert running._expected_seconds(rows, Case("matmul", 1 << 20, "float32")) is None
+    # Who was left out of the row before is told by the last one it was in.
+    rows[:0] = [row("matmul", n=1 << 14, alight=1e-4, numpy=2e-4, torch=1e-3)]
+    expected = running._expected_seconds(rows, Case("matmul", 1 << 20, "float64"))
+    assert expected is not None
+    assert expected["torch"] == pytest.approx(8 * 512e-3, rel=0.1)
+    assert expected["alight"] == pytest.approx(8 * 64e-3, rel=0.1)
 
 
 def test_rows_that_met_slow_processors_are_timed_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -282,26 +282,22 @@ def _unsteady_again(run: Run, crew: Crew, until: float, say: Say) -> None:
 
 
 def _expected_seconds(rows: Sequence[Row], case: Case) -> dict[str, float] | None:
-    """Return what each peer would take for a row, from the largest one that was measured."""
-    known = [
-        row
-        for row in rows
-        if (row.case.program, row.case.dtype) == (case.program, case.dtype)
-        and row.case.n < case.n
-        and any(cell.counts for cell in row.cells.values())
-    ]
-    if not known or case.n < 1 << 20:
+    """Return what each peer would take for a row, each from the largest one it was measured in:
+    a peer that was left out of a large row is not asked blindly for a larger one."""
+    if case.n < 1 << 20:
         return None
-    nearest = max(known, key=lambda row: row.case.n)
-    # By its own count of operations: a matrix product grows faster than its matrices.
-    grown = case.of.flops(case.n) / nearest.case.of.flops(nearest.case.n)
     # A cold call, a warm one, one to settle the pace, three turns; arrays made and compared.
     calls, preparing = 3 + 1 + 1 + 3, 3e-8 * case.n
-    return {
-        peer: calls * cell.seconds * grown + preparing
-        for peer, cell in nearest.cells.items()
-        if cell.counts and cell.seconds is not None
-    }
+    found: dict[str, float] = {}
+    # By its own count of operations: a matrix product grows faster than its matrices.
+    for row in sorted(rows, key=lambda row: row.case.n):
+        if (row.case.program, row.case.dtype) != (case.program, case.dtype) or row.case.n >= case.n:
+            continue
+        grown = case.of.flops(case.n) / row.case.of.flops(row.case.n)
+        for peer, cell in row.cells.items():
+            if cell.counts and cell.seconds is not None:
+                found[peer] = calls * cell.seconds * grown + preparing
+    return found or None
 
 
 # -- what is measured beside the rows --------------------------------------------------------------
