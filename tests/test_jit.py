@@ -13,6 +13,7 @@ import types
 import warnings
 from collections import namedtuple
 from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
@@ -1199,6 +1200,54 @@ def test_the_kernels_of_an_entry_run_in_turn(entry_class: Any) -> None:
                 )  # fmt: skip
 
 
+@pytest.mark.parametrize("entry_class", [pair[1] for pair in GUARDS])
+def test_calls_between_the_kernels_of_an_entry(entry_class: Any) -> None:
+    """A kernel doubles the input; then comes a product of that, reversed, by what it lies in."""
+    variable: ContextVar[Any] = ContextVar("variable")
+    heard = []
+
+    def doubled(addresses: Any, dims: int, strides: int) -> None:
+        starts = ctypes.cast(addresses, ctypes.POINTER(ctypes.c_uint64))
+        read, write = [(ctypes.c_double * 6).from_address(starts[i]) for i in range(2)]
+        write[:] = [2.0 * value for value in read]
+
+    def product(a: Any, b: Any, result: Any) -> None:
+        heard.append((variable.get(None), a.strides, b.shape, result.flags.writeable))
+        if len(heard) == 4:
+            raise KeyError("third")
+        with np.errstate(all="ignore"):
+            np.matmul(a, b, result)
+
+    kernel = guard.KERNEL(doubled)
+    address = ctypes.cast(kernel, ctypes.c_void_p).value
+    x = np.arange(6.0).reshape(2, 3)
+    like = (x[::-1, ::-1], x.T, np.empty((2, 2)))
+    call = guard.Call(product, like, lambda: heard.append("before"), (variable, "quiet"))
+    kernels = [(address, 0, 0, kernel, 1, ((0, 0), (1, 0)))]
+    kernels.append((call, 0, 0, None, 2, ((1, 40), (1, 0), (2, 0))))
+    wired = {
+        "call": None, "pattern": (x,), "inputs": [(0, 0)], "scalars": (False,), "watched": True,
+        "outputs": [np.empty((2, 3)), np.empty((2, 2))], "results": (1,), "form": None,
+    }  # fmt: skip
+    known = entry(entry_class, kernels=kernels, **wired)
+    expect = (x[::-1, ::-1] * 2.0) @ (x.T * 2.0)
+    assert np.array_equal(known.run((x,)), expect)
+    assert heard == ["before", ("quiet", (-24, -8), (3, 2), True)]
+    assert variable.get(None) is None
+    with pytest.raises(KeyError, match="third"):
+        known.run((x,))
+    assert variable.get(None) is None
+    assert known.run((x * 1e300,)) is NotImplemented  # it raises a flag
+    assert known.take()[0] == 2
+    if entry_class is not guard._TwinEntry:
+        short = (call._replace(like=like[:2]), *kernels[1][1:])
+        with pytest.raises(ValueError, match="operand"):
+            entry(entry_class, kernels=[kernels[0], short], **wired)
+        for wrong in (call._replace(like=("x", *like[1:])), call._replace(quiet=(1, 2)), (), 0):
+            with pytest.raises((TypeError, ValueError)):
+                entry(entry_class, kernels=[kernels[0], (wrong, *kernels[1][1:])], **wired)
+
+
 def normalised(x: Any) -> Any:
     mean = x.mean(axis=0, keepdims=True)
     apart = (x - mean).reshape(-1)[8:]
@@ -1236,6 +1285,56 @@ def test_a_program_of_several_kernels_is_launched_by_the_guard(
         numpys, own = record.decision.candidates
         assert numpys.estimate.seconds == 0.4 > own.estimate.seconds
         assert numpys.detail.startswith("of the whole call")
+
+
+def products(a: Any, b: Any) -> Any:
+    """Products with one operand twice, of windows, of what is turned round, by np.dot."""
+    c = a * 2.0 + 1.0
+    d = (c @ c.T) @ b[::-1, 2:] + 1.0
+    e = np.dot(d.T, d) * 0.5
+    return e @ e, d[:, ::2] @ d[::2] * 0.125, e
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8", "c16", "i8"])
+def test_the_guard_calls_numpys_products_between_kernels(
+    monkeypatch: pytest.MonkeyPatch, dtype: str
+) -> None:
+    be_eager(monkeypatch)
+    be_generated(monkeypatch)
+    rng = np.random.default_rng(0)
+    a, b = (rng.integers(-4, 5, shape).astype(dtype) for shape in ((6, 5), (6, 8)))
+    jitted: Any = alight.jit(products)
+    with monkeypatch.context() as patched:
+        patched.setattr(Jitted, "_shadow", lambda self, args, kwargs: 0.4)  # NumPy loses
+        for _ in range(CALLS):
+            jitted(a, b)
+            kernels.settle()
+    (site,) = jitted._sites.values()
+    assert site.shortcut
+    before = LOG.snapshot()
+    module = sys.modules["alight.jit"]
+    with monkeypatch.context() as patched:
+        patched.setattr(module, "describe", lambda *given: pytest.fail(f"not known: {given}"))
+        for given in ((a, b), (a + 1, b), (a.copy(), b * 2)):
+            same(jitted(*given), products(*given))  # one BLAS gives the same bits
+    records = LOG.snapshot().since(before).records
+    ran = {(r.decision.operation, r.decision.implementation) for r in records}
+    assert {("matmul", "library"), ("dot", "library")} <= ran
+    assert any(implementation == "generated" for _, implementation in ran)
+    if dtype == "i8":
+        return
+    # Flags that a product raises are NumPy's to tell of, where it would.
+    a[0, 0] = np.finfo(dtype).max / 4
+    outcomes = []
+    for function in (products, jitted):
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            results = repr(function(a, b))
+        outcomes.append((results, {(str(w.message), w.filename, w.lineno) for w in told}))
+    assert outcomes[0] == outcomes[1]
+    assert any(message.endswith("matmul") for message, _, _ in outcomes[0][1])
+    with np.errstate(over="raise"), pytest.raises(FloatingPointError):
+        jitted(a, b)
 
 
 def stepped(x: Any, y: Any) -> Any:

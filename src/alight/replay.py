@@ -8,7 +8,7 @@ checks.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,7 +23,7 @@ from alight.plan.plan import LaunchStep, Plan, ViewStep
 from alight.record import foreign
 from alight.scalar import Scalar
 
-__all__ = ["Described", "Launchable", "Program", "Trace", "describe", "make_program"]
+__all__ = ["Described", "Launchable", "Program", "Trace", "called", "describe", "make_program"]
 
 # What a program may hold in constant arrays (what its body creates and does not compute). With
 # eight programs to a function this keeps a function's below 8 MiB; larger ones are made at every
@@ -180,8 +180,20 @@ class _Tree(NamedTuple):
     keys: tuple[Any, ...]
 
 
+def called(step: LaunchStep) -> Callable[..., Any] | None:
+    """Return the function of NumPy's, called with the operands and where the result goes, that a
+    step not generated is; None where it is more than one call of such a function."""
+    nodes = step.group.graph.nodes
+    if len(nodes) != 1 or nodes[0].attrs:
+        return None
+    reference = nodes[0].op.reference
+    takes_result = reference is np.dot or (isinstance(reference, np.ufunc) and reference.nout == 1)
+    return reference if takes_result else None
+
+
 class Launchable(NamedTuple):
-    """A program that is generated kernels on the host, from arguments to fresh arrays.
+    """A program that is generated kernels on the host, with calls of NumPy's between them, from
+    arguments to fresh arrays.
 
     ``inputs`` are (position of an ndarray, offset from its first element) or constant arrays.
     ``operands`` of each step are (place, offset in bytes): inputs first, then ``outputs``, which
@@ -295,8 +307,8 @@ class Program:
         return form.kind(parts) if form.kind in (tuple, list) else form.kind(*parts)
 
     def launchable(self, plan: Plan | None = None) -> Launchable | None:
-        """Return the program as the generated kernels of a plan (by default its own), if it is
-        nothing else."""
+        """Return the program as the generated kernels of a plan (by default its own), if there is
+        nothing between them but calls."""
         form = self._result
         parts = form.parts if type(form) is _Tree and form.kind in (tuple, list) else (form,)
         fresh = [part for part in parts if type(part) is _Fresh]
@@ -307,8 +319,10 @@ class Program:
             return None
         results = [wiring.made.get(part.value, -1) for part in fresh]
         few = len(wiring.inputs) + len(wiring.outputs) <= OPERANDS
-        if not wiring.steps or not few or -1 in results or len(set(results)) != len(results):
+        if not few or -1 in results or len(set(results)) != len(results):
             return None
+        if not any([step.implementation == "generated" for step in wiring.steps]):
+            return None  # NumPy's own way is as quick
         return Launchable(
             tuple(wiring.steps),
             tuple([wiring.placed(operands) for operands in wiring.operands]),
@@ -341,7 +355,9 @@ class _Wiring:
             return True
         if not isinstance(step, LaunchStep):
             return False
-        if (step.device, step.implementation) != (HOST_DEVICE, "generated"):
+        if step.device != HOST_DEVICE:
+            return False
+        if step.implementation != "generated" and called(step) is None:
             return False
         graph = step.group.graph
         operands = [self.place(number) for number in step.inputs]

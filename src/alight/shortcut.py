@@ -14,15 +14,15 @@ from typing import Any
 import numpy as np
 
 from alight import config, runtime
-from alight._core import POLICY
-from alight._core.guard import Entry
+from alight._core import POLICY, threads
+from alight._core.guard import Call, Entry
 from alight.device import HOST_DEVICE, Reason
 from alight.leases import NdArray
 from alight.log import LOG, eligible_elements
 from alight.plan.plan import Candidate, Decision, Estimate, Plan
 from alight.purity import ABSENT, Lookup
 from alight.ready import kernel_of
-from alight.replay import Launchable, Program
+from alight.replay import Launchable, Program, called
 
 __all__ = [
     "ERRSTATE",
@@ -40,6 +40,8 @@ ERRSTATE: ContextVar[Any] = np._core.umath._extobj_contextvar  # type: ignore[at
 
 # A context in which nobody has set anything shows NumPy's own default.
 QUIET = Context().run(ERRSTATE.get)
+with np.errstate(all="ignore"):
+    SILENT = ERRSTATE.get()
 
 
 def _contexts() -> tuple[tuple[ContextVar[Any], Any, Any], ...]:
@@ -96,16 +98,25 @@ def kernel_entry(
     if any(isinstance(item, (tuple, list, dict)) for item in args):
         return None
     constants = [leaf for leaf in launchable.inputs if isinstance(leaf, np.ndarray)]
-    kernels = []
+    kernels: list[tuple[Any, int, int, Any, int, Sequence[tuple[int, int]]]] = []
     floats, made = False, 0
     for step, operands in zip(launchable.steps, launchable.operands, strict=True):
+        made += len(step.outputs)
+        floats = floats or any(node.layout.dtype.kind in "fc" for node in step.group.graph.nodes)
+        function = None if step.implementation == "generated" else called(step)
+        if function is not None:
+            graph = step.group.graph
+            numbers = (*graph.nodes[0].operands, len(graph.inputs))  # the result comes last
+            like = tuple([graph.layout(number).probe for number in numbers])
+            call = Call(function, like, threads.rest, (ERRSTATE, SILENT))
+            given = tuple([operands[number] for number in numbers])
+            kernels.append((call, 0, 0, constants, made, given))
+            continue
         kernel = kernel_of(step)
         launch = getattr(kernel, "launch", None)
         if launch is None:
             return None
-        made += len(step.outputs)
         kernels.append((*launch.entry, (kernel, constants), made, operands))
-        floats = floats or any(node.layout.dtype.kind in "fc" for node in step.group.graph.nodes)
     return Entry(
         args,
         _lookups(lookups),
@@ -124,15 +135,21 @@ def kernel_entry(
 def measured(launchable: Launchable, numpy_seconds: float, seconds: float) -> list[Decision]:
     """Return the decisions for kernels that were timed against NumPy and won."""
     count = len(launchable.steps)
-    whole = "" if count == 1 else f"of the whole call, which is {count} kernels"
+    whole = "" if count == 1 else f"of the whole call, which is {count} steps"
 
     def candidate(implementation: str, value: float) -> Candidate:
         figure = Estimate(value, value, value, {"measured": value})
         return Candidate(HOST_DEVICE, implementation, figure, detail=whole)
 
-    candidates = candidate("numpy", numpy_seconds), candidate("generated", seconds)
     return [
-        replace(step.decision, reason=Reason.CHEAPEST, candidates=candidates)
+        replace(
+            step.decision,
+            reason=Reason.CHEAPEST,
+            candidates=(
+                candidate("numpy", numpy_seconds),
+                candidate(step.implementation, seconds),
+            ),
+        )
         for step in launchable.steps
     ]
 
@@ -147,14 +164,18 @@ class _Counted:
     ) -> None:
         self.entry = entry
         self.decisions = [(decision, site) for decision in decisions]
-        self.eligible = sum([eligible_elements(step.group) for step in launchable.steps])
+        self.eligible: dict[str, int] = {}
+        for step in launchable.steps:
+            before = self.eligible.get(step.implementation, 0)
+            self.eligible[step.implementation] = before + eligible_elements(step.group)
 
     def collect(self) -> None:
         calls, seconds = self.entry.take()
         if calls:
             LOG.replayed(self.decisions, calls, seconds)
             LOG.count(launches=calls * len(self.decisions), cache_hits=calls)
-            LOG.elements("generated", HOST_DEVICE, self.eligible * calls)
+            for implementation, elements in self.eligible.items():
+                LOG.elements(implementation, HOST_DEVICE, elements * calls)
 
 
 _counted: list[_Counted] = []

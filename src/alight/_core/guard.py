@@ -14,13 +14,14 @@ import os
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 __all__ = [
     "KERNEL",
     "OPERANDS",
+    "Call",
     "CallGuard",
     "Entry",
     "clear_flags",
@@ -41,6 +42,20 @@ OPERANDS = 64
 KERNEL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
 
 
+class Call(NamedTuple):
+    """A function of NumPy's in a kernel's place: ``function(*operands, result)``, on arrays that
+    are like these, over the memory of the operands.
+
+    ``before()`` is called first. ``quiet`` is (variable, object): meanwhile the variable has that
+    object, by which NumPy tells nobody of the flags that it raises.
+    """
+
+    function: Callable[..., Any]
+    like: tuple[NdArray, ...]
+    before: Callable[[], Any]
+    quiet: tuple[ContextVar[Any], Any]
+
+
 class _Missing:
     pass
 
@@ -59,8 +74,8 @@ class _TwinEntry:
 
     ``inputs`` are (position of an argument, offset in bytes from its first element) or (-1,
     address); ``outputs`` are ndarrays that what is made is made like. ``kernels`` run in their
-    order: each ``(address, dims, strides, keep, how many of the outputs are there after it,
-    operands)``, its operands (place among inputs and outputs, offset in bytes). ``results`` and
+    order: each ``(address or Call, dims, strides, keep, how many of the outputs are there after
+    it, operands)``, its operands (place among inputs and outputs, offset in bytes). ``results`` and
     ``scalars`` say which outputs come back, and whether as NumPy scalars; ``form`` is None, tuple
     or list. ``watched``: floating-point flags that end the guard's way, to be told of elsewhere.
     """
@@ -163,7 +178,9 @@ class _TwinEntry:
             given = [addresses[place] + offset for place, offset in operands]
             if self._watched:
                 clear_flags()
-            if callable(entry):  # a launcher of alight._core.threads
+            if isinstance(entry, Call):
+                _called(entry, given)
+            elif callable(entry):  # a launcher of alight._core.threads
                 entry(given)
             else:
                 packed = (ctypes.c_uint64 * len(given))(*given)
@@ -184,6 +201,23 @@ class _TwinEntry:
         self._calls = self._sampled = 0
         self._seconds = 0.0
         return calls, seconds / sampled * calls if sampled else 0.0
+
+
+def _called(call: Call, addresses: Sequence[int]) -> None:
+    """Call a function of NumPy's on memory at these addresses."""
+    arrays = []
+    for address, like in zip(addresses, call.like, strict=True):
+        low, high = np.lib.array_utils.byte_bounds(like)
+        first = like.__array_interface__["data"][0] - low
+        memory: Any = (ctypes.c_char * (high - low)).from_address(address - first)
+        arrays.append(np.ndarray(like.shape, like.dtype, memory, first, like.strides))
+    call.before()
+    variable, value = call.quiet
+    token = variable.set(value)
+    try:
+        call.function(*arrays)
+    finally:
+        variable.reset(token)
 
 
 class _Example:

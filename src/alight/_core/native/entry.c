@@ -85,11 +85,53 @@ static PyObject *not_here(void)
     return Py_NotImplemented;
 }
 
-/* Run one kernel; returns the floating-point flags that it raised, where they are watched. */
+/* Call a function of NumPy's on arrays over the operands; returns -1 for an error. */
+static int run_call(const Call *call, void **operands)
+{
+    PyObject *arrays[OPERANDS], *token = NULL, *result = NULL;
+    Py_ssize_t count = PyTuple_GET_SIZE(call->like), made = 0;
+    for (; made < count; made++) {
+        PyArrayObject *like = (PyArrayObject *)PyTuple_GET_ITEM(call->like, made);
+        int flags = made + 1 == count ? NPY_ARRAY_WRITEABLE : 0;
+        Py_INCREF(PyArray_DESCR(like));
+        arrays[made] = PyArray_NewFromDescr(&PyArray_Type, PyArray_DESCR(like), PyArray_NDIM(like), PyArray_DIMS(like),
+                                            PyArray_STRIDES(like), operands[made], flags, NULL);
+        if (arrays[made] == NULL) goto done;
+    }
+    result = PyObject_CallNoArgs(call->before);
+    if (result == NULL) goto done;
+    Py_DECREF(result);
+    result = NULL;
+    token = PyContextVar_Set(call->variable, call->value);
+    if (token == NULL) goto done;
+    result = PyObject_Vectorcall(call->function, arrays, (size_t)count, NULL);
+    PyObject *kind, *error, *trace;
+    PyErr_Fetch(&kind, &error, &trace);
+    if (PyContextVar_Reset(call->variable, token) < 0) {
+        Py_CLEAR(result);
+        Py_XDECREF(kind);
+        Py_XDECREF(error);
+        Py_XDECREF(trace);
+    } else {
+        PyErr_Restore(kind, error, trace);
+    }
+done:
+    while (made > 0) Py_DECREF(arrays[--made]);
+    Py_XDECREF(token);
+    if (result == NULL) return -1;
+    Py_DECREF(result);
+    return 0;
+}
+
+/* Run one kernel; returns the floating-point flags that it raised, where they are watched, -1 for an error. */
 static int run_step(const Entry *self, const Step *step, void **operands)
 {
     int heard = 0, watched = self->watched;
-    if (self->unlocked) {
+    if (step->kernel == NULL) {
+        if (watched) clear_flags();
+        if (run_call(&step->call, operands) < 0) return -1;
+        if (watched) heard = raised_flags();
+    } else if (self->unlocked) {
         Py_BEGIN_ALLOW_THREADS
         if (watched) clear_flags();
         step->kernel(operands, step->dims, step->strides);
@@ -124,7 +166,9 @@ static PyObject *launch(Entry *self, PyObject *const *args)
             addresses[inputs + done] = PyArray_BYTES((PyArrayObject *)made[done]);
         }
         for (Py_ssize_t i = 0; i < step->count; i++) operands[i] = addresses[step->places[i]] + step->offsets[i];
-        if (run_step(self, step, operands)) {
+        int heard = run_step(self, step, operands);
+        if (heard < 0) goto finished;
+        if (heard) {
             clear_flags();
             result = not_here();
             goto finished;
@@ -181,7 +225,15 @@ static int entry_clear(Entry *self)
         Py_CLEAR(self->found[i].place);
     }
     Py_CLEAR(self->call);
-    for (Py_ssize_t i = 0; i < self->step_count; i++) Py_CLEAR(self->steps[i].keep);
+    for (Py_ssize_t i = 0; i < self->step_count; i++) {
+        Call *call = &self->steps[i].call;
+        Py_CLEAR(self->steps[i].keep);
+        Py_CLEAR(call->function);
+        Py_CLEAR(call->like);
+        Py_CLEAR(call->before);
+        Py_CLEAR(call->variable);
+        Py_CLEAR(call->value);
+    }
     self->open = 0;
     return 0;
 }
@@ -194,7 +246,15 @@ static int entry_traverse(Entry *self, visitproc visit, void *arg)
         Py_VISIT(self->found[i].expected);
     }
     Py_VISIT(self->call);
-    for (Py_ssize_t i = 0; i < self->step_count; i++) Py_VISIT(self->steps[i].keep);
+    for (Py_ssize_t i = 0; i < self->step_count; i++) {
+        Call *call = &self->steps[i].call;
+        Py_VISIT(self->steps[i].keep);
+        Py_VISIT(call->function);
+        Py_VISIT(call->like);
+        Py_VISIT(call->before);
+        Py_VISIT(call->variable);
+        Py_VISIT(call->value);
+    }
     return 0;
 }
 

@@ -111,30 +111,64 @@ int read_contexts(Entry *self, PyObject *contexts)
     return 0;
 }
 
-/* Each a tuple (address, dims, strides, keep, outputs that are there once it has run, operands). */
+/* What a kernel is: an address, or a Call. */
+static int read_kernel(Step *step, PyObject *kernel)
+{
+    if (!PyTuple_Check(kernel)) {
+        unsigned long long address = PyLong_AsUnsignedLongLong(kernel);
+        if (address == 0) {
+            if (!PyErr_Occurred()) PyErr_SetString(PyExc_ValueError, "a kernel at address 0");
+            return -1;
+        }
+        step->kernel = (kernel_function)(uintptr_t)address;
+        return 0;
+    }
+    Call call;
+    if (!PyArg_ParseTuple(kernel, "OO!O(O!O)", &call.function, &PyTuple_Type, &call.like, &call.before,
+                          &PyContextVar_Type, &call.variable, &call.value))
+        return -1;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(call.like); i++)
+        if (!PyArray_CheckExact(PyTuple_GET_ITEM(call.like, i))) {
+            PyErr_SetString(PyExc_TypeError, "operands of a call are like ndarrays");
+            return -1;
+        }
+    Py_INCREF(call.function);
+    Py_INCREF(call.like);
+    Py_INCREF(call.before);
+    Py_INCREF(call.variable);
+    Py_INCREF(call.value);
+    step->call = call;
+    return 0;
+}
+
+/* Each a tuple (address or Call, dims, strides, keep, outputs that are there once it has run, operands). */
 static int read_steps(Entry *self, PyObject *kernels)
 {
-    const char *meaning = "a kernel is (address, dims, strides, keep, made, ((place, offset), ...))";
+    const char *meaning = "a kernel is (address or Call, dims, strides, keep, made, ((place, offset), ...))";
     PyObject *fast = NULL, *operands = NULL;
     Py_ssize_t count = 0, places = self->input_count + self->output_count, made = 0;
     self->steps = room(kernels, sizeof(Step), &fast, &count);
     if (self->steps == NULL) goto failed;
     for (Py_ssize_t k = 0; k < count; k++) {
-        unsigned long long entry, dims, strides;
-        PyObject *item = PySequence_Fast_GET_ITEM(fast, k), *keep, *given;
+        unsigned long long dims, strides;
+        PyObject *item = PySequence_Fast_GET_ITEM(fast, k), *kernel, *keep, *given;
         Step *step = &self->steps[k];
-        if (!is_tuple(item, meaning) || !PyArg_ParseTuple(item, "KKKOnO", &entry, &dims, &strides, &keep, &step->made, &given))
+        if (!is_tuple(item, meaning) || !PyArg_ParseTuple(item, "OKKOnO", &kernel, &dims, &strides, &keep, &step->made, &given))
             goto failed;
-        step->kernel = (kernel_function)(uintptr_t)entry;
         step->dims = (int64_t *)(uintptr_t)dims;
         step->strides = (int64_t *)(uintptr_t)strides;
         step->keep = Py_NewRef(keep);
         self->step_count = k + 1;
+        if (read_kernel(step, kernel) < 0) goto failed;
         step->places = room(given, sizeof(int), &operands, &step->count);
         step->offsets = PyMem_Calloc((size_t)step->count + 1, sizeof(intptr_t));
         if (step->places == NULL || step->offsets == NULL) goto failed;
         if (step->made < made || step->made > self->output_count || step->count > OPERANDS) {
             PyErr_SetString(PyExc_ValueError, "kernels make the outputs in their order, each of few operands");
+            goto failed;
+        }
+        if (step->kernel == NULL && step->count != PyTuple_GET_SIZE(step->call.like)) {
+            PyErr_SetString(PyExc_ValueError, "a call in a kernel's place has an array for each operand");
             goto failed;
         }
         made = step->made;

@@ -50,10 +50,16 @@ typedef struct {
     npy_intp *shape;
 } Output;
 
+/* A function of NumPy's in a kernel's place (Call in the twin). */
+typedef struct {
+    PyObject *function, *like, *before, *variable, *value; /* like: a tuple of ndarrays, one for each operand */
+} Call;
+
 /* One kernel. Its operands are places among the entry's inputs and outputs, and bytes from their first. */
 typedef struct {
-    kernel_function kernel;
+    kernel_function kernel; /* NULL: it is a call */
     int64_t *dims, *strides;
+    Call call;
     PyObject *keep;
     Py_ssize_t count, made; /* operands, and outputs that are there once it has run */
     int *places;
