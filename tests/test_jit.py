@@ -5,15 +5,19 @@ from __future__ import annotations
 import copy
 import ctypes
 import math
+import os
 import pickle
 import sys
+import sysconfig
 import threading
+import time
 import traceback
 import types
 import warnings
 from collections import namedtuple
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -28,7 +32,7 @@ from alight.ir.group import Group
 from alight.jit import Jitted
 from alight.log import LOG
 from alight.plan.plan import Estimate
-from alight.purity import declare_pure, prove
+from alight.purity import declare_pure, prove, written_by_user
 from alight.race import FOREGROUND, Site
 from alight.replay import describe
 from hearing import collected
@@ -802,6 +806,164 @@ def test_declared_pure_is_believed(mode: str) -> None:
 
 def policy_force(mode: str) -> str:
     return str(MODES[mode]["force"])
+
+
+# --- functions of installed packages: proven from their bytecode, as the program's own are
+PACKAGE = """
+import functools, time
+import numpy as np
+
+STATE = {"calls": 0}
+NUMBER = 0
+ARRAY = np.ones(4)
+
+def plain(x):
+    return _scaled(np.sqrt(x * x + 1.0), 2.0)
+
+def _scaled(x, by=1.0):
+    return x * by
+
+def made(x):
+    out = np.zeros(x.shape)  # NumPy's own here: its names are swapped in the program's functions
+    out[1:] = x[1:] * 2
+    return out + np.arange(x.size)
+
+def counted(x):
+    STATE["calls"] += 1
+    return x * STATE["calls"]
+
+def numbered(x):
+    global NUMBER
+    NUMBER += 1
+    return x * NUMBER
+
+def reading(x):
+    return x + ARRAY
+
+def remembering(x, kept=[]):
+    kept.append(len(kept))
+    return x * len(kept)
+
+def own(x):
+    own.calls = getattr(own, "calls", 0) + 1
+    return x * own.calls
+
+@functools.lru_cache
+def _drawn(n):
+    return STATE["calls"] + n
+
+def cached(x):
+    return x * _drawn(x.ndim)
+
+def timed(x):
+    return x * (time.perf_counter() > 0)
+
+def random(x):
+    return x + np.random.random(x.shape) * 0
+
+def shown(x):
+    with np.errstate(all="ignore"):
+        return x * np.get_printoptions()["precision"]
+
+def asked(x):
+    return x * 2 if np.asarray(x).max() > 5 else x * 3
+
+def branching(x):
+    return x * 2 if x[0] > 5 else x * 3
+"""
+
+
+@pytest.fixture
+def package() -> types.SimpleNamespace:
+    """A module as if it had been installed."""
+    names: dict[str, Any] = {"__name__": "some_package"}
+    path = f"{sysconfig.get_path('purelib')}/some_package/__init__.py"
+    exec(compile(PACKAGE, path, "exec"), names)
+    return types.SimpleNamespace(**{k: v for k, v in names.items() if k[0] != "_"}, names=names)
+
+
+def test_a_packages_function_is_pure_by_its_bytecode(mode: str, package: Any) -> None:
+    assert not written_by_user(package.plain)
+
+    def function(x: Any) -> Any:
+        return package_function(x) + 1.0
+
+    package_function = package.plain
+    jitted: Any = agree(function, np.arange(16.0))
+    assert programs(jitted) == 1
+    package.names["_scaled"] = lambda x, by: x + by  # what it calls is guarded, too
+    agree_again(jitted, function, np.arange(16.0))
+
+
+def agree_again(jitted: Any, function: Any, x: Any) -> None:
+    for number in range(CALLS):
+        same(jitted(x + number), function(x + number))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("counted", "numbered", "reading", "remembering", "own", "cached", "timed", "random"),
+        *("shown",),
+    ],
+)
+def test_a_packages_function_that_is_not_pure_runs_at_every_call(
+    mode: str, package: Any, name: str
+) -> None:
+    package_function = getattr(package, name)
+
+    def function(x: Any) -> Any:
+        return package_function(x) + 1.0
+
+    proof = prove(function)
+    assert not proof.pure and proof.reason
+    jitted = alight.jit(function)
+    x = np.arange(1.0, 5.0)
+    states = []
+    for _ in range(CALLS):
+        package.ARRAY[:] += 1
+        states.append((jitted(x) - 1) / x)
+    if name in ("counted", "numbered", "remembering", "own"):
+        # NumPy may be timed beside ours, but no call goes without the body
+        assert all(b[0] > a[0] for a, b in pairwise(states))
+    if name == "reading":
+        same(jitted(x), function(x))
+
+
+@pytest.mark.parametrize("name", ["made", "asked", "branching"])
+def test_what_a_packages_function_asks_of_elements_is_noticed(
+    mode: str, package: Any, name: str
+) -> None:
+    package_function = getattr(package, name)
+
+    def function(x: Any) -> Any:
+        return package_function(x) + 1.0
+
+    jitted = alight.jit(function)
+    for _ in range(3):
+        agree_again(jitted, function, np.arange(8.0) - 9.0)
+        agree_again(jitted, function, np.arange(8.0))
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        *(np.get_printoptions, np.set_printoptions, np.geterr, np.seterr, np.load, np.save),
+        *(np.random.seed, np.random.random, np.fromfile, np.getbufsize, np.vectorize),
+        *(alight.evaluate, alight.explain, alight.policy, alight.report),
+        *(alight.random.default_rng, alight.jit, time.perf_counter, os.getpid, warnings.warn),
+    ],
+)
+def test_functions_that_look_or_write_outside_are_never_proven(function: Any) -> None:
+    assert not prove(lambda x: function(x)).pure
+
+
+def test_a_function_that_is_called_often_is_looked_into_once() -> None:
+    names: dict[str, Any] = {"f0": lambda x: x + 1}
+    for number in range(60):  # 2**60 calls, if each were followed
+        exec(f"def f{number + 1}(x): return f{number}(f{number}(x))", names)
+    proof = prove(names["f60"])
+    assert proof.pure and proof.ops == 3 * 2**60 - 2  # two calls each, and one addition
 
 
 # ------------------------------------------------------------------------------ guards

@@ -202,8 +202,14 @@ class _Proving:
         self.loops = False
         self.ops = 0
         self.open: list[CodeType] = []
+        # The operations of functions that were looked into: packages call the same ones often.
+        self.known: dict[FunctionType, int] = {}
 
     def function(self, function: FunctionType) -> None:
+        if (ops := self.known.get(function)) is not None:
+            self.ops += ops
+            return
+        before = self.ops
         code = function.__code__
         if code in self.open:
             raise _NotProven(f"{function.__qualname__} calls itself")
@@ -216,6 +222,7 @@ class _Proving:
         cells = dict(zip(code.co_freevars, function.__closure__ or (), strict=True))
         self.code(code, function.__globals__, cells, frozenset())
         self.open.pop()
+        self.known[function] = self.ops - before
 
     def code(
         self, code: CodeType, names: dict[str, Any], cells: dict[str, Any], own: frozenset[str]
@@ -313,7 +320,8 @@ class _Proving:
             if not value.declared_pure:
                 self.function(value.__wrapped__)
             return
-        if type(value) is FunctionType and written_by_user(value):
+        # Also a package's: what it does stands in its bytecode as in the program's own.
+        if type(value) is FunctionType:
             self.function(value)
             return
         raise _NotProven(f"{where}: {name} is a {type(value).__name__} not known to be pure")
