@@ -49,14 +49,17 @@ def exp2_beyond(r):
 def exp2_beyond_float32(r):
     return fma(r, poly.exp2_wide(r), 1)
 
+# A zero to a positive power is not seldom: it is what a clamped value is.
 def power(x, y):
     near = magnitude(y) < magnitude_of(T(k.wide))
-    v, w = log2_long(bits(fabs(x)))
+    none = (bits(x) == 0) & (S(bits(y)) > 0)
+    v, w = log2_long(bits(where(none, 1, fabs(x))))
     t, r = power_parts(v, w, where(near, y, 0))
     inside = bits(t) - bits(T(k.magic) - k.power_least) < U(k.power_least * 2 + 2)
     b = floating(bits(exp2_beyond(where(inside, r, 0))) + (bits(t) << MANTISSA))
     inside = near & inside
-    return rarely(~(positive(x) & inside), power_other(x, y, positive(fabs(x)) & inside, b), b)
+    usual = (positive(x) | none) & inside
+    return rarely(~usual, power_other(x, y, positive(fabs(x)) & inside, b), where(none, 0, b))
 
 def power_other(x, y, plain, b):
     m = magnitude(x)
