@@ -38,7 +38,7 @@ def assert_same_bits(
         assert actual == wanted, (group.graph, schedule)
 
 
-@pytest.mark.parametrize("name", DTYPES)
+@pytest.mark.parametrize("name", (*DTYPES, "float16"))
 def test_every_short_fold_equals_numpy_and_the_long_form(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -57,7 +57,7 @@ def test_every_short_fold_equals_numpy_and_the_long_form(
     assert_same_bits(monkeypatch, group, [array])
 
 
-@pytest.mark.parametrize("name", ["bool", "int16", "float32", "float64"])
+@pytest.mark.parametrize("name", ["bool", "int16", "float16", "float32", "float64"])
 def test_short_folds_have_the_same_bits_in_every_layout(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -201,7 +201,7 @@ class CudaFold(Fold):
             (tree,) = self.pair
             folded = code.evaluate(tree, [CUDA.literal(self.start, self.dtype), folded])
         if self.finish is None:
-            return folded
+            return CUDA.cast(folded, self.dtype, self.result)
         number = f"(double){count}"
         if self.moments:
             taken = CUDA.literal(self.freedom, "float64")

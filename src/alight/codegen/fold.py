@@ -56,12 +56,16 @@ class Fold:
         self.argument = op.name in ARGUMENT_REDUCTIONS
         self.moments = op.combine == MOMENTS
         self.dtype = source if self.argument else result
+        if self.dtype == "float16":  # NumPy, too, folds half floats as single ones
+            self.dtype = "float32"
         if self.argument:
             self.combine_name = "minimum" if op.name == "argmin" else "maximum"
         else:
             assert op.combine is not None  # loops.check has seen to it
             self.combine_name = "add" if self.moments else op.combine
         body = "x" if self.argument else choose(op.body, (source,)) or "R(x)"
+        if body == "x" and self.dtype != source:
+            body = "R(x)"
         self.element = typed(body, (source,), (self.dtype,))
         pair = choose(OPS[self.combine_name].body, (self.dtype, self.dtype))
         assert pair is not None
@@ -69,7 +73,7 @@ class Fold:
         self.better: tuple[Expr, ...] = ()
         self.better_body = _BETTER[op.name] if self.argument else ""
         if self.argument:
-            self.better = typed(self.better_body, (source, source), ("bool",))
+            self.better = typed(self.better_body, (self.dtype, self.dtype), ("bool",))
         self.finish = (
             None if op.finish is None else typed(op.finish, (self.dtype, "float64"), (result,))
         )
@@ -133,7 +137,7 @@ class Fold:
         if self.start is not None:
             folded = self.combined(code, literal(self.start, self.dtype), folded)
         if self.finish is None:
-            return folded
+            return code.cast(folded, self.dtype, self.result)
         number = code.emit(f"uitofp i64 {count} to double")
         if self.moments:
             number = _freedom(code, number, self.freedom)
@@ -142,11 +146,11 @@ class Fold:
 
     @property
     def start(self) -> float | int | bool | None:
-        """Return what the whole fold is combined with, in its dtype."""
+        """Return what the whole fold is combined with, in its dtype: a value of the result's."""
         start = self.initial
         if start is None and self.combine_name == "add" and not self.moments:
             start = 0  # NumPy's sum starts at +0, and -0 is the identity of the fold
-        return None if start is None else np.asarray(start).astype(self.dtype).item()
+        return None if start is None else np.asarray(start).astype(self.result).item()
 
 
 def _freedom(code: Code, number: str, taken: float) -> str:

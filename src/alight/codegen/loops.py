@@ -70,14 +70,16 @@ def supports(op: Op, dtypes: Iterable[Any], attrs: tuple[tuple[str, Any], ...] =
     if op.kind not in (Kind.REDUCTION, Kind.SCAN):
         return f"{op.name} {names[0]}: {op.kind} ops are not generated"
     for name in names:
-        if name == "float16" or name in COMPLEX:
+        if name in COMPLEX or (name == "float16" and op.kind is Kind.SCAN):
             return f"{op.name} {name}: generated code has no {op.kind} of {name} yet"
     if op.name in ARGUMENT_REDUCTIONS:
         return None
+    if op.combine == "multiply" and names[-1] == "float16":
+        return f"{op.name} float16: which partial products overflow is NumPy's order to say"
     if op.combine is None:
         return f"{op.name} {names[0]}: no scalar fold defines it"
     if op.combine == MOMENTS:
-        if names[-1] not in FLOATS:
+        if names[-1] not in ("float16", *FLOATS):
             return f"{op.name} {names[-1]}: moments are folded in floats"
         if dict(attrs).get("mean") is not None:
             return f"{op.name}: a mean that is given is not generated"

@@ -150,9 +150,9 @@ class Unrolled:
             for copy in self.indices(self.folded)
         ]
         operands = [tuple(self.at(o, i) for o in fold.node.operands) for i in indices]
-        if fold.argument:
-            return self.argument(fold, [given[0] for given in operands])
         values = [element(self.add, fold, given) for given in operands]
+        if fold.argument:
+            return self.argument(fold, values)
         if fold.moments:
             folded = self.squares(fold, values)
         else:
@@ -189,7 +189,9 @@ class Unrolled:
             first = self.constant(fold, folded, start, fold.dtype)
             folded = self.pair(fold, first, folded)
         if fold.node.op.finish is None:
-            return folded
+            if fold.dtype == fold.result:
+                return folded
+            return self.add(step(fold.node.op, "R(x)"), (folded,), fold.result)
         left = max(count - fold.freedom, 0.0) if fold.moments else float(count)
         number = self.constant(fold, folded, left, "float64")
         return self.add(step(fold.node.op, fold.node.op.finish), (folded, number), fold.result)
