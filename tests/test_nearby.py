@@ -108,6 +108,7 @@ CALLS: dict[str, tuple[Callable[..., Any], tuple[Array, ...]]] = {
     "fft.fft of columns": (lambda np, a: np.fft.fft(a, axis=0, norm="ortho"), (drawn(8, 5),)),
     "fft.irfftn": (lambda np, a: np.fft.irfftn(a, s=(4, 7), axes=(0, 1)), (drawn(4, 4) + 0j,)),
     "fft.fft of half floats": (lambda np, a: np.fft.fft(a), (drawn(8).astype(np.float16),)),
+    "fft.fft of another order": (lambda np, a: np.fft.fft(a), (drawn(4, 5).T,)),
     "fft.fftshift": (lambda np, a: np.fft.fftshift(a), (drawn(4, 5),)),
     "getitem mask": (lambda np, a, m: a[m], (drawn(40), drawn(40) > 0.5)),
     "getitem rows": (lambda np, a, i: a[i], (drawn(7, 4), np.array([6, -7, 2, 2]))),
@@ -204,7 +205,6 @@ HOST: dict[str, tuple[Callable[..., Any], tuple[Array, ...]]] = {
         lambda np, a, i: a[i.T],
         (drawn(7), np.arange(6).reshape(2, 3)),
     ),
-    "fft of another order": (lambda np, a: np.fft.fft(a), (drawn(4, 5).T,)),
     "svd of NaN": (lambda np, a: np.linalg.svd(a), (np.full((3, 3), np.nan),)),
     "unique rows": (lambda np, a: np.unique(a, axis=0), (np.arange(30).reshape(10, 3) % 3,)),
     "put of complex": (

@@ -18,6 +18,7 @@ from alight import linalg as linalg  # NumPy's own functions of arrays dispatch 
 from alight import surface as _surface
 from alight.array import Array as Array
 from alight.array import evaluate as evaluate
+from alight.calls import LATE as _LATE
 from alight.config import policy as policy
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ __array_api_version__ = "2025.12"
 __array_namespace_info__ = _surface.NamespaceInfo
 
 _MODULES = frozenset(("fft", "random"))
+_LATE["numpy.fft"] = lambda: import_module("alight.fft")
 _REPORTING = frozenset(("devices", "explain", "reset"))
 _FORECASTS = frozenset(("device_report", "estimate", "fastest_device", "fusion_report"))
 

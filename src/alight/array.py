@@ -14,6 +14,7 @@ from alight._core import NATIVE, ArrayBase, hooks, set_operators
 from alight.calls import (
     ACCUMULATES,
     FUNCTIONS,
+    LATE,
     REDUCES,
     UFUNCS,
     exit_to_numpy,
@@ -251,6 +252,9 @@ class Array(ArrayMethods):
     # -- protocols --------------------------------------------------------------------------------
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         ours = FUNCTIONS.get(func)
+        if ours is None and (load := LATE.pop(getattr(func, "__module__", ""), None)) is not None:
+            load()
+            ours = FUNCTIONS.get(func)
         if ours is not None:
             return ours(*args, **kwargs)
         return exit_to_numpy(func, args, kwargs)

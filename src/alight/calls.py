@@ -34,6 +34,8 @@ from alight.temporary import temporary
 
 # NumPy function → ours; the modules above fill it. What is not here runs in NumPy and is counted.
 FUNCTIONS: dict[Any, Callable[..., Any]] = {}
+# Modules of NumPy's that load late → what makes their functions ours, when the first is called.
+LATE: dict[str, Callable[[], object]] = {}
 
 UFUNCS: dict[Any, Op] = {
     op.reference: op
@@ -462,6 +464,7 @@ def _recorded_reduction(op: Op, array: Any, axis: Any, kwargs: Mapping[str, Any]
 
 __all__ = [
     "FUNCTIONS",
+    "LATE",
     "at_once",
     "exit_to_numpy",
     "given",

@@ -8,7 +8,7 @@ is made of.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -194,7 +194,8 @@ class Form:
 
     ``names`` are its parameters in order, the first ``operands`` of them arrays (with ``many``:
     the first is a sequence of arrays); the others are attributes. ``shape(*shapes, **attrs)`` says
-    the result's shape where it does not follow from products of lengths.
+    the result's shape where it does not follow from products of lengths; the attributes that it
+    alone depends on are ``lengths``, which NumPy is not asked about.
     """
 
     def __init__(
@@ -205,6 +206,7 @@ class Form:
         operands: int = 1,
         many: bool = False,
         shape: Shaper | None = None,
+        lengths: Collection[str] = (),
     ) -> None:
         self.function = function
         self.name = name
@@ -212,6 +214,7 @@ class Form:
         self.count = operands
         self.many = many
         self.shape = shape
+        self.lengths = frozenset(lengths)
 
     def __call__(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Return the function's result, recorded where that can be."""
@@ -258,7 +261,8 @@ class Form:
             if shape is None or 0 in shape:
                 return None
         op = OPS[self.name]
-        found = result_layout(op, [v.layout for v in values], attrs, shape)
+        asked = {k: v for k, v in attrs.items() if k not in self.lengths}
+        found = result_layout(op, [v.layout for v in values], asked, shape)
         if found is None:
             return None
         if out is not None:
@@ -320,9 +324,10 @@ def records(
     name: str | None = None,
     many: bool = False,
     shape: Shaper | None = None,
+    lengths: Collection[str] = (),
 ) -> Any:
     """Make a NumPy function ours by its form; see ``Form``."""
-    form = Form(function, name or function.__name__, names.split(), operands, many, shape)
+    form = Form(function, name or function.__name__, names.split(), operands, many, shape, lengths)
 
     def call(*args: Any, **kwargs: Any) -> Any:
         return form(args, kwargs)

@@ -322,7 +322,7 @@ def tell(graph: Graph, inputs: Sequence[np.ndarray[Any, Any]], values: Sequence[
 
 def _told(node: Node, operands: Sequence[Any], value: Value) -> Any:
     """Return the node's result; what its state asks for is emitted before."""
-    if node.op.name in _IN_PYTHON:
+    if node.op.name in _IN_PYTHON or node.op.name.startswith(_TRANSFORM):
         return _retold(node, operands, value)
     heard: list[str] = []
     with listening(wanted((value,)), heard):
@@ -371,8 +371,10 @@ def tell_by_flags(graph: Graph, heard: Sequence[str], values: Sequence[Value]) -
 
 # Reductions of which NumPy says in words, whatever the error state, that they found no number.
 WORDED = frozenset(("nanmin", "nanmax", "nanmean", "nanvar", "nanstd"))
-# Reductions that NumPy composes in Python: its ufuncs in there warn by their own names.
+# What NumPy composes in Python: its ufuncs in there warn by their own names, as those of Fourier
+# transforms do.
 _IN_PYTHON = frozenset(("mean", "var", "std", *WORDED))
+_TRANSFORM = "fft."
 
 
 def _retold(node: Node, arrays: Sequence[Any], value: Value) -> Any:

@@ -8,6 +8,7 @@ from which the choices can be judged, here and later, on a machine without the d
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from random import Random
 from time import monotonic, perf_counter, time
 from typing import Any
 
@@ -21,7 +22,7 @@ from alight.config import current_policy, policy
 from alight.device import Reason
 from alight.ir.group import Group
 from alight.jit import as_jitted
-from alight.measure.timing import QUANTILE, quantile
+from alight.measure.timing import QUANTILE, Pace, quantile
 from alight.plan.choose import group_key, operation
 from alight.plan.plan import Decision, LaunchStep
 from alight.report import machine_row
@@ -38,7 +39,10 @@ Case = tuple[str, int, str]  # program, elements, dtype
 _ROUNDS = 15
 # What a round may take: a program that takes longer is timed less often, three times at least.
 _ROUND_SECONDS = 2.0
-_PASSES = 2  # over the candidates of a group; the better counts, as other work only adds
+# Passes over the candidates of a group; the better counts, as other work only adds. More where the
+# processor was slow all through them: for some tenths of a second all took up to 1.7 times as long.
+_PASSES, _MOST_PASSES = 2, 6
+_PACE = Pace()
 
 _IMPOSSIBLE = (Reason.GAP, Reason.DTYPE_UNSUPPORTED, Reason.OUT_OF_MEMORY)
 
@@ -109,11 +113,11 @@ def _program(case: Case, places: Sequence[tuple[str, str]], groups: dict[str, Ro
         runs[way] = runner(case, settings)
     samples: dict[str, list[float]] = {way: [] for way in runs}
     spent = 0.0
+    order = Random(SEED)
     for turn in range(_ROUNDS):
         began = perf_counter()
-        # Each way follows each other one: what ran before leaves caches and pages behind.
-        first = turn % len(runs)
-        for way, run in (*[*runs.items()][first:], *[*runs.items()][:first]):
+        # Each way follows each other one: what ran before leaves caches, pages and threads behind.
+        for way, run in order.sample([*runs.items()], len(runs)):
             seconds = run()
             if turn:  # the first one compiles and fills caches
                 samples[way].append(seconds)
@@ -153,7 +157,11 @@ def _group(group: Group, decision: Decision) -> Row:
     """Return what each candidate of a group was predicted to take, and took."""
     found: dict[str, Row] = {}
     able = [c for c in decision.candidates if c.reason not in _IMPOSSIBLE]
-    for turn in range(_PASSES):
+    undisturbed = False
+    for turn in range(_MOST_PASSES):
+        if turn >= _PASSES and undisturbed:
+            break
+        steady = _PACE.steady()
         for candidate in able:
             place = f"{candidate.device}:{candidate.implementation}"
             if turn and place not in found:
@@ -164,8 +172,10 @@ def _group(group: Group, decision: Decision) -> Row:
             guess = costs.estimate(group, candidate.device, candidate.implementation)
             row = found.setdefault(place, {"seconds": timing.seconds})
             row["seconds"] = min(row["seconds"], timing.seconds)
+            steady = steady and _PACE.steady()
             if guess is not None:
                 row |= {"predicted": guess.seconds, "low": guess.low, "high": guess.high}
+        undisturbed = undisturbed or steady
     return {
         "operation": operation(group),
         "kind": group.kind.value,

@@ -21,11 +21,11 @@ from alight.device import Unsupported
 from alight.measure import probes
 from alight.measure.fit import Sample, Samples, compile_costs, fit, joined, spread_of
 from alight.measure.points import (
-    MOST_BYTES,
     VITAL,
     Point,
     compute_elements,
     main_dtype,
+    most_bytes,
     points_of,
     unseen,
 )
@@ -108,7 +108,7 @@ class Calibration:
             yield what
 
     def _measured_points(self) -> Iterator[str]:
-        self._bench = Bench(self.backend, self.device, MOST_BYTES)
+        self._bench = Bench(self.backend, self.device, most_bytes(self.device))
         self._bench.time_allocation()
         self._import_compiler()
         self._share_work()
@@ -160,19 +160,23 @@ class Calibration:
         except Unsupported:
             return False
         self._launches.append((point, launch))
-        # one thread has nothing to learn
-        several = point.amount > compute_elements(self.device) or "sharing" in point.key
-        if point.implementation == "generated" and self.device.space == "host" and several:
-            self._bench.settle(launch)
+        if self._shared(point):  # one thread has nothing to learn
+            self._bench.settle(launch, thread_count())
         self._visit(point, launch)
         return True
+
+    def _shared(self, point: Point) -> bool:
+        """Tell whether several threads have a part in a point."""
+        several = point.amount > compute_elements(self.device) or "sharing" in point.key
+        own = point.implementation == "generated" and self.device.space == "host"
+        return own and several and thread_count() > 1
 
     def _visit(self, point: Point, launch: Launch) -> list[float]:
         """Take samples of a point; return them."""
         assert self._bench is not None
         began, worked = time.perf_counter(), time.thread_time()
         with self._threads(point):
-            seconds = self._bench.visit(launch)
+            seconds = self._bench.visit(launch, self._shared(point))
         steady = self.device.space != "host" or self._pace.steady()
         if self._pace.quicker:
             for known in self._measured():
@@ -278,7 +282,7 @@ class Calibration:
         """Measure sizes and combinations that no curve has seen, and keep the errors."""
         assert self._bench is not None
         profile = self.profile()
-        found: list[tuple[str, str, float, Launch, list[float]]] = []
+        found: list[tuple[str, str, float, Launch, bool, list[float]]] = []
         for kind, name, group in unseen(self.device):
             if self._spent() > self.budget_seconds * VALIDATE_SHARE:
                 break
@@ -289,17 +293,19 @@ class Calibration:
                 launch = self._bench.launch(Probe(name, group))
             except Unsupported:
                 continue
-            if name == "generated" and self.device.space == "host":
-                self._bench.settle(launch)
-            found.append((kind, name, predicted.seconds, launch, self._bench.visit(launch)))
+            shared = name == "generated" and self.device.space == "host" and thread_count() > 1
+            if shared:
+                self._bench.settle(launch, thread_count())
+            first = self._bench.visit(launch, shared)
+            found.append((kind, name, predicted.seconds, launch, shared, first))
             yield f"{name} unseen"
         for _ in range(LONG_REPEATS):
-            for _, name, _, launch, seconds in found:
+            for _, name, _, launch, shared, seconds in found:
                 if self._spent() > self.budget_seconds:
                     break
-                seconds += self._bench.visit(launch)
+                seconds += self._bench.visit(launch, shared)
                 yield f"{name} unseen again"
-        for kind, name, expected, _, seconds in found:
+        for kind, name, expected, _, _, seconds in found:
             error = math.log(expected / summary(seconds).seconds)
             self.errors.setdefault(name, {}).setdefault(kind, []).append(error)
 

@@ -17,6 +17,7 @@ from alight.measure.probes import CHAIN
 from alight.measure.products import non_negative, surface_of
 from alight.measure.timing import Timing, summary
 from alight.plan.cost import Rates, shown
+from alight.plan.crowd import LONE_OPS
 from alight.plan.curve import Curve, Measured
 from alight.plan.passes import Pass, passes
 from alight.plan.profile import floor_of
@@ -367,7 +368,8 @@ class _Work:
             found = self.samples.by_key[key]
             name, _, dtype = key.partition("/")
             size = self.samples.compute_elements
-            if name.startswith(("turned", "iterator")) or name.endswith(("@apart", "far@folded")):
+            own = ("@apart", "far@folded", "@lone")
+            if name.startswith(("turned", "iterator")) or name.endswith(own):
                 size = round(next(iter(found)))  # of its own
             sample = found.get(size)
             if sample is None or name in (*CURVE_CLASSES, "flop", "call", "matmul", "sharing"):
@@ -402,6 +404,8 @@ class _Work:
             call = few.timing.seconds - curve.seconds_at(few.work)
             call = max(call, -_LEAST_CALL * self.launch)
             found[f"call.{name.partition('@')[0]}/{dtype}"] = call
+        if name.endswith("@lone"):
+            return {key: self._alone(name.partition("@")[0], dtype, sample)}
         start = name.startswith(_STARTS)
         if "@reduce" in name and not start:
             # as it was in this dtype, or in the one measured before it
@@ -450,6 +454,15 @@ class _Work:
             found[key] = max(compute / sample.amount, flop)
         return found
 
+    def _alone(self, op: str, dtype: str, sample: Sample) -> float:
+        """Return the seconds for an element of an op in one block of threads, beyond the fold it
+        ends in; of the fold beyond a launch."""
+        fold = self.samples.by_key.get(f"max@lone/{dtype}", {}).get(sample.amount)
+        if op == "max" or fold is None:
+            return max(sample.timing.seconds - self._floor("reduce"), 0.0) / sample.amount
+        beyond = sample.timing.seconds - fold.timing.seconds
+        return max(beyond, 0.0) / sample.amount / LONE_OPS[op]
+
     def _compute(self, beyond: float, sample: Sample, curve: Curve) -> float:
         """Return the seconds of computing of which so many are to be seen beyond memory's."""
         stream = self._stream(sample, curve)
@@ -464,6 +477,8 @@ class _Work:
     def _curve(self, name: str, kind: str, dtype: str) -> Curve | None:
         """Return the curve that a probe's memory is read off: its class's, in the nearest dtype."""
         wanted = kind if "@reduce" not in name else name.rpartition("@")[2]
+        if wanted == "reduce_inner" and any(key.startswith("reduce_rows/") for key in self.curves):
+            wanted = "reduce_rows"
         found = self.curves.get(f"{wanted}/{dtype}")
         others = [key for key in sorted(self.curves) if key.startswith(f"{wanted}/")]
         return found or (self.curves[others[0]] if others else None)

@@ -15,7 +15,9 @@ from alight.ir.group import Group
 from alight.ir.ops import OPS, Kind
 from alight.measure import probes
 from alight.measure.probes import CHAIN
+from alight.plan.crowd import LONE_OPS, PROCESSOR_THREADS
 from alight.plan.nests import LONG_ROW, START_ROWS, TURNED_SIDES
+from alight.plan.passes import NARROW_COLUMNS
 
 if TYPE_CHECKING:
     from alight.device import Device
@@ -36,9 +38,16 @@ LARGE = 64
 _LARGE = ("divide", "exp", "sqrt", "log", "tanh", "maximum", "power")
 # Elements of the probes of arithmetic. On a host, three arrays of float64 (96 kB) are near the
 # first-level cache, so that memory hides least. A device with thousands of lanes shows nothing at
-# that size: it gets as many as half of its largest probe of memory has.
+# that size: it gets as many as half of its largest probe of memory has, and 32 for each thread that
+# it has room for, or what the host takes to submit a kernel (9 us, where an H200 adds 2**20 float64
+# in 6) would be all there is to see.
 HOST_ELEMENTS = 8192
 DEVICE_ELEMENTS = 1 << 20
+_EACH_THREAD = 32
+# Elements that one block of threads goes through alone: some tens of us of arithmetic.
+LONE_ELEMENTS = 1 << 16
+# Of rows that are folded each by some threads of a device.
+FOLDED_ROW = 512
 # Elements that share their work among threads: from what none can to what all must.
 SHARED_ELEMENTS = tuple(1 << i for i in (9, 19, 14, 16, 12, 11))
 _APART = 3  # elements from one to the next where they lie apart: no two in one vector's load
@@ -75,8 +84,9 @@ _FOLDS = {
 }
 # Of those, what generated code does in ways of its own: compiling one takes 20 to 130 ms.
 _OWN_FOLDS = {"f": ("sum", "prod", "var", "argmax"), "i": ("sum",), "c": ()}
-CURVE_CLASSES = ("elementwise", "select", "reduce_inner", "reduce_outer", "scan", "sort", "gather",
-                 "fft", "move", "dot", "matvec", "negate")  # fmt: skip
+CURVE_CLASSES = ("elementwise", "select", "reduce_inner", "reduce_outer", "reduce_narrow",
+                 "reduce_rows", "scan", "sort", "gather", "fft", "move", "dot", "matvec",
+                 "negate")  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -92,7 +102,15 @@ class Point:
 
 def compute_elements(device: Device) -> int:
     """Return how many elements probes of arithmetic have."""
-    return HOST_ELEMENTS if device.space == "host" else DEVICE_ELEMENTS
+    if device.space == "host":
+        return HOST_ELEMENTS
+    room = int(device.limits.get("processors", 0)) * PROCESSOR_THREADS * _EACH_THREAD
+    return max(DEVICE_ELEMENTS, 1 << max(room.bit_length() - 1, 0))
+
+
+def most_bytes(device: Device) -> int:
+    """Return the bytes of the largest array that a probe of a device reads: of complex numbers."""
+    return max(MOST_BYTES, 16 * compute_elements(device))
 
 
 def dtypes_of(device: Device) -> list[str]:
@@ -174,16 +192,28 @@ class _Dtype:
     @property
     def apart(self) -> int:
         """How many elements of probes lie apart: they span a multiple of what they are."""
-        return min(self.n, MOST_BYTES // self.size // _APART)
+        return min(self.n, self.most // self.size // _APART)
+
+    @property
+    def most(self) -> int:
+        """Return the bytes of the largest array of a probe."""
+        return most_bytes(self.device)
+
+    def beyond(self, knots: Sequence[int]) -> Sequence[int]:
+        """Return knots of the main dtype, and one more for a device whose caches hold the last:
+        behind the first that have to be measured."""
+        last = 8 * compute_elements(self.device)
+        more = (last,) if last > MOST_BYTES else ()
+        return (*knots[:VITAL], *more, *knots[VITAL:])
 
     def curve(self, name: str) -> Iterator[Point]:
-        for nbytes in KNOTS if self.main else OTHER_KNOTS:
+        for nbytes in self.beyond(KNOTS) if self.main else OTHER_KNOTS:
             n = nbytes // self.size
             yield Point(name, f"elementwise/{self.dtype}", n, probes.loop("add", self.dtype, n))
 
     def negations(self, name: str) -> Iterator[Point]:
         """Yield what reads as much as it writes, past the caches, where that makes a difference."""
-        for nbytes in FAR_KNOTS if self.main else ():
+        for nbytes in self.beyond(FAR_KNOTS) if self.main else ():
             n = nbytes // self.size
             group = probes.loop("negative", self.dtype, n)
             yield Point(name, f"negate/{self.dtype}", n, group, core=False)
@@ -206,7 +236,7 @@ class _Dtype:
         if self.main:
             # Large ones tell how much of the arithmetic hides behind the memory.
             for op in ("divide", "exp") if name == "generated" else _LARGE:
-                large = min(LARGE * n, MOST_BYTES // self.size)
+                large = min(LARGE * n, self.most // self.size)
                 yield Point(name, f"{op}/{dtype}", large, probes.loop(op, dtype, large))
 
     def more_work(self, name: str) -> Iterator[Point]:
@@ -236,18 +266,30 @@ class _Dtype:
                 yield Point(name, f"{op}@back/{self.dtype}", self.n, group, core=False)
 
     def folds(self, name: str) -> Iterator[Point]:
-        for nbytes in FEW_KNOTS if self.main else OTHER_KNOTS:
+        for nbytes in self.beyond(FEW_KNOTS) if self.main else OTHER_KNOTS:
             n = nbytes // self.size
             group = probes.fold(self.simplest, self.dtype, (n,), (0,))
             yield Point(name, f"reduce_inner/{self.dtype}", n, group)
+            if name == "generated" and self.device.space != "host" and n >= FOLDED_ROW:
+                # what is folded into one is two kernels there, rows are one
+                group = probes.fold(self.simplest, self.dtype, (n // FOLDED_ROW, FOLDED_ROW), (1,))
+                yield Point(name, f"reduce_rows/{self.dtype}", n, group)
 
     def more_folds(self, name: str) -> Iterator[Point]:
         dtype, n = self.dtype, self.n
-        knots = (LEAST_COLUMNS, *(FEW_KNOTS[1:] if self.main else OTHER_KNOTS[1:]))
+        knots = (LEAST_COLUMNS, *(self.beyond(FEW_KNOTS)[1:] if self.main else OTHER_KNOTS[1:]))
         for nbytes in knots if self.kind != "c" or name != "generated" else ():
             shape = (OUTER_ROWS, nbytes // self.size // OUTER_ROWS | 1)
             group = probes.fold(self.simplest, dtype, shape, (0,))
             yield Point(name, f"reduce_outer/{dtype}", math.prod(shape), group, core=False)
+        for nbytes in knots if name == "generated" and self.main else ():
+            shape = (nbytes // self.size // NARROW_COLUMNS, NARROW_COLUMNS)
+            group = probes.fold(self.simplest, dtype, shape, (0,))
+            yield Point(name, f"reduce_narrow/{dtype}", math.prod(shape), group, core=False)
+        if name == "generated" and self.kind == "f" and self.device.space != "host":
+            for op in LONE_OPS:
+                group = probes.lone(dtype, LONE_ELEMENTS, op)
+                yield Point(name, f"{op}@lone/{dtype}", LONE_ELEMENTS, group, core=False)
         if name == "generated" and self.kind != "c":
             # Bodies in front of a fold, whose state leaves fewer registers and waits for itself.
             for key, ops in (("flop", ("add",) * CHAIN), ("sin", ("sin",))):
@@ -274,7 +316,7 @@ class _Dtype:
         if name == "generated" and self.kind == "i":
             return  # goes through arrays as floats of that width do
         # Elements that lie apart span up to six times as much as they are.
-        there = min(n, MOST_BYTES // self.size // 8)
+        there = min(n, self.most // self.size // 8)
         rows = there // ROW
         apart = probes.rows("add", dtype, rows, ROW)
         yield Point(name, f"start@elementwise/{dtype}", n, apart, core=False)
@@ -294,14 +336,14 @@ class _Dtype:
                 key = "reduce_inner" if op == "sum" else f"{op}@reduce_inner"
                 for start, length in zip(("short", "start"), START_ROWS, strict=True):
                     if start == "start" or name != "generated":
-                        group = probes.fold(op, dtype, (there // length, length), (1,))
+                        group = probes.fold(op, dtype, (n // length, length), (1,))
                         yield Point(name, f"{start}@{key}/{dtype}", n, group, core=False)
             if name == "generated":
                 for key, between in (("beside", 0), ("torn", 7)):
-                    group = probes.fold(self.simplest, dtype, (rows, ROW), (1,), between)
+                    group = probes.fold(self.simplest, dtype, (n // ROW, ROW), (1,), between)
                     yield Point(name, f"{key}@reduce_inner/{dtype}", n, group, core=False)
             for start, length in zip(("short", "start"), START_ROWS, strict=True):
-                group = probes.fold(self.simplest, dtype, (there // length, length), (0,))
+                group = probes.fold(self.simplest, dtype, (n // length, length), (0,))
                 yield Point(name, f"{start}@reduce_outer/{dtype}", n, group, core=False)
         if self.main and name != "generated":
             group = probes.rows("add", dtype, 2, 4)
@@ -398,6 +440,8 @@ def unseen(device: Device) -> Iterator[tuple[str, str, Group]]:
     libraries = [name for name in names if name != "generated"]
     main = main_dtype(device)
     sizes = [700, 90_000, 9_000, 900_000, 30_011, 2_503]
+    # where submitting a kernel is longer than running it, nothing else would be tried
+    sizes += [n for n in (4_000_037, 1_700_000) if n <= compute_elements(device)]
     dtypes = dtypes_of(device)
     floats = [d for d in dtypes if d.startswith("float")] or [main]
     for round_number, n in enumerate(sizes):
@@ -406,7 +450,7 @@ def unseen(device: Device) -> Iterator[tuple[str, str, Group]]:
         for name in names:
             yield "elementwise", name, probes.loop("multiply", other, n)
             yield "elementwise", name, probes.loop("exp", dtype, n)
-            rows = min(n, MOST_BYTES // np.dtype(other).itemsize // 2) // 37
+            rows = min(n, most_bytes(device) // np.dtype(other).itemsize // 2) // 37
             yield "elementwise", name, probes.rows("subtract", other, max(2, rows), 37)
             yield "elementwise", name, probes.rows("add", dtype, max(2, n // 16), 5, step=-1)
             yield "elementwise", name, probes.turned("multiply", dtype, math.isqrt(n))

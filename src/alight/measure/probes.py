@@ -19,12 +19,14 @@ from alight.ir.ops import OPS
 from alight.measure.timing import (
     OWN_SAMPLE_SECONDS,
     Timing,
+    calls_lasting,
     device_clock,
     own_clock,
     sample_calls,
     summary,
     time_device,
 )
+from alight.plan.crowd import LONE_OPS
 from alight.plan.curve import Measured
 
 if TYPE_CHECKING:
@@ -42,6 +44,10 @@ _COMPILED = 10
 # What else runs on the machine comes and goes in some 10 ms, so several short visits seconds apart
 # meet a quiet moment sooner than one long one.
 VISIT_SECONDS, VISIT_SAMPLES = 0.25e-3, 2
+# What threads share takes now longer, now less, as one of them comes late: enough samples to see
+# what it takes where none does, once all are awake. With two samples 16 threads seemed to add
+# 2**20 float32 in 44 us, which took 18 (Xeon).
+SHARED_SECONDS, SHARED_SAMPLES = 1e-3, 5
 # Pieces that no heap keeps: every one is new to the system (M_MMAP_THRESHOLD of glibc is 128 kB).
 _FRESH_BYTES, _FRESH_COUNT = 1 << 20, 8
 
@@ -131,6 +137,19 @@ def folded(dtype: str, n: int, ops: Sequence[str], step: int = 1) -> Group:
     nodes.append(Node(OPS["max"], (len(ops) + 1,), (("axis", (0,)),), single))
     graph = Graph((first, layout), tuple(nodes), (len(ops) + 2,))
     return Group(GroupKind.REDUCE, graph, (n,))
+
+
+def lone(dtype: str, n: int, op: str) -> Group:
+    """Return a group that one block of threads has to itself on a device: a row of which, after an
+    op as often as it is to be timed, the maximum is taken, and a product made of that."""
+    row, single = _vector(dtype, n), make_layout(np.dtype(dtype), ())
+    nodes, last = [], 0
+    for _ in range(LONE_OPS[op]):
+        nodes.append(Node(OPS[op], (last, 1)[: OPS[op].nin], (), row))
+        last = 1 + len(nodes)
+    nodes.append(Node(OPS["max"], (last,), (("axis", (0,)),), single))
+    nodes.append(Node(OPS["multiply"], (1 + len(nodes), 1), (), single))
+    return Group(GroupKind.ROWWISE, Graph((row, single), tuple(nodes), (1 + len(nodes),)), (n,))
 
 
 def scan(name: str, dtype: str, n: int) -> Group:
@@ -241,8 +260,9 @@ def _end(layout: Layout) -> int:
     return layout.itemsize + sum((n - 1) * step for n, step in steps if step > 0 < n)
 
 
-# A launcher times its first runs, on one thread and on all, and from then on few: as many as that,
-# or two of what takes so long that the others show in its first visits anyway.
+# A launcher times its first runs, on one thread and on each number of them that could be better,
+# and from then on few: as many as that for each number, or two of what takes so long that the
+# others show in its first visits anyway.
 _SETTLED_RUNS, _SETTLED_SECONDS = 16, 4e-3
 # Of an array that most probes are content with.
 _SMALL_BYTES = 1 << 21
@@ -287,22 +307,27 @@ class Bench:
         with np.errstate(all="ignore"):
             return time_device(self.backend, self.device, (self.launch(probe),))
 
-    def visit(self, launch: Launch) -> list[float]:
-        """Return a few samples of the seconds that the device takes for a launch."""
+    def visit(self, launch: Launch, shared: bool = False) -> list[float]:
+        """Return a few samples of the seconds that the device takes for a launch; of one that
+        several threads share more, with all of them awake."""
         # Results of random inputs may overflow in a long chain; what it costs is the same.
         with np.errstate(all="ignore"):
             if self.device.space != "host":
                 clock = device_clock(self.backend, self.device, (launch,))
                 return sample_calls(clock, VISIT_SECONDS, VISIT_SAMPLES)
             clock = own_clock(lambda: self.backend.submit(self.device, 0, (launch,), ()))
-            return sample_calls(clock, VISIT_SECONDS, VISIT_SAMPLES, OWN_SAMPLE_SECONDS)
+            if not shared:
+                return sample_calls(clock, VISIT_SECONDS, VISIT_SAMPLES, OWN_SAMPLE_SECONDS)
+            calls_lasting(clock, VISIT_SECONDS)
+            return sample_calls(clock, SHARED_SECONDS, SHARED_SAMPLES)
 
-    def settle(self, launch: Launch) -> None:
-        """Run a launch until its launcher knows on how many threads it ends soonest."""
+    def settle(self, launch: Launch, threads: int) -> None:
+        """Run a launch until its launcher knows on how many of so many threads it ends soonest."""
         began = perf_counter()
-        for _ in range(_SETTLED_RUNS):
+        tried = max(threads - 1, 1).bit_length()  # 2, 4, ... all of them
+        for _ in range(_SETTLED_RUNS * tried):
             self.backend.submit(self.device, 0, (launch,), ())
-            if perf_counter() - began > _SETTLED_SECONDS:
+            if perf_counter() - began > _SETTLED_SECONDS * tried:
                 break
 
     def launch(self, probe: Probe) -> Launch:

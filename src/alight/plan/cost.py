@@ -19,12 +19,14 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
+from alight.device import HOST_DEVICE
 from alight.ir.group import Graph, Group, Node
 from alight.ir.ops import Kind
 from alight.ir.rolls import as_copies
+from alight.plan.crowd import lone_seconds
 from alight.plan.curve import Curve
 from alight.plan.nests import after, apart_of, in_order, loop_seconds, padding, step_of
-from alight.plan.passes import Pass, alone, loop_dtype, node_class, passes
+from alight.plan.passes import NARROW_BYTES, Pass, alone, loop_dtype, node_class, passes
 from alight.plan.plan import Estimate
 from alight.plan.profile import SCHEMA, Profile, Rates
 from alight.plan.runs import touched_bytes
@@ -119,25 +121,42 @@ def _copied_share(rates: Rates, item: Pass) -> float:
     return float((rates.curves[name].seconds_at(item.amount) / added) ** share)
 
 
+def _narrow_seconds(curve: Curve, item: Pass, away: bool) -> float:
+    """Return the seconds of folding columns of which there are few: on the host no more threads
+    share them than there are parts; on a device a thread goes through what parts of a column left,
+    however many columns lie beside it."""
+    if away:
+        return curve.seconds_at(item.rows * NARROW_BYTES)
+    call = curve.knots[0][1]
+    return call + max(curve.seconds_at(item.amount) - call, 0.0) / item.parts
+
+
 def _pass_terms(
-    rates: Rates, graph: Graph, item: Pass, first: bool, own: bool
+    rates: Rates, graph: Graph, item: Pass, first: bool, own: bool, away: bool = False
 ) -> tuple[dict[str, float], float] | None:
-    """Return the seconds of a pass by term, and the spread of their sum."""
+    """Return the seconds of a pass by term, and the spread of their sum; ``away``: generated code
+    on another device than the host."""
     if item.kind == "matmul":
         return _product_terms(rates, graph, item)
-    found = curve_of(rates, item.kind, item.dtype)
+    kind = item.kind
+    if own and kind == "reduce_inner" and item.once and rates.some("reduce_rows") is not None:
+        kind = "reduce_rows"
+    found = curve_of(rates, kind, item.dtype)
     if found is None:
         return None
     curve, spread = found
     if own and len(item.nodes) > 1:
         spread = max(spread, rates.spreads.get("fused", 0.0))
     whole = curve.seconds_at(item.amount)
+    narrow = rates.some("reduce_narrow") if own and item.rows else None
+    if narrow is not None:
+        whole = max(whole, _narrow_seconds(narrow, item, away))
     if item.written > _ADDED and item.kind == "elementwise":
         whole *= _copied_share(rates, item)
     if item.apart and (lines := curve_of(rates, "elementwise", item.dtype)) is not None:
         near, far = (lines[0].seconds_at(n) for n in (item.amount, item.amount + item.apart))
         whole += far - near
-    launch = min(rates.floor(item.kind), whole)
+    launch = min(rates.floor(kind), whole)
     memory = whole - launch
     if not first:
         launch = max(0.0, launch - rates.launch.value) + rates.call.value
@@ -176,13 +195,18 @@ def _pass_terms(
         copied, item = in_order(rates, graph, item)
         loops = copied + after(rates, item) + loop_seconds(rates, item, step)
     else:
-        loops = loop_seconds(rates, item, step)
+        loops = loop_seconds(rates, item, step) if narrow is None else 0.0
     busy = compute + loops
-    if not busy:
+    lone = lone_seconds(rates, graph, item) if away else 0.0
+    if not busy and lone <= memory:
         return {"launch": launch, "memory": memory, "compute": 0.0, "loops": 0.0}, spread
+    if lone > memory + busy:
+        return {"launch": launch, "memory": memory, "compute": lone - memory, "loops": 0.0}, spread
     alone = 1.0
     if own and rates.sharing is not None:
         alone = min(1.0, rates.sharing.seconds_at(busy) / busy)
+        if narrow is not None:
+            alone = max(alone, 1.0 / item.parts)
     stream = min(memory, curve.stream_seconds(item.amount))
     hidden = min(compute * alone, stream)
     beyond = busy * alone - hidden
@@ -227,7 +251,7 @@ def estimate(
     group = as_copies(group)
     terms = {"launch": 0.0, "memory": 0.0, "compute": 0.0, "loops": 0.0}
     doubt = 0.0
-    for found in _all_terms(rates, group, implementation, own):
+    for found in _all_terms(rates, group, implementation, own, name != HOST_DEVICE):
         if found is None:
             return None
         for term, seconds in found[0].items():
@@ -239,14 +263,16 @@ def estimate(
 _Terms = tuple[dict[str, float], float] | None
 
 
-def _all_terms(rates: Rates, group: Group, implementation: str, own: bool) -> Iterator[_Terms]:
+def _all_terms(
+    rates: Rates, group: Group, implementation: str, own: bool, away: bool
+) -> Iterator[_Terms]:
     """Yield what `_pass_terms` says of each pass."""
     graph, known = group.graph, rates.nodes
     if len(known) > _NODES_KEPT:
         known.clear()
     if implementation == "generated":
         for position, item in enumerate(passes(group, implementation)):
-            yield _pass_terms(rates, graph, item, position == 0, own)
+            yield _pass_terms(rates, graph, item, position == 0, own, own and away)
         return
     # One by one: programs repeat their ops, and every group that an op could be in asks for it.
     # what fits into the nearer caches comes from nowhere else

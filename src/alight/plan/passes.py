@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from alight.ir.group import Graph, Group, GroupKind, Node, reduced_axes
 from alight.ir.inner import folded
 from alight.ir.ops import Kind
-from alight.plan.runs import Runs, runs_of, touched_bytes
+from alight.plan.runs import Runs, runs_of, steps_of, touched_bytes
 from alight.plan.workload import (
     contraction_flops,
     dtype_name,
@@ -25,7 +26,9 @@ _SORTS = frozenset(("sort", "argsort", "lexsort", "unique", "median"))
 class Pass:
     """Work that runs as one launch: which curve it is read off, how far along, its nodes, and how
     it goes through its ``operands`` arrays. Of the bytes it moves a share is ``written``; ``apart``
-    are those that lie between the elements of a choice."""
+    are those that lie between the elements of a choice. Generated code has ``threads`` on a device;
+    where it folds columns that lie side by side, ``rows`` of them, a host's threads share them in
+    so many ``parts``. ``once``: a device folds each row in one kernel."""
 
     kind: str
     dtype: str
@@ -35,6 +38,10 @@ class Pass:
     operands: int
     written: float = 0.0
     apart: float = 0.0
+    threads: float = 0.0
+    rows: int = 0
+    parts: int = 0
+    once: bool = False
 
 
 def node_class(graph: Graph, node: Node) -> str:
@@ -68,6 +75,38 @@ def reduction_class(graph: Graph, node: Node) -> str:
     return "reduce_inner" if nearest is None or nearest in folded else "reduce_outer"
 
 
+# Columns of the probes of few ones, and the bytes of a row of them: less than the part that a
+# thread of the host gets, and less than the threads of a warp.
+NARROW_COLUMNS, NARROW_BYTES = 16, 16 * 8
+# Bytes of columns that a thread of the host gets at least (`backends.split`).
+COLUMNS_BYTES = 256
+
+
+def columns_of(group: Group, axes: Sequence[int]) -> tuple[int, int] | None:
+    """Return the rows that generated code folds columns of, and how many columns lie side by side;
+    None where it goes along what is folded.
+
+    As its nests do, it goes along the axis on which more of what it reads has neighbours.
+    """
+    graph, shape = group.graph, group.shape
+    layouts = graph.inputs
+    steps = [steps_of(layout, shape) for layout in layouts]
+    results = [steps_of(graph.layout(number), shape, tuple(axes)) for number in graph.outputs]
+    inner = []
+    for along in (False, True):
+        own = [i for i, n in enumerate(shape) if n != 1 and (i in axes) is along]
+        if not own:
+            return None
+        inner.append(max(own, key=lambda i: [-abs(s[i]) for s in (*results, *steps)]))
+    beside, ahead = (
+        sum(s[i] == layout.itemsize for s, layout in zip(steps, layouts, strict=True))
+        for i in inner
+    )
+    if beside <= ahead:
+        return None
+    return math.prod(shape[i] for i in axes), shape[inner[0]]
+
+
 def loop_dtype(graph: Graph, node: Node) -> str:
     """Return the dtype a node computes in: its first operand's, or of what it picks from."""
     first = 1 if node.op.name == "where" else 0
@@ -84,9 +123,13 @@ def passes(group: Group, implementation: str) -> Iterator[Pass]:
         folds = [node for node in graph.nodes if node.op.kind is Kind.REDUCTION]
         # what is bound by memory and writes whole arrays moves bytes as elementwise code does
         whole = any(graph.layout(o).shape == group.shape for o in graph.outputs)
-        kind = "elementwise" if whole or not folds else reduction_class(graph, folds[0])
+        columns = None
+        kind = "elementwise"
+        if folds and not whole:
+            columns = columns_of(group, reduced_axes(folds[0], len(group.shape)))
+            kind = "reduce_inner" if columns is None else "reduce_outer"
         if group.kind is GroupKind.SCAN:
-            kind = "scan"
+            kind, columns = "scan", None
         work = workload(group)
         amount = work.bytes_read if kind == "reduce_outer" else work.nbytes
         # the widest fills the registers
@@ -96,10 +139,51 @@ def passes(group: Group, implementation: str) -> Iterator[Pass]:
         runs = runs_of(group.shape, graph.inputs, outputs, reduced)
         written = work.bytes_written / work.nbytes if work.nbytes else 0.0
         operands = len(graph.inputs) + len(outputs)
-        yield Pass(kind, dtype, amount, graph.nodes, runs, operands, written)
+        rows = parts = 0
+        if columns is not None:
+            rows, side = columns
+            beside = math.prod(group.shape) // max(rows * side, 1)  # other axes are shared, too
+            parts = max(1, beside * side * width_in_bits(dtype) // 8 // COLUMNS_BYTES)
+        once = group.kind is GroupKind.ROWWISE
+        once = once or (kind == "reduce_inner" and _once(group, folds[0]))
+        yield Pass(
+            *(kind, dtype, amount, graph.nodes, runs, operands, written, 0.0),
+            *(threads_of(group), rows, parts, once),
+        )
         return
     for node, nbytes in one_by_one(graph):
         yield alone(graph, node, nbytes)
+
+
+# Threads of a block that has a row, and the elements that a thread goes through at once: of a fold,
+# and of what is elementwise (`codegen.cuda`).
+BLOCK, _FOLDED, _PACKED = 256, 32, 4
+
+
+def threads_of(group: Group) -> float:
+    """Return how many threads generated code of a device gives a group; 0 where that is unknown."""
+    elements = math.prod(group.shape)
+    if group.kind is GroupKind.LOOP:
+        return max(elements / _PACKED, 1.0)
+    folds = [node for node in group.graph.nodes if node.op.kind is Kind.REDUCTION]
+    if group.kind not in (GroupKind.REDUCE, GroupKind.ROWWISE) or not folds or not elements:
+        return 0.0
+    length = math.prod(group.shape[i] for i in reduced_axes(folds[0], len(group.shape)))
+    each = max(length / _FOLDED, 1.0)
+    if group.kind is GroupKind.ROWWISE:  # a row is never cut
+        each = min(each, BLOCK)
+    return elements / length * each
+
+
+# Folds of fewer elements are one kernel on a device, and those of so many rows that each can have
+# threads enough (`codegen.cuda`).
+_LONG_FOLD, _MANY_ROWS = 8192, 1024
+
+
+def _once(group: Group, fold: Node) -> bool:
+    """Tell whether a device folds the rows of a group in one kernel."""
+    length = math.prod(group.shape[i] for i in reduced_axes(fold, len(group.shape)))
+    return length < _LONG_FOLD or math.prod(group.shape) >= _MANY_ROWS * length
 
 
 def alone(graph: Graph, node: Node, nbytes: int) -> Pass:

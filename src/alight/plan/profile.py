@@ -72,6 +72,11 @@ class Rates:
             self._floors[kind] = floor_of(self.curves, kind) or self.launch.value
         return self._floors[kind]
 
+    def some(self, kind: str) -> Curve | None:
+        """Return the first curve of a class, None where it was not measured."""
+        found = (curve for name, curve in self.curves.items() if name.startswith(f"{kind}/"))
+        return next(found, None)
+
     def work_dtypes(self, name: str) -> Sequence[str]:
         """Return the dtypes in which the work of a name was measured."""
         if not self._dtypes:  # searched once: an estimate asks for each of its nodes

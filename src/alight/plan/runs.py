@@ -52,8 +52,8 @@ def runs_of(
     them, kept ones with kept ones and reduced ones with reduced ones. ``outputs`` of a reduction
     lack the ``reduced`` axes, or have them with length one.
     """
-    steps = [_steps(layout, shape) for layout in inputs]
-    steps += [_steps(layout, shape, reduced) for layout in outputs]
+    steps = [steps_of(layout, shape) for layout in inputs]
+    steps += [steps_of(layout, shape, reduced) for layout in outputs]
     first = 0 if reduced is not None else len(inputs)
     folded = frozenset(reduced or ())
     axes = [(n, tuple(s[i] for s in steps), i in folded) for i, n in enumerate(shape) if n != 1]
@@ -92,7 +92,7 @@ def runs_of(
     return Runs(starts, length, near, far, back, torn, turned, side, again, still)
 
 
-def _steps(
+def steps_of(
     layout: Layout, shape: Sequence[int], reduced: tuple[int, ...] | None = None
 ) -> tuple[int, ...]:
     """Return the bytes that an operand moves along each axis; 0 where it stays."""

@@ -23,6 +23,8 @@ _NEAREST: Mapping[str, tuple[str, ...]] = {
     "select": ("elementwise",),
     "reduce_inner": ("reduce_outer", "elementwise"),
     "reduce_outer": ("reduce_inner", "elementwise"),
+    "reduce_narrow": ("reduce_outer", "reduce_inner", "elementwise"),
+    "reduce_rows": ("reduce_inner", "reduce_outer", "elementwise"),
     "scan": ("reduce_inner", "elementwise"),
     "move": ("elementwise",),
     "gather": ("move", "elementwise"),
@@ -152,4 +154,7 @@ def folded_seconds(rates: Rates, graph: Graph, node: Node, seconds: float) -> fl
     alone = rates.work.get(f"sin/{key.partition('/')[2]}") if key is not None else None
     if key is None or alone is None or not alone.value:
         return seconds
-    return seconds * max(1.0, rates.work[key].value / alone.value)
+    # No body takes more for it than that one takes in all: where memory hid the one alone, the
+    # ratio says nothing.
+    folded = rates.work[key].value
+    return min(seconds * max(1.0, folded / alone.value), seconds + folded)

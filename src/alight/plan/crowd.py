@@ -1,0 +1,57 @@
+"""What a kernel takes that is too small for its device: few threads, each of which waits for one
+result after the other.
+
+A device with thousands of lanes hides what each operation takes behind those of other threads.
+Where there are few of these, operations take as long as they do in one block that has all to
+itself, which is measured (``op@lone``): as many times less as there are more threads than in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from alight.ir.op import Kind
+from alight.plan.passes import BLOCK
+from alight.plan.units import nearest
+from alight.plan.workload import node_elements
+
+if TYPE_CHECKING:
+    from alight.ir.group import Graph
+    from alight.plan.passes import Pass
+    from alight.plan.profile import Rates
+
+__all__ = ["LONE_OPS", "PROCESSOR_THREADS", "lone_seconds"]
+
+# Threads that one multiprocessor has room for: H200 and A100 2048, other cards 1536.
+PROCESSOR_THREADS = 2048
+# Ops that are timed in one block, and how often one after the other: so often that they take some
+# tens of microseconds for 2**16 elements. The first is the fold itself, which all others end in.
+LONE_OPS: Mapping[str, int] = {
+    "max": 0, "add": 24, "divide": 8, "sqrt": 8, "exp": 1, "sin": 1, "log": 1, "power": 1,
+    "tanh": 1,
+}  # fmt: skip
+
+
+def lone_seconds(rates: Rates, graph: Graph, item: Pass) -> float:
+    """Return the seconds of a pass beyond its launch if its threads wait for each operation as one
+    block that has a device to itself does; 0 where that was not measured."""
+    near = nearest(rates, "max@lone", item.dtype)
+    if near is None or not item.threads:
+        return 0.0
+    dtype = near.partition("/")[2]
+
+    def unit(name: str) -> float:
+        found = rates.work.get(f"{name}@lone/{dtype}")
+        return 0.0 if found is None else found.value
+
+    seconds = 0.0
+    for node in item.nodes:
+        if node.op.kind is Kind.REDUCTION:
+            one = unit("max")
+        elif node.op.name in LONE_OPS:
+            one = unit(node.op.name)
+        else:
+            one = unit("exp") if node.op.special else unit("add") * node.op.flops
+        seconds += one * node_elements(graph, node)
+    return seconds * BLOCK / max(item.threads, BLOCK)
