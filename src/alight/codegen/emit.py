@@ -413,9 +413,16 @@ def _operands_of(tree: Expr) -> dict[int, Expr]:
 
 def _one_by_one(tree: Expr) -> bool:
     """Tell whether a tree is for single elements: it leaves the kernel, or reads tables."""
-    if tree.prim == "rarely":
-        return False
-    return tree.prim in ("apart", "libm", "table") or any(map(_one_by_one, tree.args))
+    seen: set[int] = set()
+    ready = [tree]
+    while ready:  # parts are shared: as many ways lead to one as two to the power of its depth
+        tree = ready.pop()
+        if tree.prim in ("apart", "libm", "table"):
+            return True
+        if id(tree) not in seen and tree.prim != "rarely":
+            seen.add(id(tree))
+            ready += tree.args
+    return False
 
 
 def _zero(lanes: int) -> str:
