@@ -235,7 +235,10 @@ def least(code: Code, a: str, b: str) -> str:
 def width_of_group(graph: Graph, schedule: Schedule, vector_bits: int, together: int = 0) -> Width:
     """Return how many elements of a group go together, by its widest dtype; ``together`` vectors
     of them, if the schedule leaves it open (0: by the length of the group)."""
-    layouts = [*graph.inputs, *(node.layout for node in graph.nodes)]
+    # a single element that all share fills no register for each vector: 64 bits of a counter and
+    # a key made 11 steps of a Monte Carlo in float32 half as wide, which took 17.9 ms for 9.3
+    inputs = [layout for layout in graph.inputs if layout.size > 1]
+    layouts = [*inputs, *(node.layout for node in graph.nodes)]
     widest = max(width_of(part_of(layout.dtype.name)) for layout in layouts)
     masked = vector_bits == 512
     together = (
