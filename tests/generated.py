@@ -132,9 +132,12 @@ def loops(op: Op) -> list[tuple[tuple[np.dtype[Any], ...], tuple[np.dtype[Any], 
         texts = [f"{c}->{c}" for c in native]
     elif op.name == "cast":
         texts = [f"{a}->{b}" for a, b in itertools.product(native, repeat=2)]
-    else:
-        assert isinstance(op.reference, np.ufunc)
+    elif isinstance(op.reference, np.ufunc):
         texts = op.reference.types
+    else:  # random numbers have one loop each
+        assert op.resolve is not None
+        *before, after = (dtype.char for dtype in op.resolve(()))
+        texts = [f"{''.join(before)}->{after}"]
     result = []
     for text in dict.fromkeys(texts):
         if set(text) <= set("?->" + INTEGERS + "qQefdFD"):

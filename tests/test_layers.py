@@ -52,7 +52,7 @@ ORDER: tuple[tuple[str, ...], ...] = (
     ("library",),
     ("functions",),
     ("reductions", "shaping", "gathering", "products", "creation", "ufuncs"),
-    ("surface",),
+    ("surface", "counter"),
     ("linalg", "fft", "random"),
     ("namespace",),
     ("purity", "scalar"),

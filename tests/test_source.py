@@ -77,6 +77,7 @@ def test_every_gap_of_wgsl_says_what_is_missing() -> None:
 def test_cuda_compiles(request: pytest.FixtureRequest) -> None:
     full = request.config.getoption("--full")
     sample = ("float32", "float64-float64", "int8-int8", "uint64-uint64", "bool-bool", "complex64")
+    sample += ("uint32-uint64-uint64",)
     for signature in CASES if full else sample:
         group = group_of(signature)
         text = cuda_loop(group, nest(group))

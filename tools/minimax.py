@@ -86,6 +86,33 @@ DOUBLE = ("float64",)
 TANH_BEND = mpf("1")
 
 
+# Quantiles of the normal distribution go by w = -log(1 - x**2), x = 1 - 2 t for a tail t: up to
+# here by w itself, which leaves one in a thousand to the root of w. It ends at the least tails
+# there are, 2**-65, of single floats 2**-33.
+NORMAL_BEND = mpf("6.25")
+NORMAL_ENDS = {"float64": 63 * mpmath.ln2, "float32": 31 * mpmath.ln2}
+
+
+def _normal_over(w: Any) -> Any:
+    """Return the quantile over x."""
+    if not w:
+        return mpmath.sqrt(mpmath.pi / 2)
+    x = mpmath.sqrt(-mpmath.expm1(-w))
+    return mpmath.sqrt(2) * mpmath.erfinv(x) / x
+
+
+def _normal_tail(format_: str) -> Polynomial:
+    root = mpmath.sqrt(NORMAL_BEND)
+    return Polynomial(
+        lambda s: _normal_over((s + root) ** 2),
+        lambda s: 1 / _normal_over((s + root) ** 2),
+        0,
+        mpmath.sqrt(NORMAL_ENDS[format_]) - root,
+        lambda bits: mpf(2) ** -bits / 4,
+        (format_,),
+    )
+
+
 def _atanh_over(t: Any) -> Any:
     return mpmath.atanh(t) / t if t else ONE
 
@@ -278,6 +305,17 @@ POLYNOMIALS: dict[str, Polynomial] = {
     "atan_wide": Polynomial(lambda z: odd(mpmath.atan, z), lambda z: z, 0, 1, formats=SINGLE),
     # asinh t = t + t**3 P(t**2) up to one half
     "asinh": Polynomial(lambda z: odd(mpmath.asinh, z), lambda z: z, 0, ONE / 4),
+    # the quantile of the normal distribution is x P(w - bend / 2), beyond the bend
+    # x P(sqrt(w) - sqrt(bend))
+    "normal": Polynomial(
+        lambda t: _normal_over(t + NORMAL_BEND / 2),
+        lambda t: 1 / _normal_over(t + NORMAL_BEND / 2),
+        -NORMAL_BEND / 2,
+        NORMAL_BEND / 2,
+        lambda bits: mpf(2) ** -bits / 4,
+    ),
+    "normal_tail": _normal_tail("float64"),
+    "normal_tail_short": _normal_tail("float32"),
 }
 
 

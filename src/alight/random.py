@@ -1,6 +1,6 @@
-"""`alight.random`: NumPy's generators, bit for bit, with Arrays as results.
+"""`alight.random`: NumPy's generators, bit for bit, with Arrays as results, and `Counter`.
 
-They draw at once, in program order.
+NumPy's draw at once, in program order; a `Counter` draws lazily, on any device.
 """
 
 from __future__ import annotations
@@ -10,11 +10,13 @@ from typing import Any
 import numpy as np
 
 from alight._core import ArrayBase
+from alight.counter import Counter
 from alight.exits import run_in_numpy
 from alight.library import dress
 
 _real = np.random
 __all__ = [n for n in dir(_real) if not n.startswith("_") and n not in ("mtrand", "test")]
+__all__ += ["Counter"]
 
 # What a generator has beside draws.
 _NOT_DRAWS = frozenset(("bit_generator", "spawn", "bytes", "seed", "get_state", "set_state"))

@@ -47,6 +47,8 @@ class Request:
 class Unwatched:
     """Follows nothing while a body runs."""
 
+    touched = False
+
     def read(self, value: Value) -> None:
         """Do nothing: what is read was asked for."""
 

@@ -277,7 +277,7 @@ def _numpy_price(paths: int, steps: int) -> float:
 
 
 def _alight_price(paths: int, steps: int) -> float:
-    draw = alight.random.default_rng(5)
+    draw = alight.random.Counter(5)
     with alight.policy(force=DEVICE, floor=0):
         spot = alight.full(paths, 100.0, np.float32)
         for _ in range(steps):
@@ -349,10 +349,15 @@ def prices(share: float, ends: float, wrong: dict[str, str]) -> dict[str, Any]:
             try:
                 run = known[name] = known.get(name) or make()
                 run(paths, 2)
-                began = perf_counter()
-                found = run(paths, steps)
-                row[name] = perf_counter() - began
-                rates[name] = row[name] / (paths * steps)
+                taken = []
+                while not taken or (
+                    len(taken) < 3 and sum(taken) < FIGURE
+                ):  # some compile at first
+                    began = perf_counter()
+                    found = run(paths, steps)
+                    taken.append(perf_counter() - began)
+                row[name] = min(taken)
+                rates[name] = max(taken) / (paths * steps)
                 spread = 1.7 * oracle / paths**0.5  # a call's value spreads by so much of it
                 if abs(found - oracle) > 4 * spread:
                     wrong[f"price {paths} {steps} {name}"] = f"{found}, not {oracle}"

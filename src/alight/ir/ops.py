@@ -1,7 +1,7 @@
 """THE op table: one entry declares an op, and nothing else has to be edited for it.
 
-The entries stand in ``table_elementwise``, ``table_reduction`` and ``table_structure``; this is
-where the rest of alight gets them from.
+The entries stand in ``table_elementwise``, ``table_reduction``, ``table_structure`` and
+``table_random``; this is where the rest of alight gets them from.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from alight.ir import table_elementwise, table_reduction, table_structure
+from alight.ir import table_elementwise, table_random, table_reduction, table_structure
 from alight.ir.body import Expr, resolved
 from alight.ir.op import OPS, Dtype, Kind, Op, declare
 
 __all__ = ["OPS", "TABLES", "Dtype", "Kind", "Op", "declare", "loop_dtypes", "trees"]
 
 # The order matters: every binary ufunc of the first table gets its reduce in the second.
-TABLES = (table_elementwise, table_reduction, table_structure)
+TABLES = (table_elementwise, table_reduction, table_structure, table_random)
 
 
 def loop_dtypes(op: Op, operands: Sequence[Dtype | type]) -> tuple[Dtype, ...]:

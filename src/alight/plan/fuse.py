@@ -17,10 +17,11 @@ from alight.plan.stages import Uses, over, together
 # Compiling takes 5 ms + 0.1 ms an instruction up to 512, and more than linear from there; a special
 # function is some 30 instructions and counts as several nodes. So does one that is as long, a
 # remainder or what is made of one: kernels of 240 took 2.1 to 3.9 s in floating point, 1.0 s in
-# integers, and 0.12 s of additions.
+# integers, and 0.12 s of additions. What is longer than a special function counts as several.
 KERNEL_NODES = 256
 _LONG_NODES = 4
 _LONG_FLOPS = 8  # fmod's
+_SPECIAL_FLOPS = 30
 # Arrays read by one kernel; windows of one array that step alike, as stencils read them, count
 # once: what one reads the other has just brought into the cache. Measured on one EPYC core, sums
 # of k page-aligned float64 arrays of 16 MB: 28 GB/s at k = 8, 19 at 12, 13 at 16, 5.7 at 32:
@@ -226,8 +227,12 @@ def _crossing_bytes(graph: Graph, uses: Uses, inside: set[int], cone: list[int])
 def _weight(graph: Graph, members: Iterable[int]) -> int:
     """Return how many nodes these are for a compiler."""
     first = len(graph.inputs)
-    ops = [graph.nodes[m - first].op for m in members]
-    return sum(_LONG_NODES if op.special or op.flops >= _LONG_FLOPS else 1 for op in ops)
+    weight = 0
+    for member in members:
+        op = graph.nodes[member - first].op
+        long = op.special or op.flops >= _LONG_FLOPS
+        weight += _LONG_NODES * max(1, round(op.flops / _SPECIAL_FLOPS)) if long else 1
+    return weight
 
 
 def _arrays(graph: Graph, uses: Uses, members: list[int]) -> int:
