@@ -1499,6 +1499,46 @@ def test_the_guard_calls_numpys_products_between_kernels(
         jitted(a, b)
 
 
+def divided(a: Any, b: Any) -> Any:
+    return (a + 1) // b + a
+
+
+def converted(a: Any, b: Any) -> Any:
+    return a.astype(np.int64) * 2 + 1
+
+
+def product_of_quotients(a: Any, b: Any) -> Any:
+    return (a * 2) @ (b // b) + 1
+
+
+@pytest.mark.parametrize(
+    ("function", "dtype", "wrong"),
+    [(divided, "i8", 0), (converted, "f8", np.nan), (product_of_quotients, "i8", 0)],
+)
+def test_the_guard_hears_what_integers_are_warned_of(
+    monkeypatch: pytest.MonkeyPatch, function: Any, dtype: str, wrong: float
+) -> None:
+    be_eager(monkeypatch)
+    be_generated(monkeypatch)
+    a, b = (np.arange(1, 17).reshape(4, 4).astype(dtype) for _ in range(2))
+    jitted: Any = alight.jit(function)
+    with monkeypatch.context() as patched:
+        patched.setattr(Jitted, "_shadow", lambda self, args, kwargs: 0.4)  # NumPy loses
+        for _ in range(CALLS):
+            jitted(a, b)
+            kernels.settle()
+    (site,) = jitted._sites.values()
+    assert site.shortcut
+    a[1, 1] = b[1, 1] = wrong
+    outcomes = []
+    for called in (function, jitted):
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            results = repr(called(a, b))
+        outcomes.append((results, [(str(w.message), w.filename, w.lineno) for w in told]))
+    assert outcomes[0] == outcomes[1] and outcomes[0][1]
+
+
 def stepped(x: Any, y: Any) -> Any:
     for _ in range(5):
         x = x * 0.5 + y

@@ -99,10 +99,11 @@ def kernel_entry(
         return None
     constants = [leaf for leaf in launchable.inputs if isinstance(leaf, np.ndarray)]
     kernels: list[tuple[Any, int, int, Any, int, Sequence[tuple[int, int]]]] = []
-    floats, made = False, 0
+    watched, made = False, 0
     for step, operands in zip(launchable.steps, launchable.operands, strict=True):
         made += len(step.outputs)
-        floats = floats or any(node.layout.dtype.kind in "fc" for node in step.group.graph.nodes)
+        # integers are divided by zero, too, and made of what is none; truth values never warn
+        watched |= any(node.layout.dtype.kind != "b" for node in step.group.graph.nodes)
         function = None if step.implementation == "generated" else called(step)
         if function is not None:
             graph = step.group.graph
@@ -128,7 +129,7 @@ def kernel_entry(
         results=launchable.results,
         scalars=launchable.scalars,
         form=launchable.form,
-        watched=floats,
+        watched=watched,
     )
 
 
