@@ -35,7 +35,7 @@ MIRRORED = {
 }  # fmt: skip
 # Compared with `is`: an Array compares with anything, and what comes back is true.
 ASKED = "from the hook"
-UNSUPPORTED = r"not supported between|unsupported operand"
+UNSUPPORTED = r"not supported between|unsupported operand|Concatenation operation"
 UNARY = {
     "negative": operator.neg,
     "positive": operator.pos,

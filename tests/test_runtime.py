@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import gc
+import operator
 import os
 import pickle
 import signal
@@ -394,6 +395,63 @@ def test_c_code_that_asks_finds_a_sequence() -> None:
     asked = ctypes.pythonapi.PySequence_Check
     for array in (np.ones(3), alight.ones(3), alight.ones((2, 3))[0]):
         assert asked(ctypes.py_object(array)) == 1, type(array)
+
+
+class Foreign:
+    """What leaves ufuncs to others."""
+
+    __array_ufunc__ = None
+
+
+class Before:
+    """What wants to be asked first, and does nothing with numbers."""
+
+    __array_priority__ = 2000.0
+
+
+@pytest.mark.skipif(not _core.NATIVE, reason="in Python no class can refuse to be concatenated")
+@pytest.mark.parametrize("other", [Foreign, Before, list, object, bool])
+@pytest.mark.parametrize(
+    "operation",
+    [
+        *(operator.concat, operator.iconcat, operator.add, operator.iadd, operator.sub),
+        *(operator.mul, operator.matmul, operator.pow, divmod, operator.and_),
+    ],
+)
+def test_an_operator_that_fails_fails_in_numpys_words(operation: Any, other: Any) -> None:
+    def outcome(array: Any, turned: bool) -> Any:
+        try:
+            return operation(other(), array) if turned else operation(array, other())
+        except (TypeError, ValueError) as error:
+            return str(error).replace("numpy.ndarray", "Array")
+
+    for turned in (False, True):
+        wanted, got = outcome(np.ones(3), turned), outcome(alight.ones(3), turned)
+        if isinstance(wanted, str):
+            assert got == wanted
+        else:
+            np.testing.assert_array_equal(np.asarray(got), wanted)
+
+
+@pytest.mark.parametrize("kind", ["csr_array", "csr_matrix"])
+def test_what_stands_before_ndarrays_stands_before_ours(kind: str) -> None:
+    sparse = pytest.importorskip("scipy.sparse")
+    matrix = getattr(sparse, kind)(np.diag([1.0, 2.0, 3.0]))
+    row = np.arange(1.0, 4.0)
+
+    def dense(result: Any) -> Any:
+        return np.asarray(result.todense() if sparse.issparse(result) else result)
+
+    for operation in (operator.add, operator.sub, operator.mul, operator.matmul, operator.lt):
+        for turned in (False, True):
+            results = []
+            for array in (row, alight.asarray(row)):
+                results.append(operation(matrix, array) if turned else operation(array, matrix))
+            assert sparse.issparse(results[0]) == sparse.issparse(results[1])
+            np.testing.assert_array_equal(dense(results[1]), dense(results[0]))
+    a = alight.asarray(row)
+    a += matrix
+    np.testing.assert_array_equal(np.asarray(a), np.asarray(row + matrix))
 
 
 def test_exports_share_memory_both_ways() -> None:

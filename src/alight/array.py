@@ -355,8 +355,11 @@ def _array_ufunc(ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> A
 
 def _binary(op: Any, left: Any, right: Any) -> Any:
     other = right if isinstance(left, ArrayBase) else left
-    if not isinstance(other, ArrayBase) and _hands_over(other):
+    if _overrides(other) and other is right:
         return NotImplemented
+    if _overrides(other) or _comes_first(other):
+        # It was asked before, or knows no arrays but ndarrays: NumPy's operator says who acts.
+        return exit_to_numpy(_OPERATORS[op.name], (left, right), {})
     ours = FUNCTIONS.get(op.reference)
     if ours is not None:
         return ours(left, right)
@@ -385,19 +388,33 @@ def _power(base: Any, exponent: Any) -> np.ufunc | None:
 
 # The operators answer for every type, where the ufuncs may have no loop.
 _EQUALITY = {"equal": operator.eq, "not_equal": operator.ne}
+_OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
+    **_EQUALITY,
+    "less": operator.lt, "less_equal": operator.le, "greater": operator.gt,
+    "greater_equal": operator.ge, "add": operator.add, "subtract": operator.sub,
+    "multiply": operator.mul, "divide": operator.truediv, "floor_divide": operator.floordiv,
+    "remainder": operator.mod, "divmod": divmod, "power": operator.pow, "matmul": operator.matmul,
+    "left_shift": operator.lshift, "right_shift": operator.rshift, "bitwise_and": operator.and_,
+    "bitwise_or": operator.or_, "bitwise_xor": operator.xor,
+}  # fmt: skip
+# They say nothing of operators, or what ndarrays say; masked arrays are apart.
+_PLAIN = (ArrayBase, np.ndarray, np.generic, int, float, complex, str, bytes, list, tuple)
 
 
-def _hands_over(other: Any) -> bool:
-    if isinstance(other, (np.ndarray, np.generic, int, float, complex, list, tuple)):
+def _overrides(other: Any) -> bool:
+    """Tell whether an operand's own type handles calls of ufuncs, or refuses them."""
+    if isinstance(other, _PLAIN):
         return is_masked(other)
-    if other is None or isinstance(other, (str, bytes)):
+    return hasattr(type(other), "__array_ufunc__")
+
+
+def _comes_first(other: Any) -> bool:
+    """Tell whether an operand whose type knows no ufuncs is asked before ndarrays, which have
+    priority 0."""
+    if isinstance(other, _PLAIN) or hasattr(type(other), "__array_ufunc__"):
         return False
-    if getattr(type(other), "__array_ufunc__", other) is None:
-        return True
-    return (
-        hasattr(type(other), "__array_ufunc__")
-        or getattr(other, "__array_priority__", 0.0) > 1000.0
-    )
+    priority = getattr(other, "__array_priority__", None)
+    return isinstance(priority, (int, float)) and priority > 0
 
 
 def _unary(op: Any, array: Any) -> Any:
@@ -407,6 +424,8 @@ def _unary(op: Any, array: Any) -> Any:
 def _in_place(op: Any, array: Any, other: Any) -> Any:
     if op.name == "matmul" and (not array.ndim or np.ndim(other) < 2):
         return run_in_numpy(operator.imatmul, (array, other), {}, (array,))  # NumPy words it
+    if _comes_first(other):
+        return NotImplemented
     quicker = _power(array, other) if op.name == "power" else None
     if quicker is not None:
         return ufunc_method(quicker, "__call__", (array,), {"out": (array,)})

@@ -50,7 +50,25 @@ static PyObject *array_item(PyObject *self, Py_ssize_t index)
     return item;
 }
 
+/* ``operator.concat`` asks for this, and so does ``+`` beside what cannot be added: NumPy's own words. */
+static PyObject *array_concat(PyObject *self, PyObject *other)
+{
+    PyErr_SetString(
+        PyExc_TypeError, "Concatenation operation is not implemented for NumPy arrays, use np.concatenate() instead. "
+                         "Please do not rely on this error; it may not be given on all Python implementations.");
+    return NULL;
+}
+
+/* Python fills these slots of a class made in Python by the operators of numbers, or leaves them empty. */
+static PyObject *array_init_subclass(PyObject *type, PyObject *Py_UNUSED(none))
+{
+    PySequenceMethods *sequence = ((PyTypeObject *)type)->tp_as_sequence;
+    sequence->sq_concat = sequence->sq_inplace_concat = array_concat;
+    Py_RETURN_NONE;
+}
+
 static PySequenceMethods array_sequence = {
+    .sq_concat = array_concat,
     .sq_item = array_item,
 };
 
@@ -161,6 +179,7 @@ static PyMemberDef array_members[] = {
 static PyMethodDef array_methods[] = {
     {"__array_ufunc__", (PyCFunction)(void (*)(void))array_ufunc, METH_FASTCALL | METH_KEYWORDS,
      "Return what a ufunc's method gives for arrays."},
+    {"__init_subclass__", array_init_subclass, METH_NOARGS | METH_CLASS, "Refuse to be joined like a list, as ndarrays do."},
     {"of", array_of, METH_O | METH_CLASS, "Return a new array whose storage starts at ``value``."},
     {NULL},
 };
