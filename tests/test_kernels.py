@@ -144,7 +144,8 @@ def test_what_has_cost_little_does_not_hold_the_end_of_the_program_up() -> None:
     gate = threading.Event()
     background.add("runs", lambda: done.append("runs") if gate.wait(10) else None)
     background.add("cheap", lambda: done.append("cheap"))
-    background.add("pays", lambda: done.append("pays"), pays=True)
+    background.add("too long", lambda: done.append("too long"), kernels._EXIT_SECONDS)
+    background.add("pays", lambda: done.append("pays"), 0.1)
     threading.Timer(0.05, gate.set).start()
     background.stop()
     assert done == ["runs", "pays"]

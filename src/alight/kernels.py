@@ -67,7 +67,7 @@ def kernel(
         lost = met.again(maker.stored_as, patience)
         if lost is not None:
             # Who pays once he has lost as much never pays more than twice what was best.
-            _background.add(maker.key, maker.quietly, pays=lost >= seconds)
+            _background.add(maker.key, maker.quietly, seconds if lost >= seconds else math.inf)
         return None
     return maker.make()
 
@@ -177,19 +177,19 @@ class _Background:
     """One thread that does jobs in turn; it starts with the first and ends with the process."""
 
     def __init__(self) -> None:
-        self._jobs: deque[tuple[str, Callable[[], None], bool]] = deque()
+        self._jobs: deque[tuple[str, Callable[[], None], float]] = deque()
         self._keys: set[str] = set()
         self._wake = threading.Condition()
         self._thread: threading.Thread | None = None
         self._stopping = False
 
-    def add(self, key: str, job: Callable[[], None], pays: bool = False) -> None:
-        """Have a job done, unless one of this key waits or runs; ``pays``: even where the program
-        is over before its turn."""
+    def add(self, key: str, job: Callable[[], None], seconds: float = math.inf) -> None:
+        """Have a job done, unless one of this key waits or runs. It pays even where the program is
+        over before its turn, if so many ``seconds``, which it is predicted to take, are left."""
         with self._wake:
             if not self._stopping and key not in self._keys:
                 self._keys.add(key)
-                self._jobs.append((key, job, pays))
+                self._jobs.append((key, job, seconds))
                 if self._thread is None:
                     self._thread = threading.Thread(
                         target=self._run, name="alight-make", daemon=True
@@ -209,8 +209,8 @@ class _Background:
             self._wake.wait_for(lambda: not self._keys)
 
     def stop(self) -> None:
-        """Let the job that runs end, and start none but those that pay: the process is about to
-        go."""
+        """Let the job that runs end, for nothing can stop it, and start none but those that pay and
+        are predicted to end in time: the process is about to go."""
         ends = perf_counter() + _EXIT_SECONDS
         with self._wake:
             self._stopping = True
@@ -221,9 +221,10 @@ class _Background:
             thread = self._thread
         if thread is not None:
             thread.join()
-        for key, job, pays in waiting:
+        for key, job, seconds in waiting:
             # What was made already is written in any case: the next process starts with it.
-            if key.endswith(_KEEP) or (pays and perf_counter() < ends and not _interrupted()):
+            in_time = perf_counter() + seconds <= ends
+            if key.endswith(_KEEP) or (in_time and not _interrupted()):
                 job()
 
     def _run(self) -> None:
