@@ -43,7 +43,8 @@ class Support:
     ``dialect`` names the language its generated kernels are printed in, if they are: what that
     cannot say is a gap that planning knows of. ``verified``: an elementwise op is used once it
     has matched NumPy on the device; not so where the host's own code computes it. ``library``
-    names the ops that the implementation of that name has, where it has not all.
+    names the ops that the implementation of that name has, where it has not all; ``calls`` names
+    those that the backend's ``call`` does at once, where their arguments lie.
     """
 
     implementations: tuple[str, ...]
@@ -52,6 +53,7 @@ class Support:
     dialect: str = ""
     verified: bool = True
     library: frozenset[str] | None = None
+    calls: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,10 +63,9 @@ def called(
     if where is None:
         return NotImplemented
     name = function if isinstance(function, str) else _name(function)
-    if name not in (where.support.library or ()) or kwargs.get("out") is not None:
+    if name not in where.support.calls or kwargs.get("out") is not None:
         return NotImplemented
-    backend: Any = backend_of(where)
-    if name not in getattr(backend, "calls", ()) or not all(layout(a).size for a in found):
+    if not all(layout(array).size for array in found):
         return NotImplemented
     if not all(layout(array).dtype.name in where.support.dtypes for array in found):
         return NotImplemented
@@ -74,7 +73,7 @@ def called(
         return NotImplemented
     try:
         with residency.LOCK:
-            return _run(where, backend, name, args, kwargs, bool(changed))
+            return _run(where, name, args, kwargs, bool(changed))
     except Unsupported as gap:
         LOG.fallback(f"{name} on {where.id}:library", str(gap), site())
     except np.linalg.LinAlgError:
@@ -106,13 +105,9 @@ def _place(arrays: Sequence[ArrayBase]) -> Device | None:
 
 
 def _run(
-    where: Device,
-    backend: Any,
-    name: str,
-    args: Sequence[Any],
-    kwargs: Mapping[str, Any],
-    writes: bool,
+    where: Device, name: str, args: Sequence[Any], kwargs: Mapping[str, Any], writes: bool
 ) -> Any:
+    backend: Any = backend_of(where)
     values = [read(item) for item in args if _ours(item)]
     runtime.evaluate(values, read=False)
 

@@ -157,7 +157,6 @@ class CudaBackend:
 
     name = "cuda"
     late = True
-    calls = frozenset(CALLS)  # what ``call`` does
 
     def __init__(self) -> None:
         self._probe: Probe | None = None
@@ -462,7 +461,8 @@ def _device(number: int, found: dict[str, Any]) -> Device:
             NATIVE_DTYPES,
             GAPS,
             dialect="cuda",
-            library=NAMES | CALLS.keys(),
+            library=NAMES,
+            calls=frozenset(CALLS),
         ),
         limits={"processors": card["processors"]},
         fingerprint=f"{card['name']} {card['uuid']} {card['capability']} {versions}",
