@@ -10,6 +10,7 @@ import math
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from alight.ir.body import kind_of, part_of, width_of
 
@@ -106,6 +107,14 @@ class Module:
         )
 
 
+@dataclass(slots=True)
+class Run:
+    """A run of indices in a loop over several: whoever writes it says where it stops."""
+
+    start: str
+    stop: str = ""
+
+
 class Blocks:
     """A function body under construction: the current block, loops, memory."""
 
@@ -175,6 +184,22 @@ class Blocks:
         mark = f", !llvm.loop {self.parallel_loop(brief)}" if parallel else ""
         self.do(f"br i1 {more}, label %{head}, label %{leave}{mark}")
         self.lines[place] = f"  {index} = phi i64 [ 0, %{before} ], [ {following}, %{self.block} ]"
+        self.start(leave)
+
+    @contextmanager
+    def runs(self, count: str) -> Iterator[Run]:
+        """Run what is added inside for one run of indices after another, until they have come to
+        count, which must be at least 1. Each must be told where it stops, behind its start."""
+        cell = self.alloca("i64")
+        self.do(f"store i64 0, ptr {cell}")
+        head, leave = self.label("runs"), self.label("over")
+        self.do(f"br label %{head}")
+        self.start(head)
+        run = Run(self.emit(f"load i64, ptr {cell}"))
+        yield run
+        self.do(f"store i64 {run.stop}, ptr {cell}")
+        more = self.emit(f"icmp slt i64 {run.stop}, {count}")
+        self.do(f"br i1 {more}, label %{head}, label %{leave}")
         self.start(leave)
 
     def parallel_loop(self, brief: bool) -> str:

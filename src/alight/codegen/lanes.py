@@ -140,22 +140,15 @@ def _vectors(code: Code, count: str, lanes: int, head: str, free: str) -> Iterat
     some = code.emit(f"icmp ne i64 {head}, 0")
     alone = code.emit(f"and i1 {free}, {some}")
     first = code.emit(f"select i1 {alone}, i64 {head}, i64 {lanes}")
-    cells = [code.alloca("i64") for _ in range(2)]
-    code.do(f"store i64 0, ptr {cells[0]}")
-    code.do(f"store i64 {first}, ptr {cells[1]}")
-    again, leave = code.label("again"), code.label("over")
-    code.do(f"br label %{again}")
-    code.start(again)
-    index, take = (code.emit(f"load i64, ptr {cell}") for cell in cells)
-    left = code.emit(f"sub i64 {count}, {index}")
-    short = code.emit(f"icmp slt i64 {left}, {take}")
-    yield index, code.emit(f"select i1 {short}, i64 {left}, i64 {take}")
-    following = code.emit(f"add i64 {index}, {take}")
-    code.do(f"store i64 {following}, ptr {cells[0]}")
-    code.do(f"store i64 {lanes}, ptr {cells[1]}")
-    more = code.emit(f"icmp slt i64 {following}, {count}")
-    code.do(f"br i1 {more}, label %{again}, label %{leave}")
-    code.start(leave)
+    cell = code.alloca("i64")
+    code.do(f"store i64 {first}, ptr {cell}")
+    with code.runs(count) as run:
+        take = code.emit(f"load i64, ptr {cell}")
+        left = code.emit(f"sub i64 {count}, {run.start}")
+        short = code.emit(f"icmp slt i64 {left}, {take}")
+        yield run.start, code.emit(f"select i1 {short}, i64 {left}, i64 {take}")
+        run.stop = code.emit(f"add i64 {run.start}, {take}")
+        code.do(f"store i64 {lanes}, ptr {cell}")
 
 
 def _loaded(

@@ -96,21 +96,13 @@ class _Rolled(Strips):
         if not ends:
             self.run(self.operands(), length)
             return
-        cell = code.alloca("i64")
-        code.do(f"store i64 0, ptr {cell}")
-        head, leave = code.label("runs"), code.label("over")
-        code.do(f"br label %{head}")
-        code.start(head)
-        start = code.emit(f"load i64, ptr {cell}")
-        stop = length
-        for end in ends:
-            ahead = code.emit(f"icmp sgt i64 {end}, {start}")
-            stop = least(code, stop, code.emit(f"select i1 {ahead}, i64 {end}, i64 {length}"))
-        before = frame.pointers
-        frame.pointers = self.turned(last, start)
-        self.run(self.operands(), code.emit(f"sub i64 {stop}, {start}"))
-        frame.pointers = before
-        code.do(f"store i64 {stop}, ptr {cell}")
-        more = code.emit(f"icmp slt i64 {stop}, {length}")
-        code.do(f"br i1 {more}, label %{head}, label %{leave}")
-        code.start(leave)
+        with code.runs(length) as run:
+            stop = length
+            for end in ends:
+                ahead = code.emit(f"icmp sgt i64 {end}, {run.start}")
+                stop = least(code, stop, code.emit(f"select i1 {ahead}, i64 {end}, i64 {length}"))
+            before = frame.pointers
+            frame.pointers = self.turned(last, run.start)
+            self.run(self.operands(), code.emit(f"sub i64 {stop}, {run.start}"))
+            frame.pointers = before
+            run.stop = stop

@@ -143,32 +143,23 @@ class Strips:
                 whole = code.emit(f"mul i64 {columns}, {self.sizes[i]}")
                 run = code.emit(f"icmp eq i64 {whole}, {frame.steps[i][last - 1]}")
                 fit = code.emit(f"select i1 {run}, i64 {fit}, i64 1")
-        start = code.alloca("i64")
-        code.do(f"store i64 0, ptr {start}")
-        head, leave = code.label("rows"), code.label("over")
-        code.do(f"br label %{head}")
-        code.start(head)
-        top = code.emit(f"load i64, ptr {start}")
-        before = frame.pointers
-        rows = least(code, self.moved(last - 1, top), fit)
-        operands = self.operands()
-        for i, buffer in buffers.items():
-            row = code.emit(f"mul i64 {columns}, {self.sizes[i]}")
-            if i < frame.inputs:
-                with code.when(self.news(marks[i], i, rows)):
-                    self.put(i, buffer, row, rows, columns)
-            operands[i] = replace(operands[i], motion="c", base=buffer)
-        self.run(operands, code.emit(f"mul i64 {rows}, {columns}"))
-        for i, buffer in buffers.items():
-            row = code.emit(f"mul i64 {columns}, {self.sizes[i]}")
-            if i >= frame.inputs:
-                self.put(i, buffer, row, rows, columns, back=True)
-        frame.pointers = before
-        following = code.emit(f"add i64 {top}, {rows}")
-        code.do(f"store i64 {following}, ptr {start}")
-        more = code.emit(f"icmp slt i64 {following}, {frame.dims[last - 1]}")
-        code.do(f"br i1 {more}, label %{head}, label %{leave}")
-        code.start(leave)
+        with code.runs(frame.dims[last - 1]) as part:
+            before = frame.pointers
+            rows = least(code, self.moved(last - 1, part.start), fit)
+            operands = self.operands()
+            for i, buffer in buffers.items():
+                row = code.emit(f"mul i64 {columns}, {self.sizes[i]}")
+                if i < frame.inputs:
+                    with code.when(self.news(marks[i], i, rows)):
+                        self.put(i, buffer, row, rows, columns)
+                operands[i] = replace(operands[i], motion="c", base=buffer)
+            self.run(operands, code.emit(f"mul i64 {rows}, {columns}"))
+            for i, buffer in buffers.items():
+                row = code.emit(f"mul i64 {columns}, {self.sizes[i]}")
+                if i >= frame.inputs:
+                    self.put(i, buffer, row, rows, columns, back=True)
+            frame.pointers = before
+            part.stop = code.emit(f"add i64 {part.start}, {rows}")
 
     def news(self, mark: tuple[str, str], i: int, rows: str) -> str:
         """Return whether an operand's tile is not in its buffer yet: a row that all rows share

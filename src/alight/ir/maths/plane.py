@@ -9,11 +9,13 @@ def sine_of(q, r, l, b):
 
 def exp_plane(a, b):
     plain = (magnitude(a) < magnitude_of(T(k.exp_plain))) & (fabs_bits(b) < bits(T(k.far_turns)))
-    e = exp_of(where(plain, a, 0))
-    y = where(plain, b, 0)
+    m, n = turned_parts(exp_of(where(plain, a, 0)), where(plain, b, 0))
+    return rarely(~plain, apart.exp_real_far(a, b), m), rarely(~plain, apart.exp_imag_far(a, b), n)
+
+# The parts of a length, by its angle.
+def turned_parts(e, y):
     q, r, l = quarter_turns(y)
-    m = rarely(~plain, apart.exp_real_far(a, b), e * turned(q + 1, r, l))
-    return m, rarely(~plain, apart.exp_imag_far(a, b), e * sine_of(q, r, l, y))
+    return e * turned(q + 1, r, l), e * sine_of(q, r, l, y)
 
 def fabs_bits(x):
     return bits(fabs(x))
@@ -38,11 +40,9 @@ def scaled_sine(h, a, b):
 def exp2_plane(a, b):
     b = b * k.ln2
     plain = (magnitude(a) < magnitude_of(T(k.exp2_plain))) & (fabs_bits(b) < bits(T(k.far_turns)))
-    e = exp2_of(where(plain, a, 0))
-    y = where(plain, b, 0)
-    q, r, l = quarter_turns(y)
-    m = rarely(~plain, apart.exp2_real_far(a, b), e * turned(q + 1, r, l))
-    return m, rarely(~plain, apart.exp2_imag_far(a, b), e * sine_of(q, r, l, y))
+    m, n = turned_parts(exp2_of(where(plain, a, 0)), where(plain, b, 0))
+    m = rarely(~plain, apart.exp2_real_far(a, b), m)
+    return m, rarely(~plain, apart.exp2_imag_far(a, b), n)
 
 def exp2_real_far(a, b):
     return scaled_cosine(exp2(a * 0.5), a, b)
