@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from alight.nearby import _name
-from test_cuda import _with_entry_point, elsewhere, needs_compiler
+from test_cuda import needs_compiler, passes
 
 Array = np.ndarray[Any, Any]
 
@@ -285,8 +285,7 @@ def check(close: float = 1e-12) -> None:
 
 @needs_compiler
 def test_functions_run_where_their_arguments_lie() -> None:
-    done = elsewhere("-c", _with_entry_point("import test_nearby; test_nearby.check()"))
-    assert done.stdout.endswith("done\n") and "Warning" not in done.stderr, done.stderr
+    passes("import test_nearby; test_nearby.check()")
 
 
 # What fuzzing found on a card: columns of indices, and strides of none.
@@ -302,8 +301,7 @@ print("done")
 
 @needs_compiler
 def test_what_was_once_wrong_on_a_card() -> None:
-    done = elsewhere("-c", _with_entry_point(FUZZED))
-    assert done.stdout.endswith("done\n"), done.stderr
+    passes(FUZZED)
 
 
 def test_a_function_is_known_by_itself_and_not_by_its_name() -> None:

@@ -11,7 +11,7 @@ import pytest
 import alight
 import cuda_on_cpu
 from alight import residency, resident
-from test_cuda import _with_entry_point, elsewhere
+from test_cuda import passes
 
 Array = np.ndarray[Any, Any]
 
@@ -203,14 +203,12 @@ print("done")
 
 @pytest.mark.skipif(cuda_on_cpu.compiler() is None, reason="no g++ to run CUDA C on the CPU with")
 def test_launches_are_replayed_as_a_graph() -> None:
-    done = elsewhere("-c", _with_entry_point(GRAPHS))
-    assert done.stdout.endswith("done\n"), done.stderr
+    passes(GRAPHS)
 
 
 @pytest.mark.skipif(cuda_on_cpu.compiler() is None, reason="no g++ to run CUDA C on the CPU with")
 def test_launches_made_ready_have_the_same_results() -> None:
-    done = elsewhere("-c", _with_entry_point(DIRECT))
-    assert done.stdout.endswith("done\n"), done.stderr
+    passes(DIRECT)
 
 
 def test_a_call_is_made_ready_while_no_other_thread_drives_a_device(
