@@ -16,9 +16,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from alight import residency
+from alight import residency, warn
 from alight._core import Data, Layout
-from alight.backends.host import run_node
 from alight.device import Device
 from alight.ir.group import Graph
 from alight.log import LOG, Site
@@ -154,10 +153,7 @@ def _again(wanted: _Ref, made_by: dict[int, Started]) -> Data | None:
 
 
 def _computed(graph: Graph, operands: Sequence[NdArray]) -> list[Data]:
-    results: list[Any] = [*operands]
-    with np.errstate(all="ignore"):
-        for node in graph.nodes:
-            results.append(np.asarray(run_node(node, [results[i] for i in node.operands])))
+    results = warn.computed(graph, operands)
     made = []
     for number in graph.outputs:
         data = residency.fresh(graph.layout(number))

@@ -301,6 +301,16 @@ class Hearing:
             self.heard.extend([str(word.message) for word in self.words])
 
 
+def computed(graph: Graph, operands: Sequence[Any]) -> list[Any]:
+    """Return every value of a graph, its operands first, as NumPy computes them one by one; what
+    there is to warn of is told elsewhere."""
+    results = [*operands]
+    with unheard():
+        for node in graph.nodes:
+            results.append(np.asarray(run_node(node, [results[i] for i in node.operands])))
+    return results
+
+
 def tell(graph: Graph, inputs: Sequence[np.ndarray[Any, Any]], values: Sequence[Value]) -> None:
     """Run the nodes one by one in NumPy and emit what each one's own state asks for.
 
