@@ -100,7 +100,7 @@ def described(world: World, found: Any) -> Any:
     key, values = found
     places = {id(value): place for place, value in enumerate(world.values)}
     return (
-        [(told(layout), spaces, base) for layout, spaces, base in key.leaves],
+        [(told(layout), *rest) for layout, *rest in key.leaves],
         [(op, operands, attrs, told(layout)) for op, operands, attrs, layout in key.nodes],
         (key.outputs, key.read, key.stamp, key.count),
         [places[id(value)] for value in values],

@@ -152,7 +152,7 @@ class Execution:
             )
             if failed is None:
                 try:
-                    with np.errstate(all="ignore"):
+                    with warn.unheard():
                         results.append(np.asarray(run_node(node, operands)))
                     continue
                 except Exception as raised:
@@ -217,7 +217,9 @@ class Execution:
                         self._fail(step.outputs, error)
                 first = values[step.outputs[0]]
                 site = None if first is None else first.site
-                LOG.launched(step.decision, site, took, ready.spot, ready.eligible, False)
+                over = step.over is not None and ready.direct.in_place
+                decision = ready.decision_in_place() if over else step.decision
+                LOG.launched(decision, site, took, ready.spot, ready.eligible, False)
                 return
         places = [self._place(number) for number in step.inputs]
         recorded = [values[number] for number in step.nodes]
@@ -312,13 +314,11 @@ class Execution:
                 if isinstance(step, LaunchStep) and number in step.outputs
             )
             graph = step.group.graph
-            results = [
+            operands = [
                 again(n) if self.values[n] is None else array_at(self._place(n))
                 for n in step.inputs
             ]
-            with np.errstate(all="ignore"):
-                for node in graph.nodes:
-                    results.append(np.asarray(run_node(node, [results[i] for i in node.operands])))
+            results = warn.computed(graph, operands)
             for output, inner in zip(step.outputs, graph.outputs, strict=True):
                 made[output] = results[inner]
             return made[number]

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from alight import kernels, residency, warn, writing
-from alight._core import Data, Direct, Layout, Value
+from alight._core import OPERANDS, Data, Direct, Layout, Value
 from alight.backends.base import Launch, Operand
 from alight.backends.machine import host_memory
 from alight.device import HOST_DEVICE, Device, Reason
@@ -32,9 +32,8 @@ Place = tuple[Data, int, Layout]
 _SHARE_OF_MEMORY = 8
 
 _HERE = ("generated", HOST_DEVICE)
-# What the native core hears of, and the operands it takes (native/flags.h, direct.c).
+# What the native core hears of (native/flags.h).
 _WATCHED = frozenset(("divide", "over", "invalid"))
-_MOST_OPERANDS = 64
 
 
 class Ready:
@@ -44,6 +43,7 @@ class Ready:
     __slots__ = (
         "backend",
         "direct",
+        "displacing",
         "eligible",
         "elsewhere",
         "implementation",
@@ -78,6 +78,7 @@ class Ready:
         self.ran = False
         self.spare: Ready | None = None
         self.elsewhere: dict[Reason, Decision] = {}
+        self.displacing: Decision | None = None
         own = implementation == step.implementation and where.id == step.device
         self.trial = trial_of(step) if own else None
         self.plainly = False  # the kernel is there, and nothing is left to find out
@@ -165,7 +166,7 @@ class Ready:
             launch = self.kernel.launch
             graph = self.step.group.graph
             layouts = (*graph.inputs, *self.layouts)
-            if not isinstance(launch.entry[0], int) or len(layouts) > _MOST_OPERANDS:
+            if not isinstance(launch.entry[0], int) or len(layouts) > OPERANDS:
                 return
             self.direct = Direct(
                 launch.entry,
@@ -240,6 +241,12 @@ class Ready:
         if other.ran and seconds is not None:  # a first run touches memory anew
             self.tried(seconds, other, site)
         other.ran = True
+
+    def decision_in_place(self) -> Decision:
+        """Return the decision that is logged where a result took the memory of an operand."""
+        if self.displacing is None:
+            self.displacing = replace(self.step.decision, in_place=True)
+        return self.displacing
 
     def decision_elsewhere(self) -> Decision:
         """Return the decision that is logged where NumPy runs in the kernel's place."""

@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from alight import memory, residency, runtime
-from alight._core import ArrayBase, Data, Layout, Value, View, layout_of
-from alight._core.guard import OPERANDS
+from alight._core import OPERANDS, ArrayBase, Data, Layout, Value, View, layout_of
 from alight.device import HOST_DEVICE
 from alight.ir.group import Graph, same_bits
 from alight.leases import Leases, NdArray, leasable, window_of

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from alight import runtime
-from alight._core import ArrayBase, Layout, Storage, Value
+from alight._core import ArrayBase, Storage, Value
 from alight.array import Array, asarray
 from alight.config import policy
 from alight.ir.group import Graph
@@ -28,11 +28,11 @@ __all__ = ["Request", "Unwatched", "arrays_in", "requests_of"]
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One graph that is evaluated as a whole. ``described`` are its leaves as `runtime.plan_of`
-    takes them; the host reads the first ``read`` outputs."""
+    """One graph that is evaluated as a whole. ``described`` are its leaves; the host reads the
+    first ``read`` outputs."""
 
     graph: Graph
-    described: tuple[tuple[Layout, frozenset[str], int], ...]
+    described: tuple[runtime.Leaf, ...]
     read: int
 
     def plan(self) -> Plan:

@@ -258,20 +258,20 @@ def _graph_of(key: Key) -> Graph:
     )
 
 
-def plan_of(
-    graph: Graph, leaves: Sequence[tuple[Layout, frozenset[str], int]], read: int = 0
-) -> Plan:
-    """Return the plan the current policy gives this graph.
+# An input of a request as its key has it: layout, residency, base, and whether it is as large
+# as its memory.
+Leaf = tuple[Layout, frozenset[str], int, bool]
 
-    ``leaves`` are layout, residency and base of each input; the host reads the first ``read``
-    outputs.
-    """
+
+def plan_of(graph: Graph, leaves: Sequence[Leaf], read: int = 0) -> Plan:
+    """Return the plan the current policy gives this graph with these inputs; the host reads the
+    first ``read`` outputs."""
     plan = make_plan(graph, facts_of(leaves, read))
     costs.note_close([step.decision for step in plan.steps if isinstance(step, LaunchStep)])
     return plan
 
 
-def facts_of(leaves: Sequence[tuple[Layout, frozenset[str], int]], read: int = 0) -> Facts:
+def facts_of(leaves: Sequence[Leaf], read: int = 0) -> Facts:
     """Return all that a plan for these leaves may depend on, as things stand now."""
     policy = current_policy()
     devices = devices_allowed(policy)
@@ -281,6 +281,7 @@ def facts_of(leaves: Sequence[tuple[Layout, frozenset[str], int]], read: int = 0
         profiles=costs.profiles(devices),
         residency=tuple([leaf[1] for leaf in leaves]),
         bases=tuple([leaf[2] for leaf in leaves]),
+        windows=frozenset([number for number, leaf in enumerate(leaves) if not leaf[3]]),
         host_required=frozenset(range(read)),
         force=(None, None)
         if policy.force is None
@@ -302,9 +303,7 @@ def _timed() -> Callable[[Group, str, str], Estimate | None]:
     return timed
 
 
-def asked_for(
-    plan: Plan,
-) -> tuple[Graph, tuple[tuple[Layout, frozenset[str], int], ...], int] | None:
+def asked_for(plan: Plan) -> tuple[Graph, tuple[Leaf, ...], int] | None:
     """Return the graph, the leaves and the number of outputs read of the request that a cached
     plan is for."""
     for key, known in _plans.items():
@@ -340,9 +339,7 @@ class Prepared:
     plan: Plan
     leaves: tuple[Value, ...]
     pending: tuple[Value, ...]
-    described: tuple[
-        tuple[Layout, frozenset[str], int], ...
-    ]  # of the leaves, as ``plan_of`` takes them
+    described: tuple[Leaf, ...]
 
 
 def prepare(roots: Sequence[Value], read: bool = True) -> Prepared:

@@ -105,7 +105,9 @@ def _merged(decisions: list[Row]) -> list[Row]:
         if found is None:
             found = merged[key] = {**row, "runs": 0, "measured_seconds": 0.0, "later": [0, 0.0]}
             found["first"] = None
+            found["over"] = 0
         found["runs"] += row["runs"]
+        found["over"] += row["runs"] * row.get("in_place", False)
         seconds = row["measured_seconds"]
         if seconds is not None:
             found["measured_seconds"] += seconds * row["runs"]
@@ -178,7 +180,7 @@ def explained(document: Row) -> Iterable[str]:
                 f"  {row['operation']}, {row['elements']:,} elements, "
                 f"{', '.join(dict.fromkeys(row['dtypes']))}: "
                 f"{row['chosen']}:{row['implementation']} ({row['reason']}), "
-                f"{'in place of an operand, ' * row.get('in_place', False)}{_runs(row['runs'])}, "
+                f"{_runs(row['runs'])}{_over(row['over'])}, "
                 f"predicted {readable_seconds(_predicted(row))}, "
                 f"measured {_measured(row)}"
             )
@@ -195,6 +197,10 @@ def _unmeasured(document: Row) -> list[str]:
     if all(row["reason"] != "uncalibrated" for row in document["decisions"]):
         return []
     return ["uncalibrated work is NumPy's. Fix: run `alight calibrate` while the machine is quiet"]
+
+
+def _over(count: int) -> str:
+    return f" ({count} in place of an operand)" if count else ""
 
 
 def _runs(count: int) -> str:

@@ -20,7 +20,6 @@ import numpy as np
 
 __all__ = [
     "KERNEL",
-    "OPERANDS",
     "Call",
     "CallGuard",
     "Entry",
@@ -35,9 +34,6 @@ NdArray = np.ndarray[Any, Any]
 SAMPLED = 16
 
 _ENTRIES = 8  # as jit.PROGRAMS: the programs one function keeps
-
-# Inputs and outputs that an entry takes: what addresses need fits the C's stack.
-OPERANDS = 64
 
 KERNEL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
 

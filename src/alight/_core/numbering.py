@@ -18,11 +18,12 @@ _ANYWHERE = frozenset(("*",))
 class Key:
     """The structure of a request: equal for equal work on equal layouts.
 
-    ``leaves``: layout, memory spaces that have the bytes, and base of each (the first leaf in the
-    same memory: what is written in place depends on it). ``nodes``: op, operands by number, attrs
-    and layout of each pending value, numbered after the leaves. ``outputs``: the requested values,
-    those asked for first, of which the host is about to ``read`` so many. ``stamp``: of the policy.
-    It holds all that it names, so that what is equal to it is no other's later namesake.
+    ``leaves``: layout, memory spaces that have the bytes, base (the first leaf in the same memory:
+    what is written in place depends on it), and whether it is as large as its memory (whose size
+    is not known otherwise). ``nodes``: op, operands by number, attrs and layout of each pending
+    value, numbered after the leaves. ``outputs``: the requested values, those asked for first, of
+    which the host is about to ``read`` so many. ``stamp``: of the policy. It holds all that it
+    names, so that what is equal to it is no other's later namesake.
     """
 
     __slots__ = ("_hash", "leaves", "nodes", "outputs", "read", "stamp")
@@ -94,8 +95,10 @@ def numbered(
     first: dict[int, int] = {}
     described = []
     for number, leaf in enumerate(leaves):
-        base = number if leaf.data is None else first.setdefault(id(leaf.data), number)
-        described.append((leaf.layout, _spaces(leaf), base))
+        data = leaf.data
+        base = number if data is None else first.setdefault(id(data), number)
+        whole = data is None or leaf.layout.nbytes >= data.nbytes
+        described.append((leaf.layout, _spaces(leaf), base, whole))
     key = Key(tuple(described), tuple(nodes), outputs, len(asked) if read else 0, stamp)
     return key, leaves + pending, count, elements
 

@@ -113,7 +113,7 @@ def _planned(graph: Graph, small: Rewritten, facts: Facts) -> Plan:
         if generated or torn or len(set(able)) > 1:
             refused.clear()
             units, choices = _round(small.graph, uses, keys, generated, facts, refused)
-    return _finished(graph, small, uses, units, choices, refused)
+    return _finished(graph, small, uses, units, choices, refused, facts)
 
 
 def _round(
@@ -260,6 +260,7 @@ def _finished(
     units: Sequence[Unit],
     choices: Sequence[Choice | None],
     refused: Sequence[Refusal],
+    facts: Facts,
 ) -> Plan:
     """Return the plan in the numbers of the original graph."""
     names, origins = small.names, small.origins
@@ -290,7 +291,7 @@ def _finished(
         and graph.nodes[step.target - len(graph.inputs)].operands[0] != step.old
     ]
     last = _last(graph, uses, steps, touched)
-    steps = reusing(graph, uses.base[: len(graph.inputs)], steps, last)
+    steps = reusing(graph, uses.base[: len(graph.inputs)], facts.windows, steps, last)
     dead = _dead(last, len(steps))
     return Plan(tuple(steps), dead, graph.outputs, tuple(kept), tuple(skipping))
 

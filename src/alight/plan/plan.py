@@ -40,7 +40,8 @@ class Decision:
     """A choice with its losers. ``dtypes`` and ``shapes`` are those of the group's inputs, then
     its outputs; ``residency_in`` names, for each input, the spaces that held it. ``threshold`` is
     the floor of the group's class where one is set. ``elements`` is the size of the iteration
-    space. ``in_place``: a result may take the memory of an operand."""
+    space. ``in_place``: a result took the memory of an operand that died there; a plan does not
+    know yet."""
 
     operation: str
     kind: str
@@ -164,9 +165,9 @@ class Facts:
     device, implementation)`` is None where nothing was measured; ``copy_seconds(from, to,
     nbytes)`` is between spaces. ``host_required`` are positions of outputs that the host is about
     to read. ``bases[i]`` is the first input whose memory input i is a window of (itself, if it is
-    none's). ``timed`` is ``estimate`` by running it: where it is given, it decides between
-    candidates, while ``estimate`` goes on deciding what is fused. ``step_seconds`` are our own for
-    one step more, its kernel apart.
+    none's); ``windows`` are the inputs that are less than their memory. ``timed`` is ``estimate``
+    by running it: where it is given, it decides between candidates, while ``estimate`` goes on
+    deciding what is fused. ``step_seconds`` are our own for one step more, its kernel apart.
     """
 
     devices: tuple[Device, ...]
@@ -181,5 +182,6 @@ class Facts:
     copy_seconds: Callable[[str, str, int], float] = _free
     host_required: frozenset[int] = frozenset()
     bases: tuple[int, ...] = ()
+    windows: frozenset[int] = frozenset()
     timed: Callable[[Group, str, str], Estimate | None] | None = None
     step_seconds: float = STEP_SECONDS

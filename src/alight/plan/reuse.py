@@ -9,7 +9,7 @@ still there.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from itertools import accumulate
 from typing import TYPE_CHECKING
@@ -28,24 +28,37 @@ _STEPS = 16
 
 
 def reusing(
-    graph: Graph, bases: Sequence[int], steps: Sequence[Step], last: list[int]
+    graph: Graph,
+    bases: Sequence[int],
+    windows: Collection[int],
+    steps: Sequence[Step],
+    last: list[int],
 ) -> list[Step]:
     """Return the steps, those that may write over an operand saying so.
 
     ``last`` are the steps that need each value last; what making an operand again needs lives on,
-    where no more memory is needed then than was before. ``bases`` are those of the graph's inputs.
+    where no more memory is needed then than was before. ``bases`` are those of the graph's inputs,
+    of which ``windows`` are less than their memory.
     """
-    return _Reuse(graph, bases, steps, last).done()
+    return _Reuse(graph, bases, windows, steps, last).done()
 
 
 class _Reuse:
     def __init__(
-        self, graph: Graph, bases: Sequence[int], steps: Sequence[Step], last: list[int]
+        self,
+        graph: Graph,
+        bases: Sequence[int],
+        windows: Collection[int],
+        steps: Sequence[Step],
+        last: list[int],
     ) -> None:
         self.graph = graph
         self.steps = list(steps)
         self.last = last
         self.base = dict(enumerate(bases))
+        # of each memory: its bytes, as far as they are known; and of which they are
+        self.nbytes: dict[int, int] = {}
+        self.known = {bases[number] for number in self.base if number not in windows}
         self.maker: dict[int, LaunchStep] = {}
         self.written: set[int] = set()
         for step in steps:
@@ -60,20 +73,22 @@ class _Reuse:
 
     def alive_bytes(self) -> list[int]:
         """Return the bytes in use while each step runs, by inputs and by what kernels make;
-        scalars are not counted."""
-        change = [0] * (len(self.steps) + 1)
-
-        def note(number: int, layout: Layout, start: int) -> None:
-            change[start] += _bytes(layout)
-            change[min(self.last[number] + 1, len(self.steps))] -= _bytes(layout)
-
+        scalars are not counted. Memory lives as long as one of its windows."""
+        starts: dict[int, int] = {}
         for number, layout in enumerate(self.graph.inputs):
-            note(number, layout, 0)
+            base = self.base[number]
+            self.nbytes[base] = max(self.nbytes.get(base, 0), _bytes(layout))
+            starts[base] = 0
         for index, step in enumerate(self.steps):
             if isinstance(step, LaunchStep):
                 group = step.group.graph
                 for number, inner in zip(step.outputs, group.outputs, strict=True):
-                    note(number, group.layout(inner), index)
+                    self.nbytes[number] = _bytes(group.layout(inner))
+                    starts[number] = index
+        change = [0] * (len(self.steps) + 1)
+        for base, start in starts.items():
+            change[start] += self.nbytes[base]
+            change[min(self.last[base] + 1, len(self.steps))] -= self.nbytes[base]
         return list(accumulate(change[:-1]))
 
     def done(self) -> list[Step]:
@@ -84,8 +99,7 @@ class _Reuse:
             if (step.device, step.implementation) == (HOST_DEVICE, "generated"):
                 over = self.over(index, step)
                 if over is not None:
-                    decision = replace(step.decision, in_place=True)
-                    self.steps[index] = replace(step, over=over, decision=decision)
+                    self.steps[index] = replace(step, over=over)
         return self.steps
 
     def over(self, index: int, step: LaunchStep) -> tuple[int, int] | None:
@@ -130,13 +144,14 @@ class _Reuse:
                     needed.add(operand)
         alive = list(self.alive)
         alive[index] -= _bytes(layout)
-        for operand in needed:
-            for later in range(self.last[operand] + 1, index + 1):
-                alive[later] += _bytes(self.graph.inputs[operand])
-        if max(alive) > self.most:
+        longer = {base for n in needed if self.last[base := self.base[n]] < index}
+        for base in longer:
+            for later in range(self.last[base] + 1, index + 1):
+                alive[later] += self.nbytes[base]
+        if not longer <= self.known or max(alive) > self.most:
             return False
         self.alive = alive
-        for operand in needed:
+        for operand in (*needed, *longer):
             self.last[operand] = index
         return True
 

@@ -6,19 +6,15 @@
 
 #include "clock.h"
 #include "flags.h"
-
-#define OPERANDS 64    /* of a kernel, that fit the stack; more go the slow way */
-#define UNLOCKED 32768 /* elements, as in guard.h */
-
-typedef void (*kernel_function)(void **, int64_t *, int64_t *);
+#include "kernel.h"
 
 typedef struct {
     PyObject_HEAD
-    kernel_function kernel;
+    Kernel kernel;
     int64_t *dims, *strides;
     PyObject *keep, *layouts;
     PyObject *errstate;   /* the state that ``watched`` is about; NULL: none yet */
-    char watched, unlocked;
+    char watched, unlocked, in_place; /* in_place: the last run wrote over an operand */
     Py_ssize_t inputs, outputs, nodes, *numbers; /* of values: the inputs', the outputs', the nodes' */
     Py_ssize_t into, over;                       /* which output may take the memory of which input; -1: none */
 } Direct;
@@ -85,7 +81,7 @@ static PyObject *direct_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
     if (self == NULL) return NULL;
     self->into = over < 0 ? -1 : into;
     self->over = over;
-    self->kernel = (kernel_function)(uintptr_t)kernel;
+    self->kernel = (Kernel)(uintptr_t)kernel;
     self->dims = (int64_t *)(uintptr_t)dims;
     self->strides = (int64_t *)(uintptr_t)strides;
     self->keep = Py_NewRef(keep);
@@ -155,7 +151,7 @@ static PyObject *data_to_take(Direct *self, PyObject *values)
 static PyObject *direct_run(Direct *self, PyObject *values)
 {
     void *addresses[OPERANDS];
-    PyObject *held[OPERANDS], *result = NULL;
+    PyObject *held[OPERANDS], *result = NULL, *took = NULL;
     Py_ssize_t inputs = self->inputs, count = inputs + self->outputs, taken = 0;
     if (!expect_type(values, &PyList_Type, "values")) return NULL;
     if (self->errstate == NULL) Py_RETURN_NONE;
@@ -179,6 +175,9 @@ static PyObject *direct_run(Direct *self, PyObject *values)
         if (held[taken] == NULL) goto done;
         addresses[taken] = PyArray_DATA((PyArrayObject *)((Data *)held[taken])->array);
     }
+    /* Nothing may fail once the kernel has run: an operand may be gone then. */
+    took = PyFloat_FromDouble(0.0);
+    if (took == NULL) goto done;
     int heard = 0;
     double began = now_seconds();
     if (self->watched) clear_flags();
@@ -197,10 +196,13 @@ static PyObject *direct_run(Direct *self, PyObject *values)
         if (own == NULL) goto done;
         seconds = seconds > 0 ? -seconds : -1e-9; /* the operands are gone: it cannot be left to others */
     }
-    result = PyFloat_FromDouble(seconds);
-    for (Py_ssize_t i = inputs; result != NULL && i < count; i++)
+    ((PyFloatObject *)took)->ob_fval = seconds; /* nobody else has seen it */
+    result = Py_NewRef(took);
+    self->in_place = own != NULL;
+    for (Py_ssize_t i = inputs; i < count; i++)
         bind(value_at(values, self->numbers[i]), Py_NewRef(held[i]));
 done:
+    Py_XDECREF(took);
     Py_XDECREF(own);
     while (taken > 0) Py_DECREF(held[--taken]);
     if (result == NULL && PyErr_Occurred() && PyErr_ExceptionMatches(PyExc_MemoryError)) PyErr_Clear(); /* who else runs it makes room */
@@ -230,6 +232,11 @@ static PyMethodDef direct_methods[] = {
     {NULL},
 };
 
+static PyMemberDef direct_members[] = {
+    {"in_place", T_BOOL, offsetof(Direct, in_place), READONLY, "Whether the last run wrote over an operand."},
+    {NULL},
+};
+
 PyTypeObject DirectType = {
     PyVarObject_HEAD_INIT(NULL, 0)
     .tp_name = "alight._core._native.Direct",
@@ -239,6 +246,7 @@ PyTypeObject DirectType = {
     .tp_dealloc = (destructor)direct_dealloc,
     .tp_traverse = (traverseproc)direct_traverse,
     .tp_clear = (inquiry)direct_clear,
+    .tp_members = direct_members,
     .tp_methods = direct_methods,
     .tp_new = direct_new,
 };

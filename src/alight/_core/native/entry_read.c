@@ -120,7 +120,7 @@ static int read_kernel(Step *step, PyObject *kernel)
             if (!PyErr_Occurred()) PyErr_SetString(PyExc_ValueError, "a kernel at address 0");
             return -1;
         }
-        step->kernel = (kernel_function)(uintptr_t)address;
+        step->kernel = (Kernel)(uintptr_t)address;
         return 0;
     }
     Call call;

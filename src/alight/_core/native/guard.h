@@ -19,13 +19,10 @@
 #include <string.h>
 
 #include "buffers.h"
+#include "kernel.h"
 
 #define ENTRIES 8        /* as in the twin */
 #define SAMPLED 16       /* as in the twin */
-#define OPERANDS 64      /* as in the twin: inputs and outputs that fit the stack; more go by the slow way */
-#define UNLOCKED 32768   /* elements: giving up the GIL and taking it back costs some 0.1 us, a kernel this long 10 us */
-
-typedef void (*kernel_function)(void **, int64_t *, int64_t *);
 
 typedef struct {
     PyTypeObject *kind;
@@ -57,7 +54,7 @@ typedef struct {
 
 /* One kernel. Its operands are places among the entry's inputs and outputs, and bytes from their first. */
 typedef struct {
-    kernel_function kernel; /* NULL: it is a call */
+    Kernel kernel;       /* NULL: it is a call */
     int64_t *dims, *strides;
     Call call;
     PyObject *keep;

@@ -8,10 +8,8 @@
 #include <string.h>
 
 #define MOST_AXES 32     /* of a kernel that is split; NumPy's limit is 64, and merged axes are few */
-#define MOST_OPERANDS 64
 #define NEAR_BYTES 16384 /* of states of parts that fit the caller's stack */
 #define EXPLORED 64      /* parts for each thread before a kernel was timed: the first must be short */
-#define UNLOCKED 32768   /* as in guard.c: giving up the GIL costs some 0.1 us, a kernel this long 10 us */
 
 /* ---------------------------------------------------------------- plans */
 
@@ -29,7 +27,7 @@ static void run_part(void *context, uint32_t part)
     Run *run = context;
     const Plan *plan = run->plan;
     int64_t dims[MOST_AXES + 4];
-    void *addresses[MOST_OPERANDS];
+    void *addresses[OPERANDS];
     memcpy(dims, plan->dims, (size_t)(plan->rank + plan->extra) * sizeof(int64_t));
     if (plan->combine == NULL) {
         int64_t whole = plan->dims[plan->axis];
@@ -238,7 +236,7 @@ static PyObject *launcher_new(PyTypeObject *type, PyObject *args, PyObject *kwar
     }
     PyMem_Free(others);
     others = NULL;
-    if (unit > 0 && rank <= MOST_AXES && plan->operands <= MOST_OPERANDS && (axis >= 0 || combine)) {
+    if (unit > 0 && rank <= MOST_AXES && plan->operands <= OPERANDS && (axis >= 0 || combine)) {
         int64_t whole = combine ? plan->dims[rank + 1] : plan->dims[axis];
         plan->unit = unit;
         plan->units = (whole + unit - 1) / unit;
@@ -263,7 +261,7 @@ static void launcher_dealloc(Launcher *self)
 
 static PyObject *launcher_call(Launcher *self, PyObject *args, PyObject *kwargs)
 {
-    void *near[MOST_OPERANDS], **addresses = near;
+    void *near[OPERANDS], **addresses = near;
     Plan *plan = &self->plan;
     if (PyTuple_GET_SIZE(args) != 1 || (kwargs != NULL && PyDict_GET_SIZE(kwargs) != 0)) {
         PyErr_SetString(PyExc_TypeError, "a launcher takes the addresses of its operands, in one sequence");
@@ -277,7 +275,7 @@ static PyObject *launcher_call(Launcher *self, PyObject *args, PyObject *kwargs)
         Py_DECREF(fast);
         return NULL;
     }
-    if (count > MOST_OPERANDS && (addresses = PyMem_Malloc((size_t)count * sizeof(void *))) == NULL) {
+    if (count > OPERANDS && (addresses = PyMem_Malloc((size_t)count * sizeof(void *))) == NULL) {
         Py_DECREF(fast);
         return PyErr_NoMemory();
     }

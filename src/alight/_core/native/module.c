@@ -2,6 +2,8 @@
 #define ALIGHT_CORE_MODULE
 #include "core.h"
 
+#include "kernel.h"
+
 PyObject *numpy_errstate;
 PyObject *empty_tuple;
 
@@ -91,7 +93,8 @@ PyMODINIT_FUNC PyInit__native(void)
     }
     if (!floor_ready() || PyModule_AddObjectRef(module, "hooks", (PyObject *)hooks) < 0
         || PyModule_AddObjectRef(module, "floor", (PyObject *)floors) < 0
-        || PyModule_AddObjectRef(module, "POLICY", policy_in_force) < 0 || !buffers_ready(module)
+        || PyModule_AddObjectRef(module, "POLICY", policy_in_force) < 0
+        || PyModule_AddIntConstant(module, "OPERANDS", OPERANDS) < 0 || !buffers_ready(module)
         || !measure_sole(module)) {
         Py_DECREF(module);
         return NULL;

@@ -8,6 +8,7 @@ typedef struct {
     PyObject *layout;
     PyObject *spaces;     /* NULL: the host alone; None: a constant, everywhere; else a frozenset */
     Py_ssize_t base;
+    bool whole;           /* as large as its memory, and not a part of it */
 } Leaf;
 
 typedef struct {

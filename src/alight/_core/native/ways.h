@@ -2,12 +2,12 @@
 #ifndef ALIGHT_WAYS_H
 #define ALIGHT_WAYS_H
 
+#include "kernel.h"
 #include "threads.h"
 
 #define BALANCED 4       /* parts for each thread: who comes late or is interrupted leaves 1/4 of its share to others */
 #define COUNTS 9         /* numbers of threads that are tried: 2, 4, ... 256, or all */
 
-typedef void (*Kernel)(void **, int64_t *, int64_t *);
 typedef void (*Combine)(char *slots, int64_t parts, int64_t *dims, int64_t *strides, void **addresses);
 
 typedef struct {

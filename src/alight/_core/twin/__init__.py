@@ -11,13 +11,14 @@ from alight._core.numbering import Key
 
 from .asked import POLICY, Hooks, hooks, recording_errstate
 from .data import Data, fresh_data, keep_bytes, kept_bytes
-from .direct import Direct
+from .direct import OPERANDS, Direct
 from .hand import Creation, UfuncBase, at_hand, fresh_array, take_over, view_of
 from .layout import Layout, View, layout_of, make_layout
 from .recording import ArrayBase, Floor, floor, request, set_operators
 from .value import Storage, Value, pending_storages, sole
 
 __all__ = [
+    "OPERANDS",
     "POLICY",
     "ArrayBase",
     "Creation",

@@ -6,6 +6,9 @@ from typing import Any
 
 from .layout import Layout
 
+# Of a kernel, that the native core's calls and launches take (native/kernel.h).
+OPERANDS = 64
+
 
 class Direct:
     """A generated kernel of the host that runs straight on recorded values: natively. Here
@@ -22,7 +25,7 @@ class Direct:
         elements: int,
         over: tuple[int, int] = (-1, -1),
     ) -> None:
-        pass
+        self.in_place = False  # whether the last run wrote over an operand
 
     def run(self, values: list[Any]) -> float | None:
         """Run the kernel on the values of a list, bind its results, and return the seconds; None,
