@@ -35,7 +35,7 @@ _SHIM = r"""
 #define __shared__ static
 #define __forceinline__ inline
 #define __noinline__
-#define __launch_bounds__(x)
+#define __launch_bounds__(...)
 struct Dim { unsigned x; };
 static Dim threadIdx, blockIdx, gridDim;
 struct Meeting { unsigned come = 0, turn = 0; };

@@ -452,3 +452,20 @@ def test_the_policy_is_cheap_to_read() -> None:
         current_policy()
         sys.setprofile(None)
     assert len(calls) <= 3  # the function, ContextVar.get and setprofile itself
+
+
+def test_a_policy_made_again_over_the_same_base_is_the_same() -> None:
+    def made(**changes: Any) -> Policy:
+        with policy(**changes) as result:
+            return result
+
+    assert made(force="cpu:generated", floor=0) is made(force="cpu:generated", floor=0)
+    assert made(floor={"unary": 3}) == made(floor={"unary": 3})  # no key for a dict
+    assert made(reproducible=True) is not made(reproducible=False)
+    for number in (True, 1.0):  # equal to a number that is one, and no count
+        assert made(floor=1).floor == {"all": 1}
+        with pytest.raises(ConfigError):
+            made(floor=number)
+    with policy(floor=7):
+        assert made(force="numpy").floor == {"all": 7}
+    assert made(force="numpy").floor != {"all": 7}

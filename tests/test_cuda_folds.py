@@ -10,7 +10,7 @@ import pytest
 
 import cuda_on_cpu
 import nvrtc
-from alight._core import make_layout
+from alight._core import layout_of, make_layout
 from alight.codegen.cuda import OPTIONS, form, schedule
 from alight.codegen.loops import nest
 from alight.codegen.source import Grid, group_gap
@@ -115,6 +115,55 @@ def test_rows_that_fill_their_runs_have_the_same_bits(length: int, ahead: int) -
         assert grid.whole and grid.steps == min(length // 16, 8)
         if grid.steps % ahead == 0:
             assert_as_on_host(group, [values], replace(grid, ahead=ahead))
+
+
+def chain_folds(x: Array, scale: Array, names: tuple[str, ...]) -> Group:
+    """Return folds of sqrt(x * x + scale) / sin(x) + exp(x), which is not usual for many x."""
+    lay, axes = layout_of(x), (x.ndim - 1,)
+    nodes = [
+        Node(OPS["multiply"], (0, 0), (), lay),
+        Node(OPS["add"], (2, 1), (), lay),
+        Node(OPS["sqrt"], (3,), (), lay),
+        Node(OPS["sin"], (0,), (), lay),
+        Node(OPS["divide"], (4, 5), (), lay),
+        Node(OPS["exp"], (0,), (), lay),
+        Node(OPS["add"], (6, 7), (), lay),
+    ]
+    for name in names:
+        dtype = np.asarray(OPS[name].reference(np.ones((1,) * x.ndim, x.dtype), axis=axes)).dtype
+        nodes.append(Node(OPS[name], (8,), (("axis", axes),), make_layout(dtype, x.shape[:-1])))
+    outputs = tuple(range(9, 9 + len(names)))
+    inputs = layout_of(x), layout_of(scale)
+    return Group(GroupKind.REDUCE, Graph(inputs, tuple(nodes), outputs), x.shape)
+
+
+@needs_compiler
+@pytest.mark.parametrize("shape", [(70001,), (65536,), (2, 20001), (3, 16384)])
+def test_parts_of_a_run_that_are_made_again_have_the_same_bits(shape: tuple[int, ...]) -> None:
+    generator = np.random.default_rng(8)
+    x = generator.standard_normal(shape).astype(np.float32)
+    flat = x.reshape(-1)
+    # in few runs, at their ends, and all over one
+    flat[generator.integers(flat.size, size=9)] = 0.0
+    flat[[1023, 1024, -1]] = -90.0, 1e6, 88.9
+    flat[5000:7000] = 0.0
+    scale = generator.random((*shape[:-1], 1), np.float32)
+    plain = reduce_group([x], ["sum", "argmax", "nanmin"], (x.ndim - 1,))
+    for given in (scale, scale * np.float32(np.nan), scale * 0):
+        group = chain_folds(x, given, ("sum", "min", "argmin"))
+        shape_of = nest(group)
+        grid = schedule(group, shape_of, (0,) * len(shape_of.strides), 4)
+        assert grid.whole is (shape[-1] % 1024 == 0) and grid.long is not grid.whole
+        step_by_step = replace(grid, ahead=1, unroll=2)
+        text = form(group, shape_of, step_by_step).text()
+        assert "surely" in text and text.count("if (seldom)") == 1
+        for other in (grid, step_by_step, replace(grid, ahead=4, unroll=8)):
+            with np.errstate(all="ignore"):
+                assert_as_on_host(group, [x, given], other)
+        grid = replace(grid, block=128, team=32, cut=False, turns=128)  # a warp a row
+        with np.errstate(all="ignore"):
+            assert_as_on_host(group, [x, given], grid)
+    assert_as_on_host(plain, [x])
 
 
 @needs_compiler

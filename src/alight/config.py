@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from functools import partial, wraps
+from functools import lru_cache, partial, wraps
 from types import EllipsisType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
@@ -42,6 +42,31 @@ _Outcome = TypeVar("_Outcome")
 _outer: ContextVar[tuple[Policy | None, ...]] = ContextVar("alight.policy.outer", default=())
 
 
+class _Changes:
+    """What is changed of a policy, and the policy that was made of the last base."""
+
+    __slots__ = ("_last", "_values")
+
+    def __init__(self, *values: Any) -> None:
+        self._values = tuple(
+            setting(name, raw, f"argument {name}")
+            for name, raw in zip(POLICY_FIELDS, values, strict=True)
+            if raw is not ...  # not named: None is a value
+        )
+        self._last: tuple[Policy, Policy] | None = None
+
+    def over(self, base: Policy) -> Policy:
+        """Return the base policy with these changes."""
+        if (last := self._last) is None or last[0] is not base:
+            self._last = last = (base, amended(base, self._values))
+        return last[1]
+
+
+# A `with` block in a loop, or in a function, makes one policy thousands of times, and a jitted
+# function's guard knows a policy by identity. Blocks in the source are few.
+_shared = lru_cache(maxsize=64, typed=True)(_Changes)
+
+
 class policy:
     """Change the policy inside a `with` block or a decorated function; the rest stays as it was.
 
@@ -51,7 +76,7 @@ class policy:
     one number or `{class: number}`. None gives back the default of devices, force and floor.
     """
 
-    __slots__ = ("_changes", "_last")
+    __slots__ = ("_changes",)
 
     def __init__(
         self,
@@ -65,19 +90,14 @@ class policy:
         learn: bool | EllipsisType = ...,
     ) -> None:
         values = (devices, force, floor, on_gap, pick, reproducible, learn)
-        self._changes = tuple(
-            setting(name, raw, f"argument {name}")
-            for name, raw in zip(POLICY_FIELDS, values, strict=True)
-            if raw is not ...  # not named: None is a value
-        )
-        self._last: tuple[Policy, Policy] | None = None
+        try:
+            self._changes = _shared(*values)
+        except TypeError:  # a list or dict among them
+            self._changes = _Changes(*values)
 
     def over(self, base: Policy) -> Policy:
         """Return the base policy with these changes."""
-        # A decorated function enters thousands of times over the same base.
-        if (last := self._last) is None or last[0] is not base:
-            self._last = last = (base, amended(base, self._changes))
-        return last[1]
+        return self._changes.over(base)
 
     def __enter__(self) -> Policy:
         result = self.over(current_policy())

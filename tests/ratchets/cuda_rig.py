@@ -53,12 +53,14 @@ class Rig:
         return results
 
     def seconds(self, launch: Launch, times: int = 20) -> float:
-        """Return the median device seconds of one launch, each between two events."""
+        """Return the median device seconds of one launch, each between two events. One goes before
+        them, so that the device is busy while the host submits what is timed."""
         backend, device = self.backend, self.device
         for _ in range(3):
             backend.wait(backend.submit(device, 0, [launch]))
         taken = []
         for _ in range(times):
+            backend.submit(device, 0, [launch])
             start = backend.submit(device, 0, ())
             end = backend.submit(device, 0, [launch])
             backend.wait(end)

@@ -129,7 +129,10 @@ class CudaSequence:
                         source = addresses[place] if place < count else own[place - count]
                         addresses.append(source + offset)
                 addresses += own
-                self._graphs.run(tuple(addresses))
+                if self._graphs.reason:
+                    self._launch(addresses)
+                else:
+                    self._graphs.run(tuple(addresses))
                 if self._small:
                     self._ahead = self._memory(self._sizes)
             except Exception as error:

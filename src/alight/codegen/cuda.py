@@ -8,26 +8,31 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
 from math import prod
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
 
 from alight.codegen.cuda_columns import Columns
+from alight.codegen.cuda_dialect import CUDA
 from alight.codegen.cuda_fold import RUN
 from alight.codegen.cuda_kernel import Step, fold_length, power, row_count
 from alight.codegen.cuda_loop import Loop
 from alight.codegen.cuda_rows import Rows
 from alight.codegen.cuda_scan import Scans
 from alight.codegen.phases import phases
-from alight.codegen.source import Grid, group_gap
+from alight.codegen.source import Grid, Statements, group_gap
 from alight.device import Unsupported
 from alight.ir.body import width_of
 from alight.ir.group import GroupKind
-from alight.ir.ops import Kind
+from alight.ir.ops import Kind, trees
 from alight.ir.table_reduction import CHUNK, LANES
 
 if TYPE_CHECKING:
     from alight.codegen.loops import Nest
     from alight.ir.group import Group
+    from alight.ir.ops import Op
 
 # What makes CUDA C's arithmetic IEEE's, whatever a compiler's defaults are.
 OPTIONS = ("--std=c++17", "--fmad=false", "--ftz=false", "--prec-div=true", "--prec-sqrt=true")
@@ -42,7 +47,11 @@ _HELD_REGISTERS = 64
 _THREADS = 2048
 # Operations of an element above which the steps of a run are not all written out: instructions
 # beyond some thousands no longer fit the caches for them (32 elements of some 60 operations).
-_HEAVY = 60
+_HEAVY = 50
+# And above which a run goes step by step: four elements keep a thread busy, more need registers
+# (H200, RunMat's normalised images with a power: 774 µs, with two steps at once 844, with four
+# 1143; its elementwise chain: 487, 478 and 475).
+_HEAVIEST = 80
 # Blocks for each multiprocessor that a launch of much arithmetic has at most: each goes around, as
 # starting them takes time, and many are spread well (H200, nine operations on 2**27 float32: 386 µs
 # with 64 or 128, 393 with 32, 417 with one for each tile).
@@ -56,10 +65,12 @@ _READ_REGISTERS_HEAVY = 16
 # the end, many leave many partial results (the same sums: 252 with 4, 258 with 2, 262 with 8).
 _TURNS = 4
 _TURNS_HEAVY = 2
+# Runs of a row from which on it may take long for the one that ends early (H200, the mean of 10**8
+# float32: 128 µs where every run asked how far the row goes, 97 is what the memory allows).
+_LONG = 16
 # Told that so many blocks of 256 are to have room, the compiler runs more operations at once (H200,
 # the sum of nine operations: 308 against 422 µs).
 _RESIDENT = 4
-_SPECIAL = 30  # operations that a special function counts as
 
 
 class Form(Protocol):
@@ -120,15 +131,17 @@ def schedule(group: Group, shape: Nest, offsets: Sequence[int], processors: int)
     steps = min(-(-max(length, 1) // LANES), CHUNK // LANES)
     run = steps * LANES * min(grid.team, 32) // 4
     whole = length == run * (grid.team // 32 or 1) if grid.held else length % run == 0
-    ahead = 1
-    if not grid.held:
-        heavy = _operations(group) > _HEAVY
-        room = _READ_REGISTERS_HEAVY if heavy else _READ_REGISTERS
+    ahead, operations = 1, _operations(group)
+    if grid.cut and operations > _HEAVIEST:
+        grid = replace(grid, unroll=1)
+    elif not grid.held:
+        room = _READ_REGISTERS_HEAVY if operations > _HEAVY else _READ_REGISTERS
         wide = [i for i in range(len(graph.inputs)) if shape.classes[i] != "b"]
         each = sum(max(1, graph.inputs[i].itemsize // 4) for i in wide) * 4
         while steps % (2 * ahead) == 0 and 2 * ahead * each <= room:
             ahead *= 2
-    return replace(grid, whole=whole, steps=steps, ahead=ahead)
+    long = not (whole or grid.held) and length >= _LONG * run
+    return replace(grid, whole=whole, long=long, steps=steps, ahead=ahead)
 
 
 def _rows(group: Group, shape: Nest, elements: int, bits: int, threads: int) -> Grid:
@@ -147,7 +160,7 @@ def _rows(group: Group, shape: Nest, elements: int, bits: int, threads: int) -> 
         if length > turns * team // 32 * RUN:
             # wider values need more registers than that leaves
             narrow = all(layout.itemsize <= 4 for layout in group.graph.inputs)
-            fits = narrow and _HEAVY < _operations(group) <= 2 * _HEAVY
+            fits = narrow and _HEAVY < _operations(group) <= _HEAVIEST
             resident = _RESIDENT if fits else 0
             grid = Grid(team, elements, bits, team, False, True, turns, 8)
             return replace(grid, resident=resident)
@@ -163,9 +176,28 @@ def _rows(group: Group, shape: Nest, elements: int, bits: int, threads: int) -> 
 
 
 def _operations(group: Group) -> int:
-    """Return the operations of one element, special functions as many."""
-    nodes = [n for n in group.graph.nodes if n.op.kind is Kind.ELEMENTWISE]
-    return sum(_SPECIAL if n.op.special else max(1, int(n.op.flops)) for n in nodes)
+    """Return the operations of one element that is usual."""
+    graph = group.graph
+    return sum(
+        _printed(
+            node.op,
+            (*(graph.layout(i).dtype for i in node.operands), node.layout.dtype),
+            node.attr("output", 0),
+        )
+        for node in graph.nodes
+        if node.op.kind is Kind.ELEMENTWISE
+    )
+
+
+@cache
+def _printed(op: Op, dtypes: tuple[np.dtype[Any], ...], output: int) -> int:
+    """Return how many statements an op is, for these operands and this result."""
+    found = trees(op, dtypes[:-1], dtypes[-1])
+    assert found is not None  # loops.check has seen to it
+    code = Statements(CUDA)
+    code.seldom = "seldom"
+    code.evaluate(found[output], [f"x{i}" for i in range(len(dtypes) - 1)])
+    return len(code.lines)
 
 
 def _held_registers(group: Group, shape: Nest) -> int:

@@ -45,10 +45,10 @@ class Grid:
     Of CUDA's rows and columns: ``team`` threads share a row; ``held``: what they read stays in
     registers; ``turns`` runs a warp, or chunks a column, are folded one after another, and with
     ``cut`` the others elsewhere; ``unroll`` steps of a run are written out. ``ahead`` steps are
-    read before the first of them is computed; ``whole``: no run ends early; a run has so many
-    ``steps`` of sixteen elements to a chunk. Registers leave room for so many ``resident`` blocks
-    of a multiprocessor (0: the compiler decides); a launch has at most so many ``blocks`` (0: as
-    many as there is work for)."""
+    read before the first of them is computed; ``whole``: no run ends early, ``long``: few of many
+    do; a run has so many ``steps`` of sixteen elements to a chunk. Registers leave room for so many
+    ``resident`` blocks of a multiprocessor (0: the compiler decides); a launch has at most so many
+    ``blocks`` (0: as many as there is work for)."""
 
     block: int = 256
     elements: int = 1
@@ -60,6 +60,7 @@ class Grid:
     unroll: int = 1
     ahead: int = 1
     whole: bool = False
+    long: bool = False
     steps: int = CHUNK // LANES
     resident: int = 0
     blocks: int = 0
@@ -70,7 +71,8 @@ class Grid:
         return f"{self.block}, {self.resident}" if self.resident else f"{self.block}"
 
     def __str__(self) -> str:
-        flags = f"{'h' if self.held else ''}{'c' if self.cut else ''}{'w' if self.whole else ''}"
+        named = {"h": self.held, "c": self.cut, "w": self.whole, "l": self.long}
+        flags = "".join(letter for letter, holds in named.items() if holds)
         return (
             f"b{self.block}e{self.elements}i{self.index_bits}"
             f"t{self.team}{flags}r{self.turns}u{self.unroll}a{self.ahead}s{self.steps}m{self.resident}n{self.blocks}"
@@ -131,13 +133,17 @@ class Statements:
                 done[id(tree)] = found
             return found
 
+        def holding(tree: Expr) -> list[Expr]:
+            """Return what holds where a condition does, part by part."""
+            sure.add(id(tree))
+            near = of_magnitude(tree) or tree
+            return [p for a in near.args for p in holding(a)] if near.prim == "and" else [near]
+
         def rarely(tree: Expr) -> str:
             if self.seldom:
                 told = tree.args[0]
                 if told.prim == "not":
-                    sure.add(id(told.args[0]))
-                    near = of_magnitude(told.args[0]) or told.args[0]
-                    for part in near.args if near.prim == "and" else (near,):
+                    for part in holding(told.args[0]):
                         self.add(f"{self.seldom} |= !{value(part)};")
                 else:
                     self.add(f"{self.seldom} |= {value(told)};")
