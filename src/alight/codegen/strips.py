@@ -228,8 +228,8 @@ def width_of_group(graph: Graph, schedule: Schedule, vector_bits: int, together:
     of them, if the schedule leaves it open (0: by the length of the group)."""
     # a single element that all share fills no register for each vector: 64 bits of a counter and
     # a key made 11 steps of a Monte Carlo in float32 half as wide, which took 17.9 ms for 9.3
-    inputs = [layout for layout in graph.inputs if layout.size > 1]
-    layouts = [*inputs, *(node.layout for node in graph.nodes)]
+    inputs = [layout for layout in graph.inputs if layout.size != 1]
+    layouts = [*inputs, *(node.layout for node in graph.nodes)] or graph.inputs
     widest = max(width_of(part_of(layout.dtype.name)) for layout in layouts)
     masked = vector_bits == 512
     together = (
