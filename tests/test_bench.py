@@ -19,8 +19,9 @@ import pytest
 import alight
 from alight.bench import run as running
 from alight.bench import worker
-from alight.bench.bandwidth import Bandwidth
+from alight.bench.bandwidth import Bandwidth, measure_on
 from alight.bench.command import run_bench
+from alight.bench.device_peers import peers_on
 from alight.bench.first_call import COUNTS, first_call
 from alight.bench.inputs import SEED, Arrays
 from alight.bench.lines import text
@@ -28,9 +29,9 @@ from alight.bench.peers import PEERS, NumExpr
 from alight.bench.programs import FAMILIES, PROGRAMS
 from alight.bench.rows import Case, Cell, Crew, Row, _check, _fill, run_row
 from alight.bench.run import Run, Wanted, cases
-from alight.bench.shows import Shown, geometric_mean, of_neighbours, of_rows
+from alight.bench.shows import Shown, geometric_mean, of_neighbours, of_resident, of_rows
 from alight.bench.worker import Server, compare, rest
-from alight.errors import ConfigError
+from alight.errors import ConfigError, DeviceUnavailable
 from test_cli import PACKAGE, command
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -359,6 +360,23 @@ def test_a_row_is_timed_in_turns_and_checked(tmp_path: Path) -> None:
         assert cell.unsteady is not None and 0 <= cell.unsteady <= 1
     assert found.explained
     assert list(again.cells) == ["numpy"]
+
+
+def test_on_a_device_the_arrays_lie_there_and_numpy_is_not_timed(tmp_path: Path) -> None:
+    wanted = environment(tmp_path, ALIGHT_DEVICES="sim:0,cpu")
+    with Crew(("numpy", "alight"), wanted, "sim:0") as crew:
+        found = run_row(Case("softmax", 1 << 12, "float32"), crew, 0.3, measure_on("sim:0"))
+        several = run_row(Case("black_scholes", 1 << 10, "float64"), crew, 0.3, None)
+    assert (found.faults, several.faults) == ([], [])
+    assert found.seconds("numpy") is None and found.best_peer() is None
+    assert found.seconds("alight") is not None
+    (mean, worst) = of_resident([row("chain", n=1 << 20, alight=1.1, torch=1.0, numpy=9.0)])
+    assert (mean.passed, worst.passed, worst.value) == (False, False, pytest.approx(1.1))
+
+
+def test_on_a_device_that_is_not_there_nobody_is_timed() -> None:
+    with pytest.raises(DeviceUnavailable, match="sim:7"):
+        peers_on("sim:7")
 
 
 def test_a_row_that_does_not_fit_is_skipped(tmp_path: Path) -> None:

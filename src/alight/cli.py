@@ -436,6 +436,12 @@ def examine(as_json: bool) -> None:
     show_default=True,
 )
 @click.option(
+    "--device",
+    default="cpu",
+    show_default=True,
+    help="Where the arrays lie before the clock starts, as in cuda:0.",
+)
+@click.option(
     "--regret",
     is_flag=True,
     help="Time every choice there was, and say what choosing by the model costs.",
@@ -454,6 +460,7 @@ def bench(
     peers: str | None,
     budget: float,
     extras: bool,
+    device: str,
     regret: bool,
     out: Path,
 ) -> int:
@@ -462,7 +469,7 @@ def bench(
 
     if regret:
         return run_regret(only, sizes, dtypes, budget, out)
-    return run_bench(only, sizes, dtypes, peers, budget, extras, out)
+    return run_bench(only, sizes, dtypes, peers, budget, extras, out, device)
 
 
 def _print_json(value: Any) -> None:

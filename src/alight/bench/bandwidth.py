@@ -16,12 +16,13 @@ import numpy as np
 
 from alight.backends.machine import host_memory, processors
 
-__all__ = ["Bandwidth", "measure"]
+__all__ = ["Bandwidth", "measure", "measure_on"]
 
 # From what every first-level cache holds to what no last-level cache does.
 _LEAST, _MOST = 1 << 15, 1 << 29
 _SECONDS = 0.02  # of each probe: hundreds of passes in a cache, a few through memory
 _PASSES = 3
+_COPIES = 9  # on a device, whose clock ramps up within the first ones
 _SLICE = 1e-3  # shorter than what a scheduler gives, longer than thousands of ticks
 # A working set is still in a cache where it is this much faster than memory.
 _IN_CACHE = 1.25
@@ -36,7 +37,7 @@ class Bandwidth:
     """Bytes per second by working set, best of the probes, and what follows.
 
     ``peaks`` are of the best slice of each thread, which other work did not reach. ``reading`` is
-    what was reached beyond all caches by reading alone.
+    what was reached beyond all caches by reading alone. A device's has no ``threads``.
     """
 
     curve: tuple[tuple[int, float], ...]
@@ -64,7 +65,7 @@ class Bandwidth:
     def again(self, working_set: int) -> Bandwidth:
         """Return what is known after measuring once more about this working set."""
         near = [s for s, _ in self.curve if working_set / _NEAR <= s <= working_set * _NEAR]
-        if not near:
+        if not near or not self.threads:
             return self
         found = _best_of_probes([size // self.threads for size in near], self.threads)
         known = dict(self.peaks or self.curve)
@@ -85,6 +86,36 @@ def measure() -> Bandwidth:
     curve = tuple((size, rate) for size, (rate, _, _) in found)
     peaks = tuple((size, peak) for size, (_, peak, _) in found)
     return Bandwidth(curve, threads, peaks, max(reading for _, (_, _, reading) in found[-2:]))
+
+
+def measure_on(name: str) -> Bandwidth:
+    """Return the bandwidth of a device's memory, by copies from one half of a working set to the
+    other, each between two events."""
+    from alight import registry
+    from alight.backends.base import Copy
+    from alight.backends.host import memory_at
+
+    device = registry.device(name)
+    backend = registry.backend_of(device)
+    curve = []
+    for size in (_LEAST << i for i in range(20)):
+        if size > min(2 * _MOST, backend.memory(device)[0] // 4):
+            break
+        source, target = (backend.allocate(device, size // 2) for _ in range(2))
+        zeros = np.zeros(size // 2, np.uint8)
+        given = memory_at(zeros.ctypes.data, size // 2)
+        backend.wait(
+            backend.submit(device, 0, [Copy(given, source, size // 2, "host", device.space)])
+        )
+        copy = Copy(source, target, size // 2, device.space, device.space)
+        taken = []
+        for _ in range(_COPIES):
+            start = backend.submit(device, 0, ())
+            end = backend.submit(device, 0, [copy])
+            backend.wait(end)
+            taken.append(backend.seconds(start, end))
+        curve.append((size, size / min(taken)))
+    return Bandwidth(tuple(curve), 0, reading=curve[-1][1])
 
 
 def _best_of_probes(sizes: Sequence[int], threads: int) -> dict[int, tuple[float, float, float]]:

@@ -9,8 +9,9 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from alight.bench import judged
+from alight.bench.device_peers import peers_on
 from alight.bench.lines import row_line, text
-from alight.bench.peers import PEERS
+from alight.bench.peers import HOST
 from alight.bench.plots import draw
 from alight.bench.programs import PROGRAMS
 from alight.bench.regret import cases, collect
@@ -29,6 +30,7 @@ def run_bench(
     minutes: float,
     extras: bool,
     out: Path,
+    device: str = HOST,
 ) -> int:
     """Run the programs, print the tables, write JSON and pictures; return 1 where a row is wrong.
 
@@ -38,9 +40,10 @@ def run_bench(
         programs=_programs(only),
         sizes=_sizes(sizes),
         dtypes=_named(dtypes, DTYPES, "--dtypes"),
-        peers=_named(peers, tuple(PEERS), "--peers"),
+        peers=_named(peers, tuple(peers_on(device)), "--peers"),
         budget_seconds=minutes * 60,
-        extras=extras,
+        extras=extras and device == HOST,
+        device=device,
     )
     shows = sys.stderr.isatty()
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from alight.bench.peers import PEERS
 from alight.bench.rows import Cell, Row
 from alight.bench.run import Run, grouped, size_in_words
 from alight.tables import aligned
@@ -53,7 +52,7 @@ def row_line(row: Row) -> str:
 def text(run: Run) -> str:
     """Return the run as plain tables and lines."""
     machine = run.machine
-    peers = [peer for peer in PEERS if peer in run.peers and peer not in run.absent]
+    peers = [peer for peer in run.peers if peer not in run.absent]
     lines = [
         f"alight {machine['alight']}, {machine['cpu']}, {machine['processors']} processors, "
         f"Python {machine['python']}; load {_loads(machine['load_before'])} before, "

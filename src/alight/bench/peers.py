@@ -11,17 +11,20 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Mapping
-from importlib.metadata import version
+from importlib import import_module
 from inspect import signature
 from types import FunctionType
 from typing import Any, ClassVar
 
 import numpy as np
 
+from alight.bench import programs
 from alight.bench.inputs import Arrays
 from alight.bench.programs import Program
 
-__all__ = ["PEERS", "CannotRun", "Peer"]
+__all__ = ["HOST", "PEERS", "CannotRun", "Peer", "with_names"]
+
+HOST = "cpu"
 
 Call = Callable[[], Any]
 
@@ -34,6 +37,7 @@ class Peer:
     """One way to run the programs. ``package`` is what has to be installed for it."""
 
     package: ClassVar[str]
+    timed: ClassVar[bool] = True  # False: it is there for its results
 
     def __init__(self) -> None:
         self._made: dict[Any, Any] = {}  # one compiled function for each program, as users have it
@@ -209,10 +213,12 @@ class Jax(Peer):
     """The program with `jax.numpy` for `np`, under `jit`, waiting for the result."""
 
     package = "jax"
+    platform: ClassVar[str | None] = "cpu"  # None: JAX's own choice
 
     def __init__(self) -> None:
         super().__init__()
-        os.environ.setdefault("JAX_PLATFORMS", "cpu")
+        if self.platform is not None:
+            os.environ.setdefault("JAX_PLATFORMS", self.platform)
         import jax
         import jax.numpy
 
@@ -223,12 +229,7 @@ class Jax(Peer):
         """Return the jitted function's call, to the end, on arrays that JAX has already."""
         jitted = self._made.get(program.name)
         if jitted is None:
-            function: Any = program.function
-            swapped = FunctionType(
-                function.__code__,
-                {**function.__globals__, "np": self._jax.numpy},
-                function.__name__,
-            )
+            swapped = with_names(program.function, self._jax.numpy)
             jitted = self._made[program.name] = self._jax.jit(swapped)
         given = [self._jax.numpy.asarray(array) for array in arrays]
         wait = self._jax.block_until_ready
@@ -285,10 +286,16 @@ PEERS: Mapping[str, type[Peer]] = {
 }
 
 
-def package_version(peer: str) -> str:
-    """Return the version of what a peer runs on."""
-    if peer == "alight":
-        import alight
+def with_names(function: Callable[..., Any], names: Any) -> Callable[..., Any]:
+    """Return a program with another ``np``, in the functions of its module that it calls too."""
+    swapped: dict[str, Any] = {**vars(programs), "np": names}
+    for name, item in vars(programs).items():
+        if isinstance(item, FunctionType) and item.__module__ == programs.__name__:
+            swapped[name] = FunctionType(item.__code__, swapped, name, item.__defaults__)
+    found: Callable[..., Any] = swapped[function.__name__]
+    return found
 
-        return alight.__version__
-    return version(PEERS[peer].package)
+
+def package_version(peer: Peer) -> str:
+    """Return the version of what a peer runs on."""
+    return str(import_module(peer.package).__version__)

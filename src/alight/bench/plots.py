@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from alight.bench.peers import PEERS
 from alight.bench.programs import FAMILIES
 from alight.bench.rows import Row
 from alight.bench.run import Run, grouped
@@ -15,9 +14,10 @@ from alight.bench.run import Run, grouped
 __all__ = ["draw"]
 
 # Colours that stay apart for colour-blind readers (Okabe and Ito), alight's the darkest.
-_COLOURS = dict(
-    zip(PEERS, ("#999999", "#000000", "#E69F00", "#009E73", "#0072B2", "#D55E00"), strict=True)
-)
+_COLOURS = {
+    "numpy": "#999999", "alight": "#000000", "numexpr": "#E69F00", "numba": "#009E73",
+    "jax": "#0072B2", "torch": "#D55E00", "cupy": "#CC79A7", "cupy.fuse": "#F0E442",
+}  # fmt: skip
 
 # Medians of so many turns tell no less apart (shows.py: what a library call may cost more).
 _EQUAL = 1.05

@@ -23,7 +23,8 @@ import numpy as np
 
 from alight.backends.machine import host_memory
 from alight.bench.bandwidth import Bandwidth
-from alight.bench.peers import PEERS
+from alight.bench.device_peers import peers_on
+from alight.bench.peers import HOST
 from alight.bench.programs import PROGRAMS, Program
 from alight.measure.timing import summary
 
@@ -151,8 +152,11 @@ class Gone(Exception):
 class Crew:
     """The peers' processes. One that dies or hangs is started again for the next row."""
 
-    def __init__(self, peers: Sequence[str], environment: Mapping[str, str]) -> None:
+    def __init__(
+        self, peers: Sequence[str], environment: Mapping[str, str], device: str = HOST
+    ) -> None:
         self.environment = dict(environment)
+        self.device = device
         self.absent: dict[str, str] = {}
         self.about: dict[str, dict[str, Any]] = {}
         folder = Path("/dev/shm")
@@ -180,7 +184,7 @@ class Crew:
         log = open(Path(self.scratch.name) / f"{peer}.log", "a")  # noqa: SIM115  # the child's
         with log:
             self._running[peer] = subprocess.Popen(
-                [sys.executable, "-m", "alight.bench.worker", peer],
+                [sys.executable, "-m", "alight.bench.worker", peer, self.device],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
@@ -190,7 +194,7 @@ class Crew:
         hello = self._read(peer, _OPEN_SECONDS)
         if hello.get("absent"):
             self._stop(peer)
-            package = PEERS[peer].package
+            package = peers_on(self.device)[peer].package
             missing = hello["error"].startswith("ModuleNotFoundError")
             self.absent[peer] = (
                 f"not installed: pip install {package}" if missing else hello["error"]
@@ -243,7 +247,7 @@ def run_row(
     began = perf_counter()
     row = Row(case)
     row.flops, row.special = case.of.flops(case.n), case.of.special * case.n
-    peers = [peer for peer in PEERS if peer in crew.present and (only is None or peer in only)]
+    peers = [peer for peer in crew.present if only is None or peer in only]
     needed, free = case.memory_bytes(len(peers)), host_memory()[0]
     if needed > _MEMORY_SHARE * free:
         row.skipped = f"needs {needed / 2**30:.1f} GiB of {free / 2**30:.1f} free"
@@ -252,7 +256,7 @@ def run_row(
         expected: dict[str, float] = {}
         for peer in peers:
             row.cells[peer] = _opened(row, peer, crew)
-            if row.cells[peer].reason is None:
+            if row.cells[peer].reason is None and crew.about[peer].get("timed", True):
                 answer = crew.ask(peer, "warm", least_seconds=_WARM_SECONDS)
                 expected[peer] = answer.get("seconds", 0.0)
                 row.cells[peer].settled_calls = answer.get("settled_calls")

@@ -23,7 +23,7 @@ from alight.backends.machine import processors
 from alight.bench import bandwidth as memory
 from alight.bench import first_call, shows
 from alight.bench.bandwidth import Bandwidth
-from alight.bench.peers import PEERS
+from alight.bench.peers import HOST, PEERS
 from alight.bench.programs import PROGRAMS
 from alight.bench.rows import Case, Crew, Row, run_row
 from alight.bench.shows import Shown
@@ -56,6 +56,7 @@ class Wanted:
     sizes: tuple[int, ...] = SIZES
     dtypes: tuple[str, ...] = DTYPES
     peers: tuple[str, ...] = tuple(PEERS)
+    device: str = HOST
     budget_seconds: float = 1200.0
     extras: bool = True
 
@@ -149,18 +150,24 @@ def bench(wanted: Wanted, say: Say, done: Callable[[Row], None]) -> Run:
     run.machine = surroundings()
     with tempfile.TemporaryDirectory(prefix="alight-bench-cache-") as cache:
         environment = {**os.environ, "ALIGHT_CACHE_DIR": cache}
+        here = wanted.device == HOST
+        if not here:
+            environment["ALIGHT_DEVICES"] = f"{wanted.device},{HOST}"
         if "alight" in wanted.peers:
             say("calibrating alight")
             _calibrate(run, environment)
         say("measuring the bandwidth of memory")
-        run.bandwidth = memory.measure()
-        with Crew(wanted.peers, environment) as crew:
+        run.bandwidth = memory.measure() if here else memory.measure_on(wanted.device)
+        with Crew(wanted.peers, environment, wanted.device) as crew:
             run.absent, run.peers = crew.absent, crew.about
             share = _EXTRAS_SHARE if wanted.extras else 0.0
             until = began + wanted.budget_seconds * (1 - share)
             _rows(run, crew, until, say, done)
             _unsteady_again(run, crew, until, say)
-            run.shown = shows.of_rows(run.rows, run.bandwidth)
+            if here:
+                run.shown = shows.of_rows(run.rows, run.bandwidth)
+            else:
+                run.shown = shows.of_resident(run.rows)
             if wanted.extras and {"alight", "numpy"} <= set(crew.present):
                 _beside_neighbours(run, crew, say)
             for peer in crew.present:
@@ -255,8 +262,8 @@ def _rows(run: Run, crew: Crew, until: float, say: Say, done: Callable[[Row], No
         if expected is not None and sum(expected.values()) > _OVER * share:
             # Large rows are for those who can win them; NumPy is the measure of all.
             best = min(expected.values())
-            only = [p for p, s in expected.items() if p in ("alight", "numpy") or s < 2 * best]
-            expected = {peer: expected[peer] for peer in only}
+            only = ["numpy", "alight", *(p for p, s in expected.items() if s < 2 * best)]
+            expected = {peer: s for peer, s in expected.items() if peer in only}
         if left <= 0 or (expected is not None and sum(expected.values()) > _OVER * share):
             needs = "" if expected is None else f", needs about {sum(expected.values()):.0f} s"
             row = Row(case, skipped=f"over the budget{needs}: {max(share, 0.0):.1f} s for this row")

@@ -19,8 +19,9 @@ from typing import Any
 
 import numpy as np
 
+from alight.bench.device_peers import peers_on
 from alight.bench.inputs import SEED, Arrays
-from alight.bench.peers import PEERS, Call, CannotRun, Peer, package_version
+from alight.bench.peers import HOST, Call, CannotRun, Peer, package_version
 from alight.bench.programs import PROGRAMS, Program
 from alight.measure.timing import Pace, calls_lasting, host_clock, quiet
 
@@ -44,9 +45,9 @@ _BLOCK = 1 << 16  # elements compared at a time: they and their difference stay 
 class Server:
     """What a worker has open: one program on one set of arrays."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, device: str = HOST) -> None:
         self.name = name
-        self.peer: Peer = PEERS[name]()
+        self.peer: Peer = peers_on(device)[name]()
         self.program: Program | None = None
         self.call: Call | None = None
         self.calls = 1
@@ -61,7 +62,10 @@ class Server:
 
     def on_hello(self) -> dict[str, Any]:
         """Say who is here."""
-        return {"version": package_version(self.name), "settings": self.peer.settings()}
+        peer = self.peer
+        return {
+            "version": package_version(peer), "settings": peer.settings(), "timed": peer.timed,
+        }  # fmt: skip
 
     def on_open(self, program: str, n: int, dtype: str, reference: str) -> dict[str, Any]:
         """Make the arrays, call once, compare with the reference, which NumPy's worker makes."""
@@ -234,7 +238,7 @@ def _runs(task: str) -> bool:
     return told.rpartition(b")")[2].split(None, 1)[0] == b"R"
 
 
-def serve(name: str) -> None:
+def serve(name: str, device: str) -> None:
     """Answer requests until there are no more."""
     # Compilers print where they like; the answers must stay apart from that.
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
@@ -246,7 +250,7 @@ def serve(name: str) -> None:
         answers.flush()
 
     try:
-        server = Server(name)
+        server = Server(name, device)
     except Exception as error:  # a broken package raises anything
         say({"error": _in_words(error), "absent": True})
         return
@@ -267,4 +271,4 @@ def _in_words(error: Exception) -> str:
 
 
 if __name__ == "__main__":
-    serve(sys.argv[1])
+    serve(*sys.argv[1:])
