@@ -44,8 +44,10 @@ BAND = 1.1
 # Long against the clock and the first call's cold caches, short against a scheduler's slice.
 SAMPLE_SECONDS = 200e-6
 WORST_SHOWN = 12
-# Of a sample or a profile, until the machine is as fast as it was at its best.
+# Of a sample or a profile, until the machine is as fast as it was at its best, for which samples
+# wait so long, and no longer in all: a neighbour on the same core was there for up to 0.6 s.
 TRIES = 4
+WAIT_SECONDS, ALL_WAIT_SECONDS = 0.7, 20.0
 
 
 @dataclass(slots=True)
@@ -90,7 +92,7 @@ def _timed(bench: Bench, case: Case, profile: Profile) -> Timed:
 
 def measure(cases: Sequence[Timed], rounds: int) -> float:
     """Fill in the samples; return the share of elapsed time that this thread had the processor."""
-    elapsed = worked = 0.0
+    elapsed = worked = waited = 0.0
     pace = Pace()
     with np.errstate(all="ignore"), quiet():
         for one in cases:
@@ -101,6 +103,9 @@ def measure(cases: Sequence[Timed], rounds: int) -> float:
             Random(number).shuffle(order)
             for one in order:
                 for _ in range(TRIES):
+                    asked = perf_counter()
+                    pace.awaited(min(WAIT_SECONDS, ALL_WAIT_SECONDS - waited))
+                    waited += perf_counter() - asked
                     one.take(1)  # its own data is in the caches again
                     began, thread = perf_counter(), thread_time()
                     sample = one.take(one.count) / one.count

@@ -54,7 +54,7 @@ Progress = Callable[[float, str], bool | None]
 COPY_BYTES = tuple(1 << i for i in (2, 26, 18, 22, 12, 24, 15, 20))
 # Of the budget, up to which the first pass, added knots, repeats and the first visits of what no
 # curve has seen may go; in the rest these are visited again.
-FIRST_SHARE, REFINE_SHARE, REPEAT_SHARE, VALIDATE_SHARE = 0.62, 0.64, 0.86, 0.96
+FIRST_SHARE, REFINE_SHARE, REPEAT_SHARE, VALIDATE_SHARE = 0.74, 0.75, 0.88, 0.96
 # Past which the 20 % quantile no longer moves: what one visit in five meets is in it.
 MOST_REPEATS = 9
 # What takes this long outlasts a scheduler's slice in a visit or two.
@@ -174,13 +174,11 @@ class Calibration:
     def _visit(self, point: Point, launch: Launch) -> list[float]:
         """Take samples of a point; return them."""
         assert self._bench is not None
+        before = self._steady()
         began, worked = time.perf_counter(), time.thread_time()
         with self._threads(point):
             seconds = self._bench.visit(launch, self._shared(point))
-        steady = self.device.space != "host" or self._pace.steady()
-        if self._pace.quicker:
-            for known in self._measured():
-                known.steady = False
+        steady = self._steady() and before and not self._pace.quicker
         alone = point.implementation == "numpy" and point.key.startswith("elementwise")
         # One thread, which never waits. Where kernels have one too, its own clock is enough.
         if alone and self.device.space == "host" and thread_count() > 1:
@@ -191,6 +189,16 @@ class Calibration:
         )
         samples.add(point.key, point.amount, point.group, seconds, steady)
         return seconds
+
+    def _steady(self, seconds: float = 0.0) -> bool:
+        """Tell whether nothing disturbs the host, or no longer within so many seconds."""
+        if self.device.space != "host":
+            return True
+        steady = self._pace.awaited(seconds)
+        if self._pace.quicker:
+            for known in self._measured():
+                known.steady = False
+        return steady
 
     @contextlib.contextmanager
     def _threads(self, point: Point) -> Iterator[None]:
@@ -242,6 +250,7 @@ class Calibration:
                     continue
                 predicted = samples.interpolated(key, middle)
                 point = Point(name, key, middle, probes.loop("add", main, middle))
+                self._steady(limit - self._spent())
                 if not self._measure(point):
                     break
                 if abs(math.log(samples.seconds_of(key, middle) / predicted)) > MISSED:
@@ -254,7 +263,7 @@ class Calibration:
         for again in range(MOST_REPEATS):
             # those first of which nothing is known but what they took beside other work, or little
             for point, launch in sorted(self._launches, key=lambda found: self._known(found[0])):
-                if self._spent() > limit:
+                if not self._steady(limit - self._spent()) or self._spent() > limit:
                     return
                 sample = self.samples[point.implementation].by_key[point.key][point.amount]
                 if again >= LONG_REPEATS and min(sample.seconds) > LONG_SECONDS:
@@ -283,8 +292,9 @@ class Calibration:
         assert self._bench is not None
         profile = self.profile()
         found: list[tuple[str, str, float, Launch, bool, list[float]]] = []
+        limit = self.budget_seconds * VALIDATE_SHARE
         for kind, name, group in unseen(self.device):
-            if self._spent() > self.budget_seconds * VALIDATE_SHARE:
+            if self._spent() > limit:
                 break
             predicted = estimate(group, self.device, name, profile)
             if predicted is None:
@@ -296,12 +306,13 @@ class Calibration:
             shared = name == "generated" and self.device.space == "host" and thread_count() > 1
             if shared:
                 self._bench.settle(launch, thread_count())
+            self._steady(limit - self._spent())
             first = self._bench.visit(launch, shared)
             found.append((kind, name, predicted.seconds, launch, shared, first))
             yield f"{name} unseen"
         for _ in range(LONG_REPEATS):
             for _, name, _, launch, shared, seconds in found:
-                if self._spent() > self.budget_seconds:
+                if not self._steady(self.budget_seconds - self._spent()):
                     break
                 seconds += self._bench.visit(launch, shared)
                 yield f"{name} unseen again"

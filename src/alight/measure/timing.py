@@ -227,10 +227,18 @@ class Pace:
         self._best = min(self._best, seconds)
         return seconds <= _UNSTEADY * self._best
 
+    def awaited(self, seconds: float) -> bool:
+        """Tell whether there was a steady moment within so many seconds; return in it."""
+        until = perf_counter() + seconds
+        while not (found := self.steady()) and perf_counter() < until:
+            pass
+        return found
 
-# Some 20 us in the first-level cache. Undisturbed two of them differ by 3 %; in slow moments they
-# took 1.5 to 1.9 times as long.
-_PACE_ELEMENTS, _PACE_CALLS, _UNSTEADY = 1024, 24, 1.15
+
+# Some 20 us in the first-level cache. Undisturbed two of them differed by 3 % on one machine
+# (Zen 4) and, as its clock goes up and down, by 30 % on another (Cascade Lake: 18.5 to 24.5 us); in
+# slow moments they took 1.5 to 1.9 times as long on both.
+_PACE_ELEMENTS, _PACE_CALLS, _UNSTEADY = 1024, 24, 1.35
 
 
 def contended(
