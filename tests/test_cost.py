@@ -48,7 +48,7 @@ from alight.plan.curve import Curve
 from alight.plan.passes import passes
 from alight.plan.place import make_plan
 from alight.plan.plan import Estimate, Facts
-from alight.plan.runs import Runs, runs_of, touched_bytes
+from alight.plan.runs import Runs, between_bytes, runs_of, touched_bytes
 from alight.plan.surface import Surface
 from alight.plan.workload import body_parts, one_by_one, unfused_workload, workload
 from alight.store import Store
@@ -170,7 +170,12 @@ def test_inner_loops_are_counted_after_axes_have_joined() -> None:
         30, 40, 0, 1, torn=1, turned=1, side=30
     )
     # sums of columns: along the axis on which elements are neighbours, 30 times
-    assert runs_of((30, 40), (whole,), (row,), (0,)) == Runs(30, 40, 0, 0, torn=1)
+    assert runs_of((30, 40), (whole,), (row,), (0,)) == Runs(30, 40, 0, 0)
+    # rows that join are not torn by their sums; rows apart are, and numbers of rows are not
+    column, apart = make_layout(F8, (30, 1)), make_layout(F8, (30, 40), (376, 8))
+    sums = make_layout(F8, (30,))
+    assert runs_of((30, 40), (whole, column), (sums,), (1,)) == Runs(30, 40, 0, 0, still=1)
+    assert runs_of((30, 40), (apart,), (sums,), (1,)) == Runs(30, 40, 0, 0, torn=1)
     assert runs_of((30, 40), (whole,), (make_layout(F8, ()),), (0, 1)) == Runs(1, 1200, 0, 0)
 
 
@@ -179,6 +184,16 @@ def test_elements_apart_move_what_lies_between_up_to_a_line() -> None:
     assert touched_bytes(make_layout(F8, (100,), (8000,))) == 6400
     assert touched_bytes(make_layout(F8, (100, 5), (0, 8))) == 40
     assert touched_bytes(make_layout(F8, (1,), (8000,))) == 8
+    assert touched_bytes(make_layout(F8, (100, 2), (72, 8))) == 1600
+
+
+def test_rows_apart_move_the_lines_that_they_touch() -> None:
+    assert between_bytes(make_layout(F8, (100, 2), (72, 8))) == 100 * (72 - 16)
+    # a row of 40 bytes begins at any of eight places in a line: 96 on the average
+    assert between_bytes(make_layout(F8, (100, 5), (8000, 8))) == 100 * 56
+    assert between_bytes(make_layout(F8, (100, 5))) == 0
+    assert between_bytes(make_layout(F8, (100,), (24,))) == 0  # elements, not rows
+    assert between_bytes(make_layout(F8, (0, 5), (72, 8))) == 0
 
 
 def test_a_surface_finds_what_products_are_made_of_and_bends_where_they_do_not() -> None:

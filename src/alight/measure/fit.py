@@ -19,6 +19,7 @@ from alight.measure.timing import Timing, summary
 from alight.plan.cost import Rates, shown
 from alight.plan.crowd import LONE_OPS
 from alight.plan.curve import Curve, Measured
+from alight.plan.nests import step_of
 from alight.plan.passes import Pass, passes
 from alight.plan.profile import floor_of
 from alight.plan.surface import Surface
@@ -428,11 +429,12 @@ class _Work:
             others = {node.op.name for node in sample.group.graph.nodes}
             found[f"{name.partition('.')[2]}/{dtype}"] = max(len(others) * one - flop, one)
         elif name == "start@near":
-            # beside what starting takes, an element that no vector is filled with: all of such
-            # short rows; in a library's long ones, one that does not follow the one before
+            # beside what starting takes, a lane of the vector that is not filled with such a short
+            # row; in a library's long ones, an element that does not follow the one before
             rows = work.get(f"{_ROWS[compiled]}@elementwise/{dtype}", 0.0)
             rows *= runs.starts * (sample.item.operands if compiled else runs.length)
-            found[key] = max(0.0, beyond - rows) / runs.starts / runs.length
+            each = step_of(sample.group.graph, sample.item) if compiled else runs.length
+            found[key] = max(0.0, beyond - rows) / runs.starts / each
         elif start:
             torn = 1 if name == "start@elementwise" and not compiled else sample.item.operands
             found[key] = beyond / runs.starts / torn
@@ -510,9 +512,11 @@ class _Work:
             graph = next(iter(chained.values())).group.graph
             simple /= max(1, body_parts(graph, graph.nodes[0])[0])
         known = [(r[1:], s - r[0] * simple) for r, s in zip(rows, seconds, strict=True)]
-        known = [(r, s) for r, s in known if s > 0 and any(r)]
+        # one that hides behind the others takes no time of its own, as a simple one at best
+        known = [(r, max(s, simple)) for r, s in known if any(r) and max(s, simple) > 0]
         units = {f"body.{PARTS[0]}/{dtype}": simple} if simple > 0 else {}
-        if len(known) < len(PARTS) - 1:
+        parts = sum(any(r[place] for r, _ in known) for place in range(len(PARTS) - 1))
+        if not known or len(known) < parts:
             return units
         found_units = non_negative(
             np.array([r for r, _ in known], float), np.array([s for _, s in known])

@@ -150,17 +150,34 @@ def points_of(device: Device) -> Iterator[Point]:
             for n in SHARED_ELEMENTS:
                 yield Point("generated", f"sharing/{main}", n, probes.loop("sin", main, n))
     # What needs no compiler takes a millisecond or two, what does some tens.
-    for name in (*libraries, *compiled):
+    for name in libraries:
         for own in every:
-            yield from own.negations(name)
             yield from own.loops(name)
-            yield from own.more_folds(name)
+            yield from own.other_classes(name)
         for own in every:
             yield from own.more_work(name)
-            if name != "generated":
-                yield from own.products(name, FEW_PRODUCTS, PRODUCTS if own.kind == "f" else 0)
-                yield from own.vectors(name)
-                yield from own.library(name)
+            yield from own.products(name, FEW_PRODUCTS, PRODUCTS if own.kind == "f" else 0)
+            yield from own.vectors(name)
+            yield from own.library(name)
+            yield from own.scans(name)
+    # On a device folds are kernels of many forms; on the host, whose op it is tells more.
+    host = device.space == "host"
+    for name in compiled:
+        for own in every:
+            yield from own.loops(name)
+            yield from own.other_classes(name) if not host else ()
+        for own in every[:1] if host else every:
+            yield from own.more_work(name)
+    for name in libraries:
+        for own in every:
+            yield from own.work_apart(name)
+    for name in compiled if host else ():
+        for own in every[1:]:
+            yield from own.more_work(name)
+        for own in every:
+            yield from own.other_classes(name)
+    for name in compiled:
+        for own in every:
             yield from own.scans(name)
 
 
@@ -211,6 +228,10 @@ class _Dtype:
             n = nbytes // self.size
             yield Point(name, f"elementwise/{self.dtype}", n, probes.loop("add", self.dtype, n))
 
+    def other_classes(self, name: str) -> Iterator[Point]:
+        yield from self.negations(name)
+        yield from self.more_folds(name)
+
     def negations(self, name: str) -> Iterator[Point]:
         """Yield what reads as much as it writes, past the caches, where that makes a difference."""
         for nbytes in self.beyond(FAR_KNOTS) if self.main else ():
@@ -252,7 +273,10 @@ class _Dtype:
         for nbytes in FEW_KNOTS if self.main else (*OTHER_KNOTS, max(KNOTS) // 4):
             n = nbytes // self.size
             yield Point(name, f"select/{self.dtype}", n, probes.where(self.dtype, (n,)), core=False)
-        for op in ops:
+
+    def work_apart(self, name: str) -> Iterator[Point]:
+        """Yield a library's ops on elements that lie apart, or stay."""
+        for op in _every_op(self.dtype):
             # Vector code of libraries is for elements side by side; one by one is another loop, and
             # for some there is none between.
             if op != "cast":
@@ -333,16 +357,26 @@ class _Dtype:
             for op in ("sum", "prod") if self.kind == "c" else ("sum", "max", "prod"):
                 if op == "prod" and name == "generated":
                     continue  # as all of them
-                key = "reduce_inner" if op == "sum" else f"{op}@reduce_inner"
+                key = "" if op == "sum" else f"{op}@"
                 for start, length in zip(("short", "start"), START_ROWS, strict=True):
+                    shape = (n // length, length)
                     if start == "start" or name != "generated":
-                        group = probes.fold(op, dtype, (n // length, length), (1,))
-                        yield Point(name, f"{start}@{key}/{dtype}", n, group, core=False)
+                        group = probes.fold(op, dtype, shape, (1,))
+                        yield Point(
+                            name, f"{start}@{key}reduce_inner/{dtype}", n, group, core=False
+                        )
+                    if name != "generated":
+                        group = probes.fold(op, dtype, shape, (0,))
+                        yield Point(
+                            name, f"{start}@{key}reduce_outer/{dtype}", n, group, core=False
+                        )
             if name == "generated":
                 for key, between in (("beside", 0), ("torn", 7)):
                     group = probes.fold(self.simplest, dtype, (n // ROW, ROW), (1,), between)
                     yield Point(name, f"{key}@reduce_inner/{dtype}", n, group, core=False)
-            for start, length in zip(("short", "start"), START_ROWS, strict=True):
+            for start, length in (
+                zip(("short", "start"), START_ROWS, strict=True) if name == "generated" else ()
+            ):
                 group = probes.fold(self.simplest, dtype, (n // length, length), (0,))
                 yield Point(name, f"{start}@reduce_outer/{dtype}", n, group, core=False)
         if self.main and name != "generated":

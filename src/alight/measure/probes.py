@@ -227,8 +227,12 @@ def _called(inputs: tuple[Layout, ...], node: Node) -> Group:
     return Group(GroupKind.LIBRARY, graph, node.layout.shape)
 
 
+_UNIT = (1 + 1j) / math.sqrt(2)  # of all complex numbers: a power of it times a real one
+
+
 def typical(dtype: str, n: int, seed: int) -> np.ndarray[Any, Any]:
-    """Return n elements as programs have them: no zeros, no denormals, nothing that overflows.
+    """Return n elements as programs have them: no zeros, no denormals, nothing that overflows, nor
+    makes their product do so.
 
     Zeros run faster than other numbers on some devices, denormals slower on most.
     """
@@ -241,10 +245,10 @@ def typical(dtype: str, n: int, seed: int) -> np.ndarray[Any, Any]:
         block = generator.integers(0, 2, drawn).astype(bool)
     elif kind in "iu":
         block = generator.integers(1, 8, drawn).astype(dtype)
-    elif kind == "c":
-        block = (generator.uniform(0.5, 1.5, (drawn, 2)) @ [1, 1j]).astype(dtype)
     else:
-        block = generator.uniform(0.5, 1.5, drawn).astype(dtype)
+        # Every 64 are followed by one over them, so that products of any lanes stay where they are.
+        powers = generator.uniform(-0.6, 0.6, (-(-drawn // 128), 1, 64)) * [[[1], [-1]]]
+        block = (2**powers * (_UNIT if kind == "c" else 1)).ravel()[:drawn].astype(dtype)
     return np.resize(block, n)
 
 

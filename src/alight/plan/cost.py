@@ -155,7 +155,10 @@ def _pass_terms(
         whole *= _copied_share(rates, item)
     if item.apart and (lines := curve_of(rates, "elementwise", item.dtype)) is not None:
         near, far = (lines[0].seconds_at(n) for n in (item.amount, item.amount + item.apart))
-        whole += far - near
+        if item.kind == "select":
+            whole = max(whole + far - near, far)
+        elif not away:  # between rows nothing is read, in the caches
+            whole += max(0.0, far - near - lines[0].stream_seconds(item.apart))
     launch = min(rates.floor(kind), whole)
     memory = whole - launch
     if not first:
@@ -193,9 +196,9 @@ def _pass_terms(
         compute = max(0.0, every - base.value * most) if base is not None else every
     if not own and item.kind.startswith("reduce"):
         copied, item = in_order(rates, graph, item)
-        loops = copied + after(rates, item) + loop_seconds(rates, item, step)
+        loops = copied + after(rates, graph, item) + loop_seconds(rates, item, step)
     else:
-        loops = loop_seconds(rates, item, step) if narrow is None else 0.0
+        loops = loop_seconds(rates, item, step, away) if narrow is None else 0.0
     busy = compute + loops
     lone = lone_seconds(rates, graph, item) if away else 0.0
     if not busy and lone <= memory:

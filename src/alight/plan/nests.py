@@ -63,9 +63,10 @@ def padding(item: Pass, step: int) -> float:
     return step * -(-length // step) / length
 
 
-def loop_seconds(rates: Rates, item: Pass, step: int) -> float:
+def loop_seconds(rates: Rates, item: Pass, step: int, away: bool = False) -> float:
     """Return seconds of starting inner loops and of stepping along operands in another way than
-    from one element to the next. ``step`` is our own code's by `step_of`, 0 a library's."""
+    from one element to the next. ``step`` is our own code's by `step_of`, 0 a library's;
+    ``away``: on another device than the host."""
     runs = item.runs
     own = step > 0
     if runs.starts == 1 and not runs.near + runs.far:
@@ -79,8 +80,8 @@ def loop_seconds(rates: Rates, item: Pass, step: int) -> float:
         start = None
         if kind == "reduce_inner" and not own and (_whole(item) or fold.startswith("arg")):
             start = _start(rates, "elementwise", item)  # no result is begun with each of them
-        elif kind == "reduce_inner" and fold not in ("sum", "mean"):
-            # sums add pairwise in a loop of their own; the others go as the maximum does
+        elif kind.startswith("reduce") and fold not in ("sum", "mean"):
+            # sums add in a loop of their own; the others go as the maximum does
             start = _start(rates, f"{fold}@{kind}", item) or _start(rates, f"max@{kind}", item)
         if item.kind == "select":
             start = _start(rates, "where", item)
@@ -91,22 +92,34 @@ def loop_seconds(rates: Rates, item: Pass, step: int) -> float:
         key = nearest(rates, f"long@{kind}", item.dtype)
         length = min(runs.length, LONG_ROW)
         seconds += runs.starts * length * rates.work[key].value if key else 0.0
-        # Generated code reads what vectors leave over one by one where it does not lie in order.
-        odd = runs.near * (runs.length % step) if own else runs.near + runs.far
+        # What vectors leave over where it does not lie in order, generated code gathers, which
+        # takes as long for a few elements as for as many as fill them.
+        part = own and runs.length % step > 0
+        quick = not item.dtype.startswith("complex")
+        odd = runs.near * step * part * quick if own else runs.near + runs.far
         key = nearest(rates, "start@near", item.dtype) if odd else None
         if key is not None:
             seconds += runs.starts * odd * rates.work[key].value
+    if (
+        own and not away and kind == "elementwise" and _beside(item)
+    ):  # copied as short rows of folds are
+        key = nearest(rates, "torn@reduce_inner", item.dtype)
+        copied = max(runs.torn, runs.near + runs.far) * runs.starts * runs.length
+        return seconds + copied * rates.work[key].value if key else seconds
     if own and kind == "reduce_inner" and _beside(item):
         key = nearest(rates, f"{'torn' if runs.torn else 'beside'}@reduce_inner", item.dtype)
         seconds += runs.starts * runs.length * rates.work[key].value if key else 0.0
     near, far = runs.near, runs.far - runs.turned
-    if kind != "elementwise":  # which alone has a quick way for those that are near
+    # of elementwise code alone, and of real numbers, there is a quick way for those that are near
+    gathered = own and item.dtype.startswith("complex") and f"near/{item.dtype}" not in rates.work
+    if kind != "elementwise" or gathered:
         near, far = 0, near + far
+    filled = padding(item, step) if own else 1.0  # those far away are gathered, full or not
     aside = "far@folded" if own and kind.startswith("reduce") else "far"
     for name, count in (("near", near), (aside, far)):
         key = nearest(rates, name, item.dtype) if count else None
         if key is not None:
-            seconds += runs.starts * runs.length * count * rates.work[key].value
+            seconds += filled * runs.starts * runs.length * count * rates.work[key].value
     return seconds
 
 
@@ -215,18 +228,26 @@ def in_order(rates: Rates, graph: Graph, item: Pass) -> tuple[float, Pass]:
     return max(memory, 0.0) + loops, replace(item, runs=rows)
 
 
-# Passes over the results of a fold, by which they are divided.
+# Passes over the results of a fold, by which they are divided, and over what it folds: NumPy makes
+# an array of differences, and squares it.
 _DIVISIONS = {"mean": 1, "var": 2, "std": 2}
+_DIFFERENCES = {"var": 2, "std": 2}
 
 
-def after(rates: Rates, item: Pass) -> float:
-    """Return the seconds that a library's fold takes for its results once they are there."""
-    result = item.nodes[0].layout
-    passed = _DIVISIONS.get(item.nodes[0].op.name, 0)
+def after(rates: Rates, graph: Graph, item: Pass) -> float:
+    """Return the seconds that a library's fold takes for its results once they are there, and for
+    what it makes of its elements before as far as that is not in the caches."""
+    node = item.nodes[0]
+    result, name = node.layout, node.op.name
     key = nearest(rates, "divide", item.dtype)
     found = curve_of(rates, "elementwise", item.dtype)
-    if not passed or key is None or found is None or result.size <= 1:
+    if key is None or found is None or name not in _DIVISIONS:
         return 0.0
+    curve, call = found[0], rates.floor("elementwise")
+    moved = 2 * graph.layout(node.operands[0]).nbytes
+    far = curve.seconds_at(moved) - call - curve.stream_seconds(moved)
+    seconds = _DIFFERENCES.get(name, 0) * max(far, 0.0)
+    if result.size <= 1:
+        return seconds
     compute = rates.work[key].value * result.size
-    memory = found[0].seconds_at(2 * result.nbytes) - rates.floor("elementwise")
-    return passed * max(memory, compute)
+    return seconds + _DIVISIONS[name] * max(curve.seconds_at(2 * result.nbytes) - call, compute)

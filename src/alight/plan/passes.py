@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from alight.ir.group import Graph, Group, GroupKind, Node, reduced_axes
 from alight.ir.inner import folded
 from alight.ir.ops import Kind
-from alight.plan.runs import Runs, runs_of, steps_of, touched_bytes
+from alight.plan.runs import Runs, between_bytes, runs_of, steps_of, touched_bytes
 from alight.plan.workload import (
     contraction_flops,
     dtype_name,
@@ -26,9 +26,10 @@ _SORTS = frozenset(("sort", "argsort", "lexsort", "unique", "median"))
 class Pass:
     """Work that runs as one launch: which curve it is read off, how far along, its nodes, and how
     it goes through its ``operands`` arrays. Of the bytes it moves a share is ``written``; ``apart``
-    are those that lie between the elements of a choice. Generated code has ``threads`` on a device;
-    where it folds columns that lie side by side, ``rows`` of them, a host's threads share them in
-    so many ``parts``. ``once``: a device folds each row in one kernel."""
+    are those that lie between rows, and of a choice those that it moves more than one of whole
+    arrays does, or less. Generated code has ``threads`` on a device; where it folds columns that
+    lie side by side, ``rows`` of them, a host's threads share them in so many ``parts``. ``once``:
+    a device folds each row in one kernel."""
 
     kind: str
     dtype: str
@@ -139,6 +140,7 @@ def passes(group: Group, implementation: str) -> Iterator[Pass]:
         runs = runs_of(group.shape, graph.inputs, outputs, reduced)
         written = work.bytes_written / work.nbytes if work.nbytes else 0.0
         operands = len(graph.inputs) + len(outputs)
+        between = float(sum(map(between_bytes, graph.inputs)))
         rows = parts = 0
         if columns is not None:
             rows, side = columns
@@ -147,7 +149,7 @@ def passes(group: Group, implementation: str) -> Iterator[Pass]:
         once = group.kind is GroupKind.ROWWISE
         once = once or (kind == "reduce_inner" and _once(group, folds[0]))
         yield Pass(
-            *(kind, dtype, amount, graph.nodes, runs, operands, written, 0.0),
+            *(kind, dtype, amount, graph.nodes, runs, operands, written, between),
             *(threads_of(group), rows, parts, once),
         )
         return
@@ -192,14 +194,14 @@ def alone(graph: Graph, node: Node, nbytes: int) -> Pass:
     layouts = tuple([graph.layout(i) for i in node.operands])
     # what columns are folded into stays in the caches
     amount: float = touched_bytes(layouts[0]) if kind == "reduce_outer" else nbytes
-    runs, apart = Runs(1, max(node.layout.size, 1), 0, 0), 0.0
+    runs, apart = Runs(1, max(node.layout.size, 1), 0, 0), float(sum(map(between_bytes, layouts)))
     if kind == "matmul":
         amount = contraction_flops(graph, node)
     elif node.op.kind is Kind.ELEMENTWISE:
         runs = runs_of(node.layout.shape, layouts, (node.layout,))
-        if kind == "select":  # which goes wrong for so many elements, however far apart
-            amount = float(sum([i.nbytes for i in layouts]) + node.layout.nbytes)
-            apart = max(0.0, nbytes - amount)
+        if kind == "select":  # which goes wrong for so many elements, whatever they move
+            amount = float(node.layout.size * (layouts[0].itemsize + 3 * node.layout.itemsize))
+            apart = nbytes - amount
     elif node.op.kind is Kind.REDUCTION:
         if node.op.name.startswith("arg"):
             kind = "reduce_inner"  # libraries copy what lies otherwise

@@ -9,7 +9,7 @@ from typing import Any
 from alight.plan.curve import Curve, Measured
 from alight.plan.surface import Surface
 
-SCHEMA = 5
+SCHEMA = 6
 # How much wider intervals are once a version of something has changed. A guess: twice as wide is
 # what makes a profile that is off by its own error once more still right four times in five.
 _DOUBT = 2.0
@@ -37,12 +37,13 @@ class Rates:
     operand that is copied into a buffer, which begins with ``iterator``); ``op@folded`` for an
     element in front of a fold;
     ``near`` and ``far`` for an element of an operand that does not go from one to the next (see
-    ``runs``), ``op@apart`` for an element of a library's op where one does not, ``op@still`` where
-    its second operand stays; ``turned64`` for an element of a square of that side that lies column
-    by column, ``beside@class`` and ``torn@class`` for one of short rows that run side by side, and
-    do not join; ``body.simple``,
-    ``.divide``, ``.root`` and ``.scalar`` for the operations that bodies of generated code are made
-    of.
+    ``runs``), ``start@near`` for one in a library's short rows, or for a lane of the vector that
+    generated code leaves unfilled at the end of a row; ``op@apart`` for an element of a library's
+    op where one does not go from one to the next, ``op@still`` where one of its operands stays;
+    ``turned64`` for an element of a square of that side that lies column by column,
+    ``beside@class`` and ``torn@class`` for one of short rows that run side by side, and do not
+    join; ``body.simple``, ``.divide``, ``.root`` and ``.scalar`` for the operations that bodies of
+    generated code are made of.
     ``overlap`` is the share of the shorter of compute and memory that hides behind the longer, past
     the caches, in which all of it does.
     ``surfaces`` give seconds of matrix products by dtype. ``sharing`` says how long compute that

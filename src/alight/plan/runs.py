@@ -22,9 +22,10 @@ class Runs:
     Of the operands, ``near`` go backwards or take every second to fourth element along them, and
     ``far`` have other distances; the rest goes from one element to the next or stays. ``back`` of
     them go backwards. ``torn`` do not join from one inner loop to the next as those of a whole
-    array do. ``turned`` of those that are far have neighbours in other inner loops; a line is used
-    up after ``side`` others. ``again`` are bytes for an element that other inner loops read again.
-    ``still`` of the inputs but the first stay where they are.
+    array do; of a fold those that it reads and that do not stay. ``turned`` of those that are far
+    have neighbours in other inner loops; a line is used up after ``side`` others. ``again`` are
+    bytes for an element that other inner loops read again. ``still`` of the inputs stay where
+    they are, beside others that do not.
     """
 
     starts: int
@@ -85,10 +86,10 @@ def runs_of(
                 side = max(side, min(length, abs(step) // least))
             elif least < abs(step):
                 again += abs(step)
-    torn = sum(
-        any(a[1][i] != b[1][i] * b[0] for a, b in pairwise(merged)) for i in range(len(steps))
-    )
-    still = sum(step == 0 for step in moves[1 : len(inputs)])
+    every = range(len(steps))
+    moved = every if reduced is None else [i for i in every[: len(inputs)] if moves[i]]
+    torn = sum(any(a[1][i] != b[1][i] * b[0] for a, b in pairwise(merged)) for i in moved)
+    still = sum(step == 0 for step in moves[: len(inputs)]) if any(moves[: len(inputs)]) else 0
     return Runs(starts, length, near, far, back, torn, turned, side, again, still)
 
 
@@ -109,11 +110,35 @@ def steps_of(
 def touched_bytes(layout: Layout) -> int:
     """Return the bytes that going through a layout moves: a broadcast axis counts once, elements
     that lie apart count with what lies between them, up to a line."""
-    count, nearest = 1, 0
-    for length, stride in zip(layout.shape, layout.strides, strict=True):
-        if stride or length == 0:
-            count *= length
-            if length > 1:
-                nearest = min(abs(stride), nearest or abs(stride))
-    apart = max(layout.itemsize, min(nearest, LINE_BYTES))
-    return count * apart if count > 1 else count * layout.itemsize
+    run, count, apart = _rows(layout)
+    return count * (min(apart, LINE_BYTES) if apart and run == layout.itemsize else run)
+
+
+@lru_cache(maxsize=4096)
+def between_bytes(layout: Layout) -> int:
+    """Return the bytes between rows of elements that lie apart, up to the lines that they touch:
+    they are moved out of memory, and cost nothing in the caches."""
+    run, count, apart = _rows(layout)
+    if not apart or run == layout.itemsize:
+        return 0
+    # a row that begins at any of its elements' places in a line ends in as much more of another
+    return count * (min(apart, LINE_BYTES + run - layout.itemsize) - run)
+
+
+def _rows(layout: Layout) -> tuple[int, int, int]:
+    """Return the bytes of the rows that a layout consists of, how many there are, and the bytes
+    from one to the next: 0 where there is one."""
+    if not layout.size:
+        return 0, 0, 0
+    axes = sorted(
+        (abs(stride), length)
+        for length, stride in zip(layout.shape, layout.strides, strict=True)
+        if stride and length > 1
+    )
+    run, count, apart = layout.itemsize, 1, 0
+    for step, length in axes:
+        if not apart and step <= run:
+            run += step * (length - 1)
+        else:
+            apart, count = apart or step, count * length
+    return run, count, apart
