@@ -39,7 +39,7 @@ def test_the_error_is_what_is_published(op: Any, dtype: np.dtype[Any]) -> None:
     measure = accuracy.Measure(op, dtype)
     parts = np.array([float.fromhex(x) for x in row.operands])
     if dtype.kind == "c":
-        operands = [np.array([complex(*parts)], dtype)]
+        operands = [np.array([complex(*pair)], dtype) for pair in parts.reshape(-1, 2)]
     else:
         operands = list(parts.astype(dtype)[:, None])
     assert measure.errors(operands)[0] == pytest.approx(row.error, abs=6e-4)

@@ -88,9 +88,13 @@ def assert_close(node: Node, actual: Array, operands: list[Array]) -> None:
     bound = node.op.ulp_from_numpy if actual.dtype.kind != "c" or node.op.special else 2
     if node.op.name == "absolute" and operands[0].dtype.kind == "c":
         bound = 2
-    if node.op.against is not None:
-        with np.errstate(all="ignore"):
+    with np.errstate(all="ignore"):
+        room = None
+        if actual.dtype.kind == "c":
+            room = bound * node.op.plane_unit(operands, expected)
+        elif node.op.against is not None:
             room = bound * np.spacing(node.op.against(*operands))
+        if room is not None:
             distance[np.abs(actual - expected) <= room] = 0
     wrong = np.flatnonzero(ok & ~(distance <= bound))
     shown = [(*(a[i] for a in operands), actual[i], expected[i]) for i in wrong[:4]]
@@ -126,6 +130,76 @@ def test_complex_maths_has_numpys_infinities_nans_and_signs(op: str, name: str) 
         signs = np.isnan(ours) | (np.signbit(ours) == np.signbit(theirs))
         wrong = (kinds[0] != kinds[1]) & ~early | ~signs
         assert not wrong.any(), (x[wrong][:4], actual[wrong][:4], expected[wrong][:4])
+
+
+@pytest.mark.parametrize("name", ["complex64", "complex128"])
+@pytest.mark.parametrize("op", ["power", "float_power"])
+def test_complex_powers_equal_numpys(op: str, name: str) -> None:
+    dtype = np.dtype(name)
+    if (op, name) == ("float_power", "complex64"):
+        pytest.skip("NumPy has no such loop")
+    generator = np.random.default_rng(4)
+
+    def drawn(scale: float) -> Array:
+        parts = generator.standard_normal((2, 3000)) * scale
+        return (parts[0] + 1j * parts[1]).astype(dtype)
+
+    whole = generator.integers(-99, 100, 3000).astype(dtype)
+    some: list[tuple[Array, Array]] = [
+        *((drawn(a), drawn(b)) for a, b in ((1, 1), (1e3, 3), (1e-3, 3), (1, 30))),
+        (drawn(1), whole),
+        (drawn(1), (whole / 2).astype(dtype)),
+    ]
+    kernel_inputs = points([dtype, dtype])
+    for x, y in [(kernel_inputs[0], kernel_inputs[1]), *some]:
+        group = loop_group([x, y], [(OPS[op], (0, 1), (), dtype)])
+        (actual,) = run(group, [x, y])
+        assert_close(group.graph.nodes[0], actual, [x, y])
+
+
+@pytest.mark.parametrize("name", ["complex64", "complex128"])
+def test_whole_complex_powers_have_numpys_zeros_infinities_and_signs(name: str) -> None:
+    dtype = np.dtype(name)
+    ends = np.array([0.0, 0.5, 1.0, 3.0, 1e30, np.inf], np.finfo(dtype).dtype)
+    edges = [*ends, *-ends, np.nan]
+    bases = np.array([complex(a, b) for a in edges for b in edges], dtype)
+    exponents = np.array([0, 1, 2, 3, 4, 5, 8, 99, -1, -2, -3, -99, -0.0], dtype)
+    x, y = (np.ascontiguousarray(a.ravel()) for a in np.meshgrid(bases, exponents))
+    (actual,) = run(loop_group([x, y], [(OPS["power"], (0, 1), (), dtype)]), [x, y])
+    with np.errstate(all="ignore"):
+        expected = np.power(x, y)
+    for ours, theirs in ((actual.real, expected.real), (actual.imag, expected.imag)):
+        kinds = [np.where(np.isnan(p), 2, np.where(np.isinf(p), 1, 0)) for p in (ours, theirs)]
+        wrong = (kinds[0] != kinds[1]) | ((ours == 0) != (theirs == 0))
+        wrong |= ~np.isnan(theirs) & (np.signbit(ours) != np.signbit(theirs))
+        assert not wrong.any(), (x[wrong][:4], y[wrong][:4], actual[wrong][:4], expected[wrong][:4])
+
+
+@pytest.mark.parametrize("name", ["complex64", "complex128"])
+def test_complex_powers_raise_the_flags_that_numpy_raises(name: str) -> None:
+    machine = pytest.importorskip("alight.backends.machine")
+    dtype = np.dtype(name)
+    for base, exponent, told in (
+        (2 + 1j, 3, set()),
+        (2 + 1j, -7, set()),
+        (2 + 1j, 2.5 - 1j, set()),
+        (0, 0, set()),
+        (0, 2 + 1j, set()),
+        (0, -1, {"invalid"}),
+        (0, 1j, {"invalid"}),
+        (complex(np.inf, 1), 0, set()),
+        (complex(np.inf, 1), 1, set()),
+        (1e30 + 1j, 99, {"over", "invalid"}),
+    ):
+        x = np.full(40, 1.5 + 1j, dtype)
+        y = np.resize(np.array([0.5, 2, -3, 1j], dtype), 40)
+        x[7], y[7] = base, exponent
+        group = loop_group([x, y], [(OPS["power"], (0, 1), (), dtype)])
+        run(group, [x, y])
+        machine.clear_floating_point_flags()
+        run(group, [x, y])
+        raised = machine.floating_point_flags() & {"divide", "over", "invalid"}
+        assert raised == told, (base, exponent)
 
 
 def test_bools_are_true_for_any_byte_but_zero() -> None:

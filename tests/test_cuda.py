@@ -16,6 +16,7 @@ from alight.backends import asking
 from alight.backends import cuda as backend_module
 from alight.backends.cuda import CudaBackend
 from alight.ir.ops import OPS
+from generated import loop_group, points, run
 
 TESTS = Path(__file__).resolve().parent
 PROGRAM = """
@@ -237,6 +238,24 @@ print("done")
 @needs_compiler
 def test_whatever_step_fails_the_answer_is_right_and_the_failure_said() -> None:
     passes(FAULTS)
+
+
+@needs_compiler
+@pytest.mark.parametrize("kind", [np.complex64, np.complex128])
+def test_complex_powers_have_the_bits_of_the_host(kind: type) -> None:
+    dtype = np.dtype(kind)
+    part = np.finfo(dtype).dtype
+    drawn = np.random.default_rng(3).standard_normal((4, 2000)).astype(part) * 3
+    drawn[3, ::2] = 0
+    drawn[2, ::4] = np.rint(drawn[2, ::4] * 5)
+    special = points([dtype, dtype])
+    made = zip(drawn[::2], drawn[1::2], special, strict=True)
+    x, y = (np.concatenate([a + 1j * b, s]) for a, b, s in made)
+    group = loop_group([x, y], [(OPS["power"], (0, 1), (), dtype)])
+    (host,), (ours,) = run(group, [x, y]), cuda_on_cpu.run(group, [x, y])
+    assert np.array_equal(host.view(part), ours.view(part), equal_nan=True)
+    number = ~np.isnan(host.view(part))
+    assert np.array_equal(np.signbit(host.view(part))[number], np.signbit(ours.view(part))[number])
 
 
 @pytest.mark.parametrize("kind", [np.complex64, np.complex128])

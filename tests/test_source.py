@@ -86,6 +86,15 @@ def test_cuda_compiles(request: pytest.FixtureRequest) -> None:
 
 
 @needs_nvrtc
+@pytest.mark.parametrize("name", ["complex64", "complex128"])
+def test_cuda_compiles_complex_powers(name: str) -> None:
+    x = np.ones(64, name)
+    group = loop_group([x, x], [(OPS["power"], (0, 1), (), x.dtype)])
+    text = cuda_loop(group, nest(group))
+    assert nvrtc.cubin(text, "sm_90", OPTIONS)[:4] == b"\x7fELF"
+
+
+@needs_nvrtc
 @pytest.mark.parametrize("elements", [1, 4])
 @pytest.mark.parametrize("bits", [32, 64])
 def test_cuda_compiles_on_every_layout(elements: int, bits: int) -> None:

@@ -19,7 +19,7 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from functools import cache
@@ -130,7 +130,8 @@ class Measure:
                 exact = self.op.reference(*[x.astype(self.wide) for x in operands])
             rounded = exact.astype(self.dtype)
             actual = self.results(operands)
-            found = np.abs(actual.astype(self.wide) - exact) / np.spacing(np.abs(rounded))
+            unit = self.op.plane_unit(operands, rounded)
+            found = np.abs(actual.astype(self.wide) - exact) / unit
         finite = np.isfinite(np.abs(rounded)) & np.isfinite(rounded)
         return np.where(finite, np.where(np.isnan(found), np.inf, found), 0).astype(float)
 
@@ -196,8 +197,23 @@ def log1p_in_the_plane(z: Array) -> Array:
     return np.where(abs(length - 1) < 0.5, near, np.log(length)) + 1j * np.arctan2(b, 1 + a)
 
 
+def power_in_the_plane(x: Array, y: Array) -> Array:
+    """Return x**y in long double; what NumPy makes of them where products overflow: those whose
+    inverse is a whole negative power, and those of exponents and logarithms."""
+    narrow = np.power(x, y)
+    exact = np.power(x.astype(np.clongdouble), y.astype(np.clongdouble))
+    inverse = (y.imag == 0) & (y.real < 0) & (np.rint(y.real) == y.real)
+    over = inverse & (np.abs(exact) * np.finfo(x.dtype).max < 1.01)
+    return np.where(over | ~np.isfinite(narrow), narrow, exact)
+
+
 # What NumPy's own long double loses too much of, or defines otherwise than its narrower loops do.
-PLANE = {"exp2": exp2_in_the_plane, "log1p": log1p_in_the_plane}
+PLANE: dict[str, Callable[..., Array]] = {
+    "exp2": exp2_in_the_plane,
+    "log1p": log1p_in_the_plane,
+    "power": power_in_the_plane,
+    "float_power": power_in_the_plane,
+}
 
 
 # The error of single floats y whose true value, but for what float64 rounds, is x: in units in the
@@ -259,10 +275,17 @@ def samples(op: Op, dtype: np.dtype[Any], count: int, seed: int = 1) -> Iterator
     """Yield operands where bodies go wrong: all bit patterns, the ends of the range, near 1, near
     multiples of pi / 2, subnormal ones, and ordinary ones of several sizes."""
     if dtype.kind == "c":
-        for parts in samples(OPS["arctan2"], np.dtype(f"f{dtype.itemsize // 2}"), count, seed):
-            found = np.empty(count, dtype)
-            found.real, found.imag = parts
-            yield [found]
+        part = np.dtype(f"f{dtype.itemsize // 2}")
+        drawn = [samples(OPS["arctan2"], part, count, seed + i) for i in range(op.nin)]
+        for pairs in zip(*drawn, strict=True):
+            found = [np.empty(count, dtype) for _ in pairs]
+            for z, parts in zip(found, pairs, strict=True):
+                z.real, z.imag = parts
+            for exponent in found[1:]:  # half of them real, a quarter whole
+                exponent.imag[::2] = 0
+                with np.errstate(invalid="ignore"):
+                    exponent.real[::4] = np.rint(exponent.real[::4])
+            yield found
         return
     random = np.random.default_rng(seed)
     info = np.finfo(dtype)
@@ -407,7 +430,9 @@ TAIL = """
 `logaddexp` and `logaddexp2` of operands that cancel are what remains of larger terms: their errors
 are counted in units of the larger operand. float16 is computed in float32 and rounded. Of complex
 functions the distance from the true value is counted in units of its absolute value; the operand is
-given by its parts. The angle of a complex `exp2` is the rounded product with ln 2, as NumPy's.
+given by its parts. The angle of a complex `exp2` is the rounded product with ln 2, as NumPy's. Of a
+complex power the units are those of 1 + |y| (1 + |log x|) times the result: so much is lost by the
+products that a whole exponent stands for, and by the exponential of a product, in NumPy, too.
 """
 
 

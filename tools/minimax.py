@@ -150,6 +150,16 @@ POLYNOMIALS: dict[str, Polynomial] = {
         lambda r: r * r,
         -ONE / 2,
         ONE / 2,
+        formats=DOUBLE,
+    ),
+    # 2**r = 1 + r P(r)
+    "exp2_short": Polynomial(
+        lambda r: taylor_rest(lambda t: mpmath.power(2, t), r, (1,)),
+        lambda r: r / mpmath.power(2, r),
+        -ONE / 2,
+        ONE / 2,
+        lambda bits: mpf(2) ** -bits / 12,
+        SINGLE,
     ),
     # exp r - 1 = r + r**2 / 2 + r**3 P(r) = r + r**2 Q(r), relative to itself
     "expm1": Polynomial(
@@ -303,8 +313,11 @@ POLYNOMIALS: dict[str, Polynomial] = {
         formats=DOUBLE,
     ),
     "atan_wide": Polynomial(lambda z: odd(mpmath.atan, z), lambda z: z, 0, 1, formats=SINGLE),
-    # asinh t = t + t**3 P(t**2) up to one half
-    "asinh": Polynomial(lambda z: odd(mpmath.asinh, z), lambda z: z, 0, ONE / 4),
+    # asinh t = t + t**3 P(t**2) up to one half, and up to one eighth
+    "asinh": Polynomial(lambda z: odd(mpmath.asinh, z), lambda z: z, 0, ONE / 4, formats=SINGLE),
+    "asinh_short": Polynomial(
+        lambda z: odd(mpmath.asinh, z), lambda z: z, 0, ONE / 64, formats=DOUBLE
+    ),
     # the quantile of the normal distribution is x P(w - bend / 2), beyond the bend
     # x P(sqrt(w) - sqrt(bend))
     "normal": Polynomial(

@@ -174,7 +174,7 @@ def _differs(op: Op, operands: list[Array], actual: Array, expected: Array) -> A
     if expected.dtype.kind == "c":
         # Products and quotients of complex numbers are promised to 2 ulp of their size, which may
         # be infinite where both parts are not: half of it is not.
-        room = max(op.ulp_from_numpy, 2.0) * 2 * np.spacing(np.abs(expected / 2))
+        room = max(op.ulp_from_numpy, 2.0) * 2 * op.plane_unit(operands, expected / 2)
         odd = ~np.isfinite(expected) & ~np.isfinite(actual)
         return np.asarray(~((np.abs(actual - expected) <= room) | odd | (actual == expected)))
     if expected.dtype.kind != "f":

@@ -146,9 +146,11 @@ def room_of(op: Op, operands: Sequence[Any]) -> Any:
         with np.errstate(all="ignore"):
             terms = _ROUNDED[op.name](np.asarray(operands[0]))
             return op.ulp_from_numpy * np.spacing(terms.astype(np.abs(operands[0]).dtype))
-    if op.against is None:
-        return None
     with np.errstate(all="ignore"):
+        if op.plane_loss is not None and np.result_type(*operands).kind == "c":
+            return op.ulp_from_numpy * op.plane_unit(operands, op.reference(*operands))
+        if op.against is None:
+            return None
         return op.ulp_from_numpy * np.spacing(op.against(*operands))
 
 

@@ -6,7 +6,7 @@ arithmetic is IEEE's as NumPy computes it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from alight.codegen.blocks import Module, literal, memory_type, register_type, suffix
@@ -33,14 +33,21 @@ _INTRINSIC = {
 class Code(Casts):
     """A function body under construction."""
 
-    def evaluate(self, trees: tuple[Expr, ...], operands: list[str], lanes: int = 0) -> list[str]:
-        """Return the registers that hold the trees' values."""
-        done: dict[int, str] = {}
+    def evaluate(
+        self,
+        trees: tuple[Expr, ...],
+        operands: list[str],
+        lanes: int = 0,
+        made: dict[int, str] | None = None,
+    ) -> list[str]:
+        """Return the registers that hold the trees' values; ``made`` has those that are known, by
+        the ids of their trees."""
+        done: dict[int, str] = dict(made or {})
 
         def value(tree: Expr) -> str:
             if id(tree) not in done:
                 if tree.prim == "rarely" and lanes and _one_by_one(tree.args[1]):
-                    done[id(tree)] = self._lanes_apart(tree, value, operands, lanes)
+                    done[id(tree)] = self._lanes_apart(tree, value, operands, lanes, done)
                 elif tree.prim == "rarely" and lanes:
                     done[id(tree)] = seldom(tree)
                 elif tree.prim == "rarely":
@@ -83,19 +90,24 @@ class Code(Casts):
         return [value(tree) for tree in trees]
 
     def _lanes_apart(
-        self, tree: Expr, value: Callable[[Expr], str], operands: list[str], lanes: int
+        self,
+        tree: Expr,
+        value: Callable[[Expr], str],
+        operands: list[str],
+        lanes: int,
+        done: dict[int, str],
     ) -> str:
         """Return the common value; where the condition holds for some lane, with the other value
-        in those lanes, made one by one."""
+        in those lanes, made one by one of what is ``done`` for all."""
         common = value(tree.args[2])
-        used = _operands_of(tree.args[1])
-        cells = {p: self.alloca(memory_type(e.dtype, lanes)) for p, e in used.items()}
+        used = _ends_of(tree.args[1], done)
+        cells = [self.alloca(memory_type(e.dtype, lanes)) for e in used]
         flags, result = (self.alloca(memory_type(d, lanes)) for d in ("bool", tree.dtype))
         apart, after = self.label("apart"), self.label("after")
         before, condition = self._seldom_asked(tree.args[0], value, apart, after, lanes)
         condition = self._both(self.asked, condition, lanes)
-        for place, cell in cells.items():
-            self.store(operands[place], cell, used[place].dtype, lanes=lanes)
+        for part, cell in zip(used, cells, strict=True):
+            self.store(value(part), cell, part.dtype, lanes=lanes)
         self.store(condition, flags, "bool", lanes=lanes)
         self.store(common, result, tree.dtype, lanes=lanes)
         known, self.known = self.known, None  # what is made here is not known after it
@@ -103,11 +115,11 @@ class Code(Casts):
             self.loop(str(lanes)) as j,
             self.when(self.load(self.at(flags, j, "bool"), "bool")),
         ):
-            one = list(operands)
-            for place, cell in cells.items():
-                dtype = used[place].dtype
-                one[place] = self.load(self.at(cell, j, dtype), dtype)
-            (other,) = self.evaluate((tree.args[1],), one)
+            made = {
+                id(part): self.load(self.at(cell, j, part.dtype), part.dtype)
+                for part, cell in zip(used, cells, strict=True)
+            }
+            (other,) = self.evaluate((tree.args[1],), operands, made=made)
             self.store(other, self.at(result, j, tree.dtype), tree.dtype)
         self.known = known
         mixed = self.load(result, tree.dtype, lanes=lanes)
@@ -393,36 +405,36 @@ _SCALAR = frozenset(("libm", "gcd", "ipow", "rarely", "by_zero"))
 
 def scalar_only(tree: Expr) -> bool:
     """Tell whether part of a tree has a form for vectors that goes through its lanes."""
-    return tree.prim in _SCALAR or any(map(scalar_only, tree.args))
+    return any(part.prim in _SCALAR for part in _parts_of(tree, lambda part: True))
 
 
-def _operands_of(tree: Expr) -> dict[int, Expr]:
-    """Return the operands a tree reads, by their place."""
+def _parts_of(tree: Expr, inside: Callable[[Expr], bool]) -> Iterator[Expr]:
+    """Yield a tree and what it is made of, shared parts once; nothing of what is not gone into."""
     seen: set[int] = set()
-    found: dict[int, Expr] = {}
     ready = [tree]
     while ready:
         tree = ready.pop()
         if id(tree) not in seen:
             seen.add(id(tree))
-            ready += tree.args
-            if tree.prim == "operand":
-                found[tree.value] = tree
-    return found
+            yield tree
+            if inside(tree):
+                ready += tree.args
+
+
+def _ends_of(tree: Expr, done: dict[int, str]) -> list[Expr]:
+    """Return the operands of a tree and those parts that are done, where they are met first."""
+
+    def open_(part: Expr) -> bool:
+        return part.prim == "const" or id(part) not in done
+
+    found = _parts_of(tree, open_)
+    return [part for part in found if part.prim == "operand" or not open_(part)]
 
 
 def _one_by_one(tree: Expr) -> bool:
     """Tell whether a tree is for single elements: it leaves the kernel, or reads tables."""
-    seen: set[int] = set()
-    ready = [tree]
-    while ready:  # parts are shared: as many ways lead to one as two to the power of its depth
-        tree = ready.pop()
-        if tree.prim in ("apart", "libm", "table"):
-            return True
-        if id(tree) not in seen and tree.prim != "rarely":
-            seen.add(id(tree))
-            ready += tree.args
-    return False
+    found = _parts_of(tree, lambda part: part.prim != "rarely")
+    return any(part.prim in ("apart", "libm", "table") for part in found)
 
 
 def _zero(lanes: int) -> str:

@@ -45,8 +45,9 @@ class Op:
     ``ulp`` bounds the error of ``body`` in units in the last place of the true value; 0 means
     NumPy's bits; ``plane_ulp`` bounds that of complex numbers where real ones have none. Where a
     result is what remains of larger terms, ``against(*operands)`` gives these, and theirs are the
-    units. ``bound(n)`` bounds a fold of n elements, in units of eps times the
-    sum (product: the product) of the absolute values.
+    units; ``plane_loss(*operands)`` gives how many units each of a complex result's bound is.
+    ``bound(n)`` bounds a fold of n elements, in units of eps times the sum (product: the product)
+    of the absolute values.
     """
 
     name: str
@@ -60,6 +61,7 @@ class Op:
     ulp: float = 0.0
     plane_ulp: float = 0.0
     against: Callable[..., Any] | None = None
+    plane_loss: Callable[..., Any] | None = None
     bound: Callable[[int], float] | None = None
     nin: int = 1
     nout: int = 1
@@ -81,6 +83,12 @@ class Op:
         if np.dtype(dtype).kind != "c":
             return self.ulp
         return self.plane_ulp or (self.ulp + 3 if self.ulp else 0.0)
+
+    def plane_unit(self, operands: Sequence[Any], result: Any) -> Any:
+        """Return what the bound of complex results is in units of."""
+        with np.errstate(all="ignore"):
+            unit = np.spacing(np.abs(result))
+            return unit if self.plane_loss is None else unit * self.plane_loss(*operands)
 
     @property
     def ulp_from_numpy(self) -> float:

@@ -178,14 +178,25 @@ _ufunc(
     },
     flops=8,
 )
+
+
+def _power_loss(x: Any, y: Any) -> Any:
+    """Return how many units a complex power may lose in NumPy, too: by products, as many as there
+    are factors; by logarithms, as many as the product with the exponent is large."""
+    loss = 1 + np.abs(y) * (1 + np.abs(np.log(x)))
+    return np.where(np.isnan(loss), 1, loss)
+
+
+_POWERS = {"f": "power(x, y)", "c": f"{_TWO}power_plane(a, b, c, d)"}
 _ufunc(
     np.power,
     # negative integer exponents are an error at the call, so they never come here
-    {"i": "ipow(x, y)", "u": "ipow(x, y)", "f": "power(x, y)"},
+    {"i": "ipow(x, y)", "u": "ipow(x, y)", **_POWERS},
     special=True,
     ulp=2,
+    plane_loss=_power_loss,
 )
-_ufunc(np.float_power, {"f": "power(x, y)"}, special=True, ulp=2)
+_ufunc(np.float_power, _POWERS, special=True, ulp=2, plane_loss=_power_loss)
 _ufunc(np.gcd, {"i": "gcd(x, y)", "u": "gcd(x, y)"}, flops=20)
 _LCM = "g = gcd(a, b)\nd = where(g == 0, 1, g)\n"
 _ufunc(

@@ -60,18 +60,30 @@ def in_two(p, n):
     g = floating(U((n - h) + BIAS) << MANTISSA)
     return (p * f) * g
 
+# r, and 2**(a - r)
 def exp2_parts(a):
     t = a + k.magic_biased
-    return exp2_rest(a - (t - k.magic_biased), T(0)), floating(bits(t) << MANTISSA)
+    return a - (t - k.magic_biased), floating(bits(t) << MANTISSA)
 
 def exp2_of(a):
-    p, f = exp2_parts(a)
-    return fma(p, f, f)
+    r, f = exp2_parts(a)
+    return fma(exp2_rest(r), f, f)
+
+# Of single floats 2**r is one polynomial, which is rounded once where it is below 1, too.
+def exp2_of_float32(a):
+    r, f = exp2_parts(a)
+    return exp2_whole(r) * f
 
 # What rounding left of exp2 x, where that is normal.
 def exp2_left(x):
-    p, f = exp2_parts(where(magnitude(x) < magnitude_of(T(k.exp2_plain)), x, 0))
+    r, f = exp2_parts(where(magnitude(x) < magnitude_of(T(k.exp2_plain)), x, 0))
+    p = exp2_rest(r)
     return fma(p, f, f - fma(p, f, f))
+
+def exp2_left_float32(x):
+    r, f = exp2_parts(where(magnitude(x) < magnitude_of(T(k.exp2_plain)), x, 0))
+    p = poly.exp2_short(r)
+    return fma(r, p, 1 - fma(r, p, 1)) * f
 
 def exp2(x):
     m = magnitude(x)
@@ -80,13 +92,19 @@ def exp2(x):
     far = (m < magnitude_of(T(inf))) & (bits(x) < bits(T(k.exp2_none)))
     return rarely(~plain, rarely(far, apart.exp2_far(x), below_or(x, m, T(0), x)), y)
 
-def exp2_rest(r, l):
-    return fma(r, k.ln2, fma(r, fma(r, poly.exp2(r), k.ln2_rest), l))
+def exp2_rest(r):
+    return fma(r, k.ln2, r * fma(r, poly.exp2(r), k.ln2_rest))
+
+def exp2_whole(r):
+    return exp2_rest(r) + 1
+
+def exp2_whole_float32(r):
+    return fma(r, poly.exp2_short(r), 1)
 
 def exp2_far(x):
     a = where(x > k.exp2_most, k.exp2_most, x)
     t = a + k.magic
-    return in_two(exp2_rest(a - (t - k.magic), T(0)) + 1, S(bits(t) - bits(T(k.magic))))
+    return in_two(exp2_whole(a - (t - k.magic)), S(bits(t) - bits(T(k.magic))))
 
 def expm1_rest(r, l):
     return fma(r, r * 0.5, fma(r * r * r, poly.expm1(r), l))

@@ -44,17 +44,23 @@ def arctan(x):
     middle = a > k.tan_eighth
     n = where(steep, -1, where(middle, a - 1, a))
     d = where(steep, a, where(middle, a + 1, 1))
-    l = where(a > 1, (a - d) + 1, (1 - d) + a)
-    o = where(middle & ~steep, l, 0)
-    w = where(middle & ~steep, (-1 - n) + a, 0)
+    # between the two bounds d - 1 is exact, and so is n + 1
+    between = middle & ~steep
+    o = where(between, a - (d - 1), 0)
+    w = where(between, (-1 - n) + a, 0)
+    t, e = small_angle(n, w, d, o)
+    # a whole number that doubles at most: products with it are exact
     j = where(steep, T(2), where(middle, T(1), 0))
-    y = around(j, n, w, d, o, U(0))
+    b = j * k.quarter_pi
+    h = b + t
+    y = h + (((b - h) + t) + fma(j, k.quarter_pi_rest, e))
     return rarely(m > magnitude_of(T(inf)), x, copysign(y, x))
 
 # Of single floats: a longer polynomial serves up to 1.
 def arctan_float32(x):
     m = magnitude(x)
-    a = where(m < magnitude_of(T(k.steep)), fabs(x), k.steep)
+    top = magnitude_of(T(k.steep))
+    a = floating(U(where(m < top, m, top)))
     steep = a > 1
     n = where(steep, -1, a)
     d = where(steep, a, 1)
@@ -69,11 +75,15 @@ def arctan_float32(x):
     y = h + fma(p, c, fma(fma(t, z, -p), c, ((b - h) + t) + e))
     return rarely(m > magnitude_of(T(inf)), x, copysign(y, x))
 
-def around(j, n, w, d, o, flip):
+# The angle whose tangent is (n + w) / (d + o), and what it lacks.
+def small_angle(n, w, d, o):
     i = 1 / d
     t = n * i
     z = t * t
-    e = fma(fma(-t, d, n) + fma(-t, o, w), i, t * z * poly.atan(z))
+    return t, fma(fma(-t, d, n) + fma(-t, o, w), i, t * z * poly.atan(z))
+
+def around(j, n, w, d, o, flip):
+    t, e = small_angle(n, w, d, o)
     t = floating(bits(t) ^ flip)
     e = floating(bits(e) ^ flip)
     b = j * k.quarter_pi

@@ -19,6 +19,11 @@ def octave_float32(b, start):
     e, m, c = binade(b, start)
     return e, m
 
+# The exponent as it stands: in units of 2**23.
+def octave_in_place(b, start):
+    e, m, c = binade(b, start)
+    return T(S(c)), m
+
 def positive(x):
     return bits(x) - bits(T(TINY)) < bits(T(inf)) - bits(T(TINY))
 
@@ -67,12 +72,13 @@ def log2_of(x, less):
 # Of single floats: c f - s (f - s**2 P), where s has the factor c of the logarithm in it. From
 # sqrt(1/2) on, so that of an exponent it is added to more remains than four times as much.
 def log2_of_float32(x, less):
-    e, m = octave(bits(x), bits(T(k.root_half)))
+    e, m = octave_in_place(bits(x), bits(T(k.root_half)))
     f = m - 1
     s = f / fma(f, k.ln2, k.ln2 * 2)
     z = s * s
     q = fma(-z, poly.log2_half(z), f)
-    return (e - less) + fma(f, k.log2_e, fma(-s, q, f * k.log2_e_rest))
+    y = fma(f, k.log2_e, fma(-s, q, f * k.log2_e_rest))
+    return fma(e - less * 2.0 ** 23, 2.0 ** -23, y)
 
 # h + low + (f - g / 2) (factor + rest); -0.0 adds nothing, not even an addition. What y misses is
 # exact: h is 0, or y at least half of it.
@@ -90,14 +96,14 @@ def log10_of(x, less):
     return log_sum(e * k.log10_2_high, f, g, e * k.log10_2_low, k.log10_e, k.log10_e_rest)
 
 def log10_of_float32(x, less):
-    e, m = octave(bits(x), bits(T(k.root_half)))
-    e = e - less
+    e, m = octave_in_place(bits(x), bits(T(k.root_half)))
+    e = e - less * 2.0 ** 23
     f = m - 1
     s = f / fma(f, k.ln10, k.ln10 * 2)
     z = s * s
     q = fma(-z, poly.log10_half(z), f)
-    w = fma(-s, q, fma(f, k.log10_e_rest, e * k.log10_2_low))
-    return fma(e, k.log10_2_high, fma(f, k.log10_e, w))
+    w = fma(-s, q, fma(f, k.log10_e_rest, e * (k.log10_2_low * 2.0 ** -23)))
+    return fma(e, k.log10_2_high * 2.0 ** -23, fma(f, k.log10_e, w))
 
 def scaled_up(x):
     return where((x > 0) & (x < inf), x, 1) * floating(U(BIAS + MANTISSA) << MANTISSA)
@@ -179,17 +185,18 @@ def arcsinh(x):
     m = magnitude(x)
     plain = m < magnitude_of(T(k.wide))
     a = where(plain, fabs(x), 0)
-    c = where(a < 0.5, a, 0)
+    small = a < 0.125
+    c = where(small, a, 0)
     z = c * c
-    near = fma(c * z, poly.asinh(z), c)
-    b = where(a < 0.5, 1, a)
+    near = fma(c * z, poly.asinh_short(z), c)
+    b = where(small, 1, a)
     g = fma(b, b, 1)
     o = fma(b, b, 1 - g)
     h = sqrt(g)
     r = (fma(-h, h, g) + o) * half_inverse(h)
     i = h - 1
     v = b + i
-    y = where(a < 0.5, near, log1p_sum(v, ((b - v) + i) + r))
+    y = where(small, near, log1p_sum(v, ((b - v) + i) + r))
     other = rarely(m < magnitude_of(T(inf)), apart.arcsinh_far(x), x)
     return rarely(~plain, other, copysign(y, x))
 

@@ -253,4 +253,102 @@ def sqrt_imag_far(a, b):
     y = where(a == inf, where(b == b, copysign(T(0), b), b), y)
     y = where((a == 0) & (b == 0), b, y)
     return where(finite, copysign(where(a < 0, t, o), b), where(fabs(b) == inf, b, y))
+
+# x**y with x = a + bi and y = c + di: of a whole y below 100 the products that NumPy makes, in its
+# order; else exp(y log x). Where no element goes a way, its operations are left out.
+def power_plane(a, b, c, d):
+    nothing = (a == 0) & (b == 0)
+    whole = (d == 0) & (magnitude(c) < magnitude_of(T(100))) & (rint(c) == c)
+    none = nothing & ((c != 0) | (d != 0))
+    a = where(nothing, 1, a)
+    z = rarely(whole, whole_power(a, b, where(whole, c, 0)), complex(a, b))
+    z = rarely(~whole, power_by_log(a, b, c, d, ~whole), z)
+    o = power_of_none(where(none, b, 0), c, none)
+    return rarely(none, complex(o, o), z)
+
+# Zero for an exponent with a positive real part, else no number. b is a zero.
+def power_of_none(b, c, asked):
+    plus = (S(bits(c)) > 0) & (magnitude(c) <= magnitude_of(T(inf)))
+    return fabs(b) / where(asked & ~plus, T(0), 1)
+
+# The first factor is one, but for 1, 2 and 3: with it an infinity is not kept.
+def whole_power(a, b, c):
+    n = bits(fabs(c) + k.magic) & 127
+    minus = S(bits(c)) < 0
+    odd = (n & 1) != 0
+    short = odd & (n < 4) & ~minus
+    m, o = taken_for(odd & ~short, T(1), T(0), a, b)
+    m = where(short, a, m)
+    o = where(short, b, o)
+    a, b = squared_for(n, U(2), a, b)
+    two = (n == 2) & ~minus
+    m, o = taken_for(((n & 2) != 0) & ~two, m, o, a, b)
+    m = where(two, a, m)
+    o = where(two, b, o)
+    m, o, a, b = power_step(n, U(4), m, o, a, b)
+    m, o, a, b = power_step(n, U(8), m, o, a, b)
+    m, o, a, b = power_step(n, U(16), m, o, a, b)
+    m, o, a, b = power_step(n, U(32), m, o, a, b)
+    m, o, a, b = power_step(n, U(64), m, o, a, b)
+    return rarely(minus, one_over(m, o, minus), complex(m, o))
+
+def times(a, b, c, d):
+    return a * c - b * d, a * d + b * c
+
+def power_step(n, bit, m, o, a, b):
+    a, b = squared_for(n, bit, a, b)
+    m, o = taken_for((n & bit) != 0, m, o, a, b)
+    return m, o, a, b
+
+# The square, where the exponent has this bit or a higher one: no other is to raise a flag.
+def squared_for(n, bit, a, b):
+    a = where(n >= bit, a, 0)
+    b = where(n >= bit, b, 0)
+    return times(a, b, a, b)
+
+def taken_for(has, m, o, a, b):
+    p, q = times(where(has, m, 0), where(has, o, 0), where(has, a, 0), where(has, b, 0))
+    return where(has, p, m), where(has, q, o)
+
+def one_over(a, b, asked):
+    a = where(asked, a, 1)
+    b = where(asked, b, 0)
+    wide = fabs(a) >= fabs(b)
+    none = (a == 0) & (b == 0)
+    p = where(none, 1, where(wide, a, b))
+    t = where(wide, b, a) / p
+    s = 1 / where(none, 1, p + where(wide, b, a) * t)
+    m = rarely(none, 1 / fabs(a), where(wide, 1 + 0 * t, t + 0) * s)
+    return complex(m, rarely(none, fabs(b) / fabs(b), where(wide, 0 - t, 0 * t - 1) * s))
+
+def power_by_log(a, b, c, d, asked):
+    a = where(asked, a, 1)
+    b = where(asked, b, 0)
+    c = where(asked, c, 0)
+    d = where(asked, d, 0)
+    l, t = log_plane(a, b)
+    m, n = times(c, d, l, t)
+    z = complex(m, n)
+    z = rarely((m != m) & (n != n), infinite_product(c, d, l, t), z)
+    m, n = exp_plane(real(z), imag(z))
+    return complex(m, n)
+
+# What C makes of a product that is not a number in both parts (annex G): an infinite operand counts
+# by its direction, and beside an infinity what is no number counts as zero.
+def infinite_product(c, d, l, t):
+    first = (fabs(c) == inf) | (fabs(d) == inf)
+    second = (fabs(l) == inf) | (fabs(t) == inf)
+    beyond = (fabs(c * l) == inf) | (fabs(d * t) == inf)
+    some = first | second | beyond | (fabs(c * t) == inf) | (fabs(d * l) == inf)
+    c = counted(first, some, c)
+    d = counted(first, some, d)
+    l = counted(second, some, l)
+    t = counted(second, some, t)
+    f = where(some, T(inf), 1)
+    m, n = times(c, d, l, t)
+    return complex(f * m, f * n)
+
+def counted(infinite, some, x):
+    one = copysign(where(fabs(x) == inf, T(1), 0), x)
+    return where(infinite, one, where(some & (x != x), copysign(T(0), x), x))
 """
