@@ -142,6 +142,40 @@ print("done")
 """
 
 
+SHORT = """
+import test_resident as t
+import numpy as np, alight
+from alight import registry
+backend.open(registry.device("cuda:0"))
+pool = backend._sessions["cuda:0"].pool
+double = alight.jit(t.two)
+with alight.policy(force="cuda:0", floor=0):
+    x, y = t.drawn(1)
+    a, b = alight.asarray(x), alight.asarray(y)
+    alight.evaluate(a + 0, b + 0)
+    for turn in range(4):
+        shares, (sums, same) = double(a, b)
+    del shares, sums, same
+    (program,) = double._on_ours.values()
+    sequence = program.direct._sequence
+    kept = sum(held.nbytes for held in (*sequence._inner, *sequence._ahead))
+    assert kept
+    del sequence
+    pool.set_limit(size=pool.used + 100)
+    held = backend.allocate(registry.device("cuda:0"), 100 + kept // 2)  # what was kept makes room
+    del held
+    shares, (sums, same) = double(a, b)
+    expected, (totals, _) = t.two(x, y)
+    assert np.allclose(shares, expected) and np.allclose(sums, totals)
+print("done")
+"""
+
+
+@pytest.mark.skipif(cuda_on_cpu.compiler() is None, reason="no g++ to run CUDA C on the CPU with")
+def test_what_is_kept_for_later_runs_makes_room() -> None:
+    passes(SHORT)
+
+
 GRAPHS = """
 import test_resident as t
 import numpy as np, alight

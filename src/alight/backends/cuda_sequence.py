@@ -79,6 +79,7 @@ class CudaSequence:
         # What is no result stays from run to run: the queue's order keeps one out of the other's.
         self._keeps = sum(self._inner_sizes) <= _AHEAD_BYTES
         self._inner: list[CudaBuffer] | None = None
+        session.keepers.add(self)
 
     def _parameters(self, call: Any, used: Sequence[int]) -> tuple[Any, ...]:
         """Return the arguments of a launch."""
@@ -104,6 +105,10 @@ class CudaSequence:
     def _memory(self, sizes: Sequence[int]) -> list[CudaBuffer]:
         """Return memory for what is made."""
         return [self.session.buffer(nbytes) for nbytes in sizes]
+
+    def let_go(self) -> None:
+        """Give back the memory kept for later runs: others are short of it."""
+        self._ahead = self._inner = None
 
     def __call__(self, buffers: Sequence[CudaBuffer]) -> list[CudaBuffer]:
         """Launch, and return the buffers of what is wanted."""

@@ -110,6 +110,8 @@ class Session:
         self._spare: list[int] = []  # events that nobody holds
         # what other queues still work on: kept until they have
         self._busy: deque[tuple[Any, Any]] = deque()
+        # who keeps memory for later runs, and lets go of it where memory is short
+        self.keepers: weakref.WeakSet[Any] = weakref.WeakSet()
         self._modules: dict[str, Any] = {}
         self._functions: dict[tuple[str, str], Any] = {}
         _sessions.add(self)
@@ -157,6 +159,8 @@ class Session:
             memory = self.pool.malloc(max(nbytes, 1))
         except self._full:
             self.release()
+            for keeper in [*self.keepers]:
+                keeper.let_go()
             self.cupy.get_default_memory_pool().free_all_blocks()
             memory = self.pool.malloc(max(nbytes, 1))
         return CudaBuffer(memory, nbytes, self.device)
