@@ -103,7 +103,8 @@ class _Stream:
             if not parts.cut[number]:
                 target = self.whole[number] = backend.allocate(where, layout.nbytes)
                 source = data.address + offset
-                backend.wait(self._copy(_UPLOADS, source, target, layout.nbytes, ()))
+                copy = self._copy(source, target, layout.nbytes)
+                backend.wait(self._submit(_UPLOADS, [copy], ()))
         slots = [[self._room(size) for size in self._sizes()] for _ in range(SLOTS)]
         read: list[Any] = [None] * SLOTS  # the launch that read what was in a slot
         gone: list[list[Any]] = [[] for _ in range(SLOTS)]  # the downloads from it
@@ -126,7 +127,7 @@ class _Stream:
     ) -> tuple[Any, list[Any]]:
         """Send a chunk through a slot; return the event of its launch and those of its
         downloads."""
-        parts, inputs, arrived = self.parts, [], []
+        parts, inputs, copies = self.parts, [], []
         part = parts.part(count).graph
         for number, ((data, offset, layout), cut) in enumerate(
             zip(self.places, parts.cut, strict=True)
@@ -135,8 +136,7 @@ class _Stream:
             if cut:
                 buffer, row = slot[number], layout.nbytes // parts.rows
                 source = data.address + offset + start * row
-                wait = () if read is None else (read,)
-                arrived.append(self._copy(_UPLOADS, source, buffer, count * row, wait))
+                copies.append(self._copy(source, buffer, count * row))
             inputs.append(Operand(buffer, 0, part.inputs[number]))
         made = slot[len(self.places) :]
         outputs = [
@@ -144,23 +144,22 @@ class _Stream:
             for buffer, number in zip(made, part.outputs, strict=True)
         ]
         launch = Launch(kernel, tuple(inputs), tuple(outputs))
-        ran = self._submit(_LAUNCHES, launch, [*arrived, *gone])
+        arrived = self._submit(_UPLOADS, copies, () if read is None else (read,))
+        ran = self._submit(_LAUNCHES, [launch], [arrived, *gone])
         downloads = []
         for buffer, result, layout in zip(made, self.results, self.layouts, strict=True):
             row = layout.nbytes // parts.rows
             target = memory_at(result.address + start * row, count * row)
             copy = Copy(buffer, target, count * row, self.where.space, HOST)
-            downloads.append(self._submit(_DOWNLOADS, copy, [ran]))
-        LOG.count(launches=1, uploads=len(arrived), downloads=len(downloads))
+            downloads.append(self._submit(_DOWNLOADS, [copy], [ran]))
+        LOG.count(launches=1, uploads=len(copies), downloads=len(downloads))
         return ran, downloads
 
-    def _copy(self, queue: int, source: int, target: Any, nbytes: int, wait: Any) -> Any:
-        data = memory_at(source, nbytes)
-        copy = Copy(data, target, nbytes, HOST, self.where.space)
-        return self._submit(queue, copy, wait)
+    def _copy(self, source: int, target: Any, nbytes: int) -> Copy:
+        return Copy(memory_at(source, nbytes), target, nbytes, HOST, self.where.space)
 
-    def _submit(self, queue: int, command: Command, wait: Sequence[Any]) -> Any:
-        event = self.last[queue] = self.backend.submit(self.where, queue, [command], wait)
+    def _submit(self, queue: int, commands: Sequence[Command], wait: Sequence[Any]) -> Any:
+        event = self.last[queue] = self.backend.submit(self.where, queue, commands, wait)
         return event
 
     def _sizes(self) -> list[int]:

@@ -436,18 +436,22 @@ def host(rig: Rig, found: dict[str, Any]) -> None:
     import cupy
     import jax
 
+    jax.config.update("jax_enable_x64", True)
     rows = found.setdefault("host", {})
-    for power in (20, 24, 27):
-        x, y = (a[: 1 << power] for a in operands((FULL,)))
-        made = alight.jit(pure_chain)
-        with alight.policy(force=DEVICE, floor=0):
-            rows[f"2^{power} alight"] = timed(lambda: np.asarray(made(x, y)))  # noqa: B023
-        rows[f"2^{power} cupy"] = timed(
-            lambda: cupy.asnumpy(chain(cupy, cupy.asarray(x), cupy.asarray(y)))  # noqa: B023
-        )
-        jitted = jax.jit(lambda p, q: chain(jax.numpy, p, q))
-        rows[f"2^{power} jax"] = timed(lambda: np.array(jitted(x, y)))  # noqa: B023
-        rows[f"2^{power} numpy"] = timed(lambda: chain(np, x, y)) if power < 27 else None  # noqa: B023
+    for dtype in (np.float32, np.float64):
+        p, q = (a.astype(dtype) for a in operands((FULL,)))
+        for power in (20, 24, 27):
+            x, y = p[: 1 << power], q[: 1 << power]
+            name = f"2^{power} {dtype.__name__}"
+            made, jitted = alight.jit(pure_chain), jax.jit(lambda p, q: chain(jax.numpy, p, q))
+            with alight.policy(force=DEVICE, floor=0):
+                rows[f"{name} alight"] = timed(lambda: np.asarray(made(x, y)))  # noqa: B023
+            rows[f"{name} cupy"] = timed(
+                lambda: cupy.asnumpy(chain(cupy, cupy.asarray(x), cupy.asarray(y)))  # noqa: B023
+            )
+            rows[f"{name} jax"] = timed(lambda: np.array(jitted(x, y)))  # noqa: B023
+            if power < 27:
+                rows[f"{name} numpy"] = timed(lambda: chain(np, x, y))  # noqa: B023
 
 
 def in_processes(module: str, arguments: Sequence[Sequence[str]]) -> list[dict[str, Any]]:

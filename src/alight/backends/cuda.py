@@ -21,10 +21,11 @@ from alight.backends import cuda_cards
 from alight.backends.asking import ask, loaded, refusal
 from alight.backends.base import Command, Copy, Launch, Operand
 from alight.backends.cuda_calls import CALLS, called
+from alight.backends.cuda_copies import Copies, CudaEvent, Path
 from alight.backends.cuda_library import LACKING, NAMES, LibraryKernel
 from alight.backends.cuda_sequence import CudaSequence, Launches
 from alight.backends.cuda_session import CudaBuffer, Session
-from alight.backends.host import NATIVE_DTYPES, address_of, memory_at
+from alight.backends.host import NATIVE_DTYPES, memory_at
 from alight.codegen.cuda import Form, form, schedule
 from alight.codegen.loops import Nest, nest, structure
 from alight.codegen.source import Grid
@@ -38,54 +39,12 @@ GAPS = (
     *LACKING,
     Gap("floating-point warnings", "a device has no flags", "nobody: NumPy on the host warns"),
 )
-_UPLOAD, _DOWNLOAD, _EITHER = 1, 2, 4  # cudaMemcpyKind
 _UINT8 = np.dtype(np.uint8)
-# From here on threads bring an upload into pinned memory: the driver alone reached 12 GB/s at 4 MB
-# and 11 at 512 (measured), which four threads pass.
-STAGED_BYTES = 4 << 20
-# From here on results land in pinned memory: into fresh pages a download took 17 GB/s at 4 MB and
-# 4.5 at 64, into pinned ones 55 (measured).
+# From here on results land in memory that is kept for the next ones: into fresh pages a download
+# took 17 GB/s at 4 MB and less above, into locked ones 55 (measured).
 LANDED_BYTES = 1 << 20
 # What a process takes to ask: CuPy's import and the driver's start took 2 to 4 s on an H200's host.
 _SECONDS = 40.0
-
-
-class CudaEvent:
-    """The end of a submission. ``began`` and ``ended`` are the host's clock; ``seconds`` asks the
-    device's."""
-
-    __slots__ = ("_ended", "began", "buffers", "device", "handle", "queue", "session")
-
-    def __init__(self, session: Session, queue: int, handle: int, began: float) -> None:
-        self.session = session
-        self.device = session.device
-        self.queue = queue
-        self.handle = handle
-        self.began = began
-        self.buffers: tuple[Any, ...] = ()
-        self._ended = 0.0
-
-    @property
-    def ended(self) -> float:
-        """Return when the work was known to have ended; an error before it was waited for."""
-        if not self._ended:
-            raise RuntimeError(f"an event of {self.device} was not waited for. Fix: wait first.")
-        return self._ended
-
-    def wait(self) -> None:
-        """Return when it has happened."""
-        if not self._ended:
-            session = self.session
-            try:
-                session.enter()
-                session.runtime.eventSynchronize(self.handle)
-            except Exception as error:
-                session.tell(error)
-                raise
-            self._ended = perf_counter()
-
-    def __del__(self) -> None:
-        self.session.spare(self.handle)
 
 
 class _Call:
@@ -240,21 +199,26 @@ class CudaBackend:
     def allocate(self, device: Device, nbytes: int, where: str = "device") -> Any:
         """Return a buffer of the device, or host memory that it reaches at link speed."""
         session = self._session(device)
-        with session.errors():
-            if where != "pinned":
+        if where != "pinned":
+            with session.errors():
                 return session.buffer(nbytes)
-            memory = session.pinned.malloc(max(nbytes, 1))
-        array = np.frombuffer(memory, np.uint8, nbytes)
+        with session.lock, session.errors():
+            array = session.pinned.take(nbytes, True)
+        if array is None:
+            raise MemoryError(
+                f"{device.id} may lock {session.pinned.most} bytes of the host's memory, which "
+                "arrays hold. Fix: drop some."
+            )
         return Data(make_layout(_UINT8, (nbytes,)), array)
 
     def landing(self, device: Device, layout: Layout) -> Data | None:
-        """Return host memory of this layout for a download, reached at link speed; None where any
-        other does as well."""
+        """Return host memory of this layout for a download, which the link reaches as it is, soon
+        if it is new; None where any other does as well."""
         if layout.nbytes < LANDED_BYTES or not layout.dense:
             return None
         session = self._session(device)
         with session.lock, session.errors():
-            memory = session.landing(layout.nbytes)
+            memory = session.pinned.take(layout.nbytes, False)
         if memory is None:
             return None
         array: np.ndarray[Any, Any] = np.ndarray(
@@ -307,20 +271,36 @@ class CudaBackend:
         self, session: Session, queue: int, commands: Sequence[Command], wait: Sequence[Any]
     ) -> CudaEvent:
         made: list[CudaBuffer] = []
-        stream = session.stream(queue)
-        for event in wait:
-            if event.queue != queue or event.session is not session:
-                session.runtime.streamWaitEvent(stream, event.handle, 0)
-        began = perf_counter()
         used: list[Any] = []
-        for command in commands:
-            if isinstance(command, Launch):
-                self._launch(session, stream, command, made, used)
-            elif isinstance(command, Copy):
-                _copy(session, stream, command)
-            else:
-                target = _at(session, command.target)
-                session.runtime.memsetAsync(target, command.byte, command.nbytes, stream)
+        stream = session.stream(queue)
+        apart = [e for e in wait if e.queue != queue or e.session is not session]
+        for event in apart:
+            event.given()
+        copies = Copies(session, queue)
+        if len(commands) == 1 and isinstance(commands[0], Copy):
+            later = copies.later(Path(session, commands[0]), apart)
+            if later is not None:
+                if queue:
+                    session.hold(later, commands)
+                return later
+        for transfer in session.coming(queue):
+            transfer.sent.wait()  # what is submitted now comes behind it
+        for event in apart:
+            session.runtime.streamWaitEvent(stream, event.handle, 0)
+        began = perf_counter()
+        try:
+            for command in commands:
+                if isinstance(command, Copy):
+                    copies.start(Path(session, command))
+                    continue
+                copies.arrive()
+                if isinstance(command, Launch):
+                    self._launch(session, stream, command, made, used)
+                else:
+                    target = _at(session, command.target)
+                    session.runtime.memsetAsync(target, command.byte, command.nbytes, stream)
+        finally:
+            copies.arrive()
         result = CudaEvent(session, queue, session.record(queue), began)
         result.buffers = tuple(made)
         if queue:
@@ -418,32 +398,6 @@ def _at(session: Session, buffer: Any) -> int:
             "was freed. Fix: upload it first."
         )
     return buffer.address
-
-
-def _copy(session: Session, stream: int, command: Copy) -> None:
-    if not command.nbytes:
-        return
-    ends = []
-    for end in (command.source, command.target):
-        if isinstance(end, CudaBuffer):
-            ends.append(end.address)
-        else:
-            ends.append(address_of(Operand(end, 0, end.layout)))
-    kind = _EITHER
-    if not isinstance(command.source, CudaBuffer):
-        if (
-            command.nbytes >= STAGED_BYTES
-            and all(ends)
-            and not session.locked(ends[0], command.nbytes)
-        ):
-            session.upload(ends[0], ends[1], command.nbytes, stream)
-            return
-        kind = _UPLOAD
-    elif not isinstance(command.target, CudaBuffer):
-        kind = _DOWNLOAD
-    if not all(ends):
-        raise KernelError("a copy from or to memory that was freed. Fix: keep the buffer.")
-    session.runtime.memcpyAsync(ends[1], ends[0], command.nbytes, kind, stream)
 
 
 def _device(number: int, found: dict[str, Any]) -> Device:

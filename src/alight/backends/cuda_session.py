@@ -7,32 +7,24 @@ next may only be written after what was submitted before has been read.
 
 from __future__ import annotations
 
-import ctypes
 import os
 import threading
 import weakref
 from collections import deque
-from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
 from typing import Any
 
-import numpy as np
-
-from alight.backends.machine import host_memory, thread_count
+from alight.backends.cuda_pinned import Pinned
+from alight.backends.cuda_staging import Staging, Transfer
+from alight.backends.machine import host_memory
 from alight.codegen.cuda import OPTIONS
 from alight.errors import DeviceUnavailable, KernelError, OutOfDeviceMemory
 from alight.store import default_store, digest
 
 KIND = "cubin"
 _NON_BLOCKING = 1  # cudaStreamNonBlocking
-_NO_TIMING = 2  # cudaEventDisableTiming
 _HOST_MEMORY = 1  # cudaMemoryTypeHost
-# A piece of an upload: at 10 GB/s a thread copies it in 0.8 ms, a hundred times what a call takes.
-STAGING_BYTES = 8 << 20
-# Threads that copy: at 7 to 10 GB/s each, so many fill a link of 55 GB/s (PCIe 5, measured).
-_MOST_THREADS = 8
-# Of the host's memory: pages that are locked are nobody else's.
+# Of the host's memory, what results may hold and what is kept for the next ones: the rest is the
+# program's own. A guess.
 _PINNED_SHARE = 1 / 4
 # Errors after which a context gives no other answer any more (CUDA's documentation of each).
 _LOST = (
@@ -44,6 +36,13 @@ _LOST = (
 _sessions: weakref.WeakSet[Session] = weakref.WeakSet()
 
 
+def _before_fork() -> None:
+    """Lock no page across a fork: where parent and child share it, the parent's next write gives it
+    another, which the device does not know."""
+    for session in tuple(_sessions):
+        session.unlock()
+
+
 def _after_fork() -> None:
     for session in _sessions:
         session.lost = (
@@ -53,7 +52,7 @@ def _after_fork() -> None:
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+    os.register_at_fork(before=_before_fork, after_in_child=_after_fork)
 
 
 class CudaBuffer:
@@ -73,13 +72,22 @@ class CudaBuffer:
         self.address = 0
 
 
-class _Slot:
-    """A piece of pinned memory on its way to the device."""
+class _Errors:
+    """Turns errors into alight's. A generator would do, but for its frame: in Python 3.12 it is in
+    the error's traceback and leads to what holds the error, a cycle that keeps what the frames
+    around had, results too, until garbage is collected."""
+
+    __slots__ = ("session",)
 
     def __init__(self, session: Session) -> None:
-        self.memory = session.pinned.malloc(STAGING_BYTES)
-        self.address: int = self.memory.ptr
-        self.sent = session.runtime.eventCreateWithFlags(_NO_TIMING)
+        self.session = session
+
+    def __enter__(self) -> None:
+        self.session.enter()
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, Exception):
+            self.session.tell(error)
 
 
 class Session:
@@ -104,9 +112,9 @@ class Session:
         self._errors = (runtime.CUDARuntimeError, driver.CUDADriverError)
         self._full = memory.OutOfMemoryError
         self._streams: dict[int, int] = {}
-        self._ring: list[_Slot] | None = None
-        self._landed = 0
-        self._most_landed = int(host_memory()[1] * _PINNED_SHARE)
+        self._ways: dict[str, Staging] = {}  # threads that copy, by the way they do
+        # downloads that threads are at, by queue
+        self._coming: dict[int, list[Transfer]] = {}
         self._spare: list[int] = []  # events that nobody holds
         # what other queues still work on: kept until they have
         self._busy: deque[tuple[Any, Any]] = deque()
@@ -119,19 +127,14 @@ class Session:
             runtime.setDevice(number)
             # apart from CuPy's own: memory of its default pool is ordered by another stream
             self.pool = memory.MemoryPool()
-            self.pinned = cupy.get_default_pinned_memory_pool()
+            most = int(host_memory()[1] * _PINNED_SHARE)
+            self.pinned = Pinned(runtime, number, most)
             self.stream(0)
 
     # --- errors
-    @contextmanager
-    def errors(self) -> Iterator[None]:
+    def errors(self) -> _Errors:
         """Turn the driver's errors into alight's; the device is the thread's current one inside."""
-        self.enter()
-        try:
-            yield
-        except Exception as error:
-            self.tell(error)
-            raise
+        return _Errors(self)
 
     def enter(self) -> None:
         """Make the device this thread's; raise DeviceUnavailable where it cannot be used."""
@@ -169,19 +172,6 @@ class Session:
         """Return a context in which CuPy works on a stream of ours."""
         return self.cupy.cuda.ExternalStream(stream)
 
-    def landing(self, nbytes: int) -> np.ndarray[Any, Any] | None:
-        """Return host memory that a download reaches at link speed; None where too much is held."""
-        held = 1 << (nbytes - 1).bit_length()  # CuPy's pool has powers of two
-        if self._landed + held > self._most_landed:
-            return None
-        array: np.ndarray[Any, Any] = np.frombuffer(self.pinned.malloc(nbytes), np.uint8, nbytes)
-        self._landed += held
-        weakref.finalize(array, self._taken_back, held).atexit = False
-        return array
-
-    def _taken_back(self, nbytes: int) -> None:
-        self._landed -= nbytes
-
     def locked(self, address: int, nbytes: int) -> bool:
         """Tell whether a piece of the host's memory is pinned or registered from end to end: the
         link reaches it as it is."""
@@ -190,31 +180,37 @@ class Session:
         ask = self.runtime.pointerGetAttributes
         return bool(ask(address).type == ask(address + nbytes - 1).type == _HOST_MEMORY)
 
-    def upload(self, source: int, target: int, nbytes: int, stream: int) -> None:
-        """Copy pageable memory of the host in pieces, which several threads bring into pinned
-        memory; the source has been read when this returns."""
-        if self._ring is None:
-            count = min(_MOST_THREADS, thread_count())
-            self._threads = ThreadPoolExecutor(count, "alight-upload")
-            self._ring = [_Slot(self) for _ in range(2 * count)]
-        waiting: deque[tuple[Future[Any], _Slot, int, int]] = deque()
+    def unlock(self) -> None:
+        """Have no page of a result locked any more."""
+        with self.lock:
+            if self.pinned.any_locked and not self.lost:
+                with self.errors():
+                    self.runtime.deviceSynchronize()
+                    self.pinned.unlock()
 
-        def send() -> None:
-            future, slot, start, size = waiting.popleft()
-            future.result()
-            self.runtime.memcpyAsync(target + start, slot.address, size, 1, stream)
-            self.runtime.eventRecord(slot.sent, stream)
+    def _way(self, name: str) -> Staging:
+        found = self._ways.get(name)
+        if found is None:
+            found = self._ways[name] = Staging(self, name)
+        return found
 
-        for number, start in enumerate(range(0, nbytes, STAGING_BYTES)):
-            if len(waiting) == len(self._ring):
-                send()
-            slot = self._ring[number % len(self._ring)]
-            self.runtime.eventSynchronize(slot.sent)  # what was in it before has been sent
-            size = min(STAGING_BYTES, nbytes - start)
-            copied = self._threads.submit(ctypes.memmove, slot.address, source + start, size)
-            waiting.append((copied, slot, start, size))
-        while waiting:
-            send()
+    def upload(self, source: int, target: int, nbytes: int, stream: int) -> Transfer:
+        """Begin an upload from pageable memory."""
+        transfer = Transfer(source, target, nbytes, stream, None)
+        self._way("upload").upload(transfer)
+        return transfer
+
+    def download(self, transfer: Transfer, queue: int) -> None:
+        """Begin a download into pageable memory."""
+        self._way("download").download(transfer)
+        self._coming.setdefault(queue, []).append(transfer)
+
+    def coming(self, queue: int) -> list[Transfer]:
+        """Return the downloads of a queue that threads are at."""
+        found = self._coming.get(queue)
+        if found:
+            found = self._coming[queue] = [one for one in found if not one.over]
+        return found or []
 
     # --- streams and events
     def stream(self, queue: int) -> int:
@@ -227,9 +223,14 @@ class Session:
 
     def record(self, queue: int) -> int:
         """Return an event that happens when all that was submitted to the queue has been done."""
-        handle = self._spare.pop() if self._spare else self.runtime.eventCreateWithFlags(0)
+        handle = self.event()
         self.runtime.eventRecord(handle, self.stream(queue))
         return handle
+
+    def event(self) -> int:
+        """Return an event that was not recorded."""
+        made: int = self._spare.pop() if self._spare else self.runtime.eventCreateWithFlags(0)
+        return made
 
     def spare(self, handle: int) -> None:
         """Take back an event that nobody waits for."""
@@ -247,6 +248,8 @@ class Session:
 
     def happened(self, event: Any) -> bool:
         """Tell whether an event has happened."""
+        if not all([transfer.over for transfer in event.coming]):
+            return False
         try:
             self.runtime.eventQuery(event.handle)
         except self._errors:
@@ -295,5 +298,9 @@ class Session:
             self._functions.clear()
             self._modules.clear()
             self._busy.clear()
+            for way in self._ways.values():
+                way.close()
+            self._ways.clear()
+            self.pinned.close()
             self.pool.free_all_blocks()
         self.lost = "it was closed"

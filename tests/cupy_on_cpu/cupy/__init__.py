@@ -23,7 +23,3 @@ def __getattr__(name: str) -> Any:
 
 def get_default_memory_pool() -> memory.Pool:
     return memory.POOL
-
-
-def get_default_pinned_memory_pool() -> memory.Pool:
-    return memory.PINNED

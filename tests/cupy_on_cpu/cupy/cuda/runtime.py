@@ -49,7 +49,11 @@ def streamCreateWithFlags(flags: int) -> int:
 
 
 def streamWaitEvent(stream: int, event: int, flags: int) -> None:
-    assert event in events
+    assert events[event] > 0, "nothing is waited for where the event was never recorded"
+
+
+def deviceSynchronize() -> None:
+    pass
 
 
 def eventCreateWithFlags(flags: int) -> int:
@@ -87,6 +91,9 @@ def memGetInfo() -> tuple[int, int]:
 
 
 def hostRegister(address: int, nbytes: int, flags: int) -> None:
+    assert not any(
+        start < address + nbytes and address < start + size for start, size in registered.items()
+    ), "registered twice"
     registered[address] = nbytes
 
 
@@ -96,7 +103,7 @@ def hostUnregister(address: int) -> None:
 
 def pointerGetAttributes(ptr: int) -> SimpleNamespace:
     host = any(start <= ptr < start + size for start, size in registered.items())
-    return SimpleNamespace(type=1 if host or memory.PINNED.holds(ptr) else 0)
+    return SimpleNamespace(type=1 if host else 0)
 
 
 def streamBeginCapture(stream: int, mode: int) -> None:
