@@ -11,6 +11,7 @@ import pytest
 import alight
 import cuda_on_cpu
 from alight import residency, resident
+from alight._core import floor
 from test_cuda import passes
 
 Array = np.ndarray[Any, Any]
@@ -95,13 +96,61 @@ def test_a_body_that_looks_at_elements_runs_every_time() -> None:
             assert np.array_equal(np.asarray(made(alight.asarray(x))), x * 2 if sign > 0 else x - 1)
 
 
+def priced(draws: Any) -> Any:
+    spot = np.full_like(draws[0], 100.0)
+    for step in range(draws.shape[0]):
+        spot *= np.exp(0.01 * draws[step])
+    return np.maximum(spot - 100.0, 0.0), spot * np.arange(draws.shape[1])
+
+
+@pytest.mark.parametrize("force", ["sim:0", "cpu:generated", "cpu:numpy"])
+def test_what_a_body_creates_is_kept_as_it_was(force: str) -> None:
+    made: Any = alight.jit(priced)
+    with alight.policy(force=force, floor=0):
+        for seed in range(5):
+            draws = drawn(seed, 600)[0].reshape(6, 100)
+            for got, expected in zip(made(alight.asarray(draws)), priced(draws), strict=True):
+                assert np.allclose(np.asarray(got), expected, rtol=1e-12)
+                np.asarray(got)[:] = 7.0  # a result is the caller's to write
+    (program,) = made._on_ours.values()
+    assert program is not None
+
+
+def test_what_is_too_large_to_keep_is_created_every_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(resident, "CONSTANT_BYTES", 99 * 8)
+    made: Any = alight.jit(priced)
+    with alight.policy(force="sim:0", floor=0):
+        for seed in range(3):
+            draws = drawn(seed, 600)[0].reshape(6, 100)
+            for got, expected in zip(made(alight.asarray(draws)), priced(draws), strict=True):
+                assert np.allclose(np.asarray(got), expected, rtol=1e-12)
+    assert list(made._on_ours.values()) == [None]
+
+
+def test_what_the_host_has_read_stays_one_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: Any = alight.jit(priced)
+    draws = drawn(6, 600)[0].reshape(6, 100)
+    with alight.policy(force="sim:0", floor=0):
+        there = alight.positive(alight.asarray(draws))
+        alight.evaluate(there)
+    monkeypatch.setattr(floor, "record_floor", 10_000)
+    residency.bring_to_host(there.storage.value.data)  # as a group does that is placed there
+    for _ in range(3):
+        for got, expected in zip(made(there), priced(draws), strict=True):
+            assert np.allclose(np.asarray(got), expected, rtol=1e-12)
+    (program,) = made._on_ours.values()
+    assert program is not None
+
+
 DIRECT = """
 import threading
 import test_resident as t
 import numpy as np, alight
 from alight import residency, resident
 from alight.log import LOG
-chained, double = alight.jit(t.chain), alight.jit(t.two)
+chained, double, price = alight.jit(t.chain), alight.jit(t.two), alight.jit(t.priced)
 with alight.policy(force="cuda:0", floor=0):
     for seed in range(40):
         x, y = t.drawn(seed, 500 if seed % 8 else 499)
@@ -113,6 +162,9 @@ with alight.policy(force="cuda:0", floor=0):
         assert same is a and np.allclose(shares, expected) and np.allclose(sums, totals), seed
         once = chained(chained(a, b), b)
         assert np.array_equal(np.asarray(once), t.chain(t.chain(x, y), y)), seed
+        draws = t.drawn(seed, 600)[0].reshape(6, 100)
+        for got, expected in zip(price(alight.positive(alight.asarray(draws))), t.priced(draws)):
+            assert np.allclose(np.asarray(got), expected, rtol=1e-12), seed
     def missed(*given):
         raise AssertionError("the guard did not answer")
     alight.jit.__globals__["Jitted"].miss = missed
@@ -132,8 +184,8 @@ with alight.policy(force="cuda:0", floor=0):
         once = chained(chained(a, b), b)
     assert np.array_equal(np.asarray(once), t.chain(t.chain(x, y), y))
     assert free and not any(free)
-ways = [p.direct for made in (chained, double) for p in made._on_ours.values()]
-assert len(ways) >= 4 and None not in ways, ways
+ways = [p.direct for made in (chained, double, price) for p in made._on_ours.values()]
+assert len(ways) >= 5 and None not in ways, ways
 log = LOG.snapshot()
 assert not log.fallbacks, log.fallbacks
 assert log.counts["launches"] >= 40 * 5 + 40, log.counts

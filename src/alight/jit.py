@@ -274,8 +274,10 @@ class Jitted(CallGuard):
         errstate = recording_errstate()
         wanted = pure and site is not None and site.may_trace()
         # Below the floor NumPy would do each op at once and nothing would be left to replay. Also
-        # when no more traces are made: what is raced must be what runs afterwards.
-        whole = pure and _raced()
+        # when no more traces are made: what is raced must be what runs afterwards. And what lies on
+        # a device would be NumPy's op by op, for good, from the first time the host has read it.
+        away = tracing is not None and tracing.away
+        whole = (pure or away) and _raced()
         recording = policy(floor=0) if whole else nullcontext()
         function = inside(self.__wrapped__)
         before = _state.way, manners.scalar, runtime.watch.by, looking.seen

@@ -22,12 +22,15 @@ from alight.plan.plan import LaunchStep, Plan, ViewStep
 from alight.record import foreign
 from alight.scalar import Scalar
 
-__all__ = ["Described", "Launchable", "Program", "Trace", "called", "describe", "make_program"]
+__all__ = [
+    "CONSTANT_BYTES", "Described", "Launchable", "Program", "Trace", "called", "describe",
+    "make_program",
+]  # fmt: skip
 
 # What a program may hold in constant arrays (what its body creates and does not compute). With
 # eight programs to a function this keeps a function's below 8 MiB; larger ones are made at every
 # call.
-_CONSTANT_BYTES = 1 << 20
+CONSTANT_BYTES = 1 << 20
 
 
 class _Unknown(Exception):
@@ -490,7 +493,8 @@ class _Making:
         for number, lease in enumerate(self.leases.leases):
             if lease.holds(value.data):
                 return number, value.layout, value.offset
-        if value.layout.nbytes > _CONSTANT_BYTES or (value.data is not None and value.data.foreign):
+        data = value.data
+        if value.layout.nbytes > CONSTANT_BYTES or (data is not None and data.foreign):
             raise _Unknown
         return value
 

@@ -24,7 +24,7 @@ from alight.outcomes import Started, Told, started
 from alight.plan.plan import LaunchStep, Plan, ViewStep
 from alight.ready import kernel_of
 from alight.registry import backend_of, device
-from alight.replay import Trace
+from alight.replay import CONSTANT_BYTES, Trace
 from alight.scalar import Scalar
 
 __all__ = ["ArrayProgram", "Tracing", "key_of"]
@@ -68,13 +68,15 @@ def _bits(scalar: Any) -> Any:
 class Tracing(Trace):
     """What is asked for while a body runs on Arrays of the caller's."""
 
-    __slots__ = ("_datas", "_values", "args", "made")
+    __slots__ = ("_datas", "_values", "args", "away", "made")
 
     def __init__(self, args: tuple[Any, ...]) -> None:
         super().__init__()
         self.args = args
         self._values = [a.storage.value if type(a) is Array else None for a in args]
-        self._datas = {id(v.data) for v in self._values if v is not None}
+        datas = [v.data for v in self._values if v is not None and v.data is not None]
+        self._datas = set(map(id, datas))
+        self.away = any([bool(data.remote) for data in datas])
         self.made: ArrayProgram | None = None
 
     def mine(self, value: Value) -> bool:
@@ -168,8 +170,11 @@ def _made(trace: Tracing, result: Any, default_errstate: Any) -> ArrayProgram:
             if type(item) is Array and item.storage.value.data is leaf.data:
                 leaves.append(_Leaf(number, leaf.layout, leaf.offset))
                 break
-        else:
-            raise _UnknownError  # the program's own: it may change between two calls
+        else:  # what a pure body creates and does not compute is the same at every call
+            data = leaf.data
+            if leaf.layout.nbytes > CONSTANT_BYTES or data is None or data.foreign or data.exported:
+                raise _UnknownError
+            leaves.append(leaf)
     if any(value.errstate is not default_errstate for value in prepared.pending):
         raise _UnknownError
 
@@ -314,7 +319,7 @@ class Direct:
             if type(leaf) is _Leaf:
                 order.append(leaf.number)
                 continue
-            data = execute.constant(leaf)
+            data = execute.constant(leaf) if leaf.data is None else leaf.data
             order.append(len(program.pattern) + len(self._constants))
             self._constants.append(data)
             self._lying.append(residency.buffer(data, where))

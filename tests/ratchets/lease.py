@@ -1,7 +1,8 @@
 """All there is to do with a lent CUDA device, in parts that each end within nine minutes.
 
 ``python3 -m tests.ratchets.lease PART [--out FOLDER]``, from the repository's root; the parts in
-their order are ``build``, ``check``, ``calibrate``, ``speed``, ``large``, ``bench``, ``regret``.
+their order are ``build``, ``check``, ``calibrate``, ``speed``, ``large``, ``bench``,
+``bench_there`` (arrays that lie on the device), ``regret``.
 ``build`` comes first on a machine that has nothing; what was compiled and calibrated stays in
 ``build/lease`` for the parts after it. Each job's output is a file of its own in the folder, with a
 line in ``summary.txt``; a job that takes longer than it may is ended, and the next one begins.
@@ -93,6 +94,17 @@ PARTS: dict[str, tuple[Job, ...]] = {
             "bench",
             535,
             ("-m", "alight", "bench", "--no-extras", "--budget", "7", "--sizes", _SIZES),
+            _BOTH,
+        ),
+    ),
+    "bench_there": (
+        Job(
+            "bench_there",
+            500,
+            (
+                *("-m", "alight", "bench", "--device", "cuda:0", "--no-extras"),
+                *("--budget", "7", "--sizes", _SIZES),
+            ),
             _BOTH,
         ),
     ),
