@@ -9,7 +9,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Iterator
-from types import SimpleNamespace
+from types import CodeType, SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
@@ -465,8 +465,8 @@ def test_an_array_shows_its_class_or_what_the_hook_says(world: World) -> None:
     assert not isinstance(a, np.ndarray)
     seen = []
 
-    def appears(cls: type, path: str) -> type:
-        seen.append((cls, path))
+    def appears(cls: type, code: CodeType) -> type:
+        seen.append((cls, code.co_filename))
         return np.ndarray
 
     world.core.hooks.appears = appears

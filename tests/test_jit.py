@@ -870,6 +870,10 @@ def asked(x):
 
 def branching(x):
     return x * 2 if x[0] > 5 else x * 3
+
+def shown_as(x):
+    kinds = [isinstance(part, np.ndarray) for part in (x, x + 1)]
+    return x * 2 if all(kinds) and not isinstance(x.sum(), np.ndarray) else x * 3
 """
 
 
@@ -893,6 +897,15 @@ def test_a_packages_function_is_pure_by_its_bytecode(mode: str, package: Any) ->
     assert programs(jitted) == 1
     package.names["_scaled"] = lambda x, by: x + by  # what it calls is guarded, too
     agree_again(jitted, function, np.arange(16.0))
+
+
+def test_a_packages_function_that_is_looked_into_sees_ndarrays(mode: str, package: Any) -> None:
+    def function(x: Any) -> Any:
+        return package_function(x) + 1.0
+
+    package_function = package.shown_as
+    agree(package_function, np.arange(16.0))
+    agree(function, np.arange(16.0))
 
 
 def agree_again(jitted: Any, function: Any, x: Any) -> None:

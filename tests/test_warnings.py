@@ -123,6 +123,18 @@ def test_a_warning_is_told_where_the_op_was_called() -> None:
     assert [str(w.message) for w in caught] == ["divide by zero encountered in divide"]
 
 
+@pytest.mark.parametrize("force", ["cpu:numpy", "cpu:generated"])
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_a_range_that_is_too_wide_is_told_as_the_difference(force: str, dtype: str) -> None:
+    most = np.finfo(dtype).max
+    array = np.array([most, 0, -most], dtype)
+    with collected() as wanted:
+        np.ptp(array)
+    with alight.policy(floor=0, force=force), collected() as caught:
+        np.asarray(np.ptp(alight.asarray(array)))
+    assert [str(w.message) for w in caught] == [str(w.message) for w in wanted]
+
+
 @pytest.mark.usefixtures("deferring")
 def test_filters_put_back_let_work_wait_again() -> None:
     a = alight.asarray([0.0, 1.0])

@@ -193,15 +193,16 @@ def _within(path: str, folders: tuple[str, ...]) -> bool:
     return path.startswith(folders) or any(part in path for part in _PACKAGE_PARTS)
 
 
-def _appearance(packages: tuple[str, ...]) -> Callable[[type, str], type]:
-    """Return what class an array shows to the file that asks for it.
+def _appearance(packages: tuple[str, ...]) -> Callable[[type, CodeType], type]:
+    """Return what class an array shows to the code that asks for it.
 
     It is ndarray for the program, and for the standard library, which only passes questions on
     (unittest, functools); installed packages may reach for an ndarray's memory and see the truth.
     """
     known: dict[str, bool] = {}
 
-    def appears(own: type, path: str) -> type:
+    def appears(own: type, code: CodeType) -> type:
+        path = code.co_filename
         honest = known.get(path)
         if honest is None:
             honest = _within(path, packages) and not path.endswith(_ASKS_WHAT_IT_MEANS)

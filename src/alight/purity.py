@@ -24,7 +24,16 @@ import numpy as np
 
 from alight.calls import FUNCTIONS
 
-__all__ = ["ABSENT", "Lookup", "Proof", "declare_pure", "installed", "prove", "written_by_user"]
+__all__ = [
+    "ABSENT",
+    "Lookup",
+    "Proof",
+    "declare_pure",
+    "installed",
+    "only_computes",
+    "prove",
+    "written_by_user",
+]
 
 
 class _Absent:
@@ -166,6 +175,16 @@ def written_by_user(function: FunctionType) -> bool:
     return not path.startswith(installed()) and not path.startswith("<frozen")
 
 
+# Code of installed functions that were part of a proof, by id.
+_computing: dict[int, CodeType] = {}
+
+
+def only_computes(code: CodeType) -> bool:
+    """Tell whether an installed function's code was part of a proof: it asks nothing of arrays but
+    what is recorded."""
+    return id(code) in _computing
+
+
 def prove(function: FunctionType) -> Proof:
     """Return whether the function, with all it calls, does nothing but compute its result from
     its arguments."""
@@ -174,6 +193,9 @@ def prove(function: FunctionType) -> Proof:
         work.function(function)
     except _NotProven as reason:
         return Proof(False, str(reason))
+    for code in work.codes:
+        if code.co_filename.startswith(installed()):
+            _computing[id(code)] = code
     return Proof(True, "", None if work.loops else work.ops, tuple(work.lookups))
 
 
@@ -202,6 +224,7 @@ class _Proving:
         self.loops = False
         self.ops = 0
         self.open: list[CodeType] = []
+        self.codes: list[CodeType] = []
         # The operations of functions that were looked into: packages call the same ones often.
         self.known: dict[FunctionType, int] = {}
 
@@ -230,6 +253,7 @@ class _Proving:
         """Check one code object. ``own``: variables of enclosing functions that are checked with
         it."""
         own |= frozenset(code.co_cellvars)
+        self.codes.append(code)
         for constant in code.co_consts:
             if isinstance(constant, CodeType):
                 self.code(constant, names, cells, own)

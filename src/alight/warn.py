@@ -383,7 +383,7 @@ def tell_by_flags(graph: Graph, heard: Sequence[str], values: Sequence[Value]) -
 WORDED = frozenset(("nanmin", "nanmax", "nanmean", "nanvar", "nanstd"))
 # What NumPy composes in Python: its ufuncs in there warn by their own names, as those of Fourier
 # transforms do.
-_IN_PYTHON = frozenset(("mean", "var", "std", *WORDED))
+_IN_PYTHON = frozenset(("mean", "var", "std", "ptp", *WORDED))
 _TRANSFORM = "fft."
 
 

@@ -137,12 +137,8 @@ static PyObject *array_class(PyObject *self, void *closure)
     if (frame == NULL) {
         return Py_NewRef((PyObject *)Py_TYPE(self));
     }
-    PyObject *appears = Py_NewRef(hooks->appears), *code = (PyObject *)PyFrame_GetCode(frame), *shown = NULL;
-    PyObject *path = PyObject_GetAttrString(code, "co_filename");
-    if (path != NULL) {
-        shown = PyObject_CallFunctionObjArgs(appears, (PyObject *)Py_TYPE(self), path, NULL);
-        Py_DECREF(path);
-    }
+    PyObject *appears = Py_NewRef(hooks->appears), *code = (PyObject *)PyFrame_GetCode(frame), *shown;
+    shown = PyObject_CallFunctionObjArgs(appears, (PyObject *)Py_TYPE(self), code, NULL);
     Py_DECREF(code);
     Py_DECREF(appears);
     return shown;

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
+    from types import CodeType
+
     from .recording import ArrayBase
 
 
@@ -33,8 +35,8 @@ class Hooks:
         *("appears", "array", "binary", "elementwise", "errstate", "flush", "getitem"),
         *("in_place", "inside", "setitem", "ufunc", "unary", "wrap"),
     )
-    # `alight run`: the class an array shows to the file that asks; None: always its own.
-    appears: Callable[[type[ArrayBase], str], type] | None
+    # `alight run`: the class an array shows to the code that asks; None: always its own.
+    appears: Callable[[type[ArrayBase], CodeType], type] | None
     array: type[ArrayBase]  # the public class, for results made below it
     binary: Callable[[Any, Any, Any], Any]
     unary: Callable[[Any, Any], Any]

@@ -277,7 +277,7 @@ class ArrayBase:
         appears = hooks.appears
         if appears is None:
             return type(self)
-        return appears(type(self), sys._getframe(1).f_code.co_filename)
+        return appears(type(self), sys._getframe(1).f_code)
 
     def __getitem__(self, key: Any) -> Any:
         return hooks.getitem(self, key)
