@@ -862,3 +862,16 @@ def test_small_arrays_that_make_a_large_one_are_recorded() -> None:
             ran = [record.decision.operation for record in LOG.snapshot().since(before).records]
         assert ran == ["subtract+square+sqrt"]
         np.testing.assert_array_equal(result, np.abs(np.subtract.outer(x, y)))
+
+
+@pytest.mark.parametrize("says", ["text", "", True, False, [False, True]])
+def test_what_an_item_says_of_equality_tells_whether_it_is_in(says: Any) -> None:
+    class Item:
+        __array_ufunc__ = None
+        __hash__ = None  # type: ignore[assignment]
+
+        def __eq__(self, other: object) -> Any:
+            return says
+
+    array = np.arange(3.0)
+    assert (Item() in alight.asarray(array)) is (Item() in array)

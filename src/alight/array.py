@@ -237,7 +237,7 @@ class Array(ArrayMethods):
         return (self[i] for i in range(self.shape[0]))
 
     def __contains__(self, item: Any) -> bool:
-        return bool((self == item).any())
+        return bool(np.any(self == item))  # an item may say it in its own way
 
     def __repr__(self) -> str:
         return repr(memory.host(self))
