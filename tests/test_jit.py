@@ -1470,6 +1470,19 @@ def products(a: Any, b: Any) -> Any:
     return e @ e, d[:, ::2] @ d[::2] * 0.125, e
 
 
+def past_numpy(monkeypatch: pytest.MonkeyPatch, function: Any, *given: Any) -> Any:
+    """Return a function jitted, after NumPy has lost to its kernels: the guard calls them."""
+    jitted: Any = alight.jit(function)
+    with monkeypatch.context() as patched:
+        patched.setattr(Jitted, "_shadow", lambda self, args, kwargs: 0.4)  # NumPy loses
+        for _ in range(CALLS):
+            jitted(*given)
+            kernels.settle()
+    (site,) = jitted._sites.values()
+    assert site.shortcut
+    return jitted
+
+
 @pytest.mark.parametrize("dtype", ["f4", "f8", "c16", "i8"])
 def test_the_guard_calls_numpys_products_between_kernels(
     monkeypatch: pytest.MonkeyPatch, dtype: str
@@ -1478,14 +1491,7 @@ def test_the_guard_calls_numpys_products_between_kernels(
     be_generated(monkeypatch)
     rng = np.random.default_rng(0)
     a, b = (rng.integers(-4, 5, shape).astype(dtype) for shape in ((6, 5), (6, 8)))
-    jitted: Any = alight.jit(products)
-    with monkeypatch.context() as patched:
-        patched.setattr(Jitted, "_shadow", lambda self, args, kwargs: 0.4)  # NumPy loses
-        for _ in range(CALLS):
-            jitted(a, b)
-            kernels.settle()
-    (site,) = jitted._sites.values()
-    assert site.shortcut
+    jitted = past_numpy(monkeypatch, products, a, b)
     before = LOG.snapshot()
     module = sys.modules["alight.jit"]
     with monkeypatch.context() as patched:
@@ -1534,14 +1540,7 @@ def test_the_guard_hears_what_integers_are_warned_of(
     be_eager(monkeypatch)
     be_generated(monkeypatch)
     a, b = (np.arange(1, 17).reshape(4, 4).astype(dtype) for _ in range(2))
-    jitted: Any = alight.jit(function)
-    with monkeypatch.context() as patched:
-        patched.setattr(Jitted, "_shadow", lambda self, args, kwargs: 0.4)  # NumPy loses
-        for _ in range(CALLS):
-            jitted(a, b)
-            kernels.settle()
-    (site,) = jitted._sites.values()
-    assert site.shortcut
+    jitted = past_numpy(monkeypatch, function, a, b)
     a[1, 1] = b[1, 1] = wrong
     outcomes = []
     for called in (function, jitted):

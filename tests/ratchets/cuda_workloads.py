@@ -8,13 +8,13 @@ import math
 import os
 from collections.abc import Callable, Iterator
 from time import perf_counter
-from types import FunctionType
+from types import FunctionType, SimpleNamespace
 from typing import Any
 
 import numpy as np
 
 import alight
-from alight.bench import programs
+from alight.bench import peers, programs
 
 from .cuda_rig import DEVICE, Array, Rig, said
 
@@ -41,17 +41,11 @@ def sea(s: Any, t: Any, p: Any) -> Any:
 def with_names(function: Function, names: Any) -> Function:
     """Return a function, and those of the programs that it calls, with another ``np``."""
     made = {
-        name: FunctionType(item.__code__, {**vars(programs), "np": names}, name, item.__defaults__)
+        name: peers.with_names(item, names)
         for name, item in vars(programs).items()
-        if isinstance(item, FunctionType)
+        if isinstance(item, FunctionType) and item.__module__ == programs.__name__
     }
-
-    class Programs:
-        pass
-
-    for name, item in made.items():
-        setattr(Programs, name, staticmethod(item))
-    known = {**globals(), "np": names, "programs": Programs}
+    known = {**globals(), "np": names, "programs": SimpleNamespace(**made)}
     return FunctionType(function.__code__, known, function.__name__)
 
 
