@@ -1010,6 +1010,54 @@ def test_guards_on_globals_closures_and_attributes(
     check()
 
 
+def test_guards_on_what_functions_are_made_of(mode: str) -> None:
+    def helper(x: Any, by: float = 2.0) -> Any:
+        return x * by
+
+    def keyed(x: Any, *, plus: float = 1.0) -> Any:
+        return x + plus
+
+    @alight.jit
+    def inner(x: Any, less: float = 0.5) -> Any:
+        return x - less
+
+    @alight.jit(pure=True)
+    def declared(x: Any, over: float = 4.0) -> Any:
+        return x / over
+
+    def function(x: Any, power: float = 2.0) -> Any:
+        return declared(inner(keyed(helper(x)))) ** power
+
+    jitted: Any = alight.jit(function)
+    x = np.arange(4.0)
+
+    def check() -> None:
+        for _ in range(CALLS):
+            same(jitted(x), function(x))
+
+    def other(x: Any, power: float) -> Any:
+        return declared(keyed(inner(helper(x)))) * power
+
+    check()
+    seen = [jitted(x)]
+    for change in (
+        lambda: setattr(jitted, "__defaults__", (3.0,)),
+        lambda: setattr(function, "__defaults__", (2.5,)),
+        lambda: setattr(helper, "__defaults__", (5.0,)),
+        lambda: setattr(keyed, "__kwdefaults__", {"plus": 3.0}),
+        lambda: keyed.__kwdefaults__.update(plus=4.0),
+        lambda: setattr(inner, "__defaults__", (0.25,)),
+        lambda: setattr(declared, "__defaults__", (8.0,)),
+        lambda: setattr(helper, "__code__", (lambda x, by: x * by * by).__code__),
+        lambda: setattr(jitted, "__code__", other.__code__),
+    ):
+        change()
+        check()
+        seen.append(jitted(x))
+    # Each was seen; the last one computes something else altogether.
+    assert all(not np.array_equal(one, other) for one, other in pairwise(seen))
+
+
 def test_guards_on_layouts_scalars_and_types(mode: str) -> None:
     def function(x: Any, k: Any) -> Any:
         return x * k + x.strides[0] + x.shape[0]
@@ -1270,7 +1318,13 @@ def test_the_core_guard(guard_class: Any, entry_class: Any) -> None:
     names = {"k": 1}
     cell = (lambda x: lambda: x)(names).__closure__[0]  # type: ignore[index, misc]
     a = np.arange(6.0)[::2]
+
+    def part(x: Any, *, y: int = 1) -> Any:
+        return x
+
     lookups = [(names, "k", names["k"]), (names, "absent", None), (cell, None, names)]
+    lookups += [(part, at, getattr(part, at)) for at in ("__code__", "__defaults__")]
+    lookups += [(part, "__kwdefaults__", part.__kwdefaults__)]
     known = entry(entry_class, lambda *args: "hit", (a, 1.0, None), lookups=lookups)
     made.insert(known)
     assert made(a, 1.0, None) == "hit" == made(a.copy().repeat(2)[::2], 1.0, None)
@@ -1292,6 +1346,16 @@ def test_the_core_guard(guard_class: Any, entry_class: Any) -> None:
     names["absent"] = 3
     assert made(a, 1.0, None)[0] == "missed"
     del names["absent"]
+    for at, other in [
+        ("__code__", (lambda: 0).__code__),
+        ("__defaults__", (1,)),
+        ("__kwdefaults__", None),
+        ("__kwdefaults__", {"y": 1}),
+    ]:
+        before = getattr(part, at)
+        setattr(part, at, other)
+        assert made(a, 1.0, None)[0] == "missed"
+        setattr(part, at, before)
     assert made(a, 1.0, None) == "hit"
     calls, seconds = known.take()
     assert calls == 3 and seconds > 0 and known.take() == (0, 0.0)

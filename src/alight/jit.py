@@ -72,6 +72,18 @@ class _State(threading.local):
 _state = _State()
 
 
+def _of_wrapped(name: str) -> Any:
+    """Return a property that is the wrapped function's attribute of this name."""
+
+    def read(self: Jitted) -> Any:
+        return getattr(self.__wrapped__, name)
+
+    def write(self: Jitted, value: Any) -> None:
+        setattr(self.__wrapped__, name, value)
+
+    return property(read, write)
+
+
 class Jitted(CallGuard):
     """A function run through alight. Called like the function; `__wrapped__` is the function
     itself."""
@@ -92,6 +104,11 @@ class Jitted(CallGuard):
         self._on_ours: dict[Any, ArrayProgram | None] = {}
         self._guarded: set[Any] = set()
         _all.add(self)
+
+    # What a program may rebind to change what a call does.
+    __code__ = _of_wrapped("__code__")
+    __defaults__ = _of_wrapped("__defaults__")
+    __kwdefaults__ = _of_wrapped("__kwdefaults__")
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         return self if instance is None else MethodType(self, instance)

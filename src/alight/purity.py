@@ -47,8 +47,8 @@ ABSENT = _Absent()
 
 
 class Lookup(NamedTuple):
-    """A name and the very object that must be found there. ``place`` is a dict, or a cell (name
-    None)."""
+    """A name and the very object that must be found there. ``place`` is a dict, a cell (name None),
+    or a function (name among ``_PARTS``)."""
 
     place: Any
     name: str | None
@@ -61,7 +61,14 @@ class Lookup(NamedTuple):
                 return self.place.cell_contents is self.expected
             except ValueError:  # the cell was emptied
                 return False
+        if type(self.place) is FunctionType:
+            found: Any = getattr(self.place, self.name)
+            return found is self.expected
         return self.place.get(self.name, ABSENT) is self.expected
+
+
+# What a function is made of and can be given anew. Its globals and closure cannot.
+_PARTS = ("__code__", "__defaults__", "__kwdefaults__")
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,6 +213,7 @@ def declare_pure(function: FunctionType) -> Proof:
     if proof.pure:
         return proof
     work = _Proving()
+    work.parts(function)
     code = function.__code__
     for step in dis.get_instructions(code):
         if step.opname == "LOAD_GLOBAL":
@@ -233,6 +241,7 @@ class _Proving:
             self.ops += ops
             return
         before = self.ops
+        self.parts(function)
         code = function.__code__
         if code in self.open:
             raise _NotProven(f"{function.__qualname__} calls itself")
@@ -246,6 +255,12 @@ class _Proving:
         self.code(code, function.__globals__, cells, frozenset())
         self.open.pop()
         self.known[function] = self.ops - before
+
+    def parts(self, function: FunctionType) -> None:
+        """Look up what the function is made of."""
+        self.lookups += [Lookup(function, part, getattr(function, part)) for part in _PARTS]
+        keywords = function.__kwdefaults__ or {}
+        self.lookups += [Lookup(keywords, name, value) for name, value in keywords.items()]
 
     def code(
         self, code: CodeType, names: dict[str, Any], cells: dict[str, Any], own: frozenset[str]
@@ -341,7 +356,10 @@ class _Proving:
         if isinstance(kept.get("declared_pure"), bool) and isinstance(
             value.__wrapped__, FunctionType
         ):
-            if not value.declared_pure:
+            self.lookups.append(Lookup(kept, "__wrapped__", value.__wrapped__))
+            if value.declared_pure:
+                self.parts(value.__wrapped__)
+            else:
                 self.function(value.__wrapped__)
             return
         # Also a package's: what it does stands in its bytecode as in the program's own.

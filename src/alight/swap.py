@@ -86,16 +86,31 @@ def _swapped(value: Any) -> Any:
 
 def inside(function: FunctionType) -> FunctionType:
     """Return the function that runs in place of this one inside `jit`."""
-    contents = _contents(function)
-    state = (function.__code__, function.__defaults__, function.__kwdefaults__, *contents)
+    state = _state(function)
     found = _twins.get(function)
     if found is not None and list(map(id, found[1])) == list(map(id, state)):
         return found[0]
     # The function itself stands in while its twin is made: closures may lead back to it.
     _twins[function] = (function, state)
-    twin = function if _cannot(function.__code__) else _twin(function, contents)
+    twin = function if _cannot(function.__code__) else _twin(function, _contents(function))
     _twins[function] = (twin, state)
     return twin
+
+
+def _state(function: FunctionType) -> tuple[Any, ...]:
+    """Return what a twin was made of. Those of functions in its closure are in cells of its own:
+    what they are made of counts with it."""
+    state: list[Any] = []
+    open_functions, met = [function], {id(function)}
+    while open_functions:
+        made = open_functions.pop()
+        contents = _contents(made)
+        state += (made.__code__, made.__defaults__, made.__kwdefaults__, *contents)
+        for content in contents:
+            if type(content) is FunctionType and id(content) not in met:
+                met.add(id(content))
+                open_functions.append(content)
+    return tuple(state)
 
 
 def _contents(function: FunctionType) -> tuple[Any, ...]:

@@ -14,6 +14,7 @@ import os
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from time import perf_counter
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -64,9 +65,10 @@ class _TwinEntry:
 
     ``pattern`` has an example of each argument: an ndarray stands for all of its dtype, shape,
     strides and writeability, anything else for that very value (``values``) or for its type alone.
-    An ndarray given twice in the pattern must be given twice. ``lookups`` are (dict, name, object)
-    and (cell, None, object); ``absent`` stands for no such name. ``contexts`` are (variable,
-    default, object).
+    An ndarray given twice in the pattern must be given twice. ``lookups`` are (dict, name, object),
+    (cell, None, object) and (function, name, object), where the name is ``__code__``,
+    ``__defaults__`` or ``__kwdefaults__``; ``absent`` stands for no such name. ``contexts`` are
+    (variable, default, object).
 
     ``inputs`` are (position of an argument, offset in bytes from its first element) or (-1,
     address); ``outputs`` are ndarrays that what is made is made like. ``kernels`` run in their
@@ -137,6 +139,9 @@ class _TwinEntry:
                     if place.cell_contents is not expected:
                         return False
                 except ValueError:
+                    return False
+            elif type(place) is FunctionType:
+                if getattr(place, name) is not expected:
                     return False
             elif place.get(name, self._absent) is not expected:
                 return False

@@ -61,6 +61,11 @@ int entry_matches(Entry *self, PyObject *const *args, Py_ssize_t count)
             if (PyCell_GET(found->place) != found->expected) return 0;
             continue;
         }
+        if (found->part != NULL) {
+            value = found->part(found->place);
+            if ((value == NULL ? Py_None : value) != found->expected) return 0;
+            continue;
+        }
         value = PyDict_GetItemWithError(found->place, found->name);
         if (value == NULL) {
             if (PyErr_Occurred()) return -1;

@@ -57,6 +57,18 @@ int read_pattern(Entry *self, PyObject *pattern, int values)
     return 0;
 }
 
+static const char LOOKUP[] = "a lookup is (dict, name, object), (cell, None, object) or (function, name, object)";
+
+/* What reads a function's part of this name; NULL: it has none that can be looked up. */
+static PyObject *(*part_of(PyObject *name))(PyObject *)
+{
+    if (!PyUnicode_Check(name)) return NULL;
+    if (PyUnicode_CompareWithASCIIString(name, "__code__") == 0) return PyFunction_GetCode;
+    if (PyUnicode_CompareWithASCIIString(name, "__defaults__") == 0) return PyFunction_GetDefaults;
+    if (PyUnicode_CompareWithASCIIString(name, "__kwdefaults__") == 0) return PyFunction_GetKwDefaults;
+    return NULL;
+}
+
 int read_found(Entry *self, PyObject *lookups)
 {
     PyObject *fast = NULL;
@@ -66,13 +78,14 @@ int read_found(Entry *self, PyObject *lookups)
     for (Py_ssize_t i = 0; i < count; i++) {
         PyObject *place, *name, *expected;
         PyObject *item = PySequence_Fast_GET_ITEM(fast, i);
-        if (!is_tuple(item, "a lookup is (dict, name, object) or (cell, None, object)") ||
+        if (!is_tuple(item, LOOKUP) ||
             !PyArg_ParseTuple(item, "OOO", &place, &name, &expected)) {
             Py_DECREF(fast);
             return -1;
         }
-        if (name == Py_None ? !PyCell_Check(place) : !PyDict_Check(place)) {
-            PyErr_SetString(PyExc_TypeError, "a lookup is (dict, name, object) or (cell, None, object)");
+        PyObject *(*part)(PyObject *) = PyFunction_Check(place) ? part_of(name) : NULL;
+        if (name == Py_None ? !PyCell_Check(place) : !PyDict_Check(place) && part == NULL) {
+            PyErr_SetString(PyExc_TypeError, LOOKUP);
             Py_DECREF(fast);
             return -1;
         }
@@ -80,6 +93,7 @@ int read_found(Entry *self, PyObject *lookups)
         found->place = Py_NewRef(place);
         found->name = name == Py_None ? NULL : Py_NewRef(name);
         found->expected = Py_NewRef(expected);
+        found->part = part;
         self->found_count = i + 1;
     }
     Py_DECREF(fast);

@@ -34,6 +34,7 @@ typedef struct {
 
 typedef struct {
     PyObject *place, *name, *expected; /* name NULL: place is a cell */
+    PyObject *(*part)(PyObject *);     /* reads what a function has under that name, borrowed; NULL: place is a dict */
 } Found;
 
 typedef struct {
