@@ -61,8 +61,8 @@ int entry_matches(Entry *self, PyObject *const *args, Py_ssize_t count)
             if (PyCell_GET(found->place) != found->expected) return 0;
             continue;
         }
-        if (found->part != NULL) {
-            value = found->part(found->place);
+        if (found->part != 0) {
+            value = *(PyObject **)((char *)found->place + found->part);
             if ((value == NULL ? Py_None : value) != found->expected) return 0;
             continue;
         }

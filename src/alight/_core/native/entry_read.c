@@ -59,14 +59,14 @@ int read_pattern(Entry *self, PyObject *pattern, int values)
 
 static const char LOOKUP[] = "a lookup is (dict, name, object), (cell, None, object) or (function, name, object)";
 
-/* What reads a function's part of this name; NULL: it has none that can be looked up. */
-static PyObject *(*part_of(PyObject *name))(PyObject *)
+/* Where a function keeps its part of this name; 0: it has none that can be looked up. */
+static size_t part_of(PyObject *name)
 {
-    if (!PyUnicode_Check(name)) return NULL;
-    if (PyUnicode_CompareWithASCIIString(name, "__code__") == 0) return PyFunction_GetCode;
-    if (PyUnicode_CompareWithASCIIString(name, "__defaults__") == 0) return PyFunction_GetDefaults;
-    if (PyUnicode_CompareWithASCIIString(name, "__kwdefaults__") == 0) return PyFunction_GetKwDefaults;
-    return NULL;
+    if (!PyUnicode_Check(name)) return 0;
+    if (PyUnicode_CompareWithASCIIString(name, "__code__") == 0) return offsetof(PyFunctionObject, func_code);
+    if (PyUnicode_CompareWithASCIIString(name, "__defaults__") == 0) return offsetof(PyFunctionObject, func_defaults);
+    if (PyUnicode_CompareWithASCIIString(name, "__kwdefaults__") == 0) return offsetof(PyFunctionObject, func_kwdefaults);
+    return 0;
 }
 
 int read_found(Entry *self, PyObject *lookups)
@@ -83,8 +83,8 @@ int read_found(Entry *self, PyObject *lookups)
             Py_DECREF(fast);
             return -1;
         }
-        PyObject *(*part)(PyObject *) = PyFunction_Check(place) ? part_of(name) : NULL;
-        if (name == Py_None ? !PyCell_Check(place) : !PyDict_Check(place) && part == NULL) {
+        size_t part = PyFunction_Check(place) ? part_of(name) : 0;
+        if (name == Py_None ? !PyCell_Check(place) : !PyDict_Check(place) && part == 0) {
             PyErr_SetString(PyExc_TypeError, LOOKUP);
             Py_DECREF(fast);
             return -1;

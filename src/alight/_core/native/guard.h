@@ -34,7 +34,7 @@ typedef struct {
 
 typedef struct {
     PyObject *place, *name, *expected; /* name NULL: place is a cell */
-    PyObject *(*part)(PyObject *);     /* reads what a function has under that name, borrowed; NULL: place is a dict */
+    size_t part;                       /* where a function keeps what it has under that name; 0: place is none */
 } Found;
 
 typedef struct {
