@@ -236,6 +236,21 @@ def test_what_numpy_says_in_words_is_told_at_the_recorded_line(force: str, name:
     assert [warning.filename for warning in caught] == [__file__]
 
 
+@pytest.mark.parametrize("floor", [0, None])
+@pytest.mark.parametrize("keywords", [{}, {"out": True}, {"where": True}], ids=str)
+def test_the_mean_of_nothing_is_told_at_the_line_of_the_program(
+    floor: int | None, keywords: dict[str, Any]
+) -> None:
+    with alight.policy(**({} if floor is None else {"floor": floor})):
+        empty = alight.zeros((0, 3))
+        given = {key: alight.zeros(3) if key == "out" else True for key in keywords}
+        for call in (lambda: alight.mean(empty, axis=0, **given), lambda: empty.mean(0, **given)):
+            with collected() as caught:
+                np.asarray(call())
+            told = [w.filename for w in caught if str(w.message) == "Mean of empty slice"]
+            assert told == [__file__]
+
+
 @pytest.mark.parametrize("force", ["cpu:generated", "sim:0"])
 def test_ops_whose_warnings_are_collected_run_where_they_are_to_and_warn_at_the_call(
     force: str,

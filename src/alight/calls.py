@@ -361,16 +361,17 @@ def reduce_call(
     """Return a reduction or scan of an array; ``kwargs`` hold only what the caller gave.
     ``named``: its caller was itself given keywords."""
     recorded = None
+    function = numpy_function(name)
+    if isinstance(array, ArrayBase) and "correction" not in kwargs:
+        # It does without the function's checks, and warns of what is empty at its caller's line.
+        function = getattr(np.ndarray, name, function)
     if out is None and kwargs.keys() <= _ATTRIBUTES:
-        function = numpy_function(name)
-        if isinstance(array, ArrayBase) and "correction" not in kwargs:
-            function = getattr(np.ndarray, name, function)  # it does without the function's checks
         found = at_once(function, (array,), {"axis": axis, **kwargs})
         if found is not NotImplemented:
             return found
     if small((array, out, kwargs.get("where"))):
         keywords = {"axis": axis, **kwargs, **({} if out is None else {"out": out})}
-        return run_in_numpy(numpy_function(name), (array,), keywords)
+        return run_in_numpy(function, (array,), keywords)
     if recording_errstate() is not None:
         records = name not in warn.WORDED or warn.telling() == "later"
     else:
@@ -382,8 +383,9 @@ def reduce_call(
         if out is not None:
             keywords["out"] = out
         empty = isinstance(array, ArrayBase) and not layout(array).size
-        run = run_in_numpy if empty else exit_to_numpy
-        return run(numpy_function(name), (array,), keywords)
+        if empty:
+            return run_in_numpy(function, (array,), keywords)
+        return exit_to_numpy(numpy_function(name), (array,), keywords)
     if out is None:
         dying = floor.scalars and recorded.layout.ndim == 0 and temporary(array, named)
         return make(recorded, array if dying else None)
