@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 
 import alight
 from alight._core import ArrayBase
+from alight.ir.ops import OPS, Kind
 from conformance.compare import Findings
 from conformance.modes import MODES
 from conformance.programs import FILE, Ended, lines
@@ -179,6 +181,56 @@ def check(mode: str, programs: list[str], states: tuple[dict[str, Any], ...]) ->
 def test_warnings_are_numpys(mode: str) -> None:
     with np.errstate(divide="warn", over="warn", invalid="warn", under="ignore"):
         check(mode, [LATER.format(text) for text in PROGRAMS], ({},))
+
+
+SPECIAL = (0.0, -0.0, 1.0, -2.0, 0.5, "max", "-max", "smallest_subnormal", np.inf, -np.inf, np.nan)
+UFUNCS = [
+    op.reference
+    for op in OPS.values()
+    if op.kind is Kind.ELEMENTWISE and isinstance(op.reference, np.ufunc)
+]
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+@pytest.mark.parametrize("force", ["cpu:generated", "sim:0"])
+def test_special_values_warn_as_in_numpy(force: str, dtype: type[np.floating[Any]]) -> None:
+    limits = np.finfo(dtype)
+    numbers = [
+        float(getattr(limits, v.lstrip("-"))) * (-1 if v[0] == "-" else 1)
+        if isinstance(v, str)
+        else v
+        for v in SPECIAL
+    ]
+    findings = Findings()
+    with alight.policy(floor=0, force=force, on_gap="host"):
+        for ufunc in UFUNCS:
+            if not takes(ufunc, np.dtype(dtype)):
+                continue
+            for operands in itertools.product(numbers, repeat=ufunc.nin):
+                plain = [np.full(2, number, dtype) for number in operands]
+                ours = [alight.asarray(array) for array in plain]
+                wanted, got = (told(ufunc, arrays) for arrays in (plain, ours))
+                text = None if got == wanted else f"{got}, must be {wanted}"
+                findings.note(text, {}, f"{ufunc.__name__}{operands}")
+    findings.check()
+
+
+def takes(ufunc: np.ufunc, dtype: np.dtype[Any]) -> bool:
+    """Tell whether NumPy has a loop for these operands."""
+    try:
+        ufunc.resolve_dtypes((*[dtype] * ufunc.nin, *[None] * ufunc.nout))
+    except TypeError:
+        return False
+    return True
+
+
+def told(ufunc: np.ufunc, operands: list[Any]) -> set[str]:
+    """Return what is warned of while a result is made."""
+    usual: Any = {"divide": "warn", "over": "warn", "invalid": "warn", "under": "ignore"}
+    with np.errstate(**usual), collected() as caught:
+        results = ufunc(*operands)
+        alight.evaluate(*arrays([results]), *arrays(results if type(results) is tuple else []))
+    return {str(w.message) for w in caught}
 
 
 @pytest.mark.parametrize("kind", ["ignore", "raise"])

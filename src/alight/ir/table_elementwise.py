@@ -340,7 +340,8 @@ _ufunc(
 )
 _NEXT = """b = bits(x)
     n = floating(where((x < y) == (x > 0), b + 1, b - 1))
-    away = where(x == 0, copysign(floating(U(1)), y), n)
+    over = (fabs(n) == inf) & (fabs(x) < inf)
+    away = where(x == 0, copysign(floating(U(1)), y), rarely(over, x + x, n))
     where((x != x) | (y != y), x + y, where(x == y, {}, away))"""
 # From one zero to the other: before NumPy 2.5 a half float stays where it is.
 _HALF = "y" if np.signbit(np.nextafter(np.float16(0.0), np.float16(-0.0))) else "x"
@@ -348,12 +349,16 @@ _ufunc(np.nextafter, {"f": _NEXT.format("y"), "float16": _NEXT.format(_HALF)}, f
 _ufunc(
     np.spacing,
     {
-        "f": "where(x == 0, floating(U(1)), floating(bits(x) + 1) - x)",
+        "f": """n = floating(bits(x) + 1)
+            over = (fabs(n) == inf) & (fabs(x) < inf)
+            where(x == 0, floating(U(1)), rarely(over, x + x, n - x))""",
         # a half float's has no sign, and below zero it is the one toward zero
         "float16": """a = fabs(x)
             u = bits(a)
-            s = where((x < 0) & (a < inf), a - floating(u - 1), floating(u + 1) - a)
-            where(a == 0, floating(U(1)), s)""",
+            n = floating(u + 1)
+            s = where((x < 0) & (a < inf), a - floating(u - 1), n - a)
+            over = (x > 0) & (n == inf) & (a < inf)
+            where(a == 0, floating(U(1)), rarely(over, x + x, s))""",
     },
     flops=2,
 )
