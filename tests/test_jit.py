@@ -1135,6 +1135,32 @@ def test_the_guard_launches_and_the_log_counts() -> None:
     assert record.decision.implementation == "generated" and (record.seconds or 0) > 0
 
 
+@pytest.mark.parametrize("mode", ["auto", "generated"], indirect=True)
+def test_the_guard_answers_every_kind_of_call_it_has_met(
+    mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    be_eager(monkeypatch)
+    be_generated(monkeypatch)
+    monkeypatch.setattr(sys.modules["alight.jit"], "_lap", lambda entry, args: 1e-9)
+    jitted: Any = alight.jit(chain)
+    given = [(np.arange(float(n)), np.ones(n)) for n in range(20, 45)]
+    for args in given:
+        for _ in range(CALLS):
+            jitted(*args)
+            kernels.settle()
+    missed: list[Any] = []
+    called = jitted._called
+    jitted._called = lambda args, kwargs: missed.append(args) or called(args, kwargs)
+    for args in given * 2:
+        same(jitted(*args), chain(*args))
+    assert missed == []
+    # What has gone for others comes back when it is called.
+    jitted.clear()
+    for args in given * 3:
+        same(jitted(*args), chain(*args))
+    assert len(missed) == len(given)
+
+
 def test_a_site_that_loses_is_numpys_and_the_log_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     be_eager(monkeypatch)
     be_generated(monkeypatch)
@@ -1359,11 +1385,15 @@ def test_the_core_guard(guard_class: Any, entry_class: Any) -> None:
     assert made(a, 1.0, None) == "hit"
     calls, seconds = known.take()
     assert calls == 3 and seconds > 0 and known.take() == (0, 0.0)
-    for number in range(10):
-        made.insert(entry(entry_class, lambda *args, n=number: n, (number,)))
-    assert made(a, 1.0, None)[0] == "missed" and made(9) == 9 and made(1)[0] == "missed"
+    several = [entry(entry_class, lambda *args, n=n: n, (n,)) for n in range(guard._ENTRIES + 2)]
+    for one in several:
+        made.insert(one)
+        assert made(0) == 0  # what is used stays, however many come after it
+    assert made(a, 1.0, None)[0] == "missed" and not made.holds(known)
+    assert [made.holds(one) for one in several[:4]] == [True, False, False, True]
+    assert made(1)[0] == made(2)[0] == "missed" and made(3) == 3 and made(len(several) - 1) > 3
     made.clear()
-    assert made(9)[0] == "missed"
+    assert made(9)[0] == "missed" and not made.holds(several[9])
     few = entry(entry_class, lambda x: x, (1,), values=False, left=2)
     made.insert(few)
     assert [made(5), made(6)] == [5, 6] and made(7)[0] == "missed"

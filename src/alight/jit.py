@@ -58,8 +58,8 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 # some 20 µs, so that after this much work it stays under 1 %.
 _ASK_SECONDS = 0.005
 
-# Kinds of call a function keeps apart by exact shapes; a function that is given ever new shapes is
-# judged by how large they are, in powers of two.
+# Kinds of call a function keeps apart by exact shapes, as many as its guard has entries; a function
+# that is given ever new shapes is judged by how large they are, in powers of two.
 _EXACT_SITES = 64
 
 
@@ -102,7 +102,7 @@ class Jitted(CallGuard):
         self._answers: dict[int, Entry] = {}  # the guard's entry of a site, by its id
         # By key; None: such a call cannot be run again without its body.
         self._on_ours: dict[Any, ArrayProgram | None] = {}
-        self._guarded: set[Any] = set()
+        self._guarded: dict[Any, Entry] = {}  # the guard's, of those calls
         _all.add(self)
 
     # What a program may rebind to change what a call does.
@@ -168,9 +168,15 @@ class Jitted(CallGuard):
         if not _raced():
             if program is None:
                 return self._body(args, kwargs, proof, described, site)
-            if site.shortcut is None and _launched.get(program, program) is not POLICY.get():
-                self._launch_directly(site, program, args, kwargs, described)
+            if site.shortcut is None:
+                under, launched = _launched.get(program, (None, None))
+                if launched is None or under is not POLICY.get():
+                    self._launch_directly(site, program, args, kwargs, described)
+                else:
+                    self._back(launched)
             return program.run(described.arrays)
+        if site.settled:
+            self._back(self._answers.get(id(site)))
         self._hear(site)
         if program is not None and site.shortcut is None:
             self._shortcut(site, program, args, kwargs, described)
@@ -239,8 +245,8 @@ class Jitted(CallGuard):
         if program is not None:
             result = program.run(args)
             if program.direct is not None and key not in self._guarded:
-                self._guarded.add(key)
-                self.insert(direct_entry(program.direct, args, proof.lookups))
+                self._guarded[key] = direct_entry(program.direct, args, proof.lookups)
+            self._back(self._guarded.get(key))
             return result
         tracing = None
         if proof.pure and key not in self._on_ours and len(self._on_ours) < 2 * _EXACT_SITES:
@@ -426,7 +432,7 @@ class Jitted(CallGuard):
         entry = self._entry(site, launchable, args, described)
         if entry is None or launchable is None:
             return
-        _launched[program] = POLICY.get()
+        _launched[program] = POLICY.get(), entry
         watch_entry(entry, launchable, [s.decision for s in launchable.steps], program.site)
         self.insert(entry)
 
@@ -451,6 +457,12 @@ class Jitted(CallGuard):
         if entry is None:
             site.shortcut = False
         return entry
+
+    def _back(self, entry: Entry | None) -> None:
+        """Have the guard try an entry again that has gone for others: no call that it answers comes
+        here while it is there, unless its guards do not hold."""
+        if entry is not None and not self.holds(entry):
+            self.insert(entry)
 
     def _answer(self, site: Site, entry: Entry) -> None:
         """Have the guard answer a kind of call by this entry."""
@@ -527,8 +539,8 @@ def _at_hand(step: LaunchStep) -> bool:
 _LAPS = 5  # of each way, the best: what interrupts a run only makes it longer
 
 _all: WeakSet[Jitted] = WeakSet()
-# The policy object under which the guard launches a program.
-_launched: WeakKeyDictionary[Program, Any] = WeakKeyDictionary()
+# The policy object under which the guard launches a program, and its entry.
+_launched: WeakKeyDictionary[Program, tuple[Any, Entry]] = WeakKeyDictionary()
 
 
 def _forget_all() -> None:

@@ -35,6 +35,10 @@ static PyObject *guard_vectorcall(PyObject *callable, PyObject *const *args, siz
             int fits = entry_matches(entry, args, count);
             if (fits < 0) return NULL;
             if (!fits) continue;
+            if (i > 0 && self->entries[i] == entry) { /* a comparison may have run Python code */
+                memmove(&self->entries[1], &self->entries[0], (size_t)i * sizeof(Entry *));
+                self->entries[0] = entry;
+            }
             Py_INCREF(entry); /* what it calls may drop it from the guard */
             PyObject *result = entry_run(entry, args, count);
             Py_DECREF(entry);
@@ -101,6 +105,13 @@ static PyObject *guard_insert(Guard *self, PyObject *entry)
     Py_RETURN_NONE;
 }
 
+static PyObject *guard_holds(Guard *self, PyObject *entry)
+{
+    for (int i = 0; i < self->count; i++)
+        if ((PyObject *)self->entries[i] == entry) Py_RETURN_TRUE;
+    Py_RETURN_FALSE;
+}
+
 static PyObject *guard_remove(Guard *self, PyObject *entry)
 {
     for (int i = 0; i < self->count; i++) {
@@ -127,7 +138,8 @@ static PyObject *guard_miss(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(args)
 
 static PyMethodDef guard_methods[] = {
     {"insert", (PyCFunction)guard_insert, METH_O,
-     "Make an entry the first to be tried; the last one goes where there are too many."},
+     "Make an entry the first to be tried; that used longest ago goes where there are too many."},
+    {"holds", (PyCFunction)guard_holds, METH_O, "Tell whether an entry is among those that are tried."},
     {"remove", (PyCFunction)guard_remove, METH_O, "Drop an entry; one that is not there is no error."},
     {"clear", (PyCFunction)guard_clear_method, METH_NOARGS, "Drop every entry."},
     {"miss", guard_miss, METH_VARARGS, "Return the result where no entry's guards hold."},

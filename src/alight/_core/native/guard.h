@@ -21,7 +21,7 @@
 #include "buffers.h"
 #include "kernel.h"
 
-#define ENTRIES 8        /* as in the twin */
+#define ENTRIES 64       /* as in the twin */
 #define SAMPLED 16       /* as in the twin */
 
 typedef struct {
