@@ -305,9 +305,10 @@ class TestMemory:
         theirs[0] = 9
         assert result.tolist() == [0, 1, 2]
 
-    def test_copies_and_pickles_are_numpys(self) -> None:
+    def test_pickles_are_numpys_and_copies_are_not(self) -> None:
         a = alight.arange(3)
         assert type(pickle.loads(pickle.dumps(a))) is np.ndarray
+        assert type(copy.copy(a)) is type(copy.deepcopy(a)) is alight.Array
         assert copy.deepcopy(a).tolist() == [0, 1, 2]
 
 
