@@ -11,6 +11,7 @@ import numpy as np
 
 from alight import memory, runtime, warn
 from alight._core import NATIVE, ArrayBase, floor, hooks, set_operators
+from alight.appearance import shown
 from alight.calls import (
     ACCUMULATES,
     FUNCTIONS,
@@ -447,6 +448,7 @@ def _only_view(array: Array, expression: Callable[[Any], Any]) -> Any:
         ) from None
 
 
+hooks.appears = shown
 hooks.array = Array
 hooks.binary = _binary
 hooks.unary = _unary
