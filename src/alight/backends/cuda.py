@@ -288,19 +288,14 @@ class CudaBackend:
         for event in apart:
             session.runtime.streamWaitEvent(stream, event.handle, 0)
         began = perf_counter()
-        try:
-            for command in commands:
-                if isinstance(command, Copy):
-                    copies.start(Path(session, command))
-                    continue
-                copies.arrive()
-                if isinstance(command, Launch):
-                    self._launch(session, stream, command, made, used)
-                else:
-                    target = _at(session, command.target)
-                    session.runtime.memsetAsync(target, command.byte, command.nbytes, stream)
-        finally:
-            copies.arrive()
+        for command in commands:
+            if isinstance(command, Copy):
+                copies.start(Path(session, command))
+            elif isinstance(command, Launch):
+                self._launch(session, stream, command, made, used)
+            else:
+                target = _at(session, command.target)
+                session.runtime.memsetAsync(target, command.byte, command.nbytes, stream)
         result = CudaEvent(session, queue, session.record(queue), began)
         result.buffers = tuple(made)
         if queue:
