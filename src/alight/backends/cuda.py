@@ -139,7 +139,7 @@ class CudaBackend:
             return Probe((), reason)
         if not found["cards"]:
             return Probe((), "the driver shows no card. Fix: see CUDA_VISIBLE_DEVICES")
-        return Probe(tuple([_device(i, found) for i in range(len(found["cards"]))]))
+        return Probe(tuple([described(i, found) for i in range(len(found["cards"]))]))
 
     def open(self, device: Device) -> None:
         """Make a context and a stream."""
@@ -395,7 +395,8 @@ def _at(session: Session, buffer: Any) -> int:
     return buffer.address
 
 
-def _device(number: int, found: dict[str, Any]) -> Device:
+def described(number: int, found: dict[str, Any]) -> Device:
+    """Return the device that a card is, by what the driver says of it."""
     card = found["cards"][number]
     versions = f"driver {found['driver']} runtime {found['runtime']} CuPy {found['cupy']}"
     return Device(

@@ -25,7 +25,15 @@ from alight.ir.ops import Kind
 from alight.ir.rolls import as_copies
 from alight.plan.crowd import lone_seconds
 from alight.plan.curve import Curve
-from alight.plan.nests import after, apart_of, in_order, loop_seconds, padding, step_of
+from alight.plan.nests import (
+    after,
+    apart_of,
+    by_rows,
+    in_order,
+    loop_seconds,
+    padding,
+    step_of,
+)
 from alight.plan.passes import NARROW_BYTES, Pass, alone, loop_dtype, node_class, passes
 from alight.plan.plan import Estimate
 from alight.plan.profile import SCHEMA, Profile, Rates
@@ -70,6 +78,13 @@ def shown(beyond: float, memory: float, stream: float, nbytes: float, overlap: f
     far = math.log(max(nbytes, NEAR_BYTES) / NEAR_BYTES) / math.log(FAR_BYTES / NEAR_BYTES)
     waited = (1 - overlap) * min(far, 1.0) * min(beyond, stream)
     return beyond + waited - overlap * min(beyond, max(0.0, memory - stream))
+
+
+def met(sharing: Curve, busy: float, beside: float) -> float:
+    """Return the seconds of threads that meet, which are in what they take to share ``busy``
+    seconds of computing and once more in what memory takes ``beside`` its stream: a kernel's
+    threads meet once."""
+    return min(max(0.0, sharing.seconds_at(busy) - sharing.stream_seconds(busy)), beside)
 
 
 def _vector_curve(rates: Rates, dtype: str, m: int, k: int, n: int) -> Curve | None:
@@ -161,6 +176,8 @@ def _pass_terms(
             whole += max(0.0, far - near - lines[0].stream_seconds(item.apart))
     launch = min(rates.floor(kind), whole)
     memory = whole - launch
+    if away and item.kind == "reduce_inner":
+        item = by_rows(graph, item)
     if not first:
         launch = max(0.0, launch - rates.launch.value) + rates.call.value
     if not own:
@@ -208,11 +225,13 @@ def _pass_terms(
     alone = 1.0
     if own and rates.sharing is not None:
         alone = min(1.0, rates.sharing.seconds_at(busy) / busy)
-        if narrow is not None:
+        if narrow is not None or (item.parts and not item.rows):
             alone = max(alone, 1.0 / item.parts)
     stream = min(memory, curve.stream_seconds(item.amount))
     hidden = min(compute * alone, stream)
     beyond = busy * alone - hidden
+    if own and rates.sharing is not None:
+        beyond -= met(rates.sharing, busy, memory - stream)
     if beyond <= 0:
         return {"launch": launch, "memory": memory, "compute": 0.0, "loops": 0.0}, spread
     # what is only read is waited for by nobody
