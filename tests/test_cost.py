@@ -353,6 +353,26 @@ def test_arithmetic_beyond_the_first_flop_hides_behind_the_memory(profile: Profi
     assert many.terms["compute"] == pytest.approx((probes.CHAIN - 1) * flop * n - hidden)
 
 
+def test_what_is_folded_past_the_last_knot_comes_from_memory(profile: Profile) -> None:
+    """Folds are measured up to 16 MB, which a last cache may hold: additions up to three times
+    that."""
+    document = profile.to_dict() | {"origin": "measured"}
+    near, far = 1e-11, 4e-11  # seconds a byte in the cache, and past 16 MB
+    last, three = 1 << 24, 3 << 24
+    lines = [[1 << 7, 1e-6], [1 << 16, 2e-6], [last, near * last]]
+    curves = document["rates"]["generated"]["curves"]
+    for name in list(curves):
+        beyond = [[three, near * last + far * (three - last)]] if "elementwise" in name else []
+        curves[name] = {"knots": lines + beyond, "source": "probe"}
+    measured = Profile.from_dict(document)
+    for n in (last // 8, 3 * last // 8):
+        group = probes.fold("max", "float64", (n,), (0,))
+        found = estimate(group, "sim:0", "generated", measured)
+        assert found is not None
+        expect = near * last + far * (8 * n - last)
+        assert found.terms["launch"] + found.terms["memory"] == pytest.approx(expect, rel=1e-3)
+
+
 def test_probes_stay_inside_of_their_arrays() -> None:
     backend = HostBackend()
     device = backend.probe().devices[0]

@@ -136,6 +136,16 @@ def _copied_share(rates: Rates, item: Pass) -> float:
     return float((rates.curves[name].seconds_at(item.amount) / added) ** share)
 
 
+def _far_seconds(rates: Rates, curve: Curve, item: Pass) -> float:
+    """Return the seconds of folding past the last knot, where that may still be in a cache: as many
+    more as additions take for so many more bytes, whose three arrays were measured farther out."""
+    last, seconds = curve.knots[-1]
+    lines = rates.curves.get(f"elementwise/{item.dtype}")
+    if item.amount <= last or lines is None:
+        return 0.0
+    return seconds + lines.seconds_at(item.amount) - lines.seconds_at(last)
+
+
 def _narrow_seconds(curve: Curve, item: Pass, away: bool) -> float:
     """Return the seconds of folding columns of which there are few: on the host no more threads
     share them than there are parts; on a device a thread goes through what parts of a column left,
@@ -163,6 +173,8 @@ def _pass_terms(
     if own and len(item.nodes) > 1:
         spread = max(spread, rates.spreads.get("fused", 0.0))
     whole = curve.seconds_at(item.amount)
+    if own and kind.startswith("reduce"):
+        whole = max(whole, _far_seconds(rates, curve, item))
     narrow = rates.some("reduce_narrow") if own and item.rows else None
     if narrow is not None:
         whole = max(whole, _narrow_seconds(narrow, item, away))
