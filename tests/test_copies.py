@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 import alight
 from alight import copies, registry, residency, runtime
 from alight._core import Data, layout_of
-from alight.copies import Kept
+from alight.copies import FRESH, Kept
 from alight.log import LOG
 
 N = 1000
@@ -110,3 +111,17 @@ def test_what_died_or_left_is_forgotten() -> None:
     one.remote = None
     del two
     assert held.least("far", ()) is None and not held._copies
+
+
+def test_what_came_without_anybody_told_is_known_when_room_is_made() -> None:
+    held = Kept()
+    one, two, dead = stored(8), stored(8), stored(8)
+    for data, seconds in ((one, 2.0), (two, 1.0), (dead, 0.1)):
+        held.fresh += [weakref.ref(data), seconds]
+    del dead, data
+    assert held.least("far", ()) is two and held.least("far", ()) is one
+    assert held.least("far", ()) is None
+    for _ in range(FRESH):
+        held.fresh += [weakref.ref(one), 1.0]
+    held.use(one, 1.0)
+    assert not held.fresh and list(held._copies) == [id(one)]

@@ -45,7 +45,7 @@ ORDER: tuple[tuple[str, ...], ...] = (
     ("memory",),
     ("nearby",),
     ("indexing",),
-    ("appearance", "exits", "flags", "temporary"),
+    ("exits", "flags", "temporary"),
     ("calls",),
     ("methods",),
     ("array",),

@@ -10,10 +10,14 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Collection
+from typing import Any
 
 from alight._core import Data
 
-__all__ = ["Kept", "kept"]
+__all__ = ["FRESH", "Kept", "kept"]
+
+# What may wait in ``Kept.fresh``: most of it is dropped before somebody looks.
+FRESH = 512
 
 
 class _Copy(weakref.ref[Data]):
@@ -32,9 +36,14 @@ class Kept:
     def __init__(self) -> None:
         self._copies: dict[int, _Copy] = {}
         self._level = 0.0
+        # Copies that came lately and of which nobody was told: a reference to each, then the
+        # seconds of bringing it again.
+        self.fresh: list[Any] = []
 
     def use(self, data: Data, seconds: float) -> None:
         """Note that a copy came or was used; ``seconds`` is what bringing it again would take."""
+        if len(self.fresh) > FRESH:
+            self._look()
         number = id(data)
         copy = self._copies.get(number)
         if copy is None or copy() is not data:
@@ -43,6 +52,15 @@ class Kept:
         copy.uses += 1
         copy.worth = self._level + copy.uses * seconds / max(data.nbytes, 1)
 
+    def _look(self) -> None:
+        """Take in what came lately and still lives."""
+        fresh = self.fresh[:]
+        self.fresh.clear()
+        for reference, seconds in zip(fresh[::2], fresh[1::2], strict=True):
+            data = reference()
+            if data is not None:
+                self.use(data, seconds)
+
     def _gone(self, copy: _Copy) -> None:
         if self._copies.get(copy.number) is copy:
             self._copies.pop(copy.number, None)
@@ -50,6 +68,7 @@ class Kept:
     def least(self, space: str, spared: Collection[int]) -> Data | None:
         """Return what is worth least of what has a copy in the space, those with an id in
         ``spared`` apart; it is forgotten."""
+        self._look()
         best: tuple[float, int] | None = None
         for number, copy in tuple(self._copies.items()):
             data = copy()

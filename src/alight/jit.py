@@ -23,7 +23,6 @@ import numpy as np
 from alight import runtime
 from alight._core import POLICY, floor, hooks, recording_errstate
 from alight._core.guard import CallGuard, Entry
-from alight.appearance import asks_what_it_means, shown
 from alight.config import current_policy, policy
 from alight.device import HOST_DEVICE
 from alight.execute import stood_in
@@ -246,7 +245,7 @@ class Jitted(CallGuard):
         if program is not None:
             result = program.run(args)
             if program.direct is not None and key not in self._guarded:
-                self._guarded[key] = direct_entry(program.direct, args, proof.lookups)
+                self._guarded[key] = direct_entry(program.direct.call, args, proof.lookups)
             self._back(self._guarded.get(key))
             return result
         tracing = None
@@ -608,13 +607,13 @@ def _lap(entry: Entry, args: tuple[Any, ...]) -> float:
 
 def _show_ndarrays() -> None:
     """Have arrays show themselves as ndarrays to the program while it runs inside `jit`."""
-    if hooks.appears is shown:
+    if hooks.appears is None:
         hooks.appears = _appears
 
 
 def _appears(own: type, code: CodeType) -> type:
-    if _state.way != "ours" or asks_what_it_means(code):
-        return shown(own, code)
+    if _state.way != "ours":
+        return own
     # A package may reach for an ndarray's memory, but for its functions that are seen not to.
     honest = code.co_filename.startswith(installed()) and not only_computes(code)
     return own if honest else np.ndarray

@@ -244,22 +244,23 @@ class Log:
         where: tuple[str, str],
         eligible: int,
         first: bool,
+        times: int = 1,
     ) -> None:
-        """Keep a decision that ran as one launch ``where`` (implementation, device): ``decide``,
-        ``count`` and ``elements`` in one."""
-        self._keep((time(), decision, site, seconds, 1, first), where, eligible)
+        """Keep a decision that ran as one launch ``where`` (implementation, device), so many times:
+        ``decide``, ``count`` and ``elements`` in one."""
+        self._keep((time(), decision, site, seconds, times, first), where, eligible * times)
 
     def _keep(self, record: _Row, where: tuple[str, str] | None, eligible: int) -> None:
-        seconds = record[3]
+        seconds, times = record[3:5]
         with self._lock:
             ring = self._ring
             (self._open() if ring is None else ring).append(record)
             self._appended += 1
-            self._decisions += 1
+            self._decisions += times
             if seconds is not None:
                 self._seconds += seconds
             if where is not None:
-                self._counts["launches"] += 1
+                self._counts["launches"] += times
                 if eligible:
                     self._elements[where] = self._elements.get(where, 0) + eligible
         if logger.isEnabledFor(logging.DEBUG):

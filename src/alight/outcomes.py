@@ -24,7 +24,7 @@ from alight.log import LOG, Site
 from alight.plan.plan import Decision
 from alight.registry import backend_of
 
-__all__ = ["Started", "Told", "recover", "settle", "started"]
+__all__ = ["Started", "Told", "recover", "running", "settle", "started"]
 
 # Launches told of at once: each is 0.5 kB, and asking a card for its time is better done when a
 # program has come to rest than after each launch.
@@ -64,13 +64,19 @@ _over: dict[str, deque[Started]] = {}  # told of; what they made may still be on
 _devices: dict[str, Device] = {}
 
 
-def started(where: Device, launch: Started) -> None:
-    """Keep a submitted launch until it is told of; the caller holds ``residency.LOCK``."""
+def running(where: Device) -> deque[Started]:
+    """Return a device's launches that are not told of; ``started`` sees to it that they are."""
     queue = _running.get(where.id)
     if queue is None:
         queue = _running[where.id] = deque()
         _over[where.id] = deque(maxlen=_MOST)
         _devices[where.id] = where
+    return queue
+
+
+def started(where: Device, launch: Started) -> None:
+    """Keep a submitted launch until it is told of; the caller holds ``residency.LOCK``."""
+    queue = running(where)
     queue.append(launch)
     if len(queue) > _MOST:
         _tell(where, _MOST // 2)
@@ -84,21 +90,28 @@ def settle() -> None:
 
 
 def _tell(where: Device, count: int) -> None:
-    """Tell the log of the oldest launches of a device."""
-    queue, backend = _running[where.id], backend_of(where)
-    for _ in range(min(count, len(queue))):
+    """Tell the log of the oldest launches of a device: of those of one plan that nobody timed, at
+    once."""
+    queue, over, backend = _running[where.id], _over[where.id], backend_of(where)
+    alike: dict[int, tuple[tuple[Told, ...], float | None, int]] = {}
+    for number in range(min(count, len(queue))):
         launch = queue.popleft()
-        _over[where.id].append(launch)
+        over.append(launch)
+        if launch.end is None:
+            _, _, before = alike.get(id(launch.launches), (None, None, 0))
+            alike[id(launch.launches)] = launch.launches, None, before + 1
+            continue
         seconds = None
-        if launch.end is not None:
-            try:
-                seconds = backend.seconds(launch.start, launch.end)
-            except Exception as error:  # the log must not fail the program: a request will tell
-                LOG.fallback(f"timing on {where.id}", f"{type(error).__name__}: {error}", None)
+        try:
+            seconds = backend.seconds(launch.start, launch.end)
+        except Exception as error:  # the log must not fail the program: a request will tell
+            LOG.fallback(f"timing on {where.id}", f"{type(error).__name__}: {error}", None)
         if len(launch.launches) > 1:
             seconds = None  # they belong to all of them together
-        for decision, site, place, eligible, first in launch.launches:
-            LOG.launched(decision, site, seconds, place, eligible, first)
+        alike[-1 - number] = launch.launches, seconds, 1
+    for launches, seconds, times in alike.values():
+        for decision, site, place, eligible, first in launches:
+            LOG.launched(decision, site, seconds, place, eligible, first, times)
 
 
 def recover(data: Data, where: Device, error: BaseException) -> bool:

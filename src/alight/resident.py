@@ -14,13 +14,22 @@ from typing import Any, NamedTuple
 from weakref import ref
 
 from alight import execute, residency, runtime
-from alight._core import Data, Layout, Storage, Value, View
+from alight._core import (
+    OPERANDS,
+    Data,
+    DeviceCall,
+    Layout,
+    Storage,
+    Value,
+    View,
+    recording_errstate,
+)
 from alight.array import Array
-from alight.copies import Kept, kept
+from alight.copies import FRESH, Kept, kept
 from alight.device import Device
 from alight.errors import AlightError
 from alight.log import eligible_elements
-from alight.outcomes import Started, Told, started
+from alight.outcomes import Started, Told, running, started
 from alight.plan.plan import LaunchStep, Plan, ViewStep
 from alight.ready import kernel_of
 from alight.registry import backend_of, device
@@ -29,8 +38,8 @@ from alight.scalar import Scalar
 
 __all__ = ["ArrayProgram", "Tracing", "key_of"]
 
-# A call in so many is timed, two events around it: as the guard does.
-_SAMPLED = 16
+# A call in so many is timed, two events around it, which takes as long as the call.
+_SAMPLED = 64
 _SCALARS = (int, float, complex, bool, str, type(None))
 
 Key = tuple[Any, ...]
@@ -334,7 +343,6 @@ class Direct:
         )
         self._graph = program.graph
         self._kept: Kept = kept(where.space)
-        self._calls = 0
         self._told = tuple(
             [
                 Told(
@@ -346,6 +354,50 @@ class Direct:
                 )
                 for step in steps
             ]
+        )
+        # What answers a call: this, or the native core where it can.
+        self.call: Direct | DeviceCall = self
+        self.calls = self.next = 0
+        launches = getattr(sequence, "launches", None)
+        operands = max(len(self._layouts), len(self._reads), len(self._made))
+        if launches is not None and operands <= OPERANDS:
+            self.call = self._native(launches, order)
+
+    def _native(self, launches: Any, order: Sequence[int]) -> DeviceCall:
+        """Return the call as the native core answers it."""
+        program = self._program
+        numbers = [number for number, _, _ in self._made]
+        form: Any = program.form
+        parts = form.parts if type(form) is _Tree else ()
+        if self._single:
+            form = None if form.value == numbers[0] else ()
+        elif parts and all(type(part) is _Fresh and part.window is None for part in parts):
+            form = form.kind, tuple([numbers.index(part.value) for part in parts])
+            if len({part.memory for part in parts}) < len(parts):
+                form = ()  # windows of one storage
+        else:
+            form = ()
+
+        def build(args: Sequence[Any], values: Sequence[Value]) -> Any:
+            return program.build(program.form, args, dict(zip(numbers, values, strict=True)), {})
+
+        return DeviceCall(
+            launches,
+            tuple([(scalar,) if lay is None else lay for lay, scalar in program.pattern]),
+            self._space,
+            tuple(zip(self._constants, self._lying, strict=True)),
+            tuple(order),
+            tuple([(layout, float(seconds)) for _, layout, seconds in self._made]),
+            form if form else None if form is None else ...,
+            (residency.LOCK.acquire, residency.LOCK.release),
+            running(self._where).append,
+            self._kept.fresh,
+            FRESH,
+            Array,
+            Started,
+            (self._graph, self._told, self._reads, recording_errstate()),
+            build,
+            self,
         )
 
     def __call__(self, *args: Any) -> Any:
@@ -392,8 +444,11 @@ class Direct:
         if self._order is not None:
             datas = [datas[i] for i in self._order]
             buffers = [buffers[i] for i in self._order]
-        self._calls += 1
-        timed = self._calls % _SAMPLED == 1
+        own = self.call
+        own.calls += own is self  # the native core counts its own
+        timed = own.calls >= own.next
+        if timed:
+            own.next = own.calls + _SAMPLED
         start = self._submit(self._where, 0, ()) if timed else None
         try:
             made = self._sequence(buffers)

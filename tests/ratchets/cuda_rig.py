@@ -25,6 +25,7 @@ class Rig:
     def __init__(self) -> None:
         self.device = registry.device(DEVICE)
         self.backend: Any = registry.backend_of(self.device)
+        self.told: list[Any] = []  # functions that plans call as long as they live
 
     def put(self, array: Array) -> Operand:
         """Return an array on the device, with the memory between its elements."""

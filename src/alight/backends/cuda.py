@@ -16,15 +16,15 @@ from typing import Any
 
 import numpy as np
 
-from alight._core import Data, Layout, make_layout
+from alight._core import Data, DeviceBuffer, Layout, make_layout
 from alight.backends import cuda_cards
 from alight.backends.asking import ask, loaded, refusal
 from alight.backends.base import Command, Copy, Launch, Operand
 from alight.backends.cuda_calls import CALLS, called
 from alight.backends.cuda_copies import Copies, CudaEvent, Path
 from alight.backends.cuda_library import LACKING, NAMES, LibraryKernel
-from alight.backends.cuda_sequence import CudaSequence, Launches
-from alight.backends.cuda_session import CudaBuffer, Session
+from alight.backends.cuda_sequence import CudaSequence, Steps
+from alight.backends.cuda_session import Session
 from alight.backends.host import NATIVE_DTYPES, memory_at
 from alight.codegen.cuda import Form, form, schedule
 from alight.codegen.loops import Nest, nest, structure
@@ -112,7 +112,7 @@ _texts: dict[str, str] = {}
 
 
 class CudaBackend:
-    """Drives CUDA devices; buffers are ``CudaBuffer``, kernels ``CudaKernel``."""
+    """Drives CUDA devices; buffers are ``DeviceBuffer``, kernels ``CudaKernel``."""
 
     name = "cuda"
     late = True
@@ -139,7 +139,7 @@ class CudaBackend:
             return Probe((), reason)
         if not found["cards"]:
             return Probe((), "the driver shows no card. Fix: see CUDA_VISIBLE_DEVICES")
-        return Probe(tuple([described(i, found) for i in range(len(found["cards"]))]))
+        return Probe(tuple([_device(i, found) for i in range(len(found["cards"]))]))
 
     def open(self, device: Device) -> None:
         """Make a context and a stream."""
@@ -237,7 +237,7 @@ class CudaBackend:
 
     def free(self, device: Device, buffer: Any) -> None:
         """Give a buffer back."""
-        if isinstance(buffer, CudaBuffer):
+        if isinstance(buffer, DeviceBuffer):
             buffer.free()
 
     def memory(self, device: Device) -> tuple[int, int]:
@@ -251,7 +251,7 @@ class CudaBackend:
             if limit := pool.get_limit():
                 free = min(free, max(0, limit - pool.total_bytes()))
                 total = min(total, limit)
-            return free + pool.free_bytes(), total
+            return free + pool.free_bytes() + session.stock.held, total
 
     # --- running
     def submit(
@@ -270,7 +270,7 @@ class CudaBackend:
     def _submitted(
         self, session: Session, queue: int, commands: Sequence[Command], wait: Sequence[Any]
     ) -> CudaEvent:
-        made: list[CudaBuffer] = []
+        made: list[DeviceBuffer] = []
         used: list[Any] = []
         stream = session.stream(queue)
         apart = [e for e in wait if e.queue != queue or e.session is not session]
@@ -288,14 +288,19 @@ class CudaBackend:
         for event in apart:
             session.runtime.streamWaitEvent(stream, event.handle, 0)
         began = perf_counter()
-        for command in commands:
-            if isinstance(command, Copy):
-                copies.start(Path(session, command))
-            elif isinstance(command, Launch):
-                self._launch(session, stream, command, made, used)
-            else:
-                target = _at(session, command.target)
-                session.runtime.memsetAsync(target, command.byte, command.nbytes, stream)
+        try:
+            for command in commands:
+                if isinstance(command, Copy):
+                    copies.start(Path(session, command))
+                    continue
+                copies.arrive()
+                if isinstance(command, Launch):
+                    self._launch(session, stream, command, made, used)
+                else:
+                    target = _at(session, command.target)
+                    session.runtime.memsetAsync(target, command.byte, command.nbytes, stream)
+        finally:
+            copies.arrive()
         result = CudaEvent(session, queue, session.record(queue), began)
         result.buffers = tuple(made)
         if queue:
@@ -307,7 +312,7 @@ class CudaBackend:
         session: Session,
         stream: int,
         command: Launch,
-        made: list[CudaBuffer],
+        made: list[DeviceBuffer],
         used: list[Any],
     ) -> None:
         kernel = command.kernel
@@ -353,7 +358,7 @@ class CudaBackend:
     def sequence(
         self,
         device: Device,
-        launches: Launches,
+        launches: Steps,
         given: Sequence[tuple[Layout, int]],
         layouts: Mapping[int, Layout],
         views: Mapping[int, tuple[int, int]],
@@ -387,16 +392,20 @@ def _unregister(session: Session, address: int) -> None:
 
 
 def _at(session: Session, buffer: Any) -> int:
-    if not isinstance(buffer, CudaBuffer) or not buffer.address or buffer.device != session.device:
+    if (
+        not isinstance(buffer, DeviceBuffer)
+        or not buffer.address
+        or buffer.device != session.device
+    ):
         raise KernelError(
             f"{session.device} was given a {type(buffer).__name__} that is not in its memory, or "
             "was freed. Fix: upload it first."
         )
-    return buffer.address
+    address: int = buffer.address
+    return address
 
 
-def described(number: int, found: dict[str, Any]) -> Device:
-    """Return the device that a card is, by what the driver says of it."""
+def _device(number: int, found: dict[str, Any]) -> Device:
     card = found["cards"][number]
     versions = f"driver {found['driver']} runtime {found['runtime']} CuPy {found['cupy']}"
     return Device(

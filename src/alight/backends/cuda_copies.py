@@ -1,5 +1,5 @@
 """Copies on a CUDA device: by the link alone where it reaches the host's memory as it is, else in
-pieces through memory that it does; and the events after them."""
+pieces that threads bring; and the events after them."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
+from alight._core import DeviceBuffer
 from alight.backends.base import Copy, Operand
-from alight.backends.cuda_session import CudaBuffer
 from alight.backends.cuda_staging import Transfer
 from alight.backends.host import address_of
 from alight.errors import KernelError
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 __all__ = ["Copies", "CudaEvent", "Path"]
 
 _UPLOAD, _DOWNLOAD, _EITHER = 1, 2, 4  # cudaMemcpyKind
-# From here on copies of pageable memory are staged: the driver alone reached 12 GB/s up at 256 kB
-# to 512 MB, and into fresh pages 17 at 4 MB and 4.5 at 64 (measured). Threads copy as much each;
-# waking them takes as long as the driver for 1 MB, those for downloads as long as for 4.
-STAGED_BYTES = {_UPLOAD: 2 << 20, _DOWNLOAD: 4 << 20}
+# From here on threads bring copies of pageable memory through locked memory: the driver alone
+# reached 12 GB/s at 4 MB and 11 at 512, into fresh pages 17 at 4 MB and 4.5 at 64 (measured), which
+# four threads pass.
+STAGED_BYTES = 4 << 20
 
 
 class CudaEvent:
@@ -81,43 +81,49 @@ def over(transfers: Sequence[Transfer]) -> None:
 
 
 class Path:
-    """Where a copy leads from and to, and whether it is staged."""
+    """Where a copy leads from and to, and whether threads bring it."""
 
     __slots__ = ("copy", "kind", "source", "staged", "target")
 
     def __init__(self, session: Session, copy: Copy) -> None:
         self.copy = copy
-        up = not isinstance(copy.source, CudaBuffer)
-        down = not isinstance(copy.target, CudaBuffer)
+        up = not isinstance(copy.source, DeviceBuffer)
+        down = not isinstance(copy.target, DeviceBuffer)
         self.kind = _UPLOAD if up else _DOWNLOAD if down else _EITHER
         self.source, self.target = (_address(end) for end in (copy.source, copy.target))
         if copy.nbytes and not (self.source and self.target):
             raise KernelError("a copy from or to memory that was freed. Fix: keep the buffer.")
         self.staged = (
             up != down
-            and copy.nbytes >= STAGED_BYTES[self.kind]
+            and copy.nbytes >= STAGED_BYTES
             and not session.locked(self.source if up else self.target, copy.nbytes)
         )
 
 
 def _address(end: Any) -> int:
-    return end.address if isinstance(end, CudaBuffer) else address_of(Operand(end, 0, end.layout))
+    return end.address if isinstance(end, DeviceBuffer) else address_of(Operand(end, 0, end.layout))
 
 
 class Copies:
-    """The copies of one submission, in their order."""
+    """The copies of one submission, in their order. Uploads that threads bring go on together until
+    ``arrive``."""
 
     def __init__(self, session: Session, queue: int) -> None:
         self.session = session
         self.queue = queue
         self.stream = session.stream(queue)
+        self._bringing: list[Transfer] = []
 
     def start(self, path: Path) -> None:
-        """Give a copy to the stream, or to the threads; pageable memory that it reads has been
-        read."""
+        """Give a copy to the stream, or to the threads."""
         copy = path.copy
-        if path.staged and path.kind == _UPLOAD:
-            self.session.upload(path.source, path.target, copy.nbytes, self.stream)
+        up = path.staged and path.kind == _UPLOAD
+        if not up or any(transfer.target == path.target for transfer in self._bringing):
+            self.arrive()
+        if up:
+            self._bringing.append(
+                self.session.upload(path.source, path.target, copy.nbytes, self.stream)
+            )
         elif path.staged:
             transfer = self._download(path)
             self.session.download(transfer, self.queue)
@@ -126,6 +132,11 @@ class Copies:
             self.session.runtime.memcpyAsync(
                 path.target, path.source, copy.nbytes, path.kind, self.stream
             )
+
+    def arrive(self) -> None:
+        """Return when all sources in pageable memory have been read."""
+        bringing, self._bringing = self._bringing, []
+        over(bringing)
 
     def _download(self, path: Path) -> Transfer:
         copy = path.copy

@@ -17,6 +17,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from alight._core import Launches
     from alight.backends.cuda_session import Session
 
 __all__ = ["Graphs"]
@@ -28,17 +29,28 @@ _KEPT = 8  # of one plan: as the programs that one function keeps
 # Calls with ever new addresses after which no more graphs are looked for.
 _PATIENCE = 64
 _TURNS = 5  # of each way: the median of five
+# A graph that takes the place of another must have been worth its making: that takes some 50 µs, a
+# run is shorter by at least 1.4 (H200), and the first few graphs are no burden.
+_WORTH_RUNS = 36
 
 
 class Graphs:
     """The graphs of one plan's launches. ``launch`` submits them one by one, for arrays at the
-    addresses that it is given."""
+    addresses that it is given; ``native`` launches those that are faster without Python."""
 
-    def __init__(self, session: Session, launch: Callable[[tuple[int, ...]], None]) -> None:
+    def __init__(
+        self,
+        session: Session,
+        launch: Callable[[tuple[int, ...]], None],
+        native: Launches | None,
+    ) -> None:
         self.session = session
         self.launch = launch
+        self.native = native
         self.graphs: OrderedDict[tuple[int, ...], int | None] = OrderedDict()
         self.misses = 0
+        self.made = 0
+        self._runs = 0  # of the native launches, when they missed last
         self.reason = ""  # why there are none
         self.faster: bool | None = None  # than one by one; None: not known yet
         self._turns: dict[bool, list[tuple[int, int, float]]] = {True: [], False: []}
@@ -61,6 +73,8 @@ class Graphs:
             if len(graphs) > _KEPT:
                 _, gone = graphs.popitem(last=False)
                 self._drop(gone)
+            if self.native is not None and self.native.runs > self._runs:
+                self._runs, self.misses = self.native.runs, 0
             self.misses += 1
             if self.misses > _PATIENCE:
                 self._give_up("its arrays lie elsewhere at every call")
@@ -68,10 +82,18 @@ class Graphs:
         self.misses = 0
         found = graphs[addresses]
         if found is None:
+            native = self.native
+            if native is not None and self.made > _KEPT and native.runs < self.made * _WORTH_RUNS:
+                self._give_up("its arrays lie elsewhere too often")
+                return None
             try:
                 found = graphs[addresses] = self._captured(addresses)
             except Exception as error:
                 self._give_up(f"{type(error).__name__}: {error}")
+                return None
+            self.made += 1
+            if self.faster and native is not None:
+                native.keep(addresses, found)
         graphs.move_to_end(addresses)
         return found
 
@@ -115,6 +137,10 @@ class Graphs:
                 session.spare(end)
             turns.clear()
         self.faster = taken[True] < taken[False]
+        if self.faster and self.native is not None:
+            for addresses, found in self.graphs.items():
+                if found is not None:
+                    self.native.keep(addresses, found)
         if not self.faster:
             self._give_up(f"a graph took {taken[True]:.3g} ms, single launches {taken[False]:.3g}")
 
@@ -124,8 +150,12 @@ class Graphs:
         for graph in self.graphs.values():
             self._drop(graph)
         self.graphs.clear()
+        if self.native is not None:
+            self.native.single = True
 
     def _drop(self, graph: int | None) -> None:
+        if graph is not None and self.native is not None:
+            self.native.drop(graph)
         if graph is not None and not self.session.lost:
             self.session.runtime.graphExecDestroy(graph)
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from alight._core import DeviceBuffer
 from alight.backends.base import Operand
-from alight.backends.cuda_session import CudaBuffer
 from alight.device import Gap, Unsupported
 from alight.ir.group import GroupKind
 
@@ -141,7 +141,7 @@ class LibraryKernel:
 
     def run(
         self, session: Session, operands: Sequence[Operand], target: Operand | None
-    ) -> CudaBuffer | None:
+    ) -> DeviceBuffer | None:
         """Return the buffer of the result, or None where a target was given."""
         arrays = [array_of(session, operands[i]) for i in self.positions]
         result = self.function(*arrays, **self.attrs)
@@ -171,11 +171,13 @@ def array_of(session: Session, operand: Operand) -> Any:
     )
 
 
-def whole(session: Session, result: Any, layout: Layout, given: Sequence[Any]) -> CudaBuffer | None:
+def whole(
+    session: Session, result: Any, layout: Layout, given: Sequence[Any]
+) -> DeviceBuffer | None:
     """Return the buffer of a result that is alone in memory of its own, laid out as NumPy lays it
     out; None for any other, as for what was given."""
     if result.base is not None or any(result is array for array in given):
         return None
     if result.strides != layout.strides or min(layout.strides, default=1) < 0:
         return None
-    return CudaBuffer(result.data, layout.nbytes, session.device)
+    return DeviceBuffer(result.data, layout.nbytes, session.device)

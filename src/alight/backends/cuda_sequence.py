@@ -11,18 +11,18 @@ from collections.abc import Mapping, Sequence
 from operator import add
 from typing import TYPE_CHECKING, Any
 
+from alight._core import DeviceBuffer, Launches, Shelf
 from alight.backends.cuda_graph import Graphs
-from alight.backends.cuda_session import CudaBuffer
 
 if TYPE_CHECKING:
     from alight._core import Layout
     from alight.backends.cuda_session import Session
 
-# The next run's memory is got after this one was launched, where that is no loss: the pool hands
-# out pieces of half a kB, and a thousand such programs hold no more than 1/100 of a card's memory.
-_AHEAD_BYTES = 1 << 20
+# What a plan keeps from run to run: a thousand such programs hold no more than 1/100 of a card's
+# memory.
+_INNER_BYTES = 1 << 20
 
-Launches = Sequence[tuple[Any, Sequence[int], Sequence[int]]]
+Steps = Sequence[tuple[Any, Sequence[int], Sequence[int]]]
 
 
 class CudaSequence:
@@ -32,7 +32,7 @@ class CudaSequence:
     def __init__(
         self,
         session: Session,
-        launches: Launches,
+        launches: Steps,
         given: Sequence[tuple[Layout, int]],
         layouts: Mapping[int, Layout],
         views: Mapping[int, tuple[int, int]],
@@ -67,19 +67,37 @@ class CudaSequence:
         self._offsets = [offset for _, offset in given]
         self._apart = any(self._offsets)
         self._sizes = sizes[: len(fresh)]
+        self._shelves = [session.shelf(nbytes) for nbytes in self._sizes]
         self._inner_sizes = sizes[len(fresh) :]
         self._wanted = tuple([places[number] - first for number in wanted])
         self._each_once = len(fresh) == len(wanted)
         self._table: Any = (ctypes.c_longlong * (first + len(sizes)))()
         self._held: list[Any] = []
         self._launches = [self._parameters(*step) for step in steps]
-        self._ahead: list[CudaBuffer] | None = None
-        self._graphs = Graphs(session, self._launch)
-        self._small = sum(self._sizes) <= _AHEAD_BYTES
+        self.launches = self._ready()
+        self._graphs = Graphs(session, self._launch, self.launches)
         # What is no result stays from run to run: the queue's order keeps one out of the other's.
-        self._keeps = sum(self._inner_sizes) <= _AHEAD_BYTES
-        self._inner: list[CudaBuffer] | None = None
+        self._keeps = sum(self._inner_sizes) <= _INNER_BYTES
+        self._inner: list[DeviceBuffer] | None = None
         session.keepers.add(self)
+
+    def _ready(self) -> Launches | None:
+        """Return the launches for the native core, where results are apart and it has a driver."""
+        session = self.session
+        if session.direct is None or not self._each_once:
+            return None
+        return Launches(
+            session.stock,
+            session.direct,
+            session.stream(0),
+            (ctypes.addressof(self._table), len(self._table)),
+            tuple(self._offsets),
+            tuple(self._windows),
+            tuple(self._shelves),
+            tuple(self._sizes),
+            tuple([(step[0], step[1], step[4], step[9]) for step in self._launches]),
+            (self._table, self._held),
+        )
 
     def _parameters(self, call: Any, used: Sequence[int]) -> tuple[Any, ...]:
         """Return the arguments of a launch."""
@@ -102,30 +120,37 @@ class CudaSequence:
         for arguments in self._launches:
             launch(*arguments)
 
-    def _memory(self, sizes: Sequence[int]) -> list[CudaBuffer]:
-        """Return memory for what is made."""
-        return [self.session.buffer(nbytes) for nbytes in sizes]
+    def _memory(self, nbytes: int, shelf: Shelf) -> DeviceBuffer:
+        """Return memory for what is made: what others have left, or new."""
+        return shelf.take(nbytes) or self.session.buffer(nbytes, shelf)
+
+    def _kept(self) -> list[DeviceBuffer]:
+        """Return memory for what is no result."""
+        inner = self._inner
+        if inner is None:
+            inner = [self.session.buffer(nbytes) for nbytes in self._inner_sizes]
+            if self._keeps:
+                self._inner = inner
+                if self.launches is not None:
+                    self.launches.inner = tuple(inner)
+        return inner
 
     def let_go(self) -> None:
         """Give back the memory kept for later runs: others are short of it."""
-        self._ahead = self._inner = None
+        self._inner = None
+        if self.launches is not None:
+            self.launches.inner = None
 
-    def __call__(self, buffers: Sequence[CudaBuffer]) -> list[CudaBuffer]:
+    def __call__(self, buffers: Sequence[DeviceBuffer]) -> list[DeviceBuffer]:
         """Launch, and return the buffers of what is wanted."""
         session = self.session
         with session.lock:
             try:
                 session.enter()
-                made, self._ahead = self._ahead or self._memory(self._sizes), None
-                inner = self._inner
-                if inner is None:
-                    inner = self._memory(self._inner_sizes)
-                    if self._keeps:
-                        self._inner = inner
+                made = list(map(self._memory, self._sizes, self._shelves))
+                inner = self._kept()
                 addresses = [buffer.address for buffer in buffers]
-                own = [buffer.address for buffer in made]
-                if inner:
-                    own += [buffer.address for buffer in inner]
+                own = [buffer.address for buffer in (*made, *inner)]
                 if self._apart:
                     addresses = list(map(add, addresses, self._offsets))
                 if self._windows:
@@ -138,8 +163,10 @@ class CudaSequence:
                     self._launch(addresses)
                 else:
                     self._graphs.run(tuple(addresses))
-                if self._small:
-                    self._ahead = self._memory(self._sizes)
+                # The next run's memory is got after this one was launched.
+                for nbytes, shelf in zip(self._sizes, self._shelves, strict=True):
+                    if not shelf.count and nbytes <= _INNER_BYTES:
+                        session.buffer(nbytes, shelf)  # which goes there at once
             except Exception as error:
                 session.tell(error)
                 raise

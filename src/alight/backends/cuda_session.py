@@ -13,8 +13,10 @@ import weakref
 from collections import deque
 from typing import Any
 
+from alight._core import DeviceBuffer, Shelf, Stock
+from alight.backends.cuda_driver import Driver, driver_of
 from alight.backends.cuda_pinned import Pinned
-from alight.backends.cuda_staging import Downloads, Transfer, Uploads
+from alight.backends.cuda_staging import Staging, Transfer
 from alight.backends.machine import host_memory
 from alight.codegen.cuda import OPTIONS
 from alight.errors import DeviceUnavailable, KernelError, OutOfDeviceMemory
@@ -26,6 +28,11 @@ _HOST_MEMORY = 1  # cudaMemoryTypeHost
 # Of the host's memory, what results may hold and what is kept for the next ones: the rest is the
 # program's own. A guess.
 _PINNED_SHARE = 1 / 4
+# Of a card's memory, what is kept of dropped results for the next ones of their size. A guess: what
+# other sizes lack then is not missed, and is given back where it is.
+_SHELF_SHARE = 1 / 100
+# Pieces of CuPy's pool are of so many bytes, or a multiple.
+_PIECE_BYTES = 512
 # Errors after which a context gives no other answer any more (CUDA's documentation of each).
 _LOST = (
     "IllegalAddress", "LaunchFailure", "LaunchTimeout", "EccUncorrectable", "IllegalInstruction",
@@ -53,23 +60,6 @@ def _after_fork() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=_before_fork, after_in_child=_after_fork)
-
-
-class CudaBuffer:
-    """Device memory; it returns to the pool when it is dropped or freed."""
-
-    __slots__ = ("__weakref__", "address", "device", "memory", "nbytes")
-
-    def __init__(self, memory: Any, nbytes: int, device: str) -> None:
-        self.memory = memory
-        self.address: int = memory.ptr
-        self.nbytes = nbytes
-        self.device = device
-
-    def free(self) -> None:
-        """Give the memory back."""
-        self.memory = None
-        self.address = 0
 
 
 class _Errors:
@@ -105,18 +95,18 @@ class Session:
         self.cupy = cupy
         self.runtime = runtime
         self.driver = driver
-        self.lost = ""
+        self.stock = Stock(0)
+        self._lost = ""
         self.lock = threading.RLock()
         self._compiler = compiler
         self._module = function.Module
         self._errors = (runtime.CUDARuntimeError, driver.CUDADriverError)
         self._full = memory.OutOfMemoryError
         self._streams: dict[int, int] = {}
-        # who brings copies from and to pageable memory, from the first one on
-        self._uploads: Uploads | None = None
-        self._downloads: Downloads | None = None
+        self._ways: dict[str, Staging] = {}  # threads that copy, by the way they do
         # downloads that threads are at, by queue
         self._coming: dict[int, list[Transfer]] = {}
+        self._shelves: dict[int, Shelf] = {}  # by the size of their pieces
         self._spare: list[int] = []  # events that nobody holds
         # what other queues still work on: kept until they have
         self._busy: deque[tuple[Any, Any]] = deque()
@@ -132,6 +122,19 @@ class Session:
             most = int(host_memory()[1] * _PINNED_SHARE)
             self.pinned = Pinned(runtime, number, most)
             self.stream(0)
+            self.stock.most = int(runtime.memGetInfo()[1] * _SHELF_SHARE)
+            # the driver's own functions, where this process has them; CuPy's call the same
+            self.direct: Driver | None = None if runtime.is_hip else driver_of()
+
+    @property
+    def lost(self) -> str:
+        """Return why the device cannot be used any more, or nothing."""
+        return self._lost
+
+    @lost.setter
+    def lost(self, reason: str) -> None:
+        self._lost = reason
+        self.stock.open = not reason
 
     # --- errors
     def errors(self) -> _Errors:
@@ -158,17 +161,32 @@ class Session:
             raise KernelError(f"{self.device} failed: {text}. Fix: none, NumPy does it.") from error
 
     # --- memory
-    def buffer(self, nbytes: int) -> CudaBuffer:
-        """Return device memory from the pool."""
+    def buffer(self, nbytes: int, shelf: Shelf | None = None) -> DeviceBuffer:
+        """Return device memory from the pool, that goes to the shelf when it is dropped."""
+        size = max(nbytes, 1) if shelf is None else shelf.nbytes
         try:
-            memory = self.pool.malloc(max(nbytes, 1))
+            memory = self.pool.malloc(size)
         except self._full:
             self.release()
+            self.clear_shelves()
             for keeper in [*self.keepers]:
                 keeper.let_go()
             self.cupy.get_default_memory_pool().free_all_blocks()
-            memory = self.pool.malloc(max(nbytes, 1))
-        return CudaBuffer(memory, nbytes, self.device)
+            memory = self.pool.malloc(size)
+        return DeviceBuffer(memory, nbytes, self.device, shelf)
+
+    def shelf(self, nbytes: int) -> Shelf:
+        """Return where buffers of so many bytes find what others of their size have left."""
+        size = -(-max(nbytes, 1) // _PIECE_BYTES) * _PIECE_BYTES
+        found = self._shelves.get(size)
+        if found is None:
+            found = self._shelves[size] = Shelf(self.stock, size, self.device)
+        return found
+
+    def clear_shelves(self) -> None:
+        """Give what is on shelves back to the pool."""
+        for shelf in tuple(self._shelves.values()):
+            shelf.clear()
 
     def library(self, stream: int) -> Any:
         """Return a context in which CuPy works on a stream of ours."""
@@ -190,17 +208,21 @@ class Session:
                     self.runtime.deviceSynchronize()
                     self.pinned.unlock()
 
-    def upload(self, source: int, target: int, nbytes: int, stream: int) -> None:
-        """Give an upload from pageable memory to a stream; its source has been read."""
-        if self._uploads is None:
-            self._uploads = Uploads(self)
-        self._uploads.upload(source, target, nbytes, stream)
+    def _way(self, name: str) -> Staging:
+        found = self._ways.get(name)
+        if found is None:
+            found = self._ways[name] = Staging(self, name)
+        return found
+
+    def upload(self, source: int, target: int, nbytes: int, stream: int) -> Transfer:
+        """Begin an upload from pageable memory."""
+        transfer = Transfer(source, target, nbytes, stream, None)
+        self._way("upload").upload(transfer)
+        return transfer
 
     def download(self, transfer: Transfer, queue: int) -> None:
         """Begin a download into pageable memory."""
-        if self._downloads is None:
-            self._downloads = Downloads(self)
-        self._downloads.download(transfer)
+        self._way("download").download(transfer)
         self._coming.setdefault(queue, []).append(transfer)
 
     def coming(self, queue: int) -> list[Transfer]:
@@ -296,10 +318,10 @@ class Session:
             self._functions.clear()
             self._modules.clear()
             self._busy.clear()
-            for way in (self._uploads, self._downloads):
-                if way is not None:
-                    way.close()
-            self._uploads = self._downloads = None
+            for way in self._ways.values():
+                way.close()
+            self._ways.clear()
             self.pinned.close()
+            self.clear_shelves()
             self.pool.free_all_blocks()
         self.lost = "it was closed"

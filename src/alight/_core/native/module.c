@@ -2,6 +2,7 @@
 #define ALIGHT_CORE_MODULE
 #include "core.h"
 
+#include "device.h"
 #include "kernel.h"
 
 PyObject *numpy_errstate;
@@ -74,7 +75,8 @@ PyMODINIT_FUNC PyInit__native(void)
     } types[] = {
         {"Layout", &LayoutType}, {"View", &ViewType}, {"Data", &DataType}, {"Value", &ValueType}, {"Storage", &StorageType}, {"ArrayBase", &ArrayType},
         {"Hooks", &HooksType}, {"Floor", &FloorType}, {"Creation", &CreationType}, {"UfuncBase", &UfuncBaseType},
-        {"Key", &KeyType}, {"Direct", &DirectType},
+        {"Key", &KeyType}, {"Direct", &DirectType}, {"Stock", &StockType}, {"Shelf", &ShelfType},
+        {"DeviceBuffer", &DeviceBufferType}, {"Launches", &LaunchesType}, {"DeviceCall", &DeviceCallType},
     };
     import_array();
     empty_tuple = PyTuple_New(0);
@@ -94,7 +96,7 @@ PyMODINIT_FUNC PyInit__native(void)
     if (!floor_ready() || PyModule_AddObjectRef(module, "hooks", (PyObject *)hooks) < 0
         || PyModule_AddObjectRef(module, "floor", (PyObject *)floors) < 0
         || PyModule_AddObjectRef(module, "POLICY", policy_in_force) < 0
-        || PyModule_AddIntConstant(module, "OPERANDS", OPERANDS) < 0 || !buffers_ready(module)
+        || PyModule_AddIntConstant(module, "OPERANDS", OPERANDS) < 0 || PyModule_AddIntConstant(module, "PIECES", PIECES) < 0 || !buffers_ready(module)
         || !measure_sole(module)) {
         Py_DECREF(module);
         return NULL;

@@ -1,0 +1,58 @@
+"""The driver's functions as the native core calls them, over the stand-in for CuPy."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+from alight.backends import cuda_session
+from alight.backends.cuda_driver import Driver
+
+CONTEXT = 77
+launches: list[int] = []  # kernels, and graphs, that were launched without Python between
+refused: list[int] = []  # what the next launches return instead, from the last
+elsewhere = False  # whether another context is current
+
+_LAUNCH = ctypes.CFUNCTYPE(
+    ctypes.c_int, ctypes.c_void_p, *[ctypes.c_uint] * 7, *[ctypes.c_void_p] * 3
+)
+_GRAPH = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
+_CURRENT = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_void_p))
+
+
+@_LAUNCH
+def _launch(*given: Any) -> int:
+    from cupy_backends.cuda.api import driver
+
+    if refused:
+        return refused.pop()
+    launches.append(given[0])
+    driver.launchKernel(*given)
+    return 0
+
+
+@_GRAPH
+def _graph(graph: int, stream: int) -> int:
+    from cupy.cuda import runtime
+
+    if refused:
+        return refused.pop()
+    launches.append(graph)
+    runtime.graphLaunch(ctypes.c_longlong(graph).value, stream)
+    return 0
+
+
+@_CURRENT
+def _current(context: Any) -> int:
+    context[0] = CONTEXT + elsewhere
+    return 0
+
+
+def _address(function: Any) -> int:
+    return ctypes.cast(function, ctypes.c_void_p).value or 0
+
+
+def install() -> None:
+    """Have sessions find these functions."""
+    found = Driver(_address(_launch), _address(_graph), _address(_current), CONTEXT)
+    cuda_session.driver_of = lambda: found
