@@ -19,8 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from alight.codegen.cuda import Form, form, schedule
-from alight.codegen.loops import nest
+from alight.codegen.cuda import Form, card_nest, form, schedule
 from alight.codegen.source import Grid
 from alight.ir.group import Group
 
@@ -197,7 +196,7 @@ def run(
         dense = np.empty([layout.shape[i] for i in order], layout.dtype)
         dense.view(np.uint8 if dense.ndim else dense.dtype)[...] = 0xA5 if dense.ndim else 0
         outputs.append(dense.transpose(np.argsort(order)) if layout.ndim else dense)
-    shape = nest(group)
+    shape = card_nest(group)
     addresses = [a.__array_interface__["data"][0] for a in (*inputs, *outputs)]
     if grid is None:
         grid = schedule(group, shape, addresses, processors)

@@ -128,6 +128,33 @@ def test_what_is_too_large_to_keep_is_created_every_time(
     assert list(made._on_ours.values()) == [None]
 
 
+def filled(draws: Any) -> Any:
+    spot = np.full_like(draws[0], 100.0)
+    marked = np.zeros_like(draws)
+    marked[:, 1:] = draws[:, :-1]
+    for step in range(draws.shape[0]):
+        spot *= np.exp(0.01 * draws[step])
+    return spot, marked + np.ones_like(draws, dtype=np.float32), np.ones_like(draws[0])
+
+
+def test_what_is_the_same_everywhere_is_made_where_the_arguments_lie(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(resident, "CONSTANT_BYTES", 8)
+    made: Any = alight.jit(filled)
+    with alight.policy(force="sim:0", floor=0):
+        for seed in range(3):
+            draws = drawn(seed, 600)[0].reshape(6, 100)
+            there = alight.positive(alight.asarray(draws))
+            alight.evaluate(there)
+            for got, expected in zip(made(there), filled(draws), strict=True):
+                assert got.dtype == expected.dtype and np.shape(got) == expected.shape
+                assert np.allclose(np.asarray(got), expected, rtol=1e-12)
+                np.asarray(got)[:] = 7.0  # a result is the caller's to write
+    (program,) = made._on_ours.values()
+    assert program is not None
+
+
 def test_what_the_host_has_read_stays_one_program(monkeypatch: pytest.MonkeyPatch) -> None:
     made: Any = alight.jit(priced)
     draws = drawn(6, 600)[0].reshape(6, 100)

@@ -218,6 +218,15 @@ def test_read_of_written(b: Builder) -> None:
     assert names(b.graph(total, other)).count("view") == 3
 
 
+def test_read_of_repeated() -> None:
+    b = Builder(SQUARE, make_layout(F8, (4, 6), (0, 0)), make_layout(F8, (4, 6), (8, 32)))
+    filled = b.add("copy", 1, layout=SQUARE)
+    assert names(b.graph(b.add("add", 0, filled))) == ["add"]
+    other = b.add("copy", 2, layout=SQUARE)  # more than one element: who reads it finds it in order
+    assert names(b.graph(b.add("add", other, filled))) == ["copy", "add"]
+    assert names(b.graph(filled, b.add("multiply", filled, 0))) == ["copy", "multiply"]
+
+
 def test_write_over_write(b: Builder) -> None:
     first = b.write(0, np.s_[1:3], b.add("exp", b.view(1, np.s_[1:3])))
     again = b.write(first, np.s_[1:3], b.add("negative", b.view(first, np.s_[1:3])))

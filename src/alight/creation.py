@@ -7,14 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from alight._core import ArrayBase
+from alight import runtime
+from alight._core import ArrayBase, View, hooks, layout_of, make_layout
 from alight.array import Array
 from alight.exits import ndarrays, run_in_numpy, wrap
 from alight.flags import Flags
 from alight.library import dress, implements
 from alight.memory import apply_view, layout
 from alight.methods import astype
-from alight.record import foreign, native
+from alight.record import COPY, alias, concrete, foreign, native, pend
 
 _HERE = (None, "cpu")
 
@@ -55,6 +56,30 @@ for _name in (
     _maker(_name)
 
 
+def _alike(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Tell whether all elements of what a function of NumPy's makes are the same, in a body that is
+    traced on arrays which lie on a device."""
+    trace = runtime.watch.by
+    if trace is None or not trace.away:
+        return False
+    if name == "full_like":
+        return np.ndim(args[1] if args[1:] else kwargs["fill_value"]) == 0
+    return name != "empty_like"
+
+
+def _repeated(result: Any) -> Any:
+    """Return an ndarray, all of whose elements are the same, as recorded copies of one: a device
+    makes them, or none where it reads the one. None where NumPy's array stays what it is."""
+    if type(result) is not np.ndarray or result.size < 2:
+        return None
+    if not native(result.dtype) or not result.flags.c_contiguous:
+        return None
+    element = concrete(np.asarray(result.reshape(-1)[0]))
+    whole = make_layout(result.dtype, result.shape, (0,) * result.ndim)
+    value = pend(COPY, (alias(element, View(whole, 0)),), (("order", "C"),), layout_of(result))
+    return hooks.array.of(value)
+
+
 def _like(name: str) -> None:
     function = getattr(np, name)
 
@@ -68,7 +93,8 @@ def _like(name: str) -> None:
             if isinstance(kwargs.get(key), ArrayBase):
                 kwargs[key] = layout(kwargs[key]).probe
         result = function(*ndarrays(args), **{k: ndarrays(v) for k, v in kwargs.items()})
-        return wrap(result)
+        found = _repeated(result) if _alike(name, args, kwargs) else None
+        return wrap(result) if found is None else found
 
     implements(function)(make)
 

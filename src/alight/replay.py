@@ -107,9 +107,10 @@ class _Describing:
 class Trace:
     """What was asked for while a body ran."""
 
-    __slots__ = ("closed", "exact", "ours", "requests", "started", "steps", "touched")
+    __slots__ = ("away", "closed", "exact", "ours", "requests", "started", "steps", "touched")
 
     def __init__(self) -> None:
+        self.away = False  # some of the arguments lie on a device
         self.touched = False  # an element that depends on the arguments was asked for
         self.closed = False  # the body has returned: what runs now is the work itself
         self.exact = True  # everything that ran gives NumPy's bits

@@ -48,6 +48,7 @@ class Unwatched:
     """Follows nothing while a body runs."""
 
     touched = False
+    away = False
 
     def read(self, value: Value) -> None:
         """Do nothing: what is read was asked for."""

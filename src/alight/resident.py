@@ -77,7 +77,7 @@ def _bits(scalar: Any) -> Any:
 class Tracing(Trace):
     """What is asked for while a body runs on Arrays of the caller's."""
 
-    __slots__ = ("_datas", "_values", "args", "away", "made")
+    __slots__ = ("_datas", "_values", "args", "made")
 
     def __init__(self, args: tuple[Any, ...]) -> None:
         super().__init__()
@@ -181,7 +181,9 @@ def _made(trace: Tracing, result: Any, default_errstate: Any) -> ArrayProgram:
                 break
         else:  # what a pure body creates and does not compute is the same at every call
             data = leaf.data
-            if leaf.layout.nbytes > CONSTANT_BYTES or data is None or data.foreign or data.exported:
+            if data is None or data.foreign or data.exported:
+                raise _UnknownError
+            if data.layout.nbytes > CONSTANT_BYTES:
                 raise _UnknownError
             leaves.append(leaf)
     if any(value.errstate is not default_errstate for value in prepared.pending):

@@ -70,9 +70,10 @@ def forget_plans() -> None:
 
 class Watcher(Protocol):
     """Who follows what this thread asks for while a function is traced. ``touched``: another call
-    may give what its arguments do not tell by their layouts."""
+    may give what its arguments do not tell by their layouts; ``away``: these lie on a device."""
 
     touched: bool
+    away: bool
 
     def read(self, value: Value) -> None:
         """Note that a concrete value's elements were read."""

@@ -26,8 +26,8 @@ from alight.backends.cuda_library import LACKING, NAMES, LibraryKernel
 from alight.backends.cuda_sequence import CudaSequence, Steps
 from alight.backends.cuda_session import Session
 from alight.backends.host import NATIVE_DTYPES, memory_at
-from alight.codegen.cuda import Form, form, schedule
-from alight.codegen.loops import Nest, nest, structure
+from alight.codegen.cuda import Form, card_nest, form, schedule
+from alight.codegen.loops import Nest, structure
 from alight.codegen.source import Grid
 from alight.device import Device, Gap, Probe, Support, Unsupported
 from alight.errors import DeviceUnavailable, KernelError
@@ -75,7 +75,7 @@ class CudaKernel:
         graph = group.graph
         self.session = session
         self.group = group
-        self.shape: Nest = nest(group)
+        self.shape: Nest = card_nest(group)
         self.grid = grid
         self.processors = processors
         self.layouts = [*graph.inputs, *(graph.layout(i) for i in graph.outputs)]

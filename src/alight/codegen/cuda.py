@@ -19,8 +19,10 @@ from alight.codegen.cuda_dialect import CUDA
 from alight.codegen.cuda_fold import RUN
 from alight.codegen.cuda_kernel import Step, fold_length, power, row_count
 from alight.codegen.cuda_loop import Loop
+from alight.codegen.cuda_nest import card_nest
 from alight.codegen.cuda_rows import Rows
 from alight.codegen.cuda_scan import Scans
+from alight.codegen.cuda_short import PACK_BYTES, Short, short_schedule
 from alight.codegen.phases import phases
 from alight.codegen.source import Grid, Statements, group_gap
 from alight.device import Unsupported
@@ -37,7 +39,6 @@ if TYPE_CHECKING:
 # What makes CUDA C's arithmetic IEEE's, whatever a compiler's defaults are.
 OPTIONS = ("--std=c++17", "--fmad=false", "--ftz=false", "--prec-div=true", "--prec-sqrt=true")
 
-PACK_BYTES = 16  # the widest access of a thread
 _PACKED = frozenset("bc")  # how operands may move along the inner axis where it goes in packs
 _MOST_THREADS = 1024  # of a block
 # 32-bit registers of a thread that may hold a row: half of what a thread has where 512 share the
@@ -92,6 +93,8 @@ def form(group: Group, shape: Nest, grid: Grid) -> Form:
         return Loop(group, shape, grid)
     if group.kind is GroupKind.SCAN:
         return Scans(group, shape, grid)
+    if shape.unrolled:
+        return Short(group, shape, grid)
     return Columns(group, shape, grid) if shape.columns else Rows(group, shape, grid)
 
 
@@ -118,6 +121,8 @@ def schedule(group: Group, shape: Nest, offsets: Sequence[int], processors: int)
     threads = processors * _THREADS
     if group.kind is GroupKind.SCAN:
         return Grid(128 if shape.columns else 256, 1, bits)
+    if shape.unrolled:
+        return short_schedule(group, shape, offsets, bits, threads)
     length, rows = fold_length(shape), row_count(shape)
     if shape.columns:
         grid = Grid(128, 1, bits)
@@ -244,4 +249,4 @@ def index_bits(shape: Nest, itemsizes: Sequence[int]) -> int:
     return 32 if max(farthest, prod(shape.dims)) < 1 << 30 else 64
 
 
-__all__ = ["OPTIONS", "Form", "form", "index_bits", "packs", "schedule"]
+__all__ = ["OPTIONS", "Form", "card_nest", "form", "index_bits", "packs", "schedule"]

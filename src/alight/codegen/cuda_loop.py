@@ -48,11 +48,11 @@ def cuda_loop(group: Group, shape: Nest, grid: Grid = PLAIN, entry: str = ENTRY)
         f"const {index} s{place}_{axis}" for place in range(len(dtypes)) for axis in range(rank)
     ]
     outside: dict[str, str] = {}
-    element = _element(group, dtypes, memory, f"{entry}_element", outside)
+    element = element_function(group, dtypes, memory, f"{entry}_element", outside)
     # what is made of packs needs no branch for an element: the few that are not usual come again
     usual = ""
     if size > 1:
-        usual = _element(group, dtypes, memory, f"{entry}_usual", outside, True)
+        usual = element_function(group, dtypes, memory, f"{entry}_usual", outside, True)
         if "seldom" not in usual.partition("{")[2]:
             usual = ""
     element = "\n".join((*outside.values(), element, usual))
@@ -160,7 +160,7 @@ extern "C" __global__ void __launch_bounds__({grid.bounds}) {entry}(
 """
 
 
-def _element(
+def element_function(
     group: Group,
     dtypes: Sequence[str],
     memory: Sequence[str],

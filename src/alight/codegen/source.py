@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from alight.codegen.cuda_dialect import CUDA
+from alight.codegen.cuda_nest import card_nest
 from alight.codegen.dialects import Dialect
 from alight.codegen.loops import check, nest, supports, unsupported
 from alight.codegen.wgsl_dialect import wgsl
@@ -48,7 +49,8 @@ class Grid:
     read before the first of them is computed; ``whole``: no run ends early, ``long``: few of many
     do; a run has so many ``steps`` of sixteen elements to a chunk. Registers leave room for so many
     ``resident`` blocks of a multiprocessor (0: the compiler decides); a launch has at most so many
-    ``blocks`` (0: as many as there is work for)."""
+    ``blocks`` (0: as many as there is work for). Of short folds, addresses are multiples of so many
+    bytes as are ``wide``."""
 
     block: int = 256
     elements: int = 1
@@ -64,6 +66,7 @@ class Grid:
     steps: int = CHUNK // LANES
     resident: int = 0
     blocks: int = 0
+    wide: int = 1
 
     @property
     def bounds(self) -> str:
@@ -75,7 +78,7 @@ class Grid:
         flags = "".join(letter for letter, holds in named.items() if holds)
         return (
             f"b{self.block}e{self.elements}i{self.index_bits}"
-            f"t{self.team}{flags}r{self.turns}u{self.unroll}a{self.ahead}s{self.steps}m{self.resident}n{self.blocks}"
+            f"t{self.team}{flags}r{self.turns}u{self.unroll}a{self.ahead}s{self.steps}m{self.resident}n{self.blocks}w{self.wide}"
         )
 
 
@@ -280,8 +283,8 @@ def group_gap(dialect: str, group: Group) -> str | None:
     if reason := unsupported(group):
         return reason
     if group.kind is GroupKind.ROWWISE:
-        shape = nest(group)
-        if shape.columns or len(shape.dims) - shape.kept != 1:
+        shape = card_nest(group)
+        if not shape.unrolled and (shape.columns or len(shape.dims) - shape.kept != 1):
             return "the rows are not one run in memory each"
     if group.kind is GroupKind.SCAN and not nest(group).columns:
         for node in group.graph.nodes:  # cumsum is what np.add.accumulate is, which is exact

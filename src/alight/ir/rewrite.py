@@ -212,6 +212,9 @@ def exactly(value: Any) -> Any:
     return kind, value
 
 
+_COPY = OPS["copy"]
+
+
 # --- rules ----------------------------------------------------------------------------------------
 # A rule returns a value that equals the node, a better node, or None.
 Rule = Callable[[_Work, Node], "Node | int | None"]
@@ -459,6 +462,22 @@ def read_of_written(work: _Work, node: Node) -> Node | None:
     return Node(node.op, tuple(operands), node.attrs, node.layout)
 
 
+def read_of_repeated(work: _Work, node: Node) -> Node | None:
+    """Read one element where it is instead of copies of it, in elementwise ops but copies."""
+    if node.op is _COPY:
+        return None
+    operands = list(node.operands)
+    for position, operand in enumerate(operands):
+        below = work.node(operand)
+        if below is not None and below.op is _COPY:
+            (x,) = below.operands
+            if x < work.first and not any(work.layout(x).strides):
+                operands[position] = x
+    if tuple(operands) == node.operands:
+        return None
+    return Node(node.op, tuple(operands), node.attrs, node.layout)
+
+
 def _updates(work: _Work, version: int, attrs: Attrs) -> bool:
     """Tell whether the node being added makes, by elementwise ops alone, what a later write puts
     into the window that was written last, in a version that is needed for itself."""
@@ -482,7 +501,7 @@ def _updates(work: _Work, version: int, attrs: Attrs) -> bool:
 _BY_KIND: dict[Kind, tuple[Rule, ...]] = {
     Kind.VIEW: (view_of_view, whole_view, view_of_rows),
     Kind.WRITE: (whole_write, write_over_write),
-    Kind.ELEMENTWISE: (read_of_written,),
+    Kind.ELEMENTWISE: (read_of_written, read_of_repeated),
 }
 
 

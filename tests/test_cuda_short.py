@@ -1,0 +1,183 @@
+"""Folds along short axes in CUDA C, run on the CPU: the bits are the host's in every schedule."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import cuda_on_cpu
+import nvrtc
+from alight._core import layout_of, make_layout
+from alight.codegen.cuda import OPTIONS, card_nest, form, schedule
+from alight.codegen.loops import ARGUMENT_REDUCTIONS, nest, supports
+from alight.codegen.source import Grid, group_gap
+from alight.ir.check import group_faults
+from alight.ir.group import Graph, Group, GroupKind, Node
+from alight.ir.ops import OPS, Kind
+from generated import Array, layouts, reduce_group, values_for
+from test_codegen_folds import folds_for
+from test_codegen_unrolled import distances
+from test_cuda_folds import assert_as_on_host
+
+needs_compiler = pytest.mark.skipif(
+    cuda_on_cpu.compiler() is None, reason="no g++ to run CUDA C on the CPU with"
+)
+needs_nvrtc = pytest.mark.skipif(
+    nvrtc.library() is None, reason="no NVRTC: pip install nvidia-cuda-nvrtc-cu12"
+)
+
+
+def grids(group: Group) -> list[Grid]:
+    """Return schedules with every number of elements that the nest allows."""
+    shape = card_nest(group)
+    assert shape.unrolled
+    default = schedule(group, shape, (1,) * len(shape.strides), 4)
+    assert default.wide == 1 and default.elements == 1
+    rest = shape.dims[shape.vector_axis] if shape.looped > 1 else 0
+    return [replace(default, elements=n, block=64) for n in (1, 2, 4) if rest % n == 0]
+
+
+@needs_compiler
+@pytest.mark.parametrize("dtype", ["bool", "int16", "float16", "float32", "float64"])
+def test_every_short_fold_has_the_bits_of_the_hosts(dtype: str) -> None:
+    for shape, axes in (((133, 3), (1,)), ((5, 241), (0,))):
+        values = values_for(np.dtype(dtype), shape, 3)
+        names = [
+            name
+            for name in folds_for(values.dtype)
+            if group_gap("cuda", reduce_group([values], [name], axes)) is None
+        ]
+        assert names
+        for group in (
+            reduce_group([values], names, axes),
+            reduce_group([values], ARGUMENT_REDUCTIONS, axes, keepdims=True),
+        ):
+            assert_as_on_host(group, [values])
+            for grid in grids(group)[1:]:
+                assert_as_on_host(group, [values], grid)
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    ("shape", "axes"),
+    [
+        ((70, 7), (1,)), ((3, 140, 2), (0, 2)), ((37, 5, 3), (1,)), ((90, 4, 4), (1, 2)),
+        ((6, 20, 8), (0,)), ((0, 4), (1,)), ((18, 16), (1,)),
+    ],
+)  # fmt: skip
+def test_short_folds_have_the_same_bits_in_every_layout(
+    shape: tuple[int, ...], axes: tuple[int, ...]
+) -> None:
+    drawn = values_for(np.dtype("float32"), shape, 7)
+    for seed, values in enumerate(layouts(drawn) if drawn.size else [drawn]):
+        group = reduce_group([values], ["sum", "max"], axes, keepdims=bool(seed % 2))
+        assert_as_on_host(group, [values])
+
+
+@needs_compiler
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_distances_are_one_kernel_over_pairs(dtype: str) -> None:
+    for points, others, length in ((5, 100, 3), (150, 8, 2), (40, 40, 1), (33, 16, 7)):
+        x = values_for(np.dtype(dtype), (points, length), 1)
+        y = values_for(np.dtype(dtype), (others, length), 2)
+        y[3] = x[2]  # roots of zero are not usual
+        x[4, 0] = np.inf
+        for given in ((x, y), (x[::-1], y[:, ::-1])):
+            with np.errstate(all="ignore"):
+                for root in (False, True):
+                    group = distances(*given, root=root)
+                    assert group_gap("cuda", group) is None
+                    assert_as_on_host(group, list(given))
+                    for grid in grids(group)[1:]:
+                        assert_as_on_host(group, list(given), grid)
+
+
+def nearest(apart: Array) -> tuple[Group, list[Array]]:
+    """Return the labels of the least of each row, twice, and ones where it is."""
+    count, labels = apart.shape
+    index, flags, axis = np.dtype(np.int64), np.dtype(bool), ("axis", (1,))
+    given = [apart, np.arange(labels), np.ones((count, 1), apart.dtype)]
+    row = make_layout(apart.dtype, apart.shape)
+    nodes = (
+        Node(OPS["argmin"], (0,), (axis,), make_layout(index, (count,))),
+        Node(OPS["argmin"], (0,), (axis, ("keepdims", True)), make_layout(index, (count, 1))),
+        Node(OPS["equal"], (4, 1), (), make_layout(flags, apart.shape)),
+        Node(OPS["cast"], (5,), (("dtype", apart.dtype.name),), row),
+        Node(OPS["multiply"], (6, 2), (), row),
+    )
+    graph = Graph(tuple(map(layout_of, given)), nodes, (3, 4, 7))
+    group = Group(GroupKind.ROWWISE, graph, apart.shape)
+    assert group_faults(group) == []
+    return group, given
+
+
+@needs_compiler
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_labels_and_what_is_made_of_them_are_one_kernel(dtype: str) -> None:
+    apart = values_for(np.dtype(dtype), (301, 8), 4)
+    apart[7] = np.nan
+    apart[9, 3:] = apart[9, 2]
+    group, given = nearest(apart)
+    assert_as_on_host(group, given)
+    for grid in grids(group):
+        assert_as_on_host(group, given, grid)
+    labels, _, ones = cuda_on_cpu.run(group, given)
+    assert np.array_equal(labels, apart.argmin(axis=1))
+    assert np.array_equal(ones, labels[:, None] == np.arange(8))
+
+
+@needs_compiler
+def test_operands_that_lie_across_packs_are_read_one_by_one() -> None:
+    for shape, axes in (((4096, 4), (1,)), ((3, 4096), (0,))):
+        whole = values_for(np.dtype("float32"), (int(np.prod(shape)) + 16,), 5)
+        for first in (0, 1, 2):
+            start = -whole.ctypes.data // 4 % 4 + first
+            values = whole[start : start + int(np.prod(shape))].reshape(shape)
+            group = reduce_group([values], ["sum"], axes)
+            place = card_nest(group)
+            grid = schedule(group, place, (values.ctypes.data, 0), 1)
+            assert grid.wide == {0: 16, 1: 4, 2: 8}[first]
+            assert_as_on_host(group, [values])
+
+
+def test_how_many_elements_a_thread_has_goes_by_what_is_large() -> None:
+    def elements(group: Group, processors: int = 132) -> tuple[int, int]:
+        shape = card_nest(group)
+        grid = schedule(group, shape, (0,) * len(shape.strides), processors)
+        return grid.elements, grid.wide
+
+    for dtype, most in (("float32", 4), ("float64", 2)):
+        points = np.zeros((4096, 3), dtype)
+        assert elements(distances(points, points, root=True)) == (most, 16)
+        assert elements(distances(points, points[:4095], root=True)) == (1, 4 * 4 // most)
+        assert elements(distances(points[:64], points[:64], root=True)) == (1, 16)
+        centres = np.zeros((8, 2), dtype)
+        assert elements(distances(np.zeros((1 << 20, 2), dtype), centres, root=False)) == (1, 16)
+    rows = np.zeros((1 << 21, 3), np.float32)
+    assert elements(reduce_group([rows], ["sum"], (1,))) == (4, 16)
+    # a thread reads no more of a line than it has from one access: long records are a team's
+    long = np.zeros((1 << 10, 16))
+    assert nest(reduce_group([long], ["sum"], (1,)), unroll=True).unrolled
+    assert not card_nest(reduce_group([long], ["sum"], (1,))).unrolled
+
+
+@needs_nvrtc
+def test_short_folds_compile(request: pytest.FixtureRequest) -> None:
+    full = request.config.getoption("--full")
+    points = np.zeros((1024, 3), np.float32)
+    groups = [distances(points, points, True), nearest(np.zeros((1 << 12, 8)))[0]]
+    for dtype in ("float16", "float32", "int8", "bool"):
+        values = np.ones((4096, 5), dtype)
+        folds = [op for op in OPS.values() if op.kind is Kind.REDUCTION]
+        names = [op.name for op in folds if not supports(op, (values.dtype, values.dtype))]
+        groups += [
+            group for name in names[: None if full else 3]
+            if group_gap("cuda", group := reduce_group([values], [name], (1,))) is None
+        ]  # fmt: skip
+    for group in groups:
+        shape = card_nest(group)
+        text = form(group, shape, schedule(group, shape, (0,) * len(shape.strides), 132)).text()
+        for architecture in ("sm_80", "sm_90", "sm_100") if full else ("sm_90",):
+            assert nvrtc.cubin(text, architecture, OPTIONS)[:4] == b"\x7fELF"
