@@ -11,6 +11,7 @@ from pathlib import Path
 from random import Random
 from statistics import median
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from alight._core import Layout, layout_of, make_layout
 from alight.backends.host import HostBackend
 from alight.backends.sim import SimBackend
 from alight.backends.sim_clock import DEFAULT_SPEC, Spec, group_seconds, recorded
+from alight.backends.sim_clock import copy_seconds as copy_seconds_of
 from alight.ir.group import Graph, Group, GroupKind, Node
 from alight.ir.ops import OPS
 from alight.measure import calibrate as calibration
@@ -351,6 +353,26 @@ def test_arithmetic_beyond_the_first_flop_hides_behind_the_memory(profile: Profi
     assert many.terms["compute"] == pytest.approx((probes.CHAIN - 1) * flop * n - hidden)
 
 
+def test_what_is_folded_past_the_last_knot_comes_from_memory(profile: Profile) -> None:
+    """Folds are measured up to 16 MB, which a last cache may hold: additions up to three times
+    that."""
+    document = profile.to_dict() | {"origin": "measured"}
+    near, far = 1e-11, 4e-11  # seconds a byte in the cache, and past 16 MB
+    last, three = 1 << 24, 3 << 24
+    lines = [[1 << 7, 1e-6], [1 << 16, 2e-6], [last, near * last]]
+    curves = document["rates"]["generated"]["curves"]
+    for name in list(curves):
+        beyond = [[three, near * last + far * (three - last)]] if "elementwise" in name else []
+        curves[name] = {"knots": lines + beyond, "source": "probe"}
+    measured = Profile.from_dict(document)
+    for n in (last // 8, 3 * last // 8):
+        group = probes.fold("max", "float64", (n,), (0,))
+        found = estimate(group, "sim:0", "generated", measured)
+        assert found is not None
+        expect = near * last + far * (8 * n - last)
+        assert found.terms["launch"] + found.terms["memory"] == pytest.approx(expect, rel=1e-3)
+
+
 def test_probes_stay_inside_of_their_arrays() -> None:
     backend = HostBackend()
     device = backend.probe().devices[0]
@@ -381,6 +403,31 @@ def test_copies_are_charged_by_direction(profile: Profile) -> None:
     moved = with_copies(base, up, down)
     assert moved.seconds == pytest.approx(base.seconds + up + down)
     assert (moved.terms["copy_in"], moved.terms["copy_out"]) == (up, down)
+
+
+def test_copies_are_timed_as_programs_make_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    backend = SimBackend({"sim:0": DEFAULT_SPEC})
+    device = backend.probe().devices[0]
+    bench = probes.Bench(backend, device, 1 << 20)
+    sources: list[int] = []
+    submit = backend.submit
+
+    def noted(where: Any, queue: int, commands: Any, wait: Any = ()) -> Any:
+        sources.extend([c.source.address for c in commands if c.source_space == "host"])
+        return submit(where, queue, commands, wait)
+
+    monkeypatch.setattr(backend, "submit", noted)
+    free = backend.memory(device)[0]
+    for nbytes in (4, 1 << 20):
+        for direction in ("upload", "download"):
+            sources.clear()
+            found = bench.time_copy(direction, nbytes).seconds
+            expected = copy_seconds_of(DEFAULT_SPEC, nbytes, direction)
+            assert found == pytest.approx(expected, rel=1e-6)
+            if direction == "upload":  # no two after one another from the same caches
+                assert all(a != b for a, b in pairwise(sources)) and len(sources) > 2
+    # what was uploaded is given back, but for what is downloaded
+    assert free - backend.memory(device)[0] <= 4 + (1 << 20)
 
 
 def test_where_a_device_wins_follows_from_where_the_data_is(profile: Profile) -> None:

@@ -188,11 +188,11 @@ uploaded(pinned)
 mine = values.copy()
 held = backend.register(device, mine.ctypes.data, size)
 uploaded(Data(layout_of(mine), mine))
-assert "upload" not in session._ways  # the link reached both as they are
+assert session._uploads is None  # the link reached both as they are
 del held
 half = backend.register(device, mine.ctypes.data, size // 2)
 uploaded(Data(layout_of(mine), mine))
-assert "upload" in session._ways
+assert session._uploads is not None
 
 # A limit of the pool's is the device's memory; what does not fit passes in chunks.
 session.pool.set_limit(size=8 << 20)

@@ -44,18 +44,10 @@ event = down(near, back, 2, [event])
 backend.wait(event)
 assert np.array_equal(back, kept)
 
-# Uploads of one submission go on together, but for those to the same place.
+# Uploads of one submission keep their order, though pieces of all pass the same memory.
 both = [Copy(host(x), target, size, "host", "cuda:0")
         for x, target in ((a, near), (b, near), (kept, far))]
-whole, late = runtime.memcpyAsync, []
-def held_up(*given):  # the first piece comes behind all that are let past it
-    if not late:
-        late.append(True)
-        sleep(0.5)
-    whole(*given)
-runtime.memcpyAsync = held_up
 backend.wait(backend.submit(device, 1, both))
-runtime.memcpyAsync = whole
 backend.wait(down(near, back))
 assert np.array_equal(back, b)
 backend.wait(down(far, back))
@@ -86,6 +78,7 @@ backend.wait(backend.submit(device, 0, commands))
 assert np.array_equal(back, b)
 
 # What goes wrong in a thread is told by who waits, and the next copy is whole again.
+whole = runtime.memcpyAsync
 def failing(target, source, nbytes, kind, stream):
     if kind == 2 and source != near.address:
         raise runtime.CUDARuntimeError("of a piece")
@@ -103,6 +96,21 @@ runtime.memcpyAsync = whole
 back[:] = 1
 backend.wait(down(near, back))
 assert np.array_equal(back, b)
+def failing(target, source, nbytes, kind, stream):
+    if kind == 1 and target != near.address:
+        raise runtime.CUDARuntimeError("of a piece")
+    whole(target, source, nbytes, kind, stream)
+runtime.memcpyAsync = failing
+try:
+    up(a, near)
+except KernelError as error:
+    assert "of a piece" in str(error), error
+else:
+    raise AssertionError("nothing was told")
+runtime.memcpyAsync = whole
+backend.wait(up(a, near))
+backend.wait(down(near, back))
+assert np.array_equal(back, a)
 print("done")
 """
 

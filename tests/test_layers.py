@@ -45,7 +45,7 @@ ORDER: tuple[tuple[str, ...], ...] = (
     ("memory",),
     ("nearby",),
     ("indexing",),
-    ("exits", "flags", "temporary"),
+    ("appearance", "exits", "flags", "temporary"),
     ("calls",),
     ("methods",),
     ("array",),

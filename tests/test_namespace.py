@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import inspect
+import os
 import pickle
+import sysconfig
 import warnings
 from typing import Any
 
@@ -305,9 +307,10 @@ class TestMemory:
         theirs[0] = 9
         assert result.tolist() == [0, 1, 2]
 
-    def test_copies_and_pickles_are_numpys(self) -> None:
+    def test_pickles_are_numpys_and_copies_are_not(self) -> None:
         a = alight.arange(3)
         assert type(pickle.loads(pickle.dumps(a))) is np.ndarray
+        assert type(copy.copy(a)) is type(copy.deepcopy(a)) is alight.Array
         assert copy.deepcopy(a).tolist() == [0, 1, 2]
 
 
@@ -338,3 +341,51 @@ class TestFlags:
         fixed = alight.asarray(np.broadcast_to(1.0, 3), copy=False)
         with pytest.raises(ValueError, match="cannot set WRITEABLE flag"):
             fixed.flags.writeable = True
+
+
+class TestAppearance:
+    """What code of packages hears when it asks whether an array is an ndarray."""
+
+    ASKS = """
+import numpy as np
+def isdense(x): return isinstance(x, np.ndarray)
+class DataFrame:
+    def set_index(x): return isinstance(x, np.ndarray)
+    def other(x): return isinstance(x, np.ndarray)
+"""
+
+    @pytest.mark.parametrize(
+        ("path", "told"),
+        [
+            ("pandas/core/common.py", (True, True, True)),
+            ("pandas/core/frame.py", (False, True, False)),
+            ("scipy/sparse/_sputils.py", (True, False, False)),
+            ("matplotlib/axes/_axes.py", (False, False, False)),
+        ],
+    )
+    def test_packages_hear_ndarray_where_they_only_ask_what_it_means(
+        self, path: str, told: tuple[bool, ...]
+    ) -> None:
+        names: dict[str, Any] = {}
+        file = os.path.join(sysconfig.get_path("purelib"), *path.split("/"))
+        exec(compile(self.ASKS, file, "exec"), names)
+        frame = names["DataFrame"]
+        asked = names["isdense"], frame.set_index, frame.other
+
+        def answers(array: Any) -> tuple[bool, ...]:
+            return tuple([ask(array) for ask in asked])
+
+        array = alight.arange(3) > 1
+        assert answers(array) == told and answers(np.arange(3)) == (True, True, True)
+        assert not isinstance(array, np.ndarray) and array.__class__ is alight.Array
+        heard: list[Any] = []
+
+        @alight.jit
+        def jitted(x: Any) -> Any:
+            heard.append((answers(x), isinstance(x, np.ndarray)))
+            return x + 1
+
+        with alight.policy(floor=0):
+            jitted(np.arange(3.0))
+        assert heard == [(told, True)]
+        assert answers(array) == told and not isinstance(array, np.ndarray)

@@ -750,6 +750,24 @@ def test_a_fold_takes_its_producers_along_only_where_that_pays() -> None:
         assert operations(plan) == expect
         assert len(plan.refused) == (len(expect) - 1)
 
+    # In doubt, what moves fewer bytes; not where NumPy would make a part, which is another matter.
+    slow = 3e-4
+    for low, numpys, expect in (
+        (1.9e-4, 1.0, ["exp+sum"]),
+        (2.5e-4, 1.0, ["exp", "sum"]),
+        (1.9e-4, 0.5e-4, ["exp", "sum"]),
+    ):
+
+        def doubtful(group: Group, device: str, implementation: str) -> Estimate | None:
+            if group.graph.nodes[0].op.name == "sum" and implementation != "generated":
+                return at(numpys)  # noqa: B023  # of this round
+            found = estimate(group, device, implementation)
+            fused = implementation == "generated" and len(group.graph.nodes) > 1
+            return replace(found, low=low) if fused and found is not None else found  # noqa: B023
+
+        plan = make_plan(graph, replace(FACTS, devices=(CPU,), estimate=doubtful))
+        assert operations(plan) == expect
+
 
 def test_what_is_wanted_later_is_stored_or_computed_again_whichever_takes_less() -> None:
     b = Builder(LONG)

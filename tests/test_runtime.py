@@ -474,12 +474,15 @@ def test_exports_share_memory_both_ways() -> None:
     assert capsule[2] == -1
 
 
-def test_pickle_and_copy_give_plain_ndarrays() -> None:
+def test_pickles_are_plain_ndarrays_and_copies_are_arrays() -> None:
     import copy
 
     a = ours(np.arange(6).reshape(2, 3)) + 1
-    for other in (pickle.loads(pickle.dumps(a)), copy.deepcopy(a), copy.copy(a)):
-        assert type(other) is np.ndarray
+    others = [pickle.loads(pickle.dumps(a)), *copy.deepcopy([a, a]), copy.copy(a)]
+    assert [type(other) for other in others] == [np.ndarray, *[alight.Array] * 3]
+    assert others[1] is others[2] and others[1] is not a
+    a += 5
+    for other in others:
         np.testing.assert_array_equal(other, np.arange(6).reshape(2, 3) + 1)
 
 

@@ -36,6 +36,7 @@ TWIN = SimpleNamespace(
     set_costs=core._set_costs,
     round_trip=core._round_trip,
     state=core._state,
+    copy=core._copy,
 )
 NATIVE = [core] if core.Launcher is not core._TwinLauncher else []
 ALWAYS = (0.0, 0.0)  # costs at which everything is shared
@@ -573,3 +574,30 @@ def test_a_program_ends_as_it_should(end: str, twin: str) -> None:
         timeout=120,
     )
     assert done.returncode == 0, done.stderr[-2000:]
+
+
+@pytest.mark.parametrize("threads", [1, 2, 300])
+def test_copies_by_threads_are_whole_and_no_more(pool: Any, threads: int) -> None:
+    pool.set_threads(max(threads, 2))
+    source = np.frombuffer(np.random.default_rng(1).bytes((5 << 20) + 9), np.uint8)
+    for nbytes in (0, 1, (128 << 10) - 1, 128 << 10, (1 << 20) + 1, source.size - 7):
+        target = np.zeros_like(source)
+        pool.copy(address(target), address(source) + 7, nbytes, threads)
+        assert np.array_equal(target[:nbytes], source[7 : 7 + nbytes])
+        assert not target[nbytes:].any()
+
+
+def test_who_copies_while_others_have_the_threads_does_it_alone(pool: Any) -> None:
+    source = np.frombuffer(np.random.default_rng(2).bytes(3 << 20), np.uint8)
+    targets = [np.zeros_like(source) for _ in range(8)]
+
+    def copy(target: Any) -> None:
+        for _ in range(20):
+            pool.copy(address(target), address(source), source.size, 2)
+
+    together = [threading.Thread(target=copy, args=(target,)) for target in targets]
+    for thread in together:
+        thread.start()
+    for thread in together:
+        thread.join()
+    assert all(np.array_equal(target, source) for target in targets)

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from alight import memory, runtime, warn
-from alight._core import NATIVE, ArrayBase, hooks, set_operators
+from alight._core import NATIVE, ArrayBase, floor, hooks, set_operators
+from alight.appearance import shown
 from alight.calls import (
     ACCUMULATES,
     FUNCTIONS,
@@ -190,11 +191,12 @@ class Array(ArrayMethods):
     def __reduce_ex__(self, protocol: Any) -> Any:
         return _pickled(memory.host(self)).__reduce_ex__(protocol)
 
+    # Under `alight run` plain ndarrays, as pickles are everywhere: for who knows of no other.
     def __copy__(self) -> Any:
-        return memory.host(self).copy("K")
+        return memory.host(self).copy("K") if floor.scalars else copy_of(self, "K")
 
     def __deepcopy__(self, memo: Any) -> Any:
-        return memory.host(self).copy("K")
+        return self.__copy__()
 
     def item(self, *args: Any) -> Any:
         """Return one element as a Python scalar."""
@@ -446,6 +448,7 @@ def _only_view(array: Array, expression: Callable[[Any], Any]) -> Any:
         ) from None
 
 
+hooks.appears = shown
 hooks.array = Array
 hooks.binary = _binary
 hooks.unary = _unary

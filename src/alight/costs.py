@@ -191,13 +191,24 @@ def step_seconds() -> float:
 
 def supports(device: str, implementation: str, group: Group) -> str | None:
     """Return why a device's implementation cannot run a group, or None."""
-    if implementation == "library" and device != HOST_DEVICE:
-        return _library_gap(registry.device(device), group)
     if implementation != "generated":
-        return None
+        return None if device == HOST_DEVICE else _library_gap(registry.device(device), group)
     if device == HOST_DEVICE:
         return unsupported(folded(group))
-    return _device_gap(registry.device(device), group)
+    where = registry.device(device)
+    # Without a profile only who names it for all work gets it: nothing is started to be refused.
+    asked = profile_of(where) is not None or current_policy().force is not None
+    return _device_gap(where, group, asked)
+
+
+def gap_on(where: Device, implementation: str, group: Group) -> str | None:
+    """Return why an implementation of a device, which need not be here, cannot run a group, by what
+    the device says of itself."""
+    if where.id == HOST_DEVICE:
+        return supports(where.id, implementation, group)
+    if implementation == "generated":
+        return _device_gap(where, group, False)
+    return _library_gap(where, group)
 
 
 def _library_gap(where: Device, group: Group) -> str | None:
@@ -210,7 +221,7 @@ def _library_gap(where: Device, group: Group) -> str | None:
     return f"{where.id} has no library form of {', '.join(lacking)}" if lacking else None
 
 
-def _device_gap(where: Device, group: Group) -> str | None:
+def _device_gap(where: Device, group: Group, verified: bool) -> str | None:
     # late: programs that stay on the host need neither
     from alight.codegen.source import DIALECTS, gap, group_gap
     from alight.trust import doubt
@@ -218,8 +229,6 @@ def _device_gap(where: Device, group: Group) -> str | None:
     graph, support = group.graph, where.support
     dialect = DIALECTS.get(support.dialect)
     most = where.limits.get("operands", math.inf)
-    # Without a profile only who names it for all work gets it: nothing is started to be refused.
-    asked = profile_of(where) is not None or current_policy().force is not None
     if len(graph.inputs) + len(graph.outputs) > most:
         return f"{where.id} binds {most} operands at most"
     if reason := group_gap(support.dialect, group):
@@ -227,7 +236,7 @@ def _device_gap(where: Device, group: Group) -> str | None:
     for node in graph.nodes:
         dtypes = *[graph.layout(number).dtype for number in node.operands], node.layout.dtype
         reason = gap(dialect, node.op, dtypes) if dialect is not None else None
-        if reason is None and asked and support.verified and node.op.kind is Kind.ELEMENTWISE:
+        if reason is None and verified and support.verified and node.op.kind is Kind.ELEMENTWISE:
             reason = doubt(where, node.op, dtypes, node.attr("output", 0))
         if reason is not None:
             return reason
@@ -361,6 +370,7 @@ __all__ = [
     "copy_seconds",
     "doubted",
     "estimate",
+    "gap_on",
     "look_again",
     "measure_later",
     "measured_floors",

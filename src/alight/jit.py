@@ -23,6 +23,7 @@ import numpy as np
 from alight import runtime
 from alight._core import POLICY, floor, hooks, recording_errstate
 from alight._core.guard import CallGuard, Entry
+from alight.appearance import asks_what_it_means, shown
 from alight.config import current_policy, policy
 from alight.device import HOST_DEVICE
 from alight.execute import stood_in
@@ -607,13 +608,13 @@ def _lap(entry: Entry, args: tuple[Any, ...]) -> float:
 
 def _show_ndarrays() -> None:
     """Have arrays show themselves as ndarrays to the program while it runs inside `jit`."""
-    if hooks.appears is None:
+    if hooks.appears is shown:
         hooks.appears = _appears
 
 
 def _appears(own: type, code: CodeType) -> type:
-    if _state.way != "ours":
-        return own
+    if _state.way != "ours" or asks_what_it_means(code):
+        return shown(own, code)
     # A package may reach for an ndarray's memory, but for its functions that are seen not to.
     honest = code.co_filename.startswith(installed()) and not only_computes(code)
     return own if honest else np.ndarray

@@ -30,6 +30,7 @@ import numpy as np
 
 import alight.errors
 from alight._core import floor, hooks
+from alight.appearance import asks_what_it_means
 from alight.config import config
 from alight.namespace import NAME, numpy_namespace
 from alight.tracebacks import clean_chain, without_ours
@@ -177,14 +178,6 @@ def _folders(paths: Iterable[str]) -> tuple[str, ...]:
     return tuple(os.path.join(path, "") for path in both)
 
 
-# Here pandas asks whether something is an ndarray to learn what it means, and then takes it by
-# np.asarray: the truth would turn masks into keys. Where it builds columns it must hear the truth,
-# or it keeps what its C code does not take.
-_ASKS_WHAT_IT_MEANS = tuple(
-    os.path.join(os.sep + "pandas", "core", *names)
-    for names in (("common.py",), ("groupby", "grouper.py"))
-)
-
 _PACKAGE_PARTS = tuple(os.sep + name + os.sep for name in ("site-packages", "dist-packages"))
 
 
@@ -205,9 +198,8 @@ def _appearance(packages: tuple[str, ...]) -> Callable[[type, CodeType], type]:
         path = code.co_filename
         honest = known.get(path)
         if honest is None:
-            honest = _within(path, packages) and not path.endswith(_ASKS_WHAT_IT_MEANS)
-            known[path] = honest
-        return own if honest else np.ndarray
+            honest = known[path] = _within(path, packages)
+        return own if honest and not asks_what_it_means(code) else np.ndarray
 
     return appears
 

@@ -130,10 +130,11 @@ class Ready:
         where = self.where
         kernel = self.kernel or self.compiled()
         beside = [place[0] for place in places] if where.id != HOST_DEVICE else ()
+        held = residency.buffers([place[0] for place in places], where, beside)
         operands = tuple(
             [
-                Operand(residency.buffer(data, where, beside), offset, lay)
-                for data, offset, lay in places
+                Operand(buffer, offset, lay)
+                for buffer, (_, offset, lay) in zip(held, places, strict=True)
             ]
         )
         launch = (Launch(kernel, operands, results or self.none),)

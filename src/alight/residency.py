@@ -46,30 +46,60 @@ def buffer(data: Data, where: Device, beside: Iterable[Data] = ()) -> Any:
 
     Where there is no room, copies make way, but for those of ``beside``.
     """
-    if where.space == HOST:
+    return buffers((data,), where, beside)[0]
+
+
+def buffers(several: Sequence[Data], where: Device, beside: Iterable[Data] = ()) -> list[Any]:
+    """Return the buffers of the bytes of each in a device's space; what has none there is copied
+    together, so that one is read while another passes the link."""
+    space = where.space
+    if space == HOST:
+        for data in several:
+            bring_to_host(data)
+        return list(several)
+    found: list[Any] = []
+    missing: dict[int, Data] = {}
+    for data in several:
+        remote = data.remote
+        if remote is not None and space in remote:
+            _used(data, where)
+            found.append(remote[space])
+        else:
+            missing[id(data)] = data
+            found.append(None)
+    if missing:
+        targets = _uploaded(list(missing.values()), where, beside)
+        for number, data in enumerate(several):
+            if found[number] is None:
+                found[number] = targets[id(data)]
+    return found
+
+
+def _uploaded(several: Sequence[Data], where: Device, beside: Iterable[Data]) -> dict[int, Any]:
+    """Return new buffers with the bytes of each, by their ids; the device keeps them as copies."""
+    backend, space = backend_of(where), where.space
+    targets: dict[int, Any] = {}
+    copies = []
+    for data in several:
         bring_to_host(data)
-        return data
-    remote = data.remote
-    if remote is not None and where.space in remote:
+        try:
+            target = backend.allocate(where, data.nbytes)
+        except OutOfDeviceMemory:
+            if not make_room(where, data.nbytes, (*several, *beside)):
+                raise
+            target = backend.allocate(where, data.nbytes)
+        targets[id(data)] = target
+        copies.append(Copy(data, target, data.nbytes, HOST, space))
+    backend.wait(backend.submit(where, 0, copies))
+    for data in several:
+        LOG.count(uploads=1, upload_bytes=data.nbytes)
+        if data.exported:
+            continue  # others may change the bytes: this copy serves one use
+        if data.remote is None:
+            data.remote = {}
+        data.remote[space] = targets[id(data)]
         _used(data, where)
-        return remote[where.space]
-    bring_to_host(data)
-    backend = backend_of(where)
-    try:
-        target = backend.allocate(where, data.nbytes)
-    except OutOfDeviceMemory:
-        if not make_room(where, data.nbytes, (data, *beside)):
-            raise
-        target = backend.allocate(where, data.nbytes)
-    backend.wait(backend.submit(where, 0, [Copy(data, target, data.nbytes, HOST, where.space)]))
-    LOG.count(uploads=1, upload_bytes=data.nbytes)
-    if data.exported:
-        return target  # others may change the bytes: this copy serves one use
-    if data.remote is None:
-        data.remote = {}
-    data.remote[where.space] = target
-    _used(data, where)
-    return target
+    return targets
 
 
 def _used(data: Data, where: Device) -> None:
@@ -168,6 +198,7 @@ def made_on(where: Device, layout: Layout, made: Any) -> Data:
 __all__: Sequence[str] = (
     "bring_to_host",
     "buffer",
+    "buffers",
     "fresh",
     "landing",
     "made_on",

@@ -139,7 +139,7 @@ class CudaBackend:
             return Probe((), reason)
         if not found["cards"]:
             return Probe((), "the driver shows no card. Fix: see CUDA_VISIBLE_DEVICES")
-        return Probe(tuple([_device(i, found) for i in range(len(found["cards"]))]))
+        return Probe(tuple([described(i, found) for i in range(len(found["cards"]))]))
 
     def open(self, device: Device) -> None:
         """Make a context and a stream."""
@@ -288,19 +288,14 @@ class CudaBackend:
         for event in apart:
             session.runtime.streamWaitEvent(stream, event.handle, 0)
         began = perf_counter()
-        try:
-            for command in commands:
-                if isinstance(command, Copy):
-                    copies.start(Path(session, command))
-                    continue
-                copies.arrive()
-                if isinstance(command, Launch):
-                    self._launch(session, stream, command, made, used)
-                else:
-                    target = _at(session, command.target)
-                    session.runtime.memsetAsync(target, command.byte, command.nbytes, stream)
-        finally:
-            copies.arrive()
+        for command in commands:
+            if isinstance(command, Copy):
+                copies.start(Path(session, command))
+            elif isinstance(command, Launch):
+                self._launch(session, stream, command, made, used)
+            else:
+                target = _at(session, command.target)
+                session.runtime.memsetAsync(target, command.byte, command.nbytes, stream)
         result = CudaEvent(session, queue, session.record(queue), began)
         result.buffers = tuple(made)
         if queue:
@@ -405,7 +400,8 @@ def _at(session: Session, buffer: Any) -> int:
     return address
 
 
-def _device(number: int, found: dict[str, Any]) -> Device:
+def described(number: int, found: dict[str, Any]) -> Device:
+    """Return the device that a card is, by what the driver says of it."""
     card = found["cards"][number]
     versions = f"driver {found['driver']} runtime {found['runtime']} CuPy {found['cupy']}"
     return Device(

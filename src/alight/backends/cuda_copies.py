@@ -1,5 +1,5 @@
 """Copies on a CUDA device: by the link alone where it reaches the host's memory as it is, else in
-pieces that threads bring; and the events after them."""
+pieces through memory that it does; and the events after them."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 __all__ = ["Copies", "CudaEvent", "Path"]
 
 _UPLOAD, _DOWNLOAD, _EITHER = 1, 2, 4  # cudaMemcpyKind
-# From here on threads bring copies of pageable memory through locked memory: the driver alone
-# reached 12 GB/s at 4 MB and 11 at 512, into fresh pages 17 at 4 MB and 4.5 at 64 (measured), which
-# four threads pass.
-STAGED_BYTES = 4 << 20
+# From here on copies of pageable memory are staged: the driver alone reached 12 GB/s up at 256 kB
+# to 512 MB, and into fresh pages 17 at 4 MB and 4.5 at 64 (measured). Threads copy as much each;
+# waking them takes as long as the driver for 1 MB, those for downloads as long as for 4.
+STAGED_BYTES = {_UPLOAD: 2 << 20, _DOWNLOAD: 4 << 20}
 
 
 class CudaEvent:
@@ -81,7 +81,7 @@ def over(transfers: Sequence[Transfer]) -> None:
 
 
 class Path:
-    """Where a copy leads from and to, and whether threads bring it."""
+    """Where a copy leads from and to, and whether it is staged."""
 
     __slots__ = ("copy", "kind", "source", "staged", "target")
 
@@ -95,7 +95,7 @@ class Path:
             raise KernelError("a copy from or to memory that was freed. Fix: keep the buffer.")
         self.staged = (
             up != down
-            and copy.nbytes >= STAGED_BYTES
+            and copy.nbytes >= STAGED_BYTES[self.kind]
             and not session.locked(self.source if up else self.target, copy.nbytes)
         )
 
@@ -105,25 +105,19 @@ def _address(end: Any) -> int:
 
 
 class Copies:
-    """The copies of one submission, in their order. Uploads that threads bring go on together until
-    ``arrive``."""
+    """The copies of one submission, in their order."""
 
     def __init__(self, session: Session, queue: int) -> None:
         self.session = session
         self.queue = queue
         self.stream = session.stream(queue)
-        self._bringing: list[Transfer] = []
 
     def start(self, path: Path) -> None:
-        """Give a copy to the stream, or to the threads."""
+        """Give a copy to the stream, or to the threads; pageable memory that it reads has been
+        read."""
         copy = path.copy
-        up = path.staged and path.kind == _UPLOAD
-        if not up or any(transfer.target == path.target for transfer in self._bringing):
-            self.arrive()
-        if up:
-            self._bringing.append(
-                self.session.upload(path.source, path.target, copy.nbytes, self.stream)
-            )
+        if path.staged and path.kind == _UPLOAD:
+            self.session.upload(path.source, path.target, copy.nbytes, self.stream)
         elif path.staged:
             transfer = self._download(path)
             self.session.download(transfer, self.queue)
@@ -132,11 +126,6 @@ class Copies:
             self.session.runtime.memcpyAsync(
                 path.target, path.source, copy.nbytes, path.kind, self.stream
             )
-
-    def arrive(self) -> None:
-        """Return when all sources in pageable memory have been read."""
-        bringing, self._bringing = self._bringing, []
-        over(bringing)
 
     def _download(self, path: Path) -> Transfer:
         copy = path.copy

@@ -16,7 +16,7 @@ from typing import Any
 from alight._core import DeviceBuffer, Shelf, Stock
 from alight.backends.cuda_driver import Driver, driver_of
 from alight.backends.cuda_pinned import Pinned
-from alight.backends.cuda_staging import Staging, Transfer
+from alight.backends.cuda_staging import Downloads, Transfer, Uploads
 from alight.backends.machine import host_memory
 from alight.codegen.cuda import OPTIONS
 from alight.errors import DeviceUnavailable, KernelError, OutOfDeviceMemory
@@ -103,7 +103,9 @@ class Session:
         self._errors = (runtime.CUDARuntimeError, driver.CUDADriverError)
         self._full = memory.OutOfMemoryError
         self._streams: dict[int, int] = {}
-        self._ways: dict[str, Staging] = {}  # threads that copy, by the way they do
+        # who brings copies from and to pageable memory, from the first one on
+        self._uploads: Uploads | None = None
+        self._downloads: Downloads | None = None
         # downloads that threads are at, by queue
         self._coming: dict[int, list[Transfer]] = {}
         self._shelves: dict[int, Shelf] = {}  # by the size of their pieces
@@ -208,21 +210,17 @@ class Session:
                     self.runtime.deviceSynchronize()
                     self.pinned.unlock()
 
-    def _way(self, name: str) -> Staging:
-        found = self._ways.get(name)
-        if found is None:
-            found = self._ways[name] = Staging(self, name)
-        return found
-
-    def upload(self, source: int, target: int, nbytes: int, stream: int) -> Transfer:
-        """Begin an upload from pageable memory."""
-        transfer = Transfer(source, target, nbytes, stream, None)
-        self._way("upload").upload(transfer)
-        return transfer
+    def upload(self, source: int, target: int, nbytes: int, stream: int) -> None:
+        """Give an upload from pageable memory to a stream; its source has been read."""
+        if self._uploads is None:
+            self._uploads = Uploads(self)
+        self._uploads.upload(source, target, nbytes, stream)
 
     def download(self, transfer: Transfer, queue: int) -> None:
         """Begin a download into pageable memory."""
-        self._way("download").download(transfer)
+        if self._downloads is None:
+            self._downloads = Downloads(self)
+        self._downloads.download(transfer)
         self._coming.setdefault(queue, []).append(transfer)
 
     def coming(self, queue: int) -> list[Transfer]:
@@ -318,9 +316,10 @@ class Session:
             self._functions.clear()
             self._modules.clear()
             self._busy.clear()
-            for way in self._ways.values():
-                way.close()
-            self._ways.clear()
+            for way in (self._uploads, self._downloads):
+                if way is not None:
+                    way.close()
+            self._uploads = self._downloads = None
             self.pinned.close()
             self.clear_shelves()
             self.pool.free_all_blocks()

@@ -1,7 +1,9 @@
-"""Copies between a device and pageable memory of the host, in pieces that several threads bring
-through locked memory.
+"""Copies between a device and pageable memory of the host, in pieces that pass through locked
+memory.
 
-Each thread has two pieces of that: one passes the link while it copies the other.
+The caller brings uploads, with the threads that kernels run on: while they copy a piece, the one
+before passes the link. Downloads come while the caller goes on, by threads of their own; each has
+two pieces: one passes the link while it copies the other.
 """
 
 from __future__ import annotations
@@ -13,16 +15,25 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
+from alight._core import threads
 from alight.backends.cuda_pinned import PORTABLE, Pages
 from alight.backends.machine import thread_count
 
 if TYPE_CHECKING:
     from alight.backends.cuda_session import Session
 
-__all__ = ["Staging", "Transfer"]
+__all__ = ["Downloads", "Transfer", "Uploads"]
 
 # A piece of a copy: at 10 GB/s a thread copies it in 0.4 ms, a hundred times what its calls take.
 PIECE_BYTES = 4 << 20
+# The least piece of an upload: it passes the link in 19 us, and the calls for it take about 15
+# (H200's host).
+_LEAST_BYTES = 1 << 20
+# Pieces of an upload, where they are not too small: what is copied before the link has anything to
+# do is one of them.
+_PIECES = 8
+# Pieces of locked memory for uploads: one is copied, the others pass the link or wait for it.
+_SLOTS = 4
 # Threads that copy: at 7 to 10 GB/s each, so many fill a link of 55 GB/s (PCIe 5, measured).
 _MOST_THREADS = 8
 _NO_TIMING = 2  # cudaEventDisableTiming
@@ -77,13 +88,6 @@ class Transfer:
         if self.error is not None:
             raise self.error
 
-    def piece(self) -> tuple[int, int] | None:
-        """Return where the next piece starts and ends, None after the last."""
-        with self._lock:
-            start = self._next
-            end = self._next = min(start + PIECE_BYTES, self.nbytes)
-        return (start, end) if start < end else None
-
     def given(self, give: Callable[[int, int], None]) -> tuple[int, int] | None:
         """Return the next piece, given to the stream in its turn; None after the last."""
         with self._lock:
@@ -118,64 +122,71 @@ class Transfer:
                 self._over.set()
 
 
-class Staging:
-    """Threads that bring copies one way, one copy after another."""
+class Uploads:
+    """Locked memory that uploads pass, used by one thread at a time."""
 
-    def __init__(self, session: Session, name: str) -> None:
+    def __init__(self, session: Session) -> None:
+        self._runtime = session.runtime
+        self._count = min(_MOST_THREADS, thread_count())
+        self._pages, self._slots = _locked(session.runtime, _SLOTS)
+        self._next = 0
+
+    def upload(self, source: int, target: int, nbytes: int, stream: int) -> None:
+        """Give an upload to the stream; its source has been read."""
+        runtime = self._runtime
+        piece = min(PIECE_BYTES, max(_LEAST_BYTES, nbytes // _PIECES))
+        for start in range(0, nbytes, piece):
+            size = min(piece, nbytes - start)
+            slot = self._slots[self._next]
+            self._next = (self._next + 1) % _SLOTS
+            runtime.eventSynchronize(slot.passed)  # what was in it before has been read
+            threads.copy(slot.address, source + start, size, self._count)
+            try:
+                runtime.memcpyAsync(target + start, slot.address, size, _UPLOAD, stream)
+            finally:
+                runtime.eventRecord(slot.passed, stream)
+
+    def close(self) -> None:
+        """Give the memory back, when what has begun is over."""
+        for slot in self._slots:
+            self._runtime.eventSynchronize(slot.passed)
+        self._runtime.hostUnregister(self._pages.address)
+
+
+class Downloads:
+    """Threads that bring downloads, one after another."""
+
+    def __init__(self, session: Session) -> None:
         self.count = min(_MOST_THREADS, thread_count())
         self._runtime = runtime = session.runtime
         self._threads = ThreadPoolExecutor(
-            self.count, f"alight-{name}", runtime.setDevice, (session.number,)
+            self.count, "alight-download", runtime.setDevice, (session.number,)
         )
-        self._pages = pages = Pages(2 * self.count * PIECE_BYTES)
-        pages.keep_from_children()
-        pages.bring(0, pages.nbytes)
-        runtime.hostRegister(pages.address, pages.nbytes, PORTABLE)
-        starts = range(pages.address, pages.address + pages.nbytes, PIECE_BYTES)
-        slots = [_Slot(start, runtime.eventCreateWithFlags(_NO_TIMING)) for start in starts]
+        self._pages, slots = _locked(runtime, 2 * self.count)
         self._pairs = list(zip(slots[::2], slots[1::2], strict=True))  # one for each thread
-
-    def upload(self, transfer: Transfer) -> None:
-        """Begin an upload; its source has been read when it is over."""
-        self._begin(transfer, self._upload)
 
     def download(self, transfer: Transfer) -> None:
         """Begin a download; its target has been written when it is over."""
-        self._begin(transfer, self._download)
+        count = max(1, min(self.count, -(-transfer.nbytes // PIECE_BYTES)))
+        transfer.begin(count)
+        for _ in range(count):
+            self._threads.submit(self._run, transfer)
 
     def close(self) -> None:
         """Let the threads end, when what has begun is over."""
         self._threads.shutdown()
         self._runtime.hostUnregister(self._pages.address)
 
-    def _begin(self, transfer: Transfer, work: Callable[[Transfer, Sequence[_Slot]], None]) -> None:
-        count = max(1, min(self.count, -(-transfer.nbytes // PIECE_BYTES)))
-        transfer.begin(count)
-        for _ in range(count):
-            self._threads.submit(self._run, transfer, work)
-
-    def _run(self, transfer: Transfer, work: Callable[[Transfer, Sequence[_Slot]], None]) -> None:
+    def _run(self, transfer: Transfer) -> None:
         pair = self._pairs.pop()
         try:
-            work(transfer, pair)
+            self._download(transfer, pair)
         except BaseException as error:
             transfer.leave(error)
         else:
             transfer.leave(None)
         finally:
             self._pairs.append(pair)
-
-    def _upload(self, transfer: Transfer, pair: Sequence[_Slot]) -> None:
-        runtime, stream = self._runtime, transfer.stream
-        for slot in cycle(pair):
-            piece = transfer.piece()
-            if piece is None:
-                return
-            start, end = piece
-            runtime.eventSynchronize(slot.passed)  # what was in it before has been read
-            ctypes.memmove(slot.address, transfer.source + start, end - start)
-            runtime.memcpyAsync(transfer.target + start, slot.address, end - start, _UPLOAD, stream)
-            runtime.eventRecord(slot.passed, stream)
 
     def _download(self, transfer: Transfer, pair: Sequence[_Slot]) -> None:
         runtime, stream = self._runtime, transfer.stream
@@ -196,3 +207,13 @@ class Staging:
             if piece is None:
                 return
             coming = slot, *piece
+
+
+def _locked(runtime: Any, count: int) -> tuple[Pages, list[_Slot]]:
+    """Return locked memory, and the pieces of it."""
+    pages = Pages(count * PIECE_BYTES)
+    pages.keep_from_children()
+    pages.bring(0, pages.nbytes)
+    runtime.hostRegister(pages.address, pages.nbytes, PORTABLE)
+    starts = range(pages.address, pages.address + pages.nbytes, PIECE_BYTES)
+    return pages, [_Slot(start, runtime.eventCreateWithFlags(_NO_TIMING)) for start in starts]

@@ -4,11 +4,14 @@ The programs are planned as they are here, with the predictions of the table for
 of a simulated device's profile for it; what the plan would have taken is then added up from what
 was measured, and from the simulated clock. Beside it stands the plan made from the measured seconds
 themselves: the oracle.
+
+A table of real devices is looked at again with the profiles that it holds: what would be predicted
+and planned today, beside what was measured then.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,15 +19,17 @@ from alight import costs, registry
 from alight.backends import sim_clock
 from alight.backends.sim import SimBackend
 from alight.backends.sim_clock import Spec, group_seconds, recorded
-from alight.bench.regret import planned
+from alight.bench.regret import planned, signature
+from alight.device import HOST_DEVICE, Device
 from alight.ir.group import Group
 from alight.plan import cost
 from alight.plan.account import account
 from alight.plan.choose import group_key
 from alight.plan.place import make_plan
-from alight.plan.plan import Estimate
+from alight.plan.plan import Estimate, LaunchStep, Plan
+from alight.plan.profile import Profile
 
-__all__ = ["program_regrets"]
+__all__ = ["again", "program_regrets"]
 
 Row = dict[str, Any]
 
@@ -116,3 +121,105 @@ class _Play:
             return down + (0.0 if target == "host" else one(target, nbytes, "upload"))
 
         return copy_seconds
+
+
+def again(table: Mapping[str, Any], devices: Sequence[Device]) -> Row:
+    """Return a table of these devices with what is predicted and planned today from the profiles it
+    holds, as `judged.figures` takes it.
+
+    Groups that no plan of today or of then has any more are left out. A program is ``planned``
+    where a way that was timed had the plan of today; ways with one plan took what the quickest did.
+    """
+    return _Again(table, devices).table()
+
+
+class _Again:
+    def __init__(self, table: Mapping[str, Any], devices: Sequence[Device]) -> None:
+        self.given = table
+        self.devices = tuple(devices)
+        self.named = {device.id: device for device in devices}
+        found = {name: Profile.from_dict(item) for name, item in table["profiles"].items()}
+        self.profiles = found
+        self.met: dict[str, Group] = {}
+
+    def table(self) -> Row:
+        """Return the table."""
+        programs = [self.program(row) for row in self.given["programs"]]
+        groups = {key: self.group(key, group) for key, group in self.met.items()}
+        return {**self.given, "programs": programs, "groups": groups}
+
+    def program(self, row: Row) -> Row:
+        """Return a program's seconds by the plans that were timed, and as planned today."""
+        asked = planned((row["program"], row["n"], row["dtype"]))
+        known: dict[Any, float] = {}
+        seconds: dict[str, float] = {}
+        plans = {way: self.plans(asked, way, self.then) for way in row["seconds"]}
+        keys = {way: signature(found) for way, found in plans.items()}
+        for way, taken in row["seconds"].items():
+            known[keys[way]] = min(taken, known.get(keys[way], taken))
+        for way in row["seconds"]:
+            seconds[way] = known[keys[way]]
+        today = signature(self.plans(asked, "planned", self.now))
+        seconds.pop("planned", None)
+        if today in known:
+            seconds["planned"] = known[today]
+        return {**row, "seconds": seconds}
+
+    def plans(self, asked: Sequence[Any], way: str, estimate: Callable[..., Any]) -> list[Plan]:
+        """Return the plans of a program's requests, and note their groups."""
+        device, _, name = way.rpartition(":")
+        force = (None, None) if way == "planned" else (device, name)
+        found = []
+        for request in asked:
+            facts = replace(
+                request.facts(),
+                devices=self.devices,
+                profiles={},
+                supports=self.supports,
+                estimate=estimate,
+                copy_seconds=self.copy_seconds,
+                force=force,
+                step_seconds=self.profiles[HOST_DEVICE].one_offs["step"].value,
+            )
+            plan = make_plan(request.graph, facts)
+            for step in plan.steps:
+                if isinstance(step, LaunchStep):
+                    key = group_key(step.group)
+                    if key in self.given["groups"]:
+                        self.met[key] = step.group
+            found.append(plan)
+        return found
+
+    def group(self, key: str, group: Group) -> Row:
+        """Return a group's row with the predictions of today."""
+        row = self.given["groups"][key]
+        places: dict[str, Row] = {}
+        for place, then in row["places"].items():
+            guess = self.now(group, *place.rsplit(":", 1))
+            places[place] = {"seconds": then["seconds"]}
+            if guess is not None:
+                places[place] |= {"predicted": guess.seconds, "low": guess.low, "high": guess.high}
+        return {**row, "places": places}
+
+    def supports(self, device: str, implementation: str, group: Group) -> str | None:
+        return costs.gap_on(self.named[device], implementation, group)
+
+    def now(self, group: Group, device: str, implementation: str) -> Estimate | None:
+        """Return what the model says today."""
+        return cost.estimate(group, device, implementation, self.profiles[device])
+
+    def then(self, group: Group, device: str, implementation: str) -> Estimate | None:
+        """Return what the model said when the table was made, where that is known."""
+        row = self.given["groups"].get(group_key(group), {"places": {}})
+        found = row["places"].get(f"{device}:{implementation}", {})
+        if "predicted" not in found:
+            return self.now(group, device, implementation)
+        terms = {"predicted": found["predicted"]}
+        return Estimate(found["predicted"], found["low"], found["high"], terms)
+
+    def copy_seconds(self, source: str, target: str, nbytes: int) -> float:
+        seconds = 0.0
+        for space, direction in ((source, "download"), (target, "upload")):
+            if space != "host":
+                seconds += cost.copy_seconds(self.profiles[space], nbytes, direction) or 0.0
+        return seconds

@@ -16,10 +16,10 @@ from alight.measure.points import CURVE_CLASSES, FEW
 from alight.measure.probes import CHAIN
 from alight.measure.products import non_negative, surface_of
 from alight.measure.timing import Timing, summary
-from alight.plan.cost import Rates, shown
+from alight.plan.cost import Rates, met, shown
 from alight.plan.crowd import LONE_OPS
 from alight.plan.curve import Curve, Measured
-from alight.plan.nests import step_of
+from alight.plan.nests import START_ROWS, step_of
 from alight.plan.passes import Pass, passes
 from alight.plan.profile import floor_of
 from alight.plan.surface import Surface
@@ -440,6 +440,8 @@ class _Work:
             found[key] = beyond / runs.starts / torn
         elif name.startswith(("long@", "beside@", "torn@", "turned")):
             found[key] = beyond / sample.amount
+        elif name.startswith("few@"):
+            found[key] = beyond / sample.amount * START_ROWS[0]
         elif name == "iterator":
             found[key] = beyond
         elif name == "far@folded":
@@ -545,9 +547,10 @@ class _Work:
                     continue
                 whole = curve.seconds_at(sample.work)
                 memory, compute = whole - self._floor("elementwise"), work[key] * n
-                if sharing is not None and compute > 0:
-                    compute = min(compute, sharing.seconds_at(compute))
                 stream = min(memory, curve.stream_seconds(sample.work))
+                if sharing is not None and compute > 0:
+                    meeting = met(sharing, compute, memory - stream)
+                    compute = min(compute, sharing.seconds_at(compute)) - meeting
                 beyond = compute - stream
                 # Where one is much shorter, what it hides drowns in the other's noise.
                 if beyond > memory / 10:

@@ -16,7 +16,7 @@ from alight.ir.ops import OPS, Kind
 from alight.measure import probes
 from alight.measure.probes import CHAIN
 from alight.plan.crowd import LONE_OPS, PROCESSOR_THREADS
-from alight.plan.nests import LONG_ROW, START_ROWS, TURNED_SIDES
+from alight.plan.nests import LONG_ROW, ROW, START_ROWS, TURNED_SIDES
 from alight.plan.passes import NARROW_COLUMNS
 
 if TYPE_CHECKING:
@@ -30,7 +30,9 @@ FEW_KNOTS = tuple(1 << i for i in (7, 24, 15, 20, 22, 23))
 FAR_KNOTS = tuple(1 << i for i in (20, 22, 23, 24))
 # Of the other dtypes: past the caches all move bytes alike, so the main dtype's knots go on.
 OTHER_KNOTS = tuple(1 << i for i in (7, 20, 15, 18))
-LIBRARY_KNOTS = tuple(1 << i for i in (7, 21, 13, 17))  # a sort of 2**18 elements takes 20 ms
+# A sort of 2**18 elements takes 20 ms on a host; where sorts are 200 times as quick, one of eight
+# times as many is needed to see more than calls (H200: 0.14 ms and 0.3).
+LIBRARY_KNOTS = tuple(1 << i for i in (7, 21, 13, 17))
 MOST_BYTES = max(KNOTS)
 # Probes of overlap have this many times the elements of those of arithmetic, if there is room:
 # on a host that is past the second-level cache.
@@ -51,8 +53,6 @@ FOLDED_ROW = 512
 # Elements that share their work among threads: from what none can to what all must.
 SHARED_ELEMENTS = tuple(1 << i for i in (9, 19, 14, 16, 12, 11))
 _APART = 3  # elements from one to the next where they lie apart: no two in one vector's load
-# Row length of the probes of short loops: less than a vector register holds.
-ROW = 7
 # Rows that are folded into one by the probes of curves: with their length no power of two, no two
 # of them fall on the same lines of a cache.
 OUTER_ROWS = 61
@@ -374,6 +374,8 @@ class _Dtype:
                 for key, between in (("beside", 0), ("torn", 7)):
                     group = probes.fold(self.simplest, dtype, (n // ROW, ROW), (1,), between)
                     yield Point(name, f"{key}@reduce_inner/{dtype}", n, group, core=False)
+            if name == "generated" and self.device.space != "host":
+                yield from self.short_rows(name)
             for start, length in (
                 zip(("short", "start"), START_ROWS, strict=True) if name == "generated" else ()
             ):
@@ -389,6 +391,17 @@ class _Dtype:
             group = probes.loop("add", dtype, there, step=step)
             yield Point(name, f"{key}/{dtype}", n, group, core=False)
 
+    def short_rows(self, name: str) -> Iterator[Point]:
+        """Yield rows that a device has a team of threads for, however short they are, and those of
+        places, whose partial folds are wider."""
+        least = START_ROWS[0]
+        for key, op, length in (
+            ("few", self.simplest, least),
+            ("beside@argmax", "argmax", ROW),
+        ):
+            group = probes.fold(op, self.dtype, (self.n // length, length), (1,))
+            yield Point(name, f"{key}@reduce_inner/{self.dtype}", self.n, group, core=False)
+
     def products(self, name: str, start: int, stop: int) -> Iterator[Point]:
         for m, k, n in itertools.islice(_sides(self.dtype, stop), start, stop):
             group = probes.product(self.dtype, m, k, n)
@@ -396,7 +409,8 @@ class _Dtype:
 
     def vectors(self, name: str) -> Iterator[Point]:
         """Yield products of two vectors, and of a matrix and one."""
-        for nbytes in OTHER_KNOTS + FEW_KNOTS[-1:] * self.main:
+        # where a library begins to share them among threads, it does so in each dtype by itself
+        for nbytes in OTHER_KNOTS + FEW_KNOTS[-1:] * (self.main or self.kind == "f"):
             count = nbytes // self.size
             side = math.isqrt(count)
             for key, m, k in (("dot", 1, count), ("matvec", side, side)):
@@ -411,7 +425,8 @@ class _Dtype:
 
     def library(self, name: str) -> Iterator[Point]:
         """Yield sorts, gathers, copies that turn arrays around, and Fourier transforms."""
-        for nbytes in LIBRARY_KNOTS if self.main else ():
+        more = FEW_KNOTS[1:2] if self.device.space != "host" else ()
+        for nbytes in (*LIBRARY_KNOTS, *more) if self.main else ():
             n = nbytes // self.size
             for key, group in probes.library(self.dtype, n):
                 yield Point(name, f"{key}/{self.dtype}", n, group, core=False)

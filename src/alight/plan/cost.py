@@ -25,7 +25,15 @@ from alight.ir.ops import Kind
 from alight.ir.rolls import as_copies
 from alight.plan.crowd import lone_seconds
 from alight.plan.curve import Curve
-from alight.plan.nests import after, apart_of, in_order, loop_seconds, padding, step_of
+from alight.plan.nests import (
+    after,
+    apart_of,
+    by_rows,
+    in_order,
+    loop_seconds,
+    padding,
+    step_of,
+)
 from alight.plan.passes import NARROW_BYTES, Pass, alone, loop_dtype, node_class, passes
 from alight.plan.plan import Estimate
 from alight.plan.profile import SCHEMA, Profile, Rates
@@ -70,6 +78,13 @@ def shown(beyond: float, memory: float, stream: float, nbytes: float, overlap: f
     far = math.log(max(nbytes, NEAR_BYTES) / NEAR_BYTES) / math.log(FAR_BYTES / NEAR_BYTES)
     waited = (1 - overlap) * min(far, 1.0) * min(beyond, stream)
     return beyond + waited - overlap * min(beyond, max(0.0, memory - stream))
+
+
+def met(sharing: Curve, busy: float, beside: float) -> float:
+    """Return the seconds of threads that meet, which are in what they take to share ``busy``
+    seconds of computing and once more in what memory takes ``beside`` its stream: a kernel's
+    threads meet once."""
+    return min(max(0.0, sharing.seconds_at(busy) - sharing.stream_seconds(busy)), beside)
 
 
 def _vector_curve(rates: Rates, dtype: str, m: int, k: int, n: int) -> Curve | None:
@@ -121,6 +136,16 @@ def _copied_share(rates: Rates, item: Pass) -> float:
     return float((rates.curves[name].seconds_at(item.amount) / added) ** share)
 
 
+def _far_seconds(rates: Rates, curve: Curve, item: Pass) -> float:
+    """Return the seconds of folding past the last knot, where that may still be in a cache: as many
+    more as additions take for so many more bytes, whose three arrays were measured farther out."""
+    last, seconds = curve.knots[-1]
+    lines = rates.curves.get(f"elementwise/{item.dtype}")
+    if item.amount <= last or lines is None:
+        return 0.0
+    return seconds + lines.seconds_at(item.amount) - lines.seconds_at(last)
+
+
 def _narrow_seconds(curve: Curve, item: Pass, away: bool) -> float:
     """Return the seconds of folding columns of which there are few: on the host no more threads
     share them than there are parts; on a device a thread goes through what parts of a column left,
@@ -148,6 +173,8 @@ def _pass_terms(
     if own and len(item.nodes) > 1:
         spread = max(spread, rates.spreads.get("fused", 0.0))
     whole = curve.seconds_at(item.amount)
+    if own and kind.startswith("reduce"):
+        whole = max(whole, _far_seconds(rates, curve, item))
     narrow = rates.some("reduce_narrow") if own and item.rows else None
     if narrow is not None:
         whole = max(whole, _narrow_seconds(narrow, item, away))
@@ -161,6 +188,8 @@ def _pass_terms(
             whole += max(0.0, far - near - lines[0].stream_seconds(item.apart))
     launch = min(rates.floor(kind), whole)
     memory = whole - launch
+    if away and item.kind == "reduce_inner":
+        item = by_rows(graph, item)
     if not first:
         launch = max(0.0, launch - rates.launch.value) + rates.call.value
     if not own:
@@ -208,11 +237,13 @@ def _pass_terms(
     alone = 1.0
     if own and rates.sharing is not None:
         alone = min(1.0, rates.sharing.seconds_at(busy) / busy)
-        if narrow is not None:
+        if narrow is not None or (item.parts and not item.rows):
             alone = max(alone, 1.0 / item.parts)
     stream = min(memory, curve.stream_seconds(item.amount))
     hidden = min(compute * alone, stream)
     beyond = busy * alone - hidden
+    if own and rates.sharing is not None:
+        beyond -= met(rates.sharing, busy, memory - stream)
     if beyond <= 0:
         return {"launch": launch, "memory": memory, "compute": 0.0, "loops": 0.0}, spread
     # what is only read is waited for by nobody

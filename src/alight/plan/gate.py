@@ -3,11 +3,14 @@
 Fusing makes regions as large as whoever runs them allows, because a value that stays inside a
 kernel costs no traffic. Mostly that pays. It does not where one op has no fast form in the only
 implementation that could take them all, or where what a fold reads is better made by another
-kernel: then the region is cut, and the plan keeps what was refused and by how much.
+kernel: then the region is cut, and the plan keeps what was refused and by how much. A fold and what
+it reads, by whom both would be made anyway, is cut only where the profile is sure of it: more bytes
+move, and what speaks for that is a difference of two curves.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING
@@ -68,10 +71,12 @@ class _Gate:
             # What is computed anew in each part can leave one of them as large as the whole.
             if max(len(part.members) for part in parts) == len(region.members):
                 continue
-            seconds = self.together(parts, device)
-            if seconds is not None and (found is None or seconds < found[0]):
+            seconds, makers = self.together(parts, device)
+            sure = region.kind is GroupKind.REDUCE and makers == {by}
+            most = whole.low if sure else whole.seconds + LEAST_GAIN_SECONDS
+            if seconds <= most and (found is None or seconds < found[0]):
                 found = seconds, parts, why
-        if found is None or whole.seconds + LEAST_GAIN_SECONDS < found[0]:
+        if found is None:
             return [region]
         seconds, parts, why = found
         self.refused.append(
@@ -109,15 +114,16 @@ class _Gate:
     def group(self, region: Region) -> Group:
         return group_of(self.graph, self.uses, region)[0]
 
-    def together(self, parts: Sequence[Region], device: str) -> float | None:
-        """Return the seconds of parts one after another, the steps that are more included."""
+    def together(self, parts: Sequence[Region], device: str) -> tuple[float, set[str]]:
+        """Return the seconds of parts one after another, the steps that are more included, and who
+        makes them; infinity where one is unknown."""
         total = self.facts.step_seconds * (len(parts) - 1)
+        makers = set()
         for part in parts:
-            estimate, _ = self.best(part, device)
-            if estimate is None:
-                return None
-            total += estimate.seconds
-        return total
+            estimate, by = self.best(part, device)
+            total += math.inf if estimate is None else estimate.seconds
+            makers.add(by)
+        return total, makers
 
     def cuts(self, region: Region, device: str, by: str) -> Iterator[tuple[list[Region], str]]:
         """Yield the parts a region may be cut into, and what would speak for it."""

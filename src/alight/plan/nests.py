@@ -26,6 +26,8 @@ START_ROWS = (3, 24)
 # two float64 took 0.2 ns more in rows of 64 to 1000, and no more in all in rows of 30000.
 LONG_ROW = 250
 _START_SPAN = math.log(START_ROWS[1] / START_ROWS[0])
+# Row length of the probes of short loops: less than a vector register holds.
+ROW = 7
 # Elements of an inner loop up to which NumPy's iterator copies operands that do not join into
 # buffers, of twice as many, for longer loops on these (NumPy 2.3 on).
 BUFFERED = 4096
@@ -61,6 +63,38 @@ def padding(item: Pass, step: int) -> float:
     if not step or item.runs.starts == 1 or not length or _beside(item):
         return 1.0
     return step * -(-length // step) / length
+
+
+def by_rows(graph: Graph, item: Pass) -> Pass:
+    """Return a fold as a device goes through it: row by row, in whatever order a host's nest would
+    go through its arrays."""
+    fold = next(node for node in item.nodes if node.op.kind is Kind.REDUCTION)
+    rows = max(fold.layout.size, 1)
+    length = graph.layout(fold.operands[0]).size // rows
+    if length == item.runs.length:
+        return item
+    return replace(item, runs=Runs(rows, length, 0, 0, torn=item.runs.torn))
+
+
+def _rows_seconds(rates: Rates, item: Pass) -> float:
+    """Return the seconds of short rows on a device: a team of threads has each of them, and takes
+    for a shorter one as long as was measured, or as for that of the other probes."""
+    runs = item.runs
+    seconds = 0.0
+    for name in [n.op.name for n in item.nodes if n.op.kind is Kind.REDUCTION]:
+        own = "argmax@" if name.startswith("arg") else ""
+        key = nearest(rates, f"beside@{own}reduce_inner", item.dtype)
+        key = key or nearest(rates, "beside@reduce_inner", item.dtype)
+        if key is None:
+            return 0.0
+        one = ROW * rates.work[key].value
+        few = None if own else nearest(rates, "few@reduce_inner", item.dtype)
+        if runs.length < ROW and few is not None:
+            short = min(rates.work[few].value, one)
+            least = START_ROWS[0]
+            one = short + (one - short) * max(runs.length - least, 0) / (ROW - least)
+        seconds += runs.starts * one * max(runs.length / ROW, 1.0)
+    return seconds
 
 
 def loop_seconds(rates: Rates, item: Pass, step: int, away: bool = False) -> float:
@@ -106,7 +140,9 @@ def loop_seconds(rates: Rates, item: Pass, step: int, away: bool = False) -> flo
         key = nearest(rates, "torn@reduce_inner", item.dtype)
         copied = max(runs.torn, runs.near + runs.far) * runs.starts * runs.length
         return seconds + copied * rates.work[key].value if key else seconds
-    if own and kind == "reduce_inner" and _beside(item):
+    if away and item.once and kind == "reduce_inner" and _beside(item):
+        seconds += _rows_seconds(rates, item)
+    elif own and kind == "reduce_inner" and _beside(item):
         key = nearest(rates, f"{'torn' if runs.torn else 'beside'}@reduce_inner", item.dtype)
         seconds += runs.starts * runs.length * rates.work[key].value if key else 0.0
     near, far = runs.near, runs.far - runs.turned

@@ -146,6 +146,9 @@ def passes(group: Group, implementation: str) -> Iterator[Pass]:
             rows, side = columns
             beside = math.prod(group.shape) // max(rows * side, 1)  # other axes are shared, too
             parts = max(1, beside * side * width_in_bits(dtype) // 8 // COLUMNS_BYTES)
+        if group.kind is GroupKind.ROWWISE and folds and whole:  # rows that are read again
+            inner = reduced_axes(folds[0], len(group.shape))
+            parts = math.prod(n for i, n in enumerate(group.shape) if i not in inner)
         once = group.kind is GroupKind.ROWWISE
         once = once or (kind == "reduce_inner" and _once(group, folds[0]))
         yield Pass(
