@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 import alight
-from alight import registry
+from alight import registry, streaming
 from alight._core import make_layout
 from alight.errors import KernelError
 from alight.ir.group import Graph, Group, GroupKind, Node
 from alight.ir.ops import OPS
 from alight.log import LOG
-from alight.plan.block import SLOTS, chunk_rows, split
+from alight.plan.block import SLOTS, chunk_rows, passing_rows, split
 from alight.plan.plan import Estimate
 
 Array = np.ndarray[Any, Any]
@@ -129,3 +129,86 @@ def test_chunks_are_as_many_as_cost_least_and_fit() -> None:
     assert chunk_rows(parts, plenty, 1.0, 1.0, kernel, 1e9) == 334  # one for each slot
     assert chunk_rows(parts, SLOTS * 96 * 8, 1.0, 1.0, kernel, 0.02) == 8
     assert chunk_rows(parts, SLOTS * 96 - 1, 1.0, 1.0, kernel, 0.02) == 0
+
+
+def test_what_fits_goes_in_chunks_where_that_is_sooner() -> None:
+    parts = split(group((1000, 4), (1000, 4), out=(1000, 4)))
+    assert parts is not None
+    kernel = Estimate(1.0, 1.0, 1.0, {})
+    plenty = 1 << 30
+    # √((1 + 1) / 0.02) = 10 chunks: 2 / 10 + 0.2 and what it takes to begin against 2
+    assert passing_rows(parts, plenty, 3.0, 1.0, kernel, 0.02, 0.01, 1.5) == 100
+    assert passing_rows(parts, plenty, 3.0, 1.0, kernel, 0.02, 0.01, 1.7) == 0
+    assert passing_rows(parts, plenty, 3.0, 1.0, kernel, 0.02, 0.75, 0.0) == 250  # host-bound
+    assert passing_rows(parts, plenty, 3.0, 1.0, kernel, 0.02, 2.0, 0.0) == 0  # one at a time
+    assert passing_rows(parts, plenty, 3.0, 1.0, kernel, 1.0, 0.01, 0.0) == 0
+    assert passing_rows(parts, plenty, 3.0, 0.0, None, 0.02, 0.01, 0.0) == 0  # nothing to hide
+    assert passing_rows(parts, SLOTS * 96 * 100 - 1, 3.0, 1.0, kernel, 0.02, 0.01, 0.0) == 0
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Have the simulated device copy both ways at once, and the host take no time for chunks."""
+    found = registry.device("sim:0")
+    engines = replace(found, limits={**found.limits, "engines": 2})
+    monkeypatch.setitem(registry._devices, "sim:0", engines)
+    monkeypatch.setattr(streaming, "_TURN_SECONDS", 1e-9)
+    monkeypatch.setattr(streaming, "_BEGIN_SECONDS", 0.0)
+    monkeypatch.setattr(streaming, "_LINK_SECONDS", 1e-9)
+    monkeypatch.setattr(streaming, "_terms", lambda where, parts: (0.0, 0.0, None, 0.0))
+    alight.runtime.forget_plans()
+    yield
+    alight.runtime.forget_plans()
+
+
+@pytest.mark.usefixtures("quick")
+def test_what_only_passes_a_device_goes_in_chunks() -> None:
+    generator = np.random.default_rng(3)
+    x, y, row = generator.random((997, 40)), generator.random((997, 40)), generator.random(40)
+    whole = alight.jit(lambda x, y, row: np.sqrt(x * x + y * y) * row + 0.5)
+    kept = alight.jit(lambda x, y, row: (np.sqrt(x * x + y * y) * row + 0.5).sum())
+
+    def counted(call: Any) -> tuple[Any, Any]:
+        for _ in range(4):  # traced, compiled
+            call()
+        LOG.reset()
+        result = call()
+        return result, LOG.snapshot()
+
+    with alight.policy(floor=0, force="sim:0"):
+        got, log = counted(lambda: np.asarray(whole(x, y, row)))
+        assert np.array_equal(got, chain(np, x, y, row))
+        assert not log.fallbacks and log.counts["downloads"] > SLOTS, log
+        assert log.counts["uploads"] == 2 * log.counts["downloads"]
+        assert {place for place, n in log.elements.items() if n} == {("generated", "sim:0")}
+        got, log = counted(lambda: kept(x, y, row))  # a sum does not fall apart
+        assert np.allclose(got, chain(np, x, y, row).sum())
+        assert log.counts["launches"] == 1 and not log.fallbacks
+        ours = [alight.asarray(a) for a in (x, y, row)]  # copies of these serve other uses
+        got, log = counted(lambda: np.asarray(whole(*ours)))
+        assert np.array_equal(got, chain(np, x, y, row))
+        assert log.counts["launches"] == 1 and log.counts.get("uploads", 0) == 0
+        np.add(x, 1.0, out=x)  # what the caller changed is seen by the next call
+        assert np.array_equal(np.asarray(whole(x, y, row)), chain(np, x, y, row))
+
+
+@pytest.mark.usefixtures("quick")
+def test_what_fails_in_chunks_is_done_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = np.random.default_rng(5).random((997, 40))
+    made = alight.jit(lambda x: np.sqrt(x) + x)
+    with alight.policy(floor=0, force="sim:0"):
+        for _ in range(4):
+            made(x)
+        backend: Any = registry.backend_of(registry.device("sim:0"))
+        submit = backend.submit
+
+        def failing(device: Any, queue: int, commands: Any, after: Any = ()) -> Any:
+            if queue == 2:
+                raise KernelError("injected")
+            return submit(device, queue, commands, after)
+
+        monkeypatch.setattr(backend, "submit", failing)
+        LOG.reset()
+        assert np.array_equal(np.asarray(made(x)), np.sqrt(x) + x)
+    (fallback,) = LOG.snapshot().fallbacks
+    assert "in chunks" in fallback.what and "injected" in fallback.reason

@@ -59,7 +59,8 @@ class Support:
 @dataclass(frozen=True, slots=True)
 class Device:
     """A memory space with executors. ``space`` names the memory: two devices on one card share
-    it. ``limits["operands"]``, where it is given, is how many arrays a kernel may have."""
+    it. ``limits["operands"]``, where it is given, is how many arrays a kernel may have;
+    ``limits["engines"]`` how many copies go on beside kernels."""
 
     id: str
     vendor: str

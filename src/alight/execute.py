@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from time import perf_counter
 from typing import Any
 from weakref import ref
 
@@ -226,6 +225,9 @@ class Execution:
         listen = warn.wanted(recorded)
         heard: list[str] = []
         where, implementation, decision = ready.where, step.implementation, step.decision
+        passage = ready.passage if step.passes else None
+        if passage is not None and self._stream(step, ready, lambda: passage.run(places)):
+            return
         try:
             runner = ready if ready.plainly else ready.turn()
             made, seconds, events = runner.submit(places, listen, heard)
@@ -243,7 +245,10 @@ class Execution:
                 site,
             )
             heard.clear()
-            if isinstance(error, OutOfDeviceMemory) and self._stream(step, ready, places, site):
+            if isinstance(error, OutOfDeviceMemory) and self._stream(
+                *(step, ready),
+                lambda: streamed(where, step.group, step.implementation, places),
+            ):
                 return
             for runner in ready.instead():
                 where, implementation = runner.where, runner.implementation
@@ -325,20 +330,21 @@ class Execution:
 
         return again(number)
 
-    def _stream(self, step: LaunchStep, ready: Ready, places: Sequence[Place], site: Any) -> bool:
-        """Run a step whose device has no room for all of it in chunks; tell whether it could."""
-        began = perf_counter()
+    def _stream(self, step: LaunchStep, ready: Ready, run: Callable[[], list[Data] | None]) -> bool:
+        """Run a step in chunks; tell whether it could."""
+        recorded = [self.values[number] for number in step.nodes]
+        site = next((v.site for v in reversed(recorded) if v is not None), None)
         try:
-            results = streamed(ready.where, step.group, step.implementation, places)
+            results = run()
         except Exception as error:
             what = f"{step.decision.operation} in chunks on {ready.where.id}"
             LOG.fallback(what, f"{type(error).__name__}: {error}", site)
             return False
         if results is None:
             return False
-        seconds = perf_counter() - began
         spot = step.implementation, ready.where.id
-        LOG.launched(step.decision, site, seconds, spot, ready.eligible, not ready.ran)
+        # what the kernels took is not known apart from the copies beside them
+        LOG.launched(step.decision, site, None, spot, ready.eligible, not ready.ran)
         for number, data in zip(step.outputs, results, strict=True):
             self._bind(number, data, 0, data.layout)
         return True

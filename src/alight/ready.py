@@ -20,6 +20,7 @@ from alight.errors import OutOfDeviceMemory
 from alight.log import LOG, eligible_elements
 from alight.plan.plan import Decision, Estimate, LaunchStep
 from alight.registry import backend_of, device
+from alight.streaming import Passage
 from alight.trial import FOREGROUND, trial_of
 
 __all__ = ["HOST_DEVICE", "Place", "Ready", "forget", "kernel_at_hand", "kernel_of", "ready_of"]
@@ -51,6 +52,7 @@ class Ready:
         "late",
         "layouts",
         "none",
+        "passed",
         "plainly",
         "ran",
         "spare",
@@ -84,6 +86,14 @@ class Ready:
         self.plainly = False  # the kernel is there, and nothing is left to find out
         self.windows: dict[Layout, Ready] = {}
         self.worded = warn.is_worded(step.group.graph)
+        self.passed: Passage | None = None
+
+    @property
+    def passage(self) -> Passage | None:
+        """Return how the step passes its device in chunks, once its kernel is there."""
+        if self.passed is None and self.kernel is not None and self.plainly:
+            self.passed = Passage(self.where, self.step.group)
+        return self.passed
 
     def compiled(self, patience: float = math.inf) -> Any:
         """Return the kernel, or None where having it would take longer than ``patience`` seconds

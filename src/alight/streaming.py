@@ -1,5 +1,5 @@
-"""Groups that pass a device in chunks, since its memory does not hold them: while one is worked on,
-the next one comes and the last one goes.
+"""Groups that pass a device in chunks, since its memory does not hold them or because it is sooner:
+while one is worked on, the next one comes and the last one goes.
 
 Each chunk has a slot of device memory; events keep a slot from being written before what was in it
 has been read.
@@ -18,10 +18,11 @@ from alight.backends.host import memory_at
 from alight.device import Device
 from alight.ir.group import Group
 from alight.log import LOG
-from alight.plan.block import SLOTS, Split, chunk_rows, split
+from alight.plan.block import SLOTS, Split, chunk_rows, passing_rows, split
+from alight.plan.plan import Estimate
 from alight.registry import backend_of
 
-__all__ = ["streamed"]
+__all__ = ["Passage", "streamed"]
 
 HOST = residency.HOST
 _UPLOADS, _LAUNCHES, _DOWNLOADS = 1, 0, 2  # queues
@@ -29,6 +30,15 @@ _UPLOADS, _LAUNCHES, _DOWNLOADS = 1, 0, 2  # queues
 _SHARE = 0.8
 
 _Place = tuple[Data, int, Layout]
+
+
+# Until a link was measured, what one of its copies takes and how many bytes a second it passes (an
+# H200's, PCIe 5): it decides into how many chunks work goes that is on its way there already.
+_LINK_SECONDS, _LINK_BYTES = 8e-6, 53e9
+# What the host takes to send a chunk through its slot, and to get ready for the first one (the
+# same machine's, Python 3.12: 0.13 and 0.3 ms).
+_TURN_SECONDS = 130e-6
+_BEGIN_SECONDS = 300e-6
 
 
 def streamed(
@@ -48,18 +58,73 @@ def streamed(
         if data.remote is not None:
             data.remote.pop(where.space, None)  # its room is needed
     room = int(_SHARE * backend.memory(where)[0])
-    given, made = parts.given * parts.rows, parts.made * parts.rows
-    rows = chunk_rows(
-        parts,
-        room,
-        costs.copy_seconds(HOST, where.space, given),
-        costs.copy_seconds(where.space, HOST, made),
-        costs.estimate(group, where.id, implementation),
-        costs.copy_seconds(HOST, where.space, 1) + costs.copy_seconds(where.space, HOST, 1),
-    )
+    rows = chunk_rows(parts, room, *_terms(where, parts))
     if not rows:
         return None
-    return _Stream(where, backend, parts, implementation, rows, places).run()
+    return _Stream(where, backend, Chunks(where, parts), rows, places).run()
+
+
+def _terms(where: Device, parts: Split) -> tuple[float, float, Estimate | None, float]:
+    """Return the seconds in which all of a group comes and goes, the estimate of its kernel, and
+    the seconds that the copies of a chunk take beside."""
+    given, made = parts.given * parts.rows, parts.made * parts.rows
+    return (
+        costs.copy_seconds(HOST, where.space, given),
+        costs.copy_seconds(where.space, HOST, made),
+        costs.estimate(parts.group, where.id, "generated"),
+        costs.copy_seconds(HOST, where.space, 1) + costs.copy_seconds(where.space, HOST, 1),
+    )
+
+
+class Chunks:
+    """A group by rows, with the kernels that were needed of it."""
+
+    def __init__(self, where: Device, parts: Split) -> None:
+        self.where = where
+        self.parts = parts
+        self._made: dict[int, tuple[Group, Any]] = {}
+
+    def of(self, rows: int) -> tuple[Group, Any]:
+        """Return the group of so many rows, and its kernel."""
+        found = self._made.get(rows)
+        if found is None:
+            part = self.parts.part(rows)
+            found = part, kernels.kernel(self.where, part, "generated")
+            self._made[rows] = found
+        return found
+
+
+class Passage:
+    """A step whose operands and results only pass its device, with the chunks in which they do."""
+
+    def __init__(self, where: Device, group: Group) -> None:
+        self.where = where
+        self.backend = backend_of(where)
+        self.rows = 0
+        parts = split(group)
+        # one copy comes while another goes
+        if parts is None or where.limits.get("engines", 0) < 2:
+            return
+        up, down, kernel, each = _terms(where, parts)
+        if not (up and down):
+            up = _LINK_SECONDS + parts.given * parts.rows / _LINK_BYTES
+            down = _LINK_SECONDS + parts.made * parts.rows / _LINK_BYTES
+            each = 2 * _LINK_SECONDS
+        room = int(_SHARE * self.backend.memory(where)[0])
+        self.rows = passing_rows(
+            *(parts, room, up, down, kernel, each, _TURN_SECONDS, _BEGIN_SECONDS)
+        )
+        self.chunks = Chunks(where, parts)
+
+    def run(self, places: Sequence[_Place]) -> list[Data] | None:
+        """Return the results on the host, or None where a copy of an operand is worth keeping: the
+        program may use it again, while what others can write to is copied for every use."""
+        if not self.rows:
+            return None
+        for (data, _, _), cut in zip(places, self.chunks.parts.cut, strict=True):
+            if cut and not (data.array is not None and (data.foreign or data.exported)):
+                return None
+        return _Stream(self.where, self.backend, self.chunks, self.rows, places).run()
 
 
 class _Stream:
@@ -69,18 +134,17 @@ class _Stream:
         self,
         where: Device,
         backend: Any,
-        parts: Split,
-        implementation: str,
+        chunks: Chunks,
         rows: int,
         places: Sequence[_Place],
     ) -> None:
         self.where = where
         self.backend = backend
-        self.parts = parts
-        self.implementation = implementation
+        self.chunks = chunks
+        self.parts = chunks.parts
         self.rows = rows
         self.places = places
-        graph = parts.group.graph
+        graph = self.parts.group.graph
         self.layouts = [graph.layout(number) for number in graph.outputs]
         self.results = [residency.landing(where, layout) for layout in self.layouts]
         self.whole: dict[int, Any] = {}
@@ -108,27 +172,23 @@ class _Stream:
         slots = [[self._room(size) for size in self._sizes()] for _ in range(SLOTS)]
         read: list[Any] = [None] * SLOTS  # the launch that read what was in a slot
         gone: list[list[Any]] = [[] for _ in range(SLOTS)]  # the downloads from it
-        kernel = self._kernel(self.rows)
         for number, start in enumerate(range(0, parts.rows, self.rows)):
             count = min(self.rows, parts.rows - start)
-            if count != self.rows:
-                kernel = self._kernel(count)
             slot = number % SLOTS
-            read[slot], gone[slot] = self._chunk(
-                kernel, start, count, slots[slot], read[slot], gone[slot]
-            )
+            read[slot], gone[slot] = self._chunk(start, count, slots[slot], read[slot], gone[slot])
         for events in gone:
             for event in events:
                 backend.wait(event)
         return self.results
 
     def _chunk(
-        self, kernel: Any, start: int, count: int, slot: list[Any], read: Any, gone: list[Any]
+        self, start: int, count: int, slot: list[Any], read: Any, gone: list[Any]
     ) -> tuple[Any, list[Any]]:
         """Send a chunk through a slot; return the event of its launch and those of its
         downloads."""
         parts, inputs, copies = self.parts, [], []
-        part = parts.part(count).graph
+        group, kernel = self.chunks.of(count)
+        part = group.graph
         for number, ((data, offset, layout), cut) in enumerate(
             zip(self.places, parts.cut, strict=True)
         ):
@@ -173,6 +233,3 @@ class _Stream:
 
     def _room(self, nbytes: int) -> Any:
         return self.backend.allocate(self.where, nbytes) if nbytes else None
-
-    def _kernel(self, rows: int) -> Any:
-        return kernels.kernel(self.where, self.parts.part(rows), self.implementation)

@@ -419,6 +419,6 @@ def described(number: int, found: dict[str, Any]) -> Device:
             library=NAMES,
             calls=frozenset(CALLS),
         ),
-        limits={"processors": card["processors"]},
+        limits={"processors": card["processors"], "engines": card.get("engines", 0)},
         fingerprint=f"{card['name']} {card['uuid']} {card['capability']} {versions}",
     )

@@ -23,6 +23,7 @@ def cards() -> dict[str, Any]:
                 "uuid": bytes(seen.get("uuid", b"")).hex(),
                 "memory": int(seen["totalGlobalMem"]),
                 "processors": int(seen["multiProcessorCount"]),
+                "engines": int(seen.get("asyncEngineCount", 0)),
                 "capability": f"{seen['major']}.{seen['minor']}",
             }
         )

@@ -1,4 +1,5 @@
-"""How a group splits along its first axis, so that it can pass a device in chunks.
+"""How a group splits along its first axis, so that it can pass a device in chunks; which steps may,
+and how many chunks are best.
 
 An elementwise group splits wherever its operands do: those that have the axis are cut, those that
 are broadcast along it stay whole. What comes of the chunks is laid one behind the other.
@@ -7,18 +8,17 @@ are broadcast along it stay whole. What comes of the chunks is laid one behind t
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from alight._core import Layout, make_layout
+from alight.device import HOST_DEVICE
 from alight.ir.group import Graph, Group, GroupKind
 from alight.ir.ops import Kind
+from alight.plan.plan import Estimate, Facts, LaunchStep, Step, ViewStep
 
-if TYPE_CHECKING:
-    from alight.plan.plan import Estimate
-
-__all__ = ["SLOTS", "Split", "chunk_rows", "split"]
+__all__ = ["SLOTS", "Split", "chunk_rows", "passing", "passing_rows", "split"]
 
 # Chunks under way at once: one comes, one is worked on, one goes.
 SLOTS = 3
@@ -101,3 +101,62 @@ def chunk_rows(
     rest = sum(seconds) - max(seconds)
     wanted = max(SLOTS, math.sqrt(rest / each)) if each > 0 and rest > 0 else SLOTS
     return max(1, min(most, math.ceil(parts.rows / wanted)))
+
+
+def passing_rows(
+    parts: Split,
+    room: int,
+    up: float,
+    down: float,
+    kernel: Estimate | None,
+    each: float,
+    turn: float,
+    begin: float,
+) -> int:
+    """Return how many rows a chunk should have of what a device has room for; 0 where it had better
+    go there as a whole.
+
+    As for ``chunk_rows``; besides, the host takes ``turn`` for a chunk while others are under way,
+    and ``begin`` before the first.
+    """
+    seconds = (up, down, kernel.seconds if kernel is not None else 0.0)
+    longest = max(seconds)
+    rest = sum(seconds) - longest
+    if min(rest, each, turn) <= 0.0:
+        return 0
+    count = int(min(math.sqrt(rest / each), longest / turn, parts.rows))
+    if count < 2 or rest <= begin + rest / count + count * each:
+        return 0
+    rows = math.ceil(parts.rows / count)
+    return rows if parts.whole + SLOTS * rows * (parts.given + parts.made) <= room else 0
+
+
+def passing(graph: Graph, steps: Sequence[Step], facts: Facts) -> list[Step]:
+    """Return the steps, those marked whose operands and results only pass a device."""
+    spaces = {device.id: device.space for device in facts.devices if device.id != HOST_DEVICE}
+    read = {graph.outputs[position] for position in facts.host_required}
+    uses: Counter[int] = Counter()
+    for step in steps:
+        if isinstance(step, LaunchStep):
+            uses.update({*step.inputs})
+        else:
+            uses.update({step.source} if isinstance(step, ViewStep) else {step.old, step.value})
+
+    def passes(step: LaunchStep) -> bool:
+        space = spaces.get(step.device)
+        if space is None or step.implementation != "generated":
+            return False
+        large = [number for number in step.inputs if graph.layout(number).size > 1]
+        return all([number in read and not uses[number] for number in step.outputs]) and all(
+            [
+                number < len(facts.residency)
+                and uses[number] == 1
+                and space not in facts.residency[number]
+                for number in large
+            ]
+        )
+
+    return [
+        replace(step, passes=True) if isinstance(step, LaunchStep) and passes(step) else step
+        for step in steps
+    ]

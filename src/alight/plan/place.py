@@ -13,6 +13,7 @@ from alight.ir.group import Graph, Group, GroupKind, Node
 from alight.ir.op import Kind
 from alight.ir.rewrite import Rewritten, rewrite
 from alight.ir.rolls import turns
+from alight.plan.block import passing
 from alight.plan.choose import (
     Choice,
     choose,
@@ -292,6 +293,7 @@ def _finished(
     ]
     last = _last(graph, uses, steps, touched)
     steps = reusing(graph, uses.base[: len(graph.inputs)], facts.windows, steps, last)
+    steps = passing(graph, steps, facts)
     dead = _dead(last, len(steps))
     return Plan(tuple(steps), dead, graph.outputs, tuple(kept), tuple(skipping))
 

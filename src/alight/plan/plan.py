@@ -66,7 +66,8 @@ class LaunchStep:
     """Run a group. ``inputs``, ``outputs`` and ``nodes`` are value numbers of the graph given to
     make_plan (values that rewriting merged go by their first number), in the order of the group's
     own inputs, outputs and nodes. ``over`` says, by their positions, which output may take the
-    memory of which input."""
+    memory of which input. ``passes``: its operands come from the host, its results are read there
+    next, and no other step needs either on a device."""
 
     group: Group
     device: str
@@ -77,6 +78,7 @@ class LaunchStep:
     nodes: tuple[int, ...] = ()
     schedule: Any = None
     over: tuple[int, int] | None = None
+    passes: bool = False
 
 
 @dataclass(frozen=True, slots=True)

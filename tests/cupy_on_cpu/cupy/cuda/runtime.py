@@ -27,7 +27,7 @@ def getDeviceCount() -> int:
 def getDeviceProperties(number: int) -> dict[str, Any]:
     return {
         "name": b"CPU", "uuid": b"\1\2", "totalGlobalMem": memory.TOTAL, "multiProcessorCount": 4,
-        "major": 9, "minor": 0,
+        "asyncEngineCount": 2, "major": 9, "minor": 0,
     }  # fmt: skip
 
 
