@@ -6,6 +6,7 @@ import json
 import math
 import os
 import re
+import subprocess
 import threading
 from dataclasses import replace
 from hashlib import pbkdf2_hmac
@@ -23,6 +24,7 @@ from alight.bench.bandwidth import Bandwidth, measure_on
 from alight.bench.command import run_bench
 from alight.bench.device_peers import peers_on
 from alight.bench.first_call import COUNTS, first_call
+from alight.bench.first_call import measure as first_call_measured
 from alight.bench.inputs import SEED, Arrays
 from alight.bench.lines import text
 from alight.bench.peers import PEERS, NumExpr
@@ -286,6 +288,45 @@ def test_what_a_row_would_take_is_known_before_it_is_run() -> None:
     assert expected is not None
     assert expected["torch"] == pytest.approx(8 * 512e-3, rel=0.1)
     assert expected["alight"] == pytest.approx(8 * 64e-3, rel=0.1)
+
+
+def test_a_run_keeps_its_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(running, "perf_counter", lambda: now[0])
+
+    def takes(case: Case, crew: Any, share: float, limit: Any, only: Any) -> Row:
+        made = row(case.program, alight=1e-3, numpy=1e-3)
+        for cell in made.cells.values():
+            cell.cold_seconds = 4.0  # a compiler's, whatever the share
+        now[0] += max(share, 8.0)
+        return made
+
+    monkeypatch.setattr(running, "run_row", takes)
+    wanted = Wanted(sizes=(1 << 10,), dtypes=("float64",), budget_seconds=60.0)
+    run = Run(wanted, "")
+    running._rows(run, Any, 60.0, lambda what: None, lambda row: None)
+    assert 40.0 < now[0] <= 60.0
+    skipped = {row.skipped for row in run.rows if row.skipped}
+    assert len(run.rows) == len(PROGRAMS) and all(s.startswith("over the budget") for s in skipped)
+    now[0] = 60.0
+    running._beside_neighbours(run, Any, 60.0, lambda what: None)
+    assert not run.neighbour_rows
+    bits = running._same_bits(run, os.environ, 59.0, lambda what: None)
+    found, lines = first_call_measured(os.environ, lambda what: None, perf_counter())
+    assert not any(found.values()) and not run.digests
+    for line in (bits, *lines):
+        assert line.passed is None and str(line).startswith("NOT RUN"), line
+        assert line.detail == "over the budget"
+    made = subprocess.CompletedProcess((), 0, "not stored: other work", "")
+
+    def calibrates(*args: Any, **kwargs: Any) -> Any:
+        now[0] += 10.0
+        return made
+
+    monkeypatch.setattr(running.subprocess, "run", calibrates)
+    now[0] = 0.0
+    running._calibrate(run, {}, 15.0)
+    assert now[0] == 10.0 == run.calibration_seconds
 
 
 def test_rows_that_met_slow_processors_are_timed_again(monkeypatch: pytest.MonkeyPatch) -> None:

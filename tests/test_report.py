@@ -21,6 +21,7 @@ from alight.plan.cost import Profile, Rates
 from alight.plan.curve import Curve, Measured
 from alight.plan.plan import Candidate, Decision, Estimate
 from alight.report import Report, profile_delta, profile_row, report, reset
+from alight.tables import tables
 
 NUMBER = (int, float)
 CANDIDATE = {
@@ -217,6 +218,17 @@ def test_text_shows_decisions_exits_and_totals() -> None:
     for part in ("Decisions: 3", "sin", "cpu:generated", "1 ms", "Exits: 1", "unique", "no room"):
         assert part in text, part
     assert max(map(len, text.splitlines())) < 250
+
+
+def test_no_column_of_a_table_is_empty() -> None:
+    shown = {
+        title.split(":")[0]: (header, rows) for title, header, rows in tables(full().to_dict(), 9)
+    }
+    assert shown["Exits"][0] == ["name", "call site", "times"]
+    assert shown["Fallbacks"][0] == ["what", "call site", "times", "reason"]
+    for header, rows in shown.values():
+        assert all(len(row) == len(header) for row in rows)
+        assert all(any(column) for column in zip(*rows, strict=True)), header
 
 
 def test_text_says_once_where_the_files_are_and_leaves_out_what_is_nothing() -> None:

@@ -57,11 +57,18 @@ def tables(document: Row, limit: int) -> Iterable[Table]:
             title = f"{part.capitalize()}: {totals[part]}"
             if len(found) > limit:
                 title += f"; the {limit} most frequent"
+            # An exit has none beside what the word means; the others say theirs.
+            more = ["reason"] if part != "exits" else []
             yield (
                 title,
-                [name, "call site", "times", "reason"],
+                [name, "call site", "times", *more],
                 [
-                    [row[name], _site(row, cut), str(row["count"]), row.get("reason", "")]
+                    [
+                        row[name],
+                        _site(row, cut),
+                        str(row["count"]),
+                        *(row.get(key, "") for key in more),
+                    ]
                     for row in found[:limit]
                 ],
             )

@@ -8,6 +8,7 @@ cache, after another kernel) or ``bare`` (stored, and the first kernel of its pr
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 import sys
 import tempfile
@@ -20,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from alight.bench.shows import Shown
+from alight.bench.shows import OVER_BUDGET, Shown
 
 __all__ = ["COUNTS", "measure"]
 
@@ -32,6 +33,9 @@ _OPS = (
 # So few elements that running takes microseconds of the milliseconds that are counted.
 _ELEMENTS = 4096
 _REPEATS = 3
+# A Python with NumPy, llvmlite and some kernels to compile, before the first has been seen: from
+# 0.5 to 1 s here.
+_PROCESS_SECONDS = 0.5
 
 
 def _function(count: int) -> Callable[..., Any]:
@@ -81,14 +85,19 @@ def _in_process(case: str, counts: tuple[int, ...], environment: Mapping[str, st
 
 
 def measure(
-    environment: Mapping[str, str], progress: Callable[[str], None]
+    environment: Mapping[str, str], progress: Callable[[str], None], until: float = math.inf
 ) -> tuple[dict[str, dict[str, float]], list[Shown]]:
     """Return milliseconds by case and number of ops (medians of three processes), and the lines.
 
-    ``environment`` names the cache with this machine's profile; what is measured runs in copies.
+    ``environment`` names the cache with this machine's profile; what is measured runs in copies. No
+    turn begins that would not end until then, as far as is known; of none there are no figures.
     """
     taken: dict[str, dict[str, list[float]]] = {c: {} for c in ("new", "stored", "bare")}
+    turn_seconds = _PROCESS_SECONDS * (2 + len(COUNTS))
     for turn in range(_REPEATS):
+        began = perf_counter()
+        if began + turn_seconds > until:
+            break
         progress(f"first calls, {turn + 1} of {_REPEATS}")
         with tempfile.TemporaryDirectory(prefix="alight-bench-") as folder:
             own = str(Path(folder) / "cache")
@@ -105,6 +114,7 @@ def measure(
             for count in COUNTS:
                 value = _in_process("bare", (count,), here)[str(count)]
                 taken["bare"].setdefault(str(count), []).append(value)
+        turn_seconds = perf_counter() - began
     found = {c: {k: median(v) for k, v in counts.items()} for c, counts in taken.items()}
     return found, _lines(found)
 
@@ -114,23 +124,26 @@ def _lines(found: Mapping[str, Mapping[str, float]]) -> list[Shown]:
         return 60.0 + 12.0 * max(0, count - 6)
 
     # The count that comes nearest to its limit, or passes it by most.
-    worst = max(COUNTS, key=lambda count: found["new"][str(count)] / limit(count))
+    new = found["new"]
+    worst = max(COUNTS, key=lambda count: new.get(str(count), 0.0) / limit(count))
     lines = [
         Shown(
             f"first call of a new kernel, {worst} transcendental ops",
-            found["new"][str(worst)], limit(worst), " ms", detail=_listed(found["new"]),
+            new.get(str(worst)), limit(worst), " ms", detail=_listed(new),
         )
     ]  # fmt: skip
     for case, most, what in (
         ("stored", 5.0, "first call from the disk cache"),
         ("bare", 80.0, "first call from the disk cache, first kernel of its process"),
     ):
-        slowest = max(found[case].values())
+        slowest = max(found[case].values(), default=None)
         lines.append(Shown(what, slowest, most, " ms", detail=_listed(found[case])))
     return lines
 
 
 def _listed(counts: Mapping[str, float]) -> str:
+    if not counts:
+        return OVER_BUDGET
     return "by ops: " + ", ".join(f"{count}: {value:.1f}" for count, value in counts.items())
 
 

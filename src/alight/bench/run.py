@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from itertools import groupby
@@ -26,7 +26,7 @@ from alight.bench.bandwidth import Bandwidth
 from alight.bench.peers import HOST, PEERS
 from alight.bench.programs import PROGRAMS
 from alight.bench.rows import Case, Crew, Row, run_row
-from alight.bench.shows import Shown
+from alight.bench.shows import OVER_BUDGET, Shown
 from alight.report import machine_row, version
 
 __all__ = ["DTYPES", "SIZES", "Run", "Wanted", "bench"]
@@ -153,29 +153,30 @@ def bench(wanted: Wanted, say: Say, done: Callable[[Row], None]) -> Run:
         here = wanted.device == HOST
         if not here:
             environment["ALIGHT_DEVICES"] = f"{wanted.device},{HOST}"
+        until = began + wanted.budget_seconds
+        share = _EXTRAS_SHARE if wanted.extras else 0.0
+        rows_until = until - wanted.budget_seconds * share
         if "alight" in wanted.peers:
             say("calibrating alight")
-            _calibrate(run, environment)
+            _calibrate(run, environment, rows_until)
         say("measuring the bandwidth of memory")
         run.bandwidth = memory.measure() if here else memory.measure_on(wanted.device)
         with Crew(wanted.peers, environment, wanted.device) as crew:
             run.absent, run.peers = crew.absent, crew.about
-            share = _EXTRAS_SHARE if wanted.extras else 0.0
-            until = began + wanted.budget_seconds * (1 - share)
-            _rows(run, crew, until, say, done)
-            _unsteady_again(run, crew, until, say)
+            _rows(run, crew, rows_until, say, done)
+            _unsteady_again(run, crew, rows_until, say)
             if here:
                 run.shown = shows.of_rows(run.rows, run.bandwidth)
             else:
                 run.shown = shows.of_resident(run.rows)
             if wanted.extras and {"alight", "numpy"} <= set(crew.present):
-                _beside_neighbours(run, crew, say)
+                _beside_neighbours(run, crew, until, say)
             for peer in crew.present:
                 run.peers[peer]["settings"] = crew.ask(peer, "explain").get("settings")
         if wanted.extras and "alight" in wanted.peers:
-            run.first_calls, lines = first_call.measure(environment, say)
+            run.first_calls, lines = first_call.measure(environment, say, until)
             run.shown += lines
-            run.shown.append(_same_bits(run, environment, say))
+            run.shown.append(_same_bits(run, environment, until, say))
     run.machine["load_after"] = _load()
     run.seconds = perf_counter() - began
     return run
@@ -205,16 +206,17 @@ def surroundings() -> dict[str, Any]:
     }
 
 
-def _calibrate(run: Run, environment: Mapping[str, str]) -> None:
+def _calibrate(run: Run, environment: Mapping[str, str], until: float) -> None:
     began = perf_counter()
     command = [sys.executable, "-m", "alight", "calibrate", "--seconds", str(_CALIBRATION_SECONDS)]
     # What other work disturbed is not stored, and alight would leave all to NumPy.
     for _ in range(_CALIBRATIONS):
         told = subprocess.run(command, capture_output=True, text=True, env=dict(environment))
         run.calibration = (told.stdout + told.stderr).strip()
-        if "not stored" not in run.calibration:
+        run.calibration_seconds = perf_counter() - began
+        # Trying again is worth no more time than what is timed after it.
+        if "not stored" not in run.calibration or perf_counter() + run.calibration_seconds > until:
             break
-    run.calibration_seconds = perf_counter() - began
 
 
 # -- the rows --------------------------------------------------------------------------------------
@@ -264,9 +266,11 @@ def _rows(run: Run, crew: Crew, until: float, say: Say, done: Callable[[Row], No
             best = min(expected.values())
             only = ["numpy", "alight", *(p for p, s in expected.items() if s < 2 * best)]
             expected = {peer: s for peer, s in expected.items() if peer in only}
-        if left <= 0 or (expected is not None and sum(expected.values()) > _OVER * share):
+        if left <= _first_seconds(run.rows, case) or (
+            expected is not None and sum(expected.values()) > _OVER * share
+        ):
             needs = "" if expected is None else f", needs about {sum(expected.values()):.0f} s"
-            row = Row(case, skipped=f"over the budget{needs}: {max(share, 0.0):.1f} s for this row")
+            row = Row(case, skipped=f"{OVER_BUDGET}{needs}: {max(share, 0.0):.1f} s for this row")
         else:
             row = run_row(case, crew, share, run.bandwidth, only)
         run.rows.append(row)
@@ -286,6 +290,15 @@ def _unsteady_again(run: Run, crew: Crew, until: float, say: Say) -> None:
         row.spent_seconds += other.spent_seconds
         if row.timed_again(other):
             run.timed_again.append(f"{case.program} {case.dtype} n={case.n}")
+
+
+def _first_seconds(rows: Sequence[Row], case: Case) -> float:
+    """Return what the first calls of a row are known to take, compilers included: those of the last
+    row of its program, or of the last at all."""
+    ran = [row for row in rows if row.skipped is None]
+    same = [row for row in ran if row.case.program == case.program]
+    last = (same or ran)[-1:]
+    return sum(cell.cold_seconds or 0.0 for row in last for cell in row.cells.values())
 
 
 def _expected_seconds(rows: Sequence[Row], case: Case) -> dict[str, float] | None:
@@ -325,11 +338,16 @@ def _busy(count: int) -> Iterator[None]:
             process.wait()
 
 
-def _beside_neighbours(run: Run, crew: Crew, say: Say) -> None:
+def _beside_neighbours(run: Run, crew: Crew, until: float, say: Say) -> None:
     chosen = [name for name in run.wanted.programs if PROGRAMS[name].family != "library"]
-    share = 0.5 * _EXTRAS_SHARE * run.wanted.budget_seconds / max(len(chosen), 1)
-    with _busy(NEIGHBOURS):
+    # The other half is for what comes after.
+    until -= 0.5 * _EXTRAS_SHARE * run.wanted.budget_seconds
+    left = until - perf_counter()
+    share = left / max(len(chosen), 1)
+    with _busy(NEIGHBOURS) if left > 0 else nullcontext():
         for name in chosen:
+            if perf_counter() > until:
+                break
             say(f"{name} beside {NEIGHBOURS} busy processes")
             case = Case(name, min(_NEIGHBOUR_SIZE, max(run.wanted.sizes)), run.wanted.dtypes[-1])
             # No bandwidth to compare with: it was measured alone.
@@ -338,7 +356,7 @@ def _beside_neighbours(run: Run, crew: Crew, say: Say) -> None:
     run.shown += shows.of_neighbours(sound, NEIGHBOURS)
 
 
-def _same_bits(run: Run, environment: Mapping[str, str], say: Say) -> Shown:
+def _same_bits(run: Run, environment: Mapping[str, str], until: float, say: Say) -> Shown:
     """Return the line about results being the same bits however many threads made them."""
     title = f"kernels whose bits differ between {', '.join(map(str, THREADS))} threads"
     from alight.config import config
@@ -353,6 +371,9 @@ def _same_bits(run: Run, environment: Mapping[str, str], say: Say) -> Shown:
                 if PROGRAMS[name].family == "library":
                     continue
                 for dtype in run.wanted.dtypes:
+                    if perf_counter() > until:
+                        run.digests.clear()  # of some of the threads they compare nothing
+                        return Shown(title, None, 0.0, detail=OVER_BUDGET)
                     n = min(_SAME_BITS_SIZE, max(run.wanted.sizes))
                     answer = crew.ask("alight", "digest", 120.0, program=name, n=n, dtype=dtype)
                     kept = run.digests.setdefault(f"{name} {dtype}", {})

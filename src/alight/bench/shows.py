@@ -17,6 +17,9 @@ __all__ = ["Shown", "geometric_mean", "of_neighbours", "of_resident", "of_rows"]
 LARGE = 1 << 17  # from here on a fused program is one of the class "large"
 
 
+OVER_BUDGET = "over the budget"
+
+
 @dataclass(frozen=True, slots=True)
 class Shown:
     """One line: what, the value reached, the limit, and whether more or less is better."""
