@@ -16,6 +16,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -878,3 +879,58 @@ def test_what_an_item_says_of_equality_tells_whether_it_is_in(says: Any) -> None
 
     array = np.arange(3.0)
     assert (Item() in alight.asarray(array)) is (Item() in array)
+
+
+class Handling:
+    """What handles ufuncs of ndarrays and has no operators."""
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        plain = [np.ones(3) if isinstance(item, Handling) else item for item in inputs]
+        if any(type(item) is not np.ndarray for item in plain):
+            return NotImplemented
+        return "handled", getattr(ufunc, method)(*plain, **kwargs).tolist()
+
+
+class Reflecting(Handling, np.lib.mixins.NDArrayOperatorsMixin):
+    """What has the operators, too."""
+
+
+class Subclass(np.ndarray):
+    """An ndarray that handles ufuncs itself."""
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        plain = [np.asarray(item) for item in inputs]
+        return "its own", getattr(ufunc, method)(*plain, **kwargs).tolist()
+
+
+@pytest.mark.parametrize(
+    "foreign",
+    [
+        Handling(),
+        Reflecting(),
+        np.ones(3).view(Subclass),
+        np.matrix(np.ones((3, 3))),
+        np.ma.masked_array(np.ones(3), mask=[False, True, False]),
+    ],
+    ids=lambda item: type(item).__name__,
+)
+@pytest.mark.parametrize("least", [0, 100])
+def test_types_that_handle_ufuncs_act_beside_arrays_as_beside_ndarrays(
+    foreign: Any, least: int
+) -> None:
+    def ended(call: Callable[[], Any]) -> Any:
+        try:
+            result = call()
+        except TypeError as error:
+            return str(error)
+        return type(result).__name__, np.asarray(result).tolist() if result is not None else None
+
+    operations = (operator.add, operator.mul, operator.pow, operator.lt, np.add, np.hypot)
+    with alight.policy(floor=least):
+        for operation in operations:
+            array, plain = ours(np.arange(3.0)), np.arange(3.0)
+            for got, want in (
+                (partial(operation, array, foreign), partial(operation, plain, foreign)),
+                (partial(operation, foreign, array), partial(operation, foreign, plain)),
+            ):
+                assert ended(got) == ended(want), (operation, want)

@@ -314,7 +314,7 @@ def _defers(item: Any) -> bool:
     """Tell whether an operand's own type should handle the call (masked arrays, other array
     libraries)."""
     if isinstance(item, (ArrayBase, np.ndarray, np.generic)) or item is None:
-        return is_masked(item)
+        return is_masked(item) or _is_of_its_own(item)
     override = getattr(type(item), "__array_ufunc__", item)
     return override is not item
 
@@ -349,17 +349,17 @@ def ufunc_method(ufunc: np.ufunc, method: str, inputs: Any, kwargs: dict[str, An
 
 
 def _array_ufunc(ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
-    for item in (*inputs, *_outputs(kwargs)):
-        if _defers(item):
-            return NotImplemented
+    if any(map(_defers, (*inputs, *_outputs(kwargs)))):
+        # What it is given are ndarrays: types that handle calls know those, and refuse others.
+        return exit_to_numpy(getattr(ufunc, method), inputs, kwargs)
     return ufunc_method(ufunc, method, inputs, kwargs)
 
 
 def _binary(op: Any, left: Any, right: Any) -> Any:
     other = right if isinstance(left, ArrayBase) else left
-    if _overrides(other) and other is right:
-        return NotImplemented
     if _overrides(other) or _comes_first(other):
+        if other is right and (_refuses(other) or is_masked(other)):
+            return NotImplemented
         # It was asked before, or knows no arrays but ndarrays: NumPy's operator says who acts.
         return exit_to_numpy(_OPERATORS[op.name], (left, right), {})
     ours = FUNCTIONS.get(op.reference)
@@ -406,14 +406,28 @@ _PLAIN = (ArrayBase, np.ndarray, np.generic, int, float, complex, str, bytes, li
 def _overrides(other: Any) -> bool:
     """Tell whether an operand's own type handles calls of ufuncs, or refuses them."""
     if isinstance(other, _PLAIN):
-        return is_masked(other)
+        return is_masked(other) or _is_of_its_own(other)
     return hasattr(type(other), "__array_ufunc__")
 
 
+def _is_of_its_own(item: Any) -> bool:
+    """Tell whether an ndarray of a subclass handles calls of ufuncs itself."""
+    handles = getattr(type(item), "__array_ufunc__", np.ndarray.__array_ufunc__)
+    return isinstance(item, np.ndarray) and handles is not np.ndarray.__array_ufunc__
+
+
+def _refuses(other: Any) -> bool:
+    """Tell whether an operand's type wants none of NumPy's operators: they leave it to its own."""
+    return getattr(type(other), "__array_ufunc__", other) is None
+
+
 def _comes_first(other: Any) -> bool:
-    """Tell whether an operand whose type knows no ufuncs is asked before ndarrays, which have
-    priority 0."""
-    if isinstance(other, _PLAIN) or hasattr(type(other), "__array_ufunc__"):
+    """Tell whether an operand whose type has no ufuncs of its own is asked before ndarrays, which
+    have priority 0."""
+    if isinstance(other, np.ndarray):  # a matrix
+        if type(other) is np.ndarray:
+            return False
+    elif isinstance(other, _PLAIN) or hasattr(type(other), "__array_ufunc__"):
         return False
     priority = getattr(other, "__array_priority__", None)
     return isinstance(priority, (int, float)) and priority > 0
@@ -426,7 +440,7 @@ def _unary(op: Any, array: Any) -> Any:
 def _in_place(op: Any, array: Any, other: Any) -> Any:
     if op.name == "matmul" and (not array.ndim or np.ndim(other) < 2):
         return run_in_numpy(operator.imatmul, (array, other), {}, (array,))  # NumPy words it
-    if _comes_first(other):
+    if _comes_first(other) and not isinstance(other, np.ndarray):
         return NotImplemented
     quicker = _power(array, other) if op.name == "power" else None
     if quicker is not None:
