@@ -430,6 +430,32 @@ def test_copies_are_timed_as_programs_make_them(monkeypatch: pytest.MonkeyPatch)
     assert free - backend.memory(device)[0] <= 4 + (1 << 20)
 
 
+def test_what_the_host_does_around_a_copy_counts_where_it_has_the_clock(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    backend = SimBackend({"sim:0": DEFAULT_SPEC})
+    device = backend.probe().devices[0]
+    bench = probes.Bench(backend, device, 1 << 20)
+    allocate, busy = backend.allocate, 1e-3
+
+    def slow(where: Any, nbytes: int, kind: str = "device") -> Any:
+        until = time.perf_counter() + busy
+        while time.perf_counter() < until:
+            pass
+        return allocate(where, nbytes, kind)
+
+    def on_host(where: Any, queue: int, commands: Any, wait: Any = ()) -> Any:
+        now = time.perf_counter()
+        return SimpleNamespace(began=now, ended=now)
+
+    monkeypatch.setattr(backend, "allocate", slow)
+    alone = bench.time_copy("upload", 1024).seconds  # by the clock of its record
+    assert alone == pytest.approx(copy_seconds_of(DEFAULT_SPEC, 1024, "upload"), rel=1e-6)
+    monkeypatch.setattr(backend, "submit", on_host)
+    monkeypatch.setattr(backend, "wait", lambda event: None)
+    assert bench.time_copy("upload", 1024).seconds >= busy
+
+
 def test_where_a_device_wins_follows_from_where_the_data_is(profile: Profile) -> None:
     slow: Spec = {
         **DEFAULT_SPEC,

@@ -165,17 +165,37 @@ def test_a_recorded_table_is_replayed_with_little_regret(spaces: str) -> None:
 
 # What is reached, for nothing to get worse: 96.3 % of 242 groups, 1.1 % lost in the mean; 1.2 % by
 # programs, all of which have a plan of then. As it was predicted when the table was made it is
-# 87.4 %, 4.9 %, and 1.3 %, plans alike taken as one. The worst group is of places in rows of eight,
-# the worst program a product that went to the card: neither was measured as it runs then.
-REACHED = {"right": 0.96, "regret": 0.0118, "program_regret": 0.0123}
-MOST_LOST = {"worst_regret": 1.6, "worst_program_regret": 0.92}
+# 87 %, 4.9 %, and 1.2 %, plans alike taken as one. The worst group is of places in rows of eight,
+# the worst program a product that went to the card: neither was measured as it runs. With copies
+# and short rows measured so (`copies.json`) 96.7 % are right; programs lose 0.1 %, 11.5 % at worst.
+REACHED = {
+    "regret.json": {
+        "right": 0.96,
+        "regret": 0.0118,
+        "worst_regret": 1.6,
+        "program_regret": 0.0118,
+        "worst_program_regret": 0.92,
+    },
+    "copies.json": {
+        "right": 0.966,
+        "regret": 0.008,
+        "worst_regret": 0.46,
+        "program_regret": 0.0013,
+        "worst_program_regret": 0.12,
+    },
+}
 
 
-def test_the_table_of_an_h200_is_predicted_as_well_as_it_was() -> None:
-    path = TABLES.parent / "cuda" / "h200" / "regret.json"
-    table = json.loads(path.read_text(encoding="utf-8"))
-    fingerprint = table["profiles"]["cuda:0"]["fingerprint"]
-    card = {"name": "NVIDIA H200", "uuid": "", "memory": fingerprint["device_memory"]}
+@pytest.mark.parametrize("measured", REACHED)
+def test_the_table_of_an_h200_is_predicted_as_well_as_it_was(measured: str) -> None:
+    folder = TABLES.parent / "cuda" / "h200"
+    table = json.loads((folder / "regret.json").read_text(encoding="utf-8"))
+    profile = table["profiles"]["cuda:0"]
+    if measured != "regret.json":
+        later = json.loads((folder / measured).read_text(encoding="utf-8"))
+        profile["links"] |= later["links"]
+        profile["rates"]["generated"]["work"] |= later["work"]
+    card = {"name": "NVIDIA H200", "uuid": "", "memory": profile["fingerprint"]["device_memory"]}
     card |= {"processors": 132, "capability": "9.0"}
     driver = {"vendor": "NVIDIA", "driver": 13000, "runtime": 13020, "cupy": "14.2.0"}
     devices = described(0, {"cards": [card], **driver}), registry.device("cpu")
@@ -183,9 +203,7 @@ def test_the_table_of_an_h200_is_predicted_as_well_as_it_was() -> None:
     assert len(found["groups"]) >= 0.9 * len(table["groups"])
     played = [p for p in found["programs"] if "planned" in p["seconds"]]
     assert len(played) >= 0.9 * len(table["programs"]), "other plans than any of then"
-    reached = figures(found)
-    assert reached["right"] >= REACHED["right"]
-    for name in ("regret", "program_regret"):
-        assert reached[name] <= REACHED[name], name
-    for name, most in MOST_LOST.items():
-        assert reached[name] <= most, name
+    reached, limits = figures(found), REACHED[measured]
+    assert reached["right"] >= limits["right"]
+    for name in ("regret", "worst_regret", "program_regret", "worst_program_regret"):
+        assert reached[name] <= limits[name], name

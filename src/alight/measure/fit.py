@@ -19,7 +19,7 @@ from alight.measure.timing import Timing, summary
 from alight.plan.cost import Rates, met, shown
 from alight.plan.crowd import LONE_OPS
 from alight.plan.curve import Curve, Measured
-from alight.plan.nests import START_ROWS, step_of
+from alight.plan.nests import step_of
 from alight.plan.passes import Pass, passes
 from alight.plan.profile import floor_of
 from alight.plan.surface import Surface
@@ -440,8 +440,6 @@ class _Work:
             found[key] = beyond / runs.starts / torn
         elif name.startswith(("long@", "beside@", "torn@", "turned")):
             found[key] = beyond / sample.amount
-        elif name.startswith("few@"):
-            found[key] = beyond / sample.amount * START_ROWS[0]
         elif name == "iterator":
             found[key] = beyond
         elif name == "far@folded":

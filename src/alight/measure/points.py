@@ -374,8 +374,10 @@ class _Dtype:
                 for key, between in (("beside", 0), ("torn", 7)):
                     group = probes.fold(self.simplest, dtype, (n // ROW, ROW), (1,), between)
                     yield Point(name, f"{key}@reduce_inner/{dtype}", n, group, core=False)
-            if name == "generated" and self.device.space != "host":
-                yield from self.short_rows(name)
+                if self.device.space != "host":  # partial folds of places are wider
+                    group = probes.fold("argmax", dtype, (n // ROW, ROW), (1,))
+                    key = f"beside@argmax@reduce_inner/{dtype}"
+                    yield Point(name, key, n, group, core=False)
             for start, length in (
                 zip(("short", "start"), START_ROWS, strict=True) if name == "generated" else ()
             ):
@@ -390,17 +392,6 @@ class _Dtype:
         for key, step in (("near", 3), ("far", 5)):
             group = probes.loop("add", dtype, there, step=step)
             yield Point(name, f"{key}/{dtype}", n, group, core=False)
-
-    def short_rows(self, name: str) -> Iterator[Point]:
-        """Yield rows that a device has a team of threads for, however short they are, and those of
-        places, whose partial folds are wider."""
-        least = START_ROWS[0]
-        for key, op, length in (
-            ("few", self.simplest, least),
-            ("beside@argmax", "argmax", ROW),
-        ):
-            group = probes.fold(op, self.dtype, (self.n // length, length), (1,))
-            yield Point(name, f"{key}@reduce_inner/{self.dtype}", self.n, group, core=False)
 
     def products(self, name: str, start: int, stop: int) -> Iterator[Point]:
         for m, k, n in itertools.islice(_sides(self.dtype, stop), start, stop):

@@ -78,22 +78,14 @@ def by_rows(graph: Graph, item: Pass) -> Pass:
 
 def _rows_seconds(rates: Rates, item: Pass) -> float:
     """Return the seconds of short rows on a device: a team of threads has each of them, and takes
-    for a shorter one as long as was measured, or as for that of the other probes."""
-    runs = item.runs
+    as long for a shorter one. On an H200 a row of 2, 3, 5, 8 and 12 float32 took 49, 49, 49, 51 and
+    55 ps of their maxima, 137 to 143 of their places."""
     seconds = 0.0
-    for name in [n.op.name for n in item.nodes if n.op.kind is Kind.REDUCTION]:
-        own = "argmax@" if name.startswith("arg") else ""
-        key = nearest(rates, f"beside@{own}reduce_inner", item.dtype)
+    for name in [node.op.name for node in item.nodes if node.op.kind is Kind.REDUCTION]:
+        wider = "argmax@" if name.startswith("arg") else ""
+        key = nearest(rates, f"beside@{wider}reduce_inner", item.dtype)
         key = key or nearest(rates, "beside@reduce_inner", item.dtype)
-        if key is None:
-            return 0.0
-        one = ROW * rates.work[key].value
-        few = None if own else nearest(rates, "few@reduce_inner", item.dtype)
-        if runs.length < ROW and few is not None:
-            short = min(rates.work[few].value, one)
-            least = START_ROWS[0]
-            one = short + (one - short) * max(runs.length - least, 0) / (ROW - least)
-        seconds += runs.starts * one * max(runs.length / ROW, 1.0)
+        seconds += item.runs.starts * ROW * rates.work[key].value if key else 0.0
     return seconds
 
 

@@ -42,7 +42,8 @@ class Rates:
     op where one does not go from one to the next, ``op@still`` where one of its operands stays;
     ``turned64`` for an element of a square of that side that lies column by column,
     ``beside@class`` and ``torn@class`` for one of short rows that run side by side, and do not
-    join, ``few@class`` for a row of three on a device, where ``beside@argmax@class`` are places; ``body.simple``, ``.divide``, ``.root`` and ``.scalar`` for the operations that bodies of
+    join, on a device of rows of seven however long they are, of places ``beside@argmax@class``;
+    ``body.simple``, ``.divide``, ``.root`` and ``.scalar`` for the operations that bodies of
     generated code are made of.
     ``overlap`` is the share of the shorter of compute and memory that hides behind the longer, past
     the caches, in which all of it does.
