@@ -288,7 +288,6 @@ def settle_floor(planning_seconds: Callable[[], float]) -> None:
     """Set below how many elements planning costs more than it can gain, unless the policy says."""
     settings = config()
     registry.check(settings.policy)  # now, not when work is large enough to be placed
-    floor.record_floor = 0  # measuring plans must not ask for the floor
     if settings.policy.record_floor > 0 or not settings.policy.floor:
         floor.auto = _floor_here(planning_seconds)
     floor.record_floor = current_policy().record_floor
@@ -317,30 +316,41 @@ def _floor_key() -> str:
     return digest([fingerprint(), sys.version, NATIVE, _PLANNING], "floor")
 
 
+# Until the first process has measured it: the most that quiet machines showed.
+GUESSED_FLOOR = 330_000
+
+
 def _floor_here(planning_seconds: Callable[[], float]) -> int:
-    """Return the automatic floor: as earlier processes measured it, or as measured now."""
+    """Return the automatic floor as earlier processes measured it, and have it measured when this
+    one ends where few have."""
     known = measured_floors()
     if len(known) < _FLOORS:
-        began = perf_counter()
-        # In a context of its own: NumPy looks for its error state in the thread's at every ufunc,
-        # which costs more for the rest of the program once there is one (4 ns, measured).
-        seconds = Context().run(lambda: min(planning_seconds() for _ in range(3)))
-        known.append(_planning_floor(seconds))
-        _logger.info(
-            "work under %d elements is left to NumPy, measured in %.0f ms",
-            *(known[-1], 1e3 * (perf_counter() - began)),
-        )
-        # At exit: who waits for the floor shall not wait for the disk.
-        atexit.register(_keep_floor, _floor_key(), known[-1], os.getpid())
-    return min(known)
+        # It takes 15 to 70 ms, most of them to load what plans: a program of 12 ms that asked for
+        # its floor took 37, and had nothing to plan.
+        atexit.register(_measure_floor, planning_seconds, os.getpid())
+    return min(known, default=GUESSED_FLOOR)
 
 
-def _keep_floor(key: str, elements: int, process: int) -> None:
+def _measure_floor(planning_seconds: Callable[[], float], process: int) -> None:
+    """Measure the automatic floor, and keep it for processes to come."""
+
     def merged(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
         return {"elements": [*old["elements"], *new["elements"]][:_FLOORS]}
 
-    if os.getpid() == process:  # a forked child leaves it to its parent
-        default_store().write("floor", key, {"elements": [elements]}, merged)
+    if os.getpid() != process:
+        return  # a forked child leaves it to its parent
+    if getattr(sys, "last_type", None) is KeyboardInterrupt:
+        return  # whoever interrupts wants the end
+    with contextlib.suppress(Exception):  # a program that ended well must not end with our error
+        began = perf_counter()
+        # Whatever the program has set for itself, such as how errors are handled, is not asked.
+        seconds = Context().run(lambda: min(planning_seconds() for _ in range(3)))
+        elements = _planning_floor(seconds)
+        _logger.info(
+            "work under %d elements is left to NumPy from the next start on, measured in %.0f ms",
+            *(elements, 1e3 * (perf_counter() - began)),
+        )
+        default_store().write("floor", _floor_key(), {"elements": [elements]}, merged)
 
 
 def _planning_floor(planning: float) -> int:

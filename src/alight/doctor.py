@@ -114,7 +114,7 @@ def _floor(found: Row) -> str:
     if given:
         return "as set, below"
     if not found["measured_floors"]:
-        return "not measured yet: the first programs do"
+        return "not measured yet: the first program that asks for it does, when it ends"
     least, times = min(found["measured_floors"]), len(found["measured_floors"])
     return f"NumPy has work on fewer than {least:,} elements at once, the least of {times} measured"
 

@@ -2,8 +2,8 @@
 there.
 
 A ``CallGuard`` is called like the function. It keeps entries, the one used last in front; the first
-one whose guards hold answers, and where none does its ``miss`` is called. ``_guard`` (C) and this module have the same
-names and pass the same tests.
+one whose guards hold answers, and where none does its ``miss`` is called. ``_guard`` (C) and this
+module have the same names and pass the same tests.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ NdArray = np.ndarray[Any, Any]
 # Of the calls one in this many is timed: reading the clock twice costs as much as a small kernel.
 SAMPLED = 16
 
-# As the kinds of call that jit keeps apart by exact shapes. One that does not hold is passed by in 4
-# ns, and those in use are in front.
+# As the kinds of call that jit keeps apart by exact shapes. One that does not hold is passed by in
+# 4 ns, and those in use are in front.
 _ENTRIES = 64
 
 KERNEL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
