@@ -13,7 +13,7 @@ from alight.ir.group import Graph, Group, GroupKind, Node
 from alight.ir.ops import OPS
 from alight.ir.vectors import REGISTERS, SHORT_ROW, vectors_together
 from alight.measure import probes, timing
-from alight.measure.fit import Samples
+from alight.measure.fit import Samples, fit
 from alight.plan.cost import FAR_BYTES, NEAR_BYTES, Profile, Rates, estimate, met, shown
 from alight.plan.curve import Curve, guess
 from alight.plan.nests import BUFFERED, LONG_ROW, ROW, START_ROWS, TURNED_SIDES
@@ -463,3 +463,161 @@ def test_layouts_say_how_many_operands_go_backwards() -> None:
         return make_layout(np.dtype(np.float64), (9,), (8 * step,))
 
     assert runs_of((9,), (vector(-1), vector(-6), vector(2)), (vector(1),)).back == 2
+
+
+def test_a_library_is_handed_its_inputs_one_by_one() -> None:
+    work = {"call.negative/float64": -2e-7}
+    layout = make_layout(np.dtype(np.float64), (10,))
+    for count, seconds in ((1, -2e-7), (2, 0.0), (4, 4e-7)):
+        nodes = [Node(OPS["add"], (0, count - 1), (), layout)]
+        for place in range(1, count - 1):
+            nodes.append(Node(OPS["add"], (count + place - 1, place), (), layout))
+        last = count + len(nodes) - 1
+        graph = Graph((layout,) * count, tuple(nodes), (last,))
+        found = terms(Group(GroupKind.LOOP, graph, (10,)), work)
+        assert found["launch"] == pytest.approx(LAUNCH * len(nodes) + seconds)
+
+
+def test_intermediates_are_as_far_away_as_what_was_gone_through_since() -> None:
+    knots = [(1e3, 1e-6), (1e6, 1e-5), (1e7, 1e-4), (1e8, 1e-2)]
+    rates = Rates(
+        *(guess(1e-6, "seconds"), guess(1e-6, "seconds"), {"elementwise/float64": Curve(knots)}),
+        *({"flop/float64": guess(0.0, "seconds")}, guess(1.0, "share"), 0.1),
+    )
+    layout = make_layout(np.dtype(np.float64), (1 << 19,))
+
+    def memory(*operands: tuple[int, int]) -> float:
+        nodes = tuple(Node(OPS["power"], pair, (), layout) for pair in operands)
+        graph = Graph((layout,), nodes, (len(nodes),))
+        group = Group(GroupKind.LOOP, graph, layout.shape)
+        found = estimate(group, "cpu", "numpy", Profile("cpu", {"numpy": rates}))
+        assert found is not None
+        return found.terms["memory"]
+
+    chain = [(i, i) for i in range(7)]
+    near, far = memory(*chain, (7, 6)), memory(*chain, (7, 1))  # of the seventh value, the last
+    assert far > 1.02 * near
+
+
+def test_long_rows_are_added_one_after_the_other() -> None:
+    knots = [(1e3, LAUNCH), (1e5, LAUNCH + 1e-6), (1e7, LAUNCH + 1e-3)]
+    flat = [(1e3, LAUNCH), (1e8, LAUNCH + 1e-6)]
+    rates = Rates(
+        *(guess(LAUNCH, "seconds"), guess(LAUNCH, "seconds")),
+        {"elementwise/float64": Curve(knots), "reduce_outer/float64": Curve(flat)},
+        *({"flop/float64": guess(0.0, "seconds")}, guess(1.0, "share"), 0.1),
+    )
+
+    def seconds(rows: int, length: int) -> float:
+        group = probes.fold("max", "float64", (rows, length), (0,))
+        found = estimate(group, "cpu", "numpy", Profile("cpu", {"numpy": rates}))
+        assert found is not None
+        return found.terms["memory"]
+
+    added = Curve(knots).seconds_at(24 * 10**5) - LAUNCH
+    assert seconds(3, 10**5) > 2 * added
+    assert seconds(5, 10**5) - seconds(3, 10**5) == pytest.approx(2 * added)
+    assert seconds(3, 1000) < 1e-6  # all of it is in the caches
+
+
+def test_little_work_takes_its_share_of_the_first_knot() -> None:
+    curves = {
+        "reduce_inner/float64": Curve([(64.0, LAUNCH), (1e9, 1.0)]),
+        "reduce_outer/float64": Curve([(4000.0, 3 * LAUNCH), (1e9, 1.0)]),
+        "elementwise/float64": Curve([(64.0, LAUNCH), (1e9, 1.0)]),
+    }
+    rates = Rates(
+        *(guess(LAUNCH, "seconds"), guess(LAUNCH, "seconds"), curves),
+        *({"flop/float64": guess(0.0, "seconds")}, guess(1.0, "share"), 0.1),
+    )
+    group = probes.fold("max", "float64", (5, 10), (0,))
+    found = estimate(group, "cpu", "numpy", Profile("cpu", {"numpy": rates}))
+    assert found is not None
+    assert found.seconds == pytest.approx(LAUNCH + 2 * LAUNCH * 400 / 4000)
+
+
+def test_generated_code_goes_backwards_as_it_was_measured() -> None:
+    work = {"near/float64": 3e-9, "back/float64": 1e-9}
+    for step, seconds in ((3, 3e-9), (-1, 1e-9)):
+        group = probes.loop("negative", "float64", 1000, step=step)
+        found = terms(group, work, "generated")
+        assert found["loops"] == pytest.approx(1000 * seconds)
+    group = probes.loop("negative", "float64", 1000, step=-1)
+    assert terms(group, {"near/float64": 3e-9}, "generated")["loops"] == pytest.approx(3e-6)
+
+
+def test_what_is_looked_for_across_rows_is_copied_as_squares_were() -> None:
+    work = {
+        f"copied{side}/float64": s for side, s in zip(TURNED_SIDES, (1e-9, 2e-9, 4e-9), strict=True)
+    }
+    work |= {"start@elementwise/float64": 1e-15, "turned64/float64": 1e-3}
+    for side, unit in ((TURNED_SIDES[0], 1e-9), (TURNED_SIDES[2], 4e-9)):
+        group = probes.fold("argmax", "float64", (side, side), (0,))
+        found = terms(group, work)["loops"]
+        assert found == pytest.approx(side * side * unit, rel=1e-3)
+
+
+def test_a_mean_divides_its_results_as_was_measured() -> None:
+    work = {"divide/float64": 1e-10, "mean@after/float64": 5e-10}
+    group = probes.fold("mean", "float64", (4, 1000), (0,))
+    assert terms(group, work)["loops"] == pytest.approx(1000 * 5e-10)
+
+
+def test_places_among_elements_are_looked_for_in_their_order() -> None:
+    kind = np.dtype(np.float64)
+    columns = make_layout(kind, (50, 7), (8, 400))
+
+    def loops(op: str, axis: object) -> float:
+        node = Node(OPS[op], (0,), (("axis", axis),), make_layout(kind, ()))
+        group = Group(GroupKind.REDUCE, Graph((columns,), (node,), (1,)), (50, 7))
+        work = {"start@whole/float64": 1e-9, "turned64/float64": 1e-10}
+        return terms(group, work, "generated")["loops"]
+
+    assert loops("max", (0, 1)) == 0  # as the elements lie
+    assert loops("argmax", None) == pytest.approx(50 * 2 * 1e-9 + 350 * 1e-10)
+
+
+def test_special_functions_in_one_body_take_longer_than_alone() -> None:
+    work = {"sin/float64": 1e-9, "add/float64": 1e-11, "multiply/float64": 1e-11}
+    beside = {"flop@beside/float64": 5e-11, "special@beside/float64": 2e-10}
+    for ops, before, after in (
+        (("sin",), 1e-9, 1e-9),
+        (("sin", "add"), 1.01e-9, 1.05e-9),
+        (("sin", "add", "sin", "sin"), 3.01e-9, 3.45e-9),
+        (("add", "multiply"), 2e-11, 2e-11),
+    ):
+        group = probes.chain("float64", 1000, ops, len(ops))
+        assert terms(group, work, "generated")["compute"] == pytest.approx(1000 * before)
+        found = terms(group, work | beside, "generated")["compute"]
+        assert found == pytest.approx(1000 * after)
+
+
+def test_what_is_fitted_stands_for_the_probes_it_was_made_of() -> None:
+    """Timings of known parts come apart into these parts again."""
+    n = 8192
+    samples = Samples("numpy", n)
+
+    def add(key: str, amount: int, group: Group, seconds: float) -> None:
+        samples.add(key, amount, group, [seconds] * 2)
+
+    for nbytes in (128, 1 << 15, 1 << 20, 1 << 24):
+        count = nbytes // 8
+        stream = 24e-12 * count
+        add("elementwise/float64", count, probes.loop("add", "float64", count), 3e-6 + stream)
+        for key, shape in (("inner", (count,)), ("outer", (2, count // 2))):
+            group = probes.fold("max", "float64", shape, (0,))
+            add(f"reduce_{key}/float64", count, group, 5e-6)
+    # one operand less is 0.4 us less; of the rest 0.1 ns an element computes
+    add("negative/float64", n, probes.loop("negative", "float64", n), 2.6e-6 + 1e-10 * n)
+    add("negative/float64", 64, probes.loop("negative", "float64", 64), 2.6e-6)
+    add("sum@after/float64", n // 4, probes.fold("sum", "float64", (4, n // 4), (0,)), 6e-6)
+    add("mean@after/float64", n // 4, probes.fold("mean", "float64", (4, n // 4), (0,)), 8e-6)
+    square = probes.fold("argmax", "float64", (63, 63), (0,))
+    add("copied64/float64", 63 * 63, square, 5e-6 + 1e-9 * 63 * 63)
+    rates = fit(samples)
+    assert rates is not None
+    work = {key: number.value for key, number in rates.work.items()}
+    assert work["call.negative/float64"] == pytest.approx(-4e-7, rel=0.02)
+    assert work["negative/float64"] == pytest.approx(1e-10, rel=0.3)
+    assert work["mean@after/float64"] == pytest.approx(2e-6 / (n // 4))
+    assert work["copied64/float64"] == pytest.approx(1e-9, rel=0.05)

@@ -206,9 +206,33 @@ def _fused(random: Random, dtype: str, shape: tuple[int, ...]) -> Group:
         layouts.append(node.layout)
         nodes.append(node)
         unused.append(len(layouts) - 1)
-    if not nodes:
+    if not nodes or (kind.kind == "i" and not _wanted(random, inputs, nodes)):
         return _fused(random, dtype, shape)
     return _pruned(random, inputs, nodes, shape, kind)
+
+
+def _wanted(random: Random, inputs: list[Layout], nodes: list[Node]) -> bool:
+    """Tell whether the last value depends on each input that it is made of. Of integers a compiler
+    finds that | |x| | - |x| is nothing, and reads none of them: no shape tells so."""
+    generator = np.random.default_rng(random.randrange(1 << 32))
+    arrays = [generator.integers(-99, 99, 64) for _ in inputs]
+
+    def last(arrays: list[Any]) -> Any:
+        values = list(arrays)
+        for node in nodes:
+            values.append(node.op.reference(*[values[i] for i in node.operands]))
+        return values[-1]
+
+    needed = {len(inputs) + len(nodes) - 1}
+    for number in range(len(inputs) + len(nodes) - 1, len(inputs) - 1, -1):
+        if number in needed:
+            needed.update(nodes[number - len(inputs)].operands)
+    base = last(arrays)
+    for i in needed.intersection(range(len(inputs))):
+        other = [*arrays[:i], generator.integers(-99, 99, 64), *arrays[i + 1 :]]
+        if np.array_equal(last(other), base):
+            return False
+    return True
 
 
 def _pruned(

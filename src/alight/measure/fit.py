@@ -23,7 +23,14 @@ from alight.plan.nests import step_of
 from alight.plan.passes import Pass, passes
 from alight.plan.profile import floor_of
 from alight.plan.surface import Surface
-from alight.plan.workload import PARTS, SPECIAL, body_parts, code_size, product_shape
+from alight.plan.workload import (
+    PARTS,
+    SPECIAL,
+    body_parts,
+    code_size,
+    product_shape,
+    width_in_bits,
+)
 
 # Knots below which there is no curve, and the nearest dtype's serves: the first three measured are
 # both ends and the middle.
@@ -333,11 +340,17 @@ _ROWS = {True: "start", False: "long"}
 _LEAST_CALL = 0.25
 # Of keys, how those begin that say what starting an inner loop takes.
 _STARTS = ("start@", "short@")
+# Those that need the others.
+_LATE = (*_STARTS, "copied")
 
 
-def _call_of(name: str) -> str:
-    """Return how the key of what the call of a fold takes begins."""
-    return f"call.{name.partition('@')[0]}/"
+def _of(work: dict[str, float], name: str, dtype: str) -> float:
+    """Return the seconds of a name in a dtype, or in the one that was measured last; none where it
+    never was."""
+    found = work.get(f"{name}{dtype}")
+    if found is None:
+        found = next((work[key] for key in reversed(work) if key.startswith(name)), 0.0)
+    return found
 
 
 @dataclass(slots=True)
@@ -363,14 +376,14 @@ class _Work:
         # and what begins an iteration, before what is in it.
         keys = sorted(
             self.samples.by_key,
-            key=lambda key: (key.startswith(_STARTS), not key.startswith("iterator")),
+            key=lambda key: (key.startswith(_LATE), not key.startswith("iterator")),
         )
         for key in keys:
             found = self.samples.by_key[key]
             name, _, dtype = key.partition("/")
             size = self.samples.compute_elements
-            own = ("@apart", "far@folded", "@lone")
-            if name.startswith(("turned", "iterator")) or name.endswith(own):
+            own = ("@apart", "far@folded", "@lone", "@after")
+            if name.startswith(("turned", "iterator", "copied")) or name.endswith(own):
                 size = round(next(iter(found)))  # of its own
             sample = found.get(size)
             if sample is None or name in (*CURVE_CLASSES, "flop", "call", "matmul", "sharing"):
@@ -392,7 +405,7 @@ class _Work:
         sample: Sample,
         few: Sample | None,
         curve: Curve,
-        work: Mapping[str, float],
+        work: dict[str, float],
     ) -> dict[str, float]:
         """Return what one timing says, given what is known already."""
         name, _, dtype = key.partition("/")
@@ -407,12 +420,20 @@ class _Work:
             found[f"call.{name.partition('@')[0]}/{dtype}"] = call
         if name.endswith("@lone"):
             return {key: self._alone(name.partition("@")[0], dtype, sample)}
+        if name.endswith("@after"):
+            return self._after(key, sample, work)
+        if name.endswith("@beside"):
+            return self._beside(key, sample, self._compute(max(0.0, beyond), sample, curve), work)
         start = name.startswith(_STARTS)
-        if "@reduce" in name and not start:
+        copied = name.startswith("copied")
+        if copied:
+            beyond -= work.get(f"argmax@reduce_inner/{dtype}", flop) * sample.amount
+            beyond -= _of(work, "call.argmax/", dtype)
+            side = round(math.sqrt(sample.amount))
+            beyond -= side * work.get(f"start@elementwise/{dtype}", 0.0)
+        elif not start and (not compiled or "@reduce" in name):
             # as it was in this dtype, or in the one measured before it
-            calls = [k for k in work if k.startswith(_call_of(name))]
-            there = work[calls[-1]] if calls else 0.0
-            beyond -= {**work, **found}.get(f"{_call_of(name)}{dtype}", there)
+            beyond -= _of(work | found, self._call_of(name), dtype)
         elif start and "reduce" in name:
             op = sample.group.graph.nodes[-1].op.name
             own = work.get(f"{op}@{name.rpartition('@')[2]}/{dtype}", flop)
@@ -438,7 +459,7 @@ class _Work:
         elif start:
             torn = 1 if name == "start@elementwise" and not compiled else sample.item.operands
             found[key] = beyond / runs.starts / torn
-        elif name.startswith(("long@", "beside@", "torn@", "turned")):
+        elif copied or name.startswith(("long@", "beside@", "torn@", "turned")):
             found[key] = beyond / sample.amount
         elif name == "iterator":
             found[key] = beyond
@@ -446,7 +467,7 @@ class _Work:
             found[key] = beyond / sample.amount
         elif name.endswith("@folded"):
             found[key] = compute / sample.amount / (len(sample.group.graph.nodes) - 1)
-        elif name in ("near", "far"):
+        elif name in ("near", "far", "back"):
             elements = runs.starts * runs.length
             found[key] = beyond / elements / max(runs.near + runs.far, 1)
         elif compiled and name in OPS and beyond < _TOLD * self._stream(sample, curve):
@@ -455,6 +476,43 @@ class _Work:
         else:
             found[key] = max(compute / sample.amount, flop)
         return found
+
+    def _call_of(self, name: str) -> str:
+        """Return how the key of what the call of a fold or a library's op takes begins: of one
+        operand, where that op's own is not known, as negations'."""
+        op = name.partition("@")[0]
+        if op in OPS and OPS[op].kind is Kind.ELEMENTWISE and OPS[op].nin == 1 and op != "cast":
+            op = "negative"
+        return f"call.{op}/"
+
+    def _after(self, key: str, sample: Sample, work: dict[str, float]) -> dict[str, float]:
+        """Return the seconds for each result that a fold takes once they are summed."""
+        op, _, dtype = key.partition("@after/")
+        summed = self.samples.by_key.get(f"sum@after/{dtype}", {}).get(sample.amount)
+        if op == "sum" or summed is None:
+            return {}
+        beyond = sample.timing.seconds - summed.timing.seconds
+        beyond -= _of(work, f"call.{op}/", dtype) - _of(work, "call.sum/", dtype)
+        return {key: max(beyond, 0.0) / sample.amount}
+
+    def _beside(
+        self, key: str, sample: Sample, compute: float, work: Mapping[str, float]
+    ) -> dict[str, float]:
+        """Return what a simple op takes for an element in a body with a special function, or what
+        each special function but one takes more than alone."""
+        dtype = key.partition("/")[2]
+        ops = [node.op for node in sample.group.graph.nodes if node.op.special]
+        if any(f"{op.name}/{dtype}" not in work for op in ops):
+            return {}
+        more = compute / sample.amount - sum(work[f"{op.name}/{dtype}"] for op in ops)
+        others = len(sample.group.graph.nodes) - len(ops)
+        if len(ops) == 1:
+            return {key: max(more, 0.0) / others}
+        # a vector of half the width holds twice as many
+        flop = [(v, k.partition("/")[2]) for k, v in work.items() if k.startswith("flop@beside/")]
+        for seconds, other in flop[:1]:
+            more -= others * seconds * width_in_bits(dtype) / width_in_bits(other)
+        return {key: max(more, 0.0) / (len(ops) - 1)}
 
     def _alone(self, op: str, dtype: str, sample: Sample) -> float:
         """Return the seconds for an element of an op in one block of threads, beyond the fold it

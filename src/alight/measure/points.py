@@ -24,9 +24,11 @@ if TYPE_CHECKING:
 
 # Bytes of an array at the knots of a curve, in the order in which they are measured: the ends and
 # the middle first, so that a curve that has to stop early still spans the sizes. From a few
-# elements, where the call is all, to 16 MB, three of which pass the caches of most machines.
-KNOTS = tuple(1 << i for i in (7, 24, 15, 20, 22, 11, 18, 13, 23))
-FEW_KNOTS = tuple(1 << i for i in (7, 24, 15, 20, 22, 23))
+# elements, where the call is all, to 16 MB, three of which pass the caches of most machines. What
+# is read alone has a knot for each level of caches, too: between 32 kB and 1 MB, where there was
+# none, maxima of 480 kB took two thirds of what was predicted (1 MB second level, EPYC).
+KNOTS = (*(1 << i for i in (7, 24, 15, 20, 22, 11, 18, 13, 23)), 6 << 20)
+FEW_KNOTS = tuple(1 << i for i in (7, 24, 15, 20, 22, 18, 23))
 FAR_KNOTS = tuple(1 << i for i in (20, 22, 23, 24))
 # Of the other dtypes: past the caches all move bytes alike, so the main dtype's knots go on.
 OTHER_KNOTS = tuple(1 << i for i in (7, 20, 15, 18))
@@ -57,6 +59,12 @@ _APART = 3  # elements from one to the next where they lie apart: no two in one 
 # of them fall on the same lines of a cache.
 OUTER_ROWS = 61
 LEAST_COLUMNS = 1 << 12  # bytes of few such rows
+FEW_ROWS = 4  # whose results are a part of what is folded that can be told from it
+# Bodies with special functions, by what they tell of: simple ops beside one, or more of them.
+BESIDE = {
+    "flop": ("tanh", *("add", "multiply", "maximum") * 4),
+    "special": ("tanh", "add", "cos", "maximum", "arctan", "multiply"),
+}
 VITAL = 3  # knots without which there is no curve
 FEW = 64  # elements that take no time beside the call
 MANY_FLOPS = "remainder"
@@ -66,7 +74,7 @@ MANY_FLOPS = "remainder"
 PRODUCTS, FEW_PRODUCTS = 64, 14
 _SIDES = (3.0, 11.0)
 # Logarithms of their multiplications; every eighth may have eight times as many.
-_MOST_MULTIPLICATIONS = {"f": 23.5, "c": 21.0, "i": 18.0}
+_MOST_MULTIPLICATIONS = {"f": 23.5, "c": 21.0, "i": 20.5}
 
 # Ops of generated code that are compiled to be timed; the others are estimated by their bodies.
 _TIMED = {
@@ -269,6 +277,10 @@ class _Dtype:
                 yield Point(name, f"{op}/{self.dtype}", self.n, group, core=False)
         if name == "generated":
             return
+        # One operand less is a shorter call: 2.9 us where an addition took 3.4.
+        if self.main and self.device.space == "host":
+            group = _loop("negative", self.dtype, FEW)
+            yield Point(name, f"negative/{self.dtype}", FEW, group, core=False)
         # Which of two is picked: no branch predictor knows more than the first thousands.
         for nbytes in FEW_KNOTS if self.main else (*OTHER_KNOTS, max(KNOTS) // 4):
             n = nbytes // self.size
@@ -279,13 +291,13 @@ class _Dtype:
         for op in _every_op(self.dtype):
             # Vector code of libraries is for elements side by side; one by one is another loop, and
             # for some there is none between.
-            if op != "cast":
-                group = _loop(op, self.dtype, self.apart, _APART)
-                yield Point(name, f"{op}@apart/{self.dtype}", self.apart, group, core=False)
+            group = _loop(op, self.dtype, self.apart, _APART)
+            yield Point(name, f"{op}@apart/{self.dtype}", self.apart, group, core=False)
             if OPS[op].nin == 2:
                 group = _loop(op, self.dtype, self.n, still=True)
                 yield Point(name, f"{op}@still/{self.dtype}", self.n, group, core=False)
-            if OPS[op].special and self.kind == "f":
+            if self.kind != "c":
+                # some have vector code for this way, too
                 group = _loop(op, self.dtype, self.n, -1)
                 yield Point(name, f"{op}@back/{self.dtype}", self.n, group, core=False)
 
@@ -316,23 +328,37 @@ class _Dtype:
                 yield Point(name, f"{op}@lone/{dtype}", LONE_ELEMENTS, group, core=False)
         if name == "generated" and self.kind != "c":
             # Bodies in front of a fold, whose state leaves fewer registers and waits for itself.
-            for key, ops in (("flop", ("add",) * CHAIN), ("sin", ("sin",))):
+            for key, ops in (("flop", ("add",) * CHAIN), ("exp", ("exp",))):
                 if key == "flop" or self.kind == "f":
                     group = probes.folded(dtype, n, ops)
                     yield Point(name, f"{key}@folded/{dtype}", n, group, core=False)
+            host = self.device.space == "host"
+            for key, ops in BESIDE.items() if self.kind == "f" and host else ():
+                if key == "flop" and not self.main:
+                    continue
+                group = probes.chain(dtype, n, ops, len(ops))
+                yield Point(name, f"{key}@beside/{dtype}", n, group, core=False)
             if self.kind == "f":
                 group = probes.folded(dtype, self.apart, ("add",), _APART)
                 yield Point(name, f"far@folded/{dtype}", self.apart, group, core=False)
         folds = _FOLDS[self.kind] if name != "generated" else _OWN_FOLDS[self.kind]
         for op in folds[:1] if name == "generated" and not self.main else folds:
             # Some of NumPy's are written in Python: few elements tell what that takes.
-            for count in (n, FEW) if name != "generated" and self.kind == "f" else (n,):
+            few = name != "generated" and (self.kind != "i" or op.startswith("arg"))
+            for count in (n, FEW) if few else (n,):
                 group = probes.fold(op, dtype, (count,), (0,))
                 yield Point(name, f"{op}@reduce_inner/{dtype}", count, group, core=False)
             # Generated code folds columns as it folds rows.
             if name != "generated" and not op.startswith("arg"):
                 group = probes.fold(op, dtype, (OUTER_ROWS, n // OUTER_ROWS), (0,))
                 yield Point(name, f"{op}@reduce_outer/{dtype}", n, group, core=False)
+
+        if name != "generated" and self.kind != "i" and self.device.space == "host":
+            # By how many they were, sums are divided once they are there: in some dtypes by way of
+            # buffers in another one.
+            for op in ("sum", "mean"):
+                group = probes.fold(op, dtype, (FEW_ROWS, n // FEW_ROWS), (0,))
+                yield Point(name, f"{op}@after/{dtype}", n // FEW_ROWS, group, core=False)
 
     def loops(self, name: str) -> Iterator[Point]:
         """Yield short inner loops, and operands that do not go from one element to the next."""
@@ -378,18 +404,34 @@ class _Dtype:
                     group = probes.fold("argmax", dtype, (n // ROW, ROW), (1,))
                     key = f"beside@argmax@reduce_inner/{dtype}"
                     yield Point(name, key, n, group, core=False)
-            for start, length in (
-                zip(("short", "start"), START_ROWS, strict=True) if name == "generated" else ()
-            ):
-                group = probes.fold(self.simplest, dtype, (n // length, length), (0,))
-                yield Point(name, f"{start}@reduce_outer/{dtype}", n, group, core=False)
+                # on the host what rounds goes by another tree than what does not
+                ops = [("", self.simplest)]
+                if self.device.space == "host":
+                    ops = [("", "sum"), ("max@", "max")] if self.main else []
+                for key, op in ops:
+                    for start, length in zip(("short", "start"), START_ROWS, strict=True):
+                        group = probes.fold(op, dtype, (n // length, length), (0,))
+                        yield Point(name, f"{start}@{key}reduce_outer/{dtype}", n, group, False)
+                if self.main and self.device.space == "host":
+                    length = START_ROWS[1]
+                    group = probes.fold("argmax", dtype, (n // length, length), (1,))
+                    yield Point(name, f"start@argmax@reduce_inner/{dtype}", n, group, False)
+        if self.kind == "f" and self.device.space == "host":
+            group = probes.fold(self.simplest, dtype, (n // ROW, ROW), (0, 1), 7)
+            yield Point(name, f"start@whole/{dtype}", n, group, core=False)
         if self.main and name != "generated":
             group = probes.rows("add", dtype, 2, 4)
             yield Point(name, f"iterator/{dtype}", 8, group, core=False)
         for side in TURNED_SIDES if self.main else ():
-            group = probes.turned("add", dtype, side)
-            yield Point(name, f"turned{side}/{dtype}", side * side, group, core=False)
-        for key, step in (("near", 3), ("far", 5)):
+            # a row less, or lines that lie a power of two apart would drive one another out
+            group = probes.turned("add", dtype, side - 1)
+            yield Point(name, f"turned{side}/{dtype}", (side - 1) ** 2, group, core=False)
+            if name != "generated":  # libraries bring what they look for a place in into order
+                group = probes.fold("argmax", dtype, (side - 1, side - 1), (0,))
+                yield Point(name, f"copied{side}/{dtype}", (side - 1) ** 2, group, core=False)
+        for key, step in (("near", 3), ("far", 5), ("back", -1)):
+            if key == "back" and (name != "generated" or self.device.space != "host"):
+                continue  # by the op, or as any other way
             group = probes.loop("add", dtype, there, step=step)
             yield Point(name, f"{key}/{dtype}", n, group, core=False)
 
@@ -430,7 +472,7 @@ def _loop(op: str, dtype: str, n: int, step: int = 1, still: bool = False) -> Gr
         return probes.where(dtype, (n,))
     if op == "cast":
         other = np.dtype("float64" if np.dtype(dtype).kind == "i" else "int64")
-        return probes.loop(op, dtype, n, other.name, (("dtype", other),))
+        return probes.loop(op, dtype, n, other.name, (("dtype", other),), step)
     with np.errstate(all="ignore"):
         result = np.asarray(OPS[op].reference(*[np.ones(1, dtype)] * OPS[op].nin)).dtype
     return probes.loop(op, dtype, n, result.name, step=step, still=still)

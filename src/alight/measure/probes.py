@@ -97,14 +97,17 @@ def turned(name: str, dtype: str, side: int) -> Group:
     return Group(GroupKind.LOOP, Graph((columns, whole), (node,), (2,)), (side, side))
 
 
-def chain(dtype: str, n: int, ops: Sequence[str] = ("add", "multiply")) -> Group:
-    """Return a group of CHAIN additions and multiplications, or other ops, of the same two
+def chain(
+    dtype: str, n: int, ops: Sequence[str] = ("add", "multiply"), count: int = CHAIN
+) -> Group:
+    """Return a group of CHAIN additions and multiplications, or so many other ops, of the same two
     arrays."""
     layout = _vector(dtype, n)
     nodes = []
     last = 0
-    for i in range(CHAIN):
-        nodes.append(Node(OPS[ops[i % len(ops)]], (last, 1), (), layout))
+    for i in range(count):
+        op = OPS[ops[i % len(ops)]]
+        nodes.append(Node(op, (last, 1)[: op.nin], (), layout))
         last = 2 + i
     graph = Graph((layout, layout), tuple(nodes), (last,))
     return Group(GroupKind.LOOP, graph, layout.shape)

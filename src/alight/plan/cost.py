@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from alight.device import HOST_DEVICE
-from alight.ir.group import Graph, Group, Node
+from alight.ir.group import Graph, Group
 from alight.ir.ops import Kind
 from alight.ir.rolls import as_copies
 from alight.plan.crowd import lone_seconds
@@ -34,11 +34,11 @@ from alight.plan.nests import (
     padding,
     step_of,
 )
-from alight.plan.passes import NARROW_BYTES, Pass, alone, loop_dtype, node_class, passes
+from alight.plan.passes import NARROW_BYTES, Pass, alone, node_class, passes
 from alight.plan.plan import Estimate
 from alight.plan.profile import SCHEMA, Profile, Rates
-from alight.plan.runs import touched_bytes
-from alight.plan.units import curve_of, folded_seconds, nearest, work_seconds
+from alight.plan.reach import Reach, handed_seconds
+from alight.plan.units import beside_seconds, curve_of, folded_seconds, nearest, work_seconds
 from alight.plan.workload import (
     code_size,
     node_elements,
@@ -156,6 +156,31 @@ def _narrow_seconds(curve: Curve, item: Pass, away: bool) -> float:
     return call + max(curve.seconds_at(item.amount) - call, 0.0) / item.parts
 
 
+def _beginning(rates: Rates, kind: str, curve: Curve, amount: float) -> float:
+    """Return the seconds that a curve says; below its first knot, of what that knot takes beyond a
+    pass with nothing to do, no more than the amount's share."""
+    least, seconds = curve.knots[0]
+    if amount >= least or not kind.startswith("reduce"):
+        return curve.seconds_at(amount)
+    floor = min(rates.floor(kind), seconds)
+    return floor + (seconds - floor) * amount / least
+
+
+def _row_by_row(rates: Rates, graph: Graph, item: Pass) -> float:
+    """Return the seconds in which a library adds row after row to the first: long rows do not stay
+    in the caches meanwhile."""
+    node = item.nodes[0]
+    result = node.layout.nbytes
+    found = curve_of(rates, "elementwise", item.dtype)
+    if found is None or 3 * result <= NEAR_BYTES:
+        return 0.0
+    curve = found[0]
+    call = curve.knots[0][1]
+    rows = graph.layout(node.operands[0]).size // node.layout.size
+    added, copied = (curve.seconds_at(n * result) - call for n in (3, 2))
+    return rates.floor(item.kind) + copied + (rows - 1) * added
+
+
 def _pass_terms(
     rates: Rates, graph: Graph, item: Pass, first: bool, own: bool, away: bool = False
 ) -> tuple[dict[str, float], float] | None:
@@ -172,12 +197,17 @@ def _pass_terms(
     curve, spread = found
     if own and len(item.nodes) > 1:
         spread = max(spread, rates.spreads.get("fused", 0.0))
-    whole = curve.seconds_at(item.amount)
+    whole = _beginning(rates, kind, curve, item.amount)
     if own and kind.startswith("reduce"):
         whole = max(whole, _far_seconds(rates, curve, item))
     narrow = rates.some("reduce_narrow") if own and item.rows else None
-    if narrow is not None:
+    few = 0.0
+    if narrow is not None and away:
         whole = max(whole, _narrow_seconds(narrow, item, away))
+    elif narrow is not None and rates.sharing is not None:
+        few = max(0.0, _narrow_seconds(narrow, item, away) - whole)
+    elif not own and item.kind == "reduce_outer":
+        whole = max(whole, _row_by_row(rates, graph, item))
     if item.written > _ADDED and item.kind == "elementwise":
         whole *= _copied_share(rates, item)
     if item.apart and (lines := curve_of(rates, "elementwise", item.dtype)) is not None:
@@ -193,8 +223,10 @@ def _pass_terms(
     if not first:
         launch = max(0.0, launch - rates.launch.value) + rates.call.value
     if not own:
-        key = nearest(rates, f"call.{item.nodes[0].op.name}", item.dtype)
-        launch += rates.work[key].value if key is not None else 0.0
+        op = item.nodes[0].op
+        key = nearest(rates, f"call.{op.name}", item.dtype)
+        if op.kind is not Kind.ELEMENTWISE:
+            launch += rates.work[key].value if key is not None else 0.0
     every = doubt = most = 0.0
     apart = None if own else apart_of(rates, item)
     # What is picked, and how often a processor guesses wrong, is in a curve of its own.
@@ -205,6 +237,11 @@ def _pass_terms(
     held = item.kind not in _BY_ADDITION and any(
         k.startswith(f"{item.kind}/") for k in rates.curves
     )
+    in_fold = own and item.kind.startswith("reduce")
+    beside: tuple[float, float] | None = None
+    if own and not away and len(item.nodes) > 1 and any([n.op.special for n in item.nodes]):
+        beside = beside_seconds(rates, item.dtype, in_fold)
+    met_special = False
     for node in item.nodes if not picked else ():
         if held and node.op.kind is not Kind.ELEMENTWISE:
             continue
@@ -212,8 +249,14 @@ def _pass_terms(
         if unit is None:
             return None
         seconds = unit[0]
-        if own and item.kind.startswith("reduce") and node.op.kind is Kind.ELEMENTWISE:
+        if in_fold and node.op.kind is Kind.ELEMENTWISE:
             seconds = folded_seconds(rates, graph, node, seconds)
+        if beside is not None and node.op.kind is Kind.ELEMENTWISE:
+            if not node.op.special:
+                seconds = max(seconds, beside[0])
+            elif met_special:
+                seconds += beside[1]
+            met_special = met_special or node.op.special
         count = node_elements(graph, node) * filled
         most = max(most, count)
         every += seconds * count
@@ -227,7 +270,8 @@ def _pass_terms(
         copied, item = in_order(rates, graph, item)
         loops = copied + after(rates, graph, item) + loop_seconds(rates, item, step)
     else:
-        loops = loop_seconds(rates, item, step, away) if narrow is None else 0.0
+        loops = loop_seconds(rates, item, step, away) if narrow is None or not away else 0.0
+        loops = max(loops, few)
     busy = compute + loops
     lone = lone_seconds(rates, graph, item) if away else 0.0
     if not busy and lone <= memory:
@@ -310,8 +354,10 @@ def _all_terms(
         return
     # One by one: programs repeat their ops, and every group that an op could be in asks for it.
     # what fits into the nearer caches comes from nowhere else
-    whole = sum([layout.nbytes for layout in graph.inputs]) if len(graph.nodes) > 1 else 0
-    whole = _working_bytes(graph) if whole > NEAR_BYTES else 0
+    many = len(graph.nodes) > 1
+    large = many and sum([layout.nbytes for layout in graph.inputs]) > NEAR_BYTES
+    reach = Reach(rates, graph) if large else None
+    handed = handed_seconds(rates, graph)
     for position, (node, nbytes) in enumerate(one_by_one(graph)):
         first = position == 0
         layouts = tuple([graph.layout(i) for i in node.operands])
@@ -322,39 +368,14 @@ def _all_terms(
             found = known[key]
         except TypeError:  # an attribute without a hash
             found = _pass_terms(rates, graph, alone(graph, node, nbytes), first, own)
-        if whole > nbytes and found is not None:
-            found = _from_afar(rates, graph, node, found, nbytes, whole)
+        if first and handed and found is not None:
+            terms, spread = found
+            found = {**terms, "launch": terms["launch"] + handed}, spread
+        if reach is not None and found is not None:
+            terms, spread = found
+            more = reach.more(node, nbytes)
+            found = ({**terms, "memory": terms["memory"] + more}, spread) if more else found
         yield found
-
-
-def _working_bytes(graph: Graph) -> int:
-    """Return the bytes that nodes one by one go through until they begin anew: what comes in, what
-    goes out and an intermediate."""
-    layouts = [*graph.inputs, *[graph.layout(i) for i in dict.fromkeys(graph.outputs)]]
-    return sum(map(touched_bytes, layouts)) + max(node.layout.nbytes for node in graph.nodes)
-
-
-def _from_afar(
-    rates: Rates,
-    graph: Graph,
-    node: Node,
-    found: tuple[dict[str, float], float],
-    nbytes: int,
-    whole: int,
-) -> tuple[dict[str, float], float]:
-    """Return the terms of a pass that is one of several: what comes in is as far away as all that
-    they go through, what they made themselves is as near as in a pass alone."""
-    curve = rates.curves.get(f"elementwise/{loop_dtype(graph, node)}")
-    cold = sum(touched_bytes(graph.inputs[i]) for i in {*node.operands} if i < len(graph.inputs))
-    if curve is None or not cold:
-        return found
-    far = curve.seconds_at(whole) - curve.knots[0][1]
-    near = curve.seconds_at(nbytes) - curve.knots[0][1]
-    more = cold * (far / whole - near / nbytes) if nbytes else 0.0
-    if more <= 0:
-        return found
-    terms, spread = found
-    return {**terms, "memory": terms["memory"] + more}, spread
 
 
 # Of some 500 bytes each: more would be a program whose structures do not repeat.

@@ -31,6 +31,8 @@ ROW = 7
 # Elements of an inner loop up to which NumPy's iterator copies operands that do not join into
 # buffers, of twice as many, for longer loops on these (NumPy 2.3 on).
 BUFFERED = 4096
+# Operands of the probes of starts, of what is elementwise.
+_PROBED = 3
 # Sides of the square arrays that tell what an element takes of one whose neighbours are in other
 # rows: its lines stay in the first cache until they are used up, in the second, or in neither.
 TURNED_SIDES = (64, 256, 1024)
@@ -102,18 +104,13 @@ def loop_seconds(rates: Rates, item: Pass, step: int, away: bool = False) -> flo
     kind = "elementwise" if item.kind == "select" else item.kind
     seconds = _turned(rates, item) if runs.turned + runs.again else 0.0
     if runs.starts > 1 and not (own and _beside(item)):
-        fold = next((n.op.name for n in item.nodes if n.op.kind is Kind.REDUCTION), "sum")
-        start = None
-        if kind == "reduce_inner" and not own and (_whole(item) or fold.startswith("arg")):
-            start = _start(rates, "elementwise", item)  # no result is begun with each of them
-        elif kind.startswith("reduce") and fold not in ("sum", "mean"):
-            # sums add in a loop of their own; the others go as the maximum does
-            start = _start(rates, f"{fold}@{kind}", item) or _start(rates, f"max@{kind}", item)
-        if item.kind == "select":
-            start = _start(rates, "where", item)
-        start = start or _start(rates, kind, item) or _start(rates, "elementwise", item)
+        start = _begun(rates, item, kind, own)
         # what is folded and its result, where they were measured
-        operands = min(item.operands, 2) if kind.startswith("reduce") else item.operands
+        operands: float = item.operands
+        if kind.startswith("reduce"):
+            operands = min(operands, 2)
+        elif own:  # half of it is theirs: 2.0 ns with two and 2.5 with the probe's three (EPYC)
+            operands = (_PROBED + operands) / 2
         seconds += runs.starts * operands * (start or 0.0)
         key = nearest(rates, f"long@{kind}", item.dtype)
         length = min(runs.length, LONG_ROW)
@@ -144,11 +141,32 @@ def loop_seconds(rates: Rates, item: Pass, step: int, away: bool = False) -> flo
         near, far = 0, near + far
     filled = padding(item, step) if own else 1.0  # those far away are gathered, full or not
     aside = "far@folded" if own and kind.startswith("reduce") else "far"
-    for name, count in (("near", near), (aside, far)):
+    back = min(runs.back, near) if own and nearest(rates, "back", item.dtype) else 0
+    for name, count in (("near", near - back), ("back", back), (aside, far)):
         key = nearest(rates, name, item.dtype) if count else None
         if key is not None:
             seconds += filled * runs.starts * runs.length * count * rates.work[key].value
     return seconds
+
+
+def _begun(rates: Rates, item: Pass, kind: str, own: bool) -> float | None:
+    """Return the seconds of starting an inner loop, for each operand, as it was measured of what
+    is most like the pass."""
+    fold = next((n.op.name for n in item.nodes if n.op.kind is Kind.REDUCTION), "sum")
+    place = fold.startswith("arg")
+    names = [kind, "elementwise"]
+    if item.kind == "select":
+        names.insert(0, "where")
+    elif kind == "reduce_inner" and _whole(item) and (own or not place):
+        # no result is begun with each of them
+        names = ["whole", *(names if own else ["elementwise"])]
+    elif kind == "reduce_inner" and not own and place:
+        names = ["elementwise"]
+    # sums add in a loop of their own, which is that of products in generated code; the others go
+    # as the maximum does
+    elif kind.startswith("reduce") and fold not in ("sum", "mean") and (fold != "prod" or not own):
+        names[:0] = [f"{'argmax' if own and place else fold}@{kind}", f"max@{kind}"]
+    return next((start for name in names if (start := _start(rates, name, item))), None)
 
 
 def _iterated(rates: Rates, item: Pass) -> float:
@@ -182,22 +200,23 @@ def _turned(rates: Rates, item: Pass) -> float:
     """Return seconds of going through arrays along another axis than that of their neighbours."""
     runs = item.runs
     elements = runs.starts * runs.length
-    sides, units = [], []
-    for side in TURNED_SIDES:
-        key = nearest(rates, f"turned{side}", item.dtype)
-        if key is not None:
-            sides.append(math.log(side))
-            units.append(rates.work[key].value)
+    unit = _by_side(rates, "turned", item.dtype, runs.side)
     found = curve_of(rates, "elementwise", item.dtype)
-    if not sides or found is None:
+    if unit is None or found is None:
         return 0.0
-    again = found[0].stream_seconds(runs.again * elements)
-    place = math.log(max(runs.side, 1))
-    unit = units[0]
-    for (low, one), (high, two) in pairwise(zip(sides, units, strict=True)):
-        share = min(max((place - low) / (high - low), 0.0), 1.0)
-        unit += share * (two - one)
-    return again + runs.turned * elements * unit
+    return found[0].stream_seconds(runs.again * elements) + runs.turned * elements * unit
+
+
+def _by_side(rates: Rates, name: str, dtype: str, side: int) -> float | None:
+    """Return the seconds for an element of squares of that side; None where none was measured."""
+    keys = {n: key for n in TURNED_SIDES if (key := nearest(rates, f"{name}{n}", dtype))}
+    if not keys:
+        return None
+    knots = [(math.log(n), rates.work[key].value) for n, key in keys.items()]
+    place, unit = math.log(max(side, 1)), knots[0][1]
+    for (low, one), (high, two) in pairwise(knots):
+        unit += min(max((place - low) / (high - low), 0.0), 1.0) * (two - one)
+    return unit
 
 
 def _start(rates: Rates, name: str, item: Pass) -> float | None:
@@ -244,6 +263,11 @@ def in_order(rates: Rates, graph: Graph, item: Pass) -> tuple[float, Pass]:
     found = curve_of(rates, "elementwise", item.dtype)
     if found is None or (runs.starts == 1 and not runs.near + runs.far):
         return 0.0, item
+    length = layout.size if axis is None else layout.shape[axis]
+    rows = Runs(layout.size // max(length, 1), length, 0, 0)
+    unit = _by_side(rates, "copied", item.dtype, runs.side) if runs.turned else None
+    if unit is not None:
+        return layout.size * unit, replace(item, runs=rows)
     nbytes = 2 * layout.nbytes
     memory = found[0].seconds_at(nbytes) - rates.floor("elementwise")
     loops = _turned(rates, replace(item, runs=runs))
@@ -251,8 +275,6 @@ def in_order(rates: Rates, graph: Graph, item: Pass) -> tuple[float, Pass]:
     near = nearest(rates, "start@near", item.dtype)
     loops += runs.starts * rates.work[begin].value
     loops += away * rates.work[near].value if near is not None else 0.0
-    length = layout.size if axis is None else layout.shape[axis]
-    rows = Runs(layout.size // max(length, 1), length, 0, 0)
     return max(memory, 0.0) + loops, replace(item, runs=rows)
 
 
@@ -267,7 +289,7 @@ def after(rates: Rates, graph: Graph, item: Pass) -> float:
     what it makes of its elements before as far as that is not in the caches."""
     node = item.nodes[0]
     result, name = node.layout, node.op.name
-    key = nearest(rates, "divide", item.dtype)
+    key = nearest(rates, "mean@after", item.dtype) or nearest(rates, "divide", item.dtype)
     found = curve_of(rates, "elementwise", item.dtype)
     if key is None or found is None or name not in _DIVISIONS:
         return 0.0

@@ -137,7 +137,8 @@ def passes(group: Group, implementation: str) -> Iterator[Pass]:
         dtype = max(work.dtypes, default="float64", key=width_in_bits)
         outputs = tuple([graph.layout(o) for o in dict.fromkeys(graph.outputs)])
         reduced = reduced_axes(folds[0], len(group.shape)) if folds and not whole else None
-        runs = runs_of(group.shape, graph.inputs, outputs, reduced)
+        counted = any(node.op.name.startswith("arg") for node in folds)
+        runs = runs_of(group.shape, graph.inputs, outputs, reduced, counted)
         written = work.bytes_written / work.nbytes if work.nbytes else 0.0
         operands = len(graph.inputs) + len(outputs)
         between = float(sum(map(between_bytes, graph.inputs)))

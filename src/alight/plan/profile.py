@@ -39,8 +39,14 @@ class Rates:
     ``near`` and ``far`` for an element of an operand that does not go from one to the next (see
     ``runs``), ``start@near`` for one in a library's short rows, or for a lane of the vector that
     generated code leaves unfilled at the end of a row; ``op@apart`` for an element of a library's
-    op where one does not go from one to the next, ``op@still`` where one of its operands stays;
-    ``turned64`` for an element of a square of that side that lies column by column,
+    op where one does not go from one to the next, ``op@back`` where one goes backwards (``back``:
+    of generated code, any op), ``op@still`` where one of its operands stays;
+    ``turned64`` for an element of a square of that side that lies column by column, ``copied64``
+    for one that a library copies into order; ``start@whole`` for the start of a loop that is folded
+    with the others into one, ``mean@after`` for a result that is divided once it is there;
+    ``flop@beside`` for a simple op in a body with a special function, and ``special@beside`` for
+    what another one takes there beyond itself; ``call.op`` is what the call of a library's op
+    takes beyond an addition's, or a maximum's;
     ``beside@class`` and ``torn@class`` for one of short rows that run side by side, and do not
     join, on a device of rows of seven however long they are, of places ``beside@argmax@class``;
     ``body.simple``, ``.divide``, ``.root`` and ``.scalar`` for the operations that bodies of

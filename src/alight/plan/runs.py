@@ -46,19 +46,24 @@ def runs_of(
     inputs: tuple[Layout, ...],
     outputs: tuple[Layout, ...],
     reduced: tuple[int, ...] | None = None,
+    counted: bool = False,
 ) -> Runs:
     """Return how a nest over ``shape`` goes through arrays that broadcast to it.
 
     Axes go by the distances of their elements, the results' first, and join where all operands let
     them, kept ones with kept ones and reduced ones with reduced ones. ``outputs`` of a reduction
-    lack the ``reduced`` axes, or have them with length one.
+    lack the ``reduced`` axes, or have them with length one; where elements are ``counted`` along
+    these, as for a place among them, they stay in their order.
     """
     steps = [steps_of(layout, shape) for layout in inputs]
     steps += [steps_of(layout, shape, reduced) for layout in outputs]
     first = 0 if reduced is not None else len(inputs)
     folded = frozenset(reduced or ())
-    axes = [(n, tuple(s[i] for s in steps), i in folded) for i, n in enumerate(shape) if n != 1]
+    axes = _of_axes(shape, steps, folded)
     axes.sort(key=lambda axis: [-abs(step) for step in (*axis[1][first:], *axis[1][:first])])
+    if counted:
+        own = iter([(n, moves, True) for n, moves, fold in _of_axes(shape, steps, folded) if fold])
+        axes = [next(own) if axis[2] else axis for axis in axes]
     merged: list[tuple[int, tuple[int, ...], bool]] = []
     for n, moves, fold in axes:
         if merged and merged[-1][2] is fold:
@@ -91,6 +96,13 @@ def runs_of(
     torn = sum(any(a[1][i] != b[1][i] * b[0] for a, b in pairwise(merged)) for i in moved)
     still = sum(step == 0 for step in moves[: len(inputs)]) if any(moves[: len(inputs)]) else 0
     return Runs(starts, length, near, far, back, torn, turned, side, again, still)
+
+
+def _of_axes(
+    shape: Sequence[int], steps: Sequence[Sequence[int]], folded: frozenset[int]
+) -> list[tuple[int, tuple[int, ...], bool]]:
+    """Return length, steps, and whether it is folded, of each axis that is longer than one."""
+    return [(n, tuple([s[i] for s in steps]), i in folded) for i, n in enumerate(shape) if n != 1]
 
 
 def steps_of(

@@ -1,0 +1,77 @@
+"""What nodes that run one by one are given, and how far away it is by then."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from alight.ir.ops import Kind
+from alight.plan.passes import loop_dtype, node_class
+from alight.plan.runs import touched_bytes
+from alight.plan.units import nearest
+
+if TYPE_CHECKING:
+    from alight.ir.group import Graph, Node
+    from alight.plan.profile import Rates
+
+__all__ = ["Reach", "handed_seconds"]
+
+
+def _working_bytes(graph: Graph) -> int:
+    """Return the bytes that nodes one by one go through until they begin anew: what comes in, what
+    goes out and the intermediates that are there at a time."""
+    layouts = [*graph.inputs, *[graph.layout(i) for i in dict.fromkeys(graph.outputs)]]
+    last = {i: number for number, node in graph.numbered() for i in node.operands}
+    held = most = 0
+    for number, node in graph.numbered():
+        held += node.layout.nbytes
+        most = max(most, held)
+        dead = [i for i in {*node.operands} if i >= len(graph.inputs) and last[i] == number]
+        held -= sum([graph.layout(i).nbytes for i in dead])
+    return sum(map(touched_bytes, layouts)) + most
+
+
+class Reach:
+    """How far away the operands of nodes are that run one by one: as far as what was gone through
+    since they were last touched, in the run before where that is not in this one."""
+
+    def __init__(self, rates: Rates, graph: Graph) -> None:
+        self.rates = rates
+        self.graph = graph
+        self.whole = _working_bytes(graph)
+        self.numbers = (n for n, node in graph.numbered() if node.op.kind is not Kind.VIEW)
+        self.touched: dict[int, float] = {}
+        self.gone = 0.0
+
+    def more(self, node: Node, nbytes: int) -> float:
+        """Return the seconds that a node's operands take longer than where they are as near as in
+        a pass alone; nodes are asked for in their order."""
+        graph, seconds = self.graph, 0.0
+        curve = self.rates.curves.get(f"elementwise/{loop_dtype(graph, node)}")
+        if curve is not None and nbytes:
+            call = curve.knots[0][1]
+            near = (curve.seconds_at(nbytes) - call) / nbytes
+            for i in {*node.operands}:
+                since = self.gone - self.touched[i] + nbytes if i in self.touched else self.whole
+                away = min(since, self.whole)
+                if away > nbytes:
+                    far = (curve.seconds_at(away) - call) / away
+                    seconds += touched_bytes(graph.layout(i)) * max(far - near, 0.0)
+        self.gone += nbytes
+        self.touched.update(dict.fromkeys((*node.operands, next(self.numbers)), self.gone))
+        return seconds
+
+
+# Inputs of what the curves of classes were measured with.
+_GIVEN = {"elementwise": 2, "select": 3}
+
+
+def handed_seconds(rates: Rates, graph: Graph) -> float:
+    """Return what handing a group its inputs takes beyond those of its first node's class: of one
+    operand a call was measured, too."""
+    if "handed" not in rates.nodes:  # searched once
+        key = nearest(rates, "call.negative", "float64")
+        rates.nodes["handed"] = 0.0 if key is None else -rates.work[key].value
+    each: float = rates.nodes["handed"]
+    if not each:
+        return 0.0
+    return each * (len(graph.inputs) - _GIVEN.get(node_class(graph, graph.nodes[0]), 1))
