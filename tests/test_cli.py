@@ -154,10 +154,11 @@ def test_doctor_tells_of_a_cache_it_cannot_write(tmp_path: Path) -> None:
 
 
 def test_calibrate_stores_unless_dry_and_cache_shows_it(tmp_path: Path) -> None:
-    dry = loaded(tmp_path, "calibrate", "--seconds", "0.2", "--dry-run", "--json")["profiles"][0]
+    short = ("calibrate", "cpu", "--seconds", "0.2")
+    dry = loaded(tmp_path, *short, "--dry-run", "--json")["profiles"][0]
     assert (dry["device"], dry["path"], dry["delta"]) == ("cpu", None, None)
     assert printed(tmp_path, "cache", "size") == "0 bytes\n"
-    done = command(tmp_path, "calibrate", "--seconds", "0.2", "--json")
+    done = command(tmp_path, *short, "--json")
     made = json.loads(done.stdout)["profiles"][0]
     assert made["made_seconds"] > 0 and done.returncode == int(made["contended"])
     entries = loaded(tmp_path, "cache", "list", "--json")
@@ -174,7 +175,7 @@ def test_calibrate_stores_unless_dry_and_cache_shows_it(tmp_path: Path) -> None:
     assert kinds == {line.split()[0] for line in told.splitlines()[2:-1]}
     if stored:
         assert "profile" in told
-        text = command(tmp_path, "calibrate", "--seconds", "0.2").stdout
+        text = command(tmp_path, *short).stdout
         assert "cpu: measured in" in text and "_error" not in text
         lines = printed(tmp_path, "devices").splitlines()
         (own,) = [line for line in lines if line.split()[:1] == ["cpu"]]
@@ -197,11 +198,11 @@ def test_a_calibration_that_was_disturbed_says_what_holds_and_exits_with_1(
     for known, then in ((None, "work stays in NumPy"), (made, "the profile before goes on")):
         monkeypatch.setattr(calibrate, "load_profile", lambda device, known=known: known)
         with pytest.raises(SystemExit) as ended:
-            cli.main(["calibrate"])
+            cli.main(["calibrate", "cpu"])
         assert ended.value.code == 1
         assert f"not stored: {then}" in capsys.readouterr().out
     with pytest.raises(SystemExit) as ended:
-        cli.main(["calibrate", "--dry-run"])
+        cli.main(["calibrate", "cpu", "--dry-run"])
     assert ended.value.code == 0
 
 
@@ -213,7 +214,9 @@ def test_a_profile_from_a_file_is_shown_beside_what_there_is_and_taken(tmp_path:
     device = HostBackend().probe().devices[0]
     made = recorded("cpu", DEFAULT_SPEC).to_dict()
     # as the command's own process finds this machine
-    here = loaded(tmp_path, "calibrate", "--seconds", "0.1", "--dry-run", "--json")["profiles"][0]
+    here = loaded(tmp_path, "calibrate", "cpu", "--seconds", "0.1", "--dry-run", "--json")[
+        "profiles"
+    ][0]
     made |= {"fingerprint": fingerprint(device), "origin": "measured", "made_at": here["made_at"]}
     file = tmp_path / "given.json"
     file.write_text(json.dumps(made))

@@ -130,7 +130,7 @@ def test_a_device_says_what_blocks_it(known: None) -> None:
     rows = alight.device_report(lambda x: np.sqrt(x) + 1, np.ones(4000, complex))
     sim = next(r for r in rows if r["device"] == "sim:0")
     assert sim["available"] and not sim["allowed"] and sim["supported"].startswith("0 of")
-    assert sim["blocked"] == ["the policy does not allow it", "sim:0 has no complex128"]
+    assert sim["blocked"] == ["used only when it is named", "sim:0 has no complex128"]
     cpu = next(r for r in rows if r["device"] == "cpu")
     assert cpu["blocked"] == [] and cpu["supported"] == "1 of 1"
     assert cpu["seconds"] is not None and cpu["profile"].startswith("recorded")

@@ -13,19 +13,20 @@ from typing import Any
 
 import click
 
-from alight import registry, tables
+from alight import candidates, registry, tables
 from alight.config import config, current_policy
+from alight.device import HOST_DEVICE, Device
 from alight.errors import AlightError, ConfigError
 from alight.launcher import is_archive, read_script, run_code, run_folder, run_module, run_script
 from alight.report import (
     Report,
     at_exit,
-    device_row,
     explain_at_exit,
     not_at_exit,
     profile_delta,
     profile_row,
     profile_rows,
+    standing_row,
     version,
 )
 from alight.settings import checked
@@ -135,16 +136,18 @@ def _check_settings() -> None:
 @commands.command()
 @_json
 def devices(as_json: bool) -> None:
-    """List the devices and their profiles."""
+    """List the devices, their profiles, and which take part."""
     from alight.doctor import stored_profiles
 
     registry.probe_all()
     found = registry.known_devices()
+    candidates.notice(found)
     profiles = {row["device"]: row for row in profile_rows(stored_profiles(found))}
-    rows = [{**device_row(d), "profile": profiles.get(d.id)} for d in found]
+    rows = [{**standing_row(d), "profile": profiles.get(d.id)} for d in found]
     absent = registry.absences()
+    gone = candidates.gone()
     if as_json:
-        _print_json({"devices": rows, "absent": absent})
+        _print_json({"devices": rows, "absent": absent, "gone": gone})
         return
     header = ["device", "name", "memory", "implementations", "profile", "beats NumPy from"]
     cells = [
@@ -159,7 +162,11 @@ def devices(as_json: bool) -> None:
     for row in rows:
         for line in _by_class(row["profile"]):
             click.echo(f"  {row['id']} {line}")
-    for name, reason in sorted(absent.items()):
+    for row in rows:
+        click.echo(
+            f"  {row['id']} takes {'part' if row['takes_part'] else 'no part'}: {row['why']}"
+        )
+    for name, reason in sorted([*absent.items(), *gone.items()]):
         click.echo(f"  no {name}: {reason}")
 
 
@@ -198,12 +205,13 @@ def _crossover(elements: int | None) -> str:
 
 
 @commands.command()
+@click.argument("names", nargs=-1, metavar="[DEVICE]...")
 @click.option(
     "--seconds",
     type=click.FloatRange(min=0.0, min_open=True),
     default=5.0,
     show_default=True,
-    help="Time to spend on all devices.",
+    help="Time to spend on each device.",
 )
 @click.option("--dry-run", is_flag=True, help="Print what would change, but store nothing.")
 @click.option(
@@ -213,10 +221,14 @@ def _crossover(elements: int | None) -> str:
     help="Take a profile or a benchmark's result from a file instead of measuring.",
 )
 @_json
-def calibrate(seconds: float, dry_run: bool, source: Path | None, as_json: bool) -> int:
+def calibrate(
+    names: tuple[str, ...], seconds: float, dry_run: bool, source: Path | None, as_json: bool
+) -> int:
     """Measure the devices, so that placement can choose.
 
-    Exits with 1 where other work disturbed it, so that nothing was stored.
+    By default all that this machine has, or those that the settings name. What was measured takes
+    part from then on without being named. Exits with 1 where other work disturbed it, so that
+    nothing was stored.
     """
     from alight import runtime
     from alight.measure.calibrate import calibrate as measure  # no other command measures
@@ -224,18 +236,29 @@ def calibrate(seconds: float, dry_run: bool, source: Path | None, as_json: bool)
     from alight.measure.imported import changes, import_profile
 
     rows = []
-    found = registry.devices_allowed(current_policy())
+    failed = {}
+    found = _to_measure(names, source is not None)
     for device in found[:1] if source is not None else found:
         before = load_profile(device)
         if source is not None:
             made = import_profile(source, device, before)
-            made = made if dry_run else save_profile(made)
+            if not dry_run:
+                made = save_profile(made)
+                registry.remember(device)
         else:
-            devices = [(registry.backend_of(device), device)]
-            with _bar(sys.stderr.isatty() and not as_json) as progress:
-                (made,) = measure(
-                    *(seconds / len(found), devices, progress, not dry_run, runtime.step_seconds)
-                )
+            try:
+                devices = [(registry.backend_of(device), device)]
+                with _bar(sys.stderr.isatty() and not as_json) as progress:
+                    (made,) = measure(
+                        *(seconds, devices, progress, not dry_run, runtime.step_seconds)
+                    )
+            except Exception as error:  # a driver that nobody named must not cost the others
+                if device.id in names or not registry.leaves_open(current_policy()):
+                    raise
+                failed[device.id] = f"{type(error).__name__}: {error}"
+                if not as_json:
+                    click.echo(f"{device.id}: not measured: {failed[device.id]}")
+                continue
         row = profile_row(made)
         row["delta"] = None if before is None else profile_delta(before, made)
         row["changes"] = [asdict(change) for change in changes(before, made)]
@@ -245,8 +268,25 @@ def calibrate(seconds: float, dry_run: bool, source: Path | None, as_json: bool)
             if dry_run:
                 click.echo("\n".join(_changed(row["changes"])))
     if as_json:
-        _print_json({"profiles": rows})
+        _print_json({"profiles": rows, "failed": failed})
     return int(not dry_run and any(row["contended"] for row in rows))
+
+
+def _to_measure(names: tuple[str, ...], one: bool) -> Sequence[Device]:
+    """Return the devices that the command names, or else the settings; or else all that are the
+    machine's own, if not just ``one`` is wanted."""
+    policy = current_policy()
+    if names:
+        return [registry.device(name) for name in checked("devices", names, "argument DEVICE")]
+    if one or not registry.leaves_open(policy):
+        return registry.devices_allowed(policy)
+    registry.probe_all()
+    known = registry.known_devices()
+    return [
+        device
+        for device in known
+        if device.id == HOST_DEVICE or (registry.real(device) and policy.allows(device.id))
+    ]
 
 
 def _changed(changes: list[dict[str, Any]]) -> list[str]:

@@ -19,6 +19,7 @@ from typing import Any
 
 from alight import registry
 from alight._core import NATIVE, floor
+from alight.calibrated import recalled
 from alight.codegen.loops import unsupported
 from alight.config import config, current_policy
 from alight.device import HOST_DEVICE, Device
@@ -39,6 +40,8 @@ _profiles: dict[str, Profile | None] = {}
 def profile_of(device: Device) -> Profile | None:
     """Return the profile of a device on this machine, or None where it was never calibrated."""
     if device.id not in _profiles:
+        if device.id == HOST_DEVICE or any([one.device is device for one in recalled()]):
+            return stored_profile(device)  # nobody needs to ask who drives it
         # not opened for it: a plan that takes another device needs no context on this one
         own: Callable[[Device], Profile] | None = getattr(
             registry.driver_of(device), "profile", None
@@ -46,11 +49,18 @@ def profile_of(device: Device) -> Profile | None:
         if own is not None:  # a simulated device is what its record says
             _profiles[device.id] = own(device)
         else:
-            from alight.measure.profiles import load_profile, share_costs
+            return stored_profile(device)
+    return _profiles[device.id]
 
-            _profiles[device.id] = found = load_profile(device)
-            if found is not None and device.id == HOST_DEVICE:
-                share_costs(found.one_offs)
+
+def stored_profile(device: Device) -> Profile | None:
+    """Return the profile of a device as the store has it, and ask nobody who drives it."""
+    if device.id not in _profiles:
+        from alight.measure.profiles import load_profile, share_costs
+
+        _profiles[device.id] = found = load_profile(device)
+        if found is not None and device.id == HOST_DEVICE:
+            share_costs(found.one_offs)
     return _profiles[device.id]
 
 
@@ -67,6 +77,11 @@ def aside() -> Iterator[None]:
         yield
     finally:
         _aside.pop()
+
+
+def is_aside() -> bool:
+    """Tell whether what is planned now is planned to see what planning takes."""
+    return bool(_aside)
 
 
 def measure_later(devices: Sequence[Device]) -> None:
@@ -211,6 +226,18 @@ def gap_on(where: Device, implementation: str, group: Group) -> str | None:
     return _library_gap(where, group)
 
 
+def likely_supports(device: str, implementation: str, group: Group) -> str | None:
+    """Return why a device's implementation cannot run a group as far as that is known of one that
+    was recalled and not opened: ops that were never compared with NumPy there are thought well
+    of."""
+    where = next((one.device for one in recalled() if one.device.id == device), None)
+    if where is None:
+        return supports(device, implementation, group)
+    if implementation == "library":
+        return _library_gap(where, group)
+    return _device_gap(where, group, True, ask=False) if implementation == "generated" else None
+
+
 def _library_gap(where: Device, group: Group) -> str | None:
     known = where.support.library
     if known is None:
@@ -221,7 +248,7 @@ def _library_gap(where: Device, group: Group) -> str | None:
     return f"{where.id} has no library form of {', '.join(lacking)}" if lacking else None
 
 
-def _device_gap(where: Device, group: Group, verified: bool) -> str | None:
+def _device_gap(where: Device, group: Group, verified: bool, ask: bool = True) -> str | None:
     # late: programs that stay on the host need neither
     from alight.codegen.source import DIALECTS, gap, group_gap
     from alight.trust import doubt
@@ -237,7 +264,7 @@ def _device_gap(where: Device, group: Group, verified: bool) -> str | None:
         dtypes = *[graph.layout(number).dtype for number in node.operands], node.layout.dtype
         reason = gap(dialect, node.op, dtypes) if dialect is not None else None
         if reason is None and verified and support.verified and node.op.kind is Kind.ELEMENTWISE:
-            reason = doubt(where, node.op, dtypes, node.attr("output", 0))
+            reason = doubt(where, node.op, dtypes, node.attr("output", 0), ask)
         if reason is not None:
             return reason
     return None
@@ -381,6 +408,8 @@ __all__ = [
     "doubted",
     "estimate",
     "gap_on",
+    "is_aside",
+    "likely_supports",
     "look_again",
     "measure_later",
     "measured_floors",
@@ -389,5 +418,6 @@ __all__ = [
     "profiles",
     "settle_floor",
     "step_seconds",
+    "stored_profile",
     "supports",
 ]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 HOST_DEVICE = "cpu"  # the id of the one device there always is
 
@@ -72,13 +73,46 @@ class Device:
     limits: Mapping[str, int] = field(default_factory=dict)
     fingerprint: str = ""
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return the device as a document."""
+        found = asdict(self)
+        support = found["support"]
+        support["dtypes"] = sorted(support["dtypes"])
+        support["calls"] = sorted(support["calls"])
+        if support["library"] is not None:
+            support["library"] = sorted(support["library"])
+        return found
+
+    @staticmethod
+    def from_dict(document: Mapping[str, Any]) -> Device:
+        """Return the device a document describes."""
+        support = dict(document["support"])
+        support["implementations"] = tuple(support["implementations"])
+        support["dtypes"] = frozenset(support["dtypes"])
+        support["calls"] = frozenset(support["calls"])
+        support["gaps"] = tuple([Gap(**gap) for gap in support["gaps"]])
+        if support["library"] is not None:
+            support["library"] = frozenset(support["library"])
+        return Device(**{**document, "support": Support(**support)})
+
+
+@dataclass(frozen=True, slots=True)
+class Traces:
+    """What changes where devices come, go or get another driver, and can be looked at without
+    asking one: files and folders, environment variables, settings of alight."""
+
+    paths: tuple[str, ...] = ()
+    variables: tuple[str, ...] = ()
+    settings: tuple[str, ...] = ()
+
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """The devices a backend found, or the reason why there are none."""
+    """The devices a backend found, or the reason why there are none; ``traces`` are theirs."""
 
     devices: tuple[Device, ...]
     reason: str = ""
+    traces: Traces = Traces()
 
 
 class Unsupported(Exception):

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from alight import registry, tables
+from alight import candidates, registry, tables
 from alight._core import Value
 from alight.backends import machine
 from alight.config import config, current_policy, reload_config
@@ -19,7 +19,7 @@ from alight.device import Device
 from alight.errors import AlightError, ConfigError, DeviceUnavailable
 from alight.measure.profiles import load_profile
 from alight.plan.cost import Profile
-from alight.report import Row, device_row, profile_rows, version
+from alight.report import Row, profile_rows, standing_row, version
 
 __all__ = ["findings", "stored_profiles", "text"]
 
@@ -49,6 +49,7 @@ def findings() -> Row:
     bad = _bad_settings()
     registry.probe_all()
     devices = registry.known_devices()
+    candidates.notice(devices)
     return {
         "alight": version(),
         "python": f"{platform.python_implementation()} {platform.python_version()}",
@@ -68,8 +69,9 @@ def findings() -> Row:
             {"name": row.name, "value": _shown(row.value), "source": row.source}
             for row in config().rows()
         ],
-        "devices": [device_row(device) for device in devices],
+        "devices": [standing_row(device) for device in devices],
         "absent": registry.absences(),
+        "gone": candidates.gone(),
         "profiles": profile_rows(stored_profiles(devices)),
     }
 
@@ -99,11 +101,14 @@ def text(found: Row) -> str:
     for device in found["devices"]:
         lines.append(f"  {device['id']}  {device['name']}: {', '.join(device['implementations'])}")
         lines += [f"    gap: {gap['what']}: {gap['why']}" for gap in device["gaps"]]
-    lines += [f"  no {name}: {reason}" for name, reason in sorted(found["absent"].items())]
+    absent = sorted([*found["absent"].items(), *found["gone"].items()])
+    lines += [f"  no {name}: {reason}" for name, reason in absent]
     calibrated = {row["device"] for row in found["profiles"]}
     for device in found["devices"]:
         if device["id"] not in calibrated:
             lines.append(f"  {device['id']} has no profile. Fix: run `alight calibrate`.")
+        elif not device["takes_part"]:
+            lines.append(f"  {device['id']} takes no part: {device['why']}")
     rows = [[row["name"], str(row["value"]), row["source"]] for row in found["settings"]]
     return "\n".join([*lines, "", "Settings", *tables.aligned(["name", "value", "source"], rows)])
 

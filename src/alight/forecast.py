@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from alight import costs, registry, tables
+from alight import candidates, costs, registry, tables
 from alight.config import current_policy, policy
 from alight.device import Device
 from alight.errors import AlightError, UnsupportedOnDevice
@@ -64,7 +64,9 @@ def estimate(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Fore
     """
     asked = requests_of(function, args, kwargs)
     rows = [_predicted("planned", "", asked)]
-    for device in registry.devices_allowed(current_policy()):
+    settled = current_policy()
+    unopened = [one.device for one in candidates.waiting(settled)]
+    for device in (*registry.devices_allowed(settled), *unopened):
         rows += _on(device, asked)
     return Forecast(rows, ("device", "implementation", "seconds", "terms", "places", "reason"))
 
@@ -107,7 +109,6 @@ def device_report(function: Callable[..., Any], /, *args: Any, **kwargs: Any) ->
     registry.probe_all()
     settled = current_policy()
     found = registry.known_devices()
-    allowed = [device.id for device in registry.devices_allowed(settled)]
     profiles = costs.profiles(found)
     rows = []
     for device in found:
@@ -115,7 +116,8 @@ def device_report(function: Callable[..., Any], /, *args: Any, **kwargs: Any) ->
             own = _on(device, asked)
         known = [row for row in own if row["seconds"] is not None]
         there, less = max((_there(row, device), -sum(row["places"].values())) for row in own)
-        blocked = [] if device.id in allowed else ["the policy does not allow it"]
+        takes_part, why = candidates.standing(device, settled)
+        blocked = [] if takes_part else [why]
         blocked += _gaps(device, asked)
         profile = profiles.get(device.id)
         if profile is None and not known:
@@ -124,7 +126,7 @@ def device_report(function: Callable[..., Any], /, *args: Any, **kwargs: Any) ->
             {
                 "device": device.id,
                 "available": True,
-                "allowed": device.id in allowed,
+                "allowed": takes_part,
                 "supported": f"{there} of {-less}",
                 "profile": None
                 if profile is None

@@ -169,7 +169,7 @@ class Jitted(CallGuard):
         if not _raced():
             if program is None:
                 return self._body(args, kwargs, proof, described, site)
-            if site.shortcut is None:
+            if site.shortcut is None and program.plan.foregone is None:
                 under, launched = _launched.get(program, (None, None))
                 if launched is None or under is not POLICY.get():
                     self._launch_directly(site, program, args, kwargs, described)
@@ -179,7 +179,7 @@ class Jitted(CallGuard):
         if site.settled:
             self._back(self._answers.get(id(site)))
         self._hear(site)
-        if program is not None and site.shortcut is None:
+        if program is not None and site.shortcut is None and not site.foregone:
             self._shortcut(site, program, args, kwargs, described)
         waits = site.waits(proof.ops) or _is_made(site, program)
         if waits or site.verdict == "numpy" or site.numpys_turn():
@@ -187,7 +187,10 @@ class Jitted(CallGuard):
             result = self._numpy(args, kwargs)
             site.ran_theirs(perf_counter() - began)
             later = waits or site.puts_off()
-            if len(site.theirs) > 1 and (later or site.verdict == "numpy"):
+            if site.foregone:
+                for lacks in site.foregone:
+                    runtime.ran_without(lacks)
+            elif len(site.theirs) > 1 and (later or site.verdict == "numpy"):
                 raced = program is None or site.shortcut is not None
                 self._answer_numpy(site, args, kwargs, later or not raced)
         else:
@@ -326,6 +329,7 @@ class Jitted(CallGuard):
             floor.traced -= 1
         if site is not None and described is not None:
             site.exact = site.exact and trace.exact
+            site.foregone = tuple(trace.foregone)
             if whole and not trace.ours and site.verdict is None:
                 site.verdict = "numpy"  # it is NumPy's all the same, and recorded besides
             planning = trace.steps * _planning_seconds()

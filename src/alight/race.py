@@ -7,6 +7,7 @@ from bisect import insort
 from collections import OrderedDict
 from typing import Any
 
+from alight.plan.plan import Foregone
 from alight.replay import Program
 from alight.trial import CLEAR, FOREGROUND, RUNS
 
@@ -37,6 +38,7 @@ class Site:
     __slots__ = (
         "cold",
         "exact",
+        "foregone",
         "last_seconds",
         "making",
         "ours",
@@ -57,6 +59,9 @@ class Site:
         self.waiting = waiting
         self.cold = 0  # runs of ours that made plans
         self.exact = True  # both ways give the same bits
+        # What its plans lack by not having devices that may still be opened: until then each call
+        # is told of, whichever way it takes.
+        self.foregone: tuple[Foregone, ...] = ()
         # Whether NumPy has it while kernels of its program are made; None: not asked yet.
         self.making: bool | None = None
         self.planned = False  # planning takes so much of our way that NumPy should have had it
@@ -91,7 +96,8 @@ class Site:
     @property
     def settled(self) -> bool:
         """Tell whether calls of this kind go the way they will go from now on."""
-        return self.verdict is not None and (self.shortcut is not None or not self.programs)
+        decided = self.verdict is not None and not self.foregone
+        return decided and (self.shortcut is not None or not self.programs)
 
     def may_trace(self) -> bool:
         """Tell whether one more trace may give a program that is used again."""

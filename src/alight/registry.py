@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import os
+from collections.abc import Mapping
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from alight.device import Device
+from alight import calibrated
+from alight.device import HOST_DEVICE, Device, Traces
 from alight.errors import DeviceUnavailable
 
 if TYPE_CHECKING:
@@ -14,13 +17,30 @@ if TYPE_CHECKING:
     from alight.policies import Policy
 
 _backends: dict[str, Backend | None] = {}
+_probed: set[str] = set()
 _devices: dict[str, Device] = {}
+_traces: dict[str, Traces] = {}  # by backend
 _reasons: dict[str, str] = {}
 _opened: dict[str, float] = {}  # seconds that opening took
+_joined: dict[str, Device] = {}  # opened though nobody named them: they are calibrated
+_left: dict[str, str] = {}  # those of them that cannot take part in this process, and why
 
 
 def _backend(name: str) -> Backend | None:
     """Return the backend of that name, probed; None where it is absent (``reasons`` says why)."""
+    backend = _made(name)
+    if backend is not None and name not in _probed:
+        _probed.add(name)
+        probe = backend.probe()
+        _reasons[name], _traces[name] = probe.reason, probe.traces
+        for device in probe.devices:
+            # one that was opened without asking is what its own driver said
+            _devices[device.id] = _joined.get(device.id, device)
+    return backend
+
+
+def _made(name: str) -> Backend | None:
+    """Return the backend of that name, which may not have looked for its devices yet."""
     if name in _backends:
         return _backends[name]
     backend: Backend | None = None
@@ -43,17 +63,13 @@ def _backend(name: str) -> Backend | None:
         _reasons[name] = (
             f"no backend of that name is installed (entry point group alight.backends, name {name})"
         )
-    else:
-        probe = backend.probe()
-        _reasons[name] = probe.reason
-        for device in probe.devices:
-            _devices[device.id] = device
     return backend
 
 
 def driver_of(device: Device) -> Backend:
     """Return the backend that drives a device, which need not be open."""
-    backend = _backend(device.id.partition(":")[0])
+    name = device.id.partition(":")[0]
+    backend = _made(name) if device.id in _joined else _backend(name)
     assert backend is not None, device
     return backend
 
@@ -61,11 +77,15 @@ def driver_of(device: Device) -> Backend:
 def backend_of(device: Device) -> Backend:
     """Return the backend that drives a device, with the device opened."""
     backend = driver_of(device)
+    _open(backend, device)
+    return backend
+
+
+def _open(backend: Backend, device: Device) -> None:
     if device.id not in _opened:
         began = perf_counter()
         backend.open(device)
         _opened[device.id] = perf_counter() - began
-    return backend
 
 
 def open_seconds(device: Device) -> float | None:
@@ -78,6 +98,10 @@ def device(name: str) -> Device:
 
     Raises DeviceUnavailable, with the backend's own reason, where there is none.
     """
+    return _joined.get(name) or _found(name)
+
+
+def _found(name: str) -> Device:
     kind = name.partition(":")[0]
     _backend(kind)
     found = _devices.get(name)
@@ -105,23 +129,97 @@ def check(policy: Policy) -> None:
 
 
 def devices_allowed(policy: Policy) -> tuple[Device, ...]:
-    """Return the devices the policy lets a plan use, in order of preference; the host is always
-    the last resort and so always there."""
-    named = list(policy.devices or ("cpu",))
+    """Return the devices the policy lets a plan use, in order of preference: those it names, or
+    the host and those that joined. The host is always the last resort and so always there."""
+    names = [name for name in policy.devices or () if not name.startswith("-")]
     forced = policy.force.device if policy.force is not None else None
-    if forced is not None and forced not in named:
-        named.insert(0, forced)
-    denied = {name[1:] for name in named if name.startswith("-")}
-    names = [name for name in named if not name.startswith("-") and name not in denied]
-    if "cpu" not in names:
-        names.append("cpu")
+    if forced is not None and forced not in names:
+        names.insert(0, forced)
+    if HOST_DEVICE not in names:
+        names.append(HOST_DEVICE)
+    if _joined and leaves_open(policy):
+        names += [name for name in _joined if policy.allows(name)]
     return tuple([device(name) for name in names])
+
+
+def leaves_open(policy: Policy) -> bool:
+    """Tell whether a policy leaves it open which devices work is placed on: it forces nothing, and
+    names none but such as it denies."""
+    return policy.force is None and all(name.startswith("-") for name in policy.devices or ())
+
+
+def join(one: calibrated.Recalled) -> None:
+    """Open a device that was calibrated here, without asking for it in a process of its own first:
+    from now on it takes part wherever the policy leaves that open.
+
+    Raises DeviceUnavailable where it is not that device any more, and whatever its driver raises;
+    later processes then know, and do not try.
+    """
+    device = one.device
+    try:
+        found = _opened_as(device)
+    except Exception as error:
+        _left[device.id] = reason = f"{type(error).__name__}: {error}"
+        calibrated.failed(device, reason, for_good=False)
+        raise
+    if found.fingerprint != device.fingerprint:
+        _left[device.id] = reason = (
+            f"it was calibrated as {device.fingerprint!r} and is {found.fingerprint!r} now"
+        )
+        calibrated.failed(device, reason, for_good=True)
+        raise DeviceUnavailable(f"{device.id}: {reason}")
+    _joined[device.id] = _devices[device.id] = found
+    calibrated.keep(found, one.traces)
+
+
+def _opened_as(device: Device) -> Device:
+    """Return a device as its driver describes it, open where it is the same."""
+    name = device.id.partition(":")[0]
+    backend = _made(name)
+    if backend is None:
+        raise DeviceUnavailable(_reasons[name])
+    described = getattr(backend, "described", None)
+    if described is None or name in _probed:  # it may open only what it found
+        probed = _found(device.id)
+        if probed.fingerprint == device.fingerprint:
+            _open(backend, probed)
+        return probed
+    was_open = device.id in _opened
+    _open(backend, device)
+    found: Device = described(device)
+    if found.fingerprint != device.fingerprint and not was_open:
+        _opened.pop(device.id)
+        backend.close(device)
+    return found
+
+
+def joined() -> Mapping[str, Device]:
+    """Return the devices that take part though nobody named them."""
+    return _joined
+
+
+def left() -> Mapping[str, str]:
+    """Return, by device, why one that nobody named cannot take part in this process."""
+    return _left
 
 
 def known_devices() -> tuple[Device, ...]:
     """Return every device found so far, the host first."""
     device("cpu")
     return tuple(sorted(_devices.values(), key=lambda found: found.id != "cpu"))
+
+
+def real(device: Device) -> bool:
+    """Tell whether a device is of the machine, and neither its host nor what a record says."""
+    return device.id != HOST_DEVICE and getattr(driver_of(device), "profile", None) is None
+
+
+def remember(device: Device) -> None:
+    """Have later processes know that a device, which was looked for here, is calibrated."""
+    traces = _traces.get(device.id.partition(":")[0])
+    if traces is not None and real(device):
+        calibrated.keep(device, traces)
+        _left.pop(device.id, None)
 
 
 def probe_all() -> None:
@@ -138,10 +236,16 @@ def absences() -> dict[str, str]:
     return {name: reason for name, reason in _reasons.items() if reason}
 
 
-def after_fork() -> None:
-    """Forget what a forked child cannot use: every backend but the host's."""
-    for name in [n for n in _backends if n != "cpu"]:
-        del _backends[name]
-    for name in [d for d in _devices if d != "cpu"]:
-        del _devices[name]
-        _opened.pop(name, None)
+def _after_fork() -> None:
+    """Have nothing placed anew on what the parent opened without being asked to."""
+    for name in _joined:
+        _probed.add(name.partition(":")[0])
+        _left[name] = (
+            "this process was forked from one that uses it. Fix: start processes with the method "
+            "'spawn', or fork before arrays are large"
+        )
+    _joined.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

@@ -18,7 +18,7 @@ from alight._core import OPERANDS, ArrayBase, Data, Layout, Value, View, layout_
 from alight.device import HOST_DEVICE
 from alight.ir.group import Graph, same_bits
 from alight.leases import Leases, NdArray, leasable, window_of
-from alight.plan.plan import LaunchStep, Plan, ViewStep
+from alight.plan.plan import Foregone, LaunchStep, Plan, ViewStep
 from alight.record import foreign
 from alight.scalar import Scalar
 
@@ -107,7 +107,9 @@ class _Describing:
 class Trace:
     """What was asked for while a body ran."""
 
-    __slots__ = ("away", "closed", "exact", "ours", "requests", "started", "steps", "touched")
+    __slots__ = (
+        "away", "closed", "exact", "foregone", "ours", "requests", "started", "steps", "touched"
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.away = False  # some of the arguments lie on a device
@@ -115,6 +117,7 @@ class Trace:
         self.closed = False  # the body has returned: what runs now is the work itself
         self.exact = True  # everything that ran gives NumPy's bits
         self.ours = False  # something was planned for other than NumPy
+        self.foregone: list[Foregone] = []  # what plans lack by not having devices
         self.requests = 0
         self.steps = 0
         self.started = runtime.requests()
@@ -132,6 +135,8 @@ class Trace:
         """Note that a request is about to run a plan on these leaves."""
         self.requests += 1
         self.steps += len(plan.steps)
+        if plan.foregone is not None:
+            self.foregone.append(plan.foregone)
         if not self.closed and any(map(self.mine, leaves)):
             self.touched = True
         for step in plan.steps:

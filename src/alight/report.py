@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from alight import costs, registry, runtime, tables
+from alight import candidates, costs, runtime, tables
 from alight._core import floor
 from alight.backends import machine
 from alight.config import config, current_policy
@@ -41,6 +41,7 @@ __all__ = [
     "profile_rows",
     "report",
     "reset",
+    "standing_row",
     "version",
 ]
 
@@ -171,20 +172,21 @@ def devices() -> list[Row]:
 
     ``profile`` is None for a device that was never calibrated.
     """
-    known = registry.known_devices()
+    known = candidates.known()
     profiles = {row["device"]: row for row in profile_rows(costs.profiles(known))}
-    return [{**device_row(device), "profile": profiles.get(device.id)} for device in known]
+    return [{**standing_row(device), "profile": profiles.get(device.id)} for device in known]
 
 
 def _reported(snapshot: Snapshot) -> Report:
-    devices = registry.known_devices()
+    devices = candidates.known()
     return Report(
         {
             "schema": SCHEMA,
             "alight": version(),
             "made_at": time(),
             "machine": machine_row(),
-            "devices": [device_row(device) for device in devices],
+            "devices": [standing_row(device) for device in devices],
+            "gone": candidates.gone(),
             "profiles": profile_rows(costs.profiles(devices)),
             "decisions": [_decision_row(record) for record in snapshot.records],
             "exits": [_tally_row(row, "name") for row in snapshot.exits],
@@ -304,6 +306,11 @@ def device_row(device: Device) -> Row:
         "limits": dict(device.limits),
         "fingerprint": device.fingerprint,
     }
+
+
+def standing_row(device: Device) -> Row:
+    """Return what a device says of itself, and whether it takes part here and why (not)."""
+    return {**device_row(device), **candidates.standing(device, current_policy())._asdict()}
 
 
 def _implementations(device: Device) -> list[str]:

@@ -5,17 +5,18 @@ One request evaluates every live pending root it is connected to, so that nothin
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Any, Protocol
 
 import numpy as np
 
-from alight import costs, execute, ready, residency, warn
+from alight import candidates, costs, execute, ready, registry, residency, warn
 from alight._core import (
     Data,
     Key,
@@ -38,7 +39,7 @@ from alight.ir.ops import OPS
 from alight.log import LOG
 from alight.plan.fuse import KERNEL_NODES
 from alight.plan.place import make_plan
-from alight.plan.plan import Estimate, Facts, LaunchStep, Plan
+from alight.plan.plan import Estimate, Facts, Foregone, LaunchStep, Plan
 from alight.registry import devices_allowed
 from alight.trial import demoted
 
@@ -66,6 +67,16 @@ def forget_plans() -> None:
     ready.forget()
     for forget in forgetting:
         forget()
+
+
+def _after_fork() -> None:
+    # What was placed on devices that the parent opened unasked runs elsewhere.
+    if registry.left():
+        forget_plans()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 class Watcher(Protocol):
@@ -267,9 +278,12 @@ Leaf = tuple[Layout, frozenset[str], int, bool]
 def plan_of(graph: Graph, leaves: Sequence[Leaf], read: int = 0) -> Plan:
     """Return the plan the current policy gives this graph with these inputs; the host reads the
     first ``read`` outputs."""
-    plan = make_plan(graph, facts_of(leaves, read))
+    facts = facts_of(leaves, read)
+    plan = make_plan(graph, facts)
     costs.note_close([step.decision for step in plan.steps if isinstance(step, LaunchStep)])
-    return plan
+    unopened = candidates.waiting(current_policy())
+    lacks = candidates.foregone(plan, graph, facts, unopened) if unopened else None
+    return plan if lacks is None else replace(plan, foregone=lacks)
 
 
 def facts_of(leaves: Sequence[Leaf], read: int = 0) -> Facts:
@@ -327,9 +341,21 @@ def _run(key: Key, values: list[Value]) -> None:
     global _requests
     _requests += 1
     plan = _plan(key, values)
+    if plan.foregone is not None and ran_without(plan.foregone):
+        plan = _plan(key, values)
     if watch.by is not None:
         watch.by.ran(values[: key.count], plan)
     Execution(plan, values).run()  # type: ignore[arg-type]
+
+
+def ran_without(lacks: Foregone) -> bool:
+    """Note a run of a plan that lacks devices which are not open; tell whether plans were dropped,
+    as those devices take part from now on, or never."""
+    with residency.LOCK:
+        changed = candidates.ran_without(lacks)
+        if changed:
+            forget_plans()
+    return changed
 
 
 @dataclass(frozen=True, slots=True)
@@ -368,6 +394,8 @@ def replay(plan: Plan, values: list[Value | None]) -> None:
         _look_again()
     with residency.LOCK:
         LOG.hit()
+        if plan.foregone is not None:
+            ran_without(plan.foregone)  # what is replayed from the next time on may be another
         Execution(plan, values).run()
 
 

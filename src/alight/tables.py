@@ -32,15 +32,19 @@ def tables(document: Row, limit: int) -> Iterable[Table]:
     if len(document["devices"]) > 1:  # the host alone stands in the headline
         yield (
             "Devices",
-            ["device", "name", "memory", "implementations"],
+            ["device", "name", "memory", "implementations", "takes part"],
             [
                 [
                     *(d["id"], d["name"], readable_bytes(d["memory_bytes"])),
                     ", ".join(d["implementations"]),
+                    f"{'yes' if d['takes_part'] else 'no'}: {d['why']}",
                 ]
                 for d in document["devices"]
             ],
         )
+    if document["gone"]:
+        gone = [[name, reason] for name, reason in document["gone"].items()]
+        yield "Devices that were calibrated and take no part", ["device", "reason"], gone
     rows = _merged(document["decisions"])
     totals = document["totals"]
     if rows:

@@ -29,7 +29,7 @@ from alight.backends.host import NATIVE_DTYPES, memory_at
 from alight.codegen.cuda import Form, card_nest, form, schedule
 from alight.codegen.loops import Nest, structure
 from alight.codegen.source import Grid
-from alight.device import Device, Gap, Probe, Support, Unsupported
+from alight.device import Device, Gap, Probe, Support, Traces, Unsupported
 from alight.errors import DeviceUnavailable, KernelError
 from alight.ir.group import Group, GroupKind
 
@@ -139,7 +139,13 @@ class CudaBackend:
             return Probe((), reason)
         if not found["cards"]:
             return Probe((), "the driver shows no card. Fix: see CUDA_VISIBLE_DEVICES")
-        return Probe(tuple([described(i, found) for i in range(len(found["cards"]))]))
+        cards = len(found["cards"])
+        traces = Traces(cuda_cards.paths(cards), cuda_cards.CHOOSING)
+        return Probe(tuple([described(i, found) for i in range(cards)]), traces=traces)
+
+    def described(self, device: Device) -> Device:
+        """Return an open device as the driver describes it in this process."""
+        return described(int(device.id.partition(":")[2]), cuda_cards.cards())
 
     def open(self, device: Device) -> None:
         """Make a context and a stream."""

@@ -18,14 +18,14 @@ from alight._core import Data, make_layout
 from alight.backends.asking import loaded, refusal
 from alight.backends.base import Command, Copy, Launch, Operand
 from alight.backends.machine import host_memory
-from alight.backends.wgpu_adapters import adapters, ask, preferred
+from alight.backends.wgpu_adapters import CHOOSING, adapters, ask, described, paths, preferred
 from alight.backends.wgpu_session import Session, WgpuBuffer
 from alight.codegen.dialects import Dialect
 from alight.codegen.loops import Nest, Schedule, nest, structure
 from alight.codegen.source import ENTRY, Grid, wgsl_arguments, wgsl_loop
 from alight.codegen.wgsl_dialect import wgsl
 from alight.config import config
-from alight.device import Device, Gap, Probe, Support, Unsupported
+from alight.device import Device, Gap, Probe, Support, Traces, Unsupported
 from alight.errors import DeviceUnavailable, KernelError
 from alight.ir.group import Group
 
@@ -112,7 +112,15 @@ class WgpuBackend:
             reason = (
                 "there are only software adapters, and wgpu_software is false. Fix: set it to true"
             )
-        return Probe(tuple(_device(i, found[place]) for i, place in enumerate(places)), reason)
+        devices = tuple([_device(i, found[place]) for i, place in enumerate(places)])
+        settings = ("wgpu_power", "wgpu_software")
+        return Probe(devices, reason, Traces(paths(), CHOOSING, settings))
+
+    def described(self, device: Device) -> Device:
+        """Return an open device as its driver describes it in this process."""
+        found = described()
+        place = int(device.id.partition(":")[2])
+        return _device(place, found[_preferred([adapter["info"] for adapter in found])[place]])
 
     def open(self, device: Device) -> None:
         """Start the driver and learn how the device rounds."""

@@ -5,8 +5,11 @@ Run as a script it prints what it found as JSON and needs nothing of alight.
 
 from __future__ import annotations
 
+import importlib.util
 import json
+import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 # What WebGPU's own drivers are; OpenGL shows the same cards a second time, without compute on some.
@@ -39,6 +42,36 @@ def preferred(infos: Sequence[Mapping[str, Any]], power: str, software: bool) ->
 
     kept = [i for i in range(len(infos)) if software or infos[i]["adapter_type"] != "CPU"]
     return sorted(kept, key=rank)
+
+
+# What names other drivers to the Vulkan loader.
+CHOOSING = (
+    "VK_DRIVER_FILES",
+    "VK_ICD_FILENAMES",
+    "VK_ADD_DRIVER_FILES",
+    "VK_LOADER_DRIVERS_SELECT",
+)
+# Where drivers are declared (the Vulkan loader's documentation), each with its version; what cards
+# there are, and NVIDIA's driver, whose declaration does not name its every version. Metal and D3D12
+# come with the system.
+_FOLDERS = ("/usr/share/vulkan/icd.d", "/usr/local/share/vulkan/icd.d", "/etc/vulkan/icd.d")
+_SYSTEM = (
+    *("/dev/dri", "/dev/dxg", "/proc/driver/nvidia/version", "/proc/driver/nvidia/gpus"),
+    "/System/Library/CoreServices/SystemVersion.plist",
+    "C:\\Windows\\System32\\d3d12core.dll",
+)
+
+
+def paths() -> tuple[str, ...]:
+    """Return the files that are others once adapters or their drivers are: also wgpu-py's, whose
+    version is in a name."""
+    spec = importlib.util.find_spec("wgpu")
+    packages = Path(spec.origin or "").absolute().parents[1] if spec is not None else Path()
+    own = [str(path) for path in sorted(packages.glob("wgpu-*.dist-info"))]
+    home = os.path.join(os.path.expanduser("~"), ".local", "share", "vulkan", "icd.d")
+    folders = (*_FOLDERS, home)
+    declared = [str(path) for folder in folders for path in sorted(Path(folder).glob("*.json"))]
+    return *_SYSTEM, *folders, *declared, *own
 
 
 def described() -> list[dict[str, Any]]:

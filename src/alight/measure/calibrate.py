@@ -35,7 +35,7 @@ from alight.measure.profiles import fingerprint, load_profile, save_profile, sha
 from alight.measure.timing import Pace, Timing, contended, summary, time_threads
 from alight.plan.cost import Profile, Rates, estimate
 from alight.plan.curve import Curve, Measured
-from alight.registry import open_seconds
+from alight.registry import open_seconds, remember
 
 if TYPE_CHECKING:
     from alight.backends.base import Backend, Launch
@@ -431,6 +431,8 @@ def calibrate(
             stopped, run.complete = interrupt, False
         profile = run.profile()
         profiles.append(save_profile(profile) if store else profile)
+        if store and not profile.contended:
+            remember(device)
         if stopped is not None:
             raise stopped
     return profiles

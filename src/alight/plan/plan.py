@@ -124,18 +124,30 @@ class Refusal:
 
 
 @dataclass(frozen=True, slots=True)
+class Foregone:
+    """What a plan lacks by not having devices that are calibrated and not open: the ``seconds`` of
+    each run, predicted, against those of ``opening`` them once."""
+
+    devices: tuple[str, ...]
+    seconds: float
+    opening: float
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """Steps in the order they run. ``dead[i]`` are the values nobody needs after ``steps[i]``: a
     value lives as long as any view of it, so where ``steps[i]`` is a WriteStep whose ``old`` is in
     ``dead[i]``, no other value of the plan reads those bytes. ``outputs`` are in the order of the
     graph's outputs. ``refused`` are the fusions that were not made. ``skipping`` are the writes
-    that follow another version than the one they were recorded after."""
+    that follow another version than the one they were recorded after. ``foregone`` is what it
+    lacks by not having devices that are not open."""
 
     steps: tuple[Step, ...]
     dead: tuple[tuple[int, ...], ...]
     outputs: tuple[int, ...]
     refused: tuple[Refusal, ...] = ()
     skipping: tuple[WriteStep, ...] = ()
+    foregone: Foregone | None = None
 
 
 def _everything(device: str, implementation: str, group: Group) -> str | None:

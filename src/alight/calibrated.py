@@ -1,0 +1,178 @@
+"""Which devices were calibrated on this machine: one document that later processes read.
+
+A device in it is recalled as it was then, without its driver and without the code that drives it,
+as long as its traces look the same: the files, folders, environment variables and settings that
+its backend named. Where they do not, or where opening it failed, there is a reason.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Mapping
+from time import time
+from typing import Any, NamedTuple
+
+from alight.config import config
+from alight.device import Device, Traces
+from alight.store import canonical, default_store, digest
+
+__all__ = ["Recalled", "failed", "forget", "keep", "look", "recalled"]
+
+KIND, KEY = "device", "calibrated"
+# Ways that one device may look: a card has other numbers in other jobs of a cluster.
+_LOOKS = 16
+# After opening it failed nobody tries again for so long, then for twice as long, at most a day: the
+# times that a machine too busy to be measured is left alone for (`costs`).
+_RETRY_SECONDS, _MOST_SECONDS = 20.0, 86400.0
+# Text up to here is kept as it stands, so that a reason can say what has changed.
+_TEXT = 200
+_READ = 1 << 16
+
+Look = dict[str, str]
+
+
+class Recalled(NamedTuple):
+    """A device that was calibrated here, its traces, and why it is not what is there now (empty:
+    it is)."""
+
+    device: Device
+    traces: Traces
+    reason: str
+
+
+def _state(path: str) -> str:
+    """Return what a file or folder looks like, in a form that copies and other mounts of it
+    share."""
+    try:
+        status = os.stat(path)
+        if stat.S_ISDIR(status.st_mode):
+            return ", ".join(sorted(os.listdir(path))) or "empty"
+        if not stat.S_ISREG(status.st_mode):
+            return "there"  # to read a device's file is to ask its driver
+        if status.st_size > _READ:  # its name has the version in it, where a link leads to it
+            return f"{os.path.basename(os.path.realpath(path))}, {status.st_size} bytes"
+        with open(path, "rb") as stream:  # what the kernel writes has no size
+            text = " ".join(stream.read(_READ).decode(errors="replace").split())
+    except OSError:
+        return "absent"
+    return text if len(text) <= _TEXT else digest(text)
+
+
+def look(traces: Traces) -> Look:
+    """Return how traces look now."""
+    found = {f"path {path}": _state(path) for path in traces.paths}
+    found |= {f"variable {name}": os.environ.get(name, "") for name in traces.variables}
+    return found | {f"setting {name}": str(getattr(config(), name)) for name in traces.settings}
+
+
+def _traces_of(seen: Look) -> Traces:
+    kinds: dict[str, list[str]] = {"path": [], "variable": [], "setting": []}
+    for name in seen:
+        kind, _, what = name.partition(" ")
+        kinds[kind].append(what)
+    return Traces(*[tuple(kinds[kind]) for kind in ("path", "variable", "setting")])
+
+
+def _key(device: Device) -> str:
+    return digest([device.id, device.fingerprint], KIND)
+
+
+def _document() -> dict[str, Any]:
+    found = default_store().read(KIND, KEY)
+    devices = {} if found is None else found.get("devices")
+    return devices if isinstance(devices, dict) else {}
+
+
+def keep(device: Device, traces: Traces) -> None:
+    """Keep that a device was calibrated, or found again, as its traces look now."""
+    own, now = _key(device), look(traces)
+    fresh = {"device": device.to_dict(), "looks": [now], "failed": None}
+    known = _document().get(own)
+    if (
+        known is not None
+        and now in known["looks"]
+        and canonical({**known, "looks": [now]}) == canonical(fresh)
+    ):
+        return
+
+    def merged(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
+        devices = {key: dict(entry) for key, entry in old["devices"].items()}
+        for entry in devices.values():  # what looks so now is this device and no other
+            if entry["device"]["id"] == device.id:
+                entry["looks"] = [seen for seen in entry["looks"] if seen != now]
+        before = devices.get(own, {"looks": []})["looks"]
+        looks = [*before, now][-_LOOKS:]
+        return {"devices": {**devices, own: {**new["devices"][own], "looks": looks}}}
+
+    default_store().write(KIND, KEY, {"devices": {own: fresh}}, merged)
+    forget()
+
+
+def failed(device: Device, reason: str, for_good: bool) -> None:
+    """Keep why a recalled device could not be opened, so that no process tries again at once;
+    ``for_good``: it is another one by now, so only looking for devices anew can bring it back."""
+    own = _key(device)
+
+    def merged(old: dict[str, Any], _: dict[str, Any]) -> dict[str, Any]:
+        devices = {key: dict(entry) for key, entry in old["devices"].items()}
+        if own in devices:
+            last = devices[own]["failed"] or {"wait_seconds": _RETRY_SECONDS / 2}
+            wait = None
+            if not for_good and last["wait_seconds"] is not None:
+                wait = min(2 * last["wait_seconds"], _MOST_SECONDS)
+            devices[own]["failed"] = {"at": time(), "wait_seconds": wait, "reason": reason}
+        return {"devices": devices}
+
+    default_store().write(KIND, KEY, {"devices": {}}, merged)
+    forget()
+
+
+_recalled: tuple[Recalled, ...] | None = None
+
+
+def forget() -> None:
+    """Have the document read anew when it is next asked for."""
+    global _recalled
+    _recalled = None
+
+
+def recalled() -> tuple[Recalled, ...]:
+    """Return the devices that were calibrated here, read once: one of each id, that which is there
+    now where one is."""
+    global _recalled
+    if _recalled is None:
+        found: dict[str, Recalled] = {}
+        for entry in _document().values():
+            try:
+                one = _recall(entry)
+            except (KeyError, TypeError, ValueError):  # another version of alight wrote it
+                continue
+            if one.device.id not in found or not one.reason:
+                found[one.device.id] = one
+        _recalled = tuple([found[name] for name in sorted(found)])
+    return _recalled
+
+
+def _recall(entry: Mapping[str, Any]) -> Recalled:
+    device = Device.from_dict(entry["device"])
+    fix = "Fix: `alight devices` looks again, `alight calibrate` measures what is there"
+    changed, traces = "", Traces()
+    for seen in reversed(entry["looks"]):  # the last one says best what has changed
+        traces = _traces_of(seen)
+        now = look(traces)
+        if now == seen:
+            break
+        changed = changed or next(
+            f"{name}: {seen[name] or 'nothing'!r} then, {now[name] or 'nothing'!r} now"
+            for name in seen
+            if now[name] != seen[name]
+        )
+    else:
+        changed = changed or "another device took its place"
+        return Recalled(device, traces, f"it was calibrated as {device.name}, and {changed}. {fix}")
+    if (last := entry["failed"]) is not None:
+        wait = last["wait_seconds"]
+        if wait is None or 0.0 <= time() - last["at"] < wait:
+            return Recalled(device, traces, f"it could not be used: {last['reason']}. {fix}")
+    return Recalled(device, traces, "")

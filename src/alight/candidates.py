@@ -1,0 +1,202 @@
+"""Devices that nobody named: one that was calibrated here takes part once it is worth opening.
+
+Until then plans are made without it, and each says what it lacks by that. When the runs of a
+program have lost as many seconds so as opening takes, the device is opened and plans are made anew
+with it: so nobody loses more than twice what knowing the program beforehand would have cost. All of
+it are predictions, so a program joins its devices at the same place each time.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from alight import calibrated, costs, registry
+from alight.calibrated import Recalled
+from alight.device import HOST_DEVICE, Device
+from alight.ir.group import Graph, Group
+from alight.plan.account import account
+from alight.plan.cost import compile_seconds
+from alight.plan.place import make_plan
+from alight.plan.plan import Estimate, Facts, Foregone, LaunchStep, Plan
+from alight.policies import Policy
+
+__all__ = ["Standing", "foregone", "gone", "known", "notice", "ran_without", "standing", "waiting"]
+
+_logger = logging.getLogger("alight")
+
+# What opening takes where its profile does not say: the longest that making a context was seen to
+# take (0.1 to 1 s).
+_OPEN_SECONDS = 1.0
+
+
+def waiting(policy: Policy) -> tuple[Recalled, ...]:
+    """Return the calibrated devices that the policy allows, unnamed, and that were not opened."""
+    if costs.is_aside() or not registry.leaves_open(policy):
+        return ()
+    found = calibrated.recalled()
+    return tuple([one for one in found if _waits(one) and policy.allows(one.device.id)])
+
+
+def _waits(one: Recalled) -> bool:
+    name = one.device.id
+    if one.reason or name in registry.left() or name in registry.joined():
+        return False
+    return costs.stored_profile(one.device) is not None
+
+
+def foregone(
+    plan: Plan, graph: Graph, facts: Facts, devices: Sequence[Recalled]
+) -> Foregone | None:
+    """Return what a plan lacks by not having these devices; None where it lacks nothing."""
+    without = _seconds(plan, graph, facts)
+    able = [one.device for one in devices if without > _least_seconds(one.device, facts)]
+    if not able:
+        return None
+    more = replace(
+        facts,
+        devices=(*facts.devices, *able),
+        profiles={**facts.profiles, **costs.profiles(able)},
+        supports=costs.likely_supports,
+        timed=None,
+    )
+    better = make_plan(graph, more)
+    names = {device.id for device in able} & {
+        step.device for step in better.steps if isinstance(step, LaunchStep)
+    }
+    seconds = without - _seconds(better, graph, more)
+    if not names or seconds <= 0.0:
+        return None
+    opening = sum(map(_opening_seconds, [device for device in able if device.id in names]))
+    for step in better.steps:
+        if isinstance(step, LaunchStep) and step.device in names:
+            profile = more.profiles[step.device]
+            if step.implementation == "generated":
+                opening += compile_seconds(step.group, profile, stored=False, first=False)
+    return Foregone(tuple(sorted(names)), seconds, opening)
+
+
+def _seconds(plan: Plan, graph: Graph, facts: Facts) -> float:
+    """Return what a plan is predicted to take, apart from what nobody measured."""
+    nothing = Estimate(0.0, 0.0, 0.0, {})
+
+    def known(group: Group, device: str, implementation: str) -> Estimate:
+        return facts.estimate(group, device, implementation) or nothing
+
+    found = account(plan, graph, facts, known).estimate
+    assert found is not None, plan
+    return found.seconds
+
+
+def _least_seconds(device: Device, facts: Facts) -> float:
+    """Return what the least work on a device takes, and bringing it a byte and one back."""
+    profile = costs.profiles((device,))[device.id]
+    least = min([rates.launch.value for rates in profile.rates.values()], default=0.0)
+    return (
+        least
+        + facts.copy_seconds("host", device.space, 1)
+        + (facts.copy_seconds(device.space, "host", 1) if facts.host_required else 0.0)
+    )
+
+
+def _opening_seconds(device: Device) -> float:
+    if registry.open_seconds(device) is not None:
+        return 0.0  # somebody named it before
+    found = costs.profiles((device,))[device.id].one_offs.get("open")
+    return _OPEN_SECONDS if found is None else found.value
+
+
+_lost: dict[str, float] = {}
+
+
+def ran_without(lacks: Foregone) -> bool:
+    """Note a run of a plan that lacks devices. True where they were opened by it, or found to be
+    gone: plans are then to be made anew."""
+    for name in lacks.devices:
+        _lost[name] = _lost.get(name, 0.0) + lacks.seconds
+    if min([_lost[name] for name in lacks.devices]) < lacks.opening:
+        return False
+    for one in calibrated.recalled():
+        if one.device.id in lacks.devices and _waits(one):
+            _join(one)
+    return True
+
+
+def _join(one: Recalled) -> None:
+    name = one.device.id
+    try:
+        registry.join(one)
+    except Exception as error:  # drivers raise anything, and the host can do all of it
+        _logger.info("%s takes no part: %s. Fix: `alight doctor` says more.", name, error)
+    else:
+        _logger.info("%s takes part: programs lost %.3g s without it", name, _lost[name])
+
+
+class Standing(NamedTuple):
+    """Whether work may be placed on a device, and why (not)."""
+
+    takes_part: bool
+    why: str
+
+
+def standing(device: Device, policy: Policy) -> Standing:
+    """Return whether a device takes part under a policy, and why (not)."""
+    name = device.id
+    if name == HOST_DEVICE:
+        return Standing(True, "always")
+    if policy.names(name):
+        source = "force" if policy.devices is None or name not in policy.devices else "devices"
+        measured = "" if costs.profile_of(device) else f", uncalibrated. {_calibrate(device)}"
+        return Standing(True, f"named by {policy.source(source)}{measured}")
+    if not policy.allows(name):
+        return Standing(False, f"not allowed by {policy.source('devices')}")
+    if policy.force is not None:
+        return Standing(False, f"not named, and {policy.source('force')} forces {policy.force}")
+    own = name, device.fingerprint
+    one = next(
+        (o for o in calibrated.recalled() if (o.device.id, o.device.fingerprint) == own), None
+    )
+    reason = registry.left().get(name) or (one.reason if one is not None else "")
+    if reason and name not in registry.joined():
+        return Standing(False, reason)
+    if one is None and not registry.real(device):
+        return Standing(False, "used only when it is named")
+    if costs.stored_profile(device) is None:
+        return Standing(False, f"uncalibrated. {_calibrate(device)}")
+    if one is None or name in registry.joined() or registry.open_seconds(device) is not None:
+        return Standing(True, "calibrated")
+    return Standing(
+        True,
+        "calibrated; it is opened once programs have lost the "
+        f"{_opening_seconds(device):.3g} s without it that opening takes",
+    )
+
+
+def known() -> tuple[Device, ...]:
+    """Return the devices found so far, and those that were calibrated here and are recalled."""
+    found = registry.known_devices()
+    there = {device.id for device in found}
+    recalled = [one.device for one in calibrated.recalled() if not one.reason]
+    return *found, *[device for device in recalled if device.id not in there]
+
+
+def gone() -> dict[str, str]:
+    """Return, by device, why one that was calibrated here and that nobody found takes no part."""
+    there = {device.id for device in known()}
+    left = registry.left()
+    found = {one.device.id: left.get(one.device.id) or one.reason for one in calibrated.recalled()}
+    return {name: why for name, why in found.items() if why and name not in there}
+
+
+def _calibrate(device: Device) -> str:
+    return f"Fix: `alight calibrate {device.id}`"
+
+
+def notice(devices: Sequence[Device]) -> None:
+    """Have later processes know those of these devices, which were just looked for, that are
+    calibrated."""
+    for device in devices:
+        if registry.real(device) and costs.stored_profile(device) is not None:
+            registry.remember(device)

@@ -1,0 +1,505 @@
+"""Devices that nobody named: calibrated ones take part where it pays, and cost nothing else.
+
+The device is a simulated one that comes through an entry point, in packages that each test makes;
+it writes down what is done with it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import alight.errors
+
+SOURCE = Path(alight.errors.__file__).parents[1]
+
+# The file "card" is the device: what is in it is its driver's version. "told" is what was done.
+BACKEND = """
+from __future__ import annotations
+import dataclasses, os
+from pathlib import Path
+from alight.backends.sim import SimBackend
+from alight.backends.sim_clock import DEFAULT_SPEC
+from alight.device import Probe, Traces
+
+HERE = Path(__file__).parent
+CARD = HERE / "card"
+
+def tell(what):
+    with open(HERE / "told", "a") as stream:
+        stream.write(what + "\\n")
+
+tell("import")
+
+class FarBackend(SimBackend):
+    name = "far"
+    profile = None  # it is measured like any other
+
+    def __init__(self):
+        super().__init__({"far:0": DEFAULT_SPEC})
+
+    def device(self):
+        made = super()._device("far:0", self.specs["far:0"])
+        version = (HERE / "version").read_text() if (HERE / "version").exists() else "1"
+        support = dataclasses.replace(made.support, library=frozenset(), verified=True)
+        return dataclasses.replace(made, fingerprint=f"card, driver {version}", support=support)
+
+    def probe(self):
+        tell("probe")
+        if not CARD.exists():
+            return Probe((), "it is unplugged. Fix: plug it in")
+        return Probe((self.device(),), traces=Traces((str(CARD),), ("FAR_CHOICE",)))
+
+    def open(self, device):
+        tell("open")
+        if (HERE / "broken").exists():
+            raise OSError("the driver does not answer")
+        super().open(device)
+
+    def described(self, device):
+        return self.device()
+"""
+
+# The figures that calibrating would find, had the machine such a card and so slow a processor.
+MEASURED = """
+import dataclasses, sys, time
+from alight import registry
+from alight.backends.sim_clock import DEFAULT_SPEC, recorded
+from alight.measure.profiles import fingerprint, save_profile
+from alight.plan.curve import Measured
+
+def measured(name, one_offs, **slower):
+    spec = {**DEFAULT_SPEC, "launch": {"value": 1e-6, "source": "test"}, **slower}
+    found = dataclasses.replace(
+        recorded(name, spec), fingerprint=fingerprint(registry.device(name)),
+        made_at=time.time(), origin="measured", one_offs=one_offs, complete=True)
+    if name == "cpu":
+        rates = dict.fromkeys(("numpy", "generated"), found.rates["generated"])
+        found = dataclasses.replace(found, rates=rates, links={})
+    save_profile(found)
+    registry.remember(registry.device(name))
+
+def seconds(value):
+    return Measured(value, "seconds", value, value, 1, "probe")
+
+from alight import costs
+from alight.store import default_store
+
+default_store().write("floor", costs._floor_key(), {"elements": [1000] * 3})
+slow = {"value": 1e7, "source": "test"}
+measured("cpu", {}, memory=slow)
+measured("far:0", {"open": seconds(float(sys.argv[1])), "kernel": seconds(1e-9),
+                   "operation": seconds(1e-9), "reduction": seconds(1e-9)})
+"""
+
+PROGRAM = """
+import json, sys
+import numpy as np
+import alight
+from alight.log import LOG
+
+def placed():
+    return [record.decision.chosen for record in LOG.snapshot().records]
+
+x = np.linspace(0.0, 1.0, 200_000)
+a = alight.asarray(x)
+for _ in range({runs}):
+    assert np.array_equal(np.asarray(a * 2.0 + a), x * 2.0 + x)
+places = dict()
+for record in LOG.snapshot().records:
+    where = record.decision.chosen
+    places[where] = places.get(where, 0) + record.runs
+modules = set(sys.modules)
+report = alight.report()
+print(json.dumps(dict(
+    places=places, devices=alight.devices(), gone=json.loads(report.to_json())["gone"],
+    text=str(report), metadata="importlib.metadata" in modules,
+    children="subprocess" in modules)))
+"""
+
+
+class Machine:
+    """A machine with that device, and its cache."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        record = folder / "far-1.0.dist-info"
+        record.mkdir()
+        (record / "METADATA").write_text("Metadata-Version: 2.1\nName: far\nVersion: 1.0\n")
+        (record / "entry_points.txt").write_text("[alight.backends]\nfar = far:FarBackend\n")
+        (folder / "far.py").write_text(BACKEND)
+        (folder / "card").write_text("driver 1")
+
+    def python(self, *arguments: str, ends: tuple[int, ...] = (0,), **variables: str) -> str:
+        environment = {
+            **{k: v for k, v in os.environ.items() if not k.startswith("ALIGHT_")},
+            "PYTHONPATH": os.pathsep.join([str(self.folder), str(SOURCE)]),
+            "ALIGHT_CACHE_DIR": str(self.folder / "cache"),
+            "ALIGHT_CALIBRATE": "off",
+            "ALIGHT_FLOOR_ALL": "1000",
+            "ALIGHT_WGPU_SOFTWARE": "0",
+            **variables,
+        }
+        done = subprocess.run(
+            [sys.executable, *arguments],
+            capture_output=True, text=True, cwd=self.folder, env=environment, timeout=120,
+        )  # fmt: skip
+        assert done.returncode in ends, done.stderr
+        assert "Traceback" not in done.stderr, done.stderr
+        return done.stdout
+
+    def measured(self, open_seconds: float = 1e-3) -> None:
+        """Have the host and the device calibrated."""
+        self.python("-c", MEASURED, str(open_seconds))
+        self.told()
+
+    def told(self) -> list[str]:
+        """Return what was done with the device since this was asked last."""
+        path = self.folder / "told"
+        found = path.read_text().split() if path.exists() else []
+        path.unlink(missing_ok=True)
+        return found
+
+    def run(self, runs: int = 3, **variables: str) -> Any:
+        return json.loads(self.python("-c", PROGRAM.replace("{runs}", str(runs)), **variables))
+
+    def alight(self, *arguments: str, **variables: str) -> str:
+        # calibrating ends with 1 where other work disturbed it
+        ends = (0, 1) if arguments[0] == "calibrate" else (0,)
+        return self.python("-m", "alight", *arguments, ends=ends, **variables)
+
+    def listed(self, **variables: str) -> dict[str, Any]:
+        """Return what `alight devices` says of the device."""
+        found = json.loads(self.alight("devices", "--json", **variables))["devices"]
+        return next(row for row in found if row["id"] == "far:0")
+
+    def index(self) -> Path:
+        return self.folder / "cache" / "v1" / "device" / "calibrated.json"
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    return Machine(tmp_path)
+
+
+def test_who_has_no_calibrated_device_pays_for_none(machine: Machine) -> None:
+    found = machine.run()
+    assert set(found["places"]) == {"cpu"} and found["gone"] == {}
+    assert not found["metadata"] and not found["children"]
+    assert machine.told() == []
+
+
+def test_a_calibrated_device_takes_part_without_being_asked_for_first(machine: Machine) -> None:
+    machine.measured()
+    found = machine.run()
+    assert set(found["places"]) == {"far:0"}
+    assert machine.told() == ["import", "open"]
+    (row,) = [row for row in found["devices"] if row["id"] == "far:0"]
+    assert row["takes_part"] and row["why"] == "calibrated"
+    assert row["profile"]["origin"] == "measured"
+
+
+def test_it_is_opened_once_what_was_lost_without_it_is_what_opening_takes(machine: Machine) -> None:
+    # 3.2 MB of memory at 10 MB/s, by the host's profile: opening pays at the fourth run
+    machine.measured(open_seconds=1.2)
+    first = machine.run(runs=3)
+    assert set(first["places"]) == {"cpu"}
+    (row,) = [row for row in first["devices"] if row["id"] == "far:0"]
+    assert row["takes_part"] and "1.2 s" in row["why"]
+    assert machine.told() == []  # not even imported
+    assert machine.run(runs=5)["places"] == {"cpu": 3, "far:0": 2}
+    assert machine.told() == ["import", "open"]
+
+
+def test_small_work_does_not_even_recall_it(machine: Machine) -> None:
+    machine.measured(open_seconds=1e-9)
+    text = """
+        import numpy as np, alight
+        from alight import calibrated
+        x = np.linspace(0.0, 1.0, 500)
+        for _ in range(100):
+            assert np.array_equal(np.asarray(alight.asarray(x) * 2.0), x * 2.0)
+        assert calibrated._recalled is None
+        """
+    machine.python("-c", textwrap.dedent(text))
+    assert machine.told() == []
+
+
+def test_where_it_wins_nothing_it_is_not_planned_for_twice(machine: Machine) -> None:
+    machine.measured(open_seconds=1e-9)
+    text = """
+        import numpy as np, alight
+        from alight import candidates, costs, registry
+        from dataclasses import replace
+        profile = costs.profile_of(registry.device("cpu"))
+        curve = profile.rates["numpy"].curves["elementwise/float64"]
+        quick = replace(profile.rates["numpy"], curves={
+            name: type(curve)([(work, 1e-9 + work * 1e-12) for work, _ in found.knots])
+            for name, found in profile.rates["numpy"].curves.items()})
+        costs._profiles["cpu"] = replace(profile, rates={"numpy": quick, "generated": quick})
+        candidates.make_plan = None  # a second plan would call it
+        x = np.linspace(0.0, 1.0, 2000)
+        assert np.array_equal(np.asarray(alight.asarray(x) * 2.0), x * 2.0)
+        """
+    machine.python("-c", textwrap.dedent(text))
+    assert machine.told() == []
+
+
+@pytest.mark.parametrize("said", [
+    {"ALIGHT_DEVICES": "cpu"}, {"ALIGHT_DEVICES": "-far:0"}, {"ALIGHT_FORCE": "generated"},
+], ids=str)  # fmt: skip
+def test_what_the_settings_say_holds(machine: Machine, said: dict[str, str]) -> None:
+    machine.measured(open_seconds=1e-9)
+    assert set(machine.run(**said)["places"]) == {"cpu"}
+    assert machine.told() == []
+    row = machine.listed(**said)
+    (variable,) = said
+    assert not row["takes_part"] and variable in row["why"]
+
+
+def test_other_denials_leave_it_open_and_a_name_makes_it_preferred(machine: Machine) -> None:
+    machine.measured(open_seconds=1e-9)
+    assert set(machine.run(ALIGHT_DEVICES="-cuda:0")["places"]) == {"far:0"}
+    assert machine.told() == ["import", "open"]
+    assert set(machine.run(ALIGHT_DEVICES="far:0,cpu")["places"]) == {"far:0"}
+    assert machine.told() == ["import", "probe", "open"]
+    row = machine.listed(ALIGHT_DEVICES="far:0,cpu")
+    assert row["why"] == "named by environment variable ALIGHT_DEVICES"
+
+
+def test_a_device_that_is_gone_costs_no_look_and_is_told_of(machine: Machine) -> None:
+    machine.measured()
+    (machine.folder / "card").unlink()
+    for _ in range(2):
+        found = machine.run()
+        assert set(found["places"]) == {"cpu"}
+        assert machine.told() == []
+    reason = found["gone"]["far:0"]
+    assert "'driver 1' then, 'absent' now" in reason and "Fix: `alight devices`" in reason
+    assert reason[:40] in found["text"]
+    assert reason in machine.alight("doctor") and "unplugged" in machine.alight("devices")
+    machine.told()
+    (machine.folder / "card").write_text("driver 1")  # back again
+    assert set(machine.run()["places"]) == {"far:0"}
+
+
+def test_another_choice_of_devices_is_another_look(machine: Machine) -> None:
+    machine.measured()
+    assert "FAR_CHOICE: 'nothing' then, '1' now" in machine.run(FAR_CHOICE="1")["gone"]["far:0"]
+    assert machine.listed(FAR_CHOICE="1")["takes_part"]  # who looks finds that it is the same one
+    for choice in ("1", ""):
+        assert set(machine.run(FAR_CHOICE=choice)["places"]) == {"far:0"}
+
+
+def test_a_new_driver_is_not_used_before_it_is_measured(machine: Machine) -> None:
+    machine.measured()
+    (machine.folder / "card").write_text("driver 2")
+    (machine.folder / "version").write_text("2")
+    found = machine.run()
+    assert set(found["places"]) == {"cpu"} and machine.told() == []
+    assert "'driver 1' then, 'driver 2' now" in found["gone"]["far:0"]
+    row = machine.listed()
+    assert not row["takes_part"] and row["why"].startswith("uncalibrated. Fix: `alight calibrate")
+    machine.measured()
+    assert set(machine.run()["places"]) == {"far:0"}
+
+
+def test_another_device_in_its_place_is_found_out_once(machine: Machine) -> None:
+    machine.measured()
+    (machine.folder / "version").write_text("2")  # what the traces do not show
+    found = machine.run()
+    assert set(found["places"]) == {"cpu"} and machine.told() == ["import", "open"]
+    assert "is 'card, driver 2' now" in found["gone"]["far:0"]
+    found = machine.run()
+    assert set(found["places"]) == {"cpu"} and machine.told() == []
+    assert "is 'card, driver 2' now" in found["gone"]["far:0"]
+
+
+def test_a_driver_that_fails_is_left_alone_until_somebody_looks(machine: Machine) -> None:
+    machine.measured()
+    (machine.folder / "broken").touch()
+    found = machine.run()
+    assert set(found["places"]) == {"cpu"} and machine.told() == ["import", "open"]
+    assert "OSError: the driver does not answer" in found["gone"]["far:0"]
+    found = machine.run()
+    assert set(found["places"]) == {"cpu"} and machine.told() == []
+    (machine.folder / "broken").unlink()
+    assert machine.listed()["takes_part"]
+    assert set(machine.run()["places"]) == {"far:0"}
+
+
+def test_who_waits_after_a_failure_waits_ever_longer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from alight import calibrated
+    from alight.device import Device, Support, Traces
+    from alight.store import Store
+
+    store, now = Store(tmp_path), [1e9]
+    monkeypatch.setattr(calibrated, "default_store", lambda: store)
+    monkeypatch.setattr(calibrated, "time", lambda: now[0])
+    calibrated.forget()
+    support = Support(("generated",), frozenset(("float32",)))
+    device = Device("far:0", "v", "n", "far:0", 1 << 30, False, support, {"operands": 3}, "1")
+
+    def usable() -> bool:
+        calibrated.forget()
+        ((found, _, reason),) = calibrated.recalled()
+        assert found == device
+        return not reason
+
+    calibrated.keep(device, Traces((sys.executable,), ("HOME",), ("wgpu_power",)))
+    assert usable()
+    for wait in (20.0, 40.0, 80.0):
+        calibrated.failed(device, "why", for_good=False)
+        assert not usable()
+        now[0] += wait - 1
+        assert not usable()
+        now[0] += 2
+        assert usable()
+    calibrated.failed(device, "why", for_good=True)
+    now[0] += 1e9
+    assert not usable()
+    calibrated.keep(device, Traces((sys.executable,), ("HOME",), ("wgpu_power",)))
+    assert usable()
+    calibrated.forget()
+
+
+def test_a_profile_for_other_settings_of_the_machine_is_none(machine: Machine) -> None:
+    machine.measured()
+    assert set(machine.run(OMP_NUM_THREADS="1")["places"]) == {"cpu"}
+    assert machine.told() == []
+    assert machine.listed(OMP_NUM_THREADS="1")["why"].startswith("uncalibrated")
+
+
+@pytest.mark.parametrize("text", ["", "{", '{"schema":1,"document":{}}', "null"])
+def test_an_unreadable_list_is_none(machine: Machine, text: str) -> None:
+    machine.measured()
+    machine.index().write_text(text)
+    assert set(machine.run()["places"]) == {"cpu"}
+    assert machine.listed()["takes_part"]  # who looks writes it anew
+    assert set(machine.run()["places"]) == {"far:0"}
+
+
+def test_entries_of_another_version_are_passed_over(machine: Machine) -> None:
+    from alight.store import Store
+
+    machine.measured()
+    store = Store(machine.folder / "cache")
+    document = store.read("device", "calibrated")
+    assert document is not None
+    entries = {"other": {"device": {"id": "far:0"}}, "more": 3, **document["devices"]}
+    store.write("device", "calibrated", {"devices": entries})
+    assert set(machine.run()["places"]) == {"far:0"}
+
+
+JITTED = """
+import numpy as np, alight
+from alight.log import LOG
+{decorated}
+def chain(x):
+    return {body}
+x = np.linspace(0.0, 1.0, 200_000)
+for _ in range(10):
+    assert np.allclose(chain(x), {body}, rtol=1e-13)
+print(sorted({{record.decision.chosen for record in LOG.snapshot().records}}))
+"""
+
+
+@pytest.mark.parametrize("body", ["np.sqrt(x * x + 1.0)", "np.sqrt(x * x + 1.0).sum()", "x + x"])
+def test_a_jitted_function_gets_there_too(machine: Machine, body: str) -> None:
+    machine.measured(open_seconds=1.2)
+    program = JITTED.format(decorated="@alight.jit", body=body)
+    assert "far:0" in machine.python("-c", program, ALIGHT_FLOOR_ALL="")
+    assert machine.told() == ["import", "open"]
+
+
+def test_a_forked_child_leaves_it_to_its_parent(machine: Machine) -> None:
+    machine.measured(open_seconds=1e-9)
+    text = """
+        import os, sys
+        import numpy as np, alight
+        from alight.log import LOG
+        x = np.linspace(0.0, 1.0, 200_000)
+        a = alight.asarray(x)
+        assert np.array_equal(np.asarray(a + 1.0), x + 1.0)
+        process = os.fork()
+        if process:
+            sys.exit(os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]))
+        LOG.reset()
+        b = alight.asarray(x)
+        assert np.array_equal(np.asarray(b + 1.0), x + 1.0)
+        assert np.array_equal(np.asarray(b * 3.0), x * 3.0)
+        assert {record.decision.chosen for record in LOG.snapshot().records} == {"cpu"}
+        (row,) = [row for row in alight.devices() if row["id"] == "far:0"]
+        assert not row["takes_part"] and "forked" in row["why"], row
+        sys.stdout.flush()
+        os._exit(0)
+        """
+    machine.python("-W", "ignore", "-c", textwrap.dedent(text))
+    assert machine.told() == ["import", "open"]
+
+
+def test_a_child_of_a_parent_that_had_not_opened_it_may(machine: Machine) -> None:
+    machine.measured(open_seconds=1e-9)
+    text = """
+        import os, sys
+        import numpy as np, alight
+        from alight.log import LOG
+        x = np.linspace(0.0, 1.0, 200_000)
+        process = os.fork()
+        if process:
+            sys.exit(os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]))
+        assert np.array_equal(np.asarray(alight.asarray(x) + 1.0), x + 1.0)
+        assert {record.decision.chosen for record in LOG.snapshot().records} == {"far:0"}
+        os._exit(0)
+        """
+    machine.python("-W", "ignore", "-c", textwrap.dedent(text))
+    assert machine.told() == ["import", "open"]
+
+
+def test_a_pickled_policy_leaves_it_open_elsewhere_too(machine: Machine) -> None:
+    machine.measured(open_seconds=1e-9)
+    text = """
+        import pickle, numpy as np, alight
+        from alight.config import current_policy, policy
+        from alight.log import LOG
+        kept = pickle.loads(pickle.dumps(current_policy()))
+        assert kept == current_policy() and kept.devices is None
+        x = np.linspace(0.0, 1.0, 200_000)
+        with policy(pick="model"):
+            assert np.array_equal(np.asarray(alight.asarray(x) + 1.0), x + 1.0)
+        assert {record.decision.chosen for record in LOG.snapshot().records} == {"far:0"}
+        """
+    machine.python("-c", textwrap.dedent(text))
+
+
+def test_calibrate_measures_what_the_machine_has_and_devices_lists_it(machine: Machine) -> None:
+    before = machine.listed()
+    assert not before["takes_part"]
+    assert before["why"] == "uncalibrated. Fix: `alight calibrate far:0`"
+    found = json.loads(machine.alight("calibrate", "--seconds", "0.3", "--json"))
+    assert [row["device"] for row in found["profiles"]][:2] == ["cpu", "far:0"]
+    assert "sim:0" not in [row["device"] for row in found["profiles"]]
+    after = machine.listed()
+    assert after["takes_part"] and after["why"].startswith("calibrated")
+    assert after["profile"]["origin"] == "measured"
+    text = machine.alight("devices")
+    assert "far:0 takes part: calibrated" in text and "cpu takes part: always" in text
+
+
+def test_calibrate_goes_on_where_a_driver_fails_that_nobody_named(machine: Machine) -> None:
+    (machine.folder / "broken").touch()
+    arguments = ("calibrate", "--seconds", "0.1", "--dry-run", "--json")
+    found = json.loads(machine.alight(*arguments))
+    assert [row["device"] for row in found["profiles"]] == ["cpu"]
+    assert found["failed"] == {"far:0": "OSError: the driver does not answer"}
+    named = json.loads(machine.alight("calibrate", "cpu", *arguments[1:]))
+    assert [row["device"] for row in named["profiles"]] == ["cpu"] and not named["failed"]
