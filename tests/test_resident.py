@@ -220,6 +220,42 @@ print("done")
 """
 
 
+def products(x: Any, y: Any) -> Any:
+    near = np.exp(-((x[:, None] - y[None, :20]) ** 2))
+    member = near / near.sum(axis=1, keepdims=True)
+    mixed = (member.T @ member[:, 3:]) * 2.0
+    return mixed.max(axis=0), mixed[2:], np.sqrt(mixed[1:].T @ near[:19]) + near[:1].sum()
+
+
+MIXED = """
+import test_resident as t
+import numpy as np, alight
+from alight.log import LOG
+made = alight.jit(t.products)
+with alight.policy(force="cuda:0", floor=0):
+    for seed in range(6):
+        x, y = t.drawn(seed, 40)
+        a, b = alight.positive(alight.asarray(x)), alight.positive(alight.asarray(y))
+        alight.evaluate(a, b)
+        held = [made(a, b) for _ in range(3)]
+        for turn in held:  # none is written over by the next
+            for got, expected in zip(turn, t.products(x, y), strict=True):
+                assert np.allclose(np.asarray(got), expected, rtol=1e-12), seed
+(program,) = made._on_ours.values()
+from alight.backends.cuda_parts import CudaParts
+assert type(program.direct._sequence) is CudaParts
+log = LOG.snapshot()
+assert not log.fallbacks, log.fallbacks
+assert any(r.decision.implementation == "library" and r.seconds for r in log.records)
+print("done")
+"""
+
+
+@needs_compiler
+def test_calls_of_a_library_between_kernels_are_made_ready_with_them() -> None:
+    passes(MIXED)
+
+
 SHORT = """
 import test_resident as t
 import numpy as np, alight

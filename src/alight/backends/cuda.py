@@ -23,6 +23,7 @@ from alight.backends.base import Command, Copy, Launch, Operand
 from alight.backends.cuda_calls import CALLS, called
 from alight.backends.cuda_copies import Copies, CudaEvent, Path
 from alight.backends.cuda_library import LACKING, NAMES, LibraryKernel
+from alight.backends.cuda_parts import CudaParts
 from alight.backends.cuda_sequence import CudaSequence, Steps
 from alight.backends.cuda_session import Session
 from alight.backends.host import NATIVE_DTYPES, memory_at
@@ -364,16 +365,16 @@ class CudaBackend:
         layouts: Mapping[int, Layout],
         views: Mapping[int, tuple[int, int]],
         wanted: Sequence[int],
-    ) -> CudaSequence | None:
+    ) -> CudaSequence | CudaParts:
         """Return launches (kernel, numbers of what it reads, of what it makes) made ready to run
-        again and again; None where one of them is not generated code. The first numbers are what
-        is ``given``, with the bytes before it; ``layouts`` are of what is made, ``views`` what
-        windows look at, with the bytes before them."""
-        if not all(isinstance(kernel, CudaKernel) for kernel, _, _ in launches):
-            return None
+        again and again. The first numbers are what is ``given``, with the bytes before it;
+        ``layouts`` are of what is made, ``views`` what windows look at, with the bytes before
+        them."""
         session = self._session(device)
+        generated = all(isinstance(kernel, CudaKernel) for kernel, _, _ in launches)
+        made = CudaSequence if generated else CudaParts
         with session.lock, session.errors():
-            return CudaSequence(session, launches, given, layouts, views, wanted)
+            return made(session, launches, given, layouts, views, wanted)
 
     def wait(self, event: CudaEvent) -> None:
         """Return when the event has happened."""
