@@ -62,6 +62,7 @@ static void meet(Meeting& m, unsigned size) {
   }
   current = threadIdx.x = me;
 }
+static void __syncwarp() { meet(warps[threadIdx.x / 32], 32); }
 static void __syncthreads() { meet(everyone, threads.size()); }
 template <typename T> static T exchanged(T x, unsigned from) {
   const unsigned me = threadIdx.x, warp = me / 32;

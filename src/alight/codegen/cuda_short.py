@@ -43,6 +43,31 @@ template <int PACK, int N, typename T> __device__ __forceinline__ void taken(
     }
   }
 }
+// the same by a warp whose threads are side by side, through memory of its own: every store is one
+// run; of eight packs in a row each is in another bank for who puts it there and who takes it
+template <int N, typename T> __device__ __forceinline__ void put_together(
+    const T (&x)[N], T* p, Pack<float, 4>* stage) {
+  constexpr int EACH = 16 / sizeof(T), COUNT = N / EACH;
+  typedef Pack<T, EACH> P;
+  const int lane = threadIdx.x % 32;
+  P* s = (P*)stage + threadIdx.x / 32 * 32 * COUNT;
+  __syncwarp();
+#pragma unroll
+  for (int i = 0; i < COUNT; ++i) {
+    P pack;
+#pragma unroll
+    for (int j = 0; j < EACH; ++j) pack.v[j] = x[i * EACH + j];
+    const int at = lane * COUNT + i;
+    s[at ^ (at >> 3 & 7)] = pack;
+  }
+  __syncwarp();
+  P* q = (P*)(p - lane * N);
+#pragma unroll
+  for (int i = 0; i < COUNT; ++i) {
+    const int at = 32 * i + lane;
+    q[at] = s[at ^ (at >> 3 & 7)];
+  }
+}
 template <int PACK, int N, typename T> __device__ __forceinline__ void put(
     const T (&x)[N], T* p) {
 #pragma unroll
@@ -62,6 +87,9 @@ template <int PACK, int N, typename T> __device__ __forceinline__ void put(
 _LARGE = 1 / 4
 # 32-bit registers of a thread for what it reads and writes: half of what each of 1024 has.
 _REGISTERS = 32
+# Bytes of a thread that its warp stores for it: with 256 threads to a block, 16 KiB of an SM's
+# shared memory for each of its eight blocks, which every card from sm_80 on has.
+_STAGED_BYTES = 64
 
 
 @lru_cache(256)  # a schedule, a text and its launches ask for the same
@@ -110,7 +138,9 @@ def short_schedule(
         or wide < PACK_BYTES
     ):
         elements //= 2
-    return Grid(256, elements, bits, wide=wide)
+    # where elements are one run in memory, so are the records of a warp
+    staged = looped == 1 and wide == PACK_BYTES and "k" in shape.classes[len(graph.inputs) :]
+    return Grid(256, elements, bits, wide=wide, staged=staged)
 
 
 def _record(shape: Nest, place: int) -> int:
@@ -171,11 +201,16 @@ class Short:
         code.add(f"const {index} apart = {first.replace('blockIdx', 'gridDim')} * {grid.block};")
         code.add(f"const {index} start = {first} * {grid.block} + threadIdx.x;")
         code.add(f"const {index} packs = n / {size};")
+        staged = max((self.staged(a, size) for a in accesses[len(self.written.reads) :]), default=0)
+        if staged and not branchy:
+            code.add(f"__shared__ Pack<float, 4> stage[{grid.block * staged}];")
         with code.block(f"for ({index} e = start; e < packs; e += apart)"):
+            if staged and not branchy:
+                code.add("const bool together = (e | 31) < packs;")
             self.pack(accesses, size, branchy)
         if size > 1 and self.shape.looped == 1:  # of several axes the inner one has whole packs
             with code.block(f"for ({index} e = packs * {size} + start; e < n; e += apart)"):
-                self.pack(accesses, 1, False)
+                self.pack(accesses, 1, False, True)
         names, _ = places.numbers()
         parameters = ", ".join((*places.pointers(), *places.declared(["n", *names])))
         functions = "\n".join((*outside.values(), element, usual if branchy else ""))
@@ -208,7 +243,16 @@ extern "C" __global__ void __launch_bounds__({grid.bounds}) {ENTRY}(
             found.append(_Access(place, offset, name))
         return found
 
-    def pack(self, accesses: Sequence[_Access], size: int, branchy: bool) -> None:
+    def staged(self, a: _Access, size: int) -> int:
+        """Return the packs that a thread stores of an output together with its warp, if it does."""
+        nbytes = size * _record(self.shape, a.place) * self.layouts[a.place].itemsize
+        if not self.grid.staged or self.shape.classes[a.place] != "k" or nbytes % PACK_BYTES:
+            return 0
+        return nbytes // PACK_BYTES if PACK_BYTES < nbytes <= _STAGED_BYTES else 0
+
+    def pack(
+        self, accesses: Sequence[_Access], size: int, branchy: bool, tail: bool = False
+    ) -> None:
         """Add what is done for so many elements side by side."""
         code, shape = self.code, self.shape
         count = len(self.written.reads)
@@ -237,7 +281,7 @@ extern "C" __global__ void __launch_bounds__({grid.bounds}) {ENTRY}(
                     each.append(f"q{a.place}[{step} + {a.offset}]")
                 code.add(f"for (int j = 0; j < {size}; ++j) {ENTRY}_element({', '.join(each)});")
                 code.add("continue;")
-        for text in self.moved(accesses[count:], size, False):
+        for text in self.moved(accesses[count:], size, False, not branchy and not tail):
             code.add(text)
 
     def find(self, size: int) -> None:
@@ -276,7 +320,9 @@ extern "C" __global__ void __launch_bounds__({grid.bounds}) {ENTRY}(
             room = size * (_record(self.shape, a.place) if kind == "k" else 1)
             yield f"{word} {name};" if kind == "b" else f"{word} {name}[{room}];"
 
-    def moved(self, accesses: Sequence[_Access], size: int, read: bool) -> Iterator[str]:
+    def moved(
+        self, accesses: Sequence[_Access], size: int, read: bool, together: bool = False
+    ) -> Iterator[str]:
         """Yield the reads, or the writes, of that."""
         seen: set[str] = set()
         for a in accesses:
@@ -301,4 +347,6 @@ extern "C" __global__ void __launch_bounds__({grid.bounds}) {ENTRY}(
             pack = max(1, gcd(self.grid.wide, room * itemsize) // itemsize)
             if size == 1 and kind == "c":
                 pack = 1
+            if together and self.staged(a, size):
+                yield f"if (together) put_together({name}, {at}, stage); else"
             yield f"{'taken' if read else 'put'}<{pack}>({name}, {at});"

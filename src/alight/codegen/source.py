@@ -50,7 +50,7 @@ class Grid:
     do; a run has so many ``steps`` of sixteen elements to a chunk. Registers leave room for so many
     ``resident`` blocks of a multiprocessor (0: the compiler decides); a launch has at most so many
     ``blocks`` (0: as many as there is work for). Of short folds, addresses are multiples of so many
-    bytes as are ``wide``."""
+    bytes as are ``wide``; ``staged``: a warp stores records through shared memory."""
 
     block: int = 256
     elements: int = 1
@@ -67,6 +67,7 @@ class Grid:
     resident: int = 0
     blocks: int = 0
     wide: int = 1
+    staged: bool = False
 
     @property
     def bounds(self) -> str:
@@ -74,7 +75,7 @@ class Grid:
         return f"{self.block}, {self.resident}" if self.resident else f"{self.block}"
 
     def __str__(self) -> str:
-        named = {"h": self.held, "c": self.cut, "w": self.whole, "l": self.long}
+        named = {"h": self.held, "c": self.cut, "w": self.whole, "l": self.long, "s": self.staged}
         flags = "".join(letter for letter, holds in named.items() if holds)
         return (
             f"b{self.block}e{self.elements}i{self.index_bits}"
