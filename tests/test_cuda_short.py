@@ -36,7 +36,8 @@ def grids(group: Group) -> list[Grid]:
     default = schedule(group, shape, (1,) * len(shape.strides), 4)
     assert default.wide == 1 and default.elements == 1
     rest = shape.dims[shape.vector_axis] if shape.looped > 1 else 0
-    return [replace(default, elements=n, block=64) for n in (1, 2, 4) if rest % n == 0]
+    made = [replace(default, elements=n, block=64) for n in (1, 2, 4) if rest % n == 0]
+    return [*made, replace(default, wide=16, staged=True)] if shape.looped == 1 else made
 
 
 @needs_compiler
@@ -154,7 +155,11 @@ def test_how_many_elements_a_thread_has_goes_by_what_is_large() -> None:
         assert elements(distances(points, points[:4095], root=True)) == (1, 4 * 4 // most)
         assert elements(distances(points[:64], points[:64], root=True)) == (1, 16)
         centres = np.zeros((8, 2), dtype)
-        assert elements(distances(np.zeros((1 << 20, 2), dtype), centres, root=False)) == (1, 16)
+        clusters = distances(np.zeros((1 << 20, 2), dtype), centres, root=False)
+        assert elements(clusters) == (1, 16)
+        shape = card_nest(clusters)
+        assert schedule(clusters, shape, (0, 0, 0), 132).staged
+        assert not schedule(clusters, shape, (0, 0, 8), 132).staged
     rows = np.zeros((1 << 21, 3), np.float32)
     assert elements(reduce_group([rows], ["sum"], (1,))) == (4, 16)
     # a thread reads no more of a line than it has from one access: long records are a team's

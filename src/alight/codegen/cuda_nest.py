@@ -13,8 +13,9 @@ if TYPE_CHECKING:
     from alight.codegen.loops import Nest
     from alight.ir.group import Group
 
-# Bytes of a record, what a thread reads of one element, up to which a fold is a thread's: four of
-# its widest reads use all of a line that the first brought. Of longer ones four threads have each.
+# Bytes of a record, what a thread reads of one element, up to which a fold is a thread's; of longer
+# ones four threads have each (H200, sums of 2**20 times sixteen: 20.5 µs by threads, 24.4 by four
+# for 64 bytes, 49.0 and 36.4 for 128).
 _RECORD_BYTES = 64
 
 

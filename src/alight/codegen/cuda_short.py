@@ -113,7 +113,10 @@ def short_schedule(
         prod(n for n, s in zip(shape.dims, strides, strict=True) if s) * layout.itemsize
         for layout, strides in zip(layouts, shape.strides, strict=True)
     ]
-    # A warp reads and writes whole lines where each thread has a pack of all that is large.
+    # A warp reads and writes whole lines where each thread has a pack of all that is large (H200,
+    # distances of 4096 x 4096 points: 28 µs with four float32, 29 with eight, 39 with two, 62 with
+    # one; 47 with two float64, 78 with four, 96 with one. Records of 32 and 64 bytes, written: 30
+    # and 82 µs one by one, 46 and 128 in twos).
     elements = 8
     held = 0
     for place, (kind, layout) in enumerate(zip(shape.classes, layouts, strict=True)):
