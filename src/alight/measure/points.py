@@ -264,7 +264,7 @@ class _Dtype:
             yield Point(name, f"{op}/{dtype}", n, _loop(op, dtype, n))
         if self.main:
             # Large ones tell how much of the arithmetic hides behind the memory.
-            for op in ("divide", "exp") if name == "generated" else _LARGE:
+            for op in _LARGE[:4] if name == "generated" else _LARGE:
                 large = min(LARGE * n, self.most // self.size)
                 yield Point(name, f"{op}/{dtype}", large, probes.loop(op, dtype, large))
 
