@@ -109,7 +109,9 @@ def loop_seconds(rates: Rates, item: Pass, step: int, away: bool = False) -> flo
         operands: float = item.operands
         if kind.startswith("reduce"):
             operands = min(operands, 2)
-        elif own:  # half of it is theirs: 2.0 ns with two and 2.5 with the probe's three (EPYC)
+        elif (
+            own and not away
+        ):  # half of it is theirs: 2.0 ns with two and 2.5 with the probe's three (EPYC)
             operands = (_PROBED + operands) / 2
         seconds += runs.starts * operands * (start or 0.0)
         key = nearest(rates, f"long@{kind}", item.dtype)
