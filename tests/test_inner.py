@@ -15,6 +15,7 @@ from alight._core import layout_of
 from alight.ir.group import Graph, Group, GroupKind, Node, same_bits
 from alight.ir.inner import folded
 from alight.ir.ops import OPS
+from test_cuda import needs_compiler, passes
 
 FUNCTIONS = (np.dot, np.vdot, np.inner, np.vecdot, np.matmul)
 FORCED = {"force": "cpu:generated", "floor": 0}
@@ -106,3 +107,35 @@ def test_both_ways_are_candidates_on_the_host() -> None:
     ][-1:]
     reasons = {row["implementation"]: row["reason"] for row in decision["candidates"]}
     assert reasons.keys() >= {"library", "generated"} and "gap" not in reasons.values(), decision
+
+
+ON_A_CARD = """
+import math
+import numpy as np, alight
+from alight.log import LOG
+for dtype in (np.float32, np.float64):
+    rng = np.random.default_rng(1)
+    for n in (1, 5, 1000, 70001):
+        x, y = rng.random(n).astype(dtype), rng.random(n).astype(dtype)
+        for f in (np.dot, np.inner, np.vdot, np.matmul):
+            made = alight.jit(lambda p, q: f(p, q))
+            with alight.policy(force="cuda:0", floor=0):
+                a, b = alight.asarray(x), alight.asarray(y)
+                alight.evaluate(a + 0, b + 0)
+                for _ in range(3):
+                    got = float(made(a, b))
+                exact = math.fsum(float(p) * float(q) for p, q in zip(x, y))
+                limit = (8 + math.log2(n)) * np.finfo(dtype).eps / 2 * abs(exact)
+                assert abs(got - exact) <= limit, (n, f, got, exact)
+                (program,) = made._on_ours.values()
+                assert program.direct is not None and len(program.direct._sequence._launches) <= 2
+snapshot = LOG.snapshot()
+assert not snapshot.fallbacks
+assert snapshot.records[-1].decision.implementation == "generated"
+print("done")
+"""
+
+
+@needs_compiler
+def test_a_cards_products_are_folds_too() -> None:
+    passes(ON_A_CARD)

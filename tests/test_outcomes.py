@@ -78,3 +78,28 @@ def test_launches_are_logged_with_their_seconds_when_somebody_looks(x: Array) ->
         (record,) = [r for r in LOG.snapshot().records if r.decision.chosen == "sim:0"]
     assert record.seconds is not None and record.seconds > 0
     assert LOG.snapshot().counts["launches"] == 1
+
+
+def test_what_is_waited_for_is_there_or_on_the_host(
+    monkeypatch: pytest.MonkeyPatch, x: Array
+) -> None:
+    with alight.policy(floor=0, force="sim:0"):
+        a = alight.asarray(x)
+        first, second, ready = a * 2, a * 3, alight.asarray(x)
+        alight.evaluate(first, second, ready, wait=True)
+        data = [array.storage.value.data for array in (first, second)]
+        assert all(d.array is None and d.remote for d in data)
+        backend: Any = registry.backend_of(registry.device("sim:0"))
+        waited = backend.wait
+
+        def failing(event: Any) -> None:
+            monkeypatch.setattr(backend, "wait", waited)
+            raise KernelError("the card has fallen off its bus")
+
+        monkeypatch.setattr(backend, "wait", failing)
+        LOG.reset()
+        alight.evaluate(first, second, wait=True)
+        assert all(d.array is not None for d in data)
+        assert np.array_equal(np.asarray(first), x * 2) and np.array_equal(second, x * 3)
+    told = LOG.snapshot().fallbacks
+    assert any("fallen off" in row.reason and "waiting" in row.what for row in told), told

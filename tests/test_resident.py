@@ -368,6 +368,60 @@ def test_launches_made_ready_have_the_same_results(driver: str) -> None:
     passes(driver + DIRECT)
 
 
+def mixed(x: Any, y: Any) -> Any:
+    p = (x * 2) @ y.T
+    r = p - p.max(axis=1, keepdims=True)
+    s = np.sort(r / (1 + np.abs(r).sum(axis=0)), axis=1)
+    return s[1:, ::2] @ (y[3:, 2] + 1)[: s.shape[1] // 2], np.sqrt(s[2:] * s[2:]), r, x
+
+
+MIXED = """
+import test_resident as t
+import numpy as np, alight
+from alight.backends.cuda_parts import CudaParts
+from alight.log import LOG
+made = alight.jit(t.mixed)
+rng = np.random.default_rng(0)
+def right():
+    x, y = rng.random((40, 30)), rng.random((50, 30))
+    a, b = alight.asarray(x), alight.asarray(y)
+    alight.evaluate(a + 0, b + 0)
+    one, two, three, four = made(a, b)
+    assert four is a
+    for got, expected in zip((one, two, three), t.mixed(x, y)):
+        np.testing.assert_allclose(np.asarray(got), expected, rtol=1e-12, atol=1e-12)
+with alight.policy(force="cuda:0", floor=0):
+    for _ in range(5):
+        right()
+    (program,) = made._on_ours.values()
+    sequence = program.direct._sequence
+    assert type(sequence) is CudaParts and len(sequence._parts) >= 5, sequence._parts
+    assert not LOG.snapshot().fallbacks
+    before = LOG.snapshot().counts["launches"]
+    right()
+    assert LOG.snapshot().counts["launches"] - before >= 5
+    # a library that fails once: the usual way does it again
+    session = backend._sessions["cuda:0"]
+    library, failed = session.library, []
+    def failing(stream):
+        if not failed:
+            failed.append(True)
+            raise ValueError("of a library")
+        return library(stream)
+    session.library = failing
+    right()
+    assert failed
+    session.library = library
+    right()
+print("done")
+"""
+
+
+@needs_compiler
+def test_library_calls_are_made_ready_with_the_kernels_between() -> None:
+    passes(MIXED)
+
+
 # What the native core answers without Python between, and what it leaves to others.
 NATIVE = """
 import threading, weakref
@@ -422,6 +476,17 @@ with alight.policy(force="cuda:0", floor=0):
             assert np.array_equal(np.asarray(chained(a, b, float("3"))), scaled)
     with natively([0]):
         assert np.array_equal(np.asarray(chained(a, b, 2.5)), t.chain(x, y, 2.5))
+
+    # who waits does so for the stream, and no event is recorded
+    asked = []
+    record, synchronize = runtime.eventRecord, runtime.streamSynchronize
+    runtime.eventRecord = lambda *given: asked.append("record")
+    runtime.streamSynchronize = lambda stream: asked.append(stream == session.stream(0))
+    made = chained(a, b)
+    alight.evaluate(made, wait=True)
+    runtime.eventRecord, runtime.streamSynchronize = record, synchronize
+    assert asked == [True], asked
+    assert made.storage.value.data.array is None
 
     # another context is current; a window; what the host has written
     fake.elsewhere = True

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from alight import memory, runtime, warn
+from alight import memory, residency, runtime, warn
 from alight._core import NATIVE, ArrayBase, floor, hooks, set_operators
 from alight.appearance import shown
 from alight.calls import (
@@ -517,9 +517,13 @@ def adopt(array: Any) -> Any:
     return Array.of(concrete(array))
 
 
-def evaluate(*arrays: Any) -> None:
-    """Compute the arrays now, together."""
-    runtime.evaluate([a.storage.value for a in arrays if isinstance(a, ArrayBase)], read=False)
+def evaluate(*arrays: Any, wait: bool = False) -> None:
+    """Compute the arrays now, together; ``wait``: return when their devices have done it, where
+    the arrays stay."""
+    values = [a.storage.value for a in arrays if isinstance(a, ArrayBase)]
+    runtime.evaluate(values, read=False)
+    if wait:
+        residency.wait_for([value.data for value in values])
 
 
 __all__ = ["FUNCTIONS", "Array", "adopt", "asarray", "evaluate", "ufunc_method"]

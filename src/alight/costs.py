@@ -253,6 +253,7 @@ def _device_gap(where: Device, group: Group, verified: bool, ask: bool = True) -
     from alight.codegen.source import DIALECTS, gap, group_gap
     from alight.trust import doubt
 
+    group = folded(group)
     graph, support = group.graph, where.support
     dialect = DIALECTS.get(support.dialect)
     most = where.limits.get("operands", math.inf)

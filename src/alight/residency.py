@@ -161,6 +161,26 @@ def bring_to_host(data: Data) -> None:
         LOG.count(downloads=1, download_bytes=data.nbytes)
 
 
+def wait_for(datas: Iterable[Data | None]) -> None:
+    """Return when what is on devices alone is there; what one of them has failed to make is then
+    on the host."""
+    there = [data for data in datas if data is not None and data.array is None and data.remote]
+    for name in {space for data in there for space in data.remote or ()}:
+        where = device(name)
+        backend: Any = backend_of(where)
+        finish = getattr(backend, "finish", None)
+        try:
+            if finish is not None:
+                finish(where)
+            else:
+                backend.wait(backend.submit(where, 0, ()))
+        except Exception as error:
+            LOG.fallback(f"waiting for {name}", f"{type(error).__name__}: {error}", None)
+            for data in there:
+                if name in (data.remote or ()):
+                    bring_to_host(data)
+
+
 def only_on_host(data: Data) -> None:
     """Make the host copy current and drop the others: the host is about to write."""
     bring_to_host(data)
@@ -204,4 +224,5 @@ __all__: Sequence[str] = (
     "made_on",
     "make_room",
     "only_on_host",
+    "wait_for",
 )

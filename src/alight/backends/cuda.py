@@ -21,7 +21,7 @@ from alight.backends import cuda_cards
 from alight.backends.asking import ask, loaded, refusal
 from alight.backends.base import Command, Copy, Launch, Operand
 from alight.backends.cuda_calls import CALLS, called
-from alight.backends.cuda_copies import Copies, CudaEvent, Path
+from alight.backends.cuda_copies import Copies, CudaEvent, Path, over
 from alight.backends.cuda_library import LACKING, NAMES, LibraryKernel
 from alight.backends.cuda_parts import CudaParts
 from alight.backends.cuda_sequence import CudaSequence, Steps
@@ -33,6 +33,7 @@ from alight.codegen.source import Grid
 from alight.device import Device, Gap, Probe, Support, Traces, Unsupported
 from alight.errors import DeviceUnavailable, KernelError
 from alight.ir.group import Group, GroupKind
+from alight.ir.inner import folded
 
 GAPS = (
     Gap("float16 and complex reductions", "folds of them are not generated", "alight"),
@@ -188,7 +189,7 @@ class CudaBackend:
             raise Unsupported(f"{device.id} has no implementation {implementation!r}")
         grid = schedule if isinstance(schedule, Grid) else None
         with session.lock, session.errors():
-            return CudaKernel(session, group, grid, device.limits["processors"])
+            return CudaKernel(session, folded(group), grid, device.limits["processors"])
 
     def dump(self, kernel: CudaKernel | LibraryKernel) -> bytes:
         """Return nothing: each text's machine code is in the store already, as one group's sizes
@@ -199,7 +200,7 @@ class CudaBackend:
         self, device: Device, group: Group, schedule: Any, data: bytes
     ) -> CudaKernel | LibraryKernel:
         """Return a kernel made of what is in the store."""
-        library = group.kind is GroupKind.LIBRARY
+        library = folded(group).kind is GroupKind.LIBRARY
         return self.compile(device, group, "library" if library else "generated", schedule)
 
     # --- memory
@@ -379,6 +380,13 @@ class CudaBackend:
     def wait(self, event: CudaEvent) -> None:
         """Return when the event has happened."""
         event.wait()
+
+    def finish(self, device: Device) -> None:
+        """Return when all that was submitted to queue 0 has been done."""
+        session = self._session(device)
+        with session.errors():
+            over(session.coming(0))
+            session.runtime.streamSynchronize(session.stream(0))
 
     def seconds(self, start: CudaEvent, end: CudaEvent) -> float:
         """Return seconds between two events on the device's clock."""

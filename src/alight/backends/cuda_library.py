@@ -166,9 +166,9 @@ class LibraryKernel:
 def array_of(session: Session, operand: Operand) -> Any:
     """Return CuPy's array over an operand's memory."""
     layout, memory = operand.layout, operand.buffer.memory
-    return session.cupy.ndarray(
-        layout.shape, layout.dtype, memory + operand.offset, strides=layout.strides
-    )
+    if operand.offset:
+        memory = memory + operand.offset
+    return session.cupy.ndarray(layout.shape, layout.dtype, memory, strides=layout.strides)
 
 
 def whole(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from alight.backends.base import Operand
 from alight.backends.cuda_library import LibraryKernel
 from alight.backends.cuda_sequence import CudaSequence, Steps
+from alight.errors import KernelError
 
 if TYPE_CHECKING:
     from alight._core import DeviceBuffer, Layout
@@ -147,8 +148,12 @@ class CudaParts:
             session.enter()
             with session.library(session.stream(0)):
                 made = kernel.run(session, operands, None)
-        except Exception as error:
+        except Exception as error:  # libraries raise anything
             session.tell(error)
-            raise
+            name = kernel.group.graph.nodes[0].op.name
+            raise KernelError(
+                f"{session.device}: {name} failed: {type(error).__name__}: {error}. Fix: none, "
+                "NumPy does it."
+            ) from error
         assert made is not None  # no target was given
         return made

@@ -44,13 +44,11 @@ class _ThereAlight(Alight):
             there = tuple([alight.positive(alight.asarray(array)) for array in arrays])
             alight.evaluate(*there)
         run = super().call(program, there)
-        device = registry.device(self.device)
-        backend = registry.backend_of(device)
+        evaluate = alight.evaluate
 
         def call() -> Any:
             result = run()
-            alight.evaluate(*(result if isinstance(result, tuple) else (result,)))
-            backend.wait(backend.submit(device, 0, ()))
+            evaluate(*(result if isinstance(result, tuple) else (result,)), wait=True)
             return result
 
         return call

@@ -184,8 +184,7 @@ def ruled_out(
     ):
         detail = f"{needed} bytes of inputs and results, {device.id} has {device.memory_bytes}"
         return Reason.OUT_OF_MEMORY, detail
-    own = folded(group) if device.id == HOST_DEVICE else group
-    if implementation == "generated" and own.kind is GroupKind.LIBRARY:
+    if implementation == "generated" and folded(group).kind is GroupKind.LIBRARY:
         return Reason.GAP, f"{group.graph.nodes[0].op.name} is not generated"
     gap = facts.supports(device.id, implementation, group)
     return (None, "") if gap is None else (Reason.GAP, gap)

@@ -52,6 +52,10 @@ def streamWaitEvent(stream: int, event: int, flags: int) -> None:
     assert events[event] > 0, "nothing is waited for where the event was never recorded"
 
 
+def streamSynchronize(stream: int) -> None:
+    pass
+
+
 def deviceSynchronize() -> None:
     pass
 
