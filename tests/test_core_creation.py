@@ -160,3 +160,39 @@ def test_the_twin_serves_where_it_is_asked_for(asked: str) -> None:
     ).stdout.split()
     native = importlib.util.find_spec("alight._core._native") is not None and asked == "0"
     assert printed == [str(native), f"alight._core.{'_native' if native else 'twin.value'}"]
+
+
+def test_a_public_function_shows_what_it_raises_on_its_way_out(core: Any) -> None:
+    seen: list[BaseException] = []
+
+    def erred(error: BaseException) -> None:
+        assert error.__traceback__ is not None
+        seen.append(error)
+        error.__traceback__ = None
+
+    def function(x: Any, *, y: int = 1) -> Any:
+        """Divide."""
+        return x / y
+
+    made = core.Public(function, erred)
+    assert made(3.0, y=2) == 1.5 and not seen
+    assert (made.__name__, made.__doc__, made.__wrapped__) == ("function", "Divide.", function)
+    with pytest.raises(ZeroDivisionError) as caught:
+        made(1, y=0)
+    assert seen == [caught.value]
+    names = [entry.name for entry in caught.traceback]
+    assert "function" not in names
+    with pytest.raises(ZeroDivisionError):  # the error matters more than how it looks
+        core.Public(function, lambda error: 1 / 0)(1, y=0)
+
+    class Holder:
+        method = made
+
+    with pytest.raises(TypeError, match="unsupported operand"):
+        Holder().method()
+    assert Holder.method is Holder.__dict__["method"]
+    reference = weakref.ref(made)
+    del made, Holder, caught
+    seen.clear()
+    gc.collect()
+    assert reference() is None

@@ -7,6 +7,8 @@ import inspect
 import os
 import pickle
 import sysconfig
+import traceback
+import types
 import warnings
 from typing import Any
 
@@ -14,6 +16,7 @@ import numpy as np
 import pytest
 
 import alight
+from alight import _core, tracebacks
 from alight.ufuncs import Ufunc
 
 PUBLIC = [name for name in dir(np) if not name.startswith("_")]
@@ -389,3 +392,90 @@ class DataFrame:
             jitted(np.arange(3.0))
         assert heard == [(told, True)]
         assert answers(array) == told and not isinstance(array, np.ndarray)
+
+
+class TestTracebacks:
+    """Errors end at the line of the program, or in NumPy, as NumPy's do."""
+
+    PROGRAMS = """
+a + np.ones(4)
+a @ b
+a[5]
+a[0, 0, 0]
+a.reshape(4, 4)
+a.sum(axis=5)
+a.astype("zz")
+a.item(99)
+a.fill("x")
+a.__setitem__(9, 1)
+a.__iadd__(np.ones(4))
+float(a)
+bool(a)
+len(np.zeros(()))
+np.sin()
+np.add(a, np.ones(4))
+np.add.reduce(a, axis=7)
+np.concatenate([a, np.ones(4)])
+np.sum(a, axis=3)
+np.zeros(-1)
+np.array([[1, 2], [3]])
+np.histogram(a, -1)
+np.linalg.inv(np.zeros((3, 3)))
+np.linalg.eigvals(np.zeros(3))
+np.fft.fft(a, axis=9)
+np.random.rand(-1)
+np.einsum("ij,jk", a, a)
+numpy.concatenate([a, np.ones(4)])
+numpy.add(a, np.ones(4))
+a.resize(3)
+""".strip().split("\n")
+
+    @staticmethod
+    def files(text: str) -> list[str]:
+        """Return the files of the frames below the program's own."""
+        given = {"np": alight, "numpy": np, "a": alight.ones((2, 3)), "b": alight.ones((2, 3))}
+        with pytest.raises((ValueError, TypeError, IndexError, np.linalg.LinAlgError)) as caught:
+            exec(compile(text, "program.py", "exec"), given)
+        frames = traceback.extract_tb(caught.value.__traceback__)
+        place = [frame.filename for frame in frames].index("program.py")
+        return [frame.filename for frame in frames[place + 1 :]]
+
+    @pytest.mark.parametrize("least", [0, 100])
+    @pytest.mark.parametrize("text", PROGRAMS)
+    def test_no_frame_is_ours(self, text: str, least: int) -> None:
+        package = os.path.dirname(str(alight.__file__))
+        # The twin's classes are Python, and so are their operators.
+        kept = "" if _core.NATIVE else os.path.join(package, "_core", "twin")
+        with alight.policy(floor=least):
+            found = [file for file in self.files(text) if file.startswith(package)]
+        assert [file for file in found if not (kept and file.startswith(kept))] == []
+        assert len(found) <= bool(kept)
+
+    def test_a_setting_keeps_them_and_faults_of_ours_do(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def fails(*args: Any, **kwargs: Any) -> Any:
+            raise AssertionError("of ours")
+
+        def falls(*args: Any, **kwargs: Any) -> Any:
+            raise ValueError("of the program's")
+
+        for made, kept in ((fails, True), (falls, False)):
+            code = made.__code__.replace(co_filename=tracebacks.__file__)
+            shown = tracebacks.public(types.FunctionType(code, globals()))
+            with pytest.raises((AssertionError, ValueError)) as caught:
+                shown()
+            frames = traceback.extract_tb(caught.value.__traceback__)
+            assert (frames[-1].filename == tracebacks.__file__) is kept
+        monkeypatch.setattr(tracebacks, "config", lambda: types.SimpleNamespace(log_level="info"))
+        assert any(file.endswith("methods.py") for file in self.files("a.reshape(4, 4)"))
+
+
+@pytest.mark.parametrize("module", ["", "linalg", "fft", "random"])
+def test_functions_are_pickled_by_name(module: str) -> None:
+    theirs, ours = (getattr(m, module) if module else m for m in (np, alight))
+    for name in dir(theirs):
+        function = getattr(ours, name, None)
+        if name[0] == "_" or name == "test" or isinstance(function, type) or not callable(function):
+            continue
+        assert pickle.loads(pickle.dumps(function)) == function, name

@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 import sys
 from collections.abc import Callable, Iterator
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,7 @@ from alight.indexing import getitem, setitem
 from alight.ir.ops import OPS
 from alight.methods import ArrayMethods, astype, copy_of
 from alight.record import INSIDE, concrete, foreign, native, record_floor
+from alight.tracebacks import public
 
 Arrayish = Any
 
@@ -286,6 +288,13 @@ if NATIVE:
     # arrays have not before Python 3.12: there every export would be for good.
     Array.__array_interface__ = property(memory.interface)  # type: ignore[attr-defined]
 
+_ASKED = frozenset(
+    f"__{name}__"
+    for name in (
+        *("bool", "int", "float", "complex", "index", "round", "len", "iter", "contains"),
+        *("array", "array_function", "dlpack", "format", "repr", "str"),
+    )
+)
 _CHANGES_ITSELF = frozenset(("partition", "put", "byteswap", "resize", "setfield"))
 
 # Whatever ndarray has and this class does not (choose, partition, tofile, …) runs in NumPy. Not by
@@ -293,6 +302,12 @@ _CHANGES_ITSELF = frozenset(("partition", "put", "byteswap", "resize", "setfield
 for _name in dir(np.ndarray):
     if not _name.startswith("_") and not hasattr(Array, _name):
         setattr(Array, _name, _method_in_numpy(_name))
+
+
+# Methods as programs call them. What Python asks of an object by itself is among them.
+for _name, _found in {**vars(ArrayMethods), **vars(Array)}.items():
+    if type(_found) is FunctionType and (_name[0] != "_" or _name in _ASKED):
+        setattr(Array, _name, public(_found))
 
 
 # Keywords that np.max and np.maximum.reduce, and their like, take alike.
@@ -464,12 +479,12 @@ def _only_view(array: Array, expression: Callable[[Any], Any]) -> Any:
 
 hooks.appears = shown
 hooks.array = Array
-hooks.binary = _binary
-hooks.unary = _unary
-hooks.in_place = _in_place
-hooks.getitem = getitem
-hooks.setitem = setitem
-hooks.ufunc = _array_ufunc
+hooks.binary = public(_binary)
+hooks.unary = public(_unary)
+hooks.in_place = public(_in_place)
+hooks.getitem = public(getitem)
+hooks.setitem = public(setitem)
+hooks.ufunc = public(_array_ufunc)
 hooks.elementwise = UFUNCS
 hooks.wrap = wrap
 hooks.inside = INSIDE

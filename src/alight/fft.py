@@ -14,6 +14,7 @@ import numpy as np
 from alight.exits import run_in_numpy
 from alight.library import Shape, dress, records
 from alight.surface import found_in
+from alight.tracebacks import public
 
 __all__ = [n for n in dir(np.fft) if not n.startswith("_") and n not in ("helper", "test")]
 
@@ -24,7 +25,7 @@ def _frequencies(theirs: Any) -> Any:
         result = run_in_numpy(theirs, (n, d), {"device": device})
         return result if dtype is None else result.astype(dtype)
 
-    return dress(frequencies, theirs, signature=False)
+    return public(dress(frequencies, theirs, signature=False))
 
 
 fftfreq = _frequencies(np.fft.fftfreq)

@@ -16,6 +16,7 @@ from alight.exits import exit_to_numpy
 from alight.functions import ours
 from alight.library import implements
 from alight.surface import found_in
+from alight.tracebacks import public
 
 _real = np.linalg
 __all__ = [n for n in dir(_real) if not n.startswith("_") and n not in ("linalg", "test")]
@@ -63,12 +64,14 @@ def _complex(item: Any) -> Any:
     return item if found is None else item.astype(found)
 
 
+@public
 def eig(a: Any) -> Any:
     """Return eigenvalues and eigenvectors, complex as the array API standard has them."""
     result = exit_to_numpy(_real.eig, (a,), {})
     return type(result)(*[_complex(item) for item in result])
 
 
+@public
 def eigvals(a: Any) -> Any:
     """Return eigenvalues, complex as the array API standard has them."""
     return _complex(exit_to_numpy(_real.eigvals, (a,), {}))

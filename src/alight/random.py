@@ -13,6 +13,7 @@ from alight._core import ArrayBase
 from alight.counter import Counter
 from alight.exits import run_in_numpy
 from alight.library import dress
+from alight.tracebacks import public
 
 _real = np.random
 __all__ = [n for n in dir(_real) if not n.startswith("_") and n not in ("mtrand", "test")]
@@ -34,7 +35,7 @@ def _draw(theirs: Any, name: str) -> Any:
             else result
         )
 
-    return dress(draw, theirs, name)
+    return public(dress(draw, theirs, name))
 
 
 def _shape(array: Any) -> tuple[int, ...]:

@@ -7,7 +7,8 @@ objects.
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import ModuleType
+from functools import cache
+from types import FunctionType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from alight.calls import FUNCTIONS
 from alight.creation import MAKERS
 from alight.exits import exit_to_numpy, holds_arrays, run_in_numpy
 from alight.library import dress
+from alight.tracebacks import public
 from alight.ufuncs import Ufunc, ufunc
 
 __all__ = ["NamespaceInfo", "find", "found_in", "names"]
@@ -49,12 +51,27 @@ def find(name: str) -> Any:
     if name == "ufunc":
         return Ufunc
     if name in MAKERS:
-        return MAKERS[name]
+        return _as_programs_have_it(MAKERS[name], __package__)
     return found_in(np, name)
 
 
 def found_in(module: ModuleType, name: str) -> Any:
     """Return what the array namespace has for a name of one of NumPy's modules."""
+    found = _found(module, name)
+    if type(found) is not FunctionType or not found.__module__.startswith(f"{__package__}."):
+        return found
+    return _as_programs_have_it(found, module.__name__.replace("numpy", __package__, 1))
+
+
+@cache  # a function has several names in NumPy
+def _as_programs_have_it(function: FunctionType, module: str) -> Any:
+    """Return a function of ours under the name and module by which pickle finds it."""
+    made = public(function)
+    made.__module__, made.__qualname__ = module, function.__name__
+    return made
+
+
+def _found(module: ModuleType, name: str) -> Any:
     theirs = getattr(module, name)
     if isinstance(theirs, np.ufunc):
         return ufunc(theirs)

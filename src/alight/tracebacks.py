@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from types import TracebackType
+from typing import Any
 
+from alight._core import Public
 from alight.config import config
 from alight.errors import KernelError
 from alight.record import STAND_IN
 
-__all__ = ["clean_chain", "hide_ours", "without_ours"]
+__all__ = ["clean_chain", "hide_ours", "public", "without_ours"]
 
 _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 # What nothing of alight's raises on purpose: where one comes out of its files, the fault is there.
@@ -32,6 +35,24 @@ def hide_ours(error: BaseException) -> None:
         return
     error.__traceback__ = kept
     clean_chain(error)
+
+
+def _leave(error: BaseException) -> None:
+    """Take alight's frames out of an error that a call of the program's ends with; the setting
+    ``log_level`` and faults keep them, as above."""
+    last = error.__traceback__
+    while last is not None and last.tb_next is not None:
+        last = last.tb_next
+    fault = isinstance(error, _FAULTS) and last is not None and _is_ours(last)
+    if fault or config().log_level != "off":
+        return
+    error.__traceback__ = without_ours(error.__traceback__)
+    clean_chain(error)
+
+
+def public(function: Callable[..., Any]) -> Any:
+    """Return a function or method of ours as programs have it: its errors end at their lines."""
+    return Public(function, _leave)
 
 
 def without_ours(traceback: TracebackType | None) -> TracebackType | None:

@@ -11,6 +11,7 @@ from alight.array import ufunc_method
 from alight.calls import FUNCTIONS
 from alight.exits import exit_to_numpy, ndarrays
 from alight.library import bound
+from alight.tracebacks import public
 
 __all__ = ["Ufunc", "ufunc"]
 
@@ -28,6 +29,7 @@ class Ufunc(UfuncBase):
     def __init__(self, numpy: np.ufunc) -> None:
         self._numpy = numpy
 
+    @public
     def _call(self, *args: Any, **kwargs: Any) -> Any:
         ufunc = self._numpy
         nin, out = ufunc.nin, kwargs.get("out")
@@ -52,14 +54,17 @@ class Ufunc(UfuncBase):
         ours = FUNCTIONS.get(ufunc)
         return ours(*inputs, **kwargs) if ours else ufunc_method(ufunc, "__call__", inputs, kwargs)
 
+    @public
     def reduce(self, array: Any, /, *args: Any, **kwargs: Any) -> Any:
         """Return the array folded along axes."""
         return self._folded("reduce", _REDUCE, array, args, kwargs)
 
+    @public
     def accumulate(self, array: Any, /, *args: Any, **kwargs: Any) -> Any:
         """Return every step of folding the array along an axis."""
         return self._folded("accumulate", _REDUCE[:3], array, args, kwargs)
 
+    @public
     def reduceat(self, array: Any, /, indices: Any, *args: Any, **kwargs: Any) -> Any:
         """Return slices of the array folded, each from an index to the next."""
         return self._folded("reduceat", _REDUCE[:3], array, (indices, *args), kwargs)
@@ -80,6 +85,7 @@ class Ufunc(UfuncBase):
             return exit_to_numpy(function, (array,), keywords)
         return ufunc_method(self._numpy, method, (array,), keywords)
 
+    @public
     def outer(self, A: Any, B: Any, /, **kwargs: Any) -> Any:
         """Return the function of every pair of elements."""
         if _handed_over((A, B)):
@@ -89,6 +95,7 @@ class Ufunc(UfuncBase):
             return self(A.reshape(A.shape + (1,) * ndim), B)  # type: ignore[attr-defined]
         return exit_to_numpy(self._numpy.outer, (A, B), kwargs)
 
+    @public
     def at(self, a: Any, indices: Any, *b: Any) -> None:
         """Do the function in place at indices, once for each time an index appears."""
         if _handed_over((a, indices, *b)):

@@ -84,7 +84,7 @@ typedef struct {
 } Floor;
 
 extern PyTypeObject LayoutType, ViewType, DataType, ValueType, StorageType, KeyType, DirectType;
-extern PyTypeObject ArrayType, HooksType, FloorType, CreationType, UfuncBaseType;
+extern PyTypeObject ArrayType, HooksType, FloorType, CreationType, PublicType, UfuncBaseType;
 extern Hooks *hooks;
 extern Floor *floors;
 extern PyObject *policy_in_force;  /* the context variable POLICY */

@@ -74,7 +74,7 @@ PyMODINIT_FUNC PyInit__native(void)
         PyTypeObject *type;
     } types[] = {
         {"Layout", &LayoutType}, {"View", &ViewType}, {"Data", &DataType}, {"Value", &ValueType}, {"Storage", &StorageType}, {"ArrayBase", &ArrayType},
-        {"Hooks", &HooksType}, {"Floor", &FloorType}, {"Creation", &CreationType}, {"UfuncBase", &UfuncBaseType},
+        {"Hooks", &HooksType}, {"Floor", &FloorType}, {"Creation", &CreationType}, {"Public", &PublicType}, {"UfuncBase", &UfuncBaseType},
         {"Key", &KeyType}, {"Direct", &DirectType}, {"Stock", &StockType}, {"Shelf", &ShelfType},
         {"DeviceBuffer", &DeviceBufferType}, {"Launches", &LaunchesType}, {"DeviceCall", &DeviceCallType},
     };

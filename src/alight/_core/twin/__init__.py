@@ -13,7 +13,7 @@ from .asked import POLICY, Hooks, hooks, recording_errstate
 from .data import Data, fresh_data, keep_bytes, kept_bytes
 from .device import PIECES, DeviceBuffer, DeviceCall, Launches, Shelf, Stock
 from .direct import OPERANDS, Direct
-from .hand import Creation, UfuncBase, at_hand, fresh_array, take_over, view_of
+from .hand import Creation, Public, UfuncBase, at_hand, fresh_array, take_over, view_of
 from .layout import Layout, View, layout_of, make_layout
 from .recording import ArrayBase, Floor, floor, request, set_operators
 from .value import Storage, Value, pending_storages, sole
@@ -33,6 +33,7 @@ __all__ = [
     "Key",
     "Launches",
     "Layout",
+    "Public",
     "Shelf",
     "Stock",
     "Storage",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable
 from types import EllipsisType
@@ -123,3 +124,19 @@ def Creation(
         return result
 
     return creation
+
+
+def Public(function: Callable[..., Any], erred: Callable[[BaseException], Any]) -> Any:
+    """Return a function or method as programs have it: what it raises is shown to ``erred`` on its
+    way out, and goes on with the traceback that it has then."""
+
+    @functools.wraps(function)
+    def public(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return function(*args, **kwargs)
+        except BaseException as error:
+            with contextlib.suppress(Exception):  # the error matters more than how it looks
+                erred(error)
+            raise
+
+    return public

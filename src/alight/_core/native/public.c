@@ -1,0 +1,127 @@
+/* A function or method of ours as programs have it: what it raises goes by ``erred`` on its way out, and the
+   frame of the function is among those that this can take out of the traceback. */
+#include "core.h"
+
+typedef struct {
+    PyObject_HEAD
+    vectorcallfunc vectorcall;
+    PyObject *weakrefs, *dict, *function, *erred;
+} Public;
+
+/* Show the error that is set to ``erred``; it goes on with the traceback that it has then. */
+static PyObject *show_error(PyObject *erred)
+{
+    PyObject *kind, *error, *trace;
+    PyErr_Fetch(&kind, &error, &trace);
+    PyErr_NormalizeException(&kind, &error, &trace);
+    if (trace != NULL) {
+        PyException_SetTraceback(error, trace);
+    }
+    PyObject *done = PyObject_CallOneArg(erred, error);
+    if (done == NULL) {
+        PyErr_Clear(); /* the error matters more than how it looks */
+    }
+    Py_XDECREF(done);
+    Py_XDECREF(trace);
+    PyErr_Restore(kind, error, PyException_GetTraceback(error));
+    return NULL;
+}
+
+static PyObject *public_run(PyObject *object, PyObject *const *args, size_t nargsf, PyObject *kwnames)
+{
+    Public *self = (Public *)object;
+    PyObject *result = PyObject_Vectorcall(self->function, args, nargsf, kwnames);
+    return result != NULL ? result : show_error(self->erred);
+}
+
+static PyObject *public_call(PyObject *type, PyObject *const *args, size_t nargsf, PyObject *kwnames)
+{
+    static const char *const names[] = {"function", "erred", NULL};
+    PyObject *taken[2] = {NULL, NULL};
+    if (!take_arguments("Public", names, 2, args, nargsf, kwnames, taken)) {
+        return NULL;
+    }
+    PyObject *functools = PyImport_ImportModule("functools");
+    PyObject *dict = functools == NULL ? NULL : PyDict_New();
+    Public *self = dict == NULL ? NULL : PyObject_GC_New(Public, &PublicType);
+    if (self == NULL) {
+        Py_XDECREF(dict);
+        Py_XDECREF(functools);
+        return NULL;
+    }
+    self->vectorcall = public_run;
+    self->weakrefs = NULL;
+    self->dict = dict;
+    self->function = Py_NewRef(taken[0]);
+    self->erred = Py_NewRef(taken[1]);
+    PyObject_GC_Track(self);
+    PyObject *dressed = PyObject_CallMethod(functools, "update_wrapper", "OO", self, taken[0]);
+    Py_DECREF(functools);
+    Py_DECREF(self);
+    return dressed;
+}
+
+static int public_traverse(Public *self, visitproc visit, void *arg)
+{
+    Py_VISIT(self->dict);
+    Py_VISIT(self->function);
+    Py_VISIT(self->erred);
+    return 0;
+}
+
+static int public_clear(Public *self)
+{
+    /* As in creation.c: what is called without a look stays. */
+    Py_CLEAR(self->dict);
+    return 0;
+}
+
+static void public_dealloc(Public *self)
+{
+    PyObject_GC_UnTrack(self);
+    if (self->weakrefs != NULL) {
+        PyObject_ClearWeakRefs((PyObject *)self);
+    }
+    Py_XDECREF(self->dict);
+    Py_XDECREF(self->function);
+    Py_XDECREF(self->erred);
+    Py_TYPE(self)->tp_free(self);
+}
+
+static PyObject *public_repr(Public *self) { return PyObject_Repr(self->function); }
+
+static PyObject *public_reduce(PyObject *self, PyObject *unused) { return PyObject_GetAttrString(self, "__qualname__"); }
+
+static PyObject *public_bind(PyObject *object, PyObject *instance, PyObject *owner)
+{
+    return instance == NULL || instance == Py_None ? Py_NewRef(object) : PyMethod_New(object, instance);
+}
+
+static PyMethodDef public_methods[] = {
+    {"__reduce__", public_reduce, METH_NOARGS, "Return the name under which the module of the function has it."},
+    {NULL},
+};
+
+static PyGetSetDef public_properties[] = {
+    {"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict, NULL, NULL},
+    {NULL},
+};
+
+PyTypeObject PublicType = {
+    PyVarObject_HEAD_INIT(NULL, 0)
+    .tp_name = "alight._core._native.Public",
+    .tp_basicsize = sizeof(Public),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_METHOD_DESCRIPTOR,
+    .tp_vectorcall = public_call,
+    .tp_vectorcall_offset = offsetof(Public, vectorcall),
+    .tp_call = PyVectorcall_Call,
+    .tp_dealloc = (destructor)public_dealloc,
+    .tp_traverse = (traverseproc)public_traverse,
+    .tp_clear = (inquiry)public_clear,
+    .tp_weaklistoffset = offsetof(Public, weakrefs),
+    .tp_dictoffset = offsetof(Public, dict),
+    .tp_repr = (reprfunc)public_repr,
+    .tp_descr_get = public_bind,
+    .tp_methods = public_methods,
+    .tp_getset = public_properties,
+};
