@@ -335,7 +335,7 @@ def test_a_crossover_below_every_measured_size_is_no_number() -> None:
 def test_what_measures_itself_says_so(tmp_path: Path) -> None:
     script(tmp_path, "import numpy as np\nprint((np.ones(4_000_000) + 1).sum())\n")
     done = command(tmp_path, "run", "script.py", ALIGHT_LOG="info")
-    assert "elements is left to NumPy, measured in" in done.stderr
+    assert "left to NumPy from the next start on, measured in" in done.stderr
     assert "measuring cpu for at most 0.9 s" in done.stderr
 
 
