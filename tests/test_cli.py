@@ -342,8 +342,33 @@ def test_what_measures_itself_says_so(tmp_path: Path) -> None:
 def test_a_program_that_plans_nothing_measures_nothing_at_exit(tmp_path: Path) -> None:
     script(tmp_path, "import numpy as np\nprint(np.ones(10).sum())\n")
     done = command(tmp_path, "run", "script.py", ALIGHT_LOG="info")
-    assert "left to NumPy, measured in" in done.stderr
+    assert "left to NumPy from the next start on, measured in" in done.stderr
     assert "measuring cpu" not in done.stderr
+
+
+def test_without_a_profile_a_program_has_numpys_own_arrays(tmp_path: Path) -> None:
+    program = (
+        "import numpy as np\nfrom alight._core import ArrayBase, floor\n"
+        "few, many = np.ones(10), np.linspace(0, 1, 2_000_000)\n"
+        "print(isinstance(many, ArrayBase), floor.record_floor > 1 << 40, (many * 2).max())\n"
+    )
+    script(tmp_path, program)
+    report = tmp_path / "report.json"
+
+    def run(**variables: str) -> tuple[str, dict[str, Any]]:
+        done = command(tmp_path, "run", "--report", str(report), "script.py", **variables)
+        return done.stdout, json.loads(report.read_text())
+
+    told, found = run(ALIGHT_CALIBRATE="off")
+    assert told == "False True 2.0\n"
+    (row,) = found["demotions"]
+    assert row["what"] == "all work" and "alight calibrate" in row["reason"]
+    assert found["decisions"] == [] and found["totals"]["floor_elements"] is None
+    # What is asked for is recorded all the same.
+    for asked in ({"ALIGHT_FORCE": "cpu:numpy"}, {"ALIGHT_FLOOR_ALL": "100"}):
+        told, found = run(ALIGHT_CALIBRATE="off", **asked)
+        assert told == "True False 2.0\n"
+        assert found["decisions"] and not found["demotions"]
 
 
 def test_on_a_busy_machine_measuring_at_exit_is_not_tried_every_time(tmp_path: Path) -> None:

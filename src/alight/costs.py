@@ -18,7 +18,7 @@ from time import perf_counter, time
 from typing import Any
 
 from alight import registry
-from alight._core import NATIVE, floor
+from alight._core import NATIVE, POLICY, floor
 from alight.calibrated import recalled
 from alight.codegen.loops import unsupported
 from alight.config import config, current_policy
@@ -93,6 +93,25 @@ def measure_later(devices: Sequence[Device]) -> None:
         profile = profile_of(device)
         if profile is None or profile.doubts:
             _measure_when_over(device)
+
+
+EVERYTHING = 1 << 62  # a floor that no array reaches
+
+
+def left_to_numpy() -> bool:
+    """Tell whether a program's work is NumPy's from its first large array on, because nothing was
+    measured to place it by: to record it only takes time and memory.
+
+    The host is measured when the process ends, as for work that is planned.
+    """
+    here = current_policy()
+    asks = here.force or here.devices or here.floor or here.pick != "model"
+    host = registry.device(HOST_DEVICE)
+    if asks or POLICY.get() is not None or profile_of(host) is not None:
+        return False
+    _measure_when_over(host)
+    floor.record_floor = EVERYTHING
+    return True
 
 
 def _measure_when_over(device: Device) -> None:
@@ -410,6 +429,7 @@ __all__ = [
     "estimate",
     "gap_on",
     "is_aside",
+    "left_to_numpy",
     "likely_supports",
     "look_again",
     "measure_later",

@@ -486,7 +486,7 @@ def _totals(snapshot: Snapshot) -> Row:
     policy = current_policy()
     least = policy.record_floor if policy.floor_given else floor.record_floor
     return {
-        "floor_elements": least if least >= 0 else None,
+        "floor_elements": least if 0 <= least < costs.EVERYTHING else None,
         "seconds": snapshot.seconds,
         "decisions": snapshot.decisions,
         "decisions_dropped": snapshot.dropped,
