@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from alight import costs, registry, runtime
-from alight._core import Layout, layout_of, make_layout
+from alight._core import Data, Layout, layout_of, make_layout
 from alight.backends.host import HostBackend
 from alight.backends.sim import SimBackend
 from alight.backends.sim_clock import DEFAULT_SPEC, Spec, group_seconds, recorded
@@ -454,6 +454,31 @@ def test_what_the_host_does_around_a_copy_counts_where_it_has_the_clock(
     monkeypatch.setattr(backend, "submit", on_host)
     monkeypatch.setattr(backend, "wait", lambda event: None)
     assert bench.time_copy("upload", 1024).seconds >= busy
+
+
+def test_downloads_are_timed_once_what_they_land_in_can_be_locked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    backend = SimBackend({"sim:0": DEFAULT_SPEC})
+    device = backend.probe().devices[0]
+    bench = probes.Bench(backend, device, 1 << 20)
+    taken: list[float] = []
+
+    def landing(where: Any, layout: Layout) -> Data:
+        taken.append(time.perf_counter())
+        return Data(layout, np.empty(layout.shape, layout.dtype))
+
+    def on_host(where: Any, queue: int, commands: Any, wait: Any = ()) -> Any:
+        now = time.perf_counter()
+        return SimpleNamespace(began=now, ended=now)
+
+    monkeypatch.setattr(backend, "landing", landing, raising=False)
+    monkeypatch.setattr(backend, "submit", on_host)
+    monkeypatch.setattr(backend, "wait", lambda event: None)
+    bench.time_copy("upload", 1024)
+    assert not taken
+    bench.time_copy("download", 1024)
+    assert taken[-1] - taken[0] >= probes._LANDING_SECONDS / 2
 
 
 def test_where_a_device_wins_follows_from_where_the_data_is(profile: Profile) -> None:

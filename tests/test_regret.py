@@ -183,15 +183,24 @@ REACHED = {
         "program_regret": 0.0013,
         "worst_program_regret": 0.12,
     },
+    # 21 programs by newer code: the two groups that are chosen wrong differ by 2 us
+    "regret-21.json": {
+        "right": 0.961,
+        "regret": 0.0069,
+        "worst_regret": 0.21,
+        "program_regret": 0.0123,
+        "worst_program_regret": 0.25,
+    },
 }
 
 
 @pytest.mark.parametrize("measured", REACHED)
 def test_the_table_of_an_h200_is_predicted_as_well_as_it_was(measured: str) -> None:
     folder = TABLES.parent / "cuda" / "h200"
-    table = json.loads((folder / "regret.json").read_text(encoding="utf-8"))
+    name = "regret.json" if measured == "copies.json" else measured
+    table = json.loads((folder / name).read_text(encoding="utf-8"))
     profile = table["profiles"]["cuda:0"]
-    if measured != "regret.json":
+    if measured == "copies.json":
         later = json.loads((folder / measured).read_text(encoding="utf-8"))
         profile["links"] |= later["links"]
         profile["rates"]["generated"]["work"] |= later["work"]
