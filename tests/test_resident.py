@@ -396,6 +396,7 @@ with alight.policy(force="cuda:0", floor=0):
     (program,) = made._on_ours.values()
     sequence = program.direct._sequence
     assert type(sequence) is CudaParts and len(sequence._parts) >= 5, sequence._parts
+    assert type(program.direct.call).__name__ == "DeviceCall"
     assert not LOG.snapshot().fallbacks
     before = LOG.snapshot().counts["launches"]
     right()

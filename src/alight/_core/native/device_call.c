@@ -10,7 +10,9 @@ typedef struct {
     PyObject_HEAD
     vectorcallfunc vectorcall;
     PyObject *weakrefs;
-    Launches *launches;
+    Launches *launches;  /* NULL: ``run`` does it */
+    PyObject *run;       /* called with a list of buffers, it returns a list of those made */
+    PyObject *failing;   /* errors of ``run`` that leave the call to ``otherwise`` */
     PyObject *pattern;   /* a tuple: a layout for an array, (scalar,) for a scalar */
     PyObject *space;     /* of the device */
     PyObject *constants; /* pairs of data and buffer, behind the arguments */
@@ -19,14 +21,14 @@ typedef struct {
     PyObject *acquire, *release, *running, *fresh;
     PyObject *array, *started, *graph, *told, *reads, *errstate;
     PyObject *build, *otherwise;
-    Py_ssize_t count, most;
+    Py_ssize_t count, most, operands, made;
     int *order;          /* of each operand: which argument, or constant behind them */
     int single;          /* the form is None */
     unsigned long long calls, next; /* so far, and the one that is left to ``otherwise`` */
 } DeviceCall;
 
 #define OBJECTS(self) \
-    {&self->pattern, &self->space, &self->constants, &self->results, &self->form, &self->acquire, &self->release, \
+    {&self->run, &self->failing, &self->pattern, &self->space, &self->constants, &self->results, &self->form, &self->acquire, &self->release, \
      &self->running, &self->fresh, &self->array, &self->started, &self->graph, &self->told, &self->reads, \
      &self->errstate, &self->build, &self->otherwise}
 
@@ -211,13 +213,34 @@ static PyObject *formed(DeviceCall *self, PyObject *const *args, Value *const *v
 
 /* ---------------------------------------------------------------- a call */
 
+/* Have ``run`` launch: 1, 0 where it failed in a way that others see to, -1 for an error. */
+static int asked(DeviceCall *self, DeviceBuffer *const *buffers, DeviceBuffer **made)
+{
+    PyObject *given = PyList_New(self->operands);
+    if (given == NULL) return -1;
+    for (Py_ssize_t i = 0; i < self->operands; i++) PyList_SET_ITEM(given, i, Py_NewRef((PyObject *)buffers[i]));
+    PyObject *found = PyObject_CallOneArg(self->run, given);
+    Py_DECREF(given);
+    if (found == NULL) {
+        if (!PyErr_ExceptionMatches(self->failing)) return -1;
+        PyErr_Clear();
+        return 0;
+    }
+    bool right = PyList_CheckExact(found) && PyList_GET_SIZE(found) == self->made;
+    for (Py_ssize_t i = 0; right && i < self->made; i++) right = Py_IS_TYPE(PyList_GET_ITEM(found, i), &DeviceBufferType);
+    for (Py_ssize_t i = 0; right && i < self->made; i++) made[i] = (DeviceBuffer *)Py_NewRef(PyList_GET_ITEM(found, i));
+    if (!right) PyErr_Format(PyExc_TypeError, "%R is no list of %zd buffers", found, self->made);
+    Py_DECREF(found);
+    return right ? 1 : -1;
+}
+
 /* Launch for operands that fit, with the lock: 1, 0 where nothing was done, -1 for an error. */
 static int launched(DeviceCall *self, PyObject **datas, DeviceBuffer **buffers, Py_ssize_t operands, Value **values)
 {
     DeviceBuffer *buffer[OPERANDS];
     PyObject *made[OPERANDS] = {NULL};
-    Py_ssize_t count = launches_made(self->launches), done = 0;
-    int status = launches_go(self->launches, buffers, buffer);
+    Py_ssize_t count = self->made, done = 0;
+    int status = self->launches != NULL ? launches_go(self->launches, buffers, buffer) : asked(self, buffers, buffer);
     if (status <= 0) return status;
     for (; done < count; done++) {
         PyObject *layout = PyTuple_GET_ITEM(PyTuple_GET_ITEM(self->results, done), 0);
@@ -240,7 +263,7 @@ static PyObject *quickly(DeviceCall *self, PyObject *const *args)
     DeviceBuffer *buffers[OPERANDS];
     Value *values[OPERANDS];
     if (++self->calls >= self->next) return result;
-    Py_ssize_t operands = launches_read(self->launches), count = launches_made(self->launches);
+    Py_ssize_t operands = self->operands, count = self->made;
     if (PyList_GET_SIZE(self->fresh) > self->most || !fits(self, args, operands, datas, buffers)) return result;
     PyObject *free = PyObject_CallOneArg(self->acquire, Py_False);
     int status = free == NULL ? -1 : 0;
@@ -282,9 +305,12 @@ static PyObject *device_call_vectorcall(PyObject *callable, PyObject *const *arg
 static bool read_order(DeviceCall *self, PyObject *order)
 {
     Py_ssize_t count = PyTuple_GET_SIZE(order), constants = PyTuple_GET_SIZE(self->constants);
-    Py_ssize_t made = launches_made(self->launches);
-    if (count != launches_read(self->launches) || PyTuple_GET_SIZE(self->results) != made || count > OPERANDS ||
-        made > OPERANDS || self->count > OPERANDS) {
+    Py_ssize_t made = PyTuple_GET_SIZE(self->results);
+    bool right = self->launches == NULL ||
+                 (count == launches_read(self->launches) && made == launches_made(self->launches));
+    self->operands = count;
+    self->made = made;
+    if (!right || count > OPERANDS || made > OPERANDS || self->count > OPERANDS) {
         PyErr_Format(PyExc_ValueError, "%zd arguments, %zd operands and %zd results, of at most %d", self->count, count, made, OPERANDS);
         return false;
     }
@@ -327,14 +353,14 @@ static bool read_order(DeviceCall *self, PyObject *order)
 static PyObject *device_call_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"launches", "pattern", "space", "constants", "order", "results", "form", "lock", "running",
-                            "fresh", "most", "array", "started", "row", "build", "otherwise", NULL};
+                            "fresh", "most", "failing", "array", "started", "row", "build", "otherwise", NULL};
     PyObject *launches, *pattern, *space, *constants, *order, *results, *form, *acquire, *release, *running, *fresh;
-    PyObject *array, *started, *graph, *told, *reads, *errstate, *build, *otherwise;
+    PyObject *failing, *array, *started, *graph, *told, *reads, *errstate, *build, *otherwise;
     Py_ssize_t most;
     if (!PyArg_ParseTupleAndKeywords(
-            args, kwargs, "O!O!UO!O!O!O(OO)OO!nO!O!(OOOO)OO:DeviceCall", names, &LaunchesType, &launches, &PyTuple_Type, &pattern,
+            args, kwargs, "OO!UO!O!O!O(OO)OO!nO!O!O!(OOOO)OO:DeviceCall", names, &launches, &PyTuple_Type, &pattern,
             &space, &PyTuple_Type, &constants, &PyTuple_Type, &order, &PyTuple_Type, &results, &form, &acquire, &release, &running,
-            &PyList_Type, &fresh, &most, &PyType_Type, &array, &PyType_Type, &started, &graph, &told, &reads, &errstate,
+            &PyList_Type, &fresh, &most, &PyTuple_Type, &failing, &PyType_Type, &array, &PyType_Type, &started, &graph, &told, &reads, &errstate,
             &build, &otherwise))
         return NULL;
     if (!PyType_IsSubtype((PyTypeObject *)array, &ArrayType) || !PyType_IsSubtype((PyTypeObject *)started, &PyTuple_Type)) {
@@ -344,8 +370,8 @@ static PyObject *device_call_new(PyTypeObject *type, PyObject *args, PyObject *k
     DeviceCall *self = (DeviceCall *)type->tp_alloc(type, 0);
     if (self == NULL) return NULL;
     self->vectorcall = device_call_vectorcall;
-    self->launches = (Launches *)Py_NewRef(launches);
-    PyObject *const given[] = {pattern, space, constants, results, form, acquire, release, running, fresh,
+    if (Py_IS_TYPE(launches, &LaunchesType)) self->launches = (Launches *)Py_NewRef(launches);
+    PyObject *const given[] = {launches, failing, pattern, space, constants, results, form, acquire, release, running, fresh,
                                array, started, graph, told, reads, errstate, build, otherwise};
     PyObject **const objects[] = OBJECTS(self);
     for (size_t i = 0; i < sizeof(objects) / sizeof(objects[0]); i++) *objects[i] = Py_NewRef(given[i]);

@@ -121,7 +121,8 @@ class DeviceCall:
     """A call on arrays that lie on a device: natively it looks whether the arguments are like those
     of ``pattern`` (a layout for an array, (scalar,) for a scalar) and lie in ``space``, launches,
     and gives the results. What takes more than that, and the call ``next``, is for ``otherwise``,
-    which the twin leaves all calls to.
+    which the twin leaves all calls to. What has no ``Launches`` is a function, from a list of
+    buffers to one; where it raises one of ``failing`` the call is for ``otherwise``, too.
 
     ``constants`` are (data, buffer), behind the arguments; ``order`` says which of these each
     operand is. ``results``: layout, and seconds that bringing it again would take, of all that is
@@ -132,7 +133,7 @@ class DeviceCall:
 
     def __init__(
         self,
-        launches: Launches,
+        launches: Launches | Callable[[list[Any]], list[Any]],
         pattern: tuple[Any, ...],
         space: str,
         constants: tuple[tuple[Any, DeviceBuffer], ...],
@@ -143,6 +144,7 @@ class DeviceCall:
         running: Callable[[Any], Any],
         fresh: list[Any],
         most: int,
+        failing: tuple[type[BaseException], ...],
         array: type,
         started: type,
         row: tuple[Any, Any, Any, Any],
