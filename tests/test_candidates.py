@@ -252,6 +252,22 @@ def test_where_it_wins_nothing_it_is_not_planned_for_twice(machine: Machine) -> 
     assert machine.told() == []
 
 
+def test_until_it_can_matter_nothing_is_planned_for_it(machine: Machine) -> None:
+    machine.measured(open_seconds=1.2)
+    text = """
+        import numpy as np, alight
+        from alight import candidates
+        planned = []
+        make_plan = candidates.make_plan
+        candidates.make_plan = lambda *given: planned.append(given) or make_plan(*given)
+        x = np.linspace(0.0, 1.0, 200_000)
+        for run in range(5):
+            assert np.array_equal(np.asarray(alight.asarray(x) * 2.0), x * 2.0)
+            assert len(planned) == (run > 2), (run, planned)  # 0.32 s each at most
+        """
+    machine.python("-c", textwrap.dedent(text))
+
+
 @pytest.mark.parametrize("said", [
     {"ALIGHT_DEVICES": "cpu"}, {"ALIGHT_DEVICES": "-far:0"}, {"ALIGHT_FORCE": "generated"},
 ], ids=str)  # fmt: skip

@@ -53,10 +53,10 @@ needs_compiler = pytest.mark.skipif(
 )
 
 
-def elsewhere(*command: str) -> subprocess.CompletedProcess[str]:
+def elsewhere(*command: str, **variables: str) -> subprocess.CompletedProcess[str]:
     """Run Python where CuPy is ``cupy_on_cpu``."""
     path = [str(TESTS / "cupy_on_cpu"), str(TESTS), str(TESTS.parent / "src")]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path)}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path), **variables}
     return subprocess.run(
         [sys.executable, *command], capture_output=True, text=True, env=environment,
         cwd=TESTS.parent, check=False,
@@ -280,3 +280,58 @@ def test_a_driver_that_dies_is_a_reason(monkeypatch: pytest.MonkeyPatch, tmp_pat
     monkeypatch.setattr(backend_module.cuda_cards, "__file__", str(tmp_path / "dies.py"))
     probe = CudaBackend().probe()
     assert probe.devices == () and "signal 11" in probe.reason
+
+
+JOINING = """
+import time, dataclasses, sys
+import numpy as np
+import alight
+from alight import candidates, costs, registry
+from alight.backends import asking, cuda
+from alight.backends.cuda import CudaBackend
+from alight.backends.sim_clock import DEFAULT_SPEC, recorded
+from alight.log import LOG
+from alight.measure.profiles import fingerprint, save_profile
+from alight.plan.curve import Measured
+
+registry._backends["cuda"] = CudaBackend()
+if sys.argv[1:] == ["measured"]:
+    def measured(name, **slower):
+        found = recorded(name, {**DEFAULT_SPEC, **slower})
+        if name == "cpu":
+            rates = dict.fromkeys(("numpy", "generated"), found.rates["generated"])
+            found = dataclasses.replace(found, rates=rates, links={})
+        number = Measured(1e-3, "seconds", 1e-3, 1e-3, 1, "probe")
+        made = dict(made_at=time.time(), origin="measured", one_offs={"open": number})
+        device = registry.device(name)
+        save_profile(dataclasses.replace(found, fingerprint=fingerprint(device), **made))
+        registry.remember(device)
+    measured("cpu", memory={"value": 1e7, "source": "test"})
+    measured("cuda:0")
+    print("done")
+    sys.exit()
+
+def asked(*arguments):
+    raise AssertionError("the driver was asked in a process of its own")
+
+cuda.ask = asked
+x = np.linspace(0.0, 1.0, 20000)
+with alight.policy(floor=0):
+    a = alight.asarray(x)
+    assert np.array_equal(np.asarray(a * 2.0 + a), x * 2.0 + x)
+assert not LOG.snapshot().fallbacks
+print([row["why"] for row in alight.devices()[1:]], alight.report().to_dict()["gone"])
+print({record.decision.chosen for record in LOG.snapshot().records})
+"""
+
+
+@needs_compiler
+def test_a_calibrated_card_takes_part_without_asking_its_driver_first(tmp_path: Path) -> None:
+    variables = {"ALIGHT_CACHE_DIR": str(tmp_path)}
+    done = elsewhere("-c", JOINING, "measured", **variables)
+    assert done.stdout == "done\n", done.stderr
+    done = elsewhere("-c", JOINING, **variables)
+    assert done.stdout == "['calibrated'] {}\n{'cuda:0'}\n", done.stderr
+    done = elsewhere("-c", JOINING, **variables, CUDA_VISIBLE_DEVICES="1")
+    assert done.stdout.endswith("\n{'cpu'}\n"), done.stderr
+    assert "CUDA_VISIBLE_DEVICES: 'nothing' then, '1' now" in done.stdout

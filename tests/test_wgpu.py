@@ -513,3 +513,71 @@ with alight.policy(force="wgpu:0", floor=0):
         [sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, timeout=120
     )
     assert done.returncode == 0, done.stderr
+
+
+JOINING = """
+import dataclasses, sys, time
+import numpy as np
+import alight
+from alight import registry
+from alight.backends import wgpu as backend
+from alight.backends.sim_clock import DEFAULT_SPEC, recorded
+from alight.log import LOG
+from alight.measure.profiles import fingerprint, save_profile
+from alight.plan.curve import Measured
+
+if sys.argv[1] == "measured":
+    def measured(name, launch, memory):
+        given = {"launch": launch, "memory": memory}
+        spec = {what: {"value": float(value), "source": "test"} for what, value in given.items()}
+        found = recorded(name, {**DEFAULT_SPEC, **spec})
+        names = ("numpy", "generated") if name == "cpu" else ("generated",)
+        rates = dict.fromkeys(names, found.rates["generated"])
+        number = Measured(1e-3, "seconds", 1e-3, 1e-3, 1, "probe")
+        made = dict(rates=rates, made_at=time.time(), origin="measured", one_offs={"open": number})
+        device = registry.device(name)
+        save_profile(dataclasses.replace(found, fingerprint=fingerprint(device), **made))
+        registry.remember(device)
+    measured("cpu", *sys.argv[2:4])
+    measured("wgpu:0", *sys.argv[4:6])
+    sys.exit()
+
+def asked():
+    raise AssertionError("the driver was asked in a process of its own")
+
+backend.ask = asked
+for size in (3000, 100_000, 3_000_000):
+    x = np.linspace(0.0, 1.0, size, dtype=np.float32)
+    for _ in range(20):
+        with alight.policy(floor=0):
+            a = alight.asarray(x)
+            assert np.array_equal(np.asarray(a * a + a), x * x + x)
+print(LOG.snapshot().records[-1].decision.chosen, "wgpu" in sys.modules)
+"""
+
+
+@pytest.mark.parametrize(
+    ("cpu", "adapter", "then"),
+    [
+        # a processor, and an adapter that is software on it: the form of what was measured of two
+        # cores and llvmpipe
+        ((1e-6, 1e10), (5e-4, 2e9), "cpu False\n"),
+        ((1e-2, 1e7), (1e-5, 1e11), "wgpu:0 True\n"),
+    ],
+    ids=["wins nothing", "wins"],
+)
+def test_an_adapter_is_opened_unasked_where_it_wins_by_its_profile(
+    device: Device,
+    tmp_path: Path,
+    cpu: tuple[float, float],
+    adapter: tuple[float, float],
+    then: str,
+) -> None:
+    environment = {**os.environ, "ALIGHT_CACHE_DIR": str(tmp_path)}
+    for arguments in (("measured", *map(str, (*cpu, *adapter))), ("",)):
+        done = subprocess.run(
+            [sys.executable, "-c", JOINING, *arguments],
+            capture_output=True, text=True, timeout=120, env=environment,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+    assert done.stdout == then

@@ -344,7 +344,7 @@ def _run(key: Key, values: list[Value]) -> None:
     global _requests
     _requests += 1
     plan = _plan(key, values)
-    if plan.foregone is not None and ran_without(plan.foregone):
+    while plan.foregone is not None and ran_without(plan.foregone):
         plan = _plan(key, values)
     if watch.by is not None:
         watch.by.ran(values[: key.count], plan)

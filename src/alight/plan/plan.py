@@ -126,10 +126,13 @@ class Refusal:
 @dataclass(frozen=True, slots=True)
 class Foregone:
     """What a plan lacks by not having devices that are calibrated and not open: the ``seconds`` of
-    each run, predicted, against those of ``opening`` them once."""
+    each run, predicted, against those of ``opening`` them once. ``most`` is what they can be at
+    most, which is known without planning for those devices; ``seconds`` are None until they are
+    planned for."""
 
     devices: tuple[str, ...]
-    seconds: float
+    most: float
+    seconds: float | None
     opening: float
 
 
