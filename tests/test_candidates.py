@@ -380,6 +380,12 @@ def test_who_waits_after_a_failure_waits_ever_longer(
         assert not usable()
         now[0] += 2
         assert usable()
+    calibrated.trying(device)
+    assert usable()  # it may be at it
+    now[0] += 61
+    assert not usable() and "did not get through" in calibrated.recalled()[0].reason
+    now[0] += 161
+    assert usable()
     calibrated.failed(device, "why", for_good=True)
     now[0] += 1e9
     assert not usable()

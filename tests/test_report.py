@@ -281,7 +281,7 @@ def test_what_was_not_measured_comes_with_what_to_do() -> None:
     LOG.decide(decision(implementation="numpy", reason=Reason.UNCALIBRATED), None, 1e-3)
     for text in (str(report()), report().explanation()):
         assert text.count("Fix: run `alight calibrate`") == 1
-    assert "calibrate" not in str(full().__class__({**full().to_dict(), "decisions": []}))
+    assert "uncalibrated work" not in str(full().__class__({**full().to_dict(), "decisions": []}))
 
 
 def test_a_first_run_is_marked_and_left_out_of_the_mean() -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from time import time
 from typing import Any, NamedTuple
 
@@ -17,7 +17,7 @@ from alight.config import config
 from alight.device import Device, Traces
 from alight.store import canonical, default_store, digest
 
-__all__ = ["Recalled", "failed", "forget", "keep", "look", "recalled"]
+__all__ = ["Recalled", "failed", "forget", "keep", "look", "recalled", "trying"]
 
 KIND, KEY = "device", "calibrated"
 # Ways that one device may look: a card has other numbers in other jobs of a cluster.
@@ -25,6 +25,9 @@ _LOOKS = 16
 # After opening it failed nobody tries again for so long, then for twice as long, at most a day: the
 # times that a machine too busy to be measured is left alone for (`costs`).
 _RETRY_SECONDS, _MOST_SECONDS = 20.0, 86400.0
+# By then opening has ended well or badly: when a driver is asked in another process, it is given up
+# after 40 s (`backends.cuda`).
+_TRYING_SECONDS = 60.0
 # Text up to here is kept as it stands, so that a reason can say what has changed.
 _TEXT = 200
 _READ = 1 << 16
@@ -78,17 +81,24 @@ def _key(device: Device) -> str:
     return digest([device.id, device.fingerprint], KIND)
 
 
-def _document() -> dict[str, Any]:
-    found = default_store().read(KIND, KEY)
-    devices = {} if found is None else found.get("devices")
-    return devices if isinstance(devices, dict) else {}
+def _entries(document: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return the entries of a document that are such as this version writes."""
+    found = {} if document is None else document.get("devices")
+    return {
+        key: dict(entry)
+        for key, entry in (found.items() if isinstance(found, dict) else ())
+        if isinstance(entry, dict) and entry.keys() == _FIELDS
+    }
+
+
+_FIELDS = {"device", "looks", "failed", "trying"}
 
 
 def keep(device: Device, traces: Traces) -> None:
     """Keep that a device was calibrated, or found again, as its traces look now."""
     own, now = _key(device), look(traces)
-    fresh = {"device": device.to_dict(), "looks": [now], "failed": None}
-    known = _document().get(own)
+    fresh = {"device": device.to_dict(), "looks": [now], "failed": None, "trying": None}
+    known = _entries(default_store().read(KIND, KEY)).get(own)
     if (
         known is not None
         and now in known["looks"]
@@ -97,7 +107,7 @@ def keep(device: Device, traces: Traces) -> None:
         return
 
     def merged(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
-        devices = {key: dict(entry) for key, entry in old["devices"].items()}
+        devices = _entries(old)
         for entry in devices.values():  # what looks so now is this device and no other
             if entry["device"]["id"] == device.id:
                 entry["looks"] = [seen for seen in entry["looks"] if seen != now]
@@ -109,19 +119,34 @@ def keep(device: Device, traces: Traces) -> None:
     forget()
 
 
+def trying(device: Device) -> None:
+    """Note that a process is about to open a recalled device: should its driver hang or end it,
+    others shall not go the same way."""
+    _change(device, lambda entry: {**entry, "trying": entry["trying"] or time()})
+
+
 def failed(device: Device, reason: str, for_good: bool) -> None:
     """Keep why a recalled device could not be opened, so that no process tries again at once;
     ``for_good``: it is another one by now, so only looking for devices anew can bring it back."""
+
+    def changed(entry: dict[str, Any]) -> dict[str, Any]:
+        last = entry["failed"] or {"wait_seconds": _RETRY_SECONDS / 2}
+        wait = None
+        if not for_good and last["wait_seconds"] is not None:
+            wait = min(2 * last["wait_seconds"], _MOST_SECONDS)
+        why = {"at": time(), "wait_seconds": wait, "reason": reason}
+        return {**entry, "failed": why, "trying": None}
+
+    _change(device, changed)
+
+
+def _change(device: Device, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
     own = _key(device)
 
     def merged(old: dict[str, Any], _: dict[str, Any]) -> dict[str, Any]:
-        devices = {key: dict(entry) for key, entry in old["devices"].items()}
+        devices = _entries(old)
         if own in devices:
-            last = devices[own]["failed"] or {"wait_seconds": _RETRY_SECONDS / 2}
-            wait = None
-            if not for_good and last["wait_seconds"] is not None:
-                wait = min(2 * last["wait_seconds"], _MOST_SECONDS)
-            devices[own]["failed"] = {"at": time(), "wait_seconds": wait, "reason": reason}
+            devices[own] = change(devices[own])
         return {"devices": devices}
 
     default_store().write(KIND, KEY, {"devices": {}}, merged)
@@ -143,7 +168,7 @@ def recalled() -> tuple[Recalled, ...]:
     global _recalled
     if _recalled is None:
         found: dict[str, Recalled] = {}
-        for entry in _document().values():
+        for entry in _entries(default_store().read(KIND, KEY)).values():
             try:
                 one = _recall(entry)
             except (KeyError, TypeError, ValueError):  # another version of alight wrote it
@@ -171,6 +196,10 @@ def _recall(entry: Mapping[str, Any]) -> Recalled:
     else:
         changed = changed or "another device took its place"
         return Recalled(device, traces, f"it was calibrated as {device.name}, and {changed}. {fix}")
+    if entry["trying"] is not None and not 0.0 <= time() - entry["trying"] < _TRYING_SECONDS:
+        reason = "a process that opened it did not get through"
+        failed(device, reason, for_good=False)
+        return Recalled(device, traces, f"it could not be used: {reason}. {fix}")
     if (last := entry["failed"]) is not None:
         wait = last["wait_seconds"]
         if wait is None or 0.0 <= time() - last["at"] < wait:

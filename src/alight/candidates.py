@@ -45,7 +45,7 @@ def waiting(policy: Policy) -> tuple[Recalled, ...]:
 
 def _waits(one: Recalled) -> bool:
     name = one.device.id
-    if one.reason or name in registry.left() or name in registry.joined():
+    if one.reason or registry.left(name) or name in registry.joined():
         return False
     return costs.stored_profile(one.device) is not None
 
@@ -182,7 +182,7 @@ def standing(device: Device, policy: Policy) -> Standing:
     one = next(
         (o for o in calibrated.recalled() if (o.device.id, o.device.fingerprint) == own), None
     )
-    reason = registry.left().get(name) or (one.reason if one is not None else "")
+    reason = registry.left(name) or (one.reason if one is not None else "")
     if reason and name not in registry.joined():
         return Standing(False, reason)
     if one is None and not registry.real(device):
@@ -209,9 +209,9 @@ def known() -> tuple[Device, ...]:
 def gone() -> dict[str, str]:
     """Return, by device, why one that was calibrated here and that nobody found takes no part."""
     there = {device.id for device in known()}
-    left = registry.left()
-    found = {one.device.id: left.get(one.device.id) or one.reason for one in calibrated.recalled()}
-    return {name: why for name, why in found.items() if why and name not in there}
+    found = [(one.device.id, one.reason) for one in calibrated.recalled()]
+    why = {name: registry.left(name) or reason for name, reason in found if name not in there}
+    return {name: reason for name, reason in why.items() if reason}
 
 
 def _calibrate(device: Device) -> str:

@@ -23,7 +23,9 @@ _traces: dict[str, Traces] = {}  # by backend
 _reasons: dict[str, str] = {}
 _opened: dict[str, float] = {}  # seconds that opening took
 _joined: dict[str, Device] = {}  # opened though nobody named them: they are calibrated
-_left: dict[str, str] = {}  # those of them that cannot take part in this process, and why
+_left: dict[str, str] = {}  # devices and kinds that cannot take part unasked here, and why
+
+_orphaned = False
 
 
 def _backend(name: str) -> Backend | None:
@@ -156,8 +158,12 @@ def join(one: calibrated.Recalled) -> None:
     later processes then know, and do not try.
     """
     device = one.device
+    calibrated.trying(device)
     try:
         found = _opened_as(device)
+    except KeyboardInterrupt:
+        calibrated.keep(device, one.traces)  # nothing is known against it
+        raise
     except Exception as error:
         _left[device.id] = reason = f"{type(error).__name__}: {error}"
         calibrated.failed(device, reason, for_good=False)
@@ -198,9 +204,14 @@ def joined() -> Mapping[str, Device]:
     return _joined
 
 
-def left() -> Mapping[str, str]:
-    """Return, by device, why one that nobody named cannot take part in this process."""
-    return _left
+def left(name: str) -> str:
+    """Return why a device that nobody named cannot take part in this process, if so."""
+    return _left.get(name) or _left.get(name.partition(":")[0], "")
+
+
+def orphaned() -> bool:
+    """Tell whether this process was forked from one that devices had joined unasked."""
+    return _orphaned
 
 
 def known_devices() -> tuple[Device, ...]:
@@ -237,13 +248,15 @@ def absences() -> dict[str, str]:
 
 
 def _after_fork() -> None:
-    """Have nothing placed anew on what the parent opened without being asked to."""
-    for name in _joined:
-        _probed.add(name.partition(":")[0])
-        _left[name] = (
+    """Have nothing placed unasked on devices whose driver the parent has started."""
+    global _orphaned
+    for kind in {name.partition(":")[0] for name in _opened} - {HOST_DEVICE}:
+        _probed.add(kind)
+        _left[kind] = (
             "this process was forked from one that uses it. Fix: start processes with the method "
             "'spawn', or fork before arrays are large"
         )
+    _orphaned = bool(_joined)
     _joined.clear()
 
 

@@ -71,7 +71,7 @@ def forget_plans() -> None:
 
 def _after_fork() -> None:
     # What was placed on devices that the parent opened unasked runs elsewhere.
-    if registry.left():
+    if registry.orphaned():
         forget_plans()
 
 
