@@ -163,7 +163,7 @@ def test_inner_loops_are_counted_after_axes_have_joined() -> None:
     assert runs_of((30, 40), (whole, whole), (whole,)) == Runs(1, 1200, 0, 0)
     assert runs_of((30, 40), (whole, row), (whole,)) == Runs(30, 40, 0, 0, torn=1)
     back, apart = make_layout(F8, (40,), (-8,)), make_layout(F8, (40,), (56,))
-    assert runs_of((40,), (back, apart), (row,)) == Runs(1, 40, 1, 1, 1)
+    assert runs_of((40,), (back, apart), (row,)) == Runs(1, 40, 1, 1, 1, wide=56)
     assert runs_of((40,), (row, make_layout(F8, ())), (row,)) == Runs(1, 40, 0, 0, still=1)
     turned = make_layout(F8, (30, 40), (8, 240))
     assert runs_of((30, 40), (turned,), (turned,)) == Runs(1, 1200, 0, 0)

@@ -16,7 +16,7 @@ from alight.measure import probes, timing
 from alight.measure.fit import Samples, fit
 from alight.plan.cost import FAR_BYTES, NEAR_BYTES, Profile, Rates, estimate, met, shown
 from alight.plan.curve import Curve, guess
-from alight.plan.nests import BUFFERED, LONG_ROW, ROW, START_ROWS, TURNED_SIDES
+from alight.plan.nests import BUFFERED, DISTANT_BYTES, LONG_ROW, ROW, START_ROWS, TURNED_SIDES
 
 LAUNCH, BYTE = 1e-6, 1e-22  # bytes next to nothing: what computes hides behind nothing
 KINDS = ("elementwise", "select", "reduce_inner", "reduce_outer")
@@ -621,3 +621,25 @@ def test_what_is_fitted_stands_for_the_probes_it_was_made_of() -> None:
     assert work["negative/float64"] == pytest.approx(1e-10, rel=0.3)
     assert work["mean@after/float64"] == pytest.approx(2e-6 / (n // 4))
     assert work["copied64/float64"] == pytest.approx(1e-9, rel=0.05)
+
+
+def test_elements_apart_are_waited_for_out_of_memory() -> None:
+    def memory(dtype: str, n: int, step: int, implementation: str, op: str = "negative") -> float:
+        group = probes.loop(op, dtype, n, step=step)
+        profile = profile_with({"distant/float64": 1e-10}, implementation)
+        found = estimate(group, "cpu", implementation, profile)
+        assert found is not None
+        return found.terms["memory"]
+
+    most = DISTANT_BYTES // 48  # elements of the probe
+    for implementation in ("numpy", "generated"):
+        assert memory("float64", most, 5, implementation) == pytest.approx(most * 40e-10, rel=1e-3)
+        assert memory("float64", most // 2, 5, implementation) == pytest.approx(0.0, abs=1e-9)
+        assert memory("float64", 6 * most, 1, implementation) == pytest.approx(0.0, abs=1e-9)
+    # vectors of what is near are loaded one after the other, unless much is made of them
+    assert memory("float64", 2 * most, 3, "generated") == pytest.approx(0.0, abs=1e-9)
+    assert memory("float64", 2 * most, 3, "generated", "sin") == pytest.approx(
+        most * 48e-10, rel=1e-3
+    )
+    assert memory("complex128", most, 3, "generated") == pytest.approx(most * 48e-10, rel=1e-3)
+    assert memory("complex128", most, 3, "numpy") == pytest.approx(0.0, abs=1e-9)

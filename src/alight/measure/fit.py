@@ -341,7 +341,7 @@ _LEAST_CALL = 0.25
 # Of keys, how those begin that say what starting an inner loop takes.
 _STARTS = ("start@", "short@")
 # Those that need the others.
-_LATE = (*_STARTS, "copied")
+_LATE = (*_STARTS, "copied", "distant")
 
 
 def _of(work: dict[str, float], name: str, dtype: str) -> float:
@@ -383,7 +383,8 @@ class _Work:
             name, _, dtype = key.partition("/")
             size = self.samples.compute_elements
             own = ("@apart", "far@folded", "@lone", "@after")
-            if name.startswith(("turned", "iterator", "copied")) or name.endswith(own):
+            alone = ("turned", "iterator", "copied", "distant")
+            if name.startswith(alone) or name.endswith(own):
                 size = round(next(iter(found)))  # of its own
             sample = found.get(size)
             if sample is None or name in (*CURVE_CLASSES, "flop", "call", "matmul", "sharing"):
@@ -463,6 +464,10 @@ class _Work:
             found[key] = beyond / sample.amount
         elif name == "iterator":
             found[key] = beyond
+        elif name == "distant":
+            units = [work.get(k, 0.0) for k in (f"far/{dtype}", f"negative@apart/{dtype}")]
+            beyond -= units[not compiled] * sample.amount
+            found[key] = max(beyond, 0.0) / (runs.wide * sample.amount)
         elif name == "far@folded":
             found[key] = beyond / sample.amount
         elif name.endswith("@folded"):

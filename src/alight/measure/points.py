@@ -16,7 +16,7 @@ from alight.ir.ops import OPS, Kind
 from alight.measure import probes
 from alight.measure.probes import CHAIN
 from alight.plan.crowd import LONE_OPS, PROCESSOR_THREADS
-from alight.plan.nests import LONG_ROW, ROW, START_ROWS, TURNED_SIDES
+from alight.plan.nests import DISTANT_BYTES, LONG_ROW, ROW, START_ROWS, TURNED_SIDES
 from alight.plan.passes import NARROW_COLUMNS
 
 if TYPE_CHECKING:
@@ -429,6 +429,9 @@ class _Dtype:
             if name != "generated":  # libraries bring what they look for a place in into order
                 group = probes.fold("argmax", dtype, (side - 1, side - 1), (0,))
                 yield Point(name, f"copied{side}/{dtype}", (side - 1) ** 2, group, core=False)
+        if self.main and self.device.space == "host":
+            group = probes.loop("negative", dtype, DISTANT_BYTES // (6 * self.size), step=5)
+            yield Point(name, f"distant/{dtype}", group.shape[0], group, core=False)
         for key, step in (("near", 3), ("far", 5), ("back", -1)):
             if key == "back" and (name != "generated" or self.device.space != "host"):
                 continue  # by the op, or as any other way

@@ -29,6 +29,7 @@ from alight.plan.nests import (
     after,
     apart_of,
     by_rows,
+    distant_seconds,
     in_order,
     loop_seconds,
     padding,
@@ -272,6 +273,7 @@ def _pass_terms(
     else:
         loops = loop_seconds(rates, item, step, away) if narrow is None or not away else 0.0
         loops = max(loops, few)
+    memory += 0.0 if away else distant_seconds(rates, item, own)
     busy = compute + loops
     lone = lone_seconds(rates, graph, item) if away else 0.0
     if not busy and lone <= memory:

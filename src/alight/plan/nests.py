@@ -31,6 +31,10 @@ ROW = 7
 # Elements of an inner loop up to which NumPy's iterator copies operands that do not join into
 # buffers, of twice as many, for longer loops on these (NumPy 2.3 on).
 BUFFERED = 4096
+# Bytes from which on elements apart come from as far away as those of their probe; half as many
+# come from the last cache (EPYC of 32 MB: 20 MB of complex numbers, every third of which was read
+# into a vector one by one, took five times as long as in the caches, 10 MB as long).
+DISTANT_BYTES = 6 * (1 << 24) // 5
 # Operands of the probes of starts, of what is elementwise.
 _PROBED = 3
 # Sides of the square arrays that tell what an element takes of one whose neighbours are in other
@@ -149,6 +153,27 @@ def loop_seconds(rates: Rates, item: Pass, step: int, away: bool = False) -> flo
         if key is not None:
             seconds += filled * runs.starts * runs.length * count * rates.work[key].value
     return seconds
+
+
+def distant_seconds(rates: Rates, item: Pass, own: bool) -> float:
+    """Return the seconds that elements apart take longer out of memory, where no line is asked for
+    before it is waited for: generated code reads those that are near in order, unless it computes
+    long with them, and complex numbers are two to a library's one."""
+    runs, moved = item.runs, item.amount + item.apart
+    if 2 * moved <= DISTANT_BYTES:
+        return 0.0
+    wide = float(runs.wide * runs.starts * runs.length)
+    whole = item.dtype.startswith("complex")
+    if not own:
+        wide *= not whole
+    elif item.kind == "reduce_inner" and runs.torn and _beside(item):  # rows side by side
+        wide = moved
+    elif not runs.far and not whole and not any(node.op.special for node in item.nodes):
+        return 0.0
+    key = nearest(rates, "distant", item.dtype) if wide else None
+    if key is None:
+        return 0.0
+    return min(1.0, math.log2(2 * moved / DISTANT_BYTES)) * wide * rates.work[key].value
 
 
 def _begun(rates: Rates, item: Pass, kind: str, own: bool) -> float | None:

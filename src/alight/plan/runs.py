@@ -25,7 +25,8 @@ class Runs:
     array do; of a fold those that it reads and that do not stay. ``turned`` of those that are far
     have neighbours in other inner loops; a line is used up after ``side`` others. ``again`` are
     bytes for an element that other inner loops read again. ``still`` of the inputs stay where
-    they are, beside others that do not.
+    they are, beside others that do not. ``wide`` are the bytes for an element, up to a line, of
+    those inputs that are near or far and not turned.
     """
 
     starts: int
@@ -38,6 +39,7 @@ class Runs:
     side: int = 0
     again: int = 0
     still: int = 0
+    wide: int = 0
 
 
 @lru_cache(maxsize=4096)
@@ -78,7 +80,7 @@ def runs_of(
     starts = 1
     for n, _, _ in merged[:-1]:
         starts *= n
-    near = far = back = turned = side = again = 0
+    near = far = back = turned = side = again = wide = 0
     for i, (layout, step) in enumerate(zip((*inputs, *outputs), moves, strict=True)):
         times, rest = divmod(step, layout.itemsize or 1)
         if rest or times not in (0, 1):
@@ -91,11 +93,13 @@ def runs_of(
                 side = max(side, min(length, abs(step) // least))
             elif least < abs(step):
                 again += abs(step)
+            elif step > 0 and i < len(inputs):
+                wide += min(step, LINE_BYTES)
     every = range(len(steps))
     moved = every if reduced is None else [i for i in every[: len(inputs)] if moves[i]]
     torn = sum(any(a[1][i] != b[1][i] * b[0] for a, b in pairwise(merged)) for i in moved)
     still = sum(step == 0 for step in moves[: len(inputs)]) if any(moves[: len(inputs)]) else 0
-    return Runs(starts, length, near, far, back, torn, turned, side, again, still)
+    return Runs(starts, length, near, far, back, torn, turned, side, again, still, wide)
 
 
 def _of_axes(
