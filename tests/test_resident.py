@@ -11,6 +11,7 @@ import pytest
 import alight
 from alight import residency, resident
 from alight._core import floor
+from alight.plan.plan import LaunchStep
 from test_cuda import needs_compiler, passes
 
 Array = np.ndarray[Any, Any]
@@ -153,6 +154,9 @@ def test_what_is_the_same_everywhere_is_made_where_the_arguments_lie(
                 np.asarray(got)[:] = 7.0  # a result is the caller's to write
     (program,) = made._on_ours.values()
     assert program is not None
+    steps = [step for step in program.plan.steps if isinstance(step, LaunchStep)]
+    held = [spaces for step in steps for spaces in step.decision.residency_in]
+    assert ("*",) in held and not any("host" in spaces for spaces in held), held
 
 
 def test_what_the_host_has_read_stays_one_program(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,6 +37,7 @@ from alight.execute import Execution
 from alight.ir.group import Graph, Group, Node
 from alight.ir.ops import OPS
 from alight.log import LOG
+from alight.plan.choose import ANYWHERE
 from alight.plan.fuse import KERNEL_NODES
 from alight.plan.place import make_plan
 from alight.plan.plan import Estimate, Facts, Foregone, LaunchStep, Plan
@@ -297,7 +298,7 @@ def facts_of(leaves: Sequence[Leaf], read: int = 0) -> Facts:
     return Facts(
         devices=devices,
         profiles=costs.profiles(devices),
-        residency=tuple([leaf[1] for leaf in leaves]),
+        residency=tuple([_held(leaf) for leaf in leaves]),
         bases=tuple([leaf[2] for leaf in leaves]),
         windows=frozenset([number for number, leaf in enumerate(leaves) if not leaf[3]]),
         host_required=frozenset(range(read)),
@@ -313,6 +314,15 @@ def facts_of(leaves: Sequence[Leaf], read: int = 0) -> Facts:
         timed=_timed() if policy.pick == "measure" else None,
         step_seconds=costs.step_seconds(),
     )
+
+
+def _held(leaf: Leaf) -> frozenset[str]:
+    """Return the spaces that hold an input. One element that the host repeats goes along with a
+    launch, as a constant does."""
+    layout, spaces = leaf[:2]
+    if HOST in spaces and layout.ndim and not any(layout.strides):
+        return frozenset((ANYWHERE,))
+    return spaces
 
 
 def _timed() -> Callable[[Group, str, str], Estimate | None]:
