@@ -191,16 +191,25 @@ UFUNCS = [
 ]
 
 
-@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
-@pytest.mark.parametrize("force", ["cpu:generated", "sim:0"])
-def test_special_values_warn_as_in_numpy(force: str, dtype: type[np.floating[Any]]) -> None:
+def special(dtype: np.dtype[Any]) -> list[Any]:
+    """Return special values of a dtype; of complex numbers, parts that are."""
+    if dtype.kind == "c":
+        return [
+            complex(*parts) for parts in itertools.product((0.0, -1.5, np.inf, np.nan), repeat=2)
+        ]
     limits = np.finfo(dtype)
-    numbers = [
+    return [
         float(getattr(limits, v.lstrip("-"))) * (-1 if v[0] == "-" else 1)
         if isinstance(v, str)
         else v
         for v in SPECIAL
     ]
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, np.complex128])
+@pytest.mark.parametrize("force", ["cpu:generated", "sim:0"])
+def test_special_values_warn_as_in_numpy(force: str, dtype: type[np.inexact[Any]]) -> None:
+    numbers = special(np.dtype(dtype))
     findings = Findings()
     with alight.policy(floor=0, force=force, on_gap="host"):
         for ufunc in UFUNCS:

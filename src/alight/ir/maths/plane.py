@@ -28,8 +28,14 @@ def exp_imag_far(a, b):
 
 # Half of the exponent twice: the product may be finite where exp a is not.
 def scaled_cosine(h, a, b):
-    c = cos(b)
+    c = half_known(a, b, cos(b))
     return where((fabs(a) == inf) & (c != c), h, (h * c) * h)
+
+# One part is no number and the other finite: C99 leaves open whether that is invalid; glibc and
+# NumPy say so.
+def half_known(a, b, c):
+    o = where(a != a, b, a)
+    return rarely(((a != a) | (b != b)) & (fabs(o) < inf), apart.not_defined(o), c)
 
 def scaled_sine(h, a, b):
     s = sin(b)
@@ -105,7 +111,7 @@ def times_cosh(a, v):
     return times_sinh(where(fabs(a) < k.exp_plain, k.exp_plain, fabs(a)), v)
 
 def sinh_real_far(a, b):
-    c = cos(b)
+    c = half_known(a, b, cos(b))
     y = where((c != c) & (a == 0), a, times_sinh(a, c))
     return where((c != c) & (fabs(a) == inf), fabs(a), y)
 
