@@ -269,6 +269,8 @@ def power_plane(a, b, c, d):
     a = where(nothing, 1, a)
     z = rarely(whole, whole_power(a, b, where(whole, c, 0)), complex(a, b))
     z = rarely(~whole, power_by_log(a, b, c, d, ~whole), z)
+    # NumPy asks what whole number it is
+    z = rarely((d == 0) & (c != c), complex(apart.not_defined(d), apart.not_defined(d)), z)
     o = power_of_none(where(none, b, 0), c, none)
     return rarely(none, complex(o, o), z)
 
