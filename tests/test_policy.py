@@ -22,6 +22,7 @@ from alight.plan.place import make_plan
 from alight.plan.plan import Estimate, Facts, LaunchStep
 from alight.trial import trial_of
 from graphs import F8, Builder, make_layout
+from programs import assert_close
 
 BIG = make_layout(F8, (300, 200))
 
@@ -73,7 +74,6 @@ def work(x: Any) -> Any:
 
 def test_where_a_device_fails_the_next_one_takes_over(slow_host: None) -> None:
     x = np.linspace(0.0, 1.0, 200_000)
-    expect = work(x)
     with alight.policy(devices=["sim:0", "sim:1"], floor=0):
         for failures, where in ((0, "sim:0"), (1, "sim:1"), (2, "cpu")):
             LOG.reset()
@@ -86,7 +86,7 @@ def test_where_a_device_fails_the_next_one_takes_over(slow_host: None) -> None:
                 driver._launch = lambda *args: (_ for _ in ()).throw(RuntimeError("gone"))
             try:
                 result = work(alight.asarray(x))
-                assert np.allclose(np.asarray(result), expect, rtol=1e-12)
+                assert_close(result, work, x)
             finally:
                 if failures == 2:
                     driver._launch = whole
@@ -115,7 +115,7 @@ def test_picking_by_time_needs_no_profile_and_takes_the_faster(
     for pick in ("model", "measure"):
         with alight.policy(pick=pick, floor=0):
             LOG.reset()
-            assert np.allclose(np.asarray(work(alight.asarray(x))), work(x), rtol=1e-12)
+            assert_close(work(alight.asarray(x)), work, x)
             seen += [record.decision for record in LOG.snapshot().records]
     blind, timed = seen
     assert blind.reason is Reason.UNCALIBRATED and blind.implementation == "numpy"

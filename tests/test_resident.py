@@ -12,6 +12,7 @@ import alight
 from alight import residency, resident
 from alight._core import floor
 from alight.plan.plan import LaunchStep
+from programs import assert_close
 from test_cuda import needs_compiler, passes
 
 Array = np.ndarray[Any, Any]
@@ -109,8 +110,9 @@ def test_what_a_body_creates_is_kept_as_it_was(force: str) -> None:
     with alight.policy(force=force, floor=0):
         for seed in range(5):
             draws = drawn(seed, 600)[0].reshape(6, 100)
-            for got, expected in zip(made(alight.asarray(draws)), priced(draws), strict=True):
-                assert np.allclose(np.asarray(got), expected, rtol=1e-12)
+            found = made(alight.asarray(draws))
+            assert_close(found, priced, draws)
+            for got in found:
                 np.asarray(got)[:] = 7.0  # a result is the caller's to write
     (program,) = made._on_ours.values()
     assert program is not None
@@ -124,8 +126,7 @@ def test_what_is_too_large_to_keep_is_created_every_time(
     with alight.policy(force="sim:0", floor=0):
         for seed in range(3):
             draws = drawn(seed, 600)[0].reshape(6, 100)
-            for got, expected in zip(made(alight.asarray(draws)), priced(draws), strict=True):
-                assert np.allclose(np.asarray(got), expected, rtol=1e-12)
+            assert_close(made(alight.asarray(draws)), priced, draws)
     assert list(made._on_ours.values()) == [None]
 
 
@@ -148,9 +149,9 @@ def test_what_is_the_same_everywhere_is_made_where_the_arguments_lie(
             draws = drawn(seed, 600)[0].reshape(6, 100)
             there = alight.positive(alight.asarray(draws))
             alight.evaluate(there)
-            for got, expected in zip(made(there), filled(draws), strict=True):
-                assert got.dtype == expected.dtype and np.shape(got) == expected.shape
-                assert np.allclose(np.asarray(got), expected, rtol=1e-12)
+            found = made(there)
+            assert_close(found, filled, draws)
+            for got in found:
                 np.asarray(got)[:] = 7.0  # a result is the caller's to write
     (program,) = made._on_ours.values()
     assert program is not None
@@ -168,8 +169,7 @@ def test_what_the_host_has_read_stays_one_program(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(floor, "record_floor", 10_000)
     residency.bring_to_host(there.storage.value.data)  # as a group does that is placed there
     for _ in range(3):
-        for got, expected in zip(made(there), priced(draws), strict=True):
-            assert np.allclose(np.asarray(got), expected, rtol=1e-12)
+        assert_close(made(there), priced, draws)
     (program,) = made._on_ours.values()
     assert program is not None
 

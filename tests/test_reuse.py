@@ -21,6 +21,7 @@ from alight.execute import Execution
 from alight.log import LOG
 from alight.plan.plan import LaunchStep
 from hearing import collected
+from programs import assert_close
 
 N = 1 << 16
 
@@ -74,7 +75,7 @@ def test_results_take_the_memory_of_what_dies(program: Any, most: int, arrays: A
             alight.evaluate(got)
         expected = np.asarray(got).copy()
         del got
-        np.testing.assert_allclose(expected, program(x, y), rtol=1e-12)
+        assert_close(expected, program, x, y)
         gc.collect()
         _core.keep_bytes(0)
         _core.keep_bytes(1 << 28)
@@ -106,7 +107,7 @@ def test_what_follows_a_product_is_one_kernel_over_it(name: str, arrays: Any) ->
         written = [row["in_place"] for row in rows if row["kind"] == "loop"]
         assert written == [False, True, True]
         assert "3 runs (2 in place of an operand)" in alight.report().explanation()
-    np.testing.assert_allclose(np.asarray(got), EPILOGUES[name](a @ b, *operands), rtol=1e-12)
+    assert_close(got, lambda a, b, *more: EPILOGUES[name](a @ b, *more), a, b, *operands)
 
 
 def test_who_has_written_over_an_operand_warns_as_numpy_does(arrays: Any) -> None:
@@ -131,7 +132,7 @@ def test_who_has_written_over_an_operand_warns_as_numpy_does(arrays: Any) -> Non
             assert reused()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            np.testing.assert_allclose(results[0], program(x, y), rtol=1e-12)
+            assert_close(results[0], program, x, y)
         for result in results[1:]:
             np.testing.assert_array_equal(result, results[0])
 
@@ -289,9 +290,9 @@ def test_what_somebody_else_holds_is_not_written_over(arrays: Any) -> None:
             r = (t - t.mean()) * b + t
             del t
             got, kept = np.asarray(r), np.asarray(half)
-            wanted = np.sin(x) * y + 1.0
-            np.testing.assert_allclose(got, scaled(x, y), rtol=1e-12)
-            np.testing.assert_allclose(kept, wanted[::2] if turn % 2 else wanted, rtol=1e-12)
+            assert_close(got, scaled, x, y)
+            step = 1 + turn % 2
+            assert_close(kept, lambda x, y, s=step: np.sin(x[::s]) * y[::s] + 1.0, x, y)
 
 
 STEP = some.tuples(some.integers(0, 7), some.integers(0, 9), some.integers(0, 9))
