@@ -19,6 +19,7 @@ from alight.ir.ops import OPS, Kind
 from generated import Array, layouts, reduce_group, values_for
 from test_codegen_folds import folds_for
 from test_codegen_unrolled import distances
+from test_cuda import passes
 from test_cuda_folds import assert_as_on_host
 
 needs_compiler = pytest.mark.skipif(
@@ -166,6 +167,39 @@ def test_how_many_elements_a_thread_has_goes_by_what_is_large() -> None:
     long = np.zeros((1 << 10, 16))
     assert nest(reduce_group([long], ["sum"], (1,)), unroll=True).unrolled
     assert not card_nest(reduce_group([long], ["sum"], (1,))).unrolled
+
+
+WHOLE = """
+import numpy as np, alight
+from alight.log import LOG
+rng = np.random.default_rng(7)
+x = rng.standard_normal((97, 3), np.float32)
+x[3], x[5, 1], x[6], x[7] = x[4], np.nan, np.inf, -0.0
+y, z = rng.standard_normal((23, 3), np.float32), rng.standard_normal((97, 4, 3))
+def apart(x, y, z):
+    return np.sqrt(((x[:, None, :] - y[None]) ** 2).sum(axis=2)).max(axis=1), x.T[::-1].argmin(axis=0)
+def rows(x, y, z):
+    grown = np.exp(x - x.max(axis=1, keepdims=True))
+    return grown / grown.sum(axis=1, keepdims=True), x.std(axis=1, ddof=1), x[:, :2].sum(axis=1) > 0
+def boxes(x, y, z):
+    return z.sum(axis=(1, 2)), z.max(axis=1), z.mean(axis=2) * 2 + z[:, :, 0]
+for body in (apart, rows, boxes):
+    found = []
+    for where in ("cuda:0", "cpu:generated"):
+        with alight.policy(force=where, floor=0), np.errstate(all="ignore"):
+            given = [alight.positive(alight.asarray(a)) for a in (x, y, z)]
+            found.append([np.asarray(a) for a in alight.jit(body)(*given)])
+    for a, b in zip(*found, strict=True):
+        assert a.dtype == b.dtype and a.strides == b.strides, body
+        assert np.array_equal(a, b, equal_nan=True), (body, a, b)
+assert not LOG.snapshot().fallbacks, LOG.snapshot().fallbacks
+print("done")
+"""
+
+
+@needs_compiler
+def test_programs_of_short_folds_have_the_bits_of_the_hosts() -> None:
+    passes(WHOLE)
 
 
 @needs_nvrtc
