@@ -151,7 +151,9 @@ def bench(wanted: Wanted, say: Say, done: Callable[[Row], None]) -> Run:
     with tempfile.TemporaryDirectory(prefix="alight-bench-cache-") as cache:
         environment = {**os.environ, "ALIGHT_CACHE_DIR": cache}
         here = wanted.device == HOST
-        if not here:
+        if here:  # what it has of cards is not what the peers are timed on
+            environment.setdefault("ALIGHT_DEVICES", HOST)
+        else:
             environment["ALIGHT_DEVICES"] = f"{wanted.device},{HOST}"
         until = began + wanted.budget_seconds
         share = _EXTRAS_SHARE if wanted.extras else 0.0
