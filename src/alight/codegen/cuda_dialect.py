@@ -138,13 +138,14 @@ CUDA = Dialect(
     },
     shared={
         # One step from an estimate: rounded right where what is left of the square is exact, from
-        # 2**-100 on. One comparison of bits finds what is less, infinite, negative or no number.
+        # 2**-100 on. What is zero (and denormal is zero to the estimate, whose infinity has its
+        # sign), infinite, negative or no number leaves a NaN: one comparison finds it and less.
         "sqrt_usual": """__device__ __forceinline__ float sqrt_usual(float x, bool& seldom) {
   float r;
   asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
-  const float s = x * r;
-  seldom |= __float_as_uint(x) - 0x0d800000u >= 0x7f800000u - 0x0d800000u;
-  return fmaf(fmaf(-s, s, x), 0.5f * r, s);
+  const float s = fabsf(x) * r, root = fmaf(fmaf(-s, s, x), 0.5f * r, s);
+  seldom |= !(root >= 8.8817842e-16f);
+  return root;
 }""",
         # Two steps from an estimate, rounded right where what is left of the dividend is exact: of
         # dividends from 2**-95, divisors to 2**96 and quotients from 2**-120, in magnitude. Less

@@ -122,6 +122,14 @@ class Statements:
         """Return the text of a tree's value; its operations are added."""
         done: dict[int, str] = {}
         sure: set[int] = set()  # conditions that hold where an element is usual
+        instead: list[Expr] = []  # what stands for other trees: while it lives its id is its own
+
+        def other(tree: Expr) -> Expr | None:
+            """Return the tree that is printed in the place of one."""
+            found = (of_magnitude(tree) or of_parity(tree)) if self.dialect.magnitudes else None
+            if found is not None:
+                instead.append(found)
+            return found
 
         def value(tree: Expr) -> str:
             found = done.get(id(tree))
@@ -130,8 +138,8 @@ class Statements:
                     found = rarely(tree)
                 elif tree.prim == "where" and id(tree.args[0]) in sure:
                     found = value(tree.args[1])
-                elif self.dialect.magnitudes and (other := of_magnitude(tree)) is not None:
-                    found = value(other)
+                elif (better := other(tree)) is not None:
+                    found = value(better)
                 else:
                     found = self._one(tree, [value(a) for a in tree.args], operands)
                 done[id(tree)] = found
@@ -140,7 +148,7 @@ class Statements:
         def holding(tree: Expr) -> list[Expr]:
             """Return what holds where a condition does, part by part."""
             sure.add(id(tree))
-            near = of_magnitude(tree) or tree
+            near = other(tree) or tree
             return [p for a in near.args for p in holding(a)] if near.prim == "and" else [near]
 
         def rarely(tree: Expr) -> str:
@@ -242,6 +250,20 @@ def of_magnitude(tree: Expr) -> Expr | None:
         return near
     zero = Expr("const", (), "float32", 0.0)
     return Expr("and", (near, Expr("ne", (magnitude.args[0], zero), "bool")), "bool")
+
+
+def of_parity(tree: Expr) -> Expr | None:
+    """Return the question whether an uint32 is odd as one of a float32 that has its lowest two bits
+    in front: one comparison, where a bit's needs an operation more, after a shift that sine and
+    cosine have use for anyway. None for any other tree."""
+    if tree.prim != "ne" or tree.args[0].prim != "and" or tree.args[0].dtype != "uint32":
+        return None
+    (whole, one), zero = tree.args[0].args, tree.args[1]
+    if not one.prim == zero.prim == "const" or (one.value, zero.value) != (1, 0):
+        return None
+    high = Expr("shl", (whole, Expr("const", (), "uint32", 30)), "uint32")
+    front = Expr("fabs", (Expr("bitcast", (high,), "float32"),), "float32")
+    return Expr("ne", (front, Expr("const", (), "float32", 0.0)), "bool")
 
 
 def node_tree(group: Group, node: Node) -> Expr:
