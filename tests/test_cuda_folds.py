@@ -167,6 +167,54 @@ def test_parts_of_a_run_that_are_made_again_have_the_same_bits(shape: tuple[int,
 
 
 @needs_compiler
+@pytest.mark.parametrize("length", [8192, 9000, 70001, 40 * 8192, 33 * 8192 + 5])
+def test_what_flows_through_shared_memory_folds_to_the_same_bits(length: int) -> None:
+    generator = np.random.default_rng(length)
+    x = generator.standard_normal(length).astype(np.float32)
+    scale = generator.random(1, np.float32)
+    group = chain_folds(x, scale, ("sum", "min", "argmin"))
+    shape = nest(group)
+    usual = schedule(group, shape, (0,) * len(shape.strides), 4)
+    usual = replace(usual, block=256, team=256, cut=True, turns=1, unroll=8)
+    for blocks, ahead, depth in ((1, 2, 2), (3, 2, 2), (2, 4, 1), (2, 1, 4)):
+        grid = replace(usual, blocks=blocks, ahead=ahead, depth=depth)
+        with np.errstate(all="ignore"):
+            assert_as_on_host(group, [x, scale], grid)
+    x[generator.integers(length, size=9)] = 0.0  # elements that are not usual
+    x[-1] = 88.9
+    with np.errstate(all="ignore"):
+        assert_as_on_host(group, [x, scale], replace(usual, blocks=2, ahead=2, depth=2))
+        wide = replace(usual, blocks=2, ahead=2, depth=2, index_bits=64)
+        assert_as_on_host(group, [x, scale], wide)
+
+
+@needs_nvrtc
+def test_long_folds_of_much_arithmetic_flow_through_shared_memory() -> None:
+    def grid_of(values: Array, names: tuple[str, ...]) -> tuple[Group, Grid]:
+        group = chain_folds(values, np.ones(1, values.dtype), names)
+        shape = nest(group)
+        return group, schedule(group, shape, (0,) * len(shape.strides), 132)
+
+    group, grid = grid_of(np.ones(1 << 25, np.float32), ("sum", "max"))
+    assert grid.depth and grid.blocks == 4 * 132
+    made = form(group, nest(group), grid)
+    (flow, whole) = made.steps()
+    assert flow.blocks == grid.blocks and whole.blocks == 1
+    assert made.scratch() == ((1 << 25) // 8192 * 4,) * 2
+    text = made.text()
+    for architecture in ("sm_75", "sm_80", "sm_90"):
+        assert nvrtc.cubin(text, architecture, OPTIONS)[:4] == b"\x7fELF"
+    assert not grid_of(np.ones(1 << 21, np.float32), ("sum",))[1].depth  # too short to flow
+    several = ("argmin", "argmax", "sum", "min", "max", "prod")
+    assert grid_of(np.ones(1 << 24, np.float32), several[1:])[1].depth
+    many = chain_folds(np.ones(1 << 24, np.float32), np.ones(1, np.float32), several * 4)
+    assert not schedule(many, nest(many), (0,) * 26, 132).depth  # no room for what they leave
+    assert not grid_of(np.ones(1 << 24), ("sum",))[1].depth  # no room for wider ones
+    light = reduce_group([np.ones(1 << 24, np.float32)], ["sum"], (0,))
+    assert not schedule(light, nest(light), (0, 0), 132).depth  # memory is the limit
+
+
+@needs_compiler
 def test_few_elements_of_a_chunk_are_a_short_run() -> None:
     values = np.abs(values_for(np.dtype("float32"), (5, 37), 4)) + 1
     group = softmax(values, (1,))

@@ -33,6 +33,8 @@ _READ = 8  # of them are read before the first two meet
 class Rows(Runs):
     """The text of one group of rows with one schedule."""
 
+    header = PACK + TREE + FETCH
+
     # --- launches
     def steps(self) -> tuple[Step, ...]:
         """Return the launches."""
@@ -73,16 +75,14 @@ class Rows(Runs):
             *(states if self.cut else ()),
             *places.declared(["rows", "length", "part", "parts", "each", *names]),
         ]
-        count = self.warps * self.together
+        count = self.grid.block if self.grid.depth else self.warps * self.together
         texts = [self.function(ENTRY, self.grid.bounds, count, parameters, self.kernel())]
         if self.cut:
             whole, count = f"{ENTRY}_whole", WHOLE_BLOCK // 32
             text = self.function(whole, str(WHOLE_BLOCK), count, parameters, self.combining())
             texts.append(text)
         structures = [fold.structure(self.outside) for fold in self.folds.values()]
-        return whole_text(
-            self.outside, PACK + TREE + FETCH, "\n".join((*structures, *self.apart, *texts))
-        )
+        return whole_text(self.outside, self.header, "\n".join((*structures, *self.apart, *texts)))
 
     def function(self, name: str, bounds: str, count: int, parameters: list[str], body: str) -> str:
         """Return the text of an entry point that has room for so many states of each fold."""

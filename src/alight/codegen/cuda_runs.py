@@ -270,21 +270,7 @@ class Runs:
             if held:
                 self.filled.add(held)
             fetched.append(number)
-        for number in fetched:
-            if number not in self.arrays:
-                code.add(f"{self.word(number)} y{number}[{self.ahead}][4];")
-        if fetched:
-            with self.each(begin):
-                offsets = places.along(code, "e") if self.single else []
-                for number in fetched:
-                    source = number
-                    if number >= self.first:
-                        source = self.outputs[self.phases.home[number]]
-                    if self.single and places.shape.classes[source] == "c":
-                        place = f"q{source} + {offsets[source]}"
-                        code.add(f"fetch<{together}>({names[number]}, {place}, e, end);")
-                    else:
-                        self.gather(names[number], source)
+        self.fetch(fetched, names, begin, together)
         stored = [*visit.written]
         if not self.grid.held:
             stored += [n for n in visit.saved if n not in stored]
@@ -301,6 +287,26 @@ class Runs:
             with code.block("for (int j = 0; j < 4; ++j)"):
                 for number in visit.folds:
                     self.fold(number)
+
+    def fetch(self, wanted: list[int], names: dict[int, str], begin: str, together: str) -> None:
+        """Add the reads of some steps, before the first of them is computed."""
+        code, places = self.code, self.places
+        for number in wanted:
+            if number not in self.arrays:
+                code.add(f"{self.word(number)} y{number}[{self.ahead}][4];")
+        if not wanted:
+            return
+        with self.each(begin):
+            offsets = places.along(code, "e") if self.single else []
+            for number in wanted:
+                source = number
+                if number >= self.first:
+                    source = self.outputs[self.phases.home[number]]
+                if self.single and places.shape.classes[source] == "c":
+                    place = f"q{source} + {offsets[source]}"
+                    code.add(f"fetch<{together}>({names[number]}, {place}, e, end);")
+                else:
+                    self.gather(names[number], source)
 
     def gather(self, name: str, source: int) -> None:
         """Add the reads of four elements that are not side by side in memory."""

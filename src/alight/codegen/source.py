@@ -50,7 +50,8 @@ class Grid:
     do; a run has so many ``steps`` of sixteen elements to a chunk. Registers leave room for so many
     ``resident`` blocks of a multiprocessor (0: the compiler decides); a launch has at most so many
     ``blocks`` (0: as many as there is work for). Of short folds, addresses are multiples of so many
-    bytes as are ``wide``; ``staged``: a warp stores records through shared memory."""
+    bytes as are ``wide``; ``staged``: a warp stores records through shared memory. Of long ones so
+    many steps as are ``ahead`` are on their way to shared memory ``depth`` times over."""
 
     block: int = 256
     elements: int = 1
@@ -68,6 +69,7 @@ class Grid:
     blocks: int = 0
     wide: int = 1
     staged: bool = False
+    depth: int = 0
 
     @property
     def bounds(self) -> str:
@@ -79,7 +81,7 @@ class Grid:
         flags = "".join(letter for letter, holds in named.items() if holds)
         return (
             f"b{self.block}e{self.elements}i{self.index_bits}"
-            f"t{self.team}{flags}r{self.turns}u{self.unroll}a{self.ahead}s{self.steps}m{self.resident}n{self.blocks}w{self.wide}"
+            f"t{self.team}{flags}r{self.turns}u{self.unroll}a{self.ahead}s{self.steps}m{self.resident}n{self.blocks}w{self.wide}d{self.depth}"
         )
 
 
