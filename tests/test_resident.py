@@ -224,6 +224,33 @@ print("done")
 """
 
 
+TWICE = """
+import test_resident as t
+import numpy as np, alight
+x, y = t.drawn(2)
+with alight.policy(force="cuda:0", floor=0):
+    a, b = alight.positive(alight.asarray(x)), alight.positive(alight.asarray(y))
+    alight.evaluate(a, b)
+    for calls in (((a, a), (a, b)), ((a, b), (a, a))):
+        made = alight.jit(lambda u, v: u * 2 - v)
+        for left, right in 4 * (*calls, *calls[::-1], (b, b), (b, a)):
+            for _ in range(3):
+                expected = np.asarray(left) * 2 - np.asarray(right)
+                assert np.array_equal(np.asarray(made(left, right)), expected)
+        assert [p.direct is not None for p in made._on_ours.values()] == [True, True]
+print("done")
+"""
+
+
+@needs_compiler
+@pytest.mark.parametrize("twin", ["0", "1"])
+def test_what_is_made_for_one_array_given_twice_answers_no_other_call(
+    twin: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ALIGHT_TWIN", twin)
+    passes(TWICE)
+
+
 def products(x: Any, y: Any) -> Any:
     near = np.exp(-((x[:, None] - y[None, :20]) ** 2))
     member = near / near.sum(axis=1, keepdims=True)

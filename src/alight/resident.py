@@ -216,6 +216,11 @@ class ArrayProgram:
         self.pattern = tuple(
             [(a.storage.value.layout, None) if type(a) is Array else (None, a) for a in args]
         )
+        # Arguments with the data of one before them, which stands for both in the plan.
+        first: dict[int, int] = {}
+        datas = [(n, a.storage.value.data) for n, a in enumerate(args) if type(a) is Array]
+        numbers = [(n, first.setdefault(id(data), n)) for n, data in datas]
+        self.same = {n: before for n, before in numbers if n != before}
         self._outputs = frozenset(self.graph.outputs)
         self.direct: Direct | None = None
         self._tried = False
@@ -324,6 +329,7 @@ class Direct:
         self._scalars = tuple(
             [(i, scalar) for i, (layout, scalar) in enumerate(program.pattern) if layout is None]
         )
+        self._same = tuple(program.same.items())
         # Constants lie on the device once and for all, behind what the arguments are.
         self._constants: list[Data] = []
         self._lying: list[Any] = []
@@ -369,6 +375,7 @@ class Direct:
     def _native(self, launches: Any, order: Sequence[int]) -> DeviceCall:
         """Return the call as the native core answers it."""
         program = self._program
+        same = program.same
         numbers = [number for number, _, _ in self._made]
         form: Any = program.form
         parts = form.parts if type(form) is _Tree else ()
@@ -386,7 +393,12 @@ class Direct:
 
         return DeviceCall(
             launches,
-            tuple([(scalar,) if lay is None else lay for lay, scalar in program.pattern]),
+            tuple(
+                [
+                    (scalar,) if lay is None else (lay, same[n]) if n in same else lay
+                    for n, (lay, scalar) in enumerate(program.pattern)
+                ]
+            ),
             self._space,
             tuple(zip(self._constants, self._lying, strict=True)),
             tuple(order),
@@ -442,6 +454,8 @@ class Direct:
                 buffers.append(data.remote[space])
                 datas.append(data)
         except (AttributeError, KeyError, TypeError):  # pending, or it does not lie there
+            return None
+        if any([datas[number] is not datas[before] for number, before in self._same]):
             return None
         datas += self._constants
         buffers += self._lying

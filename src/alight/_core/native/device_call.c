@@ -13,7 +13,7 @@ typedef struct {
     Launches *launches;  /* NULL: ``run`` does it */
     PyObject *run;       /* called with a list of buffers, it returns a list of those made */
     PyObject *failing;   /* errors of ``run`` that leave the call to ``otherwise`` */
-    PyObject *pattern;   /* a tuple: a layout for an array, (scalar,) for a scalar */
+    PyObject *pattern;   /* a tuple: a layout for an array, (layout, number) for the data of an array before it, (scalar,) for a scalar */
     PyObject *space;     /* of the device */
     PyObject *constants; /* pairs of data and buffer, behind the arguments */
     PyObject *results;   /* for each thing made: its layout, and the seconds that bringing it would take */
@@ -93,8 +93,11 @@ static bool fits(DeviceCall *self, PyObject *const *args, Py_ssize_t operands, P
     DeviceBuffer *own[OPERANDS];
     for (Py_ssize_t i = 0; i < self->count; i++) {
         PyObject *like = PyTuple_GET_ITEM(self->pattern, i);
-        if (PyTuple_CheckExact(like)) {
+        if (PyTuple_CheckExact(like) && PyTuple_GET_SIZE(like) == 1) {
             if (!same_scalar(args[i], PyTuple_GET_ITEM(like, 0))) return false;
+        } else if (PyTuple_CheckExact(like)) {
+            Py_ssize_t first = PyLong_AsSsize_t(PyTuple_GET_ITEM(like, 1));
+            if (!lies_there(self, args[i], PyTuple_GET_ITEM(like, 0), &own_data[i], &own[i]) || own_data[i] != own_data[first]) return false;
         } else if (!lies_there(self, args[i], like, &own_data[i], &own[i])) {
             return false;
         }
@@ -318,6 +321,17 @@ static bool read_order(DeviceCall *self, PyObject *order)
     if (self->order == NULL) {
         PyErr_NoMemory();
         return false;
+    }
+    for (Py_ssize_t i = 0; i < self->count; i++) {
+        PyObject *like = PyTuple_GET_ITEM(self->pattern, i);
+        if (!PyTuple_CheckExact(like) || PyTuple_GET_SIZE(like) == 1) continue;
+        PyObject *layout;
+        Py_ssize_t first;
+        if (!PyArg_ParseTuple(like, "O!n", &LayoutType, &layout, &first)) return false;
+        if (first < 0 || first >= i || PyTuple_CheckExact(PyTuple_GET_ITEM(self->pattern, first))) {
+            PyErr_Format(PyExc_ValueError, "argument %zd has the data of %zd, which is no array before it", i, first);
+            return false;
+        }
     }
     for (Py_ssize_t i = 0; i < count; i++) {
         Py_ssize_t number = PyLong_AsSsize_t(PyTuple_GET_ITEM(order, i));

@@ -119,10 +119,11 @@ class Launches:
 
 class DeviceCall:
     """A call on arrays that lie on a device: natively it looks whether the arguments are like those
-    of ``pattern`` (a layout for an array, (scalar,) for a scalar) and lie in ``space``, launches,
-    and gives the results. What takes more than that, and the call ``next``, is for ``otherwise``,
-    which the twin leaves all calls to. What has no ``Launches`` is a function, from a list of
-    buffers to one; where it raises one of ``failing`` the call is for ``otherwise``, too.
+    of ``pattern`` (a layout for an array, (layout, number) for one with the data of an array before
+    it, (scalar,) for a scalar) and lie in ``space``, launches, and gives the results. What takes
+    more than that, and the call ``next``, is for ``otherwise``, which the twin leaves all calls to.
+    What has no ``Launches`` is a function, from a list of buffers to one; where it raises one of
+    ``failing`` the call is for ``otherwise``, too.
 
     ``constants`` are (data, buffer), behind the arguments; ``order`` says which of these each
     operand is. ``results``: layout, and seconds that bringing it again would take, of all that is
