@@ -349,7 +349,8 @@ def test_a_program_that_plans_nothing_measures_nothing_at_exit(tmp_path: Path) -
 def test_without_a_profile_a_program_has_numpys_own_arrays(tmp_path: Path) -> None:
     program = (
         "import numpy as np\nfrom alight._core import ArrayBase, floor\n"
-        "few, many = np.ones(10), np.linspace(0, 1, 2_000_000)\n"
+        "few, many = np.linspace(0, 1, 10), np.linspace(0, 1, 2_000_000)\n"
+        "assert not isinstance(few, ArrayBase)\n"
         "print(isinstance(many, ArrayBase), floor.record_floor > 1 << 40, (many * 2).max())\n"
     )
     script(tmp_path, program)

@@ -626,7 +626,7 @@ def test_modules_run_as_python_runs_them(tmp_path: Path) -> None:
         ["json.tool", "--help"], ["pack.near.deeper"],
     ):  # fmt: skip
         same(tmp_path, script=["-m", *arguments], **settings)
-    ours = run(tmp_path, "-m", "alight", "run", "-m", "pack.tool", "shown")
+    ours = run(tmp_path, "-m", "alight", "run", "-m", "pack.tool", "shown", ALIGHT_FLOOR_ALL="0")
     assert ours.stdout.splitlines()[-1].endswith("alight.array")
 
 
@@ -634,9 +634,8 @@ def test_a_package_elsewhere_is_the_programs_unless_it_is_installed(tmp_path: Pa
     for folder in ("src", "site-packages"):
         write(tmp_path, {f"{folder}/pack/{n}.py": t for n, t in (("near", NEAR), ("tool", MODULE))})
         paths = os.pathsep.join((str(PACKAGE.parent), str(tmp_path / folder)))
-        ours = run(
-            tmp_path, "-m", "alight", "run", "-m", "pack.tool", "shown", PYTHONPATH=paths
-        )  # fmt: skip
+        settings = {"PYTHONPATH": paths, "ALIGHT_FLOOR_ALL": "0"}
+        ours = run(tmp_path, "-m", "alight", "run", "-m", "pack.tool", "shown", **settings)
         shown = ours.stdout.splitlines()[-1]
         assert shown.endswith("alight.array" if folder == "src" else "numpy"), ours.stderr
 

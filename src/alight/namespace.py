@@ -67,7 +67,9 @@ _UNSHARED = _baseline()
 
 def _settle(result: np.ndarray[Any, Any]) -> Any:
     """Return a new large result as alight's, where nobody else can see its memory."""
-    if floor.scalars and result.size >= record_floor() and costs.left_to_numpy():
+    if result.size < record_floor():  # the first that is made comes here whatever its size
+        return result
+    if floor.scalars and costs.left_to_numpy():
         LOG.demotion("all work", _UNMEASURED, None)
         return result
     base: Any = result.base
