@@ -177,7 +177,8 @@ x = rng.standard_normal((97, 3), np.float32)
 x[3], x[5, 1], x[6], x[7] = x[4], np.nan, np.inf, -0.0
 y, z = rng.standard_normal((23, 3), np.float32), rng.standard_normal((97, 4, 3))
 def apart(x, y, z):
-    return np.sqrt(((x[:, None, :] - y[None]) ** 2).sum(axis=2)).max(axis=1), x.T[::-1].argmin(axis=0)
+    far = np.sqrt(((x[:, None, :] - y[None]) ** 2).sum(axis=2)).max(axis=1)
+    return far, x.T[::-1].argmin(axis=0)
 def rows(x, y, z):
     grown = np.exp(x - x.max(axis=1, keepdims=True))
     return grown / grown.sum(axis=1, keepdims=True), x.std(axis=1, ddof=1), x[:, :2].sum(axis=1) > 0

@@ -114,10 +114,10 @@ def evaluate(values: Iterable[Value], read: bool = True, passing: Storage | None
     Raises the error of the first requested value that failed; the others are still computed.
     """
     asked = [value for value in values if value.op is not None]
-    if not asked:
-        return
     if costs.doubted:
         _look_again()
+    if not asked:
+        return
     with residency.LOCK:
         asked = [value for value in asked if value.op is not None]
         found = request(asked, read, current_policy().stamp, passing)

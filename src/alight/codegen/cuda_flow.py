@@ -13,7 +13,6 @@ from alight.codegen.cuda_kernel import PACK, Step, around, fold_length, power, r
 from alight.codegen.cuda_rows import WHOLE_BLOCK, Rows
 from alight.codegen.cuda_runs import FETCH, Way
 from alight.codegen.phases import Pass
-from alight.codegen.source import ENTRY
 from alight.ir.table_reduction import CHUNK
 
 # Of a block: four of them have room on a multiprocessor of an A100 or H200, what they leave apart.
