@@ -208,8 +208,34 @@ print("done")
 """
 
 
+PASSING = """
+from alight import streaming
+from alight.ir.group import Graph, Group, GroupKind, Node
+from alight.ir.ops import OPS
+from alight.plan.block import split
+a, back = drawn(), np.empty(size, np.uint8)
+backend.wait(up(a, near))
+x = np.random.default_rng(1).random((1000, 100))
+layout = layout_of(x)
+node = Node(OPS["negative"], (0,), (), layout)
+group = Group(GroupKind.LOOP, Graph((layout,), (node,), (1,)), x.shape)
+chunks = streaming.Chunks(device, split(group))
+chunks.of(300), chunks.of(100)
+# What is dropped while queue 0 has yet to read it is the first memory that chunks get.
+backend.submit(device, 0, [Copy(near, far, size, "cuda:0", "cuda:0")])
+dropped, usual = [near.memory], session.pool.malloc
+del near
+session.pool.malloc = lambda nbytes: dropped.pop() if dropped else usual(nbytes)
+(made,) = streaming._Stream(device, backend, chunks, 300, [(host(x), 0, layout)]).run()
+assert not dropped and np.array_equal(made.array, -x)
+backend.wait(down(far, back))
+assert np.array_equal(back, a)
+print("done")
+"""
+
+
 @needs_compiler
-@pytest.mark.parametrize("program", [COPIES, BLOCKS], ids=["copies", "blocks"])
+@pytest.mark.parametrize("program", [COPIES, BLOCKS, PASSING], ids=["copies", "blocks", "passing"])
 def test_what_a_device_sends_and_gets(program: str) -> None:
     done = elsewhere("-c", _with_entry_point(SETTING + program))
     assert done.stdout.endswith("done\n"), done.stderr

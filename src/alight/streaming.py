@@ -163,14 +163,16 @@ class _Stream:
 
     def _run(self) -> list[Data]:
         where, backend, parts = self.where, self.backend, self.parts
+        # What others have left serves this: queue 0 may have yet to read it.
+        free = self._submit(_LAUNCHES, (), ())
         for number, (data, offset, layout) in enumerate(self.places):
             if not parts.cut[number]:
                 target = self.whole[number] = backend.allocate(where, layout.nbytes)
                 source = data.address + offset
                 copy = self._copy(source, target, layout.nbytes)
-                backend.wait(self._submit(_UPLOADS, [copy], ()))
+                backend.wait(self._submit(_UPLOADS, [copy], (free,)))
         slots = [[self._room(size) for size in self._sizes()] for _ in range(SLOTS)]
-        read: list[Any] = [None] * SLOTS  # the launch that read what was in a slot
+        read: list[Any] = [free] * SLOTS  # the launch that read what was in a slot
         gone: list[list[Any]] = [[] for _ in range(SLOTS)]  # the downloads from it
         for number, start in enumerate(range(0, parts.rows, self.rows)):
             count = min(self.rows, parts.rows - start)
@@ -204,7 +206,7 @@ class _Stream:
             for buffer, number in zip(made, part.outputs, strict=True)
         ]
         launch = Launch(kernel, tuple(inputs), tuple(outputs))
-        arrived = self._submit(_UPLOADS, copies, () if read is None else (read,))
+        arrived = self._submit(_UPLOADS, copies, (read,))
         ran = self._submit(_LAUNCHES, [launch], [arrived, *gone])
         downloads = []
         for buffer, result, layout in zip(made, self.results, self.layouts, strict=True):
