@@ -17,6 +17,8 @@ from typing import Any
 import pytest
 
 import alight.errors
+import alight.registry
+from alight import calibrated
 
 SOURCE = Path(alight.errors.__file__).parents[1]
 
@@ -525,3 +527,24 @@ def test_calibrate_goes_on_where_a_driver_fails_that_nobody_named(machine: Machi
     assert found["failed"] == {"far:0": "OSError: the driver does not answer"}
     named = json.loads(machine.alight("calibrate", "cpu", *arguments[1:]))
     assert [row["device"] for row in named["profiles"]] == ["cpu"] and not named["failed"]
+
+
+def test_settings_that_only_another_version_knows_look_unlike_any_of_here(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    own = alight.registry.device("cpu").to_dict() | {"id": "far:0", "space": "far:0"}
+    kept = {"device": own, "failed": None, "trying": None}
+    theirs, here = {"setting of_another_version": "on"}, {"path /nothing here": "absent"}
+
+    class Store:
+        def __init__(self, *looks: dict[str, str]) -> None:
+            self.document = {"devices": {"far": {**kept, "looks": looks}}}
+
+        def read(self, kind: str, key: str) -> Any:
+            return self.document
+
+    for looks, why in (((here, theirs), ""), ((theirs,), "setting of_another_version")):
+        monkeypatch.setattr(calibrated, "_recalled", None)
+        monkeypatch.setattr(calibrated, "default_store", lambda looks=looks: Store(*looks))
+        (found,) = calibrated.recalled()
+        assert found.device.id == "far:0" and (why in found.reason if why else not found.reason)

@@ -66,7 +66,7 @@ def look(traces: Traces) -> Look:
     """Return how traces look now."""
     found = {f"path {path}": _state(path) for path in traces.paths}
     found |= {f"variable {name}": os.environ.get(name, "") for name in traces.variables}
-    return found | {f"setting {name}": str(getattr(config(), name)) for name in traces.settings}
+    return found | {f"setting {name}": str(getattr(config(), name, "")) for name in traces.settings}
 
 
 def _traces_of(seen: Look) -> Traces:
