@@ -324,6 +324,33 @@ def test_what_is_kept_for_later_runs_makes_room() -> None:
     passes(SHORT)
 
 
+FULL = """
+import test_resident as t
+import numpy as np, alight
+from alight import registry
+backend.open(registry.device("cuda:0"))
+session = backend._sessions["cuda:0"]
+made = alight.jit(t.one)
+with alight.policy(force="cuda:0", floor=0):
+    x, y = t.drawn(1)
+    a, b = alight.asarray(x), alight.asarray(y)
+    alight.evaluate(a + 0, b + 0)
+    for _ in range(4):
+        made(a, b)
+    (program,) = made._on_ours.values()
+    session.clear_shelves()
+    session.pool.set_limit(size=session.pool.used + 4096)  # one result, and none for later
+    got = program.direct(a, b)
+    assert got is not NotImplemented and np.array_equal(np.asarray(got), t.one(x, y))
+print("done")
+"""
+
+
+@needs_compiler
+def test_a_result_needs_no_room_for_the_next_one() -> None:
+    passes(FULL)
+
+
 GRAPHS = """
 import test_resident as t
 import numpy as np, alight

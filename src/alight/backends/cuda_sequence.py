@@ -166,7 +166,7 @@ class CudaSequence:
                 # The next run's memory is got after this one was launched.
                 for nbytes, shelf in zip(self._sizes, self._shelves, strict=True):
                     if not shelf.count and nbytes <= _INNER_BYTES:
-                        session.buffer(nbytes, shelf)  # which goes there at once
+                        session.prepare(shelf)
             except Exception as error:
                 session.tell(error)
                 raise

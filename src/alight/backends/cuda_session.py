@@ -12,6 +12,7 @@ import threading
 import warnings
 import weakref
 from collections import deque
+from contextlib import suppress
 from typing import Any
 
 from alight._core import DeviceBuffer, Shelf, Stock
@@ -178,6 +179,11 @@ class Session:
             self.cupy.get_default_memory_pool().free_all_blocks()
             memory = self.pool.malloc(size)
         return DeviceBuffer(memory, nbytes, self.device, shelf)
+
+    def prepare(self, shelf: Shelf) -> None:
+        """Put a piece on a shelf for the next buffer; nothing makes room for it."""
+        with suppress(self._full):
+            DeviceBuffer(self.pool.malloc(shelf.nbytes), shelf.nbytes, self.device, shelf)
 
     def shelf(self, nbytes: int) -> Shelf:
         """Return where buffers of so many bytes find what others of their size have left."""
