@@ -69,6 +69,15 @@ class Array(ArrayMethods):
         """Return the dtype."""
         return memory.layout(self).dtype
 
+    @dtype.setter
+    def dtype(self, dtype: Any) -> None:
+        seen = np.dtype(dtype)
+        if not native(seen):
+            raise TypeError(
+                f"an Array cannot become one of dtype {seen} in place. Fix: b = a.view(dtype)"
+            )
+        self.window = memory.apply_view(self, lambda probe: probe.view(seen)).window
+
     @property
     def shape(self) -> tuple[int, ...]:
         """Return the lengths of the axes."""
@@ -308,6 +317,8 @@ for _name in dir(np.ndarray):
 for _name, _found in {**vars(ArrayMethods), **vars(Array)}.items():
     if type(_found) is FunctionType and (_name[0] != "_" or _name in _ASKED):
         setattr(Array, _name, public(_found))
+    elif type(_found) is property and _found.fset is not None:
+        setattr(Array, _name, _found.setter(public(_found.fset)))
 
 
 # Keywords that np.max and np.maximum.reduce, and their like, take alike.

@@ -125,6 +125,7 @@ class vectorize(np.vectorize):
 
     __doc__ = np.vectorize.__doc__
 
+    @public
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Return the function of every element, or the decorated function."""
         return run_in_numpy(super().__call__, args, kwargs)
