@@ -32,14 +32,17 @@ static PyObject *guard_vectorcall(PyObject *callable, PyObject *const *args, siz
     if (names == NULL || PyTuple_GET_SIZE(names) == 0) {
         for (int i = 0; i < self->count; i++) {
             Entry *entry = self->entries[i];
+            Py_INCREF(entry); /* a comparison, or what it calls, may run Python code that drops it from the guard */
             int fits = entry_matches(entry, args, count);
-            if (fits < 0) return NULL;
-            if (!fits) continue;
-            if (i > 0 && self->entries[i] == entry) { /* a comparison may have run Python code */
+            if (fits <= 0) {
+                Py_DECREF(entry);
+                if (fits < 0) return NULL;
+                continue;
+            }
+            if (i > 0 && self->entries[i] == entry) {
                 memmove(&self->entries[1], &self->entries[0], (size_t)i * sizeof(Entry *));
                 self->entries[0] = entry;
             }
-            Py_INCREF(entry); /* what it calls may drop it from the guard */
             PyObject *result = entry_run(entry, args, count);
             Py_DECREF(entry);
             if (result != Py_NotImplemented) return result;
