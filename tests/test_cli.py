@@ -178,7 +178,7 @@ def test_calibrate_stores_unless_dry_and_cache_shows_it(tmp_path: Path) -> None:
         text = command(tmp_path, *short).stdout
         assert "cpu: measured in" in text and "_error" not in text
         lines = printed(tmp_path, "devices").splitlines()
-        (own,) = [line for line in lines if line.split()[:1] == ["cpu"]]
+        own = next(line for line in lines if line.split()[:1] == ["cpu"])  # crossovers come below
         assert "none: run" not in own
     files = len(loaded(tmp_path, "cache", "list", "--json"))
     told = "1 file removed" if files == 1 else f"{files} files removed"

@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+import alight
+
 F8 = np.dtype(np.float64)
 
 
@@ -438,6 +440,7 @@ def churn(core: Any, rounds: int) -> None:
 
 
 def test_nothing_leaks(core: Any) -> None:
+    alight.kernels.settle()  # what tests before asked for is compiled in the background
     churn(core, 400)
     gc.collect()
     before = sys.getallocatedblocks()
