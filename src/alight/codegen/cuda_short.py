@@ -311,14 +311,18 @@ extern "C" __global__ void __launch_bounds__({grid.bounds}) {ENTRY}(
             const = "const " if place < self.first else ""
             code.add(f"{const}{word}* q{place} = m{place} + ({' + '.join(terms) or '0'});")
 
+    def each(self, accesses: Sequence[_Access]) -> Iterator[tuple[str, str, _Access]]:
+        """Yield, once for each name that a thread has, the name, the operand's class and its first
+        access."""
+        first: dict[str, _Access] = {}
+        for a in accesses:
+            first.setdefault(a.name.partition("[")[0], a)
+        for name, a in first.items():
+            yield name, self.shape.classes[a.place], a
+
     def declared(self, accesses: Sequence[_Access], size: int) -> Iterator[str]:
         """Yield the declarations of what a thread has of its elements."""
-        seen: set[str] = set()
-        for a in accesses:
-            name, kind = a.name.partition("[")[0], self.shape.classes[a.place]
-            if name in seen:
-                continue
-            seen.add(name)
+        for name, kind, a in self.each(accesses):
             word = self.places.words[a.place]
             room = size * (_record(self.shape, a.place) if kind == "k" else 1)
             yield f"{word} {name};" if kind == "b" else f"{word} {name}[{room}];"
@@ -327,12 +331,7 @@ extern "C" __global__ void __launch_bounds__({grid.bounds}) {ENTRY}(
         self, accesses: Sequence[_Access], size: int, read: bool, together: bool = False
     ) -> Iterator[str]:
         """Yield the reads, or the writes, of that."""
-        seen: set[str] = set()
-        for a in accesses:
-            name, kind = a.name.partition("[")[0], self.shape.classes[a.place]
-            if name in seen:
-                continue
-            seen.add(name)
+        for name, kind, a in self.each(accesses):
             place = a.place
             step = f"s{place}_{self.shape.vector_axis}"
             if kind == "b":
