@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import shutil
 import tempfile
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -40,3 +42,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def _own_cache() -> Iterator[None]:
     yield
     shutil.rmtree(_CACHE, ignore_errors=True)
+
+
+@pytest.fixture(params=["twin", "_native"])
+def core(request: pytest.FixtureRequest) -> Any:
+    """Return the core in Python, and in C where it was built."""
+    try:
+        return importlib.import_module(f"alight._core.{request.param}")
+    except ImportError:
+        pytest.skip("the native core was not built")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import importlib
 import itertools
 import os
 import sys
@@ -18,14 +17,6 @@ import pytest
 import alight
 
 F8 = np.dtype(np.float64)
-
-
-@pytest.fixture(params=["twin", "_native"])
-def core(request: pytest.FixtureRequest) -> Any:
-    try:
-        return importlib.import_module(f"alight._core.{request.param}")
-    except ImportError:
-        pytest.skip("the native core was not built")
 
 
 def concrete(core: Any, n: int = 16) -> Any:

@@ -17,16 +17,12 @@ import numpy as np
 import pytest
 
 
-@pytest.fixture(params=["twin", "_native"])
-def core(request: pytest.FixtureRequest) -> Iterator[Any]:
-    try:
-        found: Any = importlib.import_module(f"alight._core.{request.param}")
-    except ImportError:
-        pytest.skip("the native core was not built")
-    before = found.floor.record_floor
-    found.floor.record_floor = 16
-    yield found
-    found.floor.record_floor = before
+@pytest.fixture
+def core(core: Any) -> Iterator[Any]:
+    before = core.floor.record_floor
+    core.floor.record_floor = 16
+    yield core
+    core.floor.record_floor = before
 
 
 def made(n: int, *, fill: float = 0.0) -> np.ndarray[Any, Any]:

@@ -4,19 +4,10 @@ for Python. What launches natively is tested in ``test_resident``."""
 from __future__ import annotations
 
 import gc
-import importlib
 import weakref
 from typing import Any
 
 import pytest
-
-
-@pytest.fixture(params=["twin", "_native"])
-def core(request: pytest.FixtureRequest) -> Any:
-    try:
-        return importlib.import_module(f"alight._core.{request.param}")
-    except ImportError:
-        pytest.skip("the native core was not built")
 
 
 class Memory:

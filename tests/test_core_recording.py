@@ -102,12 +102,8 @@ class World:
         return (cls or self.Array).of(value)
 
 
-@pytest.fixture(params=["twin", "_native"])
-def world(request: pytest.FixtureRequest) -> Iterator[World]:
-    try:
-        core: Any = importlib.import_module(f"alight._core.{request.param}")
-    except ImportError:
-        pytest.skip("the native core was not built")
+@pytest.fixture
+def world(core: Any) -> Iterator[World]:
     filled = [n for n in dir(core.hooks) if n[0] != "_" and hasattr(core.hooks, n)]
     hooks = {name: getattr(core.hooks, name) for name in filled}
     names = ("record_floor", "auto", "budget", "limit", "count", "pending", "anchor", "scalars")
