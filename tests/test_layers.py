@@ -61,7 +61,7 @@ ORDER: tuple[tuple[str, ...], ...] = (
     ("purity", "scalar"),
     ("leases", "swap"),
     ("replay",),
-    ("race", "resident", "shortcut"),
+    ("hosted", "race", "resident", "shortcut"),
     ("jit",),
     ("requested",),
     ("tables",),

@@ -20,13 +20,14 @@ from weakref import WeakKeyDictionary, WeakSet
 
 import numpy as np
 
-from alight import runtime
+from alight import registry, runtime
 from alight._core import POLICY, floor, hooks, recording_errstate
 from alight._core.guard import CallGuard, Entry
 from alight.appearance import asks_what_it_means, shown
 from alight.config import current_policy, policy
 from alight.device import HOST_DEVICE
 from alight.execute import stood_in
+from alight.hosted import Hosted, kinds_of
 from alight.leases import Leases
 from alight.log import LOG
 from alight.plan.plan import LaunchStep
@@ -104,6 +105,8 @@ class Jitted(CallGuard):
         # By key; None: such a call cannot be run again without its body.
         self._on_ours: dict[Any, ArrayProgram | None] = {}
         self._guarded: dict[Any, Entry] = {}  # the guard's, of those calls
+        # By kinds of arguments: calls on Arrays as calls on what they have on the host.
+        self._hosted: dict[Any, Hosted] = {}
         _all.add(self)
 
     # What a program may rebind to change what a call does.
@@ -133,6 +136,7 @@ class Jitted(CallGuard):
         self._answers.clear()
         self._on_ours.clear()
         self._guarded.clear()
+        self._hosted.clear()
 
     @property
     def settled(self) -> bool:
@@ -159,9 +163,8 @@ class Jitted(CallGuard):
                 return self(*positional)  # which the guard may know
         described = describe(args, kwargs)
         if described is None or recording_errstate() is None:  # NumPy acts at each op
-            key = key_of(args) if described is None and not kwargs else None
-            if key is not None and ERRSTATE.get() is QUIET:
-                return self._on_arrays(args, (key, current_policy().stamp))
+            if described is None and not kwargs and ERRSTATE.get() is QUIET:
+                return self._on_arrays(args)
             return self._body(args, kwargs, None, None, None)
         proof = self._proved()
         site = self._site(described)
@@ -242,23 +245,53 @@ class Jitted(CallGuard):
             site.ran_theirs(self._shadow(args, kwargs))
         return result
 
-    def _on_arrays(self, args: tuple[Any, ...], key: Any) -> Any:
-        """Return the result of a call with Arrays of the caller's."""
+    def _on_arrays(self, args: tuple[Any, ...]) -> Any:
+        """Return the result of a call with what may be Arrays of the caller's."""
         proof = self._proved()
+        stamp = current_policy().stamp
+        kinds = kinds_of(args) if proof.pure else None
+        if kinds is None:
+            return self._body(args, {}, None, None, None)
+        alone = len(registry.devices_allowed(current_policy())) == 1
+        found = key_of(args)
+        key = None if found is None else (found, stamp)
         program = self._on_ours.get(key)
+        hosted = None
+        if alone or (program is not None and program.at_home):
+            hosted = self._on_host((kinds, stamp), proof)
+            result = hosted(*args)
+            if result is not NotImplemented:
+                if alone:
+                    if hosted.entry is None:
+                        hosted.entry = direct_entry(hosted, args, proof.lookups)
+                    self._back(hosted.entry)
+                return result
         if program is not None:
             result = program.run(args)
             if program.direct is not None and key not in self._guarded:
                 self._guarded[key] = direct_entry(program.direct.call, args, proof.lookups)
             self._back(self._guarded.get(key))
-            return result
-        tracing = None
-        if proof.pure and key not in self._on_ours and len(self._on_ours) < 2 * _EXACT_SITES:
-            tracing = Tracing(args)
-        result = self._body(args, {}, None, None, None, tracing)
-        if tracing is not None:
-            self._on_ours[key] = tracing.made
+        elif key is None:
+            result = self._body(args, {}, None, None, None)
+        else:
+            tracing = None
+            if key not in self._on_ours and len(self._on_ours) < 2 * _EXACT_SITES:
+                tracing = Tracing(args)
+            result = self._body(args, {}, None, None, None, tracing)
+            if tracing is not None:
+                self._on_ours[key] = tracing.made
+        if hosted is not None and hosted.failed:  # and the body, on the Arrays, did not
+            hosted.refused = True
         return result
+
+    def _on_host(self, key: Any, proof: Proof) -> Hosted:
+        """Return what answers calls on Arrays of these kinds by calls on ndarrays."""
+        hosted = self._hosted.get(key)
+        if hosted is None:
+            if len(self._hosted) >= _EXACT_SITES:
+                self._hosted.clear()
+            hosted = self._hosted[key] = Hosted(self, fresh=not proof.declared)
+        return hosted
 
     def _numpy(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         _state.way = "numpy"

@@ -71,6 +71,9 @@ class Lookup(NamedTuple):
 _PARTS = ("__code__", "__defaults__", "__kwdefaults__")
 
 
+_DECLARED = "declared"
+
+
 @dataclass(frozen=True, slots=True)
 class Proof:
     """Whether a function is pure; if not, ``reason`` says why. ``ops``: how many operations on
@@ -81,6 +84,11 @@ class Proof:
     reason: str = ""
     ops: float | None = None
     lookups: tuple[Lookup, ...] = field(default=(), repr=False)
+
+    @property
+    def declared(self) -> bool:
+        """Tell whether it is pure because its author says so."""
+        return self.pure and self.reason == _DECLARED
 
 
 class _NotProven(Exception):
@@ -223,7 +231,7 @@ def declare_pure(function: FunctionType) -> Proof:
     for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
         with contextlib.suppress(_NotProven):
             work.content(cell, name, "")
-    return Proof(True, "declared", None if work.loops else math.inf, tuple(work.lookups))
+    return Proof(True, _DECLARED, None if work.loops else math.inf, tuple(work.lookups))
 
 
 class _Proving:

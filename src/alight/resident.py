@@ -26,7 +26,7 @@ from alight._core import (
 )
 from alight.array import Array
 from alight.copies import FRESH, Kept, kept
-from alight.device import Device
+from alight.device import HOST_DEVICE, Device
 from alight.errors import AlightError
 from alight.log import eligible_elements
 from alight.outcomes import Started, Told, running, started
@@ -222,6 +222,8 @@ class ArrayProgram:
         numbers = [(n, first.setdefault(id(data), n)) for n, data in datas]
         self.same = {n: before for n, before in numbers if n != before}
         self._outputs = frozenset(self.graph.outputs)
+        launches = [step for step in self.plan.steps if isinstance(step, LaunchStep)]
+        self.at_home = all(step.device == HOST_DEVICE for step in launches)
         self.direct: Direct | None = None
         self._tried = False
 

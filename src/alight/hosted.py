@@ -1,0 +1,107 @@
+"""Jitted functions on Arrays that lie on the host: answered by the call on their ndarrays.
+
+One way to decide, to race NumPy and to launch serves both kinds of arguments. The ndarrays are
+read-only meanwhile: a body that writes into an argument, or returns a window of one, is found by
+that, and runs on the Arrays themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from alight import memory
+from alight._core import at_hand, layout_of
+from alight._core.guard import Entry
+from alight.array import Array
+from alight.creation import shared
+
+__all__ = ["Hosted", "kinds_of"]
+
+_SCALARS = (int, float, complex, bool, str, type(None))
+
+
+def kinds_of(args: tuple[Any, ...]) -> tuple[Any, ...] | None:
+    """Return the kinds of the arguments, or None: there is no Array among them, or what is neither
+    array nor scalar."""
+    kinds: list[Any] = []
+    for item in args:
+        kind = type(item)
+        if kind is np.ndarray:
+            kinds.append((layout_of(item), item.flags.writeable))
+        elif kind is Array or kind in _SCALARS or issubclass(kind, np.generic):
+            kinds.append(kind)
+        else:
+            return None
+    return tuple(kinds) if Array in kinds else None
+
+
+class Hosted:
+    """Calls of one kind; called with their arguments it gives NotImplemented where the body has to
+    run on the Arrays.
+
+    ``fresh``: what the function returns is seen to be its own, or a window of an argument.
+    """
+
+    __slots__ = ("_call", "_fresh", "entry", "failed", "refused")
+
+    def __init__(self, call: Callable[..., Any], fresh: bool) -> None:
+        self._call = call
+        self._fresh = fresh
+        self.failed = False  # the last call did; whether the function or its read-only arguments
+        self.refused = False
+        self.entry: Entry | None = None  # the guard's
+
+    def __call__(self, *args: Any) -> Any:
+        self.failed = False
+        if self.refused:
+            return NotImplemented
+        given: list[Any] = []
+        for number, item in enumerate(args):
+            found = at_hand(item) if type(item) is Array else item
+            if found is None:  # pending, or on a device
+                return NotImplemented
+            if type(found) is np.ndarray:
+                found = found.view()
+                found.flags.writeable = False
+                for before in range(number):
+                    if args[before] is item:
+                        found = given[before]
+            given.append(found)
+        try:
+            result = self._call(*given)
+        except Exception:
+            self.failed = True
+            return NotImplemented
+        made = self._array(result) if type(result) is np.ndarray else self._made(result)
+        self.failed = made is NotImplemented
+        return made
+
+    def _array(self, array: Any) -> Any:
+        if not array.flags.writeable:  # a window of an argument, which the Array's would have to be
+            return NotImplemented
+        return memory.owned(Array, array) if self._fresh else shared(array)
+
+    def _made(self, result: Any) -> Any:
+        """Return results with Arrays for ndarrays and NumPy's scalars."""
+        if isinstance(result, np.generic):
+            return memory.owned(Array, np.asarray(result))
+        kind = type(result)
+        if kind is Array or kind in _SCALARS:
+            return result
+        if kind is not tuple and kind is not list:
+            return NotImplemented
+        known: dict[int, Any] = {}
+        parts = []
+        for part in result:
+            if type(part) is np.ndarray and part.base is not None:  # others may lie there, too
+                return NotImplemented
+            if id(part) not in known:
+                array = type(part) is np.ndarray
+                known[id(part)] = self._array(part) if array else self._made(part)
+            if known[id(part)] is NotImplemented:
+                return NotImplemented
+            parts.append(known[id(part)])
+        return kind(parts)
