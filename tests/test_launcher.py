@@ -453,6 +453,8 @@ LARGE = """
     np.random.seed(1); np.random.shuffle(z); print(z[:3])
     out = np.empty(100_000); print(r.random(out=out) is out, out[:3], r.permutation(z)[:3])
     print(collections.defaultdict(functools.partial(np.zeros, 2))["a"])
+    few = np.cumsum(x, axis=1)[:2, :3].T  # a view of a large array, copied below the floor
+    print(few.reshape(6), few.reshape(6, order="F"), few.ravel(), few.flatten(), few.flatten("K"))
 """
 
 

@@ -71,12 +71,7 @@ class Array(ArrayMethods):
 
     @dtype.setter
     def dtype(self, dtype: Any) -> None:
-        seen = np.dtype(dtype)
-        if not native(seen):
-            raise TypeError(
-                f"an Array cannot become one of dtype {seen} in place. Fix: b = a.view(dtype)"
-            )
-        self.window = memory.apply_view(self, lambda probe: probe.view(seen)).window
+        memory.set_layout(self, "dtype", dtype)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -85,13 +80,17 @@ class Array(ArrayMethods):
 
     @shape.setter
     def shape(self, shape: Any) -> None:
-        self.window = _only_view(self, lambda probe: np.reshape(probe, shape, copy=False)).window
+        memory.set_layout(self, "shape", shape)
 
     @property
     def strides(self) -> tuple[int, ...]:
         """Return the bytes between neighbours along each axis, as NumPy's result would have
         them."""
         return memory.layout(self).strides
+
+    @strides.setter
+    def strides(self, strides: Any) -> None:
+        memory.set_layout(self, "strides", strides)
 
     @property
     def ndim(self) -> int:
@@ -472,20 +471,6 @@ def _in_place(op: Any, array: Any, other: Any) -> Any:
     if quicker is not None:
         return ufunc_method(quicker, "__call__", (array,), {"out": (array,)})
     return ufunc_method(op.reference, "__call__", (array, other), {"out": (array,)})
-
-
-def _only_view(array: Array, expression: Callable[[Any], Any]) -> Any:
-    """Return the view an expression gives; AttributeError, as NumPy words it, where it would
-    copy."""
-    try:
-        return memory.apply_view(array, expression)
-    except ValueError as error:
-        if "copy" not in str(error):
-            raise
-        raise AttributeError(
-            "Incompatible shape for in-place modification. Use `.reshape()` to make a copy "
-            "with the desired shape."
-        ) from None
 
 
 hooks.appears = shown

@@ -91,11 +91,17 @@ def _element(array: ArrayBase, key: Any) -> Any:
     scalar = host(array)[key]
     if floor.scalars or manners.scalar is not None:
         return scalar
+    if not native(lay.dtype):
+        return export(array)[
+            key
+        ]  # an array that was given such a dtype; a record can be written to
     return type(array).of(concrete(np.asarray(scalar)))
 
 
 def _gather(array: ArrayBase, key: Any) -> Any:
-    """Return an advanced-index result: a copy, made at once."""
+    """Return an advanced-index result: a copy, made at once; or a record's field."""
+    if not native(layout(array).dtype):
+        return export(array)[key]
     return _wrap(type(array), np.asarray(host(array)[key]))
 
 

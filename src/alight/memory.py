@@ -6,10 +6,22 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 
 from alight import _core, runtime
-from alight._core import ArrayBase, Data, Layout, Storage, Value, at_hand, hooks, sole
-from alight.record import WRITE, alias, cast, concrete, pend
+from alight._core import (
+    ArrayBase,
+    Data,
+    Layout,
+    Storage,
+    Value,
+    View,
+    at_hand,
+    hooks,
+    layout_of,
+    sole,
+)
+from alight.record import WRITE, alias, call_there, cast, concrete, pend
 
 
 def read(array: ArrayBase) -> Value:
@@ -151,6 +163,20 @@ def view_of(array: ArrayBase, window: np.ndarray[Any, Any], probe: np.ndarray[An
     return _core.view_of(type(array), array, window, probe)
 
 
+def set_layout(array: ArrayBase, name: str, given: Any) -> None:
+    """Set the ``shape``, ``strides`` or ``dtype`` of an array in place, as NumPy does: with its
+    errors, and its warnings at the program's line."""
+    lay, view = layout(array), array.window
+    offset = 0 if view is None else view.offset
+    if name == "strides":  # NumPy asks how far the memory reaches; none is had for that
+        whole = as_strided(np.empty(1, np.uint8), (array.storage.value.layout.nbytes,), (1,))
+        probe: np.ndarray[Any, Any] = np.ndarray(lay.shape, lay.dtype, whole, offset, lay.strides)
+    else:
+        probe = lay.probe.view()
+    call_there(setattr, (probe, name, given), {})
+    array.window = View(layout_of(probe), offset, view is None or view.writeable)
+
+
 def apply_view(array: ArrayBase, expression: Any) -> Any:
     """Return the view that ``expression`` makes of an ndarray of this layout (NumPy decides, on a
     probe)."""
@@ -168,6 +194,7 @@ __all__ = [
     "layout",
     "owned",
     "read",
+    "set_layout",
     "view_of",
     "writable",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -70,10 +71,14 @@ def reshape(array: ArrayBase, shape: Any, order: str = "C", copy: bool | None = 
                 raise
     target = np.reshape(np.empty_like(probe, np.int8, "C"), shape).shape
     if order == "F" or (order == "A" and probe.flags.fnc):
-        whole = copy_of(array, "F")
-        return apply_view(whole, lambda p: np.reshape(p, target, order="F", copy=False))
-    whole = copy_of(array, "C")
-    return apply_view(whole, lambda p: np.reshape(p, target, copy=False))
+        return _seen(copy_of(array, "F"), lambda p: np.reshape(p, target, order="F", copy=False))
+    return _seen(copy_of(array, "C"), lambda p: np.reshape(p, target, copy=False))
+
+
+def _seen(whole: Any, expression: Callable[[Any], Any]) -> Any:
+    """Return the view that an expression makes of a copy, which is an ndarray where it is small or
+    of a dtype that alight does not compute with."""
+    return expression(whole) if type(whole) is np.ndarray else apply_view(whole, expression)
 
 
 def _plain(shape: Any) -> Any:
@@ -141,7 +146,7 @@ class ArrayMethods(ArrayBase):
         ):
             return apply_view(self, lambda p: p.ravel(order))
         if order in ("C", "F"):
-            return apply_view(copy_of(self, order), lambda p: p.ravel(order))
+            return _seen(copy_of(self, order), lambda p: p.ravel(order))
         if lay.dense:
             axes = sorted(range(lay.ndim), key=lambda i: -lay.strides[i])
             return apply_view(self, lambda p: p.transpose(axes).reshape(-1, copy=False))
@@ -153,13 +158,12 @@ class ArrayMethods(ArrayBase):
         if order == "A":
             order = "F" if lay.probe.flags.fnc else "C"
         if order in ("C", "F"):
-            whole = copy_of(self, order)
-            return apply_view(whole, lambda p: p.reshape(-1, order=order, copy=False))
+            return _seen(copy_of(self, order), lambda p: p.reshape(-1, order=order, copy=False))
         if order == "K" and all(lay.strides):
             whole = copy_of(self, "K")
-            steps = memory.layout(whole).strides
+            steps = whole.strides
             axes = sorted(range(lay.ndim), key=lambda i: -steps[i])
-            return apply_view(whole, lambda p: p.transpose(axes).reshape(-1, copy=False))
+            return _seen(whole, lambda p: p.transpose(axes).reshape(-1, copy=False))
         return exit_to_numpy(np.ndarray.flatten, (self, order), {})
 
     def view(self, dtype: Any = None, type: Any = None) -> Any:

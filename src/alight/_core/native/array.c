@@ -154,6 +154,13 @@ static int array_buffer(PyObject *self, Py_buffer *view, int flags)
         }
         return -1;
     }
+    PyArray_Descr *descr = PyArray_DESCR((PyArrayObject *)memory);
+    if (descr->type_num == NPY_VOID && !PyDataType_HASFIELDS(descr)) {
+        /* NumPy writes plain bytes into a buffer's format as padding, and reads no bytes from it. */
+        PyErr_SetString(PyExc_BufferError, "a buffer cannot say that its elements are plain bytes");
+        Py_DECREF(memory);
+        return -1;
+    }
     int status = PyObject_GetBuffer(memory, view, flags);
     if (status == 0 && view->strides != NULL && view->obj == memory) {
         /* NumPy offers strides of its own for axes of length one and for empty arrays, and would

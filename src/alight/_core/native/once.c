@@ -454,7 +454,7 @@ PyObject *once_getitem(PyObject *array, PyObject *key)
     PyObject *whole = bytes_at_hand(self, NPY_MAX_INTP, false), *element = NULL;
     if (whole != NULL && floors->scalars) {
         element = PyObject_GetItem(whole, key);
-    } else if (whole != NULL) {
+    } else if (whole != NULL && is_native(PyArray_DESCR((PyArrayObject *)whole))) {
         PyObject *window = picked(whole, key, kind);
         PyObject *copy = window == NULL ? NULL : PyArray_NewCopy((PyArrayObject *)window, NPY_KEEPORDER);
         element = copy == NULL ? NULL : adopted(copy);

@@ -305,6 +305,8 @@ class ArrayBase:
         except KeyboardInterrupt:
             interrupt_main()  # NumPy drops it and tries __array__, where it is to be heard
             raise
+        if array.dtype.kind == "V" and not array.dtype.names:  # NumPy reads padding from it
+            raise BufferError("a buffer cannot say that its elements are plain bytes")
         memory = array.data
         if memory.strides != array.strides:  # axes of length one, empty arrays
             raise BufferError("a memoryview made in Python cannot have these strides")
