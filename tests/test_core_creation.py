@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import gc
 import importlib
 import os
 import pickle
 import subprocess
 import sys
+import types
 import weakref
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -192,3 +194,70 @@ def test_a_public_function_shows_what_it_raises_on_its_way_out(core: Any) -> Non
     seen.clear()
     gc.collect()
     assert reference() is None
+
+
+def test_a_namespace_shows_a_module_as_it_is(core: Any) -> None:
+    real = types.ModuleType("real")
+    real.__file__ = "/nowhere/real.py"
+    vars(real).update(one=1, made=made, late=len)
+    own, other = object(), object()
+    shown: dict[str, Any] = {"made": (made, own), "gone": (made, own)}
+
+    def late(found: Any) -> Any:
+        if found is len:
+            shown["late"] = len, other
+        return shown["late"][1] if found is len else found
+
+    shown["late"] = late
+
+    class Named(core.Namespace):  # type: ignore[misc]
+        """As `alight run` has it."""
+
+    namespace: Any = Named(real, shown)
+    assert isinstance(namespace, types.ModuleType) and type(namespace) is Named
+    assert vars(namespace) is vars(real) and dir(namespace) == dir(real)
+    assert "real" in repr(namespace) and namespace.__name__ == "real"
+    assert namespace.made is own and namespace.late is other and namespace.late is other
+    assert (namespace.one, namespace.__class__, namespace.__file__) == (
+        1,
+        type(real),
+        real.__file__,
+    )
+    with pytest.raises(AttributeError, match="module 'real' has no attribute 'gone'"):
+        _ = namespace.gone
+    real.one, real.made = 2, print  # type: ignore[attr-defined]
+    assert namespace.one == 2 and namespace.made is print
+    namespace.made = own  # put back: NumPy gets its own, not what stands for it
+    assert vars(real)["made"] is made and namespace.made is own
+    namespace.made = other
+    assert vars(real)["made"] is namespace.made is other
+    namespace.two = 3
+    assert vars(real)["two"] == 3
+    del namespace.two
+    for absent in ("two", "three"):
+        with pytest.raises(AttributeError, match=absent):
+            delattr(namespace, absent)
+    real.__getattr__ = lambda name: made if name == "made" else name  # type: ignore[method-assign]
+    del real.made
+    assert namespace.made is own and namespace.nothing == "nothing"
+    with pytest.raises((TypeError, AttributeError)):
+        Named(3, {})
+    sys.modules["a namespace"] = namespace
+    try:
+        del real.__getattr__
+        with pytest.raises(ImportError, match=r"cannot import name 'no' from 'real' \(/nowhere"):
+            exec(_import_from("a namespace"), {})
+    finally:
+        del sys.modules["a namespace"]
+    reference = weakref.ref(namespace)
+    real.me = namespace  # type: ignore[attr-defined]
+    del namespace, real
+    gc.collect()
+    assert reference() is None
+
+
+def _import_from(module: str) -> Any:
+    """Return code that imports a name from a module that no import statement can name."""
+    tree = ast.parse("from x import no")
+    tree.body[0].module = module  # type: ignore[attr-defined]
+    return compile(tree, "x", "exec")

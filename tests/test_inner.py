@@ -127,7 +127,7 @@ for dtype in (np.float32, np.float64):
                 exact = math.fsum(float(p) * float(q) for p, q in zip(x, y))
                 limit = (8 + math.log2(n)) * np.finfo(dtype).eps / 2 * abs(exact)
                 assert abs(got - exact) <= limit, (n, f, got, exact)
-                (program,) = made._on_ours.values()
+                (program,) = made._learned().on_ours.values()
                 assert program.direct is not None and len(program.direct._sequence._launches) <= 2
 snapshot = LOG.snapshot()
 assert not snapshot.fallbacks

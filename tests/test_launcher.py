@@ -533,6 +533,43 @@ def test_imports_are_rewritten_in_place(before: str, after: str) -> None:
     compile(tree, "x", "exec")
 
 
+def test_names_of_numpy_that_are_rebound(tmp_path: Path) -> None:
+    script = """
+    import sys
+    from unittest import mock
+    import numpy as np
+    from numpy import sqrt, zeros
+    real = sys.modules["numpy"]
+    a = np.linspace(0, 1, 50_001)
+    def show():
+        made = np.zeros(3), np.empty(0), np.random.default_rng(1).random(2), zeros(2)
+        print(float(np.sqrt(a).sum()), float(sqrt(a).sum()), *made)
+    before = real.zeros, real.sqrt
+    show()
+    real.sqrt = np.exp  # as another package would
+    real.zeros = np.ones
+    show()
+    np.sqrt, np.zeros = sqrt, zeros
+    show()
+    print(before == (real.zeros, real.sqrt))
+    with mock.patch.object(np, "sqrt", np.cos), mock.patch.object(np, "zeros", np.ones):
+        show()
+    with mock.patch("numpy.random.default_rng", lambda seed: np.random.RandomState(seed)):
+        print(hasattr(np.random.default_rng(1), "rand"))
+    with mock.patch.dict(vars(np), {"sqrt": np.sin}):
+        show()
+    show()
+    print(before == (real.zeros, real.sqrt))
+    del np.sqrt
+    try:
+        show()
+    except AttributeError as error:
+        print(error)
+    """
+    write(tmp_path, {"script.py": script})
+    assert "module 'numpy' has no attribute 'sqrt'" in same(tmp_path, script="script.py").stdout
+
+
 def test_every_name_of_numpy_is_in_the_namespace_and_most_are_numpys_own() -> None:
     from alight.namespace import numpy_namespace
 

@@ -62,6 +62,7 @@ ORDER: tuple[tuple[str, ...], ...] = (
     ("leases", "swap"),
     ("replay",),
     ("hosted", "race", "resident", "shortcut"),
+    ("learned",),
     ("jit",),
     ("requested",),
     ("tables",),

@@ -40,8 +40,8 @@ def drawn(seed: int, count: int = 500) -> tuple[Array, Array]:
 
 def kept_or_hosted(made: Any, programs: int) -> bool:
     """Tell whether calls on Arrays are programs, or, on the host, calls on their ndarrays."""
-    hosted = list(made._hosted.values())
-    kept = list(made._on_ours.values())
+    hosted = list(made._learned().hosted.values())
+    kept = list(made._learned().on_ours.values())
     if hosted:
         return not kept and all(kind.entry is not None and not kind.refused for kind in hosted)
     return len(kept) == programs and None not in kept
@@ -95,7 +95,7 @@ def test_a_body_that_writes_into_its_argument_runs_every_time() -> None:
         for times in range(1, 4):
             assert np.allclose(np.asarray(made(a)), (x + times) * 2)
             assert np.allclose(np.asarray(a), x + times)
-    assert all(program is None for program in made._on_ours.values())
+    assert all(program is None for program in made._learned().on_ours.values())
 
 
 def test_a_body_that_looks_at_elements_runs_every_time() -> None:
@@ -135,7 +135,7 @@ def test_what_is_too_large_to_keep_is_created_every_time(
         for seed in range(3):
             draws = drawn(seed, 600)[0].reshape(6, 100)
             assert_close(made(alight.asarray(draws)), priced, draws)
-    assert list(made._on_ours.values()) == [None]
+    assert list(made._learned().on_ours.values()) == [None]
 
 
 def filled(draws: Any) -> Any:
@@ -161,7 +161,7 @@ def test_what_is_the_same_everywhere_is_made_where_the_arguments_lie(
             assert_close(found, filled, draws)
             for got in found:
                 np.asarray(got)[:] = 7.0  # a result is the caller's to write
-    (program,) = made._on_ours.values()
+    (program,) = made._learned().on_ours.values()
     assert program is not None
     steps = [step for step in program.plan.steps if isinstance(step, LaunchStep)]
     held = [spaces for step in steps for spaces in step.decision.residency_in]
@@ -179,7 +179,7 @@ def test_what_the_host_has_read_stays_one_program(monkeypatch: pytest.MonkeyPatc
     with alight.policy(devices=["sim:0", "cpu"]):
         for _ in range(3):
             assert_close(made(there), priced, draws)
-    (program,) = made._on_ours.values()
+    (program,) = made._learned().on_ours.values()
     assert program is not None
 
 
@@ -223,7 +223,7 @@ with alight.policy(force="cuda:0", floor=0):
         once = chained(chained(a, b), b)
     assert np.array_equal(np.asarray(once), t.chain(t.chain(x, y), y))
     assert free and not any(free)
-ways = [p.direct for made in (chained, double, price) for p in made._on_ours.values()]
+ways = [p.direct for made in (chained, double, price) for p in made._learned().on_ours.values()]
 assert len(ways) >= 5 and None not in ways, ways
 log = LOG.snapshot()
 assert not log.fallbacks, log.fallbacks
@@ -246,7 +246,7 @@ with alight.policy(force="cuda:0", floor=0):
             for _ in range(3):
                 expected = np.asarray(left) * 2 - np.asarray(right)
                 assert np.array_equal(np.asarray(made(left, right)), expected)
-        assert [p.direct is not None for p in made._on_ours.values()] == [True, True]
+        assert [p.direct is not None for p in made._learned().on_ours.values()] == [True, True]
 print("done")
 """
 
@@ -281,7 +281,7 @@ with alight.policy(force="cuda:0", floor=0):
         for turn in held:  # none is written over by the next
             for got, expected in zip(turn, t.products(x, y), strict=True):
                 assert np.allclose(np.asarray(got), expected, rtol=1e-12), seed
-(program,) = made._on_ours.values()
+(program,) = made._learned().on_ours.values()
 from alight.backends.cuda_parts import CudaParts
 assert type(program.direct._sequence) is CudaParts
 log = LOG.snapshot()
@@ -311,7 +311,7 @@ with alight.policy(force="cuda:0", floor=0):
     for turn in range(4):
         shares, (sums, same) = double(a, b)
     del shares, sums, same
-    (program,) = double._on_ours.values()
+    (program,) = double._learned().on_ours.values()
     sequence = program.direct._sequence
     kept = sum(held.nbytes for held in sequence._inner) + session.stock.held
     assert kept and session.stock.held
@@ -345,7 +345,7 @@ with alight.policy(force="cuda:0", floor=0):
     alight.evaluate(a + 0, b + 0)
     for _ in range(4):
         made(a, b)
-    (program,) = made._on_ours.values()
+    (program,) = made._learned().on_ours.values()
     session.clear_shelves()
     session.pool.set_limit(size=session.pool.used + 4096)  # one result, and none for later
     got = program.direct(a, b)
@@ -389,7 +389,7 @@ with alight.policy(force="cuda:0", floor=0):
         one, two = np.asarray(shares), np.asarray(sums)
         assert np.allclose(one, expected) and np.allclose(two, totals), turn
         del shares, sums, one, two
-    (program,) = double._on_ours.values()
+    (program,) = double._learned().on_ours.values()
     graphs = program.direct._sequence._graphs
     assert len(runtime.launched) >= 5, runtime.launched
     assert graphs.faster is not None
@@ -411,7 +411,7 @@ with alight.policy(force="cuda:0", floor=0):
         made = single(a, b)
         assert np.allclose(made, expected), turn
         del made
-    (program,) = single._on_ours.values()
+    (program,) = single._learned().on_ours.values()
     sequence = program.direct._sequence
     assert len(sequence._launches) == 1 and sequence._graphs.faster is not None
 print("done")
@@ -460,7 +460,7 @@ def right():
 with alight.policy(force="cuda:0", floor=0):
     for _ in range(5):
         right()
-    (program,) = made._on_ours.values()
+    (program,) = made._learned().on_ours.values()
     sequence = program.direct._sequence
     assert type(sequence) is CudaParts and len(sequence._parts) >= 5, sequence._parts
     assert type(program.direct.call).__name__ == "DeviceCall"
@@ -506,7 +506,8 @@ chained, both, double = alight.jit(t.chain), alight.jit(parts), alight.jit(t.two
 x, y = t.drawn(1)
 expected, scaled = t.chain(x, y), t.chain(x, y, 3.0)
 def runs(made):
-    return sum(p.direct._sequence.launches.runs for p in made._on_ours.values() if p and p.direct)
+    programs = [p for p in made._learned().on_ours.values() if p and p.direct]
+    return sum(p.direct._sequence.launches.runs for p in programs)
 def natively(count, made=chained):
     class Told:
         def __enter__(self): self.before = runs(made)

@@ -28,15 +28,16 @@ from alight.config import current_policy, policy
 from alight.device import HOST_DEVICE
 from alight.execute import stood_in
 from alight.hosted import Hosted, kinds_of
+from alight.learned import EXACT_SITES, Learned, States
 from alight.leases import Leases
 from alight.log import LOG
 from alight.plan.plan import LaunchStep
-from alight.purity import Proof, declare_pure, installed, only_computes, prove
-from alight.race import PLANNING_SHARE, PROGRAMS, Site
+from alight.purity import declare_pure, installed, only_computes, prove
+from alight.race import PLANNING_SHARE, Site
 from alight.ready import kernel_at_hand
-from alight.record import manners, record_floor
+from alight.record import manners
 from alight.replay import Described, Launchable, Program, Trace, describe, make_program
-from alight.resident import ArrayProgram, Tracing, key_of
+from alight.resident import Tracing, key_of
 from alight.scalar import Scalar
 from alight.shortcut import (
     ERRSTATE,
@@ -59,10 +60,6 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 # How often a function that NumPy has for now asks whether its kernel may be compiled: asking takes
 # some 20 µs, so that after this much work it stays under 1 %.
 _ASK_SECONDS = 0.005
-
-# Kinds of call a function keeps apart by exact shapes, as many as its guard has entries; a function
-# that is given ever new shapes is judged by how large they are, in powers of two.
-_EXACT_SITES = 64
 
 
 class _State(threading.local):
@@ -99,14 +96,7 @@ class Jitted(CallGuard):
         super().__init__()
         update_wrapper(self, function)
         self.declared_pure = pure
-        self._proof: Proof | None = None
-        self._sites: OrderedDict[Any, Site] = OrderedDict()
-        self._answers: dict[int, Entry] = {}  # the guard's entry of a site, by its id
-        # By key; None: such a call cannot be run again without its body.
-        self._on_ours: dict[Any, ArrayProgram | None] = {}
-        self._guarded: dict[Any, Entry] = {}  # the guard's, of those calls
-        # By kinds of arguments: calls on Arrays as calls on what they have on the host.
-        self._hosted: dict[Any, Hosted] = {}
+        self._states = States()
         _all.add(self)
 
     # What a program may rebind to change what a call does.
@@ -132,16 +122,16 @@ class Jitted(CallGuard):
     def forget(self) -> None:
         """Drop all that was learned: the plans it rests on are gone."""
         self.clear()
-        self._sites.clear()
-        self._answers.clear()
-        self._on_ours.clear()
-        self._guarded.clear()
-        self._hosted.clear()
+        self._states.clear()
 
     @property
     def settled(self) -> bool:
         """Tell whether every kind of call met so far goes the way it will go from now on."""
         return all(site.settled for site in tuple(self._sites.values()))
+
+    @property
+    def _sites(self) -> OrderedDict[Any, Site]:
+        return self._learned().sites
 
     # -- one call ---------------------------------------------------------------------------------
     def miss(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -166,24 +156,26 @@ class Jitted(CallGuard):
             if described is None and not kwargs and ERRSTATE.get() is QUIET:
                 return self._on_arrays(args)
             return self._body(args, kwargs, None, None, None)
-        proof = self._proved()
-        site = self._site(described)
+        # The state that everything below rests on: what is named may change meanwhile.
+        learned = self._learned()
+        proof = learned.proof
+        site = learned.site(described, _raced(), self.remove)
         program = site.program(described.scalars) if ERRSTATE.get() is QUIET else None
         if not _raced():
             if program is None:
-                return self._body(args, kwargs, proof, described, site)
+                return self._body(args, kwargs, learned, described, site)
             if site.shortcut is None and program.plan.foregone is None:
                 under, launched = _launched.get(program, (None, None))
                 if launched is None or under is not POLICY.get():
-                    self._launch_directly(site, program, args, kwargs, described)
+                    self._launch_directly(learned, site, program, args, kwargs, described)
                 else:
                     self._back(launched)
             return program.run(described.arrays)
         if site.settled:
-            self._back(self._answers.get(id(site)))
-        self._hear(site)
+            self._back(learned.answers.get(id(site)))
+        _hear(learned, site)
         if program is not None and site.shortcut is None and not site.foregone:
-            self._shortcut(site, program, args, kwargs, described)
+            self._shortcut(learned, site, program, args, kwargs, described)
         waits = site.waits(proof.ops) or _is_made(site, program)
         if waits or site.verdict == "numpy" or site.numpys_turn():
             began = perf_counter()
@@ -195,9 +187,9 @@ class Jitted(CallGuard):
                     runtime.ran_without(lacks)
             elif len(site.theirs) > 1 and (later or site.verdict == "numpy"):
                 raced = program is None or site.shortcut is not None
-                self._answer_numpy(site, args, kwargs, later or not raced)
+                self._answer_numpy(learned, site, args, kwargs, later or not raced)
         else:
-            result = self._time_ours(site, program, args, kwargs, proof, described)
+            result = self._time_ours(learned, site, program, args, kwargs, described)
         site.judge()
         if (
             site.verdict == "numpy"
@@ -207,28 +199,20 @@ class Jitted(CallGuard):
             self._tell(site)
         return result
 
-    def _hear(self, site: Site) -> None:
-        """Take over what the guard has timed of NumPy's way meanwhile."""
-        answer = self._answers.get(id(site))
-        if answer is not None and not site.shortcut:
-            calls, seconds = answer.take()
-            if calls:
-                site.ran_theirs(seconds / calls, calls)
-
     def _time_ours(
         self,
+        learned: Learned,
         site: Site,
         program: Program | None,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
-        proof: Proof,
         described: Described,
     ) -> Any:
         before = stood_in.times
         measuring = FOREGROUND.spent_seconds
         began = perf_counter()
         if program is None:
-            result = self._body(args, kwargs, proof, described, site)
+            result = self._body(args, kwargs, learned, described, site)
         else:
             result = program.run(described.arrays)
         seconds = perf_counter() - began - (FOREGROUND.spent_seconds - measuring)
@@ -247,7 +231,8 @@ class Jitted(CallGuard):
 
     def _on_arrays(self, args: tuple[Any, ...]) -> Any:
         """Return the result of a call with what may be Arrays of the caller's."""
-        proof = self._proved()
+        learned = self._learned()
+        proof, on_ours, guarded = learned.proof, learned.on_ours, learned.guarded
         stamp = current_policy().stamp
         kinds = kinds_of(args) if proof.pure else None
         if kinds is None:
@@ -255,10 +240,10 @@ class Jitted(CallGuard):
         alone = len(registry.devices_allowed(current_policy())) == 1
         found = key_of(args)
         key = None if found is None else (found, stamp)
-        program = self._on_ours.get(key)
+        program = on_ours.get(key)
         hosted = None
         if alone or (program is not None and program.at_home):
-            hosted = self._on_host((kinds, stamp), proof)
+            hosted = self._on_host((kinds, stamp), learned)
             result = hosted(*args)
             if result is not NotImplemented:
                 if alone:
@@ -268,29 +253,29 @@ class Jitted(CallGuard):
                 return result
         if program is not None:
             result = program.run(args)
-            if program.direct is not None and key not in self._guarded:
-                self._guarded[key] = direct_entry(program.direct.call, args, proof.lookups)
-            self._back(self._guarded.get(key))
+            if program.direct is not None and key not in guarded:
+                guarded[key] = direct_entry(program.direct.call, args, proof.lookups)
+            self._back(guarded.get(key))
         elif key is None:
             result = self._body(args, {}, None, None, None)
         else:
             tracing = None
-            if key not in self._on_ours and len(self._on_ours) < 2 * _EXACT_SITES:
+            if key not in on_ours and len(on_ours) < 2 * EXACT_SITES:
                 tracing = Tracing(args)
             result = self._body(args, {}, None, None, None, tracing)
-            if tracing is not None:
-                self._on_ours[key] = tracing.made
+            if tracing is not None and learned.holds():
+                on_ours[key] = tracing.made
         if hosted is not None and hosted.failed:  # and the body, on the Arrays, did not
             hosted.refused = True
         return result
 
-    def _on_host(self, key: Any, proof: Proof) -> Hosted:
+    def _on_host(self, key: Any, learned: Learned) -> Hosted:
         """Return what answers calls on Arrays of these kinds by calls on ndarrays."""
-        hosted = self._hosted.get(key)
+        hosted = learned.hosted.get(key)
         if hosted is None:
-            if len(self._hosted) >= _EXACT_SITES:
-                self._hosted.clear()
-            hosted = self._hosted[key] = Hosted(self, fresh=not proof.declared)
+            if len(learned.hosted) >= EXACT_SITES:
+                learned.hosted.clear()
+            hosted = learned.hosted[key] = Hosted(self, fresh=not learned.proof.declared)
         return hosted
 
     def _numpy(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -318,7 +303,7 @@ class Jitted(CallGuard):
         self,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
-        proof: Proof | None,
+        learned: Learned | None,
         described: Described | None,
         site: Site | None,
         tracing: Tracing | None = None,
@@ -330,7 +315,7 @@ class Jitted(CallGuard):
         leases = Leases()
         given, keywords = leases.take(args, kwargs)
         trace = tracing or Trace()
-        pure = proof is not None and proof.pure and ERRSTATE.get() is QUIET
+        pure = learned is not None and learned.proof.pure and ERRSTATE.get() is QUIET
         errstate = recording_errstate()
         wanted = pure and site is not None and site.may_trace()
         # Below the floor NumPy would do each op at once and nothing would be left to replay. Also
@@ -369,49 +354,27 @@ class Jitted(CallGuard):
             site.planned = PLANNING_SHARE * planning > perf_counter() - began
             if wanted:
                 site.tries += 1
-                if program is not None and not leases.changed:
+                assert learned is not None
+                if program is not None and not leases.changed and learned.holds():
                     site.keep(described.scalars, program)
         return result
 
     # -- what is known ----------------------------------------------------------------------------
-    def _proved(self) -> Proof:
-        """Return whether the function is pure as things stand now."""
-        proof = self._proof
-        if proof is not None and all(lookup.holds() for lookup in proof.lookups):
-            return proof
-        if proof is not None:
-            self.forget()
-        proof = declare_pure(self.__wrapped__) if self.declared_pure else prove(self.__wrapped__)
-        self._proof = proof
-        return proof
-
-    def _site(self, described: Described) -> Site:
-        stamp = current_policy().stamp
-        key: Any = (described.structure, stamp)
-        site = self._sites.get(key)
-        if site is None:
-            least = record_floor() if _raced() else 0
-            small = bool(described.arrays) and all(a.size < least for a in described.arrays)
-            if len(self._sites) >= _EXACT_SITES:
-                sizes = [array.size.bit_length() for array in described.arrays]
-                key = (tuple(sizes), tuple([a.dtype for a in described.arrays]), stamp)
-                site = self._sites.get(key)
-                if site is None:
-                    site = Site(small)
-                    site.tries = PROGRAMS  # a program is for exact shapes
-            else:
-                site = Site(small)
-            self._sites[key] = site
-            if len(self._sites) > 2 * _EXACT_SITES:
-                _, gone = self._sites.popitem(last=False)
-                answer = self._answers.pop(id(gone), None)  # a later site may get that id
-                if answer is not None:
-                    self.remove(answer)
-        return site
+    def _learned(self) -> Learned:
+        """Return what was learned of the function as things stand now."""
+        learned = self._states.current()
+        if learned is None:
+            function = self.__wrapped__
+            learned = Learned(declare_pure(function) if self.declared_pure else prove(function))
+            gone = self._states.add(learned)
+            for entry in gone.entries() if gone is not None else ():
+                self.remove(entry)
+        return learned
 
     # -- without Python ---------------------------------------------------------------------------
     def _shortcut(
         self,
+        learned: Learned,
         site: Site,
         program: Program,
         args: tuple[Any, ...],
@@ -437,7 +400,7 @@ class Jitted(CallGuard):
         if not FOREGROUND.allows(racing) and site.spent_seconds < racing:
             return
         before, began = FOREGROUND.spent_seconds, perf_counter()
-        entry = self._entry(site, launchable, args, described)
+        entry = self._entry(learned, site, launchable, args, described)
         if entry is None or launchable is None:
             return
         numpy_seconds = theirs if lost else math.inf
@@ -455,10 +418,11 @@ class Jitted(CallGuard):
             site.verdict = "ours"
             decisions = measured(launchable, numpy_seconds, seconds)
             watch_entry(entry, launchable, decisions, program.site)
-            self._answer(site, entry)
+            self._answer(learned, site, entry)
 
     def _launch_directly(
         self,
+        learned: Learned,
         site: Site,
         program: Program,
         args: tuple[Any, ...],
@@ -467,7 +431,7 @@ class Jitted(CallGuard):
     ) -> None:
         """Let the guard launch a program whose own plan is generated kernels."""
         launchable = None if kwargs else program.launchable()
-        entry = self._entry(site, launchable, args, described)
+        entry = self._entry(learned, site, launchable, args, described)
         if entry is None or launchable is None:
             return
         _launched[program] = POLICY.get(), entry
@@ -476,6 +440,7 @@ class Jitted(CallGuard):
 
     def _entry(
         self,
+        learned: Learned,
         site: Site,
         launchable: Launchable | None,
         args: tuple[Any, ...],
@@ -486,7 +451,8 @@ class Jitted(CallGuard):
         entry = None
         try:
             if launchable is not None:
-                entry = kernel_entry(launchable, args, described.arrays, self._proved().lookups)
+                lookups = learned.proof.lookups
+                entry = kernel_entry(launchable, args, described.arrays, lookups)
         except Exception as error:
             assert launchable is not None
             # Nothing that generated code does wrong may reach the program: there are other ways.
@@ -502,16 +468,21 @@ class Jitted(CallGuard):
         if entry is not None and not self.holds(entry):
             self.insert(entry)
 
-    def _answer(self, site: Site, entry: Entry) -> None:
+    def _answer(self, learned: Learned, site: Site, entry: Entry) -> None:
         """Have the guard answer a kind of call by this entry."""
-        old = self._answers.get(id(site))
+        old = learned.answers.get(id(site))
         if old is not None:
             self.remove(old)
-        self._answers[id(site)] = entry
+        learned.answers[id(site)] = entry
         self.insert(entry)
 
     def _answer_numpy(
-        self, site: Site, args: tuple[Any, ...], kwargs: dict[str, Any], again: bool
+        self,
+        learned: Learned,
+        site: Site,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        again: bool,
     ) -> None:
         """Have the guard call the function itself, if ``again`` until it is time to ask again."""
         if kwargs:
@@ -519,7 +490,8 @@ class Jitted(CallGuard):
         left = -1
         if again:
             left = max(1, int(_ASK_SECONDS / max(site.theirs[0], 1e-9)))
-        self._answer(site, call_entry(self.__wrapped__, args, left))
+        entry = call_entry(self.__wrapped__, args, left, learned.proof.lookups)
+        self._answer(learned, site, entry)
 
     def _tell(self, site: Site) -> None:
         """Log that this kind of call is NumPy's from now on, and why."""
@@ -538,7 +510,7 @@ class Jitted(CallGuard):
         elif not _raced():
             way, why = "alight", "the policy says so"
         else:
-            site = self._site(described)
+            site = self._learned().site(described, _raced(), self.remove)
             way, why = site.verdict or "undecided", _why(site)
         way = "alight" if way == "ours" else way
         return Standing(f"jit {self.__qualname__}", self._place, way, why)
@@ -551,6 +523,15 @@ class Standing(NamedTuple):
     site: tuple[Any, int]
     way: str
     reason: str
+
+
+def _hear(learned: Learned, site: Site) -> None:
+    """Take over what the guard has timed of NumPy's way meanwhile."""
+    answer = learned.answers.get(id(site))
+    if answer is not None and not site.shortcut:
+        calls, seconds = answer.take()
+        if calls:
+            site.ran_theirs(seconds / calls, calls)
 
 
 def _why(site: Site) -> str:

@@ -32,7 +32,7 @@ import alight.errors
 from alight._core import floor, hooks
 from alight.appearance import asks_what_it_means
 from alight.config import config
-from alight.namespace import NAME, numpy_namespace
+from alight.namespace import NAME, numpy_namespace, random_namespace
 from alight.tracebacks import clean_chain, without_ours
 
 __all__ = [
@@ -91,10 +91,10 @@ def _compile(source: bytes, path: str) -> CodeType:
     # Not ast.parse: its frame would stand in the traceback of a syntax error.
     tree: Any = compile(source, path, "exec", ast.PyCF_ONLY_AST, dont_inherit=True)
     tree = rewrite(tree)
-    namespace = numpy_namespace()
+    numpy_namespace()
     if b"numpy.random" in source:
         # Rewritten imports of it look in sys.modules; others need not wait for NumPy's to load.
-        _ = namespace.random
+        random_namespace()
     return compile(tree, path, "exec", dont_inherit=True)
 
 

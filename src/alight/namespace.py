@@ -9,18 +9,22 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable
 from functools import wraps
+from importlib import import_module
 from types import EllipsisType, ModuleType
 from typing import Any
 
 import numpy as np
 
 from alight import costs, memory
-from alight._core import POLICY, ArrayBase, Creation, View, floor
+from alight._core import POLICY, ArrayBase, Creation, Namespace, View, floor
 from alight.array import Array, adopt, asarray
 from alight.log import LOG
 from alight.record import concrete, native, record_floor
 
-__all__ = ["NAME", "RunNamespace", "numpy_namespace", "wrap_creation", "wrap_many"]
+__all__ = [
+    "NAME", "RunNamespace", "numpy_namespace", "random_namespace", "stand_ins", "wrap_creation",
+    "wrap_many",
+]  # fmt: skip
 
 # The key in sys.modules under which rewritten imports find the namespace; no import statement can
 # be written with it, so it shadows nobody's module.
@@ -189,34 +193,34 @@ def _draws(source: Any) -> dict[str, Any]:
     return found
 
 
-class RunNamespace(ModuleType):
-    """A module with NumPy's own content but for the names it was given; assigning reaches both."""
+class RunNamespace(Namespace):
+    """A module that is NumPy's as it is now, but for what stands for creation and loading.
 
-    def __init__(self, real: ModuleType, ours: dict[str, Any]) -> None:
-        super().__init__(real.__name__)
-        content = vars(self)
-        content.update(vars(real))
-        content.update(ours)
+    A name that the program, or a test, has given something else is that, here as in NumPy.
+    """
 
-        def missing(name: str) -> Any:
-            value = getattr(real, name)
-            if isinstance(value, ModuleType):
-                if name == "random" and real is np:
-                    value = _random_namespace()
-                content[name] = value
-            return value
 
-        # In the module's own dict: a __getattr__ of the class would slow every access.
-        content["__getattr__"] = missing
+def _shown_as(real: Any, ours: Any) -> tuple[Any, Any]:
+    """Return the object of NumPy's and what stands for it, for ever by the ids of both."""
+    _stand_ins[id(real)] = real, ours
+    return real, ours
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        # Programs restore names NumPy dropped (np.float = float) for the sake of other modules.
-        setattr(sys.modules[self.__name__], name, value)
-        super().__setattr__(name, value)
 
-    def __delattr__(self, name: str) -> None:
-        delattr(sys.modules[self.__name__], name)
-        super().__delattr__(name)
+_stand_ins: dict[int, tuple[Any, Any]] = {}
+
+
+def stand_ins() -> dict[int, tuple[Any, Any]]:
+    """Return NumPy's modules and creation functions, with what stands for them, by their ids."""
+    numpy_namespace()
+    random_namespace()
+    return _stand_ins
+
+
+# As NumPy has them, whatever a test has put there when they are first asked for.
+_OWN = {
+    name: getattr(np, name)
+    for name in (*_MAKING, *_GROWING, *_CONVERTING, "ones", "full", "meshgrid", "load", "mgrid")
+}
 
 
 def numpy_namespace() -> RunNamespace:
@@ -224,17 +228,26 @@ def numpy_namespace() -> RunNamespace:
     found = sys.modules.get(NAME)
     if isinstance(found, RunNamespace):
         return found
-    ours = {name: wrap_creation(getattr(np, name)) for name in _MAKING + _GROWING}
-    ours["ones"] = wrap_creation(np.ones, fills=1.0)
-    ours["full"] = wrap_creation(np.full, fills=...)
+    ours = {name: wrap_creation(_OWN[name]) for name in _MAKING + _GROWING}
+    ours["ones"] = wrap_creation(_OWN["ones"], fills=1.0)
+    ours["full"] = wrap_creation(_OWN["full"], fills=...)
     for name in _CONVERTING:
-        ours[name] = _wrap_conversion(getattr(np, name))
-    ours["meshgrid"] = wrap_many(np.meshgrid)
+        ours[name] = _wrap_conversion(_OWN[name])
+    ours["meshgrid"] = wrap_many(_OWN["meshgrid"])
     ours["load"] = _dress(_load_any, "load")
     ours["mgrid"] = _MeshGrid()
-    made = RunNamespace(np, ours)
-    # Found already: the namespace must not answer with NumPy's own.
-    vars(made).pop("random", None)
+    shown: dict[str, Any] = {name: _shown_as(_OWN[name], made) for name, made in ours.items()}
+
+    def random(module: Any) -> Any:
+        # NumPy loads it when it is asked for.
+        if module is not sys.modules.get("numpy.random"):
+            return module
+        shown["random"] = module, random_namespace()
+        return shown["random"][1]
+
+    shown["random"] = random
+    made = RunNamespace(np, shown)
+    _shown_as(np, made)
     sys.modules[NAME] = made
     return made
 
@@ -261,17 +274,18 @@ def _load_any(*args: Any, **kwargs: Any) -> Any:
     return result
 
 
-def _random_namespace() -> RunNamespace:
+def random_namespace() -> RunNamespace:
     """Return what `np.random` is: its draws wrapped, and generators whose draws are wrapped."""
     found = sys.modules.get(NAME + ".random")
     if isinstance(found, RunNamespace):
         return found
-    real = np.random
+    real = import_module("numpy.random")
     generator = _generator_class(real.Generator)
+    make_generator = real.default_rng
 
-    @wraps(real.default_rng)
+    @wraps(make_generator)
     def default_rng(seed: Any = None) -> Any:
-        made = real.default_rng(seed)
+        made = make_generator(seed)
         # Given a generator NumPy returns that very object, and so do we.
         return made if made is seed else generator(made.bit_generator)
 
@@ -279,7 +293,9 @@ def _random_namespace() -> RunNamespace:
     ours["Generator"] = generator
     ours["RandomState"] = _generator_class(real.RandomState)
     ours["default_rng"] = _dress(default_rng, "random.default_rng")
-    made = RunNamespace(real, ours)
+    content = vars(real)
+    made = RunNamespace(real, {k: _shown_as(content[k], v) for k, v in ours.items()})
+    _shown_as(real, made)
     sys.modules[NAME + ".random"] = made
     return made
 

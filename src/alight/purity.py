@@ -54,18 +54,6 @@ class Lookup(NamedTuple):
     name: str | None
     expected: Any
 
-    def holds(self) -> bool:
-        """Tell whether the object is still there."""
-        if self.name is None:
-            try:
-                return self.place.cell_contents is self.expected
-            except ValueError:  # the cell was emptied
-                return False
-        if type(self.place) is FunctionType:
-            found: Any = getattr(self.place, self.name)
-            return found is self.expected
-        return self.place.get(self.name, ABSENT) is self.expected
-
 
 # What a function is made of and can be given anew. Its globals and closure cannot.
 _PARTS = ("__code__", "__defaults__", "__kwdefaults__")
@@ -207,11 +195,12 @@ def prove(function: FunctionType) -> Proof:
     try:
         work.function(function)
     except _NotProven as reason:
-        return Proof(False, str(reason))
+        # What was looked at: another object there may be one that can be proven.
+        return Proof(False, str(reason), lookups=work.looked_up())
     for code in work.codes:
         if code.co_filename.startswith(installed()):
             _computing[id(code)] = code
-    return Proof(True, "", None if work.loops else work.ops, tuple(work.lookups))
+    return Proof(True, "", None if work.loops else work.ops, work.looked_up())
 
 
 def declare_pure(function: FunctionType) -> Proof:
@@ -223,26 +212,45 @@ def declare_pure(function: FunctionType) -> Proof:
     work = _Proving()
     work.parts(function)
     code = function.__code__
-    for step in dis.get_instructions(code):
-        if step.opname == "LOAD_GLOBAL":
-            with contextlib.suppress(_NotProven):
-                work.found(function.__globals__, step.argval, "")
-        work.loops = work.loops or step.opname in _LOOPS
-    for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
-        with contextlib.suppress(_NotProven):
-            work.content(cell, name, "")
-    return Proof(True, _DECLARED, None if work.loops else math.inf, tuple(work.lookups))
+    cells = dict(zip(code.co_freevars, function.__closure__ or (), strict=True))
+    work.names(code, function.__globals__, cells)
+    return Proof(True, _DECLARED, None if work.loops else math.inf, work.looked_up())
 
 
 class _Proving:
     def __init__(self) -> None:
-        self.lookups: list[Lookup] = []
+        self.lookups: dict[tuple[int, str | None], Lookup] = {}
         self.loops = False
         self.ops = 0
         self.open: list[CodeType] = []
         self.codes: list[CodeType] = []
         # The operations of functions that were looked into: packages call the same ones often.
         self.known: dict[FunctionType, int] = {}
+
+    def look_up(self, place: Any, name: str | None, expected: Any) -> None:
+        """Note what must be found somewhere for the proof to hold."""
+        self.lookups.setdefault((id(place), name), Lookup(place, name, expected))
+
+    def looked_up(self) -> tuple[Lookup, ...]:
+        """Return what must be found where, each once."""
+        return tuple(self.lookups.values())
+
+    def names(self, code: CodeType, names: dict[str, Any], cells: dict[str, Any]) -> None:
+        """Look up what code names, and of modules what it takes from them; nothing is checked."""
+        steps = [i for i in dis.get_instructions(code) if i.opname not in ("EXTENDED_ARG", "CACHE")]
+        for position, step in enumerate(steps, 1):
+            self.loops = self.loops or step.opname in _LOOPS
+            with contextlib.suppress(_NotProven):
+                if step.opname == "LOAD_GLOBAL":
+                    value = self.found(names, step.argval, "")
+                elif step.opname in ("LOAD_DEREF", "LOAD_CLASSDEREF") and step.argval in cells:
+                    value = self.content(cells[step.argval], step.argval, "")
+                else:
+                    continue
+                self.taken(value, step.argval, steps, position, code)
+        for constant in code.co_consts:
+            if isinstance(constant, CodeType):
+                self.names(constant, names, cells)
 
     def function(self, function: FunctionType) -> None:
         if (ops := self.known.get(function)) is not None:
@@ -266,9 +274,11 @@ class _Proving:
 
     def parts(self, function: FunctionType) -> None:
         """Look up what the function is made of."""
-        self.lookups += [Lookup(function, part, getattr(function, part)) for part in _PARTS]
+        for part in _PARTS:
+            self.look_up(function, part, getattr(function, part))
         keywords = function.__kwdefaults__ or {}
-        self.lookups += [Lookup(keywords, name, value) for name, value in keywords.items()]
+        for name, value in keywords.items():
+            self.look_up(keywords, name, value)
 
     def code(
         self, code: CodeType, names: dict[str, Any], cells: dict[str, Any], own: frozenset[str]
@@ -315,13 +325,14 @@ class _Proving:
         """Return what a global name stands for."""
         value = names.get(name, ABSENT)
         if value is not ABSENT:
-            self.lookups.append(Lookup(names, name, value))
+            self.look_up(names, name, value)
             return value
         inner = vars(builtins)
         value = inner.get(name, ABSENT)
+        self.look_up(names, name, ABSENT)
+        self.look_up(inner, name, value)
         if value is ABSENT:
             raise _NotProven(f"{where}: {name!r} is not defined yet")
-        self.lookups += [Lookup(names, name, ABSENT), Lookup(inner, name, value)]
         return value
 
     def content(self, cell: Any, name: str, where: str) -> Any:
@@ -330,27 +341,35 @@ class _Proving:
             value = cell.cell_contents
         except ValueError:
             raise _NotProven(f"{where}: {name!r} is not assigned yet") from None
-        self.lookups.append(Lookup(cell, None, value))
+        self.look_up(cell, None, value)
         return value
 
     def chain(
         self, value: Any, name: str, steps: list[dis.Instruction], position: int, code: CodeType
     ) -> int:
         """Follow a module's attributes to what is used of it; return where the proof goes on."""
+        value, name, after = self.taken(value, name, steps, position, code)
+        self.admit(value, name, _where(code, steps[position - 1]))
+        return after
+
+    def taken(
+        self, value: Any, name: str, steps: list[dis.Instruction], position: int, code: CodeType
+    ) -> tuple[Any, str, int]:
+        """Return what is used of a module that stands under a name, what the code calls it, and
+        the position after that; other values as they are."""
         where = _where(code, steps[position - 1])
         while isinstance(value, ModuleType):
             step = steps[position] if position < len(steps) else steps[-1]
             if step.opname not in ("LOAD_ATTR", "LOAD_METHOD"):
                 raise _NotProven(f"{where}: the module {name} is used as a value")
             inner = vars(value)
+            self.look_up(inner, step.argval, inner.get(step.argval, ABSENT))
             if step.argval not in inner:
                 raise _NotProven(f"{where}: {name}.{step.argval} is made when it is asked for")
             value = inner[step.argval]
-            self.lookups.append(Lookup(inner, step.argval, value))
             name = f"{name}.{step.argval}"
             position += 1
-        self.admit(value, name, where)
-        return position
+        return value, name, position
 
     def admit(self, value: Any, name: str, where: str) -> None:
         """Check what a name stands for."""
@@ -364,7 +383,7 @@ class _Proving:
         if isinstance(kept.get("declared_pure"), bool) and isinstance(
             value.__wrapped__, FunctionType
         ):
-            self.lookups.append(Lookup(kept, "__wrapped__", value.__wrapped__))
+            self.look_up(kept, "__wrapped__", value.__wrapped__)
             if value.declared_pure:
                 self.parts(value.__wrapped__)
             else:

@@ -32,6 +32,7 @@ __all__ = [
     "generated_plan",
     "kernel_entry",
     "measured",
+    "standing_entry",
     "watch_entry",
 ]
 
@@ -55,13 +56,22 @@ def _lookups(lookups: Sequence[Lookup]) -> list[tuple[Any, Any, Any]]:
     return [tuple(lookup) for lookup in (base, *lookups)]
 
 
-def call_entry(function: Any, args: tuple[Any, ...], left: int) -> Entry:
+def standing_entry(lookups: Sequence[Lookup]) -> Entry:
+    """Return an entry that matches no arguments while the lookups hold: to be asked, not run."""
+    return Entry((), [tuple(lookup) for lookup in lookups], ABSENT, (), call=tuple)
+
+
+def call_entry(
+    function: Any, args: tuple[Any, ...], left: int, lookups: Sequence[Lookup] = ()
+) -> Entry:
     """Return an entry that calls a function as it is for arguments of these types and layouts.
 
-    After ``left`` calls (-1: never) the guard asks again.
+    After ``left`` calls (-1: never) the guard asks again, and where a lookup does not hold: another
+    state of what the function names may not be NumPy's.
     """
     policy = (POLICY, None, POLICY.get())
-    return Entry(args, _lookups(()), ABSENT, (policy,), values=False, call=function, left=left)
+    found = _lookups(lookups)
+    return Entry(args, found, ABSENT, (policy,), values=False, call=function, left=left)
 
 
 def direct_entry(call: Any, args: tuple[Any, ...], lookups: Sequence[Lookup]) -> Entry:

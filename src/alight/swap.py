@@ -18,7 +18,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from alight.namespace import numpy_namespace
+from alight.namespace import stand_ins
 from alight.purity import written_by_user
 
 __all__ = ["inside", "looking"]
@@ -58,23 +58,11 @@ class _Names(dict[str, Any]):
 _names: dict[int, _Names] = {}
 _twins: WeakKeyDictionary[FunctionType, tuple[FunctionType, tuple[Any, ...]]] = WeakKeyDictionary()
 _unable: dict[CodeType, bool] = {}
-
-
-@cache
-def _stand_ins() -> dict[int, tuple[Any, Any]]:
-    """Return what stands for NumPy's modules and creation functions, by the id of NumPy's own."""
-    namespace = numpy_namespace()
-    pairs: list[tuple[Any, Any]] = [(np, namespace), (np.random, namespace.random)]
-    for real, ours in tuple(pairs):
-        content = vars(real)
-        for name, value in vars(ours).items():
-            if name[:2] != "__" and content.get(name, value) is not value:
-                pairs.append((content[name], value))
-    return {id(real): (real, ours) for real, ours in pairs}
+_shown = cache(stand_ins)
 
 
 def _swapped(value: Any) -> Any:
-    found = _stand_ins().get(id(value))
+    found = _shown().get(id(value))
     if found is not None:
         return found[1]
     if type(value) is FunctionType:

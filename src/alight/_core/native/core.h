@@ -84,7 +84,7 @@ typedef struct {
 } Floor;
 
 extern PyTypeObject LayoutType, ViewType, DataType, ValueType, StorageType, KeyType, DirectType;
-extern PyTypeObject ArrayType, HooksType, FloorType, CreationType, PublicType, UfuncBaseType;
+extern PyTypeObject ArrayType, HooksType, FloorType, CreationType, NamespaceType, PublicType, UfuncBaseType;
 extern Hooks *hooks;
 extern Floor *floors;
 extern PyObject *policy_in_force;  /* the context variable POLICY */
@@ -124,6 +124,9 @@ bool errstate_ready(void);
 bool floor_in_force(Py_ssize_t *least);
 bool count_recorded(npy_intp elements);
 bool floor_ready(void);
+
+/* namespace.c */
+void namespace_sized(void);  /* before the type is made ready */
 
 /* buffers.c */
 PyObject *fresh_data(PyObject *module, PyObject *layout);

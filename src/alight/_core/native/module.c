@@ -74,11 +74,13 @@ PyMODINIT_FUNC PyInit__native(void)
         PyTypeObject *type;
     } types[] = {
         {"Layout", &LayoutType}, {"View", &ViewType}, {"Data", &DataType}, {"Value", &ValueType}, {"Storage", &StorageType}, {"ArrayBase", &ArrayType},
-        {"Hooks", &HooksType}, {"Floor", &FloorType}, {"Creation", &CreationType}, {"Public", &PublicType}, {"UfuncBase", &UfuncBaseType},
+        {"Hooks", &HooksType}, {"Floor", &FloorType}, {"Creation", &CreationType}, {"Namespace", &NamespaceType}, {"Public", &PublicType},
+        {"UfuncBase", &UfuncBaseType},
         {"Key", &KeyType}, {"Direct", &DirectType}, {"Stock", &StockType}, {"Shelf", &ShelfType},
         {"DeviceBuffer", &DeviceBufferType}, {"Launches", &LaunchesType}, {"DeviceCall", &DeviceCallType},
     };
     import_array();
+    namespace_sized();
     empty_tuple = PyTuple_New(0);
     if (empty_tuple == NULL || !errstate_ready() || !array_ready() || !requests_ready()) {
         return NULL;

@@ -15,6 +15,7 @@ from .device import PIECES, DeviceBuffer, DeviceCall, Launches, Shelf, Stock
 from .direct import OPERANDS, Direct
 from .hand import Creation, Public, UfuncBase, at_hand, fresh_array, take_over, view_of
 from .layout import Layout, View, layout_of, make_layout
+from .namespace import Namespace
 from .recording import ArrayBase, Floor, floor, request, set_operators
 from .value import Storage, Value, pending_storages, sole
 
@@ -33,6 +34,7 @@ __all__ = [
     "Key",
     "Launches",
     "Layout",
+    "Namespace",
     "Public",
     "Shelf",
     "Stock",
