@@ -12,18 +12,21 @@ CONTEXT = 77
 launches: list[int] = []  # kernels, and graphs, that were launched without Python between
 refused: list[int] = []  # what the next launches return instead, from the last
 elsewhere = False  # whether another context is current
+pushed: list[int] = []  # contexts on top of that
 
 _LAUNCH = ctypes.CFUNCTYPE(
     ctypes.c_int, ctypes.c_void_p, *[ctypes.c_uint] * 7, *[ctypes.c_void_p] * 3
 )
 _GRAPH = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
 _CURRENT = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_void_p))
+_PUSH = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
 
 
 @_LAUNCH
 def _launch(*given: Any) -> int:
     from cupy_backends.cuda.api import driver
 
+    assert (pushed[-1] if pushed else CONTEXT + elsewhere) == CONTEXT
     if refused:
         return refused.pop()
     launches.append(given[0])
@@ -44,7 +47,21 @@ def _graph(graph: int, stream: int) -> int:
 
 @_CURRENT
 def _current(context: Any) -> int:
-    context[0] = CONTEXT + elsewhere
+    context[0] = pushed[-1] if pushed else CONTEXT + elsewhere
+    return 0
+
+
+@_PUSH
+def _push(context: int) -> int:
+    if refused:
+        return refused.pop()
+    pushed.append(context)
+    return 0
+
+
+@_CURRENT
+def _pop(context: Any) -> int:
+    context[0] = pushed.pop()
     return 0
 
 
@@ -54,5 +71,5 @@ def _address(function: Any) -> int:
 
 def install() -> None:
     """Have sessions find these functions."""
-    found = Driver(_address(_launch), _address(_graph), _address(_current), CONTEXT)
+    found = Driver(*map(_address, (_launch, _graph, _current, _push, _pop)), CONTEXT)
     cuda_session.driver_of = lambda: found

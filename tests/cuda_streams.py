@@ -21,6 +21,10 @@ def postpone(runtime: Any, driver: Any) -> None:
     query, fill = runtime.eventQuery, runtime.memsetAsync
     count = 0
 
+    from cupy.cuda import memory
+
+    memory.spoilt = False
+
     def run(stream: int, until: int | None = None) -> None:
         with lock:
             while works[stream] and until not in happened:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 import cuda_on_cpu
 import nvrtc
 from alight._core import layout_of, make_layout
+from alight.backends.cuda import GAPS
 from alight.codegen.cuda import OPTIONS, form, schedule
 from alight.codegen.loops import nest
 from alight.codegen.source import Grid, group_gap
@@ -357,3 +359,20 @@ def _lacking(name: str, values: Array, axes: tuple[int, ...]) -> bool:
         return unsupported(reduce_group([values], [name], axes)) is not None
     except TypeError:
         return True
+
+
+@pytest.mark.parametrize(
+    "name, dtype, made",
+    [
+        *[(name, "float16", True) for name in ("sum", "max", "mean", "var")],
+        ("prod", "float16", False),
+        *[(name, dtype, False) for name in ("sum", "max") for dtype in ("complex64", "complex128")],
+    ],
+)
+def test_what_a_card_says_of_folds_is_so(name: str, dtype: str, made: bool) -> None:
+    group = reduce_group([np.ones((3, 40), dtype)], [name], (1,))
+    assert (group_gap("cuda", group) is None) == made
+    gap = next(gap for gap in GAPS if "reductions" in gap.what)
+    assert gap.what == "reductions of complex numbers, products and scans of float16"
+    text = (Path(__file__).resolve().parent.parent / "docs" / "cuda.md").read_text()
+    assert f"| {gap.what} | {gap.why} | {gap.who} |" in text

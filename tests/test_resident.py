@@ -363,22 +363,7 @@ GRAPHS = """
 import test_resident as t
 import numpy as np, alight
 from cupy.cuda import runtime
-from cupy.cuda.memory import Pool
 double = alight.jit(t.two)
-kept = {}
-def again(self, nbytes):  # as CuPy's pool does: what was given back is given again
-    found = kept.get(nbytes)
-    if found:
-        return found.pop()
-    made = usual(self, nbytes)
-    return made
-usual = Pool.malloc
-class Loan:
-    def __init__(self, memory): self.memory = memory
-    def __getattr__(self, name): return getattr(self.memory, name)
-    def __add__(self, other): return self.memory + other
-    def __del__(self): kept.setdefault(len(self.memory), []).append(self.memory)
-Pool.malloc = lambda self, nbytes: Loan(again(self, nbytes))
 with alight.policy(force="cuda:0", floor=0):
     x, y = t.drawn(1)
     a, b = alight.asarray(x), alight.asarray(y)
@@ -557,14 +542,20 @@ with alight.policy(force="cuda:0", floor=0):
     assert asked == [True], asked
     assert made.storage.value.data.array is None
 
-    # another context is current; a window; what the host has written
+    # another context is current, and is so afterwards; a window; what the host has written
     del made
     for _ in range(10):
         right()
-    for fake.elsewhere, count in ((False, range(3, 6)), (True, [0]), (False, range(3, 6))):
-        with natively(count):
+    for fake.elsewhere in (False, True, False):
+        with natively(range(3, 6)):
             for _ in range(5):
                 right()
+        assert not fake.pushed
+    fake.elsewhere, fake.refused[:] = True, [201]  # the driver will not have ours
+    with natively([0]):
+        right()
+    assert not fake.refused and not fake.pushed
+    fake.elsewhere = False
     with natively([0]):
         assert np.array_equal(np.asarray(chained(a[:], b)), expected)
     c = alight.asarray(x)

@@ -36,7 +36,11 @@ from alight.ir.group import Group, GroupKind
 from alight.ir.inner import folded
 
 GAPS = (
-    Gap("float16 and complex reductions", "folds of them are not generated", "alight"),
+    Gap(
+        "reductions of complex numbers, products and scans of float16",
+        "folds of them are not generated",
+        "alight",
+    ),
     Gap("complex transcendentals", "no body defines them", "alight"),
     *LACKING,
     Gap("floating-point warnings", "a device has no flags", "nobody: NumPy on the host warns"),
@@ -53,7 +57,7 @@ class _Call:
     """One launch of a kernel with all its arguments but the pointers in place."""
 
     __slots__ = (
-        "_addresses", "arguments", "blocks", "function", "given", "numbers", "threads"
+        "_addresses", "arguments", "blocks", "busy", "function", "given", "numbers", "threads"
     )  # fmt: skip
 
     def __init__(self, function: int, step: Any, pointers: int) -> None:
@@ -62,11 +66,28 @@ class _Call:
         self.numbers = tuple(step.numbers)
         self.blocks = step.blocks
         self.threads = step.threads
+        self.busy = False
         # eight bytes for each: a number of four is read from the lower half
         self.given = (ctypes.c_longlong * count)(*[0] * pointers, *step.numbers)
         start = ctypes.addressof(self.given)
         self._addresses = (ctypes.c_void_p * count)(*[start + 8 * i for i in range(count)])
         self.arguments = ctypes.addressof(self._addresses)
+
+    def launch(self, driver: Any, addresses: Sequence[int], stream: int) -> None:
+        """Launch for operands at these addresses."""
+        if self.busy:  # a finalizer or signal handler, between filling them in and the launch
+            _Call(self.function, self, len(addresses)).launch(driver, addresses, stream)
+            return
+        self.busy = True
+        try:
+            self.given[: len(addresses)] = [*addresses]
+            driver.launchKernel(
+                *(self.function, self.blocks, 1, 1, self.threads, 1, 1, 0, stream),
+                self.arguments,
+                0,
+            )
+        finally:
+            self.busy = False
 
 
 class CudaKernel:
@@ -256,10 +277,12 @@ class CudaBackend:
             session.release()
             free, total = session.runtime.memGetInfo()
             pool = session.pool
+            unused = pool.free_bytes()
+            free += unused
             if limit := pool.get_limit():
-                free = min(free, max(0, limit - pool.total_bytes()))
+                free = min(free, max(0, limit - (pool.total_bytes() - unused)))
                 total = min(total, limit)
-            return free + pool.free_bytes() + session.stock.held, total
+            return free + session.stock.held, total
 
     # --- running
     def submit(
@@ -267,13 +290,15 @@ class CudaBackend:
     ) -> CudaEvent:
         """Enqueue the commands after the events in ``wait``; the host goes on."""
         session = self._session(device)
-        try:
-            with session.lock:
-                session.enter()
+        with session.lock:
+            before = session.enter()
+            try:
                 return self._submitted(session, queue, commands, wait)
-        except Exception as error:
-            session.tell(error)
-            raise
+            except Exception as error:
+                session.tell(error)
+                raise
+            finally:
+                session.leave(before)
 
     def _submitted(
         self, session: Session, queue: int, commands: Sequence[Command], wait: Sequence[Any]
@@ -339,14 +364,8 @@ class CudaBackend:
         for nbytes in scratch:
             used.append(session.buffer(nbytes))
             addresses.append(used[-1].address)
-        launch = session.driver.launchKernel
         for call in calls:
-            call.given[: len(addresses)] = addresses
-            launch(
-                *(call.function, call.blocks, 1, 1, call.threads, 1, 1, 0, stream),
-                call.arguments,
-                0,
-            )
+            call.launch(session.driver, addresses, stream)
 
     def call(self, device: Device, name: str, args: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
         """Return what the library's function of an op's name gives, called at once on operands:
@@ -386,7 +405,7 @@ class CudaBackend:
         session = self._session(device)
         with session.errors():
             over(session.coming(0))
-            session.runtime.streamSynchronize(session.stream(0))
+            session.finish()
 
     def seconds(self, start: CudaEvent, end: CudaEvent) -> float:
         """Return seconds between two events on the device's clock."""

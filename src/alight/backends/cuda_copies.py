@@ -58,13 +58,15 @@ class CudaEvent:
         """Return when it has happened."""
         if not self._ended:
             session = self.session
+            before = session.enter()
             try:
-                session.enter()
                 over(self.coming)
                 session.runtime.eventSynchronize(self.handle)
             except Exception as error:
                 session.tell(error)
                 raise
+            finally:
+                session.leave(before)
             self.coming = ()
             self._ended = perf_counter()
 

@@ -9,6 +9,11 @@ from typing import NamedTuple
 __all__ = ["Driver", "driver_of"]
 
 _LIBRARY = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
+# as the driver exports what its header calls without a version
+_FUNCTIONS = (
+    "cuLaunchKernel", "cuGraphLaunch", "cuCtxGetCurrent", "cuCtxPushCurrent_v2",
+    "cuCtxPopCurrent_v2",
+)  # fmt: skip
 _CURRENT = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_void_p))
 
 
@@ -18,6 +23,8 @@ class Driver(NamedTuple):
     launch: int  # cuLaunchKernel
     graph: int  # cuGraphLaunch
     current: int  # cuCtxGetCurrent
+    push: int  # cuCtxPushCurrent
+    pop: int  # cuCtxPopCurrent
     context: int
 
 
@@ -26,13 +33,14 @@ def driver_of() -> Driver | None:
     driver, or none of its contexts is current: then CuPy, too, is not on it."""
     try:
         library = ctypes.CDLL(_LIBRARY)
-        launch, graph, current = [
-            ctypes.cast(getattr(library, name), ctypes.c_void_p).value or 0
-            for name in ("cuLaunchKernel", "cuGraphLaunch", "cuCtxGetCurrent")
+        found = [
+            ctypes.cast(getattr(library, name), ctypes.c_void_p).value or 0 for name in _FUNCTIONS
         ]
     except (OSError, AttributeError):
         return None
     context = ctypes.c_void_p()
-    if not (launch and graph and current) or _CURRENT(current)(ctypes.byref(context)):
+    if not all(found) or _CURRENT(found[2])(ctypes.byref(context)):
         return None
-    return Driver(launch, graph, current, context.value) if context.value else None
+    launch, graph, current, push, pop = found
+    where = context.value
+    return Driver(launch, graph, current, push, pop, where) if where else None

@@ -9,6 +9,7 @@ faster: a call costs what the host takes to submit it, and then what the device 
 from __future__ import annotations
 
 import logging
+import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
@@ -20,11 +21,14 @@ if TYPE_CHECKING:
     from alight._core import Launches
     from alight.backends.cuda_session import Session
 
-__all__ = ["Graphs"]
+__all__ = ["Capture", "Graphs"]
 
 logger = logging.getLogger("alight")
 
-_THREAD_LOCAL = 1  # cudaStreamCaptureModeThreadLocal: other threads may go on allocating
+# cudaStreamCaptureModeThreadLocal: other threads may go on allocating. None may wait for the
+# stream meanwhile, or give it work (CUDA's programming guide, "Prohibited and Unhandled
+# Operations"): `Session.finish` and `Session.coming` say who would.
+_THREAD_LOCAL = 1
 _KEPT = 8  # of one plan: as the programs that one function keeps
 # Calls with ever new addresses after which no more graphs are looked for.
 _PATIENCE = 64
@@ -32,6 +36,26 @@ _TURNS = 5  # of each way: the median of five
 # A graph that takes the place of another must have been worth its making: that takes some 50 µs, a
 # run is shorter by at least 1.4 (H200), and the first few graphs are no burden.
 _WORTH_RUNS = 36
+
+
+class Capture:
+    """A capture on stream 0. Finalizers and signal handlers may run in its midst in the thread
+    that captures: what they submit has to be done, so they end it."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.thread = threading.get_ident()
+        self.open = True
+        self.graph: int | None = None
+        session.runtime.streamBeginCapture(session.stream(0), _THREAD_LOCAL)
+        session.capture = self
+
+    def end(self) -> None:
+        """End it, where nobody has."""
+        if self.open:
+            self.open = False
+            self.session.capture = None
+            self.graph = self.session.runtime.streamEndCapture(self.session.stream(0))
 
 
 class Graphs:
@@ -86,28 +110,37 @@ class Graphs:
             if native is not None and self.made > _KEPT and native.runs < self.made * _WORTH_RUNS:
                 self._give_up("its arrays lie elsewhere too often")
                 return None
+            session = self.session
+            if session.waiting or not all([one.sent.is_set() for one in session.coming(0)]):
+                return None  # threads wait for the stream, or give it what they bring
             try:
-                found = graphs[addresses] = self._captured(addresses)
+                found = self._captured(addresses)
             except Exception as error:
                 self._give_up(f"{type(error).__name__}: {error}")
                 return None
+            if found is None:
+                return None
+            graphs[addresses] = found
             self.made += 1
             if self.faster and native is not None:
                 native.keep(addresses, found)
         graphs.move_to_end(addresses)
         return found
 
-    def _captured(self, addresses: tuple[int, ...]) -> int:
-        runtime, stream = self.session.runtime, self.session.stream(0)
-        runtime.streamBeginCapture(stream, _THREAD_LOCAL)
+    def _captured(self, addresses: tuple[int, ...]) -> int | None:
+        """Return the launches as a graph, None where the capture was broken off."""
+        runtime, capture = self.session.runtime, Capture(self.session)
+        made: int | None = None
         try:
             self.launch(addresses)
+            if capture.open:  # else some of the launches are not in it
+                capture.end()
+                assert capture.graph is not None
+                made = runtime.graphInstantiate(capture.graph)
         finally:
-            graph = runtime.streamEndCapture(stream)
-        try:
-            made: int = runtime.graphInstantiate(graph)
-        finally:
-            runtime.graphDestroy(graph)
+            capture.end()
+            if capture.graph is not None:
+                runtime.graphDestroy(capture.graph)
         return made
 
     def _timed(self, graph: int, addresses: tuple[int, ...]) -> None:

@@ -128,8 +128,8 @@ class CudaParts:
         session = self.session
         known = dict(enumerate(buffers))
         with session.lock:
+            before = session.enter()
             try:
-                session.enter()
                 with session.library(session.stream(0)):
                     for part, ends in zip(self._parts, self._ends, strict=True):
                         if type(part) is _Kernels:
@@ -147,6 +147,8 @@ class CudaParts:
                     f"{session.device}: a call of the library failed: {type(error).__name__}: "
                     f"{error}. Fix: none, NumPy does it."
                 ) from error
+            finally:
+                session.leave(before)
         return [known[number] for number in self._wanted]
 
     def _called(self, part: _Call, known: Mapping[int, DeviceBuffer]) -> DeviceBuffer:

@@ -76,6 +76,9 @@ class CudaSequence:
         self._launches = [self._parameters(*step) for step in steps]
         self.launches = self._ready()
         self._graphs = Graphs(session, self._launch, self.launches)
+        # A run is going on. It holds the session's lock, so another one that begins then is of the
+        # same thread: of a finalizer or signal handler.
+        self._busy = False
         # What is no result stays from run to run: the queue's order keeps one out of the other's.
         self._keeps = sum(self._inner_sizes) <= _INNER_BYTES
         self._inner: list[DeviceBuffer] | None = None
@@ -120,16 +123,24 @@ class CudaSequence:
         for arguments in self._launches:
             launch(*arguments)
 
+    def _amid(self, addresses: Sequence[int]) -> None:
+        """Launch in the midst of another run, and leave the table as it was."""
+        before = self._table[:]
+        try:
+            self._launch(addresses)
+        finally:
+            self._table[:] = before
+
     def _memory(self, nbytes: int, shelf: Shelf) -> DeviceBuffer:
         """Return memory for what is made: what others have left, or new."""
         return shelf.take(nbytes) or self.session.buffer(nbytes, shelf)
 
-    def _kept(self) -> list[DeviceBuffer]:
-        """Return memory for what is no result."""
-        inner = self._inner
+    def _kept(self, amid: bool) -> list[DeviceBuffer]:
+        """Return memory for what is no result; ``amid``: another run may need what is kept."""
+        inner = None if amid else self._inner
         if inner is None:
             inner = [self.session.buffer(nbytes) for nbytes in self._inner_sizes]
-            if self._keeps:
+            if self._keeps and not amid:
                 self._inner = inner
                 if self.launches is not None:
                     self.launches.inner = tuple(inner)
@@ -143,12 +154,16 @@ class CudaSequence:
 
     def __call__(self, buffers: Sequence[DeviceBuffer]) -> list[DeviceBuffer]:
         """Launch, and return the buffers of what is wanted."""
-        session = self.session
+        session, native = self.session, self.launches
         with session.lock:
+            before = session.enter()
+            amid = self._busy or (native is not None and native.busy)
+            self._busy = True
+            if native is not None:
+                native.busy = True
             try:
-                session.enter()
                 made = list(map(self._memory, self._sizes, self._shelves))
-                inner = self._kept()
+                inner = self._kept(amid)
                 addresses = [buffer.address for buffer in buffers]
                 own = [buffer.address for buffer in (*made, *inner)]
                 if self._apart:
@@ -159,7 +174,9 @@ class CudaSequence:
                         source = addresses[place] if place < count else own[place - count]
                         addresses.append(source + offset)
                 addresses += own
-                if self._graphs.reason:
+                if amid:
+                    self._amid(addresses)
+                elif self._graphs.reason:
                     self._launch(addresses)
                 else:
                     self._graphs.run(tuple(addresses))
@@ -170,4 +187,9 @@ class CudaSequence:
             except Exception as error:
                 session.tell(error)
                 raise
+            finally:
+                self._busy = amid
+                if native is not None:
+                    native.busy = amid
+                session.leave(before)
         return made if self._each_once else [made[i] for i in self._wanted]

@@ -13,7 +13,7 @@ import warnings
 import weakref
 from collections import deque
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from alight._core import DeviceBuffer, Shelf, Stock
 from alight.backends.cuda_driver import Driver, driver_of
@@ -23,6 +23,9 @@ from alight.backends.machine import host_memory
 from alight.codegen.cuda import OPTIONS
 from alight.errors import DeviceUnavailable, KernelError, OutOfDeviceMemory
 from alight.store import default_store, digest
+
+if TYPE_CHECKING:
+    from alight.backends.cuda_graph import Capture
 
 KIND = "cubin"
 _NON_BLOCKING = 1  # cudaStreamNonBlocking
@@ -69,15 +72,16 @@ class _Errors:
     the error's traceback and leads to what holds the error, a cycle that keeps what the frames
     around had, results too, until garbage is collected."""
 
-    __slots__ = ("session",)
+    __slots__ = ("before", "session")
 
     def __init__(self, session: Session) -> None:
         self.session = session
 
     def __enter__(self) -> None:
-        self.session.enter()
+        self.before = self.session.enter()
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        self.session.leave(self.before)
         if isinstance(error, Exception):
             self.session.tell(error)
 
@@ -115,6 +119,9 @@ class Session:
         self._spare: list[int] = []  # events that nobody holds
         # what other queues still work on: kept until they have
         self._busy: deque[tuple[Any, Any]] = deque()
+        # threads that wait for stream 0 as a whole, and the graph that is being captured there
+        self.waiting = 0
+        self.capture: Capture | None = None
         # who keeps memory for later runs, and lets go of it where memory is short
         self.keepers: weakref.WeakSet[Any] = weakref.WeakSet()
         self._modules: dict[str, Any] = {}
@@ -146,11 +153,28 @@ class Session:
         """Turn the driver's errors into alight's; the device is the thread's current one inside."""
         return _Errors(self)
 
-    def enter(self) -> None:
-        """Make the device this thread's; raise DeviceUnavailable where it cannot be used."""
+    def enter(self) -> int:
+        """Make the device this thread's, and return which one was, for ``leave``; raise
+        DeviceUnavailable where it cannot be used."""
         if self.lost:
             raise DeviceUnavailable(f"{self.device} was lost: {self.lost}. Fix: start again.")
-        self.runtime.setDevice(self.number)
+        capture = self.capture
+        if capture is not None and capture.thread == threading.get_ident():
+            capture.end()  # a finalizer or signal handler: its work is done, not captured
+        try:
+            before: int = self.runtime.getDevice()
+            # also where it is: a thread has no context before
+            self.runtime.setDevice(self.number)
+        except Exception as error:
+            self.tell(error)
+            raise
+        return before
+
+    def leave(self, before: int) -> None:
+        """Give this thread the device back that it had: its own CUDA code goes on there."""
+        if before != self.number:
+            with suppress(*self._errors):  # of a device that is lost
+                self.runtime.setDevice(before)
 
     def tell(self, error: Exception) -> None:
         """Raise alight's error for one of the driver's; return for any other."""
@@ -259,6 +283,18 @@ class Session:
         self.runtime.eventRecord(handle, self.stream(queue))
         return handle
 
+    def finish(self) -> None:
+        """Return when all that was submitted to queue 0 has been done."""
+        # A stream that is being captured may not be waited for, by no thread. The lock is held
+        # while one is, and while threads wait none is (``Graphs``): they need not hold it.
+        with self.lock:
+            self.waiting += 1
+        try:
+            self.runtime.streamSynchronize(self.stream(0))
+        finally:
+            with self.lock:
+                self.waiting -= 1
+
     def event(self) -> int:
         """Return an event that was not recorded."""
         made: int = self._spare.pop() if self._spare else self.runtime.eventCreateWithFlags(0)
@@ -327,14 +363,15 @@ class Session:
     def close(self) -> None:
         """Give the device up; the context stays the process's."""
         if os.getpid() == self.process and not self.lost:
-            self._functions.clear()
-            self._modules.clear()
-            self._busy.clear()
-            for way in (self._uploads, self._downloads):
-                if way is not None:
-                    way.close()
-            self._uploads = self._downloads = None
-            self.pinned.close()
-            self.clear_shelves()
-            self.pool.free_all_blocks()
+            with self.errors():  # CuPy's pools are of the current device
+                self._functions.clear()
+                self._modules.clear()
+                self._busy.clear()
+                for way in (self._uploads, self._downloads):
+                    if way is not None:
+                        way.close()
+                self._uploads = self._downloads = None
+                self.pinned.close()
+                self.clear_shelves()
+                self.pool.free_all_blocks()
         self.lost = "it was closed"

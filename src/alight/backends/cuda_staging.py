@@ -130,9 +130,20 @@ class Uploads:
         self._count = min(_MOST_THREADS, thread_count())
         self._pages, self._slots = _locked(session.runtime, _SLOTS)
         self._next = 0
+        self._busy = False
 
     def upload(self, source: int, target: int, nbytes: int, stream: int) -> None:
         """Give an upload to the stream; its source has been read."""
+        if self._busy:  # a finalizer or signal handler: a slot may be filled and not yet sent
+            self._runtime.memcpyAsync(target, source, nbytes, _UPLOAD, stream)
+            return
+        self._busy = True
+        try:
+            self._upload(source, target, nbytes, stream)
+        finally:
+            self._busy = False
+
+    def _upload(self, source: int, target: int, nbytes: int, stream: int) -> None:
         runtime = self._runtime
         piece = min(PIECE_BYTES, max(_LEAST_BYTES, nbytes // _PIECES))
         for start in range(0, nbytes, piece):

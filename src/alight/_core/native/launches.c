@@ -4,7 +4,8 @@
 #include <string.h>
 
 typedef int (*LaunchKernel)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **);
-typedef int (*CurrentContext)(void **);
+typedef int (*CurrentContext)(void **); /* and what takes it from the thread's stack of contexts */
+typedef int (*PushContext)(void *);
 typedef int (*LaunchGraph)(void *, void *);
 
 #define GRAPHS 8 /* as cuda_graph keeps */
@@ -29,7 +30,8 @@ struct Launches {
     Stock *stock;
     LaunchKernel launch;
     LaunchGraph launch_graph;
-    CurrentContext current;
+    CurrentContext current, pop;
+    PushContext push;
     void *context, *stream;
     PyObject *keep, *shelves, *inner; /* inner: a tuple of buffers, or None: they must be had first */
     uint64_t *table;                  /* what is given, windows, what is made, what else is */
@@ -41,6 +43,7 @@ struct Launches {
     Graph graphs[GRAPHS];
     int graph_count;
     char single;                      /* kernels are launched one by one; else only graphs are */
+    char busy;                        /* a run is going on: one in its midst is for others, which keep the table as it is */
     unsigned long long runs;
 };
 
@@ -124,10 +127,10 @@ static PyObject *launches_new(PyTypeObject *type, PyObject *args, PyObject *kwar
 {
     static char *names[] = {"stock", "driver", "stream", "table", "offsets", "windows", "shelves", "nbytes", "kernels", "keep", NULL};
     PyObject *stock, *offsets, *windows, *shelves, *nbytes, *kernels, *keep;
-    unsigned long long launch, graph, current, context, stream, table;
+    unsigned long long launch, graph, current, push, pop, context, stream, table;
     Py_ssize_t places;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!(KKKK)K(Kn)O!O!O!O!O!O:Launches", names, &StockType, &stock, &launch,
-                                     &graph, &current, &context, &stream, &table, &places, &PyTuple_Type, &offsets, &PyTuple_Type,
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!(KKKKKK)K(Kn)O!O!O!O!O!O:Launches", names, &StockType, &stock, &launch,
+                                     &graph, &current, &push, &pop, &context, &stream, &table, &places, &PyTuple_Type, &offsets, &PyTuple_Type,
                                      &windows, &PyTuple_Type, &shelves, &PyTuple_Type, &nbytes, &PyTuple_Type, &kernels, &keep))
         return NULL;
     Launches *self = (Launches *)type->tp_alloc(type, 0);
@@ -136,6 +139,8 @@ static PyObject *launches_new(PyTypeObject *type, PyObject *args, PyObject *kwar
     self->launch = (LaunchKernel)(uintptr_t)launch;
     self->launch_graph = (LaunchGraph)(uintptr_t)graph;
     self->current = (CurrentContext)(uintptr_t)current;
+    self->push = (PushContext)(uintptr_t)push;
+    self->pop = (CurrentContext)(uintptr_t)pop;
     self->context = (void *)(uintptr_t)context;
     self->stream = (void *)(uintptr_t)stream;
     self->table = (uint64_t *)(uintptr_t)table;
@@ -181,10 +186,9 @@ int launches_go(Launches *self, DeviceBuffer *const *given, DeviceBuffer **made)
 {
     void *context = NULL;
     PyObject *inner = self->inner;
-    if (!self->stock->open || inner == NULL || !PyTuple_CheckExact(inner)) return 0;
+    if (self->busy || !self->stock->open || inner == NULL || !PyTuple_CheckExact(inner)) return 0;
     Py_ssize_t first = self->given + self->windows, last = first + self->made;
     if (last + PyTuple_GET_SIZE(inner) != self->places) return 0;
-    if (self->current(&context) || context != self->context) return 0;
     if (!take_made(self, made)) return PyErr_Occurred() ? -1 : 0;
     uint64_t *table = self->table;
     for (Py_ssize_t i = 0; i < self->given; i++) table[i] = given[i]->address + (uint64_t)self->offsets[i];
@@ -199,14 +203,20 @@ int launches_go(Launches *self, DeviceBuffer *const *given, DeviceBuffer **made)
         return 0;
     }
     int failed = 0;
+    self->busy = 1;
     Py_INCREF(inner); /* who is short of memory may have it let go of meanwhile */
     Py_BEGIN_ALLOW_THREADS
-    if (graph != NULL) failed = self->launch_graph(graph, self->stream);
+    bool away = self->current(&context) || context != self->context; /* the thread's own work is on another device */
+    if (away) failed = self->push(self->context);
+    bool pushed = away && !failed;
+    if (graph != NULL && !failed) failed = self->launch_graph(graph, self->stream);
     for (Py_ssize_t i = 0; graph == NULL && i < self->kernels && !failed; i++) {
         const Kernel *kernel = &self->kernel[i];
         failed = self->launch(kernel->function, kernel->blocks, 1, 1, kernel->threads, 1, 1, 0, self->stream, kernel->parameters, NULL);
     }
+    if (pushed) self->pop(&context);
     Py_END_ALLOW_THREADS
+    self->busy = 0;
     Py_DECREF(inner);
     if (!failed) {
         self->runs++;
@@ -273,6 +283,7 @@ static PyMethodDef launches_methods[] = {
 
 static PyMemberDef launches_members[] = {
     {"single", T_BOOL, offsetof(Launches, single), 0, NULL},
+    {"busy", T_BOOL, offsetof(Launches, busy), 0, NULL},
     {"runs", T_ULONGLONG, offsetof(Launches, runs), READONLY, NULL},
     {NULL},
 };

@@ -85,17 +85,17 @@ class DeviceBuffer:
 class Launches:
     """Launches of one plan that are ready.
 
-    ``driver`` is the addresses of the driver's functions that launch a kernel and a graph, and that
-    tell the current context, and the context it must be. ``table`` is the address and the places of
-    a table that the parameters of the kernels point into: what is given (with ``offsets`` in bytes
-    before it), ``windows`` (place of what each looks at, bytes), what is made (from ``shelves``, of
-    ``nbytes``), and ``inner`` buffers. ``kernels`` are (function, blocks, threads, address of the
-    parameters); ``keep`` lives as long."""
+    ``driver`` is the addresses of the driver's functions that launch a kernel and a graph, that
+    tell the current context, make one current and take it away again, and the context it must be.
+    ``table`` is the address and the places of a table that the parameters of the kernels point
+    into: what is given (with ``offsets`` in bytes before it), ``windows`` (place of what each looks
+    at, bytes), what is made (from ``shelves``, of ``nbytes``), and ``inner`` buffers. ``kernels``
+    are (function, blocks, threads, address of the parameters); ``keep`` lives as long."""
 
     def __init__(
         self,
         stock: Stock,
-        driver: tuple[int, int, int, int],
+        driver: tuple[int, int, int, int, int, int],
         stream: int,
         table: tuple[int, int],
         offsets: tuple[int, ...],
@@ -108,6 +108,7 @@ class Launches:
         # The buffers of what is no result; None: they must be had first.
         self.inner: tuple[DeviceBuffer, ...] | None = None
         self.single = False  # kernels are launched one by one; else only graphs are
+        self.busy = False  # a run is going on, which one in its midst leaves to others
         self.runs = 0
 
     def keep(self, addresses: tuple[int, ...], graph: int) -> None:

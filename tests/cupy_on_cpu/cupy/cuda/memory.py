@@ -1,10 +1,19 @@
-"""Memory of a device that is the host's."""
+"""Memory of a device that is the host's. A pool gives what came back last of a size again, as
+CuPy's does; what lies in it then is garbage, so that who still reads there is wrong."""
 
 from typing import Any
 
 import numpy as np
 
 TOTAL = 1 << 32
+_PIECE_BYTES = 512
+_GARBAGE = 0xA5
+# Whether memory is spoilt when it comes back. Where streams are behind (``cuda_streams``) what is
+# in them still reads it, and their order alone keeps the next one's writes from it.
+spoilt = True
+
+
+pools: list["Pool"] = []
 
 
 class OutOfMemoryError(MemoryError):
@@ -23,25 +32,31 @@ class Pointer:
         return Pointer(self.array, self.offset + offset, self.ptr + offset)
 
 
-class Memory(bytearray):
-    """A piece of memory with its address."""
+class Memory:
+    """A piece of memory with its address; it comes back when nobody holds it."""
 
-    def __init__(self, nbytes: int, pool: Any) -> None:
-        super().__init__(nbytes)
+    offset = 0
+
+    def __init__(self, block: Any, pool: "Pool") -> None:
+        self.block = block
         self.pool = pool
-        self.array[:] = 0xA5
-        self.ptr = self.array.__array_interface__["data"][0]
-        self.offset = 0
+        self.ptr: int = block.__array_interface__["data"][0]
+        self.__array_interface__ = {
+            "shape": (len(block),), "typestr": "|u1", "data": (self.ptr, False), "version": 3,
+        }  # fmt: skip
 
     @property
     def array(self) -> Any:
-        return np.frombuffer(self, np.uint8)  # kept by nobody here: it keeps the memory
+        return np.asarray(self)  # kept by nobody here: it keeps the memory
 
-    def __add__(self, offset: int) -> Any:  # type: ignore[override]
+    def __add__(self, offset: int) -> Pointer:
         return Pointer(self.array, offset, self.ptr + offset)
 
     def __del__(self) -> None:
-        self.pool.used -= len(self)
+        if spoilt:
+            self.block[:] = _GARBAGE
+        self.pool.used -= len(self.block)
+        self.pool.kept.setdefault(len(self.block), []).append(self.block)
 
 
 class Pool:
@@ -50,18 +65,29 @@ class Pool:
     def __init__(self) -> None:
         self.used = 0
         self.limit = 0
+        self.kept: dict[int, list[Any]] = {}
+        pools.append(self)
 
     def malloc(self, nbytes: int) -> Memory:
-        if self.used + nbytes > (self.limit or TOTAL):
+        from cupy.cuda import runtime
+
+        runtime.here()
+        size = -(-nbytes // _PIECE_BYTES) * _PIECE_BYTES
+        most = self.limit or TOTAL
+        kept = self.kept.get(size)
+        if not kept and self.total_bytes() + size > most:
+            self.free_all_blocks()
+        if self.used + size > most:
             raise OutOfMemoryError(f"{nbytes} bytes")
-        self.used += nbytes
-        return Memory(nbytes, self)
+        block = kept.pop() if kept else np.full(size, _GARBAGE, np.uint8)
+        self.used += size
+        return Memory(block, self)
 
     def free_bytes(self) -> int:
-        return 0
+        return sum([size * len(blocks) for size, blocks in tuple(self.kept.items())])
 
     def total_bytes(self) -> int:
-        return self.used
+        return self.used + self.free_bytes()
 
     def get_limit(self) -> int:
         return self.limit
@@ -70,7 +96,8 @@ class Pool:
         self.limit = size
 
     def free_all_blocks(self) -> None:
-        pass
+        for blocks in tuple(self.kept.values()):
+            blocks.clear()
 
 
 MemoryPool = Pool

@@ -1,6 +1,7 @@
 """CUDA's runtime where everything is done at once."""
 
 import ctypes
+import threading
 from time import perf_counter
 from types import SimpleNamespace
 from typing import Any
@@ -14,6 +15,8 @@ captures: dict[int, list[Any]] = {}  # what is being captured, by stream
 graphs: dict[int, list[Any]] = {}
 launched: list[int] = []
 registered: dict[int, int] = {}  # the host's memory, by address
+captured: set[int] = set()  # events that are part of a graph
+_thread = threading.local()  # the number of its device
 
 
 class CUDARuntimeError(RuntimeError):
@@ -39,8 +42,28 @@ def runtimeGetVersion() -> int:
     return 13000
 
 
+def getDevice() -> int:
+    number: int = getattr(_thread, "number", 0)
+    return number
+
+
 def setDevice(number: int) -> None:
-    assert number == 0
+    assert number in (0, 1)  # alight's, and one that is a user's own
+    _thread.number = number
+
+
+def here() -> None:
+    """Fail where the thread's device is not the one that alight drives."""
+    assert getDevice() == 0, "of another device"
+
+
+def _within(stream: int, work: Any) -> None:
+    """Do work of a stream, or have the graph that is captured there do it."""
+    here()
+    if stream in captures:
+        captures[stream].append(work)
+    else:
+        work()
 
 
 def streamCreateWithFlags(flags: int) -> int:
@@ -53,11 +76,15 @@ def streamWaitEvent(stream: int, event: int, flags: int) -> None:
 
 
 def streamSynchronize(stream: int) -> None:
-    pass
+    here()
+    if stream in captures:
+        raise CUDARuntimeError("cudaErrorStreamCaptureUnsupported")
 
 
 def deviceSynchronize() -> None:
-    pass
+    here()
+    if captures:
+        raise CUDARuntimeError("cudaErrorStreamCaptureUnsupported")
 
 
 def eventCreateWithFlags(flags: int) -> int:
@@ -67,15 +94,21 @@ def eventCreateWithFlags(flags: int) -> int:
 
 def eventRecord(event: int, stream: int) -> None:
     assert 0 < stream <= len(streams)
+    here()
+    captured.discard(event)
+    if stream in captures:
+        captured.add(event)
     events[event] = perf_counter()
 
 
 def eventSynchronize(event: int) -> None:
     assert events[event] >= 0
+    if event in captured:
+        raise CUDARuntimeError("cudaErrorCapturedEvent")
 
 
 def eventQuery(event: int) -> None:
-    assert events[event] >= 0
+    eventSynchronize(event)
 
 
 def eventElapsedTime(start: int, end: int) -> float:
@@ -83,15 +116,15 @@ def eventElapsedTime(start: int, end: int) -> float:
 
 
 def memcpyAsync(target: int, source: int, nbytes: int, kind: int, stream: int) -> None:
-    ctypes.memmove(target, source, nbytes)
+    _within(stream, lambda: ctypes.memmove(target, source, nbytes) and None)
 
 
 def memsetAsync(target: int, byte: int, nbytes: int, stream: int) -> None:
-    ctypes.memset(target, byte, nbytes)
+    _within(stream, lambda: ctypes.memset(target, byte, nbytes) and None)
 
 
 def memGetInfo() -> tuple[int, int]:
-    return memory.TOTAL - memory.POOL.used, memory.TOTAL
+    return memory.TOTAL - sum([pool.total_bytes() for pool in memory.pools]), memory.TOTAL
 
 
 def hostRegister(address: int, nbytes: int, flags: int) -> None:
@@ -111,7 +144,8 @@ def pointerGetAttributes(ptr: int) -> SimpleNamespace:
 
 
 def streamBeginCapture(stream: int, mode: int) -> None:
-    assert stream not in captures
+    assert stream not in captures and mode == 1  # other threads may go on allocating
+    here()
     captures[stream] = []
 
 
@@ -136,6 +170,8 @@ def graphExecDestroy(graph: int) -> None:
 
 def graphLaunch(graph: int, stream: int) -> None:
     assert graph < 0 and graphs[graph], "a graph that was destroyed"
+    assert stream not in captures
+    here()
     launched.append(graph)
     for run in graphs[graph]:
         run()

@@ -19,7 +19,4 @@ def launchKernel(
     values = [ctypes.c_longlong.from_address(p or 0).value for p in places]
     pointers = (ctypes.c_void_p * len(called.pointers))(*values[: len(called.pointers)])
     numbers = (ctypes.c_longlong * len(called.numbers))(*values[len(called.pointers) :])
-    if stream in runtime.captures:
-        runtime.captures[stream].append(lambda: called.launch(x, threads, pointers, numbers))
-    else:
-        called.launch(x, threads, pointers, numbers)
+    runtime._within(stream, lambda: called.launch(x, threads, pointers, numbers))
