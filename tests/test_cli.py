@@ -340,7 +340,7 @@ def test_what_measures_itself_says_so(tmp_path: Path) -> None:
 
 
 def test_a_program_that_plans_nothing_measures_nothing_at_exit(tmp_path: Path) -> None:
-    script(tmp_path, "import numpy as np\nprint(np.ones(10).sum())\n")
+    script(tmp_path, "import numpy as np\nprint(np.ones(100_000).sum())\n")
     done = command(tmp_path, "run", "script.py", ALIGHT_LOG="info")
     assert "left to NumPy from the next start on, measured in" in done.stderr
     assert "measuring cpu" not in done.stderr
@@ -394,7 +394,8 @@ def test_on_a_busy_machine_measuring_at_exit_is_not_tried_every_time(tmp_path: P
 
 def test_the_floor_is_kept_once_three_processes_have_measured_it(tmp_path: Path) -> None:
     program = (
-        "import numpy as np\nfrom alight._core import floor\nnp.ones(10) + 1\nprint(floor.auto)\n"
+        "import numpy as np\nfrom alight._core import floor\n"
+        "np.ones(100_000) + 1\nprint(floor.auto)\n"
     )
     script(tmp_path, program)
     measured, floors = [], []

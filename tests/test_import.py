@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import tomllib
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,10 @@ LATE = {
 
 # Ours, and nothing that a program needs which measures, jits and reports nothing.
 UNUSED = ("codegen.llvm", "jit", "launcher", "measure.probes", "measure.timing", "picked", "report")
+# What a program's first line would wait for, and what it can do without until it plans: neither
+# importing alight nor small arrays need any of it.
+WEIGHTY = {"dataclasses", "hashlib", "json", "logging", "pathlib", "random", "shutil", "tempfile"}
+PLANNING = ("codegen", "execute", "kernels", "plan.cost", "plan.place", "plan.plan", "ready")
 
 
 def modules_after(statements: str) -> set[str]:
@@ -78,17 +83,61 @@ def test_import_brings_numpy_and_nothing_optional() -> None:
     assert not modules & {f"alight.backends.{name}" for name in ("cuda", "wgpu", "sim")}
 
 
-def test_a_small_program_starts_without_what_only_others_need(tmp_path: Path) -> None:
-    (tmp_path / "small.py").write_text("import numpy as np\nprint((np.arange(9.0) * 2).sum())\n")
-    program = f"import sys\nsys.argv = ['alight', 'run', {str(tmp_path / 'small.py')!r}]\n"
-    modules = modules_after(
-        f"{program}from alight.cli import main\nfrom alight._core import floor\n"
-        "floor.record_floor = 100\nmain()"  # as where an earlier process has measured it
+def test_import_brings_nothing_that_plans() -> None:
+    modules = modules_after("import alight")
+    assert modules & WEIGHTY == set()
+    assert not [name for name in modules if name.startswith(_below("alight", PLANNING))]
+
+
+def _below(package: str, names: Sequence[str]) -> tuple[str, ...]:
+    return tuple([f"{package}.{name}" for name in names])
+
+
+def modules_of_program(folder: Path, text: str, *options: str, **variables: str) -> set[str]:
+    """Return the modules that a program has imported by its last line under `alight run`, beyond
+    NumPy's."""
+    (folder / "program.py").write_text(text)
+    given = ["alight", "run", *options, str(folder / "program.py")]
+    return modules_after(
+        f"import os\nos.environ.update({variables!r})\nsys.argv = {given!r}\n"
+        "from alight.__main__ import main\nmain()"
     )
-    assert foreign(modules) <= {"click", "platformdirs", "alight:numpy"}
-    wanted = {"alight.launcher", "alight.report"}
-    assert not modules & ({f"alight.{name}" for name in UNUSED} - wanted)
-    assert not modules & {"html", "json", "runpy", "statistics"}
+
+
+SMALL = """
+import numpy as np
+a = np.arange(1000.0).reshape(10, 100)
+a[a > 7] *= 2
+for row in a:
+    row += float(row[0])
+b = np.random.default_rng(0).random(50) @ np.ones((50, 3))
+print(a.sum(), np.sort(a).max(axis=1), np.linalg.norm(b), np.fft.fft(b), len(a))
+"""
+
+
+def test_a_program_of_small_arrays_plans_measures_and_opens_nothing(tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    modules = modules_of_program(tmp_path, SMALL, ALIGHT_CACHE_DIR=str(cache))
+    assert not modules & {"click", "llvmlite", "platformdirs"}
+    own = modules_after("import numpy.fft, numpy.random")
+    assert modules & WEIGHTY <= own
+    unused = ("candidates", "cli", "device", "measure", "report", *PLANNING)
+    assert not [name for name in modules if name.startswith(_below("alight", unused))]
+    assert not cache.exists()
+
+
+def test_large_arrays_without_a_profile_are_numpys_and_plan_nothing(tmp_path: Path) -> None:
+    text = "import numpy as np\nx = np.ones(2_000_000)\nprint(type(x + x).__module__, x.sum())\n"
+    modules = modules_of_program(
+        *(tmp_path, text), ALIGHT_CACHE_DIR=str(tmp_path / "cache"), ALIGHT_CALIBRATE="off"
+    )
+    assert not [name for name in modules if name.startswith(_below("alight", PLANNING))]
+    assert not modules & {"alight.cli", "alight.report", "click", "logging", "platformdirs"}
+
+
+def test_an_option_is_read_by_what_reads_all_of_them(tmp_path: Path) -> None:
+    modules = modules_of_program(tmp_path, SMALL, "--report", "-")
+    assert {"alight.cli", "alight.report", "click"} <= modules
 
 
 @pytest.mark.parametrize("module", ["alight.config", "alight.store"])

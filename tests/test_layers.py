@@ -70,6 +70,7 @@ ORDER: tuple[tuple[str, ...], ...] = (
     ("forecast",),
     ("__init__",),
     ("launcher",),
+    ("program",),
     ("doctor",),
     ("bench",),
     ("cli",),

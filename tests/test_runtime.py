@@ -24,7 +24,7 @@ import numpy as np
 import pytest
 
 import alight
-from alight import _core, execute, memory, registry, runtime
+from alight import _core, execute, memory, registry, residency, runtime
 from alight.backends.host import HostBackend
 from alight.errors import UnsupportedOnDevice
 from alight.ir.ops import OPS
@@ -573,7 +573,7 @@ def test_a_gap_that_raises_says_where_it_was_recorded() -> None:
 
 def test_a_write_in_each_request_is_in_place_too(monkeypatch: pytest.MonkeyPatch) -> None:
     copies: list[object] = []
-    monkeypatch.setattr(execute, "exact_copy", lambda *args: copies.append(args))
+    monkeypatch.setattr(residency, "exact_copy", lambda *args: copies.append(args))
     a = ours(np.zeros(10_000))
     alight.evaluate(a + 1)
     address = a.storage.value.data.address
@@ -607,8 +607,8 @@ def test_updates_of_windows_in_a_loop_keep_few_versions(
     update: Callable[[Any, Any], None], mode: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     copies = []
-    copy = execute.exact_copy
-    monkeypatch.setattr(execute, "exact_copy", lambda *given: copies.append(1) or copy(*given))
+    copy = residency.exact_copy
+    monkeypatch.setattr(residency, "exact_copy", lambda *given: copies.append(1) or copy(*given))
     a, b = np.arange(1 << 16, dtype=float), np.ones(1 << 16)
     with alight.policy(floor=0, **mode):  # type: ignore[arg-type]
         x, y = ours(a), ours(b)

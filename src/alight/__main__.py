@@ -1,6 +1,33 @@
-"""`python -m alight`."""
+"""The command `alight`, and `python -m alight`."""
 
-from alight.cli import main
+from __future__ import annotations
+
+import sys
+
+from alight.program import failing_in_words, to_explain, to_run
+
+
+def main() -> None:
+    """Run what the command line names.
+
+    A program named plainly, as in ``run script.py …``, starts at once: what reads all other command
+    lines, and says what is wrong with one, takes 10 ms to load.
+    """
+    command, *given = sys.argv[1:] or [""]
+    module, code = given[:1] == ["-m"], given[:1] == ["-c"]
+    script, *arguments = given[module or code :] or [""]
+    plainly = script[:1] not in ("", "-") and sys.platform != "win32"  # there click expands names
+    if command not in ("run", "explain") or not plainly:
+        from alight.cli import main as read_by_click
+
+        return read_by_click()
+    with failing_in_words():
+        if command == "run":
+            action = to_run(None, script, arguments, module, code)
+        else:
+            action = to_explain(script, arguments, module, code)
+    return action()
+
 
 if __name__ == "__main__":
     main()

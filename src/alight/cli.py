@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +14,9 @@ import click
 from alight import candidates, registry, tables
 from alight.config import config, current_policy
 from alight.device import HOST_DEVICE, Device
-from alight.errors import AlightError, ConfigError
-from alight.launcher import is_archive, read_script, run_code, run_folder, run_module, run_script
+from alight.program import Action, failing_in_words, to_explain, to_run
 from alight.report import (
     Report,
-    at_exit,
-    explain_at_exit,
-    not_at_exit,
     profile_delta,
     profile_row,
     profile_rows,
@@ -39,10 +33,7 @@ _SCRIPT = {"allow_interspersed_args": False}
 _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
-_Action = Callable[[], None]
-
-
-def _program(command: Callable[..., _Action]) -> Callable[..., _Action]:
+def _program(command: Callable[..., Action]) -> Callable[..., Action]:
     """Give a command what names a program: a script or -m or -c, and the program's arguments."""
     # Flags, not options with a value: what follows that value is the program's, options too.
     for add in (
@@ -81,56 +72,23 @@ def commands() -> None:
     help="Write the report at exit: to a file (.html and .txt too), or as text to standard error.",
 )
 @_program
-def run(report: str | None, **program: Any) -> _Action:
+def run(report: str | None, **program: Any) -> Action:
     """Run an unmodified NumPy program as `python` does."""
-    _check_settings()
-    not_at_exit(config().report)  # what the environment names: --report wins
-    report = checked("report", report, "--report") if report else config().report
-    if report is not None and report != "-":
-        folder = Path(report).absolute().parent
-        if not folder.is_dir():  # better now than after the program's own work
-            raise click.ClickException(
-                f"cannot write the report to {report}: {folder} is no folder. Fix: make it."
-            )
-    action = _action(**program)
-    if report is not None:
-        at_exit(report)
-    return action
+    _check_kind(**program)
+    return to_run(report, **program)
 
 
 @commands.command(context_settings=_SCRIPT)
 @_program
-def explain(**program: Any) -> _Action:
+def explain(**program: Any) -> Action:
     """Run a program, then print each decision and its losers."""
-    _check_settings()
-    action = _action(**program)
-    explain_at_exit()
-    return action
+    _check_kind(**program)
+    return to_explain(**program)
 
 
-def _action(script: str, arguments: tuple[str, ...], module: bool, code: bool) -> _Action:
-    """Return what runs the program that the command line names."""
+def _check_kind(module: bool, code: bool, **_: Any) -> None:
     if module and code:
         raise click.UsageError("-m and -c exclude each other. Fix: give one of them.")
-    if module:
-        return partial(run_module, script, arguments)
-    if code:
-        return partial(run_code, script, arguments)
-    if script == "-":
-        return partial(run_code, sys.stdin.read(), arguments, "-", "<stdin>")
-    if os.path.isdir(script) or is_archive(script):
-        return partial(run_folder, script, arguments)
-    return partial(run_script, script, read_script(script), arguments)
-
-
-def _check_settings() -> None:
-    """Raise for a bad setting, or a device that is not there, before somebody's script runs."""
-    try:
-        config()
-    except ConfigError:
-        not_at_exit(os.environ.get("ALIGHT_REPORT"))  # it may be what is bad: to be said once
-        raise
-    registry.check(current_policy())
 
 
 @commands.command()
@@ -523,16 +481,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
     click would take KeyboardInterrupt and SystemExit for its own, and a script's must reach Python.
     """
-    try:
-        action = commands.main(arguments, prog_name="alight", standalone_mode=False)
-    except click.ClickException as error:
-        error.show()
-        raise SystemExit(error.exit_code) from None
-    except click.Abort:
-        raise SystemExit(1) from None
-    except (AlightError, OSError) as error:
-        print(f"alight: {error}", file=sys.stderr)
-        raise SystemExit(1) from None
+    with failing_in_words():
+        try:
+            action = commands.main(arguments, prog_name="alight", standalone_mode=False)
+        except click.ClickException as error:
+            error.show()
+            raise SystemExit(error.exit_code) from None
+        except click.Abort:
+            raise SystemExit(1) from None
     if callable(action):
         action()
     elif isinstance(action, int):

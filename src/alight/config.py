@@ -7,12 +7,12 @@ block or a function. A bad value is a `ConfigError` that names where the value c
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass, field
 from functools import lru_cache, partial, wraps
-from types import EllipsisType
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
+from types import EllipsisType, MappingProxyType
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, cast
 
 from alight._core import POLICY
 from alight.errors import AlightError, ConfigError
@@ -128,11 +128,10 @@ class policy:
         return cast(_Function, inside)
 
 
-@dataclass(frozen=True, slots=True)
-class Config:
+class Config(NamedTuple):
     """The settings that the process was started with."""
 
-    policy: Policy = field(default_factory=Policy)
+    policy: Policy = Policy()
     file: str | None = None
     cache_dir: str | None = None
     log_level: Literal["off", "info", "trace"] = "off"
@@ -142,17 +141,13 @@ class Config:
     threads: int = 0
     wgpu_power: Literal["high", "low"] = "high"
     wgpu_software: bool = True
-    sources: Mapping[str, str] = field(default_factory=dict, repr=False)
+    sources: Mapping[str, str] = MappingProxyType({})
 
     def cache_root(self) -> Path:
         """Return the folder for what outlives the process; it need not exist."""
         from pathlib import Path
 
-        if self.cache_dir is not None:
-            return Path(self.cache_dir)
-        from platformdirs import user_cache_path
-
-        return user_cache_path("alight", appauthor=False)
+        return Path(_user_folder("cache") if self.cache_dir is None else self.cache_dir)
 
     def rows(self) -> list[Sourced]:
         """Return every setting with its value and source, floors by class where one is set."""
@@ -163,6 +158,21 @@ class Config:
         floors: Mapping[str, int | None] = own.floor or {"all": None}
         rows += (Sourced(f"floor.{kind}", n, own.floor_source(kind)) for kind, n in floors.items())
         return rows
+
+
+def _user_folder(kind: Literal["cache", "config"]) -> str:
+    """Return the folder of this user's files of a kind."""
+    if sys.platform == "linux" and "ANDROID_DATA" not in os.environ:
+        # What platformdirs says there, without its 5 ms of modules before a program's first line.
+        named = os.environ.get(f"XDG_{kind.upper()}_HOME", "")
+        if os.path.isabs(named):
+            return os.path.join(named, "alight")
+        if os.path.isabs(os.environ.get("HOME", "")):
+            return os.path.join(os.path.expanduser(f"~/.{kind}"), "alight")
+    import platformdirs
+
+    found = getattr(platformdirs, f"user_{kind}_dir")("alight", appauthor=False)
+    return str(found)
 
 
 def load(
@@ -204,9 +214,7 @@ def _read_file(environ: Mapping[str, str]) -> tuple[str | None, list[Sourced]]:
     if named:
         path = os.path.abspath(os.path.expanduser(named))
     else:
-        from platformdirs import user_config_dir
-
-        path = os.path.join(user_config_dir("alight", appauthor=False), "config.toml")
+        path = os.path.join(_user_folder("config"), "config.toml")
     try:
         with open(path, "rb") as stream:
             import tomllib  # late: most have no such file

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import logging
 import math
 import os
 import sys
@@ -15,24 +14,21 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import Context
 from functools import cache
 from time import perf_counter, time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from alight import registry
 from alight._core import NATIVE, POLICY, floor
-from alight.calibrated import recalled
-from alight.codegen.loops import unsupported
 from alight.config import config, current_policy
-from alight.device import HOST_DEVICE, Device
-from alight.ir.group import Group
-from alight.ir.inner import folded
-from alight.ir.ops import Kind
-from alight.plan import cost
-from alight.plan.cost import Profile
-from alight.plan.plan import STEP_SECONDS, Decision, Estimate
-from alight.plan.workload import BODIES, PARTS
+from alight.ir.op import Kind
+from alight.log import logger
+from alight.settings import HOST_DEVICE
 from alight.store import default_store, digest
 
-_logger = logging.getLogger("alight")
+if TYPE_CHECKING:
+    from alight.device import Device
+    from alight.ir.group import Group
+    from alight.plan.plan import Decision, Estimate
+    from alight.plan.profile import Profile
 
 _profiles: dict[str, Profile | None] = {}
 
@@ -40,7 +36,7 @@ _profiles: dict[str, Profile | None] = {}
 def profile_of(device: Device) -> Profile | None:
     """Return the profile of a device on this machine, or None where it was never calibrated."""
     if device.id not in _profiles:
-        if device.id == HOST_DEVICE or any([one.device is device for one in recalled()]):
+        if device.id == HOST_DEVICE or _is_recalled(device):
             return stored_profile(device)  # nobody needs to ask who drives it
         # not opened for it: a plan that takes another device needs no context on this one
         own: Callable[[Device], Profile] | None = getattr(
@@ -51,6 +47,12 @@ def profile_of(device: Device) -> Profile | None:
         else:
             return stored_profile(device)
     return _profiles[device.id]
+
+
+def _is_recalled(device: Device) -> bool:
+    from alight.calibrated import recalled
+
+    return any([one.device is device for one in recalled()])
 
 
 def stored_profile(device: Device) -> Profile | None:
@@ -156,7 +158,7 @@ def look_again(device: str) -> None:
     with contextlib.suppress(Exception):  # a look must not end a program
         ratio = canary(registry.backend_of(where), where, profile)
         if ratio is not None and not holds(ratio, profile):
-            _logger.info(
+            logger().info(
                 "%s takes %.2f times as long as its profile says, so it is measured anew when "
                 "the process ends. Fix: alight calibrate, when nothing else runs.",
                 *(device, ratio),
@@ -191,7 +193,7 @@ def _measure_at_exit(device: Device, process: int) -> None:
                 return
             wait = min(2 * last["wait_seconds"], _MOST_SECONDS)
         backend = registry.backend_of(device)
-        _logger.info(
+        logger().info(
             "measuring %s for at most %g s, so that the next start has its profile "
             '(calibrate = "off" forbids it)',
             *(device.id, _EXIT_SECONDS),
@@ -218,6 +220,8 @@ def profiles(devices: Sequence[Device]) -> Mapping[str, Profile]:
 
 def step_seconds() -> float:
     """Return our own seconds for one step more of a plan, as the host's profile has it."""
+    from alight.plan.plan import STEP_SECONDS
+
     profile = _profiles.get(HOST_DEVICE)
     found = None if profile is None else profile.one_offs.get("step")
     return STEP_SECONDS if found is None else found.value
@@ -228,6 +232,9 @@ def supports(device: str, implementation: str, group: Group) -> str | None:
     if implementation != "generated":
         return None if device == HOST_DEVICE else _library_gap(registry.device(device), group)
     if device == HOST_DEVICE:
+        from alight.codegen.loops import unsupported
+        from alight.ir.inner import folded
+
         return unsupported(folded(group))
     where = registry.device(device)
     # Without a profile only who names it for all work gets it: nothing is started to be refused.
@@ -249,6 +256,8 @@ def likely_supports(device: str, implementation: str, group: Group) -> str | Non
     """Return why a device's implementation cannot run a group as far as that is known of one that
     was recalled and not opened: ops that were never compared with NumPy there are thought well
     of."""
+    from alight.calibrated import recalled
+
     where = next((one.device for one in recalled() if one.device.id == device), None)
     if where is None:
         return supports(device, implementation, group)
@@ -270,6 +279,7 @@ def _library_gap(where: Device, group: Group) -> str | None:
 def _device_gap(where: Device, group: Group, verified: bool, ask: bool = True) -> str | None:
     # late: programs that stay on the host need neither
     from alight.codegen.source import DIALECTS, gap, group_gap
+    from alight.ir.inner import folded
     from alight.trust import doubt
 
     group = folded(group)
@@ -292,6 +302,8 @@ def _device_gap(where: Device, group: Group, verified: bool, ask: bool = True) -
 
 def estimate(group: Group, device: str, implementation: str) -> Estimate | None:
     """Return the predicted cost of a group, or None where nothing was measured."""
+    from alight.plan import cost
+
     if not _aside:
         _recall_bodies()
     return cost.estimate(group, device, implementation, _profiles.get(device))
@@ -301,6 +313,7 @@ def estimate(group: Group, device: str, implementation: str) -> Estimate | None:
 def _recall_bodies() -> None:
     """Know what earlier processes counted in the bodies of ops, and keep what this one counts."""
     from alight.measure.profiles import code_fingerprint
+    from alight.plan.workload import BODIES, PARTS
 
     key = digest([code_fingerprint(registry.device(HOST_DEVICE)), PARTS], _BODIES)
     found = (default_store().read(_BODIES, key) or {}).get("counts", {})
@@ -312,6 +325,8 @@ _BODIES = "bodies"
 
 
 def _keep_bodies(key: str, known: int, process: int) -> None:
+    from alight.plan.workload import BODIES
+
     if os.getpid() == process and len(BODIES) > known:
         default_store().write(_BODIES, key, {"counts": BODIES}, _all_bodies)
 
@@ -323,6 +338,8 @@ def _all_bodies(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
 def copy_seconds(source: str, target: str, nbytes: int) -> float:
     """Return the predicted seconds of a copy between two spaces; through the host where neither is
     it."""
+    from alight.plan import cost
+
     seconds = 0.0
     if source != "host":
         seconds += cost.copy_seconds(_profiles.get(source), nbytes, "download") or 0.0
@@ -365,6 +382,9 @@ def _floor_key() -> str:
 
 # Until the first process has measured it: the most that quiet machines showed.
 GUESSED_FLOOR = 330_000
+# Under `alight run` new arrays of fewer elements do not ask for the floor: a program of nothing
+# else waits for no look into the store. Half of the least that any machine showed.
+LEAST_FLOOR = 75_000
 
 
 def _floor_here(planning_seconds: Callable[[], float]) -> int:
@@ -393,7 +413,7 @@ def _measure_floor(planning_seconds: Callable[[], float], process: int) -> None:
         # Whatever the program has set for itself, such as how errors are handled, is not asked.
         seconds = Context().run(lambda: min(planning_seconds() for _ in range(3)))
         elements = _planning_floor(seconds)
-        _logger.info(
+        logger().info(
             "work under %d elements is left to NumPy from the next start on, measured in %.0f ms",
             *(elements, 1e3 * (perf_counter() - began)),
         )

@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-HOST_DEVICE = "cpu"  # the id of the one device there always is
+from alight.settings import HOST_DEVICE
+
+__all__ = ["HOST_DEVICE", "Device", "Gap", "Probe", "Reason", "Support", "Traces", "Unsupported"]
 
 
 class Reason(enum.StrEnum):

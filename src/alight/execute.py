@@ -164,7 +164,7 @@ class Execution:
             if isinstance(result, Exception):
                 self._fail((number,), result)
             else:
-                data = exact_copy(result, graph.layout(inner))
+                data = residency.exact_copy(result, graph.layout(inner))
                 self._bind(number, data, 0, data.layout)
 
     def _fail(self, targets: Iterable[int], error: BaseException) -> None:
@@ -408,7 +408,7 @@ class Execution:
                 self._bind(step.target, data, 0, layout)
                 return
         if not in_place:
-            data = exact_copy(array_at((data, offset, layout)), layout)
+            data = residency.exact_copy(array_at((data, offset, layout)), layout)
             offset = 0
         residency.only_on_host(data)
         if value_place is None:
@@ -473,14 +473,6 @@ def constant(value: Value) -> Data:
             _constants.clear()
         found = _constants[key] = Data(value.layout, array)
     return found
-
-
-def exact_copy(array: np.ndarray[Any, Any], layout: Layout) -> Data:
-    """Return data of exactly this dense layout with the elements of an array."""
-    result = residency.fresh(layout)
-    assert result.array is not None
-    result.array[...] = array
-    return result
 
 
 def array_at(place: Place) -> np.ndarray[Any, Any]:

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 
 from alight._core import ArrayBase, View, floor, fresh_array, hooks, layout_of
-from alight.device import HOST_DEVICE
 from alight.log import COUNTED_DTYPES, LOG
 from alight.memory import host, writable
 from alight.nearby import called
 from alight.record import call_there, concrete, manners, native, record_floor, site
+from alight.settings import HOST_DEVICE
 
 _CONTAINERS = (tuple, list, dict)
 # A function that returns one of a list's arrays is given few of them; longer lists are data.

@@ -32,6 +32,7 @@ import alight.errors
 from alight._core import floor, hooks
 from alight.appearance import asks_what_it_means
 from alight.config import config
+from alight.costs import LEAST_FLOOR
 from alight.namespace import NAME, numpy_namespace, random_namespace
 from alight.tracebacks import clean_chain, without_ours
 
@@ -305,6 +306,8 @@ def _main_module(folder: str, argv: list[str], package: str | None = None) -> di
     if package is not None and (beside := _folder_of(package)) is not None:
         _serve_folder(beside, installed)
     floor.scalars = True
+    if floor.record_floor < 0 and not config().policy.floor:
+        floor.record_floor = -LEAST_FLOOR
     hooks.appears = _appearance(packages)
     module = ModuleType("__main__")
     vars(module).update(__builtins__=builtins, __annotations__={})

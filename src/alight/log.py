@@ -6,13 +6,12 @@ somebody reads. Decisions live in a ring; totals are counted beside it and stay 
 
 from __future__ import annotations
 
-import logging
 import os
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from time import time
 from types import CodeType
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -24,6 +23,8 @@ from alight.ir.op import Kind
 from alight.settings import TRACE
 
 if TYPE_CHECKING:
+    from logging import Logger
+
     from alight.ir.group import Group
     from alight.plan.plan import Decision
 
@@ -36,12 +37,33 @@ __all__ = [
     "Snapshot",
     "Tallied",
     "eligible_elements",
+    "logger",
     "place_of",
 ]
 
 Site = tuple[CodeType, int] | None
 
-logger = logging.getLogger("alight")
+_DEBUG, _INFO = 10, 20  # as logging has them
+_logger: Logger | None = None
+
+
+def logger() -> Logger:
+    """Return where alight says what goes on."""
+    global _logger
+    if _logger is None:
+        import logging  # 3 ms
+
+        _logger = logging.getLogger("alight")
+    return _logger
+
+
+def _heard(level: int) -> bool:
+    """Tell whether somebody hears what is said at a level below warnings: nobody does before the
+    program, or the setting `log_level`, has loaded logging."""
+    if _logger is None and "logging" not in sys.modules:
+        return False
+    return logger().isEnabledFor(level)
+
 
 _COUNTED_REDUCTIONS = frozenset(("sum", "prod", "min", "max", "any", "all", "mean"))
 COUNTED_DTYPES = frozenset("?bBhHiIlLqQfd")
@@ -105,8 +127,7 @@ class Tallied(NamedTuple):
     times: int
 
 
-@dataclass(frozen=True, slots=True)
-class Snapshot:
+class Snapshot(NamedTuple):
     """What the log held at one moment."""
 
     records: tuple[Record, ...]
@@ -263,7 +284,7 @@ class Log:
                 self._counts["launches"] += times
                 if eligible:
                     self._elements[where] = self._elements.get(where, 0) + eligible
-        if logger.isEnabledFor(logging.DEBUG):
+        if _heard(_DEBUG):
             _tell(Record(*record))
 
     def replayed(
@@ -285,7 +306,7 @@ class Log:
             self._decisions += calls * len(records)
             if seconds is not None:
                 self._seconds += seconds
-        if logger.isEnabledFor(logging.DEBUG):
+        if _heard(_DEBUG):
             for record in records:
                 _tell(Record(*record))
 
@@ -346,9 +367,9 @@ class Log:
                 self._open()
             first = tally.add(what, reason, site, self._limit)
         # Once per call site at INFO: a loop must not flood the log; every time at DEBUG.
-        level = logging.INFO if first else logging.DEBUG
-        if logger.isEnabledFor(level):
-            logger.log(level, message, what, reason, place_of(site) or "an unknown place")
+        level = _INFO if first else _DEBUG
+        if _heard(level):
+            logger().log(level, message, what, reason, place_of(site) or "an unknown place")
 
     @contextmanager
     def forgetting(self) -> Iterator[None]:
@@ -409,16 +430,16 @@ def _tell(record: Record) -> None:
         ),
         None,
     )
-    logger.debug(
+    logger().debug(
         "%s of %d elements on %s:%s (%s), predicted %s s, measured %s s, at %s",
         *(decision.operation, decision.elements, decision.chosen, decision.implementation),
         *(decision.reason.value, _figure(predicted), _figure(record.seconds)),
         place_of(record.site) or "an unknown place",
     )
-    if logger.isEnabledFor(TRACE):
+    if _heard(TRACE):
         for candidate in decision.candidates:
             estimate = candidate.estimate
-            logger.log(
+            logger().log(
                 TRACE,
                 "  %s:%s %s",
                 candidate.device,

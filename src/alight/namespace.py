@@ -71,7 +71,7 @@ _UNSHARED = _baseline()
 
 def _settle(result: np.ndarray[Any, Any]) -> Any:
     """Return a new large result as alight's, where nobody else can see its memory."""
-    if result.size < record_floor():  # the first that is made comes here whatever its size
+    if result.size < record_floor():  # the first comes here before the floor is known
         return result
     if floor.scalars and costs.left_to_numpy():
         LOG.demotion("all work", _UNMEASURED, None)

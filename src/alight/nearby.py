@@ -9,19 +9,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from alight import residency, runtime
 from alight._core import ArrayBase, Data, Value, View, floor, hooks, make_layout
-from alight.backends.base import Copy, Operand
 from alight.config import current_policy
-from alight.device import HOST_DEVICE, Device, Unsupported
 from alight.log import LOG
 from alight.memory import layout, read
 from alight.record import concrete, manners, site
 from alight.registry import backend_of, device
+from alight.settings import HOST_DEVICE
+
+if TYPE_CHECKING:
+    from alight.backends.base import Operand
+    from alight.device import Device
 
 __all__ = ["called"]
 
@@ -71,6 +74,8 @@ def called(
         return NotImplemented
     if len(changed) > 1 or (changed and changed[0] is not args[0]):
         return NotImplemented
+    from alight.device import Unsupported
+
     try:
         with residency.LOCK:
             return _run(where, name, args, kwargs, bool(changed))
@@ -107,6 +112,9 @@ def _place(arrays: Sequence[ArrayBase]) -> Device | None:
 def _run(
     where: Device, name: str, args: Sequence[Any], kwargs: Mapping[str, Any], writes: bool
 ) -> Any:
+    from alight.backends.base import Operand
+    from alight.device import Unsupported
+
     backend: Any = backend_of(where)
     values = [read(item) for item in args if _ours(item)]
     runtime.evaluate(values, read=False)
@@ -136,6 +144,9 @@ def _run(
 
 def _version(where: Device, backend: Any, array: Any, operand: Operand) -> Operand:
     """Return a copy of what an array lies in, to be written."""
+    from alight.backends.base import Copy
+    from alight.device import Unsupported
+
     data = array.storage.value.data
     view = array.window
     if data.exported or array.storage.lease is not None or (view and not view.writeable):
@@ -146,6 +157,8 @@ def _version(where: Device, backend: Any, array: Any, operand: Operand) -> Opera
 
 
 def _taken(where: Device, name: str, result: Any) -> Any:
+    from alight.backends.base import Operand
+
     if isinstance(result, Operand):
         value = _value(where, result)
         if name not in _COLUMNS:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from itertools import count
+from types import MappingProxyType
 from typing import Any, Literal
 
 from alight._core import floor
@@ -18,39 +18,50 @@ _stamps: dict[object, int] = {}
 _next_stamp = count()
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class Policy:
-    """What may run where; equal to another when it says the same, whatever its sources.
+    """What may run where; equal to another when it says the same, whatever its sources. It never
+    changes.
 
     `stamp` is an int that in this process no policy has which says something else: a key for
     caches.
     """
 
-    devices: tuple[str, ...] | None = None
-    force: Force | None = None
-    floor: Mapping[str, int] = field(default_factory=dict)
-    on_gap: Literal["host", "raise"] = "host"
-    pick: Literal["model", "measure"] = "model"
-    reproducible: bool = True
-    learn: bool = False
-    sources: Mapping[str, str] = field(default_factory=dict, repr=False)
-    stamp: int = field(init=False, repr=False)
-    _said: tuple[object, ...] = field(init=False, repr=False)
-    _floor_all: int | None = field(init=False, repr=False)
-    _recording: tuple[int, bool] = field(init=False, repr=False)
+    __slots__ = (*POLICY_FIELDS, "_floor_all", "_recording", "_said", "sources", "stamp")
 
-    def __post_init__(self) -> None:
-        content = [getattr(self, name) for name in POLICY_FIELDS if name != "floor"]
-        content += sorted(self.floor.items())
-        object.__setattr__(self, "_said", said := tuple(content))
+    def __init__(
+        self,
+        devices: tuple[str, ...] | None = None,
+        force: Force | None = None,
+        floor: Mapping[str, int] = MappingProxyType({}),
+        on_gap: Literal["host", "raise"] = "host",
+        pick: Literal["model", "measure"] = "model",
+        reproducible: bool = True,
+        learn: bool = False,
+        sources: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        self.devices = devices
+        self.force = force
+        self.floor = floor
+        self.on_gap = on_gap
+        self.pick = pick
+        self.reproducible = reproducible
+        self.learn = learn
+        self.sources = sources
+        said: tuple[object, ...]
+        said = (devices, force, on_gap, pick, reproducible, learn, *sorted(floor.items()))
         if (stamp := _stamps.get(said)) is None:
             if len(_stamps) >= _STAMPS_KEPT:
                 _stamps.clear()
             stamp = _stamps.setdefault(said, next(_next_stamp))  # atomic: no lock to hold at a fork
-        object.__setattr__(self, "stamp", stamp)
-        object.__setattr__(self, "_floor_all", self.floor.get("all"))
+        self._said = said
+        self.stamp = stamp
+        self._floor_all = floor.get("all")
         given = [n for kind in ("unary", "binary") if (n := self.floor_for(kind)) is not None]
-        object.__setattr__(self, "_recording", (max(given, default=0), len(given) == 2))
+        self._recording = (max(given, default=0), len(given) == 2)
+
+    def __repr__(self) -> str:
+        said = [f"{name}={getattr(self, name)!r}" for name in POLICY_FIELDS]
+        return f"Policy({', '.join(said)})"
 
     def __eq__(self, other: object) -> bool:
         return self._said == other._said if isinstance(other, Policy) else NotImplemented

@@ -6,10 +6,10 @@ the error path NumPy itself is asked, with operands that have no storage.
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from types import FunctionType
 from typing import Any
 
@@ -40,7 +40,7 @@ WHERE = OPS["where"]
 extobj = np._core.umath._extobj_contextvar  # type: ignore[attr-defined]
 
 # The folders of files that are not the user's: alight's and NumPy's.
-INSIDE = (str(Path(__file__).parent) + "/", str(Path(np.__file__).parent) + "/")
+INSIDE = (os.path.dirname(__file__) + "/", os.path.dirname(np.__file__) + "/")
 _NATIVE_KINDS = frozenset("biufc")
 WEAK = (bool, int, float, complex)
 

@@ -8,12 +8,13 @@ from collections.abc import Mapping
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from alight import calibrated
-from alight.device import HOST_DEVICE, Device, Traces
 from alight.errors import DeviceUnavailable
+from alight.settings import HOST_DEVICE
 
 if TYPE_CHECKING:
     from alight.backends.base import Backend
+    from alight.calibrated import Recalled
+    from alight.device import Device, Traces
     from alight.policies import Policy
 
 _backends: dict[str, Backend | None] = {}
@@ -150,13 +151,15 @@ def leaves_open(policy: Policy) -> bool:
     return policy.force is None and all(name.startswith("-") for name in policy.devices or ())
 
 
-def join(one: calibrated.Recalled) -> None:
+def join(one: Recalled) -> None:
     """Open a device that was calibrated here, without asking for it in a process of its own first:
     from now on it takes part wherever the policy leaves that open.
 
     Raises DeviceUnavailable where it is not that device any more, and whatever its driver raises;
     later processes then know, and do not try.
     """
+    from alight import calibrated
+
     device = one.device
     calibrated.trying(device)
     try:
@@ -228,6 +231,8 @@ def real(device: Device) -> bool:
 def remember(device: Device) -> None:
     """Have later processes know that a device, which was looked for here, is calibrated."""
     traces = _traces.get(device.id.partition(":")[0])
+    from alight import calibrated
+
     if traces is not None and real(device):
         calibrated.keep(device, traces)
         _left.pop(device.id, None)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 from collections.abc import Callable, Iterable, Sequence
@@ -12,18 +11,15 @@ import numpy as np
 
 from alight import costs
 from alight._core import Data, Layout
-from alight.backends.base import Copy
 from alight.copies import kept
 from alight.errors import OutOfDeviceMemory
-from alight.log import LOG
+from alight.log import LOG, logger
 from alight.registry import backend_of, device
 
 if TYPE_CHECKING:
     from alight.device import Device
 
 HOST = "host"
-
-_logger = logging.getLogger("alight")
 
 # Asked for bytes that a device has lost: each puts them on the host, or tells that it cannot.
 rescues: list[Callable[[Data, Device, BaseException], bool]] = []
@@ -77,6 +73,8 @@ def buffers(several: Sequence[Data], where: Device, beside: Iterable[Data] = ())
 
 def _uploaded(several: Sequence[Data], where: Device, beside: Iterable[Data]) -> dict[int, Any]:
     """Return new buffers with the bytes of each, by their ids; the device keeps them as copies."""
+    from alight.backends.base import Copy
+
     backend, space = backend_of(where), where.space
     targets: dict[int, Any] = {}
     copies = []
@@ -129,7 +127,7 @@ def make_room(where: Device, nbytes: int, spared: Iterable[Data] = ()) -> bool:
             assert data.remote is not None
             del data.remote[space]
             freed += data.nbytes
-            _logger.debug("%s: a copy of %d bytes makes way", space, data.nbytes)
+            logger().debug("%s: a copy of %d bytes makes way", space, data.nbytes)
     return freed > 0
 
 
@@ -137,6 +135,8 @@ def bring_to_host(data: Data) -> None:
     """Make the host copy current."""
     if data.array is not None:
         return
+    from alight.backends.base import Copy
+
     with LOCK:
         if data.array is not None:
             return
@@ -204,6 +204,14 @@ def fresh(layout: Layout) -> Data:
     return Data(layout, np.ndarray(layout.shape, layout.dtype, owner, 0, layout.strides), owner)
 
 
+def exact_copy(array: np.ndarray[Any, Any], layout: Layout) -> Data:
+    """Return data of exactly this dense layout with the elements of an array."""
+    result = fresh(layout)
+    assert result.array is not None
+    result.array[...] = array
+    return result
+
+
 def made_on(where: Device, layout: Layout, made: Any) -> Data:
     """Return the data of a result a device made: the host's own, or a remote buffer's."""
     if where.space == HOST:
@@ -219,6 +227,7 @@ __all__: Sequence[str] = (
     "bring_to_host",
     "buffer",
     "buffers",
+    "exact_copy",
     "fresh",
     "landing",
     "made_on",

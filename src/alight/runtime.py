@@ -6,17 +6,17 @@ One request evaluates every live pending root it is connected to, so that nothin
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
 from time import perf_counter
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
-from alight import candidates, costs, execute, ready, registry, residency, warn
+from alight import costs, registry, residency, warn
 from alight._core import (
     Data,
     Key,
@@ -29,20 +29,18 @@ from alight._core import (
     request,
     sole,
 )
-from alight.backends.machine import host_memory
 from alight.config import current_policy, policy
-from alight.device import HOST_DEVICE
 from alight.errors import UnsupportedOnDevice
-from alight.execute import Execution
-from alight.ir.group import Graph, Group, Node
 from alight.ir.ops import OPS
 from alight.log import LOG
-from alight.plan.choose import ANYWHERE
-from alight.plan.fuse import KERNEL_NODES
-from alight.plan.place import make_plan
-from alight.plan.plan import Estimate, Facts, Foregone, LaunchStep, Plan
-from alight.registry import devices_allowed
-from alight.trial import demoted
+from alight.settings import HOST_DEVICE
+
+if TYPE_CHECKING:
+    from alight.ir.group import Graph, Group
+    from alight.plan.plan import Estimate, Facts, Foregone, Plan
+
+# What plans, and what runs plans, is imported where it is needed (40 ms): a program whose arrays
+# are small, or that has no profile, plans nothing.
 
 HOST = residency.HOST
 
@@ -51,11 +49,8 @@ HOST = residency.HOST
 _PLANS_KEPT = 1024
 _plans: dict[Key, Plan] = {}
 
-# A kernel holds no more ops than this, so a longer graph would be cut into several anyway.
-floor.limit = KERNEL_NODES
-# Pending results may come to exist together: an eighth of what is free, as float64, leaves room for
-# their inputs and for the host pool, which has another eighth.
-floor.budget = host_memory()[0] // 8 // 8
+# Not known yet: whoever records is sent to `enough`, which learns it.
+floor.budget = 0
 
 
 # Called when plans are dropped: whoever replays them must drop its own.
@@ -65,7 +60,9 @@ forgetting: list[Callable[[], None]] = []
 def forget_plans() -> None:
     """Drop every cached plan: what they were decided by has changed."""
     _plans.clear()
-    ready.forget()
+    # It keeps what plans run by: where none was run it need not be there.
+    if (ready := sys.modules.get("alight.ready")) is not None:
+        ready.forget()
     for forget in forgetting:
         forget()
 
@@ -151,6 +148,8 @@ def evaluate_all() -> None:
 def enough() -> None:
     """Make every live pending storage concrete where many ops are pending, or what they hold is
     much."""
+    if not floor.budget:
+        _learn_limits()
     if floor.count < floor.limit:
         # What was recorded need not come to exist: what is inside of a kernel never does.
         held = _held_elements()
@@ -160,6 +159,17 @@ def enough() -> None:
             floor.pending = held
             return
     evaluate_all()
+
+
+def _learn_limits() -> None:
+    from alight.backends.machine import host_memory
+    from alight.plan.fuse import KERNEL_NODES
+
+    # A kernel holds no more ops than this, so a longer graph would be cut into several anyway.
+    floor.limit = KERNEL_NODES
+    # Pending results may come to exist together: an eighth of what is free, as float64, leaves room
+    # for their inputs and for the host pool, which has another eighth.
+    floor.budget = max(1, host_memory()[0] // 8 // 8)
 
 
 def _held_elements() -> int:
@@ -211,7 +221,7 @@ def host_array(value: Value) -> np.ndarray[Any, Any]:
 def duplicate(value: Value) -> Value:
     """Return a value with the elements and layout of a concrete one, in memory of its own."""
     result = Value(None, (), (), value.layout)
-    result.data = execute.exact_copy(host_array(value), value.layout)
+    result.data = residency.exact_copy(host_array(value), value.layout)
     return result
 
 
@@ -267,6 +277,8 @@ def step_seconds() -> float:
 
 
 def _graph_of(key: Key) -> Graph:
+    from alight.ir.group import Graph, Node
+
     return Graph(
         tuple([leaf[0] for leaf in key.leaves]),
         tuple([Node(*node) for node in key.nodes]),
@@ -282,6 +294,12 @@ Leaf = tuple[Layout, frozenset[str], int, bool]
 def plan_of(graph: Graph, leaves: Sequence[Leaf], read: int = 0) -> Plan:
     """Return the plan the current policy gives this graph with these inputs; the host reads the
     first ``read`` outputs."""
+    from dataclasses import replace
+
+    from alight import candidates
+    from alight.plan.place import make_plan
+    from alight.plan.plan import LaunchStep
+
     facts = facts_of(leaves, read)
     plan = make_plan(graph, facts)
     costs.note_close([step.decision for step in plan.steps if isinstance(step, LaunchStep)])
@@ -292,8 +310,11 @@ def plan_of(graph: Graph, leaves: Sequence[Leaf], read: int = 0) -> Plan:
 
 def facts_of(leaves: Sequence[Leaf], read: int = 0) -> Facts:
     """Return all that a plan for these leaves may depend on, as things stand now."""
+    from alight.plan.plan import Facts
+    from alight.trial import demoted
+
     policy = current_policy()
-    devices = devices_allowed(policy)
+    devices = registry.devices_allowed(policy)
     costs.measure_later(devices)
     return Facts(
         devices=devices,
@@ -320,6 +341,8 @@ def _held(leaf: Leaf) -> frozenset[str]:
     """Return the spaces that hold an input. One element that the host repeats goes along with a
     launch, as a constant does."""
     layout, spaces = leaf[:2]
+    from alight.plan.choose import ANYWHERE
+
     if HOST in spaces and layout.ndim and not any(layout.strides):
         return frozenset((ANYWHERE,))
     return spaces
@@ -351,6 +374,8 @@ def requests() -> int:
 def _run(key: Key, values: list[Value]) -> None:
     """Run a request. Its list of values is used up: who still needs old bytes is told by
     references."""
+    from alight.execute import Execution
+
     global _requests
     _requests += 1
     plan = _plan(key, values)
@@ -364,6 +389,8 @@ def _run(key: Key, values: list[Value]) -> None:
 def ran_without(lacks: Foregone) -> bool:
     """Note a run of a plan that lacks devices which are not open; tell whether plans were dropped,
     as those devices take part from now on, or never."""
+    from alight import candidates
+
     with residency.LOCK:
         changed = candidates.ran_without(lacks)
         if changed:
@@ -371,8 +398,7 @@ def ran_without(lacks: Foregone) -> bool:
     return changed
 
 
-@dataclass(frozen=True, slots=True)
-class Prepared:
+class Prepared(NamedTuple):
     """A request not yet run: its graph, its plan, the leaves and the pending values by number."""
 
     graph: Graph
@@ -403,6 +429,8 @@ def replay(plan: Plan, values: list[Value | None]) -> None:
 
     The list is used up, so that what nobody else holds is free to be written in place.
     """
+    from alight.execute import Execution
+
     if costs.doubted:
         _look_again()
     with residency.LOCK:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, NoReturn, cast
 
 from alight.errors import ConfigError
 
+HOST_DEVICE = "cpu"  # the id of the one device there always is
 FLOOR_CLASSES = ("unary", "binary", "reduction", "matmul", "all")
 IMPLEMENTATIONS = ("numpy", "generated", "library")
 REPORTS = (".json", ".html", ".txt")  # what a report's file may end in

@@ -9,17 +9,21 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
+import importlib
 import os
 import re
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 from alight.config import config
 from alight.errors import StoreError
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 if sys.platform == "win32":
     import msvcrt
@@ -92,9 +96,18 @@ def digest(value: object, domain: str = "document") -> str:
 
 
 def _sha256(data: bytes) -> str:
-    import hashlib
+    made: str = _sha256_function()(data).hexdigest()
+    return made
 
-    return hashlib.sha256(data).hexdigest()
+
+@functools.cache
+def _sha256_function() -> Any:
+    """Return Python's own SHA-256, as its module `random` takes it: hashlib loads OpenSSL, 3 ms of
+    every start."""
+    for name in ("_sha2", "_sha256", "hashlib"):  # from 3.12 on, before, and other interpreters
+        with contextlib.suppress(ImportError):
+            return importlib.import_module(name).sha256
+    raise ImportError("this Python has no SHA-256. Fix: install one that has hashlib.")
 
 
 def _document_file(document: object, path: Path) -> bytes:
@@ -153,6 +166,8 @@ class Store:
     """
 
     def __init__(self, root: Path | None, *, object_bytes: int = OBJECT_BYTES) -> None:
+        from pathlib import Path  # 3 ms, of which nothing is needed before there is a store
+
         self.root = root
         self.object_bytes = object_bytes
         self.problem: str | None = "no folder was given" if root is None else None

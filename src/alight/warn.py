@@ -13,19 +13,20 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import FunctionType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from alight._core import Value
-from alight.backends.host import run_node
 from alight.backends.machine import (
     CATEGORY,
     clear_floating_point_flags,
     floating_point_flags,
 )
-from alight.ir.group import Graph, Node
-from alight.ir.ops import Kind
+from alight.ir.op import Kind
+
+if TYPE_CHECKING:
+    from alight.ir.group import Graph, Node
 
 _umath = np._core.umath  # type: ignore[attr-defined]
 _extobj = _umath._extobj_contextvar
@@ -304,6 +305,8 @@ class Hearing:
 def computed(graph: Graph, operands: Sequence[Any]) -> list[Any]:
     """Return every value of a graph, its operands first, as NumPy computes them one by one; what
     there is to warn of is told elsewhere."""
+    from alight.backends.host import run_node
+
     results = [*operands]
     with unheard():
         for node in graph.nodes:
@@ -316,6 +319,8 @@ def tell(graph: Graph, inputs: Sequence[np.ndarray[Any, Any]], values: Sequence[
 
     ``values`` are the recorded values of the graph's nodes, in order.
     """
+    from alight.backends.host import run_node
+
     results: list[Any] = list(inputs)
     several = set()  # ops with several outputs that were told of
     for node, value in zip(graph.nodes, values, strict=True):
@@ -332,6 +337,8 @@ def tell(graph: Graph, inputs: Sequence[np.ndarray[Any, Any]], values: Sequence[
 
 def _told(node: Node, operands: Sequence[Any], value: Value) -> Any:
     """Return the node's result; what its state asks for is emitted before."""
+    from alight.backends.host import run_node
+
     if node.op.name in _IN_PYTHON or node.op.name.startswith(_TRANSFORM):
         return _retold(node, operands, value)
     heard: list[str] = []
@@ -389,6 +396,8 @@ _TRANSFORM = "fft."
 
 def _retold(node: Node, arrays: Sequence[Any], value: Value) -> Any:
     """Return the node's result; what NumPy warns of meanwhile is told at the recorded line."""
+    from alight.backends.host import run_node
+
     settings: Any = settings_of(value.errstate)
     with _filtered(record=True) as caught, np.errstate(**settings):
         warnings.simplefilter("always")

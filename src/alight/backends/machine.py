@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import ctypes
-import logging
 import os
-import platform
 import sys
 from collections.abc import Callable, Iterable
 from functools import cache
-from pathlib import Path
 
 from alight.config import config
-
-_logger = logging.getLogger("alight")
 
 # Every bit, as the C int these functions take; the C library keeps only those that are flags.
 _EVERY = -1
@@ -130,6 +125,10 @@ def cpu_model() -> tuple[str, str]:
     model = found.get("model name") or found.get("CPU part") or ""
     if not model and sys.platform == "darwin":
         model = _system_control("machdep.cpu.brand_string")
+    if vendor and model:
+        return vendor, model
+    import platform
+
     return vendor or platform.system(), model or platform.processor() or platform.machine()
 
 
@@ -153,28 +152,36 @@ def processor_quota() -> float | None:
     return min(allowed, default=None)
 
 
-def _control_folders() -> list[Path]:
+def _text(path: str) -> str:
+    """Return what stands in a file of the system; it raises OSError where there is none."""
+    with open(path) as stream:  # a Path would bring 3 ms of modules to every start
+        return stream.read()
+
+
+def _control_folders() -> list[str]:
     """Return the folders of the control groups this process is in, and of those around them."""
-    folders = [Path("/sys/fs/cgroup"), Path("/sys/fs/cgroup/cpu")]
+    roots = ["/sys/fs/cgroup", "/sys/fs/cgroup/cpu"]
+    folders = [*roots]
     try:
-        lines = Path("/proc/self/cgroup").read_text().splitlines()
+        lines = _text("/proc/self/cgroup").splitlines()
     except OSError:
         return folders
     for line in lines:
         _, controllers, path = line.split(":", 2)
         if controllers == "" or "cpu" in controllers.split(","):
-            own = folders[0 if controllers == "" else 1] / path.strip("/")
-            folders += [own, *own.parents[: len(Path(path).parts) - 1]]
-    return folders
+            parts = [part for part in path.split("/") if part]
+            root = roots[0 if controllers == "" else 1]
+            folders += ["/".join([root, *parts[:n]]) for n in range(len(parts), 0, -1)]
+    return list(dict.fromkeys(folders))
 
 
-def _share(folder: Path) -> float | None:
+def _share(folder: str) -> float | None:
     try:
-        quota, period = (folder / "cpu.max").read_text().split()
+        quota, period = _text(f"{folder}/cpu.max").split()
     except (OSError, ValueError):
         try:
-            quota = (folder / "cpu.cfs_quota_us").read_text().strip()
-            period = (folder / "cpu.cfs_period_us").read_text().strip()
+            quota = _text(f"{folder}/cpu.cfs_quota_us").strip()
+            period = _text(f"{folder}/cpu.cfs_period_us").strip()
         except OSError:
             return None
     return None if quota in ("max", "-1") else int(quota) / int(period)
@@ -199,7 +206,9 @@ def thread_count() -> int:
 def _threads_asked(count: int) -> int:
     allowed = _threads_allowed()
     if count > allowed:
-        _logger.warning(
+        import logging
+
+        logging.getLogger("alight").warning(
             "%s: %d threads share the %d processors that this process may keep busy, and wait for "
             "one another. Fix: 0 is as many threads as processors.",
             *(config().sources.get("threads", "threads"), count, allowed),
@@ -212,8 +221,8 @@ def host_memory() -> tuple[int, int]:
     free, total = _physical_memory()
     for limit_file, usage_file in _CONTROL_GROUPS:
         try:
-            limit = int(Path(limit_file).read_text())  # "max" where there is no limit
-            usage = int(Path(usage_file).read_text())
+            limit = int(_text(limit_file))  # "max" where there is no limit
+            usage = int(_text(usage_file))
         except (OSError, ValueError):
             continue
         if limit < total:
@@ -225,7 +234,7 @@ def _physical_memory() -> tuple[int, int]:
     if sys.platform == "win32":
         return _windows_memory()
     try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
+        lines = _text("/proc/meminfo").splitlines()
         amounts = {line.split(":")[0]: int(line.split()[1]) * 1024 for line in lines}
         return amounts["MemAvailable"], amounts["MemTotal"]
     except (OSError, KeyError, ValueError):

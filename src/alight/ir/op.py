@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -32,7 +31,6 @@ class Kind(enum.StrEnum):
     CREATION = "creation"
 
 
-@dataclass(slots=True, eq=False)
 class Op:
     """One entry of the table.
 
@@ -50,29 +48,54 @@ class Op:
     of the absolute values.
     """
 
-    name: str
-    kind: Kind
-    reference: Callable[..., Any]
-    body: str | Mapping[str, str] | None = None
-    combine: str | None = None
-    finish: str | None = None
-    flops: float = 1.0
-    special: bool = False
-    ulp: float = 0.0
-    plane_ulp: float = 0.0
-    against: Callable[..., Any] | None = None
-    plane_loss: Callable[..., Any] | None = None
-    bound: Callable[[int], float] | None = None
-    nin: int = 1
-    nout: int = 1
-    resolve: Resolver | None = None
-    # Layouts for which this op, on operands all of that layout, gives the layout beside it without
-    # casts: what the core's fast way looks at. Filled while recording.
-    same: dict[Any, Any] = field(default_factory=dict)
-    # The same for one operand of a layout and one Python scalar: by (layout, type) or (type,
-    # layout), in the order of the operands, the result's layout and the 0-d layout the scalar comes
-    # in.
-    weak: dict[Any, tuple[Any, Any]] = field(default_factory=dict)
+    __slots__ = (
+        *("against", "body", "bound", "combine", "finish", "flops", "kind", "name", "nin", "nout"),
+        *("plane_loss", "plane_ulp", "reference", "resolve", "same", "special", "ulp", "weak"),
+    )
+
+    def __init__(
+        self,
+        name: str,
+        kind: Kind,
+        reference: Callable[..., Any],
+        *,
+        body: str | Mapping[str, str] | None = None,
+        combine: str | None = None,
+        finish: str | None = None,
+        flops: float = 1.0,
+        special: bool = False,
+        ulp: float = 0.0,
+        plane_ulp: float = 0.0,
+        against: Callable[..., Any] | None = None,
+        plane_loss: Callable[..., Any] | None = None,
+        bound: Callable[[int], float] | None = None,
+        nin: int = 1,
+        nout: int = 1,
+        resolve: Resolver | None = None,
+    ) -> None:
+        self.name = name
+        self.kind = kind
+        self.reference = reference
+        self.body = body
+        self.combine = combine
+        self.finish = finish
+        self.flops = flops
+        self.special = special
+        self.ulp = ulp
+        self.plane_ulp = plane_ulp
+        self.against = against
+        self.plane_loss = plane_loss
+        self.bound = bound
+        self.nin = nin
+        self.nout = nout
+        self.resolve = resolve
+        # Layouts for which this op, on operands all of that layout, gives the layout beside it
+        # without casts: what the core's fast way looks at. Filled while recording.
+        self.same: dict[Any, Any] = {}
+        # The same for one operand of a layout and one Python scalar: by (layout, type) or (type,
+        # layout), in the order of the operands, the result's layout and the 0-d layout the scalar
+        # comes in.
+        self.weak: dict[Any, tuple[Any, Any]] = {}
 
     def __repr__(self) -> str:
         return f"Op({self.name})"

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from alight.ir import table_elementwise, table_random, table_reduction, table_structure
-from alight.ir.body import Expr, resolved
 from alight.ir.op import OPS, Dtype, Kind, Op, declare
+
+if TYPE_CHECKING:
+    from alight.ir.body import Expr
 
 __all__ = ["OPS", "TABLES", "Dtype", "Kind", "Op", "declare", "loop_dtypes", "trees"]
 
@@ -51,6 +53,8 @@ def _loop_dtypes(op: Op, *operands: Any) -> tuple[Dtype, ...]:
 def trees(op: Op, operands: Sequence[Dtype], result: Dtype) -> tuple[Expr, ...] | None:
     """Return the typed trees of an elementwise op, one for each of its outputs; None where it has
     no body for these dtypes."""
+    from alight.ir.body import resolved  # who only records needs no bodies
+
     names = tuple([d.name for d in operands])
     results: tuple[str, ...] = (result.name,)
     if op.nout > 1 and op.body is not None:

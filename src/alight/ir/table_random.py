@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from alight.ir.body import typed
 from alight.ir.computed import computed
 from alight.ir.maths.coefficients import CONSTANTS, POLYNOMIALS
 from alight.ir.op import Dtype, Kind, declare
@@ -138,6 +137,8 @@ _BODIES: dict[str, tuple[str, str, float]] = {
 def _reference(result: str, body: str) -> Callable[..., Array]:
     @cache
     def trees() -> Any:
+        from alight.ir.body import typed  # who only records needs no bodies
+
         return typed(body, _OPERANDS, (result,))
 
     def reference(position: Array, counter: Array, key: Array) -> Array:

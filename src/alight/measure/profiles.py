@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import platform
 import sys
 import time
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,13 +14,17 @@ import numpy as np
 from alight._core import threads
 from alight.backends.machine import cpu_flags, cpu_model, processor_quota, processors, thread_count
 from alight.errors import StoreError
-from alight.measure.bounds import profile_of_document
-from alight.plan.cost import SCHEMA, Profile
-from alight.plan.curve import Measured
-from alight.store import Store, default_store, digest
+from alight.plan.schema import SCHEMA
+from alight.store import default_store, digest
 
 if TYPE_CHECKING:
     from alight.device import Device
+    from alight.plan.curve import Measured
+    from alight.plan.profile import Profile
+    from alight.store import Store
+
+# What reads a profile is imported where there is one: without, the first array of a program waits
+# for a look into the store and no more.
 
 KIND = "profile"
 
@@ -44,8 +46,9 @@ def _version(package: str) -> str | None:
     spec = importlib.util.find_spec(package)
     if spec is None or spec.origin is None:
         return None
-    for record in Path(spec.origin).parents[1].glob(f"{package}-*.dist-info"):
-        return record.name.removesuffix(".dist-info").partition("-")[2]
+    for record in os.listdir(os.path.dirname(os.path.dirname(spec.origin))):
+        if record.startswith(f"{package}-") and record.endswith(".dist-info"):
+            return record.removesuffix(".dist-info").partition("-")[2]
     from importlib.metadata import PackageNotFoundError, version
 
     try:
@@ -126,6 +129,9 @@ def code_fingerprint(device: Device) -> str:
     """
     found = _code.get(device.id)  # asked for with every kernel
     if found is None:
+        import platform
+        from pathlib import Path
+
         here = fingerprint(device)
         parts = ("alight", "device_fingerprint", "cpu", "features", "llvmlite")
         files = []
@@ -157,6 +163,8 @@ def load_profile(device: Device | None = None) -> Profile | None:
     document = store.read(KIND, key)
     if document is None:
         return None
+    from alight.measure.bounds import profile_of_document
+
     try:
         profile = profile_of_document(document, path=_place(store, key))
         hard, soft = differences(profile.fingerprint, here)
@@ -188,6 +196,8 @@ def save_profile(profile: Profile) -> Profile:
     """
     if profile.contended:
         return profile
+    from alight.measure.bounds import profile_of_document
+
     try:
         profile_of_document(profile.to_dict())
     except ValueError as error:
@@ -201,6 +211,8 @@ def save_profile(profile: Profile) -> Profile:
 
 def _better(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
     """Return which of two documents to keep."""
+    from alight.measure.bounds import profile_of_document
+
     whole = bool(old.get("complete")) and not new.get("complete")
     try:
         alike = old["fingerprint"] == new["fingerprint"]

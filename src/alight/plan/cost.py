@@ -37,8 +37,9 @@ from alight.plan.nests import (
 )
 from alight.plan.passes import NARROW_BYTES, Pass, alone, node_class, passes
 from alight.plan.plan import Estimate
-from alight.plan.profile import SCHEMA, Profile, Rates
+from alight.plan.profile import Profile, Rates
 from alight.plan.reach import Reach, handed_seconds
+from alight.plan.schema import SCHEMA
 from alight.plan.units import beside_seconds, curve_of, folded_seconds, nearest, work_seconds
 from alight.plan.workload import (
     code_size,

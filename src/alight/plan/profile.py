@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from alight.plan.curve import Curve, Measured
+from alight.plan.schema import SCHEMA
 from alight.plan.surface import Surface
 
-SCHEMA = 6
 # How much wider intervals are once a version of something has changed. A guess: twice as wide is
 # what makes a profile that is off by its own error once more still right four times in five.
 _DOUBT = 2.0

@@ -10,6 +10,15 @@ typedef struct {
     Direct direct; /* the C function behind ``function``, where it takes a vector and names; else NULL */
 } Creation;
 
+/* Find the elements from which on a new array is large. Before the floor is known, those from which on it is
+   asked for. */
+static bool large_from(Py_ssize_t *least)
+{
+    bool found = floor_in_force(least);
+    *least = found && *least < 0 ? -*least : *least;
+    return found;
+}
+
 /* Read a shape, a length or a tuple of them, of fewer elements than ``least``. False: NumPy must be asked, and
    no error is set. */
 static bool small_shape(PyObject *given, npy_intp least, int *ndim, npy_intp *shape, npy_intp *size)
@@ -50,7 +59,7 @@ static PyObject *filled(Creation *self, PyObject *const *args, Py_ssize_t nargs,
     }
     npy_intp shape[NPY_MAXDIMS], size;
     int ndim;
-    if (number == NULL || kwnames != NULL || !floor_in_force(&least)
+    if (number == NULL || kwnames != NULL || !large_from(&least)
         || !small_shape(args[0], least, &ndim, shape, &size)) {
         return NULL;
     }
@@ -92,7 +101,7 @@ static PyObject *creation_run(PyObject *object, PyObject *const *args, size_t na
     if (result == NULL || !PyArray_CheckExact(result) || Py_REFCNT(result) != 1) {
         return result;
     }
-    if (!floor_in_force(&least)) {
+    if (!large_from(&least)) {
         Py_DECREF(result);
         return NULL;
     }

@@ -149,7 +149,8 @@ static PyMemberDef floor_members[] = {
 
 static PyGetSetDef floor_properties[] = {
     {"record_floor", (getter)floor_get, (setter)floor_set,
-     "Result elements below which an op on concrete operands is left to NumPy; -1: not known yet.",
+     "Result elements below which an op on concrete operands is left to NumPy; -n: not known yet, and "
+     "not asked for by new arrays of less than n elements.",
      (void *)offsetof(Floor, record_floor)},
     {"auto", (getter)floor_get, (setter)floor_set, "What the measured profile says of the floor.",
      (void *)offsetof(Floor, automatic)},

@@ -117,7 +117,7 @@ def Creation(
         result = function(*args, **kwargs)
         if (
             type(result) is np.ndarray
-            and result.size >= (POLICY.get() or floor).record_floor
+            and result.size >= abs((POLICY.get() or floor).record_floor)
             and references(result) <= _ALONE_BY_NAME
         ):
             return settle(result)

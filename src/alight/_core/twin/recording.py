@@ -22,7 +22,8 @@ class Floor:
     """What recording looks at: when to leave work to NumPy, and when enough is pending.
 
     ``record_floor``: result elements below which an op on concrete operands is left to NumPy at
-    once (a policy in force has its own; -1: not known yet). ``auto``: what the measured profile
+    once (a policy in force has its own; -n: not known yet, and not asked for by new arrays of
+    less than n elements). ``auto``: what the measured profile
     says of it. ``count`` and ``pending``: ops and result elements recorded since the last flush.
     Past ``limit`` ops a flush is due when the ``anchor`` call site comes round again, so that a
     loop is cut at the same place each time and its plan is found again (an anchor that has not
