@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import dataclasses
 import doctest
 import json
 import os
@@ -316,11 +315,8 @@ def rows(page: Path, header: str) -> list[list[str]]:
 
 def settings() -> list[list[str]]:
     """Return key, variable, argument and default of each setting, as the page has them."""
-    defaults = {
-        field.name: getattr(owner, field.name)
-        for owner in (config.Config(), policies.Policy())
-        for field in dataclasses.fields(owner)
-    }
+    plain, open_to_all = config.Config(), policies.Policy()
+    defaults = plain._asdict() | {name: getattr(open_to_all, name) for name in known.POLICY_FIELDS}
     variables = {name: f"`{variable}`" for variable, name in known.NAMES.items()}
     variables["floor"] = ", ".join(f"`{name}`" for name in known.FLOOR_NAMES)
     found = []
