@@ -33,6 +33,8 @@ def right(found, x, y):
     shares, (sums, same) = found
     np.testing.assert_array_equal(np.asarray(shares), wanted[x is u][0])
     np.testing.assert_array_equal(np.asarray(sums), wanted[x is u][1])
+def sequence_of(made):
+    return [p for p in made._learned().on_ours.values() if p.direct][-1].direct._sequence
 def drawn():
     made = alight.asarray(x), alight.asarray(y), alight.asarray(u), alight.asarray(v)
     alight.evaluate(*[array + 0 for array in made])
@@ -48,7 +50,7 @@ with alight.policy(force="cuda:0", floor=0):
     a, b, c, d = drawn()
     for _ in range(4):
         right(double(a, b), x, y)
-    sequence = [p for p in double._on_ours.values() if p.direct][-1].direct._sequence
+    sequence = sequence_of(double)
     count = len(sequence._launches)
     assert count > 1 and sequence._inner_sizes  # what kernels give one another
     sequence._graphs._give_up("of a test")
@@ -83,7 +85,7 @@ with alight.policy(force="cuda:0", floor=0):
     session = backend._sessions["cuda:0"]
     right(double(a, b), x, y)
     right(double(a, b), x, y)
-    sequence = [p for p in double._on_ours.values() if p.direct][-1].direct._sequence
+    sequence = sequence_of(double)
     count = len(sequence._launches)
     begin = runtime.streamBeginCapture
     for place in range(1, count + 1):
@@ -138,7 +140,7 @@ with alight.policy(force="cuda:0", floor=0):
         del found
     for thread in ran:
         thread.join()
-    graphs = [p for p in double._on_ours.values() if p.direct][-1].direct._sequence._graphs
+    graphs = sequence_of(double)._graphs
     assert ran and came == [False] * len(ran) and not failed, (came, failed)
     assert "Capture" not in graphs.reason, graphs.reason
 
@@ -159,7 +161,7 @@ with alight.policy(force="cuda:0", floor=0):
         made = single(a, b)
         assert np.array_equal(np.asarray(made), t.one(x, y))
         del made
-    graphs = [p for p in single._on_ours.values() if p.direct][-1].direct._sequence._graphs
+    graphs = sequence_of(single)._graphs
     assert not any(graphs.graphs.values()) and not graphs.reason, graphs.graphs
     go.set()
     thread.join()
