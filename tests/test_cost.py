@@ -6,6 +6,7 @@ import json
 import math
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from random import Random
@@ -219,6 +220,32 @@ def test_a_surface_finds_what_products_are_made_of_and_bends_where_they_do_not()
         assert median(errors) / 3 < median(map(abs, missed)) < 3 * median(errors), bent
         assert Surface.from_dict(json.loads(json.dumps(found.to_dict()))) == found
     assert surface_of({(8, 8, 8): 1e-6}) is None
+
+
+def test_what_multiplies_faster_than_it_is_called_shows_it_in_one_large_product() -> None:
+    """Seconds of a card: a call of 35 us, 6e-14 s for a multiplication."""
+
+    def seconds(shape: tuple[int, int, int]) -> float:
+        m, k, n = shape
+        # which of two kernels is taken makes small ones take up to 5 % more or less
+        return (35e-6 + 6e-14 * m * k * n) * (1 + 0.05 * math.sin(m + 3 * k + 7 * n))
+
+    (host,) = HostBackend().probe().devices
+    card = replace(host, id="card:0", space="card:0", limits={"processors": 132})
+    shapes: dict[str, list[tuple[int, int, int]]] = {}
+    for device in (host, card):
+        of_device = shapes[device.id] = []
+        for point in points.points_of(device):
+            if point.key == "matmul/float64" and len(of_device) < points.FEW_PRODUCTS:
+                node = point.group.graph.nodes[0]
+                (m, k), (_, n) = (point.group.graph.layout(i).shape for i in node.operands)
+                of_device.append((m, k, n))
+    assert all(max(shape) <= 2048 for shape in shapes["cpu"])
+    fitted = surface_of({shape: seconds(shape) for shape in shapes["card:0"]})
+    assert fitted is not None
+    for side in (1000, 2000, 4000, 8000):
+        shape = (side, side, side)
+        assert fitted[0].seconds_at(*shape) == pytest.approx(seconds(shape), rel=0.2)
 
 
 # --- estimates ------------------------------------------------------------------------------------
