@@ -271,3 +271,201 @@ def test_the_proof_looks_each_name_up_once() -> None:
 
     found = [(id(lookup.place), lookup.name) for lookup in prove(plain).lookups]
     assert len(found) == len(set(found)) == 6  # np, sqrt, exp, and what the function is made of
+
+
+# ------------------------------------------------------- what is found is the thing itself
+SCALE = 2.0
+
+
+def gauss(x: Any) -> Any:
+    return np.exp(-x) * np.ones(x.shape)
+
+
+def line(x: Any) -> Any:
+    return x * SCALE
+
+
+def counted(x: Any) -> Any:
+    counted.calls += 1  # type: ignore[attr-defined]
+    return x + 1
+
+
+KERNELS = {gauss: 3.0, line: 4.0}
+
+
+def by_comparison(x: Any, kernel: Any = gauss) -> Any:
+    return kernel(x) * (3.0 if kernel is gauss else 4.0) + (kernel == gauss)
+
+
+def by_table(x: Any) -> Any:
+    return gauss(x) * KERNELS[gauss] + (line in KERNELS)
+
+
+def by_helper(x: Any) -> Any:
+    return by_comparison(x, gauss) + by_comparison(x, line)
+
+
+def by_attribute(x: Any) -> Any:
+    holder = types.SimpleNamespace(kernel=gauss, module=np, create=np.zeros)
+    known = holder.kernel is gauss, holder.module is np, holder.create is np.zeros
+    return x * sum(known) + len(gauss.__globals__["KERNELS"]) + ("SCALE" in line.__globals__)
+
+
+def by_module(x: Any, xp: Any = np) -> Any:
+    return xp.sqrt(x) * (3.0 if xp is np else 4.0) + (sys.modules["numpy"] is np)
+
+
+def by_creation(x: Any) -> Any:
+    makers = {np.zeros: 2.0, own_zeros: 2.0, np.ones: 3.0}
+    return x * makers[np.zeros] + makers[np.ones] + next(iter(makers))(40)
+
+
+def by_class(x: Any) -> Any:
+    rng = np.random.default_rng(1)
+    return x * (type(rng) is np.random.Generator) + isinstance(rng, np.random.Generator)
+
+
+def by_type(x: Any) -> Any:
+    known = (
+        type(x) is np.ndarray,
+        type(x.sum()) is np.float64,
+        type(SCALE) is float,
+        type(x[0]).__name__,
+    )
+    return x * sum(known[:3]) + len(known[3]) + type("Made", (), {"size": 3}).size  # type: ignore
+
+
+def by_pickle(x: Any) -> Any:
+    import pickle
+
+    return x * (pickle.loads(pickle.dumps(line)) is line)
+
+
+@pytest.mark.parametrize(
+    "plain",
+    [
+        *(by_comparison, by_table, by_helper, by_attribute, by_module, by_creation, by_class),
+        *(by_type, by_pickle),
+    ],
+)
+def test_functions_and_modules_are_themselves(mode: str, plain: Any) -> None:
+    check(alight.jit(plain), plain, A)
+
+
+def test_functions_and_modules_that_are_given(mode: str) -> None:
+    def chosen(x: Any, kernel: Any, xp: Any) -> Any:
+        return (
+            kernel(x) * (3.0 if kernel is gauss else 4.0) + (xp is np) + (kernel is np.zeros_like)
+        )
+
+    for kernel in (gauss, line, np.zeros_like, np.sqrt):
+        check(alight.jit(chosen), chosen, A, kernel, np)
+
+
+def test_what_a_function_notes_down_on_itself(mode: str) -> None:
+    counted.calls = 0  # type: ignore[attr-defined]
+    jitted = alight.jit(lambda x: counted(x))
+    for _ in range(CALLS):
+        jitted(A)
+    assert counted.calls == CALLS  # type: ignore[attr-defined]
+
+
+def test_what_a_body_keeps_or_returns_is_the_programs(mode: str) -> None:
+    kept: list[Any] = []
+
+    def plain(x: Any) -> Any:
+        def inner() -> Any:
+            return np.zeros(200_000) + SCALE
+
+        kept[:] = line, np, np.zeros, inner
+        return x + 1, line, np, np.zeros
+
+    jitted = alight.jit(plain)
+    for _ in range(CALLS):
+        assert jitted(A)[1:] == (line, np, own_zeros)
+        assert kept[0] is line and kept[1] is np and kept[2] is own_zeros
+    inner = kept[3]
+    assert type(inner()) is np.ndarray  # outside of the call it is as any other function
+    assert inner.__globals__.get("SCALE") == SCALE and "line" in inner.__globals__
+    assert inner.__globals__.keys() == globals().keys()
+
+
+def test_helpers_that_are_called_create_by_alight(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Any] = []
+
+    def helper(x: Any) -> Any:
+        made.append(np.zeros(x.shape))
+        return made[-1] + x
+
+    def plain(x: Any) -> Any:
+        return helper(x) + line(x)
+
+    with policy(floor=0, force="cpu:generated"):
+        assert np.array_equal(alight.jit(plain)(A), plain(A))
+    assert isinstance(made[0], alight.Array)
+
+
+def test_a_variable_that_others_assign_while_the_body_runs(mode: str) -> None:
+    def kernel(x: Any) -> Any:
+        return x + 1
+
+    first = kernel
+
+    def change() -> None:
+        nonlocal kernel
+        kernel = line
+
+    def plain(x: Any) -> Any:
+        before = kernel(x)
+        change()
+        return before * 10 + kernel(x)
+
+    jitted = alight.jit(plain)
+    for _ in range(CALLS):
+        kernel = first
+        want = plain(A)
+        kernel = first
+        np.testing.assert_allclose(jitted(A), want, rtol=1e-13)
+
+
+def test_the_standard_library_takes_arrays_for_what_they_are(mode: str) -> None:
+    import functools
+
+    @functools.singledispatch
+    def kind(x: Any) -> float:
+        return 1.0
+
+    @kind.register(np.ndarray)
+    def _(x: Any) -> float:
+        return 2.0
+
+    @kind.register(float)
+    def _(x: Any) -> float:
+        return 3.0
+
+    def plain(x: Any) -> Any:
+        return x * kind(x) + kind(x.sum()) + kind(2.0)
+
+    check(alight.jit(plain), plain, A)
+
+
+def test_numbers_with_operators_of_their_own(mode: str) -> None:
+    class Meters(float):
+        __array_ufunc__ = None
+
+        def __rmul__(self, other: Any) -> Any:
+            return "mine", len(other)
+
+    class Prior(float):
+        __array_priority__ = 10.0
+
+        def __radd__(self, other: Any) -> Any:
+            return "prior"
+
+    def plain(x: Any, unit: Any, prior: Any) -> Any:
+        return x * unit, x + prior, x * 2.0
+
+    jitted = alight.jit(plain)
+    for _ in range(CALLS):
+        got, want = jitted(A, Meters(2.0), Prior(1.0)), plain(A, Meters(2.0), Prior(1.0))
+        assert got[:2] == want[:2] and np.array_equal(got[2], want[2])

@@ -424,13 +424,13 @@ _OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
     "left_shift": operator.lshift, "right_shift": operator.rshift, "bitwise_and": operator.and_,
     "bitwise_or": operator.or_, "bitwise_xor": operator.xor,
 }  # fmt: skip
-# They say nothing of operators, or what ndarrays say; masked arrays are apart.
-_PLAIN = (ArrayBase, np.ndarray, np.generic, int, float, complex, str, bytes, list, tuple)
+# They say nothing of operators; what is made of them by inheritance may.
+_BASIC = frozenset((bool, int, float, complex, str, bytes, list, tuple, dict, set, type(None)))
 
 
 def _overrides(other: Any) -> bool:
     """Tell whether an operand's own type handles calls of ufuncs, or refuses them."""
-    if isinstance(other, _PLAIN):
+    if type(other) in _BASIC or isinstance(other, (ArrayBase, np.ndarray, np.generic)):
         return is_masked(other) or _is_of_its_own(other)
     return hasattr(type(other), "__array_ufunc__")
 
@@ -452,7 +452,7 @@ def _comes_first(other: Any) -> bool:
     if isinstance(other, np.ndarray):  # a matrix
         if type(other) is np.ndarray:
             return False
-    elif isinstance(other, _PLAIN) or hasattr(type(other), "__array_ufunc__"):
+    elif type(other) in _BASIC or isinstance(other, (ArrayBase, np.generic)) or _overrides(other):
         return False
     priority = getattr(other, "__array_priority__", None)
     return isinstance(priority, (int, float)) and priority > 0

@@ -32,7 +32,7 @@ from alight.learned import EXACT_SITES, Learned, States
 from alight.leases import Leases
 from alight.log import LOG
 from alight.plan.plan import LaunchStep
-from alight.purity import declare_pure, installed, only_computes, prove
+from alight.purity import declare_pure, of_a_package, only_computes, prove
 from alight.race import PLANNING_SHARE, Site
 from alight.ready import kernel_at_hand
 from alight.record import manners
@@ -633,8 +633,9 @@ def _show_ndarrays() -> None:
 def _appears(own: type, code: CodeType) -> type:
     if _state.way != "ours" or asks_what_it_means(code):
         return shown(own, code)
-    # A package may reach for an ndarray's memory, but for its functions that are seen not to.
-    honest = code.co_filename.startswith(installed()) and not only_computes(code)
+    # A package may reach for an ndarray's memory, but for its functions that are seen not to; the
+    # standard library only passes questions on.
+    honest = of_a_package(code.co_filename) and not only_computes(code)
     return own if honest else np.ndarray
 
 

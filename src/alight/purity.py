@@ -30,6 +30,7 @@ __all__ = [
     "Proof",
     "declare_pure",
     "installed",
+    "of_a_package",
     "only_computes",
     "prove",
     "written_by_user",
@@ -170,6 +171,22 @@ def installed() -> tuple[str, ...]:
     found = {sysconfig.get_path(name) for name in names}
     found |= {str(Path(np.__file__).parent), str(Path(__file__).parent)}
     return tuple(sorted(path + "/" for path in found | {str(Path(p).resolve()) for p in found}))
+
+
+@cache
+def standard() -> tuple[str, ...]:
+    """Return the folders of the standard library."""
+    found = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib")}
+    return tuple(sorted(path + "/" for path in found | {str(Path(p).resolve()) for p in found}))
+
+
+@cache
+def of_a_package(path: str) -> bool:
+    """Tell whether a file is an installed package's, and not the standard library's."""
+    # Packages are installed inside its folder.
+    parts = Path(path).parts
+    installed_there = "site-packages" in parts or "dist-packages" in parts
+    return path.startswith(installed()) and (installed_there or not path.startswith(standard()))
 
 
 def written_by_user(function: FunctionType) -> bool:

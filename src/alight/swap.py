@@ -3,7 +3,9 @@ alight's.
 
 A function gets a twin with the same code whose globals answer live from the real ones; only NumPy's
 modules, its creation functions and the program's own functions are answered with what stands for
-them. Functions that assign globals, or look names up in ways a twin cannot answer, run as they are.
+them, and only where the code calls what it finds, or takes something from a module: what is
+compared, stored, passed on or returned is the thing itself. Functions that assign globals, or look
+names up in ways a twin cannot answer, run as they are.
 """
 
 from __future__ import annotations
@@ -13,13 +15,15 @@ import threading
 from collections.abc import Callable
 from functools import cache
 from types import CellType, CodeType, FunctionType, ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from alight._core import ArrayBase, floor
 from alight.namespace import stand_ins
 from alight.purity import written_by_user
+from alight.scalar import Scalar
 
 __all__ = ["inside", "looking"]
 
@@ -42,31 +46,73 @@ class _Looking(threading.local):
 looking = _Looking()
 
 
+class _Uses(NamedTuple):
+    """Names that code does more with than to call what it finds, or to take from a module."""
+
+    # What is found there is compared, stored, passed on …
+    values: frozenset[str]
+    # … or has attributes of its own, which are not those of a twin.
+    attributes: frozenset[str]
+
+
 class _Names(dict[str, Any]):
     """Globals that answer live from the real ones. The interpreter asks ``__getitem__`` of a
     dict's subclass."""
 
-    def __init__(self, real: dict[str, Any]) -> None:
+    def __init__(self, real: dict[str, Any], uses: _Uses) -> None:
         # What the interpreter takes from globals itself: the builtins, and what imports go by.
         super().__init__({k: v for k, v in real.items() if k[:2] == "__" == k[-2:]})
         self.real = real
+        self.uses = uses
+        self.types = "type" not in uses.values | uses.attributes
 
     def __getitem__(self, name: str) -> Any:
-        return _swapped(self.real[name])
+        real = self.real
+        if not floor.traced:  # a function that was made inside a body, and is called later
+            return real[name]
+        if name == "type" and self.types and name not in real:
+            return _type
+        return _swapped(name, real[name], self.uses)
 
 
-_names: dict[int, _Names] = {}
+def _of_real(name: str) -> Any:
+    def method(self: _Names, *args: Any, **kwargs: Any) -> Any:
+        return getattr(self.real, name)(*args, **kwargs)
+
+    return method
+
+
+# Functions made inside a body keep these globals, and who looks at them finds the program's.
+for _name in (
+    *("__contains__", "__iter__", "__len__", "__setitem__", "__delitem__", "__repr__", "copy"),
+    *("get", "keys", "values", "items", "setdefault", "update", "pop"),
+):
+    setattr(_Names, _name, _of_real(_name))
+
+
+def _type(*args: Any, **kwargs: Any) -> Any:
+    """Return the type of what stands for an ndarray or a NumPy scalar as the program knows it."""
+    if len(args) == 1 and isinstance(args[0], ArrayBase):
+        return args[0].__class__ if type(args[0]) is Scalar else np.ndarray
+    return type(*args, **kwargs)
+
+
+_names: dict[tuple[int, _Uses], _Names] = {}
 _twins: WeakKeyDictionary[FunctionType, tuple[FunctionType, tuple[Any, ...]]] = WeakKeyDictionary()
 _unable: dict[CodeType, bool] = {}
 _shown = cache(stand_ins)
 
 
-def _swapped(value: Any) -> Any:
+def _swapped(name: str, value: Any, uses: _Uses) -> Any:
+    """Return what is found under a name: what stands for it, where that is not told apart."""
     found = _shown().get(id(value))
     if found is not None:
-        return found[1]
+        module = type(value) is ModuleType
+        told = name in uses.values or (not module and name in uses.attributes)
+        return value if told else found[1]
     if type(value) is FunctionType:
-        return inside(value) if written_by_user(value) else value
+        told = name in uses.values or name in uses.attributes or not written_by_user(value)
+        return value if told else inside(value)
     if type(value) is np.ndarray and looking.seen is not None:
         return looking.seen(value)
     return value
@@ -113,24 +159,25 @@ def _content(cell: CellType) -> Any:
 
 
 def _twin(function: FunctionType, contents: tuple[Any, ...]) -> FunctionType:
-    names = _names.get(id(function.__globals__))
-    if names is None:
-        names = _names[id(function.__globals__)] = _Names(function.__globals__)
     code = function.__code__
-    written = _written(code) if code.co_freevars else ()
+    uses = _uses(code)
+    names = _names.get((id(function.__globals__), uses))
+    if names is None:
+        names = _names[id(function.__globals__), uses] = _Names(function.__globals__, uses)
+    written = _written_cells(function) if code.co_freevars else ()
     cells = []
     for name, cell, content in zip(
         code.co_freevars, function.__closure__ or (), contents, strict=True
     ):
         modules = isinstance(content, (ModuleType, FunctionType)) or callable(content)
-        other = _swapped(content) if modules and name not in written else content
+        other = _swapped(name, content, uses) if modules and id(cell) not in written else content
         cells.append(cell if other is content else CellType(other))
     twin = FunctionType(code, names, function.__name__, function.__defaults__, tuple(cells) or None)
     twin.__kwdefaults__ = function.__kwdefaults__
     twin.__qualname__ = function.__qualname__
     twin.__module__ = function.__module__
     twin.__doc__ = function.__doc__
-    twin.__dict__.update(function.__dict__)
+    twin.__dict__ = function.__dict__  # what it notes down there is the function's own
     return twin
 
 
@@ -146,6 +193,24 @@ def _cannot(code: CodeType) -> bool:
     return found
 
 
+def _written_cells(function: FunctionType) -> frozenset[int]:
+    """Return the ids of the cells that a function, or those that it finds in cells, assigns."""
+    cells: set[int] = set()
+    open_functions, met = [function], {id(function)}
+    while open_functions:
+        made = open_functions.pop()
+        written = _written(made.__code__)
+        for name, cell in zip(made.__code__.co_freevars, made.__closure__ or (), strict=True):
+            if name in written:
+                cells.add(id(cell))
+            content = _content(cell)
+            if type(content) is FunctionType and id(content) not in met:
+                met.add(id(content))
+                open_functions.append(content)
+    return frozenset(cells)
+
+
+@cache
 def _written(code: CodeType) -> frozenset[str]:
     """Return the variables of enclosing functions that code assigns."""
     names = {
@@ -155,3 +220,64 @@ def _written(code: CodeType) -> frozenset[str]:
         if isinstance(inner, CodeType):
             names |= _written(inner)
     return frozenset(names)
+
+
+_LOADS = frozenset(("LOAD_GLOBAL", "LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_DEREF"))
+_TAKES = frozenset(("LOAD_ATTR", "LOAD_METHOD"))
+_COMPARES = frozenset(("IS_OP", "COMPARE_OP", "CONTAINS_OP"))
+
+
+@cache
+def _uses(code: CodeType) -> _Uses:
+    """Return what code, and code inside it, does with the names of outside."""
+    values: set[str] = set()
+    attributes: set[str] = set()
+    steps = [i for i in dis.get_instructions(code) if i.opname not in ("EXTENDED_ARG", "CACHE")]
+    for place, step in enumerate(steps):
+        if step.opname not in _LOADS:
+            continue
+        end = place + 1
+        while steps[end].opname in _TAKES:
+            end += 1
+        if end > place + 1:
+            attributes.add(step.argval)
+            if not _is_called(steps, place, end) and _stands_in(steps[end - 1], steps[end]):
+                values.add(step.argval)
+        elif not _is_called(steps, place, end):
+            values.add(step.argval)
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            inner = _uses(constant)
+            values |= inner.values
+            attributes |= inner.attributes
+    return _Uses(frozenset(values), frozenset(attributes))
+
+
+def _is_called(steps: list[dis.Instruction], place: int, end: int) -> bool:
+    """Tell whether what is loaded in a place, its attributes up to the end taken, is called."""
+    # CPython 3.11 to 3.14: what is called has NULL beside it on the stack, put there before or
+    # after it, or by the very instruction that loads it.
+    first, last = steps[place], steps[end - 1]
+    return (
+        (place > 0 and steps[place - 1].opname == "PUSH_NULL")
+        or steps[end].opname == "PUSH_NULL"
+        or last.opname == "LOAD_METHOD"
+        or any(s.argrepr.startswith("NULL") or s.argrepr.endswith(" + NULL") for s in (first, last))
+    )
+
+
+def _stands_in(taken: dis.Instruction, after: dis.Instruction) -> bool:
+    """Tell whether an attribute may be one of those of NumPy's that something stands for, used in
+    a way that tells the two apart: a class in none but comparisons."""
+    ours = _shown_names().get(taken.argval)
+    return ours is not None and (ours is not type or after.opname in _COMPARES)
+
+
+@cache
+def _shown_names() -> dict[str, type | bool]:
+    """Return the names of all that something stands for: of classes with `type`."""
+    return {
+        real.__name__.rpartition(".")[2]: type if isinstance(real, type) else True
+        for real, _ in _shown().values()
+        if hasattr(real, "__name__")
+    }
