@@ -132,7 +132,10 @@ def test_large_arrays_without_a_profile_are_numpys_and_plan_nothing(tmp_path: Pa
         *(tmp_path, text), ALIGHT_CACHE_DIR=str(tmp_path / "cache"), ALIGHT_CALIBRATE="off"
     )
     assert not [name for name in modules if name.startswith(_below("alight", PLANNING))]
-    assert not modules & {"alight.cli", "alight.report", "click", "logging", "platformdirs"}
+    # Only the store is looked into, for a profile of the host.
+    assert modules & WEIGHTY <= {"json"}
+    assert not modules & {"alight.backends.host", "alight.cli", "alight.device", "alight.report"}
+    assert not modules & {"click", "platformdirs"}
 
 
 def test_an_option_is_read_by_what_reads_all_of_them(tmp_path: Path) -> None:

@@ -435,7 +435,7 @@ def test_a_close_decision_has_its_profile_looked_at_once(
     monkeypatch.setattr(costs, "_looked_at", set())
     monkeypatch.setattr(costs, "_began", -1e9)
     monkeypatch.setattr(costs, "config", lambda: SimpleNamespace(calibrate="auto"))
-    monkeypatch.setattr(costs, "_measure_when_over", lambda device: due.append(device.id))
+    monkeypatch.setattr(costs, "_measure_when_over", due.append)
     monkeypatch.setitem(costs._profiles, "cpu", host_profile())
     monkeypatch.setattr(costs, "doubted", set())
     costs.note_close([decision(1e-3, 5e-3)])

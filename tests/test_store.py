@@ -226,7 +226,7 @@ def test_a_held_lock_is_waited_for_and_then_done_without(
 ) -> None:
     monkeypatch.setattr(store_module, "_LOCK_SECONDS", 0.05)
     store = Store(tmp_path)
-    with Store(tmp_path)._exclusive(tmp_path / "v1" / "profile"):
+    with Store(tmp_path)._exclusive(str(tmp_path / "v1" / "profile" / "k.json")):
         store.write("profile", "k", {"a": 1})
     assert store.read("profile", "k") == {"a": 1} and "TimeoutError" in caplog.text
     assert Store(tmp_path).read("profile", "k") is None
@@ -302,7 +302,7 @@ def test_the_default_store_is_in_the_configured_folder(
         patch.setenv("ALIGHT_CACHE_DIR", str(tmp_path / "cache"))
         reload_config()
         store = default_store()
-        assert store is default_store() and store.root == tmp_path / "cache"
+        assert store is default_store() and store.root == str(tmp_path / "cache")
         assert not (tmp_path / "cache").exists()  # to ask is not to write
     reload_config()
 
@@ -315,7 +315,7 @@ def test_a_fork_while_a_lock_is_held_blocks_nobody(tmp_path: Path) -> None:
         held, release = threading.Event(), threading.Event()
 
         def hold(store: Store, held: threading.Event, release: threading.Event) -> None:
-            with store._exclusive(tmp_path / "v1" / "profile"):
+            with store._exclusive(str(tmp_path / "v1" / "profile" / "k.json")):
                 held.set()
                 release.wait(10)
 

@@ -147,7 +147,11 @@ class Config(NamedTuple):
         """Return the folder for what outlives the process; it need not exist."""
         from pathlib import Path
 
-        return Path(_user_folder("cache") if self.cache_dir is None else self.cache_dir)
+        return Path(self.cache_folder())
+
+    def cache_folder(self) -> str:
+        """Return `cache_root` as a string: to start needs no paths of more."""
+        return _user_folder("cache") if self.cache_dir is None else self.cache_dir
 
     def rows(self) -> list[Sourced]:
         """Return every setting with its value and source, floors by class where one is set."""

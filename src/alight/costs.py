@@ -94,7 +94,7 @@ def measure_later(devices: Sequence[Device]) -> None:
     for device in devices:
         profile = profile_of(device)
         if profile is None or profile.doubts:
-            _measure_when_over(device)
+            _measure_when_over(device.id)
 
 
 EVERYTHING = 1 << 62  # a floor that no array reaches
@@ -108,19 +108,26 @@ def left_to_numpy() -> bool:
     """
     here = current_policy()
     asks = here.force or here.devices or here.floor or here.pick != "model"
-    host = registry.device(HOST_DEVICE)
-    if asks or POLICY.get() is not None or profile_of(host) is not None:
+    if asks or POLICY.get() is not None or _is_host_known():
         return False
-    _measure_when_over(host)
+    _measure_when_over(HOST_DEVICE)
     floor.record_floor = EVERYTHING
     return True
 
 
-def _measure_when_over(device: Device) -> None:
-    due = device.id, os.getpid()
+def _is_host_known() -> bool:
+    from alight.measure.profiles import is_host_known
+
+    # A file that holds no profile is found out by who reads it, and put aside.
+    known = HOST_DEVICE in _profiles or is_host_known()
+    return known and profile_of(registry.device(HOST_DEVICE)) is not None
+
+
+def _measure_when_over(name: str) -> None:
+    due = name, os.getpid()
     if due not in _due and config().calibrate == "auto":
         _due.add(due)
-        atexit.register(_measure_at_exit, device, os.getpid())
+        atexit.register(_measure_at_exit, name, os.getpid())
 
 
 _looked_at: set[str] = set()
@@ -163,7 +170,7 @@ def look_again(device: str) -> None:
                 "the process ends. Fix: alight calibrate, when nothing else runs.",
                 *(device, ratio),
             )
-            _measure_when_over(where)
+            _measure_when_over(device)
 
 
 def _close(decision: Decision) -> tuple[str, ...]:
@@ -175,7 +182,7 @@ def _close(decision: Decision) -> tuple[str, ...]:
     return (one, two) if second.low < first.high else ()
 
 
-def _measure_at_exit(device: Device, process: int) -> None:
+def _measure_at_exit(name: str, process: int) -> None:
     """Calibrate a device the program met without a profile, after its own work, within a second."""
     if os.getpid() != process:
         return  # a forked child leaves it to its parent
@@ -185,6 +192,7 @@ def _measure_at_exit(device: Device, process: int) -> None:
         from alight.measure.calibrate import calibrate
         from alight.measure.profiles import fingerprint
 
+        device = registry.device(name)
         key = digest(fingerprint(device), "attempt")
         last = default_store().read("attempt", key)
         wait = _RETRY_SECONDS

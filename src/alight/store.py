@@ -110,9 +110,10 @@ def _sha256_function() -> Any:
     raise ImportError("this Python has no SHA-256. Fix: install one that has hashlib.")
 
 
-def _document_file(document: object, path: Path) -> bytes:
+def _document_file(document: object, path: str) -> bytes:
     text = canonical(document)
-    envelope = {"schema": SCHEMA, "kind": path.parent.name, "key": path.stem}
+    kind, name = path.split(os.sep)[-2:]
+    envelope = {"schema": SCHEMA, "kind": kind, "key": name.partition(".")[0]}
     envelope["sha256"] = _sha256(text.encode())
     return f'{canonical(envelope)[:-1]},"document":{text}}}\n'.encode()
 
@@ -165,15 +166,16 @@ class Store:
     `problem` says why what is written now will not outlive the process; None when it will.
     """
 
-    def __init__(self, root: Path | None, *, object_bytes: int = OBJECT_BYTES) -> None:
-        from pathlib import Path  # 3 ms, of which nothing is needed before there is a store
-
-        self.root = root
+    # A look at what is stored does without pathlib, whose modules take 3 ms: programs wait for it.
+    def __init__(
+        self, root: str | os.PathLike[str] | None, *, object_bytes: int = OBJECT_BYTES
+    ) -> None:
+        self.root = None if root is None else os.fspath(root)
         self.object_bytes = object_bytes
         self.problem: str | None = "no folder was given" if root is None else None
         # Another schema has a folder of its own: an older alight beside this one keeps its files.
-        self._folder = (root or Path("memory")) / f"v{SCHEMA}"
-        self._memory: dict[Path, tuple[bytes, float]] = {}
+        self._folder = os.path.join(self.root or "memory", f"v{SCHEMA}")
+        self._memory: dict[str, tuple[bytes, float]] = {}
         self._object_total = 0
         self._writes = 0
 
@@ -190,7 +192,7 @@ class Store:
         store.
         """
         path = self._path(kind, key, ".json")
-        with self._exclusive(path.parent) as on_disk:
+        with self._exclusive(path) as on_disk:
             old = self._load_locked(path, _read_document) if merge is not None else None
             new = document if merge is None or old is None else merge(old, document)
             self._put(path, _document_file(new, path), on_disk)
@@ -210,7 +212,7 @@ class Store:
     def has_bytes(self, kind: str, key: str) -> bool:
         """Tell whether an object is there; what is in it is not looked at."""
         path = self._path(kind, key, ".bin")
-        return path in self._memory or (self.root is not None and path.exists())
+        return path in self._memory or (self.root is not None and os.path.exists(path))
 
     def write_bytes(self, kind: str, key: str, data: bytes, header: Document) -> None:
         """Keep an object; the longest unused objects go when all are over the cap."""
@@ -218,7 +220,7 @@ class Store:
         content = _object_file(header, data)
         if len(content) > self.object_bytes:
             return  # it would push out everything else, and then itself
-        with self._exclusive(path.parent) as on_disk:
+        with self._exclusive(path) as on_disk:
             self._put(path, content, on_disk)
         self._object_total += len(content)
         if self._object_total > self.object_bytes or self._writes % _WRITES_PER_SCAN == 0:
@@ -227,11 +229,11 @@ class Store:
 
     def entries(self) -> list[Entry]:
         """Return everything that is stored, by kind and key."""
-        found = {
-            path: self._entry(path, len(content), used_at)
-            for path, (content, used_at) in list(self._memory.items())
-        }
-        for path in self._folder.glob("*/*") if self.root is not None else ():
+        from pathlib import Path
+
+        kept = [(Path(path), *held) for path, held in list(self._memory.items())]
+        found = {path: self._entry(path, len(content), at) for path, content, at in kept}
+        for path in Path(self._folder).glob("*/*") if self.root is not None else ():
             with contextlib.suppress(OSError):  # removed by another process since
                 if path.suffix in _FORMS and path not in found:
                     status = path.stat()
@@ -248,7 +250,7 @@ class Store:
         path = self._path(kind, key, ".json")
         self._memory.pop(path, None)
         if self.root is not None:
-            with self._exclusive(path.parent):
+            with self._exclusive(path):
                 self._put_aside(path, why)
 
     def clear(self) -> int:
@@ -259,29 +261,29 @@ class Store:
         """Return the bytes of everything that is stored."""
         return sum(entry.bytes for entry in self.entries())
 
-    def _path(self, kind: str, key: str, suffix: str) -> Path:
+    def _path(self, kind: str, key: str, suffix: str) -> str:
         for word, pattern in ((kind, _KIND), (key, _KEY)):
             if pattern.fullmatch(word) is None:
                 raise StoreError(
                     f"{word!r} cannot name something stored (it must match {pattern.pattern}). "
                     "Fix: use alight.store.digest() for the key."
                 )
-        return self._folder / kind / (key + suffix)
+        return os.path.join(self._folder, kind, key + suffix)
 
     def _entry(self, path: Path, size: int, used_at: float) -> Entry:
         key = path.name.partition(".")[0]
         return Entry(path.parent.name, key, _FORMS[path.suffix], size, used_at, path)
 
-    def _load(self, path: Path, read: Callable[[bytes], _Content | None]) -> _Content | None:
+    def _load(self, path: str, read: Callable[[bytes], _Content | None]) -> _Content | None:
         content = self._get(path)
         try:
             return None if content is None else read(content)
         except (ValueError, RecursionError):
             # Look again with the lock: another process may have put a good file there since.
-            with self._exclusive(path.parent):
+            with self._exclusive(path):
                 return self._load_locked(path, read)
 
-    def _load_locked(self, path: Path, read: Callable[[bytes], _Content | None]) -> _Content | None:
+    def _load_locked(self, path: str, read: Callable[[bytes], _Content | None]) -> _Content | None:
         content = self._get(path)
         try:
             return None if content is None else read(content)
@@ -289,25 +291,26 @@ class Store:
             self._put_aside(path, error)
             return None
 
-    def _put_aside(self, path: Path, error: Exception) -> None:
-        aside = path.with_name(path.name + ".bad")
+    def _put_aside(self, path: str, error: Exception) -> None:
+        aside = path + ".bad"
         try:
             os.replace(path, aside)
-            _warn_once(f"{path}: {error}; it is now {aside.name} and is made anew.")
+            _warn_once(f"{path}: {error}; it is now {os.path.basename(aside)} and is made anew.")
         except OSError as reason:
             _warn_once(f"{path}: {error}; it is not used ({reason}). Fix: remove it.")
 
-    def _get(self, path: Path) -> bytes | None:
+    def _get(self, path: str) -> bytes | None:
         if (kept := self._memory.get(path)) is not None:
             return kept[0]
         if self.root is None:
             return None
         try:
-            return path.read_bytes()
+            with open(path, "rb") as stream:
+                return stream.read()
         except OSError:
             return None
 
-    def _put(self, path: Path, content: bytes, on_disk: bool) -> None:
+    def _put(self, path: str, content: bytes, on_disk: bool) -> None:
         if on_disk:
             try:
                 _replace(path, content)
@@ -318,12 +321,12 @@ class Store:
         self._memory[path] = (content, time.time())
 
     @contextlib.contextmanager
-    def _exclusive(self, folder: Path) -> Iterator[bool]:
-        """Yield whether the disk can be written, alone among threads and processes."""
+    def _exclusive(self, path: str) -> Iterator[bool]:
+        """Yield whether the folder of a file can be written, alone among threads and processes."""
         lock = None
         if self.problem is None:
             try:
-                lock = _Lock(folder)
+                lock = _Lock(os.path.dirname(path))
             except OSError as error:
                 self._give_up(error)
         if lock is None:
@@ -353,11 +356,13 @@ class Store:
             for entry in objects:
                 if self._object_total <= self.object_bytes * _KEEP_SHARE:
                     break
-                self._memory.pop(entry.path, None)
+                self._memory.pop(str(entry.path), None)
                 with contextlib.suppress(OSError):
                     entry.path.unlink(missing_ok=True)
                 self._object_total -= entry.bytes
-        for path in self._folder.glob("*/*.tmp") if self.problem is None else ():
+        from pathlib import Path
+
+        for path in Path(self._folder).glob("*/*.tmp") if self.problem is None else ():
             with contextlib.suppress(OSError):
                 if path.stat().st_mtime < time.time() - _STALE_SECONDS:
                     path.unlink()
@@ -365,7 +370,7 @@ class Store:
     def _remove(self, entries: Iterator[Entry] | list[Entry]) -> int:
         removed = 0
         for entry in entries:
-            in_memory = self._memory.pop(entry.path, None)
+            in_memory = self._memory.pop(str(entry.path), None)
             try:
                 entry.path.unlink(missing_ok=in_memory is not None)
             except FileNotFoundError:
@@ -380,9 +385,9 @@ class Store:
         return removed
 
 
-def _replace(path: Path, content: bytes) -> None:
+def _replace(path: str, content: bytes) -> None:
     # Random, since processes in two containers can have the same number and share this folder.
-    temporary = path.with_name(f".{os.urandom(8).hex()}.tmp")
+    temporary = os.path.join(os.path.dirname(path), f".{os.urandom(8).hex()}.tmp")
     try:
         with open(temporary, "xb") as stream:
             stream.write(content)
@@ -398,29 +403,32 @@ def _replace(path: Path, content: bytes) -> None:
                 time.sleep(0.005)
     except BaseException:
         with contextlib.suppress(OSError):
-            temporary.unlink()
+            os.unlink(temporary)
         raise
 
 
 class _Lock:
     """An exclusive lock on a folder, freed by the system when its process dies."""
 
-    def __init__(self, folder: Path) -> None:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._held: Path | None = None
-        self._file = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o600)
+    def __init__(self, folder: str) -> None:
+        if not os.path.isdir(folder):
+            from pathlib import Path
+
+            Path(folder).mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._held: str | None = None
+        self._file = os.open(os.path.join(folder, ".lock"), os.O_RDWR | os.O_CREAT, 0o600)
         deadline, pause = time.monotonic() + _LOCK_SECONDS, 0.0005
         try:
             while not self._try(folder):
                 if time.monotonic() > deadline:
-                    raise TimeoutError(f"another process holds {folder / '.lock'}")
+                    raise TimeoutError(f"another process holds {os.path.join(folder, '.lock')}")
                 time.sleep(pause)
                 pause = min(2 * pause, 0.02)
         except BaseException:
             os.close(self._file)
             raise
 
-    def _try(self, folder: Path) -> bool:
+    def _try(self, folder: str) -> bool:
         try:
             if sys.platform == "win32":
                 msvcrt.locking(self._file, msvcrt.LK_NBLCK, 1)
@@ -432,10 +440,10 @@ class _Lock:
                 return False
         # Some network folders have no locks. Two who break a stale lock in the same instant may
         # both go on: an update can be lost then, a file cannot, because each is replaced whole.
-        held = folder / ".held"
+        held = os.path.join(folder, ".held")
         with contextlib.suppress(FileNotFoundError):
-            if held.stat().st_mtime < time.time() - _LOCK_SECONDS:
-                held.unlink()
+            if os.stat(held).st_mtime < time.time() - _LOCK_SECONDS:
+                os.unlink(held)
         try:
             os.close(os.open(held, os.O_CREAT | os.O_EXCL, 0o600))
         except FileExistsError:
@@ -445,7 +453,8 @@ class _Lock:
 
     def release(self) -> None:
         if self._held is not None:
-            self._held.unlink(missing_ok=True)
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self._held)
         elif sys.platform == "win32":
             os.lseek(self._file, 0, os.SEEK_SET)
             msvcrt.locking(self._file, msvcrt.LK_UNLCK, 1)
@@ -480,8 +489,8 @@ def _warn_once(message: str) -> None:
 def default_store() -> Store:
     """Return the store of this process, in the configured cache folder."""
     global _default
-    root: Path | None = config().cache_root()
-    if root is not None and not root.is_absolute():
+    root: str | None = config().cache_folder()
+    if root is not None and not os.path.isabs(root):
         # Without a home directory the path stays "~/…", relative to wherever we are.
         _warn_once(f"there is no home for {root}. Fix: name a folder in ALIGHT_CACHE_DIR.")
         root = None

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ctypes
 import importlib.util
-import platform
 from collections.abc import Sequence
 from time import perf_counter
 from typing import Any, Protocol
@@ -22,6 +21,7 @@ from alight.backends.machine import (
     clear_floating_point_flags,
     cpu_model,
     floating_point_flags,
+    host_fingerprint,
     host_memory,
     thread_count,
 )
@@ -281,7 +281,7 @@ class HostBackend:
             memory_bytes=host_memory()[1],
             unified_memory=True,
             support=support,
-            fingerprint=f"{platform.machine()} {model}",
+            fingerprint=host_fingerprint(),
         )
         return Probe(devices=(device,))
 

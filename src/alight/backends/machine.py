@@ -132,6 +132,15 @@ def cpu_model() -> tuple[str, str]:
     return vendor or platform.system(), model or platform.processor() or platform.machine()
 
 
+def host_fingerprint() -> str:
+    """Return what kernels for this CPU, and what was measured on it, are valid for."""
+    if sys.platform == "win32":
+        import platform
+
+        return f"{platform.machine()} {cpu_model()[1]}"
+    return f"{os.uname().machine} {cpu_model()[1]}"  # which is what platform says, for 2 ms
+
+
 def _system_control(name: str) -> str:
     buffer = ctypes.create_string_buffer(256)
     size = ctypes.c_size_t(len(buffer))

@@ -7,14 +7,21 @@ import os
 import sys
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from alight._core import threads
-from alight.backends.machine import cpu_flags, cpu_model, processor_quota, processors, thread_count
+from alight.backends.machine import (
+    cpu_flags,
+    cpu_model,
+    host_fingerprint,
+    processor_quota,
+    processors,
+    thread_count,
+)
 from alight.errors import StoreError
 from alight.plan.schema import SCHEMA
+from alight.settings import HOST_DEVICE
 from alight.store import default_store, digest
 
 if TYPE_CHECKING:
@@ -75,7 +82,7 @@ SOFT = ("alight", "numpy", "blas_version", "llvmlite", "processors")
 _OLD_SECONDS = 30 * 24 * 3600.0
 
 
-def fingerprint(device: Device | None = None) -> dict[str, Any]:
+def fingerprint(device: Device | _Host | None = None) -> dict[str, Any]:
     """Return what a profile depends on; ``SOFT`` are those of its parts that may differ."""
     vendor, model = cpu_model()
     features = np._core._multiarray_umath.__cpu_features__  # type: ignore[attr-defined]
@@ -151,6 +158,22 @@ def code_fingerprint(device: Device) -> str:
     return found
 
 
+class _Host(NamedTuple):
+    """What of the host a profile depends on, as its device has it."""
+
+    id: str
+    fingerprint: str
+    space: str
+    memory_bytes: int
+
+
+def is_host_known() -> bool:
+    """Tell whether a profile of the host as it is now is stored; what is in it is not looked at,
+    and what drives the host not loaded."""
+    here = fingerprint(_Host(HOST_DEVICE, host_fingerprint(), "host", 0))
+    return default_store().read(KIND, profile_key(here)) is not None
+
+
 def load_profile(device: Device | None = None) -> Profile | None:
     """Return the stored profile of a device on this machine as it is now, or None.
 
@@ -180,6 +203,8 @@ def load_profile(device: Device | None = None) -> Profile | None:
 
 def share_costs(measured: Mapping[str, Measured]) -> None:
     """Have kernels split by what sharing work with other threads was measured to cost."""
+    from alight._core import threads
+
     if "join" in measured and "wake" in measured:
         # Threads spin for as long as waking takes, so other work must have no part in it.
         pair = [measured[name] for name in ("join_pair", "wake_pair") if name in measured]
@@ -226,4 +251,4 @@ def _better(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
 
 def _place(store: Store, key: str) -> str | None:
     """Return the file of a stored profile; None where it lives in memory only."""
-    return None if store.problem is not None else str(store._path(KIND, key, ".json"))
+    return None if store.problem is not None else store._path(KIND, key, ".json")
