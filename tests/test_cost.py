@@ -43,11 +43,12 @@ from alight.plan import workload as workload_of
 from alight.plan.account import account
 from alight.plan.cost import (
     Profile,
+    Rates,
     copy_seconds,
     estimate,
     with_copies,
 )
-from alight.plan.curve import Curve
+from alight.plan.curve import Curve, guess
 from alight.plan.passes import passes
 from alight.plan.place import make_plan
 from alight.plan.plan import Estimate, Facts
@@ -130,6 +131,37 @@ def test_a_curve_goes_through_its_knots_rises_and_knows_its_ends() -> None:
     grid = [10 ** (i / 50) for i in range(50, 450)]
     values = [curve.seconds_at(x) for x in grid]
     assert values == sorted(values)
+
+
+def test_streams_of_all_threads_are_freed_of_what_was_in_their_way() -> None:
+    """Knots of a Xeon's maxima, of which that of 4 MiB met something."""
+    knots = [(1e2, 1.7e-6), (3e4, 2.3e-6), (2.6e5, 5.3e-6), (1e6, 6.8e-6), (4e6, 15.2e-6)]
+    far = [(8e6, 15.4e-6), (1.6e7, 25.4e-6), (5e7, 2e-4)]
+    curve = Curve([*knots, *far])
+    found = curve.undisturbed(7e-6)
+    assert found.knots[:4] == curve.knots[:4]  # where threads are added a curve bends so
+    assert found.knots[4][1] == pytest.approx(6.8e-6 + 8.6e-6 * 3 / 7)
+    assert found.knots[5:] == curve.knots[5:]  # caches that end make it steeper
+    assert found.undisturbed(7e-6) == found
+    assert curve.undisturbed(1e-6) == curve.undisturbed(1.0) == curve
+
+    def rates(join: float) -> tuple[Profile, Profile]:
+        launch = guess(1.7e-6, "seconds")
+        own = Rates(
+            *(launch, launch, {"elementwise/float64": curve}, {}, guess(0.0, "share"), 0.1),
+            sharing=curve,
+        )
+        one_offs = {"join": guess(join, "seconds")}
+        document = Profile("cpu", {"numpy": own, "generated": own}, one_offs=one_offs).to_dict()
+        profile = Profile.from_dict(document)
+        return profile, Profile.from_dict(profile.to_dict())
+
+    first, again = rates(5.3e-6)
+    assert first.rates["numpy"].curves["elementwise/float64"] == curve
+    assert first.rates["generated"].curves["elementwise/float64"] == found
+    assert again == first
+    # where it takes longer to meet than any of these did, nothing says that all took part
+    assert rates(1e-3)[0].rates["generated"].curves["elementwise/float64"] == curve
 
 
 def test_noise_that_makes_a_curve_fall_is_pooled() -> None:

@@ -14,9 +14,10 @@ from alight.ir.ops import OPS
 from alight.ir.vectors import REGISTERS, SHORT_ROW, vectors_together
 from alight.measure import probes, timing
 from alight.measure.fit import Samples, fit
-from alight.plan.cost import FAR_BYTES, NEAR_BYTES, Profile, Rates, estimate, met, shown
+from alight.plan.cost import FAR_BYTES, NEAR_BYTES, Profile, Rates, estimate, met, shown, together
 from alight.plan.curve import Curve, guess
 from alight.plan.nests import BUFFERED, DISTANT_BYTES, LONG_ROW, ROW, START_ROWS, TURNED_SIDES
+from alight.plan.passes import COMBINED_BYTES
 
 LAUNCH, BYTE = 1e-6, 1e-22  # bytes next to nothing: what computes hides behind nothing
 KINDS = ("elementwise", "select", "reduce_inner", "reduce_outer")
@@ -276,6 +277,48 @@ def test_threads_that_share_a_kernel_meet_once() -> None:
     assert found is not None
     # memory's 5 us hold 4 of meeting; the 2 us that are computed are partly hidden behind the rest
     assert LAUNCH + 5e-6 < found.seconds < LAUNCH + 7e-6
+
+
+def test_threads_meet_once_however_long_they_share() -> None:
+    sharing = Curve([(1e-6, 1e-6), (1e-4, 2e-5), (5e-4, 6e-5)])
+    assert together(sharing, 1e-4) == pytest.approx(2e-5)
+    assert together(sharing, 5e-4) == pytest.approx(6e-5)
+    # a tenth of what is beyond, not of all: 0.12 of it was measured
+    assert together(sharing, 1.05e-2) == pytest.approx(6e-5 + 1e-3)
+
+
+def test_what_threads_left_of_few_rows_is_put_together_by_one() -> None:
+    work = {"combined@reduce_inner/float64": 1e-6}
+
+    def launch(rows: int, threads: int, elements: int = COMBINED_BYTES // 8) -> float:
+        group = probes.fold("sum", "float64", (rows, elements // rows), (1,))
+        profile = replace(profile_with(work, "generated"), fingerprint={"threads": threads})
+        found = estimate(group, "cpu", "generated", profile)
+        assert found is not None
+        return found.terms["launch"] - LAUNCH
+
+    assert launch(1, 16) == pytest.approx(0.0, abs=1e-15)
+    assert launch(8, 16) == pytest.approx(7e-6)
+    assert launch(8, 16, COMBINED_BYTES // 32) == pytest.approx(7e-6 / 4, rel=1e-3)
+    for rows, threads in ((64, 16), (8, 2)):  # each thread has rows of its own
+        assert launch(rows, threads) == pytest.approx(0.0, abs=1e-15)
+
+
+def test_few_columns_are_shared_by_their_parts() -> None:
+    """What a thread takes for few columns is divided by how many parts they fall into, once."""
+    base = profile_with({}, "generated", (*KINDS, "reduce_narrow")).rates["generated"]
+    narrow = Curve([(n, LAUNCH + 1e-10 * n) for n in (1 << i for i in range(4, 31))])
+    shared = replace(
+        base,
+        curves={**base.curves, "reduce_narrow/float64": narrow},
+        sharing=Curve([(1e-7, 1e-7 / 16), (1e-3, 1e-3 / 16), (1.0, 1.0 / 16)]),
+    )
+    for columns, parts in ((16, 1), (64, 2), (128, 4)):
+        group = probes.fold("max", "float64", (1 << 14, columns), (0,))
+        found = estimate(group, "cpu", "generated", Profile("cpu", {"generated": shared}))
+        assert found is not None
+        alone = 1e-10 * (1 << 14) * columns * 8
+        assert found.seconds == pytest.approx(LAUNCH + alone / parts, rel=0.02)
 
 
 def scaled_rows(count: int, length: int) -> Group:
@@ -612,11 +655,14 @@ def test_what_is_fitted_stands_for_the_probes_it_was_made_of() -> None:
     add("negative/float64", 64, probes.loop("negative", "float64", 64), 2.6e-6)
     add("sum@after/float64", n // 4, probes.fold("sum", "float64", (4, n // 4), (0,)), 6e-6)
     add("mean@after/float64", n // 4, probes.fold("mean", "float64", (4, n // 4), (0,)), 8e-6)
+    eight = probes.fold("sum", "float64", (8, 1 << 16), (1,))
+    add("combined@reduce_inner/float64", 1 << 19, eight, 5e-6 + 7 * 1.5e-6)
     square = probes.fold("argmax", "float64", (63, 63), (0,))
     add("copied64/float64", 63 * 63, square, 5e-6 + 1e-9 * 63 * 63)
     rates = fit(samples)
     assert rates is not None
     work = {key: number.value for key, number in rates.work.items()}
+    assert work["combined@reduce_inner/float64"] == pytest.approx(1.5e-6)
     assert work["call.negative/float64"] == pytest.approx(-4e-7, rel=0.02)
     assert work["negative/float64"] == pytest.approx(1e-10, rel=0.3)
     assert work["mean@after/float64"] == pytest.approx(2e-6 / (n // 4))

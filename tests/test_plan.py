@@ -14,6 +14,7 @@ from alight.device import Device, Reason, Support
 from alight.errors import DTypeUnsupported, UnsupportedOnDevice
 from alight.ir.group import Graph, Group, GroupKind
 from alight.ir.op import Kind
+from alight.plan.account import account
 from alight.plan.check import plan_faults
 from alight.plan.choose import group_key
 from alight.plan.fuse import KERNEL_ARRAYS, KERNEL_NODES
@@ -632,6 +633,22 @@ def test_a_chain_moves_when_its_gain_pays_for_the_copies() -> None:
     stays = placed(chain(1), -4e-6, 10e-6, residency=there)
     assert stays == [("sim:0", Reason.ALREADY_RESIDENT)]
     assert placed(chain(1), -4e-6, 1e-6, residency=there) == [("cpu", Reason.CHEAPEST)]
+
+
+def test_copies_take_all_of_the_memory_that_inputs_are_windows_of() -> None:
+    b = Builder(BIG, BIG)
+    graph = b.graph(b.add("add", 0, 1, layout=BIG))
+    there = {"copy_seconds": lambda a, b, n: 1e-12 * n, "host_required": frozenset({0})}
+    copies = 2 * 1e-12 * BIG.nbytes  # one input's, and the result's
+    for memory, where in ((0, "sim:0"), (10 * BIG.nbytes, "cpu")):
+        windows = {0: memory, 1: memory} if memory else {}
+        facts = {**there, "bases": (0, 0), "windows": windows}
+        assert placed(graph, 2 * copies, 0.0, **facts)[0][0] == where
+        facts_on = replace(FACTS, **facts)  # type: ignore[arg-type]
+        forced = replace(facts_on, force=("sim:0", None))
+        found = account(make_plan(graph, forced), graph, forced, lambda *_: at(1e-6)).estimate
+        assert found is not None
+        assert found.terms["upload"] == pytest.approx(1e-12 * (memory or BIG.nbytes))
 
 
 def test_a_program_that_does_not_fit_a_device_is_split() -> None:

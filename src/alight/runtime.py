@@ -286,9 +286,9 @@ def _graph_of(key: Key) -> Graph:
     )
 
 
-# An input of a request as its key has it: layout, residency, base, and whether it is as large
-# as its memory.
-Leaf = tuple[Layout, frozenset[str], int, bool]
+# An input of a request as its key has it: layout, residency, base, and the bytes of the memory that
+# it is a part of, 0 where it is all of it.
+Leaf = tuple[Layout, frozenset[str], int, int]
 
 
 def plan_of(graph: Graph, leaves: Sequence[Leaf], read: int = 0) -> Plan:
@@ -321,7 +321,7 @@ def facts_of(leaves: Sequence[Leaf], read: int = 0) -> Facts:
         profiles=costs.profiles(devices),
         residency=tuple([_held(leaf) for leaf in leaves]),
         bases=tuple([leaf[2] for leaf in leaves]),
-        windows=frozenset([number for number, leaf in enumerate(leaves) if not leaf[3]]),
+        windows={number: leaf[3] for number, leaf in enumerate(leaves) if leaf[3]},
         host_required=frozenset(range(read)),
         force=(None, None)
         if policy.force is None

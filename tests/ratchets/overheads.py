@@ -209,7 +209,7 @@ PLANNING = """
             outputs = (*dict.fromkeys(chooser.choices(wide[2:], k=10)),)
             graph = Graph((rows, rows, column), tuple(nodes), outputs)
             here = frozenset(("host",))
-            leaves = tuple((layout, here, i, True) for i, layout in enumerate(graph.inputs))
+            leaves = tuple((layout, here, i, 0) for i, layout in enumerate(graph.inputs))
             best = 1.0
             for _ in range(7):
                 facts = runtime.facts_of(leaves, 1)

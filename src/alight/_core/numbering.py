@@ -97,8 +97,8 @@ def numbered(
     for number, leaf in enumerate(leaves):
         data = leaf.data
         base = number if data is None else first.setdefault(id(data), number)
-        whole = data is None or leaf.layout.nbytes >= data.nbytes
-        described.append((leaf.layout, _spaces(leaf), base, whole))
+        within = 0 if data is None or leaf.layout.nbytes >= data.nbytes else data.nbytes
+        described.append((leaf.layout, _spaces(leaf), base, within))
     key = Key(tuple(described), tuple(nodes), outputs, len(asked) if read else 0, stamp)
     return key, leaves + pending, count, elements
 

@@ -35,6 +35,7 @@ from alight.measure.profiles import fingerprint, load_profile, save_profile, sha
 from alight.measure.timing import Pace, Timing, contended, summary, time_threads
 from alight.plan.cost import Profile, Rates, estimate
 from alight.plan.curve import Curve, Measured
+from alight.plan.profile import undisturbed
 from alight.registry import open_seconds, remember
 
 if TYPE_CHECKING:
@@ -386,15 +387,16 @@ class Calibration:
                 rates[name] = fitted
         if self.device.space == "host" and thread_count() == 1:
             rates = joined(rates)
+        one_offs = self._one_offs()
         return Profile(
             device=self.device.id,
-            rates=rates,
+            rates=undisturbed(rates, one_offs),
             links={
                 direction: Curve([(nbytes, t.seconds) for nbytes, t in found.items()])
                 for direction, found in self.links.items()
                 if found
             },
-            one_offs=self._one_offs(),
+            one_offs=one_offs,
             origin="measured",
             made_at=time.time(),
             made_seconds=self._spent(),

@@ -16,7 +16,7 @@ from alight.measure.points import CURVE_CLASSES, FEW
 from alight.measure.probes import CHAIN
 from alight.measure.products import non_negative, surface_of
 from alight.measure.timing import Timing, summary
-from alight.plan.cost import Rates, met, shown
+from alight.plan.cost import Rates, met, shown, together
 from alight.plan.crowd import LONE_OPS
 from alight.plan.curve import Curve, Measured
 from alight.plan.nests import step_of
@@ -383,7 +383,7 @@ class _Work:
             name, _, dtype = key.partition("/")
             size = self.samples.compute_elements
             own = ("@apart", "far@folded", "@lone", "@after")
-            alone = ("turned", "iterator", "copied", "distant")
+            alone = ("turned", "iterator", "copied", "distant", "combined")
             if name.startswith(alone) or name.endswith(own):
                 size = round(next(iter(found)))  # of its own
             sample = found.get(size)
@@ -425,6 +425,9 @@ class _Work:
             return self._after(key, sample, work)
         if name.endswith("@beside"):
             return self._beside(key, sample, self._compute(max(0.0, beyond), sample, curve), work)
+        if name.startswith("combined"):
+            further = sample.group.graph.nodes[-1].layout.size - 1
+            return {key: max(beyond, 0.0) / further}
         start = name.startswith(_STARTS)
         copied = name.startswith("copied")
         if copied:
@@ -611,7 +614,7 @@ class _Work:
                 stream = min(memory, curve.stream_seconds(sample.work))
                 if sharing is not None and compute > 0:
                     meeting = met(sharing, compute, memory - stream)
-                    compute = min(compute, sharing.seconds_at(compute)) - meeting
+                    compute = min(compute, together(sharing, compute)) - meeting
                 beyond = compute - stream
                 # Where one is much shorter, what it hides drowns in the other's noise.
                 if beyond > memory / 10:

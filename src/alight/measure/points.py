@@ -17,7 +17,7 @@ from alight.measure import probes
 from alight.measure.probes import CHAIN
 from alight.plan.crowd import LONE_OPS, PROCESSOR_THREADS
 from alight.plan.nests import DISTANT_BYTES, LONG_ROW, ROW, START_ROWS, TURNED_SIDES
-from alight.plan.passes import NARROW_COLUMNS
+from alight.plan.passes import COMBINED_BYTES, NARROW_COLUMNS
 
 if TYPE_CHECKING:
     from alight.device import Device
@@ -60,6 +60,7 @@ _APART = 3  # elements from one to the next where they lie apart: no two in one 
 OUTER_ROWS = 61
 LEAST_COLUMNS = 1 << 12  # bytes of few such rows
 FEW_ROWS = 4  # whose results are a part of what is folded that can be told from it
+COMBINED_ROWS = 8  # each of which all threads fold a part of
 # Bodies with special functions, by what they tell of: simple ops beside one, or more of them.
 BESIDE = {
     "flop": ("tanh", *("add", "multiply", "maximum") * 4),
@@ -340,6 +341,10 @@ class _Dtype:
                     continue
                 group = probes.chain(dtype, n, ops, len(ops))
                 yield Point(name, f"{key}@beside/{dtype}", n, group, core=False)
+            if self.kind == "f" and host:
+                count = COMBINED_BYTES // self.size
+                group = probes.fold("sum", dtype, (COMBINED_ROWS, count // COMBINED_ROWS), (1,))
+                yield Point(name, f"combined@reduce_inner/{dtype}", count, group, core=False)
             if self.kind == "f":
                 group = probes.folded(dtype, self.apart, ("add",), _APART)
                 yield Point(name, f"far@folded/{dtype}", self.apart, group, core=False)

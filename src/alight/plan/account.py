@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from alight.ir.group import Graph, Group
-from alight.plan.choose import ANYWHERE, held_by, host_space
+from alight.plan.choose import ANYWHERE, copied_bytes, held_by, host_space
 from alight.plan.plan import Decision, Estimate, Facts, LaunchStep, Plan, ViewStep
 from alight.plan.stages import Uses
 
@@ -44,7 +44,7 @@ def account(
     def bring(value: int, space: str) -> None:
         held = where.get(base[value], frozenset((host,)))
         if space not in held and ANYWHERE not in held:
-            nbytes = graph.layout(base[value]).nbytes
+            nbytes = copied_bytes(graph, facts, base[value])
             seconds = min(facts.copy_seconds(source, space, nbytes) for source in sorted(held))
             terms["download" if space == host else "upload"] += seconds
             where[base[value]] = held | {space}

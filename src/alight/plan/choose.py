@@ -320,7 +320,7 @@ def _place(
         reads=known,
         makes=[units[i].outputs for i in working],
         held=held,
-        nbytes={v: graph.layout(v).nbytes for v in (*made, *held)},
+        nbytes={v: copied_bytes(graph, facts, v) for v in (*made, *held)},
         asked=frozenset(base[graph.outputs[i]] for i in facts.host_required),
         copy_seconds=facts.copy_seconds,
         caps={d.space: d.memory_bytes for d in facts.devices if d.space in everywhere[1:]},
@@ -359,6 +359,11 @@ def held_by(facts: Facts, number: int) -> frozenset[str]:
     if number < len(facts.residency):
         return facts.residency[number]
     return frozenset((host_space(facts),))
+
+
+def copied_bytes(graph: Graph, facts: Facts, number: int) -> int:
+    """Return the bytes that bringing a value takes along: those of the memory it is a window of."""
+    return facts.windows.get(number) or graph.layout(number).nbytes
 
 
 def _walk(

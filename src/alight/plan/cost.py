@@ -29,6 +29,7 @@ from alight.plan.nests import (
     after,
     apart_of,
     by_rows,
+    combined_seconds,
     distant_seconds,
     in_order,
     loop_seconds,
@@ -86,7 +87,17 @@ def met(sharing: Curve, busy: float, beside: float) -> float:
     """Return the seconds of threads that meet, which are in what they take to share ``busy``
     seconds of computing and once more in what memory takes ``beside`` its stream: a kernel's
     threads meet once."""
-    return min(max(0.0, sharing.seconds_at(busy) - sharing.stream_seconds(busy)), beside)
+    return min(max(0.0, together(sharing, busy) - sharing.stream_seconds(busy)), beside)
+
+
+def together(sharing: Curve, alone: float) -> float:
+    """Return the seconds that all threads take for so many of one: past the longest that was
+    measured they go on at the pace of its end, since they meet once."""
+    last, seconds = sharing.knots[-1]
+    if alone <= last:
+        return sharing.seconds_at(alone)
+    before, less = sharing.knots[-2]
+    return seconds + (alone - last) * (seconds - less) / (last - before)
 
 
 def _vector_curve(rates: Rates, dtype: str, m: int, k: int, n: int) -> Curve | None:
@@ -184,10 +195,16 @@ def _row_by_row(rates: Rates, graph: Graph, item: Pass) -> float:
 
 
 def _pass_terms(
-    rates: Rates, graph: Graph, item: Pass, first: bool, own: bool, away: bool = False
+    rates: Rates,
+    graph: Graph,
+    item: Pass,
+    first: bool,
+    own: bool,
+    away: bool = False,
+    threads: int = 1,
 ) -> tuple[dict[str, float], float] | None:
     """Return the seconds of a pass by term, and the spread of their sum; ``away``: generated code
-    on another device than the host."""
+    on another device than the host, which has so many ``threads``."""
     if item.kind == "matmul":
         return _product_terms(rates, graph, item)
     kind = item.kind
@@ -224,6 +241,8 @@ def _pass_terms(
         item = by_rows(graph, item)
     if not first:
         launch = max(0.0, launch - rates.launch.value) + rates.call.value
+    if own and not away and item.kind == "reduce_inner":
+        launch += combined_seconds(rates, item, threads)
     if not own:
         op = item.nodes[0].op
         key = nearest(rates, f"call.{op.name}", item.dtype)
@@ -273,7 +292,7 @@ def _pass_terms(
         loops = copied + after(rates, graph, item) + loop_seconds(rates, item, step)
     else:
         loops = loop_seconds(rates, item, step, away) if narrow is None or not away else 0.0
-        loops = max(loops, few)
+        loops = max(loops, few * max(item.parts, 1))  # of one thread, as all that is shared
     memory += 0.0 if away else distant_seconds(rates, item, own)
     busy = compute + loops
     lone = lone_seconds(rates, graph, item) if away else 0.0
@@ -283,7 +302,7 @@ def _pass_terms(
         return {"launch": launch, "memory": memory, "compute": lone - memory, "loops": 0.0}, spread
     alone = 1.0
     if own and rates.sharing is not None:
-        alone = min(1.0, rates.sharing.seconds_at(busy) / busy)
+        alone = min(1.0, together(rates.sharing, busy) / busy)
         if narrow is not None or (item.parts and not item.rows):
             alone = max(alone, 1.0 / item.parts)
     stream = min(memory, curve.stream_seconds(item.amount))
@@ -332,7 +351,8 @@ def estimate(
     group = as_copies(group)
     terms = {"launch": 0.0, "memory": 0.0, "compute": 0.0, "loops": 0.0}
     doubt = 0.0
-    for found in _all_terms(rates, group, implementation, own, name != HOST_DEVICE):
+    threads = profile.fingerprint.get("threads", 1)
+    for found in _all_terms(rates, group, implementation, own, name != HOST_DEVICE, threads):
         if found is None:
             return None
         for term, seconds in found[0].items():
@@ -345,7 +365,7 @@ _Terms = tuple[dict[str, float], float] | None
 
 
 def _all_terms(
-    rates: Rates, group: Group, implementation: str, own: bool, away: bool
+    rates: Rates, group: Group, implementation: str, own: bool, away: bool, threads: int
 ) -> Iterator[_Terms]:
     """Yield what `_pass_terms` says of each pass."""
     graph, known = group.graph, rates.nodes
@@ -353,7 +373,7 @@ def _all_terms(
         known.clear()
     if implementation == "generated":
         for position, item in enumerate(passes(group, implementation)):
-            yield _pass_terms(rates, graph, item, position == 0, own, own and away)
+            yield _pass_terms(rates, graph, item, position == 0, own, own and away, threads)
         return
     # One by one: programs repeat their ops, and every group that an op could be in asks for it.
     # what fits into the nearer caches comes from nowhere else

@@ -123,6 +123,25 @@ class Curve:
         ]
         self._quickest = min(streams, default=0.0)
 
+    def undisturbed(self, seconds: float) -> Curve:
+        """Return the curve without what was in the way of some of its knots, from the last one on
+        that takes no longer than so many seconds: more work of a stream never takes less for each
+        further byte, as caches end, so a knot above the line between others met what they did
+        not."""
+        first = bisect_right([s for _, s in self.knots], seconds) - 1
+        if len(self.knots) - first < 3 or first < 0:
+            return self
+        below: list[tuple[float, float]] = []
+        for work, s in self.knots[first:]:
+            while len(below) > 1 and _slope(below[-2], below[-1]) > _slope(below[-1], (work, s)):
+                below.pop()
+            below.append((work, s))
+        line = list(self.knots[:first])
+        for (work, s), (more, t) in pairwise(below):
+            between = [w for w, _ in self.knots if work <= w < more]
+            line += [(w, s + (t - s) * (w - work) / (more - work)) for w in between]
+        return Curve([*line, below[-1]], self.source)
+
     def to_dict(self) -> dict[str, Any]:
         """Return the knots as a document."""
         return {"knots": [list(knot) for knot in self.knots], "source": self.source}
@@ -141,6 +160,10 @@ class Curve:
         )
 
     __hash__ = None  # type: ignore[assignment]
+
+
+def _slope(one: tuple[float, float], two: tuple[float, float]) -> float:
+    return (two[1] - one[1]) / (two[0] - one[0])
 
 
 def _rising(values: Sequence[float]) -> list[float]:

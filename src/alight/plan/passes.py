@@ -79,6 +79,9 @@ def reduction_class(graph: Graph, node: Node) -> str:
 # Columns of the probes of few ones, and the bytes of a row of them: less than the part that a
 # thread of the host gets, and less than the threads of a warp.
 NARROW_COLUMNS, NARROW_BYTES = 16, 16 * 8
+# Rows for each thread below which the host cuts a fold along what is folded (`backends.split`), and
+# the bytes of the probe of such folds: enough for as many parts as there can be.
+ROWS_FOR_EACH, COMBINED_BYTES = 4, 1 << 22
 # Bytes of columns that a thread of the host gets at least (`backends.split`).
 COLUMNS_BYTES = 256
 

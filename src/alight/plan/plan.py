@@ -182,9 +182,10 @@ class Facts:
     device, implementation)`` is None where nothing was measured; ``copy_seconds(from, to,
     nbytes)`` is between spaces. ``host_required`` are positions of outputs that the host is about
     to read. ``bases[i]`` is the first input whose memory input i is a window of (itself, if it is
-    none's); ``windows`` are the inputs that are less than their memory. ``timed`` is ``estimate``
-    by running it: where it is given, it decides between candidates, while ``estimate`` goes on
-    deciding what is fused. ``step_seconds`` are our own for one step more, its kernel apart.
+    none's); ``windows`` are the inputs that are less than their memory, with its bytes, all of
+    which copies take. ``timed`` is ``estimate`` by running it: where it is given, it decides
+    between candidates, while ``estimate`` goes on deciding what is fused. ``step_seconds`` are our
+    own for one step more, its kernel apart.
     """
 
     devices: tuple[Device, ...]
@@ -199,6 +200,6 @@ class Facts:
     copy_seconds: Callable[[str, str, int], float] = _free
     host_required: frozenset[int] = frozenset()
     bases: tuple[int, ...] = ()
-    windows: frozenset[int] = frozenset()
+    windows: Mapping[int, int] = field(default_factory=dict)
     timed: Callable[[Group, str, str], Estimate | None] | None = None
     step_seconds: float = STEP_SECONDS

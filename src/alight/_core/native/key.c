@@ -34,7 +34,7 @@ bool set_hash(Key *self)
     mix(&hash, (size_t)self->read);
     for (Py_ssize_t i = 0; i < self->leaf_count; i++) {
         Leaf *leaf = &self->leaves[i];
-        mix(&hash, (size_t)leaf->layout ^ ((size_t)leaf->base << 2) ^ ((size_t)leaf->whole << 1) ^ (leaf->spaces == Py_None));
+        mix(&hash, (size_t)leaf->layout ^ ((size_t)leaf->base << 2) ^ ((size_t)leaf->within << 1) ^ (leaf->spaces == Py_None));
         if (leaf->spaces != NULL && leaf->spaces != Py_None && !mix_object(&hash, leaf->spaces)) return false;
     }
     for (Py_ssize_t i = 0; i < self->node_count; i++) {
@@ -61,7 +61,7 @@ static int same_keys(Key *a, Key *b)
         return 0;
     for (Py_ssize_t i = 0; i < a->leaf_count; i++) {
         Leaf *one = &a->leaves[i], *two = &b->leaves[i];
-        if (one->layout != two->layout || one->base != two->base || one->whole != two->whole) return 0;
+        if (one->layout != two->layout || one->base != two->base || one->within != two->within) return 0;
         if (one->spaces == two->spaces) continue;
         if (one->spaces == NULL || two->spaces == NULL) return 0;
         int same = PyObject_RichCompareBool(one->spaces, two->spaces, Py_EQ);
@@ -101,8 +101,7 @@ static PyObject *key_leaves(Key *self, void *Py_UNUSED(closure))
     for (Py_ssize_t i = 0; result != NULL && i < self->leaf_count; i++) {
         Leaf *leaf = &self->leaves[i];
         PyObject *spaces = leaf->spaces == NULL ? host_only : leaf->spaces == Py_None ? anywhere : leaf->spaces;
-        PyObject *whole = leaf->whole ? Py_True : Py_False;
-        PyObject *item = Py_BuildValue("OOnO", leaf->layout, spaces, leaf->base, whole);
+        PyObject *item = Py_BuildValue("OOnn", leaf->layout, spaces, leaf->base, leaf->within);
         if (item == NULL) Py_CLEAR(result);
         else PyTuple_SET_ITEM(result, i, item);
     }
@@ -125,7 +124,7 @@ static PyObject *key_nodes(Key *self, void *Py_UNUSED(closure))
 static PyObject *key_outputs(Key *self, void *Py_UNUSED(closure)) { return numbers_of(self->outputs, self->output_count); }
 
 static PyGetSetDef key_properties[] = {
-    {"leaves", (getter)key_leaves, NULL, "Layout, memory spaces and base of each leaf, and whether it is as large as its memory.", NULL},
+    {"leaves", (getter)key_leaves, NULL, "Layout, memory spaces and base of each leaf, and the bytes of the memory it is a part of, or 0.", NULL},
     {"nodes", (getter)key_nodes, NULL, "Op, operands by number, attributes and layout of each pending value.", NULL},
     {"outputs", (getter)key_outputs, NULL, "Numbers of the requested values, those asked for first.", NULL},
     {NULL},

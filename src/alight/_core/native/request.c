@@ -344,9 +344,10 @@ static Key *make_key(Walk *walk, Py_ssize_t operand_count, Py_ssize_t read, long
         Value *leaf = VALUES(walk->leaves)[key->leaf_count];
         PyObject *spaces = spaces_of(leaf);
         if (spaces == NULL && PyErr_Occurred()) break;
-        bool whole = is_constant(leaf) || ((Layout *)leaf->layout)->nbytes >= ((Data *)leaf->data)->nbytes;
+        Py_ssize_t memory = is_constant(leaf) ? 0 : ((Data *)leaf->data)->nbytes;
+        Py_ssize_t within = ((Layout *)leaf->layout)->nbytes >= memory ? 0 : memory;
         key->leaves[key->leaf_count] =
-            (Leaf){Py_NewRef(leaf->layout), spaces, BASES(walk->bases)[key->leaf_count].base, whole};
+            (Leaf){Py_NewRef(leaf->layout), spaces, BASES(walk->bases)[key->leaf_count].base, within};
     }
     if (key->leaf_count < leaf_count || !set_hash(key)) Py_CLEAR(key);
     return key;

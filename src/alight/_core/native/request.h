@@ -8,7 +8,7 @@ typedef struct {
     PyObject *layout;
     PyObject *spaces;     /* NULL: the host alone; None: a constant, everywhere; else a frozenset */
     Py_ssize_t base;
-    bool whole;           /* as large as its memory, and not a part of it */
+    Py_ssize_t within;    /* bytes of the memory that it is a part of, 0 where it is all of it */
 } Leaf;
 
 typedef struct {
