@@ -15,6 +15,8 @@ from importlib.util import find_spec
 ROOT = os.path.dirname(os.path.abspath(__file__))
 VENV = os.path.join(ROOT, ".venv")
 OLDEST = (3, 11)
+# Measuring ends with 1 where other work disturbed it; it takes five seconds, and that may be over.
+ATTEMPTS = 3
 EXAMPLE = os.path.join("examples", "terrain.py")
 # What decides what is installed: when one of these changes, it is installed again.
 NATIVE = os.path.join("src", "alight", "_core", "native")
@@ -100,7 +102,14 @@ def install(extras: str, needed: bool = True) -> None:
 def example() -> int:
     """Measure this machine, then run the terrain example with its report."""
     install("examples,report")
-    run(tool("alight"), "calibrate")  # on a busy machine it says so; then the example runs without
+    for _ in range(ATTEMPTS):
+        if run(tool("alight"), "calibrate") == 0:
+            break
+    else:  # no profile yet, or the one before
+        say(
+            "the machine is too busy to be measured. Where it never was, the example runs in NumPy "
+            "and its report is empty. Fix: start it again when the machine is quiet."
+        )
     return run(tool("alight"), "run", "--report", "-", EXAMPLE)
 
 

@@ -513,10 +513,30 @@ def test_calibrate_measures_what_the_machine_has_and_devices_lists_it(machine: M
     assert [row["device"] for row in found["profiles"]][:2] == ["cpu", "far:0"]
     assert "sim:0" not in [row["device"] for row in found["profiles"]]
     after = machine.listed()
-    assert after["takes_part"] and after["why"].startswith("calibrated")
+    disturbed = found["profiles"][0]["contended"]  # the host was, so that nothing was stored of it
+    assert after["takes_part"] is not disturbed and after["why"].startswith("calibrated")
     assert after["profile"]["origin"] == "measured"
     text = machine.alight("devices")
-    assert "far:0 takes part: calibrated" in text and "cpu takes part: always" in text
+    assert "cpu takes part: always" in text
+    assert f"far:0 takes {'no part' if disturbed else 'part'}: calibrated" in text
+
+
+def test_beside_a_host_that_is_not_calibrated_none_takes_part(machine: Machine) -> None:
+    machine.measured()
+    for profile in (machine.folder / "cache" / "v1" / "profile").glob("*.json"):
+        if json.loads(profile.read_text())["document"]["device"] == "cpu":
+            profile.unlink()
+    assert set(machine.run()["places"]) == {"cpu"}
+    fix = "Fix: `alight calibrate cpu`"
+    row = machine.listed()
+    assert not row["takes_part"]
+    assert row["why"] == f"calibrated, but the host is not, so that work stays there. {fix}"
+    text = machine.alight("devices")
+    assert f"cpu takes part: always, uncalibrated: its work is NumPy's. {fix}" in text
+    named = machine.listed(ALIGHT_DEVICES="far:0,cpu")
+    assert named["takes_part"] and "but the host is not" in named["why"]
+    forced = machine.listed(ALIGHT_FORCE="far:0")
+    assert forced["takes_part"] and "the host" not in forced["why"]
 
 
 def test_calibrate_goes_on_where_a_driver_fails_that_nobody_named(machine: Machine) -> None:

@@ -247,7 +247,7 @@ def test_the_files_in_a_zip_file_are_the_programs(tmp_path: Path) -> None:
     archive(tmp_path, "app.zip", {"__main__.py": text, "near.py": NEAR})
     settings = {"ALIGHT_FLOOR_ALL": "0"}
     ours = run(tmp_path, "-m", "alight", "run", "app.zip", **settings)
-    assert ours.stdout == "alight.array\n", ours.stderr
+    assert ours.stdout == "alight\n", ours.stderr
 
 
 @pytest.mark.parametrize("end", ["", "1/0", "f(", "raise SystemExit(3)"])
@@ -666,7 +666,7 @@ def test_modules_run_as_python_runs_them(tmp_path: Path) -> None:
     ):  # fmt: skip
         same(tmp_path, script=["-m", *arguments], **settings)
     ours = run(tmp_path, "-m", "alight", "run", "-m", "pack.tool", "shown", ALIGHT_FLOOR_ALL="0")
-    assert ours.stdout.splitlines()[-1].endswith("alight.array")
+    assert ours.stdout.splitlines()[-1].endswith("alight")
 
 
 def test_a_package_elsewhere_is_the_programs_unless_it_is_installed(tmp_path: Path) -> None:
@@ -676,7 +676,7 @@ def test_a_package_elsewhere_is_the_programs_unless_it_is_installed(tmp_path: Pa
         settings = {"PYTHONPATH": paths, "ALIGHT_FLOOR_ALL": "0"}
         ours = run(tmp_path, "-m", "alight", "run", "-m", "pack.tool", "shown", **settings)
         shown = ours.stdout.splitlines()[-1]
-        assert shown.endswith("alight.array" if folder == "src" else "numpy"), ours.stderr
+        assert shown.endswith("alight" if folder == "src" else "numpy"), ours.stderr
 
 
 def test_pandas_sees_ndarrays_where_it_asks_what_they_mean(tmp_path: Path) -> None:

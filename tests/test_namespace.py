@@ -17,6 +17,7 @@ import pytest
 
 import alight
 from alight import _core, tracebacks
+from alight.log import LOG
 from alight.ufuncs import Ufunc
 
 PUBLIC = [name for name in dir(np) if not name.startswith("_")]
@@ -98,7 +99,7 @@ def test_a_total_rounds_as_a_scalar_does_and_an_array_does_not() -> None:
         for digits in ((), (1,), (-2,)):
             rounded, expect = round(total, *digits), round(np.full(3, 41.25, dtype).sum(), *digits)
             assert (type(rounded), rounded) == (type(expect), expect)
-    with pytest.raises(TypeError, match="type Array doesn't define __round__ method"):
+    with pytest.raises(TypeError, match=r"type alight\.Array doesn't define __round__ method"):
         round(alight.ones(1))
 
 
@@ -475,6 +476,32 @@ np.vectorize(int)(np.array(["text"]))
             assert (frames[-1].filename == tracebacks.__file__) is kept
         monkeypatch.setattr(tracebacks, "config", lambda: types.SimpleNamespace(log_level="info"))
         assert any(file.endswith("methods.py") for file in self.files("a.reshape(4, 4)"))
+
+
+def test_messages_name_arrays_and_their_methods_as_programs_do() -> None:
+    array: Any = alight.ones(3)
+    assert str(type(array)) == "<class 'alight.Array'>"
+    name = "alight.Array" if _core.NATIVE else "Array"
+    for ask in (array.__hash__ or (lambda: hash(array)), lambda: array.foo, lambda: array()):
+        with pytest.raises((TypeError, AttributeError), match=f"'{name}'"):
+            ask()
+    with pytest.raises(TypeError, match=r"^Array\.sort\(\) got an unexpected keyword argument"):
+        array.sort(foo=1)
+    with pytest.raises(TypeError, match=r"^type alight\.Array doesn't define __round__"):
+        round(array)
+    for found in (alight.Array, alight.Array.sort, alight.Array.choose):
+        assert pickle.loads(pickle.dumps(found)) is found
+
+
+def test_exits_of_ufuncs_methods_say_whose() -> None:
+    before = LOG.snapshot()
+    with alight.policy(floor=0):
+        array: Any = alight.arange(6.0)
+        np.add.at(array, [1], 2.0)
+        np.subtract.outer(array, array)
+        np.add(array, array, where=[True] * 6, out=np.zeros(6))
+    names = {row.what for row in LOG.snapshot().since(before).exits}
+    assert {"add.at", "add"} <= names and not any("ufunc" in name for name in names), names
 
 
 @pytest.mark.parametrize("module", ["", "linalg", "fft", "random"])

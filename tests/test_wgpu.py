@@ -516,7 +516,7 @@ with alight.policy(force="wgpu:0", floor=0):
 
 
 JOINING = """
-import dataclasses, sys, time
+import dataclasses, os, sys, time
 import numpy as np
 import alight
 from alight import registry
@@ -553,6 +553,7 @@ for size in (3000, 100_000, 3_000_000):
             a = alight.asarray(x)
             assert np.array_equal(np.asarray(a * a + a), x * x + x)
 print(LOG.snapshot().records[-1].decision.chosen, "wgpu" in sys.modules)
+assert "XDG_RUNTIME_DIR" not in os.environ
 """
 
 
@@ -574,10 +575,12 @@ def test_an_adapter_is_opened_unasked_where_it_wins_by_its_profile(
     then: str,
 ) -> None:
     environment = {**os.environ, "ALIGHT_CACHE_DIR": str(tmp_path)}
+    environment.pop("XDG_RUNTIME_DIR", None)  # without one, Mesa talks to the terminal
     for arguments in (("measured", *map(str, (*cpu, *adapter))), ("",)):
         done = subprocess.run(
             [sys.executable, "-c", JOINING, *arguments],
             capture_output=True, text=True, timeout=120, env=environment,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
+        assert done.stderr == ""
     assert done.stdout == then

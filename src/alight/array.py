@@ -46,6 +46,7 @@ class Array(ArrayMethods):
     """
 
     __slots__ = ()
+    __module__ = __package__  # where programs find it
     __array_priority__ = 1000.0
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
@@ -234,7 +235,7 @@ class Array(ArrayMethods):
     def __round__(self, digits: int | None = None) -> Any:
         # Scalars have it in NumPy and 0-d arrays not; a total here is what a scalar is there.
         if self.shape:
-            raise TypeError(f"type {type(self).__name__} doesn't define __round__ method")
+            raise TypeError("type alight.Array doesn't define __round__ method")
         scalar: Any = memory.host(self)[()]
         return round(scalar, digits)
 
@@ -286,7 +287,6 @@ def _method_in_numpy(name: str) -> Callable[..., Any]:
         return exit_to_numpy(theirs, (self, *args), kwargs, changed)
 
     method.__name__ = name
-    method.__qualname__ = f"Array.{name}"
     method.__doc__ = theirs.__doc__
     return method
 
@@ -315,6 +315,7 @@ for _name in dir(np.ndarray):
 # Methods as programs call them. What Python asks of an object by itself is among them.
 for _name, _found in {**vars(ArrayMethods), **vars(Array)}.items():
     if type(_found) is FunctionType and (_name[0] != "_" or _name in _ASKED):
+        _found.__module__, _found.__qualname__ = Array.__module__, f"Array.{_name}"
         setattr(Array, _name, public(_found))
     elif type(_found) is property and _found.fset is not None:
         setattr(Array, _name, _found.setter(public(_found.fset)))

@@ -168,12 +168,25 @@ class Standing(NamedTuple):
 def standing(device: Device, policy: Policy) -> Standing:
     """Return whether a device takes part under a policy, and why (not)."""
     name = device.id
+    host = registry.device(HOST_DEVICE)
+    without_host = costs.profile_of(host) is None
     if name == HOST_DEVICE:
-        return Standing(True, "always")
+        measured = (
+            f", uncalibrated: its work is NumPy's. {_calibrate(host)}" if without_host else ""
+        )
+        return Standing(True, f"always{measured}")
+    # Where nothing shows what NumPy takes, nothing shows that another is faster.
+    nothing_shown = f"the host is not, so that work stays there. {_calibrate(host)}"
     if policy.names(name):
-        source = "force" if policy.devices is None or name not in policy.devices else "devices"
-        measured = "" if costs.profile_of(device) else f", uncalibrated. {_calibrate(device)}"
-        return Standing(True, f"named by {policy.source(source)}{measured}")
+        forced = policy.devices is None or name not in policy.devices
+        measured = ""
+        if costs.profile_of(device) is None:
+            measured = f", uncalibrated. {_calibrate(device)}"
+        elif without_host and policy.force is None:
+            measured = f", calibrated, but {nothing_shown}"
+        return Standing(
+            True, f"named by {policy.source('force' if forced else 'devices')}{measured}"
+        )
     if not policy.allows(name):
         return Standing(False, f"not allowed by {policy.source('devices')}")
     if policy.force is not None:
@@ -189,6 +202,8 @@ def standing(device: Device, policy: Policy) -> Standing:
         return Standing(False, "used only when it is named")
     if costs.stored_profile(device) is None:
         return Standing(False, f"uncalibrated. {_calibrate(device)}")
+    if without_host:
+        return Standing(False, f"calibrated, but {nothing_shown}")
     if one is None or name in registry.joined() or registry.open_seconds(device) is not None:
         return Standing(True, "calibrated")
     return Standing(

@@ -189,11 +189,20 @@ def exit_to_numpy(
     found = called(function, args, kwargs, changed)
     if found is not NotImplemented:
         return found
-    name = getattr(function, "__qualname__", None) or getattr(function, "__name__", str(function))
-    LOG.exit(str(name), site())
+    LOG.exit(_told(function), site())
     result = run_in_numpy(function, args, kwargs, changed)
     LOG.elements("numpy", HOST_DEVICE, _eligible_elements(function, args, result))
     return result
+
+
+def _told(function: Any) -> str:
+    """Return the name of NumPy's function as programs write it."""
+    owner: Any = getattr(function, "__self__", None)
+    if hasattr(owner, "nin"):  # a ufunc's method
+        name, method = owner.__name__, function.__name__
+        return name if method == "__call__" else f"{name}.{method}"
+    found = getattr(function, "__qualname__", None) or getattr(function, "__name__", function)
+    return str(found)
 
 
 _REDUCTIONS = frozenset((np.sum, np.prod, np.min, np.max, np.any, np.all, np.mean))

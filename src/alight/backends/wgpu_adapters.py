@@ -8,7 +8,8 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,27 @@ def adapters() -> list[Any]:
     """Return the adapters in the driver's order."""
     import wgpu
 
-    return [a for a in wgpu.gpu.enumerate_adapters_sync() if a.info["backend_type"] in _INTERFACES]
+    with _no_desktop():
+        found = wgpu.gpu.enumerate_adapters_sync()
+    return [adapter for adapter in found if adapter.info["backend_type"] in _INTERFACES]
+
+
+@contextmanager
+def _no_desktop() -> Iterator[None]:
+    """Name a folder of the desktop's where none is named: Mesa asks the desktop which card it
+    shows, and its library complains on the terminal of who has none."""
+    name = "XDG_RUNTIME_DIR"
+    before = os.environ.get(name)
+    if before is not None and os.path.isabs(before):
+        yield
+        return
+    os.environ[name] = os.devnull  # no desktop is found there, and nothing said
+    try:
+        yield
+    finally:
+        del os.environ[name]
+        if before is not None:
+            os.environ[name] = before
 
 
 # What WebGPU calls the kinds of adapters, in the order for much power; for little, the first two

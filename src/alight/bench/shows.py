@@ -5,14 +5,14 @@ A shortfall is a result like any other: it is printed, kept and plotted.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import geometric_mean
 
 from alight.bench.bandwidth import Bandwidth
 from alight.bench.rows import Row
 
-__all__ = ["Shown", "geometric_mean", "of_neighbours", "of_resident", "of_rows"]
+__all__ = ["Shown", "of_neighbours", "of_resident", "of_rows"]
 
 LARGE = 1 << 17  # from here on a fused program is one of the class "large"
 
@@ -34,7 +34,7 @@ class Shown:
     @property
     def passed(self) -> bool | None:
         """Tell whether the limit holds; None where nothing was measured."""
-        if self.value is None or math.isnan(self.value):
+        if self.value is None:
             return None
         return self.value >= self.limit if self.more_is_better else self.value <= self.limit
 
@@ -52,19 +52,11 @@ class Shown:
         return f"{text}; {self.detail}" if self.detail else text
 
 
-def geometric_mean(values: Iterable[float]) -> float:
-    """Return the geometric mean; not a number where there are none."""
-    logs = [math.log(value) for value in values]
-    return math.exp(sum(logs) / len(logs)) if logs else math.nan
-
-
 def _named(row: Row) -> str:
     return f"{row.case.program} {row.case.dtype} n={row.case.n}"
 
 
 def _worst(ratios: Sequence[tuple[float, Row]]) -> tuple[float, str]:
-    if not ratios:
-        return math.nan, ""
     ratio, row = max(ratios, key=lambda found: found[0])
     return ratio, _named(row)
 
@@ -95,9 +87,14 @@ def _fused(
         ratio = row.ratio()
         if row.case.of.family == "fused" and row.case.n >= LARGE and ratio is not None:
             ratios.append((ratio, row))
-    worst, where = _worst(ratios)
-    mean = geometric_mean(ratio for ratio, _ in ratios)
     title = f"{what}, n ≥ 2^17: alight / best peer"
+    if not ratios:
+        return [
+            Shown(f"{title}, geometric mean", None, usual),
+            Shown(f"{title}, worst", None, most),
+        ]
+    worst, where = _worst(ratios)
+    mean = geometric_mean([ratio for ratio, _ in ratios])
     over = sum(ratio > most for ratio, _ in ratios)
     return [
         Shown(f"{title}, geometric mean", mean, usual, detail=f"{len(ratios)} rows"),
@@ -153,14 +150,13 @@ def _library(rows: Sequence[Row]) -> list[Shown]:
         and row.case.n >= LARGE
         and (ratio := row.ratio("numpy")) is not None
     ]
+    title = "library, n ≥ 2^17: alight / NumPy's own call, worst"
+    if not ratios:
+        return [Shown(title, None, 1.05)]
     worst, where = _worst(ratios)
-    mean = geometric_mean(ratio for ratio, _ in ratios)
-    return [
-        Shown(
-            "library, n ≥ 2^17: alight / NumPy's own call, worst", worst, 1.05,
-            detail=f"{where}; geometric mean {mean:.3f} of {len(ratios)} rows",
-        )
-    ]  # fmt: skip
+    mean = geometric_mean([ratio for ratio, _ in ratios])
+    detail = f"{where}; geometric mean {mean:.3f} of {len(ratios)} rows"
+    return [Shown(title, worst, 1.05, detail=detail)]
 
 
 def _small(rows: Sequence[Row]) -> list[Shown]:
@@ -180,9 +176,14 @@ def _small(rows: Sequence[Row]) -> list[Shown]:
 def of_neighbours(rows: Sequence[Row], neighbours: int) -> list[Shown]:
     """Return the lines of the rows that ran beside busy processes."""
     ratios = [(ratio, row) for row in rows if (ratio := row.ratio("numpy")) is not None]
-    worst, where = _worst(ratios)
-    mean = geometric_mean(ratio for ratio, _ in ratios)
     title = f"beside {neighbours} busy processes: alight / NumPy"
+    if not ratios:
+        return [
+            Shown(f"{title}, geometric mean", None, 1.0),
+            Shown(f"{title}, worst", None, 1.10),
+        ]
+    worst, where = _worst(ratios)
+    mean = geometric_mean([ratio for ratio, _ in ratios])
     return [
         Shown(f"{title}, geometric mean", mean, 1.0, detail=f"{len(ratios)} rows"),
         Shown(f"{title}, worst", worst, 1.10, detail=where),

@@ -64,6 +64,10 @@ static PyObject *array_init_subclass(PyObject *type, PyObject *Py_UNUSED(none))
 {
     PySequenceMethods *sequence = ((PyTypeObject *)type)->tp_as_sequence;
     sequence->sq_concat = sequence->sq_inplace_concat = array_concat;
+    if (strcmp(((PyTypeObject *)type)->tp_name, "Array") == 0) {
+        /* Python's own messages name a type by this, and would name none of a class made in Python by its module. */
+        ((PyTypeObject *)type)->tp_name = "alight.Array";
+    }
     Py_RETURN_NONE;
 }
 
