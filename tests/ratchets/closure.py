@@ -28,7 +28,7 @@ from alight.backends.host import HostBackend
 from alight.backends.machine import thread_count
 from alight.measure.calibrate import calibrate, load_profile
 from alight.measure.probes import Bench, Probe
-from alight.measure.timing import QUANTILE, Pace, calls_lasting, own_clock, quantile, quiet
+from alight.measure.timing import QUANTILE, Pace, calls_lasting, own_clock, quantile, quiet, settled
 from alight.plan.choose import operation
 from alight.plan.cost import Profile, estimate
 
@@ -106,9 +106,10 @@ def measure(cases: Sequence[Timed], rounds: int) -> float:
                     asked = perf_counter()
                     pace.awaited(min(WAIT_SECONDS, ALL_WAIT_SECONDS - waited))
                     waited += perf_counter() - asked
-                    one.take(1)  # its own data is in the caches again
                     began, thread = perf_counter(), thread_time()
-                    sample = one.take(one.count) / one.count
+                    # its own data is in the caches again
+                    _, seconds = settled(one.take, one.count, one.take(one.count))
+                    sample = seconds / one.count
                     if one.case.implementation == "numpy":
                         elapsed += perf_counter() - began
                         worked += thread_time() - thread
