@@ -55,7 +55,7 @@ def combined_seconds(rates: Rates, item: Pass, threads: int) -> float:
     return (rows - 1) * rates.work[key].value * min(1.0, item.amount / COMBINED_BYTES)
 
 
-def _beside(item: Pass) -> bool:
+def side_by_side(item: Pass) -> bool:
     """Tell whether generated code has short rows side by side in vectors: those that are folded,
     and those where a full vector is worth more than the copies that takes."""
     if item.kind == "elementwise":
@@ -69,17 +69,21 @@ def _whole(item: Pass) -> bool:
     return all(node.layout.size == 1 for node in folds)
 
 
-def step_of(graph: Graph, item: Pass) -> int:
+def step_of(graph: Graph, item: Pass, away: bool = False) -> int:
     """Return how many elements generated code goes through at once: a register is a line, on the
-    widest machines, and several go together."""
+    widest machines, and several go together where elements are made; ``away``: on another device
+    than the host, which folds one by one."""
     lanes = LINE_BYTES * 8 // width_in_bits(item.dtype)
-    return lanes * vectors_together(graph, REGISTERS) if item.kind == "elementwise" else lanes
+    # those of simple ops hide behind what else a short row takes
+    made = not away and any(node.op.special for node in item.nodes)
+    together = item.kind == "elementwise" or made
+    return lanes * vectors_together(graph, REGISTERS) if together else lanes
 
 
 def padding(item: Pass, step: int) -> float:
     """Return how many elements each element counts for: a vector that is not full takes as long."""
     length = item.runs.length
-    if not step or item.runs.starts == 1 or not length or _beside(item):
+    if not step or item.runs.starts == 1 or not length or side_by_side(item):
         return 1.0
     return step * -(-length // step) / length
 
@@ -120,7 +124,7 @@ def loop_seconds(rates: Rates, item: Pass, step: int, away: bool = False) -> flo
         return _iterated(rates, item)
     kind = "elementwise" if item.kind == "select" else item.kind
     seconds = _turned(rates, item) if runs.turned + runs.again else 0.0
-    if runs.starts > 1 and not (own and _beside(item)):
+    if runs.starts > 1 and not (own and side_by_side(item)):
         start = _begun(rates, item, kind, own)
         # what is folded and its result, where they were measured
         operands: float = item.operands
@@ -143,14 +147,14 @@ def loop_seconds(rates: Rates, item: Pass, step: int, away: bool = False) -> flo
         if key is not None:
             seconds += runs.starts * odd * rates.work[key].value
     if (
-        own and not away and kind == "elementwise" and _beside(item)
+        own and not away and kind == "elementwise" and side_by_side(item)
     ):  # copied as short rows of folds are
         key = nearest(rates, "torn@reduce_inner", item.dtype)
         copied = max(runs.torn, runs.near + runs.far) * runs.starts * runs.length
         return seconds + copied * rates.work[key].value if key else seconds
-    if away and item.once and kind == "reduce_inner" and _beside(item):
+    if away and item.once and kind == "reduce_inner" and side_by_side(item):
         seconds += _rows_seconds(rates, item)
-    elif own and kind == "reduce_inner" and _beside(item):
+    elif own and kind == "reduce_inner" and side_by_side(item):
         key = nearest(rates, f"{'torn' if runs.torn else 'beside'}@reduce_inner", item.dtype)
         seconds += runs.starts * runs.length * rates.work[key].value if key else 0.0
     near, far = runs.near, runs.far - runs.turned
@@ -179,7 +183,7 @@ def distant_seconds(rates: Rates, item: Pass, own: bool) -> float:
     whole = item.dtype.startswith("complex")
     if not own:
         wide *= not whole
-    elif item.kind == "reduce_inner" and runs.torn and _beside(item):  # rows side by side
+    elif item.kind == "reduce_inner" and runs.torn and side_by_side(item):  # rows side by side
         wide = moved
     elif not runs.far and not whole and not any(node.op.special for node in item.nodes):
         return 0.0

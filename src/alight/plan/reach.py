@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from alight.ir.ops import Kind
@@ -11,6 +12,7 @@ from alight.plan.units import nearest
 
 if TYPE_CHECKING:
     from alight.ir.group import Graph, Node
+    from alight.plan.curve import Curve
     from alight.plan.profile import Rates
 
 __all__ = ["Reach", "handed_seconds"]
@@ -28,6 +30,11 @@ def _working_bytes(graph: Graph) -> int:
         dead = [i for i in {*node.operands} if i >= len(graph.inputs) and last[i] == number]
         held -= sum([graph.layout(i).nbytes for i in dead])
     return sum(map(touched_bytes, layouts)) + most
+
+
+# Bytes from which on what was touched is in a cache that others spill into, or in none: beyond the
+# second level of most machines.
+_SPILLED = 1 << 21
 
 
 class Reach:
@@ -52,13 +59,23 @@ class Reach:
             near = (curve.seconds_at(nbytes) - call) / nbytes
             for i in {*node.operands}:
                 since = self.gone - self.touched[i] + nbytes if i in self.touched else self.whole
-                away = min(since, self.whole)
-                if away > nbytes:
-                    far = (curve.seconds_at(away) - call) / away
-                    seconds += touched_bytes(graph.layout(i)) * max(far - near, 0.0)
+                seconds += touched_bytes(graph.layout(i)) * self.farther(curve, since, near)
         self.gone += nbytes
         self.touched.update(dict.fromkeys((*node.operands, next(self.numbers)), self.gone))
         return seconds
+
+    def farther(self, curve: Curve, since: float, near: float) -> float:
+        """Return the seconds that a byte takes longer than ``near`` after so many others.
+
+        What a cache that another one spills into is given once it keeps in part: on an EPYC of 32
+        MB additions of 12 MB took 430 us after others, 210 right after that and 110 in the end. So
+        it is halfway, in logarithms, to where it comes from again and again.
+        """
+        away = min(since, self.whole)
+        if since > _SPILLED:
+            away = math.sqrt(away * self.whole)
+        far = (curve.seconds_at(away) - curve.knots[0][1]) / away
+        return max(far - near, 0.0)
 
 
 # Inputs of what the curves of classes were measured with.

@@ -24,6 +24,7 @@ _NEAREST: Mapping[str, tuple[str, ...]] = {
     "reduce_inner": ("reduce_outer", "elementwise"),
     "reduce_outer": ("reduce_inner", "elementwise"),
     "reduce_narrow": ("reduce_outer", "reduce_inner", "elementwise"),
+    "reduce_sum": ("reduce_inner",),
     "reduce_rows": ("reduce_inner", "reduce_outer", "elementwise"),
     "scan": ("reduce_inner", "elementwise"),
     "move": ("elementwise",),
@@ -110,6 +111,11 @@ def _work_looked_up(
     found = rates.work.get(f"{name}/{dtype}")
     if found is not None:
         return found.value, rates.spread
+    if own and node.op.kind is Kind.REDUCTION and not dtype.startswith(("float", "complex")):
+        # what does not round is folded in any order: no longer than such an op of two arrays
+        paired = rates.work.get(f"{node.op.combine}/{dtype}")
+        if paired is not None:
+            return paired.value, rates.spread
     if own:
         body = _body_seconds(rates, graph, node, dtype)
         near = nearest(rates, name, dtype)
