@@ -34,7 +34,8 @@ def made(n: int, *, fill: float = 0.0) -> np.ndarray[Any, Any]:
 
 def test_large_new_results_are_settled(core: Any) -> None:
     held = np.zeros(100)
-    create = core.Creation(made, lambda array: ("settled", array))
+    settled = lambda array: ("settled", array)  # noqa: E731
+    create = core.Creation(made, settled)
     assert create(16)[0] == "settled" and create(n=20, fill=2.0)[1].tolist() == [2.0] * 20
     assert type(create(15)) is np.ndarray
     assert core.Creation(lambda: held, lambda array: "settled")() is held
@@ -47,6 +48,9 @@ def test_large_new_results_are_settled(core: Any) -> None:
     a = core.ArrayBase.of(core.Value(None, (), (), core.make_layout(np.dtype(float), (4,))))
     convert = core.Creation(made, lambda array: "settled", lambda *args, **kwargs: (args, kwargs))
     assert convert(a, order="C") == ((a,), {"order": "C"}) and convert(16) == "settled"
+    writing = core.Creation(made, settled, None, None, lambda *args, **kwargs: (args, kwargs))
+    assert writing(3, a) == ((3, a), {}) and writing(n=3, fill=a) == ((), {"n": 3, "fill": a})
+    assert writing(3, fill=1.0).tolist() == [1.0] * 3 and writing(16)[0] == "settled"
     with pytest.raises(TypeError, match="made"):
         create()
     with pytest.raises(ZeroDivisionError):

@@ -111,18 +111,21 @@ def wrap_creation(
     name: str | None = None,
     convert: Callable[..., Any] | None = None,
     fills: float | EllipsisType | None = None,
+    writing: Callable[..., Any] | None = None,
 ) -> Any:
     """Return NumPy's function with large new results adopted.
 
     What somebody else holds too (``asarray`` of an ndarray) is returned as it is. ``convert`` is
-    called instead where the first argument is an array of ours. ``fills`` as `Creation` has it.
+    called instead where the first argument is an array of ours. ``fills`` and ``writing`` as
+    `Creation` has them.
     """
-    return _dress(Creation(function, _settle, convert, fills), name or function.__name__)
+    made = Creation(function, _settle, convert, fills, writing)
+    return _dress(made, name or function.__name__)
 
 
-def _wrap_method(function: Callable[..., Any]) -> Any:
+def _wrap_method(function: Callable[..., Any], writing: Callable[..., Any] | None = None) -> Any:
     """Return the method of a NumPy class with large new results adopted."""
-    return Creation(function, _settle)
+    return Creation(function, _settle, None, None, writing)
 
 
 def _wrap_conversion(function: Callable[..., Any]) -> Any:
@@ -158,9 +161,9 @@ def wrap_many(function: Callable[..., Any]) -> Any:
 
 
 def _writing(draw: Callable[..., Any]) -> Any:
-    """Return a draw that also writes: into ``out=``, or into its first array (``shuffle``)."""
+    """Return what a draw is that is given arrays of ours to write into: as ``out=``, or as its
+    first (``shuffle``)."""
 
-    @wraps(draw)
     def writing(*args: Any, **kwargs: Any) -> Any:
         # NumPy's generators write through C pointers: give them the shared export.
         out = kwargs.get("out")
@@ -186,10 +189,12 @@ def _draws(source: Any) -> dict[str, Any]:
             continue
         if isinstance(value, (type, ModuleType)):
             continue
-        made = _wrap_method(value) if in_class else wrap_creation(value, f"random.{name}")
-        if name in _IN_PLACE or (name in _FILLING and source is np.random.Generator):
-            made = _writing(made)
-        found[name] = made
+        writes = name in _IN_PLACE or (name in _FILLING and source is np.random.Generator)
+        writing = _writing(_wrap_method(value)) if writes else None
+        if in_class:
+            found[name] = _wrap_method(value, writing)
+        else:
+            found[name] = wrap_creation(value, f"random.{name}", writing=writing)
     return found
 
 

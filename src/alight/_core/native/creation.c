@@ -6,7 +6,7 @@ typedef PyObject *(*Direct)(PyObject *, PyObject *const *, Py_ssize_t, PyObject 
 typedef struct {
     PyObject_HEAD
     vectorcallfunc vectorcall;
-    PyObject *weakrefs, *dict, *function, *settle, *convert, *fills;
+    PyObject *weakrefs, *dict, *function, *settle, *convert, *fills, *writing;
     Direct direct; /* the C function behind ``function``, where it takes a vector and names; else NULL */
 } Creation;
 
@@ -85,6 +85,17 @@ static PyObject *filled(Creation *self, PyObject *const *args, Py_ssize_t nargs,
     return result;
 }
 
+/* Whether one of the arguments is an array of ours. */
+static bool any_of_ours(PyObject *const *args, Py_ssize_t count)
+{
+    for (Py_ssize_t i = 0; i < count; i++) {
+        if (PyObject_TypeCheck(args[i], &ArrayType)) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static PyObject *creation_run(PyObject *object, PyObject *const *args, size_t nargsf, PyObject *kwnames)
 {
     Creation *self = (Creation *)object;
@@ -92,6 +103,10 @@ static PyObject *creation_run(PyObject *object, PyObject *const *args, size_t na
     PyObject *result = NULL;
     if (self->convert != Py_None && nargs > 0 && PyObject_TypeCheck(args[0], &ArrayType)) {
         return PyObject_Vectorcall(self->convert, args, nargsf, kwnames);
+    }
+    Py_ssize_t given = nargs + (kwnames == NULL ? 0 : PyTuple_GET_SIZE(kwnames));
+    if (self->writing != Py_None && any_of_ours(args, given)) {
+        return PyObject_Vectorcall(self->writing, args, nargsf, kwnames);
     }
     if (self->fills != Py_None && ((result = filled(self, args, nargs, kwnames)) != NULL || PyErr_Occurred())) {
         return result;
@@ -115,8 +130,8 @@ static PyObject *creation_run(PyObject *object, PyObject *const *args, size_t na
 
 static PyObject *creation_call(PyObject *type, PyObject *const *args, size_t nargsf, PyObject *kwnames)
 {
-    static const char *const names[] = {"function", "settle", "convert", "fills", NULL};
-    PyObject *taken[4] = {NULL, NULL, Py_None, Py_None};
+    static const char *const names[] = {"function", "settle", "convert", "fills", "writing", NULL};
+    PyObject *taken[5] = {NULL, NULL, Py_None, Py_None, Py_None};
     if (!take_arguments("Creation", names, 2, args, nargsf, kwnames, taken)) {
         return NULL;
     }
@@ -135,6 +150,7 @@ static PyObject *creation_call(PyObject *type, PyObject *const *args, size_t nar
     self->settle = Py_NewRef(taken[1]);
     self->convert = Py_NewRef(taken[2]);
     self->fills = Py_NewRef(taken[3]);
+    self->writing = Py_NewRef(taken[4]);
     self->direct = NULL;
     if (PyCFunction_CheckExact(taken[0]) && PyCFunction_GET_FLAGS(taken[0]) == (METH_FASTCALL | METH_KEYWORDS)) {
         self->direct = (Direct)(void (*)(void))PyCFunction_GET_FUNCTION(taken[0]);
@@ -153,6 +169,7 @@ static int creation_traverse(Creation *self, visitproc visit, void *arg)
     Py_VISIT(self->settle);
     Py_VISIT(self->convert);
     Py_VISIT(self->fills);
+    Py_VISIT(self->writing);
     return 0;
 }
 
@@ -175,6 +192,7 @@ static void creation_dealloc(Creation *self)
     Py_XDECREF(self->settle);
     Py_XDECREF(self->convert);
     Py_XDECREF(self->fills);
+    Py_XDECREF(self->writing);
     Py_TYPE(self)->tp_free(self);
 }
 

@@ -101,19 +101,25 @@ def Creation(
     settle: Callable[[Any], Any],
     convert: Callable[..., Any] | None = None,
     fills: float | EllipsisType | None = None,
+    writing: Callable[..., Any] | None = None,
 ) -> Any:
     """Return a function that makes arrays, with ``settle`` called on large results that nobody
     else holds.
 
     ``convert`` is called instead where the first argument is an array of ours. ``fills`` says what
     the function fills a shape with when it is given nothing else (Ellipsis: the second argument),
-    so that the native core can do it for small shapes.
+    so that the native core can do it for small shapes. ``writing`` is called instead where any
+    argument is an array of ours: the function may write into it.
     """
 
     @functools.wraps(function)
     def creation(*args: Any, **kwargs: Any) -> Any:
         if convert is not None and args and isinstance(args[0], ArrayBase):
             return convert(*args, **kwargs)
+        if writing is not None and any(
+            [isinstance(item, ArrayBase) for item in (*args, *kwargs.values())]
+        ):
+            return writing(*args, **kwargs)
         result = function(*args, **kwargs)
         if (
             type(result) is np.ndarray
