@@ -34,6 +34,7 @@ SCHEMA = 1
 
 Row = dict[str, Any]
 Case = tuple[str, int, str]  # program, elements, dtype
+Spot = tuple[str, str]  # device, implementation
 
 # Rounds over the places of a program. The 20 % quantile of fifteen is the fourth best.
 _ROUNDS = 15
@@ -43,6 +44,10 @@ _ROUND_SECONDS = 2.0
 # processor was slow all through them: for some tenths of a second all took up to 1.7 times as long.
 _PASSES, _MOST_PASSES = 2, 6
 _PACE = Pace()
+# Candidates that lie within this factor are timed once more when all is done, and the better
+# counts: there are moments that outlast a program's turn, in which all that an H200 did took 3 us
+# longer (1.2 times, for tens of seconds), a stencil 1.5 times, what one thread of its host did 1.3.
+_MOMENTS = 1.5
 
 _IMPOSSIBLE = (Reason.GAP, Reason.DTYPE_UNSUPPORTED, Reason.OUT_OF_MEMORY)
 
@@ -73,6 +78,7 @@ def collect(wanted: Sequence[Case], budget_seconds: float, say: Callable[[str], 
     places = [(d.id, name) for d in devices for name in d.support.implementations]
     began = monotonic()
     groups: dict[str, Row] = {}
+    met: dict[str, Group] = {}
     programs: list[Row] = []
     left_out = 0
     for case in wanted:
@@ -80,7 +86,10 @@ def collect(wanted: Sequence[Case], budget_seconds: float, say: Callable[[str], 
             left_out += 1
             continue
         say(f"{case[0]} {case[1]} {case[2]}")
-        programs.append(_program(case, places, groups))
+        programs.append(_program(case, places, groups, met))
+    for key, group in met.items():
+        if monotonic() - began <= budget_seconds:
+            _again(group, groups[key])
     profiles = costs.profiles(devices)
     return {
         "schema": SCHEMA,
@@ -94,7 +103,9 @@ def collect(wanted: Sequence[Case], budget_seconds: float, say: Callable[[str], 
     }
 
 
-def _program(case: Case, places: Sequence[tuple[str, str]], groups: dict[str, Row]) -> Row:
+def _program(
+    case: Case, places: Sequence[Spot], groups: dict[str, Row], met: dict[str, Group]
+) -> Row:
     """Return a program's seconds in every place, and have its groups timed on all candidates."""
     asked = planned(case)
     ways = {"planned": policy(floor=0)}
@@ -113,6 +124,7 @@ def _program(case: Case, places: Sequence[tuple[str, str]], groups: dict[str, Ro
                 if isinstance(step, LaunchStep):
                     key = group_key(step.group)
                     if key not in groups:
+                        met[key] = step.group
                         groups[key] = _group(step.group, step.decision)
         if alike == way:  # one plan is timed once: what it takes twice differs by noise alone
             runs[way] = runner(case, settings)
@@ -175,31 +187,51 @@ def runner(case: Case, settings: policy) -> Callable[[], float]:
 
 def _group(group: Group, decision: Decision) -> Row:
     """Return what each candidate of a group was predicted to take, and took."""
-    found: dict[str, Row] = {}
-    able = [c for c in decision.candidates if c.reason not in _IMPOSSIBLE]
-    undisturbed = False
-    for turn in range(_MOST_PASSES):
-        if turn >= _PASSES and undisturbed:
-            break
-        steady = _PACE.steady()
-        for candidate in able:
-            place = f"{candidate.device}:{candidate.implementation}"
-            if turn and place not in found:
-                continue
-            timing = picked.measured(group, candidate.device, candidate.implementation)
-            if timing is None:
-                continue
-            guess = costs.estimate(group, candidate.device, candidate.implementation)
-            row = found.setdefault(place, {"seconds": timing.seconds})
-            row["seconds"] = min(row["seconds"], timing.seconds)
-            steady = steady and _PACE.steady()
-            if guess is not None:
-                row |= {"predicted": guess.seconds, "low": guess.low, "high": guess.high}
-        undisturbed = undisturbed or steady
+    able = [
+        (c.device, c.implementation) for c in decision.candidates if c.reason not in _IMPOSSIBLE
+    ]
+    places: dict[str, Row] = {}
+    for (device, name), seconds in _taken(group, able).items():
+        guess = costs.estimate(group, device, name)
+        row = places[f"{device}:{name}"] = {"seconds": seconds}
+        if guess is not None:
+            row |= {"predicted": guess.seconds, "low": guess.low, "high": guess.high}
     return {
         "operation": operation(group),
         "kind": group.kind.value,
         "nodes": len(group.graph.nodes),
         "elements": decision.elements,
-        "places": found,
+        "places": places,
     }
+
+
+def _taken(group: Group, able: Sequence[Spot]) -> dict[Spot, float]:
+    """Return the seconds that a group took on each of these, where it can run by itself."""
+    found: dict[Spot, float] = {}
+    undisturbed = False
+    for turn in range(_MOST_PASSES):
+        if turn >= _PASSES and undisturbed:
+            break
+        steady = _PACE.steady()
+        for spot in able:
+            if turn and spot not in found:
+                continue
+            timing = picked.measured(group, *spot)
+            if timing is None:
+                continue
+            found[spot] = min(timing.seconds, found.get(spot, timing.seconds))
+            steady = steady and _PACE.steady()
+        undisturbed = undisturbed or steady
+    return found
+
+
+def _again(group: Group, row: Row) -> None:
+    """Time those candidates of a group once more that are about as quick as its quickest."""
+    places = row["places"]
+    least = min([place["seconds"] for place in places.values()], default=0.0)
+    near = [spot for spot, place in places.items() if place["seconds"] <= _MOMENTS * least]
+    if len(near) > 1:
+        spots = {(d, name): f"{d}:{name}" for d, _, name in (s.rpartition(":") for s in near)}
+        for spot, seconds in _taken(group, list(spots)).items():
+            place = places[spots[spot]]
+            place["seconds"] = min(place["seconds"], seconds)
