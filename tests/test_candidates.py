@@ -568,3 +568,63 @@ def test_settings_that_only_another_version_knows_look_unlike_any_of_here(
         monkeypatch.setattr(calibrated, "default_store", lambda looks=looks: Store(*looks))
         (found,) = calibrated.recalled()
         assert found.device.id == "far:0" and (why in found.reason if why else not found.reason)
+
+
+@pytest.mark.parametrize(
+    "where, what",
+    [
+        *[(("device", "id"), id) for id in (7, None, ["far:1"], {"far": 1})],
+        *[(("device", name), 7) for name in ("vendor", "name", "space", "fingerprint", "support")],
+        *[(("device", "memory_bytes"), memory) for memory in ("1", None, True)],
+        (("device", "limits", "operands"), "3"),
+        (("device", "support", "dtypes"), [["float32"]]),
+        (("device", "support", "gaps"), [{"what": []}]),
+        (("device",), []),
+        *[(("looks",), looks) for looks in ("text", [7], [{"path /": 7}], None)],
+        *[(("failed",), failed) for failed in ("why", {"at": "x"}, {"reason": 7})],
+        (("trying",), "now"),
+        ((), 7),
+    ],
+)
+def test_a_document_that_nobody_wrote_is_put_aside_and_the_rest_of_it_kept(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    where: tuple[str, ...],
+    what: Any,
+) -> None:
+    from alight import calibrated
+    from alight.device import Device, Support, Traces
+    from alight.store import Store
+
+    store = Store(tmp_path)
+    monkeypatch.setattr(calibrated, "default_store", lambda: store)
+    support = Support(("generated",), frozenset(("float32",)))
+    devices = [
+        Device(f"far:{i}", "v", "n", f"far:{i}", 1 << 30, False, support, {"operands": 3}, "1")
+        for i in range(2)
+    ]
+    for device in devices:
+        calibrated.keep(device, Traces((sys.executable,)))
+    document = store.read("device", "calibrated")
+    assert document is not None
+    part: Any = document["devices"]
+    for name in (calibrated._key(devices[1]), *where)[:-1]:
+        part = part[name]
+    part[(calibrated._key(devices[1]), *where)[-1]] = what
+    store.write("device", "calibrated", document)
+    calibrated.forget()
+    with caplog.at_level("WARNING", logger="alight"):
+        ((found, _, reason),) = calibrated.recalled()
+    assert found == devices[0] and not reason
+    (said,) = caplog.messages
+    assert "calibrated.json" in said and "Fix: `alight calibrate`" in said
+    forms = [entry.form for entry in store.entries() if entry.key == "calibrated"]
+    assert sorted(forms) == ["document", "quarantined"]
+    calibrated.forget()
+    caplog.clear()
+    assert [one.device for one in calibrated.recalled()] == [devices[0]] and not caplog.messages
+    calibrated.keep(devices[1], Traces((sys.executable,)))
+    calibrated.failed(devices[1], "why", for_good=False)
+    assert len(calibrated.recalled()) == 2
+    calibrated.forget()

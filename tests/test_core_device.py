@@ -3,7 +3,11 @@ for Python. What launches natively is tested in ``test_resident``."""
 
 from __future__ import annotations
 
+import copy
 import gc
+import pickle
+import subprocess
+import sys
 import weakref
 from typing import Any
 
@@ -82,3 +86,54 @@ def test_without_a_shelf_memory_goes_back(core: Any) -> None:
     assert gone() is not None
     del buffer
     assert gone() is None
+
+
+@pytest.mark.parametrize("memory", [None, object(), Memory("far"), Memory(-1)])  # type: ignore[arg-type]
+def test_memory_without_an_address_makes_no_buffer_and_no_noise(
+    core: Any, memory: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ignored: list[Any] = []
+    monkeypatch.setattr(sys, "unraisablehook", ignored.append)
+    stock = core.Stock(1 << 20)
+    shelf = core.Shelf(stock, 512, "far")
+    with pytest.raises((AttributeError, TypeError, OverflowError, ValueError)):
+        core.DeviceBuffer(memory, 400, "far", shelf)
+    with pytest.raises(TypeError):
+        core.DeviceBuffer(Memory(1))
+    gc.collect()
+    assert not ignored and (shelf.count, stock.held) == (0, 0)
+
+
+def test_memory_is_given_back_once(core: Any) -> None:
+    stock = core.Stock(1 << 20)
+    shelf = core.Shelf(stock, 512, "far")
+    buffer = core.DeviceBuffer(Memory(1), 512, "far", shelf)
+    for again in (copy.copy, copy.deepcopy, pickle.dumps):
+        with pytest.raises(TypeError, match="cannot pickle"):
+            again(buffer)
+    if hasattr(buffer, "__del__"):
+        buffer.__del__()
+    del buffer
+    gc.collect()
+    assert (shelf.count, stock.held) == (1, 512)
+
+
+ENDING = """
+import sys
+from alight._core import {core} as core
+class Memory:
+    ptr = 8
+class Late:  # is dropped when modules have lost their globals
+    def __init__(self): self.buffer = core.DeviceBuffer(Memory(), 8, "far", shelf)
+shelf = core.Shelf(core.Stock(1 << 20), 512, "far")
+core.late = shelf, core.DeviceBuffer(Memory(), 8, "far", shelf), Late()
+sys.late = core.DeviceBuffer(Memory(), 8, "far", shelf)
+import builtins
+builtins.late = Late()
+"""
+
+
+def test_what_a_process_holds_at_its_end_goes_quietly(core: Any) -> None:
+    program = ENDING.format(core=core.__name__.rpartition(".")[2])
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -87,11 +87,57 @@ def _entries(document: Mapping[str, Any] | None) -> dict[str, Any]:
     return {
         key: dict(entry)
         for key, entry in (found.items() if isinstance(found, dict) else ())
-        if isinstance(entry, dict) and entry.keys() == _FIELDS
+        if isinstance(entry, dict) and entry.keys() == _FORM.keys() and _like(entry, _FORM)
     }
 
 
-_FIELDS = {"device", "looks", "failed", "trying"}
+def _wrong(document: Mapping[str, Any]) -> str:
+    """Return what no version of alight writes into a document; nothing where there is none."""
+    found = document.get("devices")
+    if not isinstance(found, dict):
+        return f"its devices are {found!r:.80}"
+    for key, entry in found.items():
+        # one with other fields is of another version
+        if not isinstance(entry, dict) or (
+            entry.keys() == _FORM.keys() and not _like(entry, _FORM)
+        ):
+            return f"the device under {key!r:.80} is none"
+    return ""
+
+
+# What an entry is like: a list has one form for all its items, a dictionary under ``str`` one for
+# all its values, a tuple several to choose from. What is not there is not looked at.
+_FORM: dict[Any, Any] = {
+    "device": {
+        **dict.fromkeys(("id", "vendor", "name", "space", "fingerprint"), str),
+        "memory_bytes": int,
+        "unified_memory": bool,
+        "support": {
+            **{name: [str] for name in ("implementations", "dtypes", "calls")},
+            "gaps": [{str: str}],
+            "library": (None, [str]),
+        },
+        "limits": {str: int},
+    },
+    "looks": [{str: str}],
+    "failed": (None, {"at": float, "wait_seconds": (None, float), "reason": str}),
+    "trying": (None, float),
+}
+
+
+def _like(value: object, form: Any) -> bool:
+    """Tell whether a value of a document has a form."""
+    if isinstance(form, tuple):
+        return any(_like(value, one) for one in form)
+    if isinstance(form, list):
+        return isinstance(value, list) and all(_like(item, form[0]) for item in value)
+    if isinstance(form, dict):
+        return isinstance(value, dict) and all(
+            _like(item, form.get(str, form.get(name, ...))) for name, item in value.items()
+        )
+    if form is float:
+        return type(value) in (int, float)
+    return form is ... or value is form or type(value) is form
 
 
 def keep(device: Device, traces: Traces) -> None:
@@ -109,7 +155,7 @@ def keep(device: Device, traces: Traces) -> None:
     def merged(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
         devices = _entries(old)
         for entry in devices.values():  # what looks so now is this device and no other
-            if entry["device"]["id"] == device.id:
+            if entry["device"].get("id") == device.id:
                 entry["looks"] = [seen for seen in entry["looks"] if seen != now]
         before = devices.get(own, {"looks": []})["looks"]
         looks = [*before, now][-_LOOKS:]
@@ -130,10 +176,10 @@ def failed(device: Device, reason: str, for_good: bool) -> None:
     ``for_good``: it is another one by now, so only looking for devices anew can bring it back."""
 
     def changed(entry: dict[str, Any]) -> dict[str, Any]:
-        last = entry["failed"] or {"wait_seconds": _RETRY_SECONDS / 2}
+        last = (entry["failed"] or {}).get("wait_seconds", _RETRY_SECONDS / 2)
         wait = None
-        if not for_good and last["wait_seconds"] is not None:
-            wait = min(2 * last["wait_seconds"], _MOST_SECONDS)
+        if not for_good and last is not None:
+            wait = min(2 * last, _MOST_SECONDS)
         why = {"at": time(), "wait_seconds": wait, "reason": reason}
         return {**entry, "failed": why, "trying": None}
 
@@ -168,7 +214,15 @@ def recalled() -> tuple[Recalled, ...]:
     global _recalled
     if _recalled is None:
         found: dict[str, Recalled] = {}
-        for entry in _entries(default_store().read(KIND, KEY)).values():
+        store = default_store()
+        document = store.read(KIND, KEY)
+        entries = _entries(document)
+        if document is not None and (wrong := _wrong(document)):
+            why = f"{wrong}. Fix: `alight calibrate`, where a device is missing"
+            store.put_aside(KIND, KEY, ValueError(why))
+            if entries:  # the others are as good as before
+                store.write(KIND, KEY, {"devices": entries})
+        for entry in entries.values():
             try:
                 one = _recall(entry)
             except (KeyError, TypeError, ValueError):  # another version of alight wrote it

@@ -55,7 +55,7 @@ class Kept:
     def _look(self) -> None:
         """Take in what came lately and still lives."""
         fresh = self.fresh[:]
-        self.fresh.clear()
+        del self.fresh[: len(fresh)]  # a finalizer may have added to it
         for reference, seconds in zip(fresh[::2], fresh[1::2], strict=True):
             data = reference()
             if data is not None:

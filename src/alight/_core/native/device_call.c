@@ -28,9 +28,9 @@ typedef struct {
 } DeviceCall;
 
 #define OBJECTS(self) \
-    {&self->run, &self->failing, &self->pattern, &self->space, &self->constants, &self->results, &self->form, &self->acquire, &self->release, \
-     &self->running, &self->fresh, &self->array, &self->started, &self->graph, &self->told, &self->reads, \
-     &self->errstate, &self->build, &self->otherwise}
+    {&self->otherwise, &self->run, &self->failing, &self->pattern, &self->space, &self->constants, &self->results, &self->form, \
+     &self->acquire, &self->release, &self->running, &self->fresh, &self->array, &self->started, &self->graph, &self->told, \
+     &self->reads, &self->errstate, &self->build}
 
 static int device_call_traverse(DeviceCall *self, visitproc visit, void *arg)
 {
@@ -43,8 +43,9 @@ static int device_call_traverse(DeviceCall *self, visitproc visit, void *arg)
 static int device_call_clear(DeviceCall *self)
 {
     PyObject **const objects[] = OBJECTS(self);
-    Py_CLEAR(self->launches);
+    /* ``otherwise`` is the first: what goes may call this, which then says that it is gone */
     for (size_t i = 0; i < sizeof(objects) / sizeof(objects[0]); i++) Py_CLEAR(*objects[i]);
+    Py_CLEAR(self->launches);
     return 0;
 }
 
@@ -173,7 +174,11 @@ static bool keep_started(DeviceCall *self, PyObject **datas, DeviceBuffer **buff
     sources = lying = NULL;
     for (Py_ssize_t i = 0; i < count; i++) {
         PyObject *seconds = PyTuple_GET_ITEM(PyTuple_GET_ITEM(self->results, i), 1);
-        if (PyList_Append(self->fresh, PyTuple_GET_ITEM(outputs, i)) < 0 || PyList_Append(self->fresh, seconds) < 0) goto failed;
+        PyObject *pair = PyTuple_Pack(2, PyTuple_GET_ITEM(outputs, i), seconds);
+        Py_ssize_t end = PyList_GET_SIZE(self->fresh);
+        bool kept = pair != NULL && PyList_SetSlice(self->fresh, end, end, pair) == 0; /* both or none */
+        Py_XDECREF(pair);
+        if (!kept) goto failed;
     }
     done = PyObject_CallOneArg(self->running, row);
 failed:
@@ -276,8 +281,9 @@ static PyObject *quickly(DeviceCall *self, PyObject *const *args)
         PyErr_Fetch(&kind, &error, &trace);
         PyObject *released = PyObject_CallNoArgs(self->release);
         Py_XDECREF(released);
-        if (error != NULL || kind != NULL) PyErr_Restore(kind, error, trace);
-        else if (released == NULL && status >= 0) status = -1;
+        for (Py_ssize_t i = 0; released == NULL && status > 0 && i < count; i++) Py_DECREF((PyObject *)values[i]);
+        if (released == NULL) status = -1;
+        if (kind != NULL) PyErr_Restore(kind, error, trace);
     }
     Py_XDECREF(free);
     for (Py_ssize_t i = 0; i < operands; i++) {
@@ -313,8 +319,8 @@ static bool read_order(DeviceCall *self, PyObject *order)
                  (count == launches_read(self->launches) && made == launches_made(self->launches));
     self->operands = count;
     self->made = made;
-    if (!right || count > OPERANDS || made > OPERANDS || self->count > OPERANDS) {
-        PyErr_Format(PyExc_ValueError, "%zd arguments, %zd operands and %zd results, of at most %d", self->count, count, made, OPERANDS);
+    if (!right || made == 0 || count > OPERANDS || made > OPERANDS || self->count > OPERANDS) {
+        PyErr_Format(PyExc_ValueError, "%zd arguments, %zd operands and %zd results, of one at least and at most %d", self->count, count, made, OPERANDS);
         return false;
     }
     self->order = PyMem_Calloc((size_t)count + 1, sizeof(int));
@@ -385,8 +391,8 @@ static PyObject *device_call_new(PyTypeObject *type, PyObject *args, PyObject *k
     if (self == NULL) return NULL;
     self->vectorcall = device_call_vectorcall;
     if (Py_IS_TYPE(launches, &LaunchesType)) self->launches = (Launches *)Py_NewRef(launches);
-    PyObject *const given[] = {launches, failing, pattern, space, constants, results, form, acquire, release, running, fresh,
-                               array, started, graph, told, reads, errstate, build, otherwise};
+    PyObject *const given[] = {otherwise, launches, failing, pattern, space, constants, results, form, acquire, release, running,
+                               fresh, array, started, graph, told, reads, errstate, build};
     PyObject **const objects[] = OBJECTS(self);
     for (size_t i = 0; i < sizeof(objects) / sizeof(objects[0]); i++) *objects[i] = Py_NewRef(given[i]);
     self->count = PyTuple_GET_SIZE(pattern);

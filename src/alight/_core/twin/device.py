@@ -4,6 +4,7 @@ the twin leaves to others."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from operator import index
 from typing import Any
 
 __all__ = ["PIECES", "DeviceBuffer", "DeviceCall", "Launches", "Shelf", "Stock"]
@@ -30,6 +31,7 @@ class Shelf:
         self.nbytes = nbytes
         self.device = device
         self._pieces: list[Any] = []
+        self._most = PIECES  # what is put back at a process's end finds no globals any more
 
     @property
     def count(self) -> int:
@@ -49,7 +51,7 @@ class Shelf:
     def put(self, memory: Any) -> None:
         """Keep a piece, where it may be kept."""
         stock = self.stock
-        if self.count < PIECES and stock.open and stock.held + self.nbytes <= stock.most:
+        if len(self._pieces) < self._most and stock.open and stock.held + self.nbytes <= stock.most:
             self._pieces.append(memory)
             stock.held += self.nbytes
 
@@ -66,8 +68,10 @@ class DeviceBuffer:
     __slots__ = ("__weakref__", "_shelf", "address", "device", "memory", "nbytes")
 
     def __init__(self, memory: Any, nbytes: int, device: str, shelf: Shelf | None = None) -> None:
+        self.address: int = index(memory.ptr)
+        if not 0 <= self.address < 1 << 64:
+            raise OverflowError(f"no address: {self.address}")
         self.memory = memory
-        self.address: int = memory.ptr
         self.nbytes = nbytes
         self.device = device
         self._shelf = shelf
@@ -77,9 +81,15 @@ class DeviceBuffer:
         self.memory = None
         self.address = 0
 
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        # a copy would give the memory back once more
+        raise TypeError(f"cannot pickle '{type(self).__name__}' object")
+
     def __del__(self) -> None:
-        if self._shelf is not None and self.address:
-            self._shelf.put(self.memory)
+        shelf = getattr(self, "_shelf", None)  # which it lacks where it could not be made
+        self._shelf = None
+        if shelf is not None and self.address:
+            shelf.put(self.memory)
 
 
 class Launches:
