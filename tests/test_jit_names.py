@@ -3,9 +3,11 @@ meanwhile, and whichever way calls take, the answer is the plain function's."""
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import sys
 import types
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterator
 from typing import Any
 from unittest import mock
@@ -469,3 +471,115 @@ def test_numbers_with_operators_of_their_own(mode: str) -> None:
     for _ in range(CALLS):
         got, want = jitted(A, Meters(2.0), Prior(1.0)), plain(A, Meters(2.0), Prior(1.0))
         assert got[:2] == want[:2] and np.array_equal(got[2], want[2])
+
+
+# ------------------------------------------------------- objects that results are kept in
+@dataclasses.dataclass
+class Result:
+    field: Any
+    total: Any
+    more: Any = None
+
+
+class Slotted:
+    __slots__ = ("field", "never")
+
+
+class Model:
+    def __init__(self) -> None:
+        self.field: Any = np.zeros(40)
+        self.total: Any = None
+
+    def step(self, x: Any) -> Any:
+        self.field = np.zeros(x.shape) + x * 2
+        self.total = x.sum()
+        self.given = x
+        return x.mean()
+
+
+def kinds(tree: Any) -> Any:
+    """Return the types of what is kept, at any depth."""
+    if isinstance(tree, dict):
+        return type(tree), {key: kinds(item) for key, item in tree.items()}
+    if isinstance(tree, (list, tuple, deque)):
+        return type(tree), [kinds(item) for item in tree]
+    if isinstance(tree, (set, frozenset)):
+        return type(tree), sorted(type(item).__name__ for item in tree)
+    if isinstance(tree, (Result, types.SimpleNamespace, Model)):
+        return type(tree), kinds(vars(tree))
+    return type(tree)
+
+
+MADE: list[Callable[[Any], Any]] = [
+    lambda x: Result(x + 1, x.sum(), [x, Result(x * 2, {"a": (x, x.max())})]),
+    lambda x: types.SimpleNamespace(field=x + 1, given=x),
+    lambda x: OrderedDict(a=x + 1, b=[x * 2]),
+    lambda x: defaultdict(list, a=[x + 1]),
+    lambda x: deque([x, x + 1]),
+    lambda x: ({x.sum(), 2}, frozenset([x.max()])),
+    lambda x: (lambda: x + 1)(),
+    lambda x: [Result(x[1:], 1)],
+]
+
+
+@pytest.mark.parametrize("number", range(len(MADE)))
+def test_objects_that_are_returned_keep_ndarrays(mode: str, number: int) -> None:
+    plain = MADE[number]
+    jitted = alight.jit(plain)
+    for _ in range(CALLS):
+        assert kinds(jitted(A)) == kinds(plain(A))
+
+
+def test_a_function_that_is_returned_keeps_ndarrays(mode: str) -> None:
+    def plain(x: Any) -> Any:
+        twice, total = x * 2, x.sum()
+        return lambda y: (twice + y, total, twice)
+
+    for _ in range(CALLS):
+        got, want = alight.jit(plain)(A)(1.0), plain(A)(1.0)
+        assert kinds(got) == kinds(want) and np.array_equal(got[0], want[0])
+
+
+def test_what_a_body_puts_into_attributes_is_ndarrays(mode: str) -> None:
+    ours, theirs = Model(), Model()
+    step: Any = alight.jit(Model.step)
+    for number in range(CALLS):
+        x = A + number
+        np.testing.assert_allclose(step(ours, x), theirs.step(x), rtol=1e-13)
+        assert kinds(ours) == kinds(theirs) and ours.given is x
+        np.testing.assert_allclose(ours.field, theirs.field, rtol=1e-13)
+
+    def filled(x: Any) -> Any:
+        kept = Slotted()
+        kept.field = x + 1
+        return kept
+
+    for _ in range(CALLS):
+        kept = alight.jit(filled)(A)
+        assert type(kept.field) is np.ndarray and not hasattr(kept, "never")
+
+
+def test_what_an_error_carries_is_ndarrays(mode: str) -> None:
+    def plain(x: Any) -> Any:
+        error = ValueError("too large", x, x.sum())
+        error.found = x + 1  # type: ignore[attr-defined]
+        raise error
+
+    for _ in range(CALLS):
+        with pytest.raises(ValueError, match="too large") as caught:
+            alight.jit(plain)(A)
+        assert kinds(caught.value.args) == (tuple, [str, np.ndarray, np.float64])
+        assert type(vars(caught.value)["found"]) in (np.ndarray, alight.Array)
+
+
+def test_objects_that_lead_to_one_another(mode: str) -> None:
+    def plain(x: Any) -> Any:
+        one, other = types.SimpleNamespace(), types.SimpleNamespace()
+        one.other, other.one, one.all = other, one, [one, other]
+        other.field = x + 1
+        return one
+
+    for _ in range(CALLS):
+        made = alight.jit(plain)(A)
+        assert made.other.one is made and made.all[1] is made.other
+        assert type(made.other.field) is np.ndarray

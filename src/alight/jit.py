@@ -329,6 +329,7 @@ class Jitted(CallGuard):
         _state.way, manners.scalar = "ours", Scalar.of
         runtime.watch.by, looking.seen = trace, leases.seen
         program = None
+        raised: BaseException | None = None
         floor.traced += 1
         try:
             with recording:
@@ -338,9 +339,14 @@ class Jitted(CallGuard):
                         program = make_program(trace, leases, result, errstate)
                     elif tracing is not None:
                         tracing.make(result, errstate)
+                except BaseException as error:
+                    raised = error
+                    raise
                 finally:
                     trace.closed = True
                     leases.settle()
+                    leases.give_kept(raised)
+                    raised = None  # it leads to this frame
                 result = leases.give(result)
         finally:
             _state.way, manners.scalar, runtime.watch.by, looking.seen = before

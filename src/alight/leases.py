@@ -26,6 +26,7 @@ from alight._core import (
 )
 from alight.array import Array
 from alight.exits import holds_arrays
+from alight.holders import exchange, exchange_attributes, holds_objects
 from alight.record import concrete, foreign, native
 from alight.scalar import Scalar
 
@@ -156,7 +157,10 @@ def _together(members: Sequence[NdArray]) -> tuple[Value, list[View | None]]:
 class Leases:
     """What one call was given, in both forms."""
 
-    __slots__ = ("_given", "_ours", "_owners", "_taken", "arrays", "changed", "leases", "ours_too")
+    __slots__ = (
+        "_given", "_holders", "_ours", "_owners", "_taken", "arrays", "changed", "leases",
+        "ours_too",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.leases: list[Lease] = []
@@ -166,6 +170,7 @@ class Leases:
         self._taken: dict[int, tuple[Any, Any]] = {}
         self._given: dict[int, tuple[Any, Any]] = {}
         self._owners: dict[int, tuple[Data, Storage]] = {}  # whose version some bytes went out as
+        self._holders: list[Any] = []  # objects among the arguments
         self.ours_too = False  # an argument was an Array: then results are Arrays
         self.changed = False  # the body changed a list or dict that it was given
 
@@ -200,6 +205,7 @@ class Leases:
                 self._find(item, found, others)
         elif hasattr(tree, "__dict__") and not isinstance(tree, type):
             # What an object keeps is read by its methods as it is.
+            self._holders.append(tree)
             others += [a for a in vars(tree).values() if isinstance(a, np.ndarray)]
 
     def _lease(self, given: list[NdArray], others: list[NdArray]) -> None:
@@ -304,9 +310,7 @@ class Leases:
         if self.ours_too and isinstance(tree, np.generic) and native(tree.dtype):
             return Array.of(concrete(np.asarray(tree)))
         kind = type(tree)
-        if kind not in (tuple, list, dict) and not (
-            isinstance(tree, tuple) and hasattr(tree, "_fields")
-        ):
+        if kind in (float, int, str, bool, type(None)):
             return tree
         for item, made in self._taken.values():
             if tree is made:
@@ -314,16 +318,54 @@ class Leases:
         known = self._given.get(id(tree))
         if known is not None:
             return known[1]
+        if kind not in (tuple, list, dict) and not (
+            isinstance(tree, tuple) and hasattr(tree, "_fields")
+        ):
+            return self._held(tree)
         if kind in (tuple, list, dict) and not holds_arrays(tree) and not self._holds_taken(tree):
-            return tree
+            if not holds_objects(tree):
+                return tree
+            if kind is not tuple:  # perhaps the program's, and not only a result
+                return self._held(tree)
         result: Any
         if kind is dict:
             result = {key: self.give(item) for key, item in tree.items()}
         else:
             parts = [self.give(item) for item in tree]
             result = parts if kind is list else _tuple_of(tree, parts)
+            if kind is tuple and all(a is b for a, b in zip(parts, tree, strict=True)):
+                result = tree
         self._given[id(tree)] = (tree, result)
         return result
+
+    def _held(self, holder: Any) -> Any:
+        """Return what is no plain container, with ndarrays for the Arrays that it keeps."""
+        self._given[id(holder)] = (holder, holder)  # objects lead to one another
+        found = exchange(holder, self._inside)
+        self._given[id(holder)] = (holder, found)
+        return found
+
+    def _inside(self, item: Any) -> Any:
+        """Return what an object keeps as the caller gets it: its lists and dicts stay the same
+        objects."""
+        known = self._given.get(id(item))
+        if known is not None:
+            return known[1]
+        if type(item) in (list, dict) and not any(item is m for _, m in self._taken.values()):
+            return self._held(item)
+        return self.give(item)
+
+    def give_kept(self, error: BaseException | None) -> None:
+        """Give ndarrays to the objects that the call was given, for the Arrays that the body put
+        into their attributes, and to the error that it raised. Call it after ``settle``."""
+        for holder in self._holders:
+            if any(isinstance(item, ArrayBase) for item in vars(holder).values()):
+                exchange_attributes(holder, self._array_only)
+        if error is not None:
+            exchange(error, self._array_only)
+
+    def _array_only(self, item: Any) -> Any:
+        return self.give(item) if isinstance(item, ArrayBase) else item
 
     def _holds_taken(self, tree: Any) -> bool:
         """Tell whether a container of the caller's, or anything that needs giving back, is in a

@@ -33,6 +33,7 @@ __all__ = [
     "of_a_package",
     "only_computes",
     "prove",
+    "standard",
     "written_by_user",
 ]
 
