@@ -251,7 +251,7 @@ def run_in_numpy(
         for array in sources:
             if id(array) in seen.written:
                 seen.plain(array)
-    plain = ndarrays(args, seen.plain)
+    plain = tuple([ndarrays(item, seen.plain) for item in args])
     keywords = {key: ndarrays(item, seen.plain) for key, item in kwargs.items()}
     for item in (*plain, *keywords.values()):
         if type(item) is np.ndarray:

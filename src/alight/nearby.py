@@ -19,7 +19,7 @@ from alight.config import current_policy
 from alight.log import LOG
 from alight.memory import layout, read
 from alight.record import concrete, manners, site
-from alight.registry import backend_of, device
+from alight.registry import backend_of, device, only_host
 from alight.settings import HOST_DEVICE
 
 if TYPE_CHECKING:
@@ -57,6 +57,8 @@ def called(
 ) -> Any:
     """Return what a device gives for a call of NumPy's function, its arrays as Arrays;
     NotImplemented where the call is not for a device. ``changed``: what the call writes into."""
+    if only_host() and current_policy().force is None:
+        return NotImplemented
     found: list[ArrayBase] = []
     for item in (*args, *kwargs.values()):
         found += [p for p in (item if type(item) in (tuple, list) else (item,)) if _ours(p)]

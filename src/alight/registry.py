@@ -96,6 +96,11 @@ def open_seconds(device: Device) -> float | None:
     return _opened.get(device.id)
 
 
+def only_host() -> bool:
+    """Tell whether no device was opened, so that no array can lie on one."""
+    return not _opened or (len(_opened) == 1 and HOST_DEVICE in _opened)
+
+
 def device(name: str) -> Device:
     """Return the device of that id.
 
