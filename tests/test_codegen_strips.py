@@ -119,6 +119,27 @@ def test_chains_of_truths_compile_in_no_time(name: str) -> None:
     assert not [line for line in lines if "icmp" in line and "x i1>" in line.split("icmp")[1]]
 
 
+def test_lines_of_many_runs_are_asked_for_ahead() -> None:
+    # By itself a processor follows a few runs of memory, and looks past no long computation.
+    def texts(count: int, name: str) -> str:
+        arrays = [values("float64", (301,), seed) for seed in range(count)]
+        one = np.dtype("float64")
+        nodes = [(OPS[name], (k,), (), one) for k in range(count)]
+        nodes += [(OPS["add"], (count + k, count + k - 1), (), one) for k in range(1, count)]
+        group = loop_group(arrays, nodes)
+        found = [OPS[name].reference(x) for x in arrays]
+        found += [a + b for a, b in itertools.pairwise(found)]
+        for actual, wanted in zip(run(group, arrays), found, strict=True):
+            bound = (OPS[name].ulp + 1) * np.finfo(one).eps
+            np.testing.assert_allclose(actual, wanted, rtol=bound, atol=1e-320)
+        return llvm.module_text(group, Schedule())
+
+    # Every one of them, and no more than that: a prefetch of what is there already is not free.
+    assert texts(9, "exp2").count("call void @llvm.prefetch") == 9
+    assert "llvm.prefetch" not in texts(8, "exp2")
+    assert "llvm.prefetch" not in texts(9, "negative")
+
+
 def short_rows() -> Iterator[tuple[Array, Array]]:
     for columns in (1, 2, 3, 7, 16, 33, 35):
         x = values("float64", (311, columns), 1)

@@ -73,6 +73,12 @@ class Stage:
 
 # The bytes of a cache line: what is written past the caches should be whole ones.
 _LINE = 64
+# Of more runs of memory than this, read side by side where special functions are computed, lines
+# are asked for so many bytes ahead: between long computations the processor does not look so far.
+# 16 rows of 8 MB in a Monte Carlo took 6.5 ms for 8.0 in float64, of 4 MB in float32 2.9 for 3.4;
+# 256 and 1024 bytes as long as 512, and eight rows as long as without (EPYC). Windows of one array,
+# which stencils read side by side, are in the cache already.
+_RUNS, _AHEAD_BYTES = 8, 512
 
 
 def stage_loop(
@@ -94,7 +100,8 @@ def stage_loop(
         full = code.emit(f"icmp sge i64 {rest}, {lanes}")
         known = dict(fixed)
         moving = {value: move for value, move in reads.items() if move.motion not in "bw"}
-        known |= _loaded(code, moving, index, rest, full)
+        special = any(node.op.special for _, node in stage.nodes)
+        known |= _loaded(code, moving, index, rest, full, special)
         known |= {value: move.load(index) for value, move in reads.items() if move.motion == "w"}
         code.known = {}
         for number, node in stage.nodes:
@@ -152,9 +159,9 @@ def _vectors(code: Code, count: str, lanes: int, head: str, free: str) -> Iterat
 
 
 def _loaded(
-    code: Code, moves: Mapping[int, _Move], index: str, rest: str, full: str
+    code: Code, moves: Mapping[int, _Move], index: str, rest: str, full: str, special: bool
 ) -> dict[int, str]:
-    """Return the values loaded from an index on."""
+    """Return the values loaded from an index on; ``special``: functions are computed of them."""
     if not moves:
         return {}
     whole, part, after = (code.label(stem) for stem in ("load", "some", "have"))
@@ -165,6 +172,9 @@ def _loaded(
     code.do(f"br label %{after}")
     code.start(whole)
     shared: dict[int, list[str]] = {}
+    runs = [move for move in moves.values() if move.motion == "c"]
+    for move in runs if special and len(runs) > _RUNS else ():
+        move.ahead(index)
     every = {value: move.load(index, shared) for value, move in moves.items()}
     code.do(f"br label %{after}")
     code.start(after)
@@ -228,6 +238,13 @@ class _Move:
         )
 
     # --- reading
+    def ahead(self, index: str) -> None:
+        """Ask for what is to be loaded soon; beyond the end of the run that does nothing."""
+        code = self.code
+        there = code.offset(code.at(self.base, index, self.dtype), str(_AHEAD_BYTES))
+        code.module.share("llvm.prefetch.p0", "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
+        code.do(f"call void @llvm.prefetch.p0(ptr {there}, i32 0, i32 3, i32 1)")
+
     def load(self, index: str, records: dict[int, list[str]] | None = None) -> str:
         """Return the elements from an index on; ``records`` holds the fields of those loaded."""
         code, dtype, lanes = self.code, self.dtype, self.lanes
