@@ -242,8 +242,9 @@ def supports(device: str, implementation: str, group: Group) -> str | None:
     if device == HOST_DEVICE:
         from alight.codegen.loops import unsupported
         from alight.ir.inner import folded
+        from alight.ir.nested import plain
 
-        return unsupported(folded(group))
+        return unsupported(plain(folded(group)))
     where = registry.device(device)
     # Without a profile only who names it for all work gets it: nothing is started to be refused.
     asked = profile_of(where) is not None or current_policy().force is not None

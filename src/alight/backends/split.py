@@ -41,14 +41,16 @@ def launcher(group: Group, code: Any, threads: int) -> Launcher:
     page = PAGE_BYTES // max(layout.itemsize for layout in layouts)
     axis, unit = _axis(nest, elements, page, threads)
     parts = code.parts
-    if nest.slots:
+    if nest.slots and not nest.places:
         around = axis, nest.dims[axis], 0, 0
         return Launcher(
             code.entry, nest.dims, flat, inputs, outputs, code, axis, unit, elements, extra=around
         )
+    extra = code.told
     if parts is None:
-        return Launcher(code.entry, nest.dims, flat, inputs, outputs, code, axis, unit, elements)
-    extra = (0, parts.elements, 0)
+        return Launcher(
+            code.entry, nest.dims, flat, inputs, outputs, code, axis, unit, elements, extra=extra
+        )
     if axis >= 0 and nest.dims[axis] >= ROWS_FOR_EACH * threads:
         return Launcher(
             code.entry, nest.dims, flat, inputs, outputs, code, axis, unit, elements, extra=extra

@@ -10,9 +10,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from alight.codegen import elf
+from alight.codegen.kernels import TOLD
 from alight.codegen.loops import Schedule, digest, nest, structure
 from alight.codegen.partial import parts
 from alight.device import Unsupported
+from alight.ir.nested import plain
 
 if TYPE_CHECKING:
     from alight.codegen.loops import Nest
@@ -54,11 +56,11 @@ class Kernel:
         self.entry = code.entry
         self.combine = code.combine
         self.nest = shape
-        self.parts = parts(group, shape)
+        self.parts = parts(plain(group), shape)
         own = shape.own_strides
         flat = [step for steps in own for step in steps]
-        dims = shape.dims if self.parts is None else (*shape.dims, 0, self.parts.elements, 0)
-        if shape.slots:
+        dims = (*shape.dims, *self.told)
+        if shape.slots and not shape.places:
             dims = (*dims, -1, 0, 0, 0)
         self.dims = (ctypes.c_int64 * len(dims))(*dims)
         self.strides = (ctypes.c_int64 * len(flat))(*flat)
@@ -75,6 +77,14 @@ class Kernel:
 
     def __repr__(self) -> str:
         return f"<Kernel {self.key} dims={tuple(self.dims)}>"
+
+    @property
+    def told(self) -> tuple[int, ...]:
+        """Return what stands behind the dims of a fold: of a part of it, then the inner steps."""
+        found = () if self.parts is None else (0, self.parts.elements, 0)
+        if not self.nest.places:
+            return found
+        return (*found, *[0] * (TOLD - len(found)), *self.nest.inner)
 
     @property
     def object(self) -> bytes:

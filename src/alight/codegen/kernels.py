@@ -11,6 +11,7 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 from alight.codegen.emit import Code
+from alight.codegen.lanes import Operand, Record
 from alight.ir.ops import Kind, trees
 
 if TYPE_CHECKING:
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
     from alight.ir.group import Graph, Group, Node
 
 SIGNATURE = "void @entry(ptr %addresses, ptr %dims, ptr %strides)"
+
+# Numbers behind the dims that a part is told: three of a fold (``codegen.partial``), four of what
+# goes round an end (``codegen.rolled``).
+TOLD = 4
 
 
 class Frame:
@@ -37,6 +42,16 @@ class Frame:
             code.emit(f"load ptr, ptr {code.offset('%addresses', str(8 * i))}, align 8")
             for i in slots
         ]
+        if shape.places:  # the inner steps stand behind the dims and what a part of a fold is told
+            places = zip(slots, shape.places, strict=True)
+            ahead = [
+                k > 0 and code.emit(f"mul i64 {self._argument('%dims', self.rank + TOLD + i)}, {k}")
+                for i, k in places
+            ]
+            self.pointers = [
+                code.offset(pointer, far) if far else pointer
+                for pointer, far in zip(self.pointers, ahead, strict=True)
+            ]
         self.steps = [
             [self._argument("%strides", i * self.rank + k) for k in range(self.rank)] for i in slots
         ]
@@ -83,6 +98,17 @@ class Frame:
             return pointer
         step = self.steps[operand][self.shape.vector_axis]
         return self.code.offset(pointer, self.code.emit(f"mul nsw i64 {index}, {step}"))
+
+    def operand(self, number: int, dtype: str) -> Operand:
+        """Return an operand as a loop along the vector axis reads it."""
+        motion, base = self.shape.classes[number], self.pointers[number]
+        step = self.steps[number][self.shape.vector_axis]
+        if motion != "k":
+            return Operand(dtype, motion, base, step)
+        slot, place = self.shape.slots[number], self.shape.places[number]
+        fields = self.shape.slots.count(slot)
+        first = self.pointers[self.shape.slots.index(slot)]
+        return Operand(dtype, "s", base, step, Record(slot, first, fields, place))
 
     def broadcast(self) -> dict[int, str]:
         """Return the inputs that stay the same along the vector axis, loaded."""

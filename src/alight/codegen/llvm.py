@@ -22,6 +22,7 @@ from alight.codegen.target import machine, ready, widest
 from alight.codegen.unrolled import unrolled_kernel
 from alight.device import Unsupported
 from alight.ir.group import GroupKind
+from alight.ir.nested import plain
 
 if TYPE_CHECKING:
     from alight.ir.group import Group
@@ -35,7 +36,8 @@ def module_text(group: Group, schedule: Schedule) -> str:
     module = Module()
     shape = nest(group, unroll=True)
     bits = min(schedule.vector_bits, widest())
-    if shape.slots:
+    group = plain(group)
+    if shape.slots and not shape.places:
         rolled_kernel(module, group, shape, schedule, bits)
     elif group.kind is GroupKind.LOOP:
         strip_kernel(module, group, shape, schedule, bits)

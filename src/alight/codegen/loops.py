@@ -8,7 +8,7 @@ the same kernel serves every size.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from functools import lru_cache
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -18,6 +18,7 @@ from alight.device import Unsupported
 from alight.ir.body import COMPLEX, FLOATS, TYPES, choose
 from alight.ir.group import GroupKind, one_per_result, one_per_row, reduced_axes
 from alight.ir.inner import folded
+from alight.ir.nested import plain, written_out
 from alight.ir.ops import OPS, Kind
 from alight.ir.rolls import Rolled, turns, without_rolls
 from alight.ir.table_reduction import LANES, MOMENTS
@@ -26,6 +27,7 @@ from alight.ir.vectors import SHORT_ROW
 if TYPE_CHECKING:
     from alight._core import Layout
     from alight.ir.group import Group, Node
+    from alight.ir.nested import Flat
     from alight.ir.ops import Op
 
 # Part of every key: raise it when the code made for an unchanged group changes.
@@ -205,7 +207,7 @@ def _bad_rows(group: Group, axes: tuple[int, ...]) -> str | None:
 
 def check(group: Group) -> None:
     """Raise Unsupported with the reason if generated code cannot run the group."""
-    if reason := unsupported(group):
+    if reason := unsupported(plain(group)):
         raise Unsupported(reason)
 
 
@@ -229,6 +231,9 @@ class Nest:
     reduced axes are among them, and the vector axis is the one before. k in ``classes`` is for an
     operand whose elements along them are one packed record after the other.
 
+    Where ``places`` has an index for each operand, that lies so many steps along an inner axis from
+    where its slot begins (-1: there); ``inner`` has the bytes of a step of each input.
+
     Where operands are rolled, each roll is one of its own, behind the inputs: ``slots`` says for
     each operand which of the kernel's it lies in, and ``turns`` has (operand, axis, shift)."""
 
@@ -244,6 +249,8 @@ class Nest:
     along: tuple[tuple[bool, ...], ...] = ()
     slots: tuple[int, ...] = ()
     turns: tuple[tuple[int, int, int], ...] = ()
+    places: tuple[int, ...] = ()
+    inner: tuple[int, ...] = ()
 
     @property
     def own_strides(self) -> tuple[tuple[int, ...], ...]:
@@ -277,6 +284,9 @@ def nest(group: Group, unroll: bool = False) -> Nest:
     rolled = without_rolls(group) if group.kind is GroupKind.LOOP else None
     if rolled is not None:
         return _rolled_nest(rolled, len(group.graph.inputs))
+    found = written_out(group)
+    if found is not None:
+        return _nested_nest(found, nest(found.group, unroll))
     graph = group.graph
     inputs = graph.inputs
     outputs = tuple(graph.layout(i) for i in graph.outputs)
@@ -350,6 +360,31 @@ def nest(group: Group, unroll: bool = False) -> Nest:
         tiles,
         flat,
         group.kind is GroupKind.LOOP and _streams(kept, layouts),
+    )
+
+
+def _nested_nest(flat: Flat, shape: Nest) -> Nest:
+    """Return the nest of a group whose inner folds are written out: operands that lie in one input
+    are a record of it where they are whole."""
+    inputs = len(flat.group.graph.inputs)
+    outputs = len(shape.strides) - inputs
+    classes = list(shape.classes)
+    axis = shape.vector_axis
+    for number, layout in enumerate(flat.group.graph.inputs):
+        count = flat.sources.count(flat.sources[number])
+        record = flat.steps[flat.sources[number]] == layout.itemsize
+        still = not (shape.unrolled and any(shape.along[number]))
+        if flat.places[number] >= 0 and record and still and classes[number] in "s234":
+            width = count * layout.itemsize
+            if shape.strides[number][axis] == width and layout.dtype.kind != "c":
+                classes[number] = "k"
+    given = len(flat.steps)
+    return replace(
+        shape,
+        classes="".join(classes),
+        slots=(*flat.sources, *range(given, given + outputs)),
+        places=(*flat.places, *[-1] * outputs),
+        inner=flat.steps,
     )
 
 
@@ -548,6 +583,7 @@ _CODED = ("output", "initial", "where", "ddof", "correction")
 
 def structure(group: Group, shape: Nest, schedule: Schedule) -> str:
     """Return, as text, all that the generated code depends on."""
+    group = plain(group)
     graph = group.graph
     nodes = []
     for _, node in graph.numbered():
@@ -567,7 +603,7 @@ def structure(group: Group, shape: Nest, schedule: Schedule) -> str:
             f"{shape.kept}+{len(shape.dims) - shape.kept}{shape.classes}{shape.columns:d}",
             f"{shape.tiles}{shape.flat:d}{shape.stream:d}",
             f"{shape.unrolled}{shape.along}" if shape.unrolled else "",
-            f"{shape.slots}{shape.turns}" if shape.slots else "",
+            f"{shape.slots}{shape.turns}{shape.places}" if shape.slots else "",
             repr(astuple(schedule)),
         )
     )

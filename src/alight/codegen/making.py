@@ -49,9 +49,10 @@ def making(
     schedule: Schedule,
     vector_bits: int,
     lanes: int = ROOM,
+    together: int = 0,
 ) -> Making:
     """Return what makes some values of a group, and elements of folds, by the elementwise nodes
-    ``needed``; at most so many ``lanes`` of them go together."""
+    ``needed``; at most so many ``lanes`` of them go together, or so many vectors ``together``."""
     first = len(graph.inputs)
     own = sorted(needed)
     wanted = {o for n in own for o in graph.nodes[n - first].operands}
@@ -79,7 +80,7 @@ def making(
     ]
     inputs = tuple([graph.layout(number) for number in reads])
     made = Graph(inputs, tuple(nodes), tuple(outputs))
-    width = width_of_group(made, schedule, vector_bits)
+    width = width_of_group(made, schedule, vector_bits, together)
     return Making(made, reads, replace(width, lanes=min(width.lanes, lanes)))
 
 

@@ -72,12 +72,7 @@ class _Form:
         """Make the next elements of every fold where they are to be."""
         frame = self.frame
         reads = [
-            Operand(
-                frame.graph.layout(number).dtype.name,
-                frame.shape.classes[number],
-                frame.pointers[number],
-                frame.steps[number][frame.shape.vector_axis],
-            )
+            frame.operand(number, frame.graph.layout(number).dtype.name)
             for number in self.made.reads
         ]
         writes = [

@@ -211,6 +211,8 @@ class _Rows:
             [*(n for n, _ in stored), *folds],
             self.schedule,
             self.vector_bits,
+            # what is written out has enough to do at once, and its rows may be short
+            together=bool(frame.shape.places),
         )
         pointers = frame.pointers
         if start != "0":
@@ -237,9 +239,7 @@ class _Rows:
 
     def operand(self, place: int, dtype: str) -> Operand:
         """Return an input or output of the group at the current piece."""
-        frame = self.frame
-        motion = frame.shape.classes[place]
-        return Operand(dtype, motion, frame.pointers[place], frame.steps[place][self.axis])
+        return self.frame.operand(place, dtype)
 
     def homes(self, number: int) -> list[int]:
         """Return the operands in which an output, or what is kept in the memory of one, is

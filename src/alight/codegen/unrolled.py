@@ -24,8 +24,8 @@ from alight.codegen.making import element, step
 from alight.codegen.strips import run_stages, width_of_group
 from alight.ir.body import part_of, width_of
 from alight.ir.group import Attrs, Graph, Group, Node
+from alight.ir.nested import tree
 from alight.ir.ops import OPS, Kind, Op
-from alight.ir.table_reduction import LANES
 
 if TYPE_CHECKING:
     from alight.codegen.blocks import Module
@@ -52,6 +52,9 @@ def unrolled_kernel(
                 if i:
                     base = code.offset(base, code.emit(f"mul i64 {frame.steps[place][k]}, {i}"))
             motion, record = shape.classes[place], None
+            if motion == "k" and shape.places and shape.places[place] >= 0:
+                operands.append(frame.operand(place, layouts[place].dtype.name))
+                continue
             if motion == "k":
                 sizes = written.extent(shape.along[place])
                 number = int(np.ravel_multi_index(index, sizes))
@@ -160,15 +163,8 @@ class Unrolled:
         return self.finished(fold, folded, len(values))
 
     def tree(self, fold: Fold, values: Sequence[int]) -> int:
-        """Return the fold of values, of LANES at most, in the order of all folds."""
-        values = list(values)
-        half = LANES // 2
-        while half:
-            for i in range(half, len(values)):
-                values[i - half] = self.pair(fold, values[i - half], values[i])
-            del values[half:]
-            half //= 2
-        return values[0]
+        """Return the fold of values, of LANES at most."""
+        return tree(values, lambda a, b: self.pair(fold, a, b))
 
     def pair(self, fold: Fold, a: int, b: int) -> int:
         return self.add(OPS[fold.combine_name], (a, b), fold.dtype)

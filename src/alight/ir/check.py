@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from alight.ir.group import Graph, Group, GroupKind, Node, one_per_result, one_per_row
+from alight.ir.group import (
+    Graph,
+    Group,
+    GroupKind,
+    Node,
+    one_per_result,
+    one_per_row,
+    reduced_axes,
+)
+from alight.ir.nested import written_out
 from alight.ir.op import Kind
 from alight.ir.rewrite import exactly
 from alight.ir.rolls import turns
@@ -38,6 +47,9 @@ def graph_faults(graph: Graph) -> list[str]:
 def group_faults(group: Group) -> list[str]:
     """Return what is wrong with a group; none if it is well formed."""
     graph = group.graph
+    flat = written_out(group)
+    if flat is not None:
+        return [*graph_faults(graph), *group_faults(flat.group)]
     found = graph_faults(graph)
     if not graph.nodes or not graph.outputs:
         return [*found, "a group without nodes or outputs"]
@@ -144,10 +156,7 @@ def _node_faults(graph: Graph, node: Node) -> Iterator[str]:
 
 
 def _axes(graph: Graph, node: Node) -> tuple[int, ...]:
-    axis = node.attr("axis")
-    if axis is None:
-        return tuple(range(len(graph.layout(node.operands[0]).shape)))
-    return tuple(axis)
+    return reduced_axes(node, graph.layout(node.operands[0]).ndim)
 
 
 def _window_faults(whole: Layout, window: Layout, offset: int) -> Iterator[str]:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 from alight.device import HOST_DEVICE
 from alight.ir.group import Graph, Group
+from alight.ir.nested import packed
 from alight.ir.ops import Kind
 from alight.ir.rolls import as_copies
 from alight.plan.crowd import lone_seconds
@@ -407,6 +408,8 @@ def _all_terms(
     rates: Rates, group: Group, implementation: str, own: bool, away: bool, threads: int
 ) -> Iterator[_Terms]:
     """Yield what `_pass_terms` says of each pass."""
+    if implementation == "generated":
+        group = packed(group)
     graph, known = group.graph, rates.nodes
     if len(known) > _NODES_KEPT:
         known.clear()
@@ -486,7 +489,7 @@ def compile_seconds(group: Group, profile: Profile | None, stored: bool, first: 
     seconds = one("compiler") if first else 0.0
     if stored:
         return seconds + one("load")
-    size, folds = code_size(group)
+    size, folds = code_size(packed(group))
     return seconds + one("kernel") + size * one("operation") + folds * one("reduction")
 
 

@@ -111,8 +111,9 @@ def _made(graph: Graph, region: Region) -> tuple[Group, tuple[int, ...]]:
         tuple([local[o] for o in region.outputs]),
     )
     whole = members[-1]
-    if region.kind is GroupKind.ROWWISE:
-        whole = next(m for m in members if nodes[m - first].op.kind is Kind.REDUCTION)
+    if region.kind in (GroupKind.ROWWISE, GroupKind.REDUCE):  # over what is folded last
+        folds = [m for m in members if nodes[m - first].op.kind is Kind.REDUCTION]
+        whole = min(folds, key=lambda m: graph.layout(nodes[m - first].operands[0]).ndim)
     return Group(region.kind, body, over(graph, whole)), tuple(inputs)
 
 
@@ -202,7 +203,7 @@ def _divide(
             if _crossing_bytes(graph, uses, inside, folds) < joined:
                 homes.update(dict.fromkeys(producers, _LOOP))
                 cone, producers = folds, []
-        if _weight(graph, cone) > KERNEL_NODES or _arrays(graph, uses, cone) > KERNEL_ARRAYS:
+        if weight_of(graph, cone) > KERNEL_NODES or _arrays(graph, uses, cone) > KERNEL_ARRAYS:
             homes.update(dict.fromkeys(producers, _LOOP))
             cone = [m for m in cone if nodes[m - first].op.kind is Kind.REDUCTION]
         yield GroupKind.REDUCE, cone
@@ -224,7 +225,7 @@ def _crossing_bytes(graph: Graph, uses: Uses, inside: set[int], cone: list[int])
     )
 
 
-def _weight(graph: Graph, members: Iterable[int]) -> int:
+def weight_of(graph: Graph, members: Iterable[int]) -> int:
     """Return how many nodes these are for a compiler."""
     first = len(graph.inputs)
     weight = 0
@@ -252,7 +253,7 @@ def streams(graph: Graph, uses: Uses, values: Iterable[int]) -> set[tuple[int, t
 def _cap(graph: Graph, uses: Uses, members: list[int]) -> Iterator[list[int]]:
     """Yield runs of the members, each small enough for one kernel."""
     first = len(graph.inputs)
-    if _weight(graph, members) <= KERNEL_NODES and _arrays(graph, uses, members) <= KERNEL_ARRAYS:
+    if weight_of(graph, members) <= KERNEL_NODES and _arrays(graph, uses, members) <= KERNEL_ARRAYS:
         if members:
             yield members
         return
@@ -263,7 +264,7 @@ def _cap(graph: Graph, uses: Uses, members: list[int]) -> Iterator[list[int]]:
     for number in members:
         operands = graph.nodes[number - first].operands
         new = streams(graph, uses, [o for o in operands if o not in within])
-        own = _weight(graph, (number,))
+        own = weight_of(graph, (number,))
         if run and (weight + own > KERNEL_NODES or len(read | new) > KERNEL_ARRAYS):
             yield run
             run, weight, within, read = [], 0, set(), set()
@@ -319,7 +320,7 @@ def _recompute(
                 continue  # it would be read past the write that is to happen in place
             extra = [(t, leaves - reads[id(t)]) for t in takers]
             if any(
-                _weight(graph, {*t.members, *nodes}) > KERNEL_NODES
+                weight_of(graph, {*t.members, *nodes}) > KERNEL_NODES
                 or len(streams(graph, uses, reads[id(t)] | new)) > KERNEL_ARRAYS
                 for t, new in extra
             ):

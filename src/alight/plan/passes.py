@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from alight.ir.group import Graph, Group, GroupKind, Node, reduced_axes
 from alight.ir.inner import folded
+from alight.ir.nested import packed
 from alight.ir.ops import Kind
 from alight.plan.runs import Runs, between_bytes, runs_of, steps_of, touched_bytes
 from alight.plan.workload import (
@@ -121,7 +122,7 @@ def loop_dtype(graph: Graph, node: Node) -> str:
 def passes(group: Group, implementation: str) -> Iterator[Pass]:
     """Yield what runs as one launch each."""
     if implementation == "generated":
-        group = folded(group)
+        group = packed(folded(group))
     graph = group.graph
     if implementation == "generated" and group.kind is not GroupKind.LIBRARY:
         folds = [node for node in graph.nodes if node.op.kind is Kind.REDUCTION]

@@ -24,6 +24,7 @@ from alight.plan.choose import (
 )
 from alight.plan.fuse import Region, fuse, group_of, halves, prune
 from alight.plan.gate import gated
+from alight.plan.nested import nested
 from alight.plan.order import Unit, in_order
 from alight.plan.plan import (
     Decision,
@@ -137,6 +138,7 @@ def _round(
         # Other devices give a row to one block of threads, however long it is.
         cut = {key for key in generated if found_on[key] == {HOST_DEVICE}}
         regions = by_rows(graph, uses, regions, generated, cut)
+        regions = nested(graph, uses, regions, cut)
     regions, found = gated(graph, uses, regions, facts)
     refused += found
     units = in_order(graph, uses, _fitting(graph, uses, regions, facts, refused))

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #define MOST_AXES 32     /* of a kernel that is split; NumPy's limit is 64, and merged axes are few */
+#define MOST_EXTRA 36    /* numbers behind the dims: what a part is told, and a step for each of 32 inputs */
 #define NEAR_BYTES 16384 /* of states of parts that fit the caller's stack */
 #define EXPLORED 64      /* parts for each thread before a kernel was timed: the first must be short */
 
@@ -26,7 +27,7 @@ static void run_part(void *context, uint32_t part)
 {
     Run *run = context;
     const Plan *plan = run->plan;
-    int64_t dims[MOST_AXES + 4];
+    int64_t dims[MOST_AXES + MOST_EXTRA];
     void *addresses[OPERANDS];
     memcpy(dims, plan->dims, (size_t)(plan->rank + plan->extra) * sizeof(int64_t));
     if (plan->combine == NULL) {
@@ -230,7 +231,7 @@ static PyObject *launcher_new(PyTypeObject *type, PyObject *args, PyObject *kwar
     if (others != NULL) memcpy(plan->dims + rank, others, (size_t)more * sizeof(int64_t));
     plan->rank = (int)rank;
     plan->extra = (int)more;
-    if (steps != rank * plan->operands || axis >= rank || kept > rank || (combine && more < 3) || more > 4) {
+    if (steps != rank * plan->operands || axis >= rank || kept > rank || (combine && more < 3) || more > MOST_EXTRA) {
         PyErr_Format(PyExc_ValueError, "%zd strides do not go with %zd axes of %d operands", steps, rank, plan->operands);
         goto failed;
     }
