@@ -287,9 +287,27 @@ def test_other_denials_leave_it_open_and_a_name_makes_it_preferred(machine: Mach
     assert set(machine.run(ALIGHT_DEVICES="-cuda:0")["places"]) == {"far:0"}
     assert machine.told() == ["import", "open"]
     assert set(machine.run(ALIGHT_DEVICES="far:0,cpu")["places"]) == {"far:0"}
-    assert machine.told() == ["import", "probe", "open"]
+    assert machine.told() == ["import", "open"]
     row = machine.listed(ALIGHT_DEVICES="far:0,cpu")
     assert row["why"] == "named by environment variable ALIGHT_DEVICES"
+
+
+def test_a_named_device_is_asked_for_first_unless_it_was_calibrated(machine: Machine) -> None:
+    assert set(machine.run(ALIGHT_FORCE="far:0")["places"]) == {"far:0"}
+    assert machine.told() == ["import", "probe", "open"]
+    machine.measured()
+    assert set(machine.run(ALIGHT_FORCE="far:0")["places"]) == {"far:0"}
+    assert machine.told() == ["import", "open"]
+    (machine.folder / "card").write_text("driver 1, moved")  # it does not look the same
+    assert set(machine.run(ALIGHT_FORCE="far:0")["places"]) == {"far:0"}
+    assert machine.told() == ["import", "probe", "open"]
+    machine.measured()
+    (machine.folder / "broken").touch()  # it looks the same, and is not
+    found = machine.run(ALIGHT_FORCE="far:0")
+    assert "far:0" not in found["places"] and "OSError" in found["text"]
+    assert machine.told()[:2] == ["import", "open"]
+    machine.run(ALIGHT_FORCE="far:0")
+    assert machine.told()[:2] == ["import", "probe"]  # nobody goes the same way
 
 
 def test_a_device_that_is_gone_costs_no_look_and_is_told_of(machine: Machine) -> None:

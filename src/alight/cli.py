@@ -235,9 +235,9 @@ def _to_measure(names: tuple[str, ...], one: bool) -> Sequence[Device]:
     machine's own, if not just ``one`` is wanted."""
     policy = current_policy()
     if names:
-        return [registry.device(name) for name in checked("devices", names, "argument DEVICE")]
+        return [registry.probed(name) for name in checked("devices", names, "argument DEVICE")]
     if one or not registry.leaves_open(policy):
-        return registry.devices_allowed(policy)
+        return [registry.probed(device.id) for device in registry.devices_allowed(policy)]
     registry.probe_all()
     known = registry.known_devices()
     return [

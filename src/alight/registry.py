@@ -23,6 +23,7 @@ _devices: dict[str, Device] = {}
 _traces: dict[str, Traces] = {}  # by backend
 _reasons: dict[str, str] = {}
 _opened: dict[str, float] = {}  # seconds that opening took
+_named: dict[str, Recalled] = {}  # named, calibrated here, and not asked for anew
 _joined: dict[str, Device] = {}  # opened though nobody named them: they are calibrated
 _left: dict[str, str] = {}  # devices and kinds that cannot take part unasked here, and why
 
@@ -37,8 +38,8 @@ def _backend(name: str) -> Backend | None:
         probe = backend.probe()
         _reasons[name], _traces[name] = probe.reason, probe.traces
         for device in probe.devices:
-            # one that was opened without asking is what its own driver said
-            _devices[device.id] = _joined.get(device.id, device)
+            if device.id not in _opened:  # one that was is what its own driver said
+                _devices[device.id] = device
     return backend
 
 
@@ -72,7 +73,8 @@ def _made(name: str) -> Backend | None:
 def driver_of(device: Device) -> Backend:
     """Return the backend that drives a device, which need not be open."""
     name = device.id.partition(":")[0]
-    backend = _made(name) if device.id in _joined else _backend(name)
+    unasked = device.id in _joined or device.id in _named
+    backend = _made(name) if unasked else _backend(name)
     assert backend is not None, device
     return backend
 
@@ -85,6 +87,20 @@ def backend_of(device: Device) -> Backend:
 
 
 def _open(backend: Backend, device: Device) -> None:
+    if device.id in _opened:
+        return
+    one = _named.get(device.id)
+    if one is None or device.id.partition(":")[0] in _probed:
+        _open_found(backend, device)
+        return
+    try:
+        _open_recalled(one)
+    except BaseException:
+        del _named[device.id], _devices[device.id]  # who asks again has its driver asked
+        raise
+
+
+def _open_found(backend: Backend, device: Device) -> None:
     if device.id not in _opened:
         began = perf_counter()
         backend.open(device)
@@ -106,7 +122,30 @@ def device(name: str) -> Device:
 
     Raises DeviceUnavailable, with the backend's own reason, where there is none.
     """
-    return _joined.get(name) or _found(name)
+    return _joined.get(name) or _remembered(name) or _found(name)
+
+
+def probed(name: str) -> Device:
+    """Return the device of that id as its driver describes it now, as `device` does."""
+    _backend(name.partition(":")[0])
+    return device(name)
+
+
+def _remembered(name: str) -> Device | None:
+    """Return a device that was calibrated here, as it was then: where its traces look the same, no
+    process has to ask its driver whether it is there."""
+    kind = name.partition(":")[0]
+    if name == HOST_DEVICE or kind in _probed:
+        return None
+    if name not in _named:
+        from alight import calibrated
+
+        own = [one for one in calibrated.recalled() if one.device.id == name and not one.reason]
+        if not own or left(name) or not hasattr(_made(kind), "described"):
+            return None
+        _named[name] = own[0]
+        _devices[name] = own[0].device
+    return _devices[name]
 
 
 def _found(name: str) -> Device:
@@ -157,8 +196,14 @@ def leaves_open(policy: Policy) -> bool:
 
 
 def join(one: Recalled) -> None:
-    """Open a device that was calibrated here, without asking for it in a process of its own first:
-    from now on it takes part wherever the policy leaves that open.
+    """Open a device that was calibrated here: from now on it takes part wherever the policy leaves
+    that open. Raises as below."""
+    _joined[one.device.id] = _open_recalled(one)
+
+
+def _open_recalled(one: Recalled) -> Device:
+    """Return a device that was calibrated here, opened without asking for it in a process of its
+    own first.
 
     Raises DeviceUnavailable where it is not that device any more, and whatever its driver raises;
     later processes then know, and do not try.
@@ -182,8 +227,9 @@ def join(one: Recalled) -> None:
         )
         calibrated.failed(device, reason, for_good=True)
         raise DeviceUnavailable(f"{device.id}: {reason}")
-    _joined[device.id] = _devices[device.id] = found
+    _devices[device.id] = found
     calibrated.keep(found, one.traces)
+    return found
 
 
 def _opened_as(device: Device) -> Device:
@@ -196,10 +242,10 @@ def _opened_as(device: Device) -> Device:
     if described is None or name in _probed:  # it may open only what it found
         probed = _found(device.id)
         if probed.fingerprint == device.fingerprint:
-            _open(backend, probed)
+            _open_found(backend, probed)
         return probed
     was_open = device.id in _opened
-    _open(backend, device)
+    _open_found(backend, device)
     found: Device = described(device)
     if found.fingerprint != device.fingerprint and not was_open:
         _opened.pop(device.id)
@@ -247,9 +293,9 @@ def probe_all() -> None:
     """Probe every backend there is: its devices are then known, or why it has none."""
     from importlib.metadata import entry_points  # loads 25 ms of modules
 
-    for name in ["cpu", *[f"{point.name}:0" for point in entry_points(group="alight.backends")]]:
+    for name in ["cpu", *[point.name for point in entry_points(group="alight.backends")]]:
         with contextlib.suppress(DeviceUnavailable):  # the reason is kept
-            device(name)
+            _backend(name)
 
 
 def absences() -> dict[str, str]:
