@@ -583,3 +583,21 @@ def test_objects_that_lead_to_one_another(mode: str) -> None:
         made = alight.jit(plain)(A)
         assert made.other.one is made and made.all[1] is made.other
         assert type(made.other.field) is np.ndarray
+
+
+@pytest.mark.parametrize("name", ["may_share_memory", "shares_memory"])
+def test_a_name_that_only_alight_uses(mode: str, name: str) -> None:
+    """What a program puts there is for its own calls; overlap is found all the same."""
+
+    def plain(x: Any, y: Any) -> Any:
+        y[1:] += x[:-1]
+        return y * 2, x.sum()
+
+    jitted = alight.jit(plain)
+    with mock.patch.object(np, name, lambda *args, **kwargs: False):
+        for _ in range(CALLS):
+            ours, theirs = A.copy(), A.copy()
+            got, want = jitted(ours[5:], ours[:-5]), plain(theirs[5:], theirs[:-5])
+            np.testing.assert_allclose(got[0], want[0], rtol=1e-13)
+            np.testing.assert_allclose(got[1], want[1], rtol=1e-13)
+            np.testing.assert_allclose(ours, theirs, rtol=1e-13)

@@ -34,6 +34,8 @@ __all__ = ["Lease", "Leases", "leasable", "overlap", "window_of"]
 
 NdArray = np.ndarray[Any, Any]
 _bounds = np.lib.array_utils.byte_bounds
+# As NumPy has them: every call asks, and a program may give these names something else.
+_may_share, _shares = np.may_share_memory, np.shares_memory
 
 
 def leasable(array: Any) -> bool:
@@ -44,12 +46,12 @@ def leasable(array: Any) -> bool:
 def overlap(a: NdArray, b: NdArray) -> bool:
     """Tell whether two ndarrays share an element's bytes; where that takes long to find out,
     they do."""
-    if not np.may_share_memory(a, b):
+    if not _may_share(a, b):
         return False
     try:
         # The general question is NP-hard. What 100 candidates do not settle counts as shared, which
         # is right too: only some writes go through one storage that could have had two.
-        return np.shares_memory(a, b, max_work=100)  # type: ignore[arg-type]
+        return _shares(a, b, max_work=100)  # type: ignore[arg-type]
     except (np.exceptions.TooHardError, OverflowError):
         return True
 

@@ -32,6 +32,9 @@ __all__ = [
 # call.
 CONSTANT_BYTES = 1 << 20
 
+# As NumPy has it: a program may give the name something else.
+_may_share = np.may_share_memory
+
 
 class _Unknown(Exception):
     """Raised where an argument is of a kind whose behaviour cannot be guarded."""
@@ -71,7 +74,7 @@ class _Describing:
                 (i, j)
                 for j in range(1, len(arrays))
                 for i in range(j)
-                if np.may_share_memory(arrays[i], arrays[j])
+                if _may_share(arrays[i], arrays[j])
             ]
         )
 
