@@ -689,3 +689,6 @@ def test_elements_apart_are_waited_for_out_of_memory() -> None:
     )
     assert memory("complex128", most, 3, "generated") == pytest.approx(most * 48e-10, rel=1e-3)
     assert memory("complex128", most, 3, "numpy") == pytest.approx(0.0, abs=1e-9)
+    # NumPy reads one by one what it has no vector loop of its own for
+    assert memory("float64", 2 * most, 3, "numpy", "square") == pytest.approx(0.0, abs=1e-9)
+    assert memory("float64", most, 5, "numpy", "exp") == pytest.approx(most * 40e-10, rel=1e-3)
