@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import alight
+from alight.record import native
 
 Array = np.ndarray[Any, Any]
 TABLE = np.arange(5.0)
@@ -161,6 +162,79 @@ def test_what_a_declared_function_returns_may_be_anothers() -> None:
         got = made(a)
         TABLE[2] = value
         assert np.asarray(got)[2] == value
+
+
+def require_own(x: Any) -> Any:
+    y = np.require(x, requirements="W")
+    y[0] = 7.0
+    return x * 2
+
+
+def stand_up(x: Any) -> Any:
+    x.shape = (-1, 1)
+    return x * 2
+
+
+@pytest.mark.parametrize("body", [require_own, stand_up])
+def test_what_a_declared_function_does_to_an_argument_is_done_to_the_array(
+    body: Callable[[Any], Any],
+) -> None:
+    made: Any = alight.jit(pure=True)(body)
+    x, _ = drawn()
+    for _ in range(3):
+        a, expect = alight.asarray(x), x.copy()
+        assert np.array_equal(np.asarray(made(a)), body(expect))
+        assert np.array_equal(np.asarray(a), expect) and a.shape == expect.shape
+
+
+@pytest.mark.parametrize("dtype", [">f8", "U3", "m8[s]", "V8", np.longdouble, np.float16, complex])
+def test_dtypes_that_alight_does_not_compute_with_are_ndarrays(dtype: Any) -> None:
+    def both(x: Any, dtype: Any) -> Any:
+        y = x.astype(dtype)
+        return y, y[0]
+
+    made: Any = alight.jit(both)
+    x, _ = drawn()
+    name = np.dtype(dtype).str
+    for _ in range(3):
+        for got, expect in zip(made(alight.asarray(x), name), both(x, name), strict=True):
+            assert type(got) is (alight.Array if native(expect.dtype) else type(expect))
+            assert got.dtype == expect.dtype
+
+
+@pytest.mark.parametrize(
+    "window",
+    [
+        lambda x: (x + 1)[::2],
+        lambda x: (x + 1)[::-1],
+        lambda x: (x + 1)[:, 1:3],
+        lambda x: np.real(x * 1j),
+        lambda x: (x + 1)[1:].T,
+    ],
+    ids=["steps", "back", "columns", "real", "turned"],
+)
+def test_windows_of_what_a_function_makes_have_numpys_strides(
+    window: Callable[[Any], Any], bodies: list[int]
+) -> None:
+    made: Any = alight.jit(window)
+    x = drawn(36)[0].reshape(6, 6)
+    for _ in range(3):
+        got, expect = made(alight.asarray(x)), window(x)
+        assert type(got) is alight.Array and got.strides == expect.strides
+        got[0] = expect[0] = 5.0
+        assert np.array_equal(np.asarray(got), expect)
+    assert not bodies
+
+
+def test_what_is_returned_at_two_depths_is_one_array() -> None:
+    def both(x: Any) -> Any:
+        y = x * 2
+        return y, [y, (y,)]
+
+    made: Any = alight.jit(both)
+    for _ in range(3):
+        first, (second, (third,)) = made(alight.asarray(drawn()[0]))
+        assert first is second and second is third
 
 
 def test_pending_arguments_are_computed() -> None:

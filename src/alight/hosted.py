@@ -16,7 +16,7 @@ from alight import memory
 from alight._core import at_hand, layout_of
 from alight._core.guard import Entry
 from alight.array import Array
-from alight.creation import shared
+from alight.record import native
 
 __all__ = ["Hosted", "kinds_of"]
 
@@ -39,17 +39,17 @@ def kinds_of(args: tuple[Any, ...]) -> tuple[Any, ...] | None:
 
 
 class Hosted:
-    """Calls of one kind; called with their arguments it gives NotImplemented where the body has to
-    run on the Arrays.
+    """Calls of one kind to a proven function; called with their arguments it gives NotImplemented
+    where the body has to run on the Arrays.
 
-    ``fresh``: what the function returns is seen to be its own, or a window of an argument.
+    A function that only its author calls pure may ask whether an argument can be written to, give
+    it a shape, or return what others hold: none of that could be told from here.
     """
 
-    __slots__ = ("_call", "_fresh", "entry", "failed", "refused")
+    __slots__ = ("_call", "entry", "failed", "refused")
 
-    def __init__(self, call: Callable[..., Any], fresh: bool) -> None:
+    def __init__(self, call: Callable[..., Any]) -> None:
         self._call = call
-        self._fresh = fresh
         self.failed = False  # the last call did; whether the function or its read-only arguments
         self.refused = False
         self.entry: Entry | None = None  # the guard's
@@ -75,33 +75,44 @@ class Hosted:
         except Exception:
             self.failed = True
             return NotImplemented
-        made = self._array(result) if type(result) is np.ndarray else self._made(result)
+        made = _made(result, {})
         self.failed = made is NotImplemented
         return made
 
-    def _array(self, array: Any) -> Any:
-        if not array.flags.writeable:  # a window of an argument, which the Array's would have to be
-            return NotImplemented
-        return memory.owned(Array, array) if self._fresh else shared(array)
 
-    def _made(self, result: Any) -> Any:
-        """Return results with Arrays for ndarrays and NumPy's scalars."""
-        if isinstance(result, np.generic):
-            return memory.owned(Array, np.asarray(result))
-        kind = type(result)
-        if kind is Array or kind in _SCALARS:
-            return result
-        if kind is not tuple and kind is not list:
+def _made(result: Any, known: dict[int, Any]) -> Any:
+    """Return results with Arrays for ndarrays and NumPy's scalars, and one for what is there more
+    than once: ``known`` has those by their ids."""
+    kind = type(result)
+    if kind is np.ndarray:
+        if (
+            not result.flags.writeable
+        ):  # a window of an argument, which the Array's would have to be
             return NotImplemented
-        known: dict[int, Any] = {}
-        parts = []
-        for part in result:
-            if type(part) is np.ndarray and part.base is not None:  # others may lie there, too
-                return NotImplemented
-            if id(part) not in known:
-                array = type(part) is np.ndarray
-                known[id(part)] = self._array(part) if array else self._made(part)
-            if known[id(part)] is NotImplemented:
-                return NotImplemented
-            parts.append(known[id(part)])
-        return kind(parts)
+        return _taken(result) if native(result.dtype) else result
+    if isinstance(result, np.generic):
+        return memory.owned(Array, np.asarray(result)) if native(result.dtype) else result
+    if kind is Array or kind in _SCALARS:
+        return result
+    if kind is not tuple and kind is not list:
+        return NotImplemented
+    parts = []
+    for part in result:
+        if type(part) is np.ndarray and part.base is not None:  # others may lie there, too
+            return NotImplemented
+        if id(part) not in known:
+            known[id(part)] = _made(part, known)
+        if known[id(part)] is NotImplemented:
+            return NotImplemented
+        parts.append(known[id(part)])
+    return kind(parts)
+
+
+def _taken(array: Any) -> Any:
+    """Return the Array over an ndarray that the function made, or over its window of one."""
+    if layout_of(array).dense:
+        return memory.owned(Array, array)
+    base = array.base
+    if type(base) is not np.ndarray or base.base is not None or not native(base.dtype):
+        return NotImplemented
+    return memory.view_of(memory.owned(Array, base), array, base)

@@ -242,7 +242,7 @@ class Jitted(CallGuard):
         key = None if found is None else (found, stamp)
         program = on_ours.get(key)
         hosted = None
-        if alone or (program is not None and program.at_home):
+        if not proof.declared and (alone or (program is not None and program.at_home)):
             hosted = self._on_host((kinds, stamp), learned)
             result = hosted(*args)
             if result is not NotImplemented:
@@ -275,7 +275,7 @@ class Jitted(CallGuard):
         if hosted is None:
             if len(learned.hosted) >= EXACT_SITES:
                 learned.hosted.clear()
-            hosted = learned.hosted[key] = Hosted(self, fresh=not learned.proof.declared)
+            hosted = learned.hosted[key] = Hosted(self)
         return hosted
 
     def _numpy(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
