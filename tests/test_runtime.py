@@ -424,7 +424,7 @@ def test_an_operator_that_fails_fails_in_numpys_words(operation: Any, other: Any
         try:
             return operation(other(), array) if turned else operation(array, other())
         except (TypeError, ValueError) as error:
-            return str(error).replace("numpy.ndarray", "Array")
+            return str(error).replace("numpy.ndarray", "alight.Array")
 
     for turned in (False, True):
         wanted, got = outcome(np.ones(3), turned), outcome(alight.ones(3), turned)
