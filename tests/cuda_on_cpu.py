@@ -62,6 +62,8 @@ static void meet(Meeting& m, unsigned size) {
   }
   current = threadIdx.x = me;
 }
+using std::max;
+using std::min;
 static void __syncwarp() { meet(warps[threadIdx.x / 32], 32); }
 static void __syncthreads() { meet(everyone, threads.size()); }
 template <typename T> static T exchanged(T x, unsigned from) {
@@ -136,6 +138,8 @@ _PLAIN = {
     'asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));': (
         "r = 1.0 / std::sqrt((double)(std::fabs(x) < 0x1p-126f ? std::copysign(0.0f, x) : x));"
     ),
+    # a NaN of the card's arithmetic is this one
+    "told = __float_as_uint(root);": "told = root == root ? __float_as_uint(root) : 0x7fffffffu;",
     'asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"(h));': "f = bits<_Float16>(h);",
     'asm("cvt.rn.f16.f32 %0, %1;" : "=h"(h) : "f"(f));': "h = bits<short>((_Float16)f);",
     'asm("cvt.rn.f16.f64 %0, %1;" : "=h"(h) : "d"(d));': "h = bits<short>((_Float16)d);",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -190,6 +191,59 @@ def test_what_flows_through_shared_memory_folds_to_the_same_bits(length: int) ->
         assert_as_on_host(group, [x, scale], wide)
 
 
+@needs_compiler
+@pytest.mark.parametrize("name", ["sin", "cos", "exp", "sqrt", "log", "tan"])
+def test_a_run_with_one_element_that_is_not_usual_is_made_again(name: str) -> None:
+    x = np.full(2 * 8192, 1.5, np.float32)
+    layout, axes = layout_of(x), (("axis", (0,)),)
+    signs = make_layout(np.dtype(bool), x.shape)
+    nodes = [Node(OPS[name], (0,), (), layout), Node(OPS["signbit"], (1,), (), signs)]
+    for fold in ("min", "max", "sum"):
+        nodes.append(Node(OPS[fold], (1,), axes, make_layout(x.dtype, ())))
+    nodes.append(Node(OPS["any"], (2,), axes, make_layout(np.dtype(bool), ())))  # of a zero, too
+    graph = Graph((layout,), tuple(nodes), (3, 4, 5, 6))
+    group = Group(GroupKind.REDUCE, graph, x.shape)
+    usual = schedule(group, nest(group), (0,) * 5, 4)
+    grid = replace(usual, block=256, team=256, cut=True, turns=1, unroll=8, blocks=1)
+    grid = replace(grid, ahead=2, depth=2)
+    text = form(group, nest(group), grid).text()
+    assert ("end0" in text) is (name != "log")  # the logarithm asks otherwise
+    near = [np.nextafter(np.float32(v), np.float32(w)) for v in (87.33, 30000) for w in (0, 1e9)]
+    tiny = [0.0, 1e-45, 1e-38, 1e-30, 2.6e-23, 1e-12]
+    for value in (*near, *tiny, 88.7, 104.0, 3e5, 1e19, 3e38, np.inf, np.nan):
+        for x[5000] in (value, -value):
+            with np.errstate(all="ignore"):
+                assert_as_on_host(group, [x], grid)
+
+
+@needs_compiler
+@pytest.mark.parametrize("parts", [1, 31, 4097, 16384, 16387, 40001])
+def test_any_number_of_parts_of_a_sole_row_meets_as_a_tree(parts: int) -> None:
+    x = np.ones(1 << 20, np.float32)
+    group = reduce_group([x], ["sum", "argmax"], (0,))
+    made = form(group, nest(group), schedule(group, nest(group), (0, 0, 0), 4))
+    (_, whole) = made.steps()
+    generator = np.random.default_rng(parts)
+    left = generator.standard_normal(parts).astype(np.float32)
+    pair = np.dtype([("value", np.float32), ("index", np.int64)], align=True)
+    best = np.zeros(parts, pair)
+    best["value"], best["index"] = left, np.arange(parts) * 7
+    results = np.empty((), np.float32), np.empty((), np.int64)
+    arrays = (x, *results, left, best)
+    given = (ctypes.c_void_p * len(arrays))(*(a.__array_interface__["data"][0] for a in arrays))
+    numbers = [*whole.numbers]
+    numbers[3] = parts
+    counts = (ctypes.c_longlong * len(numbers))(*numbers)
+    library = cuda_on_cpu.library(made.text())
+    library.launch_entry_whole(1, whole.threads, given, counts)
+    tree = np.full(1 << 16, -0.0, np.float32)
+    tree[:parts] = left
+    while tree.size > 1:
+        tree = tree[::2] + tree[1::2]
+    assert results[0] == tree[0]
+    assert results[1] == 7 * left.argmax()
+
+
 @needs_nvrtc
 def test_long_folds_of_much_arithmetic_flow_through_shared_memory() -> None:
     def grid_of(values: Array, names: tuple[str, ...]) -> tuple[Group, Grid]:
@@ -198,7 +252,7 @@ def test_long_folds_of_much_arithmetic_flow_through_shared_memory() -> None:
         return group, schedule(group, shape, (0,) * len(shape.strides), 132)
 
     group, grid = grid_of(np.ones(1 << 25, np.float32), ("sum", "max"))
-    assert grid.depth and grid.blocks == 4 * 132
+    assert grid.depth and grid.blocks == 2 * 132
     made = form(group, nest(group), grid)
     (flow, whole) = made.steps()
     assert flow.blocks == grid.blocks and whole.blocks == 1

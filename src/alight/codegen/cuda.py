@@ -75,9 +75,13 @@ _LONG = 16
 _RESIDENT = 4
 # Of what flows through shared memory (``codegen.cuda_flow``): blocks that stay on a multiprocessor,
 # steps that are computed at once, how often as many are on their way. The sum of nine operations on
-# 2**27 float32 takes 290 µs so, 322 as runs of blocks that come and go; with three blocks 296, with
-# steps one by one 397 (H200): two have a whole line of memory of each chunk.
-_STAYING, _AHEAD, _DEPTH = 4, 2, 2
+# 2**27 float32 takes 267 µs so, with three blocks, whose threads have fewer registers, 270, with
+# four 280; 322 as runs of blocks that come and go, with steps one by one 397 (H200): two have a
+# whole line of memory of each chunk.
+_STAYING, _AHEAD, _DEPTH = 2, 2, 2
+# Parts that a block has at least, as starting it takes time (the same sum of 2**22, which are two
+# for each block: 22.1 µs, 21.4 as runs that come and go; of 2**23: 25.2 and 29.6).
+_PARTS = 3
 _WARPS = 256 // 32  # of a block that folds parts of a row
 
 
@@ -157,7 +161,7 @@ def schedule(group: Group, shape: Nest, offsets: Sequence[int], processors: int)
     long = not (whole or grid.held) and length >= _LONG * run
     grid = replace(grid, whole=whole, long=long, steps=steps, ahead=ahead)
     blocks = _STAYING * processors
-    if grid.cut and _HEAVY < operations <= _HEAVIEST and length >= 2 * blocks * RUN * _WARPS:
+    if grid.cut and _HEAVY < operations <= _HEAVIEST and length >= _PARTS * blocks * RUN * _WARPS:
         flow = replace(grid, turns=1, ahead=_AHEAD, depth=_DEPTH, blocks=blocks, resident=_STAYING)
         if Flow(group, shape, flow).suits():
             return flow

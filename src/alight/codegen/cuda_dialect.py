@@ -147,6 +147,15 @@ CUDA = Dialect(
   seldom |= !(root >= 8.8817842e-16f);
   return root;
 }""",
+        # The same root turned negative, whose bits are the less the nearer it is to zero; the
+        # card's NaN has no sign and is less than all of them.
+        "sqrt_told": """__device__ __forceinline__ float sqrt_told(float x, unsigned int& told) {
+  float r;
+  asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
+  const float s = fabsf(x) * r, root = fmaf(-fmaf(-s, s, x), 0.5f * r, -s);
+  told = __float_as_uint(root);
+  return -root;
+}""",
         # Two steps from an estimate, rounded right where what is left of the dividend is exact: of
         # dividends from 2**-95, divisors to 2**96 and quotients from 2**-120, in magnitude. Less
         # than a normal divisor, infinite quotients on the way and what is no number leave a NaN.

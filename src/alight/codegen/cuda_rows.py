@@ -28,6 +28,57 @@ from alight.codegen.source import ENTRY, Statements
 # Threads that fold the parts of one row: as many as an SM of any kind has room for at once.
 WHOLE_BLOCK = 1024
 _READ = 8  # of them are read before the first two meet
+# Parts of a sole row that a thread has side by side, and how often before they meet where they are
+# narrow: all of them are on their way at once, and threads of a warp read whole lines (H200, 2**14
+# parts of a sum: 2.5 µs behind the kernel that left them; with sixteen in a row for a thread 8).
+_SIDE, _OFTEN = 4, 4
+_SOLE = (
+    """
+// of all parts of a sole row, by one block
+template <typename F, typename I> __device__ __forceinline__ typename F::S parts_met(
+    const typename F::S* w, I parts, typename F::S* shared) {
+  typedef typename F::S S;
+  constexpr int PASSES = sizeof(S) <= 4 ? OFTEN : 1;
+  Counter<F> counter;
+  S f = F::none();
+  for (I base = 0; base < parts; base += PASSES * SIDE * BLOCK) {
+    S v[PASSES][SIDE], s[PASSES], left[PASSES];
+#pragma unroll
+    for (int p = 0; p < PASSES; ++p) {
+      const I at = base + SIDE * (p * BLOCK + (int)threadIdx.x);
+      if (at + SIDE <= parts) {
+        const Pack<S, SIDE> pack = *(const Pack<S, SIDE>*)(w + at);
+#pragma unroll
+        for (int j = 0; j < SIDE; ++j) v[p][j] = pack.v[j];
+      } else {
+#pragma unroll
+        for (int j = 0; j < SIDE; ++j) v[p][j] = at + j < parts ? w[at + j] : F::none();
+      }
+    }
+#pragma unroll
+    for (int p = 0; p < PASSES; ++p) s[p] = adjacent<F, SIDE>(v[p]);
+#pragma unroll
+    for (int mask = 1; mask < 32; mask *= 2)
+#pragma unroll
+      for (int p = 0; p < PASSES; ++p) s[p] = met<F>(s[p], mask);
+    if (threadIdx.x % 32 == 0)
+#pragma unroll
+      for (int p = 0; p < PASSES; ++p) shared[p * (BLOCK / 32) + threadIdx.x / 32] = s[p];
+    __syncthreads();
+#pragma unroll
+    for (int p = 0; p < PASSES; ++p) left[p] = shared[threadIdx.x % 32 * PASSES + p];
+    f = adjacent<F, PASSES>(left);
+#pragma unroll
+    for (int mask = 1; mask < 32; mask *= 2) f = met<F>(f, mask);
+    __syncthreads();
+    if (parts > PASSES * SIDE * BLOCK) counter.push(f);
+  }
+  return parts > PASSES * SIDE * BLOCK ? counter.total() : f;
+}
+""".replace("BLOCK", str(WHOLE_BLOCK))
+    .replace("SIDE", str(_SIDE))
+    .replace("OFTEN", str(_OFTEN))
+)
 
 
 class Rows(Runs):
@@ -78,11 +129,17 @@ class Rows(Runs):
         count = self.grid.block if self.grid.depth else self.warps * self.together
         texts = [self.function(ENTRY, self.grid.bounds, count, parameters, self.kernel())]
         if self.cut:
-            whole, count = f"{ENTRY}_whole", WHOLE_BLOCK // 32
+            whole, count = f"{ENTRY}_whole", WHOLE_BLOCK // 32 * (_OFTEN if self.sole_row else 1)
             text = self.function(whole, str(WHOLE_BLOCK), count, parameters, self.combining())
             texts.append(text)
         structures = [fold.structure(self.outside) for fold in self.folds.values()]
-        return whole_text(self.outside, self.header, "\n".join((*structures, *self.apart, *texts)))
+        header = self.header + (_SOLE if self.cut and self.sole_row else "")
+        return whole_text(self.outside, header, "\n".join((*structures, *self.apart, *texts)))
+
+    @property
+    def sole_row(self) -> bool:
+        """Whether what parts leave is side by side, as it is of one row."""
+        return row_count(self.places.shape) == 1
 
     def function(self, name: str, bounds: str, count: int, parameters: list[str], body: str) -> str:
         """Return the text of an entry point that has room for so many states of each fold."""
@@ -268,31 +325,42 @@ class Rows(Runs):
         with code.block(f"for ({index} row = {first}; row < rows; row += gridDim.x)"):
             places.rows(code, places.kept_indices(code, "row"))
             for number, fold in self.folds.items():
-                code.add(f"{fold.state} f{number};")
-                code.add(f"Counter<{fold.name}> c{number};")
-                with code.block(f"for ({index} i = 0; i < each; i += {_READ})"):
-                    code.add(f"{fold.state} s[{_READ}];")
-                    code.add("#pragma unroll")
-                    with code.block(f"for (int j = 0; j < {_READ}; ++j)"):
-                        code.add(f"const {index} own = threadIdx.x * each + i + j;")
-                        code.add(
-                            f"s[j] = i + j < each && own < parts ? w{number}[own * rows + row] : "
-                            f"{fold.name}::none();"
-                        )
-                    code.add(f"f{number} = adjacent<{fold.name}, {_READ}>(s);")
-                    code.add(f"if (each > {_READ}) c{number}.push(f{number});")
-                code.add(f"if (each > {_READ}) f{number} = c{number}.total();")
-                code.add("#pragma unroll")
-                code.add(
-                    f"for (int mask = 1; mask < 32; mask *= 2) f{number} = "
-                    f"met<{fold.name}>(f{number}, mask);"
-                )
-                code.add(
-                    f"f{number} = block<{fold.name}, {WHOLE_BLOCK // 32}>(f{number}, "
-                    f"({fold.state}*)room{number});"
-                )
+                if self.sole_row:
+                    code.add(
+                        f"const {fold.state} f{number} = parts_met<{fold.name}>"
+                        f"(w{number}, parts, ({fold.state}*)room{number});"
+                    )
+                else:
+                    self.parts_of_row(code, number)
                 value = fold.delivered(code, f"f{number}", "length")
                 for place, output in enumerate(self.graph.outputs, self.first):
                     if output == number:
                         code.add(f"if (threadIdx.x == 0) *q{place} = {value};")
         return "\n".join(code.lines)
+
+    def parts_of_row(self, code: Statements, number: int) -> None:
+        """Add the fold of what the parts of one of many rows left."""
+        fold, index = self.folds[number], self.places.index
+        code.add(f"{fold.state} f{number};")
+        code.add(f"Counter<{fold.name}> c{number};")
+        with code.block(f"for ({index} i = 0; i < each; i += {_READ})"):
+            code.add(f"{fold.state} s[{_READ}];")
+            code.add("#pragma unroll")
+            with code.block(f"for (int j = 0; j < {_READ}; ++j)"):
+                code.add(f"const {index} own = threadIdx.x * each + i + j;")
+                code.add(
+                    f"s[j] = i + j < each && own < parts ? w{number}[own * rows + row] : "
+                    f"{fold.name}::none();"
+                )
+            code.add(f"f{number} = adjacent<{fold.name}, {_READ}>(s);")
+            code.add(f"if (each > {_READ}) c{number}.push(f{number});")
+        code.add(f"if (each > {_READ}) f{number} = c{number}.total();")
+        code.add("#pragma unroll")
+        code.add(
+            f"for (int mask = 1; mask < 32; mask *= 2) f{number} = "
+            f"met<{fold.name}>(f{number}, mask);"
+        )
+        code.add(
+            f"f{number} = block<{fold.name}, {WHOLE_BLOCK // 32}>(f{number}, "
+            f"({fold.state}*)room{number});"
+        )

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from alight.codegen.cuda_dialect import CUDA
 from alight.codegen.cuda_fold import CudaFold
 from alight.codegen.cuda_kernel import Places
+from alight.codegen.cuda_told import Told
 from alight.codegen.phases import Pass, phases
 from alight.codegen.source import Grid, Statements
 from alight.ir.table_reduction import CHUNK, LANES
@@ -87,6 +88,7 @@ class Runs:
         self.ahead = grid.ahead
         self.whole = grid.whole
         self.way = Way.MENDED
+        self.told: Told | None = None
         # turns whose folds meet at once, a warp of them; more are counted
         self.together = 1
         if self.warps > 1 and not grid.held:
@@ -166,9 +168,15 @@ class Runs:
         code, steps, ahead = self.code, self.grid.steps, self.ahead
         written = self.grid.held or any(self.folds[n].moments for n in visit.folds)
         unroll = 1 if self.way is Way.SURE else steps if written else self.grid.unroll
+        told = self.told = Told() if self.way is Way.TOLD and self.grid.depth else None
+        before = len(code.lines)
         code.add(f"#pragma unroll {unroll // ahead or 1}")
         with code.block(f"for (int first = 0; first < {steps}; first += {ahead})"):
             self.step(visit, begin)
+        self.told = None
+        if told and told.ends:
+            code.lines[before:before] = [f"{'  ' * code.indent}{line}" for line in told.begun()]
+            code.add(f"seldom |= {told.beyond()};")
 
     # --- passes that are nothing but folds of inputs side by side
     def sole(self, visit: Pass) -> bool:
@@ -351,16 +359,24 @@ class Runs:
         if branchy and self.way is not Way.SURE:
             if self.way is Way.MENDED:
                 code.add("bool seldom = false;")
-            code.seldom = "seldom"
+            code.seldom, code.told = "seldom", self.told
+        before = len(code.lines)
         if not branchy or self.way is not Way.SURE:
             with self.each(begin):
                 code.add("#pragma unroll")
                 with code.block("for (int j = 0; j < 4; ++j)"):
                     self.values(code, visit, reads, targets, made)
+                    if self.told and self.told.ends:
+                        with code.block("if (j % 2)"):
+                            for line in self.told.together():
+                                code.add(line)
                     for number in held:
                         if number in stored:
                             code.add(f"{self.arrays[number]}[k][j] = x{number}[i][j];")
-        code.seldom = ""
+        code.seldom, code.told = "", None
+        if self.told:
+            arrays = self.told.arrays(self.ahead)
+            code.lines[before:before] = [f"{'  ' * code.indent}{line}" for line in arrays]
         if not branchy or self.way is Way.TOLD:
             return
         used = {o for n in (*visit.needed, *visit.folds) for o in self.operands(n)}

@@ -28,6 +28,7 @@ from alight.ir.ops import Kind, trees
 from alight.ir.table_reduction import CHUNK, LANES
 
 if TYPE_CHECKING:
+    from alight.codegen.cuda_told import Told
     from alight.codegen.loops import Nest
     from alight.ir.group import Group, Node
     from alight.ir.ops import Op
@@ -98,6 +99,8 @@ class Statements:
         self.count = 0
         # a variable that is set where an element is not usual: what such ones need is left out
         self.seldom = ""
+        # what else tells of such elements, asked later for many
+        self.told: Told | None = None
 
     def add(self, line: str) -> None:
         """Add a line."""
@@ -158,7 +161,8 @@ class Statements:
                 told = tree.args[0]
                 if told.prim == "not":
                     for part in holding(told.args[0]):
-                        self.add(f"{self.seldom} |= !{value(part)};")
+                        later = self.told.unless(part, value) if self.told else None
+                        self.add(later or f"{self.seldom} |= !{value(part)};")
                 else:
                     self.add(f"{self.seldom} |= {value(told)};")
                 return value(tree.args[2])
@@ -187,6 +191,8 @@ class Statements:
         source = tree.args[0].dtype
         if prim == "cast":
             text = dialect.cast(args[0], source, tree.dtype)
+        elif self.told and f"{prim}:{source}" == "sqrt:float32":
+            text = self.told.root(args[0])
         elif self.seldom and f"{prim}:{source}" in dialect.usual:
             text = dialect.usual[f"{prim}:{source}"].format(*args, seldom=self.seldom)
         elif prim == "libm":
