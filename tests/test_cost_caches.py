@@ -87,6 +87,7 @@ def test_what_is_chosen_by_the_same_few_again_and_again_is_foreseen() -> None:
     )
     assert other > 5 * alike
     assert alike == pytest.approx(100 * 1e-6)
+    assert 0.0 <= seconds(choice((1, 0), (3, 0)), found, "numpy") <= LAUNCH  # of nothing
 
 
 def test_sums_of_floats_are_read_off_their_own_curve() -> None:

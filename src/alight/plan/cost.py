@@ -203,7 +203,7 @@ def _foreseen(graph: Graph, item: Pass, curve: Curve, whole: float) -> float:
     broadcast, and a processor guesses wrong as often as among as many choices."""
     node = item.nodes[0]
     share = graph.layout(node.operands[0]).size / max(node.layout.size, 1)
-    if share >= 1 or len(curve.knots) < 2:
+    if share >= 1 or len(curve.knots) < 2 or not item.amount:
         return whole
     least, call = curve.knots[1][0], curve.knots[0][1]
     some = max(share * item.amount, min(least, item.amount))
