@@ -254,6 +254,24 @@ def test_a_surface_finds_what_products_are_made_of_and_bends_where_they_do_not()
     assert surface_of({(8, 8, 8): 1e-6}) is None
 
 
+def test_no_product_is_predicted_faster_than_every_one_that_was_measured() -> None:
+    """Products that threads share get quicker by the multiplication up to some size, which the
+    terms take for no price of multiplications at all."""
+
+    def seconds(m: int, k: int, n: int) -> float:
+        return 2e-6 + 1e-11 * m * k * n / min(16.0, 1.0 + m * n / 4096)
+
+    random = Random(5)
+    shapes = [tuple(round(2 ** random.uniform(3, 9)) for _ in range(3)) for _ in range(40)]
+    timings = {(m, k, n): seconds(m, k, n) for m, k, n in shapes}
+    fitted = surface_of(timings)
+    assert fitted is not None
+    least = min(taken / math.prod(shape) for shape, taken in timings.items())
+    for side in (512, 1024, 4096):
+        assert fitted[0].seconds_at(side, side, side) >= 0.999 * least * side**3
+    assert Surface.from_dict(json.loads(json.dumps(fitted[0].to_dict()))) == fitted[0]
+
+
 def test_what_multiplies_faster_than_it_is_called_shows_it_in_one_large_product() -> None:
     """Seconds of a card: a call of 35 us, 6e-14 s for a multiplication."""
 

@@ -37,6 +37,7 @@ def surface_of(timings: Mapping[Shape, float]) -> tuple[Surface, list[float]] | 
         tuple((float(a), float(b), float(c)) for a, b, c in centres),
         tuple(float(h) for h in heights),
         width,
+        min(timings[shape] / math.prod(shape) for shape in shapes),
     )
     return surface, [float(miss) for miss in missed]
 

@@ -20,7 +20,8 @@ def terms_of(m: float, k: float, n: float) -> tuple[float, ...]:
 @dataclass(frozen=True, slots=True)
 class Surface:
     """Seconds over (m, k, n): a sum of terms none of which is negative, times the exponential of
-    bells around measured products. Far from all of these only the sum is left.
+    bells around measured products. Far from all of these only the sum is left. No product takes
+    less than ``fastest`` for each multiplication, which none that was measured did.
 
     ``centres`` are logarithms to base 2; a bell falls to exp(-1/2) at ``width`` of them.
     """
@@ -29,6 +30,7 @@ class Surface:
     centres: tuple[tuple[float, float, float], ...]
     heights: tuple[float, ...]
     width: float
+    fastest: float = 0.0
 
     def seconds_at(self, m: float, k: float, n: float) -> float:
         """Return the seconds of a product."""
@@ -38,7 +40,7 @@ class Surface:
         raised = 0.0
         for (a, b, c), height in zip(self.centres, self.heights, strict=True):
             raised += height * math.exp(scale * ((x - a) ** 2 + (y - b) ** 2 + (z - c) ** 2))
-        return base * math.exp(raised)
+        return max(base * math.exp(raised), self.fastest * m * k * n)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the surface as a document."""
@@ -47,6 +49,7 @@ class Surface:
             "centres": [list(centre) for centre in self.centres],
             "heights": list(self.heights),
             "width": self.width,
+            "fastest": self.fastest,
         }
 
     @staticmethod
@@ -61,6 +64,7 @@ class Surface:
             or not any(seconds)
             or not all(math.isfinite(h) for h in heights)
             or not document["width"] > 0
+            or not 0 <= document.get("fastest", 0.0) < math.inf
         ):
             raise ValueError(
                 f"a surface of {seconds} and {len(centres)} centres. Fix: calibrate again."
@@ -70,4 +74,5 @@ class Surface:
             tuple((a, b, c) for a, b, c in centres),
             tuple(heights),
             document["width"],
+            document.get("fastest", 0.0),  # older ones know none
         )
