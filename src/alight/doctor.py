@@ -115,8 +115,8 @@ def text(found: Row) -> str:
 
 def _floor(found: Row) -> str:
     """Return below how many elements work is NumPy's at once, and how it is known."""
-    given = [row for row in found["settings"] if row["name"].startswith("floor.") and row["value"]]
-    if given:
+    given = [row["value"] for row in found["settings"] if row["name"].startswith("floor.")]
+    if any(elements is not None for elements in given):
         return "as set, below"
     if not found["measured_floors"]:
         return "not measured yet: the first program that asks for it does, when it ends"
