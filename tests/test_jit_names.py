@@ -18,7 +18,7 @@ from numpy import sqrt as own_sqrt
 from numpy import zeros as own_zeros
 
 import alight
-from alight import runtime, trial
+from alight import runtime, swap, trial
 from alight.config import policy
 from alight.jit import Jitted
 from alight.purity import prove
@@ -601,3 +601,27 @@ def test_a_name_that_only_alight_uses(mode: str, name: str) -> None:
             np.testing.assert_allclose(got[0], want[0], rtol=1e-13)
             np.testing.assert_allclose(got[1], want[1], rtol=1e-13)
             np.testing.assert_allclose(ours, theirs, rtol=1e-13)
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [
+        [("LOAD_GLOBAL", "np"), ("LOAD_METHOD", "zeros"), ("LOAD_CONST", "3")],  # CPython 3.11
+        [("LOAD_GLOBAL", "np"), ("LOAD_ATTR", "NULL|self + zeros"), ("LOAD_CONST", "3")],  # 3.12
+        [("LOAD_GLOBAL", "np"), ("LOAD_ATTR", "zeros + NULL|self"), ("LOAD_CONST", "3")],  # 3.13
+        [("LOAD_GLOBAL", "NULL + f"), ("LOAD_CONST", "3")],
+        [("LOAD_GLOBAL", "f + NULL"), ("LOAD_CONST", "3")],
+        [("PUSH_NULL", ""), ("LOAD_DEREF", "f"), ("LOAD_CONST", "3")],
+        [("LOAD_DEREF", "f"), ("PUSH_NULL", ""), ("LOAD_CONST", "3")],
+    ],
+)
+def test_what_is_called_is_seen_as_every_interpreter_shows_it(shown: list[tuple[str, str]]) -> None:
+    steps: Any = [types.SimpleNamespace(opname=name, argrepr=text) for name, text in shown]
+    place = next(i for i, s in enumerate(steps) if s.opname in swap._LOADS)
+    end = place + 2 if steps[place + 1].opname in swap._TAKES else place + 1
+    assert swap._is_called(steps, place, end)
+    steps = [s for s in steps if s.opname != "PUSH_NULL"]
+    for step in steps:
+        step.argrepr = step.argrepr.replace("NULL|self", "").replace("NULL", "").strip(" +")
+        step.opname = step.opname.replace("METHOD", "ATTR")
+    assert not swap._is_called(steps, 0, len(steps) - 1)

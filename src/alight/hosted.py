@@ -85,9 +85,7 @@ def _made(result: Any, known: dict[int, Any]) -> Any:
     than once: ``known`` has those by their ids."""
     kind = type(result)
     if kind is np.ndarray:
-        if (
-            not result.flags.writeable
-        ):  # a window of an argument, which the Array's would have to be
+        if not result.flags.writeable:  # an argument's window: it has to be one of the Array
             return NotImplemented
         return _taken(result) if native(result.dtype) else result
     if isinstance(result, np.generic):

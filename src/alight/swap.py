@@ -262,7 +262,8 @@ def _is_called(steps: list[dis.Instruction], place: int, end: int) -> bool:
         (place > 0 and steps[place - 1].opname == "PUSH_NULL")
         or steps[end].opname == "PUSH_NULL"
         or last.opname == "LOAD_METHOD"
-        or any(s.argrepr.startswith("NULL") or s.argrepr.endswith(" + NULL") for s in (first, last))
+        # "NULL + f" and "NULL|self + f", from 3.13 on "f + NULL" and "f + NULL|self"
+        or any(" + " in step.argrepr for step in (first, last))
     )
 
 
