@@ -114,6 +114,43 @@ assert not LOG.snapshot().fallbacks, LOG.snapshot().fallbacks
 print("done")
 """
 
+OTHER = """
+import cuda_driver_on_cpu as core
+with alight.policy(force="cuda:0", floor=0):
+    a, b, c, d = drawn()
+    for _ in range(4):
+        assert np.array_equal(np.asarray(single(c, d)), t.one(u, v))
+        right(double(a, b), x, y)
+    sequence_of(single)._graphs._give_up("of a test")
+    before = len(core.launches)
+    kept = single(c, d)
+    assert len(core.launches) > before  # it is launched without Python
+    sequence = sequence_of(double)
+    sequence._graphs._give_up("of a test")
+    sequence._graphs.reason, sequence._graphs.faster = "", True
+    sequence.launches.single = False
+    inside, began, begin = [], [], runtime.streamBeginCapture
+    def handler():
+        inside.append(np.asarray(single(c, d)))
+    def beginning(*given):
+        if not began:
+            waiting.append([1, handler])
+        began.append(True)
+        begin(*given)
+    runtime.streamBeginCapture = beginning
+    for _ in range(12):
+        found = double(a, b)
+        right(found, x, y)
+        del found
+    assert inside and np.array_equal(inside[0], t.one(u, v))
+    assert len(began) > 1 and sequence._graphs.graphs
+    before = len(core.launches)
+    again = single(c, d)
+    assert len(core.launches) > before and np.array_equal(np.asarray(again), t.one(u, v))
+assert not LOG.snapshot().fallbacks, LOG.snapshot().fallbacks
+print("done")
+"""
+
 THREADS = """
 import time
 device = registry.device("cuda:0")
@@ -264,6 +301,11 @@ def test_a_run_in_the_midst_of_another_leaves_it_its_arrays(driver: str) -> None
 @ways
 def test_a_run_in_the_midst_of_a_capture_is_done_and_the_capture_broken_off(driver: str) -> None:
     passes(driver + BEGIN + CAPTURE)
+
+
+@needs_compiler
+def test_another_programs_launch_without_python_in_the_midst_of_a_capture_is_done() -> None:
+    passes(BEGIN + OTHER)
 
 
 @needs_compiler

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
+from functools import lru_cache
 from types import FunctionType, MemberDescriptorType, ModuleType, SimpleNamespace
 from typing import Any
 
@@ -14,9 +15,11 @@ import numpy as np
 from alight._core import ArrayBase
 from alight.purity import of_a_package, standard
 
-__all__ = ["exchange", "exchange_attributes", "holds_objects"]
+__all__ = ["attributes", "exchange", "exchange_attributes", "has_attributes", "holds_objects"]
 
 Give = Callable[[Any], Any]
+
+_BY_A_STATEMENT = 1 << 9  # Py_TPFLAGS_HEAPTYPE: of classes that a class statement makes
 
 # What holds nothing, or holds it where only its own code reaches.
 _CLOSED = (int, float, complex, str, bytes, type(None), np.generic, np.ndarray, type, ModuleType)
@@ -41,12 +44,14 @@ def exchange(holder: Any, give: Give) -> Any:
             holder.clear()
             holder.update(items)
     elif isinstance(holder, BaseException):
-        holder.args = tuple([give(item) for item in holder.args])
+        args = [give(item) for item in holder.args]
+        if any(new is not item for new, item in zip(args, holder.args, strict=True)):
+            holder.args = tuple(args)
     elif isinstance(holder, FunctionType):
         for cell in holder.__closure__ or ():
             with suppress(ValueError):  # not assigned yet
                 cell.cell_contents = give(cell.cell_contents)
-    if _is_the_programs(type(holder)):
+    if isinstance(holder, BaseException) or _is_the_programs(type(holder)):
         exchange_attributes(holder, give)
     return holder
 
@@ -56,6 +61,23 @@ def holds_objects(tree: Any) -> bool:
     items = tree.values() if type(tree) is dict else tree
     # Long lists are mostly numbers: their types are looked at in C.
     return not all(issubclass(kind, _CLOSED) for kind in set(map(type, items)))
+
+
+def has_attributes(holder: Any) -> bool:
+    """Tell whether an object may keep something in attributes of its own."""
+    if isinstance(holder, type):
+        return False
+    return hasattr(holder, "__dict__") or bool(type(holder).__flags__ & _BY_A_STATEMENT)
+
+
+def attributes(holder: Any) -> list[Any]:
+    """Return what an object keeps in attributes of its own."""
+    kept = getattr(holder, "__dict__", None)
+    found = [*kept.values()] if type(kept) is dict else []
+    for slot in _slots(type(holder)):
+        with suppress(AttributeError):  # nothing is there
+            found.append(slot.__get__(holder))
+    return found
 
 
 def exchange_attributes(holder: Any, give: Give) -> None:
@@ -69,7 +91,8 @@ def exchange_attributes(holder: Any, give: Give) -> None:
         except AttributeError:  # nothing is there
             continue
         if (new := give(item)) is not item:
-            slot.__set__(holder, new)
+            with suppress(AttributeError):  # of a class written in C, which sets it itself
+                slot.__set__(holder, new)
 
 
 def _exchange_items(items: Any, put: Callable[[Any, Any], Any], give: Give) -> None:
@@ -83,9 +106,10 @@ def _is_closed(item: Any) -> bool:
     return issubclass(type(item), _CLOSED)
 
 
-def _slots(kind: type) -> Iterator[Any]:
-    for base in kind.__mro__[:-1]:
-        yield from [v for v in vars(base).values() if type(v) is MemberDescriptorType]
+@lru_cache(256)  # asked at every call that is given objects
+def _slots(kind: type) -> tuple[Any, ...]:
+    bases = kind.__mro__[:-1]
+    return tuple([v for b in bases for v in vars(b).values() if type(v) is MemberDescriptorType])
 
 
 def _is_the_programs(kind: type) -> bool:
@@ -93,7 +117,6 @@ def _is_the_programs(kind: type) -> bool:
     if kind is SimpleNamespace:
         return True
     file = getattr(sys.modules.get(kind.__module__), "__file__", None)
-    made_by_a_statement = kind.__flags__ & 1 << 9  # Py_TPFLAGS_HEAPTYPE
     if file is None:
-        return bool(made_by_a_statement)
+        return bool(kind.__flags__ & _BY_A_STATEMENT)
     return not of_a_package(file) and not file.startswith(standard())

@@ -91,10 +91,8 @@ def _element(array: ArrayBase, key: Any) -> Any:
     scalar = host(array)[key]
     if floor.scalars or manners.scalar is not None:
         return scalar
-    if not native(lay.dtype):
-        return export(array)[
-            key
-        ]  # an array that was given such a dtype; a record can be written to
+    if not native(lay.dtype):  # the array was given it; a record can be written to
+        return export(array)[key]
     return type(array).of(concrete(np.asarray(scalar)))
 
 

@@ -26,7 +26,13 @@ from alight._core import (
 )
 from alight.array import Array
 from alight.exits import holds_arrays
-from alight.holders import exchange, exchange_attributes, holds_objects
+from alight.holders import (
+    attributes,
+    exchange,
+    exchange_attributes,
+    has_attributes,
+    holds_objects,
+)
 from alight.record import concrete, foreign, native
 from alight.scalar import Scalar
 
@@ -160,8 +166,8 @@ class Leases:
     """What one call was given, in both forms."""
 
     __slots__ = (
-        "_given", "_holders", "_ours", "_owners", "_taken", "arrays", "changed", "leases",
-        "ours_too",
+        "_given", "_holders", "_ours", "_owners", "_taken", "_unseen", "arrays", "changed",
+        "leases", "ours_too",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -173,6 +179,7 @@ class Leases:
         self._given: dict[int, tuple[Any, Any]] = {}
         self._owners: dict[int, tuple[Data, Storage]] = {}  # whose version some bytes went out as
         self._holders: list[Any] = []  # objects among the arguments
+        self._unseen: list[Any] = []  # objects that results lead to, until they are looked into
         self.ours_too = False  # an argument was an Array: then results are Arrays
         self.changed = False  # the body changed a list or dict that it was given
 
@@ -205,10 +212,10 @@ class Leases:
         elif isinstance(tree, tuple) and hasattr(tree, "_fields"):
             for item in tree:
                 self._find(item, found, others)
-        elif hasattr(tree, "__dict__") and not isinstance(tree, type):
+        elif has_attributes(tree):
             # What an object keeps is read by its methods as it is.
             self._holders.append(tree)
-            others += [a for a in vars(tree).values() if isinstance(a, np.ndarray)]
+            others += [a for a in attributes(tree) if isinstance(a, np.ndarray)]
 
     def _lease(self, given: list[NdArray], others: list[NdArray]) -> None:
         plain = [a for a in given if any(overlap(a, other) for other in others)]
@@ -343,9 +350,17 @@ class Leases:
     def _held(self, holder: Any) -> Any:
         """Return what is no plain container, with ndarrays for the Arrays that it keeps."""
         self._given[id(holder)] = (holder, holder)  # objects lead to one another
-        found = exchange(holder, self._inside)
-        self._given[id(holder)] = (holder, found)
-        return found
+        if isinstance(holder, frozenset):
+            found = exchange(holder, self._inside)
+            self._given[id(holder)] = (holder, found)
+            return found
+        # One after the other: a list of nodes may be longer than the interpreter's stack.
+        self._unseen.append(holder)
+        if len(self._unseen) == 1:
+            for unseen in self._unseen:
+                exchange(unseen, self._inside)
+            self._unseen.clear()
+        return holder
 
     def _inside(self, item: Any) -> Any:
         """Return what an object keeps as the caller gets it: its lists and dicts stay the same
@@ -361,7 +376,7 @@ class Leases:
         """Give ndarrays to the objects that the call was given, for the Arrays that the body put
         into their attributes, and to the error that it raised. Call it after ``settle``."""
         for holder in self._holders:
-            if any(isinstance(item, ArrayBase) for item in vars(holder).values()):
+            if any(isinstance(item, ArrayBase) for item in attributes(holder)):
                 exchange_attributes(holder, self._array_only)
         if error is not None:
             exchange(error, self._array_only)

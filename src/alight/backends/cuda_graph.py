@@ -40,22 +40,37 @@ _WORTH_RUNS = 36
 
 class Capture:
     """A capture on stream 0. Finalizers and signal handlers may run in its midst in the thread
-    that captures: what they submit has to be done, so they end it."""
+    that captures: what they submit has to be done, so they end it. Launches without Python, which
+    could not, are for others until then."""
 
     def __init__(self, session: Session) -> None:
         self.session = session
         self.thread = threading.get_ident()
         self.open = True
         self.graph: int | None = None
-        session.runtime.streamBeginCapture(session.stream(0), _THREAD_LOCAL)
+        found = [keeper.launches for keeper in [*session.keepers]]
+        self._native = [one for one in found if one is not None and not one.busy]
+        self._leave_to_others(True)
+        try:
+            session.runtime.streamBeginCapture(session.stream(0), _THREAD_LOCAL)
+        except BaseException:
+            self._leave_to_others(False)
+            raise
         session.capture = self
+
+    def _leave_to_others(self, busy: bool) -> None:
+        for native in self._native:
+            native.busy = busy
 
     def end(self) -> None:
         """End it, where nobody has."""
         if self.open:
             self.open = False
             self.session.capture = None
-            self.graph = self.session.runtime.streamEndCapture(self.session.stream(0))
+            try:
+                self.graph = self.session.runtime.streamEndCapture(self.session.stream(0))
+            finally:
+                self._leave_to_others(False)
 
 
 class Graphs:

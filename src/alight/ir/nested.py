@@ -116,6 +116,7 @@ def _written_out(group: Group) -> Flat | None:
     if (
         whole[:-1] != shape
         or not 2 <= count <= LANES
+        or first > _INPUTS
         or set(graph.outputs) & {n for n, deep in depth.items() if deep}
     ):
         return None
