@@ -264,3 +264,18 @@ def test_what_is_written_to_in_between_is_read_before() -> None:
     values, _ = run_plan(plan, [stored(array, layout) for array, layout in given])
     actual = array_at(values[plan.outputs[0]])
     np.testing.assert_allclose(actual, (np.square(x - c).sum(2) + 7.0).min(1), rtol=1e-14)
+
+
+@pytest.mark.parametrize("rows", [5, 16, 56])
+@pytest.mark.parametrize("length", [2, 10, 16])
+@pytest.mark.parametrize("fold", ["max", "sum"])
+def test_what_is_folded_first_may_lie_farthest_apart(rows: int, length: int, fold: str) -> None:
+    whole = np.random.default_rng(rows).integers(1, 99, (3, rows, length)) * 1.0
+    x = whole.transpose(1, 2, 0)  # its outer rows are records, its inner elements are not
+
+    def program(x: Any) -> Any:
+        return getattr((x * x).sum(-1), fold)(-1)
+
+    with alight.policy(force="cpu:generated", floor=0):
+        found = np.asarray(program(alight.asarray(x)))
+    assert np.array_equal(found, program(x))

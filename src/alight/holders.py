@@ -74,7 +74,8 @@ def attributes(holder: Any) -> list[Any]:
     """Return what an object keeps in attributes of its own."""
     kept = getattr(holder, "__dict__", None)
     found = [*kept.values()] if type(kept) is dict else []
-    for slot in _slots(type(holder)):
+    kind: Any = type(holder)
+    for slot in _slots(kind):
         with suppress(AttributeError):  # nothing is there
             found.append(slot.__get__(holder))
     return found
@@ -85,7 +86,8 @@ def exchange_attributes(holder: Any, give: Give) -> None:
     kept = getattr(holder, "__dict__", None)
     if type(kept) is dict:
         _exchange_items(kept.items(), kept.__setitem__, give)
-    for slot in _slots(type(holder)):
+    kind: Any = type(holder)
+    for slot in _slots(kind):
         try:
             item = slot.__get__(holder)
         except AttributeError:  # nothing is there
@@ -107,7 +109,7 @@ def _is_closed(item: Any) -> bool:
 
 
 @lru_cache(256)  # asked at every call that is given objects
-def _slots(kind: type) -> tuple[Any, ...]:
+def _slots(kind: Any) -> tuple[Any, ...]:
     bases = kind.__mro__[:-1]
     return tuple([v for b in bases for v in vars(b).values() if type(v) is MemberDescriptorType])
 

@@ -52,13 +52,14 @@ def unrolled_kernel(
                 if i:
                     base = code.offset(base, code.emit(f"mul i64 {frame.steps[place][k]}, {i}"))
             motion, record = shape.classes[place], None
-            if motion == "k" and shape.places and shape.places[place] >= 0:
+            nested = bool(shape.places) and shape.places[place] >= 0
+            if motion == "k" and nested and not any(shape.along[place]):
                 operands.append(frame.operand(place, layouts[place].dtype.name))
                 continue
             if motion == "k":
                 sizes = written.extent(shape.along[place])
                 number = int(np.ravel_multi_index(index, sizes))
-                motion, record = "s", Record(place, frame.pointers[place], prod(sizes), number)
+                motion, record = "s", Record(~place, frame.pointers[place], prod(sizes), number)
             dtype, step = layouts[place].dtype.name, frame.steps[place][axis]
             operands.append(Operand(dtype, motion, base, step, record))
         run_stages(code, written.graph, operands, frame.dims[axis], width, shape.stream)
