@@ -29,7 +29,7 @@ from alight.bench.inputs import SEED, Arrays
 from alight.bench.lines import text
 from alight.bench.peers import PEERS, NumExpr
 from alight.bench.programs import FAMILIES, PROGRAMS
-from alight.bench.rows import Case, Cell, Crew, Row, _check, _fill, run_row
+from alight.bench.rows import Case, Cell, Crew, Row, _allowed_eps, _check, _fill, run_row
 from alight.bench.run import Run, Wanted, cases
 from alight.bench.shows import Shown, of_neighbours, of_resident, of_rows
 from alight.bench.worker import Server, compare, rest
@@ -100,6 +100,18 @@ def test_program_through_alight_is_within_the_tolerance(name: str, tmp_path: Pat
     apart, error = compare(results, reference, set(), dtype)
     assert apart is None
     assert error <= program.tolerance_eps(n)
+
+
+def test_what_is_left_to_numpy_may_be_off_what_numpy_is() -> None:
+    row = Row(Case("dot", 1 << 24, "float32"))
+    own = PROGRAMS["dot"].tolerance_eps(1 << 24)
+    assert _allowed_eps(row, "alight") == own
+    row.cells["numpy"] = Cell("numpy", error_eps=353.0)
+    assert _allowed_eps(row, "alight") == 353.0 > own
+    row.cells["numpy"].error_eps = 1.0
+    assert _allowed_eps(row, "alight") == own
+    row.cells["numpy"].error_eps = 1e9
+    assert _allowed_eps(row, "jax") < 1e4
 
 
 def test_expressions_say_what_the_functions_do(tmp_path: Path) -> None:

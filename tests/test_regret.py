@@ -237,6 +237,16 @@ REACHED: dict[tuple[str, ...], Limits] = {
         "program_regret": 0.0061,
         "worst_program_regret": 0.60,
     },
+    # 103 programs: the worst group is a sum that took 8.4 ms and 3.2 to 4.2 on other leases, the
+    # worst program a product that was predicted faster than any that had been measured, as these
+    # profiles do not say how fast those were
+    ("regret-103.json",): {
+        "right": 0.979,
+        "regret": 0.0066,
+        "worst_regret": 1.19,
+        "program_regret": 0.0154,
+        "worst_program_regret": 1.31,
+    },
     ("regret-106.json", "combined.json"): {
         "right": 0.967,
         "regret": 0.0082,
