@@ -15,7 +15,6 @@ import pytest
 
 import alight.errors
 from alight import costs
-from alight.store import Store
 
 PACKAGE = Path(alight.errors.__file__).parent
 
@@ -205,29 +204,6 @@ def test_a_calibration_that_was_disturbed_says_what_holds_and_exits_with_1(
     with pytest.raises(SystemExit) as ended:
         cli.main(["calibrate", "cpu", "--dry-run"])
     assert ended.value.code == 0
-
-
-def test_a_calibration_has_the_floor_measured_anew(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    from alight import cli
-    from alight.backends.sim_clock import DEFAULT_SPEC, recorded
-    from alight.measure import calibrate
-
-    quiet = recorded("cpu", DEFAULT_SPEC)
-    store = Store(tmp_path)
-    monkeypatch.setattr(costs, "default_store", lambda: store)
-    for contended, more, left in (
-        (True, [], [1_800_000]),
-        (False, ["--dry-run"], [1_800_000]),
-        (False, [], []),
-    ):
-        made = dataclasses.replace(quiet, contended=contended)
-        monkeypatch.setattr(calibrate, "calibrate", lambda *args, made=made, **kwargs: [made])
-        store.write("floor", costs._floor_key(), {"elements": [1_800_000]})
-        with pytest.raises(SystemExit):
-            cli.main(["calibrate", "cpu", *more])
-        assert costs.measured_floors() == left
 
 
 def test_a_profile_from_a_file_is_shown_beside_what_there_is_and_taken(tmp_path: Path) -> None:

@@ -189,7 +189,6 @@ def calibrate(
     nothing was stored.
     """
     from alight import runtime
-    from alight.costs import forget_floors
     from alight.measure.calibrate import calibrate as measure  # no other command measures
     from alight.measure.calibrate import load_profile, save_profile
     from alight.measure.imported import changes, import_profile
@@ -211,8 +210,6 @@ def calibrate(
                     (made,) = measure(
                         *(seconds, devices, progress, not dry_run, runtime.step_seconds)
                     )
-                if device.id == HOST_DEVICE and not (dry_run or made.contended):
-                    forget_floors()
             except Exception as error:  # a driver that nobody named must not cost the others
                 if device.id in names or not registry.leaves_open(current_policy()):
                     raise

@@ -382,12 +382,6 @@ def measured_floors() -> list[int]:
     return [int(elements) for elements in found.get("elements", ())]
 
 
-def forget_floors() -> None:
-    """Have the automatic floor measured anew by the processes to come: a machine that was busy when
-    the first three measured it would keep a floor far too high."""
-    default_store().remove("floor", _floor_key())
-
-
 def _floor_key() -> str:
     from alight.measure.profiles import fingerprint
 
@@ -462,7 +456,6 @@ __all__ = [
     "copy_seconds",
     "doubted",
     "estimate",
-    "forget_floors",
     "gap_on",
     "is_aside",
     "left_to_numpy",
