@@ -576,7 +576,8 @@ def test_settings_that_only_another_version_knows_look_unlike_any_of_here(
 
     class Store:
         def __init__(self, *looks: dict[str, str]) -> None:
-            self.document = {"devices": {"far": {**kept, "looks": looks}}}
+            entry = {**kept, "looks": looks}
+            self.document = json.loads(json.dumps({"devices": {"far": entry}}))  # as it is stored
 
         def read(self, kind: str, key: str) -> Any:
             return self.document

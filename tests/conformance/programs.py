@@ -63,7 +63,7 @@ class Ended:
             frames = traceback.extract_tb(error.__traceback__)
             lines = [frame.lineno for frame in frames if frame.filename == FILE]
             # Errors name the type they were given.
-            message = str(error).replace("numpy.ndarray", "Array")
+            message = str(error).replace("numpy.ndarray", "alight.Array")
             self.error = (type(error).__name__, message, lines[-1] or 0 if lines else 0)
 
 
