@@ -172,3 +172,36 @@ print("done")
 def test_threads_have_numpys_results_of_a_card(twin: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ALIGHT_TWIN", twin)
     passes(CUDA)
+
+
+def test_who_asks_for_a_device_that_others_look_for_gets_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    backend = registry.driver_of(registry.device("sim:0"))
+    found, begun, go = backend.probe(), threading.Event(), threading.Event()
+
+    def probe() -> Any:
+        begun.set()
+        assert go.wait(10)
+        return found
+
+    monkeypatch.setattr(backend, "probe", probe)
+    for name, empty in (("_probed", set()), ("_devices", {}), ("_opened", {})):
+        monkeypatch.setattr(registry, name, empty)
+    got: list[object] = []
+
+    def ask() -> None:
+        try:
+            got.append(registry.device("sim:0").id)
+        except Exception as error:
+            got.append(error)
+
+    threads = [threading.Thread(target=ask) for _ in range(2)]
+    threads[0].start()
+    assert begun.wait(10)
+    threads[1].start()
+    threads[1].join(0.05)  # time enough to have gone on without waiting
+    go.set()
+    for thread in threads:
+        thread.join()
+    assert got == ["sim:0", "sim:0"]

@@ -145,7 +145,15 @@ def test_what_has_cost_little_does_not_hold_the_end_of_the_program_up() -> None:
     background = kernels._Background()
     done: list[str] = []
     gate = threading.Event()
-    background.add("runs", lambda: done.append("runs") if gate.wait(10) else None)
+    begun = threading.Event()
+
+    def runs() -> None:
+        begun.set()
+        if gate.wait(10):
+            done.append("runs")
+
+    background.add("runs", runs)
+    assert begun.wait(10)
     background.add("cheap", lambda: done.append("cheap"))
     background.add("too long", lambda: done.append("too long"), kernels._EXIT_SECONDS)
     background.add("pays", lambda: done.append("pays"), 0.1)

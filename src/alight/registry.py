@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 from collections.abc import Mapping
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -29,24 +30,40 @@ _left: dict[str, str] = {}  # devices and kinds that cannot take part unasked he
 
 _orphaned = False
 
+# Held by who looks for devices or opens one: others wait for what it finds. Backends take none of
+# alight's locks meanwhile that could be held by who waits here.
+_finding = threading.RLock()
+
 
 def _backend(name: str) -> Backend | None:
     """Return the backend of that name, probed; None where it is absent (``reasons`` says why)."""
     backend = _made(name)
     if backend is not None and name not in _probed:
-        _probed.add(name)
-        probe = backend.probe()
-        _reasons[name], _traces[name] = probe.reason, probe.traces
-        for device in probe.devices:
-            if device.id not in _opened:  # one that was is what its own driver said
-                _devices[device.id] = device
+        with _finding:
+            if name not in _probed:
+                _probe(name, backend)
     return backend
+
+
+def _probe(name: str, backend: Backend) -> None:
+    probe = backend.probe()
+    _reasons[name], _traces[name] = probe.reason, probe.traces
+    for device in probe.devices:
+        if device.id not in _opened:  # one that was is what its own driver said
+            _devices[device.id] = device
+    _probed.add(name)  # last: who sees it does not wait
 
 
 def _made(name: str) -> Backend | None:
     """Return the backend of that name, which may not have looked for its devices yet."""
-    if name in _backends:
-        return _backends[name]
+    if name not in _backends:
+        with _finding:
+            if name not in _backends:
+                _backends[name] = _make(name)
+    return _backends[name]
+
+
+def _make(name: str) -> Backend | None:
     backend: Backend | None = None
     if name == "cpu":
         from alight.backends.host import HostBackend
@@ -62,7 +79,6 @@ def _made(name: str) -> Backend | None:
         for point in entry_points(group="alight.backends", name=name):
             made: Any = point.load()
             backend = made()
-    _backends[name] = backend
     if backend is None:
         _reasons[name] = (
             f"no backend of that name is installed (entry point group alight.backends, name {name})"
@@ -89,14 +105,21 @@ def backend_of(device: Device) -> Backend:
 def _open(backend: Backend, device: Device) -> None:
     if device.id in _opened:
         return
+    with _finding:
+        if device.id not in _opened:
+            _open_first(backend, device)
+
+
+def _open_first(backend: Backend, device: Device) -> None:
     one = _named.get(device.id)
     if one is None or device.id.partition(":")[0] in _probed:
         _open_found(backend, device)
         return
     try:
         _open_recalled(one)
-    except BaseException:
-        del _named[device.id], _devices[device.id]  # who asks again has its driver asked
+    except BaseException:  # who asks again has its driver asked
+        _named.pop(device.id, None)
+        _devices.pop(device.id, None)
         raise
 
 
@@ -137,15 +160,16 @@ def _remembered(name: str) -> Device | None:
     kind = name.partition(":")[0]
     if name == HOST_DEVICE or kind in _probed:
         return None
-    if name not in _named:
-        from alight import calibrated
+    with _finding:
+        if name not in _named:
+            from alight import calibrated
 
-        own = [one for one in calibrated.recalled() if one.device.id == name and not one.reason]
-        if not own or left(name) or not hasattr(_made(kind), "described"):
-            return None
-        _named[name] = own[0]
-        _devices[name] = own[0].device
-    return _devices[name]
+            own = [one for one in calibrated.recalled() if one.device.id == name and not one.reason]
+            if not own or left(name) or not hasattr(_made(kind), "described"):
+                return None
+            _named[name] = own[0]
+            _devices[name] = own[0].device
+        return _devices[name]
 
 
 def _found(name: str) -> Device:
@@ -198,7 +222,8 @@ def leaves_open(policy: Policy) -> bool:
 def join(one: Recalled) -> None:
     """Open a device that was calibrated here: from now on it takes part wherever the policy leaves
     that open. Raises as below."""
-    _joined[one.device.id] = _open_recalled(one)
+    with _finding:
+        _joined[one.device.id] = _open_recalled(one)
 
 
 def _open_recalled(one: Recalled) -> Device:
@@ -271,7 +296,7 @@ def orphaned() -> bool:
 def known_devices() -> tuple[Device, ...]:
     """Return every device found so far, the host first."""
     device("cpu")
-    return tuple(sorted(_devices.values(), key=lambda found: found.id != "cpu"))
+    return tuple(sorted([*_devices.values()], key=lambda found: found.id != "cpu"))
 
 
 def real(device: Device) -> bool:
@@ -305,7 +330,8 @@ def absences() -> dict[str, str]:
 
 def _after_fork() -> None:
     """Have nothing placed unasked on devices whose driver the parent has started."""
-    global _orphaned
+    global _orphaned, _finding
+    _finding = threading.RLock()  # its holder may not exist here
     for kind in {name.partition(":")[0] for name in _opened} - {HOST_DEVICE}:
         _probed.add(kind)
         _left[kind] = (
