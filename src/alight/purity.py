@@ -14,6 +14,7 @@ import dis
 import math
 import re
 import sysconfig
+import threading
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -165,11 +166,19 @@ def _pure_callables() -> dict[int, Any]:
     return {id(function): function for function in known}
 
 
+# sysconfig makes what it answers from at its first questions: two threads fail one another there.
+_asking = threading.Lock()
+
+
+def _folders(*names: str) -> set[str]:
+    with _asking:
+        return {sysconfig.get_path(name) for name in names}
+
+
 @cache
 def installed() -> tuple[str, ...]:
     """Return the folders of the standard library, of installed packages and of alight."""
-    names = ("stdlib", "platstdlib", "purelib", "platlib")
-    found = {sysconfig.get_path(name) for name in names}
+    found = _folders("stdlib", "platstdlib", "purelib", "platlib")
     found |= {str(Path(np.__file__).parent), str(Path(__file__).parent)}
     return tuple(sorted(path + "/" for path in found | {str(Path(p).resolve()) for p in found}))
 
@@ -177,7 +186,7 @@ def installed() -> tuple[str, ...]:
 @cache
 def standard() -> tuple[str, ...]:
     """Return the folders of the standard library."""
-    found = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib")}
+    found = _folders("stdlib", "platstdlib")
     return tuple(sorted(path + "/" for path in found | {str(Path(p).resolve()) for p in found}))
 
 
