@@ -497,3 +497,15 @@ def test_a_probe_that_spans_more_than_its_array_is_refused() -> None:
     bench = Bench(HostBackend(), DEVICE, 1 << 12)
     with pytest.raises(ValueError, match=r"spans 20\d\d\d bytes.*Fix"):
         bench.launch(Probe("numpy", loop("add", "float64", 512, step=5)))
+
+
+def test_a_profile_is_of_the_kernels_that_blas_is_told_to_take(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("OPENBLAS_CORETYPE", raising=False)
+    as_chosen = fingerprint()
+    monkeypatch.setenv("OPENBLAS_CORETYPE", "Haswell")
+    told = fingerprint()
+    assert "OPENBLAS_CORETYPE=Haswell" in told["blas"]["settings"]
+    assert {key for key in told if told[key] != as_chosen[key]} == {"blas"}
+    assert "blas" not in SOFT

@@ -6,7 +6,6 @@ import os
 import platform
 import tempfile
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 import numpy as np
 
@@ -57,7 +56,7 @@ def findings() -> Row:
         "numpy": np.__version__,
         "llvmlite": _llvmlite(),
         "core": "native" if Value.__module__.endswith("_native") else "twin",
-        "blas": _blas(),
+        "blas": machine.blas(),
         "processors": len(machine.processors()) or os.cpu_count(),
         "processor_quota": machine.processor_quota(),
         "memory_bytes": machine.host_memory()[1],
@@ -81,10 +80,12 @@ def text(found: Row) -> str:
     quota = found["processor_quota"]
     limit = "no quota" if quota is None else f"a quota of {quota:g}"
     blas, cache = found["blas"], found["cache"]
+    under = ", ".join(blas["settings"])
+    of_blas = f"BLAS {blas['name'] or 'unknown'} {blas['version']}".rstrip()
     facts = [
         ("alight", f"{found['alight']}, {found['core']} core"),
         ("Python", f"{found['python']} on {found['platform']}"),
-        ("NumPy", f"{found['numpy']}, BLAS {blas['name']} {blas['version']}".rstrip()),
+        ("NumPy", f"{found['numpy']}, {of_blas}{under and f' under {under}'}"),
         ("llvmlite", found["llvmlite"]["version"] or f"absent: {found['llvmlite']['reason']}"),
         ("processors", f"{found['processors']} usable, {limit}"),
         ("memory", tables.readable_bytes(found["memory_bytes"])),
@@ -132,13 +133,6 @@ def _llvmlite() -> Row:
         return {"version": None, "llvm": None, "reason": f"{type(error).__name__}: {error}"}
     llvm = ".".join(map(str, binding.llvm_version_info))
     return {"version": llvmlite.__version__, "llvm": llvm, "reason": None}
-
-
-def _blas() -> Row:
-    """Return what NumPy says it was built with."""
-    shown: Any = np.show_config(mode="dicts")
-    blas = shown.get("Build Dependencies", {}).get("blas", {})
-    return {"name": blas.get("name", "unknown"), "version": blas.get("version", "")}
 
 
 def _cache() -> Row:

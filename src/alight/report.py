@@ -282,6 +282,7 @@ def machine_row() -> Row:
         "platform": platform.platform(),
         "python": platform.python_version(),
         "numpy": np.__version__,
+        "blas": machine.blas(),
         "cpu_vendor": vendor,
         "cpu": model,
         "processors": len(machine.processors()) or os.cpu_count(),

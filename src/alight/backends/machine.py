@@ -7,6 +7,9 @@ import os
 import sys
 from collections.abc import Callable, Iterable
 from functools import cache
+from typing import Any
+
+import numpy as np
 
 from alight.config import config
 
@@ -223,6 +226,23 @@ def _threads_asked(count: int) -> int:
             *(config().sources.get("threads", "threads"), count, allowed),
         )
     return count
+
+
+# By these a BLAS, or the OpenMP that it is built on, is told its threads, kernels and caches.
+_BLAS_VARIABLES = ("BLIS_", "GOTO_", "MKL_", "NVPL_BLAS_", "OMP_", "OPENBLAS_", "VECLIB_")
+
+
+def blas() -> dict[str, Any]:
+    """Return NumPy's BLAS: its name, its version, and the variables that it runs under, which
+    change what every matrix product takes (OPENBLAS_CORETYPE by a factor of two)."""
+    build = np.show_config(mode="dicts")
+    found = build.get("Build Dependencies", {}).get("blas", {}) if isinstance(build, dict) else {}
+    named = sorted(name for name in os.environ if name.startswith(_BLAS_VARIABLES))
+    return {
+        "name": str(found.get("name", "")),
+        "version": str(found.get("version", "")),
+        "settings": [f"{name}={os.environ[name]}" for name in named],
+    }
 
 
 def host_memory() -> tuple[int, int]:

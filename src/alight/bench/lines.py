@@ -51,12 +51,14 @@ def row_line(row: Row) -> str:
 
 def text(run: Run) -> str:
     """Return the run as plain tables and lines."""
-    machine = run.machine
+    machine, blas = run.machine, run.machine["blas"]
     peers = [peer for peer in run.peers if peer not in run.absent]
     lines = [
         f"alight {machine['alight']}, {machine['cpu']}, {machine['processors']} processors, "
         f"Python {machine['python']}; load {_loads(machine['load_before'])} before, "
         f"{_loads(machine['load_after'])} after; {run.seconds / 60:.1f} min",
+        f"NumPy's BLAS: {blas['name']} {blas['version']}, "
+        + (", ".join(blas["settings"]) or "nothing set"),
         "peers: " + ", ".join(f"{peer} {run.peers[peer]['version']}" for peer in peers),
         *(f"  no {peer}: {reason}" for peer, reason in run.absent.items()),
         f"calibration, {run.calibration_seconds:.1f} s: {run.calibration.splitlines()[0]}"

@@ -204,7 +204,6 @@ def surroundings() -> dict[str, Any]:
         "processors_allowed": list(processors()),
         "caches": caches,
         "load_before": _load(),
-        "threads_set": {k: v for k, v in os.environ.items() if k.endswith("NUM_THREADS")},
     }
 
 

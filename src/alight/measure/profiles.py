@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from alight.backends.machine import (
+    blas,
     cpu_flags,
     cpu_model,
     host_fingerprint,
@@ -35,14 +36,6 @@ if TYPE_CHECKING:
 
 KIND = "profile"
 
-_THREAD_VARIABLES = (
-    "OMP_NUM_THREADS",
-    "OPENBLAS_NUM_THREADS",
-    "MKL_NUM_THREADS",
-    "BLIS_NUM_THREADS",
-    "VECLIB_MAXIMUM_THREADS",
-)
-
 
 def _version(package: str) -> str | None:
     """Return the version of an installed package, None where it is absent.
@@ -64,17 +57,6 @@ def _version(package: str) -> str | None:
         return None
 
 
-def _blas() -> dict[str, Any]:
-    """Return NumPy's BLAS and what sets its threads: they change every matrix product."""
-    build = np.show_config(mode="dicts")
-    found = build.get("Build Dependencies", {}).get("blas", {}) if isinstance(build, dict) else {}
-    return {
-        "name": str(found.get("name", "")),
-        "version": str(found.get("version", "")),
-        "threads": {name: os.environ[name] for name in _THREAD_VARIABLES if name in os.environ},
-    }
-
-
 # What a profile made under another of these still tells something: it is a prior then, whose
 # intervals are wider. With anything else changed it says nothing of this machine.
 SOFT = ("alight", "numpy", "blas_version", "llvmlite", "processors")
@@ -86,7 +68,7 @@ def fingerprint(device: Device | _Host | None = None) -> dict[str, Any]:
     """Return what a profile depends on; ``SOFT`` are those of its parts that may differ."""
     vendor, model = cpu_model()
     features = np._core._multiarray_umath.__cpu_features__  # type: ignore[attr-defined]
-    blas = _blas()
+    built = blas()
     found = {
         "schema": SCHEMA,
         "alight": sys.modules["alight"].__version__,  # above this module, so not imported
@@ -100,8 +82,8 @@ def fingerprint(device: Device | _Host | None = None) -> dict[str, Any]:
         "threads": thread_count(),
         "numpy": np.__version__,
         "numpy_series": ".".join(np.__version__.split(".")[:2]),
-        "blas": {"name": blas["name"], "threads": blas["threads"]},
-        "blas_version": blas["version"],
+        "blas": {"name": built["name"], "settings": built["settings"]},
+        "blas_version": built["version"],
         "llvmlite": _version("llvmlite"),
     }
     if device is not None and device.space != "host":
