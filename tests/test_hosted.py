@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import alight
+from alight.learned import EXACT_SITES
 from alight.record import native
 
 Array = np.ndarray[Any, Any]
@@ -245,3 +246,16 @@ def test_pending_arguments_are_computed() -> None:
         for _ in range(4):
             assert np.allclose(np.asarray(made(a * 2, b)), chain(x * 2, y))
             assert np.allclose(np.asarray(made(a, b)), chain(x, y))
+
+
+def test_the_guard_drops_what_makes_room() -> None:
+    made: Any = alight.jit(chain)
+    a = alight.asarray(np.arange(1.0))
+    for count in range(1, EXACT_SITES + 1):
+        made(a, np.arange(float(count)))
+    (first, *_), learned = made._learned().hosted.values(), made._learned()
+    made(a, np.arange(1.0))
+    assert made.holds(first.entry)
+    made(a, np.arange(EXACT_SITES + 1.0))
+    assert len(learned.hosted) == EXACT_SITES and first not in learned.hosted.values()
+    assert not made.holds(first.entry)

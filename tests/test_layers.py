@@ -60,6 +60,7 @@ ORDER: tuple[tuple[str, ...], ...] = (
     ("namespace",),
     ("purity", "scalar"),
     ("holders", "swap"),
+    ("reach",),
     ("leases",),
     ("replay",),
     ("hosted", "race", "resident", "shortcut"),

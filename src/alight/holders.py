@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import lru_cache
 from types import FunctionType, MemberDescriptorType, ModuleType, SimpleNamespace
@@ -15,7 +15,7 @@ import numpy as np
 from alight._core import ArrayBase
 from alight.purity import of_a_package, standard
 
-__all__ = ["attributes", "exchange", "exchange_attributes", "has_attributes", "holds_objects"]
+__all__ = ["exchange", "exchange_attributes", "holds_objects", "is_the_programs"]
 
 Give = Callable[[Any], Any]
 
@@ -31,9 +31,11 @@ def exchange(holder: Any, give: Give) -> Any:
     if _is_closed(holder):
         return holder
     if isinstance(holder, dict):
-        _exchange_items(dict.items(holder), lambda k, v: dict.__setitem__(holder, k, v), give)
+        if _leads_on(dict.values(holder)):
+            _exchange_items(dict.items(holder), lambda k, v: dict.__setitem__(holder, k, v), give)
     elif isinstance(holder, list):
-        _exchange_items(enumerate(holder), lambda k, v: list.__setitem__(holder, k, v), give)
+        if _leads_on(holder):
+            _exchange_items(enumerate(holder), lambda k, v: list.__setitem__(holder, k, v), give)
     elif isinstance(holder, deque):
         _exchange_items(enumerate(holder), lambda k, v: deque.__setitem__(holder, k, v), give)
     elif isinstance(holder, (set, frozenset)):
@@ -51,34 +53,19 @@ def exchange(holder: Any, give: Give) -> Any:
         for cell in holder.__closure__ or ():
             with suppress(ValueError):  # not assigned yet
                 cell.cell_contents = give(cell.cell_contents)
-    if isinstance(holder, BaseException) or _is_the_programs(type(holder)):
+    if isinstance(holder, BaseException) or is_the_programs(type(holder)):
         exchange_attributes(holder, give)
     return holder
 
 
 def holds_objects(tree: Any) -> bool:
     """Tell whether a tuple, list or dict has items that may keep something."""
-    items = tree.values() if type(tree) is dict else tree
+    return _leads_on(tree.values() if type(tree) is dict else tree)
+
+
+def _leads_on(items: Iterable[Any]) -> bool:
     # Long lists are mostly numbers: their types are looked at in C.
     return not all(issubclass(kind, _CLOSED) for kind in set(map(type, items)))
-
-
-def has_attributes(holder: Any) -> bool:
-    """Tell whether an object may keep something in attributes of its own."""
-    if isinstance(holder, type):
-        return False
-    return hasattr(holder, "__dict__") or bool(type(holder).__flags__ & _BY_A_STATEMENT)
-
-
-def attributes(holder: Any) -> list[Any]:
-    """Return what an object keeps in attributes of its own."""
-    kept = getattr(holder, "__dict__", None)
-    found = [*kept.values()] if type(kept) is dict else []
-    kind: Any = type(holder)
-    for slot in _slots(kind):
-        with suppress(AttributeError):  # nothing is there
-            found.append(slot.__get__(holder))
-    return found
 
 
 def exchange_attributes(holder: Any, give: Give) -> None:
@@ -114,7 +101,7 @@ def _slots(kind: Any) -> tuple[Any, ...]:
     return tuple([v for b in bases for v in vars(b).values() if type(v) is MemberDescriptorType])
 
 
-def _is_the_programs(kind: type) -> bool:
+def is_the_programs(kind: type) -> bool:
     """Tell whether a class is the program's own: what those of packages keep is their affair."""
     if kind is SimpleNamespace:
         return True

@@ -49,7 +49,7 @@ from alight.shortcut import (
     measured,
     watch_entry,
 )
-from alight.swap import inside, looking
+from alight.swap import inside
 from alight.tracebacks import hide_ours
 from alight.trial import FOREGROUND
 
@@ -274,7 +274,9 @@ class Jitted(CallGuard):
         hosted = learned.hosted.get(key)
         if hosted is None:
             if len(learned.hosted) >= EXACT_SITES:
-                learned.hosted.clear()
+                oldest = learned.hosted.pop(next(iter(learned.hosted)))
+                if oldest.entry is not None:
+                    self.remove(oldest.entry)
             hosted = learned.hosted[key] = Hosted(self)
         return hosted
 
@@ -313,9 +315,10 @@ class Jitted(CallGuard):
         _show_ndarrays()
         began = perf_counter()
         leases = Leases()
-        given, keywords = leases.take(args, kwargs)
+        proven = learned is not None and learned.proof.pure
+        given, keywords = leases.take(args, kwargs, None if proven else self.__wrapped__)
         trace = tracing or Trace()
-        pure = learned is not None and learned.proof.pure and ERRSTATE.get() is QUIET
+        pure = proven and ERRSTATE.get() is QUIET
         errstate = recording_errstate()
         wanted = pure and site is not None and site.may_trace()
         # Below the floor NumPy would do each op at once and nothing would be left to replay. Also
@@ -325,9 +328,9 @@ class Jitted(CallGuard):
         whole = (pure or away) and _raced()
         recording = policy(floor=0) if whole else nullcontext()
         function = inside(self.__wrapped__)
-        before = _state.way, manners.scalar, runtime.watch.by, looking.seen
+        before = _state.way, manners.scalar, runtime.watch.by
         _state.way, manners.scalar = "ours", Scalar.of
-        runtime.watch.by, looking.seen = trace, leases.seen
+        runtime.watch.by = trace
         program = None
         raised: BaseException | None = None
         floor.traced += 1
@@ -349,7 +352,7 @@ class Jitted(CallGuard):
                     raised = None  # it leads to this frame
                 result = leases.give(result)
         finally:
-            _state.way, manners.scalar, runtime.watch.by, looking.seen = before
+            _state.way, manners.scalar, runtime.watch.by = before
             floor.traced -= 1
         if site is not None and described is not None:
             site.exact = site.exact and trace.exact

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -26,40 +27,20 @@ from alight._core import (
 )
 from alight.array import Array
 from alight.exits import holds_arrays
-from alight.holders import (
-    attributes,
-    exchange,
-    exchange_attributes,
-    has_attributes,
-    holds_objects,
-)
+from alight.holders import exchange, holds_objects
+from alight.reach import Reach, exported, leads_nowhere, named, overlap
 from alight.record import concrete, foreign, native
 from alight.scalar import Scalar
 
-__all__ = ["Lease", "Leases", "leasable", "overlap", "window_of"]
+__all__ = ["Lease", "Leases", "leasable", "window_of"]
 
 NdArray = np.ndarray[Any, Any]
 _bounds = np.lib.array_utils.byte_bounds
-# As NumPy has them: every call asks, and a program may give these names something else.
-_may_share, _shares = np.may_share_memory, np.shares_memory
 
 
 def leasable(array: Any) -> bool:
     """Tell whether an object is an ndarray that alight can compute on where it lies."""
     return type(array) is np.ndarray and native(array.dtype) and array.flags.aligned
-
-
-def overlap(a: NdArray, b: NdArray) -> bool:
-    """Tell whether two ndarrays share an element's bytes; where that takes long to find out,
-    they do."""
-    if not _may_share(a, b):
-        return False
-    try:
-        # The general question is NP-hard. What 100 candidates do not settle counts as shared, which
-        # is right too: only some writes go through one storage that could have had two.
-        return _shares(a, b, max_work=100)  # type: ignore[arg-type]
-    except (np.exceptions.TooHardError, OverflowError):
-        return True
 
 
 def window_of(array: NdArray, layout: Layout, offset: int, writeable: bool) -> NdArray:
@@ -166,7 +147,7 @@ class Leases:
     """What one call was given, in both forms."""
 
     __slots__ = (
-        "_given", "_holders", "_ours", "_owners", "_taken", "_unseen", "arrays", "changed",
+        "_given", "_ours", "_owners", "_reach", "_taken", "_unseen", "arrays", "changed",
         "leases", "ours_too",
     )  # fmt: skip
 
@@ -178,49 +159,51 @@ class Leases:
         self._taken: dict[int, tuple[Any, Any]] = {}
         self._given: dict[int, tuple[Any, Any]] = {}
         self._owners: dict[int, tuple[Data, Storage]] = {}  # whose version some bytes went out as
-        self._holders: list[Any] = []  # objects among the arguments
+        self._reach: Reach | None = None  # what the body comes by beside the arguments' arrays
         self._unseen: list[Any] = []  # objects that results lead to, until they are looked into
         self.ours_too = False  # an argument was an Array: then results are Arrays
         self.changed = False  # the body changed a list or dict that it was given
 
     # -- in ---------------------------------------------------------------------------------------
-    def take(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
-        """Return the arguments as the body gets them."""
+    def take(self, args: tuple[Any, ...], kwargs: dict[str, Any], function: Any = None) -> Any:
+        """Return the arguments as the body gets them. ``function``: the body itself, where it may
+        come by arrays that are not among them."""
         found: dict[int, NdArray] = {}
-        others: list[NdArray] = []
-        self._find((args, kwargs), found, others)
-        self._lease(list(found.values()), others)
+        roots: list[Any] = [] if function is None else [function]
+        self._find((args, kwargs), found, roots)
+        given = list(found.values())
+        if roots:
+            self._reach = reach = Reach(roots, sum([a.size for a in given]))
+            # What is assigned is seen the other way too: NumPy does it at once.
+            given = [a for a in given if not reach.touches(a)]
+        self._lease(given)
         return (
             tuple([self._convert(item) for item in args]),
             {name: self._convert(item) for name, item in kwargs.items()},
         )
 
-    def _find(self, tree: Any, found: dict[int, NdArray], others: list[NdArray]) -> None:
-        kind = type(tree)
+    def _find(self, tree: Any, found: dict[int, NdArray], roots: list[Any]) -> None:
+        kind: Any = type(tree)
         if kind is np.ndarray and leasable(tree):
             found[id(tree)] = tree
-        elif isinstance(tree, np.ndarray):
-            others.append(tree)
         elif isinstance(tree, ArrayBase):
             self.ours_too = True
+            if exported(tree) is not None:
+                roots.append(tree)
         elif kind is tuple or kind is list:
             for item in tree:
-                self._find(item, found, others)
+                self._find(item, found, roots)
         elif kind is dict:
             for item in tree.values():
-                self._find(item, found, others)
-        elif isinstance(tree, tuple) and hasattr(tree, "_fields"):
+                self._find(item, found, roots)
+        elif issubclass(kind, tuple) and hasattr(tree, "_fields"):
             for item in tree:
-                self._find(item, found, others)
-        elif has_attributes(tree):
-            # What an object keeps is read by its methods as it is.
-            self._holders.append(tree)
-            others += [a for a in attributes(tree) if isinstance(a, np.ndarray)]
+                self._find(item, found, roots)
+        elif not leads_nowhere(kind):
+            roots.append(tree)  # what an object keeps is read by its methods as it is
 
-    def _lease(self, given: list[NdArray], others: list[NdArray]) -> None:
-        plain = [a for a in given if any(overlap(a, other) for other in others)]
-        rest = [a for a in given if not any(a is p for p in plain)] if plain else given
-        for group in _groups(rest):
+    def _lease(self, given: list[NdArray]) -> None:
+        for group in _groups(given):
             lease = Lease(group)
             self.leases.append(lease)
             for member, array in zip(group, lease.arrays, strict=True):
@@ -251,19 +234,6 @@ class Leases:
             made = item
         self._taken[id(item)] = (item, made)
         return made
-
-    def seen(self, array: NdArray) -> Any:
-        """Return what the body gets for an ndarray it found under a global name."""
-        leased = self.arrays.get(id(array))
-        if leased is not None:
-            return leased
-        for lease in self.leases:
-            # The body sees this ndarray as it is, so what it shares with an argument must be true
-            # now.
-            if lease.storage.lease is not None and any(overlap(array, m) for m in lease.members):
-                runtime.evaluate_all()
-                lease.settle()
-        return array
 
     # -- out --------------------------------------------------------------------------------------
     def settle(self) -> None:
@@ -373,13 +343,26 @@ class Leases:
         return self.give(item)
 
     def give_kept(self, error: BaseException | None) -> None:
-        """Give ndarrays to the objects that the call was given, for the Arrays that the body put
-        into their attributes, and to the error that it raised. Call it after ``settle``."""
-        for holder in self._holders:
-            if any(isinstance(item, ArrayBase) for item in attributes(holder)):
-                exchange_attributes(holder, self._array_only)
+        """Give ndarrays to what the body came by, for the Arrays that it put there, and to the
+        error that it raised. Call it after ``settle``."""
+        reach = self._reach
+        for item in () if reach is None else tuple(reach.met.values()):
+            if type(item) is FunctionType:
+                names = item.__globals__
+                for name in named(item):
+                    if name in names and (new := self._new(names[name])) is not names[name]:
+                        names[name] = new
+            exchange(item, self._new)
         if error is not None:
             exchange(error, self._array_only)
+
+    def _new(self, item: Any) -> Any:
+        """Return what an object of the caller's keeps, exchanged if the body put it there."""
+        assert self._reach is not None
+        kind: Any = type(item)
+        if id(item) in self._reach.met or leads_nowhere(kind):
+            return item
+        return self._inside(item) if self._reach.whole else self._array_only(item)
 
     def _array_only(self, item: Any) -> Any:
         return self.give(item) if isinstance(item, ArrayBase) else item

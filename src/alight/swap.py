@@ -11,8 +11,6 @@ names up in ways a twin cannot answer, run as they are.
 from __future__ import annotations
 
 import dis
-import threading
-from collections.abc import Callable
 from functools import cache
 from types import CellType, CodeType, FunctionType, ModuleType
 from typing import Any, NamedTuple
@@ -25,7 +23,7 @@ from alight.namespace import stand_ins
 from alight.purity import written_by_user
 from alight.scalar import Scalar
 
-__all__ = ["inside", "looking"]
+__all__ = ["inside"]
 
 # What a twin's globals cannot serve: the interpreter reads and writes these past any answer of
 # ours.
@@ -35,15 +33,6 @@ _PAST = frozenset(
     if name in dis.opmap
 )
 _ASKING = frozenset(("globals", "eval", "exec", "vars", "locals"))
-
-
-class _Looking(threading.local):
-    """Who wants to know, in this thread, of ndarrays that a body finds under its global names."""
-
-    seen: Callable[[np.ndarray[Any, Any]], Any] | None = None
-
-
-looking = _Looking()
 
 
 class _Uses(NamedTuple):
@@ -113,8 +102,6 @@ def _swapped(name: str, value: Any, uses: _Uses) -> Any:
     if type(value) is FunctionType:
         told = name in uses.values or name in uses.attributes or not written_by_user(value)
         return value if told else inside(value)
-    if type(value) is np.ndarray and looking.seen is not None:
-        return looking.seen(value)
     return value
 
 

@@ -172,10 +172,28 @@ static int array_buffer(PyObject *self, Py_buffer *view, int flags)
         view->strides = PyArray_STRIDES((PyArrayObject *)memory);
     }
     Py_DECREF(memory);
+    if (status == 0 && (flags & PyBUF_ANY_CONTIGUOUS) == PyBUF_ANY_CONTIGUOUS && !(flags & PyBUF_FORMAT)) {
+        /* np.ndarray(buffer=…) asks so, gives the buffer back at once and keeps the array for it. */
+        PyObject *told = PyObject_GetAttrString(self, "__array_interface__");
+        if (told == NULL) {
+            PyBuffer_Release(view);
+            return -1;
+        }
+        Py_DECREF(told);
+    }
     return status;
 }
 
-static PyBufferProcs array_buffer_procs = {.bf_getbuffer = array_buffer};
+/* Never called, for the memory is an ndarray's. Of objects that have it np.frombuffer keeps the
+   buffer; of others it keeps the object alone, and the memory could be given up under it. */
+static void array_buffer_released(PyObject *self, Py_buffer *view)
+{
+}
+
+static PyBufferProcs array_buffer_procs = {
+    .bf_getbuffer = array_buffer,
+    .bf_releasebuffer = array_buffer_released,
+};
 
 static PyMemberDef array_members[] = {
     MEMBER(Array, storage),

@@ -1,0 +1,276 @@
+"""What a jitted body comes by beside its arguments: the same memory by another way, and what it
+leaves there."""
+
+from __future__ import annotations
+
+import array
+import collections
+import functools
+import types
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+
+import alight
+from alight.config import policy
+from alight.reach import Reach
+
+MODES: dict[str, dict[str, Any]] = {
+    "auto": {},
+    "recorded": {"floor": 0},
+    "generated": {"floor": 0, "force": "cpu:generated"},
+    "sim": {"floor": 0, "force": "sim:0", "devices": ["cpu", "sim:0"]},
+}
+
+
+@pytest.fixture(params=MODES)
+def mode(request: pytest.FixtureRequest) -> Any:
+    with policy(**MODES[request.param]):
+        yield request.param
+
+
+class Slotted:
+    __slots__ = ("kept",)
+
+    def __init__(self, kept: Any) -> None:
+        self.kept = kept
+
+
+@dataclass
+class Node:
+    kept: Any = None
+    parts: list[Any] = field(default_factory=list)
+
+
+class OfAClass:
+    kept: Any = None
+
+    @property
+    def total(self) -> Any:
+        return TABLE["u"]
+
+
+TABLE: dict[str, Any] = {}
+KEPT = Node()
+
+
+def of_table() -> Any:
+    return TABLE["u"]
+
+
+def of_class(a: Any) -> Any:
+    OfAClass.kept = [a]
+    return OfAClass()
+
+
+def of_proxy(a: Any) -> Any:
+    kept = Node(a)
+    proxy = weakref.proxy(kept)
+    return kept, proxy
+
+
+def generated(a: Any) -> Any:
+    def values() -> Any:
+        while True:
+            yield a
+
+    made = values()
+    next(made)
+    return made
+
+
+def record(a: Any) -> Any:
+    kept = np.empty(1, object)
+    kept[0] = a
+    return kept
+
+
+def module(a: Any) -> Any:
+    made = types.ModuleType("kept")
+    made.u = [a]  # type: ignore[attr-defined]
+    return made
+
+
+# How the memory of an argument is kept, and how the body gets at it from that.
+HOLDERS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
+    "list in an attribute": (lambda a: Node([a]), lambda h: h.kept[0]),
+    "dict in an attribute": (lambda a: Node({"u": a}), lambda h: h.kept["u"]),
+    "attribute of an attribute": (lambda a: Node(Node(a)), lambda h: h.kept.kept),
+    "window in a slot": (lambda a: Slotted([a[1:]]), lambda h: h.kept[0]),
+    "set of objects": (lambda a: {Slotted(a)}, lambda h: next(iter(h)).kept),
+    "deque": (lambda a: collections.deque([a]), lambda h: h[0]),
+    "ordered dict": (lambda a: collections.OrderedDict(u=a), lambda h: h["u"]),
+    "user dict": (lambda a: collections.UserDict(u=a), lambda h: h["u"]),
+    "partial": (lambda a: functools.partial(lambda x: x, a), lambda h: h()),
+    "function with a closure": (lambda a: lambda: a, lambda h: h()),
+    "bound method": (lambda a: {"u": a}.get, lambda h: h("u")),
+    "class attribute": (of_class, lambda h: h.kept[0]),
+    "proxy": (of_proxy, lambda h: h[1].kept),
+    "generator": (generated, next),
+    "iterator": (lambda a: iter([a, a]), next),
+    "memoryview": (memoryview, lambda h: h),
+    "flat iterator": (lambda a: a.flat, lambda h: h),
+    "weak reference": (weakref.ref, lambda h: h()),
+    "object array": (record, lambda h: h[0]),
+    "masked array": (lambda a: Node(np.ma.MaskedArray(a, copy=False)), lambda h: h.kept.data),
+    "structured view": (lambda a: Node(a.view([("x", "f8")])), lambda h: h.kept["x"]),
+    "record": (lambda a: [a.view([("x", "f8")])[0]], lambda h: [h[0]["x"]]),
+    "module": (module, lambda h: h.u[0]),
+}
+
+
+@pytest.mark.parametrize("name", HOLDERS)
+def test_an_argument_that_is_kept_elsewhere_too(mode: str, name: str) -> None:
+    keep, get = HOLDERS[name]
+
+    def function(a: Any, holder: Any) -> Any:
+        a += 10
+        return float(get(holder)[0])
+
+    def function_of_outside(a: Any) -> Any:
+        a += 10
+        return float(get(kept)[0])
+
+    x = np.arange(600.0)
+    first = 11.0 if name == "window in a slot" else 10.0
+    assert alight.jit(function)(x, keep(x)) == first
+    y = np.arange(600.0)
+    kept = keep(y)
+    assert alight.jit(function_of_outside)(y) == first
+    assert x[0] == y[0] == 10.0
+
+
+@pytest.mark.parametrize("name", ["under a global name", "by a function", "by a property"])
+def test_an_argument_that_is_reached_by_global_names(mode: str, name: str) -> None:
+    def by_name(a: Any) -> Any:
+        a += 10
+        return TABLE["u"][0]
+
+    def by_function(a: Any) -> Any:
+        a += 10
+        return of_table()[0]
+
+    def by_property(a: Any) -> Any:
+        a += 10
+        return OfAClass().total[0]
+
+    function = {"under": by_name, "by a f": by_function, "by a p": by_property}[name[:6].strip()]
+    x = TABLE["u"] = np.arange(600.0)
+    assert alight.jit(function)(x) == 10.0
+
+
+def test_what_is_written_elsewhere_is_seen_by_nothing_that_was_read_before(mode: str) -> None:
+    def function(a: Any) -> Any:
+        b = a * 2
+        TABLE["u"][0] = 77
+        return b[0], a[0]
+
+    x = np.arange(600.0)
+    TABLE["u"] = x
+    assert alight.jit(function)(x) == (0.0, 77.0)
+
+
+@pytest.mark.parametrize("make", [bytearray, lambda data: array.array("d", data)])
+def test_memory_that_is_no_arrays(mode: str, make: Any) -> None:
+    kept = make(np.arange(600.0).tobytes())
+    growing = make(b"")
+
+    def function(a: Any) -> Any:
+        a += 10
+        growing.append(1)  # nothing holds what is none of it
+        return bytes(memoryview(kept).cast("B")[:8])
+
+    x = np.frombuffer(kept)
+    assert np.frombuffer(alight.jit(function)(x))[0] == 10.0
+    assert x[0] == 10.0
+
+
+def test_an_array_and_its_export(mode: str) -> None:
+    ours = alight.asarray(np.arange(600.0))
+    shared = np.asarray(ours)
+
+    def function(a: Any, e: Any) -> Any:
+        e += 10
+        first = float(a[0])
+        a *= 2
+        return first, float(e[0]), float(a[0])
+
+    def of_outside(e: Any) -> Any:
+        e += 1
+        return float(ours[0])
+
+    assert alight.jit(function)(ours, shared) == (10.0, 20.0, 20.0)
+    assert alight.jit(of_outside)(shared) == 21.0
+
+
+def test_what_the_body_leaves_anywhere_is_ndarrays(mode: str) -> None:
+    held: list[Any] = []
+    count = None
+
+    def function(a: Any, node: Node) -> Any:
+        nonlocal count
+        held.append(a * 2)
+        count = a * 3
+        node.parts.append(a)
+        node.kept = Node(a[2:], [a * 4])
+        node.kept.parts.append(node)
+        TABLE["v"] = {"deep": [a + 1]}
+        a += 1
+        return node.kept
+
+    x, node = np.arange(600.0), Node()
+    result = alight.jit(function)(x, node)
+    assert result is node.kept and node.kept.parts[1] is node
+    assert node.parts[0] is x and node.kept.kept.base is x
+    for item, factor in ((held[0], 2), (count, 3), (node.kept.parts[0], 4)):
+        assert type(item) is np.ndarray and np.array_equal(item, np.arange(600.0) * factor)
+    assert type(TABLE["v"]["deep"][0]) is np.ndarray
+
+
+def test_arrays_of_the_program_stay_where_they_are(mode: str) -> None:
+    node = Node(alight.zeros(5))
+    before = node.kept
+
+    def function(a: Any, node: Node) -> Any:
+        node.parts.append(a + 1)
+
+    alight.jit(function)(np.arange(600.0), node)
+    assert node.kept is before and type(node.parts[0]) is np.ndarray
+
+
+def test_more_than_may_be_looked_at_leaves_the_arguments_to_numpy(mode: str) -> None:
+    x = np.arange(600.0)
+    chain = Node(x)
+    for _ in range(20_000):
+        chain = Node(chain)
+
+    def function(a: Any, chain: Node) -> Any:
+        a += 10
+        while type(chain) is Node:
+            chain = chain.kept
+        return chain[0]
+
+    assert not Reach([chain], x.size).whole
+    assert alight.jit(function)(x, chain) == 10.0
+    numbers = [float(i) for i in range(30_000)]
+    assert Reach([numbers], x.size).whole and not Reach([numbers * 20], x.size).whole
+
+
+@pytest.mark.parametrize(
+    "take",
+    [np.frombuffer, lambda y: np.ndarray(y.shape, y.dtype, y), lambda y: np.frombuffer(y.data)],
+    ids=["frombuffer", "ndarray", "frombuffer of a memoryview"],
+)
+def test_buffers_that_numpy_gives_back_at_once(mode: str, take: Any) -> None:
+    y = alight.arange(600.0) * 2
+    shared = take(y)
+    y += 1
+    assert shared[3] == 7.0
+    y[3] = 5
+    assert shared[3] == 5.0
+    shared[4] = 9
+    assert float(y[4]) == 9.0
