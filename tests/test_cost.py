@@ -28,8 +28,9 @@ from alight.ir.ops import OPS
 from alight.measure import calibrate as calibration
 from alight.measure import points, probes, profiles
 from alight.measure.calibrate import Calibration, calibrate, load_profile, save_profile
-from alight.measure.fit import Samples, fit
+from alight.measure.fit import fit
 from alight.measure.products import surface_of
+from alight.measure.samples import Samples
 from alight.measure.timing import (
     LEAST_SECONDS,
     MOST_SAMPLES,

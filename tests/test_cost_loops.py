@@ -13,7 +13,8 @@ from alight.ir.group import Graph, Group, GroupKind, Node
 from alight.ir.ops import OPS
 from alight.ir.vectors import REGISTERS, SHORT_ROW, vectors_together
 from alight.measure import probes, timing
-from alight.measure.fit import Samples, fit
+from alight.measure.fit import fit
+from alight.measure.samples import Samples
 from alight.plan.cost import FAR_BYTES, NEAR_BYTES, Profile, Rates, estimate, met, shown, together
 from alight.plan.curve import Curve, guess
 from alight.plan.nests import BUFFERED, DISTANT_BYTES, LONG_ROW, ROW, START_ROWS, TURNED_SIDES

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from alight import costs, picked, registry, runtime
+from alight._core import floor
 from alight.backends.cuda import described
 from alight.backends.sim_clock import DEFAULT_SPEC, Spec, recorded
 from alight.bench import regret
@@ -147,6 +148,18 @@ def test_ways_with_one_plan_are_timed_once(known: None) -> None:
         assert (found[way] == found[other]) is (plans[way] == plans[other])
 
 
+def test_a_call_is_cut_into_the_same_requests_whatever_was_recorded_before(known: None) -> None:
+    """What `planned` records is asked for by nobody, and is not pending for the next ones."""
+    case = ("chain_sum", 2**12, "float64")
+    first = [request.graph for request in planned(case)]
+    counted = floor.count
+    other = ("black_scholes", 2**12, "float64")
+    for _ in range(2 * floor.limit // len(planned(other)[0].graph.nodes)):
+        planned(other)
+    assert floor.count == counted
+    assert [request.graph for request in planned(case)] == first
+
+
 def spec(name: str, **factors: float) -> Spec:
     """Return the default device with some of its figures multiplied."""
     made: Any = copy.deepcopy(DEFAULT_SPEC)
@@ -206,15 +219,15 @@ REACHED: dict[tuple[str, ...], Limits] = {
     # the worst group is a dot product that a library took longer for than when it was measured, the
     # worst program a product that went to the card
     ("regret.json",): {
-        "right": 0.970,
-        "regret": 0.0067,
+        "right": 0.971,
+        "regret": 0.0065,
         "worst_regret": 0.46,
         "program_regret": 0.0113,
         "worst_program_regret": 0.92,
     },
     ("regret.json", "copies.json", "combined.json"): {
         "right": 0.983,
-        "regret": 0.0042,
+        "regret": 0.0041,
         "worst_regret": 0.46,
         "program_regret": 0.0013,
         "worst_program_regret": 0.12,
@@ -231,8 +244,8 @@ REACHED: dict[tuple[str, ...], Limits] = {
     # float32 and 22.9 of eight times the elements; the worst program one dot product, which takes
     # us and a library as long in turns
     ("regret-106.json",): {
-        "right": 0.955,
-        "regret": 0.0103,
+        "right": 0.956,
+        "regret": 0.0101,
         "worst_regret": 0.47,
         "program_regret": 0.0061,
         "worst_program_regret": 0.60,
@@ -241,15 +254,15 @@ REACHED: dict[tuple[str, ...], Limits] = {
     # worst program a product that was predicted faster than any that had been measured, as these
     # profiles do not say how fast those were
     ("regret-103.json",): {
-        "right": 0.975,
-        "regret": 0.0096,
+        "right": 0.9758,
+        "regret": 0.0094,
         "worst_regret": 1.20,
         "program_regret": 0.0160,
         "worst_program_regret": 1.31,
     },
     ("regret-106.json", "combined.json"): {
-        "right": 0.967,
-        "regret": 0.0082,
+        "right": 0.968,
+        "regret": 0.0081,
         "worst_regret": 0.47,
         "program_regret": 0.0061,
         "worst_program_regret": 0.60,

@@ -7,7 +7,8 @@ arguments, is not.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import MethodType
 from typing import Any
@@ -15,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from alight import runtime
-from alight._core import ArrayBase, Storage, Value
+from alight._core import ArrayBase, Storage, Value, floor
 from alight.array import Array, asarray
 from alight.config import policy
 from alight.ir.group import Graph
@@ -83,7 +84,7 @@ def requests_of(
     keywords = {name: _stand_in(item, stand_ins) for name, item in kwargs.items()}
     before = [(array, array.storage.value) for array in stand_ins]
     watcher = _Requests()
-    with policy(floor=0), as_jitted(function, watcher) as body:
+    with policy(floor=0), _counted_apart(), as_jitted(function, watcher) as body:
         result = body(*given, **keywords)
         written = [array for array, value in before if array.storage.value is not value]
         roots = [
@@ -95,6 +96,19 @@ def requests_of(
             last = runtime.prepare(roots)
             watcher.found.append(Request(last.graph, last.described, len(set(map(id, roots)))))
     return watcher.found
+
+
+@contextmanager
+def _counted_apart() -> Iterator[None]:
+    """Have what is recorded counted from nothing on, and forget it then: what nobody will ask for
+    is not pending, and where a call is cut into requests must not depend on those before it."""
+    before = floor.count, floor.pending, floor.anchor
+    floor.count = floor.pending = 0
+    floor.anchor = None
+    try:
+        yield
+    finally:
+        floor.count, floor.pending, floor.anchor = before
 
 
 def _stand_in(item: Any, made: list[Any]) -> Any:

@@ -61,6 +61,7 @@ class _Play:
                 request.facts(),
                 devices=self.devices,
                 profiles={},
+                demoted=frozenset(),  # what lost here did so on another machine
                 supports=self.supports,
                 estimate=self.predicted,
                 copy_seconds=self.copies(predicted=True),
@@ -175,6 +176,7 @@ class _Again:
                 request.facts(),
                 devices=self.devices,
                 profiles={},
+                demoted=frozenset(),  # what lost here did so on another machine
                 supports=self.supports,
                 estimate=estimate,
                 copy_seconds=self.copy_seconds,

@@ -19,7 +19,7 @@ from alight._core import threads
 from alight.backends.machine import thread_count
 from alight.device import Unsupported
 from alight.measure import probes
-from alight.measure.fit import Sample, Samples, compile_costs, fit, joined, spread_of
+from alight.measure.fit import compile_costs, fit, joined, spread_of
 from alight.measure.points import (
     CURVE_CLASSES,
     VITAL,
@@ -32,6 +32,7 @@ from alight.measure.points import (
 )
 from alight.measure.probes import Bench, Probe
 from alight.measure.profiles import fingerprint, load_profile, save_profile, share_costs
+from alight.measure.samples import Sample, Samples
 from alight.measure.timing import Pace, Timing, contended, summary, time_threads
 from alight.plan.cost import Profile, Rates, estimate
 from alight.plan.curve import Curve, Measured

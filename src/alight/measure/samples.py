@@ -1,0 +1,78 @@
+"""The timings that a calibration gathers, by what they are of and how much of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from alight.ir.group import Group
+from alight.measure.timing import Timing, summary
+from alight.plan.curve import Curve
+from alight.plan.passes import Pass, passes
+
+__all__ = ["Sample", "Samples"]
+
+
+@dataclass(slots=True)
+class Sample:
+    """What was measured of one point: the group, how much work it is on its curve, and seconds;
+    while other work disturbed the machine only as long as there are no others."""
+
+    amount: float
+    group: Group
+    work: float
+    item: Pass
+    seconds: list[float]
+    steady: bool = True
+
+    @property
+    def timing(self) -> Timing:
+        """Return the timing of the better half of all samples so far: of a handful that came in
+        two visits, one visit may have met what makes all of its samples slow."""
+        ranked = sorted(self.seconds)
+        return summary(ranked[: (len(ranked) + 1) // 2])
+
+
+@dataclass(slots=True)
+class Samples:
+    """The timings of one implementation, by what they are of and how many elements they had."""
+
+    implementation: str
+    compute_elements: int
+    by_key: dict[str, dict[float, Sample]] = field(default_factory=dict)
+
+    def add(
+        self,
+        key: str,
+        amount: float,
+        group: Group,
+        seconds: Sequence[float],
+        steady: bool = True,
+    ) -> None:
+        """Keep samples, with earlier ones of the same amount; ``steady`` ones alone, once there
+        are some."""
+        found = self.by_key.setdefault(key, {}).get(amount)
+        if found is not None:
+            if steady and not found.steady:
+                found.seconds, found.steady = list(seconds), True
+            elif steady or not found.steady:
+                found.seconds += seconds
+            return
+        items = list(passes(group, self.implementation))
+        work = sum(item.amount for item in items)
+        self.by_key[key][amount] = Sample(amount, group, work, items[0], list(seconds), steady)
+
+    def gaps(self, key: str) -> list[tuple[float, float]]:
+        """Return neighbouring amounts of a curve, those furthest apart first."""
+        amounts = sorted(self.by_key.get(key, {}))
+        return sorted(pairwise(amounts), key=lambda pair: pair[0] / pair[1])
+
+    def seconds_of(self, key: str, amount: float) -> float:
+        """Return the measured seconds of that amount."""
+        return self.by_key[key][amount].timing.seconds
+
+    def interpolated(self, key: str, amount: float) -> float:
+        """Return the seconds that the timings so far predict for an amount."""
+        knots = [(s.amount, s.timing.seconds) for s in self.by_key[key].values()]
+        return Curve(knots).seconds_at(amount)
