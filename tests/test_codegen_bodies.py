@@ -10,7 +10,7 @@ import pytest
 
 from alight._core import layout_of
 from alight.codegen import llvm
-from alight.codegen.loops import supports
+from alight.codegen.gaps import supports
 from alight.ir.group import Graph, Group, GroupKind, Node
 from alight.ir.ops import OPS, Kind, Op
 from generated import (

@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 
 from alight._core import layout_of
+from alight.codegen.gaps import supports
 from alight.codegen.llvm import module_text
-from alight.codegen.loops import ARGUMENT_REDUCTIONS, Schedule, supports
+from alight.codegen.loops import ARGUMENT_REDUCTIONS, Schedule
 from alight.ir.group import Graph, Group, GroupKind, Node
 from alight.ir.ops import OPS, Kind, Op
 from alight.ir.table_reduction import CHUNK, LANES, tree_depth

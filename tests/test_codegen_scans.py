@@ -10,8 +10,9 @@ import pytest
 
 import alight
 from alight._core import layout_of, make_layout
+from alight.codegen.gaps import supports, unsupported
 from alight.codegen.llvm import module_text
-from alight.codegen.loops import Schedule, supports, unsupported
+from alight.codegen.loops import Schedule
 from alight.ir.check import group_faults
 from alight.ir.group import Graph, Group, GroupKind, Node
 from alight.ir.ops import OPS, Kind, Op

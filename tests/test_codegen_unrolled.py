@@ -11,7 +11,8 @@ import pytest
 import alight
 from alight._core import layout_of, make_layout
 from alight.codegen import loops
-from alight.codegen.loops import ARGUMENT_REDUCTIONS, UNROLLED_NODES, Schedule, nest, unsupported
+from alight.codegen.gaps import unsupported
+from alight.codegen.loops import ARGUMENT_REDUCTIONS, UNROLLED_NODES, Schedule, nest
 from alight.ir.check import group_faults
 from alight.ir.group import Graph, Group, GroupKind, Node
 from alight.ir.ops import OPS

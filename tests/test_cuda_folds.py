@@ -407,7 +407,7 @@ def test_folds_of_every_kind_and_dtype_compile(request: pytest.FixtureRequest) -
 
 
 def _lacking(name: str, values: Array, axes: tuple[int, ...]) -> bool:
-    from alight.codegen.loops import unsupported
+    from alight.codegen.gaps import unsupported
 
     try:
         return unsupported(reduce_group([values], [name], axes)) is not None

@@ -11,7 +11,8 @@ import cuda_on_cpu
 import nvrtc
 from alight._core import layout_of, make_layout
 from alight.codegen.cuda import OPTIONS, card_nest, form, schedule
-from alight.codegen.loops import ARGUMENT_REDUCTIONS, nest, supports
+from alight.codegen.gaps import supports
+from alight.codegen.loops import ARGUMENT_REDUCTIONS, nest
 from alight.codegen.source import Grid, group_gap
 from alight.ir.check import group_faults
 from alight.ir.group import Graph, Group, GroupKind, Node

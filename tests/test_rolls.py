@@ -12,7 +12,7 @@ import alight
 from alight._core import threads as core
 from alight.backends.split import launcher
 from alight.codegen import llvm
-from alight.codegen.loops import unsupported
+from alight.codegen.gaps import unsupported
 from alight.ir.check import group_faults
 from alight.ir.group import Graph, Group, GroupKind, Node
 from alight.ir.ops import OPS

@@ -240,7 +240,7 @@ def supports(device: str, implementation: str, group: Group) -> str | None:
     if implementation != "generated":
         return None if device == HOST_DEVICE else _library_gap(registry.device(device), group)
     if device == HOST_DEVICE:
-        from alight.codegen.loops import unsupported
+        from alight.codegen.gaps import unsupported
         from alight.ir.inner import folded
         from alight.ir.nested import plain
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from alight._core import Layout, make_layout
-from alight.codegen.loops import unsupported
+from alight.codegen.gaps import unsupported
 from alight.device import Device
 from alight.ir.group import Graph, Group, GroupKind, Node
 from alight.ir.ops import OPS

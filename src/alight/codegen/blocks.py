@@ -37,9 +37,15 @@ def memory_type(dtype: str, lanes: int = 0) -> str:
     return register_type("uint8" if dtype == "bool" else dtype, lanes)
 
 
-def literal(value: float | int | bool, dtype: str, lanes: int = 0) -> str:
+def literal(value: float | int | bool | complex, dtype: str, lanes: int = 0) -> str:
     """Return a constant in LLVM's spelling; floats by their bits, as decimals would not be
     exact."""
+    if kind_of(dtype) == "c":
+        part = part_of(dtype)
+        one = register_type(part, lanes)
+        both = (literal(v, part, lanes) for v in (value.real, value.imag))
+        return f"{{ {', '.join(f'{one} {v}' for v in both)} }}"
+    assert not isinstance(value, complex)
     if kind_of(dtype) == "f":
         if math.isnan(value):
             value = math.nan
@@ -241,14 +247,9 @@ class Blocks:
         row."""
         mark = ", !llvm.access.group !0" if parallel else ""
         if kind_of(dtype) == "c" and lanes:
-            part = part_of(dtype)
-            both = register_type(part, 2 * lanes)
+            both = register_type(part_of(dtype), 2 * lanes)
             loaded = self.emit(f"load {both}, ptr {pointer}, align 1{mark}")
-            parts = [
-                self.emit(f"shufflevector {both} {loaded}, {both} poison, {picks(lanes, 2, place)}")
-                for place in (0, 1)
-            ]
-            return self.paired(parts[0], parts[1], dtype, lanes)
+            return self.apart(loaded, dtype, lanes)
         loaded = self.emit(f"load {memory_type(dtype, lanes)}, ptr {pointer}, align 1{mark}")
         return self.truth(loaded, lanes) if dtype == "bool" else loaded
 
@@ -288,6 +289,15 @@ class Blocks:
         return self.emit(f"zext {one} {value} to {wide}")
 
     # --- complex numbers
+    def apart(self, loaded: str, dtype: str, lanes: int) -> str:
+        """Return complex numbers that lie one after another, parts and all, as a value."""
+        both = register_type(part_of(dtype), 2 * lanes)
+        parts = [
+            self.emit(f"shufflevector {both} {loaded}, {both} poison, {picks(lanes, 2, place)}")
+            for place in (0, 1)
+        ]
+        return self.paired(parts[0], parts[1], dtype, lanes)
+
     def parts(self, value: str, dtype: str, lanes: int = 0) -> tuple[str, str]:
         """Return the real and the imaginary part of a complex number."""
         both = register_type(dtype, lanes)
@@ -299,6 +309,27 @@ class Blocks:
         both, part = register_type(dtype, lanes), register_type(part_of(dtype), lanes)
         half = self.pure(f"insertvalue {both} poison, {part} {real}, 0")
         return self.pure(f"insertvalue {both} {half}, {part} {imaginary}, 1")
+
+    def some_lanes(self, value: str, dtype: str, lanes: int, first: int, count: int) -> str:
+        """Return so many lanes of a vector, from one on."""
+        if kind_of(dtype) == "c":
+            part = part_of(dtype)
+            found = [
+                self.some_lanes(v, part, lanes, first, count)
+                for v in self.parts(value, dtype, lanes)
+            ]
+            return self.paired(found[0], found[1], dtype, count)
+        whole = register_type(dtype, lanes)
+        mask = picks(count, 1, first)
+        return self.emit(f"shufflevector {whole} {value}, {whole} poison, {mask}")
+
+    def sole_lane(self, value: str, dtype: str) -> str:
+        """Return the element of a vector of one."""
+        if kind_of(dtype) == "c":
+            part = part_of(dtype)
+            found = [self.sole_lane(v, part) for v in self.parts(value, dtype, 1)]
+            return self.paired(found[0], found[1], dtype)
+        return self.emit(f"extractelement {register_type(dtype, 1)} {value}, i64 0")
 
     def at(self, pointer: str, index: str, dtype: str) -> str:
         """Return the address of an element of a contiguous run."""

@@ -217,7 +217,7 @@ def _operations(group: Group) -> int:
 def _printed(op: Op, dtypes: tuple[np.dtype[Any], ...], output: int) -> int:
     """Return how many statements an op is, for these operands and this result."""
     found = trees(op, dtypes[:-1], dtypes[-1])
-    assert found is not None  # loops.check has seen to it
+    assert found is not None  # gaps.check has seen to it
     code = Statements(CUDA)
     code.seldom = "seldom"
     code.evaluate(found[output], [f"x{i}" for i in range(len(dtypes) - 1)])

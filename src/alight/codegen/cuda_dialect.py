@@ -19,8 +19,12 @@ _C_TYPES = {
 _C_SUFFIX = {"int32": "", "uint32": "u", "int64": "ll", "uint64": "ull", "float32": "f"}
 
 
-def _c_literal(value: float | int | bool, dtype: str) -> str:
+def _c_literal(value: float | int | bool | complex, dtype: str) -> str:
     kind = kind_of(dtype)
+    if kind == "c":
+        parts = (_c_literal(v, part_of(dtype)) for v in (value.real, value.imag))
+        return f"{_C_TYPES[dtype]}{{{', '.join(parts)}}}"
+    assert not isinstance(value, complex)
     if kind == "b":
         return "true" if value else "false"
     if dtype == "float16":

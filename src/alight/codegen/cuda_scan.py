@@ -106,7 +106,7 @@ class Scans:
         node = self.graph.nodes[number - self.first]
         dtype = node.layout.dtype.name
         combine = node.op.combine
-        assert combine is not None  # loops.check has seen to it
+        assert combine is not None  # gaps.check has seen to it
         pair = choose(OPS[combine].body, (dtype, dtype))
         assert pair is not None
         code = Statements(CUDA, self.outside)

@@ -36,7 +36,7 @@ class Dialect:
     function_head: str
     parameter: str
     table: str
-    literal: Callable[[float | int | bool, str], str]
+    literal: Callable[[float | int | bool | complex, str], str]
     cast: Cast
     shared: Mapping[str, str] = field(default_factory=dict)
     libm: Mapping[str, str] = field(default_factory=dict)

@@ -77,7 +77,7 @@ class Code(Casts):
             self.asked = self._both(asked, condition, lanes)
             other = value(tree.args[1])
             self.asked = asked
-            mixed = self._where([condition, other, common], tree.dtype, lanes)
+            mixed = self.chosen(condition, other, common, tree.dtype, lanes)
             done.clear()  # what was computed inside is not known after it
             done.update(outside)
             self.known = known
@@ -179,7 +179,7 @@ class Code(Casts):
         if prim in ("real", "imag"):
             return self.parts(args[0], source, lanes)[prim == "imag"]
         if prim == "where":
-            return self._where(args, tree.dtype, lanes)
+            return self.chosen(args[0], args[1], args[2], tree.dtype, lanes)
         if prim in COMPARISONS and kind == "b":
             return self._ordered(prim, args, lanes)
         if prim in COMPARISONS:
@@ -230,15 +230,16 @@ class Code(Casts):
         name = _FLOAT[prim] if kind == "f" else _integer(prim, kind)
         return self.pure(f"{name} {one} {args[0]}, {args[1]}")
 
-    def _where(self, args: list[str], dtype: str, lanes: int) -> str:
+    def chosen(self, condition: str, a: str, b: str, dtype: str, lanes: int = 0) -> str:
+        """Return the first value where the condition holds, else the second."""
         flag, one = register_type("bool", lanes), register_type(part_of(dtype), lanes)
         if kind_of(dtype) != "c":
-            return self.pure(f"select {flag} {args[0]}, {one} {args[1]}, {one} {args[2]}")
-        chosen = [
-            self.pure(f"select {flag} {args[0]}, {one} {a}, {one} {b}")
-            for a, b in zip(*(self.parts(v, dtype, lanes) for v in args[1:]), strict=True)
+            return self.pure(f"select {flag} {condition}, {one} {a}, {one} {b}")
+        found = [
+            self.pure(f"select {flag} {condition}, {one} {v}, {one} {w}")
+            for v, w in zip(*(self.parts(v, dtype, lanes) for v in (a, b)), strict=True)
         ]
-        return self.paired(chosen[0], chosen[1], dtype, lanes)
+        return self.paired(found[0], found[1], dtype, lanes)
 
     def _each(
         self, symbol: str, args: list[str], dtypes: list[str], result: str, lanes: int
@@ -383,12 +384,10 @@ class Code(Casts):
         if kind_of(dtype) == "i":
             zero = _zero(lanes)
             args = [
-                self._where(
-                    [
-                        self.pure(f"icmp slt {one} {arg}, {zero}"),
-                        self.pure(f"sub {one} {zero}, {arg}"),
-                        arg,
-                    ],
+                self.chosen(
+                    self.pure(f"icmp slt {one} {arg}, {zero}"),
+                    self.pure(f"sub {one} {zero}, {arg}"),
+                    arg,
                     dtype,
                     lanes,
                 )

@@ -21,11 +21,10 @@ from alight.codegen.emit import (
     Module,
     literal,
     memory_type,
-    register_type,
     scalar_only,
 )
 from alight.codegen.loops import ARGUMENT_REDUCTIONS
-from alight.ir.body import FLOATS, choose, kind_of, typed
+from alight.ir.body import COMPLEX, FLOATS, choose, kind_of, typed
 from alight.ir.ops import OPS
 from alight.ir.table_reduction import CHUNK, LANES, MOMENTS
 
@@ -61,7 +60,7 @@ class Fold:
         if self.argument:
             self.combine_name = "minimum" if op.name == "argmin" else "maximum"
         else:
-            assert op.combine is not None  # loops.check has seen to it
+            assert op.combine is not None  # gaps.check has seen to it
             self.combine_name = "add" if self.moments else op.combine
         body = "x" if self.argument else choose(op.body, (source,)) or "R(x)"
         if body == "x" and self.dtype != source:
@@ -74,9 +73,10 @@ class Fold:
         self.better_body = _BETTER[op.name] if self.argument else ""
         if self.argument:
             self.better = typed(self.better_body, (self.dtype, self.dtype), ("bool",))
-        self.finish = (
-            None if op.finish is None else typed(op.finish, (self.dtype, "float64"), (result,))
-        )
+        self.finish_body = choose(op.finish, (self.dtype,))
+        self.finish: tuple[Expr, ...] | None = None
+        if self.finish_body is not None:
+            self.finish = typed(self.finish_body, (self.dtype, "float64"), (result,))
         self.masked = bool(node.attr("where"))
         self.initial = node.attr("initial")
         self.stem = f"{self.combine_name}.{self.dtype}"
@@ -85,7 +85,7 @@ class Fold:
         self.freedom = float(node.attr("correction", node.attr("ddof", 0)) or 0)
 
     @property
-    def identity(self) -> float | int | bool:
+    def identity(self) -> float | int | bool | complex:
         """Return the value that changes nothing when it is combined."""
         return identity(self.combine_name, self.dtype)
 
@@ -99,7 +99,7 @@ class Fold:
         """Tell whether any order of folding gives the same bits."""
         if self.combine_name not in ("add", "multiply"):
             return True
-        return self.dtype not in FLOATS
+        return self.dtype not in (*FLOATS, *COMPLEX)
 
     @property
     def element_key(self) -> str:
@@ -120,10 +120,8 @@ class Fold:
         """Return the element to fold, from the values of the group at one index."""
         (value,) = code.evaluate(self.element, [known[self.node.operands[0]]])
         if self.masked:
-            one = register_type(self.dtype)
-            other = literal(self.identity, self.dtype)
             mask = known[self.node.operands[-1]]
-            value = code.emit(f"select i1 {mask}, {one} {value}, {one} {other}")
+            value = code.chosen(mask, value, literal(self.identity, self.dtype), self.dtype)
         return value
 
     def combined(self, code: Code, a: str, b: str, lanes: int = 0) -> str:
@@ -145,7 +143,7 @@ class Fold:
         return value
 
     @property
-    def start(self) -> float | int | bool | None:
+    def start(self) -> float | int | bool | complex | None:
         """Return what the whole fold is combined with, in its dtype: a value of the result's."""
         start = self.initial
         if start is None and self.combine_name == "add" and not self.moments:
@@ -161,9 +159,12 @@ def _freedom(code: Code, number: str, taken: float) -> str:
     return code.emit(f"select i1 {some}, double {left}, double {zero}")
 
 
-def identity(combine: str, dtype: str) -> float | int | bool:
+def identity(combine: str, dtype: str) -> float | int | bool | complex:
     """Return what changes nothing when combined with any value of the dtype, bit for bit."""
     kind = kind_of(dtype)
+    if kind == "c":
+        assert combine == "add"  # gaps.supports has seen to it
+        return complex(-0.0, -0.0)
     if combine == "add":
         return -0.0 if kind == "f" else 0
     if combine == "multiply":
@@ -200,22 +201,16 @@ def across(
     combined: Callable[[str, str, int], str] | None = None,
 ) -> str:
     """Return the lanes of a vector folded pairwise: lane i meets lane i + half."""
-    one = register_type(fold.dtype)
     while lanes > 1:
-        whole = f"<{lanes} x {one}>"
-        lanes //= 2
-        low, high = (_lanes_from(code, whole, value, start, lanes) for start in (0, lanes))
+        whole, lanes = lanes, lanes // 2
+        low, high = (
+            code.some_lanes(value, fold.dtype, whole, first, lanes) for first in (0, lanes)
+        )
         if combined is None:
             value = fold.combined(code, low, high, lanes)
         else:
             value = combined(low, high, lanes)
-    return code.emit(f"extractelement <1 x {one}> {value}, i64 0")
-
-
-def _lanes_from(code: Code, whole: str, value: str, start: int, lanes: int) -> str:
-    picks = ", ".join(f"i32 {start + i}" for i in range(lanes))
-    mask = f"<{lanes} x i32> <{picks}>"
-    return code.emit(f"shufflevector {whole} {value}, {whole} poison, {mask}")
+    return code.sole_lane(value, fold.dtype)
 
 
 def push_function(module: Module, fold: Fold, tile: int = 1) -> str:

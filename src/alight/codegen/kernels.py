@@ -135,7 +135,7 @@ class Frame:
 def _trees(graph: Graph, node: Node) -> tuple[Expr, ...]:
     """Return the typed trees of an elementwise node, one for each output of its op."""
     found = trees(node.op, [graph.layout(i).dtype for i in node.operands], node.layout.dtype)
-    assert found is not None  # loops.check has seen to it
+    assert found is not None  # gaps.check has seen to it
     return found
 
 

@@ -107,7 +107,7 @@ def stage_loop(
         for number, node in stage.nodes:
             dtypes = [graph.layout(i).dtype for i in node.operands]
             found = trees(node.op, dtypes, node.layout.dtype)
-            assert found is not None  # loops.check has seen to it
+            assert found is not None  # gaps.check has seen to it
             tree = found[node.attr("output", 0)]
             (known[number],) = code.evaluate((tree,), [known[i] for i in node.operands], lanes)
         code.known = None

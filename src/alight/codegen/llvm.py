@@ -12,7 +12,8 @@ import llvmlite.binding as llvm
 
 from alight.codegen.compiled import Kernel, bound
 from alight.codegen.emit import Module
-from alight.codegen.loops import Schedule, check, nest
+from alight.codegen.gaps import check
+from alight.codegen.loops import Schedule, nest
 from alight.codegen.reduction import reduce_kernel
 from alight.codegen.rolled import rolled_kernel
 from alight.codegen.rowwise import rowwise_kernel

@@ -7,28 +7,24 @@ the same kernel serves every size.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import astuple, dataclass, replace
-from functools import lru_cache
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from alight.codegen.caches import last_level_bytes
-from alight.device import Unsupported
-from alight.ir.body import COMPLEX, FLOATS, TYPES, choose
-from alight.ir.group import GroupKind, one_per_result, one_per_row, reduced_axes
+from alight.ir.group import GroupKind, one_per_result, reduced_axes
 from alight.ir.inner import folded
 from alight.ir.nested import plain, written_out
-from alight.ir.ops import OPS, Kind
-from alight.ir.rolls import Rolled, turns, without_rolls
-from alight.ir.table_reduction import LANES, MOMENTS
+from alight.ir.ops import Kind
+from alight.ir.rolls import Rolled, without_rolls
+from alight.ir.table_reduction import LANES
 from alight.ir.vectors import SHORT_ROW
 
 if TYPE_CHECKING:
     from alight._core import Layout
-    from alight.ir.group import Group, Node
+    from alight.ir.group import Group
     from alight.ir.nested import Flat
-    from alight.ir.ops import Op
 
 # Part of every key: raise it when the code made for an unchanged group changes.
 VERSION = 25
@@ -57,163 +53,8 @@ def schedules(group: Group) -> Iterator[Schedule]:
         yield Schedule(interleave=interleave)
 
 
-# --- what generated code can do ---
+# Folds whose results are places.
 ARGUMENT_REDUCTIONS = ("argmin", "argmax")
-
-
-def supports(op: Op, dtypes: Iterable[Any], attrs: tuple[tuple[str, Any], ...] = ()) -> str | None:
-    """Return why generated code cannot run an op on these dtypes (operands, then results), or
-    None."""
-    dtypes = tuple(dtypes)
-    reason = _gap(op, dtypes)
-    if reason is not None or op.kind is Kind.ELEMENTWISE:
-        return reason
-    names = tuple(d.name for d in dtypes)
-    if op.kind not in (Kind.REDUCTION, Kind.SCAN):
-        return f"{op.name} {names[0]}: {op.kind} ops are not generated"
-    for name in names:
-        if name in COMPLEX or (name == "float16" and op.kind is Kind.SCAN):
-            return f"{op.name} {name}: generated code has no {op.kind} of {name} yet"
-    if op.name in ARGUMENT_REDUCTIONS:
-        return None
-    if op.combine == "multiply" and names[-1] == "float16":
-        return f"{op.name} float16: which partial products overflow is NumPy's order to say"
-    if op.combine is None:
-        return f"{op.name} {names[0]}: no scalar fold defines it"
-    if op.combine == MOMENTS:
-        if names[-1] not in ("float16", *FLOATS):
-            return f"{op.name} {names[-1]}: moments are folded in floats"
-        if dict(attrs).get("mean") is not None:
-            return f"{op.name}: a mean that is given is not generated"
-    elif choose(OPS[op.combine].body, (names[-1],) * 2) is None:
-        return f"{op.name} {names[-1]}: no body for {op.combine} on this dtype"
-    if op.body is not None and choose(op.body, names[:1]) is None:
-        return f"{op.name} {names[0]}: no body for this dtype"
-    if op.finish is not None and dict(attrs).get("where"):
-        return f"{op.name}: a masked count is not generated"
-    return None
-
-
-# Planning asks this of every node several times, and few pairs of op and dtypes make a program.
-@lru_cache(1024)
-def _gap(op: Op, dtypes: tuple[Any, ...]) -> str | None:
-    """Return why generated code has no values of these dtypes, or no body for them."""
-    for dtype in dtypes:
-        if dtype.name not in TYPES:
-            return f"{op.name} {dtype.name}: generated code has no {dtype.name} yet"
-        if not dtype.isnative:
-            return f"{op.name} {dtype.name}: its bytes are not in this machine's order"
-    if op.kind is Kind.ELEMENTWISE:
-        names = tuple(d.name for d in dtypes[: op.nin])
-        if choose(op.body, names) is None:
-            return f"{op.name} {names[0]}: no body for this dtype"
-    return None
-
-
-def unsupported(group: Group) -> str | None:
-    """Return why generated code cannot run a group, or None."""
-    graph = group.graph
-    if group.kind is GroupKind.LIBRARY:
-        return "library groups are not generated"
-    folds = []
-    for number, node in graph.numbered():
-        operands = [graph.layout(i) for i in node.operands]
-        dtypes = [layout.dtype for layout in (*operands, node.layout)]
-        if node.op.name == "roll":
-            if reason := _bad_roll(group, node, dtypes):
-                return reason
-            continue
-        if reason := supports(node.op, dtypes, node.attrs):
-            return reason
-        if node.op.kind is Kind.SCAN and group.kind is not GroupKind.SCAN:
-            return f"a scan in a {group.kind} group"
-        if node.op.kind is Kind.REDUCTION:
-            folds.append((number, node))
-            taken = node.attr("correction", node.attr("ddof", 0)) or 0
-            if taken and _count(operands[0], node) <= taken:
-                return f"{node.op.name}: no degrees of freedom are left, of which NumPy warns"
-            if operands[0].shape != group.shape:
-                return (
-                    f"{node.op.name}: operand {operands[0].shape} is not the group's {group.shape}"
-                )
-    if group.kind is GroupKind.LOOP:
-        return "a reduction in a loop group" if folds else None
-    if group.kind is GroupKind.SCAN:
-        return "a reduction in a scan group" if folds else _bad_scans(group)
-    if not folds:
-        return "no reduction in a group of rows"
-    if len({reduced_axes(node, len(group.shape)) for _, node in folds}) != 1:
-        return "reductions of one group over different axes"
-    if group.kind is GroupKind.ROWWISE:
-        return _bad_rows(group, reduced_axes(folds[0][1], len(group.shape)))
-    if {number for number, _ in folds} != set(graph.outputs):
-        return "the outputs of a reduce group are not its reductions"
-    return None
-
-
-def _bad_roll(group: Group, node: Node, dtypes: list[Any]) -> str | None:
-    """Return why a roll is not one that a loop does by itself, or None."""
-    (operand, *others) = node.operands
-    if turns(node) is None or others:
-        return "roll: how far is not a few places along axes that are named"
-    if group.kind is not GroupKind.LOOP or operand >= len(group.graph.inputs):
-        return f"a roll of what is made in its own {group.kind} group"
-    if not group.graph.inputs[operand].shape == node.layout.shape == group.shape:
-        return f"roll: {node.layout.shape} in a group over {group.shape}"
-    return _gap(node.op, tuple(dtypes))
-
-
-def _bad_scans(group: Group) -> str | None:
-    """Return why a scan group is not one visit along one axis, or None."""
-    graph = group.graph
-    scans = {n: node for n, node in graph.numbered() if node.op.kind is Kind.SCAN}
-    if len({node.attr("axis") for node in scans.values()}) != 1:
-        return "scans of one group along different axes"
-    late: set[int] = set()
-    for number, node in graph.numbered():
-        if node.layout.shape != group.shape:
-            return f"{node.op.name}: {node.layout.shape} in a scan group over {group.shape}"
-        if late.intersection(node.operands):
-            if number in scans:
-                return f"{node.op.name}: a scan of what another scan gives"
-            late.add(number)
-        elif number in scans:
-            late.add(number)
-            if graph.layout(node.operands[0]).shape != group.shape:
-                return f"{node.op.name}: the operand is not the group's {group.shape}"
-    return None
-
-
-def _bad_rows(group: Group, axes: tuple[int, ...]) -> str | None:
-    """Return why a rowwise group is not one visit to rows that lie in memory, or None."""
-    graph = group.graph
-    beside = one_per_result(graph, group.shape, axes)
-    if beside is None:
-        return "what the reductions leave meets something else"
-    for number, node in graph.numbered():
-        if node.op.kind is not Kind.ELEMENTWISE or number in beside:
-            continue
-        for value in (number, *(o for o in node.operands if o >= len(graph.inputs))):
-            shape = graph.layout(value).shape
-            if shape != group.shape and not one_per_row(shape, group.shape, axes):
-                return f"{node.op.name}: {shape} is neither {group.shape} nor one for each row"
-    form = nest(group, unroll=True)
-    if form.unrolled:
-        return None
-    if len(form.dims) - form.kept != 1:
-        return f"rows along the axes {axes} of {group.shape} are not one run in memory"
-    return "rows are not next to one another in memory" if form.columns else None
-
-
-def check(group: Group) -> None:
-    """Raise Unsupported with the reason if generated code cannot run the group."""
-    if reason := unsupported(plain(group)):
-        raise Unsupported(reason)
-
-
-def _count(operand: Layout, node: Node) -> int:
-    """Return how many elements a reduction folds into one."""
-    return prod(operand.shape[i] for i in reduced_axes(node, operand.ndim))
 
 
 # --- the nest ---

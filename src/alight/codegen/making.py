@@ -89,12 +89,19 @@ def step(op: Op, body: str) -> Op:
     return Op(f"{op.name}.step", Kind.ELEMENTWISE, op.reference, body=body)
 
 
+def spelled(value: object) -> str:
+    """Return a constant as it stands in a body; one of no type takes that of the result."""
+    if isinstance(value, complex):
+        return f"complex({value.real!r}, {value.imag!r})"
+    return f"R({value!r})"
+
+
 def element(add: Add, fold: Fold, operands: tuple[int, ...]) -> int:
     """Return what an element is folded as; ``add`` returns the value of a new node."""
     value, *mask = operands
     if fold.body not in ("x", "R(x)") or fold.source != fold.dtype:
         value = add(step(fold.node.op, fold.body), (value,), fold.dtype)
     if mask:
-        neutral = f"where(y, x, {fold.identity!r})"
+        neutral = f"where(y, x, {spelled(fold.identity)})"
         value = add(step(fold.node.op, neutral), (value, mask[0]), fold.dtype)
     return value

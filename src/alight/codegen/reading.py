@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from alight.codegen.blocks import first_lanes, letter, literal, memory_type, register_type
 from alight.codegen.fold import across
-from alight.ir.body import width_of
+from alight.ir.body import kind_of, part_of, width_of
 from alight.ir.table_reduction import CHUNK, LANES
 
 if TYPE_CHECKING:
@@ -63,23 +63,32 @@ class Reader:
     def some(self, index: str, count: str, neutral: str) -> str:
         """Return a vector whose first ``count`` lanes are elements, and the others neutral."""
         code = self.code
-        memory = memory_type(self.dtype, LANES)
         mask = first_lanes(code, count, LANES)
-        suffix = f"v{LANES}{letter(self.dtype)}.p0"
+        pointer = code.at("%data", index, self.dtype)
+        if kind_of(self.dtype) == "c":
+            both = code.emit(f"shl i64 {count}, 1")
+            mask_of_parts = first_lanes(code, both, 2 * LANES)
+            loaded = self._masked(pointer, part_of(self.dtype), mask_of_parts, 2 * LANES)
+            value = code.apart(loaded, self.dtype, LANES)
+        else:
+            value = self._masked(pointer, self.dtype, mask, LANES)
+        value = self.made(value, LANES)
+        return code.chosen(mask, value, neutral, self.fold.dtype, LANES)
+
+    def _masked(self, pointer: str, dtype: str, mask: str, lanes: int) -> str:
+        """Return a vector of which only the lanes of a mask are read; the others are 0."""
+        code = self.code
+        memory = memory_type(dtype, lanes)
+        suffix = f"v{lanes}{letter(dtype)}.p0"
         name = code.module.share(
             f"llvm.masked.load.{suffix}",
-            f"declare {memory} @llvm.masked.load.{suffix}(ptr, <{LANES} x i1>, {memory})",
+            f"declare {memory} @llvm.masked.load.{suffix}(ptr, <{lanes} x i1>, {memory})",
         )
-        pointer = code.at("%data", index, self.dtype)
         value = code.emit(
-            f"call {memory} @{name}(ptr align 1 {pointer}, <{LANES} x i1> {mask}, "
+            f"call {memory} @{name}(ptr align 1 {pointer}, <{lanes} x i1> {mask}, "
             f"{memory} zeroinitializer)"
         )
-        if self.dtype == "bool":
-            value = code.emit(f"icmp ne {memory} {value}, zeroinitializer")
-        value = self.made(value, LANES)
-        one = register_type(self.fold.dtype, LANES)
-        return code.emit(f"select <{LANES} x i1> {mask}, {one} {value}, {one} {neutral}")
+        return code.truth(value, lanes) if dtype == "bool" else value
 
 
 def shifted(code: Code, index: str, by: int) -> str:

@@ -57,7 +57,7 @@ class _Scan:
         self.source = graph.layout(node.operands[0]).dtype.name
         self.operand = node.operands[0]
         self.dtype = dtype = node.layout.dtype.name
-        assert node.op.combine is not None  # loops.check has seen to it
+        assert node.op.combine is not None  # gaps.check has seen to it
         self.element = typed(
             choose(node.op.body, (self.source,)) or "R(x)", (self.source,), (dtype,)
         )
@@ -246,7 +246,7 @@ class _Columns:
                 local[number] = add(node.op, operands, node, node.attrs)
                 continue
             source = graph.layout(node.operands[0]).dtype.name
-            assert node.op.combine is not None  # loops.check has seen to it
+            assert node.op.combine is not None  # gaps.check has seen to it
             body = choose(node.op.body, (source,)) or "R(x)"
             value = operands[0]
             if body != "R(x)" or source != node.layout.dtype.name:

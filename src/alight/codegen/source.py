@@ -18,10 +18,11 @@ import numpy as np
 from alight.codegen.cuda_dialect import CUDA
 from alight.codegen.cuda_nest import card_nest
 from alight.codegen.dialects import Dialect
-from alight.codegen.loops import check, nest, supports, unsupported
+from alight.codegen.gaps import check, supports, unsupported
+from alight.codegen.loops import nest
 from alight.codegen.wgsl_dialect import wgsl
 from alight.device import Unsupported
-from alight.ir.body import Expr, width_of
+from alight.ir.body import COMPLEX, Expr, width_of
 from alight.ir.group import GroupKind
 from alight.ir.maths.coefficients import TABLES
 from alight.ir.ops import Kind, trees
@@ -278,7 +279,7 @@ def node_tree(group: Group, node: Node) -> Expr:
     """Return the typed tree of an elementwise node's value."""
     graph = group.graph
     found = trees(node.op, [graph.layout(i).dtype for i in node.operands], node.layout.dtype)
-    assert found is not None  # loops.check has seen to it
+    assert found is not None  # gaps.check has seen to it
     tree: Expr = found[node.attr("output", 0)]
     return tree
 
@@ -289,6 +290,8 @@ def gap(dialect: Dialect, op: Op, dtypes: tuple[Any, ...]) -> str | None:
     None."""
     names = [dtype.name for dtype in dtypes]
     if op.kind is not Kind.ELEMENTWISE:
+        if dialect is CUDA and op.kind is Kind.REDUCTION and names[-1] in COMPLEX:
+            return f"{op.name} {names[-1]}: folds of complex numbers are not printed"
         if dialect is CUDA:
             return supports(op, dtypes)
         return f"{op.name}: {dialect.name} is printed for elementwise ops only"

@@ -20,7 +20,7 @@ from alight.codegen.emit import Code
 from alight.codegen.fold import Fold
 from alight.codegen.kernels import SIGNATURE, Frame
 from alight.codegen.lanes import Operand, Record
-from alight.codegen.making import element, step
+from alight.codegen.making import element, spelled, step
 from alight.codegen.strips import run_stages, width_of_group
 from alight.ir.body import part_of, width_of
 from alight.ir.group import Attrs, Graph, Group, Node
@@ -185,17 +185,17 @@ class Unrolled:
         if start is not None:
             first = self.constant(fold, folded, start, fold.dtype)
             folded = self.pair(fold, first, folded)
-        if fold.node.op.finish is None:
+        if fold.finish_body is None:
             if fold.dtype == fold.result:
                 return folded
             return self.add(step(fold.node.op, "R(x)"), (folded,), fold.result)
         left = max(count - fold.freedom, 0.0) if fold.moments else float(count)
         number = self.constant(fold, folded, left, "float64")
-        return self.add(step(fold.node.op, fold.node.op.finish), (folded, number), fold.result)
+        return self.add(step(fold.node.op, fold.finish_body), (folded, number), fold.result)
 
     def constant(self, fold: Fold, beside: int, value: object, dtype: str) -> int:
         """Return a constant; ``beside`` is any value."""
-        return self.add(step(fold.node.op, f"R({value!r})"), (beside,), dtype)
+        return self.add(step(fold.node.op, spelled(value)), (beside,), dtype)
 
     def argument(self, fold: Fold, values: Sequence[int]) -> int:
         """Return the place of the best value, of the first of several."""

@@ -10,7 +10,8 @@ from alight.codegen.dialects import ALL_COMPARISONS, Dialect, forms
 _W_TYPES = {"bool": "bool", "int32": "i32", "uint32": "u32", "float32": "f32"}
 
 
-def _w_literal(value: float | int | bool, dtype: str) -> str:
+def _w_literal(value: float | int | bool | complex, dtype: str) -> str:
+    assert not isinstance(value, complex)  # it has no such type
     if dtype == "bool":
         return "true" if value else "false"
     if dtype == "float32":

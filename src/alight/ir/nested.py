@@ -8,7 +8,7 @@ moves along it is as many operands. Values of the inner shape touch no memory.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -225,7 +225,7 @@ class _Work:
         def made(step_op: Op, *operands: int) -> int:
             return self.add(Node(step_op, operands, (), layout))
 
-        def part(name: str, body: str, *operands: int, of: Any = layout) -> int:
+        def part(name: str, body: str | Mapping[str, str], *operands: int, of: Any = layout) -> int:
             own = Op(f"{op.name}.{name}", Kind.ELEMENTWISE, op.reference, body=body)
             return self.add(Node(own, operands, (), of))
 

@@ -38,14 +38,14 @@ class Op:
     of an elementwise op, or what a reduction does to each element first; as a mapping it is chosen
     by dtype (see ``ir.body``). ``combine`` names the binary ufunc that a reduction or scan folds
     with; ``finish`` makes the result of the folded ``x`` and the count ``y`` of its elements, a
-    float64. ``flops`` counts arithmetic for each output element (reduction, scan: input element);
-    ``special`` marks a transcendental, which costs what the profile says and not a count of flops.
-    ``ulp`` bounds the error of ``body`` in units in the last place of the true value; 0 means
-    NumPy's bits; ``plane_ulp`` bounds that of complex numbers where real ones have none. Where a
-    result is what remains of larger terms, ``against(*operands)`` gives these, and theirs are the
-    units; ``plane_loss(*operands)`` gives how many units each of a complex result's bound is.
-    ``bound(n)`` bounds a fold of n elements, in units of eps times the sum (product: the product)
-    of the absolute values.
+    float64; as a mapping, by the dtype of ``x``. ``flops`` counts arithmetic for each output
+    element (reduction, scan: input element); ``special`` marks a transcendental, which costs what
+    the profile says and not a count of flops. ``ulp`` bounds the error of ``body`` in units in the
+    last place of the true value; 0 means NumPy's bits; ``plane_ulp`` bounds that of complex numbers
+    where real ones have none. Where a result is what remains of larger terms,
+    ``against(*operands)`` gives these, and theirs are the units; ``plane_loss(*operands)`` gives
+    how many units each of a complex result's bound is. ``bound(n)`` bounds a fold of n elements, in
+    units of eps times the sum (product: the product) of the absolute values.
     """
 
     __slots__ = (
@@ -61,7 +61,7 @@ class Op:
         *,
         body: str | Mapping[str, str] | None = None,
         combine: str | None = None,
-        finish: str | None = None,
+        finish: str | Mapping[str, str] | None = None,
         flops: float = 1.0,
         special: bool = False,
         ulp: float = 0.0,

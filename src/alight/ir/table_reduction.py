@@ -97,12 +97,19 @@ _reduction("min", np.min, body="x", combine="minimum", bound=_exact)
 _reduction("max", np.max, body="x", combine="maximum", bound=_exact)
 _reduction("any", np.any, body=_TRUTH, combine="logical_or", bound=_exact)
 _reduction("all", np.all, body=_TRUTH, combine="logical_and", bound=_exact)
+_DIVIDED = {
+    "f": "R(float64(x) / y)",
+    # the zeros are the divisor's other part: one infinite part makes the other NaN, as in NumPy
+    "c": """a = float64(real(x))
+        b = float64(imag(x))
+        complex(F((a + b * 0) / y), F((b - a * 0) / y))""",
+}
 _reduction(
     "mean",
     np.mean,
     body="R(x)",
     combine="add",
-    finish="R(float64(x) / y)",
+    finish=_DIVIDED,
     bound=_mean_bound,
 )
 _reduction(
