@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import random
 import sys
@@ -139,7 +140,9 @@ def run(force: str | None) -> None:
         thread.start()
     for thread in threads:
         thread.join(60 * SECONDS)
-    assert not any(thread.is_alive() for thread in threads), "threads wait for one another"
+    if any(thread.is_alive() for thread in threads):
+        faulthandler.dump_traceback(sys.__stderr__)
+        pytest.fail("threads wait for one another")
     if shared.errors:
         number, turn, error = shared.errors[0]
         raise AssertionError(f"thread of seed {number}, round {turn}") from error
