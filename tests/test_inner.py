@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -12,6 +13,8 @@ import pytest
 
 import alight
 from alight._core import layout_of
+from alight.codegen.llvm import module_text
+from alight.codegen.loops import Schedule
 from alight.ir.group import Graph, Group, GroupKind, Node, same_bits
 from alight.ir.inner import folded
 from alight.ir.ops import OPS
@@ -58,6 +61,43 @@ def test_generated_products_are_as_exact_as_sums(function: Callable[..., Any], d
     decided = alight.report().to_dict()["decisions"]
     assert decided[-1]["operation"] == function.__name__, decided[-1]
     assert decided[-1]["implementation"] == "generated"
+
+
+JOINED = {
+    "products": (lambda x, y: np.sum(x * y), lambda x, y: x * y),
+    "squares": (lambda x, y: np.sum((x - y) * (x - y)), lambda x, y: (x - y) * (x - y)),
+    "quotients": (lambda x, y: np.sum(x / y), lambda x, y: x / y),
+    "roots": (lambda x, y: np.sum(np.sqrt(x * x + y)), lambda x, y: np.sqrt(x * x + y)),
+}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name", JOINED)
+def test_sums_of_what_is_made_on_the_way_have_the_bits_of_sums_in_memory(
+    name: str, dtype: str
+) -> None:
+    folded_at_once, made = JOINED[name]
+    jitted, whole = alight.jit(folded_at_once), alight.jit(lambda x: np.sum(x))
+    # ends within a vector, a chunk and a pair of chunks; several threads
+    for n in (1, 15, 16, 17, 127, 128, 129, 255, 256, 257, 400, 512, 4099, 300_001):
+        x, y = (np.abs(v) + np.dtype(dtype).type(0.5) for v in vectors(n, dtype))
+        with alight.policy(**FORCED), warnings.catch_warnings():
+            warnings.simplefilter("error")  # lanes left over raise nothing
+            found, expect = jitted(x, y), whole(made(x, y))
+        assert found == expect and found.dtype == expect.dtype, n
+    # rows, of which none begins where another's vectors do
+    x, y = (np.abs(v).reshape(-1, 131) + np.float32(0.5) for v in vectors(131 * 70, dtype))
+    along = alight.jit(lambda x, y: np.sum(made(x, y), axis=1))
+    whole = alight.jit(lambda x: np.sum(x, axis=1))
+    with alight.policy(**FORCED):
+        assert np.array_equal(along(x, y), whole(made(x, y)))
+
+
+def test_products_are_folded_without_a_buffer_in_between() -> None:
+    x, y = vectors(1000, "float64")
+    text = module_text(folded(product("dot", x, y)), Schedule())
+    joined = re.search(r"call void @(tree\.add\.float64\.joined\S*)\(ptr [^,]+, ptr ", text)
+    assert joined is not None and "alloca [" not in text, text
 
 
 @pytest.mark.parametrize("function", [np.dot, np.vecdot], ids=lambda f: f.__name__)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from alight.codegen.blocks import first_lanes, letter, literal, memory_type, register_type
 from alight.codegen.fold import across
 from alight.ir.body import kind_of, part_of, width_of
+from alight.ir.ops import trees
 from alight.ir.table_reduction import CHUNK, LANES
 
 if TYPE_CHECKING:
     from alight.codegen.emit import Code
     from alight.codegen.fold import Fold
+    from alight.ir.group import Graph
 
 
 # The branches of the counter are hard to foresee, and while one is taken back nothing is read
@@ -40,14 +42,7 @@ class Reader:
     def vector_ahead(self, index: str) -> str:
         """Return a vector of elements; the memory of one that is due later is asked for."""
         if self.direct:
-            code = self.code
-            fetch = code.module.share(
-                "llvm.prefetch.p0", "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)"
-            )
-            pointer = code.at("%data", index, self.dtype)
-            for line in range(0, LANES * width_of(self.dtype) // 8, _LINE_BYTES):
-                place = code.offset(pointer, str(_AHEAD_BYTES + line))
-                code.do(f"call void @{fetch}(ptr {place}, i32 0, i32 1, i32 1)")
+            _ask_ahead(self.code, self.code.at("%data", index, self.dtype), self.dtype)
         return self.vector(index)
 
     def made(self, loaded: str, lanes: int) -> str:
@@ -68,27 +63,95 @@ class Reader:
         if kind_of(self.dtype) == "c":
             both = code.emit(f"shl i64 {count}, 1")
             mask_of_parts = first_lanes(code, both, 2 * LANES)
-            loaded = self._masked(pointer, part_of(self.dtype), mask_of_parts, 2 * LANES)
+            part = part_of(self.dtype)
+            loaded = _first(code, pointer, part, mask_of_parts, "zeroinitializer", 2 * LANES)
             value = code.apart(loaded, self.dtype, LANES)
         else:
-            value = self._masked(pointer, self.dtype, mask, LANES)
+            value = _first(code, pointer, self.dtype, mask, "zeroinitializer", LANES)
+            value = code.truth(value, LANES) if self.dtype == "bool" else value
         value = self.made(value, LANES)
         return code.chosen(mask, value, neutral, self.fold.dtype, LANES)
 
-    def _masked(self, pointer: str, dtype: str, mask: str, lanes: int) -> str:
-        """Return a vector of which only the lanes of a mask are read; the others are 0."""
+
+class Joined:
+    """Elements that a few nodes make of several runs in memory, ``%data0`` and so on, one for each
+    input of their graph; its one output is what is folded."""
+
+    def __init__(self, code: Code, fold: Fold, graph: Graph) -> None:
+        self.code = code
+        self.fold = fold
+        self.graph = graph
+        self.dtypes = [layout.dtype.name for layout in graph.inputs]
+
+    def vector(self, index: str) -> str:
+        """Return a vector of elements."""
+        loaded = [
+            self.code.load(pointer, dtype, lanes=LANES)
+            for pointer, dtype in zip(self._pointers(index), self.dtypes, strict=True)
+        ]
+        return self._made(loaded)
+
+    def vector_ahead(self, index: str) -> str:
+        """Return a vector of elements; the memory of one that is due later is asked for."""
+        for pointer, dtype in zip(self._pointers(index), self.dtypes, strict=True):
+            _ask_ahead(self.code, pointer, dtype)
+        return self.vector(index)
+
+    def some(self, index: str, count: str, neutral: str) -> str:
+        """Return a vector whose first ``count`` lanes are elements, at least one, and the others
+        neutral."""
         code = self.code
-        memory = memory_type(dtype, lanes)
-        suffix = f"v{lanes}{letter(dtype)}.p0"
-        name = code.module.share(
-            f"llvm.masked.load.{suffix}",
-            f"declare {memory} @llvm.masked.load.{suffix}(ptr, <{lanes} x i1>, {memory})",
+        mask = first_lanes(code, count, LANES)
+        loaded = []
+        for pointer, dtype in zip(self._pointers(index), self.dtypes, strict=True):
+            # the first stands again in the lanes left over: they raise no flag that it does not
+            whole = memory_type(dtype, LANES)
+            one = code.load(pointer, dtype)
+            lane = code.emit(f"insertelement {whole} poison, {memory_type(dtype)} {one}, i64 0")
+            every = code.emit(
+                f"shufflevector {whole} {lane}, {whole} poison, <{LANES} x i32> zeroinitializer"
+            )
+            loaded.append(_first(code, pointer, dtype, mask, every, LANES))
+        one = register_type(self.fold.dtype, LANES)
+        return code.emit(
+            f"select <{LANES} x i1> {mask}, {one} {self._made(loaded)}, {one} {neutral}"
         )
-        value = code.emit(
-            f"call {memory} @{name}(ptr align 1 {pointer}, <{lanes} x i1> {mask}, "
-            f"{memory} zeroinitializer)"
-        )
-        return code.truth(value, lanes) if dtype == "bool" else value
+
+    def _pointers(self, index: str) -> list[str]:
+        return [self.code.at(f"%data{i}", index, dtype) for i, dtype in enumerate(self.dtypes)]
+
+    def _made(self, values: Sequence[str]) -> str:
+        known, graph = list(values), self.graph
+        for node in graph.nodes:
+            dtypes = [graph.layout(i).dtype for i in node.operands]
+            found = trees(node.op, dtypes, node.layout.dtype)
+            assert found is not None  # loops.check has seen to it
+            tree = found[node.attr("output", 0)]
+            known += self.code.evaluate((tree,), [known[i] for i in node.operands], LANES)
+        return known[graph.outputs[0]]
+
+
+def _ask_ahead(code: Code, pointer: str, dtype: str) -> None:
+    """Ask for the memory of a vector that is due later than the one at an address."""
+    fetch = code.module.share(
+        "llvm.prefetch.p0", "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)"
+    )
+    for line in range(0, LANES * width_of(dtype) // 8, _LINE_BYTES):
+        place = code.offset(pointer, str(_AHEAD_BYTES + line))
+        code.do(f"call void @{fetch}(ptr {place}, i32 0, i32 1, i32 1)")
+
+
+def _first(code: Code, pointer: str, dtype: str, mask: str, others: str, lanes: int) -> str:
+    """Return the lanes of a vector in memory that a mask has, and others in place of the rest."""
+    memory = memory_type(dtype, lanes)
+    suffix = f"v{lanes}{letter(dtype)}.p0"
+    name = code.module.share(
+        f"llvm.masked.load.{suffix}",
+        f"declare {memory} @llvm.masked.load.{suffix}(ptr, <{lanes} x i1>, {memory})",
+    )
+    return code.emit(
+        f"call {memory} @{name}(ptr align 1 {pointer}, <{lanes} x i1> {mask}, {memory} {others})"
+    )
 
 
 def shifted(code: Code, index: str, by: int) -> str:

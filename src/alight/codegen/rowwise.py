@@ -30,6 +30,12 @@ if TYPE_CHECKING:
 # Elements that several reductions read one after another: 16 KiB of float64, half of the smallest
 # L1 in use.
 _SHARED = 2048
+# Nodes between the loads and a sum that go without a buffer. With one to eight of them sums of two
+# arrays took 0.75 to 0.82 of the time in float32 from memory, 0.53 to 0.70 from the last cache and
+# 0.62 to 0.74 from the second one, in float64 0.82 to 1.03, 0.73 to 0.97 and 0.82 to 1.04; from the
+# first cache, where it costs to ask for memory ahead, 0.72 to 0.90 and 1.0 to 1.28 (EPYC, AVX-512,
+# two threads past the second cache).
+_FEW = 8
 
 
 def rowwise_kernel(
@@ -158,6 +164,8 @@ class _Rows:
         if not made and len(visit.folds) == 1 and not stored:
             self.fold_direct(visit.folds[0], "0", self.length)
             return
+        if len(visit.folds) == 1 and not stored and self.fold_joined(visit):
+            return
         size = BLOCK if made or stored else _SHARED
         stop = None
         if len(visit.folds) == 1 and not stored:
@@ -189,6 +197,24 @@ class _Rows:
         assert operand is not None
         pointer = self.code.at(self.frame.pointers[operand], start, span.fold.source)
         span.take(pointer, count)
+
+    def fold_joined(self, visit: Pass) -> bool:
+        """Fold elements as they are made, where they are sums' and little work between the loads
+        and the fold; return whether they are."""
+        span = self.spans[visit.folds[0]]
+        if span.fold.exact or span.fold.argument or span.fold.moments:
+            return False
+        made = making(self.graph, visit.needed, [span.fold], self.schedule, self.vector_bits)
+        nodes = made.graph.nodes
+        dtypes = [*(layout.dtype for layout in made.graph.inputs), *(n.layout.dtype for n in nodes)]
+        few = len(nodes) <= _FEW and not any(node.op.special for node in nodes)
+        if not few or not all(dtype.char in "fd" for dtype in dtypes):
+            return False
+        if any(n >= self.first or self.frame.shape.classes[n] != "c" for n in made.reads):
+            return False
+        runs = [self.frame.pointers[number] for number in made.reads]
+        span.take_made(made.graph, runs, self.length)
+        return True
 
     def buffer(self, number: int) -> str:
         """Return the stack memory in which a fold's elements are made."""

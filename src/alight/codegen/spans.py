@@ -14,19 +14,21 @@ element: a mean far from 0 costs no accuracy.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from alight.codegen.emit import literal, memory_type, register_type
 from alight.codegen.extremes import argument_run, exact_run
 from alight.codegen.fold import LEVELS, carried, chunk_of, total_function
 from alight.codegen.moments import moments_run, moments_total
-from alight.codegen.reading import STARTS, Reader, part_of_chunk, shifted
+from alight.codegen.reading import STARTS, Joined, Reader, part_of_chunk, shifted
 from alight.ir.body import width_of
 from alight.ir.table_reduction import CHUNK
 
 if TYPE_CHECKING:
     from alight.codegen.emit import Code
     from alight.codegen.fold import Fold
+    from alight.ir.group import Graph
 
 _PAIR = 2 * CHUNK
 
@@ -73,6 +75,20 @@ class Span:
         """Fold in a run of elements."""
         name = self._function()
         self.code.do(f"call void @{name}(ptr {data}, i64 {n}, ptr {self.state})")
+
+    def take_made(self, graph: Graph, runs: Sequence[str], n: str) -> None:
+        """Fold in, of a sum, a run of elements that a graph makes of runs in memory on the way."""
+        fold, module = self.fold, self.code.module
+        name = f"tree.{fold.stem}.joined.{fold.node.operands[0]}"
+        if name not in module.shared:
+            code = type(self.code)(module)
+            _sum(code, fold, Joined(code, fold, graph))
+            code.do("ret void")
+            given = ", ".join(f"ptr noalias readonly %data{i}" for i in range(len(runs)))
+            signature = f"internal void @{name}({given}, i64 %n, ptr %state)"
+            module.share(name, code.function(signature, "#3"))
+        given = ", ".join(f"ptr {run}" for run in runs)
+        self.code.do(f"call void @{name}({given}, i64 {n}, ptr {self.state})")
 
     def decided(self, stop: str) -> str:
         """Return whether nothing can change the fold any more."""
@@ -122,7 +138,7 @@ class Span:
 
 
 # --- folds that round: the tree
-def _sum(code: Code, fold: Fold, read: Reader) -> None:
+def _sum(code: Code, fold: Fold, read: Reader | Joined) -> None:
     chunks = code.emit("load i64, ptr %state")
     levels = code.offset("%state", "8")
     cell, value_cell = code.alloca("i64"), code.alloca(register_type(fold.dtype))
