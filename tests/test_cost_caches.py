@@ -173,3 +173,24 @@ def test_places_are_found_wherever_they_are(dtype: str, length: int) -> None:
                 alight.argmin(alight.asarray(-rows.astype("f8")), axis=axis),
                 np.argmin(-rows.astype("f8"), axis),
             )
+
+
+def test_memory_gives_a_library_no_more_than_the_threads_of_generated_code() -> None:
+    # up to 16 MB in a cache at 100 GB/s; what comes from memory at 25
+    near, far = Curve(((1e5, 1e-6), (16e6, 160e-6)), "probe"), 1 / 25e9
+    reader = Curve(((1e5, 1e-6), (16e6, 160e-6), (48e6, 160e-6 + 32e6 * far)), "probe")
+    own = rates({"elementwise/float64": reader})
+    for name, flop_bytes in (("dot", 8), ("matvec", 4)):
+        curve = Curve(tuple((n / flop_bytes, s) for n, s in near.knots), "probe")
+        library = rates({f"{name}/float64": curve})
+        both = Profile("cpu", {"numpy": library, "generated": own})
+        for nbytes, expected in ((16e6, 160e-6), (48e6, 160e-6 + 32e6 * far)):
+            count = int(nbytes / flop_bytes / 2)
+            k = count if name == "dot" else round(count**0.5)
+            group = probes.product("float64", 1 if name == "dot" else k, k, 1)
+            found = estimate(group, "cpu", "numpy", both)
+            sole = rates(dict(library.curves))
+            alone = estimate(group, "cpu", "numpy", Profile("cpu", {"numpy": sole}))
+            assert found is not None and alone is not None
+            assert found.seconds == pytest.approx(expected, rel=0.01)
+            assert (found.seconds > 1.5 * alone.seconds) is (nbytes > 16e6)

@@ -112,10 +112,7 @@ class Joined:
                 f"shufflevector {whole} {lane}, {whole} poison, <{LANES} x i32> zeroinitializer"
             )
             loaded.append(_first(code, pointer, dtype, mask, every, LANES))
-        one = register_type(self.fold.dtype, LANES)
-        return code.emit(
-            f"select <{LANES} x i1> {mask}, {one} {self._made(loaded)}, {one} {neutral}"
-        )
+        return code.chosen(mask, self._made(loaded), neutral, self.fold.dtype, LANES)
 
     def _pointers(self, index: str) -> list[str]:
         return [self.code.at(f"%data{i}", index, dtype) for i, dtype in enumerate(self.dtypes)]

@@ -40,6 +40,7 @@ from alight.plan.nests import (
 )
 from alight.plan.passes import NARROW_BYTES, Pass, alone, node_class, passes
 from alight.plan.plan import Estimate
+from alight.plan.products import product_terms
 from alight.plan.profile import Profile, Rates
 from alight.plan.reach import Reach, handed_seconds
 from alight.plan.schema import SCHEMA
@@ -48,7 +49,6 @@ from alight.plan.workload import (
     code_size,
     node_elements,
     one_by_one,
-    product_shape,
 )
 
 if TYPE_CHECKING:
@@ -100,36 +100,6 @@ def together(sharing: Curve, alone: float) -> float:
         return sharing.seconds_at(alone)
     before, less = sharing.knots[-2]
     return seconds + (alone - last) * (seconds - less) / (last - before)
-
-
-def _vector_curve(rates: Rates, dtype: str, m: int, k: int, n: int) -> Curve | None:
-    """Return the curve of products with vectors, which stream through memory and have functions of
-    their own in every library, over flops; None of those of two matrices."""
-    if m > 1 and n > 1:
-        return None
-    return rates.curves.get(f"{'dot' if m == n == 1 else 'matvec'}/{dtype}")
-
-
-def _product_terms(rates: Rates, graph: Graph, item: Pass) -> tuple[dict[str, float], float] | None:
-    """Return the terms of a matrix product, by its surface where there is one."""
-    surface = rates.surfaces.get(item.dtype)
-    count, m, k, n = product_shape(graph, item.nodes[0])
-    vector = _vector_curve(rates, item.dtype, m, k, n)
-    spread = rates.spreads.get("matmul", rates.spread)
-    if vector is not None:
-        call, one = vector.knots[0][1], vector.seconds_at(item.amount / count)
-    elif surface is not None:
-        call, one = surface.seconds[0], surface.seconds_at(m, k, n)
-        spread = rates.spreads.get(f"matmul/{item.dtype}", spread)
-    else:
-        found = curve_of(rates, "matmul", item.dtype)
-        if found is None:
-            return None
-        call, one, count = 0.0, found[0].seconds_at(item.amount), 1
-        spread = found[1]
-    whole = one + (count - 1) * max(one - call, 0.0)
-    launch = min(rates.launch.value, whole)
-    return {"launch": launch, "memory": 0.0, "compute": whole - launch, "loops": 0.0}, spread
 
 
 # Classes whose curves are measured by an addition, of elements or of what is folded.
@@ -233,11 +203,13 @@ def _pass_terms(
     own: bool,
     away: bool = False,
     threads: int = 1,
+    host: Rates | None = None,
 ) -> tuple[dict[str, float], float] | None:
     """Return the seconds of a pass by term, and the spread of their sum; ``away``: generated code
-    on another device than the host, which has so many ``threads``."""
+    on another device than the host, which has so many ``threads``. ``host`` is what the host's
+    generated code takes, where it runs on the host."""
     if item.kind == "matmul":
-        return _product_terms(rates, graph, item)
+        return product_terms(rates, graph, item, host)
     kind = item.kind
     if own and kind == "reduce_inner" and item.once and rates.some("reduce_rows") is not None:
         kind = "reduce_rows"
@@ -392,7 +364,9 @@ def estimate(
     terms = {"launch": 0.0, "memory": 0.0, "compute": 0.0, "loops": 0.0}
     doubt = 0.0
     threads = profile.fingerprint.get("threads", 1)
-    for found in _all_terms(rates, group, implementation, own, name != HOST_DEVICE, threads):
+    away = name != HOST_DEVICE
+    host = None if away else profile.rates.get("generated")
+    for found in _all_terms(rates, group, implementation, own, away, threads, host):
         if found is None:
             return None
         for term, seconds in found[0].items():
@@ -405,7 +379,13 @@ _Terms = tuple[dict[str, float], float] | None
 
 
 def _all_terms(
-    rates: Rates, group: Group, implementation: str, own: bool, away: bool, threads: int
+    rates: Rates,
+    group: Group,
+    implementation: str,
+    own: bool,
+    away: bool,
+    threads: int,
+    host: Rates | None,
 ) -> Iterator[_Terms]:
     """Yield what `_pass_terms` says of each pass."""
     if implementation == "generated":
@@ -429,10 +409,12 @@ def _all_terms(
         key = node.op, layouts, node.attrs, node.layout, nbytes, first
         try:
             if key not in known:
-                known[key] = _pass_terms(rates, graph, alone(graph, node, nbytes), first, own)
+                item = alone(graph, node, nbytes)
+                known[key] = _pass_terms(rates, graph, item, first, own, host=host)
             found = known[key]
         except TypeError:  # an attribute without a hash
-            found = _pass_terms(rates, graph, alone(graph, node, nbytes), first, own)
+            item = alone(graph, node, nbytes)
+            found = _pass_terms(rates, graph, item, first, own, host=host)
         if first and handed and found is not None:
             terms, spread = found
             found = {**terms, "launch": terms["launch"] + handed}, spread

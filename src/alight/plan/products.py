@@ -1,0 +1,64 @@
+"""What products take: those of two matrices by a measured surface, those with vectors, which stream
+through memory, by curves of their own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from alight.plan.units import curve_of
+from alight.plan.workload import product_shape
+
+if TYPE_CHECKING:
+    from alight.ir.group import Graph
+    from alight.plan.curve import Curve
+    from alight.plan.passes import Pass
+    from alight.plan.profile import Rates
+
+
+def _vector_curve(rates: Rates, dtype: str, m: int, k: int, n: int) -> Curve | None:
+    """Return the curve of products with vectors, which stream through memory and have functions of
+    their own in every library, over flops; None of those of two matrices."""
+    if m > 1 and n > 1:
+        return None
+    return rates.curves.get(f"{'dot' if m == n == 1 else 'matvec'}/{dtype}")
+
+
+def _streamed(vector: Curve, flops: float, flop_bytes: float, reader: Curve | None) -> float:
+    """Return the seconds of a product with a vector. Past the last knot, which a cache may still
+    hold, as many more as the ``reader`` takes for so many more bytes: memory gives no library more
+    than it gives the threads of generated code."""
+    last, seconds = vector.knots[-1]
+    whole = vector.seconds_at(flops)
+    if flops <= last or reader is None:
+        return whole
+    more = reader.seconds_at(flops * flop_bytes) - reader.seconds_at(last * flop_bytes)
+    return max(whole, seconds + more)
+
+
+def product_terms(
+    rates: Rates, graph: Graph, item: Pass, host: Rates | None
+) -> tuple[dict[str, float], float] | None:
+    """Return the terms of a matrix product, by its surface where there is one; ``host``: what the
+    host's generated code takes."""
+    surface = rates.surfaces.get(item.dtype)
+    count, m, k, n = product_shape(graph, item.nodes[0])
+    vector = _vector_curve(rates, item.dtype, m, k, n)
+    spread = rates.spreads.get("matmul", rates.spread)
+    if vector is not None:
+        size = graph.layout(item.nodes[0].operands[0]).itemsize
+        reader = None if host is None else host.curves.get(f"elementwise/{item.dtype}")
+        flop_bytes = size if m == n == 1 else size / 2  # an element has an addition, too
+        call = vector.knots[0][1]
+        one = _streamed(vector, item.amount / count, flop_bytes, reader)
+    elif surface is not None:
+        call, one = surface.seconds[0], surface.seconds_at(m, k, n)
+        spread = rates.spreads.get(f"matmul/{item.dtype}", spread)
+    else:
+        found = curve_of(rates, "matmul", item.dtype)
+        if found is None:
+            return None
+        call, one, count = 0.0, found[0].seconds_at(item.amount), 1
+        spread = found[1]
+    whole = one + (count - 1) * max(one - call, 0.0)
+    launch = min(rates.launch.value, whole)
+    return {"launch": launch, "memory": 0.0, "compute": whole - launch, "loops": 0.0}, spread
