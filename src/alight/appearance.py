@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from types import CodeType
 
-import numpy as np
+from alight.frozen import np
 
 __all__ = ["asks_what_it_means", "shown"]
 

@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterator
 from types import FunctionType
 from typing import Any
 
-import numpy as np
-
 from alight import memory, residency, runtime, warn
 from alight._core import NATIVE, ArrayBase, floor, hooks, set_operators
 from alight.appearance import shown
@@ -25,6 +23,7 @@ from alight.calls import (
 )
 from alight.exits import run_in_numpy, wrap
 from alight.flags import Flags, set_writeable
+from alight.frozen import np
 from alight.indexing import getitem, setitem
 from alight.ir.ops import OPS
 from alight.methods import ArrayMethods, astype, copy_of

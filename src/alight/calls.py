@@ -7,11 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-import numpy as np
-
 from alight import runtime, warn
 from alight._core import ArrayBase, Value, at_hand, floor, hooks, recording_errstate
 from alight.exits import exit_to_numpy, run_in_numpy, wrap, wrapped
+from alight.frozen import np
 from alight.ir.ops import OPS, Kind, Op
 from alight.memory import assign, host, layout, read
 from alight.record import (

@@ -6,12 +6,11 @@ import threading
 from math import prod
 from typing import Any
 
-import numpy as np
-
 from alight import runtime
 from alight._core import ArrayBase, View, make_layout
 from alight.calls import make
 from alight.exits import wrap
+from alight.frozen import np
 from alight.ir.op import Op
 from alight.ir.ops import OPS
 from alight.methods import astype

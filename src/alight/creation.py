@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from alight import runtime
 from alight._core import ArrayBase, View, hooks, layout_of, make_layout
 from alight.array import Array
 from alight.exits import ndarrays, run_in_numpy, wrap
 from alight.flags import Flags
+from alight.frozen import np
 from alight.library import dress, implements
 from alight.memory import apply_view, layout
 from alight.methods import astype

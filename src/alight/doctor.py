@@ -7,8 +7,6 @@ import platform
 import tempfile
 from collections.abc import Iterable, Mapping
 
-import numpy as np
-
 from alight import candidates, registry, tables
 from alight._core import Value
 from alight.backends import machine
@@ -16,6 +14,7 @@ from alight.config import config, current_policy, reload_config
 from alight.costs import measured_floors
 from alight.device import Device
 from alight.errors import AlightError, ConfigError, DeviceUnavailable
+from alight.frozen import np
 from alight.measure.profiles import load_profile
 from alight.plan.cost import Profile
 from alight.report import Row, profile_rows, standing_row, version

@@ -14,14 +14,13 @@ from dataclasses import dataclass
 from typing import Any
 from weakref import ref
 
-import numpy as np
-
 from alight import residency, warn, writing
 from alight._core import Data, Layout, Value, sole
 from alight.backends.base import Operand
 from alight.backends.host import run_node
 from alight.device import HOST_DEVICE
 from alight.errors import OutOfDeviceMemory
+from alight.frozen import np
 from alight.ir.rolls import rolls
 from alight.log import LOG
 from alight.outcomes import Started, Told, started

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from alight._core import ArrayBase, View, floor, fresh_array, hooks, layout_of
+from alight.frozen import np
 from alight.log import COUNTED_DTYPES, LOG
 from alight.memory import host, writable
 from alight.nearby import called

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from alight.exits import run_in_numpy
+from alight.frozen import as_now, np
 from alight.library import Shape, dress, records
 from alight.surface import found_in
 from alight.tracebacks import public
 
+_fft = as_now(np.fft)
 __all__ = [n for n in dir(np.fft) if not n.startswith("_") and n not in ("helper", "test")]
 
 
@@ -112,7 +112,7 @@ for _name, _last in (("fft", ""), ("ifft", ""), ("rfft", "rfft"), ("irfft", "irf
 def __getattr__(name: str) -> Any:
     if name.startswith("_"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = globals()[name] = found_in(np.fft, name)
+    found = globals()[name] = found_in(_fft, name)
     return found
 
 

@@ -9,12 +9,11 @@ from __future__ import annotations
 from inspect import signature
 from typing import Any
 
-import numpy as np
-
 from alight._core import ArrayBase, Value
 from alight.array import asarray
 from alight.calls import at_once, make, operand, small, ufunc_call
 from alight.exits import exit_to_numpy, run_in_numpy
+from alight.frozen import np
 from alight.library import bound, implements
 from alight.memory import layout
 from alight.record import WHERE, elementwise

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from alight._core import ArrayBase
 from alight.calls import given, small
 from alight.exits import exit_to_numpy, run_in_numpy
+from alight.frozen import np
 from alight.functions import ours, parameters
 from alight.library import Form, bound, implements, records
 from alight.memory import host

@@ -10,9 +10,8 @@ from functools import lru_cache
 from types import FunctionType, MemberDescriptorType, ModuleType, SimpleNamespace
 from typing import Any
 
-import numpy as np
-
 from alight._core import ArrayBase
+from alight.frozen import np
 from alight.purity import of_a_package, standard
 
 __all__ = ["exchange", "exchange_attributes", "holds_objects", "is_the_programs"]

@@ -10,12 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from alight import memory
 from alight._core import at_hand, layout_of
 from alight._core.guard import Entry
 from alight.array import Array
+from alight.frozen import np
 from alight.record import native
 
 __all__ = ["Hosted", "kinds_of"]

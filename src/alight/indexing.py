@@ -5,10 +5,9 @@ from __future__ import annotations
 import operator
 from typing import Any
 
-import numpy as np
-
 from alight import runtime
 from alight._core import ArrayBase, Value, floor, make_layout
+from alight.frozen import np
 from alight.memory import apply_view, assign, export, host, layout, read, view_of, writable
 from alight.nearby import called
 from alight.record import (

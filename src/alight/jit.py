@@ -18,8 +18,6 @@ from types import CodeType, FunctionType, MethodType
 from typing import Any, NamedTuple, TypeVar, cast, overload
 from weakref import WeakKeyDictionary, WeakSet
 
-import numpy as np
-
 from alight import registry, runtime
 from alight._core import POLICY, floor, hooks, recording_errstate
 from alight._core.guard import CallGuard, Entry
@@ -27,6 +25,7 @@ from alight.appearance import asks_what_it_means, shown
 from alight.config import current_policy, policy
 from alight.device import HOST_DEVICE
 from alight.execute import stood_in
+from alight.frozen import np
 from alight.hosted import Hosted, kinds_of
 from alight.learned import EXACT_SITES, Learned, States
 from alight.leases import Leases

@@ -12,8 +12,6 @@ from collections.abc import Sequence
 from types import FunctionType
 from typing import Any
 
-import numpy as np
-
 from alight import memory, runtime
 from alight._core import (
     ArrayBase,
@@ -27,6 +25,7 @@ from alight._core import (
 )
 from alight.array import Array
 from alight.exits import holds_arrays
+from alight.frozen import np
 from alight.holders import exchange, holds_objects
 from alight.reach import Reach, exported, leads_nowhere, named, overlap
 from alight.record import concrete, foreign, native

@@ -11,12 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from alight import warn
 from alight._core import ArrayBase, Layout, Value, make_layout
 from alight.calls import FUNCTIONS, at_once, exit_to_numpy, make, operand, small
 from alight.exits import run_in_numpy
+from alight.frozen import np
 from alight.ir.ops import OPS, Op
 from alight.memory import assign, layout
 from alight.record import concrete, dense_strides, may_record, native, pend

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from alight import products, shaping
 from alight.calls import FUNCTIONS
 from alight.exits import exit_to_numpy
+from alight.frozen import np
 from alight.functions import ours
 from alight.library import implements
 from alight.surface import found_in

@@ -16,9 +16,8 @@ from time import time
 from types import CodeType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-
 from alight.config import config
+from alight.frozen import np
 from alight.ir.op import Kind
 from alight.settings import TRACE
 

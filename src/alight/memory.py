@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 from weakref import WeakKeyDictionary
 
-import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from alight import _core, runtime
@@ -21,6 +20,7 @@ from alight._core import (
     layout_of,
     sole,
 )
+from alight.frozen import np
 from alight.record import WRITE, alias, call_there, cast, concrete, pend
 
 

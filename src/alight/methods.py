@@ -6,11 +6,10 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from alight import memory, runtime
 from alight._core import ArrayBase, make_layout
 from alight.calls import FUNCTIONS, exit_to_numpy, given, make, reduce_call, ufunc_call, wrap
+from alight.frozen import np
 from alight.ir.ops import OPS
 from alight.memory import apply_view
 from alight.record import COPY, cast, dense_like, native, pend, record_floor, settled

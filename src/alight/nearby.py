@@ -11,11 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from alight import residency, runtime
 from alight._core import ArrayBase, Data, Value, View, floor, hooks, make_layout
 from alight.config import current_policy
+from alight.frozen import np
 from alight.log import LOG
 from alight.memory import layout, read
 from alight.record import concrete, manners, site

@@ -14,11 +14,10 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from alight import residency, warn
 from alight._core import Data, Layout
 from alight.device import Device
+from alight.frozen import np
 from alight.ir.group import Graph
 from alight.log import LOG, Site
 from alight.plan.plan import Decision

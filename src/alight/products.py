@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from alight._core import ArrayBase
 from alight.exits import exit_to_numpy
+from alight.frozen import np
 from alight.functions import ours
 from alight.library import Form, dress, implements, reads_same_memory, records
 from alight.memory import apply_view

@@ -21,9 +21,8 @@ from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from alight.calls import FUNCTIONS
+from alight.frozen import np
 
 __all__ = [
     "ABSENT",

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from alight._core import ArrayBase
 from alight.counter import Counter
 from alight.exits import run_in_numpy
+from alight.frozen import as_now, np
 from alight.library import dress
 from alight.tracebacks import public
 
 _real = np.random
+_now: Any = as_now(_real)
 __all__ = [n for n in dir(_real) if not n.startswith("_") and n not in ("mtrand", "test")]
 __all__ += ["Counter"]
 
@@ -72,7 +72,7 @@ def default_rng(seed: Any = None) -> Any:
         return seed
     if isinstance(seed, ArrayBase):
         seed = np.asarray(seed)
-    return Generator(_real.default_rng(seed).bit_generator)
+    return Generator(_now.default_rng(seed).bit_generator)
 
 
 dress(default_rng, _real.default_rng)
@@ -81,7 +81,7 @@ dress(default_rng, _real.default_rng)
 def __getattr__(name: str) -> Any:
     if name.startswith("_"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    theirs = getattr(_real, name)
+    theirs = getattr(_now, name)
     drawn = callable(theirs) and not isinstance(theirs, type) and name not in _NOT_DRAWS
     found = globals()[name] = _draw(theirs, name) if drawn else theirs
     return found

@@ -20,9 +20,8 @@ from types import CodeType, FunctionType, GetSetDescriptorType, MemberDescriptor
 from typing import Any
 from weakref import CallableProxyType, ProxyType, ReferenceType
 
-import numpy as np
-
 from alight._core import ArrayBase
+from alight.frozen import np
 from alight.holders import is_the_programs
 from alight.purity import of_a_package, standard, written_by_user
 

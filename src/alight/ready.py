@@ -9,14 +9,13 @@ from dataclasses import replace
 from time import perf_counter
 from typing import Any
 
-import numpy as np
-
 from alight import kernels, residency, warn, writing
 from alight._core import OPERANDS, Data, Direct, Layout, Value
 from alight.backends.base import Launch, Operand
 from alight.backends.machine import host_memory
 from alight.device import HOST_DEVICE, Device, Reason
 from alight.errors import OutOfDeviceMemory
+from alight.frozen import np
 from alight.log import LOG, eligible_elements
 from alight.plan.plan import Decision, Estimate, LaunchStep
 from alight.registry import backend_of, device

@@ -13,8 +13,6 @@ from collections.abc import Callable, Sequence
 from types import FunctionType
 from typing import Any
 
-import numpy as np
-
 from alight import costs, runtime, warn
 from alight._core import (
     POLICY,
@@ -28,6 +26,7 @@ from alight._core import (
     recording_errstate,
     take_over,
 )
+from alight.frozen import np
 from alight.ir.ops import OPS, Kind, Op, loop_dtypes
 from alight.log import LOG
 

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from contextlib import nullcontext
 from typing import Any
 
-import numpy as np
 from numpy.lib.array_utils import normalize_axis_tuple
 
 from alight import runtime, warn
 from alight._core import Layout, Value, make_layout
+from alight.frozen import np
 from alight.ir.ops import Kind, Op
 from alight.record import (
     call_there,

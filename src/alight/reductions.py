@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from alight.calls import given, reduce_call
 from alight.exits import exit_to_numpy
+from alight.frozen import np
 from alight.functions import ours, parameters
 from alight.library import bound, implements
 

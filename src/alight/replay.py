@@ -11,11 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from alight import memory, residency, runtime
 from alight._core import OPERANDS, ArrayBase, Data, Layout, Value, View, layout_of
 from alight.device import HOST_DEVICE
+from alight.frozen import np
 from alight.ir.group import Graph, same_bits
 from alight.leases import Leases, NdArray, leasable, window_of
 from alight.plan.plan import Foregone, LaunchStep, Plan, ViewStep

@@ -13,14 +13,13 @@ from pathlib import Path
 from time import time
 from typing import Any
 
-import numpy as np
-
 from alight import candidates, costs, runtime, tables
 from alight._core import floor
 from alight.backends import machine
 from alight.config import config, current_policy
 from alight.device import Device
 from alight.errors import AlightError
+from alight.frozen import np
 from alight.log import LOG, Record, Snapshot, Tallied, place_of
 from alight.plan.cost import Profile
 from alight.plan.plan import Candidate

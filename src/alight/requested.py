@@ -13,12 +13,11 @@ from dataclasses import dataclass
 from types import MethodType
 from typing import Any
 
-import numpy as np
-
 from alight import runtime
 from alight._core import ArrayBase, Storage, Value, floor
 from alight.array import Array, asarray
 from alight.config import policy
+from alight.frozen import np
 from alight.ir.group import Graph
 from alight.jit import Jitted, as_jitted
 from alight.leases import leasable

@@ -7,12 +7,11 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from alight import costs
 from alight._core import Data, Layout
 from alight.copies import kept
 from alight.errors import OutOfDeviceMemory
+from alight.frozen import np
 from alight.log import LOG, logger
 from alight.registry import backend_of, device
 

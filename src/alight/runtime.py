@@ -14,8 +14,6 @@ from contextlib import nullcontext
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-import numpy as np
-
 from alight import costs, registry, residency, warn
 from alight._core import (
     Data,
@@ -31,6 +29,7 @@ from alight._core import (
 )
 from alight.config import current_policy, policy
 from alight.errors import UnsupportedOnDevice
+from alight.frozen import np
 from alight.ir.ops import OPS
 from alight.log import LOG
 from alight.settings import HOST_DEVICE

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-
 from alight._core import ArrayBase, Layout
 from alight.exits import exit_to_numpy
+from alight.frozen import np
 from alight.functions import ours, parameters
 from alight.library import bound, implements, records
 from alight.memory import layout, view_of

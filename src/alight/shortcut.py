@@ -11,12 +11,11 @@ from contextvars import Context, ContextVar
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from alight import config, runtime
 from alight._core import POLICY, threads
 from alight._core.guard import Call, Entry
 from alight.device import HOST_DEVICE, Reason
+from alight.frozen import np
 from alight.leases import NdArray
 from alight.log import LOG, eligible_elements
 from alight.plan.plan import Candidate, Decision, Estimate, Plan

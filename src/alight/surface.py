@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
+from importlib import import_module
 from types import FunctionType, ModuleType
 from typing import Any
-
-import numpy as np
 
 from alight import gathering, products, reductions, shaping  # noqa: F401  (each makes its functions ours)
 from alight.array import Array
 from alight.calls import FUNCTIONS
 from alight.creation import MAKERS
 from alight.exits import exit_to_numpy, holds_arrays, run_in_numpy
+from alight.frozen import np
 from alight.library import dress
 from alight.tracebacks import public
 from alight.ufuncs import Ufunc, ufunc
@@ -79,7 +79,9 @@ def _found(module: ModuleType, name: str) -> Any:
         return vectorize if theirs is np.vectorize else theirs
     if name in _INDEXED and module is np:
         return Indexed(theirs)
-    if not callable(theirs) or name in _SETTINGS or isinstance(theirs, ModuleType):
+    if isinstance(theirs, ModuleType):
+        return import_module(theirs.__name__)  # what alight computes with may be a copy
+    if not callable(theirs) or name in _SETTINGS:
         return theirs
     if theirs is np.frompyfunc:
         return frompyfunc

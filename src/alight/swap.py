@@ -16,9 +16,8 @@ from types import CellType, CodeType, FunctionType, ModuleType
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
-import numpy as np
-
 from alight._core import ArrayBase, floor
+from alight.frozen import np
 from alight.namespace import stand_ins
 from alight.purity import written_by_user
 from alight.scalar import Scalar

@@ -12,9 +12,8 @@ from collections.abc import Callable
 from threading import get_ident
 from typing import Any
 
-import numpy as np
-
 from alight._core import ArrayBase, Data, Value, hooks, make_layout
+from alight.frozen import np
 from alight.ir.ops import OPS
 
 __all__ = ["temporary"]

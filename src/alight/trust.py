@@ -9,12 +9,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from alight._core import Data, layout_of, make_layout
 from alight.backends.base import Copy, Launch, Operand
 from alight.device import Device, Unsupported
 from alight.errors import DeviceUnavailable, OutOfDeviceMemory
+from alight.frozen import np
 from alight.ir.group import Graph, Group, GroupKind, Node
 from alight.ir.ops import Op
 from alight.log import LOG

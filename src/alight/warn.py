@@ -15,14 +15,13 @@ from contextlib import contextmanager
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-
 from alight._core import Value
 from alight.backends.machine import (
     CATEGORY,
     clear_floating_point_flags,
     floating_point_flags,
 )
+from alight.frozen import np
 from alight.ir.op import Kind
 
 if TYPE_CHECKING:

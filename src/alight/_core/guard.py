@@ -17,7 +17,7 @@ from time import perf_counter
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
+from alight.frozen import np
 
 __all__ = [
     "KERNEL",

@@ -14,8 +14,6 @@ from collections.abc import Mapping, Sequence
 from time import perf_counter
 from typing import Any
 
-import numpy as np
-
 from alight._core import Data, DeviceBuffer, Layout, make_layout
 from alight.backends import cuda_cards
 from alight.backends.asking import ask, loaded, refusal
@@ -32,6 +30,7 @@ from alight.codegen.loops import Nest, structure
 from alight.codegen.source import Grid
 from alight.device import Device, Gap, Probe, Support, Traces, Unsupported
 from alight.errors import DeviceUnavailable, KernelError
+from alight.frozen import np
 from alight.ir.group import Group, GroupKind
 from alight.ir.inner import folded
 

@@ -10,12 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from alight._core import make_layout
 from alight.backends.base import Operand
 from alight.backends.cuda_library import NAMES, array_of, whole
 from alight.device import Unsupported
+from alight.frozen import np
 
 if TYPE_CHECKING:
     from alight.backends.cuda_session import Session

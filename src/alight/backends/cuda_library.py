@@ -10,11 +10,10 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from alight._core import DeviceBuffer
 from alight.backends.base import Operand
 from alight.device import Gap, Unsupported
+from alight.frozen import np
 from alight.ir.group import GroupKind
 
 if TYPE_CHECKING:

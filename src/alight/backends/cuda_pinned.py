@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 
-import numpy as np
+from alight.frozen import np
 
 __all__ = ["PORTABLE", "Pages", "Pinned"]
 

@@ -13,8 +13,6 @@ from collections.abc import Sequence
 from time import perf_counter
 from typing import Any, Protocol
 
-import numpy as np
-
 from alight._core import Data, Layout, fresh_data, keep_bytes, make_layout, threads
 from alight.backends.base import Command, Copy, Event, Launch, Operand
 from alight.backends.machine import (
@@ -27,6 +25,7 @@ from alight.backends.machine import (
 )
 from alight.backends.split import launcher
 from alight.device import Device, Gap, Probe, Support, Unsupported
+from alight.frozen import np
 from alight.ir.group import Group, Node
 from alight.ir.inner import folded
 from alight.ir.ops import Kind

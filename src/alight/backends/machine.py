@@ -9,9 +9,8 @@ from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Any
 
-import numpy as np
-
 from alight.config import config
+from alight.frozen import np
 
 # Every bit, as the C int these functions take; the C library keeps only those that are flags.
 _EVERY = -1

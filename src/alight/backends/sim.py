@@ -13,8 +13,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
 from alight._core import Data, fresh_data, make_layout
 from alight.backends.base import Command, Copy, Event, Fill, Launch, Operand
 from alight.backends.host import HostBackend, NumpyKernel, memory_at
@@ -22,6 +20,7 @@ from alight.backends.machine import CATEGORY, raise_floating_point_flags
 from alight.backends.sim_clock import DEFAULT_SPEC, Spec, copy_seconds, group_seconds, recorded
 from alight.device import Device, Gap, Probe, Support, Unsupported
 from alight.errors import DeviceUnavailable, KernelError, OutOfDeviceMemory
+from alight.frozen import np
 from alight.ir.group import Group, GroupKind
 from alight.plan.cost import Profile
 

@@ -12,8 +12,6 @@ from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any
 
-import numpy as np
-
 from alight._core import Data, make_layout
 from alight.backends.asking import loaded, refusal
 from alight.backends.base import Command, Copy, Launch, Operand
@@ -27,6 +25,7 @@ from alight.codegen.wgsl_dialect import wgsl
 from alight.config import config
 from alight.device import Device, Gap, Probe, Support, Traces, Unsupported
 from alight.errors import DeviceUnavailable, KernelError
+from alight.frozen import np
 from alight.ir.group import Group
 
 DTYPES = frozenset(("bool", "int32", "uint32", "float32"))

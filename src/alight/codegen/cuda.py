@@ -12,8 +12,6 @@ from functools import cache
 from math import prod
 from typing import TYPE_CHECKING, Any, Protocol
 
-import numpy as np
-
 from alight.codegen.cuda_columns import Columns
 from alight.codegen.cuda_dialect import CUDA
 from alight.codegen.cuda_flow import Flow
@@ -27,6 +25,7 @@ from alight.codegen.cuda_short import PACK_BYTES, Short, short_schedule
 from alight.codegen.phases import phases
 from alight.codegen.source import Grid, Statements, group_gap
 from alight.device import Unsupported
+from alight.frozen import np
 from alight.ir.body import width_of
 from alight.ir.group import GroupKind
 from alight.ir.ops import Kind, trees

@@ -14,13 +14,12 @@ from functools import lru_cache
 from math import gcd, prod
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from alight.codegen.cuda_dialect import CUDA
 from alight.codegen.cuda_kernel import PACK, Places, Step, around
 from alight.codegen.cuda_loop import element_function
 from alight.codegen.source import ENTRY, Grid, Statements
 from alight.codegen.unrolled import Unrolled
+from alight.frozen import np
 from alight.ir.group import Group, GroupKind
 
 if TYPE_CHECKING:

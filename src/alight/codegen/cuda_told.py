@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-import numpy as np
+from alight.frozen import np
 
 if TYPE_CHECKING:
     from alight.ir.body import Expr

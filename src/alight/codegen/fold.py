@@ -14,8 +14,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from alight.codegen.emit import (
     Code,
     Module,
@@ -24,6 +22,7 @@ from alight.codegen.emit import (
     scalar_only,
 )
 from alight.codegen.loops import ARGUMENT_REDUCTIONS
+from alight.frozen import np
 from alight.ir.body import COMPLEX, FLOATS, choose, kind_of, typed
 from alight.ir.ops import OPS
 from alight.ir.table_reduction import CHUNK, LANES, MOMENTS

@@ -6,12 +6,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from alight._core import make_layout
 from alight.codegen.fold import Fold
 from alight.codegen.lanes import Operand
 from alight.codegen.strips import run_stages, width_of_group
+from alight.frozen import np
 from alight.ir.group import Attrs, Graph, Node
 from alight.ir.ops import Kind, Op
 

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from alight._core import make_layout
 from alight.codegen.emit import Code, Module, literal, memory_type, register_type
 from alight.codegen.fold import repeat
@@ -19,6 +17,7 @@ from alight.codegen.kernels import SIGNATURE, Frame
 from alight.codegen.lanes import Operand, Stage, stage_loop
 from alight.codegen.making import ROOM, step
 from alight.codegen.strips import run_stages, width_of_group
+from alight.frozen import np
 from alight.ir.body import choose, typed
 from alight.ir.group import Graph, Node
 from alight.ir.ops import OPS, Kind

@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from alight.codegen.cuda_dialect import CUDA
 from alight.codegen.cuda_nest import card_nest
 from alight.codegen.dialects import Dialect
@@ -22,6 +20,7 @@ from alight.codegen.gaps import check, supports, unsupported
 from alight.codegen.loops import nest
 from alight.codegen.wgsl_dialect import wgsl
 from alight.device import Unsupported
+from alight.frozen import np
 from alight.ir.body import COMPLEX, Expr, width_of
 from alight.ir.group import GroupKind
 from alight.ir.maths.coefficients import TABLES

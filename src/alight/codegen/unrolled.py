@@ -13,8 +13,6 @@ from collections.abc import Iterable, Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from alight._core import make_layout
 from alight.codegen.emit import Code
 from alight.codegen.fold import Fold
@@ -22,6 +20,7 @@ from alight.codegen.kernels import SIGNATURE, Frame
 from alight.codegen.lanes import Operand, Record
 from alight.codegen.making import element, spelled, step
 from alight.codegen.strips import run_stages, width_of_group
+from alight.frozen import np
 from alight.ir.body import part_of, width_of
 from alight.ir.group import Attrs, Graph, Group, Node
 from alight.ir.nested import tree

@@ -39,8 +39,7 @@ from functools import cache
 from itertools import zip_longest
 from typing import Any
 
-import numpy as np
-
+from alight.frozen import np
 from alight.ir.maths import FUNCTIONS
 from alight.ir.maths.coefficients import CONSTANTS, POLYNOMIALS, TABLES
 

@@ -7,8 +7,7 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-import numpy as np
-
+from alight.frozen import np
 from alight.ir.group import (
     Graph,
     Group,

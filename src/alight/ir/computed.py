@@ -6,7 +6,7 @@ import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
+from alight.frozen import np
 
 if TYPE_CHECKING:
     from alight.ir.body import Expr

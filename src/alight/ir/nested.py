@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from alight._core import make_layout
+from alight.frozen import np
 from alight.ir.group import Graph, Group, GroupKind, Node, reduced_axes
 from alight.ir.op import OPS, Kind, Op
 from alight.ir.table_reduction import LANES

@@ -6,7 +6,7 @@ import enum
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
+from alight.frozen import np
 
 Dtype = np.dtype[Any]
 # What NumPy's vectorised maths is tested to, from the true value

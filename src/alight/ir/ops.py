@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
+from alight.frozen import np
 from alight.ir import table_elementwise, table_random, table_reduction, table_structure
 from alight.ir.op import OPS, Dtype, Kind, Op, declare
 

@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-import numpy as np
-
 from alight._core import make_layout
+from alight.frozen import np
 from alight.ir.group import Attrs, Graph, Node, reduced_axes
 from alight.ir.op import OPS, Kind
 

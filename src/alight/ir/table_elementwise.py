@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
+from alight.frozen import np
 from alight.ir.op import Dtype, Kind, declare
 
 # One name stands for ufuncs of several static types.

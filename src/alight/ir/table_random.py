@@ -13,8 +13,7 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
-import numpy as np
-
+from alight.frozen import np
 from alight.ir.computed import computed
 from alight.ir.maths.coefficients import CONSTANTS, POLYNOMIALS
 from alight.ir.op import Dtype, Kind, declare

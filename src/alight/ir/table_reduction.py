@@ -12,8 +12,7 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import numpy as np
-
+from alight.frozen import np
 from alight.ir.op import OPS, Kind, declare
 
 Array = np.ndarray[Any, Any]

@@ -10,8 +10,7 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-
+from alight.frozen import np
 from alight.ir.op import Kind, declare
 
 Array = np.ndarray[Any, Any]

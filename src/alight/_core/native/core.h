@@ -113,6 +113,7 @@ extern Py_ssize_t sole_references;
 
 /* request.c */
 PyObject *request(PyObject *module, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
+bool layouts_ready(void);  /* layout.c */
 bool requests_ready(void);  /* key.c */
 
 /* errstate.c */

@@ -354,6 +354,17 @@ PyObject *layout_of(PyObject *module, PyObject *object)
     return layout_find(PyArray_DESCR(array), PyArray_NDIM(array), PyArray_DIMS(array), PyArray_STRIDES(array));
 }
 
+/* As NumPy has it: a program may give the name something else. */
+static PyObject *as_strided;
+
+bool layouts_ready(void)
+{
+    PyObject *tricks = PyImport_ImportModule("numpy.lib.stride_tricks");
+    as_strided = tricks == NULL ? NULL : PyObject_GetAttrString(tricks, "as_strided");
+    Py_XDECREF(tricks);
+    return as_strided != NULL;
+}
+
 static PyObject *layout_probe(Layout *self, void *closure)
 {
     if (self->probe == NULL) {
@@ -366,10 +377,8 @@ static PyObject *layout_probe(Layout *self, void *closure)
             base = bytes == NULL ? NULL : PyObject_CallMethod(bytes, "view", "O", dtype);
             Py_XDECREF(bytes);
         }
-        PyObject *tricks = base == NULL ? NULL : PyImport_ImportModule("numpy.lib.stride_tricks");
-        PyObject *probe = tricks == NULL ? NULL : PyObject_CallMethod(
-            tricks, "as_strided", "OOO", base, self->shape, self->strides);
-        Py_XDECREF(tricks);
+        PyObject *probe = base == NULL ? NULL : PyObject_CallFunctionObjArgs(
+            as_strided, base, self->shape, self->strides, NULL);
         Py_XDECREF(base);
         if (probe == NULL) {
             return NULL;

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
+from alight.frozen import np
 
 if TYPE_CHECKING:
     from types import CodeType

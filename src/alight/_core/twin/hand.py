@@ -8,7 +8,7 @@ from collections.abc import Callable
 from types import EllipsisType
 from typing import Any
 
-import numpy as np
+from alight.frozen import np
 
 from .asked import POLICY
 from .data import Data, references

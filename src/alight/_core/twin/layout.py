@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from typing import Any
 
-import numpy as np
+from alight.frozen import np
 
 
 class Layout:

@@ -9,9 +9,8 @@ from _thread import interrupt_main
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-import numpy as np
-
 from alight._core.numbering import Key, numbered
+from alight.frozen import np
 
 from .asked import POLICY, hooks, known, numpy_errstate, recording_errstate
 from .layout import Layout, View

@@ -8,7 +8,7 @@ import threading
 import weakref
 from typing import Any
 
-import numpy as np
+from alight.frozen import np
 
 from .asked import numpy_errstate, recording_errstate
 from .data import Data, references

@@ -1,0 +1,31 @@
+"""NumPy's names as they were when alight was imported.
+
+A program may give one of them something else while it runs: a test that counts calls, a tracer.
+What the program calls by that name is then that; what alight computes with stays NumPy's.
+"""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+import numpy
+
+__all__ = ["as_now", "np"]
+
+
+def as_now(module: ModuleType, *inner: str) -> ModuleType:
+    """Return a module with the names that a module has now, those of the named submodules, too."""
+    made = ModuleType(module.__name__)
+    vars(made).update(vars(module))
+    for path in inner:
+        name, _, rest = path.partition(".")
+        if name in vars(made):  # NumPy loads some when they are asked for
+            vars(made)[name] = as_now(vars(made)[name], *[rest] * bool(rest))
+    return made
+
+
+if TYPE_CHECKING:
+    import numpy as np
+else:
+    np = as_now(numpy, "lib", "lib.array_utils", "lib.stride_tricks", "linalg")
