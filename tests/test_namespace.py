@@ -512,3 +512,27 @@ def test_functions_are_pickled_by_name(module: str) -> None:
         own = function is not getattr(theirs, name)
         if name[0] != "_" and name != "test" and own and callable(function):
             assert pickle.loads(pickle.dumps(function)) is function, name
+
+
+class Refusing:
+    """Takes no arrays but those of one class."""
+
+    def __init__(self, wanted: type) -> None:
+        self.wanted = wanted
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        return method if any(type(item) is self.wanted for item in inputs) else NotImplemented
+
+
+def test_who_calls_a_ufuncs_protocol_hears_that_others_refused() -> None:
+    a = alight.arange(5.0)
+    assert a.__array_ufunc__(np.add, "__call__", a, Refusing(int)) is NotImplemented
+    assert np.add(a, Refusing(np.ndarray)) == "__call__"
+    with pytest.raises(TypeError, match="operand type"):
+        np.add(a, Refusing(int))
+
+
+def test_at_gives_what_the_operands_own_type_gives() -> None:
+    assert alight.multiply.at(Refusing(int), [4, 2], 1) == "at"
+    a = alight.arange(3)
+    assert alight.multiply.at(a, [1, 1], 3) is None and a.tolist() == [0, 9, 2]

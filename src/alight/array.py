@@ -376,7 +376,12 @@ def ufunc_method(ufunc: np.ufunc, method: str, inputs: Any, kwargs: dict[str, An
 def _array_ufunc(ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
     if any(map(_defers, (*inputs, *_outputs(kwargs)))):
         # What it is given are ndarrays: types that handle calls know those, and refuse others.
-        return exit_to_numpy(getattr(ufunc, method), inputs, kwargs)
+        try:
+            return exit_to_numpy(getattr(ufunc, method), inputs, kwargs)
+        except TypeError as error:
+            if str(error).startswith("operand type(s) all returned NotImplemented"):
+                return NotImplemented  # a subclass may call this, and leave it to the others then
+            raise
     return ufunc_method(ufunc, method, inputs, kwargs)
 
 

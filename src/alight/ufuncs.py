@@ -95,13 +95,12 @@ class Ufunc(UfuncBase):
         return exit_to_numpy(self._numpy.outer, (A, B), kwargs)
 
     @public
-    def at(self, a: Any, indices: Any, *b: Any) -> None:
+    def at(self, a: Any, indices: Any, *b: Any) -> Any:
         """Do the function in place at indices, once for each time an index appears."""
+        at: Any = self._numpy.at
         if _handed_over((a, indices, *b)):
-            self._numpy.at(a, indices, *b)
-            return
-        changed = (a,) if isinstance(a, ArrayBase) else ()
-        exit_to_numpy(self._numpy.at, (a, indices, *b), {}, changed)
+            return at(a, indices, *b)  # and give what the operand's own type gives
+        return exit_to_numpy(at, (a, indices, *b), {}, (a,) if isinstance(a, ArrayBase) else ())
 
     def resolve_dtypes(self, dtypes: Any, **kwargs: Any) -> Any:
         """Return the dtypes of the loop NumPy would run."""
