@@ -28,13 +28,17 @@ from alight.bench.peers import HOST
 from alight.bench.programs import PROGRAMS, Program
 from alight.measure.timing import summary
 
-__all__ = ["Case", "Cell", "Crew", "Row", "run_row"]
+__all__ = ["Case", "Cell", "Crew", "Row", "run_row", "time_beside"]
 
 # Medians of 5 interleaved runs resolve 15 %, minima of 15 resolve 2 %; three samples a turn.
 LEAST_ROUNDS, MOST_ROUNDS, SAMPLES = 5, 25, 3
+_ROUNDS_BESIDE = 15
 # After so many turns, who takes this many times the best cannot be the best peer: it rests.
 _TRIED, _BEHIND = 3, 3.0
 _WARM_SECONDS = 0.1
+# Turns of a small row take some ms. Compilers may have used its time up before they began, and five
+# turns of which the processor was slow in three say nothing: they have so long in any case.
+_TURNS_SECONDS = 0.4
 # What compiling one program may take before a peer is counted out.
 _OPEN_SECONDS = 90.0
 _MEMORY_SHARE = 0.8
@@ -69,6 +73,7 @@ class Cell:
     included, all went the way they go for good (None: not within the time given to it);
     ``settling_seconds``: what those took beyond a warm call each. ``unsteady``: in which share of
     the turns that count its processor was slower than it can be, by additions timed before.
+    ``beside``: its turns were among those of other rows that use memory as much.
     """
 
     peer: str
@@ -84,6 +89,7 @@ class Cell:
     unsteady: float | None = None
     error_eps: float = 0.0
     tolerance_eps: float | None = None
+    beside: bool = False
 
     @property
     def counts(self) -> bool:
@@ -261,7 +267,8 @@ def run_row(
                 expected[peer] = answer.get("seconds", 0.0)
                 row.cells[peer].settled_calls = answer.get("settled_calls")
                 row.cells[peer].settling_seconds = answer.get("settling_seconds")
-        taken = _turns(list(expected), expected, crew, share_seconds - (perf_counter() - began))
+        left = share_seconds - (perf_counter() - began)
+        taken = _turns(list(expected), expected, crew, max(left, _TURNS_SECONDS))
         for peer, turns in taken.items():
             _fill(row.cells[peer], turns)
         if "alight" in taken:
@@ -274,6 +281,44 @@ def run_row(
     _check(row, bandwidth)
     row.spent_seconds = perf_counter() - began
     return row
+
+
+def time_beside(cells: Sequence[tuple[Case, Cell]], crew: Crew) -> None:
+    """Time cells of several rows in turns with one another, instead of each with its own row's."""
+    opened: list[tuple[Cell, int]] = []
+    try:
+        for case, cell in cells:
+            reference = str(Path(crew.scratch.name) / "reference")
+            answer = crew.ask(
+                cell.peer,
+                "open",
+                _OPEN_SECONDS,
+                program=case.program,
+                n=case.n,
+                dtype=case.dtype,
+                reference=reference,
+            )
+            if "error" not in answer:
+                crew.ask(cell.peer, "warm", least_seconds=_WARM_SECONDS)
+                answer = crew.ask(cell.peer, "keep")
+            if "kept" in answer:
+                opened.append((cell, answer["kept"]))
+        turns: list[list[dict[str, Any]]] = [[] for _ in opened]
+        for round_ in range(_ROUNDS_BESIDE):
+            for i in range(len(opened)):
+                place = (i + round_) % len(opened)
+                cell, kept = opened[place]
+                answer = crew.ask(cell.peer, "turn", kept=kept, samples=SAMPLES)
+                turns[place] += [answer] if answer.get("samples") else []
+    finally:
+        for peer in {cell.peer for _, cell in cells}:
+            crew.ask(peer, "drop")
+        for file in Path(crew.scratch.name).glob("reference.*"):
+            file.unlink()
+    for (cell, _), taken in zip(opened, turns, strict=True):
+        if len(taken) >= LEAST_ROUNDS:
+            _fill(cell, taken)
+            cell.beside = True
 
 
 def _allowed_eps(row: Row, peer: str) -> float:

@@ -19,13 +19,13 @@ from typing import Any
 
 import numpy as np
 
-from alight.backends.machine import processors
+from alight.backends.machine import host_memory, processors
 from alight.bench import bandwidth as memory
 from alight.bench import first_call, shows
 from alight.bench.bandwidth import Bandwidth
 from alight.bench.peers import HOST, PEERS
 from alight.bench.programs import PROGRAMS
-from alight.bench.rows import Case, Crew, Row, run_row
+from alight.bench.rows import Case, Crew, Row, run_row, time_beside
 from alight.bench.shows import OVER_BUDGET, Shown
 from alight.report import machine_row, version
 
@@ -157,7 +157,8 @@ def bench(wanted: Wanted, say: Say, done: Callable[[Row], None]) -> Run:
             environment["ALIGHT_DEVICES"] = f"{wanted.device},{HOST}"
         until = began + wanted.budget_seconds
         share = _EXTRAS_SHARE if wanted.extras else 0.0
-        rows_until = until - wanted.budget_seconds * share
+        beside = min(_BESIDE_MOST, _BESIDE_SHARE * wanted.budget_seconds) if here else 0.0
+        rows_until = until - wanted.budget_seconds * share - beside
         if "alight" in wanted.peers:
             say("calibrating alight")
             _calibrate(run, environment, rows_until)
@@ -166,6 +167,7 @@ def bench(wanted: Wanted, say: Say, done: Callable[[Row], None]) -> Run:
         with Crew(wanted.peers, environment, wanted.device) as crew:
             run.absent, run.peers = crew.absent, crew.about
             _rows(run, crew, rows_until, say, done)
+            _bandwidth_beside(run, crew, rows_until + beside, say)
             _unsteady_again(run, crew, rows_until, say)
             if here:
                 run.shown = shows.of_rows(run.rows, run.bandwidth)
@@ -291,6 +293,38 @@ def _unsteady_again(run: Run, crew: Crew, until: float, say: Say) -> None:
         row.spent_seconds += other.spent_seconds
         if row.timed_again(other):
             run.timed_again.append(f"{case.program} {case.dtype} n={case.n}")
+
+
+# Of the peers that were fastest at what one another did, so many of each kind are timed beside.
+_FASTEST = 2
+
+
+def _bandwidth_beside(run: Run, crew: Crew, until: float, say: Say) -> None:
+    """Time the rows that are judged by their bandwidth in turns with one another and with whatever
+    was fastest: what a guest's memory gives goes up and down by half within minutes (EPYC: 49 and
+    76 GB/s of the same sum, 5 s apart), and a row's turns take seconds."""
+    if run.bandwidth is None:
+        return
+    sound = [row for row in run.rows if row.skipped is None and not row.faults]
+    judged = shows.bandwidth_judged(sound, run.bandwidth)
+    cells = [(row.case, row.cells["alight"]) for row in judged]
+    timed = shows.fastest(sound, run.bandwidth)
+    reading = [each for each in timed if shows.only_reads(each[1])]
+    for _, row, cell in [*timed[:_FASTEST], *reading[:_FASTEST]]:
+        if not any(cell is known for _, known in cells):
+            cells.append((row.case, cell))
+    needed = sum(case.memory_bytes(1) for case, _ in cells)
+    taken = sum(_BESIDE_CALLS * (cell.seconds or 0.0) + _BESIDE_SECONDS for _, cell in cells)
+    # Alone there is nothing to be beside of.
+    if len(cells) > 1 and needed < host_memory()[0] / 2 and perf_counter() + taken < until:
+        say(f"bandwidth of {len(cells)} rows side by side")
+        time_beside(cells, crew)
+
+
+# What opening a row and having its threads at rest take, and the calls it makes in its turns; what
+# is kept of the budget for that.
+_BESIDE_SECONDS, _BESIDE_CALLS = 0.7, 100
+_BESIDE_MOST, _BESIDE_SHARE = 20.0, 0.1
 
 
 def _first_seconds(rows: Sequence[Row], case: Case) -> float:

@@ -23,12 +23,15 @@ from alight.bench.device_peers import peers_on
 from alight.bench.inputs import SEED, Arrays
 from alight.bench.peers import HOST, Call, CannotRun, Peer, package_version
 from alight.bench.programs import PROGRAMS, Program
-from alight.measure.timing import Pace, calls_lasting, host_clock, quiet
+from alight.measure.timing import Pace, calls_lasting, host_clock, quiet, settled
 
 # One sample: 10 times what time-slices of a busy machine and the clock make of a shorter one.
 SAMPLE_SECONDS = 2e-4
 # Calls shorter than this are warmed up anew in every turn: the other peers have had the caches.
 REWARMED_SECONDS = 0.03
+# For so long a turn waits for a steady processor: slow moments last some tenths of a second (EPYC),
+# and others have their turns meanwhile.
+_STEADY_SECONDS = 0.05
 # At rest: no other thread runs in so many looks, one after the other. OpenBLAS's spin for 0.1 s.
 _LOOK_SECONDS, _LOOKS, _REST_SECONDS = 5e-4, 3, 0.5
 # Where only processor time can be asked for: it is added up at ticks of 10 ms and less,
@@ -53,6 +56,7 @@ class Server:
         self.calls = 1
         self.cold_seconds = 0.0
         self.pace = Pace()
+        self._kept: list[tuple[Call, int]] = []
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
         """Return the answer to one request."""
@@ -135,12 +139,31 @@ class Server:
         with quiet():
             self.pace.steady()  # a thread that has slept finds its caches cold
             # Before the call: threads that spin after it would slow down the process's own pace.
-            steady = self.pace.steady()
+            steady = self.pace.awaited(_STEADY_SECONDS)
             first = take(1)
             taken = [] if first < REWARMED_SECONDS else [first]
+            if not taken:  # the other peers had the caches, which fill up again slowly
+                settled(take, self.calls, take(self.calls))
             while len(taken) < samples:
                 taken.append(take(self.calls) / self.calls)
         return {"samples": taken, "steady": steady}
+
+    def on_keep(self) -> dict[str, Any]:
+        """Keep what is open for turns among several; return by which number."""
+        assert self.call is not None
+        self._kept.append((self.call, self.calls))
+        self.on_close()
+        return {"kept": len(self._kept) - 1}
+
+    def on_turn(self, kept: int, samples: int) -> dict[str, Any]:
+        """Return what `on_take` does, of one that was kept."""
+        self.call, self.calls = self._kept[kept]
+        return self.on_take(samples)
+
+    def on_drop(self) -> dict[str, Any]:
+        """Let go of all that was kept."""
+        self._kept.clear()
+        return self.on_close()
 
     def on_explain(self) -> dict[str, Any]:
         """Return what ran where."""
