@@ -10,6 +10,7 @@ import subprocess
 import threading
 from dataclasses import replace
 from hashlib import pbkdf2_hmac
+from itertools import chain, repeat
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -29,9 +30,26 @@ from alight.bench.inputs import SEED, Arrays
 from alight.bench.lines import text
 from alight.bench.peers import PEERS, NumExpr
 from alight.bench.programs import FAMILIES, PROGRAMS
-from alight.bench.rows import Case, Cell, Crew, Row, _allowed_eps, _check, _fill, run_row
+from alight.bench.rows import (
+    Case,
+    Cell,
+    Crew,
+    Row,
+    _allowed_eps,
+    _check,
+    _fill,
+    run_row,
+    time_beside,
+)
 from alight.bench.run import Run, Wanted, cases
-from alight.bench.shows import Shown, of_neighbours, of_resident, of_rows
+from alight.bench.shows import (
+    Shown,
+    bandwidth_judged,
+    fastest,
+    of_neighbours,
+    of_resident,
+    of_rows,
+)
 from alight.bench.worker import Server, compare, rest
 from alight.errors import ConfigError, DeviceUnavailable
 from test_cli import PACKAGE, command
@@ -369,13 +387,17 @@ def test_rows_that_met_slow_processors_are_timed_again(monkeypatch: pytest.Monke
     assert rows[3].unsteady == 0.0  # no figure rests on it
 
 
-@pytest.mark.parametrize(("paces", "steady"), [((1, 1), True), ((0, 1), True), ((1, 0), False)])
+@pytest.mark.parametrize(
+    ("paces", "steady"), [((1, 1), True), ((0, 1), True), ((1, 0), False), ((1, 0, 0, 1), True)]
+)
 def test_a_worker_says_whether_its_processor_was_slow(
     paces: tuple[int, ...], steady: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server = Server("numpy")
     server.call = lambda: None
-    monkeypatch.setattr(server.pace, "steady", iter(map(bool, paces)).__next__)
+    # as the last of them from then on
+    found = chain(map(bool, paces), repeat(bool(paces[-1])))
+    monkeypatch.setattr(server.pace, "steady", found.__next__)
     told = server.on_take(3)
     assert told["steady"] is steady and len(told["samples"]) == 3
 
@@ -388,6 +410,51 @@ def test_turns_in_slow_moments_count_where_there_are_too_few_others() -> None:
     assert (cell.samples, cell.unsteady, cell.seconds) == (10, 0.0, pytest.approx(1.05))
     _fill(cell, turns[1:])
     assert (cell.samples, cell.unsteady, cell.seconds) == (48, 20 / 24, 2.0)
+
+
+def test_samples_begin_once_the_caches_are_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = Server("numpy")
+    server.call = lambda: None
+    monkeypatch.setattr(server.pace, "steady", lambda: True)
+    spent = chain((400e-6, 300e-6, 200e-6, 150e-6, 110e-6), repeat(100e-6))
+    monkeypatch.setattr(worker, "host_clock", lambda call: lambda count: next(spent) * count)
+    assert server.on_take(3)["samples"] == [100e-6] * 3
+
+
+def test_bandwidth_is_compared_with_what_was_timed_beside_it() -> None:
+    made = []
+    for name, rates in (("sum", (8e9, 6e9)), ("dot", (9e9, 12e9)), ("sum", (20e9, 5e9))):
+        count = (1 << 26) // 8 // (1 + (name == "dot"))
+        found = row(name, n=count, alight=1.0, numpy=1.0)
+        found.bytes = 1 << 26
+        for cell, rate in zip(found.cells.values(), rates, strict=True):
+            cell.seconds = found.bytes / rate
+        made.append(found)
+    made[2].bytes = 1 << 28  # larger than what is judged
+    made[2].cells["alight"].seconds = made[2].bytes / 20e9
+    assert LIMIT is not None and bandwidth_judged(made, LIMIT) == made[:2]
+    assert [rate for rate, _, _ in fastest(made, LIMIT)][:3] == pytest.approx([20e9, 20e9, 12e9])
+    title = "bandwidth at 2 x the largest knee: share of the best, sum float64"
+    assert by_title(of_rows(made, LIMIT))[title].value == pytest.approx(8 / 20)
+    made[0].cells["alight"].beside = made[1].cells["numpy"].beside = True
+    shown = by_title(of_rows(made, LIMIT))[title]
+    assert shown.value == pytest.approx(8 / 12) and "numpy dot" in shown.detail
+
+
+def test_cells_of_several_rows_take_turns(tmp_path: Path) -> None:
+    cells = [
+        (Case("sum", 1 << 12, "float32"), Cell("numpy", seconds=1.0)),
+        (Case("dot", 1 << 10, "float64"), Cell("alight", seconds=1.0)),
+        (Case("sum", 1 << 10, "float64"), Cell("numpy", seconds=1.0)),
+    ]
+    with Crew(("numpy", "alight"), environment(tmp_path)) as crew:
+        time_beside(cells, crew)
+        assert list(Path(crew.scratch.name).glob("reference.*")) == []
+        # what was kept is gone
+        assert "error" in crew.ask("numpy", "turn", kept=0, samples=1)
+    for _, cell in cells:
+        assert cell.beside and cell.counts and cell.samples >= 15
+        assert cell.seconds is not None and cell.seconds < 0.1
 
 
 def environment(folder: Path, **variables: str) -> dict[str, str]:
