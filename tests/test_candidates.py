@@ -66,6 +66,8 @@ class FarBackend(SimBackend):
         super().open(device)
 
     def described(self, device):
+        if (HERE / "mute").exists():
+            raise OSError("the driver describes nothing")
         return self.device()
 """
 
@@ -308,6 +310,30 @@ def test_a_named_device_is_asked_for_first_unless_it_was_calibrated(machine: Mac
     assert machine.told()[:2] == ["import", "open"]
     machine.run(ALIGHT_FORCE="far:0")
     assert machine.told()[:2] == ["import", "probe"]  # nobody goes the same way
+
+
+def test_a_device_that_opens_and_cannot_be_described_is_closed_and_found_again(
+    machine: Machine,
+) -> None:
+    machine.measured()
+    (machine.folder / "mute").touch()
+    text = """
+        import far
+        from alight import registry
+        try:
+            registry.backend_of(registry.device("far:0"))
+        except OSError:
+            pass
+        else:
+            raise SystemExit("it was described")
+        assert registry.only_host()
+        (far.HERE / "mute").unlink()
+        again = registry.device("far:0")  # its driver is asked now
+        assert registry.backend_of(again) is registry.driver_of(again)
+        assert not registry.only_host()
+        """
+    machine.python("-c", textwrap.dedent(text))
+    assert machine.told() == ["import", "open", "probe", "open"]
 
 
 def test_a_device_that_is_gone_costs_no_look_and_is_told_of(machine: Machine) -> None:

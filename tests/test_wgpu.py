@@ -557,6 +557,28 @@ assert "XDG_RUNTIME_DIR" not in os.environ
 """
 
 
+def test_what_a_program_names_for_its_desktop_meanwhile_stays(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    name = "XDG_RUNTIME_DIR"
+    for before in (None, "", "not absolute"):
+        if before is None:
+            monkeypatch.delenv(name, raising=False)
+        else:
+            monkeypatch.setenv(name, before)
+        with wgpu_adapters._no_desktop():
+            assert os.environ[name] == os.devnull
+        assert os.environ.get(name) == before
+        with wgpu_adapters._no_desktop():
+            monkeypatch.setenv(name, "/run/user/1")  # as another thread may
+        assert os.environ[name] == "/run/user/1"
+        with wgpu_adapters._no_desktop():
+            assert os.environ[name] == "/run/user/1"
+        with wgpu_adapters._no_desktop():
+            del os.environ[name]
+        assert name not in os.environ
+
+
 @pytest.mark.parametrize(
     ("cpu", "adapter", "then"),
     [

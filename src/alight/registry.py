@@ -271,10 +271,14 @@ def _opened_as(device: Device) -> Device:
         return probed
     was_open = device.id in _opened
     _open_found(backend, device)
-    found: Device = described(device)
-    if found.fingerprint != device.fingerprint and not was_open:
-        _opened.pop(device.id)
-        backend.close(device)
+    same = False
+    try:
+        found: Device = described(device)
+        same = found.fingerprint == device.fingerprint
+    finally:
+        if not same and not was_open:  # else it would count as open, and be found no more
+            _opened.pop(device.id)
+            backend.close(device)
     return found
 
 

@@ -42,9 +42,10 @@ def _no_desktop() -> Iterator[None]:
     try:
         yield
     finally:
-        del os.environ[name]
-        if before is not None:
-            os.environ[name] = before
+        if os.environ.get(name) == os.devnull:  # else the program's own by now: of another thread
+            del os.environ[name]
+            if before is not None:
+                os.environ[name] = before
 
 
 # What WebGPU calls the kinds of adapters, in the order for much power; for little, the first two
