@@ -40,6 +40,7 @@ VALUES = 10**6
 FULL = 1 << 27
 FUZZED = 1000  # operations of each process
 PEER_SECONDS = 0.5  # of measuring one figure
+TURN = 25  # short calls, before others have theirs
 
 
 # --- bits
@@ -400,44 +401,94 @@ def before_launch(rig: Rig, function: Callable[..., Any], *arrays: Any) -> float
     return median(taken)
 
 
-def calls(rig: Rig, found: dict[str, Any]) -> None:
-    """Time small calls that are waited for."""
-    import cupy
+def in_turns(rows: dict[str, Any], several: dict[str, Callable[[], Any]]) -> None:
+    """Time short calls in turns, for as long as a peer is: the median seconds of each, and those of
+    its best turn. What a machine does for a while, as its neighbours let it, is in all of them."""
+    taken: dict[str, list[float]] = {name: [] for name in several}
+    for call in several.values():
+        _ = [call() for _ in range(TURN)]
+    began = perf_counter()
+    while perf_counter() - began < PEER_SECONDS * len(several):
+        for name, call in several.items():
+            turn = []
+            for _ in range(TURN):
+                start = perf_counter()
+                call()
+                turn.append(perf_counter() - start)
+            taken[name].append(median(turn))
+    for name, turns in taken.items():
+        rows[name] = median(turns)
+        rows[f"{name}, its best turn"] = min(turns)
 
+
+def ways(made: Any) -> list[Any]:
+    """Return how each program of a jitted function is launched, and what was timed before."""
+    programs = [p for p in made._learned().on_ours.values() if p and p.direct]
+    found = []
+    for graphs in [p.direct._sequence._graphs for p in programs]:
+        native = graphs.native.runs if graphs.native is not None else None
+        found.append(
+            {
+                "graph": graphs.faster, "why not": graphs.reason, "graphs made": graphs.made,
+                "ms as a graph and one by one": [graphs.taken.get(way) for way in (True, False)],
+                "runs without Python": native,
+            }
+        )  # fmt: skip
+    return found
+
+
+def calls(rig: Rig, found: dict[str, Any]) -> None:
+    """Time small calls that are waited for, beside `cupy.fuse` and what Python itself takes."""
     rows = found.setdefault("calls", {})
     x, y = (a[:1024].copy() for a in operands((1024,)))
     with alight.policy(force=DEVICE, floor=0):
         ours = alight.asarray(x), alight.asarray(y)
-        _, launches = captured(rig, chain, ours)
-        made = alight.jit(pure_chain)
-        _ = [made(*ours) for _ in range(40)]  # traced, made ready, its graphs timed
-        rows["jit, waited for"] = timed(lambda: waited(rig, made, *ours))
-        rows["jit, not waited for"] = timed(lambda: made(*ours))
-        rows["jit, before the launch"] = before_launch(rig, pure_chain, *ours)
-        rows["namespace, downloaded"] = timed(lambda: np.asarray(chain(alight, *ours)))
-        five = alight.jit(five_kernels)
         square = alight.asarray(x.reshape(32, 32))
-        _ = [five(square) for _ in range(40)]  # until its graphs are timed
-        rows["jit, five kernels"] = timed(lambda: waited(rig, five, square))
+        _, launches = captured(rig, chain, ours)
+        made, five = alight.jit(pure_chain), alight.jit(five_kernels)
+        for _ in range(40):  # traced, made ready, its graphs timed
+            waited(rig, made, *ours)
+            waited(rig, five, square)
 
-    def submitted() -> None:
-        rig.backend.wait(rig.backend.submit(rig.device, 0, [launches[-1]]))
+        def submitted() -> None:
+            rig.backend.wait(rig.backend.submit(rig.device, 0, [launches[-1]]))
 
-    rows["submit and wait"] = timed(submitted)
-    rows["submit alone"] = timed(lambda: rig.backend.submit(rig.device, 0, [launches[-1]]))
-    rig.backend.wait(rig.backend.submit(rig.device, 0, ()))
+        several: dict[str, Callable[[], Any]] = {
+            "Python: a sum over range(100)": lambda: sum(range(100)),
+            "NumPy: the chain": lambda: pure_chain(x, y),
+            "jit, waited for": lambda: waited(rig, made, *ours),
+            "jit, not waited for": lambda: made(*ours),
+            "jit, five kernels": lambda: waited(rig, five, square),
+            "jit, five kernels, not waited for": lambda: five(square),
+            "namespace, downloaded": lambda: np.asarray(chain(alight, *ours)),
+            "submit and wait": submitted,
+        }
+        try:
+            several["cupy.fuse"] = fused(x, y)
+        except Exception as error:
+            rows["cupy.fuse"] = said(error)
+        in_turns(rows, several)
+        rows["ways"] = {"chain": ways(made), "five kernels": ways(five)}
+        rows["jit, before the launch"] = before_launch(rig, pure_chain, *ours)
+        rows["jit, five kernels, before the launch"] = before_launch(rig, five_kernels, square)
+
+
+def fused(x: Array, y: Array) -> Callable[[], None]:
+    """Return the chain as `cupy.fuse` has it, waited for."""
+    import cupy
 
     def plain(p: Any, q: Any) -> Any:
         return chain(cupy, p, q)
 
-    fused = cupy.fuse(plain)
+    made = cupy.fuse(plain)
     a, b = cupy.asarray(x), cupy.asarray(y)
 
     def call() -> None:
-        fused(a, b)
+        made(a, b)
         cupy.cuda.get_current_stream().synchronize()
 
-    rows["cupy.fuse"] = timed(call)
+    call()
+    return call
 
 
 def host(rig: Rig, found: dict[str, Any]) -> None:

@@ -182,9 +182,27 @@ static void *graph_here(const Launches *self)
     return NULL;
 }
 
-int launches_go(Launches *self, DeviceBuffer *const *given, DeviceBuffer **made)
+/* Launch what the table holds, as a graph where one is given, else kernel by kernel: the driver's status. */
+static int launched(const Launches *self, void *graph)
 {
     void *context = NULL;
+    int failed = 0;
+    Py_BEGIN_ALLOW_THREADS
+    bool away = self->current(&context) || context != self->context; /* the thread's own work is on another device */
+    if (away) failed = self->push(self->context);
+    bool pushed = away && !failed;
+    if (graph != NULL && !failed) failed = self->launch_graph(graph, self->stream);
+    for (Py_ssize_t i = 0; graph == NULL && i < self->kernels && !failed; i++) {
+        const Kernel *kernel = &self->kernel[i];
+        failed = self->launch(kernel->function, kernel->blocks, 1, 1, kernel->threads, 1, 1, 0, self->stream, kernel->parameters, NULL);
+    }
+    if (pushed) self->pop(&context);
+    Py_END_ALLOW_THREADS
+    return failed;
+}
+
+int launches_go(Launches *self, DeviceBuffer *const *given, DeviceBuffer **made)
+{
     PyObject *inner = self->inner;
     if (self->busy || !self->stock->open || inner == NULL || !PyTuple_CheckExact(inner)) return 0;
     Py_ssize_t first = self->given + self->windows, last = first + self->made;
@@ -202,20 +220,9 @@ int launches_go(Launches *self, DeviceBuffer *const *given, DeviceBuffer **made)
         give_back(made, self->made);
         return 0;
     }
-    int failed = 0;
     self->busy = 1;
     Py_INCREF(inner); /* who is short of memory may have it let go of meanwhile */
-    Py_BEGIN_ALLOW_THREADS
-    bool away = self->current(&context) || context != self->context; /* the thread's own work is on another device */
-    if (away) failed = self->push(self->context);
-    bool pushed = away && !failed;
-    if (graph != NULL && !failed) failed = self->launch_graph(graph, self->stream);
-    for (Py_ssize_t i = 0; graph == NULL && i < self->kernels && !failed; i++) {
-        const Kernel *kernel = &self->kernel[i];
-        failed = self->launch(kernel->function, kernel->blocks, 1, 1, kernel->threads, 1, 1, 0, self->stream, kernel->parameters, NULL);
-    }
-    if (pushed) self->pop(&context);
-    Py_END_ALLOW_THREADS
+    int failed = launched(self, graph);
     self->busy = 0;
     Py_DECREF(inner);
     if (!failed) {
@@ -275,7 +282,15 @@ static PyObject *launches_keep(Launches *self, PyObject *args)
     Py_RETURN_NONE;
 }
 
+static PyObject *launches_launch(Launches *self, PyObject *given)
+{
+    unsigned long long graph = PyLong_AsUnsignedLongLongMask(given);
+    if (graph == (unsigned long long)-1 && PyErr_Occurred()) return NULL;
+    return PyLong_FromLong(launched(self, (void *)(uintptr_t)graph));
+}
+
 static PyMethodDef launches_methods[] = {
+    {"launch", (PyCFunction)launches_launch, METH_O, "Launch a graph, or with 0 each kernel, for what the table holds; return the driver's status, 0 for success."},
     {"keep", (PyCFunction)launches_keep, METH_VARARGS, "Launch this graph where the table holds these addresses."},
     {"drop", (PyCFunction)launches_drop, METH_O, "Launch this graph no more; one that is not kept is no error."},
     {NULL},
