@@ -25,8 +25,8 @@ from alight.backends.sim_clock import DEFAULT_SPEC, Spec, group_seconds, recorde
 from alight.backends.sim_clock import copy_seconds as copy_seconds_of
 from alight.ir.group import Graph, Group, GroupKind, Node
 from alight.ir.ops import OPS
+from alight.measure import amounts, points, probes, profiles
 from alight.measure import calibrate as calibration
-from alight.measure import points, probes, profiles
 from alight.measure.calibrate import Calibration, calibrate, load_profile, save_profile
 from alight.measure.fit import fit
 from alight.measure.products import surface_of
@@ -40,6 +40,7 @@ from alight.measure.timing import (
     summary,
     time_calls,
 )
+from alight.measure.unseen import unseen
 from alight.plan import workload as workload_of
 from alight.plan.account import account
 from alight.plan.cost import (
@@ -287,7 +288,7 @@ def test_what_multiplies_faster_than_it_is_called_shows_it_in_one_large_product(
     for device in (host, card):
         of_device = shapes[device.id] = []
         for point in points.points_of(device):
-            if point.key == "matmul/float64" and len(of_device) < points.FEW_PRODUCTS:
+            if point.key == "matmul/float64" and len(of_device) < amounts.FEW_PRODUCTS:
                 node = point.group.graph.nodes[0]
                 (m, k), (_, n) = (point.group.graph.layout(i).shape for i in node.operands)
                 of_device.append((m, k, n))
@@ -454,12 +455,12 @@ def test_what_is_folded_past_the_last_knot_comes_from_memory(profile: Profile) -
 def test_probes_stay_inside_of_their_arrays() -> None:
     backend = HostBackend()
     device = backend.probe().devices[0]
-    groups = [group for _, _, group in points.unseen(device)]
+    groups = [group for _, _, group in unseen(device)]
     groups += [point.group for point in points.points_of(device)]
     for group in groups:
         for layout in group.graph.inputs:
             spanned = probes._start(layout) + probes._end(layout)
-            assert spanned <= points.MOST_BYTES, (group, layout)
+            assert spanned <= amounts.MOST_BYTES, (group, layout)
 
 
 def test_a_curve_needs_both_ends_and_a_middle() -> None:

@@ -15,10 +15,20 @@ from alight.ir.vectors import REGISTERS, SHORT_ROW, vectors_together
 from alight.measure import probes, timing
 from alight.measure.fit import fit
 from alight.measure.samples import Samples
-from alight.plan.cost import FAR_BYTES, NEAR_BYTES, Profile, Rates, estimate, met, shown, together
+from alight.plan.cost import Profile, Rates, estimate, met, shown, together
 from alight.plan.curve import Curve, guess
-from alight.plan.nests import BUFFERED, DISTANT_BYTES, LONG_ROW, ROW, START_ROWS, TURNED_SIDES
+from alight.plan.nests import (
+    BUFFERED,
+    DISTANT_BYTES,
+    LONG_ROW,
+    OUTER_ROWS,
+    ROW,
+    START_ROWS,
+    TURNED_SIDES,
+    WHOLE_ROW,
+)
 from alight.plan.passes import COMBINED_BYTES
+from alight.plan.readings import FAR_BYTES, NEAR_BYTES
 
 LAUNCH, BYTE = 1e-6, 1e-22  # bytes next to nothing: what computes hides behind nothing
 KINDS = ("elementwise", "select", "reduce_inner", "reduce_outer")
@@ -214,11 +224,69 @@ def test_folds_of_columns_start_as_their_own_ops_did() -> None:
     work = {"start@reduce_outer/float64": 1e-9, "start@max@reduce_outer/float64": 9e-9}
     work |= {"start@prod@reduce_outer/float64": 2e-9}
     for op, seconds in (("sum", 1e-9), ("mean", 1e-9), ("prod", 2e-9), ("max", 9e-9)):
-        group = probes.fold(op, "float64", (50, 100), (0,))
-        assert terms(group, work)["loops"] == pytest.approx(50 * 2 * seconds)
+        group = probes.fold(op, "float64", (100, 100), (0,))
+        # those of as many rows as its curve was measured with are in that
+        assert terms(group, work)["loops"] == pytest.approx((100 - OUTER_ROWS) * 2 * seconds)
         # generated code begins them all alike
         own = {"start@reduce_outer/float64": 1e-9}
-        assert terms(group, own, "generated")["loops"] == pytest.approx(50 * 2 * 1e-9)
+        assert terms(group, own, "generated")["loops"] == pytest.approx(100 * 2 * 1e-9)
+
+
+def test_what_stays_along_rows_is_computed_once_for_each() -> None:
+    kind = np.dtype(np.float64)
+    column, whole = make_layout(kind, (50, 1)), make_layout(kind, (50, 1024))
+    nodes = (Node(OPS["exp"], (0,), (), whole), Node(OPS["exp"], (2,), (), whole))
+    for first, computed in ((column, 2 * 50), (whole, 2 * 50 * 1024)):
+        chain = (nodes[0], nodes[1], Node(OPS["add"], (1, 3), (), whole))
+        graph = Graph((first, whole), chain, (4,))
+        found = terms(Group(GroupKind.LOOP, graph, whole.shape), {"exp/float64": 1e-9}, "generated")
+        assert found["compute"] == pytest.approx(computed * 1e-9)
+
+
+def test_fewer_rows_than_a_curve_was_measured_with_take_less_than_it_says(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(globals(), "BYTE", 1e-10)
+    work = {"start@reduce_outer/float64": 1e-9}
+    few, many = (probes.fold("sum", "float64", (n, 6100 // n), (0,)) for n in (2, OUTER_ROWS))
+    less = terms(many, work)["memory"] - terms(few, work)["memory"]
+    assert less == pytest.approx((OUTER_ROWS - 2) * 2 * 1e-9)
+    assert terms(few, {"start@reduce_outer/float64": 1.0})["memory"] == 0.0
+
+
+def test_torn_rows_of_one_result_take_longer_as_they_do() -> None:
+    work = {"short@whole/float64": 2e-9, "start@whole/float64": 18e-9}
+    lengths = (START_ROWS[0], (START_ROWS[0] + WHOLE_ROW) // 2, WHOLE_ROW, 2 * WHOLE_ROW)
+    found = [
+        terms(probes.fold("max", "float64", (50, n), (0, 1), 7), work, "generated")["loops"] / 100
+        for n in lengths
+    ]
+    assert found == pytest.approx([2e-9, 10e-9, 18e-9, 18e-9])
+
+
+@pytest.mark.parametrize("shape", [(50, 40, 3), (200, 8, 2)])
+def test_short_rows_are_side_by_side_whatever_they_are_broadcast_along(
+    shape: tuple[int, int, int],
+) -> None:
+    """Distances between points: coordinates that stay beside others are no elements apart."""
+    work = {"beside@reduce_inner/float64": 1e-9, "far@folded/float64": 1e-6}
+    rows, columns, length = shape
+    both = make_layout(np.dtype("float64"), shape)
+    one = make_layout(both.dtype, (rows, 1, length))
+    two = make_layout(both.dtype, (1, columns, length))
+    nodes = (
+        Node(OPS["subtract"], (0, 1), (), both),
+        Node(OPS["sum"], (2,), (("axis", (2,)),), make_layout(both.dtype, (rows, columns))),
+    )
+    group = Group(GroupKind.REDUCE, Graph((one, two), nodes, (3,)), shape)
+    assert terms(group, work, "generated")["loops"] == pytest.approx(rows * columns * length * 1e-9)
+
+
+def test_a_library_looks_for_places_in_rows_call_by_call() -> None:
+    work = {"start@argmax@reduce_inner/float64": 5e-9, "start@elementwise/float64": 1e-9}
+    for op in ("argmax", "argmin"):
+        group = probes.fold(op, "float64", (50, 100), (1,))
+        assert terms(group, work)["loops"] == pytest.approx(50 * 2 * 5e-9)
 
 
 def test_a_fold_of_everything_begins_no_result_with_a_row() -> None:

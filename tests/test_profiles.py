@@ -27,11 +27,12 @@ from alight.backends.sim_clock import DEFAULT_SPEC, Spec, recorded
 from alight.device import Device
 from alight.errors import StoreError
 from alight.measure import profiles
+from alight.measure.amounts import MOST_BYTES
 from alight.measure.bounds import profile_of_document
 from alight.measure.calibrate import Calibration, calibrate
 from alight.measure.canary import canary, holds
 from alight.measure.imported import changes, import_profile
-from alight.measure.points import MOST_BYTES, points_of
+from alight.measure.points import points_of
 from alight.measure.probes import Bench, Probe, loop
 from alight.measure.profiles import SOFT, fingerprint, load_profile, profile_key, save_profile
 from alight.plan.cost import Profile, estimate

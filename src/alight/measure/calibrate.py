@@ -19,21 +19,14 @@ from alight._core import threads
 from alight.backends.machine import thread_count
 from alight.device import Unsupported
 from alight.measure import probes
-from alight.measure.fit import compile_costs, fit, joined, spread_of
-from alight.measure.points import (
-    CURVE_CLASSES,
-    VITAL,
-    Point,
-    compute_elements,
-    main_dtype,
-    most_bytes,
-    points_of,
-    unseen,
-)
+from alight.measure.amounts import VITAL, compute_elements, main_dtype, most_bytes
+from alight.measure.fit import compile_costs, fit, joined, spreads_of
+from alight.measure.points import CURVE_CLASSES, Point, points_of
 from alight.measure.probes import Bench, Probe
 from alight.measure.profiles import fingerprint, load_profile, save_profile, share_costs
 from alight.measure.samples import Sample, Samples
 from alight.measure.timing import Pace, Timing, contended, summary, time_threads
+from alight.measure.unseen import unseen
 from alight.plan.cost import Profile, Rates, estimate
 from alight.plan.curve import Curve, Measured
 from alight.plan.profile import undisturbed
@@ -57,13 +50,15 @@ Progress = Callable[[float, str], bool | None]
 COPY_BYTES = tuple(1 << i for i in (2, 26, 18, 22, 12, 24, 15, 20))
 # Of the budget, up to which the first pass, added knots, repeats and the first visits of what no
 # curve has seen may go; in the rest these are visited again.
-FIRST_SHARE, REFINE_SHARE, REPEAT_SHARE, VALIDATE_SHARE = 0.74, 0.75, 0.88, 0.96
+FIRST_SHARE, REFINE_SHARE, REPEAT_SHARE, VALIDATE_SHARE = 0.74, 0.75, 0.86, 0.97
 # Past which the 20 % quantile no longer moves: what one visit in five meets is in it.
 MOST_REPEATS = 9
 # Points between which one of a curve is visited again: a quarter more time for the first pass.
 RETURN_EVERY = 4
 # What takes this long outlasts a scheduler's slice in a visit or two.
 LONG_REPEATS, LONG_SECONDS = 2, 1e-3
+# What is predicted to take longer is not tried: a handful would take the time of all others.
+LONG_TRIED = 2e-3
 # A knot is added between two whose curve misses the measured middle by more than this: it is the
 # error that 20 knots reach where 11 do not.
 MISSED = math.log(1.05)
@@ -320,7 +315,7 @@ class Calibration:
             if self._spent() > limit:
                 break
             predicted = estimate(group, self.device, name, profile)
-            if predicted is None:
+            if predicted is None or predicted.seconds > LONG_TRIED:
                 continue
             try:
                 launch = self._bench.launch(Probe(name, group))
@@ -383,7 +378,7 @@ class Calibration:
         rates: dict[str, Rates] = {}
         for name, samples in self.samples.items():
             errors = self.errors.get(name, {})
-            fitted = fit(samples, {kind: spread_of(found) for kind, found in errors.items()})
+            fitted = fit(samples, spreads_of(errors))
             if fitted is not None:
                 rates[name] = fitted
         if self.device.space == "host" and thread_count() == 1:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from alight.device import Unsupported
 from alight.ir.group import Group
 from alight.measure import probes
-from alight.measure.points import main_dtype
+from alight.measure.amounts import main_dtype
 from alight.measure.probes import Bench, Probe
 from alight.measure.timing import quantile
 from alight.plan.cost import Profile, estimate

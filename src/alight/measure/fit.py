@@ -14,6 +14,7 @@ from alight.measure.probes import CHAIN
 from alight.measure.products import surface_of
 from alight.measure.samples import Samples
 from alight.measure.timing import Timing
+from alight.measure.unseen import REDUCE
 from alight.measure.work import Work
 from alight.plan.cost import Rates
 from alight.plan.curve import Curve, Measured
@@ -134,8 +135,9 @@ def _named(
 
 def _extended(curves: Mapping[str, Curve]) -> dict[str, Curve]:
     """Return the curves, each with the knots of the one of its class that has most: caches and
-    memory do not know dtypes, so between its own knots and beyond them a curve bends as that one
-    does, by as much as they differ there."""
+    memory do not know dtypes, so between its own knots a curve bends as that one does, by as much
+    as they differ there. Beyond them a fold that computes for longer than memory takes goes on at
+    the pace of its end until memory takes longer; any other as that one."""
     closest: dict[str, Curve] = {}
     for key, curve in curves.items():
         kind = key.partition("/")[0]
@@ -143,13 +145,21 @@ def _extended(curves: Mapping[str, Curve]) -> dict[str, Curve]:
             closest[kind] = curve
     found = {}
     for key, curve in curves.items():
-        model = closest[key.partition("/")[0]]
+        kind = key.partition("/")[0]
+        model = closest[kind]
         own = [math.log(work) for work, _ in curve.knots]
         shares = [math.log(s / model.seconds_at(work)) for work, s in curve.knots]
         knots = dict(curve.knots)
+        call, model_call = curve.knots[0][1], model.knots[0][1]
+        last, end = curve.knots[-1]
         for work, seconds in model.knots:
             # a knot that is nearly there already would make the curve bend for noise
-            if all(abs(math.log(work) - place) > _NEAR for place in own):
+            if any(abs(math.log(work) - place) <= _NEAR for place in own):
+                continue
+            if work > last and kind.startswith("reduce_"):
+                stream = (end - call) * work / last
+                knots[work] = call + max(stream, seconds - model_call)
+            else:
                 knots[work] = seconds * math.exp(float(np.interp(math.log(work), own, shares)))
         found[key] = Curve(knots.items()) if len(knots) > len(own) else curve
     return found
@@ -157,6 +167,15 @@ def _extended(curves: Mapping[str, Curve]) -> dict[str, Curve]:
 
 # Of works whose knots are one, in logarithms: those of arrays of the same bytes.
 _NEAR = math.log(1.2)
+
+
+def spreads_of(errors: Mapping[str, Sequence[float]]) -> dict[str, float]:
+    """Return the spread of each class of curves, by the errors of what no curve has seen."""
+    found = {}
+    for kind, missed in errors.items():
+        for own in ("reduce_inner", "reduce_outer") if kind == REDUCE else (kind,):
+            found[own] = spread_of(missed)
+    return found
 
 
 def spread_of(errors: Iterable[float]) -> float:

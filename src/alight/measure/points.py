@@ -6,7 +6,6 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from random import Random
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,72 +13,56 @@ import numpy as np
 from alight.ir.group import Group
 from alight.ir.ops import OPS, Kind
 from alight.measure import probes
+from alight.measure.amounts import (
+    APART,
+    COMBINED_ROWS,
+    DEVICE_ELEMENTS,
+    FAR_KNOTS,
+    FEW,
+    FEW_KNOTS,
+    FEW_PRODUCTS,
+    FEW_ROWS,
+    FOLDED_ROW,
+    KNOTS,
+    LARGE,
+    LEAST_COLUMNS,
+    LIBRARY_KNOTS,
+    LONE_ELEMENTS,
+    MOST_BYTES,
+    OTHER_KNOTS,
+    PRODUCTS,
+    SHARED_ELEMENTS,
+    VITAL,
+    compute_elements,
+    dtypes_of,
+    main_dtype,
+    most_bytes,
+    sides,
+)
 from alight.measure.probes import CHAIN
-from alight.plan.crowd import LONE_OPS, PROCESSOR_THREADS
-from alight.plan.nests import DISTANT_BYTES, LONG_ROW, ROW, START_ROWS, TURNED_SIDES
+from alight.plan.crowd import LONE_OPS
+from alight.plan.nests import (
+    DISTANT_BYTES,
+    LONG_ROW,
+    OUTER_ROWS,
+    ROW,
+    START_ROWS,
+    TURNED_SIDES,
+    WHOLE_ROW,
+)
 from alight.plan.passes import COMBINED_BYTES, NARROW_COLUMNS
 
 if TYPE_CHECKING:
     from alight.device import Device
 
-# Bytes of an array at the knots of a curve, in the order in which they are measured: the ends and
-# the middle first, so that a curve that has to stop early still spans the sizes. From a few
-# elements, where the call is all, to 16 MB, three of which pass the caches of most machines. What
-# is read alone has a knot for each level of caches, too: between 32 kB and 1 MB, where there was
-# none, maxima of 480 kB took two thirds of what was predicted (1 MB second level, EPYC).
-KNOTS = (*(1 << i for i in (7, 24, 15, 20, 22, 11, 18, 13, 23)), 6 << 20)
-FEW_KNOTS = tuple(1 << i for i in (7, 24, 15, 20, 22, 18, 23))
-FAR_KNOTS = tuple(1 << i for i in (20, 22, 23, 24))
-# Of the other dtypes: past the caches all move bytes alike, so the main dtype's knots go on.
-OTHER_KNOTS = tuple(1 << i for i in (7, 20, 15, 18))
-# A sort of 2**18 elements takes 20 ms on a host; where sorts are 200 times as quick, one of eight
-# times as many is needed to see more than calls (H200: 0.14 ms and 0.3).
-LIBRARY_KNOTS = tuple(1 << i for i in (7, 21, 13, 17))
-MOST_BYTES = max(KNOTS)
-# Probes of overlap have this many times the elements of those of arithmetic, if there is room:
-# on a host that is past the second-level cache.
-LARGE = 64
+# Probes of overlap.
 _LARGE = ("divide", "exp", "sqrt", "log", "tanh", "maximum", "power")
-# Elements of the probes of arithmetic. On a host, three arrays of float64 (96 kB) are near the
-# first-level cache, so that memory hides least. A device with thousands of lanes shows nothing at
-# that size: it gets as many as half of its largest probe of memory has, and 32 for each thread that
-# it has room for, or what the host takes to submit a kernel (9 us, where an H200 adds 2**20 float64
-# in 6) would be all there is to see.
-HOST_ELEMENTS = 8192
-DEVICE_ELEMENTS = 1 << 20
-_EACH_THREAD = 32
-# Elements that one block of threads goes through alone: some tens of us of arithmetic.
-LONE_ELEMENTS = 1 << 16
-# Of rows that are folded each by some threads of a device.
-FOLDED_ROW = 512
-# Elements that share their work among threads: from what none can to what all must.
-SHARED_ELEMENTS = tuple(1 << i for i in (9, 19, 14, 16, 12, 11))
-_APART = 3  # elements from one to the next where they lie apart: no two in one vector's load
-# Rows that are folded into one by the probes of curves: with their length no power of two, no two
-# of them fall on the same lines of a cache.
-OUTER_ROWS = 61
-# Of rows that are folded into one and do not join, one by which vectors are filled and one more
-# begun: each begins and ends anew (EPYC: 2.6 ns with three float32, 13 with 323).
-WHOLE_ROW = 323
-LEAST_COLUMNS = 1 << 12  # bytes of few such rows
-FEW_ROWS = 4  # whose results are a part of what is folded that can be told from it
-COMBINED_ROWS = 8  # each of which all threads fold a part of
 # Bodies with special functions, by what they tell of: simple ops beside one, or more of them.
 BESIDE = {
     "flop": ("tanh", *("add", "multiply", "maximum") * 4),
     "special": ("tanh", "add", "cos", "maximum", "arctan", "multiply"),
 }
-VITAL = 3  # knots without which there is no curve
-FEW = 64  # elements that take no time beside the call
 MANY_FLOPS = "remainder"
-
-# Products: sides from 8 to 2048, no more than half a second of them at 10 GFLOP/s; 64 of a dtype
-# were as good as 256 (11.6 % either way, measured with one thread).
-PRODUCTS, FEW_PRODUCTS = 64, 14
-_SIDES = (3.0, 11.0)
-# Logarithms of their multiplications; every eighth may have eight times as many.
-_MOST_MULTIPLICATIONS = {"f": 23.5, "c": 21.0, "i": 20.5}
-
 # Ops of generated code that are compiled to be timed; the others are estimated by their bodies.
 _TIMED = {
     "f": (
@@ -110,36 +93,6 @@ class Point:
     amount: float
     group: Group
     core: bool = True
-
-
-def compute_elements(device: Device) -> int:
-    """Return how many elements probes of arithmetic have."""
-    if device.space == "host":
-        return HOST_ELEMENTS
-    room = int(device.limits.get("processors", 0)) * PROCESSOR_THREADS * _EACH_THREAD
-    return max(DEVICE_ELEMENTS, 1 << max(room.bit_length() - 1, 0))
-
-
-def most_bytes(device: Device) -> int:
-    """Return the bytes of the largest array that a probe of a device reads: of complex numbers."""
-    return max(MOST_BYTES, 16 * compute_elements(device))
-
-
-def dtypes_of(device: Device) -> list[str]:
-    """Return the dtypes measured of a device: those that it has, the most used first."""
-    known = device.support.dtypes
-    wanted = ("float64", "float32", "int64", "int32", "complex128", "complex64")
-    found = [dtype for dtype in wanted if not known or dtype in known]
-    # Two of one kind tell each other by their widths.
-    for wide, narrow in (("int64", "int32"), ("complex128", "complex64")):
-        if wide in found and narrow in found:
-            found.remove(narrow)
-    return found
-
-
-def main_dtype(device: Device) -> str:
-    """Return the float type that is measured most closely: the one NumPy makes, if it is there."""
-    return next(iter(dtypes_of(device)), "float64")
 
 
 def points_of(device: Device) -> Iterator[Point]:
@@ -223,7 +176,7 @@ class _Dtype:
     @property
     def apart(self) -> int:
         """How many elements of probes lie apart: they span a multiple of what they are."""
-        return min(self.n, self.most // self.size // _APART)
+        return min(self.n, self.most // self.size // APART)
 
     @property
     def most(self) -> int:
@@ -282,6 +235,9 @@ class _Dtype:
                 group = _loop(op, self.dtype, self.n)
                 yield Point(name, f"{op}/{self.dtype}", self.n, group, core=False)
         if name == "generated":
+            if self.kind == "c":  # a number's parts and their squares are there before the loop
+                group = _loop("divide", self.dtype, self.n, still=True)
+                yield Point(name, f"divide@still/{self.dtype}", self.n, group, core=False)
             return
         # One operand less is a shorter call: 2.9 us where an addition took 3.4.
         if self.main and self.device.space == "host":
@@ -297,7 +253,7 @@ class _Dtype:
         for op in _every_op(self.dtype):
             # Vector code of libraries is for elements side by side; one by one is another loop, and
             # for some there is none between.
-            group = _loop(op, self.dtype, self.apart, _APART)
+            group = _loop(op, self.dtype, self.apart, APART)
             yield Point(name, f"{op}@apart/{self.dtype}", self.apart, group, core=False)
             if OPS[op].nin == 2:
                 group = _loop(op, self.dtype, self.n, still=True)
@@ -352,7 +308,7 @@ class _Dtype:
                 group = probes.fold("sum", dtype, (COMBINED_ROWS, count // COMBINED_ROWS), (1,))
                 yield Point(name, f"combined@reduce_inner/{dtype}", count, group, core=False)
             if self.kind == "f":
-                group = probes.folded(dtype, self.apart, ("add",), _APART)
+                group = probes.folded(dtype, self.apart, ("add",), APART)
                 yield Point(name, f"far@folded/{dtype}", self.apart, group, core=False)
         folds = _FOLDS[self.kind] if name != "generated" else _OWN_FOLDS[self.kind]
         for op in folds[:1] if name == "generated" and not self.main else folds:
@@ -392,6 +348,10 @@ class _Dtype:
         if name != "generated" and self.main:
             group = probes.where(dtype, (rows, ROW))
             yield Point(name, f"start@where/{dtype}", n, group, core=False)
+            # a place among them is looked for by a call for each row
+            length = START_ROWS[1]
+            group = probes.fold("argmax", dtype, (n // length, length), (1,))
+            yield Point(name, f"start@argmax@reduce_inner/{dtype}", n, group, core=False)
         if self.kind == "f" or name != "generated":
             for op in ("sum", "prod") if self.kind == "c" else ("sum", "max", "prod"):
                 if op == "prod" and name == "generated":
@@ -429,6 +389,11 @@ class _Dtype:
                     length = START_ROWS[1]
                     group = probes.fold("argmax", dtype, (n // length, length), (1,))
                     yield Point(name, f"start@argmax@reduce_inner/{dtype}", n, group, False)
+                    # places beside others are not looked for side by side in few columns
+                    for start, length in zip(("short", "start"), START_ROWS, strict=True):
+                        group = probes.fold("argmax", dtype, (n // length, length), (0,))
+                        key = f"{start}@argmax@reduce_outer/{dtype}"
+                        yield Point(name, key, n, group, core=False)
         if self.kind == "f" and self.device.space == "host":
             for start, length in (("short", START_ROWS[0]), ("start", WHOLE_ROW)):
                 group = probes.fold(self.simplest, dtype, (n // length, length), (0, 1), 7)
@@ -460,7 +425,7 @@ class _Dtype:
             side = math.isqrt(elements)
             group = probes.product(self.dtype, side, side, side)
             yield Point(name, f"matmul/{self.dtype}", 2.0 * side**3, group)
-        for m, k, n in itertools.islice(_sides(self.dtype, stop), start, stop):
+        for m, k, n in itertools.islice(sides(self.dtype, stop), start, stop):
             group = probes.product(self.dtype, m, k, n)
             yield Point(name, f"matmul/{self.dtype}", 2.0 * m * k * n, group, start == 0)
 
@@ -517,57 +482,3 @@ def _every_op(dtype: str) -> Sequence[str]:
             if all(operand == wanted for operand in loop[:-1]):
                 found.append(op.name)
     return found
-
-
-def _sides(dtype: str, count: int) -> Iterator[tuple[int, int, int]]:
-    """Yield m, k, n of products, evenly spread over logarithms."""
-    most = _MOST_MULTIPLICATIONS[np.dtype(dtype).kind]
-    low, high = _SIDES
-    number = made = 0
-    while made < count:
-        number += 1
-        # Steps by powers of the root of x⁴ = x + 1: any number of points is evenly spread.
-        place = [(0.5 + number * _STEP**-i) % 1 for i in (1, 2, 3)]
-        sides = [low + (high - low) * share for share in place]
-        if sum(sides) <= most + 3 * (made % 8 == 0):
-            made += 1
-            m, k, n = (round(2**side) for side in sides)
-            yield m, k, n
-
-
-_STEP = 1.22074408460575947536
-
-
-def unseen(device: Device) -> Iterator[tuple[str, str, Group]]:
-    """Yield class, implementation and group of work that no curve has seen: the error of their
-    predictions is the profile's."""
-    random = Random(2)  # the same for every profile, so that two can be compared
-    names = device.support.implementations
-    libraries = [name for name in names if name != "generated"]
-    main = main_dtype(device)
-    sizes = [700, 90_000, 9_000, 900_000, 30_011, 2_503]
-    # where submitting a kernel is longer than running it, nothing else would be tried
-    sizes += [n for n in (4_000_037, 1_700_000) if n <= compute_elements(device)]
-    dtypes = dtypes_of(device)
-    floats = [d for d in dtypes if d.startswith("float")] or [main]
-    for round_number, n in enumerate(sizes):
-        dtype = floats[round_number % len(floats)]
-        other = dtypes[round_number % len(dtypes)]
-        for name in names:
-            yield "elementwise", name, probes.loop("multiply", other, n)
-            yield "elementwise", name, probes.loop("exp", dtype, n)
-            rows = min(n, most_bytes(device) // np.dtype(other).itemsize // 2) // 37
-            yield "elementwise", name, probes.rows("subtract", other, max(2, rows), 37)
-            yield "elementwise", name, probes.rows("add", dtype, max(2, n // 16), 5, step=-1)
-            yield "elementwise", name, probes.turned("multiply", dtype, math.isqrt(n))
-            yield "reduce_inner", name, probes.fold("sum", other, (n,), (0,))
-            yield "reduce_inner", name, probes.fold("max", dtype, (n // 5, 5), (1,))
-            yield "reduce_outer", name, probes.fold("sum", dtype, (n // 50, 50), (0,))
-            yield "reduce_outer", name, probes.fold("mean", dtype, (3, n // 3), (0,))
-        mixed = [probes.mixed(random, main, n) for _ in range(2)]
-        for group in mixed:
-            for name in names:
-                yield "fused", name, group
-        for name in libraries:
-            for m, k, n_columns in [[round(2 ** random.uniform(4, 9)) for _ in range(3)]] * 2:
-                yield "matmul", name, probes.product(dtype, m, k, n_columns)

@@ -7,7 +7,6 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from mmap import PAGESIZE, mmap
-from random import Random
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -185,23 +184,6 @@ def where(dtype: str, shape: tuple[int, ...]) -> Group:
     row = make_layout(np.dtype(dtype), shape[-1:])
     inputs = (make_layout(np.dtype(bool), shape), layout, row)
     return Group(GroupKind.LOOP, Graph(inputs, (node,), (3,)), shape)
-
-
-# What programs have between their transcendentals, and some of these.
-_MIXED = ("add", "multiply", "subtract", "maximum", "square", "multiply", "add", "sqrt", "exp")
-
-
-def mixed(random: Random, dtype: str, n: int) -> Group:
-    """Return a group of four to twelve ops, each on the one before and any other value."""
-    layout = _vector(dtype, n)
-    nodes: list[Node] = []
-    for number in range(random.randint(4, 12)):
-        op = OPS[random.choice(_MIXED)]
-        last = number + 1 if nodes else 0
-        operands = (last, random.randrange(last + 1))[: op.nin] if nodes else (0, 1)[: op.nin]
-        nodes.append(Node(op, operands, (), layout))
-    graph = Graph((layout, layout), tuple(nodes), (len(nodes) + 1,))
-    return Group(GroupKind.LOOP, graph, (n,))
 
 
 def product(dtype: str, m: int, k: int = 0, n: int = 0) -> Group:

@@ -11,14 +11,15 @@ from statistics import geometric_mean, median
 import numpy as np
 
 from alight.ir.ops import OPS, Kind
-from alight.measure.points import CURVE_CLASSES, FEW
+from alight.measure.amounts import FEW
+from alight.measure.points import CURVE_CLASSES
 from alight.measure.probes import CHAIN
 from alight.measure.products import non_negative
 from alight.measure.samples import Sample, Samples
 from alight.plan.cost import met, shown, together
 from alight.plan.crowd import LONE_OPS
 from alight.plan.curve import Curve
-from alight.plan.nests import step_of
+from alight.plan.nests import OUTER_ROWS, step_of
 from alight.plan.profile import floor_of
 from alight.plan.workload import PARTS, SPECIAL, body_parts, width_in_bits
 
@@ -68,11 +69,15 @@ class Work:
             if kind.startswith("reduce") and f"flop/{dtype}" in work:
                 op = next(iter(found.values())).group.graph.nodes[-1].op.name
                 work[f"{op}@{key}"] = work[f"flop/{dtype}"]  # all of it is in the curve
-        # Of rows that are folded, what the fold itself takes is known before.
-        # and what begins an iteration, before what is in it.
+        # Of rows that are folded, what the fold itself takes is known before, and what begins an
+        # iteration, before what is in it; first of all what a call of one operand takes less.
         keys = sorted(
             self.samples.by_key,
-            key=lambda key: (key.startswith(_LATE), not key.startswith("iterator")),
+            key=lambda key: (
+                not key.startswith("negative/"),
+                key.startswith(_LATE),
+                not key.startswith("iterator"),
+            ),
         )
         for key in keys:
             found = self.samples.by_key[key]
@@ -158,7 +163,11 @@ class Work:
             found[key] = max(0.0, beyond - rows) / runs.starts / each
         elif start:
             torn = 1 if name == "start@elementwise" and not compiled else sample.item.operands
-            found[key] = beyond / runs.starts / torn
+            # those of the curve's own rows are in it
+            begun = runs.starts
+            if name.endswith("reduce_outer") and not compiled:
+                begun -= OUTER_ROWS
+            found[key] = beyond / begun / torn
         elif copied or name.startswith(("long@", "beside@", "torn@", "turned")):
             found[key] = beyond / sample.amount
         elif name == "iterator":

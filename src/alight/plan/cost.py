@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from alight.device import HOST_DEVICE
-from alight.ir.group import Graph, Group
+from alight.ir.group import Graph, Group, GroupKind
 from alight.ir.nested import packed
 from alight.ir.ops import Kind
 from alight.ir.rolls import as_copies
@@ -29,20 +29,34 @@ from alight.plan.curve import Curve
 from alight.plan.nests import (
     after,
     apart_of,
+    by_columns,
     by_rows,
     combined_seconds,
     distant_seconds,
     in_order,
     loop_seconds,
     padding,
+    row_by_result,
     side_by_side,
     step_of,
+    unmoved,
 )
-from alight.plan.passes import NARROW_BYTES, Pass, alone, node_class, passes
+from alight.plan.passes import Pass, alone, node_class, passes
 from alight.plan.plan import Estimate
 from alight.plan.products import product_terms
 from alight.plan.profile import Profile, Rates
 from alight.plan.reach import Reach, handed_seconds
+from alight.plan.readings import (
+    ADDED,
+    FAR_BYTES,
+    NEAR_BYTES,
+    beginning,
+    copied_share,
+    far_seconds,
+    foreseen,
+    narrow_seconds,
+    row_by_row,
+)
 from alight.plan.schema import SCHEMA
 from alight.plan.units import beside_seconds, curve_of, folded_seconds, nearest, work_seconds
 from alight.plan.workload import (
@@ -66,11 +80,6 @@ __all__ = [
 
 # Standard normal deviate that leaves 10 % on either side: the ends of an 80 % interval.
 _TEN_PERCENT = 1.2815515655446004
-
-
-# Bytes up to which what computes hides all that memory takes, and from which on the measured share
-# of it: those of the probes of arithmetic and of those of overlap (``measure.points``).
-NEAR_BYTES, FAR_BYTES = 3 << 16, 3 << 22
 
 
 def shown(beyond: float, memory: float, stream: float, nbytes: float, overlap: float) -> float:
@@ -106,51 +115,6 @@ def together(sharing: Curve, alone: float) -> float:
 _BY_ADDITION = ("elementwise", "select", "reduce_inner", "reduce_outer")
 
 
-# Of the bytes that an addition moves, and a copy.
-_ADDED, _WRITTEN = 1 / 3, 1 / 2
-
-
-def _copied_share(rates: Rates, item: Pass) -> float:
-    """Return how long what is elementwise takes against an addition that moves as many bytes: less
-    of them are read, so more of them stay in the last cache."""
-    name = next((key for key in rates.curves if key.startswith("negate/")), None)
-    if name is None or item.amount < rates.curves[name].knots[0][0]:
-        return 1.0
-    added = rates.curves[f"elementwise/{name.partition('/')[2]}"].seconds_at(item.amount)
-    share = min(1.0, (item.written - _ADDED) / (_WRITTEN - _ADDED))
-    return float((rates.curves[name].seconds_at(item.amount) / added) ** share)
-
-
-def _far_seconds(rates: Rates, curve: Curve, item: Pass) -> float:
-    """Return the seconds of folding past the last knot, where that may still be in a cache: as many
-    more as additions take for so many more bytes, whose three arrays were measured farther out."""
-    last, seconds = curve.knots[-1]
-    lines = rates.curves.get(f"elementwise/{item.dtype}")
-    if item.amount <= last or lines is None:
-        return 0.0
-    return seconds + lines.seconds_at(item.amount) - lines.seconds_at(last)
-
-
-def _narrow_seconds(curve: Curve, item: Pass, away: bool) -> float:
-    """Return the seconds of folding columns of which there are few: on the host no more threads
-    share them than there are parts; on a device a thread goes through what parts of a column left,
-    however many columns lie beside it."""
-    if away:
-        return curve.seconds_at(item.rows * NARROW_BYTES)
-    call = curve.knots[0][1]
-    return call + max(curve.seconds_at(item.amount) - call, 0.0) / item.parts
-
-
-def _beginning(rates: Rates, kind: str, curve: Curve, amount: float) -> float:
-    """Return the seconds that a curve says; below its first knot, of what that knot takes beyond a
-    pass with nothing to do, no more than the amount's share."""
-    least, seconds = curve.knots[0]
-    if amount >= least or not kind.startswith("reduce"):
-        return curve.seconds_at(amount)
-    floor = min(rates.floor(kind), seconds)
-    return floor + (seconds - floor) * amount / least
-
-
 # Folds that round, so that generated code makes chunks of them.
 _ROUNDED = ("sum", "prod", "mean")
 
@@ -166,33 +130,6 @@ def _summed(item: Pass) -> bool:
         and item.dtype.startswith("float")
         and not side_by_side(item)
     )
-
-
-def _foreseen(graph: Graph, item: Pass, curve: Curve, whole: float) -> float:
-    """Return the seconds of a choice: what it is made by comes again and again where it is
-    broadcast, and a processor guesses wrong as often as among as many choices."""
-    node = item.nodes[0]
-    share = graph.layout(node.operands[0]).size / max(node.layout.size, 1)
-    if share >= 1 or len(curve.knots) < 2 or not item.amount:
-        return whole
-    least, call = curve.knots[1][0], curve.knots[0][1]
-    some = max(share * item.amount, min(least, item.amount))
-    return call + (curve.seconds_at(some) - call) * item.amount / some
-
-
-def _row_by_row(rates: Rates, graph: Graph, item: Pass) -> float:
-    """Return the seconds in which a library adds row after row to the first: long rows do not stay
-    in the caches meanwhile."""
-    node = item.nodes[0]
-    result = node.layout.nbytes
-    found = curve_of(rates, "elementwise", item.dtype)
-    if found is None or 3 * result <= NEAR_BYTES:
-        return 0.0
-    curve = found[0]
-    call = curve.knots[0][1]
-    rows = graph.layout(node.operands[0]).size // node.layout.size
-    added, copied = (curve.seconds_at(n * result) - call for n in (3, 2))
-    return rates.floor(item.kind) + copied + (rows - 1) * added
 
 
 def _pass_terms(
@@ -222,22 +159,22 @@ def _pass_terms(
     if kind == "reduce_sum":
         spread = rates.spreads.get(item.kind, spread)
     if own and len(item.nodes) > 1:
-        spread = max(spread, rates.spreads.get("fused", 0.0))
-    whole = _beginning(rates, kind, curve, item.amount)
+        spread = rates.spreads.get("fused", spread)
+    whole = beginning(rates, kind, curve, item.amount)
     if item.kind == "select" and not own:
-        whole = _foreseen(graph, item, curve, whole)
+        whole = foreseen(graph, item, curve, whole)
     if own and kind.startswith("reduce"):
-        whole = max(whole, _far_seconds(rates, curve, item))
+        whole = max(whole, far_seconds(rates, curve, item))
     narrow = rates.some("reduce_narrow") if own and item.rows else None
     few = 0.0
     if narrow is not None and away:
-        whole = max(whole, _narrow_seconds(narrow, item, away))
+        whole = max(whole, narrow_seconds(narrow, item, away))
     elif narrow is not None and rates.sharing is not None:
-        few = max(0.0, _narrow_seconds(narrow, item, away) - whole)
+        few = max(0.0, narrow_seconds(narrow, item, away) - whole)
     elif not own and item.kind == "reduce_outer":
-        whole = max(whole, _row_by_row(rates, graph, item))
-    if item.written > _ADDED and item.kind == "elementwise":
-        whole *= _copied_share(rates, item)
+        whole = max(whole, row_by_row(rates, graph, item))
+    if item.written > ADDED and item.kind == "elementwise":
+        whole *= copied_share(rates, item)
     if item.apart and (lines := curve_of(rates, "elementwise", item.dtype)) is not None:
         near, far = (lines[0].seconds_at(n) for n in (item.amount, item.amount + item.apart))
         if item.kind == "select":
@@ -267,13 +204,17 @@ def _pass_terms(
     held = item.kind not in _BY_ADDITION and any(
         k.startswith(f"{item.kind}/") for k in rates.curves
     )
-    in_fold = own and item.kind.startswith("reduce")
+    # rows side by side are folded as elementwise code goes through arrays
+    in_rows = own and not away and row_by_result(item)
+    in_fold = own and item.kind.startswith("reduce") and not in_rows
     beside: tuple[float, float] | None = None
     if own and not away and len(item.nodes) > 1 and any([n.op.special for n in item.nodes]):
         beside = beside_seconds(rates, item.dtype, in_fold)
     met_special = False
     base = rates.work.get(f"flop/{item.dtype}")
-    for node in item.nodes if not picked and kind != "reduce_sum" else ():
+    once = unmoved(graph, item) if own and not away else ()
+    numbered = enumerate(item.nodes, len(graph.inputs))
+    for number, node in numbered if not picked and kind != "reduce_sum" else ():
         if held and node.op.kind is not Kind.ELEMENTWISE:
             continue
         unit = work_seconds(rates, graph, node, own) if apart is None else (apart.value, spread)
@@ -292,6 +233,8 @@ def _pass_terms(
                 seconds += beside[1]
             met_special = met_special or node.op.special
         count = node_elements(graph, node) * filled
+        if number in once:
+            count /= item.runs.length
         most = max(most, count)
         every += seconds * count
         doubt += seconds * count * unit[1]
@@ -305,7 +248,11 @@ def _pass_terms(
     else:
         loops = loop_seconds(rates, item, step, away) if narrow is None or not away else 0.0
         loops = max(loops, few * max(item.parts, 1))  # of one thread, as all that is shared
+    if loops < 0:  # fewer rows than the curve was measured with
+        memory, loops = max(memory + loops, 0.0), 0.0
     memory += 0.0 if away else distant_seconds(rates, item, own)
+    if in_rows:  # taken apart in other units of a processor than those that compute
+        loops = max(loops - compute, 0.0)
     busy = compute + loops
     lone = lone_seconds(rates, graph, item) if away else 0.0
     if not busy and lone <= memory:
@@ -372,7 +319,15 @@ def estimate(
         for term, seconds in found[0].items():
             terms[term] += seconds
         doubt += found[1] * sum(found[0].values())
+    if not own and "fused" in rates.spreads and _streams(group.graph):
+        doubt = rates.spreads["fused"] * sum(terms.values())
     return _interval(terms, doubt)
+
+
+def _streams(graph: Graph) -> bool:
+    """Tell whether a graph is several elementwise nodes and folds, as those that are validated."""
+    kinds = (Kind.ELEMENTWISE, Kind.REDUCTION)
+    return len(graph.nodes) > 1 and all([node.op.kind in kinds for node in graph.nodes])
 
 
 _Terms = tuple[dict[str, float], float] | None
@@ -395,6 +350,8 @@ def _all_terms(
         known.clear()
     if implementation == "generated":
         for position, item in enumerate(passes(group, implementation)):
+            if own and not away and group.kind is not GroupKind.LIBRARY:
+                item = by_columns(group, item)
             yield _pass_terms(rates, graph, item, position == 0, own, own and away, threads)
         return
     # One by one: programs repeat their ops, and every group that an op could be in asks for it.

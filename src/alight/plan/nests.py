@@ -8,14 +8,14 @@ from dataclasses import replace
 from itertools import pairwise
 
 from alight._core import make_layout
-from alight.ir.group import Graph
+from alight.ir.group import Graph, Group, reduced_axes
 from alight.ir.ops import Kind
 from alight.ir.table_reduction import LANES
 from alight.ir.vectors import REGISTERS, SHORT_ROW, vectors_together
 from alight.plan.curve import Measured
 from alight.plan.passes import COMBINED_BYTES, ROWS_FOR_EACH, Pass
 from alight.plan.profile import Rates
-from alight.plan.runs import LINE_BYTES, Runs, runs_of
+from alight.plan.runs import LINE_BYTES, Runs, runs_of, steps_of
 from alight.plan.units import curve_of, nearest
 from alight.plan.workload import width_in_bits
 
@@ -26,6 +26,13 @@ START_ROWS = (3, 24)
 # two float64 took 0.2 ns more in rows of 64 to 1000, and no more in all in rows of 30000.
 LONG_ROW = 250
 _START_SPAN = math.log(START_ROWS[1] / START_ROWS[0])
+# Of rows that are folded into one and do not join, one by which vectors are filled and one more
+# begun: each begins and ends anew, and what that takes grows as they do (EPYC, NumPy's maxima of
+# float64: 3.3 ns in rows of 3, 9.5 of 52, 40 of 323; generated code's 2.5, 4.2 and 13).
+WHOLE_ROW = 323
+# Rows that are folded into one by the probes of curves, which hold what starting these takes: with
+# their length no power of two, no two of them fall on the same lines of a cache.
+OUTER_ROWS = 61
 # Row length of the probes of short loops: less than a vector register holds.
 ROW = 7
 # Elements of an inner loop up to which NumPy's iterator copies operands that do not join into
@@ -61,6 +68,27 @@ def side_by_side(item: Pass) -> bool:
     if item.kind == "elementwise":
         return item.runs.length < SHORT_ROW and any(node.op.special for node in item.nodes)
     return item.kind == "reduce_inner" and item.runs.length < LANES and not _whole(item)
+
+
+def unmoved(graph: Graph, item: Pass) -> frozenset[int]:
+    """Return the numbers of the elementwise nodes that only read what stays along inner loops: a
+    compiler computes them before these."""
+    if item.kind != "elementwise" or item.runs.starts == 1:
+        return frozenset()
+    found = {n for n, layout in enumerate(graph.inputs) if not layout.ndim or layout.shape[-1] == 1}
+    if len(found) == len([layout for layout in graph.inputs if not layout.ndim]):
+        return frozenset()  # of numbers alone nothing is made
+    for number, node in graph.numbered():
+        if node.op.kind is Kind.ELEMENTWISE and found.issuperset(node.operands):
+            found.add(number)
+    return frozenset(found)
+
+
+def row_by_result(item: Pass) -> bool:
+    """Tell whether generated code folds rows side by side, each into a result of its own."""
+    folds = [node for node in item.nodes if node.op.kind is Kind.REDUCTION]
+    alike = all(node.layout.size == item.runs.starts for node in folds)
+    return item.kind == "reduce_inner" and alike and side_by_side(item)
 
 
 def _whole(item: Pass) -> bool:
@@ -99,6 +127,28 @@ def by_rows(graph: Graph, item: Pass) -> Pass:
     return replace(item, runs=Runs(rows, length, 0, 0, torn=item.runs.torn))
 
 
+def by_columns(group: Group, item: Pass) -> Pass:
+    """Return a fold of a group as a host goes through it: with the rows of short ones side by side,
+    whatever they are broadcast along. Those of an operand follow one another, stay, or are torn."""
+    if item.kind != "reduce_inner":
+        return item
+    shape = group.shape
+    fold = next(node for node in item.nodes if node.op.kind is Kind.REDUCTION)
+    axes = reduced_axes(fold, len(shape))
+    length = math.prod(shape[i] for i in axes)
+    kept = [i for i in range(len(shape)) if i not in axes and shape[i] > 1]
+    # one that is as short is written out, too, beside a long one
+    beside = next((i for i in kept[:-3:-1] if shape[i] >= LANES), None)
+    if beside is None or length == item.runs.length or not 1 < length < LANES:
+        return item
+    torn = 0
+    for layout in group.graph.inputs:
+        steps = steps_of(layout, shape)
+        row = layout.itemsize * math.prod(shape[i] for i in axes if steps[i])
+        torn += steps[beside] not in (0, row)
+    return replace(item, runs=Runs(math.prod(shape) // length, length, 0, 0, torn=torn))
+
+
 def _rows_seconds(rates: Rates, item: Pass) -> float:
     """Return the seconds of short rows on a device beyond memory's: who has one, a thread or a team
     of them, takes as long for a shorter one. In an H200's teams of four a row of 2, 3, 5, 8 and 12
@@ -134,7 +184,10 @@ def loop_seconds(rates: Rates, item: Pass, step: int, away: bool = False) -> flo
             own and not away
         ):  # half of it is theirs: 2.0 ns with two and 2.5 with the probe's three (EPYC)
             operands = (_PROBED + operands) / 2
-        seconds += runs.starts * operands * (start or 0.0)
+        begun = runs.starts
+        if kind == "reduce_outer" and not own:
+            begun -= OUTER_ROWS
+        seconds += begun * operands * (start or 0.0)
         key = nearest(rates, f"long@{kind}", item.dtype)
         length = min(runs.length, LONG_ROW)
         seconds += runs.starts * length * rates.work[key].value if key else 0.0
@@ -213,7 +266,7 @@ def _begun(rates: Rates, item: Pass, kind: str, own: bool) -> float | None:
         # no result is begun with each of them
         names = ["whole", *(names if own else ["elementwise"])]
     elif kind == "reduce_inner" and not own and place:
-        names = ["elementwise"]
+        names = ["argmax@reduce_inner", "elementwise"]
     # sums add in a loop of their own, which is that of products in generated code; the others go
     # as the maximum does
     elif kind.startswith("reduce") and fold not in ("sum", "mean") and (fold != "prod" or not own):
@@ -277,11 +330,15 @@ def _start(rates: Rates, name: str, item: Pass) -> float | None:
     key = nearest(rates, f"start@{name}", item.dtype)
     if key is None:
         return None
-    seconds, length = rates.work[key].value, item.runs.length
+    seconds, length = rates.work[key].value, max(item.runs.length, START_ROWS[0])
     short = nearest(rates, f"short@{name}", item.dtype)
-    if short is None or length >= START_ROWS[1]:
+    if short is None:
         return seconds
-    share = math.log(max(length, START_ROWS[0]) / START_ROWS[0]) / _START_SPAN
+    if name == "whole":
+        share = (length - START_ROWS[0]) / (WHOLE_ROW - START_ROWS[0])
+    else:
+        share = math.log(length / START_ROWS[0]) / _START_SPAN
+    share = min(share, 1.0)
     return share * seconds + (1 - share) * rates.work[short].value
 
 
