@@ -302,7 +302,7 @@ _ASKED = frozenset(
         *("array", "array_function", "dlpack", "format", "repr", "str"),
     )
 )
-_CHANGES_ITSELF = frozenset(("partition", "put", "byteswap", "resize", "setfield"))
+_CHANGES_ITSELF = frozenset(("partition", "put", "byteswap", "setfield"))
 
 # Whatever ndarray has and this class does not (choose, partition, tofile, …) runs in NumPy. Not by
 # `__getattr__`: a class that has one is slow in every attribute.

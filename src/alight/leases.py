@@ -7,6 +7,7 @@ back to the caller is ndarrays again: an argument as the very object, a view of 
 
 from __future__ import annotations
 
+import warnings
 import weakref
 from collections.abc import Sequence
 from types import FunctionType
@@ -77,6 +78,21 @@ class Lease:
     def holds(self, data: Data | None) -> bool:
         """Tell whether these are the caller's bytes."""
         return data is not None and self._data() is data
+
+    def shape_members(self) -> None:
+        """Give the caller's ndarrays the shapes that were assigned to the Arrays for them."""
+        member: Any
+        for member, array in zip(self.members, self.arrays, strict=True):
+            given = memory.layout(array)
+            if given is not layout_of(member):
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")  # of strides, which the body heard
+                    if given.dtype != member.dtype:
+                        member.dtype = given.dtype
+                    if given.shape != member.shape:
+                        member.shape = given.shape
+                    if given.strides != member.strides:
+                        member.strides = given.strides
 
     def settle(self) -> None:
         """Put what was assigned into the caller's memory; from now on nothing about it is
@@ -247,6 +263,7 @@ class Leases:
             runtime.evaluate(left)
         for lease in self.leases:
             if lease.storage.lease is not None:
+                lease.shape_members()
                 lease.settle()
         self._write_back()
 

@@ -266,6 +266,13 @@ class Form:
             return None
         if out is not None:
             lay = layout(out)
+            # NumPy joins one array after the other, and reads what it has just written.
+            if self.many and any(
+                [isinstance(item, ArrayBase) and item.storage is out.storage for item in inputs]
+            ):
+                return None
+            if self.function is np.dot and (lay.dtype != found.dtype or not lay.c_contiguous):
+                return None  # it takes no other
             if not {"dtype", "casting"}.isdisjoint(attrs):
                 return None
             if lay.shape != found.shape or not np.can_cast(found.dtype, lay.dtype, "same_kind"):

@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import operator
+import sys
 from collections.abc import Callable
 from typing import Any
 
 from alight import memory, runtime
-from alight._core import ArrayBase, make_layout
+from alight._core import ArrayBase, View, layout_of, make_layout
 from alight.calls import FUNCTIONS, exit_to_numpy, given, make, reduce_call, ufunc_call, wrap
 from alight.frozen import np
 from alight.ir.ops import OPS
-from alight.memory import apply_view
-from alight.record import COPY, cast, dense_like, native, pend, record_floor, settled
+from alight.memory import apply_view, host, layout
+from alight.record import (
+    COPY,
+    call_there,
+    cast,
+    concrete,
+    dense_like,
+    native,
+    pend,
+    record_floor,
+    settled,
+)
 
 _type = type
 CLIP: Any = OPS["clip"].reference
@@ -398,6 +409,25 @@ class ArrayMethods(ArrayBase):
             exit_to_numpy(np.ndarray.sort, (self, axis), {}, (self,))  # NumPy words the error
         self[...] = FUNCTIONS[np.sort](self, axis, kind, order, stable=stable)
 
+    def resize(self, *shape: Any, refcheck: bool = True) -> None:
+        """Give the array another shape in place, of more elements, which are zeros, or fewer."""
+        leased = self.storage.lease is not None
+        if self.window is not None or leased:
+            seen = host(self).view()  # other sizes are refused, in NumPy's words
+            call_there(seen.resize, shape, {"refcheck": False})
+            before = View(layout(self), 0) if self.window is None else self.window
+            self.window = View(layout_of(seen), before.offset, before.writeable)
+            return
+        # NumPy moves its own memory, and ours may be another's.
+        made = host(self).copy("K")
+        call_there(made.resize, shape, {"refcheck": False})
+        alone = type(self).of(self.storage.value)
+        if refcheck and made.nbytes != layout(self).nbytes and _holders(self) > _holders(alone):
+            held = np.empty(1)
+            window = held[:]
+            call_there(held.resize, (window.size + 1,), {})  # NumPy words the error
+        self.storage.value = concrete(made)
+
     def searchsorted(self, v: Any, side: Any = "left", sorter: Any = None) -> Any:
         """Return where elements would go to keep the array sorted."""
         return FUNCTIONS[np.searchsorted](self, v, side, *([] if sorter is None else [sorter]))
@@ -413,9 +443,11 @@ class ArrayMethods(ArrayBase):
         return np.dot(self, other) if out is None else np.dot(self, other, out)
 
 
-def _zeros(lay: Any) -> Any:
-    from alight.record import concrete
+def _holders(array: ArrayBase) -> int:
+    return sys.getrefcount(array.storage)
 
+
+def _zeros(lay: Any) -> Any:
     return concrete(np.zeros(lay.shape, lay.dtype))
 
 

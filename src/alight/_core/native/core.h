@@ -67,6 +67,10 @@ typedef struct Storage {
 typedef struct {
     PyObject_HEAD
     PyObject *weakrefs, *storage, *window;
+    /* NumPy's own generators take what they are given as out= for an ndarray without a look: where
+       that has its flags these have none, and NumPy refuses it as not contiguous and not writeable
+       (it wrote to wherever the bytes beside an Array led). */
+    char no_flags[offsetof(PyArrayObject_fields, flags) + sizeof(int) - sizeof(PyObject) - 3 * sizeof(PyObject *)];
 } Array;
 
 typedef struct {

@@ -1,0 +1,106 @@
+"""Answers that were once other than NumPy's: what writes in place, and what is given out=."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+
+import alight
+from alight import _core
+from alight.config import policy
+
+MODES: dict[str, dict[str, Any]] = {
+    "auto": {},
+    "recorded": {"floor": 0},
+    "generated": {"floor": 0, "force": "cpu:generated"},
+    "sim": {"floor": 0, "force": "sim:0", "devices": ["cpu", "sim:0"]},
+}
+
+
+@pytest.fixture(params=MODES)
+def mode(request: pytest.FixtureRequest) -> Any:
+    with policy(**MODES[request.param]):
+        yield request.param
+
+
+def agree(function: Any) -> None:
+    """Compare what a function of a namespace gives with what it gives of NumPy's."""
+    want, got = function(np), function(alight)
+    for mine, theirs in zip(got, want, strict=True):
+        assert np.shape(mine) == np.shape(theirs)
+        assert np.array_equal(np.asarray(mine), np.asarray(theirs))
+
+
+@pytest.mark.parametrize("name", ["concatenate", "stack"])
+def test_joined_into_one_of_the_parts(mode: str, name: str) -> None:
+    def joined(np: Any) -> Any:
+        a = np.arange(12.0) * 2
+        first, second = a[4:8], a[:4]
+        out = a[:8] if name == "concatenate" else a[:8].reshape(2, 4)
+        getattr(np, name)([first, second], out=out)
+        return [a]
+
+    agree(joined)
+
+
+def test_a_product_into_what_numpy_does_not_take(mode: str) -> None:
+    a = alight.arange(16.0).reshape(4, 4)
+    with pytest.raises(ValueError, match="output array is not acceptable"):
+        alight.dot(a, a, out=alight.zeros((4, 4)).T)
+    with pytest.raises(ValueError, match="output array is not acceptable"):
+        alight.dot(a, a, out=alight.zeros((4, 4), "c16"))
+    out = alight.zeros((4, 4))
+    assert alight.dot(a, a, out=out) is out and np.array_equal(out, np.asarray(a) @ np.asarray(a))
+
+
+@pytest.mark.parametrize("shape", [(3,), (40,), (2, 3), (5, 7), (0,), ((2, 6),), (12,), ()])
+def test_resized_in_place(mode: str, shape: Any) -> None:
+    def resized(np: Any) -> Any:
+        a = np.arange(12.0) + 1
+        a.resize(*shape)
+        before = a + 0
+        a += 1
+        a[...] = a * 2
+        return before, a
+
+    agree(resized)
+
+
+def test_resizing_what_others_see(mode: str) -> None:
+    a = alight.arange(12.0) + 1
+    window = a[2:]
+    with pytest.raises(ValueError, match="referenced"):
+        a.resize(3)
+    with pytest.raises(ValueError, match="does not own"):
+        window.resize(30)
+    window.resize(2, 5)
+    assert window.shape == (2, 5)
+    shared = np.asarray(a)
+    a.resize(100_000, refcheck=False)
+    assert shared[3] == 4.0 and np.asarray(a)[3] == 4.0 and not np.asarray(a)[12:].any()
+
+
+def test_a_jitted_function_gives_its_argument_a_shape(mode: str) -> None:
+    @alight.jit
+    def shaped(a: Any, b: Any) -> None:
+        a.shape = (3, -1)
+        a += 1
+        b.dtype = np.int64
+        b[0] = 7
+
+    x, y = np.arange(600.0), np.zeros(600)
+    shaped(x, y)
+    assert x.shape == (3, 200) and x[1, 0] == 201.0
+    assert y.dtype == np.int64 and y[0] == 7
+
+
+@pytest.mark.skipif(not _core.NATIVE, reason="the twin's arrays have whatever layout Python gives")
+def test_numpys_own_generators_refuse_arrays_of_ours() -> None:
+    a = alight.zeros(100)
+    for draw in ("random", "standard_normal", "standard_exponential"):
+        with pytest.raises(ValueError, match="contiguous"):
+            getattr(np.random.default_rng(1), draw)(out=a)
+    assert sys.getsizeof(a) >= 64 and not np.asarray(a).any()
