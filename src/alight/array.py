@@ -27,7 +27,7 @@ from alight.frozen import np
 from alight.indexing import getitem, setitem
 from alight.ir.ops import OPS
 from alight.methods import ArrayMethods, astype, copy_of
-from alight.record import INSIDE, concrete, foreign, native, record_floor
+from alight.record import INSIDE, array_floor, concrete, foreign, native
 from alight.tracebacks import public
 
 Arrayish = Any
@@ -246,7 +246,18 @@ class Array(ArrayMethods):
     def __iter__(self) -> Iterator[Any]:
         if not self.shape:
             raise TypeError("iteration over a 0-d array")
+        if floor.scalars and self.ndim == 1:
+            return self._elements()
         return (self[i] for i in range(self.shape[0]))
+
+    def _elements(self) -> Iterator[Any]:
+        """Yield NumPy's scalars, each as it is when its turn comes."""
+        value = None
+        for i in range(self.shape[0]):
+            if self.storage.value is not value:  # the first, or somebody wrote meanwhile
+                left = iter(memory.host(self)[i:])
+                value = self.storage.value
+            yield next(left)
 
     def __contains__(self, item: Any) -> bool:
         return bool(np.any(self == item))  # an item may say it in its own way
@@ -302,6 +313,11 @@ _ASKED = frozenset(
         *("array", "array_function", "dlpack", "format", "repr", "str"),
     )
 )
+# Methods whose results share no memory with the array: of a small one, the native core calls
+# NumPy's at once. A loop over the rows of a large array calls little else.
+_AT_ONCE = frozenset(
+    ("sum", "prod", "min", "max", "mean", "std", "var", "any", "all", "argmin", "argmax", "cumsum")
+)
 _CHANGES_ITSELF = frozenset(("partition", "put", "byteswap", "setfield"))
 
 # Whatever ndarray has and this class does not (choose, partition, tofile, …) runs in NumPy. Not by
@@ -315,7 +331,7 @@ for _name in dir(np.ndarray):
 for _name, _found in {**vars(ArrayMethods), **vars(Array)}.items():
     if type(_found) is FunctionType and (_name[0] != "_" or _name in _ASKED):
         _found.__module__, _found.__qualname__ = Array.__module__, f"Array.{_name}"
-        setattr(Array, _name, public(_found))
+        setattr(Array, _name, public(_found, _name if _name in _AT_ONCE else None))
     elif type(_found) is property and _found.fset is not None:
         setattr(Array, _name, _found.setter(public(_found.fset)))
 
@@ -523,7 +539,7 @@ def adopt(array: Any) -> Any:
     """
     if (
         type(array) is not np.ndarray
-        or array.size < record_floor()
+        or array.size < array_floor()
         or array.base is not None
         or not array.flags.owndata
         or not array.flags.writeable

@@ -106,21 +106,65 @@ def left_to_numpy() -> bool:
 
     The host is measured when the process ends, as for work that is planned.
     """
-    here = current_policy()
-    asks = here.force or here.devices or here.floor or here.pick != "model"
-    if asks or POLICY.get() is not None or _is_host_known():
+    if _is_asked() or _is_host_known():
         return False
     _measure_when_over(HOST_DEVICE)
     floor.record_floor = EVERYTHING
     return True
 
 
+def _is_asked() -> bool:
+    """Tell whether somebody said how work is to be placed."""
+    here = current_policy()
+    asks = here.force or here.devices or here.floor or here.pick != "model"
+    return bool(asks) or POLICY.get() is not None
+
+
+# The first plan of a process: what plans is loaded, profiles are read, kernels are loaded or given
+# to the compiler, which takes turns with the program. 60 to 370 ms, measured with 22 scripts on a
+# machine that did other work, too.
+_OPENING_SECONDS = 0.2
+# Of a program's time, what that may be: a script that takes less than 2 s had better be NumPy's.
+# Without this, scripts of 50 to 700 ms took 1.5 to 5 times NumPy's time.
+_OPENING_SHARE = 0.1
+
+WAITING = (
+    f"the first plan takes {_OPENING_SECONDS:g} s, which is for programs that take "
+    f"{_OPENING_SECONDS / _OPENING_SHARE:.2g} s and more"
+)
+
+_waited: list[None] = []
+
+
+def wait_to_plan() -> bool:
+    """Leave all work to NumPy until the program has taken so long that its first plan is a small
+    share of that; tell whether it is left from now on. Arrays stay alight's meanwhile.
+    """
+    if _waited:
+        return False
+    _waited.append(None)
+    left = _OPENING_SECONDS / _OPENING_SHARE - (perf_counter() - _began)
+    if left <= 0.0 or _is_asked() or not _is_host_stored():
+        return False
+    floor.wait(left)
+    return floor.waits()
+
+
+def plan_at_once() -> None:
+    """Let no work wait to be planned, now or later: somebody asked for what plans give."""
+    _waited[:] = [None]
+    floor.wait(0.0)
+
+
 def _is_host_known() -> bool:
+    # A file that holds no profile is found out by who reads it, and put aside.
+    return _is_host_stored() and profile_of(registry.device(HOST_DEVICE)) is not None
+
+
+def _is_host_stored() -> bool:
     from alight.measure.profiles import is_host_known
 
-    # A file that holds no profile is found out by who reads it, and put aside.
-    known = HOST_DEVICE in _profiles or is_host_known()
-    return known and profile_of(registry.device(HOST_DEVICE)) is not None
+    return HOST_DEVICE in _profiles or is_host_known()
 
 
 def _measure_when_over(name: str) -> None:
@@ -452,6 +496,7 @@ def _planning_floor(planning: float) -> int:
 
 
 __all__ = [
+    "WAITING",
     "aside",
     "copy_seconds",
     "doubted",
@@ -464,10 +509,12 @@ __all__ = [
     "measure_later",
     "measured_floors",
     "note_close",
+    "plan_at_once",
     "profile_of",
     "profiles",
     "settle_floor",
     "step_seconds",
     "stored_profile",
     "supports",
+    "wait_to_plan",
 ]

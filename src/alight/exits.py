@@ -14,7 +14,7 @@ from alight.frozen import np
 from alight.log import COUNTED_DTYPES, LOG
 from alight.memory import host, writable
 from alight.nearby import called
-from alight.record import call_there, concrete, manners, native, record_floor, site
+from alight.record import array_floor, call_there, concrete, manners, native, site
 from alight.settings import HOST_DEVICE
 
 _CONTAINERS = (tuple, list, dict)
@@ -32,7 +32,7 @@ def wrap(result: Any) -> Any:
         if isinstance(result, np.generic) and not kept and native(result.dtype):
             return hooks.array.of(concrete(np.asarray(result)))
         return result
-    if not native(result.dtype) or (floor.scalars and result.size < record_floor()):
+    if not native(result.dtype) or (floor.scalars and result.size < array_floor()):
         return result
     made = hooks.array.of(concrete(result))
     if result.base is not None and not result.flags.writeable:
@@ -151,7 +151,7 @@ def _window(array: np.ndarray[Any, Any]) -> Any:
     base = array.base
     if (
         layout_of(array).dense
-        or (floor.scalars and array.size < record_floor())
+        or (floor.scalars and array.size < array_floor())
         or type(base) is not np.ndarray
         or base.base is not None
         or not native(base.dtype)

@@ -12,6 +12,7 @@ from alight.memory import apply_view, assign, export, host, layout, read, view_o
 from alight.nearby import called
 from alight.record import (
     WHERE,
+    array_floor,
     call_there,
     cast,
     concrete,
@@ -103,7 +104,7 @@ def _gather(array: ArrayBase, key: Any) -> Any:
 
 
 def _wrap(cls: type[ArrayBase], result: np.ndarray[Any, Any]) -> Any:
-    if floor.scalars and result.size < record_floor():
+    if floor.scalars and result.size < array_floor():
         return result
     return cls.of(concrete(result))
 

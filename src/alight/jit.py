@@ -23,6 +23,7 @@ from alight._core import POLICY, floor, hooks, recording_errstate
 from alight._core.guard import CallGuard, Entry
 from alight.appearance import asks_what_it_means, shown
 from alight.config import current_policy, policy
+from alight.costs import plan_at_once
 from alight.device import HOST_DEVICE
 from alight.execute import stood_in
 from alight.frozen import np
@@ -97,6 +98,7 @@ class Jitted(CallGuard):
         self.declared_pure = pure
         self._states = States()
         _all.add(self)
+        plan_at_once()  # what a call takes is measured, planned and not
 
     # What a program may rebind to change what a call does.
     __code__ = _of_wrapped("__code__")

@@ -19,7 +19,7 @@ from alight import costs, memory
 from alight._core import POLICY, ArrayBase, Creation, Namespace, View, floor
 from alight.array import Array, adopt, asarray
 from alight.log import LOG
-from alight.record import concrete, native, record_floor
+from alight.record import array_floor, concrete, native
 
 __all__ = [
     "NAME", "RunNamespace", "numpy_namespace", "random_namespace", "stand_ins", "wrap_creation",
@@ -71,11 +71,14 @@ _UNSHARED = _baseline()
 
 def _settle(result: np.ndarray[Any, Any]) -> Any:
     """Return a new large result as alight's, where nobody else can see its memory."""
-    if result.size < record_floor():  # the first comes here before the floor is known
+    if result.size < array_floor():  # the first comes here before the floor is known
         return result
-    if floor.scalars and costs.left_to_numpy():
-        LOG.demotion("all work", _UNMEASURED, None)
-        return result
+    if floor.scalars and not floor.kept:
+        if costs.wait_to_plan():
+            LOG.demotion("the program's first work", costs.WAITING, None)
+        elif costs.left_to_numpy():
+            LOG.demotion("all work", _UNMEASURED, None)
+            return result
     base: Any = result.base
     if base is None:
         return adopt(result)
@@ -152,7 +155,7 @@ def wrap_many(function: Callable[..., Any]) -> Any:
     @wraps(function)
     def creation(*args: Any, **kwargs: Any) -> Any:
         results = function(*args, **kwargs)
-        least = (POLICY.get() or floor).record_floor
+        least = array_floor() if floor.kept else (POLICY.get() or floor).record_floor
         return type(results)(
             _settle(r) if type(r) is _ndarray and r.size >= least else r for r in results
         )

@@ -14,6 +14,7 @@ from functools import partial
 
 from alight import registry
 from alight.config import config, current_policy
+from alight.costs import plan_at_once
 from alight.errors import AlightError, ConfigError
 from alight.launcher import is_archive, read_script, run_code, run_folder, run_module, run_script
 from alight.settings import checked
@@ -59,6 +60,7 @@ def to_run(
     wanted = checked("report", report, "--report") if report else asked
     if wanted is None:
         return action(script, arguments, module, code)
+    plan_at_once()  # a report is asked for to see plans, on programs that are short often
     from alight.report import at_exit, not_at_exit  # 2 ms
 
     not_at_exit(asked)
@@ -75,6 +77,7 @@ def to_run(
 def to_explain(script: str, arguments: Sequence[str], module: bool, code: bool) -> Action:
     """Return what runs the program, and prints each decision and its losers at its end."""
     check_settings()
+    plan_at_once()  # plans are what is to be explained
     run = action(script, arguments, module, code)
     from alight.report import explain_at_exit
 

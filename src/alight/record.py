@@ -116,8 +116,17 @@ def record_floor() -> int:
     here = POLICY.get()
     if floor.record_floor < 0 and (here is None or not here.floor_given):
         costs.settle_floor(runtime.planning_seconds)
+    if floor.kept:
+        floor.waits()
     least: int = (here or floor).record_floor
     return least
+
+
+def array_floor() -> int:
+    """Return the elements from which on a new array is alight's in `alight run`: also while all
+    work on arrays waits to be planned."""
+    least = record_floor()
+    return floor.kept if floor.kept and POLICY.get() is None else least
 
 
 def constant(scalar: Any, dtype: np.dtype[Any]) -> Value:

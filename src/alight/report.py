@@ -484,7 +484,7 @@ def _totals(snapshot: Snapshot) -> Row:
         by_device[device] = by_device.get(device, 0) + elements
         by_implementation[implementation] = by_implementation.get(implementation, 0) + elements
     policy = current_policy()
-    least = policy.record_floor if policy.floor_given else floor.record_floor
+    least = policy.record_floor if policy.floor_given else floor.kept or floor.record_floor
     return {
         "floor_elements": least if 0 <= least < costs.EVERYTHING else None,
         "seconds": snapshot.seconds,

@@ -50,9 +50,10 @@ def _leave(error: BaseException) -> None:
     clean_chain(error)
 
 
-def public(function: Callable[..., Any]) -> Any:
-    """Return a function or method of ours as programs have it: its errors end at their lines."""
-    return Public(function, _leave)
+def public(function: Callable[..., Any], once: str | None = None) -> Any:
+    """Return a function or method of ours as programs have it: its errors end at their lines.
+    ``once``: the ndarray method that is called at once where the array is small."""
+    return Public(function, _leave, once)
 
 
 def without_ours(traceback: TracebackType | None) -> TracebackType | None:

@@ -82,7 +82,8 @@ typedef struct {
 typedef struct {
     PyObject_HEAD
     PyObject *anchor;
-    Py_ssize_t record_floor, automatic;
+    Py_ssize_t record_floor, automatic, kept;
+    double begins;
     long long budget, limit, count, pending, traced;
     char scalars;
 } Floor;
@@ -127,6 +128,7 @@ bool errstate_ready(void);
 
 /* floor.c */
 bool floor_in_force(Py_ssize_t *least);
+npy_intp array_floor(Py_ssize_t least);
 bool count_recorded(npy_intp elements);
 bool floor_ready(void);
 
@@ -149,6 +151,7 @@ PyObject *once_binary(binaryfunc run, PyObject *left, PyObject *right);
 PyObject *once_unary(unaryfunc run, PyObject *array);
 PyObject *once_in_place(binaryfunc run, PyObject *array, PyObject *other);
 PyObject *once_call(PyObject *function, PyObject *const *args, Py_ssize_t nargs);
+PyObject *once_method(PyObject *name, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
 PyObject *once_getitem(PyObject *array, PyObject *key);
 int once_setitem(PyObject *array, PyObject *key, PyObject *item);
 PyObject *take_over(PyObject *module, PyObject *array);

@@ -15,7 +15,7 @@ typedef struct {
 static bool large_from(Py_ssize_t *least)
 {
     bool found = floor_in_force(least);
-    *least = found && *least < 0 ? -*least : *least;
+    *least = found && *least < 0 ? -*least : array_floor(*least);
     return found;
 }
 

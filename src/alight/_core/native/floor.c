@@ -1,5 +1,6 @@
 /* What recording looks at: the hooks, the floor, and the policy in force. */
 #include "core.h"
+#include "clock.h"
 
 Hooks *hooks;
 Floor *floors;
@@ -9,9 +10,21 @@ PyObject *policy_in_force;
 static PyObject *known_policy;
 static Py_ssize_t known_least;
 
+static void end_wait(Floor *self)
+{
+    if (self->kept > 0) {
+        self->record_floor = self->kept;
+        self->kept = 0;
+        Py_CLEAR(known_policy);
+    }
+}
+
 /* Find the result elements below which an op on concrete operands is left to NumPy. */
 bool floor_in_force(Py_ssize_t *least)
 {
+    if (floors->kept > 0 && now_seconds() >= floors->begins) {
+        end_wait(floors);
+    }
     PyObject *policy;
     if (PyContextVar_Get(policy_in_force, NULL, &policy) < 0) {
         return false;
@@ -35,6 +48,13 @@ bool floor_in_force(Py_ssize_t *least)
     Py_DECREF(policy);
     *least = known_least;
     return true;
+}
+
+/* Find the elements from which on a new array is alight's, where an op on concrete operands is left to NumPy
+   below ``least``: fewer while all work waits. */
+npy_intp array_floor(Py_ssize_t least)
+{
+    return floors->kept > 0 && least == floors->record_floor ? floors->kept : least;
 }
 
 static PyObject *floor_get(Floor *self, void *field)
@@ -136,6 +156,32 @@ bool count_recorded(npy_intp elements)
     return nothing != NULL;
 }
 
+static PyObject *floor_wait(Floor *self, PyObject *seconds)
+{
+    double given = PyFloat_AsDouble(seconds);
+    if (given == -1.0 && PyErr_Occurred()) {
+        return NULL;
+    }
+    if (given > 0.0 && self->record_floor > 0) {
+        if (self->kept == 0) {
+            self->kept = self->record_floor;
+            self->record_floor = PY_SSIZE_T_MAX;
+        }
+        self->begins = now_seconds() + given;
+    } else {
+        end_wait(self);
+    }
+    Py_RETURN_NONE;
+}
+
+static PyObject *floor_waits(Floor *self, PyObject *nothing)
+{
+    if (self->kept > 0 && now_seconds() >= self->begins) {
+        end_wait(self);
+    }
+    return PyBool_FromLong(self->kept > 0);
+}
+
 static PyMemberDef floor_members[] = {
     MEMBER(Floor, anchor),
     {"limit", T_LONGLONG, offsetof(Floor, limit), 0, NULL},
@@ -152,6 +198,9 @@ static PyGetSetDef floor_properties[] = {
      "Result elements below which an op on concrete operands is left to NumPy; -n: not known yet, and "
      "not asked for by new arrays of less than n elements.",
      (void *)offsetof(Floor, record_floor)},
+    {"kept", (getter)floor_get, NULL,
+     "While all work waits: the elements from which on a new array is alight's; else 0.",
+     (void *)offsetof(Floor, kept)},
     {"auto", (getter)floor_get, (setter)floor_set, "What the measured profile says of the floor.",
      (void *)offsetof(Floor, automatic)},
     {NULL},
@@ -160,6 +209,10 @@ static PyGetSetDef floor_properties[] = {
 static PyMethodDef floor_methods[] = {
     {"due", (PyCFunction)(void (*)(void))floor_due, METH_FASTCALL,
      "Tell whether everything pending should be evaluated before an op of this site is recorded."},
+    {"wait", (PyCFunction)floor_wait, METH_O,
+     "Leave ops on concrete operands to NumPy, however large, for so many seconds from now on; arrays that were to "
+     "be alight's go on to be. 0: no longer."},
+    {"waits", (PyCFunction)floor_waits, METH_NOARGS, "Tell whether all work is left to NumPy for a while."},
     {NULL},
 };
 

@@ -234,6 +234,7 @@ static PyObject *taken_over(PyObject *made, npy_intp least)
     if (made == NULL) {
         return NULL;
     }
+    least = array_floor(least);
     if (PyArray_CheckExact(made)) {
         PyArrayObject *array = (PyArrayObject *)made;
         if (!is_native(PyArray_DESCR(array)) || (floors->scalars && PyArray_SIZE(array) < least)) {
@@ -306,6 +307,31 @@ PyObject *once_in_place(binaryfunc run, PyObject *array, PyObject *other)
     }
     Py_XDECREF(target);
     Py_XDECREF(item);
+    return result;
+}
+
+/* Return what the ndarray method of this name gives for a small array, args[0]; what it is given beside is data of
+   no array. */
+PyObject *once_method(PyObject *name, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+{
+    enum { MOST = 8 };
+    PyObject *plain[MOST];
+    Py_ssize_t least, count = nargs + (kwnames == NULL ? 0 : PyTuple_GET_SIZE(kwnames));
+    if (nargs < 1 || count > MOST || !is_ours(args[0]) || !may_do(&least)) {
+        return NULL;
+    }
+    for (Py_ssize_t i = 1; i < count; i++) {
+        if (PyObject_TypeCheck(args[i], &ArrayType) || PyArray_Check(args[i])) {
+            return NULL;
+        }
+        plain[i] = args[i];
+    }
+    plain[0] = bytes_at_hand((Array *)args[0], least, false);
+    if (plain[0] == NULL) {
+        return NULL;
+    }
+    PyObject *result = taken_over(PyObject_VectorcallMethod(name, plain, nargs, kwnames), least);
+    Py_DECREF(plain[0]);
     return result;
 }
 

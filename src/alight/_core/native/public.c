@@ -5,7 +5,7 @@
 typedef struct {
     PyObject_HEAD
     vectorcallfunc vectorcall;
-    PyObject *weakrefs, *dict, *function, *erred;
+    PyObject *weakrefs, *dict, *function, *erred, *once; /* the name of the ndarray method that is called of small arrays */
 } Public;
 
 /* Show the error that is set to ``erred``; it goes on with the traceback that it has then. */
@@ -30,14 +30,23 @@ static PyObject *show_error(PyObject *erred)
 static PyObject *public_run(PyObject *object, PyObject *const *args, size_t nargsf, PyObject *kwnames)
 {
     Public *self = (Public *)object;
+    if (self->once != Py_None) {
+        PyObject *found = once_method(self->once, args, PyVectorcall_NARGS(nargsf), kwnames);
+        if (found != NULL) {
+            return found;
+        }
+        if (PyErr_Occurred()) {
+            return show_error(self->erred);
+        }
+    }
     PyObject *result = PyObject_Vectorcall(self->function, args, nargsf, kwnames);
     return result != NULL ? result : show_error(self->erred);
 }
 
 static PyObject *public_call(PyObject *type, PyObject *const *args, size_t nargsf, PyObject *kwnames)
 {
-    static const char *const names[] = {"function", "erred", NULL};
-    PyObject *taken[2] = {NULL, NULL};
+    static const char *const names[] = {"function", "erred", "once", NULL};
+    PyObject *taken[3] = {NULL, NULL, Py_None};
     if (!take_arguments("Public", names, 2, args, nargsf, kwnames, taken)) {
         return NULL;
     }
@@ -54,6 +63,7 @@ static PyObject *public_call(PyObject *type, PyObject *const *args, size_t nargs
     self->dict = dict;
     self->function = Py_NewRef(taken[0]);
     self->erred = Py_NewRef(taken[1]);
+    self->once = Py_NewRef(taken[2]);
     PyObject_GC_Track(self);
     PyObject *dressed = PyObject_CallMethod(functools, "update_wrapper", "OO", self, taken[0]);
     Py_DECREF(functools);
@@ -66,6 +76,7 @@ static int public_traverse(Public *self, visitproc visit, void *arg)
     Py_VISIT(self->dict);
     Py_VISIT(self->function);
     Py_VISIT(self->erred);
+    Py_VISIT(self->once);
     return 0;
 }
 
@@ -85,6 +96,7 @@ static void public_dealloc(Public *self)
     Py_XDECREF(self->dict);
     Py_XDECREF(self->function);
     Py_XDECREF(self->erred);
+    Py_XDECREF(self->once);
     Py_TYPE(self)->tp_free(self);
 }
 

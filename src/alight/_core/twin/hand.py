@@ -123,7 +123,8 @@ def Creation(
         result = function(*args, **kwargs)
         if (
             type(result) is np.ndarray
-            and result.size >= abs((POLICY.get() or floor).record_floor)
+            and result.size
+            >= abs((floor.kept and not POLICY.get()) or (POLICY.get() or floor).record_floor)
             and references(result) <= _ALONE_BY_NAME
         ):
             return settle(result)
@@ -132,7 +133,11 @@ def Creation(
     return creation
 
 
-def Public(function: Callable[..., Any], erred: Callable[[BaseException], Any]) -> Any:
+def Public(
+    function: Callable[..., Any],
+    erred: Callable[[BaseException], Any],
+    once: str | None = None,
+) -> Any:
     """Return a function or method as programs have it: what it raises is shown to ``erred`` on its
     way out, and goes on with the traceback that it has then."""
 

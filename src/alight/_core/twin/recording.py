@@ -7,6 +7,7 @@ import warnings
 import weakref
 from _thread import interrupt_main
 from collections.abc import Callable
+from time import perf_counter
 from typing import Any, ClassVar
 
 from alight._core.numbering import Key, numbered
@@ -29,11 +30,12 @@ class Floor:
     come by twice ``limit`` is of a loop that is over, and gives way); past 16 times that, or past
     ``budget`` elements, at once. ``scalars``: `alight run`, where small results are plain ndarrays
     and NumPy scalars. ``traced``: how many calls are followed in what they read (`jit`).
+    ``kept``: while all work waits, the elements from which on a new array is alight's; else 0.
     """
 
     __slots__ = (
-        *("anchor", "auto", "budget", "count", "limit", "pending", "record_floor", "scalars"),
-        "traced",
+        *("anchor", "auto", "begins", "budget", "count", "kept", "limit", "pending"),
+        *("record_floor", "scalars", "traced"),
     )
     anchor: tuple[Any, int] | None
 
@@ -47,6 +49,24 @@ class Floor:
         self.anchor = None
         self.scalars = False
         self.traced = 0
+        self.kept = 0
+        self.begins = 0.0
+
+    def wait(self, seconds: float) -> None:
+        """Leave ops on concrete operands to NumPy, however large, for so many seconds from now on;
+        arrays that were to be alight's go on to be. 0: no longer."""
+        if seconds > 0.0 and self.record_floor > 0:
+            if self.kept == 0:
+                self.kept, self.record_floor = self.record_floor, sys.maxsize
+            self.begins = perf_counter() + seconds
+        elif self.kept > 0:
+            self.record_floor, self.kept = self.kept, 0
+
+    def waits(self) -> bool:
+        """Tell whether all work is left to NumPy for a while."""
+        if self.kept > 0 and perf_counter() >= self.begins:
+            self.wait(0.0)
+        return self.kept > 0
 
     def due(self, code: Any, instruction: int) -> bool:
         """Tell whether everything pending should be evaluated before an op of this site is
