@@ -282,6 +282,20 @@ def test_short_rows_are_side_by_side_whatever_they_are_broadcast_along(
     assert terms(group, work, "generated")["loops"] == pytest.approx(rows * columns * length * 1e-9)
 
 
+def test_short_rows_that_are_turned_around_run_together() -> None:
+    """They go through a buffer anyway, so that no row begins and no vector is left unfilled."""
+    work = {"start@elementwise/float64": 1e-3, "torn@reduce_inner/float64": 1e-9}
+    whole = make_layout(np.dtype("float64"), (1000, 9))
+    turned = make_layout(whole.dtype, whole.shape, (8, 8000))
+    node = Node(OPS["add"], (0, 1), (), whole)
+    for first, beside in ((turned, True), (whole, False)):
+        one = make_layout(whole.dtype, whole.shape, (8 * 9 * 3, 8)) if not beside else whole
+        group = Group(GroupKind.LOOP, Graph((first, one), (node,), (2,)), whole.shape)
+        loops = terms(group, work, "generated")["loops"]
+        assert (loops == pytest.approx(9000 * 1e-9)) is beside
+        assert (loops > 1.0) is not beside
+
+
 def test_a_library_looks_for_places_in_rows_call_by_call() -> None:
     work = {"start@argmax@reduce_inner/float64": 5e-9, "start@elementwise/float64": 1e-9}
     for op in ("argmax", "argmin"):

@@ -64,9 +64,11 @@ def combined_seconds(rates: Rates, item: Pass, threads: int) -> float:
 
 def side_by_side(item: Pass) -> bool:
     """Tell whether generated code has short rows side by side in vectors: those that are folded,
-    and those where a full vector is worth more than the copies that takes."""
+    and those where a full vector is worth more than the copies that takes, or that are copied
+    anyway."""
     if item.kind == "elementwise":
-        return item.runs.length < SHORT_ROW and any(node.op.special for node in item.nodes)
+        worth = item.runs.turned > 0 or any(node.op.special for node in item.nodes)
+        return item.runs.length < SHORT_ROW and worth
     return item.kind == "reduce_inner" and item.runs.length < LANES and not _whole(item)
 
 
