@@ -37,7 +37,7 @@ from alight.ir.inner import folded
 GAPS = (
     Gap(
         "reductions of complex numbers, products and scans of float16",
-        "folds of them are not generated",
+        "folds of them are not printed",
         "alight",
     ),
     Gap("complex transcendentals", "no body defines them", "alight"),

@@ -56,7 +56,7 @@ def launcher(group: Group, code: Any, threads: int) -> Launcher:
             code.entry, nest.dims, flat, inputs, outputs, code, axis, unit, elements, extra=extra
         )
     return Launcher(
-        *(code.entry, nest.dims, flat, inputs, outputs, code),
+        *(code.entry, nest.dims, flat, inputs + parts.given, outputs - parts.given, code),
         unit=parts.unit,
         elements=elements,
         combine=code.combine,

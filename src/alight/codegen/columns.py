@@ -52,7 +52,7 @@ def tile_of(folds: Sequence[Fold], direct: bool) -> int:
 class Column:
     """The state of one fold of a tile on the stack of a kernel, and the calls that change it."""
 
-    def __init__(self, code: Code, fold: Fold, direct: bool, tile: int) -> None:
+    def __init__(self, code: Code, fold: Fold, direct: bool, tile: int, state: str = "") -> None:
         self.code = code
         self.fold = fold
         self.tile = tile
@@ -63,7 +63,9 @@ class Column:
         rows = 1 if fold.argument or fold.exact else LEVELS
         if fold.moments:
             rows = 2 * LEVELS + 3
-        if fold.argument:
+        if state:
+            self.state = state
+        elif fold.argument:
             self.state = code.alloca(f"{{ [{tile} x i64], [{tile} x {one}] }}")
         else:
             self.state = code.alloca(f"[{rows * tile} x {one}]")
@@ -131,6 +133,18 @@ class Column:
             return value
 
         return load
+
+
+def push_rows(column: Column, values: str, before: str, width: str) -> None:
+    """Fold in partial folds of as many rows each, one for each column, after so many others."""
+    code, fold, tile = column.code, column.fold, column.tile
+    if fold.exact:
+        combine_rows(code, fold, values, column.state, column.state, width)
+        return
+    code.do(f"store i64 {before}, ptr {column.seen}")
+    name = push_function(code.module, fold, tile)
+    given = f"ptr {values}, ptr {column.state}, ptr {column.seen}, i64 {width}"
+    code.do(f"call void @{name}({given})")
 
 
 def _row(code: Code, index: str) -> str:

@@ -10,10 +10,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from alight.codegen import elf
+from alight.codegen.crossed import crossed_parts
 from alight.codegen.kernels import TOLD
 from alight.codegen.loops import Schedule, digest, nest, structure
 from alight.codegen.partial import parts
 from alight.device import Unsupported
+from alight.ir.group import GroupKind
 from alight.ir.nested import plain
 
 if TYPE_CHECKING:
@@ -56,7 +58,8 @@ class Kernel:
         self.entry = code.entry
         self.combine = code.combine
         self.nest = shape
-        self.parts = parts(plain(group), shape)
+        crossed = group.kind is GroupKind.CROSSED
+        self.parts = crossed_parts(group) if crossed else parts(plain(group), shape)
         own = shape.own_strides
         flat = [step for steps in own for step in steps]
         dims = (*shape.dims, *self.told)

@@ -7,9 +7,11 @@ from functools import lru_cache
 from math import prod
 from typing import TYPE_CHECKING, Any
 
+from alight.codegen.fold import Fold
 from alight.codegen.loops import ARGUMENT_REDUCTIONS, nest
 from alight.device import Unsupported
 from alight.ir.body import COMPLEX, FLOATS, TYPES, choose
+from alight.ir.crossed import fault
 from alight.ir.group import GroupKind, one_per_result, one_per_row, reduced_axes
 from alight.ir.nested import plain
 from alight.ir.ops import OPS, Kind
@@ -79,6 +81,8 @@ def unsupported(group: Group) -> str | None:
     graph = group.graph
     if group.kind is GroupKind.LIBRARY:
         return "library groups are not generated"
+    if group.kind is GroupKind.CROSSED:
+        return fault(group) or _bad_folds(group)
     folds = []
     for number, node in graph.numbered():
         operands = [graph.layout(i) for i in node.operands]
@@ -112,6 +116,21 @@ def unsupported(group: Group) -> str | None:
         return _bad_rows(group, reduced_axes(folds[0][1], len(group.shape)))
     if {number for number, _ in folds} != set(graph.outputs):
         return "the outputs of a reduce group are not its reductions"
+    return None
+
+
+def _bad_folds(group: Group) -> str | None:
+    """Return why the folds of a crossed group cannot be made where elements lie, or None."""
+    graph = group.graph
+    for node in graph.nodes:
+        dtypes = [graph.layout(0).dtype, node.layout.dtype]
+        if reason := supports(node.op, dtypes, node.attrs):
+            return reason
+        taken = node.attr("correction", node.attr("ddof", 0)) or 0
+        if taken and _count(graph.layout(0), node) <= taken:
+            return f"{node.op.name}: no degrees of freedom are left, of which NumPy warns"
+        if not Fold(graph, node).lanewise:
+            return f"{node.op.name}: its elements are made one by one"
     return None
 
 

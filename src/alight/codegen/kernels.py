@@ -37,7 +37,7 @@ class Frame:
         self.count = len(shape.strides)
         self.inputs = len(group.graph.inputs)
         slots = shape.slots or tuple(range(self.count))
-        self.dims = [self._argument("%dims", k) for k in range(self.rank)]
+        self.dims = [self.argument("%dims", k) for k in range(self.rank)]
         self.pointers = [
             code.emit(f"load ptr, ptr {code.offset('%addresses', str(8 * i))}, align 8")
             for i in slots
@@ -45,7 +45,7 @@ class Frame:
         if shape.places:  # the inner steps stand behind the dims and what a part of a fold is told
             places = zip(slots, shape.places, strict=True)
             ahead = [
-                k > 0 and code.emit(f"mul i64 {self._argument('%dims', self.rank + TOLD + i)}, {k}")
+                k > 0 and code.emit(f"mul i64 {self.argument('%dims', self.rank + TOLD + i)}, {k}")
                 for i, k in places
             ]
             self.pointers = [
@@ -53,10 +53,11 @@ class Frame:
                 for pointer, far in zip(self.pointers, ahead, strict=True)
             ]
         self.steps = [
-            [self._argument("%strides", i * self.rank + k) for k in range(self.rank)] for i in slots
+            [self.argument("%strides", i * self.rank + k) for k in range(self.rank)] for i in slots
         ]
 
-    def _argument(self, array: str, place: int) -> str:
+    def argument(self, array: str, place: int) -> str:
+        """Return a number of an array that the kernel is given."""
         pointer = self.code.offset(array, str(8 * place))
         return self.code.emit(f"load i64, ptr {pointer}, align 8")
 

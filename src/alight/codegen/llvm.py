@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import llvmlite.binding as llvm
 
 from alight.codegen.compiled import Kernel, bound
+from alight.codegen.crossed import crossed_kernel
 from alight.codegen.emit import Module
 from alight.codegen.gaps import check
 from alight.codegen.loops import Schedule, nest
@@ -42,6 +43,8 @@ def module_text(group: Group, schedule: Schedule) -> str:
         rolled_kernel(module, group, shape, schedule, bits)
     elif group.kind is GroupKind.LOOP:
         strip_kernel(module, group, shape, schedule, bits)
+    elif group.kind is GroupKind.CROSSED:
+        crossed_kernel(module, group, shape, schedule)
     elif group.kind is GroupKind.SCAN:
         scan_kernel(module, group, shape, schedule, bits)
     elif shape.unrolled:

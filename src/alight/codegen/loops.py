@@ -13,6 +13,7 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from alight.codegen.caches import last_level_bytes
+from alight.ir.crossed import CrossSection, Role, cross_section
 from alight.ir.group import GroupKind, one_per_result, reduced_axes
 from alight.ir.inner import folded
 from alight.ir.nested import plain, written_out
@@ -122,6 +123,8 @@ class _Axis:
 
 def nest(group: Group, unroll: bool = False) -> Nest:
     """Return the loop nest of a supported group; if asked to, with short folded axes unrolled."""
+    if group.kind is GroupKind.CROSSED:
+        return _crossed_nest(group)
     rolled = without_rolls(group) if group.kind is GroupKind.LOOP else None
     if rolled is not None:
         return _rolled_nest(rolled, len(group.graph.inputs))
@@ -201,6 +204,27 @@ def nest(group: Group, unroll: bool = False) -> Nest:
         tiles,
         flat,
         group.kind is GroupKind.LOOP and _streams(kept, layouts),
+    )
+
+
+def _crossed_nest(group: Group) -> Nest:
+    """Return the nest of a group that folds rows and columns: two folded axes."""
+    found = cross_section(group)
+    assert isinstance(found, CrossSection)  # gaps.check has seen to it
+    graph = group.graph
+    first = len(graph.inputs)
+    roles = [found.roles[number - first] for number in graph.outputs]
+    sizes = [graph.layout(number).itemsize for number in graph.outputs]
+    steps = [
+        (size if role is Role.ALONG else 0, size if role is Role.DOWN else 0)
+        for role, size in zip(roles, sizes, strict=True)
+    ]
+    return Nest(
+        (found.rows, found.width),
+        0,
+        ((found.pitch, graph.inputs[0].itemsize), *steps),
+        "c" + "".join({Role.ALONG: "s", Role.DOWN: "c", Role.WHOLE: "b"}[role] for role in roles),
+        True,
     )
 
 

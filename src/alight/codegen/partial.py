@@ -40,13 +40,15 @@ FIRST, END, PARTIAL = range(3)
 class Parts:
     """How a fold can be cut: ``unit`` elements stay together, a state takes ``state_bytes``; a part
     leaves those of all its folds one after another, for which each output gives ``slot_bytes``.
-    ``absorbing`` is the first byte of a state that decides the whole, -1 where there is none."""
+    ``absorbing`` is the first byte of a state that decides the whole, -1 where there is none.
+    ``given`` are the outputs, the first ones, that parts write themselves."""
 
     elements: int
     unit: int
     state_bytes: int
     slot_bytes: int
     absorbing: int
+    given: int = 0
 
 
 def parts(group: Group, shape: Nest) -> Parts | None:

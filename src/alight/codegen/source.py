@@ -289,10 +289,8 @@ def gap(dialect: Dialect, op: Op, dtypes: tuple[Any, ...]) -> str | None:
     None."""
     names = [dtype.name for dtype in dtypes]
     if op.kind is not Kind.ELEMENTWISE:
-        if dialect is CUDA and op.kind is Kind.REDUCTION and names[-1] in COMPLEX:
-            return f"{op.name} {names[-1]}: folds of complex numbers are not printed"
         if dialect is CUDA:
-            return supports(op, dtypes)
+            return _unprinted(op, names[-1]) or supports(op, dtypes)
         return f"{op.name}: {dialect.name} is printed for elementwise ops only"
     try:
         found = trees(op, dtypes[: op.nin], dtypes[-1])
@@ -309,12 +307,24 @@ def gap(dialect: Dialect, op: Op, dtypes: tuple[Any, ...]) -> str | None:
     return None
 
 
+def _unprinted(op: Op, result: str) -> str | None:
+    """Return why a fold that is generated for the host is not printed, or None."""
+    if op.kind is Kind.REDUCTION and result in COMPLEX:
+        return f"{op.name} {result}: folds of complex numbers are not printed"
+    return None
+
+
 def group_gap(dialect: str, group: Group) -> str | None:
     """Return why a dialect, by its name, has no form for a group of ops that it has, or None."""
     if dialect != "cuda":
         return None
     if reason := unsupported(group):
         return reason
+    if group.kind is GroupKind.CROSSED:
+        return "rows and columns are not folded in one visit there"
+    for node in group.graph.nodes:
+        if reason := _unprinted(node.op, node.layout.dtype.name):
+            return reason
     if group.kind is GroupKind.ROWWISE:
         shape = card_nest(group)
         if not shape.unrolled and (shape.columns or len(shape.dims) - shape.kept != 1):

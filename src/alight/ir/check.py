@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from alight.frozen import np
+from alight.ir.crossed import fault
 from alight.ir.group import (
     Graph,
     Group,
@@ -61,6 +62,9 @@ def group_faults(group: Group) -> list[str]:
         if len(graph.nodes) != 1:
             found.append(f"a library group of {len(graph.nodes)} nodes")
         return found
+    if group.kind is GroupKind.CROSSED:
+        reason = fault(group)
+        return found if reason is None else [*found, reason]
     if group.kind is GroupKind.ROWWISE:
         return [*found, *_row_faults(group)]
     expect = {Kind.ELEMENTWISE}

@@ -78,6 +78,7 @@ class GroupKind(enum.StrEnum):
     # scans along one axis, with elementwise nodes over the same shape that make their elements or
     # are made of their results
     SCAN = "scan"
+    CROSSED = "crossed"  # reductions of the rows and of the columns of one input (``ir.crossed``)
     LIBRARY = (
         "library"  # one node, run by its reference or a device library's function of that name
     )

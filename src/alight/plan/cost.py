@@ -20,10 +20,12 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from alight.device import HOST_DEVICE
+from alight.ir.crossed import uneven, visits
 from alight.ir.group import Graph, Group, GroupKind
 from alight.ir.nested import packed
 from alight.ir.ops import Kind
 from alight.ir.rolls import as_copies
+from alight.ir.table_reduction import CHUNK
 from alight.plan.crowd import lone_seconds
 from alight.plan.curve import Curve
 from alight.plan.nests import (
@@ -348,6 +350,16 @@ def _all_terms(
     graph, known = group.graph, rates.nodes
     if len(known) > _NODES_KEPT:
         known.clear()
+    if implementation == "generated" and group.kind is GroupKind.CROSSED:
+        more = 1.0 if away else uneven(group, max(threads, 1))
+        for part, times in visits(group, CHUNK):
+            again = {"launch": 0.0} if times > 1 else {"launch": 1.0}
+            for terms in _all_terms(rates, part, implementation, own, away, threads, host):
+                yield terms and (
+                    {k: v * again.get(k, times * more) for k, v in terms[0].items()},
+                    terms[1],
+                )
+        return
     if implementation == "generated":
         for position, item in enumerate(passes(group, implementation)):
             if own and not away and group.kind is not GroupKind.LIBRARY:

@@ -111,7 +111,8 @@ def _made(graph: Graph, region: Region) -> tuple[Group, tuple[int, ...]]:
         tuple([local[o] for o in region.outputs]),
     )
     whole = members[-1]
-    if region.kind in (GroupKind.ROWWISE, GroupKind.REDUCE):  # over what is folded last
+    if region.kind not in (GroupKind.LOOP, GroupKind.SCAN, GroupKind.LIBRARY):
+        # over what is folded last
         folds = [m for m in members if nodes[m - first].op.kind is Kind.REDUCTION]
         whole = min(folds, key=lambda m: graph.layout(nodes[m - first].operands[0]).ndim)
     return Group(region.kind, body, over(graph, whole)), tuple(inputs)

@@ -22,6 +22,7 @@ from alight.plan.choose import (
     ruled_out,
     wanted,
 )
+from alight.plan.crossed import crossed
 from alight.plan.fuse import Region, fuse, group_of, halves, prune
 from alight.plan.gate import gated
 from alight.plan.nested import nested
@@ -139,6 +140,7 @@ def _round(
         cut = {key for key in generated if found_on[key] == {HOST_DEVICE}}
         regions = by_rows(graph, uses, regions, generated, cut)
         regions = nested(graph, uses, regions, cut)
+        regions = crossed(graph, uses, regions, cut)
     regions, found = gated(graph, uses, regions, facts)
     refused += found
     units = in_order(graph, uses, _fitting(graph, uses, regions, facts, refused))
