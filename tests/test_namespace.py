@@ -428,7 +428,7 @@ np.random.rand(-1)
 np.einsum("ij,jk", a, a)
 numpy.concatenate([a, np.ones(4)])
 numpy.add(a, np.ones(4))
-a[1:].resize(3)
+a[1:].resize(77)
 a.shape = (4, 4)
 a.dtype = "M8[s], i1"
 a.real = "text"
