@@ -83,6 +83,35 @@ def test_resizing_what_others_see(mode: str) -> None:
     assert shared[3] == 4.0 and np.asarray(a)[3] == 4.0 and not np.asarray(a)[12:].any()
 
 
+def test_a_window_keeps_what_there_was(mode: str) -> None:
+    a = alight.arange(9.0)
+    window = a.reshape(-1, 3)[:, 1]
+    a.resize(4, refcheck=False)
+    a += 1
+    assert a.tolist() == [1.0, 2.0, 3.0, 4.0] and window.tolist() == [1.0, 4.0, 7.0]
+
+
+def test_two_results_in_one_array(mode: str) -> None:
+    def divided(np: Any) -> Any:
+        a, b = np.arange(9.0), np.arange(18.0)
+        np.divmod(a, 3, out=(a, a))
+        np.divmod(a + 7, 3, out=(b[:9], b[9:]))
+        return a, b
+
+    agree(divided)
+
+
+@pytest.mark.parametrize("start", [0, 1])
+def test_the_flat_iterator_assigned_from_its_own_memory(mode: str, start: int) -> None:
+    def assigned(np: Any) -> Any:
+        a, b = np.arange(9.0), np.arange(9.0)
+        a.flat = np.flip(a)[start:]
+        b.flat = b[start:]
+        return a, b
+
+    agree(assigned)
+
+
 def test_a_jitted_function_gives_its_argument_a_shape(mode: str) -> None:
     @alight.jit
     def shaped(a: Any, b: Any) -> None:

@@ -265,6 +265,9 @@ def _into(
     if where is not True and (not outs or ufunc.nout != 1):
         # Without out NumPy leaves what was in memory: nothing to defer.
         return exit_to_numpy(ufunc, inputs, kwargs)
+    given = [target.storage for target in outs if target is not None]
+    if len(given) > 1 and len(set(map(id, given))) < len(given):
+        return exit_to_numpy(ufunc, inputs, kwargs)  # which one is written last is NumPy's affair
     mask = None
     if where is not True:
         mask = operand(where)

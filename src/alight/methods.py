@@ -197,8 +197,9 @@ class ArrayMethods(ArrayBase):
 
     @flat.setter
     def flat(self, items: Any) -> None:
-        target = memory.writable(self).flat
-        target[:] = memory.host(items) if isinstance(items, ArrayBase) else items
+        target: Any = memory.writable(self)
+        # Opening it may have given it memory of its own; where theirs is the same, NumPy knows.
+        target.flat = memory.host(items) if isinstance(items, ArrayBase) else items
 
     @property
     def real(self) -> Any:
@@ -426,7 +427,7 @@ class ArrayMethods(ArrayBase):
             held = np.empty(1)
             window = held[:]
             call_there(held.resize, (window.size + 1,), {})  # NumPy words the error
-        self.storage.value = concrete(made)
+        self.storage = type(self).of(concrete(made)).storage  # windows keep what there was
 
     def searchsorted(self, v: Any, side: Any = "left", sorter: Any = None) -> Any:
         """Return where elements would go to keep the array sorted."""
