@@ -137,6 +137,43 @@ def test_elements_of_a_row_are_read_as_they_are_when_their_turn_comes(young: Any
     assert type(seen[0]) is np.float64
 
 
+def test_who_writes_while_a_row_is_read_copies_it_once(young: Any) -> None:
+    array = young.arange(4000.0)
+    copies, last = 0, id(array.storage.value)
+    for i, element in enumerate(array):
+        array[i] = element * 2.0
+        copies += id(array.storage.value) != last
+        last = id(array.storage.value)
+    assert copies <= 2
+    assert np.array_equal(np.asarray(array), np.arange(4000.0) * 2.0)
+
+
+@pytest.mark.parametrize("shape", [(4000,), (40, 100)])
+@pytest.mark.parametrize("change", ["fewer", "more", "dtype", "shape", "no axis"])
+def test_a_row_that_gets_another_form_is_read_on_in_it(
+    young: Any, shape: tuple[int, ...], change: str
+) -> None:
+    def seen(array: Any) -> list[Any]:
+        found = []
+        for i, item in enumerate(array):
+            found.append(np.asarray(item).tolist())
+            if i == 2 and change == "fewer":
+                array.resize((5, *shape[1:]), refcheck=False)
+            elif i == shape[0] - 1 and change == "more":
+                array.resize((shape[0] + 2, *shape[1:]), refcheck=False)
+            elif i == 2 and change == "dtype":
+                array.dtype = np.int64
+            elif i == 2 and change == "shape":
+                array.shape = (8, 500)
+            elif i == 2 and change == "no axis":
+                array.resize((), refcheck=False)
+        return found
+
+    assert seen(young.arange(4000.0).reshape(shape).copy()) == seen(
+        np.arange(4000.0).reshape(shape).copy()
+    )
+
+
 def test_methods_of_small_arrays_are_numpys(young: Any) -> None:
     rows, expected = young.arange(4000.0).reshape(8, 500), np.arange(4000.0).reshape(8, 500)
     for name in ("sum", "prod", "min", "max", "mean", "std", "var", "any", "all", "argmin"):

@@ -246,18 +246,24 @@ class Array(ArrayMethods):
     def __iter__(self) -> Iterator[Any]:
         if not self.shape:
             raise TypeError("iteration over a 0-d array")
-        if floor.scalars and self.ndim == 1:
-            return self._elements()
-        return (self[i] for i in range(self.shape[0]))
+        return self._elements() if floor.scalars and self.ndim == 1 else self._items(0)
+
+    def _items(self, index: int) -> Iterator[Any]:
+        """Yield items from an index on, as many as there are when their turn comes."""
+        while self.ndim and index < self.shape[0]:
+            yield self[index]
+            index += 1
 
     def _elements(self) -> Iterator[Any]:
         """Yield NumPy's scalars, each as it is when its turn comes."""
-        value = None
-        for i in range(self.shape[0]):
-            if self.storage.value is not value:  # the first, or somebody wrote meanwhile
-                left = iter(memory.host(self)[i:])
-                value = self.storage.value
-            yield next(left)
+        index, value, window = 0, self.storage.value, self.window
+        for scalar in memory.host(self):
+            if self.storage.value is not value or self.window is not window:
+                break  # somebody wrote, or gave the array another shape
+            yield scalar
+            index += 1
+        del value  # who writes to what is held copies it, each time
+        yield from self._items(index)
 
     def __contains__(self, item: Any) -> bool:
         return bool(np.any(self == item))  # an item may say it in its own way
