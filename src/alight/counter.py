@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from math import prod
 from typing import Any
@@ -32,6 +33,15 @@ _FLOATS = ("float64", "float32")
 
 _lock = threading.Lock()
 _longest: Any = None  # the value of the longest positions so far
+
+
+def _after_fork() -> None:
+    global _lock
+    _lock = threading.Lock()  # its holder does not exist in a forked child
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 class Counter:

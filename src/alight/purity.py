@@ -12,6 +12,7 @@ import builtins
 import contextlib
 import dis
 import math
+import os
 import re
 import sysconfig
 import threading
@@ -167,6 +168,15 @@ def _pure_callables() -> dict[int, Any]:
 
 # sysconfig makes what it answers from at its first questions: two threads fail one another there.
 _asking = threading.Lock()
+
+
+def _after_fork() -> None:
+    global _asking
+    _asking = threading.Lock()  # its holder does not exist in a forked child
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 def _folders(*names: str) -> set[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import struct
 import threading
 from collections.abc import Callable, Sequence
@@ -97,6 +98,15 @@ class Kernel:
 
 _lock = threading.Lock()
 _known: dict[str, _Code] = {}
+
+
+def _after_fork() -> None:
+    global _lock
+    _lock = threading.Lock()  # its holder does not exist in a forked child
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 def bound(group: Group, schedule: Schedule | None, make: Callable[[], bytes]) -> Kernel:
