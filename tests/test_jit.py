@@ -667,7 +667,8 @@ def test_threads(mode: str) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert failures == []
+    if failures:
+        raise failures[0]
 
 
 # ------------------------------------------------------------------------------ purity
