@@ -48,7 +48,7 @@ CALLS = 12  # enough for NumPy's turns, a trace, its program and the kernel's ra
 def be_eager(monkeypatch: pytest.MonkeyPatch) -> None:
     """As in a program that has run for long: whatever is worth measuring is measured at once."""
     monkeypatch.setattr(trial.Foreground, "allows", lambda self, seconds: True)
-    monkeypatch.setattr(sys.modules["alight.jit"], "_ASK_SECONDS", 0.0)
+    monkeypatch.setattr(sys.modules["alight.answers"], "_ASK_SECONDS", 0.0)
 
 
 def be_generated(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -1146,7 +1146,7 @@ def test_the_guard_answers_every_kind_of_call_it_has_met(
 ) -> None:
     be_eager(monkeypatch)
     be_generated(monkeypatch)
-    monkeypatch.setattr(sys.modules["alight.jit"], "_lap", lambda entry, args: 1e-9)
+    monkeypatch.setattr(sys.modules["alight.answers"], "_lap", lambda entry, args: 1e-9)
     jitted: Any = alight.jit(chain)
     given = [(np.arange(float(n)), np.ones(n)) for n in range(20, 45)]
     for args in given:
@@ -1229,7 +1229,7 @@ def test_numpy_has_the_calls_while_kernels_are_made(monkeypatch: pytest.MonkeyPa
     be_eager(monkeypatch)
     be_generated(monkeypatch)
     at_hand = False
-    monkeypatch.setattr(sys.modules["alight.jit"], "kernel_at_hand", lambda step: at_hand)
+    monkeypatch.setattr(sys.modules["alight.answers"], "kernel_at_hand", lambda step: at_hand)
     x, y = np.random.default_rng(0).random((2, 300_000))
     jitted: Any = agree(lambda a, b: np.sort(a * 2.0 + b) - 1.0, x, y)
     (site,) = jitted._sites.values()
@@ -1289,8 +1289,8 @@ def test_kernels_and_numpy_race_in_turns(monkeypatch: pytest.MonkeyPatch) -> Non
 
     x, y = np.random.default_rng(0).random((2, 100_000))
     jitted: Any = alight.jit(chain)
-    monkeypatch.setattr(Jitted, "_shadow", shadow)
-    monkeypatch.setattr(sys.modules["alight.jit"], "_lap", lap)
+    monkeypatch.setattr(Jitted, "shadow", shadow)
+    monkeypatch.setattr(sys.modules["alight.answers"], "_lap", lap)
     for _ in range(CALLS):
         jitted(x, y)
     (site,) = jitted._sites.values()
@@ -1537,7 +1537,7 @@ def test_a_program_of_several_kernels_is_launched_by_the_guard(
     x = np.random.default_rng(0).random((n, 8))
     jitted: Any = alight.jit(normalised)
     with monkeypatch.context() as patched:
-        patched.setattr(Jitted, "_shadow", lambda self, args, kwargs: 0.4)  # NumPy loses
+        patched.setattr(Jitted, "shadow", lambda self, args, kwargs: 0.4)  # NumPy loses
         for _ in range(CALLS):
             jitted(x)
             kernels.settle()
@@ -1573,7 +1573,7 @@ def past_numpy(monkeypatch: pytest.MonkeyPatch, function: Any, *given: Any) -> A
     """Return a function jitted, after NumPy has lost to its kernels: the guard calls them."""
     jitted: Any = alight.jit(function)
     with monkeypatch.context() as patched:
-        patched.setattr(Jitted, "_shadow", lambda self, args, kwargs: 0.4)  # NumPy loses
+        patched.setattr(Jitted, "shadow", lambda self, args, kwargs: 0.4)  # NumPy loses
         for _ in range(CALLS):
             jitted(*given)
             kernels.settle()

@@ -37,7 +37,7 @@ A = np.linspace(0.5, 4.0, 40)
 def mode(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     # As in a program that has run for long: whatever is worth measuring is measured at once.
     monkeypatch.setattr(trial.Foreground, "allows", lambda self, seconds: True)
-    monkeypatch.setattr(sys.modules[Jitted.__module__], "_ASK_SECONDS", 0.0)
+    monkeypatch.setattr(sys.modules["alight.answers"], "_ASK_SECONDS", 0.0)
     with policy(**MODES[request.param]):
         yield request.param
 
@@ -252,7 +252,7 @@ def test_many_states_are_not_kept(mode: str) -> None:
 def test_the_entries_of_numpys_way_notice(monkeypatch: pytest.MonkeyPatch) -> None:
     """A call that was NumPy's because of what had been put there is looked at anew without it."""
     monkeypatch.setattr(trial.Foreground, "allows", lambda self, seconds: True)
-    monkeypatch.setattr(sys.modules[Jitted.__module__], "_ASK_SECONDS", 0.0)
+    monkeypatch.setattr(sys.modules["alight.answers"], "_ASK_SECONDS", 0.0)
 
     def plain(x: Any) -> Any:
         return np.sqrt(x) + 1

@@ -65,6 +65,7 @@ ORDER: tuple[tuple[str, ...], ...] = (
     ("replay",),
     ("hosted", "race", "resident", "shortcut"),
     ("learned",),
+    ("answers",),
     ("jit",),
     ("requested",),
     ("tables",),

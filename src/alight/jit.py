@@ -7,7 +7,6 @@ all work is done when it returns.
 from __future__ import annotations
 
 import inspect
-import math
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
@@ -16,38 +15,30 @@ from functools import update_wrapper
 from time import perf_counter
 from types import CodeType, FunctionType, MethodType
 from typing import Any, NamedTuple, TypeVar, cast, overload
-from weakref import WeakKeyDictionary, WeakSet
+from weakref import WeakSet
 
 from alight import registry, runtime
-from alight._core import POLICY, floor, hooks, recording_errstate
-from alight._core.guard import CallGuard, Entry
+from alight._core import floor, hooks, recording_errstate
+from alight.answers import Answering, is_made
 from alight.appearance import asks_what_it_means, shown
 from alight.config import current_policy, policy
 from alight.costs import plan_at_once
-from alight.device import HOST_DEVICE
 from alight.execute import stood_in
 from alight.frozen import np
 from alight.hosted import Hosted, kinds_of
 from alight.learned import EXACT_SITES, Learned, States
 from alight.leases import Leases
 from alight.log import LOG
-from alight.plan.plan import LaunchStep
 from alight.purity import declare_pure, of_a_package, only_computes, prove
 from alight.race import PLANNING_SHARE, Site
-from alight.ready import kernel_at_hand
 from alight.record import manners
-from alight.replay import Described, Launchable, Program, Trace, describe, make_program
+from alight.replay import Described, Program, Trace, describe, make_program
 from alight.resident import Tracing, key_of
 from alight.scalar import Scalar
 from alight.shortcut import (
     ERRSTATE,
     QUIET,
-    call_entry,
     direct_entry,
-    generated_plan,
-    kernel_entry,
-    measured,
-    watch_entry,
 )
 from alight.swap import inside
 from alight.tracebacks import hide_ours
@@ -56,10 +47,6 @@ from alight.trial import FOREGROUND
 __all__ = ["Jitted", "as_jitted", "jit"]
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
-
-# How often a function that NumPy has for now asks whether its kernel may be compiled: asking takes
-# some 20 µs, so that after this much work it stays under 1 %.
-_ASK_SECONDS = 0.005
 
 
 class _State(threading.local):
@@ -83,7 +70,7 @@ def _of_wrapped(name: str) -> Any:
     return property(read, write)
 
 
-class Jitted(CallGuard):
+class Jitted(Answering):
     """A function run through alight. Called like the function; `__wrapped__` is the function
     itself."""
 
@@ -166,18 +153,14 @@ class Jitted(CallGuard):
             if program is None:
                 return self._body(args, kwargs, learned, described, site)
             if site.shortcut is None and program.plan.foregone is None:
-                under, launched = _launched.get(program, (None, None))
-                if launched is None or under is not POLICY.get():
-                    self._launch_directly(learned, site, program, args, kwargs, described)
-                else:
-                    self._back(launched)
+                self.launch_directly(learned, site, program, args, kwargs, described)
             return program.run(described.arrays)
         if site.settled:
-            self._back(learned.answers.get(id(site)))
-        _hear(learned, site)
+            self.put_back(learned.answers.get(id(site)))
+        self.hear(learned, site)
         if program is not None and site.shortcut is None and not site.foregone:
-            self._shortcut(learned, site, program, args, kwargs, described)
-        waits = site.waits(proof.ops) or _is_made(site, program)
+            self.race_kernels(learned, site, program, args, kwargs, described)
+        waits = site.waits(proof.ops) or is_made(site, program)
         if waits or site.verdict == "numpy" or site.numpys_turn():
             began = perf_counter()
             result = self._numpy(args, kwargs)
@@ -188,7 +171,7 @@ class Jitted(CallGuard):
                     runtime.ran_without(lacks)
             elif len(site.theirs) > 1 and (later or site.verdict == "numpy"):
                 raced = program is None or site.shortcut is not None
-                self._answer_numpy(learned, site, args, kwargs, later or not raced)
+                self.answer_with_numpy(learned, site, args, kwargs, later or not raced)
         else:
             result = self._time_ours(learned, site, program, args, kwargs, described)
         site.judge()
@@ -227,7 +210,7 @@ class Jitted(CallGuard):
         if site.theirs and site.exact:
             FOREGROUND.spent_seconds += max(0.0, seconds - site.theirs[0])
         if program is not None and not program.writes and site.wants_shadow():
-            site.ran_theirs(self._shadow(args, kwargs))
+            site.ran_theirs(self.shadow(args, kwargs))
         return result
 
     def _on_arrays(self, args: tuple[Any, ...]) -> Any:
@@ -250,13 +233,13 @@ class Jitted(CallGuard):
                 if alone:
                     if hosted.entry is None:
                         hosted.entry = direct_entry(hosted, args, proof.lookups)
-                    self._back(hosted.entry)
+                    self.put_back(hosted.entry)
                 return result
         if program is not None:
             result = program.run(args)
             if program.direct is not None and key not in guarded:
                 guarded[key] = direct_entry(program.direct.call, args, proof.lookups)
-            self._back(guarded.get(key))
+            self.put_back(guarded.get(key))
         elif key is None:
             result = self._body(args, {}, None, None, None)
         else:
@@ -288,7 +271,7 @@ class Jitted(CallGuard):
         finally:
             _state.way = None
 
-    def _shadow(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> float:
+    def shadow(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> float:
         """Return the seconds that NumPy takes for a call of a pure function."""
         function = self.__wrapped__
         _state.way = "numpy"  # outside of the clock: it takes a tenth of a short call
@@ -381,132 +364,10 @@ class Jitted(CallGuard):
                 self.remove(entry)
         return learned
 
-    # -- without Python ---------------------------------------------------------------------------
-    def _shortcut(
-        self,
-        learned: Learned,
-        site: Site,
-        program: Program,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        described: Described,
-    ) -> None:
-        """Race the program's kernels, where it is nothing else, against NumPy, and let the guard
-        launch them if they win."""
-        if kwargs or program.writes:
-            site.shortcut = False
-            return
-        if program.generated is None:
-            program.generated = generated_plan(program)
-        plan = program.generated
-        launchable = program.launchable(plan)
-        if launchable is not None and not all(map(_at_hand, launchable.steps)):
-            return
-        # Where NumPy has lost, its time is known and what the kernel has to beat is the plan's.
-        lost = site.verdict == "ours"
-        theirs = site.theirs[0] if site.theirs else site.last_seconds
-        racing = 2 * _LAPS * (site.ours[0] if lost else theirs)
-        # Either it stays within what measuring may take, or the calls have by now taken as long.
-        if not FOREGROUND.allows(racing) and site.spent_seconds < racing:
-            return
-        before, began = FOREGROUND.spent_seconds, perf_counter()
-        entry = self._entry(learned, site, launchable, args, described)
-        if entry is None or launchable is None:
-            return
-        numpy_seconds = theirs if lost else math.inf
-        seconds = math.inf
-        # In turns: what disturbs the machine for a while disturbs both.
-        for _ in range(_LAPS):
-            if not lost:
-                numpy_seconds = min(numpy_seconds, self._shadow(args, kwargs))
-            seconds = min(seconds, _lap(entry, args))
-        FOREGROUND.spent_seconds = before + perf_counter() - began
-        site.shortcut = seconds < (site.ours[0] if lost else numpy_seconds)
-        if site.shortcut:
-            entry.take()
-            program.plan = plan  # the same bits from now on, also where the guard hands over
-            site.verdict = "ours"
-            decisions = measured(launchable, numpy_seconds, seconds)
-            watch_entry(entry, launchable, decisions, program.site)
-            self._answer(learned, site, entry)
-
-    def _launch_directly(
-        self,
-        learned: Learned,
-        site: Site,
-        program: Program,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        described: Described,
-    ) -> None:
-        """Let the guard launch a program whose own plan is generated kernels."""
-        launchable = None if kwargs else program.launchable()
-        entry = self._entry(learned, site, launchable, args, described)
-        if entry is None or launchable is None:
-            return
-        _launched[program] = POLICY.get(), entry
-        watch_entry(entry, launchable, [s.decision for s in launchable.steps], program.site)
-        self.insert(entry)
-
-    def _entry(
-        self,
-        learned: Learned,
-        site: Site,
-        launchable: Launchable | None,
-        args: tuple[Any, ...],
-        described: Described,
-    ) -> Entry | None:
-        """Return the entry that launches a program; where there is none, it is not asked for
-        again."""
-        entry = None
-        try:
-            if launchable is not None:
-                lookups = learned.proof.lookups
-                entry = kernel_entry(launchable, args, described.arrays, lookups)
-        except Exception as error:
-            assert launchable is not None
-            # Nothing that generated code does wrong may reach the program: there are other ways.
-            what = " and ".join([step.decision.operation for step in launchable.steps])
-            LOG.fallback(f"{what} on cpu:generated", f"{type(error).__name__}: {error}", None)
-        if entry is None:
-            site.shortcut = False
-        return entry
-
-    def _back(self, entry: Entry | None) -> None:
-        """Have the guard try an entry again that has gone for others: no call that it answers comes
-        here while it is there, unless its guards do not hold."""
-        if entry is not None and not self.holds(entry):
-            self.insert(entry)
-
-    def _answer(self, learned: Learned, site: Site, entry: Entry) -> None:
-        """Have the guard answer a kind of call by this entry."""
-        old = learned.answers.get(id(site))
-        if old is not None:
-            self.remove(old)
-        learned.answers[id(site)] = entry
-        self.insert(entry)
-
-    def _answer_numpy(
-        self,
-        learned: Learned,
-        site: Site,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        again: bool,
-    ) -> None:
-        """Have the guard call the function itself, if ``again`` until it is time to ask again."""
-        if kwargs:
-            return
-        left = -1
-        if again:
-            left = max(1, int(_ASK_SECONDS / max(site.theirs[0], 1e-9)))
-        entry = call_entry(self.__wrapped__, args, left, learned.proof.lookups)
-        self._answer(learned, site, entry)
-
     def _tell(self, site: Site) -> None:
         """Log that this kind of call is NumPy's from now on, and why."""
         site.told = True
-        LOG.demotion(f"jit {self.__qualname__}", _why(site), self._place)
+        LOG.demotion(f"jit {self.__qualname__}", site.why, self._place)
 
     @property
     def _place(self) -> tuple[Any, int]:
@@ -521,7 +382,7 @@ class Jitted(CallGuard):
             way, why = "alight", "the policy says so"
         else:
             site = self._learned().site(described, _raced(), self.remove)
-            way, why = site.verdict or "undecided", _why(site)
+            way, why = site.verdict or "undecided", site.why
         way = "alight" if way == "ours" else way
         return Standing(f"jit {self.__qualname__}", self._place, way, why)
 
@@ -535,41 +396,7 @@ class Standing(NamedTuple):
     reason: str
 
 
-def _hear(learned: Learned, site: Site) -> None:
-    """Take over what the guard has timed of NumPy's way meanwhile."""
-    answer = learned.answers.get(id(site))
-    if answer is not None and not site.shortcut:
-        calls, seconds = answer.take()
-        if calls:
-            site.ran_theirs(seconds / calls, calls)
-
-
-def _why(site: Site) -> str:
-    """Return why a kind of call takes the way it takes."""
-    times = []
-    if site.theirs:
-        times.append(f"NumPy took {site.theirs[0] * 1e6:.3g} µs")
-    if site.ours:
-        times.append(f"alight {'' if times else 'took '}{site.ours[0] * 1e6:.3g} µs")
-    if site.verdict == "numpy" and len(times) < 2:
-        return "nothing in it runs elsewhere"
-    if site.verdict is None and site.waiting:
-        times.append("too little for planning: NumPy has it until looking at the whole may pay")
-    elif site.verdict is None:
-        times.append("both ways are still being timed")
-    return ", ".join(times)
-
-
-def _at_hand(step: LaunchStep) -> bool:
-    """Tell whether a step's kernel can be had at once, where it has one of ours."""
-    return step.implementation != "generated" or kernel_at_hand(step)
-
-
-_LAPS = 5  # of each way, the best: what interrupts a run only makes it longer
-
 _all: WeakSet[Jitted] = WeakSet()
-# The policy object under which the guard launches a program, and its entry.
-_launched: WeakKeyDictionary[Program, tuple[Any, Entry]] = WeakKeyDictionary()
 
 
 def _forget_all() -> None:
@@ -598,25 +425,6 @@ def _positional(
     return (*args, *[kwargs[name] for name in names])
 
 
-def _is_made(site: Site, program: Program | None) -> bool:
-    """Tell whether NumPy should have the call because a program's kernels are still being made.
-
-    Running the program with NumPy in their place would take longer. Where some were there at its
-    first run, and gave bits that NumPy does not, it goes on so.
-    """
-    if program is None or site.verdict is not None or site.ours or not site.theirs:
-        return False
-    there = [
-        kernel_at_hand(step)
-        for step in program.plan.steps
-        if isinstance(step, LaunchStep)
-        and (step.device, step.implementation) == (HOST_DEVICE, "generated")
-    ]
-    if site.making is None:
-        site.making = site.exact or not any(there)
-    return site.making and not all(there)
-
-
 _planning: list[float] = []
 
 
@@ -625,13 +433,6 @@ def _planning_seconds() -> float:
     if not _planning:
         _planning.append(runtime.planning_seconds())
     return _planning[0]
-
-
-def _lap(entry: Entry, args: tuple[Any, ...]) -> float:
-    began = perf_counter()
-    result = entry.run(args)
-    seconds = perf_counter() - began
-    return math.inf if result is NotImplemented else seconds
 
 
 def _show_ndarrays() -> None:

@@ -184,3 +184,19 @@ class Site:
         if close and least < RUNS:
             return
         self.verdict = "numpy" if theirs < ours else "ours"
+
+    @property
+    def why(self) -> str:
+        """Return why a kind of call takes the way it takes."""
+        times = []
+        if self.theirs:
+            times.append(f"NumPy took {self.theirs[0] * 1e6:.3g} µs")
+        if self.ours:
+            times.append(f"alight {'' if times else 'took '}{self.ours[0] * 1e6:.3g} µs")
+        if self.verdict == "numpy" and len(times) < 2:
+            return "nothing in it runs elsewhere"
+        if self.verdict is None and self.waiting:
+            times.append("too little for planning: NumPy has it until looking at the whole may pay")
+        elif self.verdict is None:
+            times.append("both ways are still being timed")
+        return ", ".join(times)

@@ -1,0 +1,206 @@
+"""What the guard of a jitted function answers without Python: kernels that won a race, programs
+that are kernels alone, and NumPy's way where NumPy is faster."""
+
+from __future__ import annotations
+
+import math
+from time import perf_counter
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from alight._core import POLICY
+from alight._core.guard import CallGuard, Entry
+from alight.device import HOST_DEVICE
+from alight.learned import Learned
+from alight.log import LOG
+from alight.plan.plan import LaunchStep
+from alight.race import Site
+from alight.ready import kernel_at_hand
+from alight.replay import Described, Launchable, Program
+from alight.shortcut import call_entry, generated_plan, kernel_entry, measured, watch_entry
+from alight.trial import FOREGROUND
+
+__all__ = ["Answering", "is_made"]
+
+# How often a function that NumPy has for now asks whether its kernel may be compiled: asking takes
+# some 20 µs, so that after this much work it stays under 1 %.
+_ASK_SECONDS = 0.005
+
+_LAPS = 5  # of each way, the best: what interrupts a run only makes it longer
+
+# The policy object under which the guard launches a program, and its entry.
+_launched: WeakKeyDictionary[Program, tuple[Any, Entry]] = WeakKeyDictionary()
+
+
+class Answering(CallGuard):
+    """A guard, and what its entries become with what is learned of a function."""
+
+    __wrapped__: Any
+
+    def shadow(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> float:
+        """Return the seconds that NumPy takes for a call of a pure function."""
+        raise NotImplementedError
+
+    def race_kernels(
+        self,
+        learned: Learned,
+        site: Site,
+        program: Program,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        described: Described,
+    ) -> None:
+        """Race the program's kernels, where it is nothing else, against NumPy, and let the guard
+        launch them if they win."""
+        if kwargs or program.writes:
+            site.shortcut = False
+            return
+        if program.generated is None:
+            program.generated = generated_plan(program)
+        plan = program.generated
+        launchable = program.launchable(plan)
+        if launchable is not None and not all(map(_at_hand, launchable.steps)):
+            return
+        # Where NumPy has lost, its time is known and what the kernel has to beat is the plan's.
+        lost = site.verdict == "ours"
+        theirs = site.theirs[0] if site.theirs else site.last_seconds
+        racing = 2 * _LAPS * (site.ours[0] if lost else theirs)
+        # Either it stays within what measuring may take, or the calls have by now taken as long.
+        if not FOREGROUND.allows(racing) and site.spent_seconds < racing:
+            return
+        before, began = FOREGROUND.spent_seconds, perf_counter()
+        entry = self._entry_of(learned, site, launchable, args, described)
+        if entry is None or launchable is None:
+            return
+        numpy_seconds = theirs if lost else math.inf
+        seconds = math.inf
+        # In turns: what disturbs the machine for a while disturbs both.
+        for _ in range(_LAPS):
+            if not lost:
+                numpy_seconds = min(numpy_seconds, self.shadow(args, kwargs))
+            seconds = min(seconds, _lap(entry, args))
+        FOREGROUND.spent_seconds = before + perf_counter() - began
+        site.shortcut = seconds < (site.ours[0] if lost else numpy_seconds)
+        if site.shortcut:
+            entry.take()
+            program.plan = plan  # the same bits from now on, also where the guard hands over
+            site.verdict = "ours"
+            decisions = measured(launchable, numpy_seconds, seconds)
+            watch_entry(entry, launchable, decisions, program.site)
+            self.answer(learned, site, entry)
+
+    def launch_directly(
+        self,
+        learned: Learned,
+        site: Site,
+        program: Program,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        described: Described,
+    ) -> None:
+        """Let the guard launch a program whose own plan is generated kernels."""
+        under, launched = _launched.get(program, (None, None))
+        if launched is not None and under is POLICY.get():
+            self.put_back(launched)
+            return
+        launchable = None if kwargs else program.launchable()
+        entry = self._entry_of(learned, site, launchable, args, described)
+        if entry is None or launchable is None:
+            return
+        _launched[program] = POLICY.get(), entry
+        watch_entry(entry, launchable, [s.decision for s in launchable.steps], program.site)
+        self.insert(entry)
+
+    def _entry_of(
+        self,
+        learned: Learned,
+        site: Site,
+        launchable: Launchable | None,
+        args: tuple[Any, ...],
+        described: Described,
+    ) -> Entry | None:
+        """Return the entry that launches a program; where there is none, it is not asked for
+        again."""
+        entry = None
+        try:
+            if launchable is not None:
+                lookups = learned.proof.lookups
+                entry = kernel_entry(launchable, args, described.arrays, lookups)
+        except Exception as error:
+            assert launchable is not None
+            # Nothing that generated code does wrong may reach the program: there are other ways.
+            what = " and ".join([step.decision.operation for step in launchable.steps])
+            LOG.fallback(f"{what} on cpu:generated", f"{type(error).__name__}: {error}", None)
+        if entry is None:
+            site.shortcut = False
+        return entry
+
+    def hear(self, learned: Learned, site: Site) -> None:
+        """Take over what was timed of NumPy's way without Python."""
+        answer = learned.answers.get(id(site))
+        if answer is not None and not site.shortcut:
+            calls, seconds = answer.take()
+            if calls:
+                site.ran_theirs(seconds / calls, calls)
+
+    def put_back(self, entry: Entry | None) -> None:
+        """Have the guard try an entry again that has gone for others: no call that it answers comes
+        here while it is there, unless its guards do not hold."""
+        if entry is not None and not self.holds(entry):
+            self.insert(entry)
+
+    def answer(self, learned: Learned, site: Site, entry: Entry) -> None:
+        """Have the guard answer a kind of call by this entry."""
+        old = learned.answers.get(id(site))
+        if old is not None:
+            self.remove(old)
+        learned.answers[id(site)] = entry
+        self.insert(entry)
+
+    def answer_with_numpy(
+        self,
+        learned: Learned,
+        site: Site,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        again: bool,
+    ) -> None:
+        """Have the guard call the function itself, if ``again`` until it is time to ask again."""
+        if kwargs:
+            return
+        left = -1
+        if again:
+            left = max(1, int(_ASK_SECONDS / max(site.theirs[0], 1e-9)))
+        entry = call_entry(self.__wrapped__, args, left, learned.proof.lookups)
+        self.answer(learned, site, entry)
+
+
+def is_made(site: Site, program: Program | None) -> bool:
+    """Tell whether NumPy should have the call because a program's kernels are still being made.
+
+    Running the program with NumPy in their place would take longer. Where some were there at its
+    first run, and gave bits that NumPy does not, it goes on so.
+    """
+    if program is None or site.verdict is not None or site.ours or not site.theirs:
+        return False
+    there = [
+        kernel_at_hand(step)
+        for step in program.plan.steps
+        if isinstance(step, LaunchStep)
+        and (step.device, step.implementation) == (HOST_DEVICE, "generated")
+    ]
+    if site.making is None:
+        site.making = site.exact or not any(there)
+    return site.making and not all(there)
+
+
+def _at_hand(step: LaunchStep) -> bool:
+    """Tell whether a step's kernel can be had at once, where it has one of ours."""
+    return step.implementation != "generated" or kernel_at_hand(step)
+
+
+def _lap(entry: Entry, args: tuple[Any, ...]) -> float:
+    began = perf_counter()
+    result = entry.run(args)
+    seconds = perf_counter() - began
+    return math.inf if result is NotImplemented else seconds
