@@ -21,7 +21,6 @@ from numpy import zeros as own_zeros
 import alight
 from alight import runtime, swap, trial
 from alight.config import policy
-from alight.jit import Jitted
 from alight.purity import prove
 
 MODES: dict[str, dict[str, Any]] = {
