@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import weakref
 from typing import Any
 
 import numpy as np
@@ -81,6 +82,21 @@ def test_resizing_what_others_see(mode: str) -> None:
     shared = np.asarray(a)
     a.resize(100_000, refcheck=False)
     assert shared[3] == 4.0 and np.asarray(a)[3] == 4.0 and not np.asarray(a)[12:].any()
+
+
+@pytest.mark.skipif(not _core.NATIVE, reason="the twin's arrays tell nobody where their memory is")
+def test_memory_that_others_were_told_of_lives_as_long_as_the_array(mode: str) -> None:
+    a = alight.arange(1000.0) + 1
+    first = np.ndarray((1000,), buffer=a)  # keeps the array, and nothing of its memory
+    memory = weakref.ref(a.storage)
+    a.resize(3000)
+    second = np.ndarray((3000,), buffer=a)
+    a.resize(5000)
+    others = [np.full(count, 7.0) for count in (1000, 3000) for _ in range(50)]
+    assert others and first[:3].tolist() == second[:3].tolist() == [1.0, 2.0, 3.0]
+    assert first[-1] == 1000.0 and second[-1] == 0.0 and memory() is not None
+    del a, first, second
+    assert memory() is None
 
 
 def test_a_window_keeps_what_there_was(mode: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, finalize
 
 from numpy.lib.stride_tricks import as_strided
 
@@ -146,6 +146,13 @@ def interface(array: ArrayBase) -> dict[str, Any]:
     """
     _told[array.storage] = shared = export(array)
     return shared.__array_interface__
+
+
+def hold_told(array: ArrayBase) -> None:
+    """Have memory that others were told of live as long as the array, which gets another storage:
+    what they keep is the array."""
+    if array.storage in _told:
+        finalize(array, _told.get, array.storage).atexit = False
 
 
 def owned(cls: type[ArrayBase], array: np.ndarray[Any, Any]) -> Any:

@@ -427,6 +427,7 @@ class ArrayMethods(ArrayBase):
             held = np.empty(1)
             window = held[:]
             call_there(held.resize, (window.size + 1,), {})  # NumPy words the error
+        memory.hold_told(self)
         self.storage = type(self).of(concrete(made)).storage  # windows keep what there was
 
     def searchsorted(self, v: Any, side: Any = "left", sorter: Any = None) -> Any:
