@@ -23,6 +23,7 @@ from alight.backends.host import HostBackend
 from alight.backends.sim import SimBackend
 from alight.backends.sim_clock import DEFAULT_SPEC, Spec, group_seconds, recorded
 from alight.backends.sim_clock import copy_seconds as copy_seconds_of
+from alight.frozen import ENVIRONMENT
 from alight.ir.group import Graph, Group, GroupKind, Node
 from alight.ir.ops import OPS
 from alight.measure import amounts, points, probes, profiles
@@ -752,7 +753,7 @@ def test_a_profile_is_found_on_the_machine_it_was_made_on(
     if not made.contended:
         assert stored.path is not None and Path(stored.path).is_file()
         assert load_profile(device) == stored
-        monkeypatch.setenv("OMP_NUM_THREADS", "63")  # another machine, as far as BLAS is concerned
+        monkeypatch.setitem(ENVIRONMENT, "OMP_NUM_THREADS", "63")  # another BLAS, as it were
         assert load_profile(device) is None
 
 

@@ -26,6 +26,7 @@ from alight.backends.sim import SimBackend
 from alight.backends.sim_clock import DEFAULT_SPEC, Spec, recorded
 from alight.device import Device
 from alight.errors import StoreError
+from alight.frozen import ENVIRONMENT
 from alight.measure import profiles
 from alight.measure.amounts import MOST_BYTES
 from alight.measure.bounds import profile_of_document
@@ -503,10 +504,18 @@ def test_a_probe_that_spans_more_than_its_array_is_refused() -> None:
 def test_a_profile_is_of_the_kernels_that_blas_is_told_to_take(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.delenv("OPENBLAS_CORETYPE", raising=False)
+    monkeypatch.delitem(ENVIRONMENT, "OPENBLAS_CORETYPE", raising=False)
     as_chosen = fingerprint()
-    monkeypatch.setenv("OPENBLAS_CORETYPE", "Haswell")
+    monkeypatch.setitem(ENVIRONMENT, "OPENBLAS_CORETYPE", "Haswell")
     told = fingerprint()
     assert "OPENBLAS_CORETYPE=Haswell" in told["blas"]["settings"]
     assert {key for key in told if told[key] != as_chosen[key]} == {"blas"}
     assert "blas" not in SOFT
+
+
+def test_what_a_program_tells_blas_after_it_was_loaded_changes_no_profile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    before = fingerprint()
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")  # as scripts do above their own `import numpy`
+    assert fingerprint() == before

@@ -1,4 +1,4 @@
-"""NumPy's names as they were when alight was imported.
+"""NumPy's names, and the environment, as they were when alight was imported.
 
 A program may give one of them something else while it runs: a test that counts calls, a tracer.
 What the program calls by that name is then that; what alight computes with stays NumPy's.
@@ -6,12 +6,17 @@ What the program calls by that name is then that; what alight computes with stay
 
 from __future__ import annotations
 
+import os
 from types import ModuleType
 from typing import TYPE_CHECKING
 
 import numpy
 
-__all__ = ["as_now", "np"]
+__all__ = ["ENVIRONMENT", "as_now", "np"]
+
+# NumPy's libraries read it once, where they are loaded: what a program puts there later, as scripts
+# do above their own `import numpy`, tells them nothing.
+ENVIRONMENT = dict(os.environ)
 
 
 def as_now(module: ModuleType, *inner: str) -> ModuleType:

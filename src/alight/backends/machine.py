@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any
 
 from alight.config import config
-from alight.frozen import np
+from alight.frozen import ENVIRONMENT, np
 
 # Every bit, as the C int these functions take; the C library keeps only those that are flags.
 _EVERY = -1
@@ -236,11 +236,11 @@ def blas() -> dict[str, Any]:
     change what every matrix product takes (OPENBLAS_CORETYPE by a factor of two)."""
     build = np.show_config(mode="dicts")
     found = build.get("Build Dependencies", {}).get("blas", {}) if isinstance(build, dict) else {}
-    named = sorted(name for name in os.environ if name.startswith(_BLAS_VARIABLES))
+    named = sorted(name for name in ENVIRONMENT if name.startswith(_BLAS_VARIABLES))
     return {
         "name": str(found.get("name", "")),
         "version": str(found.get("version", "")),
-        "settings": [f"{name}={os.environ[name]}" for name in named],
+        "settings": [f"{name}={ENVIRONMENT[name]}" for name in named],
     }
 
 

@@ -123,7 +123,7 @@ class Joined:
         for node in graph.nodes:
             dtypes = [graph.layout(i).dtype for i in node.operands]
             found = trees(node.op, dtypes, node.layout.dtype)
-            assert found is not None  # loops.check has seen to it
+            assert found is not None  # gaps.check has seen to it
             tree = found[node.attr("output", 0)]
             known += self.code.evaluate((tree,), [known[i] for i in node.operands], LANES)
         return known[graph.outputs[0]]
