@@ -22,7 +22,7 @@ import alight
 from alight.bench import run as running
 from alight.bench import worker
 from alight.bench.bandwidth import Bandwidth, measure_on
-from alight.bench.command import run_bench
+from alight.bench.command import run_bench, run_regret
 from alight.bench.device_peers import peers_on
 from alight.bench.first_call import COUNTS, first_call
 from alight.bench.first_call import measure as first_call_measured
@@ -606,6 +606,16 @@ def test_wrong_names_are_refused(option: str, value: str, tmp_path: Path) -> Non
     asked: dict[str, Any] = {"only": None, "sizes": None, "dtypes": None, "peers": None}
     with pytest.raises(ConfigError, match="Fix: "):
         run_bench(**{**asked, option: value}, minutes=1.0, extras=False, out=tmp_path)
+
+
+@pytest.mark.parametrize("run", [run_bench, run_regret])
+def test_results_that_could_not_be_written_are_not_measured(run: Any, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    asked: dict[str, Any] = {"only": "chain", "sizes": "2^10", "dtypes": None, "minutes": 1.0}
+    if run is run_bench:
+        asked |= {"peers": "numpy", "extras": False}
+    with pytest.raises(ConfigError, match="Fix: name a folder"):
+        run(**asked, out=tmp_path / "file" / "found")
 
 
 def test_a_run_without_rows_prints() -> None:

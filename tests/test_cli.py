@@ -116,6 +116,26 @@ def test_explain_prints_the_script_and_then_its_decisions(tmp_path: Path) -> Non
     assert any("predicted" in line and "measured" in line for line in lines)
 
 
+def test_explain_says_why_nothing_was_decided(tmp_path: Path) -> None:
+    script(tmp_path, "import numpy as np\nnp.ones(2_000_000).sum()\n")
+    lines = printed(tmp_path, "explain", "script.py").splitlines()
+    assert lines[0] == "no decisions:"
+    assert lines[1].startswith("  all work: no profile of the host yet") and len(lines) == 2
+    script(tmp_path, "import numpy as np\nnp.ones(2).sum()\n")
+    assert printed(tmp_path, "explain", "script.py").startswith("no decisions: nothing was placed")
+
+
+def test_nobody_need_read_an_explanation_to_its_end(tmp_path: Path) -> None:
+    script(tmp_path, "import numpy as np\nnp.ones(2).sum()\n")
+    asked = [sys.executable, "-m", "alight", "explain", str(tmp_path / "script.py")]
+    pipe = subprocess.PIPE
+    environment = {**os.environ, "PYTHONPATH": str(PACKAGE.parent)}
+    with subprocess.Popen(asked, stdout=pipe, stderr=pipe, text=True, env=environment) as process:
+        assert process.stdout is not None and process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == ""
+
+
 def test_report_prints_a_saved_one(tmp_path: Path) -> None:
     script(tmp_path)
     printed(tmp_path, "run", "--report", "r.json", "script.py")

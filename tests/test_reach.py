@@ -274,3 +274,23 @@ def test_buffers_that_numpy_gives_back_at_once(mode: str, take: Any) -> None:
     assert shared[3] == 5.0
     shared[4] = 9
     assert float(y[4]) == 9.0
+
+
+SETTINGS = types.ModuleType("settings")
+SETTINGS.inner = types.ModuleType("inner")  # type: ignore[attr-defined]
+
+
+def test_what_a_body_leaves_in_modules_is_ndarrays(mode: str) -> None:
+    def leaves(x: Any) -> Any:
+        SETTINGS.state = x * 2  # type: ignore[attr-defined]
+        SETTINGS.inner.history = [x + 1]
+        return x.sum()
+
+    x = np.arange(3000.0)
+    jitted = alight.jit(leaves)
+    for _ in range(3):
+        assert jitted(x) == x.sum()
+        state: Any = vars(SETTINGS)["state"]
+        (before,) = vars(SETTINGS.inner)["history"]
+        assert type(state) is type(before) is np.ndarray
+        assert np.array_equal(state, x * 2) and np.array_equal(before, x + 1)

@@ -253,6 +253,11 @@ def _measure_at_exit(name: str, process: int) -> None:
         (profile,) = calibrate(_EXIT_SECONDS, [(backend, device)])
         if profile.contended:
             default_store().write("attempt", key, {"at": time(), "wait_seconds": wait})
+            logger().info(
+                "other work disturbed what was measured of %s: nothing is stored, and programs "
+                "that end within %g s do not try again (`alight calibrate` does)",
+                *(device.id, wait),
+            )
 
 
 # After an attempt that other work disturbed, so that nothing was stored: until then measuring at

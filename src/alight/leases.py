@@ -28,7 +28,7 @@ from alight.array import Array
 from alight.exits import holds_arrays
 from alight.frozen import np
 from alight.holders import exchange, holds_objects
-from alight.reach import Reach, exported, leads_nowhere, named, overlap
+from alight.reach import Reach, exported, leads_nowhere, named, overlap, spaces
 from alight.record import concrete, foreign, native
 from alight.scalar import Scalar
 
@@ -364,10 +364,13 @@ class Leases:
         reach = self._reach
         for item in () if reach is None else tuple(reach.met.values()):
             if type(item) is FunctionType:
-                names = item.__globals__
-                for name in named(item):
-                    if name in names and (new := self._new(names[name])) is not names[name]:
-                        names[name] = new
+                names = named(item)
+                for space in spaces(item):
+                    for name in names & space.keys():
+                        old = space.get(name)
+                        # Another thread in the same function may have put something else there.
+                        if (new := self._new(old)) is not old and space.get(name) is old:
+                            space[name] = new
             exchange(item, self._new)
         if error is not None:
             exchange(error, self._array_only)

@@ -25,7 +25,7 @@ from alight.frozen import np
 from alight.holders import is_the_programs
 from alight.purity import of_a_package, standard, written_by_user
 
-__all__ = ["Reach", "exported", "leads_nowhere", "named", "overlap"]
+__all__ = ["Reach", "exported", "leads_nowhere", "named", "overlap", "spaces"]
 
 NdArray = np.ndarray[Any, Any]
 _bounds = np.lib.array_utils.byte_bounds
@@ -200,9 +200,8 @@ def _of_function(function: FunctionType) -> Iterator[Any]:
     yield from (function.__kwdefaults__ or {}).values()
     yield from vars(function).values()
     names = named(function)
-    for name in names:
-        if name in function.__globals__:
-            yield from _under(function.__globals__[name], names)
+    for space in spaces(function):
+        yield from [space[name] for name in names if name in space and not _is_module(space[name])]
 
 
 def named(function: FunctionType) -> frozenset[str]:
@@ -213,17 +212,22 @@ def named(function: FunctionType) -> frozenset[str]:
     return names if names.isdisjoint(_ALL_NAMES) else names | function.__globals__.keys()
 
 
-def _under(value: Any, names: frozenset[str]) -> Iterator[Any]:
-    """Yield what stands under a name: of a module what code with these names can take from it."""
-    open_, met = [value], set()
-    while open_:
-        value = open_.pop()
-        if not isinstance(value, ModuleType):
-            yield value
-        elif id(value) not in met and _is_the_programs_module(value):
-            met.add(id(value))
-            inner = vars(value)
-            open_ += [inner[name] for name in names if name in inner]
+def spaces(function: FunctionType) -> Iterator[dict[str, Any]]:
+    """Yield where a function's names are looked up: among its globals, and in the program's own
+    modules that it comes by there."""
+    names = named(function)
+    left, met = [function.__globals__], set()
+    while left:
+        space = left.pop()
+        if id(space) not in met:
+            met.add(id(space))
+            yield space
+            found = [space[name] for name in names if name in space and _is_module(space[name])]
+            left += [vars(module) for module in found if _is_the_programs_module(module)]
+
+
+def _is_module(item: Any) -> bool:
+    return issubclass(type(item), ModuleType)
 
 
 @cache

@@ -120,7 +120,13 @@ class Report:
 
     def explanation(self) -> str:
         """Return the decisions by call site, each with its losers, as text."""
-        return "\n".join(tables.explained(self._document)) or _NOTHING_PLACED
+        decided = "\n".join(tables.explained(self._document))
+        if decided:
+            return decided
+        # Without a call site it is of the whole program; where there is none, work was small.
+        whole = [row for row in self._document["demotions"] if row["call_site"] is None]
+        told = ["no decisions:", *[f"  {row['what']}: {row['reason']}" for row in whole]]
+        return "\n".join(told) if whole else _NOTHING_PLACED
 
     def __str__(self) -> str:
         return tables.text(self._document)
@@ -140,8 +146,9 @@ def report() -> Report:
 
 
 _NOTHING_PLACED = (
-    "no decisions: nothing was placed. Arrays below the floor, what is not in the op table, and "
-    "calls of a jitted function where NumPy won, are NumPy's at once."
+    "no decisions: nothing was placed. Arrays below the floor, what is not in the op table, calls "
+    "of a jitted function where NumPy won, and ndarrays given to a function that is not jitted are "
+    "NumPy's at once."
 )
 
 
@@ -235,7 +242,14 @@ def not_at_exit(path: str | None) -> None:
 
 def explain_at_exit() -> None:
     """Print the decisions by call site when this process ends."""
-    _register("explain", lambda: print(report().explanation()))
+
+    def show() -> None:
+        try:
+            print(report().explanation(), flush=True)
+        except BrokenPipeError:  # who reads has read enough, as of `| head`
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+    _register("explain", show)
 
 
 def _register(name: str, act: Callable[[], None]) -> None:

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
+from tempfile import TemporaryFile
 
 from alight.bench import judged
 from alight.bench.device_peers import peers_on
@@ -34,7 +35,7 @@ def run_bench(
 ) -> int:
     """Run the programs, print the tables, write JSON and pictures; return 1 where a row is wrong.
 
-    Raises ConfigError for a name that is not known.
+    Raises ConfigError for a name that is not known, and for a folder that cannot be written.
     """
     wanted = Wanted(
         programs=_programs(only),
@@ -56,6 +57,7 @@ def run_bench(
         say("")
         print(row_line(row), file=sys.stderr, flush=True)
 
+    _made(out)
     run = bench(wanted, say, done)
     say("")
     print(text(run))
@@ -70,7 +72,7 @@ def run_regret(
     """Time the programs' groups on every candidate and the programs in every place; print how well
     was chosen, and write the table.
 
-    Raises ConfigError for a name that is not known.
+    Raises ConfigError for a name that is not known, and for a folder that cannot be written.
     """
     chosen = cases(_programs(only), _sizes(sizes), _named(dtypes, DTYPES, "--dtypes"))
     shows = sys.stderr.isatty()
@@ -79,18 +81,30 @@ def run_regret(
         if shows:
             print(f"\r{what}\x1b[K", end="", file=sys.stderr, flush=True)
 
+    _made(out)
     table = collect(list(chosen), minutes * 60, say)
     say("")
     print(judged.text(table))
-    out.mkdir(parents=True, exist_ok=True)
     path = out / "regret.json"
     path.write_text(json.dumps(table, indent=1, default=str) + "\n", encoding="utf-8")
     print(f"written: {path}")
     return 0
 
 
+def _made(folder: Path) -> None:
+    """Make the folder for the results, before the minutes that they take."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise ConfigError(
+            f"--out: results cannot be written to {folder}: {error.strerror}. Fix: name a folder "
+            "that can be written."
+        ) from None
+
+
 def _write(run: Run, folder: Path) -> list[Path]:
-    folder.mkdir(parents=True, exist_ok=True)
     results = folder / "results.json"
     results.write_text(json.dumps(run.document(), indent=1) + "\n", encoding="utf-8")
     table = folder / "table.txt"
