@@ -121,10 +121,10 @@ def _is_asked() -> bool:
 
 
 # The first plan of a process: what plans is loaded, profiles are read, kernels are loaded or given
-# to the compiler, which takes turns with the program. 60 to 370 ms, measured with 22 scripts on a
-# machine that did other work, too.
-_OPENING_SECONDS = 0.2
-# Of a program's time, what that may be: a script that takes less than 2 s had better be NumPy's.
+# to the compiler, which takes turns with the program. Up to 0.1 s with 11 scripts on a quiet EPYC
+# of two cores (kernels on disk: 0.03), 60 to 370 ms with 22 beside other work.
+_OPENING_SECONDS = 0.1
+# Of a program's time, what that may be: a script that takes less than 1 s had better be NumPy's.
 # Without this, scripts of 50 to 700 ms took 1.5 to 5 times NumPy's time.
 _OPENING_SHARE = 0.1
 
