@@ -51,3 +51,20 @@ def core(request: pytest.FixtureRequest) -> Any:
         return importlib.import_module(f"alight._core.{request.param}")
     except ImportError:
         pytest.skip("the native core was not built")
+
+
+_MODES: dict[str, dict[str, Any]] = {
+    "auto": {},
+    "recorded": {"floor": 0},
+    "generated": {"floor": 0, "force": "cpu:generated"},
+    "sim": {"floor": 0, "force": "sim:0", "devices": ["cpu", "sim:0"]},
+}
+
+
+@pytest.fixture(params=_MODES)
+def mode(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Run the test as alight decides, recorded at any size, generated, and on another device."""
+    from alight.config import policy
+
+    with policy(**_MODES[request.param]):
+        yield request.param

@@ -16,21 +16,7 @@ import numpy as np
 import pytest
 
 import alight
-from alight.config import policy
 from alight.reach import Reach
-
-MODES: dict[str, dict[str, Any]] = {
-    "auto": {},
-    "recorded": {"floor": 0},
-    "generated": {"floor": 0, "force": "cpu:generated"},
-    "sim": {"floor": 0, "force": "sim:0", "devices": ["cpu", "sim:0"]},
-}
-
-
-@pytest.fixture(params=MODES)
-def mode(request: pytest.FixtureRequest) -> Any:
-    with policy(**MODES[request.param]):
-        yield request.param
 
 
 class Slotted:

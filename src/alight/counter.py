@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from math import prod
 from typing import Any
@@ -11,6 +10,7 @@ from alight import runtime
 from alight._core import ArrayBase, View, make_layout
 from alight.calls import make
 from alight.exits import wrap
+from alight.forked import renewed
 from alight.frozen import np
 from alight.ir.op import Op
 from alight.ir.ops import OPS
@@ -31,17 +31,8 @@ _JUMP = 1 << 48
 _KEPT = 1 << 24
 _FLOATS = ("float64", "float32")
 
-_lock = threading.Lock()
+_lock = renewed(globals(), "_lock", threading.Lock)
 _longest: Any = None  # the value of the longest positions so far
-
-
-def _after_fork() -> None:
-    global _lock
-    _lock = threading.Lock()  # its holder does not exist in a forked child
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
 
 
 class Counter:

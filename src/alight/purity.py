@@ -12,7 +12,6 @@ import builtins
 import contextlib
 import dis
 import math
-import os
 import re
 import sysconfig
 import threading
@@ -23,6 +22,7 @@ from types import CodeType, FunctionType, ModuleType
 from typing import Any, NamedTuple
 
 from alight.calls import FUNCTIONS
+from alight.forked import renewed
 from alight.frozen import np
 
 __all__ = [
@@ -167,16 +167,7 @@ def _pure_callables() -> dict[int, Any]:
 
 
 # sysconfig makes what it answers from at its first questions: two threads fail one another there.
-_asking = threading.Lock()
-
-
-def _after_fork() -> None:
-    global _asking
-    _asking = threading.Lock()  # its holder does not exist in a forked child
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+_asking = renewed(globals(), "_asking", threading.Lock)
 
 
 def _folders(*names: str) -> set[str]:

@@ -10,6 +10,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from alight.errors import DeviceUnavailable
+from alight.forked import renewed
 from alight.settings import HOST_DEVICE
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ _orphaned = False
 
 # Held by who looks for devices or opens one: others wait for what it finds. Backends take none of
 # alight's locks meanwhile that could be held by who waits here.
-_finding = threading.RLock()
+_finding = renewed(globals(), "_finding", threading.RLock)
 
 
 def _backend(name: str) -> Backend | None:
@@ -334,8 +335,7 @@ def absences() -> dict[str, str]:
 
 def _after_fork() -> None:
     """Have nothing placed unasked on devices whose driver the parent has started."""
-    global _orphaned, _finding
-    _finding = threading.RLock()  # its holder may not exist here
+    global _orphaned
     for kind in {name.partition(":")[0] for name in _opened} - {HOST_DEVICE}:
         _probed.add(kind)
         _left[kind] = (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -11,6 +10,7 @@ from alight import costs
 from alight._core import Data, Layout
 from alight.copies import kept
 from alight.errors import OutOfDeviceMemory
+from alight.forked import renewed
 from alight.frozen import np
 from alight.log import LOG, logger
 from alight.registry import backend_of, device
@@ -24,16 +24,7 @@ HOST = "host"
 rescues: list[Callable[[Data, Device, BaseException], bool]] = []
 
 # One thread at a time drives devices and moves copies; recording does not take it.
-LOCK = threading.RLock()
-
-
-def _after_fork() -> None:
-    global LOCK
-    LOCK = threading.RLock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+LOCK = renewed(globals(), "LOCK", threading.RLock)
 
 
 def buffer(data: Data, where: Device, beside: Iterable[Data] = ()) -> Any:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 from alight.config import config
 from alight.errors import StoreError
+from alight.forked import renewed
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -464,18 +465,9 @@ class _Lock:
         os.close(self._file)
 
 
-_memory_lock = threading.RLock()
+_memory_lock = renewed(globals(), "_memory_lock", threading.RLock)
 _warned: set[str] = set()
 _default: Store | None = None
-
-
-def _renew_memory_lock() -> None:
-    global _memory_lock
-    _memory_lock = threading.RLock()  # its holder does not exist in a forked child
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew_memory_lock)
 
 
 def _warn_once(message: str) -> None:

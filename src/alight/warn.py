@@ -21,6 +21,7 @@ from alight.backends.machine import (
     clear_floating_point_flags,
     floating_point_flags,
 )
+from alight.forked import renewed
 from alight.frozen import np
 from alight.ir.op import Kind
 
@@ -35,7 +36,7 @@ _settings: dict[int, tuple[Any, dict[str, str]]] = {}
 _registries: dict[str, dict[Any, Any]] = {}
 # Warning filters are the process's. Two threads that change them at once and put back what each
 # found leave one's filters behind for good.
-_filters = threading.RLock()
+_filters = renewed(globals(), "_filters", threading.RLock)
 
 
 # Lists of filters that stand for the program's while alight asks NumPy something.
@@ -60,15 +61,6 @@ def _filtered(record: bool = False) -> Iterator[Any]:
             yield caught
         finally:
             _own.pop()
-
-
-def _after_fork() -> None:
-    global _filters
-    _filters = threading.RLock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
 
 
 def settings_of(state: Any) -> dict[str, str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import os
 import struct
 import threading
 from collections.abc import Callable, Sequence
@@ -16,6 +15,7 @@ from alight.codegen.kernels import TOLD
 from alight.codegen.loops import Schedule, digest, nest, structure
 from alight.codegen.partial import parts
 from alight.device import Unsupported
+from alight.forked import renewed
 from alight.ir.group import GroupKind
 from alight.ir.nested import plain
 
@@ -96,17 +96,8 @@ class Kernel:
         return self._code.object
 
 
-_lock = threading.Lock()
+_lock = renewed(globals(), "_lock", threading.Lock)
 _known: dict[str, _Code] = {}
-
-
-def _after_fork() -> None:
-    global _lock
-    _lock = threading.Lock()  # its holder does not exist in a forked child
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
 
 
 def bound(group: Group, schedule: Schedule | None, make: Callable[[], bytes]) -> Kernel:

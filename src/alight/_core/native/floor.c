@@ -19,12 +19,19 @@ static void end_wait(Floor *self)
     }
 }
 
+/* Tell whether all work is left to NumPy for a while; once that is over, work is recorded again. */
+static bool still_waits(Floor *self)
+{
+    if (self->kept > 0 && now_seconds() >= self->begins) {
+        end_wait(self);
+    }
+    return self->kept > 0;
+}
+
 /* Find the result elements below which an op on concrete operands is left to NumPy. */
 bool floor_in_force(Py_ssize_t *least)
 {
-    if (floors->kept > 0 && now_seconds() >= floors->begins) {
-        end_wait(floors);
-    }
+    still_waits(floors);
     PyObject *policy;
     if (PyContextVar_Get(policy_in_force, NULL, &policy) < 0) {
         return false;
@@ -176,10 +183,7 @@ static PyObject *floor_wait(Floor *self, PyObject *seconds)
 
 static PyObject *floor_waits(Floor *self, PyObject *nothing)
 {
-    if (self->kept > 0 && now_seconds() >= self->begins) {
-        end_wait(self);
-    }
-    return PyBool_FromLong(self->kept > 0);
+    return PyBool_FromLong(still_waits(self));
 }
 
 static PyMemberDef floor_members[] = {

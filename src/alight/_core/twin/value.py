@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import itertools
-import os
 import threading
 import weakref
 from typing import Any
 
+from alight.forked import renewed
 from alight.frozen import np
 
 from .asked import numpy_errstate, recording_errstate
@@ -91,7 +91,7 @@ class Storage:
 
 
 pending: list[weakref.ref[Storage]] = []
-_pending_lock = threading.RLock()
+_pending_lock = renewed(globals(), "_pending_lock", threading.RLock)
 
 
 def pending_storages() -> list[Storage]:
@@ -107,15 +107,6 @@ def pending_storages() -> list[Storage]:
                 seen[id(storage)] = storage
         pending[:count] = [weakref.ref(s) for s in seen.values()]
     return list(seen.values())
-
-
-def _after_fork() -> None:
-    global _pending_lock
-    _pending_lock = threading.RLock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
 
 
 def sole(value: Value, held: int, data_held: int = 0) -> bool:
