@@ -6,8 +6,6 @@ import logging
 import os
 import sys
 import threading
-import time
-import timeit
 
 import numpy as np
 import pytest
@@ -18,6 +16,7 @@ from alight.ir.group import Graph, Group, GroupKind, Node
 from alight.ir.ops import OPS
 from alight.log import Log, Site, eligible_elements, place_of
 from alight.plan.plan import Candidate, Decision, Estimate
+from counting import counted
 
 ESTIMATE = Estimate(2e-6, 1e-6, 4e-6, {"launch": 1e-6, "memory": 1e-6})
 DECISION = Decision(
@@ -197,16 +196,18 @@ def test_a_forked_child_can_log_while_a_thread_of_the_parent_holds_the_lock() ->
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
-def test_an_entry_costs_less_than_a_microsecond() -> None:
+def test_an_entry_is_stored_and_added_and_nothing_more() -> None:
     log = Log(10_000)
     site = here()
-    entry = timeit.Timer(lambda: log.decide(DECISION, site, 1e-6), timer=time.thread_time)
-    best = entry.timeit(2000)
-    for _ in range(300):  # the least of many: another core's work slows this one for a while
-        if best / 2000 < 1e-6:
-            break
-        best = min(best, entry.timeit(2000))
-    assert best / 2000 < 1e-6
+
+    def entries() -> None:
+        for _ in range(1000):
+            log.decide(DECISION, site, 1e-6)
+
+    entries()
+    # decide, _keep, _heard, logger; what they take is measured by the ratchet of overheads
+    assert counted(entries, "call") <= 4 * 1000
+    assert counted(entries, "line") <= 16 * 1000
 
 
 def test_logging_says_first_exits_at_info_and_decisions_at_debug(

@@ -4,17 +4,13 @@ graph. Counted, not timed: counts are the same on every machine."""
 from __future__ import annotations
 
 import random
-import sys
 from collections import Counter
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import pytest
 
-import alight
 from alight._core import make_layout
 from alight.backends.sim_clock import DEFAULT_SPEC, recorded
 from alight.device import Device, Support
@@ -23,9 +19,9 @@ from alight.plan import cost
 from alight.plan.place import make_plan
 from alight.plan.plan import Estimate, Facts
 from alight.plan.profile import Profile
+from counting import counted
 from graphs import F8, Builder
 
-OURS = str(Path(alight.__file__).parent)
 ROWS = make_layout(F8, (100, 100))
 COLUMN = make_layout(F8, (100, 1))
 DEVICES = tuple(
@@ -74,28 +70,15 @@ def mixed(count: int) -> Graph:
     return build.graph(*chooser.sample(wide, 10), wide[-1])
 
 
-def calls(graph: Graph, facts: Facts) -> int:
-    """Return how many of our Python functions making a plan calls."""
-    counted = 0
-
-    def count(frame: FrameType, event: str, _: Any) -> None:
-        nonlocal counted
-        counted += event == "call" and frame.f_code.co_filename.startswith(OURS)
-
-    sys.setprofile(count)
-    try:
-        make_plan(graph, facts)
-    finally:
-        sys.setprofile(None)
-    return counted
-
-
 @pytest.mark.parametrize(("make", "each"), [(chain, 120), (mixed, 300)])
 def test_work_grows_as_the_graph_does(make: Any, each: int) -> None:
     facts = Facts(DEVICES, {}, estimate=estimate)
     for count in (100, 400):  # what is kept from plan to plan
         make_plan(make(count), facts)
-    small, large = (calls(make(count), facts) for count in (100, 400))
+    small, large = (
+        counted(lambda graph=graph: make_plan(graph, facts), "call")
+        for graph in (make(100), make(400))
+    )
     assert 10 < small / 100 < each, small
     # 4 for linear, 16 for quadratic; components of a larger graph are larger
     assert large / small < 8, (small, large)

@@ -268,17 +268,22 @@ def test_a_fold_that_is_decided_ends_every_part(pool: Any) -> None:
 
     def seconds(place: int) -> float:
         x[place] = True
-        took = []
-        for _ in range(7):
-            out[...] = False
-            began = time.perf_counter()
-            run([address(x), address(out)])
-            took.append(time.perf_counter() - began)
-            assert out
+        out[...] = False
+        began = time.perf_counter()
+        run([address(x), address(out)])
+        took = time.perf_counter() - began
+        assert out
         x[place] = False
-        return min(took)
+        return took
 
-    assert seconds(5) < seconds(x.size - 1) / 3
+    # Each the least of many: a thread that has no processor just then reads no flag. Parts that
+    # went on would take as long wherever it is decided, however often it is tried.
+    early = late = float("inf")
+    for _ in range(200):
+        early, late = min(early, seconds(5)), min(late, seconds(x.size - 1))
+        if early < late / 3:
+            break
+    assert early < late / 3
     run([address(x), address(out)])
     assert not out
 

@@ -227,6 +227,54 @@ def planned() -> Figure:
     return Figure("100 values planned", 1e3 * float(python(PLANNING)), "ms", 10.0)
 
 
+ENTRY = """
+    import logging
+    from alight.device import Reason
+    from alight.log import Log
+    from alight.plan.plan import Decision
+    from time import perf_counter
+    decision = Decision("add", "loop", "g", ("float64",), ((10,),), 10, 10.0, 240, 1,
+                        (("host",),), "cpu", "numpy", Reason.CHEAPEST, None, ())
+    log = Log(10_000)
+    site = ((lambda: None).__code__, 0)
+    best = 1.0
+    for _ in range(200):
+        began = perf_counter()
+        for _ in range(1000):
+            log.decide(decision, site, 1e-6)
+        best = min(best, (perf_counter() - began) / 1000)
+    print(best)
+"""
+
+
+def entered() -> Figure:
+    """Return microseconds of an entry in the log of decisions, with nobody listening."""
+    return Figure("an entry of the log", 1e6 * float(python(ENTRY)), "µs", 1.0)
+
+
+CANARY = """
+    from alight.backends.host import HostBackend
+    from alight.measure.calibrate import calibrate
+    from alight.measure.canary import canary
+    from time import perf_counter
+    backend = HostBackend()
+    (device,) = backend.probe().devices
+    (profile,) = calibrate(1.0, [(backend, device)], store=False)
+    best = 1.0
+    for _ in range(REPEATS):
+        began = perf_counter()
+        assert canary(backend, device, profile) is not None
+        best = min(best, perf_counter() - began)
+    print(best)
+"""
+
+
+def looked() -> Figure:
+    """Return milliseconds of a look whether the host's profile still holds."""
+    value = 1e3 * float(python(CANARY.replace("REPEATS", str(REPEATS))))
+    return Figure("a canary of the host", value, "ms", 20.0)
+
+
 def imported() -> Figure:
     """Return seconds that ``import alight`` takes beyond ``import numpy``, bytecode warm."""
     program = """
@@ -323,6 +371,8 @@ def main() -> int:
             request(8, 3.0),
             request(100, 10.0),
             planned(),
+            entered(),
+            looked(),
             imported(),
             start_up(folder),
             small_arrays(folder),
