@@ -1,4 +1,8 @@
-"""Settings every test runs under: a cache of its own, nothing of the user's, no measuring."""
+"""Settings every test runs under: a cache of its own, nothing of the user's, no measuring.
+
+How long a test may take is said once, for all of it, in `pyproject.toml`: what it waits for, and
+the processes it starts, have no limits of their own, which a busy machine would be too slow for.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +25,8 @@ for _name in [name for name in os.environ if name.startswith("ALIGHT_")]:
 _CACHE = tempfile.mkdtemp(prefix="alight-tests-")
 os.environ["ALIGHT_CACHE_DIR"] = _CACHE
 os.environ["ALIGHT_CALIBRATE"] = "off"
+# The user's settings file is not the tests': here there is none.
+os.environ["XDG_CONFIG_HOME"] = os.path.join(_CACHE, "config")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

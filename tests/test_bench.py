@@ -6,6 +6,7 @@ import json
 import math
 import os
 import re
+import signal
 import subprocess
 import threading
 from dataclasses import replace
@@ -219,11 +220,11 @@ def test_what_cannot_be_is_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_probe_that_was_disturbed_is_taken_again() -> None:
     slow = Bandwidth(((1 << 17, 1.0), (1 << 18, 2.0), (1 << 30, 1.0)), 1)
     again = dict(slow.again(1 << 18).peaks)
-    # A byte a second is no machine's peak; what is far from the working set is as it was.
-    assert again[1 << 17] > 1e8
-    assert again[1 << 18] > 1e8
+    # A few bytes a second are no machine's peak; what is far from the working set is as it was.
+    assert again[1 << 17] > 1.0
+    assert again[1 << 18] > 2.0
     assert again[1 << 30] == 1.0
-    found = row(alight=1e-3)
+    found = row(alight=1.0)  # faster than the first probe, slower than any machine
     found.bytes = 1 << 18
     _check(found, slow)
     assert found.faults == []
@@ -442,10 +443,11 @@ def test_bandwidth_is_compared_with_what_was_timed_beside_it() -> None:
 
 
 def test_cells_of_several_rows_take_turns(tmp_path: Path) -> None:
+    ages = 1e9  # which no machine takes for it
     cells = [
-        (Case("sum", 1 << 12, "float32"), Cell("numpy", seconds=1.0)),
-        (Case("dot", 1 << 10, "float64"), Cell("alight", seconds=1.0)),
-        (Case("sum", 1 << 10, "float64"), Cell("numpy", seconds=1.0)),
+        (Case("sum", 1 << 12, "float32"), Cell("numpy", seconds=ages)),
+        (Case("dot", 1 << 10, "float64"), Cell("alight", seconds=ages)),
+        (Case("sum", 1 << 10, "float64"), Cell("numpy", seconds=ages)),
     ]
     with Crew(("numpy", "alight"), environment(tmp_path)) as crew:
         time_beside(cells, crew)
@@ -454,7 +456,7 @@ def test_cells_of_several_rows_take_turns(tmp_path: Path) -> None:
         assert "error" in crew.ask("numpy", "turn", kept=0, samples=1)
     for _, cell in cells:
         assert cell.beside and cell.counts and cell.samples >= 15
-        assert cell.seconds is not None and cell.seconds < 0.1
+        assert cell.seconds is not None and 0 < cell.seconds < ages
 
 
 def environment(folder: Path, **variables: str) -> dict[str, str]:
@@ -521,6 +523,7 @@ def test_absent_and_dying_peers_have_reasons(tmp_path: Path) -> None:
         assert crew.present == ["numpy"]
         asked = {"program": "chain", "n": 1024, "dtype": "float32", "reference": "/nowhere/x"}
         assert crew.ask("numpy", "open", **asked)["error"].startswith("FileNotFoundError")
+        os.kill(crew._running["numpy"].pid, signal.SIGSTOP)  # it does not answer, ever
         assert crew.ask("numpy", "open", 1e-4, **asked)["error"].startswith("took over")
         # The process that did not answer in time is gone; the next question starts another.
         assert crew.ask("numpy", "hello")["version"] == np.__version__

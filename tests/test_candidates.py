@@ -153,7 +153,7 @@ class Machine:
         }
         done = subprocess.run(
             [sys.executable, *arguments],
-            capture_output=True, text=True, cwd=self.folder, env=environment, timeout=120,
+            capture_output=True, text=True, cwd=self.folder, env=environment,
         )  # fmt: skip
         assert done.returncode in ends, done.stderr
         assert "Traceback" not in done.stderr, done.stderr

@@ -34,7 +34,6 @@ def command(
         text=True,
         cwd=folder,
         env=environment,
-        timeout=120,
     )
 
 

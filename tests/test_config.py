@@ -275,9 +275,9 @@ def test_a_policy_is_of_its_thread_and_its_context() -> None:
 
     @shared
     def here(value: int) -> bool:
-        barrier.wait(10)  # all four are inside the same policy object at once
+        barrier.wait()  # all four are inside the same policy object at once
         with policy(floor=value):
-            barrier.wait(10)
+            barrier.wait()
             inner = current_policy().floor_for("all")
         return inner == value and current_policy().floor_for("all") == 5
 

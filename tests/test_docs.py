@@ -143,7 +143,6 @@ def finished(
         encoding="utf-8",
         cwd=folder,
         env=environment(folder, **variables),
-        timeout=120,
     )
 
 

@@ -36,7 +36,6 @@ def run(folder: Path, *command: str, **variables: str) -> Run:
         text=True,
         cwd=folder,
         env=environment,
-        timeout=120,
     )
 
 

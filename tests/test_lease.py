@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -29,12 +32,27 @@ def test_every_job_has_a_name_of_its_own_and_fits_in_its_part() -> None:
                 assert job.arguments[2] in cuda.PARTS
 
 
-def test_a_job_that_takes_too_long_is_ended_and_the_next_one_begins(tmp_path: Path) -> None:
+def test_a_job_that_takes_too_long_is_ended_and_the_next_one_begins(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    real = lease.subprocess.run
+
+    def once_up(command: Any, *, stdout: Any, timeout: float, check: bool, **options: Any) -> Any:
+        """Begin the time of a job that would sleep on when it says that it is up."""
+        if "sleep" not in command[-1]:
+            return real(command, stdout=stdout, timeout=timeout, check=check, **options)
+        with subprocess.Popen(command, stdout=stdout, **options) as process:
+            while not Path(stdout.name).read_text():
+                time.sleep(0.01)
+            process.kill()
+        raise subprocess.TimeoutExpired(command, timeout)
+
     jobs = (
         Job("sleeps", 0.5, ("-c", "import time; print('up', flush=True); time.sleep(60)")),
-        Job("fails", 30, ("-c", "raise SystemExit('so it is')")),
-        Job("works", 30, ("-c", "print('done')")),
+        Job("fails", 250, ("-c", "raise SystemExit('so it is')")),
+        Job("works", 250, ("-c", "print('done')")),
     )
+    monkeypatch.setattr(lease.subprocess, "run", once_up)
     assert not run_part("part", jobs, tmp_path)
     summary = (tmp_path / "summary.txt").read_text()
     assert "sleeps: ended after 0 s" in summary and "   up" in summary

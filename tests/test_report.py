@@ -373,7 +373,6 @@ def python(code: str, folder: Path) -> subprocess.CompletedProcess[str]:
         text=True,
         cwd=folder,
         env=environment,
-        timeout=120,
     )
 
 

@@ -56,7 +56,6 @@ def python(program: str, **environment: str) -> subprocess.CompletedProcess[str]
         [sys.executable, "-c", textwrap.dedent(program)],
         capture_output=True,
         text=True,
-        timeout=120,
         env={**os.environ, "ALIGHT_FLOOR_ALL": "0", **environment},
         check=False,
     )
@@ -142,21 +141,34 @@ def test_a_real_interrupt_reaches_the_caller() -> None:
     result = python(
         """
         import os, signal, threading, numpy as np, alight
-        a = alight.asarray(np.random.default_rng(1).random((1500, 1500)))
+        from alight.execute import Execution
+        a = alight.asarray(np.random.default_rng(1).random((500, 500)))
         b = a
         for _ in range(40):
-            b = np.matmul(b, a) / 750
-        threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+            b = np.matmul(b, a) / 250
+        struck = threading.Thread(target=lambda: os.kill(os.getpid(), signal.SIGINT))
+        step, steps = Execution._step, 0
+
+        def counted(self, *given):
+            global steps
+            steps += 1
+            if steps == 5:  # it comes while one of the next ones runs
+                struck.start()
+            elif steps == 20:
+                struck.join()
+            return step(self, *given)
+
+        Execution._step = counted
         try:
             np.asarray(b)
             print("finished")
         except KeyboardInterrupt:
-            print("interrupted")
+            print("interrupted", steps <= 20)
         c = a + 1
         print(bool((np.asarray(c) == np.asarray(a) + 1).all()))
         """
     )
-    assert result.stdout.split()[-1] == "True", result.stderr
+    assert result.stdout.split() == ["interrupted", "True", "True"], result.stderr
 
 
 def test_fork_leaves_both_processes_able_to_compute() -> None:

@@ -317,11 +317,11 @@ def test_a_fork_while_a_lock_is_held_blocks_nobody(tmp_path: Path) -> None:
         def hold(store: Store, held: threading.Event, release: threading.Event) -> None:
             with store._exclusive(str(tmp_path / "v1" / "profile" / "k.json")):
                 held.set()
-                release.wait(10)
+                release.wait()
 
         thread = threading.Thread(target=hold, args=(store, held, release))
         thread.start()
-        assert held.wait(10)
+        held.wait()
         # Both children inherit what the thread holds; neither has the thread.
         sleeper = context.Process(target=time.sleep, args=(60,))
         writer = context.Process(target=store.write, args=("profile", "k", {"b": 1}))
@@ -331,7 +331,7 @@ def test_a_fork_while_a_lock_is_held_blocks_nobody(tmp_path: Path) -> None:
         thread.join()
         try:
             store.write("profile", "k", {"a": 1}, merge=add)
-            writer.join(20)
+            writer.join()
             assert writer.exitcode == 0
         finally:
             sleeper.kill()
@@ -375,16 +375,20 @@ def test_killed_processes_lose_nothing_that_was_acknowledged(tmp_path: Path) -> 
     def stop(worker: str) -> str:
         process = running.pop(worker)
         process.send_signal(signal.SIGKILL)
-        return process.communicate(timeout=10)[1]
+        return process.communicate()[1]
+
+    def written(worker: str) -> bool:
+        path = tmp_path / worker
+        return path.exists() and path.stat().st_size > 0
 
     errors = ""
     workers = [f"w{n}" for n in range(4)]
     try:
         for worker in workers:
             start(worker)
-        until = time.monotonic() + 20
-        while not all((tmp_path / worker).exists() for worker in workers):
-            assert time.monotonic() < until, "the workers did not start"
+        # However long the machine takes for it: every worker has had a write acknowledged.
+        while not all(map(written, workers)):
+            assert all(process.poll() is None for process in running.values()), "a worker ended"
             time.sleep(0.02)
         for _ in range(8):
             time.sleep(chance.uniform(0.1, 0.5))
@@ -401,7 +405,6 @@ def test_killed_processes_lose_nothing_that_was_acknowledged(tmp_path: Path) -> 
     for worker in workers:
         acknowledged = [int(line) for line in (tmp_path / worker).read_text().split()]
         assert acknowledged == sorted(set(acknowledged)), "a write was lost and counted again"
-        assert acknowledged
         # The last write may have been finished and not yet acknowledged.
         assert shared[worker] - acknowledged[-1] in (0, 1)
     objects = [entry for entry in store.entries() if entry.form == "object"]

@@ -304,22 +304,39 @@ def spied(pool: Any, work: Any, parts: int) -> Any:
     return pool.Launcher(entry, (parts,), (0,), 0, 1, function, 0, 1, 1 << 20)
 
 
+def until_asleep(pool: Any) -> None:
+    """Return when every worker sleeps, so that all are woken for the next run: one that spins as
+    it begins may fall asleep unseen, and the run goes on without it."""
+    while pool.state()["asleep"] < pool.state()["started"]:
+        time.sleep(0.001)
+
+
 def test_who_is_interrupted_holds_up_its_own_part_only(pool: Any) -> None:
     pool.set_threads(2)
     caller = threading.get_ident()
     done: list[tuple[bool, int]] = []
+    begun = threading.Event()
 
     def work(length: int) -> None:
         here = threading.get_ident() == caller
-        time.sleep(0.001 if here else 0.4)
+        if here:
+            begun.wait()
+        else:  # interrupted until there is nothing else to do
+            begun.set()
+            while sum(length for _, length in done) + length < 24:
+                time.sleep(0.001)
         done.append((here, length))
 
     run = spied(pool, work, 24)
+    begun.set()
+    run([0])  # nobody is woken for the first one before it is known what a part takes
     for _ in range(3):
+        until_asleep(pool)
         done.clear()
+        begun.clear()
         run([0])
         assert sum(length for _, length in done) == 24
-        assert [here for here, _ in done].count(False) <= 1  # the others were not kept for it
+        assert [here for here, _ in done].count(False) == 1  # the others were not kept for it
 
 
 def test_nothing_of_a_run_is_left_when_it_returns(pool: Any) -> None:
@@ -434,43 +451,58 @@ def test_every_thread_has_the_same_share_each_time() -> None:
     core.set_costs(0.0, 0.0)
     caller = threading.get_ident()
     taken: dict[bool, list[int]] = {}
-    base, met = 1 << 12, 0
+    base = 1 << 12
+    begun = threading.Event()
 
     def kernel(addresses: Any, dims: Any, strides: Any) -> None:
         place = ctypes.cast(addresses, ctypes.POINTER(ctypes.c_int64))[0]
-        taken[threading.get_ident() == caller].append((place - base) // 8)
+        here = threading.get_ident() == caller
+        taken[here].append((place - base) // 8)
+        if not here:
+            begun.set()
+        begun.wait()  # with its first part, for the other one to have its own
         time.sleep(0.002)
 
     function = CALLBACK(kernel)
     entry = ctypes.cast(function, ctypes.c_void_p).value
     try:
         run = core.Launcher(entry or 0, (64,), (8,), 0, 1, function, 0, 1, 1 << 20)
+        taken.update({True: [], False: []})
+        begun.set()
+        run([base])  # nobody is woken for the first one before it is known what a part takes
         for _ in range(6):
+            until_asleep(core)
             taken.update({True: [], False: []})
+            begun.clear()
             run([base])
             # each in order from where its half begins, and of the other half what was left over
             assert taken[True][0] == 0 and sorted(taken[True] + taken[False]) == list(range(64))
-            met += taken[False][:1] == [32]
-            assert taken[False][:1] in ([], [32]) or len(taken[True]) > 32, taken
-        assert met
+            assert taken[False][0] == 32, taken
     finally:
         core.set_costs(core.JOIN_SECONDS, core.WAKE_SECONDS)
         core.set_threads(thread_count())
 
 
 @pytest.mark.skipif(not NATIVE, reason="threads of the twin do not spin")
-def test_what_sharing_costs_is_measured_and_kept() -> None:
-    core.set_threads(2)
+def test_what_sharing_costs_is_measured_and_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    slept: list[float] = []
+
+    def round_trip(threads: int = 2) -> float:
+        took = 5e-5 if slept else 1e-6  # of one that slept until now
+        slept.clear()
+        return took
+
+    # What other work makes of these figures is nothing to rest an assertion on.
+    told = SimpleNamespace(round_trip=round_trip, state=lambda: {"threads": 2})
+    monkeypatch.setattr("alight.measure.timing.threads", told)
+    monkeypatch.setattr("alight.measure.timing.sleep", slept.append)
     try:
         cpu = device("cpu")
         calibration = Calibration(backend_of(cpu), cpu, 0.2)
         for _ in calibration.steps():
             pass
         kept = Profile.from_dict(calibration.profile().to_dict()).one_offs
-        if thread_count() == 1:
-            assert "join" not in kept
-            return
-        assert 0 < kept["join"].value < kept["wake"].low < 1e-2
+        assert (kept["join"].value, kept["wake"].low) == (1e-6, 5e-5)
         core.set_costs(*ALWAYS)
         share_costs(kept)
         state = core.state()
@@ -516,7 +548,7 @@ ENDS = {
     "fork": """
 child = os.fork()
 if child == 0:
-    signal.alarm(30)
+    signal.alarm(280)  # one that hangs does not outlive this test's limit of 300 s
     assert core.state()["started"] == 0
     for _ in range(20): check()
     assert core.state()["started"] == 2
@@ -533,7 +565,7 @@ other.start()
 for _ in range(8):
     child = os.fork()
     if child == 0:
-        signal.alarm(30)
+        signal.alarm(280)
         for _ in range(5): check()
         os._exit(0)
     assert os.waitpid(child, 0)[1] == 0
@@ -576,7 +608,6 @@ def test_a_program_ends_as_it_should(end: str, twin: str) -> None:
         env=environ,
         capture_output=True,
         text=True,
-        timeout=120,
     )
     assert done.returncode == 0, done.stderr[-2000:]
 

@@ -271,7 +271,7 @@ with alight.policy(devices=("wgpu:0", "cpu"), floor=0):
     assert (np.asarray(alight.asarray(x) + 1) == x + 1).all()
 assert registry.device("wgpu:0") and "wgpu:0" not in registry._opened
 """
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 # --- trust ----------------------------------------------------------------------------------------
@@ -470,7 +470,7 @@ def test_absence_has_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("script", "reason"),
     [
-        ("import time; time.sleep(60)", "did not answer within 1 s"),
+        ("import time; time.sleep(280)", "did not answer within 1 s"),
         ("import os; os.kill(os.getpid(), 11)", "signal 11"),
         ("raise ValueError('broken')", "broken"),
         ("print('noise')", "not understood"),
@@ -482,7 +482,8 @@ def test_a_driver_that_crashes_or_hangs_is_a_reason(
 ) -> None:
     path = tmp_path / "script.py"
     path.write_text(script)
-    found, why = wgpu_adapters.ask(1.0 if "sleep" in script else 20.0, str(path))
+    # However long it takes to start an interpreter.
+    found, why = wgpu_adapters.ask(1.0 if "sleep" in script else 250.0, str(path))
     assert found == [] and reason in why
 
 
@@ -510,7 +511,7 @@ with alight.policy(force="wgpu:0", floor=0):
     sys.exit(os.waitstatus_to_exitcode(os.wait()[1]))
 """
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, timeout=120
+        [sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
 
@@ -601,7 +602,7 @@ def test_an_adapter_is_opened_unasked_where_it_wins_by_its_profile(
     for arguments in (("measured", *map(str, (*cpu, *adapter))), ("",)):
         done = subprocess.run(
             [sys.executable, "-c", JOINING, *arguments],
-            capture_output=True, text=True, timeout=120, env=environment,
+            capture_output=True, text=True, env=environment,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
         assert done.stderr == ""
