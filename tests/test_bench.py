@@ -27,7 +27,7 @@ from alight.bench.command import run_bench, run_regret
 from alight.bench.device_peers import peers_on
 from alight.bench.first_call import COUNTS, first_call
 from alight.bench.first_call import measure as first_call_measured
-from alight.bench.inputs import SEED, Arrays
+from alight.bench.inputs import SEED, Arrays, placed
 from alight.bench.lines import text
 from alight.bench.peers import PEERS, NumExpr
 from alight.bench.programs import FAMILIES, PROGRAMS
@@ -39,6 +39,7 @@ from alight.bench.rows import (
     _allowed_eps,
     _check,
     _fill,
+    _turns,
     run_row,
     time_beside,
 )
@@ -47,6 +48,7 @@ from alight.bench.shows import (
     Shown,
     bandwidth_judged,
     fastest,
+    nearest_limit,
     of_neighbours,
     of_resident,
     of_rows,
@@ -411,6 +413,112 @@ def test_turns_in_slow_moments_count_where_there_are_too_few_others() -> None:
     assert (cell.samples, cell.unsteady, cell.seconds) == (10, 0.0, pytest.approx(1.05))
     _fill(cell, turns[1:])
     assert (cell.samples, cell.unsteady, cell.seconds) == (48, 20 / 24, 2.0)
+
+
+def turns_of(seconds: float, count: int = 5) -> list[dict[str, Any]]:
+    return [{"samples": [seconds], "steady": True}] * count
+
+
+def test_a_time_is_the_median_of_what_several_processes_had() -> None:
+    cell = Cell("numpy")
+    _fill(cell, turns_of(1.0, 25), turns_of(3.0), turns_of(2.0))
+    assert (cell.seconds, cell.samples, cell.processes) == (2.0, 35, 3)
+    _fill(cell, turns_of(4.0), [])
+    assert (cell.seconds, cell.samples, cell.processes) == (4.0, 5, 1)
+
+
+def test_rows_near_a_limit_are_timed_in_other_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    near = row("sort", alight=1.04, numpy=1.0, jax=3.0)
+    peer = row("chain", alight=1.0, numpy=9.0, torch=1.0)
+    far = row("chain", alight=1.0, numpy=2.0, torch=2.0)
+    small = row("dot", n=1 << 14, alight=1.3e-6, numpy=1e-6)
+    slow = row("sort", alight=1.06, numpy=1.0)
+    slow.cells["numpy"].cold_seconds = 1e6  # there is no time for it
+    rows = [near, peer, far, small, slow, Row(near.case, skipped="over the budget")]
+    assert nearest_limit(near) == (pytest.approx(math.log(1.05 / 1.04)), "numpy")
+    assert nearest_limit(peer) == (pytest.approx(math.log(1.1)), "torch")
+    assert nearest_limit(small) == (pytest.approx(math.log(1.35 / 1.3)), "numpy")
+    assert nearest_limit(far) == (pytest.approx(math.log(2.1)), "numpy")
+    assert nearest_limit(rows[-1]) is None
+    for made in rows:
+        made.turns = {p: [turns_of(c.seconds or 0.0)] for p, c in made.cells.items()}
+    opened: list[tuple[str, ...]] = []
+    asked: list[tuple[str, tuple[str, ...]]] = []
+
+    class Others(Crew):
+        def __init__(self, peers: Any, environment: Any, device: str = "cpu") -> None:
+            opened.append(tuple(peers))
+            self.environment, self.device, self.present = {}, device, list(peers)
+            self._running = {}
+            self.scratch = Any
+
+        def __exit__(self, *_: object) -> None:
+            pass
+
+    def again(case: Case, crew: Crew, seconds: float, limit: Any, only: Any) -> Row:
+        asked.append((case.program, tuple(only)))
+        other = row(case.program, n=case.n, **dict.fromkeys(only, 1.2))
+        other.turns = {peer: [turns_of(1.2)] for peer in only}
+        other.faults = ["wrong"] if case.program == "dot" else []
+        return other
+
+    monkeypatch.setattr(running, "Crew", Others)
+    monkeypatch.setattr(running, "run_row", again)
+    run = Run(Wanted(), "now", rows=rows)
+    run.machine = {**running.surroundings(), "load_after": None}
+    crew = Others(("numpy", "alight", "numexpr", "jax", "torch"), {})
+    running._in_other_processes(run, crew, perf_counter() + 600, lambda told: None)
+    times = running._PROCESSES - 1
+    assert opened[1:] == [("numpy", "alight", "torch")] * times
+    two = ("numpy", "alight")
+    assert asked == [("sort", two), ("dot", two), ("chain", (*two, "torch"))] * times
+    assert near.seconds("alight") == 1.2 and near.cells["alight"].processes == 1 + times
+    assert near.seconds("jax") == 3.0 and near.cells["jax"].processes == 1
+    assert small.seconds("alight") == 1.3e-6 and far.cells["alight"].processes == 1
+    assert f"2 rows near a limit were timed in up to {1 + times} processes" in text(run)
+    opened.clear()
+    running._in_other_processes(run, crew, perf_counter() - 1.0, lambda told: None)
+    assert not opened
+
+
+def test_turns_go_round_and_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    class Answering:
+        def ask(self, peer: str, do: str, samples: int) -> dict[str, Any]:
+            asked.append(peer)
+            return {"samples": [1.0] * samples, "steady": True}
+
+    crew: Any = Answering()
+    taken = _turns(list("abc"), dict.fromkeys("abc", 1e-3), crew, 0.0)
+    rounds = ["".join(asked[i : i + 3]) for i in range(0, len(asked), 3)]
+    assert rounds == ["abc", "bac", "cab", "acb", "bca"]
+    assert all(len(turns) == 5 for turns in taken.values())
+
+
+def test_every_process_has_its_arrays_at_the_same_places(tmp_path: Path) -> None:
+    drawn = given("nbody", 1 << 14, "float32")
+    for array, copied in zip(drawn, placed(drawn), strict=True):
+        assert np.array_equal(array, copied) and copied.dtype == array.dtype
+        assert copied.ctypes.data % 4096 == 16 and copied.flags.c_contiguous
+    called, timed = [], []
+
+    def compares(*told: Any) -> tuple[str | None, float]:
+        called.append(told)
+        return None, 0.0
+
+    def calls(program: Any, arrays: Arrays) -> Any:
+        timed.extend(arrays)
+        return lambda: program.function(*arrays)
+
+    server = Server("numpy")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(worker, "compare", compares)
+        patch.setattr(server.peer, "call", calls)
+        server.on_open("dot", 1 << 12, "float32", str(tmp_path / "reference"))
+    # what others do before they are timed, NumPy's process does as well
+    assert len(called) == 1
+    assert [x.ctypes.data % 4096 for x in timed] == [16, 16]
 
 
 def test_samples_begin_once_the_caches_are_full(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -92,7 +92,7 @@ def text(run: Run) -> str:
     lines += ["the tolerance. GB/s, first call and settled are alight's; settled: after how many"]
     lines += ["calls NumPy or kernels have it for good, and the time lost on the way.", ""]
     lines += aligned(header, cells)
-    lines += _steadiness(run)
+    lines += [*_steadiness(run), *_processes(run)]
     lines += ["", *_reasons(run), *_skipped(run), "", *_slowest(run), "", "Must show"]
     lines += [f"  {line}" for line in run.shown]
     if run.faults:
@@ -133,6 +133,22 @@ def _steadiness(run: Run) -> list[str]:
         "",
         f"Too few turns met a steady processor in {len(slow)} rows; {len(run.timed_again)} rows "
         "have the times of a second, steadier run.",
+    ]
+
+
+def _processes(run: Run) -> list[str]:
+    """Return what there is to say of rows that were timed in several processes."""
+    counts = [
+        max(counts)
+        for row in run.rows
+        if (counts := [cell.processes for cell in row.cells.values()]) and max(counts) > 1
+    ]
+    if not counts:
+        return []
+    return [
+        "",
+        f"{len(counts)} rows near a limit were timed in up to {max(counts)} processes of each "
+        "peer: the medians of their medians.",
     ]
 
 

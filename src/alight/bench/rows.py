@@ -1,7 +1,8 @@
 """A row: one program at one size in one dtype, through every peer, in turns.
 
-Turns go round, each beginning with another peer, until the row's time is used: what disturbs the
-machine for a while then disturbs all, and ratios of medians hold where single times do not.
+Turns go round, each beginning with another peer and every other one backwards, until the row's
+time is used: what disturbs the machine for a while then disturbs all, nobody always follows the
+same one, and ratios of medians hold where single times do not.
 """
 
 from __future__ import annotations
@@ -63,6 +64,9 @@ class Case:
         return array * (4 * peers + self.of.live)
 
 
+Turns = Sequence[Mapping[str, Any]]  # what a worker answered, of each turn of one process
+
+
 @dataclass(slots=True)
 class Cell:
     """One peer in a row: seconds of one warm call (median, 20, 10 and 90 % quantiles), or why not.
@@ -73,7 +77,8 @@ class Cell:
     included, all went the way they go for good (None: not within the time given to it);
     ``settling_seconds``: what those took beyond a warm call each. ``unsteady``: in which share of
     the turns that count its processor was slower than it can be, by additions timed before.
-    ``beside``: its turns were among those of other rows that use memory as much.
+    ``beside``: its turns were among those of other rows that use memory as much. ``processes``: in
+    how many it was timed, one after the other; the seconds are the median of their medians.
     """
 
     peer: str
@@ -90,6 +95,7 @@ class Cell:
     error_eps: float = 0.0
     tolerance_eps: float | None = None
     beside: bool = False
+    processes: int = 1
 
     @property
     def counts(self) -> bool:
@@ -111,6 +117,7 @@ class Row:
     skipped: str | None = None
     spent_seconds: float = 0.0
     oracle: list[float] | None = None
+    turns: dict[str, list[Turns]] = field(default_factory=dict)  # by peer, of each of its processes
 
     def seconds(self, peer: str) -> float | None:
         """Return the median seconds of a peer whose result is right."""
@@ -138,6 +145,17 @@ class Row:
             if cell.counts and peer in self.cells and self.cells[peer].counts:
                 for name in _TIMES:
                     setattr(self.cells[peer], name, getattr(cell, name))
+                self.turns[peer] = other.turns.get(peer, [])
+        return True
+
+    def joined_by(self, other: Row) -> bool:
+        """Count the turns of the same case in other processes, too, if nothing was wrong there."""
+        if other.skipped is not None or other.faults:
+            return False
+        for peer, cell in other.cells.items():
+            if cell.counts and peer in self.cells and self.cells[peer].counts:
+                self.turns[peer] = [*self.turns[peer], *other.turns[peer]]
+                _fill(self.cells[peer], *self.turns[peer])
         return True
 
     def ratio(self, to: str | None = None) -> float | None:
@@ -271,6 +289,7 @@ def run_row(
         taken = _turns(list(expected), expected, crew, max(left, _TURNS_SECONDS))
         for peer, turns in taken.items():
             _fill(row.cells[peer], turns)
+            row.turns[peer] = [turns]
         if "alight" in taken:
             row.explained = crew.ask("alight", "explain").get("lines", [])
     finally:
@@ -382,7 +401,8 @@ def _turns(
         if rounds >= _TRIED and perf_counter() - began > 3 * max(seconds, 1.0):
             break
         first = rounds % len(running)
-        for peer in running[first:] + running[:first]:
+        then = running[first + 1 :] + running[:first]
+        for peer in (running[first], *(then[::-1] if rounds % 2 else then)):
             answer = crew.ask(peer, "take", samples=1 if expected[peer] > 0.05 else SAMPLES)
             taken[peer] += [answer] if answer.get("samples") else []
         rounds += 1
@@ -393,20 +413,25 @@ def _turns(
     return taken
 
 
-def _samples(turns: Sequence[Mapping[str, Any]]) -> list[float]:
+def _samples(turns: Turns) -> list[float]:
     return [seconds for turn in turns for seconds in turn["samples"]]
 
 
-def _fill(cell: Cell, turns: Sequence[Mapping[str, Any]]) -> None:
+def _counting(turns: Turns) -> Turns:
     # The same rule for everybody: slow moments count where there are too few others.
     steady = [turn for turn in turns if turn["steady"]]
-    turns = steady if len(steady) >= LEAST_ROUNDS else turns
-    samples = _samples(turns)
-    if not samples:
+    return steady if len(steady) >= LEAST_ROUNDS else turns
+
+
+def _fill(cell: Cell, *processes: Turns) -> None:
+    counting = [turns for process in processes if _samples(turns := _counting(process))]
+    if not counting:
         cell.reason = cell.reason or "gave no times"
         return
-    timing = summary(samples)
-    cell.seconds, cell.quantile20 = median(samples), timing.seconds
+    turns = [turn for process in counting for turn in process]
+    timing = summary(_samples(turns))
+    cell.seconds = median([median(_samples(process)) for process in counting])
+    cell.quantile20, cell.processes = timing.seconds, len(counting)
     cell.low, cell.high, cell.samples = timing.low, timing.high, timing.samples
     cell.unsteady = sum([not turn["steady"] for turn in turns]) / len(turns)
 
