@@ -144,6 +144,12 @@ def test_report_prints_a_saved_one(tmp_path: Path) -> None:
     )
     assert printed(tmp_path, "report", "r.json", "--html", "r.html") == ""
     assert (tmp_path / "r.html").read_text().startswith("<!doctype html>")
+    if Path("/dev/stdout").exists():  # which nothing takes the place of
+        page = printed(tmp_path, "report", "r.json", "--html", "/dev/stdout")
+        assert page.startswith("<!doctype")
+    done = command(tmp_path, "report", "r.json", "--html", "missing/r.html")
+    assert done.returncode == 1
+    assert "cannot write the report to missing/r.html" in done.stderr and "Fix:" in done.stderr
     done = command(tmp_path, "report", "script.py")
     assert done.returncode == 1
     assert "is not JSON" in done.stderr and "Traceback" not in done.stderr
@@ -225,6 +231,29 @@ def test_a_calibration_that_was_disturbed_says_what_holds_and_exits_with_1(
     assert ended.value.code == 0
 
 
+@pytest.mark.parametrize("stored", [True, False])
+def test_an_interrupted_calibration_says_what_is_kept(
+    stored: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from alight import cli
+    from alight.backends.sim_clock import DEFAULT_SPEC, recorded
+    from alight.measure import calibrate
+
+    there = [None, recorded("cpu", DEFAULT_SPEC) if stored else None]
+
+    def interrupted(*args: Any, **kwargs: Any) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(calibrate, "calibrate", interrupted)
+    monkeypatch.setattr(calibrate, "load_profile", lambda device: there.pop(0))
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["calibrate", "cpu"])
+    told = capsys.readouterr().err
+    assert ended.value.code == 130 and told.endswith("alight: interrupted\n")
+    then = "what was measured until then is stored. Fix: " if stored else "nothing is stored\n"
+    assert f"cpu: interrupted: {then}" in told
+
+
 def test_a_profile_from_a_file_is_shown_beside_what_there_is_and_taken(tmp_path: Path) -> None:
     from alight.backends.host import HostBackend
     from alight.backends.sim_clock import DEFAULT_SPEC, recorded
@@ -297,6 +326,15 @@ def test_a_bad_device_is_told_at_the_first_array_however_small(tmp_path: Path, n
     assert (found.returncode, found.stdout) == (1, "began\n")
     told = found.stderr.splitlines()[-1]
     assert "environment variable ALIGHT_DEVICES" in told and told.count("Fix:") == 1
+
+
+@pytest.mark.parametrize("line", ["np.ones(3) + 1", "alight.jit(lambda x: x + 1)(np.ones(3))"])
+def test_a_bad_setting_is_told_at_the_programs_own_line(tmp_path: Path, line: str) -> None:
+    text = f"import alight\nimport alight as np\ndef main():\n    return {line}\nmain()\n"
+    script(tmp_path, text)
+    found = python(tmp_path, "script.py", ALIGHT_FORCE="gpu")
+    assert found.returncode == 1 and "environment variable ALIGHT_FORCE: 'gpu'" in found.stderr
+    assert "in main" in found.stderr and str(PACKAGE) not in found.stderr
 
 
 def test_more_threads_than_processors_are_told_of(tmp_path: Path) -> None:

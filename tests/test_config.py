@@ -121,6 +121,7 @@ def test_an_empty_variable_is_not_set(tmp_path: Path) -> None:
         ("ALIGHT_DEVICES", "cpu:0"),
         ("ALIGHT_DEVICES", "cpu,"),
         ("ALIGHT_DEVICES", "cpu,-cpu"),
+        ("ALIGHT_DEVICES", "-cpu"),  # there is always the host
         ("ALIGHT_FORCE", "nunpy"),
         ("ALIGHT_FORCE", "cuda:0:fast"),
         ("ALIGHT_FORCE", "generated:cpu"),
@@ -174,6 +175,20 @@ def test_a_file_that_cannot_be_read_is_an_error_that_names_it(tmp_path: Path) ->
             load_with(tmp_path, toml)
     with pytest.raises(ConfigError, match=r"variable ALIGHT_CONFIG.*absent\.toml.*Fix: "):
         load({"ALIGHT_CONFIG": str(tmp_path / "absent.toml")})
+
+
+def test_a_heading_over_settings_is_told_to_go(tmp_path: Path) -> None:
+    for heading in ("policy", "alight"):
+        with pytest.raises(ConfigError, match=rf"'{heading}' is not a setting.*above every table"):
+            load_with(tmp_path, f'[{heading}]\nforce = "cpu"\n')
+
+
+def test_an_unknown_name_in_a_policy_is_told_the_right_one() -> None:
+    unknown: Any = policy
+    with pytest.raises(TypeError, match=r"'device' is not a setting of it. Fix: write devices\."):
+        unknown(device="cpu")
+    with pytest.raises(TypeError, match=r"'backend' is not .* one of devices, force, floor, on"):
+        unknown(backend="cpu")
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
@@ -22,6 +23,7 @@ from alight.report import (
     profile_rows,
     standing_row,
     version,
+    write,
 )
 from alight.settings import checked
 from alight.store import Entry, default_store
@@ -210,6 +212,13 @@ def calibrate(
                     (made,) = measure(
                         *(seconds, devices, progress, not dry_run, runtime.step_seconds)
                     )
+            except KeyboardInterrupt:
+                kept = None if dry_run else load_profile(device)
+                then = "nothing is stored"
+                if kept != before:
+                    then = "what was measured until then is stored. Fix: alight calibrate again"
+                click.echo(f"{device.id}: interrupted: {then}", err=True)
+                raise
             except Exception as error:  # a driver that nobody named must not cost the others
                 if device.id in names or not registry.leaves_open(current_policy()):
                     raise
@@ -327,8 +336,7 @@ def report(file: str, as_json: bool, html: str | None) -> None:
     """Print a saved report."""
     loaded = Report.load(file)
     if html is not None:
-        with open(html, "w", encoding="utf-8") as stream:
-            stream.write(loaded.to_html())
+        write(html, loaded.to_html())
     elif as_json:
         click.echo(loaded.to_json())
     else:
@@ -488,7 +496,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             error.show()
             raise SystemExit(error.exit_code) from None
         except click.Abort:
-            raise SystemExit(1) from None
+            print("alight: interrupted", file=sys.stderr)
+            raise SystemExit(128 + signal.SIGINT) from None  # as shells have it
     if callable(action):
         action()
     elif isinstance(action, int):

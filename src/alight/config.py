@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from functools import lru_cache, partial, wraps
 from types import EllipsisType, MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Never, TypeVar, cast
 
 from alight._core import POLICY
 from alight.errors import AlightError, ConfigError
@@ -88,10 +88,16 @@ class policy:
         pick: str | EllipsisType = ...,
         reproducible: bool | EllipsisType = ...,
         learn: bool | EllipsisType = ...,
+        **unknown: Never,
     ) -> None:
+        for name in unknown:
+            near = nearest(name, POLICY_FIELDS) or f"one of {', '.join(POLICY_FIELDS)}"
+            raise TypeError(f"alight.policy: {name!r} is not a setting of it. Fix: write {near}.")
         values = (devices, force, floor, on_gap, pick, reproducible, learn)
         try:
             self._changes = _shared(*values)
+        except ConfigError as error:
+            raise error.with_traceback(None) from None  # at the program's line
         except TypeError:  # a list or dict among them
             self._changes = _Changes(*values)
 
@@ -235,7 +241,10 @@ def _read_file(environ: Mapping[str, str]) -> tuple[str | None, list[Sourced]]:
     for key in document:
         if key not in READ:
             near = nearest(key, READ) or f"one of {', '.join(READ)}"
-            bad(key, f"file {path}", "a setting", f"write {near}, or remove the key")
+            fix = f"write {near}, or remove the key"
+            if isinstance(document[key], dict):  # a heading, under which settings stand
+                fix = f"write what stands in [{key}] above every table, without that heading"
+            bad(key, f"file {path}", "a setting", fix)
     return path, [Sourced(key, raw, f"file {path} key {key}") for key, raw in document.items()]
 
 

@@ -18,7 +18,7 @@ from alight._core import floor
 from alight.backends import machine
 from alight.config import config, current_policy
 from alight.device import Device
-from alight.errors import AlightError
+from alight.errors import AlightError, StoreError
 from alight.frozen import np
 from alight.log import LOG, Record, Snapshot, Tallied, place_of
 from alight.plan.cost import Profile
@@ -101,7 +101,7 @@ class Report:
         """Write the report: HTML to ``*.html``, text to ``*.txt``, JSON to ``*.json`` and to a name
         without such an end.
 
-        Raises ConfigError for any other end.
+        Raises ConfigError for any other end, StoreError where the file cannot be written.
         """
         checked("report", os.fspath(path), "path")
         suffix = Path(path).suffix.lower()
@@ -109,14 +109,7 @@ class Report:
             text = self.to_html()
         else:
             text = (str(self) if suffix == ".txt" else self.to_json()) + "\n"
-        # Beside its place and renamed: whoever waits for the file must not find half of it.
-        target = Path(path)
-        beside = target.with_name(f".{target.name}.{os.getpid()}")
-        try:
-            beside.write_text(text, encoding="utf-8")
-            os.replace(beside, target)
-        finally:
-            beside.unlink(missing_ok=True)
+        write(path, text)
 
     def explanation(self) -> str:
         """Return the decisions by call site, each with its losers, as text."""
@@ -150,6 +143,31 @@ _NOTHING_PLACED = (
     "of a jitted function where NumPy won, and ndarrays given to a function that is not jitted are "
     "NumPy's at once."
 )
+
+
+def write(path: str | os.PathLike[str], text: str) -> None:
+    """Write a report's text to a file, whole or not at all.
+
+    Raises StoreError where it cannot be written.
+    """
+    target = Path(path)
+    try:
+        if target.exists() and not target.is_file():  # a pipe or a terminal; a folder refuses it
+            target.write_text(text, encoding="utf-8")
+            return
+        # Beside its place and renamed: whoever waits for the file must not find half of it.
+        beside = target.with_name(f".{target.name}.{os.getpid()}")
+        try:
+            beside.write_text(text, encoding="utf-8")
+            os.replace(beside, target)
+        finally:
+            with contextlib.suppress(OSError):
+                beside.unlink()
+    except OSError as error:
+        raise StoreError(
+            f"cannot write the report to {os.fspath(path)}: {error.strerror}. "
+            "Fix: name a file in a folder that exists and can be written."
+        ) from error
 
 
 def explain(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Report:
@@ -223,12 +241,6 @@ def at_exit(path: str) -> None:
             return
         try:
             report().save(path)
-        except OSError as error:
-            print(
-                f"alight: cannot write the report to {path}: {error.strerror}. "
-                "Fix: name a file in a folder that exists and can be written.",
-                file=sys.stderr,
-            )
         except AlightError as error:
             print(f"alight: {error}", file=sys.stderr)
 

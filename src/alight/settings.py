@@ -59,6 +59,9 @@ def _devices(raw: object, source: str) -> tuple[str, ...] | None:
             bad(entry, source, "a device", 'write "cpu", or a kind and a number such as "cuda:0"')
         if "-" + entry in entries:
             bad(raw, source, "consistent", f"name {entry!r} or {'-' + entry!r}, not both")
+    if f"-{HOST_DEVICE}" in entries:
+        fix = "leave it out; force names the one device that all work must use"
+        bad(f"-{HOST_DEVICE}", source, "a device that can be left out", fix)
     if not entries:
         bad(raw, source, "a list that names a device", "name one, or give None for all")
     return entries

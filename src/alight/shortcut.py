@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 from contextvars import Context, ContextVar
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 from alight import config, runtime
@@ -200,7 +201,7 @@ def watch_entry(
     global _sweep_at
     if len(_counted) >= _sweep_at:
         _collect()
-        _counted[:] = [c for c in _counted if sys.getrefcount(c.entry) > _ALONE]
+        _counted[:] = [c for c in _counted if sys.getrefcount(c.entry) > _alone()]
         # A program that holds many pays for each new one no more than for the first.
         _sweep_at = max(_SWEEP, 2 * len(_counted))
     _counted.append(_Counted(entry, launchable, decisions, site))
@@ -211,6 +212,7 @@ def _collect() -> None:
         counted.collect()
 
 
+@cache
 def _alone() -> int:
     # What getrefcount answers differs between interpreters: measure it where it is known.
     counted = _Counted.__new__(_Counted)
@@ -218,5 +220,4 @@ def _alone() -> int:
     return sys.getrefcount(counted.entry)
 
 
-_ALONE = _alone()
 LOG.collectors.append(_collect)

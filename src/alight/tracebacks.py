@@ -9,7 +9,7 @@ from typing import Any
 
 from alight._core import Public
 from alight.config import config
-from alight.errors import KernelError
+from alight.errors import ConfigError, KernelError
 from alight.record import STAND_IN
 
 __all__ = ["clean_chain", "hide_ours", "public", "without_ours"]
@@ -29,12 +29,20 @@ def hide_ours(error: BaseException) -> None:
     last = error.__traceback__
     while last is not None and last.tb_next is not None:
         last = last.tb_next
-    if kept is None or last is None or config().log_level != "off":
+    told = kept is not None or isinstance(error, ConfigError)  # of a setting, not of a fault
+    if not told or last is None or _all_are_shown():
         return
     if isinstance(error, _FAULTS) and _is_ours(last):
         return
     error.__traceback__ = kept
     clean_chain(error)
+
+
+def _all_are_shown() -> bool:
+    try:
+        return config().log_level != "off"
+    except ConfigError:  # of which the error tells, then
+        return False
 
 
 def _leave(error: BaseException) -> None:
@@ -44,7 +52,7 @@ def _leave(error: BaseException) -> None:
     while last is not None and last.tb_next is not None:
         last = last.tb_next
     fault = isinstance(error, _FAULTS) and last is not None and _is_ours(last)
-    if fault or config().log_level != "off":
+    if fault or _all_are_shown():
         return
     error.__traceback__ = without_ours(error.__traceback__)
     clean_chain(error)
