@@ -135,3 +135,144 @@ def test_numpys_own_generators_refuse_arrays_of_ours() -> None:
         with pytest.raises(ValueError, match="contiguous"):
             getattr(np.random.default_rng(1), draw)(out=a)
     assert sys.getsizeof(a) >= 64 and not np.asarray(a).any()
+
+
+@pytest.mark.parametrize("name", ["any", "all", "sum", "prod", "min", "max"])
+def test_reductions_by_position(mode: str, name: str) -> None:
+    def reduced(np: Any) -> Any:
+        a = np.arange(6.0).reshape(2, 3)
+        truth = name in ("any", "all")
+        out = np.zeros(3, bool if truth else float)
+        method = getattr(a, name)
+        if name in ("min", "max"):
+            return method(0, out), out, method(1, None, True), method(1, None, False, 2.0)
+        typed = [method(0, bool)] if truth else [method(0, float, None, False, 2.0)]
+        return [method(0, None, out), out, method(1, None, None, True), *typed]
+
+    agree(reduced)
+
+
+def test_a_view_stays_read_only_with_what_it_is_a_view_of(mode: str) -> None:
+    def flagged(np: Any) -> Any:
+        a = np.arange(9.0)
+        whole, part = a.reshape(3, 3), a[2:]
+        a.flags.writeable = False
+        first = [x.flags.writeable for x in (a, whole, part, a[1:])]
+        later = a[1:]
+        for view in (later, a[::2]):
+            with pytest.raises(ValueError, match="cannot set WRITEABLE flag"):
+                view.setflags(write=True)
+        alone = a.base is None and a.flags.owndata
+        part.flags.writeable = False
+        a.flags.writeable = True
+        later.setflags(write=True)
+        part.flags.writeable = True
+        later += 1
+        return first, alone, a, whole, part
+
+    agree(flagged)
+
+
+def test_resizing_what_is_read_only_or_lent(mode: str) -> None:
+    def resized(np: Any) -> Any:
+        a, b = np.arange(6.0), np.arange(6.0)
+        a.flags.writeable = False
+        a.resize(3)
+        shown = memoryview(b)
+        with pytest.raises(ValueError, match="referenced"):
+            b.resize(3)
+        shown.release()
+        b.resize(2)
+        return a, a.flags.writeable, b
+
+    agree(resized)
+
+
+@pytest.mark.parametrize("dtype", ["i8", "u1", "f8"])
+def test_an_array_is_no_element(mode: str, dtype: str) -> None:
+    target, items = np.zeros(3, dtype), alight.arange(4.0)
+    for item in (items, items[:1], items.to_numpy()):
+        with pytest.raises(ValueError, match="setting an array element with a sequence"):
+            target[1] = item
+    target[1] = items[3]
+    assert target[1] == 3
+    with pytest.raises(TypeError, match="only"):
+        int(items)
+
+
+def both(function: Any, *args: Any) -> list[Any]:
+    """Return what a function returns, plain and jitted, each time given new arguments."""
+    return [run(function)(*[make() for make in args]) for run in (lambda f: f, alight.jit)]
+
+
+def test_what_a_body_sets_is_set_for_the_caller(mode: str) -> None:
+    def closed(x: Any, y: Any) -> None:
+        x.flags.writeable = False
+        y.flags.writeable = False
+        y.setflags(write=True)
+
+    for run in (lambda f: f, alight.jit):
+        x, y = np.arange(6.0), np.arange(6.0)
+        run(closed)(x, y)
+        assert (x.flags.writeable, y.flags.writeable) == (False, True)
+
+
+def test_nothing_is_written_into_a_scalar(mode: str) -> None:
+    def into(x: Any, call: Any) -> Any:
+        total = x.sum()
+        with pytest.raises(TypeError, match="return arrays must be of ArrayType"):
+            call(x, total)
+        return total
+
+    for call in (
+        lambda x, total: np.remainder(total, 97, out=total),
+        lambda x, total: np.add(x[0], 1, out=(total,)),
+        lambda x, total: np.add.reduce(x, out=total),
+    ):
+        assert into(np.arange(6.0), call) == alight.jit(into)(np.arange(6.0), call) == 15.0
+
+
+class Shuffler:
+    def __init__(self, seed: int) -> None:
+        self.random = np.random.default_rng(seed)
+
+    def shuffled(self, x: Any) -> Any:
+        self.random.shuffle(x)
+        return x
+
+
+RANDOM = np.random.default_rng(1)
+
+
+def test_generators_of_numpys_own_write_into_arrays(mode: str) -> None:
+    def rows(x: Any, by: Any) -> Any:
+        return by.shuffled(x.reshape(4, 3)) * 2
+
+    def filled(x: Any, random: Any) -> Any:
+        mine = np.empty(4)
+        random.standard_normal(out=mine)
+        random.random(out=x)
+        return random.permuted(x, out=x)[:4] + mine
+
+    def of_a_global(x: Any) -> Any:
+        RANDOM.random(out=x[:4])
+        return x
+
+    def drawn(x: Any, random: Any) -> Any:
+        return np.add(x, random.random(12), out=x)
+
+    def base() -> Any:
+        return np.arange(12.0)
+
+    for found in (
+        both(rows, base, lambda: Shuffler(3)),
+        both(filled, base, lambda: np.random.default_rng(2)),
+        both(drawn, base, lambda: np.random.default_rng(2)),
+    ):
+        assert np.array_equal(*found)
+    global RANDOM
+    results = []
+    for run in (lambda f: f, alight.jit):
+        RANDOM = np.random.default_rng(1)
+        results.append(run(of_a_global)(base()))
+    assert np.array_equal(*results)

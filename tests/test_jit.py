@@ -677,6 +677,43 @@ def test_threads(mode: str) -> None:
         raise failures[0]
 
 
+def test_a_race_that_another_thread_ended_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    be_eager(monkeypatch)
+    be_generated(monkeypatch)
+    a, b = np.random.default_rng(1).random((2, 4096))
+    agree(chain, a, b)  # makes the kernels: they are raced before ours was run
+    jitted: Any = alight.jit(chain)
+    race, came, ended = Jitted.race_kernels, threading.Event(), threading.Event()
+    failures: list[BaseException] = []
+
+    def in_turn(self: Jitted, *args: Any) -> None:
+        if threading.current_thread() is other:
+            # It has seen that there was no race yet, and goes on when there was one.
+            came.set()
+            assert ended.wait(60)
+            race(self, *args)
+        else:
+            race(self, *args)
+            ended.set()
+            other.join()
+
+    def call() -> None:
+        try:
+            while not came.is_set():
+                same(jitted(a, b), chain(a, b))
+        except BaseException as error:
+            failures.append(error)
+
+    other = threading.Thread(target=call)
+    monkeypatch.setattr(Jitted, "race_kernels", in_turn)
+    other.start()
+    assert came.wait(60)
+    while not ended.is_set():
+        same(jitted(a, b), chain(a, b))
+    if failures:
+        raise failures[0]
+
+
 # ------------------------------------------------------------------------------ purity
 SETTING = 2.0
 TABLE = [1.0, 2.0]

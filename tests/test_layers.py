@@ -61,7 +61,7 @@ ORDER: tuple[tuple[str, ...], ...] = (
     ("purity", "scalar"),
     ("holders", "swap"),
     ("reach",),
-    ("leases",),
+    ("drawn", "leases"),
     ("replay",),
     ("hosted", "race", "resident", "shortcut"),
     ("learned",),

@@ -280,3 +280,123 @@ def test_what_a_body_leaves_in_modules_is_ndarrays(mode: str) -> None:
         (before,) = vars(SETTINGS.inner)["history"]
         assert type(state) is type(before) is np.ndarray
         assert np.array_equal(state, x * 2) and np.array_equal(before, x + 1)
+
+
+class Told:
+    """Its attributes go by a name that runs code of the program's."""
+
+    def __init__(self, kept: Any = None) -> None:
+        self.kept = kept
+        self.asked: list[str] = []
+
+    @property
+    def __dict__(self) -> Any:
+        self.asked.append("a property")
+        raise RuntimeError("nobody may ask")
+
+
+class Guarding:
+    def __init__(self) -> None:
+        self.kept: Any = None
+
+    def __getattribute__(self, name: str) -> Any:
+        if name == "__dict__":
+            raise RuntimeError("nobody may ask")
+        return object.__getattribute__(self, name)
+
+
+@pytest.mark.parametrize("made", [Told, Guarding])
+def test_looking_runs_none_of_the_programs_code(made: type) -> None:
+    @alight.jit
+    def passed(x: Any, holder: Any) -> Any:
+        x += 1
+        return x[:2] * 2, holder
+
+    x, holder = np.arange(6.0), made()
+    holder.kept = x[1:]
+    with alight.policy(floor=0):
+        first, same = passed(x, holder)
+    assert same is holder and getattr(holder, "asked", []) == []
+    assert first.tolist() == [2.0, 4.0] and holder.kept.tolist() == [2.0, 3.0, 4.0, 5.0, 6.0]
+
+
+def yielded(x: Any) -> Any:
+    x += 1
+    for i in range(3):
+        x[i] += 10
+        got = yield x[i:], {"twice": x * 2}
+        if got is not None:
+            yield got + x
+    return x.sum()
+
+
+LAZY: dict[str, Callable[[Any], Any]] = {
+    "generator": yielded,
+    "expression": lambda x: (part * 2 for part in (x[:3], x[3:])),
+    "map": lambda x: map(lambda part: part + 1, [x * 2, x[1:]]),
+    "zip": lambda x: zip([x * 2], [x[2:]], strict=True),
+    "enumerate": lambda x: enumerate([x * 2, x]),
+    "reversed": lambda x: reversed([x * 2, x]),
+    "iterator": lambda x: iter({1: x - 1, 2: x}.values()),
+}
+
+
+@pytest.mark.parametrize("name", LAZY)
+def test_what_is_yielded_after_the_call_is_ndarrays(name: str) -> None:
+    function = LAZY[name]
+
+    def body(x: Any) -> Any:
+        return function(x)
+
+    logs = []
+    for run in (lambda f: f, alight.jit):
+        log: list[Any] = []
+        x = np.arange(6.0)
+        with alight.policy(floor=0):
+            for item in run(body)(x):
+                parts = item if type(item) is tuple else (item,)
+                for part in parts:
+                    part = part["twice"] if type(part) is dict else part
+                    log.append((type(part), np.array(part).tolist()))
+                x[0] = len(log)
+        logs.append((log, x.tolist()))
+    assert logs[0] == logs[1]
+
+
+def test_a_generator_is_sent_to_thrown_at_and_closed() -> None:
+    def echoes(x: Any) -> Any:
+        total = x.sum()
+        try:
+            while True:
+                try:
+                    sent = yield total
+                    total = total + sent[0]
+                except KeyError:
+                    total = x * 0
+        finally:
+            x[:] = -1
+
+    def body(x: Any) -> Any:
+        return echoes(x)
+
+    results = []
+    for run in (lambda f: f, alight.jit):
+        x = np.arange(6.0)
+        with alight.policy(floor=0):
+            found = run(body)(x)
+            log = [next(found), found.send(x + 4), found.throw(KeyError()), found.__name__]
+            found.close()
+        results.append((list(map(type, log)), list(map(np.ndarray.tolist, log[2:3])), x.tolist()))
+        results[-1] += (float(log[0]), float(log[1]))
+    assert results[0] == results[1] and results[0][2] == [-1.0] * 6
+
+
+def test_what_a_generator_yielded_is_not_kept() -> None:
+    def made(x: Any) -> Any:
+        return (x * n for n in range(10))
+
+    with alight.policy(floor=0):
+        found = alight.jit(lambda x: made(x))(np.arange(1000.0))
+        first = weakref.ref(next(found))
+        next(found)
+    assert first() is None

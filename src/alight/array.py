@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 import sys
 from collections.abc import Callable, Iterator
+from opcode import opmap
 from types import FunctionType
 from typing import Any
 
@@ -22,7 +23,7 @@ from alight.calls import (
     ufunc_call,
 )
 from alight.exits import run_in_numpy, wrap
-from alight.flags import Flags, set_writeable
+from alight.flags import Flags, owns, set_writeable
 from alight.frozen import np
 from alight.indexing import getitem, setitem
 from alight.ir.ops import OPS
@@ -31,6 +32,8 @@ from alight.record import INSIDE, array_floor, concrete, foreign, native
 from alight.tracebacks import public
 
 Arrayish = Any
+
+_STORES = opmap["STORE_SUBSCR"]
 
 
 class Array(ArrayMethods):
@@ -125,7 +128,7 @@ class Array(ArrayMethods):
     @property
     def base(self) -> Any:
         """Return None for an array that is the whole of its memory, else an array that is."""
-        if self.window is None:
+        if owns(self):
             return None
         whole = type(self).__new__(type(self))
         whole.storage, whole.window = self.storage, None
@@ -220,7 +223,14 @@ class Array(ArrayMethods):
         return bool(memory.host(self))
 
     def __int__(self) -> int:
-        return int(memory.host(self))
+        try:
+            return int(memory.host(self))
+        except TypeError as error:
+            frame = sys._getframe(1)
+            if frame.f_code.co_code[frame.f_lasti] == _STORES:
+                # An element of an ndarray of integers is assigned: NumPy asks for an int.
+                raise ValueError("setting an array element with a sequence.") from error
+            raise
 
     def __float__(self) -> float:
         return float(memory.host(self))

@@ -91,6 +91,9 @@ def ufunc_call(ufunc: np.ufunc, inputs: Sequence[Any], kwargs: Mapping[str, Any]
     """Return ``ufunc(*inputs, **kwargs)`` with NumPy's meaning for every keyword."""
     op = UFUNCS.get(ufunc)
     out = kwargs.get("out")
+    if out is not None and manners.scalar is not None:
+        out = tuple(map(_no_scalar, out)) if type(out) is tuple else _no_scalar(out)
+        kwargs = {**kwargs, "out": out}
     where = kwargs.get("where", True)
     if op is None or len(inputs) != ufunc.nin:
         return exit_to_numpy(ufunc, inputs, kwargs)
@@ -140,6 +143,11 @@ def ufunc_call(ufunc: np.ufunc, inputs: Sequence[Any], kwargs: Mapping[str, Any]
         return exit_to_numpy(ufunc, inputs, kwargs)
     results = tuple([make(value) for value in values])
     return results[0] if ufunc.nout == 1 else results
+
+
+def _no_scalar(out: Any) -> Any:
+    """Return what a call is to write into, NumPy's own scalars for ours: it refuses them."""
+    return out.now() if getattr(type(out), "immutable", False) else out
 
 
 def operands_of(inputs: Sequence[Any]) -> list[Any] | None:
@@ -363,6 +371,8 @@ def reduce_call(
     """Return a reduction or scan of an array; ``kwargs`` hold only what the caller gave.
     ``named``: its caller was itself given keywords."""
     recorded = None
+    if out is not None and manners.scalar is not None:
+        out = _no_scalar(out)
     function = numpy_function(name)
     if isinstance(array, ArrayBase) and "correction" not in kwargs:
         # It does without the function's checks, and warns of what is empty at its caller's line.
@@ -412,6 +422,7 @@ def given(**keywords: Any) -> dict[str, Any]:
         if value is not None
         and value is not np._NoValue
         and not (key == "keepdims" and value is False)
+        and not (key == "where" and value is True)
     }
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from typing import Any
+from weakref import WeakKeyDictionary, ref
 
-from alight._core import ArrayBase, View
+from alight._core import ArrayBase, Storage, View
 from alight.memory import layout
 
-__all__ = ["Flags", "set_writeable"]
+__all__ = ["Flags", "owns", "set_writeable"]
 
 _NAMES = {
     **dict.fromkeys(("C", "C_CONTIGUOUS", "CONTIGUOUS"), "c_contiguous"),
@@ -39,7 +40,7 @@ class Flags:
         self._known = {
             "c_contiguous": known.c_contiguous,
             "f_contiguous": known.f_contiguous,
-            "owndata": window is None and (data is None or not data.foreign),
+            "owndata": owns(array) and (data is None or not data.foreign),
             "writeable": writeable,
             "aligned": aligned,
             "writebackifcopy": False,
@@ -89,15 +90,42 @@ class Flags:
         return "".join([f"  {name} : {self[name]}\n" for name in _SHOWN])
 
 
+class _Owner:
+    """The array that others are views of, where it was made read-only; ``locked``: it still is."""
+
+    __slots__ = ("array", "locked")
+
+    def __init__(self, array: ArrayBase) -> None:
+        self.array: ref[Any] = ref(array)
+        self.locked = False
+
+
+_owners: WeakKeyDictionary[Storage, _Owner] = WeakKeyDictionary()
+
+
+def owns(array: ArrayBase) -> bool:
+    """Tell whether an array is the whole of its memory, and no view of another that is."""
+    owner = _owners.get(array.storage)
+    return array.window is None if owner is None else owner.array() is array
+
+
 def set_writeable(array: ArrayBase, writeable: bool) -> None:
-    """Let an array be written to, or not; other views of its memory stay as they are."""
-    window = array.window
-    data = array.storage.value.data
+    """Let an array be written to, or not; other views of its memory stay as they are. Raises
+    ValueError where NumPy does not make a view writeable, as what it is a view of is not."""
+    window, storage = array.window, array.storage
+    data = storage.value.data
     memory = None if data is None else data.array
-    if writeable and memory is not None and not memory.flags.writeable:
+    owner = _owners.get(storage)
+    if writeable and (
+        (memory is not None and not memory.flags.writeable)
+        or (owner is not None and owner.locked and owner.array() is not array)
+    ):
         raise ValueError("cannot set WRITEABLE flag to True of this array")
-    if window is None:
-        if not writeable:
-            array.window = View(layout(array), 0, False)
-    else:
+    if owner is None and window is None and not writeable:
+        owner = _owners[storage] = _Owner(array)
+    if owner is not None and owner.array() is array:
+        owner.locked = not writeable
+    if window is not None:
         array.window = View(window.layout, window.offset, writeable)
+    elif not writeable:
+        array.window = View(layout(array), 0, False)

@@ -2,23 +2,36 @@
 
 from __future__ import annotations
 
+import gc
+import itertools
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import lru_cache
-from types import FunctionType, MemberDescriptorType, ModuleType, SimpleNamespace
+from types import (
+    FunctionType,
+    GetSetDescriptorType,
+    MemberDescriptorType,
+    ModuleType,
+    SimpleNamespace,
+)
 from typing import Any
 
 from alight._core import ArrayBase
 from alight.frozen import np
 from alight.purity import of_a_package, standard
 
-__all__ = ["exchange", "exchange_attributes", "holds_objects", "is_the_programs"]
+__all__ = ["attributes", "exchange", "exchange_attributes", "holds_objects", "is_the_programs"]
 
 Give = Callable[[Any], Any]
 
 _BY_A_STATEMENT = 1 << 9  # Py_TPFLAGS_HEAPTYPE: of classes that a class statement makes
+
+_ITERATORS: tuple[type, ...] = (
+    *(map, zip, enumerate, filter, reversed, itertools.chain, itertools.islice, itertools.cycle),
+    *(type(iter(())), type(iter([])), type(reversed([])), type(iter({}.values()))),
+)
 
 # What holds nothing, or holds it where only its own code reaches.
 _CLOSED = (int, float, complex, str, bytes, type(None), np.generic, np.ndarray, type, ModuleType)
@@ -52,6 +65,11 @@ def exchange(holder: Any, give: Give) -> Any:
         for cell in holder.__closure__ or ():
             with suppress(ValueError):  # not assigned yet
                 cell.cell_contents = give(cell.cell_contents)
+    elif type(holder) in _ITERATORS:
+        # They give out one after the other what is in these.
+        for source in gc.get_referents(holder):
+            for item in source if type(source) is tuple else (source,):
+                give(item)
     if isinstance(holder, BaseException) or is_the_programs(type(holder)):
         exchange_attributes(holder, give)
     return holder
@@ -69,9 +87,8 @@ def _leads_on(items: Iterable[Any]) -> bool:
 
 def exchange_attributes(holder: Any, give: Give) -> None:
     """Exchange the attributes of an object for what ``give`` returns."""
-    kept = getattr(holder, "__dict__", None)
-    if type(kept) is dict:
-        _exchange_items(kept.items(), kept.__setitem__, give)
+    kept = attributes(holder)
+    _exchange_items(dict.items(kept), lambda k, v: dict.__setitem__(kept, k, v), give)
     kind: Any = type(holder)
     for slot in _slots(kind):
         try:
@@ -81,6 +98,22 @@ def exchange_attributes(holder: Any, give: Give) -> None:
         if (new := give(item)) is not item:
             with suppress(AttributeError):  # of a class written in C, which sets it itself
                 slot.__set__(holder, new)
+
+
+def attributes(holder: Any) -> dict[str, Any]:
+    """Return the dict that an object's attributes are in, without running any of its code."""
+    kind: Any = type(holder)
+    own = _dict_of(kind)
+    kept = None if own is None else own.__get__(holder)
+    return kept if isinstance(kept, dict) else {}
+
+
+@lru_cache(1024)  # asked of every object that is looked at
+def _dict_of(kind: Any) -> Any:
+    """Return what gives the dict of objects of a class; None where there is none, or where the
+    program has given the name something else."""
+    found = next((vars(b)["__dict__"] for b in kind.__mro__ if "__dict__" in vars(b)), None)
+    return found if type(found) is GetSetDescriptorType else None
 
 
 def _exchange_items(items: Any, put: Callable[[Any, Any], Any], give: Give) -> None:

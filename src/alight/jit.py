@@ -23,6 +23,7 @@ from alight.answers import Answering, is_made
 from alight.appearance import asks_what_it_means, shown
 from alight.config import current_policy, policy
 from alight.costs import plan_at_once
+from alight.drawn import writes_into_arrays
 from alight.execute import stood_in
 from alight.frozen import np
 from alight.hosted import Hosted, kinds_of
@@ -301,6 +302,10 @@ class Jitted(Answering):
         leases = Leases()
         proven = learned is not None and learned.proof.pure
         given, keywords = leases.take(args, kwargs, None if proven else self.__wrapped__)
+        if leases.reach is not None and writes_into_arrays(leases.reach):
+            why = "generators of NumPy's own write into its arrays"
+            LOG.demotion(f"jit {self.__qualname__}", why, self._place)
+            return self._numpy(args, kwargs)
         trace = tracing or Trace()
         pure = proven and ERRSTATE.get() is QUIET
         errstate = recording_errstate()

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import warnings
 import weakref
-from collections.abc import Sequence
-from types import FunctionType
+from collections.abc import Generator, Sequence
+from types import FunctionType, GeneratorType
 from typing import Any
 
 from alight import memory, runtime
@@ -29,7 +29,7 @@ from alight.exits import holds_arrays
 from alight.frozen import np
 from alight.holders import exchange, holds_objects
 from alight.reach import Reach, exported, leads_nowhere, named, overlap, spaces
-from alight.record import concrete, foreign, native
+from alight.record import concrete, foreign, manners, native
 from alight.scalar import Scalar
 
 __all__ = ["Lease", "Leases", "leasable", "window_of"]
@@ -93,6 +93,9 @@ class Lease:
                         member.shape = given.shape
                     if given.strides != member.strides:
                         member.strides = given.strides
+            window = array.window
+            if window is not None and window.writeable is not member.flags.writeable:
+                member.flags.writeable = window.writeable
 
     def settle(self) -> None:
         """Put what was assigned into the caller's memory; from now on nothing about it is
@@ -162,8 +165,8 @@ class Leases:
     """What one call was given, in both forms."""
 
     __slots__ = (
-        "_given", "_ours", "_owners", "_reach", "_taken", "_unseen", "arrays", "changed",
-        "leases", "ours_too",
+        "_given", "_ours", "_owners", "_taken", "_unseen",
+        "arrays", "changed", "leases", "ours_too", "reach",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -174,7 +177,7 @@ class Leases:
         self._taken: dict[int, tuple[Any, Any]] = {}
         self._given: dict[int, tuple[Any, Any]] = {}
         self._owners: dict[int, tuple[Data, Storage]] = {}  # whose version some bytes went out as
-        self._reach: Reach | None = None  # what the body comes by beside the arguments' arrays
+        self.reach: Reach | None = None  # what the body comes by beside the arguments' arrays
         self._unseen: list[Any] = []  # objects that results lead to, until they are looked into
         self.ours_too = False  # an argument was an Array: then results are Arrays
         self.changed = False  # the body changed a list or dict that it was given
@@ -188,7 +191,7 @@ class Leases:
         self._find((args, kwargs), found, roots)
         given = list(found.values())
         if roots:
-            self._reach = reach = Reach(roots, sum([a.size for a in given]))
+            self.reach = reach = Reach(roots, sum([a.size for a in given]))
             # What is assigned is seen the other way too: NumPy does it at once.
             given = [a for a in given if not reach.touches(a)]
         self._lease(given)
@@ -307,6 +310,8 @@ class Leases:
         kind = type(tree)
         if kind in (float, int, str, bool, type(None)):
             return tree
+        if kind is GeneratorType and tree.gi_frame is not None:
+            return self._given.setdefault(id(tree), (tree, _Later(self).iterated(tree)))[1]
         for item, made in self._taken.values():
             if tree is made:
                 return item
@@ -361,7 +366,7 @@ class Leases:
     def give_kept(self, error: BaseException | None) -> None:
         """Give ndarrays to what the body came by, for the Arrays that it put there, and to the
         error that it raised. Call it after ``settle``."""
-        reach = self._reach
+        reach = self.reach
         for item in () if reach is None else tuple(reach.met.values()):
             if type(item) is FunctionType:
                 names = named(item)
@@ -377,11 +382,11 @@ class Leases:
 
     def _new(self, item: Any) -> Any:
         """Return what an object of the caller's keeps, exchanged if the body put it there."""
-        assert self._reach is not None
+        assert self.reach is not None
         kind: Any = type(item)
-        if id(item) in self._reach.met or leads_nowhere(kind):
+        if id(item) in self.reach.met or leads_nowhere(kind):
             return item
-        return self._inside(item) if self._reach.whole else self._array_only(item)
+        return self._inside(item) if self.reach.whole else self._array_only(item)
 
     def _array_only(self, item: Any) -> Any:
         return self.give(item) if isinstance(item, ArrayBase) else item
@@ -432,6 +437,51 @@ class Leases:
             data.shared = True  # the ndarray goes out as it is
             return host
         return memory.export(array)
+
+
+class _Later(Leases):
+    """What a generator goes on to yield when the call has returned, as its caller gets it."""
+
+    __slots__ = ()
+
+    def __init__(self, call: Leases) -> None:
+        super().__init__()
+        self.leases, self._ours, self.ours_too = call.leases, call._ours, call.ours_too
+
+    def iterated(self, inner: GeneratorType[Any, Any, Any]) -> Any:
+        """Return a generator that yields and returns ndarrays where another has Arrays."""
+        made: Any = self._passed_on(inner)
+        made.__name__, made.__qualname__ = inner.__name__, inner.__qualname__
+        return made
+
+    def _passed_on(self, inner: GeneratorType[Any, Any, Any]) -> Generator[Any, Any, Any]:
+        step, sent = inner.send, None
+        while True:
+            before, manners.scalar = manners.scalar, None if self.ours_too else Scalar.of
+            try:
+                found = self._forgetting(step(sent))
+            except StopIteration as end:
+                return self._forgetting(end.value)
+            finally:
+                manners.scalar = before
+            try:
+                step, sent = inner.send, (yield found)
+            except GeneratorExit:
+                inner.close()
+                raise
+            except BaseException as error:
+                step, sent = inner.throw, error
+
+    def _forgetting(self, item: Any) -> Any:
+        # Nothing that was yielded lives on for having been.
+        given = self.give(item)
+        self._given.clear()
+        return given
+
+    def _fresh(self, array: Any) -> Any:
+        if type(array) is Scalar or self.ours_too:
+            return super()._fresh(array)
+        return memory.export(array)  # the generator has it, too
 
 
 def _tuple_of(like: Any, parts: list[Any]) -> Any:

@@ -148,6 +148,11 @@ def interface(array: ArrayBase) -> dict[str, Any]:
     return shared.__array_interface__
 
 
+def lent(array: ArrayBase) -> bool:
+    """Tell whether others hold the array's memory, not only the array, which they were told of."""
+    return _open_to_others(array.storage) and array.storage not in _told
+
+
 def hold_told(array: ArrayBase) -> None:
     """Have memory that others were told of live as long as the array, which gets another storage:
     what they keep is the array."""
@@ -199,6 +204,7 @@ __all__ = [
     "host",
     "interface",
     "layout",
+    "lent",
     "owned",
     "read",
     "set_layout",

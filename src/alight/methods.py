@@ -10,6 +10,8 @@ from typing import Any
 from alight import memory, runtime
 from alight._core import ArrayBase, View, layout_of, make_layout
 from alight.calls import FUNCTIONS, exit_to_numpy, given, make, reduce_call, ufunc_call, wrap
+from alight.exits import run_in_numpy
+from alight.flags import owns, set_writeable
 from alight.frozen import np
 from alight.ir.ops import OPS
 from alight.memory import apply_view, host, layout
@@ -258,10 +260,12 @@ class ArrayMethods(ArrayBase):
         dtype: Any = None,
         out: Any = None,
         keepdims: bool = False,
-        **kw: Any,
+        initial: Any = np._NoValue,
+        where: Any = True,
     ) -> Any:
         """Return the sum over axes."""
-        return reduce_call("sum", self, axis, out, given(dtype=dtype, keepdims=keepdims, **kw))
+        more = given(dtype=dtype, keepdims=keepdims, initial=initial, where=where)
+        return reduce_call("sum", self, axis, out, more)
 
     def prod(
         self,
@@ -269,10 +273,12 @@ class ArrayMethods(ArrayBase):
         dtype: Any = None,
         out: Any = None,
         keepdims: bool = False,
-        **kw: Any,
+        initial: Any = np._NoValue,
+        where: Any = True,
     ) -> Any:
         """Return the product over axes."""
-        return reduce_call("prod", self, axis, out, given(dtype=dtype, keepdims=keepdims, **kw))
+        more = given(dtype=dtype, keepdims=keepdims, initial=initial, where=where)
+        return reduce_call("prod", self, axis, out, more)
 
     def mean(
         self,
@@ -313,21 +319,53 @@ class ArrayMethods(ArrayBase):
             "std", self, axis, out, given(dtype=dtype, ddof=ddof, keepdims=keepdims, **kw)
         )
 
-    def min(self, axis: Any = None, out: Any = None, keepdims: bool = False, **kw: Any) -> Any:
+    def min(
+        self,
+        axis: Any = None,
+        out: Any = None,
+        keepdims: bool = False,
+        initial: Any = np._NoValue,
+        where: Any = True,
+    ) -> Any:
         """Return the minimum over axes."""
-        return reduce_call("min", self, axis, out, given(keepdims=keepdims, **kw))
+        more = given(keepdims=keepdims, initial=initial, where=where)
+        return reduce_call("min", self, axis, out, more)
 
-    def max(self, axis: Any = None, out: Any = None, keepdims: bool = False, **kw: Any) -> Any:
+    def max(
+        self,
+        axis: Any = None,
+        out: Any = None,
+        keepdims: bool = False,
+        initial: Any = np._NoValue,
+        where: Any = True,
+    ) -> Any:
         """Return the maximum over axes."""
-        return reduce_call("max", self, axis, out, given(keepdims=keepdims, **kw))
+        more = given(keepdims=keepdims, initial=initial, where=where)
+        return reduce_call("max", self, axis, out, more)
 
-    def any(self, axis: Any = None, out: Any = None, keepdims: bool = False, **kw: Any) -> Any:
+    def any(
+        self,
+        axis: Any = None,
+        dtype: Any = None,
+        out: Any = None,
+        keepdims: bool = False,
+        *,
+        where: Any = True,
+    ) -> Any:
         """Tell whether any element is true, over axes."""
-        return reduce_call("any", self, axis, out, given(keepdims=keepdims, **kw))
+        return _truth("any", self, axis, dtype, out, given(keepdims=keepdims, where=where))
 
-    def all(self, axis: Any = None, out: Any = None, keepdims: bool = False, **kw: Any) -> Any:
+    def all(
+        self,
+        axis: Any = None,
+        dtype: Any = None,
+        out: Any = None,
+        keepdims: bool = False,
+        *,
+        where: Any = True,
+    ) -> Any:
         """Tell whether all elements are true, over axes."""
-        return reduce_call("all", self, axis, out, given(keepdims=keepdims, **kw))
+        return _truth("all", self, axis, dtype, out, given(keepdims=keepdims, where=where))
 
     def argmin(self, axis: Any = None, out: Any = None, *, keepdims: bool = False) -> Any:
         """Return the index of the minimum along an axis."""
@@ -412,8 +450,7 @@ class ArrayMethods(ArrayBase):
 
     def resize(self, *shape: Any, refcheck: bool = True) -> None:
         """Give the array another shape in place, of more elements, which are zeros, or fewer."""
-        leased = self.storage.lease is not None
-        if self.window is not None or leased:
+        if not owns(self) or self.storage.lease is not None:
             seen = host(self).view()  # other sizes are refused, in NumPy's words
             call_there(seen.resize, shape, {"refcheck": False})
             before = View(layout(self), 0) if self.window is None else self.window
@@ -423,12 +460,20 @@ class ArrayMethods(ArrayBase):
         made = host(self).copy("K")
         call_there(made.resize, shape, {"refcheck": False})
         alone = type(self).of(self.storage.value)
-        if refcheck and made.nbytes != layout(self).nbytes and _holders(self) > _holders(alone):
+        if (
+            refcheck
+            and made.nbytes != layout(self).nbytes
+            and (_holders(self) > _holders(alone) or memory.lent(self))
+        ):
             held = np.empty(1)
             window = held[:]
             call_there(held.resize, (window.size + 1,), {})  # NumPy words the error
         memory.hold_told(self)
+        writeable = self.window is None or self.window.writeable
         self.storage = type(self).of(concrete(made)).storage  # windows keep what there was
+        self.window = None
+        if not writeable:
+            set_writeable(self, False)
 
     def searchsorted(self, v: Any, side: Any = "left", sorter: Any = None) -> Any:
         """Return where elements would go to keep the array sorted."""
@@ -451,6 +496,14 @@ def _holders(array: ArrayBase) -> int:
 
 def _zeros(lay: Any) -> Any:
     return concrete(np.zeros(lay.shape, lay.dtype))
+
+
+def _truth(name: str, array: Any, axis: Any, dtype: Any, out: Any, more: dict[str, Any]) -> Any:
+    if dtype is None:
+        return reduce_call(name, array, axis, out, more)
+    # The methods have it, the functions not.
+    keywords = {"axis": axis, "dtype": dtype, **more, **given(out=out)}
+    return run_in_numpy(getattr(np.ndarray, name), (array,), keywords)
 
 
 def _scan(name: str, array: Any, axis: Any, dtype: Any, out: Any) -> Any:

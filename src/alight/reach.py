@@ -22,7 +22,7 @@ from weakref import CallableProxyType, ProxyType, ReferenceType
 
 from alight._core import ArrayBase
 from alight.frozen import np
-from alight.holders import is_the_programs
+from alight.holders import attributes, is_the_programs
 from alight.purity import of_a_package, standard, written_by_user
 
 __all__ = ["Reach", "exported", "leads_nowhere", "named", "overlap", "spaces"]
@@ -189,8 +189,7 @@ def _parts(item: Any, kind: type) -> list[Any]:
 
 def _kept(item: Any) -> Iterable[Any]:
     # Where CPython keeps attributes apart from a dict, its collector may not name the dict.
-    kept = getattr(item, "__dict__", None)
-    return kept.values() if type(kept) is dict else ()
+    return dict.values(attributes(item))
 
 
 def _of_function(function: FunctionType) -> Iterator[Any]:

@@ -22,7 +22,7 @@ from alight.namespace import stand_ins
 from alight.purity import written_by_user
 from alight.scalar import Scalar
 
-__all__ = ["inside"]
+__all__ = ["inside", "runs_as_it_is"]
 
 # What a twin's globals cannot serve: the interpreter reads and writes these past any answer of
 # ours.
@@ -115,6 +115,11 @@ def inside(function: FunctionType) -> FunctionType:
     twin = function if _cannot(function.__code__) else _twin(function, _contents(function))
     _twins[function] = (twin, state)
     return twin
+
+
+def runs_as_it_is(function: FunctionType) -> bool:
+    """Tell whether a function finds NumPy's own names inside `jit` too."""
+    return _cannot(function.__code__)
 
 
 def _state(function: FunctionType) -> tuple[Any, ...]:
