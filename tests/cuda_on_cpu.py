@@ -89,6 +89,9 @@ static unsigned __float_as_uint(float x) { return bits<unsigned>(x); }
 static double __longlong_as_double(long long x) { return bits<double>(x); }
 static long long __double_as_longlong(double x) { return bits<long long>(x); }
 static int __popcll(unsigned long long x) { return __builtin_popcountll(x); }
+static unsigned long long __umul64hi(unsigned long long a, unsigned long long b) {
+    return (unsigned long long)((unsigned __int128)a * b >> 64);
+}
 static void (*body)();
 static void begin() {
   body();

@@ -11,7 +11,8 @@ import pytest
 
 pytest.importorskip("llvmlite")
 
-from alight.codegen import compiled, elf, llvm, target
+from alight.codegen import compiled, elf, llvm, shared, target
+from alight.codegen.shared import unpacked
 from alight.device import Unsupported
 from alight.ir.group import Group
 from alight.ir.ops import OPS
@@ -19,6 +20,11 @@ from generated import Array, address, loop_group, reduce_group, values_for
 from test_kernels import PROGRAM, python
 
 pytestmark = pytest.mark.skipif(not elf.HERE, reason="object files of this machine are not ELF's")
+
+
+def _addresses(data: bytes) -> dict[str, int]:
+    """Stand-ins for the shared functions that a kernel calls."""
+    return {name: 64 for part in unpacked(data)[1] for name in part.names}
 
 
 def _cases() -> list[tuple[Group, list[Array], Array]]:
@@ -38,12 +44,13 @@ def test_placed_code_is_the_code_that_llvm_loads(
 ) -> None:
     group, inputs, expected = _cases()[case]
     data = llvm.compile_group(group).object
-    names = set(elf.place(data).functions)
+    names = set(elf.place(unpacked(data)[0], _addresses(data)).functions)
     assert "entry" in names
     got = []
     for here in (True, False):
         monkeypatch.setattr(elf, "HERE", here)
         monkeypatch.setattr(compiled, "_known", {})
+        monkeypatch.setattr(shared, "_known", {})
         out = np.empty_like(expected)
         kernel = compiled.load_object(group, None, data)
         kernel([address(a) for a in (*inputs, out)])
@@ -54,18 +61,43 @@ def test_placed_code_is_the_code_that_llvm_loads(
 
 
 def test_no_kernel_of_these_needs_llvms_loader(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused(data: bytes) -> Any:
+    def refused(data: bytes, *_: Any) -> Any:
         raise AssertionError(f"{len(data)} bytes were not placed")
 
     monkeypatch.setattr(target, "place", refused)
     monkeypatch.setattr(compiled, "_known", {})
+    monkeypatch.setattr(shared, "_known", {})
     for group, _, _ in _cases():
         llvm.compile_group(group)
 
 
+def test_functions_apart_are_made_once_and_stored_with_every_kernel(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(compiled, "_known", {})
+    monkeypatch.setattr(shared, "_known", {})
+    x = values_for(np.dtype("f8"), (300,), 1) * 1e12
+    kernels = []
+    for ops in (["sin"], ["sin", "cos"]):
+        nodes = [(OPS[name], (0,), (), "f8") for name in ops]
+        kernels.append(llvm.compile_group(loop_group([x], nodes)).object)
+    first, second = (unpacked(data)[1] for data in kernels)
+    assert len(first) == 1 and len(second) == 2
+    assert first[0] in second  # of the cosine is made what the sine has not
+    for ops, data in zip((["sin"], ["sin", "cos"]), kernels, strict=True):
+        monkeypatch.setattr(compiled, "_known", {})
+        monkeypatch.setattr(shared, "_known", {})  # as another process finds it
+        nodes = [(OPS[name], (0,), (), "f8") for name in ops]
+        kernel = compiled.load_object(loop_group([x], nodes), None, data)
+        out = np.empty((len(ops), x.size))
+        kernel([address(x), *(address(row) for row in out)])
+        for name, row in zip(ops, out, strict=True):
+            assert np.allclose(row, getattr(np, name)(x), rtol=1e-15, atol=1e-15, equal_nan=True)
+
+
 def test_a_file_that_is_wrong_is_refused() -> None:
     group, _, _ = _cases()[0]
-    data = llvm.compile_group(group).object
+    data = unpacked(llvm.compile_group(group).object)[1][0].object
     wrong = [data[:size] for size in range(0, len(data), 7)]
     for offset in (0, 4, 5, 16, 18, 58):  # magic, class, order, type, machine, size of a section
         wrong.append(data[:offset] + bytes([data[offset] ^ 0x7F]) + data[offset + 1 :])
@@ -81,14 +113,14 @@ def test_a_file_that_is_wrong_is_refused() -> None:
     assert len(wrong) > 100
     for content in wrong:
         with pytest.raises(Unsupported, match="object code of"):
-            elf.place(content)
+            elf.place(content, {})
 
 
 def test_a_function_the_c_library_has_not_is_llvms_to_find() -> None:
     group, _, _ = _cases()[0]
-    data = llvm.compile_group(group).object
+    data = unpacked(llvm.compile_group(group).object)[1][0].object
     with pytest.raises(Unsupported, match="the C library has no fmoq"):
-        elf.place(data.replace(b"\0fmod\0", b"\0fmoq\0"))
+        elf.place(data.replace(b"\0fmod\0", b"\0fmoq\0"), {})
 
 
 def test_a_stored_kernel_runs_without_llvmlite(tmp_path: Path) -> None:

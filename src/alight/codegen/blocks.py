@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -67,6 +67,8 @@ class Module:
         self.functions: list[str] = []
         self.shared: dict[str, str] = {}
         self.libm: set[str] = set()
+        # functions with object code of their own: their names, and all that is needed to make them
+        self.apart: dict[str, Mapping[str, str]] = {}
         self.count = 0
 
     def fresh(self) -> int:
@@ -105,6 +107,8 @@ class Module:
                 f"attributes #2 = {{ nounwind alwaysinline{prefer} }}",
                 f"attributes #3 = {{ nounwind noinline alignstack=64{prefer} }}",
                 "attributes #4 = { nounwind noinline willreturn memory(none) }",
+                "attributes #5 = { nounwind willreturn memory(argmem: readwrite) }",
+                "attributes #6 = { nounwind }",
                 "!0 = distinct !{}",
                 '!1 = !{!"branch_weights", i32 1, i32 1000000}',
                 '!2 = !{!"branch_weights", i32 1000, i32 1}',

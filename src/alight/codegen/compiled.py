@@ -9,12 +9,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from alight.codegen import elf
+from alight.codegen import shared
 from alight.codegen.crossed import crossed_parts
 from alight.codegen.kernels import TOLD
 from alight.codegen.loops import Schedule, digest, nest, structure
 from alight.codegen.partial import parts
-from alight.device import Unsupported
 from alight.forked import renewed
 from alight.ir.group import GroupKind
 from alight.ir.nested import plain
@@ -134,12 +133,7 @@ def load_object(group: Group, schedule: Schedule | None, data: bytes) -> Kernel:
 
 def _linked(data: bytes) -> _Code:
     """Return object code as code that can be called."""
-    try:
-        placed = elf.place(data)
-    except Unsupported:
-        from alight.codegen import target  # late: it imports llvmlite
-
-        placed = target.place(data)
+    placed = shared.placed(data)
     entry = placed.functions["entry"]
     combine = placed.functions.get("combine", 0)
     return _Code(entry, combine, _CALL(entry), placed.owner, data)

@@ -94,6 +94,7 @@ _CUDA_FORMS = {
     "minimum:float32": "lesser({0}, {1})",
     **forms("iu", "popcount", "(({T})__popcll({0}))"),
     **forms("iu", "gcd", "gcd<{T}>({0}, {1})"),
+    "mulhi:uint64": "((unsigned long long)__umul64hi({0}, {1}))",
     **forms("iu", "ipow", "ipow<{T}, {W}>({0}, {1})"),
     **{
         f"{prim}:{dtype}": f"{prim}{suffix}({', '.join(f'{{{i}}}' for i in range(count))})"

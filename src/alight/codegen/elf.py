@@ -13,6 +13,7 @@ import mmap
 import platform
 import struct
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import cache
 from typing import Any, NamedTuple
@@ -34,6 +35,7 @@ _RELOCATABLE, _X86_64 = 1, 62
 _PROGBITS, _SYMTAB, _RELA, _NOBITS, _REL = 1, 2, 4, 8, 9
 _WRITE, _ALLOC, _EXECUTE, _TLS = 1, 2, 4, 0x400
 _R_X86_64_64 = 1
+_GLOBAL_FUNCTION = 1 << 4 | 2
 _UNDEFINED, _RESERVED = 0, 0xFF00  # indices of sections from the second on mean something else
 
 
@@ -57,20 +59,21 @@ class _Section(NamedTuple):
     entry: int
 
 
-def place(data: bytes) -> Placed:
-    """Return object code as code that can be called.
+def place(data: bytes, known: Mapping[str, int]) -> Placed:
+    """Return object code as code that can be called. It may call functions that are known, by their
+    addresses, besides those of the C library.
 
     Raises Unsupported, with the reason, where there is more in the file than is known here.
     """
     if not HERE:
         raise Unsupported("object code is placed on x86-64 Linux only")
     try:
-        return _placed(data)
+        return _placed(data, known)
     except (struct.error, IndexError, ValueError, OSError) as error:
         raise Unsupported(f"object code of {len(data)} bytes: {error}") from error
 
 
-def _placed(data: bytes) -> Placed:
+def _placed(data: bytes, known: Mapping[str, int]) -> Placed:
     identity, kind, machine, *_, at, _, _, _, _, size, count, _ = _HEADER.unpack_from(data)
     if (identity[:7], kind, machine, size) != (_IDENTITY, _RELOCATABLE, _X86_64, _SECTION.size):
         raise ValueError("it is no relocatable ELF file of x86-64")
@@ -85,7 +88,7 @@ def _placed(data: bytes) -> Placed:
         if section.kind == _SYMTAB:
             names = _content(data, sections[section.link])
             for fields in _SYMBOL.iter_unpack(_content(data, section)):
-                symbols.append(_symbol(fields, names, starts, base))
+                symbols.append(_symbol(fields, names, starts, base, known))
     addresses = [address for _, address, _ in symbols]
     for section in sections:
         if section.kind == _REL or (section.kind == _RELA and section.info not in starts):
@@ -135,15 +138,16 @@ def _content(data: bytes, section: _Section) -> bytes:
 
 
 def _symbol(
-    fields: tuple[Any, ...], names: bytes, starts: dict[int, int], base: int
-) -> tuple[str, int, bool]:
-    """Return a symbol's name, its address (0: none) and whether it is a function of the file."""
+    fields: tuple[Any, ...], names: bytes, starts: dict[int, int], base: int,
+    known: Mapping[str, int],
+) -> tuple[str, int, bool]:  # fmt: skip
+    """Return a symbol's name, its address (0: none) and whether others may call it."""
     name_at, info, _, section, value, _ = fields
     name = names[name_at : names.index(b"\0", name_at)].decode()
     if section in starts:
-        return name, base + starts[section] + value, info & 15 == 2
+        return name, base + starts[section] + value, info == _GLOBAL_FUNCTION
     if section == _UNDEFINED and name:
-        return name, _outside(name), False
+        return name, known.get(name) or _outside(name), False
     if section >= _RESERVED and info & 15 != 4:  # 4: the name of a source file
         raise ValueError(f"symbol {name!r} has no section")
     return name, 0, False

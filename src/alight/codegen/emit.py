@@ -6,8 +6,10 @@ arithmetic is IEEE's as NumPy computes it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
+from hashlib import sha256
+from typing import TYPE_CHECKING, NamedTuple
 
 from alight.codegen.blocks import Module, literal, memory_type, register_type, suffix
 from alight.codegen.casts import Casts
@@ -47,7 +49,7 @@ class Code(Casts):
         def value(tree: Expr) -> str:
             if id(tree) not in done:
                 if tree.prim == "rarely" and lanes and _one_by_one(tree.args[1]):
-                    done[id(tree)] = self._lanes_apart(tree, value, operands, lanes, done)
+                    done[id(tree)] = self._lanes_apart(tree, value, lanes, done)
                 elif tree.prim == "rarely" and lanes:
                     done[id(tree)] = seldom(tree)
                 elif tree.prim == "rarely":
@@ -61,11 +63,13 @@ class Code(Casts):
             one = register_type(tree.dtype)
             cell = self.alloca(one)
             self.do(f"store {one} {common}, ptr {cell}")
-            known = dict(done)
+            outside, known = dict(done), self.known
+            self.known = None if known is None else dict(known)
             with self.when(condition):
                 self.do(f"store {one} {value(tree.args[1])}, ptr {cell}")
             done.clear()  # what was computed inside is not known after it
-            done.update(known)
+            done.update(outside)
+            self.known = known
             return self.emit(f"load {one}, ptr {cell}")
 
         def seldom(tree: Expr) -> str:
@@ -93,12 +97,12 @@ class Code(Casts):
         self,
         tree: Expr,
         value: Callable[[Expr], str],
-        operands: list[str],
         lanes: int,
         done: dict[int, str],
     ) -> str:
         """Return the common value; where the condition holds for some lane, with the other value
-        in those lanes, made one by one of what is ``done`` for all."""
+        in those lanes, made one by one of what is ``done`` for all by a function that kernels
+        share."""
         common = value(tree.args[2])
         used = _ends_of(tree.args[1], done)
         cells = [self.alloca(memory_type(e.dtype, lanes)) for e in used]
@@ -110,18 +114,13 @@ class Code(Casts):
             self.store(value(part), cell, part.dtype, lanes=lanes)
         self.store(condition, flags, "bool", lanes=lanes)
         self.store(common, result, tree.dtype, lanes=lanes)
-        known, self.known = self.known, None  # what is made here is not known after it
-        with (
-            self.loop(str(lanes)) as j,
-            self.when(self.load(self.at(flags, j, "bool"), "bool")),
-        ):
-            made = {
-                id(part): self.load(self.at(cell, j, part.dtype), part.dtype)
-                for part, cell in zip(used, cells, strict=True)
-            }
-            (other,) = self.evaluate((tree.args[1],), operands, made=made)
-            self.store(other, self.at(result, j, tree.dtype), tree.dtype)
-        self.known = known
+        function = _alone(tree.args[1], tuple(used))
+        self.module.apart[function.name] = function.texts
+        self.module.libm |= function.libm
+        taken = ", ".join(["ptr"] * (len(cells) + 2))
+        self.module.share(function.name, f"declare void @{function.name}({taken}, i64) #5")
+        given = ", ".join(f"ptr {cell}" for cell in (*cells, flags, result))
+        self.do(f"call void @{function.name}({given}, i64 {lanes})")
         mixed = self.load(result, tree.dtype, lanes=lanes)
         end = self.block
         self.do(f"br label %{after}")
@@ -215,6 +214,12 @@ class Code(Casts):
             return args[0]
         if prim == "gcd":
             return self._gcd(args, source, lanes)
+        if prim == "mulhi":
+            wide = f"<{lanes} x i128>" if lanes else "i128"
+            a, b = (self.pure(f"zext {one} {arg} to {wide}") for arg in args)
+            shift = "splat (i128 64)" if lanes else "64"
+            high = self.pure(f"lshr {wide} {self.pure(f'mul {wide} {a}, {b}')}, {shift}")
+            return self.pure(f"trunc {wide} {high} to {one}")
         if prim == "ipow":
             name = self.module.share(
                 f"ipow.{register_type(source)}", _IPOW.replace("INT", register_type(source))
@@ -319,6 +324,7 @@ class Code(Casts):
         symbol = f"apart.{name}.{one}"
         if symbol not in self.module.shared:
             inner = Code(self.module)
+            inner.known = {}
             names = [f"%p{i}" for i in range(len(args))]
             (result,) = inner.evaluate(trees, names)
             inner.do(f"ret {one} {result}")
@@ -396,6 +402,44 @@ class Code(Casts):
         int_ = register_type(dtype)
         name = self.module.share(f"gcd.{int_}", _GCD.replace("INT", int_))
         return self._each(name, args, [dtype, dtype], dtype, lanes)
+
+
+class _Alone(NamedTuple):
+    """A function with object code of its own: its name, all that is needed to make it, and what of
+    the C library it calls."""
+
+    name: str
+    texts: Mapping[str, str]
+    libm: frozenset[str]
+
+
+@cache
+def _alone(tree: Expr, used: tuple[Expr, ...]) -> _Alone:
+    """Return the function that makes a tree's value for the lanes that are flagged, of those it
+    uses; what it is given are runs of elements in memory."""
+    module = Module()
+    code = Code(module)
+    code.known = {}
+    with (
+        code.loop("%n") as j,
+        code.when(code.load(code.at("%flags", j, "bool"), "bool")),
+    ):
+        made = {
+            id(part): code.load(code.at(f"%x{i}", j, part.dtype), part.dtype)
+            for i, part in enumerate(used)
+        }
+        (other,) = code.evaluate((tree,), [], made=made)
+        code.store(other, code.at("%result", j, tree.dtype), tree.dtype)
+    code.finish()
+    taken = ", ".join(
+        f"ptr %{name}" for name in (*[f"x{i}" for i in range(len(used))], "flags", "result")
+    )
+    text = code.function(f"void @NAME({taken}, i64 %n)", "#6")
+    # of one name are only those of one text
+    whole = "\n".join((*module.shared.values(), text))
+    name = f"alone.{sha256(whole.encode()).hexdigest()[:16]}"
+    texts = {**module.shared, name: text.replace("@NAME", f"@{name}")}
+    return _Alone(name, texts, frozenset(module.libm))
 
 
 # what is computed for one element at a time

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import llvmlite.binding as llvm
@@ -45,12 +46,15 @@ def widest() -> int:
     return 256 if "+avx2" in known else 128
 
 
-def place(data: bytes) -> Placed:
-    """Return object code of any kind as code that can be called."""
+def place(data: bytes, names: Sequence[str], known: Mapping[str, int]) -> Placed:
+    """Return object code of any kind as code that can be called: the functions of these names.
+    It may call those that are known, by their addresses."""
     ready()
+    for name, address in known.items():
+        llvm.add_symbol(name, address)
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine())
     engine.add_object_file(llvm.ObjectFileRef.from_data(data))
     engine.finalize_object()
     # 0 where there is none
-    functions = {name: engine.get_function_address(name) for name in ("entry", "combine")}
+    functions = {name: engine.get_function_address(name) for name in names}
     return Placed(functions, engine)

@@ -11,6 +11,7 @@ range). Calls: ``where(c, a, b)``, ``rarely(c, a, b)`` (the same, but ``a`` is
 computed only where c holds, which is seldom), ``quot rem`` (C's truncating integer division; the
 body keeps zero and overflow away), ``floor ceil trunc rint fabs sqrt copysign fma``, ``maximum
 minimum`` (of floats: a NaN wins, either zero of a tie), ``popcount``, ``gcd``, ``ipow``,
+``mulhi`` (the high half of the product of two uint64),
 ``by_zero(v, c)`` (v; where c holds, the divide-by-zero flag is raised), ``bits(x)`` (to the
 unsigned integer of that width) and ``floating(u)`` back, ``libm.name(...)``; ``real(z)``,
 ``imag(z)`` and ``complex(a, b)`` take complex numbers apart and together, there is no arithmetic on
@@ -66,6 +67,7 @@ COMPARISONS = frozenset(_COMPARE.values())
 _SAME_TYPE = {
     "quot": 2, "rem": 2, "gcd": 2, "ipow": 2, "floor": 1, "ceil": 1, "trunc": 1, "rint": 1,
     "fabs": 1, "sqrt": 1, "copysign": 2, "fma": 3, "popcount": 1, "maximum": 2, "minimum": 2,
+    "mulhi": 2,
 }  # fmt: skip
 _FLOAT_ONLY = frozenset(
     {
@@ -73,7 +75,7 @@ _FLOAT_ONLY = frozenset(
         "minimum",
     }
 )  # fmt: skip
-_INTEGER_ONLY = frozenset({"quot", "rem", "gcd", "ipow", "popcount", "shl", "shr"})
+_INTEGER_ONLY = frozenset({"quot", "rem", "gcd", "ipow", "popcount", "mulhi", "shl", "shr"})
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -103,14 +103,6 @@ def tan_far(x):
 # |x| = m 2**e with a whole m: of m 2**e / (pi / 2) modulo 4 the bits of 2 / pi from place e - 1 on
 # are needed, 192 of them. The product of m and the whole number they are, modulo 2**192, has the
 # quarter turns in its two highest bits. x - x is a NaN for an infinite x, and raises the flag.
-def high_product(a, b):
-    m = uint64(4294967295)
-    p = (a & m) * (b >> 32)
-    q = (a >> 32) * (b & m)
-    r = ((a & m) * (b & m)) >> 32
-    s = (p & m) + (q & m) + r
-    return (a >> 32) * (b >> 32) + (p >> 32) + (q >> 32) + (s >> 32)
-
 def words(place):
     i = place >> 6
     j = uint64(place & 63)
@@ -128,9 +120,9 @@ def many_turns(x):
     finite = fabs(x) < inf
     m = (u & ((uint64(1) << MANTISSA) - 1)) | (uint64(1) << MANTISSA)
     a, b, c = words(where(finite, e, 0) + 62)
-    low = m * b + high_product(m, c)
+    low = m * b + mulhi(m, c)
     carry = where(low < m * b, uint64(1), 0)
-    high = m * a + high_product(m, b) + carry
+    high = m * a + mulhi(m, b) + carry
     rest = (high << 2) | (low >> 62)
     q = (high >> 62) + (rest >> 63)
     r, l = fraction(int64(rest), low << 2)

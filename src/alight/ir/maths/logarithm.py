@@ -110,7 +110,7 @@ def scaled_up(x):
 
 def outside(x, y):
     n = where(x > 0, x, where(x == 0, -1, T(0)))
-    return where((x > 0) & (x < inf), y, n / where(x > 0, T(1), 0))
+    return rarely((x > 0) & (x < inf), y, n / where(x > 0, T(1), 0))
 
 def log_far(x):
     return outside(x, log_of(scaled_up(x), T(MANTISSA)))
@@ -175,7 +175,7 @@ def log1p(x):
 
 def log1p_far(x):
     large = (x > 1) & (x < inf)
-    return where(large, log_of(where(large, x, 1), T(0)), outside(1 + x, T(0)))
+    return rarely(large, log_of(where(large, x, 1), T(0)), outside(1 + x, T(0)))
 
 # Half the inverse, to 5 %: enough for what rounding left of a root.
 def half_inverse(h):
