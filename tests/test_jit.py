@@ -53,6 +53,12 @@ def be_eager(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.modules["alight.jit"], "_planning_seconds", lambda: 0.0)
 
 
+def be_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have every run of alight's way take a minute: NumPy wins."""
+    ran = Site.ran_ours
+    monkeypatch.setattr(Site, "ran_ours", lambda self, _, cold: ran(self, 60.0, cold))
+
+
 def be_generated(monkeypatch: pytest.MonkeyPatch) -> None:
     """Predict that kernels are twice as fast as NumPy, and worth waiting for."""
 
@@ -1212,6 +1218,7 @@ def test_the_guard_answers_every_kind_of_call_it_has_met(
 def test_a_site_that_loses_is_numpys_and_the_log_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     be_eager(monkeypatch)
     be_generated(monkeypatch)
+    be_slow(monkeypatch)
 
     def doubled(x: Any) -> Any:
         x[1:] = x[:-1] * 2.0  # what writes into its arguments is not the guard's to launch

@@ -324,20 +324,21 @@ class Store:
     @contextlib.contextmanager
     def _exclusive(self, path: str) -> Iterator[bool]:
         """Yield whether the folder of a file can be written, alone among threads and processes."""
-        lock = None
-        if self.problem is None:
+        # Threads wait for one another however long a disk takes. The limit is for other processes,
+        # one of which may have been stopped: a file's lock is asked for again and again, and of
+        # several threads that ask on a slow disk one may have it every time.
+        with _threads_lock:
+            lock = None
+            if self.problem is None:
+                try:
+                    lock = _Lock(os.path.dirname(path))
+                except OSError as error:
+                    self._give_up(error)
             try:
-                lock = _Lock(os.path.dirname(path))
-            except OSError as error:
-                self._give_up(error)
-        if lock is None:
-            with _memory_lock:
-                yield False
-            return
-        try:
-            yield True
-        finally:
-            lock.release()
+                yield lock is not None
+            finally:
+                if lock is not None:
+                    lock.release()
 
     def _give_up(self, error: OSError) -> None:
         # Once for the process: to try again would cost every later write the same wait.
@@ -465,7 +466,7 @@ class _Lock:
         os.close(self._file)
 
 
-_memory_lock = renewed(globals(), "_memory_lock", threading.RLock)
+_threads_lock = renewed(globals(), "_threads_lock", threading.RLock)
 _warned: set[str] = set()
 _default: Store | None = None
 
