@@ -765,11 +765,10 @@ def test_elements_apart_are_waited_for_out_of_memory() -> None:
         assert memory("float64", most, 5, implementation) == pytest.approx(most * 40e-10, rel=1e-3)
         assert memory("float64", most // 2, 5, implementation) == pytest.approx(0.0, abs=1e-9)
         assert memory("float64", 6 * most, 1, implementation) == pytest.approx(0.0, abs=1e-9)
-    # vectors of what is near are loaded one after the other, unless much is made of them
+    # vectors of what is near are loaded one after the other, whatever is made of them (EPYC: every
+    # third of 20 MB took 23 of 26 functions no longer than these bytes do)
     assert memory("float64", 2 * most, 3, "generated") == pytest.approx(0.0, abs=1e-9)
-    assert memory("float64", 2 * most, 3, "generated", "sin") == pytest.approx(
-        most * 48e-10, rel=1e-3
-    )
+    assert memory("float64", 2 * most, 3, "generated", "sin") == pytest.approx(0.0, abs=1e-9)
     assert memory("complex128", most, 3, "generated") == pytest.approx(most * 48e-10, rel=1e-3)
     assert memory("complex128", most, 3, "numpy") == pytest.approx(0.0, abs=1e-9)
     # NumPy reads one by one what it has no vector loop of its own for

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 # 1.0 to 1.4 for 50), so knots lie closer there.
 KNOTS = (*(1 << i for i in (7, 24, 15, 20, 22, 11, 18, 13, 23)), *(n << 20 for n in (6, 10, 13)))
 FEW_KNOTS = tuple(1 << i for i in (7, 24, 15, 20, 22, 18, 23))
+# Two threads have two caches of the second level, four four: what they read has a knot for both.
+FOLD_KNOTS = (*FEW_KNOTS, 1 << 21)
 FAR_KNOTS = tuple(1 << i for i in (20, 22, 23, 24))
 # Of the other dtypes: past the caches all move bytes alike, so the main dtype's knots go on.
 OTHER_KNOTS = tuple(1 << i for i in (7, 20, 15, 18))

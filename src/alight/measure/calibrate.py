@@ -20,12 +20,13 @@ from alight.backends.machine import thread_count
 from alight.device import Unsupported
 from alight.measure import probes
 from alight.measure.amounts import VITAL, compute_elements, main_dtype, most_bytes
-from alight.measure.fit import compile_costs, fit, joined, spreads_of
+from alight.measure.fit import compile_costs, fit, joined, left_out
+from alight.measure.intervals import spreads_of
 from alight.measure.points import CURVE_CLASSES, Point, points_of
 from alight.measure.probes import Bench, Probe
 from alight.measure.profiles import fingerprint, load_profile, save_profile, share_costs
 from alight.measure.samples import Sample, Samples
-from alight.measure.timing import Pace, Timing, contended, summary, time_threads
+from alight.measure.timing import Pace, Timing, contended, summary, switches, time_threads
 from alight.measure.unseen import unseen
 from alight.plan.cost import Profile, Rates, estimate
 from alight.plan.curve import Curve, Measured
@@ -50,7 +51,7 @@ Progress = Callable[[float, str], bool | None]
 COPY_BYTES = tuple(1 << i for i in (2, 26, 18, 22, 12, 24, 15, 20))
 # Of the budget, up to which the first pass, added knots, repeats and the first visits of what no
 # curve has seen may go; in the rest these are visited again.
-FIRST_SHARE, REFINE_SHARE, REPEAT_SHARE, VALIDATE_SHARE = 0.74, 0.75, 0.86, 0.97
+FIRST_SHARE, REFINE_SHARE, REPEAT_SHARE, VALIDATE_SHARE = 0.74, 0.75, 0.82, 0.97
 # Past which the 20 % quantile no longer moves: what one visit in five meets is in it.
 MOST_REPEATS = 9
 # Points between which one of a curve is visited again: a quarter more time for the first pass.
@@ -64,6 +65,8 @@ LONG_TRIED = 2e-3
 MISSED = math.log(1.05)
 # Of a step: where calls are no shorter through a plan than alone, less than any clock here tells.
 LEAST_STEP = 1e-7
+# Of keys of points, that a library may share among threads of its own.
+_THREADED = ("matmul/", "dot/", "matvec/")
 # Nearer ones only show noise: two that differ by it bend the curve between them.
 NEAREST_KNOTS = 2.5
 
@@ -176,11 +179,15 @@ class Calibration:
     def _visit(self, point: Point, launch: Launch) -> list[float]:
         """Take samples of a point; return them."""
         assert self._bench is not None
-        before = self._steady()
+        before, left = self._steady(), switches()
         began, worked = time.perf_counter(), time.thread_time()
         with self._threads(point):
             seconds = self._bench.visit(launch, self._shared(point))
         steady = self._steady() and before and not self._pace.quicker
+        # Threads wait for the one that other work keeps from its processor: products of 60 us took
+        # 8 ms then, a slice of the scheduler's.
+        if thread_count() > 1 and (self._shared(point) or point.key.startswith(_THREADED)):
+            steady = steady and switches() == left
         alone = point.implementation == "numpy" and point.key.startswith("elementwise")
         # One thread, which never waits. Where kernels have one too, its own clock is enough.
         if alone and self.device.space == "host" and thread_count() > 1:
@@ -376,9 +383,10 @@ class Calibration:
     def profile(self) -> Profile:
         """Return the profile of what has been measured so far."""
         rates: dict[str, Rates] = {}
+        apart = {name: left_out(samples) for name, samples in self.samples.items()}
+        spreads = spreads_of(self.errors, apart)
         for name, samples in self.samples.items():
-            errors = self.errors.get(name, {})
-            fitted = fit(samples, spreads_of(errors))
+            fitted = fit(samples, spreads[name])
             if fitted is not None:
                 rates[name] = fitted
         if self.device.space == "host" and thread_count() == 1:
@@ -399,7 +407,10 @@ class Calibration:
             validation=self._validation(),
             fingerprint=fingerprint(self.device),
             complete=self.complete,
-            contended=contended(self.passes, self.elapsed, self.worked, self._slow_share()),
+            contended=contended(
+                *(self.passes, self.elapsed, self.worked, self._slow_share()),
+                [*(e for kinds in self.errors.values() for e in kinds.values()), *apart.values()],
+            ),
         )
 
 

@@ -22,6 +22,7 @@ from alight.measure.amounts import (
     FEW_KNOTS,
     FEW_PRODUCTS,
     FEW_ROWS,
+    FOLD_KNOTS,
     FOLDED_ROW,
     KNOTS,
     LARGE,
@@ -40,6 +41,7 @@ from alight.measure.amounts import (
     sides,
 )
 from alight.measure.probes import CHAIN
+from alight.measure.rows import apart_in_memory, complex_rows, places
 from alight.plan.crowd import LONE_OPS
 from alight.plan.nests import (
     DISTANT_BYTES,
@@ -234,17 +236,20 @@ class _Dtype:
             if op not in done:
                 group = _loop(op, self.dtype, self.n)
                 yield Point(name, f"{op}/{self.dtype}", self.n, group, core=False)
+        # One operand less is a shorter call: NumPy's took 2.9 us where an addition took 3.4.
+        every = (self.n, FEW) if name == "generated" else (FEW,)
+        for count in every if self.main and self.device.space == "host" else ():
+            group = _loop("negative", self.dtype, count)
+            yield Point(name, f"negative/{self.dtype}", count, group, core=False)
         if name == "generated":
             if self.kind == "c":  # a number's parts and their squares are there before the loop
                 group = _loop("divide", self.dtype, self.n, still=True)
                 yield Point(name, f"divide@still/{self.dtype}", self.n, group, core=False)
             return
-        # One operand less is a shorter call: 2.9 us where an addition took 3.4.
-        if self.main and self.device.space == "host":
-            group = _loop("negative", self.dtype, FEW)
-            yield Point(name, f"negative/{self.dtype}", FEW, group, core=False)
         # Which of two is picked: no branch predictor knows more than the first thousands.
-        for nbytes in FEW_KNOTS if self.main else (*OTHER_KNOTS, max(KNOTS) // 4):
+        # Those of the probes of rows have a knot, since it is there that it has learnt them.
+        own = [self.n * self.size] if self.device.space == "host" else []
+        for nbytes in (*FEW_KNOTS, *own) if self.main else (*OTHER_KNOTS, max(KNOTS) // 4):
             n = nbytes // self.size
             yield Point(name, f"select/{self.dtype}", n, probes.where(self.dtype, (n,)), core=False)
 
@@ -264,7 +269,7 @@ class _Dtype:
                 yield Point(name, f"{op}@back/{self.dtype}", self.n, group, core=False)
 
     def folds(self, name: str) -> Iterator[Point]:
-        for nbytes in self.beyond(FEW_KNOTS) if self.main else OTHER_KNOTS:
+        for nbytes in self.beyond(FOLD_KNOTS) if self.main else OTHER_KNOTS:
             n = nbytes // self.size
             group = probes.fold(self.simplest, self.dtype, (n,), (0,))
             yield Point(name, f"reduce_inner/{self.dtype}", n, group)
@@ -278,7 +283,7 @@ class _Dtype:
 
     def more_folds(self, name: str) -> Iterator[Point]:
         dtype, n = self.dtype, self.n
-        knots = (LEAST_COLUMNS, *(self.beyond(FEW_KNOTS)[1:] if self.main else OTHER_KNOTS[1:]))
+        knots = (LEAST_COLUMNS, *(self.beyond(FOLD_KNOTS)[1:] if self.main else OTHER_KNOTS[1:]))
         for nbytes in knots if self.kind != "c" or name != "generated" else ():
             shape = (OUTER_ROWS, nbytes // self.size // OUTER_ROWS | 1)
             group = probes.fold(self.simplest, dtype, shape, (0,))
@@ -332,6 +337,8 @@ class _Dtype:
     def loops(self, name: str) -> Iterator[Point]:
         """Yield short inner loops, and operands that do not go from one element to the next."""
         dtype, n = self.dtype, self.n
+        for key, amount, group in self.rows_apart(name):
+            yield Point(name, key, amount, group, core=False)
         if name == "generated" and self.kind == "i":
             return  # goes through arrays as floats of that width do
         # Elements that lie apart span up to six times as much as they are.
@@ -348,10 +355,6 @@ class _Dtype:
         if name != "generated" and self.main:
             group = probes.where(dtype, (rows, ROW))
             yield Point(name, f"start@where/{dtype}", n, group, core=False)
-            # a place among them is looked for by a call for each row
-            length = START_ROWS[1]
-            group = probes.fold("argmax", dtype, (n // length, length), (1,))
-            yield Point(name, f"start@argmax@reduce_inner/{dtype}", n, group, core=False)
         if self.kind == "f" or name != "generated":
             for op in ("sum", "prod") if self.kind == "c" else ("sum", "max", "prod"):
                 if op == "prod" and name == "generated":
@@ -385,15 +388,6 @@ class _Dtype:
                     for start, length in zip(("short", "start"), START_ROWS, strict=True):
                         group = probes.fold(op, dtype, (n // length, length), (0,))
                         yield Point(name, f"{start}@{key}reduce_outer/{dtype}", n, group, False)
-                if self.main and self.device.space == "host":
-                    length = START_ROWS[1]
-                    group = probes.fold("argmax", dtype, (n // length, length), (1,))
-                    yield Point(name, f"start@argmax@reduce_inner/{dtype}", n, group, False)
-                    # places beside others are not looked for side by side in few columns
-                    for start, length in zip(("short", "start"), START_ROWS, strict=True):
-                        group = probes.fold("argmax", dtype, (n // length, length), (0,))
-                        key = f"{start}@argmax@reduce_outer/{dtype}"
-                        yield Point(name, key, n, group, core=False)
         if self.kind == "f" and self.device.space == "host":
             for start, length in (("short", START_ROWS[0]), ("start", WHOLE_ROW)):
                 group = probes.fold(self.simplest, dtype, (n // length, length), (0, 1), 7)
@@ -416,6 +410,17 @@ class _Dtype:
                 continue  # by the op, or as any other way
             group = probes.loop("add", dtype, there, step=step)
             yield Point(name, f"{key}/{dtype}", n, group, core=False)
+
+    def rows_apart(self, name: str) -> Iterator[tuple[str, int, Group]]:
+        """Yield what rows and elements apart take where no loop over others tells."""
+        compiled = name == "generated"
+        if self.device.space != "host":
+            return
+        yield from places(self.dtype, self.n, compiled, self.main)
+        if compiled and self.kind == "c":
+            yield from complex_rows(self.dtype, self.n, self.most)
+        if compiled and self.main:
+            yield from apart_in_memory(self.dtype)
 
     def products(self, name: str, start: int, stop: int) -> Iterator[Point]:
         elements = compute_elements(self.device)

@@ -18,6 +18,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+try:
+    import resource
+except ImportError:  # Windows
+    resource = None  # type: ignore[assignment]
+
 from alight._core import threads
 from alight.plan.curve import Measured
 
@@ -36,6 +41,11 @@ MOST_SAMPLES = 400
 # Two passes over the same point, seconds apart, differ by 2 to 11 % on a busy machine. Beyond 30 %
 # something else had the processor.
 DISAGREEMENT = math.log(1.3)
+# Of predictions of what was not measured: medians of sound profiles were 3 to 5 % off with one
+# thread and 4 to 8 with two, of such as were measured beside other work 20 to 60.
+FAR_OFF = math.log(1.15)
+# Predictions of a class that have a median of their own.
+_SEVERAL = 4
 # Of points, that are known from slow moments alone: 2 to 6 % with a quarter of the time slow, most
 # where all was slow until near the end.
 SLOW_SHARE = 0.5
@@ -122,6 +132,14 @@ def settled(take: Callable[[int], float], count: int, first: float) -> tuple[flo
             break
         one, two = two, take(count)
     return one, two
+
+
+def switches() -> int:
+    """Return how often a thread of this process had to leave a processor to others so far; 0 where
+    the system does not say."""
+    if resource is None:
+        return 0
+    return resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
 
 
 def summary(samples: Sequence[float]) -> Timing:
@@ -267,14 +285,22 @@ def contended(
     elapsed: float = 0.0,
     worked: float = 0.0,
     slow: float = 0.0,
+    missed: Sequence[Sequence[float]] = (),
 ) -> bool:
     """Tell whether other work disturbed measuring.
 
     Two passes over the same points disagree as only other work can make them; or one thread's work
     that took ``elapsed`` seconds had the processor for only ``worked`` of them; or so many points
-    were never met but in ``slow`` moments, as a share of all.
+    were never met but in ``slow`` moments, as a share of all; or what was predicted from them
+    ``missed`` what it took, in logarithms by class, by more than such predictions do.
     """
     if slow > SLOW_SHARE:
+        return True
+    classes = [[abs(miss) for miss in errors] for errors in missed]
+    if any(len(found) >= _SEVERAL and median(found) > DISAGREEMENT for found in classes):
+        return True
+    every = [miss for found in classes for miss in found]
+    if len(every) >= _SEVERAL and median(every) > FAR_OFF:
         return True
     apart = [abs(math.log(a.seconds / b.seconds)) for a, b in passes]
     # The median: one point that met an interrupt says nothing about the rest.

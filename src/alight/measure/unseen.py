@@ -50,6 +50,9 @@ _LAYOUTS = ("apart", "back", "columns", "row", "column", "turned", "single")
 # Elements, between which all sizes are as likely; rows that are few or short are so many.
 _FEWEST, _MOST = 16, 1 << 22
 _SKINNY = (2, 3, 5, 7)
+# Sides of products, in powers of two, and of their multiplications: a library does 2**22 of them in
+# about a millisecond.
+_SIDES, _MOST_MULTIPLICATIONS = (3.0, 11.0), 22.0
 # Ops of a group, and further operands.
 _MOST_OPS, _MOST_OPERANDS = 20, 3
 # Of an array in which every third element is taken, and rows that are seven elements apart.
@@ -76,9 +79,13 @@ def unseen(device: Device) -> Iterator[tuple[str, str, Group]]:
                 group = make(random, dtype, _shape(random, n))
                 for name in tried:
                     yield kind, name, group
-        for name in libraries if number % 2 else ():
-            m, k, columns = [round(2 ** random.uniform(4, 9)) for _ in range(3)]
-            yield MATMUL, name, probes.product(random.choice(floats), m, k, columns)
+        for name in libraries:
+            sides = [random.uniform(*_SIDES) for _ in range(3)]
+            # what has more multiplications than any that was measured is another question
+            less = max(0.0, sum(sides) - _MOST_MULTIPLICATIONS) / 3
+            m, k, columns = [round(2 ** max(side - less, _SIDES[0])) for side in sides]
+            kind = random.choice((*floats, *floats, *dtypes))
+            yield MATMUL, name, probes.product(kind, m, k, columns)
 
 
 # More than there is ever time for.

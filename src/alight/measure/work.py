@@ -19,7 +19,7 @@ from alight.measure.samples import Sample, Samples
 from alight.plan.cost import met, shown, together
 from alight.plan.crowd import LONE_OPS
 from alight.plan.curve import Curve
-from alight.plan.nests import OUTER_ROWS, step_of
+from alight.plan.nests import OUTER_ROWS, ROW, START_ROWS, far_share, step_of
 from alight.plan.profile import floor_of
 from alight.plan.workload import PARTS, SPECIAL, body_parts, width_in_bits
 
@@ -36,17 +36,17 @@ _ROWS = {True: "start", False: "long"}
 # took a sixth less than its maximum.
 _LEAST_CALL = 0.25
 # Of keys, how those begin that say what starting an inner loop takes.
-_STARTS = ("start@", "short@")
+_STARTS = ("start@", "short@", "guessed.")
 # Those that need the others.
 _LATE = (*_STARTS, "copied", "distant")
 
 
-def _of(work: dict[str, float], name: str, dtype: str) -> float:
+def _of(work: Mapping[str, float], name: str, dtype: str) -> float:
     """Return the seconds of a name in a dtype, or in the one that was measured last; none where it
     never was."""
     found = work.get(f"{name}{dtype}")
     if found is None:
-        found = next((work[key] for key in reversed(work) if key.startswith(name)), 0.0)
+        found = next((work[key] for key in reversed(list(work)) if key.startswith(name)), 0.0)
     return found
 
 
@@ -84,7 +84,7 @@ class Work:
             name, _, dtype = key.partition("/")
             size = self.samples.compute_elements
             own = ("@apart", "far@folded", "@lone", "@after")
-            alone = ("turned", "iterator", "copied", "distant", "combined")
+            alone = ("turned", "iterator", "copied", "distant", "combined", "guessed.")
             if name.startswith(alone) or name.endswith(own):
                 size = round(next(iter(found)))  # of its own
             sample = found.get(size)
@@ -129,6 +129,8 @@ class Work:
         if name.startswith("combined"):
             further = sample.group.graph.nodes[-1].layout.size - 1
             return {key: max(beyond, 0.0) / further}
+        if name in ("short@copied", "distant@beside", "distant@folded", "distant@special"):
+            return {key: max(self._far(name, dtype, beyond, sample, work), 0.0)}
         start = name.startswith(_STARTS)
         copied = name.startswith("copied")
         if copied:
@@ -143,6 +145,7 @@ class Work:
             op = sample.group.graph.nodes[-1].op.name
             own = work.get(f"{op}@{name.rpartition('@')[2]}/{dtype}", flop)
             beyond -= (own - flop) * sample.amount
+            beyond -= 0.0 if compiled else _of(work, f"call.{op}/", dtype)
         elif start:
             beyond -= work.get(f"long@{name.partition('@')[2]}/{dtype}", 0.0) * sample.amount
         if not compiled and runs.torn and name.endswith(("@elementwise", "@near")):
@@ -162,7 +165,9 @@ class Work:
             each = step_of(sample.group.graph, sample.item) if compiled else runs.length
             found[key] = max(0.0, beyond - rows) / runs.starts / each
         elif start:
-            torn = 1 if name == "start@elementwise" and not compiled else sample.item.operands
+            torn = sample.item.operands
+            if not compiled and name in ("start@elementwise", "start@where"):
+                torn = max(runs.torn, 1)
             # those of the curve's own rows are in it
             begun = runs.starts
             if name.endswith("reduce_outer") and not compiled:
@@ -189,6 +194,27 @@ class Work:
         else:
             found[key] = max(compute / sample.amount, flop)
         return found
+
+    def _far(
+        self, name: str, dtype: str, beyond: float, sample: Sample, work: Mapping[str, float]
+    ) -> float:
+        """Return the seconds beyond what the same takes in the caches, for a byte that comes out of
+        memory; of what a library copies into order, for each of the rows it begins."""
+        n, runs = sample.amount, sample.item.runs
+        if name == "short@copied":
+            rows = n / ROW
+            begun = [_of(work, f"{s}@argmax@reduce_inner/", dtype) for s in ("short", "start")]
+            share = math.log(ROW / START_ROWS[0]) / math.log(START_ROWS[1] / START_ROWS[0])
+            beyond -= 2 * rows * (begun[0] + share * (begun[1] - begun[0]))
+            beyond -= _of(work, "call.argmax/", dtype) + n * _of(work, "turned64/", dtype)
+            return beyond / rows
+        if name == "distant@beside":
+            beyond -= n * work.get(f"beside@reduce_inner/{dtype}", 0.0)
+            return beyond / (sample.item.amount * far_share(sample.item.amount))
+        beyond -= n * work.get(f"far@folded/{dtype}", 0.0)
+        if name == "distant@special":
+            beyond -= n * work.get(f"exp@folded/{dtype}", 0.0)
+        return beyond / (n * runs.wide)
 
     def _call_of(self, name: str) -> str:
         """Return how the key of what the call of a fold or a library's op takes begins: of one

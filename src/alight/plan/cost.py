@@ -56,11 +56,20 @@ from alight.plan.readings import (
     copied_share,
     far_seconds,
     foreseen,
+    guessed,
     narrow_seconds,
+    results_seconds,
     row_by_row,
 )
 from alight.plan.schema import SCHEMA
-from alight.plan.units import beside_seconds, curve_of, folded_seconds, nearest, work_seconds
+from alight.plan.units import (
+    BODY_SPREAD,
+    beside_seconds,
+    curve_of,
+    folded_seconds,
+    nearest,
+    work_seconds,
+)
 from alight.plan.workload import (
     code_size,
     node_elements,
@@ -175,12 +184,14 @@ def _pass_terms(
         few = max(0.0, narrow_seconds(narrow, item, away) - whole)
     elif not own and item.kind == "reduce_outer":
         whole = max(whole, row_by_row(rates, graph, item))
+    if own and not away and item.kind == "reduce_outer":
+        whole += results_seconds(rates, curve, item)
     if item.written > ADDED and item.kind == "elementwise":
         whole *= copied_share(rates, item)
     if item.apart and (lines := curve_of(rates, "elementwise", item.dtype)) is not None:
         near, far = (lines[0].seconds_at(n) for n in (item.amount, item.amount + item.apart))
         if item.kind == "select":
-            whole = max(whole + far - near, far)
+            whole = max(whole + max(far - near, guessed(curve, item.amount) - whole), far)
         elif not away:  # between rows nothing is read, in the caches
             whole += max(0.0, far - near - lines[0].stream_seconds(item.apart))
     launch = min(rates.floor(kind), whole)
@@ -321,15 +332,23 @@ def estimate(
         for term, seconds in found[0].items():
             terms[term] += seconds
         doubt += found[1] * sum(found[0].values())
-    if not own and "fused" in rates.spreads and _streams(group.graph):
-        doubt = rates.spreads["fused"] * sum(terms.values())
+    spread, whole = _tried(rates, group.graph), sum(terms.values())
+    # of what was borrowed from another class or dtype, tries of what was measured say too little
+    if spread is not None and doubt <= math.hypot(max(spread, rates.spread), BODY_SPREAD) * whole:
+        doubt = spread * whole
     return _interval(terms, doubt)
 
 
-def _streams(graph: Graph) -> bool:
-    """Tell whether a graph is several elementwise nodes and folds, as those that are validated."""
+def _tried(rates: Rates, graph: Graph) -> float | None:
+    """Return the spread of what a graph is one of, where such were tried: several elementwise nodes
+    and folds, or one node of these."""
     kinds = (Kind.ELEMENTWISE, Kind.REDUCTION)
-    return len(graph.nodes) > 1 and all([node.op.kind in kinds for node in graph.nodes])
+    if not all([node.op.kind in kinds for node in graph.nodes]):
+        return None
+    if len(graph.nodes) != 1:
+        return rates.spreads.get("fused")
+    kind = node_class(graph, graph.nodes[0])
+    return rates.spreads.get("elementwise" if kind == "select" else kind)
 
 
 _Terms = tuple[dict[str, float], float] | None
@@ -364,14 +383,19 @@ def _all_terms(
         for position, item in enumerate(passes(group, implementation)):
             if own and not away and group.kind is not GroupKind.LIBRARY:
                 item = by_columns(group, item)
-            yield _pass_terms(rates, graph, item, position == 0, own, own and away, threads)
+            made = _pass_terms(rates, graph, item, position == 0, own, own and away, threads)
+            if own and not away and item.kind != "scan":
+                made = _handed(made, handed_seconds(rates, item.kind, len(graph.inputs)))
+            yield made
         return
     # One by one: programs repeat their ops, and every group that an op could be in asks for it.
     # what fits into the nearer caches comes from nowhere else
     many = len(graph.nodes) > 1
     large = many and sum([layout.nbytes for layout in graph.inputs]) > NEAR_BYTES
     reach = Reach(rates, graph) if large else None
-    handed = handed_seconds(rates, graph)
+    handed = 0.0
+    if graph.nodes:
+        handed = handed_seconds(rates, node_class(graph, graph.nodes[0]), len(graph.inputs))
     for position, (node, nbytes) in enumerate(one_by_one(graph)):
         first = position == 0
         layouts = tuple([graph.layout(i) for i in node.operands])
@@ -384,14 +408,21 @@ def _all_terms(
         except TypeError:  # an attribute without a hash
             item = alone(graph, node, nbytes)
             found = _pass_terms(rates, graph, item, first, own, host=host)
-        if first and handed and found is not None:
-            terms, spread = found
-            found = {**terms, "launch": terms["launch"] + handed}, spread
+        if first:
+            found = _handed(found, handed)
         if reach is not None and found is not None:
             terms, spread = found
             more = reach.more(node, nbytes)
             found = ({**terms, "memory": terms["memory"] + more}, spread) if more else found
         yield found
+
+
+def _handed(found: _Terms, seconds: float) -> _Terms:
+    """Return terms with what handing over more inputs takes, or fewer."""
+    if found is None or not seconds:
+        return found
+    terms, spread = found
+    return {**terms, "launch": max(terms["launch"] + seconds, 0.0)}, spread
 
 
 # Of some 500 bytes each: more would be a program whose structures do not repeat.

@@ -26,6 +26,10 @@ START_ROWS = (3, 24)
 # two float64 took 0.2 ns more in rows of 64 to 1000, and no more in all in rows of 30000.
 LONG_ROW = 250
 _START_SPAN = math.log(START_ROWS[1] / START_ROWS[0])
+# Elements in short rows up to which a processor learns which way the branches go that look for a
+# place in them, and from which on it guesses (EPYC, NumPy's argmax of float64: rows of 3 took 2 ns
+# of 8192 elements in all, 3 of 16384, 10 of 65536 and 12 of 2**18 and more, rows of 24 up to 39).
+LEARNT, GUESSED = 1 << 13, 1 << 18
 # Of rows that are folded into one and do not join, one by which vectors are filled and one more
 # begun: each begins and ends anew, and what that takes grows as they do (EPYC, NumPy's maxima of
 # float64: 3.3 ns in rows of 3, 9.5 of 52, 40 of 323; generated code's 2.5, 4.2 and 13).
@@ -182,6 +186,10 @@ def loop_seconds(rates: Rates, item: Pass, step: int, away: bool = False) -> flo
         operands: float = item.operands
         if kind.startswith("reduce"):
             operands = min(operands, 2)
+        elif not own and item.kind == "select":
+            operands = runs.torn
+        elif own and item.dtype.startswith("complex"):
+            operands = _complex_operands(item) if runs.length % step else 0
         elif (
             own and not away
         ):  # half of it is theirs: 2.0 ns with two and 2.5 with the probe's three (EPYC)
@@ -236,24 +244,40 @@ _GATHERED = frozenset(("negative", "maximum", "minimum", "fmax", "fmin"))
 
 def distant_seconds(rates: Rates, item: Pass, own: bool) -> float:
     """Return the seconds that elements apart take longer out of memory, where no line is asked for
-    before it is waited for: generated code reads those that are near in order, unless it computes
-    long with them, and complex numbers are two to a library's one."""
+    before it is waited for: generated code reads those that are near in order, but where it folds
+    them, and complex numbers are two to a library's one."""
     runs, moved = item.runs, item.amount + item.apart
     if 2 * moved <= DISTANT_BYTES:
         return 0.0
-    wide = float(runs.wide * runs.starts * runs.length)
+    wide, name = float(runs.wide * runs.starts * runs.length), "distant"
     whole = item.dtype.startswith("complex")
     if not own:
         op = item.nodes[0].op
         wide *= not whole and (op.special or op.name in _GATHERED)
-    elif item.kind == "reduce_inner" and runs.torn and side_by_side(item):  # rows side by side
-        wide = moved
-    elif not runs.far and not whole and not any(node.op.special for node in item.nodes):
+    elif item.kind == "reduce_inner" and side_by_side(item) and (runs.torn or whole):
+        wide, name = moved, "distant@beside" if whole else "distant"
+    elif item.kind.startswith("reduce"):  # gathered, and nothing else meanwhile
+        special = any(node.op.special for node in item.nodes)
+        name = "distant@special" if special else "distant@folded"
+    elif not runs.far and not whole:
         return 0.0
-    key = nearest(rates, "distant", item.dtype) if wide else None
-    if key is None:
+    key = nearest(rates, name, item.dtype) or nearest(rates, "distant", item.dtype)
+    if key is None or not wide:
         return 0.0
-    return min(1.0, math.log2(2 * moved / DISTANT_BYTES)) * wide * rates.work[key].value
+    return far_share(moved) * wide * rates.work[key].value
+
+
+def far_share(nbytes: float) -> float:
+    """Return how much of so many bytes comes from as far away as those of the probe of distance."""
+    return min(1.0, max(0.0, math.log2(2 * nbytes / DISTANT_BYTES)))
+
+
+def _complex_operands(item: Pass) -> int:
+    """Return how many operands of a pass are taken apart, or put together, where a vector is not
+    filled: all that takes is theirs (EPYC: sums of two in rows of 2 to 11 took 60 ns a row, squares
+    24, comparisons 39, in rows of 64 15, 11 and 15)."""
+    results = [node.layout.dtype.kind == "c" for node in item.nodes[-1:]]
+    return max(1, item.operands - item.runs.still - results.count(False))
 
 
 def _begun(rates: Rates, item: Pass, kind: str, own: bool) -> float | None:
@@ -268,12 +292,19 @@ def _begun(rates: Rates, item: Pass, kind: str, own: bool) -> float | None:
         # no result is begun with each of them
         names = ["whole", *(names if own else ["elementwise"])]
     elif kind == "reduce_inner" and not own and place:
-        names = ["argmax@reduce_inner", "elementwise"]
+        names = [*_places(item, kind), "elementwise"]
     # sums add in a loop of their own, which is that of products in generated code; the others go
     # as the maximum does
     elif kind.startswith("reduce") and fold not in ("sum", "mean") and (fold != "prod" or not own):
-        names[:0] = [f"{'argmax' if own and place else fold}@{kind}", f"max@{kind}"]
+        names[:0] = [*(_places(item, kind) if place else [f"{fold}@{kind}"]), f"max@{kind}"]
     return next((start for name in names if (start := _start(rates, name, item))), None)
+
+
+def _places(item: Pass, kind: str) -> list[str]:
+    """Return the names of what starting to look for a place was measured as, the likest first: of
+    floats, which may hold a NaN, by maxima."""
+    ops = ("argmax", "argmin") if item.dtype.startswith("float") else ("argmin", "argmax")
+    return [f"{op}@{kind}" for op in ops]
 
 
 def _iterated(rates: Rates, item: Pass) -> float:
@@ -328,12 +359,23 @@ def _by_side(rates: Rates, name: str, dtype: str, side: int) -> float | None:
 
 def _start(rates: Rates, name: str, item: Pass) -> float | None:
     """Return seconds of starting an inner loop, for each operand: those of short ones, of others,
-    or between."""
-    key = nearest(rates, f"start@{name}", item.dtype)
+    or between; where it branches, between what is learnt and what is guessed."""
+    learnt = _by_length(rates, name, "", item)
+    guessed = _by_length(rates, name, "guessed.", item) if learnt is not None else None
+    if learnt is None or guessed is None:
+        return learnt
+    elements = max(item.runs.starts * item.runs.length, LEARNT)
+    share = min(math.log(elements / LEARNT) / math.log(GUESSED / LEARNT), 1.0)
+    return learnt + share * max(guessed - learnt, 0.0)
+
+
+def _by_length(rates: Rates, name: str, which: str, item: Pass) -> float | None:
+    """Return seconds of starting an inner loop of a length, by those of two lengths."""
+    key = nearest(rates, f"{which}start@{name}", item.dtype)
     if key is None:
         return None
     seconds, length = rates.work[key].value, max(item.runs.length, START_ROWS[0])
-    short = nearest(rates, f"short@{name}", item.dtype)
+    short = nearest(rates, f"{which}short@{name}", item.dtype)
     if short is None:
         return seconds
     if name == "whole":
@@ -378,7 +420,9 @@ def in_order(rates: Rates, graph: Graph, item: Pass) -> tuple[float, Pass]:
     rows = Runs(layout.size // max(length, 1), length, 0, 0)
     unit = _by_side(rates, "copied", item.dtype, runs.side) if runs.turned else None
     if unit is not None:
-        return layout.size * unit, replace(item, runs=rows)
+        short = nearest(rates, "short@copied", item.dtype)
+        each = rates.work[short].value if short is not None else 0.0
+        return layout.size * unit + runs.starts * each, replace(item, runs=rows)
     nbytes = 2 * layout.nbytes
     memory = found[0].seconds_at(nbytes) - rates.floor("elementwise")
     loops = _turned(rates, replace(item, runs=runs))

@@ -52,7 +52,6 @@ def product_terms(
         one = _streamed(vector, item.amount / count, flop_bytes, reader)
     elif surface is not None:
         call, one = surface.seconds[0], surface.seconds_at(m, k, n)
-        spread = rates.spreads.get(f"matmul/{item.dtype}", spread)
     else:
         found = curve_of(rates, "matmul", item.dtype)
         if found is None:

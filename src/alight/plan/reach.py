@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from alight.ir.ops import Kind
-from alight.plan.passes import loop_dtype, node_class
+from alight.plan.passes import loop_dtype
 from alight.plan.runs import touched_bytes
 from alight.plan.units import nearest
 
@@ -82,13 +82,11 @@ class Reach:
 _GIVEN = {"elementwise": 2, "select": 3}
 
 
-def handed_seconds(rates: Rates, graph: Graph) -> float:
-    """Return what handing a group its inputs takes beyond those of its first node's class: of one
-    operand a call was measured, too."""
+def handed_seconds(rates: Rates, kind: str, inputs: int) -> float:
+    """Return what handing a group so many inputs takes beyond those of the class that its first
+    pass is of: of one operand a call was measured, too."""
     if "handed" not in rates.nodes:  # searched once
         key = nearest(rates, "call.negative", "float64")
         rates.nodes["handed"] = 0.0 if key is None else -rates.work[key].value
     each: float = rates.nodes["handed"]
-    if not each:
-        return 0.0
-    return each * (len(graph.inputs) - _GIVEN.get(node_class(graph, graph.nodes[0]), 1))
+    return each * (inputs - _GIVEN.get(kind, 1))

@@ -4,6 +4,7 @@ than its knots, written to more, picked more often, in few columns, row after ro
 from __future__ import annotations
 
 from alight.ir.group import Graph
+from alight.ir.ops import Kind
 from alight.plan.curve import Curve
 from alight.plan.passes import NARROW_BYTES, Pass
 from alight.plan.profile import Rates
@@ -17,7 +18,9 @@ __all__ = [
     "copied_share",
     "far_seconds",
     "foreseen",
+    "guessed",
     "narrow_seconds",
+    "results_seconds",
     "row_by_row",
 ]
 
@@ -80,6 +83,31 @@ def foreseen(graph: Graph, item: Pass, curve: Curve, whole: float) -> float:
     least, call = curve.knots[1][0], curve.knots[0][1]
     some = max(share * item.amount, min(least, item.amount))
     return call + (curve.seconds_at(some) - call) * item.amount / some
+
+
+# Bytes of a choice by which all of it is guessed (`plan.nests.GUESSED`), and still in caches.
+_GUESSED_BYTES = 1 << 22
+
+
+def guessed(curve: Curve, amount: float) -> float:
+    """Return the seconds that a choice takes at least, of however few arrays: those in which a
+    processor guesses wrong, which are there in its nearer caches, too."""
+    near, call = _GUESSED_BYTES, curve.knots[0][1]
+    if amount <= near:
+        return 0.0
+    return call + (curve.seconds_at(near) - call) * amount / near
+
+
+def results_seconds(rates: Rates, curve: Curve, item: Pass) -> float:
+    """Return the seconds in which generated code writes what columns are folded into, of which the
+    probes of many rows have few: what an addition that writes as much takes beyond reading."""
+    lines = rates.curves.get(f"elementwise/{item.dtype}")
+    written = sum(node.layout.nbytes for node in item.nodes if node.op.kind is Kind.REDUCTION)
+    if lines is None or not written:
+        return 0.0
+    more = lines.seconds_at(written / ADDED) - lines.knots[0][1]
+    read = curve.seconds_at(written / ADDED - written) - curve.knots[0][1]
+    return max(0.0, more - read)
 
 
 def row_by_row(rates: Rates, graph: Graph, item: Pass) -> float:

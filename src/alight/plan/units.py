@@ -16,7 +16,7 @@ from alight.plan.workload import PARTS, body_parts, width_in_bits
 # one from what the body is made of. Guesses: a factor of two and of 1.5 either way at one
 # deviation. What was measured brings its own.
 _BORROWED_SPREAD = math.log(2.0)
-_BODY_SPREAD = math.log(1.5)
+BODY_SPREAD = math.log(1.5)
 # Classes to borrow from, nearest first, where a device has no curve of a class.
 _NEAREST: Mapping[str, tuple[str, ...]] = {
     "elementwise": (),
@@ -134,9 +134,9 @@ def _work_looked_up(
             there = _body_seconds(rates, graph, node, other)
             if body is not None and there:
                 share = body / there
-            return rates.work[near].value * share, math.hypot(rates.spread, _BODY_SPREAD)
+            return rates.work[near].value * share, math.hypot(rates.spread, BODY_SPREAD)
         if body is not None:
-            return body, math.hypot(rates.spread, _BODY_SPREAD)
+            return body, math.hypot(rates.spread, BODY_SPREAD)
         if node.op.kind is Kind.ELEMENTWISE and body_parts(graph, node)[PARTS.index("scalar")]:
             return None  # how often a loop runs is not in its body
     if node.op.kind is Kind.REDUCTION:  # as along another axis, or in another dtype
@@ -145,7 +145,7 @@ def _work_looked_up(
         known = [key for way in (name, *ways) if (key := nearest(rates, way, dtype))]
         best = min(known, key=lambda k: _distance(dtype, k.partition("/")[2]), default=None)
         if best is not None:
-            return rates.work[best].value, math.hypot(rates.spread, _BODY_SPREAD)
+            return rates.work[best].value, math.hypot(rates.spread, BODY_SPREAD)
     name, count = ("special", 1.0) if node.op.special else ("flop", node.op.flops)
     near = nearest(rates, name, dtype)
     if near is None:

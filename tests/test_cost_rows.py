@@ -1,0 +1,198 @@
+"""What rows, places, choices and what lies far apart cost, each as it was measured."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from alight._core import make_layout
+from alight.ir.group import Graph, Group, GroupKind, Node
+from alight.ir.ops import OPS
+from alight.measure import probes
+from alight.measure.fit import joined
+from alight.measure.intervals import spreads_of
+from alight.measure.timing import contended
+from alight.plan.cost import Profile, Rates, estimate
+from alight.plan.curve import Curve, guess
+from alight.plan.nests import DISTANT_BYTES, GUESSED, LEARNT
+from test_cost_loops import LAUNCH, profile_with, terms
+
+
+def test_generated_code_is_handed_its_inputs_one_by_one() -> None:
+    work = {"call.negative/float64": -1e-7}
+    for count, seconds in ((1, -1e-7), (2, 0.0), (3, 1e-7)):
+        layout = make_layout(np.dtype(np.float64), (10,))
+        nodes = tuple(
+            Node(OPS["add"], (0 if not i else count + i - 1, i % count), (), layout)
+            for i in range(count)
+        )
+        group = Group(
+            GroupKind.LOOP, Graph((layout,) * count, nodes, (2 * count - 1,)), layout.shape
+        )
+        assert terms(group, work, "generated")["launch"] == pytest.approx(LAUNCH + seconds)
+    group = probes.fold("max", "float64", (10,), (0,))  # folds were measured with one
+    assert terms(group, work, "generated")["launch"] == pytest.approx(LAUNCH)
+
+
+def test_branches_on_what_is_looked_for_are_learnt_of_few_rows() -> None:
+    names = [f"{start}@argmax@reduce_inner/float64" for start in ("short", "start")]
+    work = {name: 1e-9 for name in names} | {f"guessed.{name}": 9e-9 for name in names}
+    for rows_, seconds in ((LEARNT // 7, 1e-9), (GUESSED // 7 + 1, 9e-9)):
+        group = probes.fold("argmax", "float64", (rows_, 7), (1,))
+        found = terms(group, work)["loops"]
+        assert found == pytest.approx(2 * rows_ * seconds, rel=1e-3)
+    between = probes.fold("argmax", "float64", (1 << 16, 7), (1,))
+    assert 3e-9 < terms(between, work)["loops"] / 2 / (1 << 16) <= 9e-9
+
+
+def test_integers_are_looked_for_as_integers_were() -> None:
+    work = {"start@argmin@reduce_inner/int64": 1e-9, "start@argmax@reduce_inner/float64": 5e-9}
+    for op, dtype, seconds in (("argmax", "int64", 1e-9), ("argmin", "float64", 5e-9)):
+        group = probes.fold(op, dtype, (100, 50), (1,))
+        for implementation in ("numpy", "generated"):
+            found = terms(group, work, implementation)["loops"]
+            assert found == pytest.approx(2 * 100 * seconds)
+
+
+def test_what_libraries_copy_into_order_begins_with_each_short_row() -> None:
+    work = {"copied64/float64": 1e-10, "short@copied/float64": 8e-9}
+    work |= {"start@elementwise/float64": 1e-15}
+    group = probes.fold("argmax", "float64", (7, 1000), (0,))
+    assert terms(group, work)["loops"] == pytest.approx(7000 * 1e-10 + 1000 * 8e-9, rel=1e-3)
+
+
+def test_columns_of_few_rows_write_as_much_as_they_read() -> None:
+    knots = {"reduce_outer": [(1e2, 1e-6), (1e8, 1e-6 + 1e-2)]}
+    knots["elementwise"] = [(1e2, 1e-6), (1e8, 1e-6 + 3e-2)]
+    rates = Rates(
+        *(guess(1e-6, "seconds"), guess(1e-6, "seconds")),
+        {f"{kind}/float64": Curve(found) for kind, found in knots.items()},
+        *({"flop/float64": guess(0.0, "seconds")}, guess(0.0, "share"), 0.1),
+    )
+    profile = Profile("cpu", {"generated": rates})
+
+    def memory(count: int, length: int) -> float:
+        group = probes.fold("max", "float64", (count, length), (0,))
+        found = estimate(group, "cpu", "generated", profile)
+        assert found is not None
+        return found.terms["memory"]
+
+    # writing n bytes takes what an addition of three times as many takes beyond reading twice
+    n = 8 * 100_000
+    assert memory(2, 100_000) == pytest.approx(2 * n * 1e-10 + n * (9 - 2) * 1e-10, rel=0.02)
+    assert memory(200, 1000) == pytest.approx(2 * n * 1e-10, rel=0.1)
+
+
+def test_a_choice_is_guessed_however_few_arrays_it_moves() -> None:
+    call, size = 1e-6, 1 << 20
+    knots = [(1e3, call), (1 << 22, call + 4e-4), (1 << 25, call + 3.2e-3)]
+    lines = [(1e3, call), (1 << 25, call + 3e-3)]
+    rates = Rates(
+        *(guess(call, "seconds"), guess(call, "seconds")),
+        {"select/float64": Curve(knots), "elementwise/float64": Curve(lines)},
+        *({"flop/float64": guess(0.0, "seconds")}, guess(0.0, "share"), 0.1),
+    )
+    layout = make_layout(np.dtype(np.float64), (size,))
+    single = make_layout(np.dtype(np.float64), ())
+    mask = make_layout(np.dtype(np.bool_), (size,))
+    node = Node(OPS["where"], (0, 1, 2), (), layout)
+    group = Group(GroupKind.LOOP, Graph((mask, single, single), (node,), (3,)), (size,))
+    found = estimate(group, "cpu", "numpy", Profile("cpu", {"numpy": rates}))
+    assert found is not None
+    assert found.seconds == pytest.approx(call + 4e-4 * size * 25 / (1 << 22), rel=0.02)
+
+
+def test_folds_of_what_lies_apart_wait_longer_in_long_bodies() -> None:
+    work = {"distant/float64": 1e-12, "distant@folded/float64": 1e-10}
+    work |= {"distant@special/float64": 4e-10}
+    n = DISTANT_BYTES // 24
+    seconds = {}
+    for ops in (("add",), ("add", "exp")):
+        group = probes.folded("float64", n, ops, 3)
+        found = estimate(group, "cpu", "generated", profile_with(work, "generated"))
+        bare = estimate(group, "cpu", "generated", profile_with({}, "generated"))
+        assert found is not None and bare is not None
+        seconds[len(ops)] = found.terms["memory"] - bare.terms["memory"]
+    assert seconds[1] == pytest.approx(n * 24e-10, rel=1e-3)
+    assert seconds[2] == pytest.approx(n * 96e-10, rel=1e-3)
+
+
+def test_complex_numbers_are_taken_apart_where_no_vector_is_filled() -> None:
+    work = {"start@elementwise/complex128": 1e-8}
+
+    def loops(op: str, length: int) -> float:
+        kind = np.dtype(np.complex128)
+        whole = make_layout(kind, (100, length))
+        apart = make_layout(kind, (100, length), (16 * (length + 7), 16))
+        count = OPS[op].nin
+        node = Node(OPS[op], tuple(range(count)), (), whole)
+        inputs = (apart, whole)[:count]
+        group = Group(GroupKind.LOOP, Graph(inputs, (node,), (count,)), whole.shape)
+        return terms(group, work, "generated")["loops"]
+
+    assert loops("add", 5) == pytest.approx(100 * 3 * 1e-8)
+    assert loops("negative", 5) == pytest.approx(100 * 2 * 1e-8)
+    assert loops("add", 128) == 0.0
+
+
+def test_what_computes_longer_than_memory_takes_still_does() -> None:
+    def rates(pace: float) -> Rates:
+        knots = [(1e3, 1e-6), (1e5, 1e-6 + pace * 1e5), (1e8, 1e-6 + pace * 1e8 + 1e-3)]
+        return Rates(
+            *(guess(1e-6, "seconds"), guess(1e-6, "seconds")),
+            {"reduce_inner/complex128": Curve(knots)},
+            *({}, guess(0.0, "share"), 0.1),
+        )
+
+    slow, quick = 3e-11, 1e-11
+    found = joined({"numpy": rates(slow), "generated": rates(quick)})
+    curve = found["numpy"].curves["reduce_inner/complex128"]
+    assert curve.seconds_at(1e8) == pytest.approx(1e-6 + slow * 1e8, rel=0.02)
+    alike = joined({"numpy": rates(quick), "generated": rates(quick)})
+    assert (
+        alike["numpy"].curves["reduce_inner/complex128"].knots
+        == rates(quick).curves["reduce_inner/complex128"].knots
+    )
+
+
+def test_intervals_hold_four_in_five_of_what_was_tried() -> None:
+    errors = {"numpy": {"elementwise": [0.01 * i for i in range(-50, 51)], "fused": [0.9] * 2}}
+    spreads = spreads_of(errors, {})["numpy"]
+    half = 1.2815515655446004 * spreads["elementwise"]
+    assert 0.38 < half < 0.5  # 80 % of up to 0.5, a little more for the others
+    assert math.exp(half) > 1.4
+    few = 1.2815515655446004 * spreads["fused"]
+    assert half < few < 0.9  # two say little against all the others
+    assert spreads_of({"numpy": {"reduce": [0.1] * 30}}, {})["numpy"].keys() == {
+        "reduce_inner",
+        "reduce_outer",
+    }
+
+
+def test_products_are_as_sure_as_those_that_were_left_out() -> None:
+    found = spreads_of({"numpy": {"matmul": []}}, {"numpy": [0.1] * 64})
+    assert 1.2815515655446004 * found["numpy"]["matmul"] == pytest.approx(0.1)
+    assert spreads_of({}, {"numpy": []}) == {"numpy": {}}
+
+
+def test_the_interval_of_a_class_is_that_of_its_tries() -> None:
+    group = probes.loop("exp", "float64", 1000)
+    profile = profile_with({"exp/float64": 1e-9}, "generated")
+    rates = profile.rates["generated"]
+    tried = Rates(
+        *(rates.launch, rates.call, rates.curves, rates.work, rates.overlap, 0.5),
+        spreads={"elementwise": 0.05, "fused": 0.3},
+    )
+    found = estimate(group, "cpu", "generated", Profile("cpu", {"generated": tried}))
+    assert found is not None
+    assert found.high / found.seconds == pytest.approx(math.exp(1.2815515655446004 * 0.05))
+
+
+def test_predictions_that_are_far_off_are_contended() -> None:
+    assert not contended([], missed=[[0.03, -0.05, 0.1, 0.02, 0.9]])
+    assert contended([], missed=[[0.2, -0.18, 0.25, 0.02, 0.3]])
+    assert not contended([], missed=[[0.02] * 20, [2.0, -3.0]])  # two have no median
+    assert contended([], missed=[[0.02] * 20, [2.0, -3.0, 2.5, 1.0]])
+    assert not contended([], missed=[])
