@@ -158,20 +158,24 @@ class Builder:
         return Graph(tuple(self.layouts[: self.count]), tuple(nodes), outputs)
 
 
-SHAPES = ((4, 6), (4, 6), (4, 6), (6,), (4, 1), ())
 KEYS = (
     np.s_[1:3, 1:5], np.s_[::2, ::-1], np.s_[...], np.s_[:, 2], np.s_[1], np.s_[2:, :3],
     np.s_[:, ::2],
 )  # fmt: skip
 
 
-def random_graph(seed: int, size: int) -> tuple[Graph, list[Place]]:
-    """Return a graph of many shapes, dtypes, views and writes, and inputs for it."""
+def random_graph(
+    seed: int, size: int, whole: tuple[int, int] = (4, 6)
+) -> tuple[Graph, list[Place]]:
+    """Return a graph of many shapes, dtypes, views and writes, and inputs for it. Graphs of one
+    seed are of one structure, of whatever size ``whole`` says."""
     rng = random.Random(seed)
+    rows, columns = whole
+    shapes = (whole, whole, whole, (columns,), (rows, 1), ())
     layouts = [
-        make_layout(rng.choice((F8, F8, F4, I4, BOOL)), rng.choice(SHAPES)) for _ in range(4)
+        make_layout(rng.choice((F8, F8, F4, I4, BOOL)), rng.choice(shapes)) for _ in range(4)
     ]
-    layouts.append(make_layout(F8, (4, 6), (8, 32)))
+    layouts.append(make_layout(F8, whole, (8, 8 * rows)))
     build = Builder(*layouts)
     views: set[int] = set()
 
@@ -210,15 +214,15 @@ def random_graph(seed: int, size: int) -> tuple[Graph, list[Place]]:
             axis = rng.choice([(0,), tuple(range(layout.ndim)), (layout.ndim - 1,)])
             name = rng.choice(("sum", "max"))
             build.reduce(name, x, axis, keepdims=rng.random() < 0.4)
-        elif choice < 0.82 and layout.shape == (4, 6):
+        elif choice < 0.82 and layout.shape == whole:
             build.add("roll", x, layout=make_layout(layout.dtype, layout.shape), shift=1)
         elif choice < 0.9:
             base = x if x not in views else rng.choice([*views, x])
-            if build.layouts[base].shape == (4, 6):
+            if build.layouts[base].shape == whole:
                 views.add(build.view(base, rng.choice(KEYS)))
         else:
             old = rng.choice([n for n, one in enumerate(build.layouts) if n not in views])
-            if build.layouts[old].shape != (4, 6):
+            if build.layouts[old].shape != whole:
                 return
             key = rng.choice(KEYS)
             window, _ = build.window(old, key)

@@ -17,7 +17,7 @@ from alight import calibrated, costs, registry
 from alight.calibrated import Recalled
 from alight.device import HOST_DEVICE, Device
 from alight.ir.group import Graph, Group
-from alight.plan.account import account
+from alight.plan.account import account, chosen
 from alight.plan.cost import compile_seconds
 from alight.plan.place import make_plan
 from alight.plan.plan import Estimate, Facts, Foregone, LaunchStep, Plan
@@ -88,9 +88,12 @@ def foregone(
 def _seconds(plan: Plan, graph: Graph, facts: Facts) -> float:
     """Return what a plan is predicted to take, apart from what nobody measured."""
     nothing = Estimate(0.0, 0.0, 0.0, {})
+    # What was measured instead of predicted is not to be compared with what is predicted.
+    launches = [s for s in plan.steps if isinstance(s, LaunchStep) and facts.timed is None]
+    told = {id(step.group): chosen(step.decision) for step in launches}
 
     def known(group: Group, device: str, implementation: str) -> Estimate:
-        return facts.estimate(group, device, implementation) or nothing
+        return told.get(id(group)) or facts.estimate(group, device, implementation) or nothing
 
     found = account(plan, graph, facts, known).estimate
     assert found is not None, plan

@@ -17,12 +17,21 @@ from alight.device import HOST_DEVICE, Device, Reason
 from alight.errors import OutOfDeviceMemory
 from alight.frozen import np
 from alight.log import LOG, eligible_elements
-from alight.plan.plan import Decision, Estimate, LaunchStep
+from alight.plan.plan import Decision, Estimate, LaunchStep, Plan
 from alight.registry import backend_of, device
 from alight.streaming import Passage
 from alight.trial import FOREGROUND, trial_of
 
-__all__ = ["HOST_DEVICE", "Place", "Ready", "forget", "kernel_at_hand", "kernel_of", "ready_of"]
+__all__ = [
+    "HOST_DEVICE",
+    "Place",
+    "Ready",
+    "forget",
+    "kernel_at_hand",
+    "kernel_of",
+    "let_go",
+    "ready_of",
+]
 
 
 # Where a value's elements are: the bytes of which memory, from which of them on, in which layout.
@@ -295,6 +304,12 @@ def kernel_at_hand(step: LaunchStep) -> bool:
     """Tell whether a step's kernel can be had at once; if not, it is made in the background."""
     ready = ready_of(step)
     return ready.kernel is not None or kernels.soon(ready.where, step.group, step.schedule)
+
+
+def let_go(plan: Plan) -> None:
+    """Drop the kernels made ready for one plan; who still runs it has them made ready again."""
+    for step in plan.steps:
+        _steps.pop(id(step), None)
 
 
 def forget() -> None:

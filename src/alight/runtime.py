@@ -36,6 +36,7 @@ from alight.settings import HOST_DEVICE
 
 if TYPE_CHECKING:
     from alight.ir.group import Graph, Group
+    from alight.plan.likeness import Cuts
     from alight.plan.plan import Estimate, Facts, Foregone, Plan
 
 # What plans, and what runs plans, is imported where it is needed (40 ms): a program whose arrays
@@ -43,10 +44,12 @@ if TYPE_CHECKING:
 
 HOST = residency.HOST
 
-# Plans by structure. A plan is a few kB; past this count the program's structures do not repeat and
-# keeping more would only hold memory (1024 plans of 100 nodes stay under 100 MB).
+# Plans by structure and sizes, the oldest first. A plan is a few kB; past this count the program's
+# do not repeat and keeping more would only hold memory (1024 plans of 100 nodes stay under 100 MB).
 _PLANS_KEPT = 1024
 _plans: dict[Key, Plan] = {}
+# What plans of one structure have in common, whatever their sizes.
+_cuts: Cuts = {}
 
 # Not known yet: whoever records is sent to `enough`, which learns it.
 floor.budget = 0
@@ -59,11 +62,21 @@ forgetting: list[Callable[[], None]] = []
 def forget_plans() -> None:
     """Drop every cached plan: what they were decided by has changed."""
     _plans.clear()
+    _cuts.clear()
     # It keeps what plans run by: where none was run it need not be there.
     if (ready := sys.modules.get("alight.ready")) is not None:
         ready.forget()
     for forget in forgetting:
         forget()
+
+
+def _forget_oldest() -> None:
+    """Drop the plan made first: nothing that plans were decided by has changed."""
+    from alight.ready import let_go
+
+    let_go(_plans.pop(next(iter(_plans))))
+    if len(_cuts) >= _PLANS_KEPT:
+        _cuts.clear()
 
 
 def _after_fork() -> None:
@@ -300,7 +313,7 @@ def plan_of(graph: Graph, leaves: Sequence[Leaf], read: int = 0) -> Plan:
     from alight.plan.plan import LaunchStep
 
     facts = facts_of(leaves, read)
-    plan = make_plan(graph, facts)
+    plan = make_plan(graph, facts, _cuts)
     costs.note_close([step.decision for step in plan.steps if isinstance(step, LaunchStep)])
     unopened = candidates.waiting(current_policy())
     lacks = candidates.foregone(plan, graph, facts, unopened) if unopened else None
@@ -449,7 +462,7 @@ def _plan(key: Key, values: Sequence[Value]) -> Plan:
                 warn.note(error, values[number])
             raise
         if len(_plans) >= _PLANS_KEPT:
-            forget_plans()
+            _forget_oldest()
         _plans[key] = plan
         LOG.count(cache_misses=1)
     else:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from alight.codegen import shared
 from alight.codegen.crossed import crossed_parts
 from alight.codegen.kernels import TOLD
-from alight.codegen.loops import Schedule, digest, nest, structure
+from alight.codegen.loops import Schedule, keyed
 from alight.codegen.partial import parts
 from alight.forked import renewed
 from alight.ir.group import GroupKind
@@ -102,8 +102,7 @@ _known: dict[str, _Code] = {}
 def bound(group: Group, schedule: Schedule | None, make: Callable[[], bytes]) -> Kernel:
     """Return the kernel of a group from code of its structure in this process, else from the
     object code that ``make`` gives."""
-    shape = nest(group, unroll=True)
-    key = digest(structure(group, shape, schedule or Schedule()))
+    _, _, shape, key = keyed(group, schedule)
     code = _known.get(key)
     if code is None:
         with _lock:
@@ -115,8 +114,7 @@ def bound(group: Group, schedule: Schedule | None, make: Callable[[], bytes]) ->
 
 def here(group: Group, schedule: Schedule | None) -> Kernel | None:
     """Return the kernel of a group from code in this process, None where there is none yet."""
-    shape = nest(group, unroll=True)
-    key = digest(structure(group, shape, schedule or Schedule()))
+    _, _, shape, key = keyed(group, schedule)
     code = _known.get(key)
     return None if code is None else Kernel(key, code, group, shape)
 

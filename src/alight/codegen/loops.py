@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import astuple, dataclass, replace
+from functools import lru_cache
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from alight.codegen.caches import last_level_bytes
 from alight.ir.crossed import CrossSection, Role, cross_section
@@ -23,6 +24,8 @@ from alight.ir.table_reduction import LANES
 from alight.ir.vectors import SHORT_ROW
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from alight._core import Layout
     from alight.ir.group import Group
     from alight.ir.nested import Flat
@@ -456,8 +459,9 @@ def structure(group: Group, shape: Nest, schedule: Schedule) -> str:
         operands = ",".join(map(str, node.operands))
         # in a rowwise group it matters what there is one of for a row
         extent = "" if node.layout.shape == group.shape else "-"
-        nodes.append(f"{node.op.name}({operands}){node.layout.dtype.name}{extent}{attrs or ''}")
-    inputs = ",".join(layout.dtype.name for layout in graph.inputs)
+        dtype = _dtype_name(node.layout.dtype)
+        nodes.append(f"{node.op.name}({operands}){dtype}{extent}{attrs or ''}")
+    inputs = ",".join([_dtype_name(layout.dtype) for layout in graph.inputs])
     return "|".join(
         (
             str(VERSION),
@@ -469,18 +473,54 @@ def structure(group: Group, shape: Nest, schedule: Schedule) -> str:
             f"{shape.tiles}{shape.flat:d}{shape.stream:d}",
             f"{shape.unrolled}{shape.along}" if shape.unrolled else "",
             f"{shape.slots}{shape.turns}{shape.places}" if shape.slots else "",
-            repr(astuple(schedule)),
+            _as_text(schedule),
         )
     )
+
+
+# Both take longer to be told anew than all else of a short structure, and there are few.
+@lru_cache(256)
+def _dtype_name(dtype: np.dtype[Any]) -> str:
+    return dtype.name
+
+
+@lru_cache(256)
+def _as_text(schedule: Schedule) -> str:
+    return repr(astuple(schedule))
 
 
 def kernel_key(group: Group, schedule: Schedule | None = None) -> str:
     """Return the key of a group's kernel on the host: equal keys mean equal code, whatever the
     sizes."""
-    group = folded(group)
-    return digest(structure(group, nest(group, unroll=True), schedule or Schedule()))
+    return keyed(folded(group), schedule).key
 
 
+class Keyed(NamedTuple):
+    """A group's nest on the host, and the key of its kernel. They are of ``group`` itself."""
+
+    group: Group
+    schedule: Schedule | None
+    nest: Nest
+    key: str
+
+
+# Who looks for a kernel asks by its key, and then has the code bound to the same group.
+_latest: list[Keyed] = []
+
+
+def keyed(group: Group, schedule: Schedule | None) -> Keyed:
+    """Return the nest of a group without inner folds on the host, with the key of its kernel."""
+    for found in _latest:
+        if found.group is group and found.schedule is schedule:
+            return found
+    shape = nest(group, unroll=True)
+    key = digest(structure(group, shape, schedule or Schedule()))
+    found = Keyed(group, schedule, shape, key)
+    _latest[:] = (found,)
+    return found
+
+
+@lru_cache(1024)  # of a structure's text, whatever the sizes
 def digest(text: str) -> str:
     """Return a short name for a structure."""
     import hashlib  # late: three milliseconds of every start

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from alight.device import HOST_DEVICE
 from alight.ir.group import Graph, GroupKind
@@ -28,22 +28,31 @@ if TYPE_CHECKING:
 
 # What a fusion has to gain beside: 0.1 µs, under which two runs are told apart by no clock here.
 LEAST_GAIN_SECONDS = 1e-7
+# By how much a region has to take less than its parts so that this holds for all sizes that are cut
+# as one (`likeness`), which tells them within a factor of two.
+CLEAR = 2.0
 
 
-def gated(
-    graph: Graph, uses: Uses, regions: list[Region], facts: Facts
-) -> tuple[list[Region], list[Refusal]]:
-    """Return the regions, those cut that take longer as one than as their parts, and what was
-    refused. Each region's key is the (device, implementation) that it was placed on."""
+class Gated(NamedTuple):
+    """The regions that are left, what was refused, and whether nothing was, by far."""
+
+    regions: list[Region]
+    refused: list[Refusal]
+    clear: bool
+
+
+def gated(graph: Graph, uses: Uses, regions: list[Region], facts: Facts) -> Gated:
+    """Return the regions, those cut that take longer as one than as their parts. Each region's key
+    is the (device, implementation) that it was placed on."""
     if facts.estimate is no_estimate:
-        return regions, []
+        return Gated(regions, [], True)
     gate = _Gate(graph, uses, facts)
     result: list[Region] = []
     for region in regions:
         result += gate.passed(region)
     if gate.refused:
         result = prune(graph, uses, result)
-    return result, gate.refused
+    return Gated(result, gate.refused, gate.clear and not gate.refused)
 
 
 _KINDS = {Kind.ELEMENTWISE: GroupKind.LOOP, Kind.REDUCTION: GroupKind.REDUCE}
@@ -56,6 +65,7 @@ class _Gate:
         self.facts = facts
         self.devices = {device.id: device for device in facts.devices}
         self.refused: list[Refusal] = []
+        self.clear = True
 
     def passed(self, region: Region) -> list[Region]:
         """Return a region, or its parts where these are predicted to take less."""
@@ -74,6 +84,7 @@ class _Gate:
             seconds, makers = self.together(parts, device)
             sure = region.kind is GroupKind.REDUCE and makers == {by}
             most = whole.low if sure else whole.seconds + LEAST_GAIN_SECONDS
+            self.clear = self.clear and seconds > CLEAR * most
             if seconds <= most and (found is None or seconds < found[0]):
                 found = seconds, parts, why
         if found is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Hashable, Iterable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from alight.device import HOST_DEVICE
 from alight.errors import UnsupportedOnDevice
@@ -24,7 +24,8 @@ from alight.plan.choose import (
 )
 from alight.plan.crossed import crossed
 from alight.plan.fuse import Region, fuse, group_of, halves, prune
-from alight.plan.gate import gated
+from alight.plan.gate import Gated, gated
+from alight.plan.likeness import Cut, Cuts, copied, likeness
 from alight.plan.nested import nested
 from alight.plan.order import Unit, in_order
 from alight.plan.plan import (
@@ -47,16 +48,17 @@ from alight.plan.workload import dtype_name, workload
 Spot = tuple[str, str]  # device, implementation
 
 
-def make_plan(graph: Graph, facts: Facts) -> Plan:
+def make_plan(graph: Graph, facts: Facts, cuts: Cuts | None = None) -> Plan:
     """Return the steps that compute a graph, with the decisions behind them.
 
     First regions are as large as whoever could run them allows, and are placed; then nodes placed
     alike are fused anew, now recomputing what is cheaper to recompute, and the final groups are
-    decided on. Numbers in the plan are those of ``graph``.
+    decided on. Numbers in the plan are those of ``graph``. ``cuts``: the regions found for graphs
+    before this one, which those that are alike have too; what is found is added.
     """
     small = rewrite(graph)
     try:
-        return _planned(graph, small, _asked_once(facts))
+        return _planned(graph, small, _asked_once(facts), cuts)
     except UnsupportedOnDevice as error:
         error.nodes = tuple([small.origins[number] for number in error.nodes])
         raise
@@ -88,22 +90,32 @@ def _asked_once(facts: Facts) -> Facts:
     return replace(facts, supports=supports, estimate=estimate if known else no_estimate)
 
 
-def _planned(graph: Graph, small: Rewritten, facts: Facts) -> Plan:
+def _planned(graph: Graph, small: Rewritten, facts: Facts, cuts: Cuts | None) -> Plan:
     uses = Uses(small.graph, facts.bases)
+    key = None if cuts is None else likeness(small.graph, facts)
+    known = None if key is None or cuts is None else cuts.get(key)
+    if known is not None:
+        regions = copied(known.regions)
+        asked = not known.clear
+        weighed = gated(small.graph, uses, regions, facts) if asked else Gated(regions, [], True)
+        placed = _placed(small.graph, uses, weighed, facts)
+        return _finished(graph, small, uses, placed, facts)
     spots = _spots(facts)
     able = _able(small.graph, uses, spots, facts)
-    refused: list[Refusal] = []
-    units, choices = _round(small.graph, uses, able, (), facts, refused)
+    regions = _regions(small.graph, uses, able, (), facts)
+    kept = copied(regions)
+    weighed = gated(small.graph, uses, regions, facts)
+    placed = _placed(small.graph, uses, weighed, facts)
     if spots:
         keys: list[Hashable] = list(able)
         torn = False  # NumPy runs several nodes as one, which one of them may be the cause of
-        placed = [
+        found = [
             (unit.nodes, (choice.device, choice.implementation))
-            for unit, choice in zip(units, choices, strict=True)
+            for unit, choice in zip(placed.units, placed.choices, strict=True)
             if choice is not None
         ]
-        generated = {where for _, where in placed if where[1] == "generated"}
-        for nodes, where in placed:
+        generated = {where for _, where in found if where[1] == "generated"}
+        for nodes, where in found:
             torn |= len(nodes) > 1 and where[1] != "generated"
             for number in nodes:
                 index = number - len(small.graph.inputs)
@@ -114,19 +126,23 @@ def _planned(graph: Graph, small: Rewritten, facts: Facts) -> Plan:
                 if own in generated and own in able[index]:  # type: ignore[operator]
                     keys[index] = own
         if generated or torn or len(set(able)) > 1:
-            refused.clear()
-            units, choices = _round(small.graph, uses, keys, generated, facts, refused)
-    return _finished(graph, small, uses, units, choices, refused, facts)
+            regions = _regions(small.graph, uses, keys, generated, facts)
+            kept = copied(regions)
+            weighed = gated(small.graph, uses, regions, facts)
+            placed = _placed(small.graph, uses, weighed, facts)
+    if key is not None and cuts is not None:
+        cuts[key] = Cut(tuple(kept), weighed.clear)
+    return _finished(graph, small, uses, placed, facts)
 
 
-def _round(
+def _regions(
     graph: Graph,
     uses: Uses,
     keys: Sequence[Hashable],
     recompute: Collection[Hashable],
     facts: Facts,
-    refused: list[Refusal],
-) -> tuple[list[Unit], list[Choice | None]]:
+) -> list[Region]:
+    """Return regions as large as whoever may run them allows."""
 
     def seconds(group: Group, key: Any) -> float | None:
         estimate = facts.estimate(group, *key)
@@ -141,10 +157,22 @@ def _round(
         regions = by_rows(graph, uses, regions, generated, cut)
         regions = nested(graph, uses, regions, cut)
         regions = crossed(graph, uses, regions, cut)
-    regions, found = gated(graph, uses, regions, facts)
-    refused += found
-    units = in_order(graph, uses, _fitting(graph, uses, regions, facts, refused))
-    return units, choose(graph, uses, units, facts)
+    return regions
+
+
+class _Placed(NamedTuple):
+    """Units in their order, with where each runs, and the fusions that were refused."""
+
+    units: list[Unit]
+    choices: list[Choice | None]
+    refused: list[Refusal]
+
+
+def _placed(graph: Graph, uses: Uses, weighed: Gated, facts: Facts) -> _Placed:
+    """Return where regions run, those halved that are too much for who runs them."""
+    refused = weighed.refused
+    units = in_order(graph, uses, _fitting(graph, uses, weighed.regions, facts, refused))
+    return _Placed(units, choose(graph, uses, units, facts), refused)
 
 
 def _generated_on(key: Hashable) -> set[str]:
@@ -262,16 +290,14 @@ def _finished(
     graph: Graph,
     small: Rewritten,
     uses: Uses,
-    units: Sequence[Unit],
-    choices: Sequence[Choice | None],
-    refused: Sequence[Refusal],
+    placed: _Placed,
     facts: Facts,
 ) -> Plan:
     """Return the plan in the numbers of the original graph."""
     names, origins = small.names, small.origins
     steps: list[Step] = []
     touched: list[list[int]] = []
-    for unit, choice in zip(units, choices, strict=True):
+    for unit, choice in zip(placed.units, placed.choices, strict=True):
         inputs = tuple([names[v] for v in unit.inputs])
         outputs = tuple([names[v] for v in unit.outputs])
         nodes = tuple([origins[v] for v in unit.nodes])
@@ -288,7 +314,7 @@ def _finished(
             window = node.attr("layout"), node.attr("offset", 0)
             old, value = inputs
             steps.append(WriteStep(old, value, outputs[0], *window, choice.device))
-    kept = [replace(r, nodes=tuple([origins[v] for v in r.nodes])) for r in refused]
+    kept = [replace(r, nodes=tuple([origins[v] for v in r.nodes])) for r in placed.refused]
     skipping = [
         step
         for step in steps
