@@ -416,13 +416,12 @@ def settle_floor(planning_seconds: Callable[[], float]) -> None:
 
 
 # Measured so often, by one process each; then the least holds, and later ones measure none. On a
-# busy machine planning suffers more than an addition does: 150,000 to 330,000 elements became
-# 400,000 to 1,800,000.
+# busy machine planning suffers more than an addition does.
 _FLOORS = 3
 
 
 # Raised where planning becomes quicker: floors from before it say nothing of it.
-_PLANNING = 2
+_PLANNING = 3
 
 
 def measured_floors() -> list[int]:
@@ -478,6 +477,10 @@ def _measure_floor(planning_seconds: Callable[[], float], process: int) -> None:
         default_store().write("floor", _floor_key(), {"elements": [elements]}, merged)
 
 
+# With three, ten floors in one process were 287,000 to 800,000; this many take 2 ms.
+_ADDITIONS = 12
+
+
 def _planning_floor(planning: float) -> int:
     """Return the elements at which NumPy takes 20 times the planning time: less is not worth
     planning.
@@ -491,7 +494,7 @@ def _planning_floor(planning: float) -> int:
     while True:
         x = np.ones(size)
         best = float("inf")
-        for _ in range(3):
+        for _ in range(_ADDITIONS):
             began = perf_counter()
             x + x
             best = min(best, perf_counter() - began)

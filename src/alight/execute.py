@@ -25,7 +25,7 @@ from alight.ir.rolls import rolls
 from alight.log import LOG
 from alight.outcomes import Started, Told, started
 from alight.plan.plan import LaunchStep, Plan, ViewStep, WriteStep
-from alight.ready import Place, Ready, ready_of
+from alight.ready import Place, Ready, array_at, ready_of
 from alight.registry import device
 from alight.streaming import streamed
 
@@ -472,17 +472,6 @@ def constant(value: Value) -> Data:
             _constants.clear()
         found = _constants[key] = Data(value.layout, array)
     return found
-
-
-def array_at(place: Place) -> np.ndarray[Any, Any]:
-    """Return the elements at a place as an ndarray over its host copy."""
-    data, offset, layout = place
-    residency.bring_to_host(data)
-    if data.layout is layout and offset == 0 and data.array is not None:
-        return data.array
-    return np.ndarray(
-        layout.shape, layout.dtype, data.raw, offset if layout.size else 0, layout.strides
-    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from typing import Any
 from alight import kernels, residency, warn, writing
 from alight._core import OPERANDS, Data, Direct, Layout, Value
 from alight.backends.base import Launch, Operand
+from alight.backends.host import NumpyKernel
 from alight.backends.machine import host_memory
 from alight.device import HOST_DEVICE, Device, Reason
 from alight.errors import OutOfDeviceMemory
@@ -45,12 +46,24 @@ _HERE = ("generated", HOST_DEVICE)
 _WATCHED = frozenset(("divide", "over", "invalid"))
 
 
+def array_at(place: Place) -> np.ndarray[Any, Any]:
+    """Return the elements at a place as an ndarray over its host copy."""
+    data, offset, layout = place
+    residency.bring_to_host(data)
+    if data.layout is layout and offset == 0 and data.array is not None:
+        return data.array
+    return np.ndarray(
+        layout.shape, layout.dtype, data.raw, offset if layout.size else 0, layout.strides
+    )
+
+
 class Ready:
     """A launch step made ready in this process: its device, its kernel, what the log needs of
     it."""
 
     __slots__ = (
         "backend",
+        "by_numpy",
         "direct",
         "displacing",
         "eligible",
@@ -95,6 +108,7 @@ class Ready:
         self.windows: dict[Layout, Ready] = {}
         self.worded = warn.is_worded(step.group.graph)
         self.passed: Passage | None = None
+        self.by_numpy = False  # as calls that say in flags alone what they warn of
 
     @property
     def passage(self) -> Passage | None:
@@ -111,6 +125,8 @@ class Ready:
             self.kernel = kernels.kernel(
                 self.where, step.group, self.implementation, step.schedule, patience
             )
+            numpys = isinstance(self.kernel, NumpyKernel) and self.where.id == HOST_DEVICE
+            self.by_numpy = numpys and not self.worded
         return self.kernel
 
     def into(self, window: Layout) -> Ready:
@@ -147,6 +163,12 @@ class Ready:
         the seconds it took, or None where it goes on, and then the events around it."""
         where = self.where
         kernel = self.kernel or self.compiled()
+        if self.by_numpy and not results:
+            arrays = [array_at(place) for place in places]
+            began = perf_counter()
+            with warn.listening(listen, heard):
+                made = kernel.made(arrays)
+            return made, perf_counter() - began, (None, None)
         beside = [place[0] for place in places] if where.id != HOST_DEVICE else ()
         held = residency.buffers([place[0] for place in places], where, beside)
         operands = tuple(

@@ -12,6 +12,7 @@ import threading
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -254,8 +255,12 @@ def listening(categories: frozenset[str], heard: list[str]) -> np.errstate:
     def call(what: str, flag: int) -> None:
         heard.append(what)
 
-    modes = {c: ("call" if c in categories else "ignore") for c in CATEGORY.values()}
-    return np.errstate(call=call, **modes)  # type: ignore[arg-type]
+    return np.errstate(call=call, **_modes(categories))  # type: ignore[arg-type]
+
+
+@cache
+def _modes(categories: frozenset[str]) -> dict[str, str]:
+    return {c: ("call" if c in categories else "ignore") for c in CATEGORY.values()}
 
 
 class Hearing:

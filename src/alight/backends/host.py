@@ -144,20 +144,62 @@ class NumpyKernel:
             if step.into is not None:
                 fresh.add(number)
             self.steps.append(step)
+        count = len(graph.inputs)
+        # One call on the operands as they come: what most groups of NumPy's are.
+        single = len(self.steps) == 1 and graph.outputs == (count,)
+        as_given = single and self.steps[0].node.operands == (*range(count),)
+        self.one_call = as_given and self.steps[0].into is not None
+
+    def made(self, arrays: Sequence[np.ndarray[Any, Any]]) -> list[Data]:
+        """Return the data made of these arrays, for each output."""
+        threads.rest()  # libraries have threads of their own, which need the processors
+        if self.one_call:
+            data = fresh_data(self.steps[0].node.layout)
+            self.steps[0].into(*arrays, out=data.array)
+            return [data]
+        graph = self.group.graph
+        values: list[Any] = [*arrays, *[None] * len(graph.nodes)]
+        owners = self._computed(values, {})
+        return [
+            owners.pop(number)
+            if number in owners
+            else _copied(values[number], graph.layout(number))
+            for number in graph.outputs
+        ]
 
     def run(self, inputs: Sequence[Operand], outputs: Sequence[Operand | None]) -> list[Data]:
         """Return the data made for outputs that are None, in order; the others are filled."""
-        threads.rest()  # libraries have threads of their own, which need the processors
+        arrays = [host_view(operand) for operand in inputs]
+        if not any([operand is not None for operand in outputs]):
+            return self.made(arrays)
+        threads.rest()
         graph = self.group.graph
-        count = len(inputs)
-        values: list[Any] = [host_view(operand) for operand in inputs]
-        values.extend([None] * len(graph.nodes))
-        owners: dict[int, Data] = {}
+        values: list[Any] = [*arrays, *[None] * len(graph.nodes)]
         # The first place asked for, by value number; other places are copied to.
         given: dict[int, np.ndarray[Any, Any]] = {}
         for number, operand in zip(graph.outputs, outputs, strict=True):
-            if operand is not None and number >= count:
+            if operand is not None and number >= len(arrays):
                 given.setdefault(number, host_view(operand))
+        owners = self._computed(values, given)
+        made: list[Data] = []
+        for number, operand in zip(graph.outputs, outputs, strict=True):
+            if operand is not None:
+                # pop: the first place is filled already; an input or a repeated output is copied.
+                if given.pop(number, None) is None:
+                    np.copyto(host_view(operand), values[number], casting="no")
+            elif number in owners:
+                made.append(owners.pop(number))
+            else:
+                made.append(_copied(values[number], graph.layout(number)))
+        return made
+
+    def _computed(
+        self, values: list[Any], given: dict[int, np.ndarray[Any, Any]]
+    ) -> dict[int, Data]:
+        """Fill in the values of nodes, those that are ``given`` a place there; return the data of
+        the others that live on."""
+        outputs = self.group.graph.outputs
+        owners: dict[int, Data] = {}
         for step in self.steps:
             number, node = step.number, step.node
             arrays = [values[i] for i in node.operands]
@@ -174,7 +216,7 @@ class NumpyKernel:
                 result = np.asarray(run_node(node, arrays))
                 if target is not None:
                     np.copyto(target, result, casting="no")
-                elif number in graph.outputs or result.strides != node.layout.strides:
+                elif number in outputs or result.strides != node.layout.strides:
                     owners[number] = adopt(result, node.layout, arrays)
                     target = owners[number].array
                 else:
@@ -184,17 +226,7 @@ class NumpyKernel:
             for i in step.dead:
                 values[i] = None
                 owners.pop(i, None)
-        made: list[Data] = []
-        for number, operand in zip(graph.outputs, outputs, strict=True):
-            if operand is not None:
-                # pop: the first place is filled already; an input or a repeated output is copied.
-                if given.pop(number, None) is None:
-                    np.copyto(host_view(operand), values[number], casting="no")
-            elif number in owners:
-                made.append(owners.pop(number))
-            else:
-                made.append(_copied(values[number], graph.layout(number)))
-        return made
+        return owners
 
 
 def _copied(array: np.ndarray[Any, Any], layout: Layout) -> Data:
