@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from alight._core import make_layout
+from alight.backends.host import HostBackend
 from alight.ir.group import Graph, Group, GroupKind, Node
 from alight.ir.ops import OPS
 from alight.measure import probes
 from alight.measure.fit import joined
 from alight.measure.intervals import spreads_of
+from alight.measure.points import points_of
 from alight.measure.timing import contended
 from alight.plan.cost import Profile, Rates, estimate
 from alight.plan.curve import Curve, guess
@@ -196,3 +199,17 @@ def test_predictions_that_are_far_off_are_contended() -> None:
     assert not contended([], missed=[[0.02] * 20, [2.0, -3.0]])  # two have no median
     assert contended([], missed=[[0.02] * 20, [2.0, -3.0, 2.5, 1.0]])
     assert not contended([], missed=[])
+
+
+def test_places_are_measured_where_they_are_looked_for() -> None:
+    (host,) = HostBackend().probe().devices
+    keys = {(p.implementation, p.key) for p in points_of(host)}
+    for start in ("start", "short", "guessed.start", "guessed.short"):
+        for name in ("argmax@reduce_inner/float64", "argmin@reduce_inner/int64"):
+            assert ("numpy", f"{start}@{name}") in keys
+    assert ("generated", "start@argmin@reduce_inner/int64") in keys
+    assert ("generated", "distant@beside/complex128") in keys
+    away = replace(host, space="cuda:0")
+    theirs = {p.key for p in points_of(away) if p.implementation == "numpy"}
+    assert "start@argmax@reduce_inner/float64" in theirs
+    assert not any(key.startswith(("guessed.", "distant")) for key in theirs)
