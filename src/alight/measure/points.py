@@ -143,6 +143,8 @@ def points_of(device: Device) -> Iterator[Point]:
     for name in compiled if host else ():
         for own in every[1:]:
             yield from own.more_work(name)
+        for own in every:
+            yield from own.seldom(name)
         for own in every[1:]:
             yield from own.other_classes(name)
     for name in compiled:
@@ -337,8 +339,9 @@ class _Dtype:
     def loops(self, name: str) -> Iterator[Point]:
         """Yield short inner loops, and operands that do not go from one element to the next."""
         dtype, n = self.dtype, self.n
-        for key, amount, group in self.rows_apart(name):
-            yield Point(name, key, amount, group, core=False)
+        if name != "generated" or self.main:
+            for key, amount, group in self.places(name):
+                yield Point(name, key, amount, group, core=False)
         if name == "generated" and self.kind == "i":
             return  # goes through arrays as floats of that width do
         # Elements that lie apart span up to six times as much as they are.
@@ -411,20 +414,25 @@ class _Dtype:
             group = probes.loop("add", dtype, there, step=step)
             yield Point(name, f"{key}/{dtype}", n, group, core=False)
 
-    def rows_apart(self, name: str) -> Iterator[tuple[str, int, Group]]:
-        """Yield what rows and elements apart take where no loop over others tells."""
-        compiled = name == "generated"
-        if self.device.space != "host":
-            if self.main and not compiled:
-                length = START_ROWS[1]  # a call for each row, or threads
-                group = probes.fold("argmax", self.dtype, (self.n // length, length), (1,))
-                yield f"start@argmax@reduce_inner/{self.dtype}", self.n, group
-            return
-        yield from places(self.dtype, self.n, compiled, self.main)
-        if compiled and self.kind == "c":
-            yield from complex_rows(self.dtype, self.n, self.most)
-        if compiled and self.main:
-            yield from apart_in_memory(self.dtype)
+    def places(self, name: str) -> Iterator[tuple[str, int, Group]]:
+        """Yield folds of rows that look for a place."""
+        if self.device.space == "host":
+            yield from places(self.dtype, self.n, name == "generated", self.main)
+        elif self.main and name != "generated":
+            length = START_ROWS[1]  # a call for each row, or threads
+            group = probes.fold("argmax", self.dtype, (self.n // length, length), (1,))
+            yield f"start@argmax@reduce_inner/{self.dtype}", self.n, group
+
+    def seldom(self, name: str) -> Iterator[Point]:
+        """Yield what few groups of generated code need, and others stand for till then."""
+        if self.kind == "i":
+            found = self.places(name)
+        elif self.kind == "c":
+            found = complex_rows(self.dtype, self.n, self.most)
+        else:
+            found = apart_in_memory(self.dtype) if self.main else iter(())
+        for key, amount, group in found:
+            yield Point(name, key, amount, group, core=False)
 
     def products(self, name: str, start: int, stop: int) -> Iterator[Point]:
         elements = compute_elements(self.device)
