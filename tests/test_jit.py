@@ -1324,6 +1324,31 @@ def test_long_work_on_small_arrays_does_not_wait(monkeypatch: pytest.MonkeyPatch
     assert waits(2e-5, 40)
 
 
+@pytest.mark.parametrize(
+    ("ours", "theirs", "verdict"),
+    [
+        ((0.96, 1.3), (1.0, 1.1), "numpy"),
+        ((0.9, 0.97), (1.0, 1.2), "ours"),
+        ((2.0,), (1.0,), "numpy"),
+    ],
+)
+def test_who_is_hardly_quicker_has_not_won(
+    ours: tuple[float, ...], theirs: tuple[float, ...], verdict: str
+) -> None:
+    site = Site()
+    for seconds in ours:
+        site.ran_ours(seconds, cold=False)
+    for seconds in theirs:
+        site.ran_theirs(seconds)
+    site.judge()
+    assert site.verdict is None  # it is close, or one run may have met an interrupt
+    site.ran_ours(9.0, cold=False)
+    site.ran_theirs(9.0)
+    site.judge()
+    assert site.verdict == verdict
+    assert ("too close to tell" in site.why) is (verdict == "numpy" and ours[0] < theirs[0])
+
+
 def test_kernels_and_numpy_race_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     be_eager(monkeypatch)
     be_generated(monkeypatch)
