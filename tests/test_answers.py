@@ -200,6 +200,14 @@ def test_an_array_is_no_element(mode: str, dtype: str) -> None:
         int(items)
 
 
+def test_squeezing_nothing_gives_the_array_itself(mode: str) -> None:
+    a, b = alight.arange(6.0).reshape(2, 3), alight.arange(6.0).reshape(2, 1, 3)
+    assert a.squeeze() is a and alight.squeeze(a) is a and np.squeeze(a) is a
+    assert b.squeeze() is not b and b.squeeze(1).shape == (2, 3)
+    with pytest.raises(ValueError, match="not equal to one"):
+        a.squeeze(0)
+
+
 def both(function: Any, *args: Any) -> list[Any]:
     """Return what a function returns, plain and jitted, each time given new arguments."""
     return [run(function)(*[make() for make in args]) for run in (lambda f: f, alight.jit)]
@@ -207,6 +215,8 @@ def both(function: Any, *args: Any) -> list[Any]:
 
 def test_what_a_body_sets_is_set_for_the_caller(mode: str) -> None:
     def closed(x: Any, y: Any) -> None:
+        x[::2] = y[1::2]
+        x.sort()
         x.flags.writeable = False
         y.flags.writeable = False
         y.setflags(write=True)
@@ -215,6 +225,7 @@ def test_what_a_body_sets_is_set_for_the_caller(mode: str) -> None:
         x, y = np.arange(6.0), np.arange(6.0)
         run(closed)(x, y)
         assert (x.flags.writeable, y.flags.writeable) == (False, True)
+        assert x.tolist() == [1.0, 1.0, 3.0, 3.0, 5.0, 5.0]
 
 
 def test_nothing_is_written_into_a_scalar(mode: str) -> None:

@@ -400,3 +400,16 @@ def test_what_a_generator_yielded_is_not_kept() -> None:
         first = weakref.ref(next(found))
         next(found)
     assert first() is None
+
+
+def test_an_iterator_that_was_closed_leads_nowhere() -> None:
+    with np.nditer(np.arange(3.0)) as cells:
+        list(cells)
+
+    @alight.jit
+    def passed(x: Any, cells: Any) -> Any:
+        x += 1
+        return x * 2
+
+    with alight.policy(floor=0):
+        assert passed(np.arange(3.0), cells).tolist() == [2.0, 4.0, 6.0]

@@ -93,9 +93,6 @@ class Lease:
                         member.shape = given.shape
                     if given.strides != member.strides:
                         member.strides = given.strides
-            window = array.window
-            if window is not None and window.writeable is not member.flags.writeable:
-                member.flags.writeable = window.writeable
 
     def settle(self) -> None:
         """Put what was assigned into the caller's memory; from now on nothing about it is
@@ -116,6 +113,10 @@ class Lease:
         runtime.only_on_host(storage.value)
         data.shared = True
         storage.lease = None
+        for member, array in zip(self.members, self.arrays, strict=True):
+            window = array.window
+            if window is not None and window.writeable is not member.flags.writeable:
+                member.flags.writeable = window.writeable
 
     def _anew(self) -> Value:
         if len(self.members) == 1:

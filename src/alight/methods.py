@@ -128,7 +128,9 @@ class ArrayMethods(ArrayBase):
         return apply_view(self, lambda p: p.swapaxes(axis1, axis2))
 
     def squeeze(self, axis: Any = None) -> Any:
-        """Return a view without axes of length one."""
+        """Return a view without axes of length one, the array itself where there are none."""
+        if axis is None and 1 not in memory.layout(self).shape:
+            return self
         return apply_view(self, lambda p: p.squeeze(axis))
 
     def diagonal(self, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:

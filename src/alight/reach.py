@@ -173,7 +173,9 @@ def _parts(item: Any, kind: type) -> list[Any]:
     if issubclass(kind, (np.void, np.flatiter)):
         return [item.base]
     if kind is np.nditer:
-        return [*item.operands]
+        with suppress(ValueError):  # one that was closed has none
+            return [*item.operands]
+        return []
     if kind is memoryview:
         return [item.obj]
     if issubclass(kind, ReferenceType):
