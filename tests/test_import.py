@@ -170,3 +170,20 @@ def test_a_system_that_cannot_fork_imports_it() -> None:
     program = "import os; del os.fork, os.register_at_fork; import alight.backends.cuda_session"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+DRAWS = """
+import alight, numpy as np
+def program(x):
+    return np.ones(x.shape) * np.pi + FOUND
+with alight.policy(force="numpy"):
+    alight.jit(program)(np.zeros(10))
+"""
+
+
+@pytest.mark.parametrize("found", ["x", "np.random.default_rng(0).random(10)"])
+def test_jit_loads_numpys_draws_where_code_names_them(found: str, tmp_path: Path) -> None:
+    # code that is in a file, as jit looks at it
+    (tmp_path / "drawing.py").write_text(DRAWS.replace("FOUND", found))
+    modules = modules_after(f"sys.path.insert(0, {str(tmp_path)!r})\nimport drawing")
+    assert ("numpy.random" in modules) == ("random" in found)

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterable
 from functools import wraps
 from importlib import import_module
-from types import EllipsisType, ModuleType
+from types import EllipsisType, FunctionType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -217,11 +217,30 @@ def _shown_as(real: Any, ours: Any) -> tuple[Any, Any]:
 _stand_ins: dict[int, tuple[Any, Any]] = {}
 
 
-def stand_ins() -> dict[int, tuple[Any, Any]]:
-    """Return NumPy's modules and creation functions, with what stands for them, by their ids."""
+def stand_ins(draws: bool) -> dict[int, tuple[Any, Any]]:
+    """Return NumPy's modules and creation functions, with what stands for them, by their ids; if
+    asked to, those of ``numpy.random``, too, which is loaded for it."""
     numpy_namespace()
-    random_namespace()
+    if draws:
+        random_namespace()
     return _stand_ins
+
+
+def stand_in(value: Any) -> tuple[Any, Any] | None:
+    """Return an object of NumPy's, with what stands for it; None where nothing does."""
+    found = _stand_ins.get(id(value))
+    if found is None and ((draws := _may_draw(value)) or not _stand_ins):
+        found = stand_ins(draws).get(id(value))
+    return found
+
+
+def _may_draw(value: Any) -> bool:
+    # To load numpy.random takes 12 ms, to make what stands for what is in it 1 ms: of the first
+    # call of a function that does not draw, neither.
+    module = sys.modules.get("numpy.random")
+    if module is None or NAME + ".random" in sys.modules:
+        return False
+    return value is module if type(value) is ModuleType else type(value) is not FunctionType
 
 
 # As NumPy has them, whatever a test has put there when they are first asked for.

@@ -16,7 +16,7 @@ import re
 import sysconfig
 import threading
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, NamedTuple
@@ -199,6 +199,16 @@ def of_a_package(path: str) -> bool:
     return path.startswith(installed()) and (installed_there or not path.startswith(standard()))
 
 
+Steps = tuple[dis.Instruction, ...]
+
+
+@lru_cache(16)  # a first call asks two or three times
+def instructions(code: CodeType) -> Steps:
+    """Return the instructions of code, without those that only prepare others."""
+    found = dis.get_instructions(code)
+    return tuple([i for i in found if i.opname not in ("EXTENDED_ARG", "CACHE")])
+
+
 def written_by_user(function: FunctionType) -> bool:
     """Tell whether a function is the program's own, not the standard library's or a package's."""
     path = function.__code__.co_filename
@@ -264,7 +274,7 @@ class _Proving:
 
     def names(self, code: CodeType, names: dict[str, Any], cells: dict[str, Any]) -> None:
         """Look up what code names, and of modules what it takes from them; nothing is checked."""
-        steps = [i for i in dis.get_instructions(code) if i.opname not in ("EXTENDED_ARG", "CACHE")]
+        steps = instructions(code)
         for position, step in enumerate(steps, 1):
             self.loops = self.loops or step.opname in _LOOPS
             with contextlib.suppress(_NotProven):
@@ -317,7 +327,7 @@ class _Proving:
         for constant in code.co_consts:
             if isinstance(constant, CodeType):
                 self.code(constant, names, cells, own)
-        steps = [i for i in dis.get_instructions(code) if i.opname not in ("EXTENDED_ARG", "CACHE")]
+        steps = instructions(code)
         position = 0
         while position < len(steps):
             step = steps[position]
@@ -372,7 +382,12 @@ class _Proving:
         return value
 
     def chain(
-        self, value: Any, name: str, steps: list[dis.Instruction], position: int, code: CodeType
+        self,
+        value: Any,
+        name: str,
+        steps: Steps,
+        position: int,
+        code: CodeType,
     ) -> int:
         """Follow a module's attributes to what is used of it; return where the proof goes on."""
         value, name, after = self.taken(value, name, steps, position, code)
@@ -380,7 +395,12 @@ class _Proving:
         return after
 
     def taken(
-        self, value: Any, name: str, steps: list[dis.Instruction], position: int, code: CodeType
+        self,
+        value: Any,
+        name: str,
+        steps: Steps,
+        position: int,
+        code: CodeType,
     ) -> tuple[Any, str, int]:
         """Return what is used of a module that stands under a name, what the code calls it, and
         the position after that; other values as they are."""

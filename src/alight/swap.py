@@ -11,6 +11,7 @@ names up in ways a twin cannot answer, run as they are.
 from __future__ import annotations
 
 import dis
+import sys
 from functools import cache
 from types import CellType, CodeType, FunctionType, ModuleType
 from typing import Any, NamedTuple
@@ -18,8 +19,8 @@ from weakref import WeakKeyDictionary
 
 from alight._core import ArrayBase, floor
 from alight.frozen import np
-from alight.namespace import stand_ins
-from alight.purity import written_by_user
+from alight.namespace import stand_in, stand_ins
+from alight.purity import Steps, instructions, written_by_user
 from alight.scalar import Scalar
 
 __all__ = ["inside", "runs_as_it_is"]
@@ -88,12 +89,11 @@ def _type(*args: Any, **kwargs: Any) -> Any:
 _names: dict[tuple[int, _Uses], _Names] = {}
 _twins: WeakKeyDictionary[FunctionType, tuple[FunctionType, tuple[Any, ...]]] = WeakKeyDictionary()
 _unable: dict[CodeType, bool] = {}
-_shown = cache(stand_ins)
 
 
 def _swapped(name: str, value: Any, uses: _Uses) -> Any:
     """Return what is found under a name: what stands for it, where that is not told apart."""
-    found = _shown().get(id(value))
+    found = stand_in(value)
     if found is not None:
         module = type(value) is ModuleType
         told = name in uses.values or (not module and name in uses.attributes)
@@ -204,9 +204,7 @@ def _written_cells(function: FunctionType) -> frozenset[int]:
 @cache
 def _written(code: CodeType) -> frozenset[str]:
     """Return the variables of enclosing functions that code assigns."""
-    names = {
-        i.argval for i in dis.get_instructions(code) if i.opname in ("STORE_DEREF", "DELETE_DEREF")
-    }
+    names = {i.argval for i in instructions(code) if i.opname in ("STORE_DEREF", "DELETE_DEREF")}
     for inner in code.co_consts:
         if isinstance(inner, CodeType):
             names |= _written(inner)
@@ -223,7 +221,9 @@ def _uses(code: CodeType) -> _Uses:
     """Return what code, and code inside it, does with the names of outside."""
     values: set[str] = set()
     attributes: set[str] = set()
-    steps = [i for i in dis.get_instructions(code) if i.opname not in ("EXTENDED_ARG", "CACHE")]
+    steps = instructions(code)
+    # Where it is not loaded, only by its name does code come by what is in it.
+    draws = "numpy.random" in sys.modules or "random" in code.co_names
     for place, step in enumerate(steps):
         if step.opname not in _LOADS:
             continue
@@ -232,7 +232,7 @@ def _uses(code: CodeType) -> _Uses:
             end += 1
         if end > place + 1:
             attributes.add(step.argval)
-            if not _is_called(steps, place, end) and _stands_in(steps[end - 1], steps[end]):
+            if not _is_called(steps, place, end) and _stands_in(steps[end - 1], steps[end], draws):
                 values.add(step.argval)
         elif not _is_called(steps, place, end):
             values.add(step.argval)
@@ -244,7 +244,7 @@ def _uses(code: CodeType) -> _Uses:
     return _Uses(frozenset(values), frozenset(attributes))
 
 
-def _is_called(steps: list[dis.Instruction], place: int, end: int) -> bool:
+def _is_called(steps: Steps, place: int, end: int) -> bool:
     """Tell whether what is loaded in a place, its attributes up to the end taken, is called."""
     # CPython 3.11 to 3.14: what is called has NULL beside it on the stack, put there before or
     # after it, or by the very instruction that loads it.
@@ -258,18 +258,19 @@ def _is_called(steps: list[dis.Instruction], place: int, end: int) -> bool:
     )
 
 
-def _stands_in(taken: dis.Instruction, after: dis.Instruction) -> bool:
-    """Tell whether an attribute may be one of those of NumPy's that something stands for, used in
-    a way that tells the two apart: a class in none but comparisons."""
-    ours = _shown_names().get(taken.argval)
+def _stands_in(taken: dis.Instruction, after: dis.Instruction, draws: bool) -> bool:
+    """Tell whether an attribute may be one of those of NumPy's that something stands for (of
+    ``numpy.random``, if it ``draws``), used in a way that tells the two apart: a class in none but
+    comparisons."""
+    ours = _shown_names(draws).get(taken.argval)
     return ours is not None and (ours is not type or after.opname in _COMPARES)
 
 
 @cache
-def _shown_names() -> dict[str, type | bool]:
+def _shown_names(draws: bool) -> dict[str, type | bool]:
     """Return the names of all that something stands for: of classes with `type`."""
     return {
         real.__name__.rpartition(".")[2]: type if isinstance(real, type) else True
-        for real, _ in _shown().values()
+        for real, _ in stand_ins(draws).values()
         if hasattr(real, "__name__")
     }

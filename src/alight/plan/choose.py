@@ -176,11 +176,10 @@ def ruled_out(
         missing = sorted({dtype_name(dtype) for dtype in dtypes} - device.support.dtypes)
         if missing:
             return Reason.DTYPE_UNSUPPORTED, f"{device.id} has no {', '.join(missing)}"
-    streams = implementation == "generated" and split(group) is not None
     if (
         device.id != HOST_DEVICE
-        and not streams
         and (needed := _nbytes(group)) > device.memory_bytes
+        and (implementation != "generated" or split(group) is None)  # rows can stream through
     ):
         detail = f"{needed} bytes of inputs and results, {device.id} has {device.memory_bytes}"
         return Reason.OUT_OF_MEMORY, detail
