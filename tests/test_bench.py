@@ -427,6 +427,16 @@ def test_a_time_is_the_median_of_what_several_processes_had() -> None:
     assert (cell.seconds, cell.samples, cell.processes) == (4.0, 5, 1)
 
 
+def test_calls_that_had_not_settled_do_not_count_with_those_that_had() -> None:
+    settled, other = row(alight=2.0), row(alight=4.0)
+    for made in (settled, other):
+        made.turns["alight"] = [turns_of(made.cells["alight"].seconds or 0.0)]
+    settled.cells["alight"].settled_calls = 7
+    assert not settled.joined_by(other) and settled.seconds("alight") == 2.0
+    other.cells["alight"].settled_calls = 9
+    assert settled.joined_by(other) and settled.seconds("alight") == 3.0
+
+
 def test_rows_near_a_limit_are_timed_in_other_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     near = row("sort", alight=1.04, numpy=1.0, jax=3.0)
     peer = row("chain", alight=1.0, numpy=9.0, torch=1.0)

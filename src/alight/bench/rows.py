@@ -149,9 +149,14 @@ class Row:
         return True
 
     def joined_by(self, other: Row) -> bool:
-        """Count the turns of the same case in other processes, too, if nothing was wrong there."""
+        """Count the turns of the same case in other processes, too, if nothing was wrong there and
+        calls had settled: a process that has just begun has less time for that."""
         if other.skipped is not None or other.faults:
             return False
+        for peer, cell in other.cells.items():
+            known = self.cells.get(peer)
+            if cell.settled_calls is None and known is not None and known.settled_calls is not None:
+                return False
         for peer, cell in other.cells.items():
             if cell.counts and peer in self.cells and self.cells[peer].counts:
                 self.turns[peer] = [*self.turns[peer], *other.turns[peer]]
