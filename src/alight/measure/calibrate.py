@@ -409,7 +409,8 @@ class Calibration:
             complete=self.complete,
             contended=contended(
                 *(self.passes, self.elapsed, self.worked, self._slow_share()),
-                [*(e for kinds in self.errors.values() for e in kinds.values()), *apart.values()],
+                [errors for kinds in self.errors.values() for errors in kinds.values()],
+                list(apart.values()),
             ),
         )
 

@@ -286,20 +286,22 @@ def contended(
     worked: float = 0.0,
     slow: float = 0.0,
     missed: Sequence[Sequence[float]] = (),
+    left_out: Sequence[Sequence[float]] = (),
 ) -> bool:
     """Tell whether other work disturbed measuring.
 
     Two passes over the same points disagree as only other work can make them; or one thread's work
     that took ``elapsed`` seconds had the processor for only ``worked`` of them; or so many points
     were never met but in ``slow`` moments, as a share of all; or what was predicted from them
-    ``missed`` what it took, in logarithms by class, by more than such predictions do.
+    ``missed`` what it took, in logarithms by class, by more than such predictions do, or a surface
+    what was ``left out`` of it.
     """
     if slow > SLOW_SHARE:
         return True
-    classes = [[abs(miss) for miss in errors] for errors in missed]
+    classes = [[abs(miss) for miss in errors] for errors in (*missed, *left_out)]
     if any(len(found) >= _SEVERAL and median(found) > DISAGREEMENT for found in classes):
         return True
-    every = [miss for found in classes for miss in found]
+    every = [abs(miss) for errors in missed for miss in errors]
     if len(every) >= _SEVERAL and median(every) > FAR_OFF:
         return True
     apart = [abs(math.log(a.seconds / b.seconds)) for a, b in passes]
