@@ -200,6 +200,22 @@ def test_an_array_is_no_element(mode: str, dtype: str) -> None:
         int(items)
 
 
+def test_a_number_has_no_parts(mode: str) -> None:
+    for call in (np.array_split, alight.array_split):
+        with pytest.raises(TypeError, match="has no len"):
+            call(6, 3)
+    assert alight.expand_dims(6, 0).tolist() == [6] and alight.transpose(2.5).shape == ()
+
+
+def test_a_total_has_no_methods_of_arrays(mode: str) -> None:
+    def parted(x: Any) -> str:
+        with pytest.raises(AttributeError, match="float64' object has no attribute 'partition'"):
+            x.sum().partition(2)
+        return str(x.sum().argsort().shape)
+
+    assert parted(np.arange(6.0)) == alight.jit(parted)(np.arange(6.0))
+
+
 def test_squeezing_nothing_gives_the_array_itself(mode: str) -> None:
     a, b = alight.arange(6.0).reshape(2, 3), alight.arange(6.0).reshape(2, 1, 3)
     assert a.squeeze() is a and alight.squeeze(a) is a and np.squeeze(a) is a

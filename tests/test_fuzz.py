@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 from alight import memory
 from alight.log import LOG
+from fuzzing import scripts, statements
 from fuzzing.program import MODES, STEPS, Failure, run, run_many, shrunk
 
 # Operations in each mode; where code is generated most of the time goes into compiling it.
@@ -92,3 +94,33 @@ def test_a_wrong_element_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(op, "reference", np.add)
     _, _, failures = run_many("numpy", 1, 1_000)
     assert failures
+
+
+# Scripts by each door, of seeds that the ratchet does not have.
+SCRIPTS = 32
+FIRST_SCRIPT = 20_000
+
+
+@pytest.mark.parametrize("mode", ["auto", "numpy", "generated", "sim"])
+@pytest.mark.parametrize("door", scripts.DOORS)
+def test_random_scripts_equal_numpy(door: str, mode: str) -> None:
+    # Compiling takes most of the time where code is generated.
+    programs = SCRIPTS // 4 if mode in ("generated", "sim") else SCRIPTS
+    found = scripts.differences(door, mode, FIRST_SCRIPT, programs)
+    assert not found, "\n".join(map(str, found))
+
+
+def test_scripts_say_much_and_fail_little() -> None:
+    said = [entry for log in scripts.logs_of_numpy(range(SCRIPTS)) for entry in log]
+    errors = [entry for entry in said if isinstance(entry, str)]
+    assert len(said) > 5 * SCRIPTS and len(errors) < len(said) / 2
+
+
+def test_a_script_that_says_something_else_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = scripts.DOORS["lazy"]
+    wrong = "def float(x, real=float):\n    return real(x) + 1\n"
+    monkeypatch.setitem(scripts.DOORS, "lazy", replace(real, imports=real.imports + wrong))
+    seed = next(n for n in range(1, 99) if any("say(float(" in s for s in statements.body(n)))
+    (found,) = scripts.differences("lazy", "numpy", seed, 1)
+    assert any("float(" in statement for statement in found.statements)
+    assert len(found.statements) <= statements.FIRST + 3

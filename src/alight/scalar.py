@@ -13,6 +13,7 @@ from typing import Any
 
 from alight import memory
 from alight.array import Array
+from alight.frozen import np
 
 __all__ = ["Scalar"]
 
@@ -88,6 +89,16 @@ class Scalar(Array):
         if name.startswith("__"):
             raise AttributeError(f"{self.dtype.type.__name__!r} object has no attribute {name!r}")
         return getattr(self.now(), name)
+
+
+def _lacking(name: str) -> property:
+    """Return an attribute of arrays that scalars have not: NumPy words the error."""
+    return property(lambda self: getattr(self.now(), name))
+
+
+for _name in dir(np.ndarray):
+    if not _name.startswith("_") and not hasattr(np.number, _name):
+        setattr(Scalar, _name, _lacking(_name))
 
 
 def _anew(operation: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:

@@ -50,7 +50,8 @@ def _view_function(function: Any) -> None:
 
     def move(*args: Any, **kwargs: Any) -> Any:
         item = args[0] if args else kwargs.get(first)
-        array = ours(item)
+        # Of Python's numbers NumPy asks what it does not ask of arrays.
+        array = None if type(item) in (bool, int, float, complex) else ours(item)
         if array is None:
             return exit_to_numpy(function, args, kwargs)
         if args:
