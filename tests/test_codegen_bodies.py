@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import platform
 from typing import Any
 
@@ -13,6 +14,7 @@ from alight.codegen import llvm
 from alight.codegen.gaps import supports
 from alight.ir.group import Graph, Group, GroupKind, Node
 from alight.ir.ops import OPS, Kind, Op
+from alight.measure import probes
 from generated import (
     INTEGERS,
     Array,
@@ -349,3 +351,60 @@ def test_maths_raises_the_flags_that_numpy_raises_and_no_others(op: Op, name: st
         if any(np.isinf(v) for v in operands):
             more -= set(_NUMPY_MAY_TELL_LESS.get(op.name, ()))
         assert expected <= raised and not more, (operands, raised, expected)
+
+
+def _loops_of_floats(op: Op) -> list[str]:
+    return [
+        char for char in "fd" if (op.nin * (np.dtype(char),)) in [before for before, _ in loops(op)]
+    ]
+
+
+@pytest.mark.parametrize(
+    ("op", "char"),
+    [(op, c) for op in ELEMENTWISE if op.name != "cast" for c in _loops_of_floats(op)],
+    ids=lambda value: value if isinstance(value, str) else value.name,
+)
+@pytest.mark.parametrize("size", [3, 64])
+def test_a_nan_raises_a_flag_only_where_numpy_tells_of_it(op: Op, char: str, size: int) -> None:
+    """A flag that NumPy tells nobody of has the call done once more in NumPy, to tell of nothing:
+    the comparisons of x86's vectors raise one for every NaN unless others are asked for."""
+    machine = pytest.importorskip("alight.backends.machine")
+    listening = pytest.importorskip("alight.warn").listening
+    told = frozenset(("divide", "over", "invalid"))
+    dtype = np.dtype(char)
+    after = next(after for before, after in loops(op) if before == op.nin * (dtype,))
+    one = [np.empty(size, dtype) for _ in range(op.nin)]
+    uses = [
+        (op, tuple(range(op.nin)), () if len(after) == 1 else (("output", place),), result)
+        for place, result in enumerate(after)
+    ]
+    results = [np.empty(size, result) for result in after]
+    kernel = llvm.compile_group(loop_group(one, uses))
+    places = [address(a) for a in (*one, *results)]
+    for operands in zip(*points([dtype] * op.nin), strict=True):
+        if not any(map(np.isnan, operands)):
+            continue
+        for array, value in zip(one, operands, strict=True):
+            array[:] = value
+        machine.clear_floating_point_flags()
+        kernel(places)
+        raised = machine.floating_point_flags() & told
+        heard: list[str] = []
+        with listening(told, heard):
+            op.reference(*one)
+        assert raised <= {machine.CATEGORY[what] for what in heard}, (operands, raised)
+
+
+@pytest.mark.parametrize("name", ["max", "min", "nanmax", "nanmin", "argmax", "argmin"])
+@pytest.mark.parametrize("char", "fd")
+@pytest.mark.parametrize("shape", [(3,), (1000,), (7, 40)])
+def test_extremes_among_nans_raise_no_flag(name: str, char: str, shape: tuple[int, ...]) -> None:
+    machine = pytest.importorskip("alight.backends.machine")
+    x = np.linspace(-1, 1, math.prod(shape)).astype(char).reshape(shape)
+    x.flat[1] = np.nan
+    for axis in range(len(shape)):
+        group = probes.fold(name, x.dtype.name, shape, (axis,))
+        run(group, [x])
+        machine.clear_floating_point_flags()
+        run(group, [x])
+        assert not machine.floating_point_flags() & {"divide", "over", "invalid"}, axis

@@ -30,6 +30,10 @@ _INTRINSIC = {
     "sqrt", "copysign": "copysign", "fma": "fma", "popcount": "ctpop",
     "maximum": "maximum", "minimum": "minimum",
 }  # fmt: skip
+# Of floats; a NaN is unequal to all, and in no order with any.
+_ORDERS = {"eq": "oeq", "ne": "une", **{prim: f"o{prim}" for prim in ("lt", "le", "gt", "ge")}}
+_SIGNALLING = frozenset(("olt", "ole", "ogt", "oge"))
+_EXTREMES = {"maximum": "ogt", "minimum": "olt"}
 
 
 class Code(Casts):
@@ -181,6 +185,8 @@ class Code(Casts):
             return self.chosen(args[0], args[1], args[2], tree.dtype, lanes)
         if prim in COMPARISONS and kind == "b":
             return self._ordered(prim, args, lanes)
+        if prim in COMPARISONS and kind == "f":
+            return self.compared(_ORDERS[prim], args[0], args[1], source, lanes)
         if prim in COMPARISONS:
             return self.pure(f"{_comparison(prim, kind)} {one} {args[0]}, {args[1]}")
         if prim == "cast":
@@ -194,6 +200,11 @@ class Code(Casts):
         if prim == "not":
             ones = literal(True if kind == "b" else -1, source, lanes)
             return self.pure(f"xor {one} {args[0]}, {ones}")
+        if prim in _EXTREMES and self.quiet(lanes):
+            more = self.compared(_EXTREMES[prim], args[0], args[1], source, lanes)
+            found = self.chosen(more, args[0], args[1], source, lanes)
+            nan = self.compared("uno", args[0], args[0], source, lanes)
+            return self.chosen(nan, args[0], found, source, lanes)
         if prim in _INTRINSIC:
             # which zero a tie gives is left open (nsz): NumPy's own differs between its loops
             loose = "nsz " if prim in ("maximum", "minimum") else ""
@@ -234,6 +245,28 @@ class Code(Casts):
             return self.pure(f"sub {one} {args[0]}, {product}")
         name = _FLOAT[prim] if kind == "f" else _integer(prim, kind)
         return self.pure(f"{name} {one} {args[0]}, {args[1]}")
+
+    def quiet(self, lanes: int) -> bool:
+        """Tell whether comparisons that raise no flag for a NaN are to be asked for."""
+        # of loops that are left to LLVM it makes no vectors with them
+        return self.module.quiet and (lanes > 0 or self.module.explicit)
+
+    def compared(self, order: str, a: str, b: str, dtype: str, lanes: int = 0) -> str:
+        """Return whether two floats are in an order, which is false where one is a NaN ("uno": true
+        there, "une": true there, too).
+
+        NumPy's comparisons raise no flag for a quiet NaN. Those that LLVM chooses for vectors on
+        x86 do, unless they are asked for by the intrinsic that keeps IEEE 754's quiet ones apart.
+        """
+        one = register_type(dtype, lanes)
+        if order not in _SIGNALLING or not self.quiet(lanes):
+            return self.pure(f"fcmp {order} {one} {a}, {b}")
+        name = f"llvm.experimental.constrained.fcmp.{suffix(dtype, lanes)}"
+        flag = register_type("bool", lanes)
+        self.module.shared[name] = f"declare {flag} @{name}({one}, {one}, metadata, metadata)"
+        # nobody reads flags within a kernel, so that it may be moved and merged as any other
+        told = f'metadata !"{order}", metadata !"fpexcept.ignore"'
+        return self.pure(f"call {flag} @{name}({one} {a}, {one} {b}, {told})")
 
     def chosen(self, condition: str, a: str, b: str, dtype: str, lanes: int = 0) -> str:
         """Return the first value where the condition holds, else the second."""
@@ -485,8 +518,6 @@ def _zero(lanes: int) -> str:
 
 
 def _comparison(prim: str, kind: str) -> str:
-    if kind == "f":
-        return "fcmp " + {"eq": "oeq", "ne": "une"}.get(prim, f"o{prim}")
     if prim in ("eq", "ne"):
         return f"icmp {prim}"
     return f"icmp {'s' if kind == 'i' else 'u'}{prim}"

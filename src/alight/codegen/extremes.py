@@ -92,7 +92,8 @@ class _Quick:
         if not self.drops:
             return self.fold.combined(code, value, before, self.lanes)
         order = "ogt" if self.fold.combine_name == "maximum" else "olt"
-        better = code.emit(f"fcmp {order} {self.type} {value}, {before}")
+        lanes = int(self.flags[1:].split()[0])
+        better = code.compared(order, value, before, self.fold.dtype, lanes)
         return code.emit(f"select {self.flags} {better}, {self.type} {value}, {self.type} {before}")
 
     def take(self, vectors: list[str]) -> None:

@@ -34,6 +34,13 @@ if TYPE_CHECKING:
 __all__ = ["compile_group"]
 
 
+def _explicit(group: Group, form: Nest) -> bool:
+    """Tell whether a group's code comes as vectors."""
+    # LLVM makes more of loops over single elements: folds of columns, and scans of rows, one of
+    # which took 570 us for 220
+    return bool(form.unrolled) or (group.kind is GroupKind.SCAN) == form.columns
+
+
 def module_text(group: Group, schedule: Schedule) -> str:
     """Return the IR of a group before optimisation."""
     return _module(group, schedule).text(schedule.vector_bits)
@@ -41,8 +48,9 @@ def module_text(group: Group, schedule: Schedule) -> str:
 
 def _module(group: Group, schedule: Schedule) -> Module:
     ready()
-    module = Module()
     shape = nest(group, unroll=True)
+    # AVX has such comparisons; without it they are made one by one
+    module = Module(quiet=widest() > 128, explicit=_explicit(group, shape))
     bits = min(schedule.vector_bits, widest())
     group = plain(group)
     if shape.slots and not shape.places:
@@ -116,8 +124,5 @@ def compile_group(group: Group, schedule: Schedule | None = None) -> Kernel:
     """
     check(group)
     schedule = schedule or Schedule()
-    form = nest(group, unroll=True)
-    # LLVM makes more of loops over single elements: folds of columns, and scans of rows, one of
-    # which took 570 us for 220
-    explicit = bool(form.unrolled) or (group.kind is GroupKind.SCAN) == form.columns
+    explicit = _explicit(group, nest(group, unroll=True))
     return bound(group, schedule, lambda: _object(group, schedule, explicit))

@@ -338,8 +338,8 @@ _ufunc(
     flops=4,
 )
 _NEXT = """b = bits(x)
-    n = floating(where((x < y) == (x > 0), b + 1, b - 1))
-    over = (fabs(n) == inf) & (fabs(x) < inf)
+    n = floating(where(x != x, b, where((x < y) == (x > 0), b + 1, b - 1)))
+    over = (fabs(n) == inf) & (fabs(x) < inf) & (y == y)
     away = where(x == 0, copysign(floating(U(1)), y), rarely(over, x + x, n))
     where((x != x) | (y != y), x + y, where(x == y, {}, away))"""
 # From one zero to the other: before NumPy 2.5 a half float stays where it is.

@@ -172,10 +172,12 @@ def hypot_far(x, y):
     return where(infinite, inf, sqrt(fma(a, a, b * b)) * up)
 
 # log(exp x + exp y): d is what x exceeds y by, and c what rounding left of it. NumPy compares the
-# difference, and so says of a NaN that it is invalid.
+# difference, and so says of a NaN that it is invalid: it is made one that signals.
 def difference(x, y):
     same = x == y
-    d = where(same, 0, x) - where(same, 0, y)
+    apart = where(same, 0, x) - where(same, 0, y)
+    quiet = U(1) << (MANTISSA - 1)
+    d = where(apart == apart, apart, floating((bits(apart) & ~quiet) | U(1)))
     near = (fabs(d) < k.steep) & ~same
     a = where(near, x, 0)
     b = where(near, y, 0)
