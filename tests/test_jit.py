@@ -1519,7 +1519,7 @@ def test_the_kernels_of_an_entry_run_in_turn(entry_class: Any) -> None:
     outputs = [np.empty(6), np.empty((2, 2), order="F"), np.empty(())]
     kernels = [(first, 1, 2, functions, 1, ((1, 0), (2, 0)))]
     kernels.append((second, 3, 4, functions, 3, ((0, 0), (2, 16), (3, 0), (4, 0))))
-    wired = {"call": None, "inputs": inputs, "outputs": outputs, "watched": True}
+    wired = {"call": None, "inputs": inputs, "outputs": outputs, "watched": 7}
     known = entry(
         entry_class, pattern=(x,), kernels=kernels, results=(2, 1), scalars=(True, False),
         form=tuple, **wired,
@@ -1575,7 +1575,7 @@ def test_calls_between_the_kernels_of_an_entry(entry_class: Any) -> None:
     kernels = [(address, 0, 0, kernel, 1, ((0, 0), (1, 0)))]
     kernels.append((call, 0, 0, None, 2, ((1, 40), (1, 0), (2, 0))))
     wired = {
-        "call": None, "pattern": (x,), "inputs": [(0, 0)], "scalars": (False,), "watched": True,
+        "call": None, "pattern": (x,), "inputs": [(0, 0)], "scalars": (False,), "watched": 7,
         "outputs": [np.empty((2, 3)), np.empty((2, 2))], "results": (1,), "form": None,
     }  # fmt: skip
     known = entry(entry_class, kernels=kernels, **wired)

@@ -36,14 +36,11 @@ from alight.record import manners
 from alight.replay import Described, Program, Trace, describe, make_program
 from alight.resident import Tracing, key_of
 from alight.scalar import Scalar
-from alight.shortcut import (
-    ERRSTATE,
-    QUIET,
-    direct_entry,
-)
+from alight.shortcut import direct_entry
 from alight.swap import inside
 from alight.tracebacks import hide_ours
 from alight.trial import FOREGROUND
+from alight.warn import modes_here
 
 __all__ = ["Jitted", "as_jitted", "jit"]
 
@@ -142,14 +139,16 @@ class Jitted(Answering):
                 return self(*positional)  # which the guard may know
         described = describe(args, kwargs)
         if described is None or recording_errstate() is None:  # NumPy acts at each op
-            if described is None and not kwargs and ERRSTATE.get() is QUIET:
+            if described is None and not kwargs and not modes_here():
                 return self._on_arrays(args)
             return self._body(args, kwargs, None, None, None)
         # The state that everything below rests on: what is named may change meanwhile.
         learned = self._learned()
         proof = learned.proof
         site = learned.site(described, _raced(), self.remove)
-        program = site.program(described.scalars) if ERRSTATE.get() is QUIET else None
+        program = site.program(described.scalars)
+        if program is not None and not program.may_wait:
+            return self._body(args, kwargs, None, None, None)
         if not _raced():
             if program is None:
                 return self._body(args, kwargs, learned, described, site)
@@ -307,14 +306,13 @@ class Jitted(Answering):
             LOG.demotion(f"jit {self.__qualname__}", why, self._place)
             return self._numpy(args, kwargs)
         trace = tracing or Trace()
-        pure = proven and ERRSTATE.get() is QUIET
         errstate = recording_errstate()
-        wanted = pure and site is not None and site.may_trace()
+        wanted = proven and site is not None and site.may_trace()
         # Below the floor NumPy would do each op at once and nothing would be left to replay. Also
         # when no more traces are made: what is raced must be what runs afterwards. And what lies on
         # a device would be NumPy's op by op, for good, from the first time the host has read it.
         away = tracing is not None and tracing.away
-        whole = (pure or away) and _raced()
+        whole = (proven or away) and _raced()
         recording = policy(floor=0) if whole else nullcontext()
         function = inside(self.__wrapped__)
         before = _state.way, manners.scalar, runtime.watch.by

@@ -105,7 +105,9 @@ _PLAIN = _names(
     "POP_JUMP_IF_FALSE POP_JUMP_IF_NONE POP_JUMP_IF_NOT_NONE POP_JUMP_IF_TRUE POP_TOP PRECALL "
     "PUSH_NULL RAISE_VARARGS RERAISE RESUME RETURN_CONST RETURN_VALUE SET_FUNCTION_ATTRIBUTE "
     "STORE_FAST STORE_FAST_LOAD_FAST STORE_FAST_STORE_FAST STORE_SLICE STORE_SUBSCR SWAP "
-    "TO_BOOL UNARY_INVERT UNARY_NEGATIVE UNARY_NOT UNARY_POSITIVE UNPACK_EX UNPACK_SEQUENCE"
+    "TO_BOOL UNARY_INVERT UNARY_NEGATIVE UNARY_NOT UNARY_POSITIVE UNPACK_EX UNPACK_SEQUENCE "
+    # a block: of what such a function can hold only np.errstate opens one
+    "BEFORE_WITH LOAD_SPECIAL POP_EXCEPT PUSH_EXC_INFO WITH_EXCEPT_START"
 )
 # Those of them that may be operations on arrays.
 _COMPUTING = _names(
@@ -162,7 +164,7 @@ def _pure_callables() -> dict[int, Any]:
     known += [f for f in vars(math).values() if callable(f)]
     known += [getattr(np, name) for name in (*_CREATION, *_DESCRIBING) if hasattr(np, name)]
     known += [f for f in FUNCTIONS if not _OUTSIDE.search(getattr(f, "__name__", ""))]
-    known += [np.ndarray]
+    known += [np.ndarray, np.errstate]
     return {id(function): function for function in known}
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from alight import memory, residency, runtime
+from alight import memory, residency, runtime, warn
 from alight._core import OPERANDS, ArrayBase, Data, Layout, Value, View, layout_of
 from alight.device import HOST_DEVICE
 from alight.frozen import np
@@ -40,8 +40,8 @@ class _Unknown(Exception):
 
 
 class Described(NamedTuple):
-    """A call's arguments: what they are but for real scalars, those scalars' bits, and the
-    ndarrays in order."""
+    """A call's arguments: what they are but for real scalars, with the error state; those scalars'
+    bits, and the ndarrays in order."""
 
     structure: tuple[Any, ...]
     scalars: tuple[Any, ...]
@@ -55,7 +55,8 @@ def describe(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Described | None:
         structure = work.of((args, kwargs))
     except _Unknown:
         return None
-    return Described((structure, work.shared()), tuple(work.scalars), work.arrays)
+    described = structure, work.shared(), warn.modes_here()
+    return Described(described, tuple(work.scalars), work.arrays)
 
 
 class _Describing:
@@ -208,7 +209,8 @@ class Launchable(NamedTuple):
     ``inputs`` are (position of an ndarray, offset from its first element) or constant arrays.
     ``operands`` of each step are (place, offset in bytes): inputs first, then ``outputs``, which
     the steps make in this order. ``results`` are positions among the outputs, ``scalars`` marks
-    NumPy scalars, and ``form`` is None for one result, else tuple or list.
+    NumPy scalars, and ``form`` is None for one result, else tuple or list. ``told`` are the
+    categories of floating-point errors that are not ignored here.
     """
 
     steps: tuple[LaunchStep, ...]
@@ -218,13 +220,14 @@ class Launchable(NamedTuple):
     results: tuple[int, ...]
     scalars: tuple[bool, ...]
     form: type | None
+    told: frozenset[str]
 
 
 class Program:
     """One traced call, to be run again on other arrays of the same layouts."""
 
     __slots__ = (
-        "__weakref__", "_leaves", "_nodes", "_outputs", "_result", "_writes",
+        "__weakref__", "_leaves", "_nodes", "_outputs", "_result", "_warns", "_writes",
         "described", "generated", "graph", "plan", "site",
     )  # fmt: skip
 
@@ -245,6 +248,8 @@ class Program:
             leaves  # (number of an argument, layout, offset), or a value that is constant
         )
         self._nodes = nodes  # the line and, unless it was the default, the errstate of each node
+        states = [errstate for _, errstate in nodes if errstate is not None]
+        self._warns = any(["warn" in warn.settings_of(state).values() for state in states])
         self._result = result
         self._writes = writes  # (number of an argument, value it has at the end)
         self._outputs = frozenset(prepared.graph.outputs)
@@ -253,6 +258,11 @@ class Program:
     def writes(self) -> bool:
         """Tell whether running it changes an argument."""
         return bool(self._writes)
+
+    @property
+    def may_wait(self) -> bool:
+        """Tell whether what blocks of the body let NumPy warn of may be told once all is done."""
+        return not self._warns or warn.telling() in ("later", "never")
 
     def run(self, arrays: Sequence[NdArray]) -> Any:
         """Return the results for these arrays; what the body assigns is in them afterwards."""
@@ -341,6 +351,7 @@ class Program:
             tuple(results),
             tuple([part.scalar for part in fresh]),
             form.kind if type(form) is _Tree else None,
+            warn.told(self.graph, [errstate or warn.ERRSTATE.get() for _, errstate in self._nodes]),
         )
 
 

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from contextvars import Context, ContextVar
+from contextvars import ContextVar
 from dataclasses import replace
 from functools import cache
 from typing import Any
 
 from alight import config, runtime
 from alight._core import POLICY, threads
-from alight._core.guard import Call, Entry
+from alight._core.guard import WATCHED, Call, Entry
 from alight.device import HOST_DEVICE, Reason
 from alight.frozen import np
 from alight.leases import NdArray
@@ -23,10 +23,9 @@ from alight.plan.plan import Candidate, Decision, Estimate, Plan
 from alight.purity import ABSENT, Lookup
 from alight.ready import kernel_of
 from alight.replay import Launchable, Program, called
+from alight.warn import ERRSTATE, USUAL
 
 __all__ = [
-    "ERRSTATE",
-    "QUIET",
     "call_entry",
     "direct_entry",
     "generated_plan",
@@ -36,18 +35,13 @@ __all__ = [
     "watch_entry",
 ]
 
-ERRSTATE: ContextVar[Any] = np._core.umath._extobj_contextvar  # type: ignore[attr-defined]
-
-
-# A context in which nobody has set anything shows NumPy's own default.
-QUIET = Context().run(ERRSTATE.get)
 with np.errstate(all="ignore"):
     SILENT = ERRSTATE.get()
 
 
 def _contexts() -> tuple[tuple[ContextVar[Any], Any, Any], ...]:
-    """Return the context that an entry made now holds in: this policy, NumPy's default errstate."""
-    return (POLICY, None, POLICY.get()), (ERRSTATE, QUIET, QUIET)
+    """Return the context that an entry made now holds in: this policy, this errstate."""
+    return (POLICY, None, POLICY.get()), (ERRSTATE, USUAL, ERRSTATE.get(USUAL))
 
 
 def _lookups(lookups: Sequence[Lookup]) -> list[tuple[Any, Any, Any]]:
@@ -109,11 +103,11 @@ def kernel_entry(
         return None
     constants = [leaf for leaf in launchable.inputs if isinstance(leaf, np.ndarray)]
     kernels: list[tuple[Any, int, int, Any, int, Sequence[tuple[int, int]]]] = []
-    watched, made = False, 0
+    if not launchable.told <= WATCHED.keys():
+        return None
+    made = 0
     for step, operands in zip(launchable.steps, launchable.operands, strict=True):
         made += len(step.outputs)
-        # integers are divided by zero, too, and made of what is none; truth values never warn
-        watched |= any(node.layout.dtype.kind != "b" for node in step.group.graph.nodes)
         function = None if step.implementation == "generated" else called(step)
         if function is not None:
             graph = step.group.graph
@@ -139,7 +133,7 @@ def kernel_entry(
         results=launchable.results,
         scalars=launchable.scalars,
         form=launchable.form,
-        watched=watched,
+        watched=sum([WATCHED[category] for category in launchable.told]),
     )
 
 

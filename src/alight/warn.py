@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
+from contextvars import Context, ContextVar
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -30,7 +31,9 @@ if TYPE_CHECKING:
     from alight.ir.group import Graph, Node
 
 _umath = np._core.umath  # type: ignore[attr-defined]
-_extobj = _umath._extobj_contextvar
+ERRSTATE: ContextVar[Any] = _umath._extobj_contextvar
+# A context in which nobody has set anything shows NumPy's own default.
+USUAL = Context().run(ERRSTATE.get)
 # Settings by NumPy's state object, which is immutable; the object is kept so that its id stays its
 # own.
 _settings: dict[int, tuple[Any, dict[str, str]]] = {}
@@ -68,15 +71,25 @@ def settings_of(state: Any) -> dict[str, str]:
     """Return errstate's settings (divide, over, under, invalid) in a captured state."""
     found = _settings.get(id(state))
     if found is None:
-        token = _extobj.set(state)
+        token = ERRSTATE.set(state)
         try:
             found = (state, {name: str(mode) for name, mode in np.geterr().items()})
         finally:
-            _extobj.reset(token)
+            ERRSTATE.reset(token)
         if len(_settings) > 1000:  # a program that makes states in a loop must not grow for ever
             _settings.clear()
         _settings[id(state)] = found
     return found[1]
+
+
+def modes_here() -> tuple[str, ...]:
+    """Return what the error state here asks for, in NumPy's order of the categories; nothing where
+    that is NumPy's default."""
+    state = ERRSTATE.get()
+    if state is USUAL:
+        return ()
+    modes = tuple(settings_of(state).values())
+    return () if modes == tuple(settings_of(USUAL).values()) else modes
 
 
 def recording_errstate() -> Any:
@@ -87,7 +100,7 @@ def recording_errstate() -> Any:
     block that ignores all warnings makes the state one that ignores them, for by the time the work
     is done the block may be over.
     """
-    state = _extobj.get()
+    state = ERRSTATE.get()
     modes = settings_of(state)
     if not {"raise", "call", "log"}.isdisjoint(modes.values()):
         return None
@@ -104,12 +117,12 @@ def _ignoring(state: Any) -> Any:
     found = _ignored.get(id(state))
     if found is None:
         calm: Any = {n: "ignore" for n, mode in settings_of(state).items() if mode == "warn"}
-        token = _extobj.set(state)
+        token = ERRSTATE.set(state)
         try:
             with np.errstate(**calm):
-                found = (state, _extobj.get())
+                found = (state, ERRSTATE.get())
         finally:
-            _extobj.reset(token)
+            ERRSTATE.reset(token)
         if len(_ignored) > 1000:  # as for settings
             _ignored.clear()
         _ignored[id(state)] = found
@@ -164,7 +177,7 @@ def at_the_call() -> Iterator[None]:
 def collected() -> bool:
     """Tell whether an op that must warn at its call may be recorded, if it is evaluated there:
     somebody collects warnings, and nothing makes an error of them."""
-    modes = settings_of(_extobj.get()).values()
+    modes = settings_of(ERRSTATE.get()).values()
     return {"raise", "call", "log"}.isdisjoint(modes) and telling() == "now"
 
 
@@ -231,6 +244,16 @@ def wanted(values: Sequence[Value | None]) -> frozenset[str]:
         return _USUAL if first is None else categories_of(first)
     states = {id(value.errstate): value.errstate for value in values if value is not None}
     return frozenset().union(*[categories_of(state) for state in states.values()])
+
+
+def told(graph: Graph, states: Sequence[Any]) -> frozenset[str]:
+    """Return the categories that the state of some node which can raise a flag does not ignore."""
+    found: frozenset[str] = frozenset()
+    for node, state in zip(graph.nodes, states, strict=True):
+        # truth values never warn
+        if node.layout.dtype.kind != "b" and not _is_quiet(graph, node):
+            found |= categories_of(state)
+    return found
 
 
 def categories_of(state: Any) -> frozenset[str]:

@@ -21,6 +21,7 @@ from alight.frozen import np
 
 __all__ = [
     "KERNEL",
+    "WATCHED",
     "Call",
     "CallGuard",
     "Entry",
@@ -39,6 +40,51 @@ SAMPLED = 16
 _ENTRIES = 64
 
 KERNEL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
+
+# What an entry may watch, as bits.
+WATCHED = {"divide": 1, "over": 2, "invalid": 4}
+
+
+def _pointer_to_state() -> Callable[[Any], Any]:
+    prototype = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)
+    pointer = prototype(("PyCapsule_GetPointer", ctypes.pythonapi))
+    return lambda state: pointer(state, b"numpy.ufunc.extobj")
+
+
+_pointer = _pointer_to_state()
+
+
+def _mask_of(state: Any) -> int:
+    """Return what NumPy does about errors in a state, as bits; -1 where it is no such state."""
+    try:
+        return ctypes.c_int.from_address(_pointer(state)).value
+    except ValueError:
+        return -1
+
+
+def _masks_are_known() -> bool:
+    """Tell whether error states begin with their masks, three bits for each category, which NumPy
+    promises nowhere."""
+    state = np._core.umath._extobj_contextvar.get  # type: ignore[attr-defined]
+    given: tuple[tuple[dict[str, Any], int], ...] = (
+        ({"all": "ignore"}, 0),
+        ({"all": "raise"}, 0o2222),
+        ({"divide": "warn", "over": "raise", "under": "ignore", "invalid": "print"}, 0o4021),
+    )
+    for modes, mask in given:
+        with np.errstate(**modes):
+            if _mask_of(state()) != mask:
+                return False
+    return True
+
+
+_MASKS_KNOWN = _masks_are_known()
+
+
+def _same_errors(state: Any, other: Any) -> bool:
+    """Tell whether these are two of NumPy's error states that do the same: every block makes a new
+    one."""
+    return _MASKS_KNOWN and _mask_of(state) == _mask_of(other) >= 0
 
 
 class Call(NamedTuple):
@@ -70,14 +116,15 @@ class _TwinEntry:
     An ndarray given twice in the pattern must be given twice. ``lookups`` are (dict, name, object),
     (cell, None, object) and (function, name, object), where the name is ``__code__``,
     ``__defaults__`` or ``__kwdefaults__``; ``absent`` stands for no such name. ``contexts`` are
-    (variable, default, object).
+    (variable, default, object); of NumPy's error states another will do that asks for the same.
 
     ``inputs`` are (position of an argument, offset in bytes from its first element) or (-1,
     address); ``outputs`` are ndarrays that what is made is made like. ``kernels`` run in their
     order: each ``(address or Call, dims, strides, keep, how many of the outputs are there after
     it, operands)``, its operands (place among inputs and outputs, offset in bytes). ``results`` and
     ``scalars`` say which outputs come back, and whether as NumPy scalars; ``form`` is None, tuple
-    or list. ``watched``: floating-point flags that end the guard's way, to be told of elsewhere.
+    or list. ``watched``: the ``WATCHED`` of floating-point flags that end the guard's way, to be
+    told of elsewhere.
     """
 
     __slots__ = (
@@ -101,7 +148,7 @@ class _TwinEntry:
         results: Sequence[int] = (),
         scalars: Sequence[bool] = (),
         form: type | None = None,
-        watched: bool = False,
+        watched: int = 0,
     ) -> None:
         self._pattern = tuple([_Example(item, values) for item in pattern])
         self._same = tuple(
@@ -147,7 +194,11 @@ class _TwinEntry:
                     return False
             elif place.get(name, self._absent) is not expected:
                 return False
-        return all(v.get(default) is expected for v, default, expected in self._contexts)
+        for variable, default, expected in self._contexts:
+            value = variable.get(default)
+            if value is not expected and not _same_errors(value, expected):
+                return False
+        return True
 
     def run(self, args: tuple[Any, ...]) -> Any:
         """Return the results, or NotImplemented where they must be had in another way."""
@@ -188,7 +239,7 @@ class _TwinEntry:
             else:
                 packed = (ctypes.c_uint64 * len(given))(*given)
                 KERNEL(entry)(ctypes.addressof(packed), dims, strides)
-            if self._watched and raised_flags():
+            if self._watched and raised_flags() & _bits_of(self._watched):
                 self._calls -= 1
                 return NotImplemented
         found = [
@@ -275,15 +326,24 @@ class _Made:
         return np.empty(self.shape, self.dtype, self.order)
 
 
-def _flag_functions() -> tuple[Callable[[int], int], Callable[[int], int], int]:
+def _flag_functions() -> tuple[Callable[[int], int], Callable[[int], int], int, dict[str, int]]:
     library = ctypes.CDLL("ucrtbase" if os.name == "nt" else None)
-    library.log.restype = library.sqrt.restype = ctypes.c_double
-    library.log.argtypes = library.sqrt.argtypes = [ctypes.c_double]
-    library.feclearexcept(-1)
-    library.sqrt(2.0)
-    inexact = library.fetestexcept(-1)
-    library.feclearexcept(-1)
-    return library.feclearexcept, library.fetestexcept, ~inexact
+
+    def raised(function: Any, value: float) -> int:
+        function.restype, function.argtypes = ctypes.c_double, [ctypes.c_double]
+        library.feclearexcept(-1)
+        function(value)
+        flags: int = library.fetestexcept(-1)
+        library.feclearexcept(-1)
+        return flags
+
+    inexact = raised(library.sqrt, 2.0)
+    flags = {
+        "divide": raised(library.log, 0.0) & ~inexact,
+        "over": raised(library.exp, 1e4) & ~inexact,
+        "invalid": raised(library.sqrt, -1.0) & ~inexact,
+    }
+    return library.feclearexcept, library.fetestexcept, ~inexact, flags
 
 
 _functions: list[Any] = []
@@ -302,6 +362,13 @@ def raised_flags() -> int:
         _functions.extend(_flag_functions())
     raised: int = _functions[1](-1) & _functions[2]
     return raised
+
+
+def _bits_of(watched: int) -> int:
+    """Return the processor's flags of what is watched."""
+    if not _functions:
+        _functions.extend(_flag_functions())
+    return sum([flag for name, flag in _functions[3].items() if watched & WATCHED[name]])
 
 
 def raise_flags(flags: int) -> None:
@@ -358,4 +425,6 @@ else:
     CallGuard, Entry = _TwinGuard, _TwinEntry
     if os.environ.get("ALIGHT_TWIN", "0") in ("", "0"):
         with contextlib.suppress(ImportError):  # no compiler was present at install
-            from alight._core._guard import CallGuard, Entry
+            from alight._core._guard import CallGuard, Entry, know_masks
+
+            know_masks(_MASKS_KNOWN)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from functools import lru_cache
 from math import prod
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     from alight._core import Layout
     from alight.ir.group import Group, Node
     from alight.ir.ops import Op
+
+
+_COUNT = re.compile(r"\by\b")  # in what makes a fold's result
 
 
 def supports(op: Op, dtypes: Iterable[Any], attrs: tuple[tuple[str, Any], ...] = ()) -> str | None:
@@ -55,7 +59,8 @@ def supports(op: Op, dtypes: Iterable[Any], attrs: tuple[tuple[str, Any], ...] =
         return f"{op.name} {names[-1]}: no body for {op.combine} on this dtype"
     if op.body is not None and choose(op.body, names[:1]) is None:
         return f"{op.name} {names[0]}: no body for this dtype"
-    if op.finish is not None and dict(attrs).get("where"):
+    finish = choose(op.finish, (names[-1],))
+    if finish is not None and _COUNT.search(finish) and dict(attrs).get("where"):
         return f"{op.name}: a masked count is not generated"
     return None
 

@@ -15,7 +15,7 @@ from alight.codegen.compiled import Kernel, bound
 from alight.codegen.crossed import crossed_kernel
 from alight.codegen.emit import Module
 from alight.codegen.gaps import check
-from alight.codegen.loops import Schedule, nest
+from alight.codegen.loops import Nest, Schedule, nest
 from alight.codegen.reduction import reduce_kernel
 from alight.codegen.rolled import rolled_kernel
 from alight.codegen.rowwise import rowwise_kernel

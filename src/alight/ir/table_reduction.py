@@ -131,8 +131,18 @@ _reduction(
 )
 _reduction("nansum", np.nansum, body=_skipping_nan(0), combine="add", bound=_sum_bound)
 _reduction("nanprod", np.nanprod, body=_skipping_nan(1), combine="multiply", bound=_sum_bound)
-_reduction("nanmin", np.nanmin, body="x", combine="fmin", bound=_exact)
-_reduction("nanmax", np.nanmax, body="x", combine="fmax", bound=_exact)
+# NumPy says in words that there was no number. Nothing else tells of it, so the NaN that is left
+# is made one that signals, and squared.
+_SIGNAL = "floating(where({0} == {0}, U(0), (bits({0}) & ~(U(1) << (MANTISSA - 1))) | U(1)))"
+_NO_NUMBER = {
+    **dict.fromkeys("biu", "x"),
+    "f": f"s = {_SIGNAL.format('x')}\nwhere(x == x, x, s * s)",
+    "c": f"""a = real(x)
+        s = {_SIGNAL.format("a")}
+        complex(where(a == a, a, s * s), imag(x))""",
+}
+for _f, _combine in ((np.nanmin, "fmin"), (np.nanmax, "fmax")):
+    _reduction(_f.__name__, _f, body="x", combine=_combine, finish=_NO_NUMBER, bound=_exact)
 _reduction("nanmean", np.nanmean, bound=_mean_bound, flops=3)
 _reduction("nanvar", np.nanvar, bound=_variance_bound, flops=6)
 _reduction("nanstd", np.nanstd, bound=_variance_bound, flops=6)

@@ -45,6 +45,22 @@ static inline int like(const Example *example, PyObject *item)
     return example->item == NULL || same_bits(item, example->item);
 }
 
+int masks_known;
+
+/* What NumPy does about errors in a state, as bits; -1 where that is not known. */
+static int errors_mask(PyObject *state)
+{
+    if (!masks_known || state == NULL || !PyCapsule_IsValid(state, STATE_CAPSULE)) return -1;
+    return *(int *)PyCapsule_GetPointer(state, STATE_CAPSULE);
+}
+
+/* Two of NumPy's error states that do the same. Every block makes a new one. */
+static int same_errors(PyObject *state, PyObject *other)
+{
+    int mask = errors_mask(state);
+    return mask >= 0 && mask == errors_mask(other);
+}
+
 int entry_matches(Entry *self, PyObject *const *args, Py_ssize_t count)
 {
     if (count != self->count || !self->open) return 0;
@@ -77,7 +93,7 @@ int entry_matches(Entry *self, PyObject *const *args, Py_ssize_t count)
         const Context *context = &self->contexts[i];
         PyObject *value = NULL;
         if (PyContextVar_Get(context->variable, context->fallback, &value) < 0) return -1;
-        int same = value == context->expected;
+        int same = value == context->expected || same_errors(value, context->expected);
         Py_XDECREF(value);
         if (!same) return 0;
     }
@@ -135,17 +151,17 @@ static int run_step(const Entry *self, const Step *step, void **operands)
     if (step->kernel == NULL) {
         if (watched) clear_flags();
         if (run_call(&step->call, operands) < 0) return -1;
-        if (watched) heard = raised_flags();
+        if (watched) heard = raised_flags() & watched;
     } else if (self->unlocked) {
         Py_BEGIN_ALLOW_THREADS
         if (watched) clear_flags();
         step->kernel(operands, step->dims, step->strides);
-        if (watched) heard = raised_flags();
+        if (watched) heard = raised_flags() & watched;
         Py_END_ALLOW_THREADS
     } else {
         if (watched) clear_flags();
         step->kernel(operands, step->dims, step->strides);
-        if (watched) heard = raised_flags();
+        if (watched) heard = raised_flags() & watched;
     }
     return heard;
 }
@@ -308,7 +324,7 @@ static PyObject *entry_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     PyObject *kernels = NULL, *inputs = NULL, *outputs = NULL, *results = NULL, *scalars = NULL;
     int values = 1, watched = 0;
     long long left = -1;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOOO|pOLOOOOOOp:Entry", names, &pattern, &lookups, &absent,
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOOO|pOLOOOOOOi:Entry", names, &pattern, &lookups, &absent,
                                      &contexts, &values, &call, &left, &kernels, &inputs, &outputs, &results,
                                      &scalars, &form, &watched))
         return NULL;
@@ -316,7 +332,7 @@ static PyObject *entry_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     if (self == NULL) return NULL;
     self->absent = Py_NewRef(absent);
     self->left = left;
-    self->watched = watched;
+    self->watched = flags_of(watched);
     self->open = 1;
     if (read_pattern(self, pattern, values) < 0 || read_found(self, lookups) < 0 ||
         read_contexts(self, contexts) < 0) goto failed;

@@ -7,12 +7,24 @@
 #if defined(__SSE2__) || defined(_M_X64)
 #include <xmmintrin.h>
 #define WATCHED (_MM_EXCEPT_INVALID | _MM_EXCEPT_DIV_ZERO | _MM_EXCEPT_OVERFLOW)
+#define FLAG_DIVIDE _MM_EXCEPT_DIV_ZERO
+#define FLAG_OVER _MM_EXCEPT_OVERFLOW
+#define FLAG_INVALID _MM_EXCEPT_INVALID
 static inline void clear_flags(void) { _mm_setcsr(_mm_getcsr() & ~(unsigned)_MM_EXCEPT_MASK); }
 static inline int raised_flags(void) { return (int)(_mm_getcsr() & WATCHED); }
 #else
 #include <fenv.h>
+#define FLAG_DIVIDE FE_DIVBYZERO
+#define FLAG_OVER FE_OVERFLOW
+#define FLAG_INVALID FE_INVALID
 static inline void clear_flags(void) { feclearexcept(FE_ALL_EXCEPT); }
 static inline int raised_flags(void) { return fetestexcept(FE_INVALID | FE_DIVBYZERO | FE_OVERFLOW); }
 #endif
+
+/* The flags of categories as alight/_core/guard.py numbers them. */
+static inline int flags_of(int categories)
+{
+    return (categories & 1 ? FLAG_DIVIDE : 0) | (categories & 2 ? FLAG_OVER : 0) | (categories & 4 ? FLAG_INVALID : 0);
+}
 
 #endif

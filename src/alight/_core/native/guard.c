@@ -165,11 +165,24 @@ static PyTypeObject GuardType = {
     .tp_new = guard_new,
 };
 
+static PyObject *know_masks(PyObject *Py_UNUSED(self), PyObject *known)
+{
+    masks_known = PyObject_IsTrue(known);
+    if (masks_known < 0) { masks_known = 0; return NULL; }
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef module_methods[] = {
+    {"know_masks", know_masks, METH_O, "Say whether error states begin with their masks (alight/_core/guard.py)."},
+    {NULL, NULL, 0, NULL},
+};
+
 static struct PyModuleDef module = {
     PyModuleDef_HEAD_INIT,
     .m_name = "alight._core._guard",
     .m_doc = "The call guard in C; alight._core.guard is its twin.",
     .m_size = -1,
+    .m_methods = module_methods,
 };
 
 PyMODINIT_FUNC PyInit__guard(void)

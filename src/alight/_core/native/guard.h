@@ -86,6 +86,10 @@ typedef struct {
     PyObject *weakrefs;
 } Entry;
 
+/* What NumPy calls its error states, and whether the first of what they hold was found to be their mask. */
+#define STATE_CAPSULE "numpy.ufunc.extobj"
+extern int masks_known;
+
 extern FreshArray fresh_array;
 extern PyTypeObject EntryType;
 

@@ -38,15 +38,20 @@ def exp(x):
     m = magnitude(x)
     plain = m < magnitude_of(T(k.exp_plain))
     y = exp_of(where(plain, x, 0))
-    far = (m < magnitude_of(T(inf))) & (bits(x) < bits(T(k.exp_none)))
-    return rarely(~plain, rarely(far, apart.exp_far(x), below_or(x, m, T(0), x)), y)
+    far = (x <= k.exp_most) & (bits(x) < bits(T(k.exp_none)))
+    other = rarely(far, apart.exp_far(x), below_or(x, m, T(0), above(x, k.exp_most)))
+    return rarely(~plain, other, y)
+
+# What is too large gives infinity, and says so unless it is infinite itself.
+def above(x, most):
+    return where(x == x, where(x > most, x, T(0)) * floating(bits(T(inf)) - 1), x)
 
 # The first value for what is negative and no NaN, else the second.
 def below_or(x, m, a, b):
     return where((S(bits(x)) < 0) & (m <= magnitude_of(T(inf))), a, b)
 
 def exp_far(x):
-    return exp_scaled(where(x > k.exp_most, k.exp_most, x), S(0))
+    return exp_scaled(x, S(0))
 
 def exp_scaled(a, j):
     t, r, l = by_ln2(a)
@@ -89,8 +94,9 @@ def exp2(x):
     m = magnitude(x)
     plain = m < magnitude_of(T(k.exp2_plain))
     y = exp2_of(where(plain, x, 0))
-    far = (m < magnitude_of(T(inf))) & (bits(x) < bits(T(k.exp2_none)))
-    return rarely(~plain, rarely(far, apart.exp2_far(x), below_or(x, m, T(0), x)), y)
+    far = (x <= k.exp2_most) & (bits(x) < bits(T(k.exp2_none)))
+    other = rarely(far, apart.exp2_far(x), below_or(x, m, T(0), above(x, k.exp2_most)))
+    return rarely(~plain, other, y)
 
 def exp2_rest(r):
     return fma(r, k.ln2, r * fma(r, poly.exp2(r), k.ln2_rest))
@@ -102,9 +108,8 @@ def exp2_whole_float32(r):
     return fma(r, poly.exp2_short(r), 1)
 
 def exp2_far(x):
-    a = where(x > k.exp2_most, k.exp2_most, x)
-    t = a + k.magic
-    return in_two(exp2_whole(a - (t - k.magic)), S(bits(t) - bits(T(k.magic))))
+    t = x + k.magic
+    return in_two(exp2_whole(x - (t - k.magic)), S(bits(t) - bits(T(k.magic))))
 
 def expm1_rest(r, l):
     return fma(r, r * 0.5, fma(r * r * r, poly.expm1(r), l))
@@ -126,8 +131,8 @@ def expm1(x):
     plain = m < magnitude_of(T(k.exp_plain))
     a = where(plain, x, 0)
     v, w = expm1_parts(where(a < k.expm1_least, k.expm1_least, a))
-    far = (m < magnitude_of(T(inf))) & (S(bits(x)) > 0)
-    other = rarely(far, apart.exp_far(x), below_or(x, m, T(-1), x))
+    far = (x <= k.exp_most) & (S(bits(x)) > 0)
+    other = rarely(far, apart.exp_far(x), below_or(x, m, T(-1), above(x, k.exp_most)))
     return rarely(~plain, other, copysign(v + w, x))
 
 def tanh(x):

@@ -40,9 +40,18 @@ def log_less(f):
     z = s * s
     return fma(-s, fma(z, poly.log(z), y), y)
 
+# Denormal, of what is not positive and normal.
+def tiny(x):
+    return (x > 0) & (x < inf)
+
+# Of what has no logarithm, and of infinity; nothing is raised where x is positive, or no number.
+def ends(x):
+    n = where(x == 0, -1, where(x < 0, T(0), x))
+    return where(x > 0, x, n / where(x <= 0, T(0), 1))
+
 def log(x):
     y = log_of(x, T(0))
-    return rarely(~positive(x), rarely(x == x, apart.log_far(x), x), y)
+    return rarely(~positive(x), rarely(tiny(x), apart.log_far(x), ends(x)), y)
 
 def log_of(x, less):
     e, f, g = log_parts(x, less)
@@ -63,7 +72,7 @@ def log_of_float32(x, less):
 
 def log2(x):
     y = log2_of(x, T(0))
-    return rarely(~positive(x), rarely(x == x, apart.log2_far(x), x), y)
+    return rarely(~positive(x), rarely(tiny(x), apart.log2_far(x), ends(x)), y)
 
 def log2_of(x, less):
     e, f, g = log_parts(x, less)
@@ -89,7 +98,7 @@ def log_sum(h, f, g, low, factor, rest):
 
 def log10(x):
     y = log10_of(x, T(0))
-    return rarely(~positive(x), rarely(x == x, apart.log10_far(x), x), y)
+    return rarely(~positive(x), rarely(tiny(x), apart.log10_far(x), ends(x)), y)
 
 def log10_of(x, less):
     e, f, g = log_parts(x, less)
@@ -105,21 +114,14 @@ def log10_of_float32(x, less):
     w = fma(-s, q, fma(f, k.log10_e_rest, e * (k.log10_2_low * 2.0 ** -23)))
     return fma(e, k.log10_2_high * 2.0 ** -23, fma(f, k.log10_e, w))
 
-def scaled_up(x):
-    return where((x > 0) & (x < inf), x, 1) * floating(U(BIAS + MANTISSA) << MANTISSA)
-
-def outside(x, y):
-    n = where(x > 0, x, where(x == 0, -1, T(0)))
-    return rarely((x > 0) & (x < inf), y, n / where(x > 0, T(1), 0))
-
 def log_far(x):
-    return outside(x, log_of(scaled_up(x), T(MANTISSA)))
+    return log_of(x * floating(U(BIAS + MANTISSA) << MANTISSA), T(MANTISSA))
 
 def log2_far(x):
-    return outside(x, log2_of(scaled_up(x), T(MANTISSA)))
+    return log2_of(x * floating(U(BIAS + MANTISSA) << MANTISSA), T(MANTISSA))
 
 def log10_far(x):
-    return outside(x, log10_of(scaled_up(x), T(MANTISSA)))
+    return log10_of(x * floating(U(BIAS + MANTISSA) << MANTISSA), T(MANTISSA))
 
 # log(1 + v): f = (1 + v) / 2**e - 1 and what rounding left of it, l.
 def log1p_parts(v):
@@ -171,11 +173,10 @@ def log1p(x):
     u = bits(x)
     plain = (S(u) < magnitude_of(T(k.wide))) & (u < bits(T(-1)))
     y = copysign(log1p_of(where(plain, x, 0)), x)
-    return rarely(~plain, rarely(x == x, apart.log1p_far(x), x), y)
+    return rarely(~plain, rarely((x > 1) & (x < inf), apart.log1p_far(x), ends(1 + x)), y)
 
 def log1p_far(x):
-    large = (x > 1) & (x < inf)
-    return rarely(large, log_of(where(large, x, 1), T(0)), outside(1 + x, T(0)))
+    return log_of(x, T(0))
 
 # Half the inverse, to 5 %: enough for what rounding left of a root.
 def half_inverse(h):

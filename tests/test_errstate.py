@@ -1,0 +1,181 @@
+"""Jitted calls under NumPy's error states: what is ignored stays in the kernels, and what is not is
+told in NumPy's words, whoever set the state, wherever."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+
+import alight
+from alight import kernels
+from alight.jit import Jitted
+
+pytest.importorskip("llvmlite")
+
+N = 2_000
+STATES: dict[str, dict[str, Any]] = {
+    "usual": {},
+    "nothing": {"all": "ignore"},
+    "two": {"divide": "ignore", "invalid": "ignore"},
+    "all": {"all": "warn"},
+    "restored": {"divide": "warn", "over": "warn", "under": "ignore", "invalid": "warn"},
+}
+VALUES = {
+    "ordinary": np.linspace(0.5, 2, N),
+    "negative": np.linspace(-1, 2, N),
+    "zero": np.arange(N) / 8.0,
+    "large": np.linspace(1, 800, N),
+    "nan": np.where(np.arange(N) % 7, 1.5, np.nan),
+    "infinite": np.where(np.arange(N) % 7, 1.5, np.inf),
+}
+
+
+def inside(a: Any) -> Any:
+    with np.errstate(divide="ignore", invalid="ignore"):
+        b = np.log(a) + 1 / a
+    return b * np.exp(a)
+
+
+def whole(a: Any) -> Any:
+    with np.errstate(all="ignore"):
+        return np.where(a > 0, np.log(a), 0.0) * 2
+
+
+def plain(a: Any) -> Any:
+    return np.sqrt(a) * 2 - a
+
+
+def nested(a: Any) -> Any:
+    with np.errstate(all="ignore"):
+        b = np.log(a)
+        with np.errstate(invalid="warn"):
+            b = b + np.sqrt(a)
+    return b - 1
+
+
+BODIES = [inside, whole, plain, nested]
+
+
+def told(work: Callable[[], Any], state: dict[str, Any]) -> tuple[Any, list[str]]:
+    """Return the result, and what was warned of under an error state."""
+    with np.errstate(**state), warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        result = np.asarray(work())
+    texts = [str(one.message) for one in caught]
+    return result, sorted(set(texts))
+
+
+@contextmanager
+def misses(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
+    """Count the calls of jitted functions that their guards do not answer."""
+    seen: list[Any] = []
+    miss = Jitted.miss
+
+    def counted(self: Jitted, args: Any, kwargs: Any) -> Any:
+        seen.append(args)
+        return miss(self, args, kwargs)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Jitted, "miss", counted)
+        yield seen
+
+
+@pytest.mark.parametrize("name", STATES)
+@pytest.mark.parametrize("body", BODIES, ids=lambda body: body.__name__)
+def test_calls_tell_what_numpy_tells(body: Callable[[Any], Any], name: str) -> None:
+    state = STATES[name]
+    with alight.policy(floor=0, force="cpu:generated"):
+        function = alight.jit(body)
+        with np.errstate(**state):  # made and answered by the guard before anything is to be told
+            for _ in range(3):
+                function(VALUES["ordinary"])
+                kernels.settle()
+        for which, a in VALUES.items():
+            expected, warned = told(lambda a=a: body(a), state)
+            for turn in range(3):
+                found, heard = told(lambda a=a: function(a), state)
+                assert heard == warned, (which, turn)
+                np.testing.assert_allclose(found, expected, rtol=1e-13, err_msg=which)
+
+
+@pytest.mark.parametrize("name", ["nothing", "restored", "two"])
+def test_the_guard_answers_under_any_state(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every block makes a state of its own: others that ask for the same do as well."""
+    function = alight.jit(plain)
+    a = VALUES["ordinary"]
+    with alight.policy(floor=0, force="cpu:generated"):
+        for _ in range(3):
+            with np.errstate(**STATES[name]):
+                function(a)
+                kernels.settle()
+        with misses(monkeypatch) as seen:
+            for _ in range(5):
+                with np.errstate(**STATES[name]):
+                    function(a)
+            assert not seen
+            with np.errstate(all="raise"):
+                function(a)
+            assert len(seen) == 1
+
+
+@pytest.mark.parametrize("body", [whole, plain])
+@pytest.mark.parametrize("which", VALUES)
+def test_what_is_ignored_stays_in_the_kernels(
+    body: Callable[[Any], Any], which: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    function, a = alight.jit(body), VALUES[which]
+    with alight.policy(floor=0, force="cpu:generated"), np.errstate(all="ignore"):
+        expected = body(a)
+        for _ in range(3):
+            function(a)
+            kernels.settle()
+        with misses(monkeypatch) as seen:
+            for _ in range(3):
+                np.testing.assert_allclose(function(a), expected, rtol=1e-13)
+            assert not seen
+
+
+def test_a_state_of_a_block_inside_holds_where_the_call_is_launched(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    function, a = alight.jit(whole), VALUES["negative"]
+    with alight.policy(floor=0, force="cpu:generated"):
+        for _ in range(3):
+            function(a)
+            kernels.settle()
+        with misses(monkeypatch) as seen, warnings.catch_warnings():
+            warnings.simplefilter("error")
+            function(a)
+        assert not seen
+
+
+def test_raising_states_raise_in_numpys_words() -> None:
+    function, a = alight.jit(plain), VALUES["negative"]
+    with alight.policy(floor=0, force="cpu:generated"):
+        with np.errstate(all="ignore"):
+            for _ in range(3):
+                function(a)
+                kernels.settle()
+        with np.errstate(all="raise"), pytest.raises(FloatingPointError, match="invalid value"):
+            function(a)
+
+
+def test_an_error_in_a_block_leaves_it() -> None:
+    def body(a: Any) -> Any:
+        with np.errstate(all="ignore"):
+            if a.shape[0] > 3:
+                raise ValueError("too long")
+            return np.log(a)
+
+    function = alight.jit(body)
+    before = np.geterr()
+    for _ in range(3):
+        with pytest.raises(ValueError, match="too long"):
+            function(np.ones(5))
+        assert np.geterr() == before
+        assert np.isnan(function(np.array([-1.0]))).all()
