@@ -136,7 +136,7 @@ _reduction("nanprod", np.nanprod, body=_skipping_nan(1), combine="multiply", bou
 _SIGNAL = "floating(where({0} == {0}, U(0), (bits({0}) & ~(U(1) << (MANTISSA - 1))) | U(1)))"
 _NO_NUMBER = {
     **dict.fromkeys("biu", "x"),
-    "f": f"s = {_SIGNAL.format('x')}\nwhere(x == x, x, s * s)",
+    "f": f"s = {_SIGNAL.format('x')}\nR(where(x == x, x, s * s))",
     "c": f"""a = real(x)
         s = {_SIGNAL.format("a")}
         complex(where(a == a, a, s * s), imag(x))""",
