@@ -12,8 +12,8 @@ import threading
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache
 from contextvars import Context, ContextVar
+from functools import cache
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
