@@ -48,10 +48,10 @@ from alight.bench.shows import (
     Shown,
     bandwidth_judged,
     fastest,
-    nearest_limit,
     of_neighbours,
     of_resident,
     of_rows,
+    over_limit,
 )
 from alight.bench.worker import Server, compare, rest
 from alight.errors import ConfigError, DeviceUnavailable
@@ -444,12 +444,14 @@ def test_rows_near_a_limit_are_timed_in_other_processes(monkeypatch: pytest.Monk
     small = row("dot", n=1 << 14, alight=1.3e-6, numpy=1e-6)
     slow = row("sort", alight=1.06, numpy=1.0)
     slow.cells["numpy"].cold_seconds = 1e6  # there is no time for it
-    rows = [near, peer, far, small, slow, Row(near.case, skipped="over the budget")]
-    assert nearest_limit(near) == (pytest.approx(math.log(1.05 / 1.04)), "numpy")
-    assert nearest_limit(peer) == (pytest.approx(math.log(1.1)), "torch")
-    assert nearest_limit(small) == (pytest.approx(math.log(1.35 / 1.3)), "numpy")
-    assert nearest_limit(far) == (pytest.approx(math.log(2.1)), "numpy")
-    assert nearest_limit(rows[-1]) is None
+    over = row("matmul", alight=2.1, numpy=1.0)
+    rows = [near, peer, far, small, slow, over, Row(near.case, skipped="over the budget")]
+    assert over_limit(near) == (pytest.approx(math.log(1.04 / 1.05)), "numpy")
+    assert over_limit(over) == (pytest.approx(math.log(2.0)), "numpy")
+    assert over_limit(peer) == (pytest.approx(-math.log(1.1)), "torch")
+    assert over_limit(small) == (pytest.approx(math.log(1.3 / 1.35)), "numpy")
+    assert over_limit(far) == (pytest.approx(-math.log(2.1)), "numpy")
+    assert over_limit(rows[-1]) is None
     for made in rows:
         made.turns = {p: [turns_of(c.seconds or 0.0)] for p, c in made.cells.items()}
     opened: list[tuple[str, ...]] = []
@@ -481,11 +483,12 @@ def test_rows_near_a_limit_are_timed_in_other_processes(monkeypatch: pytest.Monk
     times = running._PROCESSES - 1
     assert opened[1:] == [("numpy", "alight", "torch")] * times
     two = ("numpy", "alight")
-    assert asked == [("sort", two), ("dot", two), ("chain", (*two, "torch"))] * times
+    named = [("matmul", two), ("sort", two), ("dot", two), ("chain", (*two, "torch"))]
+    assert asked == named * times and over.seconds("alight") == 1.2
     assert near.seconds("alight") == 1.2 and near.cells["alight"].processes == 1 + times
     assert near.seconds("jax") == 3.0 and near.cells["jax"].processes == 1
     assert small.seconds("alight") == 1.3e-6 and far.cells["alight"].processes == 1
-    assert f"2 rows near a limit were timed in up to {1 + times} processes" in text(run)
+    assert f"3 rows over or near a limit were timed in up to {1 + times} processes" in text(run)
     opened.clear()
     running._in_other_processes(run, crew, perf_counter() - 1.0, lambda told: None)
     assert not opened

@@ -147,8 +147,8 @@ def _processes(run: Run) -> list[str]:
         return []
     return [
         "",
-        f"{len(counts)} rows near a limit were timed in up to {max(counts)} processes of each "
-        "peer: the medians of their medians.",
+        f"{len(counts)} rows over or near a limit were timed in up to {max(counts)} processes of "
+        "each peer: the medians of their medians.",
     ]
 
 

@@ -331,14 +331,14 @@ _BESIDE_MOST, _BESIDE_SHARE = 20.0, 0.1
 
 
 def _in_other_processes(run: Run, crew: Crew, until: float, say: Say) -> None:
-    """Time rows that are near a limit, on either side of it, in other processes, too: where a
-    process has its memory makes a difference to all of its calls."""
+    """Time rows that are over a limit or near one in other processes, too: where a process has its
+    memory makes a difference to all of its calls."""
     near: list[tuple[float, str, Row]] = []
     for row in run.rows:
-        found = None if row.skipped is not None or row.faults else shows.nearest_limit(row)
-        if found is not None and found[0] <= _NEAR:
+        found = None if row.skipped is not None or row.faults else shows.over_limit(row)
+        if found is not None and found[0] >= -_NEAR:
             near.append((*found, row))
-    near.sort(key=lambda each: each[0])
+    near.sort(key=lambda each: -each[0])
     names = {"numpy", "alight", *(peer for _, peer, _ in near)}
     wanted = [peer for peer in crew.present if peer in names]
     took = 0.0

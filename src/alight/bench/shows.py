@@ -198,9 +198,10 @@ def _small_most(numpy: float) -> float:
     return 1.05 * numpy + 0.3e-6
 
 
-def nearest_limit(row: Row) -> tuple[float, str] | None:
-    """Return how far alight's time is from the nearest limit of its row, as a logarithm, and which
-    peer's time that limit is made of; None where nothing limits it."""
+def over_limit(row: Row) -> tuple[float, str] | None:
+    """Return how far alight's time is over a limit of its row, as a logarithm (of the limit that it
+    is furthest over or least below), and which peer's time that limit is made of; None where
+    nothing limits it."""
     ours, numpy, best = row.seconds("alight"), row.seconds("numpy"), row.best_peer()
     if ours is None or numpy is None or best is None:
         return None
@@ -210,7 +211,7 @@ def nearest_limit(row: Row) -> tuple[float, str] | None:
         limits.append((_LIBRARY * numpy, "numpy"))
     if family == "fused" and large:
         limits.append((_FUSED * best[1], best[0]))
-    return min((abs(math.log(ours / most)), peer) for most, peer in limits)
+    return max((math.log(ours / most), peer) for most, peer in limits)
 
 
 def of_neighbours(rows: Sequence[Row], neighbours: int) -> list[Shown]:
