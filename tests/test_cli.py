@@ -231,6 +231,23 @@ def test_a_calibration_that_was_disturbed_says_what_holds_and_exits_with_1(
     assert ended.value.code == 0
 
 
+def test_a_calibration_that_measured_nothing_is_an_error(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from alight import cli
+    from alight.measure import calibrate
+
+    def broken(*args: Any, **kwargs: Any) -> Any:
+        raise RuntimeError("a driver's message")
+
+    monkeypatch.setattr(calibrate, "calibrate", broken)
+    for more in ((), ("--dry-run",)):
+        with pytest.raises(SystemExit) as ended:
+            cli.main(["calibrate", *more])
+        assert ended.value.code == 1
+        assert "cpu: not measured: RuntimeError: a driver's message" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("stored", [True, False])
 def test_an_interrupted_calibration_says_what_is_kept(
     stored: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

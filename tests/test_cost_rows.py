@@ -13,13 +13,15 @@ from alight.backends.host import HostBackend
 from alight.ir.group import Graph, Group, GroupKind, Node
 from alight.ir.ops import OPS
 from alight.measure import probes
-from alight.measure.fit import joined
+from alight.measure.fit import fit, joined
 from alight.measure.intervals import spreads_of
 from alight.measure.points import points_of
+from alight.measure.rows import complex_rows
+from alight.measure.samples import Samples
 from alight.measure.timing import contended
 from alight.plan.cost import Profile, Rates, estimate
 from alight.plan.curve import Curve, guess
-from alight.plan.nests import DISTANT_BYTES, GUESSED, LEARNT
+from alight.plan.nests import DISTANT_BYTES, GUESSED, LEARNT, ROW
 from test_cost_loops import LAUNCH, profile_with, terms
 
 
@@ -217,3 +219,26 @@ def test_places_are_measured_where_they_are_looked_for() -> None:
     theirs = {p.key for p in points_of(away) if p.implementation == "numpy"}
     assert "start@argmax@reduce_inner/float64" in theirs
     assert not any(key.startswith(("guessed.", "distant")) for key in theirs)
+
+
+def test_sums_of_complex_rows_take_no_less_out_of_memory_than_none() -> None:
+    n, most = 8192, 8 * DISTANT_BYTES
+    samples = Samples("generated", n)
+
+    def add(key: str, amount: int, group: Group, each: float) -> None:
+        samples.add(key, amount, group, [3e-6 + each * amount] * 2)
+
+    for count in (16, 1 << 12, 1 << 20):
+        for dtype in ("float64", "complex128"):
+            add(f"elementwise/{dtype}", count, probes.loop("add", dtype, count), 1e-11)
+        rows = probes.fold("sum", "complex128", (count // 8, 8), (1,))
+        add("reduce_inner/complex128", count, rows, 1e-11)
+    near = 1e-9
+    for key, amount, group in complex_rows("complex128", n, most):
+        add(key, amount, group, 2 * near if key.startswith("distant") else near)
+    rates = fit(samples)
+    assert rates is not None
+    assert min(number.value for key, number in rates.work.items() if "call." not in key) >= 0
+    # 16 bytes each, and those of a row's sum
+    found = rates.work["distant@beside/complex128"].value
+    assert found == pytest.approx(near / (16 * (1 + 1 / ROW)), rel=0.02)

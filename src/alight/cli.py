@@ -188,7 +188,7 @@ def calibrate(
 
     By default all that this machine has, or those that the settings name. What was measured takes
     part from then on without being named. Exits with 1 where other work disturbed it, so that
-    nothing was stored.
+    nothing was stored, and where no device could be measured.
     """
     from alight import runtime
     from alight.measure.calibrate import calibrate as measure  # no other command measures
@@ -236,7 +236,8 @@ def calibrate(
                 click.echo("\n".join(_changed(row["changes"])))
     if as_json:
         _print_json({"profiles": rows, "failed": failed})
-    return int(not dry_run and any(row["contended"] for row in rows))
+    disturbed = not dry_run and any(row["contended"] for row in rows)
+    return int(disturbed or not rows)
 
 
 def _to_measure(names: tuple[str, ...], one: bool) -> Sequence[Device]:

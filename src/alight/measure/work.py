@@ -124,13 +124,13 @@ class Work:
             return {key: self._alone(name.partition("@")[0], dtype, sample)}
         if name.endswith("@after"):
             return self._after(key, sample, work)
+        if name in ("short@copied", "distant@beside", "distant@folded", "distant@special"):
+            return {key: max(self._far(name, dtype, beyond, sample, work), 0.0)}
         if name.endswith("@beside"):
             return self._beside(key, sample, self._compute(max(0.0, beyond), sample, curve), work)
         if name.startswith("combined"):
             further = sample.group.graph.nodes[-1].layout.size - 1
             return {key: max(beyond, 0.0) / further}
-        if name in ("short@copied", "distant@beside", "distant@folded", "distant@special"):
-            return {key: max(self._far(name, dtype, beyond, sample, work), 0.0)}
         start = name.startswith(_STARTS)
         copied = name.startswith("copied")
         if copied:
