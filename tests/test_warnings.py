@@ -170,6 +170,21 @@ def test_filters_of_the_process_itself_hold_from_the_next_op_on(append: bool) ->
 
 
 @pytest.mark.usefixtures("deferring")
+def test_what_the_process_ignores_at_the_call_is_not_told_later() -> None:
+    a = alight.asarray([0.0, 1.0])
+    with collected() as caught:
+        warnings.filterwarnings("ignore")
+        silent = 1 / a
+        assert pending(silent)
+        warnings.resetwarnings()
+        warnings.simplefilter("always")
+        np.asarray(silent)  # NumPy has dropped it before
+        assert not caught
+        np.asarray(2 / a)
+    assert [str(w.message) for w in caught] == ["divide by zero encountered in divide"]
+
+
+@pytest.mark.usefixtures("deferring")
 @pytest.mark.parametrize(
     ("given", "waits"),
     [

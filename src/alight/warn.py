@@ -192,9 +192,10 @@ def telling() -> str:
     actions = {entry[0] for entry in entries}
     if "error" in actions:
         return "raising"
+    # in a block as in the whole program: what NumPy warns of at the call is dropped there
+    if actions == {"ignore"} and _is_for_all(entries[-1]):
+        return "never"
     if heard.filters is not _usual.filters:
-        if actions == {"ignore"} and _is_for_all(entries[-1]):
-            return "never"
         usual = _of_runtime_warnings(_usual.filters)
         new = [entry for entry in entries if entry not in usual]
         if heard.collected or heard.show is not _usual.show:
