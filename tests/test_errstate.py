@@ -179,3 +179,89 @@ def test_an_error_in_a_block_leaves_it() -> None:
             function(np.ones(5))
         assert np.geterr() == before
         assert np.isnan(function(np.array([-1.0]))).all()
+
+
+def least(a: Any) -> Any:
+    return np.nanmin(a * 2)
+
+
+def least_inside(a: Any) -> Any:
+    with np.errstate(all="ignore"):
+        return np.nanmax(a.reshape(50, -1) * 2, axis=1)
+
+
+def average(a: Any) -> Any:
+    return np.nanmean(a * 2)
+
+
+@pytest.mark.parametrize("force", ["cpu:generated", "sim:0"])
+@pytest.mark.parametrize("body", [least, least_inside, average])
+def test_what_numpy_says_in_words_no_state_ignores(body: Callable[[Any], Any], force: str) -> None:
+    function, none = alight.jit(body), np.full(N, np.nan)
+    with alight.policy(floor=0, force=force), np.errstate(all="ignore"):
+        for _ in range(3):
+            function(VALUES["nan"])
+            kernels.settle()
+        _, expected = told(lambda: body(none), {"all": "ignore"})
+        assert len(expected) == 1
+        for _ in range(3):
+            assert told(lambda: function(none), {"all": "ignore"})[1] == expected
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            function(none)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            with pytest.raises(RuntimeWarning, match=expected[0]):
+                function(none)
+
+
+def told_inside(a: Any) -> Any:
+    with np.errstate(divide="warn"):
+        return 1 / a
+
+
+@pytest.mark.parametrize("state", ["usual", "nothing"])
+def test_a_filter_is_of_the_calls_inside_it(state: str) -> None:
+    """What is kept of a call that was made where warnings are ignored warns elsewhere."""
+    function, a = alight.jit(told_inside), VALUES["zero"]
+    with alight.policy(floor=0, force="cpu:generated"), np.errstate(**STATES[state]):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            for _ in range(3):
+                function(VALUES["ordinary"])
+                kernels.settle()
+        for _ in range(3):
+            assert told(lambda: function(a), {})[1] == ["divide by zero encountered in divide"]
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                with warnings.catch_warnings(record=True) as caught:  # of what is told too late
+                    function(a)
+            assert not caught
+
+
+def printed_inside(a: Any) -> Any:
+    with np.errstate(divide="print"):
+        return 1 / a
+
+
+def programs_of(function: Any) -> list[Any]:
+    return [p for site in function._sites.values() for p in site.programs.values()]
+
+
+def test_timing_numpy_beside_a_call_tells_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+    warning, printing, a = alight.jit(told_inside), alight.jit(printed_inside), VALUES["zero"]
+    with alight.policy(floor=0, force="cpu:generated"):
+        warning(VALUES["ordinary"])
+        printing(VALUES["ordinary"])
+        (program,) = programs_of(warning)
+        assert not program.once
+        _, heard = told(lambda: warning.shadow(program, (a,), {}), {})
+        assert not heard
+        (program,) = programs_of(printing)
+        assert program.once  # nothing keeps NumPy from printing: it is not done beside the call
+        capfd.readouterr()
+        printing(a)
+        ours = capfd.readouterr()
+    printed_inside(a)
+    numpys = capfd.readouterr()
+    assert (ours.out, ours.err) == (numpys.out, numpys.err) != ("", "")

@@ -1354,7 +1354,7 @@ def test_kernels_and_numpy_race_in_turns(monkeypatch: pytest.MonkeyPatch) -> Non
     be_generated(monkeypatch)
     order = []
 
-    def shadow(self: Any, args: Any, kwargs: Any) -> float:
+    def shadow(self: Any, program: Any, args: Any, kwargs: Any) -> float:
         order.append("numpy")
         return 0.4
 
@@ -1612,7 +1612,7 @@ def test_a_program_of_several_kernels_is_launched_by_the_guard(
     x = np.random.default_rng(0).random((n, 8))
     jitted: Any = alight.jit(normalised)
     with monkeypatch.context() as patched:
-        patched.setattr(Jitted, "shadow", lambda self, args, kwargs: 0.4)  # NumPy loses
+        patched.setattr(Jitted, "shadow", lambda self, *call: 0.4)  # NumPy loses
         for _ in range(CALLS):
             jitted(x)
             kernels.settle()
@@ -1648,7 +1648,7 @@ def past_numpy(monkeypatch: pytest.MonkeyPatch, function: Any, *given: Any) -> A
     """Return a function jitted, after NumPy has lost to its kernels: the guard calls them."""
     jitted: Any = alight.jit(function)
     with monkeypatch.context() as patched:
-        patched.setattr(Jitted, "shadow", lambda self, args, kwargs: 0.4)  # NumPy loses
+        patched.setattr(Jitted, "shadow", lambda self, *call: 0.4)  # NumPy loses
         for _ in range(CALLS):
             jitted(*given)
             kernels.settle()
@@ -1736,7 +1736,7 @@ def test_a_short_loop_over_small_arrays_becomes_one_kernel(monkeypatch: pytest.M
     jitted: Any = alight.jit(stepped)
     x, y = np.linspace(0.0, 1.0, 1000), np.linspace(1.0, 2.0, 1000)
     with monkeypatch.context() as patched:
-        patched.setattr(Jitted, "shadow", lambda self, args, kwargs: 0.4)  # NumPy loses
+        patched.setattr(Jitted, "shadow", lambda self, *call: 0.4)  # NumPy loses
         for _ in range(CALLS):
             same(jitted(x, y), stepped(x, y))
             kernels.settle()

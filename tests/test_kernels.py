@@ -6,6 +6,7 @@ import itertools
 import os
 import subprocess
 import sys
+import textwrap
 import threading
 import time
 from collections.abc import Iterator
@@ -298,6 +299,37 @@ if child:
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 def test_a_fork_beside_the_background_leaves_both_able_to_compile(tmp_path: Path) -> None:
     done = python(FORKING, tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_a_fork_beside_a_kernel_that_is_made_leaves_the_child_its_collector(tmp_path: Path) -> None:
+    text = """
+        import warnings
+        warnings.simplefilter("ignore")  # Python 3.12 warns of every fork beside threads
+        import gc, os, threading
+        from alight.measure.timing import quiet
+        inside, done = threading.Event(), threading.Event()
+        def make():
+            with quiet():
+                inside.set()
+                done.wait()
+        thread = threading.Thread(target=make)
+        thread.start()
+        inside.wait()
+        child = os.fork()
+        if not child:
+            assert gc.isenabled()
+            with quiet():
+                assert not gc.isenabled()
+            assert gc.isenabled()
+            os._exit(0)
+        status = os.waitpid(child, 0)[1]
+        done.set()
+        thread.join()
+        assert status == 0 and gc.isenabled()
+    """
+    done = python(textwrap.dedent(text), tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
 
 

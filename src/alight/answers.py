@@ -40,7 +40,7 @@ class Answering(CallGuard):
 
     __wrapped__: Any
 
-    def shadow(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> float:
+    def shadow(self, program: Program, args: tuple[Any, ...], kwargs: dict[str, Any]) -> float:
         """Return the seconds that NumPy takes for a call of a pure function."""
         raise NotImplementedError
 
@@ -73,7 +73,7 @@ class Answering(CallGuard):
         kwargs: dict[str, Any],
         described: Described,
     ) -> None:
-        if kwargs or program.writes:
+        if kwargs or program.once:
             site.shortcut = False
             return
         if program.generated is None:
@@ -98,7 +98,7 @@ class Answering(CallGuard):
         # In turns: what disturbs the machine for a while disturbs both.
         for _ in range(_LAPS):
             if not lost:
-                numpy_seconds = min(numpy_seconds, self.shadow(args, kwargs))
+                numpy_seconds = min(numpy_seconds, self.shadow(program, args, kwargs))
             seconds = min(seconds, _lap(entry, args))
         FOREGROUND.spent_seconds = before + perf_counter() - began
         site.shortcut = seconds < (site.ours[0] if lost else numpy_seconds)

@@ -108,7 +108,7 @@ class Execution:
                 return False
             replaced.append(number)
         told = not replaced or warn.told_by_flags(step.group.graph)
-        if not told and warn.wanted([self.values[number] for number in step.nodes]):
+        if not told and ready.listened([self.values[number] for number in step.nodes]):
             return False  # who is to warn is found out on the operands
         into = ready.into(write.layout)
         if into.compiled(into.patience) is None:
@@ -221,7 +221,7 @@ class Execution:
                 return
         places = [self._place(number) for number in step.inputs]
         recorded = [values[number] for number in step.nodes]
-        listen = warn.wanted(recorded)
+        listen = ready.listened(recorded)
         heard: list[str] = []
         where, implementation, decision = ready.where, step.implementation, step.decision
         passage = ready.passage if step.passes else None
@@ -439,7 +439,7 @@ class Execution:
         step, into = later.step, later.into
         recorded = [self.values[number] for number in step.nodes]
         heard: list[str] = []
-        _, seconds, _ = into.submit(later.places, warn.wanted(recorded), heard, (window,))
+        _, seconds, _ = into.submit(later.places, into.listened(recorded), heard, (window,))
         if heard and None not in recorded:
             if later.replaced:
                 warn.tell_by_flags(step.group.graph, heard, recorded)  # type: ignore[arg-type]

@@ -40,7 +40,7 @@ from alight.shortcut import direct_entry
 from alight.swap import inside
 from alight.tracebacks import hide_ours
 from alight.trial import FOREGROUND
-from alight.warn import modes_here
+from alight.warn import modes_here, unheard
 
 __all__ = ["Jitted", "as_jitted", "jit"]
 
@@ -209,8 +209,8 @@ class Jitted(Answering):
         # would put off the very run that ends it.
         if site.theirs and site.exact:
             FOREGROUND.spent_seconds += max(0.0, seconds - site.theirs[0])
-        if program is not None and not program.writes and site.wants_shadow():
-            site.ran_theirs(self.shadow(args, kwargs))
+        if program is not None and not program.once and site.wants_shadow():
+            site.ran_theirs(self.shadow(program, args, kwargs))
         return result
 
     def _on_arrays(self, args: tuple[Any, ...]) -> Any:
@@ -271,12 +271,12 @@ class Jitted(Answering):
         finally:
             _state.way = None
 
-    def shadow(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> float:
+    def shadow(self, program: Program, args: tuple[Any, ...], kwargs: dict[str, Any]) -> float:
         """Return the seconds that NumPy takes for a call of a pure function."""
         function = self.__wrapped__
         _state.way = "numpy"  # outside of the clock: it takes a tenth of a short call
         try:
-            with np.errstate(all="ignore"):
+            with unheard() if program.warns else np.errstate(all="ignore"):
                 began = perf_counter()
                 function(*args, **kwargs)
                 seconds = perf_counter() - began

@@ -152,6 +152,12 @@ class Ready:
                     numpys = candidate.estimate
         return math.inf if own is None or numpys is None else numpys.seconds - own.seconds
 
+    def listened(self, recorded: Sequence[Value | None]) -> frozenset[str]:
+        """Return the categories to listen for: those that some state of what was recorded does not
+        ignore, and what stands for NumPy's words, which come whatever the state."""
+        found = warn.wanted(recorded)
+        return found | warn.OF_WORDS if self.worded else found
+
     def submit(
         self,
         places: Sequence[Place],

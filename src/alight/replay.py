@@ -9,6 +9,7 @@ checks.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 from alight import memory, residency, runtime, warn
@@ -227,8 +228,8 @@ class Program:
     """One traced call, to be run again on other arrays of the same layouts."""
 
     __slots__ = (
-        "__weakref__", "_leaves", "_nodes", "_outputs", "_result", "_warns", "_writes",
-        "described", "generated", "graph", "plan", "site",
+        "__weakref__", "_leaves", "_nodes", "_outputs", "_prints", "_result", "_writes",
+        "described", "generated", "graph", "plan", "site", "warns",
     )  # fmt: skip
 
     def __init__(
@@ -248,25 +249,31 @@ class Program:
             leaves  # (number of an argument, layout, offset), or a value that is constant
         )
         self._nodes = nodes  # the line and, unless it was the default, the errstate of each node
-        states = [errstate for _, errstate in nodes if errstate is not None]
-        self._warns = any(["warn" in warn.settings_of(state).values() for state in states])
+        states = [warn.settings_of(errstate) for _, errstate in nodes if errstate is not None]
+        modes = {mode for settings in states for mode in settings.values()}
+        self._prints = "print" in modes
+        # Whether NumPy may warn of something whatever the state around the call is.
+        self.warns = "warn" in modes or warn.is_worded(self.graph)
         self._result = result
         self._writes = writes  # (number of an argument, value it has at the end)
         self._outputs = frozenset(prepared.graph.outputs)
 
     @property
-    def writes(self) -> bool:
-        """Tell whether running it changes an argument."""
-        return bool(self._writes)
+    def once(self) -> bool:
+        """Tell whether a call must not be done twice: it changes an argument, or prints."""
+        return bool(self._writes) or self._prints
 
     @property
     def may_wait(self) -> bool:
-        """Tell whether what blocks of the body let NumPy warn of may be told once all is done."""
-        return not self._warns or warn.telling() in ("later", "never")
+        """Tell whether what NumPy warns of whatever the state around the call is may be told once
+        all is done."""
+        return not self.warns or warn.telling() in ("later", "never")
 
     def run(self, arrays: Sequence[NdArray]) -> Any:
         """Return the results for these arrays; what the body assigns is in them afterwards."""
-        kept = self._compute(arrays)
+        # A block that ignores warnings is still open when a replay ends.
+        with warn.at_the_call() if self.warns else nullcontext():
+            kept = self._compute(arrays)
         for value in kept.values():
             if value.error is not None:
                 raise value.error
@@ -496,7 +503,7 @@ class _Making:
         leaves = tuple([self.leaf(leaf) for leaf in prepared.leaves])
         nodes = tuple(
             [
-                (v.site, None if v.errstate is default_errstate else v.errstate)
+                (v.site, None if v.errstate is default_errstate else warn.asked(v.errstate))
                 for v in prepared.pending
             ]
         )

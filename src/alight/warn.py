@@ -123,13 +123,19 @@ def _ignoring(state: Any) -> Any:
                 found = (state, ERRSTATE.get())
         finally:
             ERRSTATE.reset(token)
-        if len(_ignored) > 1000:  # as for settings
-            _ignored.clear()
+        if len(_ignored) > 1000:  # as for settings; what was recorded just now stays
+            del _ignored[next(iter(_ignored))]
         _ignored[id(state)] = found
     return found[1]
 
 
 _ignored: dict[int, tuple[Any, Any]] = {}
+
+
+def asked(state: Any) -> Any:
+    """Return the error state that a block was in, of the one that it was recorded under: a filter
+    that ignores warnings is of that call alone."""
+    return next((own for own, calm in tuple(_ignored.values()) if calm is state), state)
 
 
 class _Heard(NamedTuple):
@@ -254,6 +260,8 @@ def told(graph: Graph, states: Sequence[Any]) -> frozenset[str]:
         # truth values never warn
         if node.layout.dtype.kind != "b" and not _is_quiet(graph, node):
             found |= categories_of(state)
+        if node.op.name in WORDED:
+            found |= OF_WORDS
     return found
 
 
@@ -408,6 +416,8 @@ def tell_by_flags(graph: Graph, heard: Sequence[str], values: Sequence[Value]) -
 
 # Reductions of which NumPy says in words, whatever the error state, that they found no number.
 WORDED = frozenset(("nanmin", "nanmax", "nanmean", "nanvar", "nanstd"))
+# What generated code raises where there was none.
+OF_WORDS = frozenset(("invalid",))
 # What NumPy composes in Python: its ufuncs in there warn by their own names, as those of Fourier
 # transforms do.
 _IN_PYTHON = frozenset(("mean", "var", "std", "ptp", *WORDED))
@@ -445,7 +455,7 @@ def _name(node: Node) -> str:
 def _emit(what: str, name: str, mode: str, site: Any) -> None:
     message = f"{what} encountered in {name}"
     if mode == "print":
-        print(f"Warning: {message}")
+        print(f"Warning: {message}", file=sys.stderr)
     elif mode == "warn":
         _warn(message, site)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gc
 import math
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -65,16 +66,33 @@ class Timing:
         return Measured(self.seconds, "seconds", self.low, self.high, self.samples, "probe")
 
 
+# One for each block that has put the garbage collector off.
+_put_off: list[None] = []
+
+
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Keep the garbage collector from running while something is timed."""
+    """Keep the garbage collector from running while something is timed, or made."""
     enabled = gc.isenabled()
     gc.disable()
+    if enabled:
+        _put_off.append(None)
     try:
         yield
     finally:
         if enabled:
             gc.enable()
+            del _put_off[-1:]
+
+
+def _after_fork() -> None:
+    if _put_off:  # the thread that would put it on again may not exist here
+        _put_off.clear()
+        gc.enable()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 def time_calls(take: Callable[[int], float]) -> Timing:
