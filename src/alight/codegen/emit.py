@@ -186,6 +186,8 @@ class Code(Casts):
         if prim in COMPARISONS and kind == "b":
             return self._ordered(prim, args, lanes)
         if prim in COMPARISONS and kind == "f":
+            if tree.value == "told":
+                return self.pure(f"fcmp {_ORDERS[prim]} {one} {args[0]}, {args[1]}")
             return self.compared(_ORDERS[prim], args[0], args[1], source, lanes)
         if prim in COMPARISONS:
             return self.pure(f"{_comparison(prim, kind)} {one} {args[0]}, {args[1]}")

@@ -81,8 +81,8 @@ _INTEGER_ONLY = frozenset({"quot", "rem", "gcd", "ipow", "popcount", "mulhi", "s
 @dataclass(frozen=True, slots=True, eq=False)
 class Expr:
     """One typed operation. ``value`` is a constant's value, an operand's position, the name of a
-    libm function or of a table, or the name and the trees of a function apart. Shared
-    subexpressions are shared objects."""
+    libm function or of a table, the name and the trees of a function apart, or "told" of a
+    comparison that may raise a flag for a NaN. Shared subexpressions are shared objects."""
 
     prim: str
     args: tuple[Expr, ...]
@@ -233,6 +233,8 @@ class _Typing:
         self.results = results
         self.names: _Names = dict(zip("xyz", operands, strict=False))
         first = operands[0].dtype
+        # NumPy's loops compare parts of complex numbers one by one, and tell of NaNs there
+        self.told = "told" if any([kind_of(one.dtype) == "c" for one in operands]) else None
         self.real = part_of(first)
         width = width_of(self.real)
         self.types = {name: name for name in TYPES}
@@ -341,7 +343,7 @@ class _Typing:
                 return Expr("not", (term,), term.dtype)
             case ast.Compare(left=left, ops=[symbol], comparators=[right]):
                 a, b = self.unify([self.visit(left), self.visit(right)], node)
-                return Expr(_COMPARE[type(symbol)], (a, b), "bool")
+                return Expr(_COMPARE[type(symbol)], (a, b), "bool", self.told)
             case ast.Call(func=ast.Name(id=name), args=args):
                 return self.call(name, [self.visit(a) for a in args], node)
             case ast.Attribute(value=ast.Name(id="k"), attr=name) if name in CONSTANTS:

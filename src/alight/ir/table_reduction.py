@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from alight.frozen import np
-from alight.ir.op import OPS, Kind, declare
+from alight.ir.op import OPS, SIGNALLING, Kind, declare
 
 Array = np.ndarray[Any, Any]
 Reference = Callable[..., Any]
@@ -133,12 +133,11 @@ _reduction("nansum", np.nansum, body=_skipping_nan(0), combine="add", bound=_sum
 _reduction("nanprod", np.nanprod, body=_skipping_nan(1), combine="multiply", bound=_sum_bound)
 # NumPy says in words that there was no number. Nothing else tells of it, so the NaN that is left
 # is made one that signals, and squared.
-_SIGNAL = "floating(where({0} == {0}, U(0), (bits({0}) & ~(U(1) << (MANTISSA - 1))) | U(1)))"
 _NO_NUMBER = {
     **dict.fromkeys("biu", "x"),
-    "f": f"s = {_SIGNAL.format('x')}\nR(where(x == x, x, s * s))",
+    "f": f"s = where(x == x, 0, {SIGNALLING.format('x')})\nR(where(x == x, x, s * s))",
     "c": f"""a = real(x)
-        s = {_SIGNAL.format("a")}
+        s = where(a == a, 0, {SIGNALLING.format("a")})
         complex(where(a == a, a, s * s), imag(x))""",
 }
 for _f, _combine in ((np.nanmin, "fmin"), (np.nanmax, "fmax")):
