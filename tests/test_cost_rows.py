@@ -197,14 +197,15 @@ def test_the_interval_of_a_class_is_that_of_its_tries() -> None:
 
 def test_predictions_that_are_far_off_are_contended() -> None:
     assert not contended([], missed=[[0.03, -0.05, 0.1, 0.02, 0.9]])
-    assert contended([], missed=[[0.2, -0.18, 0.25, 0.02, 0.3]])
+    assert not contended([], missed=[[0.2, -0.18, 0.25, 0.02, 0.4]])  # the model's, it may be
+    assert contended([], missed=[[0.4, -0.36, 0.5, 0.02, 0.6]])
     assert not contended([], missed=[[0.02] * 20, [2.0, -3.0]])  # two have no median
     assert contended([], missed=[[0.02] * 20, [2.0, -3.0, 2.5, 1.0]])
     assert not contended([], missed=[])
     # products of 60 us that took 8 ms, a slice of the scheduler's
     assert contended([], left_out=[[3.0, -4.0, 2.0, 0.1]])
     # however sure of products, a profile that is off in all else is contended
-    assert contended([], missed=[[0.2] * 6], left_out=[[0.02] * 60])
+    assert contended([], missed=[[0.3] * 6], left_out=[[0.02] * 60])
 
 
 def test_places_are_measured_where_they_are_looked_for() -> None:
