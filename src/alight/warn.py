@@ -173,11 +173,11 @@ _call = _Call()
 @contextmanager
 def at_the_call() -> Iterator[None]:
     """Let what is evaluated in this block warn as what was called just now."""
-    _call.inside = True
+    before, _call.inside = _call.inside, True
     try:
         yield
     finally:
-        _call.inside = False
+        _call.inside = before
 
 
 def collected() -> bool:

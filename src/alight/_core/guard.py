@@ -368,7 +368,9 @@ def _bits_of(watched: int) -> int:
     """Return the processor's flags of what is watched."""
     if not _functions:
         _functions.extend(_flag_functions())
-    return sum([flag for name, flag in _functions[3].items() if watched & WATCHED[name]])
+    flags = [flag for name, flag in _functions[3].items() if watched & WATCHED[name]]
+    # a C library whose functions raise none would leave what is watched unheard
+    return sum(flags) if all(flags) else _functions[2]
 
 
 def raise_flags(flags: int) -> None:
