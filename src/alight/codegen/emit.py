@@ -266,8 +266,8 @@ class Code(Casts):
         name = f"llvm.experimental.constrained.fcmp.{suffix(dtype, lanes)}"
         flag = register_type("bool", lanes)
         self.module.shared[name] = f"declare {flag} @{name}({one}, {one}, metadata, metadata)"
-        # Nobody reads flags within a kernel, so that it may be moved and merged as any other. LLVM's
-        # reference wants it in functions that are strict throughout only; 20 takes it as it stands.
+        # Nobody reads flags within a kernel, so that it may be moved and merged as any other.
+        # LLVM's reference wants it in functions that are strict throughout only; 22 takes it as it is.
         told = f'metadata !"{order}", metadata !"fpexcept.ignore"'
         return self.pure(f"call {flag} @{name}({one} {a}, {one} {b}, {told})")
 

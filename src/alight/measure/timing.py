@@ -42,7 +42,7 @@ MOST_SAMPLES = 400
 # Two passes over the same point, seconds apart, differ by 2 to 11 % on a busy machine. Beyond 30 %
 # something else had the processor.
 DISAGREEMENT = math.log(1.3)
-# Of predictions of what was not measured: medians of sound profiles were 3 to 8 % off on an EPYC and
+# Of predictions of what was not measured: medians of sound profiles were 3 to 8 % off on an EPYC,
 # 11 on a Xeon, of such as were measured beside other work 20 to 60. Where the model itself knows a
 # machine less well its profile is still the best there is: the line is drawn well above.
 FAR_OFF = math.log(1.3)
