@@ -267,7 +267,7 @@ class Code(Casts):
         flag = register_type("bool", lanes)
         self.module.shared[name] = f"declare {flag} @{name}({one}, {one}, metadata, metadata)"
         # Nobody reads flags within a kernel, so that it may be moved and merged as any other.
-        # LLVM's reference wants it in functions that are strict throughout only; 22 takes it as it is.
+        # LLVM's reference wants it in strict functions only; 22 takes it as it stands.
         told = f'metadata !"{order}", metadata !"fpexcept.ignore"'
         return self.pure(f"call {flag} @{name}({one} {a}, {one} {b}, {told})")
 
