@@ -16,7 +16,7 @@ def arcsin(x):
     h = k.quarter_pi - s
     e = (k.quarter_pi - h) - s
     y = where(near, s + p, (h + (e + (k.quarter_pi_rest - p))) * 2)
-    return rarely(~plain, rarely(x == x, apart.not_defined(x), x), copysign(y, x))
+    return rarely(~plain, sqrt(where(plain, T(1), -fabs(x))), copysign(y, x))
 
 def arccos(x):
     plain, near, s, p = arcsin_parts(x)
@@ -29,7 +29,7 @@ def arccos(x):
     p = floating(bits(p * two) ^ flip)
     h = b - s
     y = h + (((b - h) - s) + (c - p))
-    return rarely(~plain, rarely(x == x, apart.not_defined(x), x), y)
+    return rarely(~plain, sqrt(where(plain, T(1), -fabs(x))), y)
 
 # 0 / 0, not known to the compiler: it raises the flag
 def not_defined(x):

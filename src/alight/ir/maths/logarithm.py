@@ -260,8 +260,5 @@ def arctanh(x):
     h = e * (k.ln2_high * 0.5)
     y = h + s
     y = y + (((h - y) + s) + fma(e, k.ln2_low * 0.5, s * z * poly.atanh_wide(z)))
-    return rarely(~plain, rarely(x == x, apart.arctanh_far(x), x), copysign(y, x))
-
-def arctanh_far(x):
-    return where(fabs(x) == 1, x, 0) / where(fabs(x) == 1, T(0), 0)
+    return rarely(~plain, copysign(1 / sqrt(1 - fabs(x)), x), copysign(y, x))
 """

@@ -69,11 +69,12 @@ def power_other(x, y, plain, b):
     minus = S(bits(x)) < 0
     whole = rint(c) == c
     b = where(minus & whole & (rint(h) != h), -b, b)
-    plain = plain & (whole | ~minus)
+    bad = plain & minus & ~whole
     nothing = (bits(x) == 0) & (S(bits(y)) > 0) & (n < magnitude_of(T(inf)))
     nan = (m > magnitude_of(T(inf))) | (n > magnitude_of(T(inf)))
     one = (x == 1) | (n == 0)
     all = where(nan, where(one, 1, where(m > magnitude_of(T(inf)), x, y)), where(nothing, 0, b))
+    all = where(bad, sqrt(where(bad, x, T(1))), all)
     return rarely(~(plain | nothing | nan), apart.power_far(x, y), all)
 
 # Of infinite powers the standard leaves open what is said, and NumPy's loops differ by processor:
