@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 import threading
 from time import perf_counter
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 from alight._core import POLICY
@@ -22,7 +22,7 @@ from alight.replay import Described, Launchable, Program
 from alight.shortcut import call_entry, generated_plan, kernel_entry, measured, watch_entry
 from alight.trial import FOREGROUND
 
-__all__ = ["Answering", "is_made"]
+__all__ = ["Answering", "Missed", "is_made"]
 
 # How often a function that NumPy has for now asks whether its kernel may be compiled: asking takes
 # some 20 µs, so that after this much work it stays under 1 %.
@@ -35,6 +35,16 @@ _LAPS = 5  # of each way, the best: what interrupts a run only makes it longer
 _launched: WeakKeyDictionary[Program, tuple[Any, Entry]] = WeakKeyDictionary()
 
 
+class Missed(NamedTuple):
+    """A call that no entry of the guard answers, and what is known of its kind."""
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    described: Described
+    learned: Learned
+    site: Site
+
+
 class Answering(CallGuard):
     """A guard, and what its entries become with what is learned of a function."""
 
@@ -44,35 +54,20 @@ class Answering(CallGuard):
         """Return the seconds that NumPy takes for a call of a pure function."""
         raise NotImplementedError
 
-    def race_kernels(
-        self,
-        learned: Learned,
-        site: Site,
-        program: Program,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        described: Described,
-    ) -> None:
+    def race_kernels(self, missed: Missed, program: Program) -> None:
         """Race the program's kernels, where it is nothing else, against NumPy, and let the guard
         launch them if they win."""
         # Two threads in one race would find half of what the other leaves, and time each other.
         if not _racing.acquire(blocking=False):
             return
         try:
-            if site.shortcut is None:
-                self._race(learned, site, program, args, kwargs, described)
+            if missed.site.shortcut is None:
+                self._race(missed, program)
         finally:
             _racing.release()
 
-    def _race(
-        self,
-        learned: Learned,
-        site: Site,
-        program: Program,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        described: Described,
-    ) -> None:
+    def _race(self, missed: Missed, program: Program) -> None:
+        args, kwargs, site = missed.args, missed.kwargs, missed.site
         if kwargs or program.once:
             site.shortcut = False
             return
@@ -90,7 +85,7 @@ class Answering(CallGuard):
         if not FOREGROUND.allows(racing) and site.spent_seconds < racing:
             return
         before, began = FOREGROUND.spent_seconds, perf_counter()
-        entry = self._entry_of(learned, site, launchable, args, described)
+        entry = self._entry_of(missed, launchable)
         if entry is None or launchable is None:
             return
         numpy_seconds = theirs if lost else math.inf
@@ -108,52 +103,37 @@ class Answering(CallGuard):
             site.verdict = "ours"
             decisions = measured(launchable, numpy_seconds, seconds)
             watch_entry(entry, launchable, decisions, program.site)
-            self.answer(learned, site, entry)
+            self.answer(missed.learned, site, entry)
 
-    def launch_directly(
-        self,
-        learned: Learned,
-        site: Site,
-        program: Program,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        described: Described,
-    ) -> None:
+    def launch_directly(self, missed: Missed, program: Program) -> None:
         """Let the guard launch a program whose own plan is generated kernels."""
         under, launched = _launched.get(program, (None, None))
         if launched is not None and under is POLICY.get():
             self.put_back(launched)
             return
-        launchable = None if kwargs else program.launchable()
-        entry = self._entry_of(learned, site, launchable, args, described)
+        launchable = None if missed.kwargs else program.launchable()
+        entry = self._entry_of(missed, launchable)
         if entry is None or launchable is None:
             return
         _launched[program] = POLICY.get(), entry
         watch_entry(entry, launchable, [s.decision for s in launchable.steps], program.site)
         self.insert(entry)
 
-    def _entry_of(
-        self,
-        learned: Learned,
-        site: Site,
-        launchable: Launchable | None,
-        args: tuple[Any, ...],
-        described: Described,
-    ) -> Entry | None:
+    def _entry_of(self, missed: Missed, launchable: Launchable | None) -> Entry | None:
         """Return the entry that launches a program; where there is none, it is not asked for
         again."""
         entry = None
         try:
             if launchable is not None:
-                lookups = learned.proof.lookups
-                entry = kernel_entry(launchable, args, described.arrays, lookups)
+                arrays, lookups = missed.described.arrays, missed.learned.proof.lookups
+                entry = kernel_entry(launchable, missed.args, arrays, lookups)
         except Exception as error:
             assert launchable is not None
             # Nothing that generated code does wrong may reach the program: there are other ways.
             what = " and ".join([step.decision.operation for step in launchable.steps])
             LOG.fallback(f"{what} on cpu:generated", f"{type(error).__name__}: {error}", None)
         if entry is None:
-            site.shortcut = False
+            missed.site.shortcut = False
         return entry
 
     def hear(self, learned: Learned, site: Site) -> None:
@@ -178,22 +158,15 @@ class Answering(CallGuard):
         learned.answers[id(site)] = entry
         self.insert(entry)
 
-    def answer_with_numpy(
-        self,
-        learned: Learned,
-        site: Site,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        again: bool,
-    ) -> None:
+    def answer_with_numpy(self, missed: Missed, again: bool) -> None:
         """Have the guard call the function itself, if ``again`` until it is time to ask again."""
-        if kwargs:
+        if missed.kwargs:
             return
         left = -1
         if again:
-            left = max(1, int(_ASK_SECONDS / max(site.theirs[0], 1e-9)))
-        entry = call_entry(self.__wrapped__, args, left, learned.proof.lookups)
-        self.answer(learned, site, entry)
+            left = max(1, int(_ASK_SECONDS / max(missed.site.theirs[0], 1e-9)))
+        entry = call_entry(self.__wrapped__, missed.args, left, missed.learned.proof.lookups)
+        self.answer(missed.learned, missed.site, entry)
 
 
 def is_made(site: Site, program: Program | None) -> bool:

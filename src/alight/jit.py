@@ -19,7 +19,7 @@ from weakref import WeakSet
 
 from alight import registry, runtime
 from alight._core import floor, hooks, recording_errstate
-from alight.answers import Answering, is_made
+from alight.answers import Answering, Missed, is_made
 from alight.appearance import asks_what_it_means, shown
 from alight.config import current_policy, policy
 from alight.costs import plan_at_once
@@ -33,7 +33,7 @@ from alight.log import LOG
 from alight.purity import declare_pure, of_a_package, only_computes, prove
 from alight.race import PLANNING_SHARE, Site
 from alight.record import manners
-from alight.replay import Described, Program, Trace, describe, make_program
+from alight.replay import Program, Trace, describe, make_program
 from alight.resident import Tracing, key_of
 from alight.scalar import Scalar
 from alight.shortcut import direct_entry
@@ -141,25 +141,26 @@ class Jitted(Answering):
         if described is None or recording_errstate() is None:  # NumPy acts at each op
             if described is None and not kwargs and not modes_here():
                 return self._on_arrays(args)
-            return self._body(args, kwargs, None, None, None)
+            return self._body(args, kwargs)
         # The state that everything below rests on: what is named may change meanwhile.
         learned = self._learned()
         proof = learned.proof
         site = learned.site(described, _raced(), self.remove)
         program = site.program(described.scalars)
         if program is not None and not program.may_wait:
-            return self._body(args, kwargs, None, None, None)
+            return self._body(args, kwargs)
+        missed = Missed(args, kwargs, described, learned, site)
         if not _raced():
             if program is None:
-                return self._body(args, kwargs, learned, described, site)
+                return self._body(args, kwargs, missed)
             if site.shortcut is None and program.plan.foregone is None:
-                self.launch_directly(learned, site, program, args, kwargs, described)
+                self.launch_directly(missed, program)
             return program.run(described.arrays)
         if site.settled:
             self.put_back(learned.answers.get(id(site)))
         self.hear(learned, site)
         if program is not None and site.shortcut is None and not site.foregone:
-            self.race_kernels(learned, site, program, args, kwargs, described)
+            self.race_kernels(missed, program)
         waits = site.waits(proof.ops) or is_made(site, program)
         if waits or site.verdict == "numpy" or site.numpys_turn():
             began = perf_counter()
@@ -171,9 +172,9 @@ class Jitted(Answering):
                     runtime.ran_without(lacks)
             elif len(site.theirs) > 1 and (later or site.verdict == "numpy"):
                 raced = program is None or site.shortcut is not None
-                self.answer_with_numpy(learned, site, args, kwargs, later or not raced)
+                self.answer_with_numpy(missed, later or not raced)
         else:
-            result = self._time_ours(learned, site, program, args, kwargs, described)
+            result = self._time_ours(missed, program)
         site.judge()
         if (
             site.verdict == "numpy"
@@ -183,22 +184,15 @@ class Jitted(Answering):
             self._tell(site)
         return result
 
-    def _time_ours(
-        self,
-        learned: Learned,
-        site: Site,
-        program: Program | None,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        described: Described,
-    ) -> Any:
+    def _time_ours(self, missed: Missed, program: Program | None) -> Any:
+        args, kwargs, site = missed.args, missed.kwargs, missed.site
         before = stood_in.times
         measuring = FOREGROUND.spent_seconds
         began = perf_counter()
         if program is None:
-            result = self._body(args, kwargs, learned, described, site)
+            result = self._body(args, kwargs, missed)
         else:
-            result = program.run(described.arrays)
+            result = program.run(missed.described.arrays)
         seconds = perf_counter() - began - (FOREGROUND.spent_seconds - measuring)
         if program is None and site.cold == 0 and site.programs:
             FOREGROUND.trace_seconds = min(FOREGROUND.trace_seconds, seconds)
@@ -220,7 +214,7 @@ class Jitted(Answering):
         stamp = current_policy().stamp
         kinds = kinds_of(args) if proof.pure else None
         if kinds is None:
-            return self._body(args, {}, None, None, None)
+            return self._body(args, {})
         alone = len(registry.devices_allowed(current_policy())) == 1
         found = key_of(args)
         key = None if found is None else (found, stamp)
@@ -241,12 +235,12 @@ class Jitted(Answering):
                 guarded[key] = direct_entry(program.direct.call, args, proof.lookups)
             self.put_back(guarded.get(key))
         elif key is None:
-            result = self._body(args, {}, None, None, None)
+            result = self._body(args, {})
         else:
             tracing = None
             if key not in on_ours and len(on_ours) < 2 * EXACT_SITES:
                 tracing = Tracing(args)
-            result = self._body(args, {}, None, None, None, tracing)
+            result = self._body(args, {}, tracing=tracing)
             if tracing is not None and learned.holds():
                 on_ours[key] = tracing.made
         if hosted is not None and hosted.failed:  # and the body, on the Arrays, did not
@@ -289,9 +283,7 @@ class Jitted(Answering):
         self,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
-        learned: Learned | None,
-        described: Described | None,
-        site: Site | None,
+        missed: Missed | None = None,
         tracing: Tracing | None = None,
     ) -> Any:
         """Return the result of running the body on Arrays; where it can be replayed, keep it as
@@ -299,7 +291,7 @@ class Jitted(Answering):
         _show_ndarrays()
         began = perf_counter()
         leases = Leases()
-        proven = learned is not None and learned.proof.pure
+        proven = missed is not None and missed.learned.proof.pure
         given, keywords = leases.take(args, kwargs, None if proven else self.__wrapped__)
         if leases.reach is not None and writes_into_arrays(leases.reach):
             why = "generators of NumPy's own write into its arrays"
@@ -307,7 +299,7 @@ class Jitted(Answering):
             return self._numpy(args, kwargs)
         trace = tracing or Trace()
         errstate = recording_errstate()
-        wanted = proven and site is not None and site.may_trace()
+        wanted = proven and missed is not None and missed.site.may_trace()
         # Below the floor NumPy would do each op at once and nothing would be left to replay. Also
         # when no more traces are made: what is raced must be what runs afterwards. And what lies on
         # a device would be NumPy's op by op, for good, from the first time the host has read it.
@@ -341,7 +333,8 @@ class Jitted(Answering):
         finally:
             _state.way, manners.scalar, runtime.watch.by = before
             floor.traced -= 1
-        if site is not None and described is not None:
+        if missed is not None:
+            site = missed.site
             site.exact = site.exact and trace.exact
             site.foregone = tuple(trace.foregone)
             if whole and not trace.ours and site.verdict is None:
@@ -350,9 +343,8 @@ class Jitted(Answering):
             site.planned = PLANNING_SHARE * planning > perf_counter() - began
             if wanted:
                 site.tries += 1
-                assert learned is not None
-                if program is not None and not leases.changed and learned.holds():
-                    site.keep(described.scalars, program)
+                if program is not None and not leases.changed and missed.learned.holds():
+                    site.keep(missed.described.scalars, program)
         return result
 
     # -- what is known ----------------------------------------------------------------------------
