@@ -325,6 +325,15 @@ def test_a_body_before_a_fold_takes_as_long_as_such_bodies_did() -> None:
         assert terms(group, slow, "generated")["compute"] == pytest.approx(1000 * after)
 
 
+def test_what_a_body_takes_more_before_a_fold_goes_by_the_width_of_its_numbers() -> None:
+    work = {"sin/float64": 1e-9, "sin/float32": 1e-9, "max@reduce_inner/float64": 0.0}
+    more = {**work, "exp/float64": 1e-9, "exp@folded/float64": 3e-9}
+    for dtype, seconds in (("float64", 3e-9), ("float32", 2e-9)):
+        group = probes.folded(dtype, 1000, ("sin",))
+        found = terms(group, more, "generated")["compute"]
+        assert found == pytest.approx(1000 * seconds), dtype
+
+
 def test_generated_rows_take_whole_steps_unless_short_ones_run_together() -> None:
     work = {"negative/float64": 1e-10, "exp/float64": 1e-9}
     group = rows("negative", 30, 7)

@@ -222,6 +222,25 @@ def test_places_are_measured_where_they_are_looked_for() -> None:
     assert not any(key.startswith(("guessed.", "distant")) for key in theirs)
 
 
+def test_exponentials_before_a_fold_take_what_the_simple_ops_beside_them_leave() -> None:
+    n = 8192
+    samples = Samples("generated", n)
+
+    def add(key: str, amount: int, group: Group, seconds: float) -> None:
+        samples.add(key, amount, group, [seconds] * 2)
+
+    for count in (16, n, 1 << 20):
+        add("elementwise/float32", count, probes.loop("add", "float32", count), 1e-6)
+        add("reduce_inner/float32", count, probes.fold("max", "float32", (count,), (0,)), 1e-6)
+    add("flop@folded/float32", n, probes.folded("float32", n, ("add",) * 4), 1e-6 + n * 4e-11)
+    several = ("exp", "negative", "exp", "negative", "exp")
+    add("exp@folded/float32", n, probes.folded("float32", n, several), 1e-6 + n * 3.2e-10)
+    rates = fit(samples)
+    assert rates is not None
+    assert rates.work["flop@folded/float32"].value == pytest.approx(1e-11, rel=1e-3)
+    assert rates.work["exp@folded/float32"].value == pytest.approx(1e-10, rel=1e-3)
+
+
 def test_sums_of_complex_rows_take_no_less_out_of_memory_than_none() -> None:
     n, most = 8192, 8 * DISTANT_BYTES
     samples = Samples("generated", n)

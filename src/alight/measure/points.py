@@ -74,6 +74,10 @@ _TIMED = {
     "i": ("floor_divide", MANY_FLOPS, "absolute", "maximum", "left_shift", "power"),
     "c": ("divide", "absolute", "less"),
 }  # fmt: skip
+# Exponentials in a body in front of a fold, by the bytes of an element: on a device one hides
+# behind memory (H200, float32: predicted twice what 2**27 elements took), more than these are no
+# bodies as programs have them (18 and 30 operations each; from 80 on the kernel is another).
+_EXPS = {4: 3, 8: 2}
 _FOLDS = {
     "f": ("sum", "prod", "mean", "var", "min", "argmax"),
     "i": ("sum", "prod", "min", "argmin"),
@@ -300,11 +304,12 @@ class _Dtype:
                 yield Point(name, f"{op}@lone/{dtype}", LONE_ELEMENTS, group, core=False)
         if name == "generated" and self.kind != "c":
             # Bodies in front of a fold, whose state leaves fewer registers and waits for itself.
-            for key, ops in (("flop", ("add",) * CHAIN), ("exp", ("exp",))):
+            host = self.device.space == "host"
+            exps = ("negative", "exp") * (1 if host else _EXPS.get(self.size, 1))
+            for key, ops in (("flop", ("add",) * CHAIN), ("exp", exps[1:])):
                 if key == "flop" or self.kind == "f":
                     group = probes.folded(dtype, n, ops)
                     yield Point(name, f"{key}@folded/{dtype}", n, group, core=False)
-            host = self.device.space == "host"
             for key, ops in BESIDE.items() if self.kind == "f" and host else ():
                 if key == "flop" and not self.main:
                     continue

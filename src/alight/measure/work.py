@@ -184,7 +184,11 @@ class Work:
         elif name == "far@folded":
             found[key] = beyond / sample.amount
         elif name.endswith("@folded"):
-            found[key] = compute / sample.amount / (len(sample.group.graph.nodes) - 1)
+            nodes = sample.group.graph.nodes[:-1]
+            special = sum(node.op.special for node in nodes)
+            simple = (len(nodes) - special) * work.get(f"flop@folded/{dtype}", flop)
+            one = compute / sample.amount
+            found[key] = max(one - simple, 0.0) / special if special else one / len(nodes)
         elif name in ("near", "far", "back"):
             elements = runs.starts * runs.length
             found[key] = beyond / elements / max(runs.near + runs.far, 1)

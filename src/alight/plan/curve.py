@@ -64,8 +64,8 @@ class Curve:
 
     Between knots it is a monotone cubic in logarithms, of what a call takes beyond its overhead: a
     sum of an overhead and a stream is straight nowhere in logarithms, but its stream is. Below the
-    first knot it is flat, because a call costs its overhead; above the last it is proportional,
-    because a stream has one bandwidth.
+    first knot it is flat, because a call costs its overhead; above the last what is beyond that is
+    proportional, because a stream has one bandwidth.
     """
 
     __slots__ = ("_beyond", "_log_work", "_overhead", "_quickest", "_slopes", "knots", "source")
@@ -92,10 +92,10 @@ class Curve:
         if work <= first_work:
             return first_seconds
         last_work, last_seconds = self.knots[-1]
-        if work >= last_work:
-            return last_seconds * (work / last_work)
         if not self._slopes:
             self._read()
+        if work >= last_work:
+            return self._overhead + (last_seconds - self._overhead) * (work / last_work)
         x = math.log(work)
         i = bisect_right(self._log_work, x) - 1
         width = self._log_work[i + 1] - self._log_work[i]

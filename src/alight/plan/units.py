@@ -180,7 +180,9 @@ def _folded_more(rates: Rates, dtype: str) -> float:
         key = nearest(rates, f"{op}@folded", dtype)
         alone = rates.work.get(f"{op}/{key.partition('/')[2]}") if key is not None else None
         if key is not None and alone is not None:
-            return max(rates.work[key].value - alone.value, 0.0)
+            # a vector of half the width holds twice as many
+            share = width_in_bits(dtype) / width_in_bits(key.partition("/")[2])
+            return max(rates.work[key].value - alone.value, 0.0) * share
     return 0.0
 
 
