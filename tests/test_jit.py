@@ -28,13 +28,13 @@ import alight
 from alight import costs, kernels, ready, runtime, trial
 from alight._core import NATIVE, guard
 from alight.config import policy
+from alight.described import describe
 from alight.ir.group import Group
 from alight.jit import Jitted
 from alight.log import LOG
 from alight.plan.plan import Estimate
 from alight.purity import declare_pure, prove, written_by_user
 from alight.race import FOREGROUND, Site
-from alight.replay import describe
 from hearing import collected
 
 MODES: dict[str, dict[str, Any]] = {

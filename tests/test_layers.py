@@ -62,7 +62,7 @@ ORDER: tuple[tuple[str, ...], ...] = (
     ("holders", "swap"),
     ("reach",),
     ("drawn", "leases"),
-    ("replay",),
+    ("described", "replay"),
     ("hosted", "race", "resident", "shortcut"),
     ("learned",),
     ("answers",),

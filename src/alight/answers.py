@@ -11,6 +11,7 @@ from weakref import WeakKeyDictionary
 
 from alight._core import POLICY
 from alight._core.guard import CallGuard, Entry
+from alight.described import Described
 from alight.device import HOST_DEVICE
 from alight.forked import renewed
 from alight.learned import Learned
@@ -18,7 +19,7 @@ from alight.log import LOG
 from alight.plan.plan import LaunchStep
 from alight.race import Site
 from alight.ready import kernel_at_hand
-from alight.replay import Described, Launchable, Program
+from alight.replay import Launchable, Program
 from alight.shortcut import call_entry, generated_plan, kernel_entry, measured, watch_entry
 from alight.trial import FOREGROUND
 

@@ -23,6 +23,7 @@ from alight.answers import Answering, Missed, is_made
 from alight.appearance import asks_what_it_means, shown
 from alight.config import current_policy, policy
 from alight.costs import plan_at_once
+from alight.described import describe
 from alight.drawn import writes_into_arrays
 from alight.execute import stood_in
 from alight.frozen import np
@@ -33,7 +34,7 @@ from alight.log import LOG
 from alight.purity import declare_pure, of_a_package, only_computes, prove
 from alight.race import PLANNING_SHARE, Site
 from alight.record import manners
-from alight.replay import Program, Trace, describe, make_program
+from alight.replay import Program, Trace, make_program
 from alight.resident import Tracing, key_of
 from alight.scalar import Scalar
 from alight.shortcut import direct_entry

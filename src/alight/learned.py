@@ -8,11 +8,11 @@ from typing import Any
 
 from alight._core.guard import Entry
 from alight.config import current_policy
+from alight.described import Described
 from alight.hosted import Hosted
 from alight.purity import Proof
 from alight.race import PROGRAMS, Site
 from alight.record import record_floor
-from alight.replay import Described
 from alight.resident import ArrayProgram
 from alight.shortcut import standing_entry
 

@@ -13,18 +13,17 @@ from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 from alight import memory, residency, runtime, warn
-from alight._core import OPERANDS, ArrayBase, Data, Layout, Value, View, layout_of
+from alight._core import OPERANDS, ArrayBase, Data, Layout, Value, View
 from alight.device import HOST_DEVICE
 from alight.frozen import np
 from alight.ir.group import Graph, same_bits
-from alight.leases import Leases, NdArray, leasable, window_of
+from alight.leases import Leases, NdArray, window_of
 from alight.plan.plan import Foregone, LaunchStep, Plan, ViewStep
 from alight.record import foreign
 from alight.scalar import Scalar
 
 __all__ = [
-    "CONSTANT_BYTES", "Described", "Launchable", "Program", "Trace", "called", "describe",
-    "make_program",
+    "CONSTANT_BYTES", "Launchable", "Program", "Trace", "called", "make_program",
 ]  # fmt: skip
 
 # What a program may hold in constant arrays (what its body creates and does not compute). With
@@ -32,80 +31,9 @@ __all__ = [
 # call.
 CONSTANT_BYTES = 1 << 20
 
-# As NumPy has it: a program may give the name something else.
-_may_share = np.may_share_memory
 
-
-class _Unknown(Exception):
-    """Raised where an argument is of a kind whose behaviour cannot be guarded."""
-
-
-class Described(NamedTuple):
-    """A call's arguments: what they are but for real scalars, with the error state; those scalars'
-    bits, and the ndarrays in order."""
-
-    structure: tuple[Any, ...]
-    scalars: tuple[Any, ...]
-    arrays: list[NdArray]
-
-
-def describe(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Described | None:
-    """Return the arguments described, or None where one cannot be guarded."""
-    work = _Describing()
-    try:
-        structure = work.of((args, kwargs))
-    except _Unknown:
-        return None
-    described = structure, work.shared(), warn.modes_here()
-    return Described(described, tuple(work.scalars), work.arrays)
-
-
-class _Describing:
-    def __init__(self) -> None:
-        self.arrays: list[NdArray] = []
-        self.numbers: dict[int, int] = {}
-        self.scalars: list[Any] = []
-
-    def shared(self) -> tuple[tuple[int, int], ...]:
-        """Return which of the ndarrays may overlap: what is written in one is then seen in the
-        other."""
-        arrays = self.arrays
-        return tuple(
-            [
-                (i, j)
-                for j in range(1, len(arrays))
-                for i in range(j)
-                if _may_share(arrays[i], arrays[j])
-            ]
-        )
-
-    def of(self, item: Any) -> Any:
-        kind = type(item)
-        if kind is np.ndarray:
-            if not leasable(item):
-                raise _Unknown
-            number = self.numbers.setdefault(id(item), len(self.arrays))
-            if number == len(self.arrays):
-                self.arrays.append(item)
-            return number, layout_of(item), item.flags.writeable
-        if kind is float:
-            self.scalars.append(item.hex())
-            return kind
-        if kind is complex:
-            self.scalars.append((item.real.hex(), item.imag.hex()))
-            return kind
-        if kind in (int, bool, str, bytes, type(None)):
-            return kind, item
-        if isinstance(item, np.generic) and not isinstance(item, (np.object_, ArrayBase)):
-            if item.dtype.kind in "fc":
-                self.scalars.append(item.tobytes())
-                return kind
-            return kind, item.dtype, item.tobytes()
-        if kind is tuple or kind is list:
-            return kind, *[self.of(part) for part in item]
-        if kind is dict and all(type(key) in (str, int) for key in item):
-            return dict, *[(key, self.of(part)) for key, part in item.items()]
-        raise _Unknown
+class _NotKept(Exception):
+    """Raised where a trace cannot be kept as a program."""
 
 
 class Trace:
@@ -473,7 +401,7 @@ def make_program(
             return None
         try:
             return _Making(leases).program(result, default_errstate)
-        except _Unknown:
+        except _NotKept:
             return None
 
 
@@ -493,10 +421,10 @@ class _Making:
                 self.root(value)
                 written.append((number, value))
             elif not lease.holds(value.data):
-                raise _Unknown
+                raise _NotKept
         form = self.form(result)
         if not self.roots:
-            raise _Unknown  # nothing is computed: the body itself is as quick
+            raise _NotKept  # nothing is computed: the body itself is as quick
         prepared = runtime.prepare(self.roots)
         values = (*prepared.leaves, *prepared.pending)
         numbers = {id(value): number for number, value in enumerate(values)}
@@ -521,7 +449,7 @@ class _Making:
                 return number, value.layout, value.offset
         data = value.data
         if value.layout.nbytes > CONSTANT_BYTES or (data is not None and data.foreign):
-            raise _Unknown
+            raise _NotKept
         return value
 
     def form(self, item: Any) -> Any:
@@ -534,13 +462,13 @@ class _Making:
             return _Tree(dict, parts, tuple(item))
         if isinstance(item, tuple) or kind is list:
             if kind not in (tuple, list) and not hasattr(item, "_fields"):
-                raise _Unknown
+                raise _NotKept
             return _Tree(kind, tuple([self.form(part) for part in item]), ())
         if kind in (int, float, complex, bool, str, bytes, type(None)) or isinstance(
             item, (np.generic, np.dtype)
         ):
             return _Fixed(item)
-        raise _Unknown
+        raise _NotKept
 
     def array(self, array: Any) -> Any:
         slot = self.slots.setdefault(id(array), len(self.slots))
@@ -553,7 +481,7 @@ class _Making:
                 return _Argument(slot, number, (memory.layout(array), start, writeable))
         value = array.storage.value
         if value.op is None:
-            raise _Unknown  # made and not computed: every call must make its own
+            raise _NotKept  # made and not computed: every call must make its own
         self.root(value)
         memory_number = self.storages.setdefault(id(array.storage), len(self.storages))
         return _Fresh(slot, id(value), array.window, type(array) is Scalar, memory_number)
