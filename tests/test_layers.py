@@ -50,7 +50,7 @@ ORDER: tuple[tuple[str, ...], ...] = (
     ("indexing",),
     ("appearance", "exits", "flags", "temporary"),
     ("calls",),
-    ("methods",),
+    ("methods", "operators"),
     ("array",),
     ("library",),
     ("functions",),

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from alight._core import ArrayBase, UfuncBase
-from alight.array import ufunc_method
 from alight.calls import FUNCTIONS
 from alight.exits import exit_to_numpy, ndarrays
 from alight.frozen import np
 from alight.library import bound
+from alight.operators import ufunc_method
 from alight.tracebacks import public
 
 __all__ = ["Ufunc", "ufunc"]
