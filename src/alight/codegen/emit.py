@@ -12,8 +12,8 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, NamedTuple
 
 from alight.codegen.blocks import Module, literal, memory_type, register_type, suffix
-from alight.codegen.casts import Casts
-from alight.ir.body import COMPARISONS, kind_of, part_of, width_of
+from alight.codegen.comparisons import EXTREMES, Comparisons
+from alight.ir.body import COMPARISONS, kind_of, width_of
 from alight.ir.maths.coefficients import TABLES
 
 if TYPE_CHECKING:
@@ -30,13 +30,9 @@ _INTRINSIC = {
     "sqrt", "copysign": "copysign", "fma": "fma", "popcount": "ctpop",
     "maximum": "maximum", "minimum": "minimum",
 }  # fmt: skip
-# Of floats; a NaN is unequal to all, and in no order with any.
-_ORDERS = {"eq": "oeq", "ne": "une", **{prim: f"o{prim}" for prim in ("lt", "le", "gt", "ge")}}
-_SIGNALLING = frozenset(("olt", "ole", "ogt", "oge"))
-_EXTREMES = {"maximum": "ogt", "minimum": "olt"}
 
 
-class Code(Casts):
+class Code(Comparisons):
     """A function body under construction."""
 
     def evaluate(
@@ -160,13 +156,6 @@ class Code(Casts):
             return condition
         return self.pure(f"and {register_type('bool', lanes)} {asked}, {condition}")
 
-    def some(self, condition: str, lanes: int) -> str:
-        """Return whether a bool holds in one of the lanes at least."""
-        if not lanes:
-            return condition
-        bits = self.pure(f"bitcast <{lanes} x i1> {condition} to i{lanes}")
-        return self.pure(f"icmp ne i{lanes} {bits}, 0")
-
     def _one(self, tree: Expr, args: list[str], operands: list[str], lanes: int) -> str:
         prim = tree.prim
         if prim == "operand":
@@ -183,14 +172,8 @@ class Code(Casts):
             return self.parts(args[0], source, lanes)[prim == "imag"]
         if prim == "where":
             return self.chosen(args[0], args[1], args[2], tree.dtype, lanes)
-        if prim in COMPARISONS and kind == "b":
-            return self._ordered(prim, args, lanes)
-        if prim in COMPARISONS and kind == "f":
-            if tree.value == "told":
-                return self.pure(f"fcmp {_ORDERS[prim]} {one} {args[0]}, {args[1]}")
-            return self.compared(_ORDERS[prim], args[0], args[1], source, lanes)
         if prim in COMPARISONS:
-            return self.pure(f"{_comparison(prim, kind)} {one} {args[0]}, {args[1]}")
+            return self.relation(prim, args, source, lanes, told=tree.value == "told")
         if prim == "cast":
             return self.cast(args[0], source, tree.dtype, lanes)
         if prim == "bitcast":
@@ -202,14 +185,11 @@ class Code(Casts):
         if prim == "not":
             ones = literal(True if kind == "b" else -1, source, lanes)
             return self.pure(f"xor {one} {args[0]}, {ones}")
-        if prim in _EXTREMES and self.quiet(lanes):
-            more = self.compared(_EXTREMES[prim], args[0], args[1], source, lanes)
-            found = self.chosen(more, args[0], args[1], source, lanes)
-            nan = self.compared("uno", args[0], args[0], source, lanes)
-            return self.chosen(nan, args[0], found, source, lanes)
+        if prim in EXTREMES and self.quiet(lanes):
+            return self.extreme(prim, args[0], args[1], source, lanes)
         if prim in _INTRINSIC:
             # which zero a tie gives is left open (nsz): NumPy's own differs between its loops
-            loose = "nsz " if prim in ("maximum", "minimum") else ""
+            loose = "nsz " if prim in EXTREMES else ""
             name = f"llvm.{_INTRINSIC[prim]}.{suffix(source, lanes)}"
             self.module.shared[name] = f"declare {one} @{name}({', '.join([one] * len(args))})"
             return self.pure(f"call {loose}{one} @{name}({', '.join(f'{one} {a}' for a in args)})")
@@ -247,40 +227,6 @@ class Code(Casts):
             return self.pure(f"sub {one} {args[0]}, {product}")
         name = _FLOAT[prim] if kind == "f" else _integer(prim, kind)
         return self.pure(f"{name} {one} {args[0]}, {args[1]}")
-
-    def quiet(self, lanes: int) -> bool:
-        """Tell whether comparisons that raise no flag for a NaN are to be asked for."""
-        # of loops that are left to LLVM it makes no vectors with them
-        return self.module.quiet and (lanes > 0 or self.module.explicit)
-
-    def compared(self, order: str, a: str, b: str, dtype: str, lanes: int = 0) -> str:
-        """Return whether two floats are in an order, which is false where one is a NaN ("uno": true
-        there, "une": true there, too).
-
-        NumPy's comparisons raise no flag for a quiet NaN. Those that LLVM chooses for vectors on
-        x86 do, unless they are asked for by the intrinsic that keeps IEEE 754's quiet ones apart.
-        """
-        one = register_type(dtype, lanes)
-        if order not in _SIGNALLING or not self.quiet(lanes):
-            return self.pure(f"fcmp {order} {one} {a}, {b}")
-        name = f"llvm.experimental.constrained.fcmp.{suffix(dtype, lanes)}"
-        flag = register_type("bool", lanes)
-        self.module.shared[name] = f"declare {flag} @{name}({one}, {one}, metadata, metadata)"
-        # Nobody reads flags within a kernel, so that it may be moved and merged as any other.
-        # LLVM's reference wants it in strict functions only; 22 takes it as it stands.
-        told = f'metadata !"{order}", metadata !"fpexcept.ignore"'
-        return self.pure(f"call {flag} @{name}({one} {a}, {one} {b}, {told})")
-
-    def chosen(self, condition: str, a: str, b: str, dtype: str, lanes: int = 0) -> str:
-        """Return the first value where the condition holds, else the second."""
-        flag, one = register_type("bool", lanes), register_type(part_of(dtype), lanes)
-        if kind_of(dtype) != "c":
-            return self.pure(f"select {flag} {condition}, {one} {a}, {one} {b}")
-        found = [
-            self.pure(f"select {flag} {condition}, {one} {v}, {one} {w}")
-            for v, w in zip(*(self.parts(v, dtype, lanes) for v in (a, b)), strict=True)
-        ]
-        return self.paired(found[0], found[1], dtype, lanes)
 
     def _each(
         self, symbol: str, args: list[str], dtypes: list[str], result: str, lanes: int
@@ -380,22 +326,6 @@ class Code(Casts):
         self.module.share(symbol, f"@{symbol} = internal constant {full} [{items}]")
         place = self.emit(f"getelementptr {full}, ptr @{symbol}, i64 0, i64 {index}")
         return self.emit(f"load {one}, ptr {place}")
-
-    def _ordered(self, prim: str, args: list[str], lanes: int) -> str:
-        """Compare truths bit by bit: of a chain of 192 comparisons LLVM took 18 s for the code."""
-        one = register_type("bool", lanes)
-        a, b = args
-        if prim in ("eq", "ne"):
-            differ = self.pure(f"xor {one} {a}, {b}")
-            return differ if prim == "ne" else self._opposite(differ, lanes)
-        if prim in ("gt", "ge"):
-            a, b = b, a
-        how = "and" if prim in ("lt", "gt") else "or"
-        return self.pure(f"{how} {one} {self._opposite(a, lanes)}, {b}")
-
-    def _opposite(self, value: str, lanes: int) -> str:
-        true = "splat (i1 true)" if lanes else "true"
-        return self.pure(f"xor {register_type('bool', lanes)} {value}, {true}")
 
     def note_zero(self, condition: str) -> None:
         """Remember that an integer was divided by zero if the condition holds."""
@@ -518,12 +448,6 @@ def _one_by_one(tree: Expr) -> bool:
 
 def _zero(lanes: int) -> str:
     return "zeroinitializer" if lanes else "0"
-
-
-def _comparison(prim: str, kind: str) -> str:
-    if prim in ("eq", "ne"):
-        return f"icmp {prim}"
-    return f"icmp {'s' if kind == 'i' else 'u'}{prim}"
 
 
 def _integer(prim: str, kind: str) -> str:
