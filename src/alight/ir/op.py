@@ -12,9 +12,6 @@ Dtype = np.dtype[Any]
 # What NumPy's vectorised maths is tested to, from the true value
 # (numpy/_core/tests/test_umath_accuracy.py, maxulperr).
 NUMPY_ULP = 4.0
-# In a body, a NaN as one that raises the flag for invalid operations where it is computed with, as
-# comparisons in bodies do not.
-SIGNALLING = "floating((bits({0}) & ~(U(1) << (MANTISSA - 1))) | U(1))"
 
 Resolver = Callable[[Sequence[Any]], tuple[Dtype, ...]]
 

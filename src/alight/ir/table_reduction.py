@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from alight.frozen import np
-from alight.ir.op import OPS, SIGNALLING, Kind, declare
+from alight.ir.op import OPS, Kind, declare
 
 Array = np.ndarray[Any, Any]
 Reference = Callable[..., Any]
@@ -135,9 +135,9 @@ _reduction("nanprod", np.nanprod, body=_skipping_nan(1), combine="multiply", bou
 # is made one that signals, and squared.
 _NO_NUMBER = {
     **dict.fromkeys("biu", "x"),
-    "f": f"s = where(x == x, 0, {SIGNALLING.format('x')})\nR(where(x == x, x, s * s))",
-    "c": f"""a = real(x)
-        s = where(a == a, 0, {SIGNALLING.format("a")})
+    "f": "s = where(x == x, 0, signalling(x))\nR(where(x == x, x, s * s))",
+    "c": """a = real(x)
+        s = where(a == a, 0, signalling(a))
         complex(where(a == a, a, s * s), imag(x))""",
 }
 for _f, _combine in ((np.nanmin, "fmin"), (np.nanmax, "fmax")):

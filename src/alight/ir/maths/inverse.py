@@ -31,6 +31,11 @@ def arccos(x):
     y = h + (((b - h) - s) + (c - p))
     return rarely(~plain, sqrt(where(plain, T(1), -fabs(x))), y)
 
+# A NaN as one that raises the flag for invalid operations where it is computed with, as comparisons
+# in bodies do not.
+def signalling(x):
+    return floating((bits(x) & ~(U(1) << (MANTISSA - 1))) | U(1))
+
 # 0 / 0, not known to the compiler: it raises the flag
 def not_defined(x):
     return (x - x) / (x - x)

@@ -177,8 +177,7 @@ def hypot_far(x, y):
 def difference(x, y):
     same = x == y
     apart = where(same, 0, x) - where(same, 0, y)
-    quiet = U(1) << (MANTISSA - 1)
-    d = where(apart == apart, apart, floating((bits(apart) & ~quiet) | U(1)))
+    d = where(apart == apart, apart, signalling(apart))
     near = (fabs(d) < k.steep) & ~same
     a = where(near, x, 0)
     b = where(near, y, 0)
