@@ -286,7 +286,7 @@ class _Proving:
                     value = self.content(cells[step.argval], step.argval, "")
                 else:
                     continue
-                self.taken(value, step.argval, steps, position, code)
+                self.taken(value, step.argval, steps, position, "")
         for constant in code.co_consts:
             if isinstance(constant, CodeType):
                 self.names(constant, names, cells)
@@ -340,25 +340,26 @@ class _Proving:
                 continue
             if name in _LOOPS:
                 self.loops = True
-            elif name in ("LOAD_ATTR", "LOAD_METHOD"):
-                if step.argval not in _ATTRIBUTES:
-                    raise _NotProven(
-                        f"{_where(code, step)}: attribute {step.argval!r} is not known"
-                    )
-            elif name == "LOAD_GLOBAL":
-                value = self.found(names, step.argval, _where(code, step))
-                position = self.chain(value, step.argval, steps, position, code)
-            elif name in ("LOAD_DEREF", "STORE_DEREF"):
-                if step.argval in own:
-                    continue
-                if name == "STORE_DEREF" or step.argval not in cells:
-                    raise _NotProven(f"{_where(code, step)}: writes {step.argval!r} of outside")
-                value = self.content(cells[step.argval], step.argval, _where(code, step))
-                position = self.chain(value, step.argval, steps, position, code)
-            elif name == "CALL_INTRINSIC_1" and step.argrepr in _INTRINSICS:
                 continue
+            if name == "CALL_INTRINSIC_1" and step.argrepr in _INTRINSICS:
+                continue
+            where = _where(code, step)
+            if name in ("LOAD_ATTR", "LOAD_METHOD"):
+                if step.argval not in _ATTRIBUTES:
+                    raise _NotProven(f"{where}: attribute {step.argval!r} is not known")
+                continue
+            if name == "LOAD_GLOBAL":
+                value = self.found(names, step.argval, where)
+            elif name not in ("LOAD_DEREF", "STORE_DEREF"):
+                raise _NotProven(f"{where}: {name} is not known to be pure")
+            elif step.argval in own:
+                continue
+            elif name == "STORE_DEREF" or step.argval not in cells:
+                raise _NotProven(f"{where}: writes {step.argval!r} of outside")
             else:
-                raise _NotProven(f"{_where(code, step)}: {name} is not known to be pure")
+                value = self.content(cells[step.argval], step.argval, where)
+            value, taken, position = self.taken(value, step.argval, steps, position, where)
+            self.admit(value, taken, where)
 
     def found(self, names: dict[str, Any], name: str, where: str) -> Any:
         """Return what a global name stands for."""
@@ -383,30 +384,11 @@ class _Proving:
         self.look_up(cell, None, value)
         return value
 
-    def chain(
-        self,
-        value: Any,
-        name: str,
-        steps: Steps,
-        position: int,
-        code: CodeType,
-    ) -> int:
-        """Follow a module's attributes to what is used of it; return where the proof goes on."""
-        value, name, after = self.taken(value, name, steps, position, code)
-        self.admit(value, name, _where(code, steps[position - 1]))
-        return after
-
     def taken(
-        self,
-        value: Any,
-        name: str,
-        steps: Steps,
-        position: int,
-        code: CodeType,
+        self, value: Any, name: str, steps: Steps, position: int, where: str
     ) -> tuple[Any, str, int]:
         """Return what is used of a module that stands under a name, what the code calls it, and
         the position after that; other values as they are."""
-        where = _where(code, steps[position - 1])
         while isinstance(value, ModuleType):
             step = steps[position] if position < len(steps) else steps[-1]
             if step.opname not in ("LOAD_ATTR", "LOAD_METHOD"):
