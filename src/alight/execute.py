@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from typing import Any
 from weakref import ref
 
-from alight import residency, warn, writing
+from alight import residency, shown, warn, writing
 from alight._core import Data, Layout, Value, sole
+from alight._core.guard import WATCHED
 from alight.backends.base import Operand
 from alight.backends.host import run_node
 from alight.device import HOST_DEVICE
@@ -258,7 +259,7 @@ class Execution:
                     if where.id == HOST_DEVICE:  # the last there is
                         raise
                     heard.clear()
-        if heard and None not in recorded:
+        if self._tells(step, heard, recorded):
             arrays = [array_at(place) for place in places]
             warn.tell(step.group.graph, arrays, recorded)  # type: ignore[arg-type]
         first = values[step.outputs[0]]
@@ -288,10 +289,16 @@ class Execution:
         elif runner is ready:
             ready.shorten(recorded, listen)
 
+    def _tells(self, step: LaunchStep, heard: Sequence[str], recorded: Sequence[Any]) -> bool:
+        """Tell whether NumPy has something to show of what was heard."""
+        if not heard or None in recorded:
+            return False
+        return not shown.known(step.group.graph, heard, recorded)
+
     def _tell_again(self, step: LaunchStep) -> None:
         """Tell what a step that has written over one of its operands warns of."""
         recorded = [self.values[number] for number in step.nodes]
-        if None in recorded:
+        if not self._tells(step, tuple(WATCHED), recorded):
             return
         assert step.over is not None
         gone = step.inputs[step.over[1]]
@@ -440,7 +447,7 @@ class Execution:
         recorded = [self.values[number] for number in step.nodes]
         heard: list[str] = []
         _, seconds, _ = into.submit(later.places, into.listened(recorded), heard, (window,))
-        if heard and None not in recorded:
+        if self._tells(step, heard, recorded):
             if later.replaced:
                 warn.tell_by_flags(step.group.graph, heard, recorded)  # type: ignore[arg-type]
             else:

@@ -38,6 +38,7 @@ from alight.replay import Program, Trace, make_program
 from alight.resident import Tracing, key_of
 from alight.scalar import Scalar
 from alight.shortcut import direct_entry
+from alight.sites import owned
 from alight.swap import inside
 from alight.tracebacks import hide_ours
 from alight.trial import FOREGROUND
@@ -84,6 +85,7 @@ class Jitted(Answering):
         self.declared_pure = pure
         self._states = States()
         _all.add(self)
+        owned(function)
         plan_at_once()  # what a call takes is measured, planned and not
 
     # What a program may rebind to change what a call does.

@@ -21,6 +21,7 @@ from alight.leases import Leases, NdArray, window_of
 from alight.plan.plan import Foregone, LaunchStep, Plan, ViewStep
 from alight.record import foreign
 from alight.scalar import Scalar
+from alight.shown import Excuse
 
 __all__ = [
     "CONSTANT_BYTES", "Launchable", "Program", "Trace", "called", "make_program",
@@ -150,6 +151,7 @@ class Launchable(NamedTuple):
     scalars: tuple[bool, ...]
     form: type | None
     told: frozenset[str]
+    excuse: Excuse  # for flags that say nothing new
 
 
 class Program:
@@ -287,6 +289,7 @@ class Program:
             tuple([part.scalar for part in fresh]),
             form.kind if type(form) is _Tree else None,
             warn.told(self.graph, [errstate or warn.ERRSTATE.get() for _, errstate in self._nodes]),
+            Excuse(self.graph, self._nodes),
         )
 
 

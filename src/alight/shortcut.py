@@ -134,6 +134,7 @@ def kernel_entry(
         scalars=launchable.scalars,
         form=launchable.form,
         watched=sum([WATCHED[category] for category in launchable.told]),
+        excuse=launchable.excuse,
     )
 
 

@@ -26,6 +26,7 @@ from alight.backends.machine import (
 from alight.forked import renewed
 from alight.frozen import np
 from alight.ir.op import Kind
+from alight.sites import names_of, place_of
 
 if TYPE_CHECKING:
     from alight.ir.group import Graph, Node
@@ -258,7 +259,7 @@ def told(graph: Graph, states: Sequence[Any]) -> frozenset[str]:
     found: frozenset[str] = frozenset()
     for node, state in zip(graph.nodes, states, strict=True):
         # truth values never warn
-        if node.layout.dtype.kind != "b" and not _is_quiet(graph, node):
+        if node.layout.dtype.kind != "b" and not is_quiet(graph, node):
             found |= categories_of(state)
         if node.op.name in WORDED:
             found |= OF_WORDS
@@ -367,13 +368,13 @@ def _told(node: Node, operands: Sequence[Any], value: Value) -> Any:
     """Return the node's result; what its state asks for is emitted before."""
     from alight.backends.host import run_node
 
-    if node.op.name in _IN_PYTHON or node.op.name.startswith(_TRANSFORM):
+    if in_python(node):
         return _retold(node, operands, value)
     heard: list[str] = []
     with listening(wanted((value,)), heard):
         result = run_node(node, operands)
     for what in dict.fromkeys(heard):
-        _emit(what, _name(node), settings_of(value.errstate)[CATEGORY[what]], value.site)
+        _emit(what, name_of(node), settings_of(value.errstate)[CATEGORY[what]], value.site)
     return result
 
 
@@ -385,7 +386,7 @@ _QUIET = frozenset(("absolute", "copy", "negative", "positive", "where"))
 def told_by_flags(graph: Graph) -> bool:
     """Tell whether the flags that a group's kernel leaves say which node raised them: by IEEE
     arithmetic, of which all others have none."""
-    raising = [node for node in graph.nodes if not _is_quiet(graph, node)]
+    raising = [node for node in graph.nodes if not is_quiet(graph, node)]
     return len(raising) <= 1 and all(map(_raises_alike, raising))
 
 
@@ -394,7 +395,7 @@ def _raises_alike(node: Node) -> bool:
     return node.op.name in _RAISING_ALIKE and node.layout.dtype.char in "fd"
 
 
-def _is_quiet(graph: Graph, node: Node) -> bool:
+def is_quiet(graph: Graph, node: Node) -> bool:
     """Tell whether a node raises no flags, whatever its operands."""
     kinds = {graph.layout(operand).dtype.kind for operand in node.operands}
     if node.layout.dtype.kind in "biu" and node.op.name in _RAISING_ALIKE:
@@ -407,11 +408,11 @@ def _is_quiet(graph: Graph, node: Node) -> bool:
 def tell_by_flags(graph: Graph, heard: Sequence[str], values: Sequence[Value]) -> None:
     """Emit what the node of a group that can raise flags asks for."""
     for node, value in zip(graph.nodes, values, strict=True):
-        if not _is_quiet(graph, node):
+        if not is_quiet(graph, node):
             modes = settings_of(value.errstate)
             for what, category in CATEGORY.items():
                 if category in heard:
-                    _emit(what, _name(node), modes[category], value.site)
+                    _emit(what, name_of(node), modes[category], value.site)
 
 
 # Reductions of which NumPy says in words, whatever the error state, that they found no number.
@@ -422,6 +423,11 @@ OF_WORDS = frozenset(("invalid",))
 # transforms do.
 _IN_PYTHON = frozenset(("mean", "var", "std", "ptp", *WORDED))
 _TRANSFORM = "fft."
+
+
+def in_python(node: Node) -> bool:
+    """Tell whether NumPy composes a node of several calls, which warn by their own names."""
+    return node.op.name in _IN_PYTHON or node.op.name.startswith(_TRANSFORM)
 
 
 def _retold(node: Node, arrays: Sequence[Any], value: Value) -> Any:
@@ -442,7 +448,7 @@ def is_worded(graph: Graph) -> bool:
     return any([node.op.name in WORDED for node in graph.nodes])
 
 
-def _name(node: Node) -> str:
+def name_of(node: Node) -> str:
     """Return what NumPy calls the node in its warnings."""
     if node.op.kind is Kind.REDUCTION:
         return "reduce"
@@ -462,9 +468,14 @@ def _emit(what: str, name: str, mode: str, site: Any) -> None:
 
 def _warn(message: str, site: Any) -> None:
     path, line = place_of(site)
-    registry = _registries.setdefault(path, {})
+    names = None if site is None else names_of(site[0])
+    if names is None:
+        registry, module = _registries.setdefault(path, {}), None
+    else:
+        registry = names.setdefault("__warningregistry__", {})
+        module = names.get("__name__") or "<string>"
     if _call.inside or telling() == "later":
-        warnings.warn_explicit(message, RuntimeWarning, path, line, registry=registry)
+        warnings.warn_explicit(message, RuntimeWarning, path, line, module, registry)
         return
     # What was left to wait was recorded outside of the block that this is, and NumPy would have
     # warned there.
@@ -472,7 +483,7 @@ def _warn(message: str, site: Any) -> None:
         _Heard.now().filters[:] = _waiting.filters
         warnings.showwarning = _waiting.show
         vars(warnings)["_showwarnmsg_impl"] = _waiting.write
-        warnings.warn_explicit(message, RuntimeWarning, path, line, registry=registry)
+        warnings.warn_explicit(message, RuntimeWarning, path, line, module, registry)
 
 
 def note(error: BaseException, value: Value) -> None:
@@ -480,14 +491,3 @@ def note(error: BaseException, value: Value) -> None:
     if not getattr(error, "__notes__", None):
         path, line = place_of(value.site)
         error.add_note(f"recorded at {path}:{line}")
-
-
-def place_of(site: Any) -> tuple[str, int]:
-    """Return the file and line of a recorded call site."""
-    if site is None:
-        return "<unknown>", 1
-    code, instruction = site
-    for start, end, line in code.co_lines():
-        if start <= instruction < end and line is not None:
-            return code.co_filename, line
-    return code.co_filename, code.co_firstlineno

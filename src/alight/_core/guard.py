@@ -124,13 +124,14 @@ class _TwinEntry:
     it, operands)``, its operands (place among inputs and outputs, offset in bytes). ``results`` and
     ``scalars`` say which outputs come back, and whether as NumPy scalars; ``form`` is None, tuple
     or list. ``watched``: the ``WATCHED`` of floating-point flags that end the guard's way, to be
-    told of elsewhere.
+    told of elsewhere, unless ``excuse(flags, *args)``, asked with these bits, says that there is
+    nothing to tell.
     """
 
     __slots__ = (
-        "_absent", "_call", "_calls", "_contexts", "_form", "_inputs", "_kernels", "_left",
-        "_lookups", "_number", "_outputs", "_pattern", "_results", "_same", "_sampled", "_scalars",
-        "_seconds", "_values", "_watched",
+        "_absent", "_call", "_calls", "_contexts", "_excuse", "_form", "_inputs", "_kernels",
+        "_left", "_lookups", "_number", "_outputs", "_pattern", "_results", "_same", "_sampled",
+        "_scalars", "_seconds", "_values", "_watched",
     )  # fmt: skip
 
     def __init__(
@@ -149,6 +150,7 @@ class _TwinEntry:
         scalars: Sequence[bool] = (),
         form: type | None = None,
         watched: int = 0,
+        excuse: Callable[..., bool] | None = None,
     ) -> None:
         self._pattern = tuple([_Example(item, values) for item in pattern])
         self._same = tuple(
@@ -168,6 +170,7 @@ class _TwinEntry:
         self._scalars = tuple(scalars)
         self._form = form
         self._watched = watched
+        self._excuse = excuse
         self._calls = self._sampled = 0
         self._seconds = 0.0
 
@@ -239,7 +242,8 @@ class _TwinEntry:
             else:
                 packed = (ctypes.c_uint64 * len(given))(*given)
                 KERNEL(entry)(ctypes.addressof(packed), dims, strides)
-            if self._watched and raised_flags() & _bits_of(self._watched):
+            heard = _heard(self._watched) if self._watched else 0
+            if heard and (self._excuse is None or not self._excuse(heard, *args)):
                 self._calls -= 1
                 return NotImplemented
         found = [
@@ -371,6 +375,15 @@ def _bits_of(watched: int) -> int:
     flags = [flag for name, flag in _functions[3].items() if watched & WATCHED[name]]
     # a C library whose functions raise none would leave what is watched unheard
     return sum(flags) if all(flags) else _functions[2]
+
+
+def _heard(watched: int) -> int:
+    """Return which of what is watched the processor's flags say happened, and take them down."""
+    raised = raised_flags()
+    if not raised & _bits_of(watched):
+        return 0
+    clear_flags()
+    return sum([bit for bit in WATCHED.values() if watched & bit and raised & _bits_of(bit)])
 
 
 def raise_flags(flags: int) -> None:

@@ -166,6 +166,21 @@ static int run_step(const Entry *self, const Step *step, void **operands)
     return heard;
 }
 
+/* Tell whether there is nothing to tell of what kernels raised; -1 for an error. */
+static int excused(const Entry *self, int heard, PyObject *const *args)
+{
+    PyObject *given[1 + OPERANDS];
+    if (self->excuse == NULL || self->count > OPERANDS) return 0;
+    given[0] = PyLong_FromLong(categories_of(heard));
+    if (given[0] == NULL) return -1;
+    memcpy(&given[1], args, (size_t)self->count * sizeof(PyObject *));
+    PyObject *said = PyObject_Vectorcall(self->excuse, given, 1 + (size_t)self->count, NULL);
+    Py_DECREF(given[0]);
+    int answer = said == NULL ? -1 : PyObject_IsTrue(said);
+    Py_XDECREF(said);
+    return answer;
+}
+
 static PyObject *launch(Entry *self, PyObject *const *args)
 {
     char *addresses[OPERANDS];
@@ -191,8 +206,9 @@ static PyObject *launch(Entry *self, PyObject *const *args)
         if (heard < 0) goto finished;
         if (heard) {
             clear_flags();
-            result = not_here();
-            goto finished;
+            int nothing_new = excused(self, heard, args);
+            if (nothing_new == 0) result = not_here();
+            if (nothing_new <= 0) goto finished;
         }
         for (Py_ssize_t i = 0; i < done && self->step_count > 1; i++)
             if (self->outputs[i].last == k) Py_CLEAR(made[i]);
@@ -246,6 +262,7 @@ static int entry_clear(Entry *self)
         Py_CLEAR(self->found[i].place);
     }
     Py_CLEAR(self->call);
+    Py_CLEAR(self->excuse);
     for (Py_ssize_t i = 0; i < self->step_count; i++) {
         Call *call = &self->steps[i].call;
         Py_CLEAR(self->steps[i].keep);
@@ -267,6 +284,7 @@ static int entry_traverse(Entry *self, visitproc visit, void *arg)
         Py_VISIT(self->found[i].expected);
     }
     Py_VISIT(self->call);
+    Py_VISIT(self->excuse);
     for (Py_ssize_t i = 0; i < self->step_count; i++) {
         Call *call = &self->steps[i].call;
         Py_VISIT(self->steps[i].keep);
@@ -319,20 +337,21 @@ static void entry_dealloc(Entry *self)
 static PyObject *entry_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"pattern", "lookups", "absent", "contexts", "values", "call", "left", "kernels", "inputs",
-                            "outputs", "results", "scalars", "form", "watched", NULL};
-    PyObject *pattern, *lookups, *absent, *contexts, *call = Py_None, *form = Py_None;
+                            "outputs", "results", "scalars", "form", "watched", "excuse", NULL};
+    PyObject *pattern, *lookups, *absent, *contexts, *call = Py_None, *form = Py_None, *excuse = Py_None;
     PyObject *kernels = NULL, *inputs = NULL, *outputs = NULL, *results = NULL, *scalars = NULL;
     int values = 1, watched = 0;
     long long left = -1;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOOO|pOLOOOOOOi:Entry", names, &pattern, &lookups, &absent,
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOOO|pOLOOOOOOiO:Entry", names, &pattern, &lookups, &absent,
                                      &contexts, &values, &call, &left, &kernels, &inputs, &outputs, &results,
-                                     &scalars, &form, &watched))
+                                     &scalars, &form, &watched, &excuse))
         return NULL;
     Entry *self = (Entry *)type->tp_alloc(type, 0);
     if (self == NULL) return NULL;
     self->absent = Py_NewRef(absent);
     self->left = left;
     self->watched = flags_of(watched);
+    if (excuse != Py_None) self->excuse = Py_NewRef(excuse);
     self->open = 1;
     if (read_pattern(self, pattern, values) < 0 || read_found(self, lookups) < 0 ||
         read_contexts(self, contexts) < 0) goto failed;

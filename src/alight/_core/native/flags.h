@@ -27,4 +27,9 @@ static inline int flags_of(int categories)
     return (categories & 1 ? FLAG_DIVIDE : 0) | (categories & 2 ? FLAG_OVER : 0) | (categories & 4 ? FLAG_INVALID : 0);
 }
 
+static inline int categories_of(int flags)
+{
+    return (flags & FLAG_DIVIDE ? 1 : 0) | (flags & FLAG_OVER ? 2 : 0) | (flags & FLAG_INVALID ? 4 : 0);
+}
+
 #endif

@@ -72,7 +72,7 @@ typedef struct {
     Found *found;
     Context *contexts;
     PyObject *absent;
-    PyObject *call;
+    PyObject *call, *excuse;
     long long left;
     Step *steps;
     int *positions;
