@@ -6,6 +6,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+import subprocess
 import sys
 import types
 from collections import OrderedDict, defaultdict, deque
@@ -674,3 +675,27 @@ def test_what_is_called_is_seen_as_every_interpreter_shows_it(shown: list[tuple[
         step.argrepr = step.argrepr.replace("NULL|self", "").replace("NULL", "").strip(" +")
         step.opname = step.opname.replace("METHOD", "ATTR")
     assert not swap._is_called(steps, 0, len(steps) - 1)
+
+
+ALIAS = """
+import sys, types
+import numpy as np
+import alight
+known = place = None
+def own(x):
+    return x * 2 if place.normal is known else x
+jitted = alight.jit(own)
+x = np.arange(3.0)
+place = types.ModuleType("place")
+place.normal = known = object()
+assert "numpy.random" not in sys.modules
+with alight.policy(floor=0, force="cpu:generated"):
+    assert jitted(x)[1] == 2.0
+    import numpy.random as place
+    known = place.normal
+    assert jitted(x)[1] == own(x)[1] == 2.0
+"""
+
+
+def test_what_draws_may_be_loaded_after_the_first_call() -> None:
+    subprocess.run([sys.executable, "-c", ALIAS], check=True)

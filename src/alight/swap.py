@@ -125,7 +125,7 @@ def runs_as_it_is(function: FunctionType) -> bool:
 def _state(function: FunctionType) -> tuple[Any, ...]:
     """Return what a twin was made of. Those of functions in its closure are in cells of its own:
     what they are made of counts with it."""
-    state: list[Any] = []
+    state: list[Any] = [_draws()]
     open_functions, met = [function], {id(function)}
     while open_functions:
         made = open_functions.pop()
@@ -136,6 +136,12 @@ def _state(function: FunctionType) -> tuple[Any, ...]:
                 met.add(id(content))
                 open_functions.append(content)
     return tuple(state)
+
+
+def _draws() -> bool:
+    """Tell whether the program can have come by what is in ``numpy.random``, which is loaded when
+    it is asked for."""
+    return "numpy.random" in sys.modules
 
 
 def _contents(function: FunctionType) -> tuple[Any, ...]:
@@ -151,7 +157,7 @@ def _content(cell: CellType) -> Any:
 
 def _twin(function: FunctionType, contents: tuple[Any, ...]) -> FunctionType:
     code = function.__code__
-    uses = _uses(code)
+    uses = _uses(code, _draws())
     names = _names.get((id(function.__globals__), uses))
     if names is None:
         names = _names[id(function.__globals__), uses] = _Names(function.__globals__, uses)
@@ -217,13 +223,12 @@ _COMPARES = frozenset(("IS_OP", "COMPARE_OP", "CONTAINS_OP"))
 
 
 @cache
-def _uses(code: CodeType) -> _Uses:
+def _uses(code: CodeType, draws: bool) -> _Uses:
     """Return what code, and code inside it, does with the names of outside."""
     values: set[str] = set()
     attributes: set[str] = set()
     steps = instructions(code)
-    # Where it is not loaded, only by its name does code come by what is in it.
-    draws = "numpy.random" in sys.modules or "random" in code.co_names
+    draws = draws or "random" in code.co_names  # which loads it
     for place, step in enumerate(steps):
         if step.opname not in _LOADS:
             continue
@@ -238,7 +243,7 @@ def _uses(code: CodeType) -> _Uses:
             values.add(step.argval)
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
-            inner = _uses(constant)
+            inner = _uses(constant, draws)
             values |= inner.values
             attributes |= inner.attributes
     return _Uses(frozenset(values), frozenset(attributes))
