@@ -283,24 +283,24 @@ def _into(
             return exit_to_numpy(ufunc, inputs, kwargs)
     resolved = resolve(op, operands, signature, casting)
     assert resolved is not None
+    # NumPy broadcasts what it computes, and the mask, into every array that it is given to write in.
+    shape = resolved.outputs[0].shape
+    shapes = {layout(target).shape for target in outs if target is not None}
+    if mask is not None:
+        shapes.add(mask.layout.shape)
+    if shapes != {shape}:
+        shape = np.broadcast_shapes(shape, *shapes)
     for target, result_layout in zip(outs, resolved.outputs, strict=True):
-        if target is None:
-            continue
-        lay = layout(target)
-        shape = (
-            result_layout.shape
-            if mask is None
-            else np.broadcast_shapes(result_layout.shape, mask.layout.shape)
-        )
-        if (
-            not np.can_cast(result_layout.dtype, lay.dtype, casting)  # type: ignore[arg-type]
-            or lay.shape != shape
-            or (target.window is not None and not target.window.writeable)
-            or not native(lay.dtype)
+        lay = result_layout if target is None else layout(target)
+        if lay.shape != shape or (
+            target is not None
+            and (
+                not np.can_cast(result_layout.dtype, lay.dtype, casting)  # type: ignore[arg-type]
+                or (target.window is not None and not target.window.writeable)
+                or not native(lay.dtype)
+            )
         ):
-            return exit_to_numpy(
-                ufunc, inputs, kwargs
-            )  # NumPy's broadcasting into out, and its errors
+            return exit_to_numpy(ufunc, inputs, kwargs)  # and its errors
     quiet = None
     if mask is not None and warn.categories_of(recording_errstate()):
         loop = resolved.dtypes[: len(operands)]
