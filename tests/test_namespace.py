@@ -17,6 +17,7 @@ import pytest
 
 import alight
 from alight import _core, tracebacks
+from alight.calls import UFUNCS
 from alight.log import LOG
 from alight.ufuncs import Ufunc
 
@@ -536,3 +537,33 @@ def test_at_gives_what_the_operands_own_type_gives() -> None:
     assert alight.multiply.at(Refusing(int), [4, 2], 1) == "at"
     a = alight.arange(3)
     assert alight.multiply.at(a, [1, 1], 3) is None and a.tolist() == [0, 9, 2]
+
+
+class Wrapping:
+    """Hands out what it holds, and takes results in, as what is no array but like one does."""
+
+    def __init__(self, array: np.ndarray[Any, Any]) -> None:
+        self.array = array
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray[Any, Any]:
+        return self.array
+
+    def __array_wrap__(self, array: Any, context: Any = None, return_scalar: Any = False) -> Any:
+        return Wrapping(array)
+
+
+@pytest.mark.parametrize("ufunc", [u for u in UFUNCS if "d" * u.nin + "->d" in u.types], ids=str)
+def test_results_are_wrapped_by_what_they_were_computed_of(ufunc: np.ufunc) -> None:
+    values = np.linspace(0.25, 0.75, 8)
+    operands = [Wrapping(values)] * ufunc.nin
+    ours = getattr(alight, ufunc.__name__)
+    with alight.policy(floor=0):
+        for mixed in ([], [values]):
+            given = [*mixed, *operands[len(mixed) :]]
+            expected, actual = (
+                ufunc(*given),
+                ours(*[*map(alight.asarray, mixed), *given[len(mixed) :]]),
+            )
+            assert isinstance(actual, Wrapping) == isinstance(expected, Wrapping)
+            theirs, mine = (r.array if isinstance(r, Wrapping) else r for r in (expected, actual))
+            np.testing.assert_array_equal(np.asarray(mine), theirs)

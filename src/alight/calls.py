@@ -81,10 +81,14 @@ def operand(item: Any) -> Any:
         if type(item) is not np.ndarray or not native(item.dtype):
             return None
         return concrete(item.copy("K")) if item.size else concrete(item.copy())
-    if hasattr(item, "__array_ufunc__") or hasattr(item, "__array_function__"):
+    if any([hasattr(item, name) for name in _MANNERS]):
         return None
     array = np.asarray(item)
     return concrete(array) if native(array.dtype) else None
+
+
+# What types with a say in calls on them, or in what these give, have.
+_MANNERS = ("__array_ufunc__", "__array_function__", "__array_wrap__")
 
 
 def ufunc_call(ufunc: np.ufunc, inputs: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
