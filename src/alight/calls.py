@@ -287,7 +287,7 @@ def _into(
             return exit_to_numpy(ufunc, inputs, kwargs)
     resolved = resolve(op, operands, signature, casting)
     assert resolved is not None
-    # NumPy broadcasts what it computes, and the mask, into every array that it is given to write in.
+    # NumPy broadcasts what it computes, and the mask, into every array it is given to write into.
     shape = resolved.outputs[0].shape
     shapes = {layout(target).shape for target in outs if target is not None}
     if mask is not None:
