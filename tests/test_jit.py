@@ -208,6 +208,13 @@ def scalars_first(a: Any) -> Any:
     return total
 
 
+def scalars_given(a: Any, i: Any) -> Any:
+    np.putmask(i, i > 2, a.sum())  # an array without axes would not be cast
+    np.put(i, [0], a.max())
+    np.place(i, i == 2, a[-1])
+    return i
+
+
 def matrices(a: Any, b: Any) -> Any:
     c = a @ b.T
     c[0] = c.sum(axis=0)
@@ -244,6 +251,7 @@ PROGRAMS: list[tuple[Callable[..., Any], tuple[Any, ...]]] = [
     (windows, (np.arange(6.0),)),
     (integers, (np.arange(1, 9), np.arange(8, 0, -1))),
     (scalars_first, (np.arange(4.0),)),
+    (scalars_given, (np.arange(4.0), np.arange(6))),
     (matrices, (RANDOM.random((3, 4)), RANDOM.random((3, 4)))),
     (broadcast, (RANDOM.random(4), RANDOM.random(3))),
     (nested, ({"pair": [np.arange(3.0), (np.ones(3), np.arange(3.0))], "list": []},)),

@@ -100,9 +100,12 @@ class Seen:
         self.written = {id(array) for array in written}
 
     def plain(self, array: ArrayBase) -> np.ndarray[Any, Any]:
-        """Return the ndarray that stands for an array; it can be written to where it will be."""
+        """Return what stands for an array: an ndarray, which can be written to where it will
+        be; a NumPy scalar for one of ours."""
         found = self.ours.get(id(array))
         if found is None:
+            if getattr(type(array), "immutable", False):
+                return array.now()  # type: ignore[attr-defined, no-any-return]  # NumPy's scalar
             ndarray = host(array)
             written = id(array) in self.written
             if array.window is not None and not array.window.writeable:
