@@ -157,6 +157,9 @@ np.cumsum(m, axis=1, out=n), np.round(m, 1, out=n), np.clip(m, 0, 1, out=m), np.
 np.take(v, [0, 1, 2, 3], out=w), np.mean(m, 1, out=v[:3]), np.zeros_like(t), np.ones_like(s)
 np.add(v, w, out=m), np.add(v, 1, out=t, where=b), np.multiply(z, i[0, 0], out=v[:1])
 np.divmod(v, w, out=(m, n)), np.divmod(v, w, out=(m, None)), np.sqrt(z, out=s, where=b)
+np.add(m, i, casting="unsafe"), np.multiply(m, 2.5, out=i, casting="unsafe")
+np.add(u, 3, casting="no"), np.subtract(m, n, out=f, casting="same_kind"), np.sin(f, casting="safe")
+np.bitwise_or(m, i, casting="unsafe", dtype=int), np.divmod(i, 3, casting="equiv")
 np.add(v, w, out=p), np.add(m[:1], v, out=m), np.multiply(m, 2, out=p, where=b[:1])
 np.full_like(t, 3), np.zeros_like(m, dtype=int), np.ones_like(m, shape=(2, 2))
 np.zeros_like(q, order="C"), np.zeros((2, 3)), np.ones(3, int), np.full((2, 2), 7), np.arange(5)
@@ -209,6 +212,7 @@ np.compress([True], m, axis=3), np.add(m, n, out=v), np.add(m, n, out=i), np.add
 np.add(m), np.add(m, n, m, m), np.sin(m, dtype=int), np.sum(m, axis=0, out=m)
 np.add(m, 1, nonsense=2), np.bitwise_and(m, n), np.left_shift(m, 1), np.invert(m), np.add(u, 300)
 np.divmod(v, w, m, v), np.divmod(m, n, v, m), np.add(v, w, out=i), np.sin(m, out=v, where=b)
+np.add(m, i, casting="no"), np.add(m, n, out=f, casting="safe"), np.add(m, n, casting="never")
 np.add(i, 2**70), np.copyto(m, v[:3]), np.copyto(i, m), np.put(v, [9], 1), np.linalg.inv(m)
 np.linalg.inv(np.zeros((2, 2))), np.linalg.cholesky(-np.eye(2)), np.linalg.solve(sq, v)
 np.linalg.outer(m, v), np.power(i, -1), np.zeros(-1), np.zeros((2, 2), dtype="x"), np.arange()
@@ -328,6 +332,7 @@ def test_an_error_is_numpys(expression: str, mode: str) -> None:
         *("np.cumsum(m, axis=0)", "np.sum(m, where=b)", "np.std(m)", "np.average(m)"),
         *("np.where(b, m, n)", "np.nan_to_num(g)", "np.angle(c)", "np.add.reduce(m)"),
         *("np.add(v, w, out=m)", "np.divmod(v, w, out=(m, n))[1]", "np.sqrt(z, out=m, where=b)"),
+        *("np.add(m, i, casting='unsafe')", "np.multiply(m, 2.5, out=i, casting='unsafe')"),
     ],
 )
 def test_it_is_recorded(expression: str) -> None:

@@ -392,6 +392,8 @@ def resolve(
 
 
 def _resolve(op: Op, kinds: tuple[Any, ...], signature: Any, casting: str) -> Resolved | None:
+    # None is no signature of NumPy's
+    keywords = {} if signature is None else {"signature": signature}
     try:
         asked = [kind.dtype if isinstance(kind, Layout) else kind for kind in kinds]
         if signature is None and casting == "same_kind":
@@ -400,7 +402,7 @@ def _resolve(op: Op, kinds: tuple[Any, ...], signature: Any, casting: str) -> Re
             strong = [np.dtype(bool) if kind is bool else kind for kind in asked]
             assert isinstance(op.reference, np.ufunc), op
             ask: Any = op.reference.resolve_dtypes
-            dtypes = ask((*strong, *[None] * op.nout), signature=signature, casting=casting)
+            dtypes = ask((*strong, *[None] * op.nout), casting=casting, **keywords)
         shape = np.broadcast_shapes(*[k.shape for k in kinds if isinstance(k, Layout)])
     except (TypeError, ValueError) as error:
         failed: Exception | None = error
@@ -409,7 +411,6 @@ def _resolve(op: Op, kinds: tuple[Any, ...], signature: Any, casting: str) -> Re
     if failed is not None:
         # NumPy words it: an error in types or shapes comes before any element is read. Asked
         # outside of the except clause, or its traceback would tell of our error too.
-        keywords = {} if signature is None else {"signature": signature}
         with np.errstate(all="ignore"):
             op.reference(*[_probe_of(kind) for kind in kinds], casting=casting, **keywords)
         raise failed
