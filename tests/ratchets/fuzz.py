@@ -7,21 +7,17 @@ random over NumPy, generated kernels, ``sim:0`` and, where there is one, ``wgpu:
 
 from __future__ import annotations
 
-import argparse
-import json
-import os
-import subprocess
 import sys
 from collections import Counter
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import monotonic
 from typing import Any
 
-from .modes import MODES, SCRATCH, Mode, child_environment
+from .modes import Mode
 from .result import Result, finish, read_work
+from .spread import answer, command, environment, last_words, spread
 
 __all__ = ["main", "measure"]
 
@@ -32,7 +28,6 @@ _OWN = {name: Mode(name, {}, None) for name in ("numpy", "random")}
 # 0.6 GB after some 40,000.
 _PER_PROCESS = 50_000
 _SEEDS_APART = 10_000  # between processes: more than one of them can use up
-_SILENCE_SECONDS = 3600
 
 
 def measure(
@@ -49,12 +44,10 @@ def measure(
     seeds = [first + _SEEDS_APART * part for part in range(parts)]
     size = -(-operations // parts)
     # Each run has a folder of its own: another one at the same time would take its reports away.
-    with (
-        TemporaryDirectory(prefix="ratchet-") as scratch,
-        ThreadPoolExecutor(jobs or len(os.sched_getaffinity(0))) as threads,
-    ):
+    with TemporaryDirectory(prefix="ratchet-") as scratch:
         reports = [Path(scratch) / f"{NAME}-{mode.name}-{seed}.json" for seed in seeds]
-        rows = list(threads.map(lambda s, r: _part(mode, target, s, size, r), seeds, reports))
+        each = list(zip(seeds, reports, strict=True))
+        rows = spread(lambda s, r: _part(mode, target, s, size, r), each, jobs)
         result.work = read_work(reports)
     failures = [failure for row in rows for failure in row["failures"]]
     result.counts = {
@@ -82,46 +75,22 @@ def measure(
 
 def _part(mode: Mode, target: str, first: int, operations: int, report: Path) -> dict[str, Any]:
     """Run one process; return its counts and failures, and its problem if it died."""
-    environment = child_environment(MODES["auto"], target, report)
-    environment.setdefault("ALIGHT_CACHE_DIR", str(SCRATCH / f"{NAME}-cache"))
-    environment["ALIGHT_CALIBRATE"] = "off"
+    env = environment(NAME, target, report) | {"ALIGHT_CALIBRATE": "off"}
     started = monotonic()
-    done = subprocess.run(
-        [sys.executable, "-m", "fuzzing", mode.name, str(first), str(operations)],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=_SILENCE_SECONDS,
-        check=False,
-    )
+    row, done = answer(("fuzzing", mode.name, first, operations), env)
     seconds = monotonic() - started
-    try:
-        row: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
-    except (ValueError, IndexError):
-        said = done.stderr.strip().splitlines()[-1:] or [f"exit code {done.returncode}"]
-        problem = f"seeds from {first}: the process died ({said[0]})"
+    if row is None:
+        problem = f"seeds from {first}: the process died ({last_words(done)})"
         row = {"operations": 0, "programs": 0, "failures": [], "problem": problem}
-    if not report.exists() and "problem" not in row:
-        said = done.stderr.strip().splitlines()[-1:] or [f"exit code {done.returncode}"]
-        row["problem"] = f"seeds from {first}: no report was written ({said[0]})"
+    elif not report.exists():
+        row["problem"] = f"seeds from {first}: no report was written ({last_words(done)})"
     print(f"  {mode.name} from seed {first}: {row['operations']} in {seconds:.0f} s", flush=True)
     return row | {"seconds": seconds}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run what the command line names; return 1 if the ratchet fails."""
-    modes = {**MODES, **_OWN}
-    parser = argparse.ArgumentParser(prog=f"tests.ratchets.{NAME}", description=__doc__)
-    parser.add_argument("--mode", action="append", choices=modes, help="default: all five")
-    parser.add_argument("--operations", type=int, default=OPERATIONS)
-    parser.add_argument("--first", type=int, default=1, help="the first seed")
-    parser.add_argument("--jobs", type=int, help="processes at a time; default: all processors")
-    given = parser.parse_args(arguments)
-    results = [
-        measure(modes[name], "alight", given.operations, given.first, given.jobs)
-        for name in given.mode or modes
-    ]
-    return 0 if all(result.passed for result in results) else 1
+    return command(measure, NAME, __doc__, _OWN, "operations", OPERATIONS, arguments)
 
 
 if __name__ == "__main__":
