@@ -33,7 +33,8 @@ from alight.log import LOG
 from alight.measure.profiles import KIND, fingerprint, profile_key
 from alight.plan.cost import Profile, Rates
 from alight.plan.curve import Curve, guess
-from alight.report import profile_row, report
+from alight.report import report
+from alight.rows import profile_row
 from alight.store import Store
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -70,7 +70,7 @@ ORDER: tuple[tuple[str, ...], ...] = (
     ("answers",),
     ("jit",),
     ("requested",),
-    ("tables",),
+    ("rows", "tables"),
     ("report",),
     ("forecast",),
     ("__init__",),

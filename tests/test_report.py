@@ -20,7 +20,8 @@ from alight.log import LOG
 from alight.plan.cost import Profile, Rates
 from alight.plan.curve import Curve, Measured
 from alight.plan.plan import Candidate, Decision, Estimate
-from alight.report import Report, profile_delta, profile_row, report, reset
+from alight.report import Report, report, reset
+from alight.rows import profile_delta, profile_row
 from alight.tables import tables
 
 NUMBER = (int, float)

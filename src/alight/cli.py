@@ -16,15 +16,8 @@ from alight import candidates, registry, tables
 from alight.config import config, current_policy
 from alight.device import HOST_DEVICE, Device
 from alight.program import Action, failing_in_words, to_explain, to_run
-from alight.report import (
-    Report,
-    profile_delta,
-    profile_row,
-    profile_rows,
-    standing_row,
-    version,
-    write,
-)
+from alight.report import Report, version, write
+from alight.rows import profile_delta, profile_row, profile_rows, standing_row
 from alight.settings import checked
 from alight.store import Entry, default_store
 

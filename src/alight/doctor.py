@@ -17,7 +17,8 @@ from alight.errors import AlightError, ConfigError, DeviceUnavailable
 from alight.frozen import np
 from alight.measure.profiles import load_profile
 from alight.plan.cost import Profile
-from alight.report import Row, profile_rows, standing_row, version
+from alight.report import version
+from alight.rows import Row, profile_rows, standing_row
 
 __all__ = ["findings", "stored_profiles", "text"]
 

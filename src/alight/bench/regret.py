@@ -25,8 +25,8 @@ from alight.jit import as_jitted
 from alight.measure.timing import QUANTILE, Pace, quantile
 from alight.plan.choose import group_key, operation
 from alight.plan.plan import Decision, LaunchStep, Plan, Step
-from alight.report import machine_row
 from alight.requested import Request, Unwatched, arrays_in, requests_of
+from alight.rows import machine_row
 
 __all__ = ["SCHEMA", "Case", "cases", "collect", "planned", "runner", "signature"]
 

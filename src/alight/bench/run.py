@@ -27,7 +27,8 @@ from alight.bench.peers import HOST, PEERS
 from alight.bench.programs import PROGRAMS
 from alight.bench.rows import LEAST_ROUNDS, Case, Crew, Row, run_row, time_beside
 from alight.bench.shows import OVER_BUDGET, Shown
-from alight.report import machine_row, version
+from alight.report import version
+from alight.rows import machine_row
 
 __all__ = ["DTYPES", "SIZES", "Run", "Wanted", "bench"]
 
