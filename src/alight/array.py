@@ -15,10 +15,11 @@ from alight.appearance import shown
 from alight.calls import FUNCTIONS, LATE, UFUNCS, exit_to_numpy
 from alight.exits import wrap
 from alight.flags import Flags, owns, set_writeable
+from alight.forms import astype, copy_of
 from alight.frozen import np
 from alight.indexing import getitem, setitem
 from alight.ir.ops import OPS
-from alight.methods import ArrayMethods, astype, copy_of
+from alight.methods import ArrayMethods
 from alight.record import INSIDE, array_floor, concrete, foreign, native
 from alight.tracebacks import public
 

@@ -11,10 +11,10 @@ from alight._core import ArrayBase, View, make_layout
 from alight.calls import make
 from alight.exits import wrap
 from alight.forked import renewed
+from alight.forms import astype
 from alight.frozen import np
 from alight.ir.op import Op
 from alight.ir.ops import OPS
-from alight.methods import astype
 from alight.record import alias, concrete, constant, elementwise, may_record, record_floor
 
 __all__ = ["Counter"]

@@ -10,10 +10,10 @@ from alight._core import ArrayBase, View, hooks, layout_of, make_layout
 from alight.array import Array
 from alight.exits import ndarrays, run_in_numpy, wrap
 from alight.flags import Flags
+from alight.forms import astype
 from alight.frozen import np
 from alight.library import dress, implements
 from alight.memory import apply_view, layout
-from alight.methods import astype
 from alight.record import COPY, alias, concrete, foreign, native, pend
 
 _HERE = (None, "cpu")

@@ -2,105 +2,22 @@
 
 from __future__ import annotations
 
-import operator
 import sys
-from collections.abc import Callable
 from typing import Any
 
-from alight import memory, runtime
-from alight._core import ArrayBase, View, layout_of, make_layout
-from alight.calls import FUNCTIONS, exit_to_numpy, given, make, reduce_call, ufunc_call, wrap
+from alight import memory
+from alight._core import ArrayBase, View, layout_of
+from alight.calls import FUNCTIONS, exit_to_numpy, given, make, reduce_call, ufunc_call
 from alight.exits import run_in_numpy
 from alight.flags import owns, set_writeable
+from alight.forms import astype, copy_of, reshape, seen
 from alight.frozen import np
 from alight.ir.ops import OPS
 from alight.memory import apply_view, host, layout
-from alight.record import (
-    COPY,
-    call_there,
-    cast,
-    concrete,
-    dense_like,
-    native,
-    pend,
-    record_floor,
-    settled,
-)
+from alight.record import call_there, concrete, native
 
 _type = type
 CLIP: Any = OPS["clip"].reference
-
-
-def astype(array: ArrayBase, dtype: Any, order: str, casting: str, copy: bool) -> Any:
-    """Return a copy of the array cast to a dtype (the array itself where nothing changes and copy
-    is False).
-    """
-    target = np.dtype(dtype)
-    value = memory.read(array)
-    lay = value.layout
-    if (
-        not native(target)
-        or order not in ("K", "C", "A", "F")
-        or not np.can_cast(lay.dtype, target, casting)  # type: ignore[arg-type]
-        or (lay.dtype.kind == "c" and target.kind not in "cb")  # NumPy warns, at the call
-    ):
-        keywords = {"order": order, "casting": casting, "copy": copy}
-        return exit_to_numpy(np.ndarray.astype, (array, dtype), keywords)
-    ordered = order == "K" or (lay.c_contiguous and order != "F") or not lay.ndim
-    if target == lay.dtype:
-        return array if not copy and ordered else copy_of(array, order)
-    result = make(cast(value, target))
-    if ordered:
-        return result
-    if order == "A":
-        order = "F" if lay.probe.flags.fnc else "C"
-    return copy_of(result, order)
-
-
-def copy_of(array: ArrayBase, order: str) -> Any:
-    """Return a copy in memory of its own, in NumPy's order."""
-    value = memory.read(array)
-    lay = value.layout
-    target = (
-        dense_like(lay, lay.dtype)
-        if order == "K"
-        else make_layout(lay.dtype, lay.shape, np.empty_like(lay.probe, order=order).strides)  # type: ignore[call-overload]
-    )
-    if settled(value) and lay.size < record_floor():
-        return wrap(runtime.host_array(value).copy(order))  # type: ignore[arg-type]
-    return make(pend(COPY, (value,), (("order", order),), target))
-
-
-def reshape(array: ArrayBase, shape: Any, order: str = "C", copy: bool | None = None) -> Any:
-    """Return the array with another shape: a view where NumPy gives one, else a copy."""
-    probe = memory.layout(array).probe
-    shape = _plain(shape)
-    if copy is not True:
-        try:
-            return apply_view(array, lambda p: np.reshape(p, shape, order=order, copy=False))  # type: ignore[call-overload]
-        except ValueError as error:
-            if "copy" not in str(error) or copy is False:
-                raise
-    target = np.reshape(np.empty_like(probe, np.int8, "C"), shape).shape
-    if order == "F" or (order == "A" and probe.flags.fnc):
-        return _seen(copy_of(array, "F"), lambda p: np.reshape(p, target, order="F", copy=False))
-    return _seen(copy_of(array, "C"), lambda p: np.reshape(p, target, copy=False))
-
-
-def _seen(whole: Any, expression: Callable[[Any], Any]) -> Any:
-    """Return the view that an expression makes of a copy, which is an ndarray where it is small or
-    of a dtype that alight does not compute with."""
-    return expression(whole) if type(whole) is np.ndarray else apply_view(whole, expression)
-
-
-def _plain(shape: Any) -> Any:
-    if isinstance(shape, ArrayBase):
-        return memory.host(shape).tolist()
-    if type(shape) in (tuple, list) and any(isinstance(n, ArrayBase) for n in shape):
-        return tuple(
-            [operator.index(memory.host(n)) if isinstance(n, ArrayBase) else n for n in shape]
-        )
-    return shape
 
 
 class ArrayMethods(ArrayBase):
@@ -160,7 +77,7 @@ class ArrayMethods(ArrayBase):
         ):
             return apply_view(self, lambda p: p.ravel(order))
         if order in ("C", "F"):
-            return _seen(copy_of(self, order), lambda p: p.ravel(order))
+            return seen(copy_of(self, order), lambda p: p.ravel(order))
         if lay.dense:
             axes = sorted(range(lay.ndim), key=lambda i: -lay.strides[i])
             return apply_view(self, lambda p: p.transpose(axes).reshape(-1, copy=False))
@@ -172,12 +89,12 @@ class ArrayMethods(ArrayBase):
         if order == "A":
             order = "F" if lay.probe.flags.fnc else "C"
         if order in ("C", "F"):
-            return _seen(copy_of(self, order), lambda p: p.reshape(-1, order=order, copy=False))
+            return seen(copy_of(self, order), lambda p: p.reshape(-1, order=order, copy=False))
         if order == "K" and all(lay.strides):
             whole = copy_of(self, "K")
             steps = whole.strides
             axes = sorted(range(lay.ndim), key=lambda i: -steps[i])
-            return _seen(whole, lambda p: p.transpose(axes).reshape(-1, copy=False))
+            return seen(whole, lambda p: p.transpose(axes).reshape(-1, copy=False))
         return exit_to_numpy(np.ndarray.flatten, (self, order), {})
 
     def view(self, dtype: Any = None, type: Any = None) -> Any:
@@ -514,4 +431,4 @@ def _scan(name: str, array: Any, axis: Any, dtype: Any, out: Any) -> Any:
     return reduce_call(name, array, axis, out, given(dtype=dtype))
 
 
-__all__ = ["ArrayMethods", "astype", "copy_of", "native", "reshape"]
+__all__ = ["ArrayMethods"]

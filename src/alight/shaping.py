@@ -7,11 +7,11 @@ from typing import Any
 
 from alight._core import ArrayBase, Layout
 from alight.exits import exit_to_numpy
+from alight.forms import copy_of
 from alight.frozen import np
 from alight.functions import ours, parameters
 from alight.library import bound, implements, records
 from alight.memory import layout, view_of
-from alight.methods import copy_of
 
 Shape = tuple[int, ...]
 

@@ -1,0 +1,88 @@
+"""An array in another dtype, another order in memory, or another shape."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+from alight import memory, runtime
+from alight._core import ArrayBase, make_layout
+from alight.calls import exit_to_numpy, make, wrap
+from alight.frozen import np
+from alight.memory import apply_view
+from alight.record import COPY, cast, dense_like, native, pend, record_floor, settled
+
+__all__ = ["astype", "copy_of", "reshape", "seen"]
+
+
+def astype(array: ArrayBase, dtype: Any, order: str, casting: str, copy: bool) -> Any:
+    """Return a copy of the array cast to a dtype (the array itself where nothing changes and copy
+    is False).
+    """
+    target = np.dtype(dtype)
+    value = memory.read(array)
+    lay = value.layout
+    if (
+        not native(target)
+        or order not in ("K", "C", "A", "F")
+        or not np.can_cast(lay.dtype, target, casting)  # type: ignore[arg-type]
+        or (lay.dtype.kind == "c" and target.kind not in "cb")  # NumPy warns, at the call
+    ):
+        keywords = {"order": order, "casting": casting, "copy": copy}
+        return exit_to_numpy(np.ndarray.astype, (array, dtype), keywords)
+    ordered = order == "K" or (lay.c_contiguous and order != "F") or not lay.ndim
+    if target == lay.dtype:
+        return array if not copy and ordered else copy_of(array, order)
+    result = make(cast(value, target))
+    if ordered:
+        return result
+    if order == "A":
+        order = "F" if lay.probe.flags.fnc else "C"
+    return copy_of(result, order)
+
+
+def copy_of(array: ArrayBase, order: str) -> Any:
+    """Return a copy in memory of its own, in NumPy's order."""
+    value = memory.read(array)
+    lay = value.layout
+    target = (
+        dense_like(lay, lay.dtype)
+        if order == "K"
+        else make_layout(lay.dtype, lay.shape, np.empty_like(lay.probe, order=order).strides)  # type: ignore[call-overload]
+    )
+    if settled(value) and lay.size < record_floor():
+        return wrap(runtime.host_array(value).copy(order))  # type: ignore[arg-type]
+    return make(pend(COPY, (value,), (("order", order),), target))
+
+
+def reshape(array: ArrayBase, shape: Any, order: str = "C", copy: bool | None = None) -> Any:
+    """Return the array with another shape: a view where NumPy gives one, else a copy."""
+    probe = memory.layout(array).probe
+    shape = _plain(shape)
+    if copy is not True:
+        try:
+            return apply_view(array, lambda p: np.reshape(p, shape, order=order, copy=False))  # type: ignore[call-overload]
+        except ValueError as error:
+            if "copy" not in str(error) or copy is False:
+                raise
+    target = np.reshape(np.empty_like(probe, np.int8, "C"), shape).shape
+    if order == "F" or (order == "A" and probe.flags.fnc):
+        return seen(copy_of(array, "F"), lambda p: np.reshape(p, target, order="F", copy=False))
+    return seen(copy_of(array, "C"), lambda p: np.reshape(p, target, copy=False))
+
+
+def seen(whole: Any, expression: Callable[[Any], Any]) -> Any:
+    """Return the view that an expression makes of a copy, which is an ndarray where it is small or
+    of a dtype that alight does not compute with."""
+    return expression(whole) if type(whole) is np.ndarray else apply_view(whole, expression)
+
+
+def _plain(shape: Any) -> Any:
+    if isinstance(shape, ArrayBase):
+        return memory.host(shape).tolist()
+    if type(shape) in (tuple, list) and any(isinstance(n, ArrayBase) for n in shape):
+        return tuple(
+            [operator.index(memory.host(n)) if isinstance(n, ArrayBase) else n for n in shape]
+        )
+    return shape
