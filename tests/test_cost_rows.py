@@ -13,15 +13,18 @@ from alight.backends.host import HostBackend
 from alight.ir.group import Graph, Group, GroupKind, Node
 from alight.ir.ops import OPS
 from alight.measure import probes
-from alight.measure.fit import fit, joined
+from alight.measure.fit import extended, fit, joined
 from alight.measure.intervals import spreads_of
 from alight.measure.points import points_of
+from alight.measure.probes import CHAIN
 from alight.measure.rows import complex_rows
 from alight.measure.samples import Samples
 from alight.measure.timing import contended
 from alight.plan.cost import Profile, Rates, estimate
 from alight.plan.curve import Curve, guess
 from alight.plan.nests import DISTANT_BYTES, GUESSED, LEARNT, ROW
+from alight.plan.units import work_seconds
+from alight.plan.workload import body_parts
 from test_cost_loops import LAUNCH, profile_with, terms
 
 
@@ -220,25 +223,56 @@ def test_places_are_measured_where_they_are_looked_for() -> None:
     theirs = {p.key for p in points_of(away) if p.implementation == "numpy"}
     assert "start@argmax@reduce_inner/float64" in theirs
     assert not any(key.startswith(("guessed.", "distant")) for key in theirs)
+    many = replace(away, limits={**away.limits, "processors": 132})
+    own, hidden = (
+        {p.key for p in points_of(d) if p.implementation == "generated"} for d in (away, many)
+    )
+    assert {"exp/float64", "exp@folded/float64"} <= own and "chain.divide/float64" not in own
+    assert not {"exp/float64", "exp@folded/float64"} & hidden and "chain.divide/float64" in hidden
+    assert "remainder/int64" in hidden  # how often it goes around is in no body
 
 
-def test_exponentials_before_a_fold_take_what_the_simple_ops_beside_them_leave() -> None:
-    n = 8192
-    samples = Samples("generated", n)
+def test_what_a_body_is_made_of_is_told_where_arithmetic_hides_behind_memory() -> None:
+    n = 1 << 23
+    samples = Samples("generated", n, hides=True)
 
     def add(key: str, amount: int, group: Group, seconds: float) -> None:
-        samples.add(key, amount, group, [seconds] * 2)
+        samples.add(key, amount, group, [max(12e-6, seconds)] * 2)
 
-    for count in (16, n, 1 << 20):
-        add("elementwise/float32", count, probes.loop("add", "float32", count), 1e-6)
-        add("reduce_inner/float32", count, probes.fold("max", "float32", (count,), (0,)), 1e-6)
-    add("flop@folded/float32", n, probes.folded("float32", n, ("add",) * 4), 1e-6 + n * 4e-11)
-    several = ("exp", "negative", "exp", "negative", "exp")
-    add("exp@folded/float32", n, probes.folded("float32", n, several), 1e-6 + n * 3.2e-10)
+    for count in (16, 1 << 20, n):
+        add("elementwise/float32", count, probes.loop("add", "float32", count), 4e-12 * count)
+    # 0.05 ps each: 192 of them take longer than memory, one exponential does not
+    chain = probes.chain("float32", n, ("add", "multiply"), 8 * CHAIN)
+    add("flop/float32", n, chain, 12e-6 + 8 * CHAIN * 5e-14 * n)
+    for op, seconds in (("divide", 5e-13), ("sqrt", 4e-13)):
+        group = probes.chain("float32", n, (op,))
+        add(f"chain.{op}/float32", n, group, 12e-6 + CHAIN * seconds * n)
+    exp = probes.loop("exp", "float32", n)
+    add("exp/float32", n, exp, 16e-6)  # what two such arrays take
     rates = fit(samples)
-    assert rates is not None
-    assert rates.work["flop@folded/float32"].value == pytest.approx(1e-11, rel=1e-3)
-    assert rates.work["exp@folded/float32"].value == pytest.approx(1e-10, rel=1e-3)
+    assert rates is not None and rates.overlap.value == 1.0
+    assert rates.work["flop/float32"].value == pytest.approx(5e-14, rel=0.02)
+    assert rates.work["divide/float32"].value == pytest.approx(5e-13, rel=0.02)
+    assert "exp/float32" not in rates.work
+    found = work_seconds(rates, exp.graph, exp.graph.nodes[0], True)
+    simple = body_parts(exp.graph, exp.graph.nodes[0])[0]
+    assert found is not None and found[0] == pytest.approx(simple * 5e-14, rel=0.02)
+
+
+def test_a_second_kernel_is_no_stream() -> None:
+    """Maxima of an H200: those of 1 MB are two kernels, in either dtype."""
+    known = {
+        "float64": {128: 11.4, 32768: 12.2, 262144: 17.7, 1 << 20: 17.8, 1 << 26: 32.9},
+        "float32": {128: 11.9, 32768: 11.9, 262144: 17.8, 1 << 20: 18.3},
+        "int64": {128: 11.9, 32768: 12.2, 262144: 21.0, 1 << 20: 31.0},  # computes for longer
+    }
+    curves = {
+        f"reduce_inner/{dtype}": Curve([(work, 1e-6 * us) for work, us in knots.items()])
+        for dtype, knots in known.items()
+    }
+    found = {key: curve.seconds_at(1 << 26) for key, curve in extended(curves).items()}
+    assert found["reduce_inner/float32"] == pytest.approx(33.4e-6, rel=0.05)
+    assert found["reduce_inner/int64"] == pytest.approx(64 * 19.1e-6, rel=0.05)
 
 
 def test_sums_of_complex_rows_take_no_less_out_of_memory_than_none() -> None:

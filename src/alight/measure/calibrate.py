@@ -19,7 +19,7 @@ from alight._core import threads
 from alight.backends.machine import thread_count
 from alight.device import Unsupported
 from alight.measure import probes
-from alight.measure.amounts import VITAL, compute_elements, main_dtype, most_bytes
+from alight.measure.amounts import VITAL, compute_elements, hides, main_dtype, most_bytes
 from alight.measure.fit import compile_costs, fit, joined, left_out
 from alight.measure.intervals import spreads_of
 from alight.measure.points import CURVE_CLASSES, Point, points_of
@@ -194,7 +194,8 @@ class Calibration:
             self.elapsed += time.perf_counter() - began
             self.worked += time.thread_time() - worked
         samples = self.samples.setdefault(
-            point.implementation, Samples(point.implementation, compute_elements(self.device))
+            point.implementation,
+            Samples(point.implementation, compute_elements(self.device), hides(self.device)),
         )
         samples.add(point.key, point.amount, point.group, seconds, steady)
         return seconds

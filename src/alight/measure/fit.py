@@ -45,11 +45,13 @@ def fit(samples: Samples, spreads: Mapping[str, float] | None = None) -> Rates |
             shortest += [sample.timing for sample in found.values()]
     if not any(key.startswith("elementwise/") for key in curves):
         return _named(samples, curves, shortest, dict(spreads or {}))
-    curves = _extended(curves)
+    curves = extended(curves)
     launch = min(shortest, key=lambda timing: timing.seconds).measured()
     work = Work(samples, curves, launch.value)
     units = work.units()
-    overlap = work.overlap_with(units, _sharing(samples, units, launch.value))
+    overlap = 1.0
+    if not samples.hides:
+        overlap = work.overlap_with(units, _sharing(samples, units, launch.value))
     surfaces, _ = _surfaces(samples)
     spreads = dict(spreads or {})
     spread = spreads.get("elementwise", _UNVALIDATED_SPREAD)
@@ -113,7 +115,7 @@ def _named(
     return Rates(
         launch=launch,
         call=launch,
-        curves=_extended(curves),
+        curves=extended(curves),
         work={},
         overlap=_measured(1.0, "share", spread),  # nothing is added to what a curve says
         spread=spread,
@@ -122,11 +124,11 @@ def _named(
     )
 
 
-def _extended(curves: Mapping[str, Curve]) -> dict[str, Curve]:
+def extended(curves: Mapping[str, Curve]) -> dict[str, Curve]:
     """Return the curves, each with the knots of the one of its class that has most: caches and
     memory do not know dtypes, so between its own knots a curve bends as that one does, by as much
     as they differ there. Beyond them a fold that computes for longer than memory takes goes on at
-    the pace of its end until memory takes longer; any other as that one."""
+    the pace of its end until memory takes longer; any other takes as much more as that one."""
     closest: dict[str, Curve] = {}
     for key, curve in curves.items():
         kind = key.partition("/")[0]
@@ -141,12 +143,14 @@ def _extended(curves: Mapping[str, Curve]) -> dict[str, Curve]:
         knots = dict(curve.knots)
         call, model_call = curve.knots[0][1], model.knots[0][1]
         last, end = curve.knots[-1]
+        # what is no stream, as a second kernel on a device, is in both
+        computes = end - call > _LONGER * (model.seconds_at(last) - model_call)
         for work, seconds in model.knots:
             # a knot that is nearly there already would make the curve bend for noise
             if any(abs(math.log(work) - place) <= _NEAR for place in own):
                 continue
             if work > last and kind.startswith("reduce_"):
-                stream = (end - call) * work / last
+                stream = (end - call) * work / last if computes else 0.0
                 knots[work] = call + max(stream, seconds - model_call)
             else:
                 knots[work] = seconds * math.exp(float(np.interp(math.log(work), own, shares)))
@@ -154,6 +158,9 @@ def _extended(curves: Mapping[str, Curve]) -> dict[str, Curve]:
     return found
 
 
+# Half of the way to twice as long, in logarithms: in as many bytes there are twice the elements of
+# a dtype of half the width, or half of them.
+_LONGER = math.sqrt(2.0)
 # Of works whose knots are one, in logarithms: those of arrays of the same bytes.
 _NEAR = math.log(1.2)
 

@@ -29,6 +29,7 @@ from alight.measure.amounts import (
     LEAST_COLUMNS,
     LIBRARY_KNOTS,
     LONE_ELEMENTS,
+    MANY,
     MOST_BYTES,
     OTHER_KNOTS,
     PRODUCTS,
@@ -36,6 +37,7 @@ from alight.measure.amounts import (
     VITAL,
     compute_elements,
     dtypes_of,
+    hides,
     main_dtype,
     most_bytes,
     sides,
@@ -53,6 +55,7 @@ from alight.plan.nests import (
     WHOLE_ROW,
 )
 from alight.plan.passes import COMBINED_BYTES, NARROW_COLUMNS
+from alight.plan.workload import PARTS, body_parts
 
 if TYPE_CHECKING:
     from alight.device import Device
@@ -74,10 +77,6 @@ _TIMED = {
     "i": ("floor_divide", MANY_FLOPS, "absolute", "maximum", "left_shift", "power"),
     "c": ("divide", "absolute", "less"),
 }  # fmt: skip
-# Exponentials in a body in front of a fold, by the bytes of an element: on a device one hides
-# behind memory (H200, float32: predicted twice what 2**27 elements took), more than these are no
-# bodies as programs have them (18 and 30 operations each; from 80 on the kernel is another).
-_EXPS = {4: 3, 8: 2}
 _FOLDS = {
     "f": ("sum", "prod", "mean", "var", "min", "argmax"),
     "i": ("sum", "prod", "min", "argmin"),
@@ -191,6 +190,17 @@ class _Dtype:
         """Return the bytes of the largest array of a probe."""
         return most_bytes(self.device)
 
+    @property
+    def hides(self) -> bool:
+        return hides(self.device)
+
+    def told(self, name: str, group: Group) -> bool:
+        """Tell whether an op is timed by itself: where arithmetic hides, what a body is made of
+        says more, but of what loops."""
+        if name != "generated" or not self.hides:
+            return True
+        return body_parts(group.graph, group.graph.nodes[0])[PARTS.index("scalar")] > 0
+
     def beyond(self, knots: Sequence[int]) -> Sequence[int]:
         """Return knots of the main dtype, and one more for a device whose caches hold the last:
         behind the first that have to be measured."""
@@ -219,17 +229,23 @@ class _Dtype:
         if name == "generated":
             # of integers that are only added or multiplied a compiler makes one sum or power
             other = {"f": "multiply", "i": "maximum", "c": "add"}[self.kind]
-            yield Point(name, f"flop/{dtype}", n, probes.chain(dtype, n, ("add", other)))
+            count = CHAIN * (MANY if self.hides else 1)
+            yield Point(name, f"flop/{dtype}", n, probes.chain(dtype, n, ("add", other), count))
             if self.kind != "f":
                 ops = ("multiply", "maximum") if self.kind == "i" else ("multiply",)
-                group = probes.chain(dtype, n, ops)
+                group = probes.chain(dtype, n, ops, count)
                 yield Point(name, f"chain.multiply/{dtype}", n, group)
+            for op in ("divide", "sqrt") if self.hides and self.kind == "f" else ():
+                group = probes.chain(dtype, n, (op,))
+                yield Point(name, f"chain.{op}/{dtype}", n, group)
         elif self.main:
             small = min(KNOTS) // self.size
             yield Point(name, f"call/{dtype}", small, probes.chain(dtype, small))
         for op in _TIMED[self.kind][:5]:
-            yield Point(name, f"{op}/{dtype}", n, _loop(op, dtype, n))
-        if self.main:
+            group = _loop(op, dtype, n)
+            if self.told(name, group):
+                yield Point(name, f"{op}/{dtype}", n, group)
+        if self.main and (name != "generated" or not self.hides):
             # Large ones tell how much of the arithmetic hides behind the memory.
             for op in _LARGE[:4] if name == "generated" else _LARGE:
                 large = min(LARGE * n, self.most // self.size)
@@ -239,8 +255,8 @@ class _Dtype:
         done = set(_TIMED[self.kind][:5])
         ops = _TIMED[self.kind] if name == "generated" else _every_op(self.dtype)
         for op in ops:
-            if op not in done:
-                group = _loop(op, self.dtype, self.n)
+            group = _loop(op, self.dtype, self.n)
+            if op not in done and self.told(name, group):
                 yield Point(name, f"{op}/{self.dtype}", self.n, group, core=False)
         # One operand less is a shorter call: NumPy's took 2.9 us where an addition took 3.4.
         every = (self.n, FEW) if name == "generated" else (FEW,)
@@ -305,9 +321,8 @@ class _Dtype:
         if name == "generated" and self.kind != "c":
             # Bodies in front of a fold, whose state leaves fewer registers and waits for itself.
             host = self.device.space == "host"
-            exps = ("negative", "exp") * (1 if host else _EXPS.get(self.size, 1))
-            for key, ops in (("flop", ("add",) * CHAIN), ("exp", exps[1:])):
-                if key == "flop" or self.kind == "f":
+            for key, ops in (("flop", ("add",) * CHAIN), ("exp", ("exp",))):
+                if (key == "flop" or self.kind == "f") and not self.hides:
                     group = probes.folded(dtype, n, ops)
                     yield Point(name, f"{key}@folded/{dtype}", n, group, core=False)
             for key, ops in BESIDE.items() if self.kind == "f" and host else ():

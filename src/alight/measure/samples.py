@@ -40,6 +40,7 @@ class Samples:
 
     implementation: str
     compute_elements: int
+    hides: bool = False
     by_key: dict[str, dict[float, Sample]] = field(default_factory=dict)
 
     def add(

@@ -13,7 +13,6 @@ import numpy as np
 from alight.ir.ops import OPS, Kind
 from alight.measure.amounts import FEW
 from alight.measure.points import CURVE_CLASSES
-from alight.measure.probes import CHAIN
 from alight.measure.products import non_negative
 from alight.measure.samples import Sample, Samples
 from alight.plan.cost import met, shown, together
@@ -154,7 +153,7 @@ class Work:
         # What is computed hides behind what memory takes; what loops take does not.
         compute = self._compute(beyond, sample, curve)
         if name.startswith("chain."):
-            one = compute / sample.amount / CHAIN
+            one = compute / sample.amount / len(sample.group.graph.nodes)
             others = {node.op.name for node in sample.group.graph.nodes}
             found[f"{name.partition('.')[2]}/{dtype}"] = max(len(others) * one - flop, one)
         elif name == "start@near":
@@ -184,17 +183,14 @@ class Work:
         elif name == "far@folded":
             found[key] = beyond / sample.amount
         elif name.endswith("@folded"):
-            nodes = sample.group.graph.nodes[:-1]
-            special = sum(node.op.special for node in nodes)
-            simple = (len(nodes) - special) * work.get(f"flop@folded/{dtype}", flop)
-            one = compute / sample.amount
-            found[key] = max(one - simple, 0.0) / special if special else one / len(nodes)
+            found[key] = compute / sample.amount / (len(sample.group.graph.nodes) - 1)
         elif name in ("near", "far", "back"):
             elements = runs.starts * runs.length
             found[key] = beyond / elements / max(runs.near + runs.far, 1)
         elif compiled and name in OPS and beyond < _TOLD * self._stream(sample, curve):
             # all that is known is that memory takes longer
-            found[key] = min(flop, compute / sample.amount)
+            if not self.samples.hides:
+                found[key] = min(flop, compute / sample.amount)
         else:
             found[key] = max(compute / sample.amount, flop)
         return found
@@ -275,6 +271,8 @@ class Work:
     def _stream(self, sample: Sample, curve: Curve) -> float:
         """Return the seconds of memory that computing can hide behind."""
         memory = curve.seconds_at(sample.work) - self._floor(sample.item.kind)
+        if self.samples.hides:
+            return max(0.0, memory)
         return max(0.0, min(memory, curve.stream_seconds(sample.work)))
 
     def _curve(self, name: str, kind: str, dtype: str) -> Curve | None:
@@ -292,7 +290,7 @@ class Work:
         chained = self.samples.by_key.get(f"flop/{dtype}", {}).get(n)
         if chained is not None:
             beyond = max(0.0, chained.timing.seconds - curve.seconds_at(chained.work))
-            return self._compute(beyond, chained, curve) / n / CHAIN
+            return self._compute(beyond, chained, curve) / n / len(chained.group.graph.nodes)
         return 0.0  # node by node nothing chains, and one is in the curve
 
     def _bodies(self, work: Mapping[str, float], dtype: str) -> dict[str, float]:
@@ -300,12 +298,14 @@ class Work:
         rows, seconds = [], []
         for key, found in self.samples.by_key.items():
             name, _, own = key.partition("/")
-            if own != dtype or name not in OPS or key not in work:
+            if self.samples.hides:
+                name = name.removeprefix("chain.")
+            if own != dtype or name not in OPS or f"{name}/{own}" not in work:
                 continue
             graph = next(iter(found.values())).group.graph
             if OPS[name].kind is Kind.ELEMENTWISE:
                 rows.append(body_parts(graph, graph.nodes[0]))
-                seconds.append(work[key])
+                seconds.append(work[f"{name}/{own}"])
         # What a simple one takes was measured in a chain of them; the others are what is left.
         simple = work[f"flop/{dtype}"]
         chained = self.samples.by_key.get(f"flop/{dtype}")
