@@ -67,7 +67,7 @@ ORDER: tuple[tuple[str, ...], ...] = (
     ("drawn", "leases"),
     ("described", "replay"),
     ("hosted", "race", "resident", "shortcut"),
-    ("learned",),
+    ("learned", "witness"),
     ("answers",),
     ("jit",),
     ("requested",),

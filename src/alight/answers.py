@@ -22,6 +22,7 @@ from alight.ready import kernel_at_hand
 from alight.replay import Launchable, Program
 from alight.shortcut import call_entry, generated_plan, kernel_entry, measured, watch_entry
 from alight.trial import FOREGROUND
+from alight.witness import Witness
 
 __all__ = ["Answering", "Missed", "is_made"]
 
@@ -86,7 +87,7 @@ class Answering(CallGuard):
         if not FOREGROUND.allows(racing) and site.spent_seconds < racing:
             return
         before, began = FOREGROUND.spent_seconds, perf_counter()
-        entry = self._entry_of(missed, launchable)
+        entry = self._entry_of(missed, program, launchable)
         if entry is None or launchable is None:
             return
         numpy_seconds = theirs if lost else math.inf
@@ -113,20 +114,23 @@ class Answering(CallGuard):
             self.put_back(launched)
             return
         launchable = None if missed.kwargs else program.launchable()
-        entry = self._entry_of(missed, launchable)
+        entry = self._entry_of(missed, program, launchable)
         if entry is None or launchable is None:
             return
         _launched[program] = POLICY.get(), entry
         watch_entry(entry, launchable, [s.decision for s in launchable.steps], program.site)
         self.insert(entry)
 
-    def _entry_of(self, missed: Missed, launchable: Launchable | None) -> Entry | None:
+    def _entry_of(
+        self, missed: Missed, program: Program, launchable: Launchable | None
+    ) -> Entry | None:
         """Return the entry that launches a program; where there is none, it is not asked for
         again."""
         entry = None
         try:
             if launchable is not None:
                 arrays, lookups = missed.described.arrays, missed.learned.proof.lookups
+                launchable.excuse.absent = Witness(program, lookups).absent
                 entry = kernel_entry(launchable, missed.args, arrays, lookups)
         except Exception as error:
             assert launchable is not None

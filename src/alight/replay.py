@@ -24,7 +24,7 @@ from alight.scalar import Scalar
 from alight.shown import Excuse
 
 __all__ = [
-    "CONSTANT_BYTES", "Launchable", "Program", "Trace", "called", "make_program",
+    "CONSTANT_BYTES", "Launchable", "Program", "Trace", "called", "make_program", "watching",
 ]  # fmt: skip
 
 # What a program may hold in constant arrays (what its body creates and does not compute). With
@@ -291,6 +291,15 @@ class Program:
             warn.told(self.graph, [errstate or warn.ERRSTATE.get() for _, errstate in self._nodes]),
             Excuse(self.graph, self._nodes),
         )
+
+
+def watching(program: Program, graph: Graph, state: Any) -> Program:
+    """Return the program of another graph on what a program is given, under an error state: its
+    results are the outputs, in a tuple."""
+    prepared = runtime.Prepared(graph, program.plan, (), (), program.described)
+    parts = [_Fresh(k, number, None, True, k) for k, number in enumerate(graph.outputs)]
+    nodes = ((program.site, state),) * len(graph.nodes)
+    return Program(prepared, program._leaves, nodes, _Tree(tuple, tuple(parts), ()), ())
 
 
 class _Wiring:

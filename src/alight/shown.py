@@ -11,7 +11,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from alight import warn
 from alight._core.guard import WATCHED
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from alight._core import Value
     from alight.ir.group import Graph, Node
 
-__all__ = ["Excuse", "known", "may_raise"]
+__all__ = ["Excuse", "Nodes", "known", "may_raise"]
 
 _WORDS = {category: words for words, category in CATEGORY.items()}
 _ALL = frozenset(_WORDS)
@@ -51,6 +51,9 @@ def may_raise(graph: Graph, node: Node) -> frozenset[str]:
     """Return the categories that NumPy may warn of when it computes a node."""
     layouts = [node.layout, *[graph.layout(number) for number in node.operands]]
     kinds = {layout.dtype.char for layout in layouts}
+    moves = node.op.kind in (Kind.VIEW, Kind.MOVEMENT) and node.op.name != "pad"  # which computes
+    if moves and len(kinds) == 1:
+        return frozenset()
     if node.layout.dtype.kind == "b" or warn.is_quiet(graph, node):
         return frozenset()
     if not kinds <= _PLAIN or node.op.kind is Kind.LIBRARY:
@@ -60,7 +63,6 @@ def may_raise(graph: Graph, node: Node) -> frozenset[str]:
 
 # -- what the registries say -----------------------------------------------------------------------
 
-_Keys = list[tuple[Names, list[tuple[str, type, int]]]]
 _warn_explicit: Callable[..., Any] = warnings.warn_explicit  # as Python has it
 
 
@@ -88,23 +90,41 @@ def _in_force(version: Any) -> bool:
     return True
 
 
-def _all_noted(keys: _Keys) -> bool:
-    for names, own in keys:
-        registry = names.get("__warningregistry__")
-        if type(registry) is not dict or not all([registry.get(key) for key in own]):
-            return False
-        if not _in_force(registry.get("version")):
-            return False
-    return True
+Nodes = frozenset[tuple[int, str]]  # which one, and a category
 
 
-def _keys(
+class Candidate(NamedTuple):
+    """What NumPy may say of a node: which one, of what, and how registries have it."""
+
+    node: int
+    category: str
+    names: Names
+    key: tuple[str, type, int]
+
+
+def _not_noted(candidates: Sequence[Candidate]) -> list[Candidate]:
+    """Return those that Python would show."""
+    left: list[Candidate] = []
+    versions: dict[int, bool] = {}
+    for one in candidates:
+        registry = one.names.get("__warningregistry__")
+        if type(registry) is dict and registry.get(one.key):
+            held = versions.get(id(registry))
+            if held is None:
+                held = versions[id(registry)] = _in_force(registry.get("version"))
+            if held:
+                continue
+        left.append(one)
+    return left
+
+
+def _candidates(
     graph: Graph, nodes: Iterable[tuple[Any, Any]], categories: frozenset[str]
-) -> _Keys | None:
-    """Return what NumPy may say of these categories, as registries have it, for nodes of which
-    each has its site and its errstate; None where that is not known, or no warning."""
-    found: dict[int, tuple[Names, list[tuple[str, type, int]]]] = {}
-    for node, (site, state) in zip(graph.nodes, nodes, strict=True):
+) -> list[Candidate] | None:
+    """Return what NumPy may say of these categories, for nodes of which each has its site and its
+    errstate; None where that is not known, or no warning."""
+    found = []
+    for number, (node, (site, state)) in enumerate(zip(graph.nodes, nodes, strict=True)):
         if node.op.name in warn.WORDED:
             return None
         modes = warn.settings_of(state)
@@ -116,8 +136,8 @@ def _keys(
                 return None
             words = f"{_WORDS[category]} encountered in {warn.name_of(node)}"
             key = words, RuntimeWarning, place_of(site)[1]
-            found.setdefault(id(names), (names, []))[1].append(key)
-    return list(found.values())
+            found.append(Candidate(number, category, names, key))
+    return found
 
 
 def known(graph: Graph, heard: Iterable[str], values: Sequence[Value]) -> bool:
@@ -128,24 +148,77 @@ def known(graph: Graph, heard: Iterable[str], values: Sequence[Value]) -> bool:
     categories = frozenset([CATEGORY.get(what, what) for what in heard])
     if not categories <= _ALL:
         return False
-    keys = _keys(graph, [(value.site, value.errstate) for value in values], categories)
-    return keys is not None and _all_noted(keys)
+    found = _candidates(graph, [(value.site, value.errstate) for value in values], categories)
+    return found is not None and not _not_noted(found)
+
+
+class _Seen:
+    """What was found of candidates, for as long as registries and filters are as they were."""
+
+    __slots__ = ("_registries", "left", "nodes", "silent")
+
+    def __init__(self, candidates: Sequence[Candidate]) -> None:
+        self.left = _not_noted(candidates)
+        self.nodes = frozenset([(one.node, one.category) for one in self.left])
+        self.silent = not self.left
+        by_names: dict[int, tuple[Names, list[Any]]] = {}
+        for one in candidates:
+            own = by_names.setdefault(id(one.names), (one.names, []))[1]
+            if one not in self.left:
+                own.append(one.key)
+        self._registries: list[tuple[Names, dict[Any, Any], Any, int, list[Any]]] = []
+        for names, keys in by_names.values():
+            found = names.get("__warningregistry__")
+            registry: dict[Any, Any] = found if type(found) is dict else {}
+            version = registry.get("version")
+            self._registries.append((names, registry, version, len(registry), keys))
+
+    def holds(self) -> bool:
+        for names, registry, version, count, keys in self._registries:
+            if names.get("__warningregistry__") is not registry or version is None:
+                return False
+            if len(registry) != count or registry.get("version") != version:
+                return False
+            for key in keys:
+                if not registry.get(key):
+                    return False
+            if not _in_force(version):
+                return False
+        return True
 
 
 class Excuse:
-    """What the call guard asks when kernels have raised flags: whether NumPy would show nothing."""
+    """What the call guard asks when kernels have raised flags: whether NumPy would show nothing.
 
-    __slots__ = ("_graph", "_keys", "_nodes")
+    ``absent(flags, nodes, args)`` tells of nodes and categories that were not shown whether none of
+    them is what raised the flags.
+    """
+
+    __slots__ = ("_candidates", "_graph", "_nodes", "_seen", "absent")
 
     def __init__(self, graph: Graph, nodes: Sequence[tuple[Any, Any]]) -> None:
         self._graph = graph
         here = warn.ERRSTATE.get()
         self._nodes = [(site, here if state is None else state) for site, state in nodes]
-        self._keys: dict[int, _Keys | None] = {}
+        self._candidates: dict[int, list[Candidate] | None] = {}
+        self._seen: dict[int, _Seen] = {}
+        self.absent: Callable[[int, Nodes, tuple[Any, ...]], bool] | None = None
 
     def __call__(self, raised: int, *args: Any) -> bool:
-        if raised not in self._keys:
+        seen = self._seen.get(raised)
+        if seen is None or not seen.holds():
+            found = self._of(raised)
+            if found is None:
+                return False
+            seen = self._seen[raised] = _Seen(found)
+        if seen.silent:
+            return True
+        if self.absent is not None and self.absent(raised, seen.nodes, args):
+            return True
+        return warn.telling() == "never"
+
+    def _of(self, raised: int) -> list[Candidate] | None:
+        if raised not in self._candidates:
             categories = frozenset([name for name, bit in WATCHED.items() if raised & bit])
-            self._keys[raised] = _keys(self._graph, self._nodes, categories)
-        keys = self._keys[raised]
-        return keys is not None and (_all_noted(keys) or warn.telling() == "never")
+            self._candidates[raised] = _candidates(self._graph, self._nodes, categories)
+        return self._candidates[raised]

@@ -55,6 +55,11 @@ class _Names(dict[str, Any]):
         self.uses = uses
         self.types = "type" not in uses.values | uses.attributes
 
+    def note_warnings(self) -> None:
+        """Have NumPy note what it warns of where the program's own functions have it noted."""
+        registry = self.real.setdefault("__warningregistry__", {})
+        dict.__setitem__(self, "__warningregistry__", registry)
+
     def __getitem__(self, name: str) -> Any:
         real = self.real
         if not floor.traced:  # a function that was made inside a body, and is called later
@@ -109,6 +114,9 @@ def inside(function: FunctionType) -> FunctionType:
     state = _state(function)
     found = _twins.get(function)
     if found is not None and list(map(id, found[1])) == list(map(id, state)):
+        names = found[0].__globals__
+        if type(names) is _Names:
+            names.note_warnings()
         return found[0]
     # The function itself stands in while its twin is made: closures may lead back to it.
     _twins[function] = (function, state)
@@ -161,6 +169,7 @@ def _twin(function: FunctionType, contents: tuple[Any, ...]) -> FunctionType:
     names = _names.get((id(function.__globals__), uses))
     if names is None:
         names = _names[id(function.__globals__), uses] = _Names(function.__globals__, uses)
+    names.note_warnings()
     written = _written_cells(function) if code.co_freevars else ()
     cells = []
     for name, cell, content in zip(

@@ -138,6 +138,7 @@ class Blocks:
         self.block = "entry"
         self.known: dict[str, str] | None = None  # instruction → register, where asked for
         self.asked = ""  # lanes for which what is seldom needed is made; empty: all
+        self.alone = False  # this is what is seldom needed, in a function of its own
         self.metadata: list[str] = []
         self.by_zero = ""
 

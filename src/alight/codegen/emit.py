@@ -48,7 +48,7 @@ class Code(Comparisons):
 
         def value(tree: Expr) -> str:
             if id(tree) not in done:
-                if tree.prim == "rarely" and lanes and _one_by_one(tree.args[1]):
+                if tree.prim == "rarely" and lanes and not self.alone and _one_by_one(tree.args[1]):
                     done[id(tree)] = self._lanes_apart(tree, value, lanes, done)
                 elif tree.prim == "rarely" and lanes:
                     done[id(tree)] = seldom(tree)
@@ -101,8 +101,7 @@ class Code(Comparisons):
         done: dict[int, str],
     ) -> str:
         """Return the common value; where the condition holds for some lane, with the other value
-        in those lanes, made one by one of what is ``done`` for all by a function that kernels
-        share."""
+        in those lanes, made of what is ``done`` for all by a function that kernels share."""
         common = value(tree.args[2])
         used = _ends_of(tree.args[1], done)
         cells = [self.alloca(memory_type(e.dtype, lanes)) for e in used]
@@ -114,7 +113,7 @@ class Code(Comparisons):
             self.store(value(part), cell, part.dtype, lanes=lanes)
         self.store(condition, flags, "bool", lanes=lanes)
         self.store(common, result, tree.dtype, lanes=lanes)
-        function = _alone(tree.args[1], tuple(used))
+        function = _alone(tree.args[1], tuple(used), lanes)
         self.module.apart[function.name] = function.texts
         self.module.libm |= function.libm
         taken = ", ".join(["ptr"] * (len(cells) + 2))
@@ -199,7 +198,7 @@ class Code(Comparisons):
             symbol = self.module.call_libm(tree.value, source, given)
             return self._each(symbol, args, dtypes, tree.dtype, lanes)
         if prim == "apart":
-            return self._apart(tree, args)
+            return self._apart(tree, args, lanes)
         if prim == "table":
             return self._table(tree, args[0])
         if prim == "by_zero":
@@ -299,9 +298,12 @@ class Code(Comparisons):
         self.known = known
         return self.emit(f"phi {one} [ {slow}, %{apart} ], [ {fast}, %{near} ]")
 
-    def _apart(self, tree: Expr, args: list[str]) -> str:
-        """Return a call of a function that all kernels of the module share."""
+    def _apart(self, tree: Expr, args: list[str], lanes: int) -> str:
+        """Return a call of a function that all kernels of the module share; in vectors, what it
+        computes."""
         name, trees = tree.value
+        if lanes:
+            return self.evaluate(trees, args, lanes)[0]
         one = register_type(tree.dtype)
         symbol = f"apart.{name}.{one}"
         if symbol not in self.module.shared:
@@ -380,22 +382,41 @@ class _Alone(NamedTuple):
 
 
 @cache
-def _alone(tree: Expr, used: tuple[Expr, ...]) -> _Alone:
+def _alone(tree: Expr, used: tuple[Expr, ...], lanes: int) -> _Alone:
     """Return the function that makes a tree's value for the lanes that are flagged, of those it
     uses; what it is given are runs of elements in memory."""
     module = Module()
     code = Code(module)
     code.known = {}
-    with (
-        code.loop("%n") as j,
-        code.when(code.load(code.at("%flags", j, "bool"), "bool")),
-    ):
-        made = {
-            id(part): code.load(code.at(f"%x{i}", j, part.dtype), part.dtype)
-            for i, part in enumerate(used)
-        }
-        (other,) = code.evaluate((tree,), [], made=made)
-        code.store(other, code.at("%result", j, tree.dtype), tree.dtype)
+    code.alone = True
+    if _in_lanes(tree):
+        lanes = 0
+    with code.loop("%n", step=lanes or 1) as j:
+        places = [code.at(f"%x{i}", j, part.dtype) for i, part in enumerate(used)]
+        flagged = code.load(code.at("%flags", j, "bool"), "bool", lanes=lanes)
+        result = code.at("%result", j, tree.dtype)
+
+        def store(chosen: str = "") -> None:
+            made = {}
+            for part, place in zip(used, places, strict=True):
+                given = code.load(place, part.dtype, lanes=lanes)
+                if chosen and kind_of(part.dtype) == "f":
+                    # in the other lanes what raises no flag
+                    one = literal(1.0, part.dtype, lanes)
+                    given = code.chosen(chosen, given, one, part.dtype, lanes)
+                made[id(part)] = given
+            (other,) = code.evaluate((tree,), [], lanes, made)
+            if chosen:
+                before = code.load(result, tree.dtype, lanes=lanes)
+                other = code.chosen(chosen, other, before, tree.dtype, lanes)
+            code.store(other, result, tree.dtype, lanes=lanes)
+
+        if lanes:
+            code.asked = flagged
+            store(flagged)
+        else:
+            with code.when(flagged):
+                store()
     code.finish()
     taken = ", ".join(
         f"ptr %{name}" for name in (*[f"x{i}" for i in range(len(used))], "flags", "result")
@@ -403,7 +424,8 @@ def _alone(tree: Expr, used: tuple[Expr, ...]) -> _Alone:
     text = code.function(f"void @NAME({taken}, i64 %n)", "#6")
     # of one name are only those of one text
     whole = "\n".join((*module.shared.values(), text))
-    name = f"alone.{sha256(whole.encode()).hexdigest()[:16]}"
+    stem = "lanes" if lanes else "alone"
+    name = f"{stem}.{sha256(whole.encode()).hexdigest()[:16]}"
     texts = {**module.shared, name: text.replace("@NAME", f"@{name}")}
     return _Alone(name, texts, frozenset(module.libm))
 
@@ -444,6 +466,16 @@ def _one_by_one(tree: Expr) -> bool:
     """Tell whether a tree is for single elements: it leaves the kernel, or reads tables."""
     found = _parts_of(tree, lambda part: part.prim != "rarely")
     return any(part.prim in ("apart", "libm", "table") for part in found)
+
+
+def _in_lanes(tree: Expr) -> bool:
+    """Tell whether a tree, or a function in it, goes through the lanes of vectors all the same."""
+    for part in _parts_of(tree, lambda part: True):
+        if part.prim in ("libm", "table", "gcd", "ipow", "by_zero"):
+            return True
+        if part.prim == "apart" and any(map(_in_lanes, part.value[1])):
+            return True
+    return False
 
 
 def _zero(lanes: int) -> str:

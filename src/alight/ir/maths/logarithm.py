@@ -44,9 +44,10 @@ def log_less(f):
 def tiny(x):
     return (x > 0) & (x < inf)
 
-# Of what has no logarithm, and of infinity; nothing is raised where x is positive, or no number.
+# Of what has no logarithm, and of infinity; nothing is raised where x is positive, or no number,
+# and no denormal is computed with, which takes some processors 150 cycles.
 def ends(x):
-    n = where(x == 0, -1, where(x < 0, T(0), x))
+    n = where(x > 0, T(1), where(x == 0, -1, where(x < 0, T(0), x)))
     return where(x > 0, x, n / where(x <= 0, T(0), 1))
 
 def log(x):
@@ -114,14 +115,18 @@ def log10_of_float32(x, less):
     w = fma(-s, q, fma(f, k.log10_e_rest, e * (k.log10_2_low * 2.0 ** -23)))
     return fma(e, k.log10_2_high * 2.0 ** -23, fma(f, k.log10_e, w))
 
+# A denormal in units of the least, by its bits.
+def denormal(x):
+    return T(S(bits(x)))
+
 def log_far(x):
-    return log_of(x * floating(U(BIAS + MANTISSA) << MANTISSA), T(MANTISSA))
+    return log_of(denormal(x), T(BIAS + MANTISSA - 1))
 
 def log2_far(x):
-    return log2_of(x * floating(U(BIAS + MANTISSA) << MANTISSA), T(MANTISSA))
+    return log2_of(denormal(x), T(BIAS + MANTISSA - 1))
 
 def log10_far(x):
-    return log10_of(x * floating(U(BIAS + MANTISSA) << MANTISSA), T(MANTISSA))
+    return log10_of(denormal(x), T(BIAS + MANTISSA - 1))
 
 # log(1 + v): f = (1 + v) / 2**e - 1 and what rounding left of it, l.
 def log1p_parts(v):

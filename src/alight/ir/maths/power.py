@@ -119,7 +119,7 @@ def cbrt(x):
     return rarely(~plain, rarely(far, apart.cbrt_far(x), x), copysign(y, x))
 
 def cbrt_far(x):
-    s = fabs(x) * floating((U(k.cbrt_up) + BIAS) << MANTISSA)
+    s = denormal(fabs(x)) * floating((U(k.cbrt_up) - (MANTISSA - 1)) << MANTISSA)
     return copysign(cube_root(s) * floating((BIAS - U(k.cbrt_down)) << MANTISSA), x)
 
 def cube_root(a):

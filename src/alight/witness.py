@@ -1,0 +1,193 @@
+"""Which nodes of a program raised the flags that its kernels left, found out by a kernel.
+
+A NaN that comes of none is an invalid operation, an infinity that comes of finite numbers an
+overflow or a division by zero. Where several nodes may have raised a flag and Python would show
+some of their warnings again, to look for those takes as long as the kernel, and to ask NumPy as
+long as NumPy.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from types import MappingProxyType
+from typing import Any
+
+from alight._core import layout_of
+from alight._core.guard import WATCHED, Entry
+from alight.described import describe
+from alight.frozen import np
+from alight.ir.group import Graph, Node
+from alight.ir.ops import OPS
+from alight.ready import kernel_at_hand
+from alight.replay import Program, watching
+from alight.shortcut import SILENT, generated_plan, kernel_entry
+from alight.shown import Nodes
+
+__all__ = ["SIGNS", "Witness"]
+
+# What a flag leaves in the results of an op: by the name of the op, which operands must not be NaN,
+# or must be finite. Of powers of infinity NumPy's loops say what they like.
+_ONE, _BOTH = (0,), (0, 1)
+_OF_ONE = (
+    *("sqrt", "square", "reciprocal", "exp", "exp2", "expm1", "sinh", "cosh", "log", "log2"),
+    *("log10", "log1p", "arctanh", "sin", "cos", "tan", "arcsin", "arccos", "arccosh"),
+)
+_OF_TWO = ("add", "subtract", "multiply", "divide", "hypot")
+SIGNS: MappingProxyType[str, tuple[tuple[int, ...], tuple[int, ...] | None]] = MappingProxyType(
+    {
+        **dict.fromkeys(_OF_ONE, (_ONE, _ONE)),
+        **dict.fromkeys(_OF_TWO, (_BOTH, _BOTH)),
+        "power": (_BOTH, _ONE),
+        # infinities of both signs, or what overflowed before, which has a flag of its own
+        "sum": ((), None),
+    }
+)
+
+# Of a set of nodes: how often NumPy is asked before a kernel is made, and how often one may find
+# that they did raise it before it is asked no more.
+_MET, _FOUND = 2, 3
+_KEPT = 4  # sets of one program: each has a kernel
+
+
+class Witness:
+    """The kernels that look for what raised flags in a program."""
+
+    def __init__(self, program: Program, lookups: Any) -> None:
+        self.program = program
+        self.lookups = lookups
+        self._met: Counter[Nodes] = Counter()
+        self._found: Counter[Nodes] = Counter()
+        self._programs: dict[Nodes, Program | None] = {}
+        self._entries: dict[Nodes, Entry] = {}
+
+    def absent(self, raised: int, nodes: Nodes, args: tuple[Any, ...]) -> bool:
+        """Tell whether these nodes are none of those that raised the flags."""
+        entry = self._entries.get(nodes)
+        if entry is None:
+            self._met[nodes] += 1
+            if self._met[nodes] <= _MET:
+                return False
+            entry = self._entry(nodes, raised, args)
+        elif self._found[nodes] >= _FOUND:
+            return False
+        if entry is None or not entry.matches(args):
+            return False
+        found = entry.run(args)
+        if found is NotImplemented:
+            return False
+        if any(found):
+            self._found[nodes] += 1
+            return False
+        return True
+
+    def _entry(self, nodes: Nodes, raised: int, args: tuple[Any, ...]) -> Entry | None:
+        if nodes not in self._programs:
+            if len(self._programs) >= _KEPT:
+                return None
+            over = bool(raised & WATCHED["over"])
+            self._programs[nodes] = _looking(self.program, nodes, over)
+        program = self._programs[nodes]
+        described = describe(args, {})
+        if program is None or described is None:
+            return None
+        if program.generated is None:
+            program.generated = generated_plan(program)
+        launchable = program.launchable(program.generated)
+        if launchable is None:
+            self._programs[nodes] = None
+            return None
+        steps = [step for step in launchable.steps if step.implementation == "generated"]
+        if not all(map(kernel_at_hand, steps)):
+            return None  # it is made meanwhile
+        entry = kernel_entry(launchable, args, described.arrays, self.lookups)
+        if entry is None:
+            self._programs[nodes] = None
+        else:
+            self._entries[nodes] = entry
+        return entry
+
+
+class _Looking:
+    """A graph in the making: what the nodes of interest are made of, and what is asked of them."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.nodes: list[Node] = []
+        self.numbers: dict[int, int] = {n: n for n in range(len(graph.inputs))}
+        self.layouts = [*graph.inputs]
+        self.made: dict[tuple[str, tuple[int, ...]], int] = {}
+
+    def value(self, number: int) -> int:
+        """Return the number here of a value of the program."""
+        if number not in self.numbers:
+            ready = [number]
+            while ready:
+                node = self.graph.nodes[ready[-1] - len(self.graph.inputs)]
+                missing = [n for n in node.operands if n not in self.numbers]
+                if missing:
+                    ready += missing
+                    continue
+                last = ready.pop()
+                if last not in self.numbers:
+                    operands = tuple([self.numbers[n] for n in node.operands])
+                    self.numbers[last] = self.add(Node(node.op, operands, node.attrs, node.layout))
+        return self.numbers[number]
+
+    def add(self, node: Node) -> int:
+        self.nodes.append(node)
+        self.layouts.append(node.layout)
+        return len(self.layouts) - 1
+
+    def asked(self, name: str, *operands: int) -> int:
+        """Return the number of a truth value for each element of the first operand."""
+        key = name, operands
+        if key not in self.made:
+            truths = np.empty_like(self.layouts[operands[0]].probe, dtype=bool, subok=False)
+            self.made[key] = self.add(Node(OPS[name], operands, (), layout_of(truths)))
+        return self.made[key]
+
+    def anywhere(self, number: int) -> int:
+        """Return the number of whether a truth value holds for some element."""
+        axes = tuple(range(self.layouts[number].ndim))
+        if not axes:
+            return number
+        attrs = (("axis", axes), ("keepdims", False))
+        return self.add(Node(OPS["any"], (number,), attrs, layout_of(np.empty((), bool))))
+
+
+def _looking(program: Program, nodes: Nodes, over: bool) -> Program | None:
+    """Return the program that tells, by shapes, whether some of the nodes raised what they may;
+    None where that is not seen in their results."""
+    graph = program.graph
+    work = _Looking(graph)
+    by_shape: dict[Any, list[int]] = {}
+    for number, category in sorted(nodes):
+        node = graph.nodes[number]
+        sign = SIGNS.get(node.op.name)
+        chars = {node.layout.dtype.char, *[graph.layout(n).dtype.char for n in node.operands]}
+        if sign is None or not chars <= set("fd"):
+            return None
+        operands = [work.value(n) for n in node.operands]
+        if sign[1] is None:
+            if category != "invalid" or over:
+                return None
+            truth = work.asked("isinf", operands[0])
+        else:
+            result = work.value(len(graph.inputs) + number)
+            which, test = (sign[0], "isnan") if category == "invalid" else (sign[1], "isfinite")
+            truth = work.asked("isnan" if category == "invalid" else "isinf", result)
+            for place in which:
+                usual = work.asked(test, operands[place])
+                if test == "isnan":
+                    usual = work.asked("logical_not", usual)
+                truth = work.asked("logical_and", truth, usual)
+        layout = work.layouts[truth]
+        by_shape.setdefault(layout, []).append(truth)
+    outputs = []
+    for truths in by_shape.values():
+        whole = truths[0]
+        for truth in truths[1:]:
+            whole = work.asked("logical_or", whole, truth)
+        outputs.append(work.anywhere(whole))
+    made = Graph(graph.inputs, tuple(work.nodes), tuple(outputs))
+    return watching(program, made, SILENT)

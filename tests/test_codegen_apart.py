@@ -1,0 +1,62 @@
+"""What is seldom needed of a function, in code that kernels share: in vectors, and for the lanes
+alone that need it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from alight.backends import machine
+from alight.codegen import llvm
+from alight.codegen.loops import Schedule
+from alight.ir.ops import OPS, Kind
+from generated import loop_group, run, special, ulp_distance
+
+DENORMALS = ("log", "log2", "log10", "cbrt")
+SPECIAL = [op for op in OPS.values() if op.special and op.kind is Kind.ELEMENTWISE]
+
+
+def denormals(dtype: str) -> np.ndarray[Any, Any]:
+    rng = np.random.default_rng(0)
+    width = np.dtype(dtype).itemsize * 8
+    bits = 2.0 ** rng.uniform(0, 23 if width == 32 else 52, 5003)
+    return bits.astype(f"u{width // 8}").view(dtype)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name", DENORMALS)
+def test_denormals_are_computed_in_vectors(name: str, dtype: str) -> None:
+    op, x = OPS[name], denormals(dtype)
+    group = loop_group([x], [(op, (0,), (), dtype)])
+    shared = llvm._module(group, Schedule()).apart
+    assert shared and all(function.startswith("lanes.") for function in shared)
+    x[::3] = np.random.default_rng(1).uniform(0.5, 2, len(x[::3]))
+    (found,) = run(group, [x])
+    exact = op.reference(x.astype(np.longdouble)).astype(dtype)  # longer than what is bounded
+    assert ulp_distance(found, exact).max() <= op.ulp
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("op", SPECIAL, ids=lambda op: op.name)
+def test_lanes_that_do_not_need_it_raise_nothing(op: Any, dtype: str) -> None:
+    values = np.concatenate([special(np.dtype(dtype)), denormals(dtype)[:20]])
+    grids = np.meshgrid(*[values] * op.nin)
+    operands = [grid.reshape(-1) for grid in grids]
+    quiet = np.ones(operands[0].shape, bool)
+    told = {"divide", "over", "invalid"}
+    group = loop_group([a[:1] for a in operands], [(op, (*range(op.nin),), (), dtype)])
+    kernel = llvm.compile_group(group)
+    result = np.empty(1, dtype)
+    for k in range(len(quiet)):
+        one = [a[k : k + 1].copy() for a in operands]
+        machine.clear_floating_point_flags()
+        kernel([a.__array_interface__["data"][0] for a in (*one, result)])
+        quiet[k] = not machine.floating_point_flags() & told
+    order = np.random.default_rng(2).permutation(np.flatnonzero(quiet))
+    operands = [a[order] for a in operands]
+    group = loop_group(operands, [(op, (*range(op.nin),), (), dtype)])
+    machine.clear_floating_point_flags()
+    run(group, operands)
+    assert not machine.floating_point_flags() & told
