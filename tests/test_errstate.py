@@ -269,3 +269,42 @@ def test_timing_numpy_beside_a_call_tells_nothing(capfd: pytest.CaptureFixture[s
     printed_inside(a)
     numpys = capfd.readouterr()
     assert (ours.out, ours.err) == (numpys.out, numpys.err) != ("", "")
+
+
+def neighbours(board: Any) -> Any:
+    around = np.roll(board, 1, 0) + np.roll(board, -1, 0) + np.roll(board, 1, 1)
+    return ((around == 2) | (board == 1)).astype(np.int8)
+
+
+def neighbours_one_by_one(board: Any) -> Any:
+    around = sum(np.roll(board, shift, axis) for shift in (1, -1) for axis in (0, 1))
+    return ((around == 2) | (board == 1)).astype(np.int8)
+
+
+@pytest.mark.parametrize("action", ["always", "error"])
+@pytest.mark.parametrize("body", [neighbours, neighbours_one_by_one])
+def test_bodies_are_not_run_op_by_op_where_warnings_are_told_at_once(
+    body: Callable[[Any], Any], action: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs: list[Any] = []
+    run = Jitted._body
+    monkeypatch.setattr(Jitted, "_body", lambda *given: runs.append(1) or run(*given))
+    function, board = alight.jit(body), np.eye(40, dtype=np.int8)
+    before = list(warnings.filters)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter(action)
+        inside = warnings.filters
+        for _ in range(30):
+            assert function(board).tolist() == body(board).tolist()
+        assert warnings.filters is inside
+    assert len(runs) <= 2 and not caught  # once to know it, once more where it could not be kept
+    assert warnings.filters == before
+
+
+@pytest.mark.parametrize("body", [plain, nested])
+def test_what_is_collected_is_told_before_the_call_returns(body: Callable[[Any], Any]) -> None:
+    function, a = alight.jit(body), VALUES["negative"]
+    expected = told(lambda: body(a), {})[1]
+    for _ in range(12):
+        assert told(lambda: function(a), {})[1] == expected
+        kernels.settle()

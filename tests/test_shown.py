@@ -61,13 +61,15 @@ def loaded(folder: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> ModuleTy
     return __import__(name)
 
 
-@pytest.fixture
-def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Any, Any]]:
+@pytest.fixture(params=[{"floor": 0, "force": "cpu:generated"}], ids=["kernels"])
+def pair(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[tuple[Any, Any]]:
     """The module as NumPy runs it, and one of which the functions are jitted, their kernels
     made."""
     theirs = loaded(tmp_path, monkeypatch, "of_numpy")
     ours = loaded(tmp_path, monkeypatch, "of_alight")
-    with alight.policy(floor=0, force="cpu:generated"):
+    with alight.policy(**request.param):
         for name in ("work", "twice", "folded"):
             setattr(ours, name, alight.jit(getattr(ours, name)))
             for _ in range(3):
@@ -163,7 +165,10 @@ def told(module: ModuleType, steps: list[Callable[[ModuleType], Any]]) -> list[A
     return said
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize(
+    "pair", [{"floor": 0, "force": "cpu:generated"}, {}], ids=["kernels", "raced"], indirect=True
+)
 def test_a_program_is_shown_what_numpy_shows(seed: int, pair: tuple[Any, Any]) -> None:
     draw = random.Random(seed)
     steps = []

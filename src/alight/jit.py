@@ -23,7 +23,7 @@ from alight.answers import Answering, Missed, is_made
 from alight.appearance import asks_what_it_means, shown
 from alight.config import current_policy, policy
 from alight.costs import plan_at_once
-from alight.described import describe
+from alight.described import Described, describe
 from alight.drawn import writes_into_arrays
 from alight.execute import stood_in
 from alight.frozen import np
@@ -42,7 +42,7 @@ from alight.sites import owned
 from alight.swap import inside
 from alight.tracebacks import hide_ours
 from alight.trial import FOREGROUND
-from alight.warn import modes_here, unheard
+from alight.warn import collected, modes_here, told_inside, unheard
 
 __all__ = ["Jitted", "as_jitted", "jit"]
 
@@ -144,7 +144,34 @@ class Jitted(Answering):
         if described is None or recording_errstate() is None:  # NumPy acts at each op
             if described is None and not kwargs and not modes_here():
                 return self._on_arrays(args)
+            if described is None or not _raced():
+                return self._body(args, kwargs)
+            if not collected() or not self._learned().proof.pure:
+                return self._at_once(args, kwargs, described)
+            with told_inside():
+                return self._on_ndarrays(args, kwargs, described)
+        return self._on_ndarrays(args, kwargs, described)
+
+    def _at_once(self, args: tuple[Any, ...], kwargs: dict[str, Any], described: Described) -> Any:
+        """Return the result of a call in which NumPy acts at each op: all of it is NumPy's, unless
+        ours has given other bits."""
+        learned = self._learned()
+        site = learned.site(described, True, self.remove)
+        if not site.exact and site.verdict != "numpy":
             return self._body(args, kwargs)
+        began = perf_counter()
+        result = self._numpy(args, kwargs)
+        site.ran_theirs(perf_counter() - began)
+        if len(site.theirs) > 1 and site.verdict != "ours":
+            missed = Missed(args, kwargs, described, learned, site)
+            self.answer_with_numpy(missed, site.verdict is None)
+        return result
+
+    def _on_ndarrays(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], described: Described
+    ) -> Any:
+        """Return the result of a call of which the arguments are described, whichever way it
+        takes."""
         # The state that everything below rests on: what is named may change meanwhile.
         learned = self._learned()
         proof = learned.proof

@@ -61,11 +61,38 @@ def unheard() -> Iterator[None]:
 def _filtered(record: bool = False) -> Iterator[Any]:
     """Let nothing but this block see the warning filters it sets."""
     with _filters, warnings.catch_warnings(record=record) as caught:
-        _own.append(warnings.filters)
+        own = warnings.filters
+        _own.append(own)
         try:
             yield caught
         finally:
-            _own.pop()
+            _drop(own)
+
+
+def _drop(own: Any) -> None:
+    _own[:] = [filters for filters in _own if filters is not own]
+
+
+@contextmanager
+def told_inside() -> Iterator[None]:
+    """Let what is recorded in this block wait, wherever its warnings go: all is done, and told,
+    before the block ends.
+
+    Filters are the same in a list of another identity, by which it is known; what was shown under
+    them stays noted.
+    """
+    with _filters:
+        before, own = warnings.filters, [*warnings.filters]
+        _own.append(own)
+        warnings.filters = own
+    try:
+        with at_the_call():  # whatever other threads do to the filters meanwhile
+            yield
+    finally:
+        with _filters:
+            _drop(own)
+            if warnings.filters is own:  # or another thread's block is open, which puts it back
+                warnings.filters = before
 
 
 def settings_of(state: Any) -> dict[str, str]:
