@@ -55,6 +55,7 @@ from alight.bench.shows import (
 )
 from alight.bench.worker import Server, compare, rest
 from alight.errors import ConfigError, DeviceUnavailable
+from alight.tables import DISTURBED
 from test_cli import PACKAGE, command
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -351,16 +352,21 @@ def test_a_run_keeps_its_budget(monkeypatch: pytest.MonkeyPatch) -> None:
     for line in (bits, *lines):
         assert line.passed is None and str(line).startswith("NOT RUN"), line
         assert line.detail == "over the budget"
-    made = subprocess.CompletedProcess((), 0, "not stored: other work", "")
+    busy = f"cuda:0: measured in 5.0 s, stored at x\ncpu: measured in 5.0 s, {DISTURBED} and not"
+    asked: list[Any] = []
 
-    def calibrates(*args: Any, **kwargs: Any) -> Any:
+    def calibrates(command: list[str], **kwargs: Any) -> Any:
         now[0] += 10.0
-        return made
+        asked.append(command[6:])
+        return subprocess.CompletedProcess((), 0, busy if len(asked) < 3 else "cpu: rough", "")
 
     monkeypatch.setattr(running.subprocess, "run", calibrates)
     now[0] = 0.0
     running._calibrate(run, {}, 15.0)
     assert now[0] == 10.0 == run.calibration_seconds
+    now[0] = 0.0
+    running._calibrate(run, {}, 1000.0)  # again what other work disturbed, and nothing else
+    assert asked == [[], [], ["cpu"]] and run.calibration.startswith("cpu: rough\ncuda:0")
 
 
 def test_rows_that_met_slow_processors_are_timed_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -579,6 +579,29 @@ def test_beside_a_host_that_is_not_calibrated_none_takes_part(machine: Machine) 
     assert f"cpu takes part: always, uncalibrated: its work is NumPy's. {fix}" in text
     named = machine.listed(ALIGHT_DEVICES="far:0,cpu")
     assert named["takes_part"] and "but the host is not" in named["why"]
+    # Where it is named, work stays with what lies there, and NumPy has what lies on the host.
+    text = """
+        import alight
+        import numpy as np
+        from alight.log import LOG
+        x = np.linspace(0.0, 1.0, 200_000)
+        with alight.policy(force="far:0"):
+            there = alight.asarray(x) * 2.0
+            alight.evaluate(there)
+        alight.reset()
+        more = there + 1.0
+        alight.evaluate(more)
+        assert np.array_equal(np.asarray(alight.asarray(x) + 1.0), x + 1.0)
+        for record in LOG.snapshot().records:
+            decision = record.decision
+            print(decision.chosen, decision.reason, *[
+                candidate.device for candidate in decision.candidates
+                if candidate.reason == "uncalibrated" and candidate.implementation == "numpy"])
+        assert str(alight.report()).count("uncalibrated work is NumPy's") == 1
+        assert np.array_equal(np.asarray(more), x * 2.0 + 1.0)
+    """
+    told = machine.python("-c", textwrap.dedent(text), ALIGHT_DEVICES="far:0,cpu")
+    assert sorted(told.splitlines()) == ["cpu uncalibrated", "far:0 already_resident cpu"]
     forced = machine.listed(ALIGHT_FORCE="far:0")
     assert forced["takes_part"] and "the host" not in forced["why"]
 

@@ -19,7 +19,6 @@ from alight.measure.points import points_of
 from alight.measure.probes import CHAIN
 from alight.measure.rows import complex_rows
 from alight.measure.samples import Samples
-from alight.measure.timing import contended
 from alight.plan.cost import Profile, Rates, estimate
 from alight.plan.curve import Curve, guess
 from alight.plan.nests import DISTANT_BYTES, GUESSED, LEARNT, ROW
@@ -196,19 +195,6 @@ def test_the_interval_of_a_class_is_that_of_its_tries() -> None:
     found = estimate(group, "cpu", "generated", Profile("cpu", {"generated": tried}))
     assert found is not None
     assert found.high / found.seconds == pytest.approx(math.exp(1.2815515655446004 * 0.05))
-
-
-def test_predictions_that_are_far_off_are_contended() -> None:
-    assert not contended([], missed=[[0.03, -0.05, 0.1, 0.02, 0.9]])
-    assert not contended([], missed=[[0.2, -0.18, 0.25, 0.02, 0.4]])  # the model's, it may be
-    assert contended([], missed=[[0.4, -0.36, 0.5, 0.02, 0.6]])
-    assert not contended([], missed=[[0.02] * 20, [2.0, -3.0]])  # two have no median
-    assert contended([], missed=[[0.02] * 20, [2.0, -3.0, 2.5, 1.0]])
-    assert not contended([], missed=[])
-    # products of 60 us that took 8 ms, a slice of the scheduler's
-    assert contended([], left_out=[[3.0, -4.0, 2.0, 0.1]])
-    # however sure of products, a profile that is off in all else is contended
-    assert contended([], missed=[[0.3] * 6], left_out=[[0.02] * 60])
 
 
 def test_places_are_measured_where_they_are_looked_for() -> None:

@@ -462,6 +462,78 @@ def test_without_figures_numpy_runs_it() -> None:
     assert decided(one(), facts) == ("cpu", "numpy", Reason.UNCALIBRATED)
 
 
+def on_card_alone(group: Group, device: str, implementation: str) -> Estimate | None:
+    return at(1e-5 * len(group.graph.nodes)) if device == "sim:0" else None
+
+
+@pytest.mark.parametrize(
+    ("held", "copy", "read", "device"),
+    [
+        ("host", 1e-4, False, "cpu"),  # its copies are all that is known, and it needs none
+        ("sim", 1e-4, False, "sim:0"),  # bringing it to NumPy takes longer than all of it there
+        ("sim", 5e-6, False, "cpu"),
+        ("sim", 1e-4, True, "sim:0"),  # the host reads what has as many bytes: one more operation
+    ],
+)
+def test_a_host_that_was_not_measured_is_free_but_for_its_copies(
+    held: str, copy: float, read: bool, device: str
+) -> None:
+    graph = one()
+    if read:  # the result is a number, which is soon there
+        builder = Builder(BIG)
+        graph = builder.graph(builder.reduce("sum", 0, (0, 1)))
+    facts = replace(
+        FACTS,
+        estimate=on_card_alone,
+        residency=(frozenset((held,)),),
+        copy_seconds=lambda source, target, nbytes: copy if nbytes > 8 else copy / 100,
+        host_required=frozenset((0,) if read else ()),
+    )
+    found, _, reason = decided(graph, facts)
+    assert found == device
+    assert reason is (Reason.UNCALIBRATED if device == "cpu" else Reason.ALREADY_RESIDENT)
+    (step,) = launches(make_plan(graph, facts))
+    own = next(c for c in step.decision.candidates if c.device == "cpu")
+    others = [c for c in step.decision.candidates if c.device == "sim:0"]
+    assert own.estimate is None
+    assert own.reason is (None if device == "cpu" else Reason.UNCALIBRATED)
+    assert [c.estimate for c in others] == [at(1e-5)] * 2
+
+
+def test_a_chain_stays_with_its_arrays_as_long_as_that_is_shorter_than_one_copy() -> None:
+    """The whole request counts: what NumPy would take is not known, what it would wait for is."""
+    builder = Builder(BIG)
+    value = 0
+    for _ in range(5):  # the library runs each by itself
+        value = builder.add("exp", value)
+    graph = builder.graph(value)
+    support = replace(SIM.support, implementations=("library",))
+    facts = replace(
+        FACTS,
+        devices=(CPU, replace(SIM, support=support)),
+        estimate=on_card_alone,
+        residency=(frozenset(("sim",)),),
+    )
+    for copy, expect in ((6e-5, {"sim:0"}), (4e-5, {"cpu"})):
+        plan = make_plan(graph, replace(facts, copy_seconds=lambda a, b, n, copy=copy: copy))
+        assert {step.device for step in launches(plan)} == expect, operations(plan)
+
+
+def test_beside_several_cards_too_an_unmeasured_host_is_free_but_for_its_copies() -> None:
+    def seconds(group: Group, device: str, implementation: str) -> Estimate | None:
+        return {"sim:0": at(1e-5), "cuda:0": at(2e-5)}.get(device)
+
+    for held, expect in (("gpu", "cuda:0"), ("sim", "sim:0"), ("host", "cpu")):
+        facts = replace(
+            FACTS,
+            devices=(CPU, SIM, GPU),
+            estimate=seconds,
+            residency=(frozenset((held,)),),
+            copy_seconds=lambda a, b, n: 1e-4,
+        )
+        assert decided(one(), facts)[0] == expect
+
+
 @pytest.mark.parametrize(
     ("force", "expect"),
     [

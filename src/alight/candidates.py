@@ -175,7 +175,9 @@ def standing(device: Device, policy: Policy) -> Standing:
     without_host = costs.profile_of(host) is None
     if name == HOST_DEVICE:
         measured = (
-            f", uncalibrated: its work is NumPy's. {_calibrate(host)}" if without_host else ""
+            f", {_uncalibrated(host)}: its work is NumPy's. {_calibrate(host)}"
+            if without_host
+            else ""
         )
         return Standing(True, f"always{measured}")
     # Where nothing shows what NumPy takes, nothing shows that another is faster.
@@ -184,9 +186,13 @@ def standing(device: Device, policy: Policy) -> Standing:
         forced = policy.devices is None or name not in policy.devices
         measured = ""
         if costs.profile_of(device) is None:
-            measured = f", uncalibrated. {_calibrate(device)}"
+            measured = f", {_uncalibrated(device)}. {_calibrate(device)}"
         elif without_host and policy.force is None:
-            measured = f", calibrated, but {nothing_shown}"
+            # what it would wait for is known
+            measured = (
+                ", calibrated, but the host is not, so that only work stays there whose arrays "
+                f"take longer to bring to the host than all of it takes there. {_calibrate(host)}"
+            )
         return Standing(
             True, f"named by {policy.source('force' if forced else 'devices')}{measured}"
         )
@@ -204,7 +210,7 @@ def standing(device: Device, policy: Policy) -> Standing:
     if one is None and not registry.real(device):
         return Standing(False, "used only when it is named")
     if costs.stored_profile(device) is None:
-        return Standing(False, f"uncalibrated. {_calibrate(device)}")
+        return Standing(False, f"{_uncalibrated(device)}. {_calibrate(device)}")
     if without_host:
         return Standing(False, f"calibrated, but {nothing_shown}")
     if one is None or name in registry.joined() or registry.open_seconds(device) is not None:
@@ -230,6 +236,13 @@ def gone() -> dict[str, str]:
     found = [(one.device.id, one.reason) for one in calibrated.recalled()]
     why = {name: registry.left(name) or reason for name, reason in found if name not in there}
     return {name: reason for name, reason in why.items() if reason}
+
+
+def _uncalibrated(device: Device) -> str:
+    from alight.measure.profiles import passed_over  # late: it reads every profile there is
+
+    other = passed_over(device)
+    return "uncalibrated" + (f" (a profile is not used: {other})" if other else "")
 
 
 def _calibrate(device: Device) -> str:

@@ -115,6 +115,8 @@ def devices(as_json: bool) -> None:
     for row in rows:
         for line in _by_class(row["profile"]):
             click.echo(f"  {row['id']} {line}")
+        for line in tables.remarks(row["profile"]):
+            click.echo(f"  {row['id']}'s profile: {line}")
     for row in rows:
         click.echo(
             f"  {row['id']} takes {'part' if row['takes_part'] else 'no part'}: {row['why']}"
@@ -224,7 +226,7 @@ def calibrate(
         row["changes"] = [asdict(change) for change in changes(before, made)]
         rows.append(row)
         if not as_json:
-            click.echo(_calibrated(row, before is not None))
+            click.echo(_calibrated(row, before is not None, dry_run))
             if dry_run:
                 click.echo("\n".join(_changed(row["changes"])))
     if as_json:
@@ -288,21 +290,22 @@ def _progress(share: float, what: str) -> None:
     )
 
 
-def _calibrated(row: dict[str, Any], known: bool) -> str:
+def _calibrated(row: dict[str, Any], known: bool, dry_run: bool = False) -> str:
     how = "imported, measured" if row["origin"] == "imported" else "measured"
     lines = [f"{row['device']}: {how} in {row['made_seconds']:.1f} s"]
     if row["contended"]:
         then = "the profile before goes on to hold" if known else "work stays in NumPy"
         lines[0] += (
-            f", disturbed by other work and not stored: {then}. "
+            f", {tables.DISTURBED} and not stored: {then}. "
             "Fix: alight calibrate again when the machine is quiet"
         )
     elif row["path"] is not None:
         lines[0] += f", stored at {row['path']}"
     else:
         lines[0] += ", not stored"
-    if not (row["complete"] or row["contended"]):
-        lines.append("  the time was too short for all of it. Fix: give more --seconds")
+        if known and not dry_run and default_store().problem is None:
+            lines[0] += ": the profile before is better and goes on to hold"
+    lines += [f"  {remark}" for remark in tables.remarks(row)]
     found = row["validation"]
     if "mean_error" in found:  # a recorded device has another
         lines.append(
@@ -310,7 +313,6 @@ def _calibrated(row: dict[str, Any], known: bool) -> str:
             f"{found['mean_error']:.1%} on average (median {found['median_error']:.1%}, "
             f"worst {found['worst_error']:.1%})"
         )
-    lines += [f"  it is sure of less: {doubt}" for doubt in row["doubts"]]
     if row["delta"]:
         apart = sorted(row["delta"].items(), key=lambda change: change[1])
         middle = apart[len(apart) // 2][1]

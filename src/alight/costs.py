@@ -254,9 +254,16 @@ def _measure_at_exit(name: str, process: int) -> None:
         if profile.contended:
             default_store().write("attempt", key, {"at": time(), "wait_seconds": wait})
             logger().info(
-                "other work disturbed what was measured of %s: nothing is stored, and programs "
-                "that end within %g s do not try again (`alight calibrate` does)",
-                *(device.id, wait),
+                "other work disturbed what was measured of %s (%s): nothing is stored, and "
+                "programs that end within %g s do not try again (`alight calibrate` does)",
+                *(device.id, "; ".join(profile.doubts), wait),
+            )
+        elif profile.rough:
+            logger().info(
+                "what was measured of %s is rough and stored for want of a better profile: "
+                "predictions are off by %.0f %% in the median. Fix: alight calibrate, when nothing "
+                "else runs.",
+                *(device.id, 100.0 * (profile.tried or 0.0)),
             )
 
 

@@ -102,6 +102,7 @@ def profile_row(profile: Profile, host: Profile | None = None) -> Row:
             "validation": profile.validation,
             "complete": profile.complete,
             "contended": profile.contended,
+            "rough": profile.rough,
             "doubts": list(profile.doubts),
             "crossovers": {} if host is None else _crossovers(profile, host),
             "crossovers_by_class": {} if host is None else _by_class(profile, host),

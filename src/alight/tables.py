@@ -6,7 +6,16 @@ import os.path
 from collections.abc import Iterable
 from typing import Any
 
-__all__ = ["aligned", "explained", "page", "readable_bytes", "readable_seconds", "text"]
+__all__ = [
+    "DISTURBED",
+    "aligned",
+    "explained",
+    "page",
+    "readable_bytes",
+    "readable_seconds",
+    "remarks",
+    "text",
+]
 
 Row = dict[str, Any]
 
@@ -203,11 +212,54 @@ def explained(document: Row) -> Iterable[str]:
         yield from exits.get(site, ())
 
 
-def _unmeasured(document: Row) -> list[str]:
-    """Return what to do where work stayed in NumPy because nothing was measured."""
-    if all(row["reason"] != "uncalibrated" for row in document["decisions"]):
+_NOT_USED = "a profile is not used"
+# How `alight calibrate` says so of a device, in the line that begins with it.
+DISTURBED = "disturbed by other work"
+
+
+def remarks(profile: Row | None) -> list[str]:
+    """Return what a reader of a profile's predictions has to know of it, with what to do."""
+    if profile is None:
         return []
-    return ["uncalibrated work is NumPy's. Fix: run `alight calibrate` while the machine is quiet"]
+    found, lines = profile["validation"], []
+    if profile.get("rough"):  # older reports do not say
+        lines.append(
+            f"rough: predictions are off by {found['median_error']:.0%} in the median, and their "
+            "intervals as wide. Fix: `alight calibrate` when the machine is quiet"
+        )
+    if not profile.get("complete", True) and not profile.get("contended"):
+        share = f", {found['measured']:.0%} of it was measured" if "measured" in found else ""
+        lines.append(
+            f"the time was too short for all of it: {profile['made_seconds']:.1f} s{share}. "
+            "Fix: `alight calibrate` with more --seconds"
+        )
+    for name, error in found.items():
+        if name.startswith("left_out_"):
+            lines.append(
+                f"{name.removeprefix('left_out_')}: matrix products are left out, as they were off "
+                f"by {error:.0%} in the median. Fix: `alight calibrate` when the machine is quiet"
+            )
+    why = "what disturbed it" if profile.get("contended") else "it is sure of less"
+    return [*lines, *[f"{why}: {doubt}" for doubt in profile.get("doubts", ())]]
+
+
+def _unmeasured(document: Row) -> list[str]:
+    """Return what to do where work stayed in NumPy because nothing was measured, and where what was
+    is not to be relied on."""
+    rough = [row for row in document["profiles"] if row.get("rough")]
+    lines = [f"{row['device']}'s profile: {remarks(row)[0]}" for row in rough]
+    standing = [(row["id"], row.get("why", "")) for row in document["devices"]]
+    lines += [f"{name}: {why}" for name, why in standing if _NOT_USED in why]
+    candidates = [c for row in document["decisions"] for c in row["candidates"]]
+    unknown = any(
+        (c["device"], c["reason"]) == ("cpu", "uncalibrated") and c["implementation"] != "generated"
+        for c in candidates
+    )
+    if unknown or any(row["reason"] == "uncalibrated" for row in document["decisions"]):
+        lines.append(
+            "uncalibrated work is NumPy's. Fix: run `alight calibrate` while the machine is quiet"
+        )
+    return lines
 
 
 def _over(count: int) -> str:

@@ -1,7 +1,8 @@
 """Calibration: measure a device, within a budget, the most useful points first.
 
 It can stop after any point and still gives a profile of what it has. Whatever was measured while
-other work disturbed it is marked contended and not stored.
+other work disturbed it is marked contended and not stored. What predicts badly for any other reason
+is the best there is: it is stored with the intervals that its errors give.
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ import contextlib
 import math
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import TYPE_CHECKING
 
@@ -21,13 +22,13 @@ from alight.device import Unsupported
 from alight.measure import probes
 from alight.measure.amounts import VITAL, compute_elements, hides, main_dtype, most_bytes
 from alight.measure.fit import compile_costs, fit, joined, left_out
-from alight.measure.intervals import spreads_of
+from alight.measure.intervals import far_off, spreads_of
 from alight.measure.points import CURVE_CLASSES, Point, points_of
 from alight.measure.probes import Bench, Probe
 from alight.measure.profiles import fingerprint, load_profile, save_profile, share_costs
 from alight.measure.samples import Sample, Samples
-from alight.measure.timing import Pace, Timing, contended, summary, switches, time_threads
-from alight.measure.unseen import unseen
+from alight.measure.timing import Pace, Timing, contention, summary, switches, time_threads
+from alight.measure.unseen import MATMUL, unseen
 from alight.plan.cost import Profile, Rates, estimate
 from alight.plan.curve import Curve, Measured
 from alight.plan.profile import undisturbed
@@ -83,6 +84,7 @@ class Calibration:
     passes: list[tuple[Timing, Timing]] = field(default_factory=list)
     errors: dict[str, dict[str, list[float]]] = field(default_factory=dict)
     complete: bool = False
+    share: float | None = None
     import_seconds: float | None = None
     sharing: dict[str, Measured] = field(default_factory=dict)
     both_seconds: float | None = None
@@ -117,9 +119,10 @@ class Calibration:
         self._share_work()
         if self.time_step is not None and self.device.space == "host":
             self.step_seconds = self.time_step()
-        left = 0
+        left = all_of = 0
         vital = VITAL * len(self.device.support.implementations)
         for number, point in enumerate(points_of(self.device)):
+            all_of += point.core
             if self._spent() > self.budget_seconds * FIRST_SHARE and number >= vital:
                 left += point.core
             elif self._measure(point):
@@ -129,6 +132,7 @@ class Calibration:
         if not self.device.unified_memory:
             yield from self._copies()
         self.complete = left == 0
+        self.share = 1.0 - left / max(all_of, 1)
         yield from self._refine()
         yield from self._repeat()
         yield from self._validate()
@@ -176,6 +180,10 @@ class Calibration:
         own = point.implementation == "generated" and self.device.space == "host"
         return own and several and thread_count() > 1
 
+    def _threaded(self, point: Point) -> bool:
+        """Tell whether threads may have to wait for one another in a point."""
+        return self._shared(point) or point.key.startswith(_THREADED)
+
     def _visit(self, point: Point, launch: Launch) -> list[float]:
         """Take samples of a point; return them."""
         assert self._bench is not None
@@ -186,7 +194,7 @@ class Calibration:
         steady = self._steady() and before and not self._pace.quicker
         # Threads wait for the one that other work keeps from its processor: products of 60 us took
         # 8 ms then, a slice of the scheduler's.
-        if thread_count() > 1 and (self._shared(point) or point.key.startswith(_THREADED)):
+        if thread_count() > 1 and self._threaded(point):
             steady = steady and switches() == left
         alone = point.implementation == "numpy" and point.key.startswith("elementwise")
         # One thread, which never waits. Where kernels have one too, its own clock is enough.
@@ -304,8 +312,12 @@ class Calibration:
                 yield from found.values()
 
     def _slow_share(self) -> float:
-        """Return the share of points that are known from slow moments alone."""
-        steady = [sample.steady for sample in self._measured()]
+        """Return the share of points that are known from slow moments alone, of those that one
+        thread runs: with many others some processor is always wanted by somebody else, and what is
+        left of that shows in how well its class is predicted."""
+        steady = [
+            self._sample(point).steady for point, _ in self._launches if not self._threaded(point)
+        ]
         return steady.count(False) / len(steady) if steady else 0.0
 
     def _known(self, point: Point) -> tuple[bool, int]:
@@ -346,18 +358,30 @@ class Calibration:
             error = math.log(expected / summary(seconds).seconds)
             self.errors.setdefault(name, {}).setdefault(kind, []).append(error)
 
-    def _validation(self) -> dict[str, float]:
-        """Return the error of the predictions of what was not measured for them."""
+    def _validation(self, off: Mapping[str, float]) -> dict[str, float]:
+        """Return the error of the predictions of what was not measured for them, and what the
+        profile lacks: time, and products that were too far ``off``."""
         found = [e for kinds in self.errors.values() for errors in kinds.values() for e in errors]
+        known = {} if self.share is None or self.complete else {"measured": self.share}
+        known |= {f"left_out_{name}": math.expm1(error) for name, error in off.items()}
         if not found:
-            return {}
+            return known
         percent = [abs(math.expm1(error)) for error in found]
-        return {
+        return known | {
             "shapes": float(len(found)),
             "mean_error": sum(percent) / len(percent),
             "median_error": median(percent),
             "worst_error": max(percent),
         }
+
+    def _off(self, apart: Mapping[str, Sequence[float]]) -> dict[str, float]:
+        """Return the implementations whose products are predicted too badly to be of use, with by
+        how much. Nothing else is predicted from them, and without an estimate they are NumPy's."""
+        found = {
+            name: far_off(missed, self.errors.get(name, {}).get(MATMUL, ()))
+            for name, missed in apart.items()
+        }
+        return {name: off for name, off in found.items() if off is not None}
 
     def _one_offs(self) -> dict[str, Measured]:
         found = {} if self._bench is None else compile_costs(self._bench.compiled)
@@ -385,14 +409,15 @@ class Calibration:
         """Return the profile of what has been measured so far."""
         rates: dict[str, Rates] = {}
         apart = {name: left_out(samples) for name, samples in self.samples.items()}
-        spreads = spreads_of(self.errors, apart)
+        spreads, off = spreads_of(self.errors, apart), self._off(apart)
         for name, samples in self.samples.items():
             fitted = fit(samples, spreads[name])
             if fitted is not None:
-                rates[name] = fitted
+                rates[name] = replace(fitted, surfaces={}) if name in off else fitted
         if self.device.space == "host" and thread_count() == 1:
             rates = joined(rates)
         one_offs = self._one_offs()
+        disturbed = contention(self.passes, self.elapsed, self.worked, self._slow_share())
         return Profile(
             device=self.device.id,
             rates=undisturbed(rates, one_offs),
@@ -405,14 +430,11 @@ class Calibration:
             origin="measured",
             made_at=time.time(),
             made_seconds=self._spent(),
-            validation=self._validation(),
+            validation=self._validation(off),
             fingerprint=fingerprint(self.device),
             complete=self.complete,
-            contended=contended(
-                *(self.passes, self.elapsed, self.worked, self._slow_share()),
-                [errors for kinds in self.errors.values() for errors in kinds.values()],
-                list(apart.values()),
-            ),
+            contended=bool(disturbed),
+            doubts=(disturbed,) if disturbed else (),
         )
 
 

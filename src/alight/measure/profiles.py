@@ -198,7 +198,7 @@ def save_profile(profile: Profile) -> Profile:
     """Return the profile with the place where it is stored; a contended one is not stored.
 
     What was measured while other work ran would be wrong for as long as the file lives. One that
-    had too little time does not replace one that had enough, of the same versions. Raises
+    is rough, or had too little time, does not replace a better one of the same versions. Raises
     StoreError for what no machine can have: the next start would put such a file aside.
     """
     if profile.contended:
@@ -211,24 +211,55 @@ def save_profile(profile: Profile) -> Profile:
         raise StoreError(f"the profile of {profile.device} is not stored: {error}") from error
     store = default_store()
     key = profile_key(profile.fingerprint)
-    store.write(KIND, key, profile.to_dict(), _better)
+    kept = store.write(KIND, key, profile.to_dict(), _better)
     place = _place(store, key)
-    return profile if place is None else profile.stored_at(place)
+    if place is None or kept["made_at"] != profile.made_at:
+        return profile
+    return profile.stored_at(place)
 
 
 def _better(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
-    """Return which of two documents to keep."""
+    """Return which of two documents to keep: the new one, unless that is worse."""
     from alight.measure.bounds import profile_of_document
 
-    whole = bool(old.get("complete")) and not new.get("complete")
     try:
-        alike = old["fingerprint"] == new["fingerprint"]
-        if whole and alike and time.time() - old["made_at"] < _OLD_SECONDS:
-            profile_of_document(old)
-            return old
+        alike = all([old[name] == new[name] for name in ("fingerprint", "origin")])
+        if alike and time.time() - old["made_at"] < _OLD_SECONDS:
+            before, now = profile_of_document(old), profile_of_document(new)
+            return old if before.rank < now.rank else new
     except (KeyError, TypeError, ValueError):
         pass
     return new
+
+
+def passed_over(device: Device) -> str:
+    """Return under which other settings of this machine a device was measured, whose profile is not
+    used for that; nothing where there is none."""
+    here, store = fingerprint(device), default_store()
+    found: list[tuple[int, float, str]] = []
+    for entry in store.entries():
+        document = store.read(KIND, entry.key) if (entry.kind, entry.form) == _PROFILE else None
+        try:
+            made, at = (document or {})["fingerprint"], float((document or {})["made_at"])
+            if any(made[name] != here[name] for name in _MACHINE):
+                continue
+            hard, _ = differences({**made, "blas": _flat(made)}, {**here, "blas": _flat(here)})
+        except (KeyError, TypeError, ValueError):  # nobody asked for it
+            continue
+        if hard:
+            found.append((len(hard), -at, "; ".join(hard)))
+    return min(found)[2] if found else ""
+
+
+_PROFILE = KIND, "document"
+# What tells one device of one machine from others, whatever it is set to.
+_MACHINE = ("schema", "device", "device_fingerprint", "cpu")
+
+
+def _flat(fingerprinted: Mapping[str, Any]) -> str:
+    """Return NumPy's BLAS and what it runs under, in words."""
+    found = fingerprinted["blas"]
+    return f"{found['name']} under {', '.join(found['settings']) or 'no settings'}"
 
 
 def _place(store: Store, key: str) -> str | None:

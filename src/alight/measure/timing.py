@@ -42,17 +42,8 @@ MOST_SAMPLES = 400
 # Two passes over the same point, seconds apart, differ by 2 to 11 % on a busy machine. Beyond 30 %
 # something else had the processor.
 DISAGREEMENT = math.log(1.3)
-# Of predictions of what was not measured: medians of sound profiles were 3 to 8 % off on an EPYC,
-# 11 on a Xeon, of such as were measured beside other work 20 to 60. Where the model itself knows a
-# machine less well its profile is still the best there is: the line is drawn well above.
-FAR_OFF = math.log(1.3)
-# Of a class of predictions, and how many of them have a median of their own: with a line at 30 %
-# profiles were refused that were 6 and 7 % off in all; products that lost their processor took 100
-# times as long as predicted.
-CLASS_OFF = math.log(2.0)
-_SEVERAL = 4
-# Of points, that are known from slow moments alone: 2 to 6 % with a quarter of the time slow, most
-# where all was slow until near the end.
+# Of points that one thread runs, those known from slow moments alone: 2 to 6 % with a quarter of
+# the time slow, most where all was slow until near the end.
 SLOW_SHARE = 0.5
 
 
@@ -302,31 +293,26 @@ class Pace:
 _PACE_ELEMENTS, _PACE_CALLS, _UNSTEADY = 1024, 24, 1.35
 
 
-def contended(
+def contention(
     passes: Sequence[tuple[Timing, Timing]],
     elapsed: float = 0.0,
     worked: float = 0.0,
     slow: float = 0.0,
-    missed: Sequence[Sequence[float]] = (),
-    left_out: Sequence[Sequence[float]] = (),
-) -> bool:
-    """Tell whether other work disturbed measuring.
+) -> str:
+    """Return what shows that other work disturbed measuring; nothing where nothing does.
 
-    Two passes over the same points disagree as only other work can make them; or one thread's work
-    that took ``elapsed`` seconds had the processor for only ``worked`` of them; or so many points
-    were never met but in ``slow`` moments, as a share of all; or what was predicted from them
-    ``missed`` what it took, in logarithms by class, by more than such predictions do, or a surface
-    what was ``left out`` of it.
+    So many points of one thread were never met but in ``slow`` moments, as a share of all; or two
+    passes over the same points disagree as only other work can make them; or one thread's work that
+    took ``elapsed`` seconds had the processor for only ``worked`` of them. What is predicted from
+    the points is no evidence: it is off, too, where there was little time, or the model knows a
+    machine badly.
     """
     if slow > SLOW_SHARE:
-        return True
-    classes = [[abs(miss) for miss in errors] for errors in (*missed, *left_out)]
-    if any(len(found) >= _SEVERAL and median(found) > CLASS_OFF for found in classes):
-        return True
-    every = [abs(miss) for errors in missed for miss in errors]
-    if len(every) >= _SEVERAL and median(every) > FAR_OFF:
-        return True
+        return f"{slow:.0%} of what one thread runs was met in slow moments alone"
+    if worked > 0 and math.log(elapsed / worked) > DISAGREEMENT:
+        return f"one thread had a processor for {worked / elapsed:.0%} of its time"
     apart = [abs(math.log(a.seconds / b.seconds)) for a, b in passes]
     # The median: one point that met an interrupt says nothing about the rest.
-    disagree = bool(apart) and median(apart) > DISAGREEMENT
-    return disagree or (worked > 0 and math.log(elapsed / worked) > DISAGREEMENT)
+    if apart and median(apart) > DISAGREEMENT:
+        return f"two visits of one thing were {math.expm1(median(apart)):.0%} apart in the median"
+    return ""

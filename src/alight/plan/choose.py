@@ -78,12 +78,20 @@ def choose(graph: Graph, uses: Uses, units: Sequence[Unit], facts: Facts) -> lis
 @dataclass(slots=True)
 class _Offer:
     """The candidates of a group and what became of it: ``picked`` is a position in
-    ``candidates``."""
+    ``candidates``, ``free`` that of NumPy where its time is not known."""
 
     candidates: list[Candidate]
     threshold: int | None
     picked: int | None
     reason: Reason
+    free: int | None = None
+
+    def seconds(self, position: int) -> float | None:
+        """Return what a candidate is weighed by, apart from copies."""
+        estimate = self.candidates[position].estimate
+        if estimate is not None:
+            return estimate.seconds
+        return 0.0 if position == self.free else None
 
 
 def _offer(group: Group, nodes: tuple[int, ...], facts: Facts) -> _Offer:
@@ -143,9 +151,14 @@ def _offer(group: Group, nodes: tuple[int, ...], facts: Facts) -> _Offer:
         estimate = seconds_of(group, c.device, c.implementation)
         reason = Reason.UNCALIBRATED if estimate is None else None
         candidates[i] = Candidate(c.device, c.implementation, estimate, reason, c.detail)
-    # Without NumPy's own time nothing shows that another is faster.
+    # Without NumPy's own time nothing shows that another is faster. What it would wait for is known
+    # all the same: what lies on a device and takes longer to bring here than all of it takes there
+    # stays, so NumPy is weighed as free but for its copies.
     if host is not None and candidates[host].estimate is None:
-        return settled(host, Reason.UNCALIBRATED, Reason.UNCALIBRATED)
+        elsewhere = [i for i in able if candidates[i].device != HOST_DEVICE]
+        if all(candidates[i].estimate is None for i in elsewhere):
+            return settled(host, Reason.UNCALIBRATED, Reason.UNCALIBRATED)
+        return _Offer(candidates, threshold, None, Reason.ALREADY_RESIDENT, host)
     if all(candidates[i].estimate is None for i in able):
         return settled(able[0], Reason.POLICY, Reason.UNCALIBRATED)
     return _Offer(candidates, threshold, None, Reason.CHEAPEST)
@@ -289,8 +302,10 @@ def _place(
                 if offer.picked is not None:
                     if position == offer.picked:
                         costs[space] = 0.0
-                elif c.estimate is not None and c.estimate.seconds < costs.get(space, math.inf):
-                    costs[space], picks[space] = c.estimate.seconds, position
+                elif (own := offer.seconds(position)) is not None and (
+                    own < costs.get(space, math.inf)
+                ):
+                    costs[space], picks[space] = own, position
         used.update(costs)
         seconds.append(costs)
         best.append(picks)
@@ -337,6 +352,10 @@ def _place(
             offer.picked = picks[space]
             estimates = [c.estimate.seconds for c in offer.candidates if c.estimate is not None]
             chosen = offer.candidates[offer.picked].estimate
+            if offer.picked == offer.free:
+                offer.reason = Reason.UNCALIBRATED
+                c = offer.candidates[offer.picked]
+                offer.candidates[offer.picked] = Candidate(c.device, c.implementation, None)
             if space != other:
                 offer.reason = Reason.OUT_OF_MEMORY
             elif chosen is not None and chosen.seconds > min(estimates):

@@ -1,0 +1,208 @@
+"""What is kept of a calibration: what other work disturbed is not, what predicts badly is, and says
+so, until there is a better one."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from alight import costs
+from alight.backends.host import HostBackend
+from alight.backends.machine import ENVIRONMENT
+from alight.backends.sim_clock import DEFAULT_SPEC, recorded
+from alight.measure import probes, profiles
+from alight.measure.calibrate import Calibration
+from alight.measure.intervals import far_off, spreads_of
+from alight.measure.points import Point
+from alight.measure.profiles import fingerprint, load_profile, passed_over, save_profile
+from alight.measure.samples import Samples
+from alight.plan.cost import Profile, estimate
+from alight.report import report
+from alight.rows import profile_row
+from alight.store import Store
+from alight.tables import remarks
+
+(HOST,) = HostBackend().probe().devices
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
+    found = Store(tmp_path)
+    monkeypatch.setattr(profiles, "default_store", lambda: found)
+    return found
+
+
+def test_a_class_that_is_far_off_is_told_apart() -> None:
+    assert far_off([0.2, -0.18, 0.25, 0.02, 0.9]) is None
+    assert far_off([0.02] * 20, [2.0, -3.0]) is None  # two have no median
+    assert far_off([], []) is None
+    # products of 60 us that took 8 ms, a slice of the scheduler's
+    assert far_off([3.0, -4.0, 2.0, 0.1], [0.02] * 60) == 2.5
+
+
+def test_the_interval_of_a_class_that_is_far_off_is_as_wide_as_that() -> None:
+    errors = {"numpy": {"elementwise": [0.02] * 40, "fused": [2.0, -3.0, 2.5, 1.0]}}
+    spreads = spreads_of(errors, {})["numpy"]
+    assert 1.2815515655446004 * spreads["fused"] >= 2.25  # however sure of all the others
+    assert spreads["elementwise"] < 0.2
+
+
+def _calibration() -> Calibration:
+    """Return a calibration that has measured additions and products on a clock without noise."""
+    backend = HostBackend()
+    (host,) = backend.probe().devices
+    run = Calibration(backend, host)
+    samples = run.samples["numpy"] = Samples("numpy", 8192)
+    for n in (16, 1 << 12, 1 << 20):
+        samples.add("elementwise/float64", n, probes.loop("add", "float64", n), [1e-6 + 1e-9 * n])
+    for number, (m, k, n) in enumerate(itertools.product((16, 64, 256), repeat=3)):
+        group = probes.product("float64", m, k, n)
+        samples.add("matmul/float64", number, group, [1e-6 + 1e-10 * m * k * n])
+    return run
+
+
+def test_poor_predictions_are_no_contention_but_make_a_profile_rough() -> None:
+    run = _calibration()
+    run.errors = {"numpy": {"elementwise": [0.02] * 5, "reduce": [-0.03] * 5}}
+    made = run.profile()
+    assert (made.contended, made.rough) == (False, False)
+    run.errors = {"numpy": {"elementwise": [0.4, -0.36, 0.5, 0.02, 0.6], "reduce": [0.9] * 5}}
+    made = run.profile()
+    assert (made.contended, made.rough) == (False, True) and not made.doubts
+    assert made.rates["numpy"].spreads["reduce_inner"] > 0.5  # and says so of what it predicts
+    run.errors = {"numpy": {"elementwise": [0.9] * 3}}
+    assert not run.profile().rough  # three have no median
+    # what shows other work is no matter of predictions
+    run.errors, run.elapsed, run.worked = {"numpy": {"elementwise": [0.02] * 5}}, 2.0, 1.0
+    made = run.profile()
+    assert made.contended and "a processor for 50%" in made.doubts[0]
+
+
+def test_products_that_are_far_off_are_left_out_and_nothing_else_is() -> None:
+    run = _calibration()
+    assert run.profile().rates["numpy"].surfaces
+    for missed in ([0.02] * 5, [3.0, -4.0, 2.0, 0.1]):
+        run.errors = {"numpy": {"elementwise": [0.02] * 15, "matmul": missed}}
+        made = run.profile()
+        assert not made.contended and not made.rough and made.rates["numpy"].curves
+        wrong = missed[0] > 1
+        assert (not made.rates["numpy"].surfaces) is wrong
+        assert ("left_out_numpy" in made.validation) is wrong
+        found = estimate(probes.product("float64", 100, 100, 100), "cpu", "library", made)
+        assert (found is None) is wrong  # NumPy's then, as what nobody measured
+
+
+def test_threads_that_lose_their_processor_disturb_nothing_that_one_thread_runs() -> None:
+    run = _calibration()
+    sums, products = run.samples["numpy"].by_key.values()
+    for key, found in (("matmul/float64", products), ("elementwise/float64", sums)):
+        for amount, sample in found.items():
+            point: Any = Point("numpy", key, amount, sample.group)
+            run._launches.append((point, None))  # type: ignore[arg-type]
+            sample.steady = False
+    assert run._slow_share() == 1.0 and run.profile().contended
+    for sample in sums.values():
+        sample.steady = True
+    assert run._slow_share() == 0.0
+    made = run.profile()
+    assert not made.contended and made.rates["numpy"].surfaces
+
+
+def profile(store: Store, made_at: float, error: float | None, **fields: Any) -> Profile:
+    """Store a profile whose predictions are so far off, and return what is stored then."""
+    found = {} if error is None else {"shapes": 9.0, "median_error": error}
+    made = replace(
+        recorded("cpu", DEFAULT_SPEC),
+        **{"origin": "measured", "fingerprint": fingerprint(HOST), "validation": found, **fields},
+        made_at=made_at,
+    )
+    stored = save_profile(made)
+    kept = load_profile(HOST)
+    assert kept is not None
+    assert (stored.path is not None) == (kept.made_at == made_at)  # it says what became of it
+    return kept
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "replaced"),
+    [
+        ((0.05, True), (0.07, True), True),  # both are good: the newer one
+        ((0.05, True), (0.45, True), False),
+        ((0.05, False), (0.45, True), False),
+        ((0.45, True), (0.05, False), True),
+        ((0.45, True), (0.55, True), False),  # both are rough: the better one
+        ((0.55, True), (0.45, True), True),
+        ((0.45, True), (0.35, False), False),
+        ((0.45, True), (None, True), False),  # nobody knows how far off that is
+        ((None, True), (0.45, True), True),
+    ],
+)
+def test_a_profile_is_replaced_by_one_that_is_no_worse(
+    store: Store,
+    before: tuple[float | None, bool],
+    after: tuple[float | None, bool],
+    replaced: bool,
+) -> None:
+    now = time.time()
+    assert profile(store, now - 60, before[0], complete=before[1]).made_at == now - 60
+    found = profile(store, now, after[0], complete=after[1])
+    assert (found.made_at == now) is replaced
+
+
+def test_what_is_old_or_of_another_version_or_imported_keeps_nobody_out(store: Store) -> None:
+    now = time.time()
+    profile(store, now - 40 * 24 * 3600, 0.05)
+    assert profile(store, now - 9, 0.45).made_at == now - 9
+    assert profile(store, now - 8, None, origin="imported").made_at == now - 8
+    assert profile(store, now - 7, 0.45).made_at == now - 7
+    other = {**fingerprint(HOST), "numpy": "another"}
+    assert profile(store, now - 6, 0.05, fingerprint=other).made_at == now - 6
+    assert profile(store, now - 5, 0.45).made_at == now - 5
+
+
+def test_a_profile_made_under_other_settings_is_named(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert passed_over(HOST) == ""
+    profile(store, time.time(), 0.05)
+    assert passed_over(HOST) == ""  # it is used
+    monkeypatch.setitem(ENVIRONMENT, "OPENBLAS_CORETYPE", "Haswell")
+    assert load_profile(HOST) is None
+    told = passed_over(HOST)
+    assert "OPENBLAS_CORETYPE=Haswell' here" in told and told.count("OPENBLAS_CORETYPE") == 1
+    monkeypatch.setattr(costs, "_profiles", {})
+    assert f"uncalibrated (a profile is not used: {told})" in str(report())
+
+
+def test_other_devices_and_other_machines_are_no_other_settings(store: Store) -> None:
+    here = fingerprint(HOST)
+    for name in ("device", "device_fingerprint", "cpu", "schema"):
+        made = replace(
+            recorded("cpu", DEFAULT_SPEC),
+            **{"origin": "measured", "made_at": 1.0, "fingerprint": {**here, name: "another"}},
+        )
+        save_profile(made)
+    assert passed_over(HOST) == ""
+    store.write("profile", "nonsense", {"fingerprint": 3, "made_at": None})
+    assert passed_over(HOST) == ""
+
+
+def test_what_to_know_of_a_profile_is_told_in_words() -> None:
+    made = replace(
+        recorded("cpu", DEFAULT_SPEC),
+        validation={"shapes": 9.0, "median_error": 0.45, "measured": 0.6, "left_out_numpy": 3.0},
+        complete=False,
+        made_seconds=5.0,
+    )
+    told = remarks(profile_row(made))
+    assert "rough: predictions are off by 45% in the median" in told[0]
+    assert "too short for all of it: 5.0 s, 60% of it was measured" in told[1]
+    assert "numpy: matrix products are left out, as they were off by 300%" in told[2]
+    assert not remarks(profile_row(replace(made, validation={}, complete=True)))
+    disturbed = replace(made, contended=True, doubts=("it was busy",), validation={})
+    assert remarks(profile_row(disturbed)) == ["what disturbed it: it was busy"]
