@@ -15,6 +15,8 @@ from alight import costs
 from alight.backends.host import HostBackend
 from alight.backends.machine import ENVIRONMENT
 from alight.backends.sim_clock import DEFAULT_SPEC, recorded
+from alight.cli import main
+from alight.measure import calibrate as calibration
 from alight.measure import probes, profiles
 from alight.measure.calibrate import Calibration
 from alight.measure.intervals import far_off, spreads_of
@@ -204,5 +206,24 @@ def test_what_to_know_of_a_profile_is_told_in_words() -> None:
     assert "too short for all of it: 5.0 s, 60% of it was measured" in told[1]
     assert "numpy: matrix products are left out, as they were off by 300%" in told[2]
     assert not remarks(profile_row(replace(made, validation={}, complete=True)))
-    disturbed = replace(made, contended=True, doubts=("it was busy",), validation={})
+    disturbed = replace(made, contended=True, doubts=("it was busy",))
     assert remarks(profile_row(disturbed)) == ["what disturbed it: it was busy"]
+
+
+def test_the_commands_say_that_a_profile_is_rough_and_which_one_holds(
+    store: Store, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now = time.time()
+    made = profile(store, now - 9, 0.45)
+    main(["devices"])
+    assert (
+        "cpu's profile: rough: predictions are off by 45% in the median" in capsys.readouterr().out
+    )
+    worse = replace(made, made_at=now, path=None, validation={"shapes": 9.0, "median_error": 0.6})
+    monkeypatch.setattr(calibration, "calibrate", lambda *a, **k: [save_profile(worse)])
+    with pytest.raises(SystemExit) as ended:
+        main(["calibrate", "cpu"])
+    told = capsys.readouterr().out
+    assert ended.value.code == 0  # nothing disturbed it
+    assert "not stored: the profile before is better and goes on to hold" in told
+    assert "  rough: predictions are off by 60% in the median" in told

@@ -221,13 +221,16 @@ def remarks(profile: Row | None) -> list[str]:
     """Return what a reader of a profile's predictions has to know of it, with what to do."""
     if profile is None:
         return []
+    doubts = profile.get("doubts", ())  # older reports have none
+    if profile.get("contended"):  # whatever else there is to say of it, nobody will use it
+        return [f"what disturbed it: {doubt}" for doubt in doubts]
     found, lines = profile["validation"], []
-    if profile.get("rough"):  # older reports do not say
+    if profile.get("rough"):
         lines.append(
             f"rough: predictions are off by {found['median_error']:.0%} in the median, and their "
             "intervals as wide. Fix: `alight calibrate` when the machine is quiet"
         )
-    if not profile.get("complete", True) and not profile.get("contended"):
+    if not profile.get("complete", True):
         share = f", {found['measured']:.0%} of it was measured" if "measured" in found else ""
         lines.append(
             f"the time was too short for all of it: {profile['made_seconds']:.1f} s{share}. "
@@ -239,8 +242,7 @@ def remarks(profile: Row | None) -> list[str]:
                 f"{name.removeprefix('left_out_')}: matrix products are left out, as they were off "
                 f"by {error:.0%} in the median. Fix: `alight calibrate` when the machine is quiet"
             )
-    why = "what disturbed it" if profile.get("contended") else "it is sure of less"
-    return [*lines, *[f"{why}: {doubt}" for doubt in profile.get("doubts", ())]]
+    return [*lines, *[f"it is sure of less: {doubt}" for doubt in doubts]]
 
 
 def _unmeasured(document: Row) -> list[str]:
