@@ -4,6 +4,7 @@ so, until there is a better one."""
 from __future__ import annotations
 
 import itertools
+import os
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -206,6 +207,9 @@ def test_what_to_know_of_a_profile_is_told_in_words() -> None:
     assert "too short for all of it: 5.0 s, 60% of it was measured" in told[1]
     assert "numpy: matrix products are left out, as they were off by 300%" in told[2]
     assert not remarks(profile_row(replace(made, validation={}, complete=True)))
+    untried = replace(made, validation={}, complete=True, origin="measured")
+    (line,) = remarks(profile_row(untried))
+    assert "too short to try what it predicts: 5.0 s" in line
     disturbed = replace(made, contended=True, doubts=("it was busy",))
     assert remarks(profile_row(disturbed)) == ["what disturbed it: it was busy"]
 
@@ -227,3 +231,30 @@ def test_the_commands_say_that_a_profile_is_rough_and_which_one_holds(
     assert ended.value.code == 0  # nothing disturbed it
     assert "not stored: the profile before is better and goes on to hold" in told
     assert "  rough: predictions are off by 60% in the median" in told
+
+
+@pytest.mark.parametrize("contended", [False, True])
+def test_what_is_measured_at_exit_is_kept_unless_other_work_disturbed_it(
+    store: Store,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    contended: bool,
+) -> None:
+    """Who stored nothing leaves the machine alone for a while; who stored a rough one has one."""
+    made = replace(
+        recorded("cpu", DEFAULT_SPEC),
+        **{"origin": "measured", "fingerprint": fingerprint(HOST), "made_at": time.time()},
+        validation={"shapes": 9.0, "median_error": 0.45},
+        contended=contended,
+        doubts=("it was busy",) if contended else (),
+    )
+    monkeypatch.setattr(calibration, "calibrate", lambda *a: [save_profile(made)])
+    monkeypatch.setattr(costs, "default_store", lambda: store)
+    with caplog.at_level("INFO", "alight"):
+        costs._measure_at_exit("cpu", os.getpid())
+    assert (
+        "other work disturbed what was measured of cpu (it was busy)" in caplog.text
+    ) is contended
+    assert ("off by 45 % in the median" in caplog.text) is not contended
+    kinds = {entry.kind for entry in store.entries()}
+    assert kinds == ({"attempt"} if contended else {"profile"})

@@ -236,6 +236,11 @@ def remarks(profile: Row | None) -> list[str]:
             f"the time was too short for all of it: {profile['made_seconds']:.1f} s{share}. "
             "Fix: `alight calibrate` with more --seconds"
         )
+    elif profile["origin"] == "measured" and not found:
+        lines.append(
+            f"the time was too short to try what it predicts: {profile['made_seconds']:.1f} s. "
+            "Fix: `alight calibrate` with more --seconds"
+        )
     for name, error in found.items():
         if name.startswith("left_out_"):
             lines.append(
