@@ -63,7 +63,10 @@ COUNTS = (
 SCHEMA = {
     "schema": int,
     "alight": str,
-    "machine": {"platform": str, "python": str, "numpy": str, "cpu": str, "processors": int},
+    "machine": {
+        **dict.fromkeys(("platform", "python", "numpy", "core", "cpu"), str),
+        "processors": int,
+    },
     "devices": [{"id": str, "name": str, "memory_bytes": int, "implementations": [str]}],
     "profiles": [
         {

@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Iterable, Mapping
 
 from alight import candidates, registry, tables
-from alight._core import Value
+from alight._core import NATIVE
 from alight.backends import machine
 from alight.config import config, current_policy, reload_config
 from alight.costs import measured_floors
@@ -55,7 +55,7 @@ def findings() -> Row:
         "platform": platform.platform(),
         "numpy": np.__version__,
         "llvmlite": _llvmlite(),
-        "core": "native" if Value.__module__.endswith("_native") else "twin",
+        "core": "native" if NATIVE else "twin",
         "blas": machine.blas(),
         "processors": len(machine.processors()) or os.cpu_count(),
         "processor_quota": machine.processor_quota(),

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from alight import candidates, costs
-from alight._core import floor
+from alight._core import NATIVE, floor
 from alight.backends import machine
 from alight.config import config, current_policy
 from alight.device import Device
@@ -35,6 +35,7 @@ def machine_row() -> Row:
         "platform": platform.platform(),
         "python": platform.python_version(),
         "numpy": np.__version__,
+        "core": "native" if NATIVE else "twin",
         "blas": machine.blas(),
         "cpu_vendor": vendor,
         "cpu": model,
