@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import platform
+import re
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 from alight._core import layout_of
 from alight.codegen import llvm
 from alight.codegen.gaps import supports
+from alight.codegen.loops import Schedule
 from alight.ir.group import Graph, Group, GroupKind, Node
 from alight.ir.ops import OPS, Kind, Op
 from alight.measure import probes
@@ -391,6 +393,19 @@ def test_a_nan_raises_a_flag_only_where_numpy_tells_of_it(op: Op, char: str, siz
             array[:] = value
         raised, expected = _raised(op, kernel, places, one)
         assert raised <= expected, (operands, raised)
+
+
+def test_half_floats_are_compared_as_single_ones() -> None:
+    """LLVM took vectors of them apart, in a time that grew with the square of their number."""
+    found = set()
+    dtype = np.dtype(np.float16)
+    for op in [op for op in ELEMENTWISE if op.name != "cast"]:
+        after = [after for before, after in loops(op) if before == op.nin * (dtype,)]
+        if after and op.nout == 1:
+            uses = [(op, tuple(range(op.nin)), (), after[0][0])]
+            text = llvm.module_text(loop_group([np.empty(64, dtype)] * op.nin, uses), Schedule())
+            found |= set(re.findall(r"constrained\.fcmp\.v\d+(f\d+)", text))
+    assert found == {"f32"}
 
 
 @pytest.mark.parametrize("name", ["max", "min", "nanmax", "nanmin", "argmax", "argmin"])

@@ -54,6 +54,12 @@ class Comparisons(Casts):
         one = register_type(dtype, lanes)
         if order not in _SIGNALLING or not self.quiet(lanes):
             return self.pure(f"fcmp {order} {one} {a}, {b}")
+        if dtype == "float16":
+            # LLVM takes the intrinsic of vectors of half floats apart, element by element: 256
+            # `nextafter` in a kernel took it minutes and 2 GB.
+            wide = register_type("float32", lanes)
+            a, b = [self.pure(f"fpext {one} {value} to {wide}") for value in (a, b)]
+            return self.compared(order, a, b, "float32", lanes)
         name = f"llvm.experimental.constrained.fcmp.{suffix(dtype, lanes)}"
         flag = register_type("bool", lanes)
         self.module.shared[name] = f"declare {flag} @{name}({one}, {one}, metadata, metadata)"
