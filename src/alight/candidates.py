@@ -8,7 +8,6 @@ it are predictions, so a program joins its devices at the same place each time.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
@@ -17,6 +16,7 @@ from alight import calibrated, costs, registry
 from alight.calibrated import Recalled
 from alight.device import HOST_DEVICE, Device
 from alight.ir.group import Graph, Group
+from alight.log import logger
 from alight.plan.account import account, chosen
 from alight.plan.cost import compile_seconds
 from alight.plan.place import make_plan
@@ -24,8 +24,6 @@ from alight.plan.plan import Estimate, Facts, Foregone, LaunchStep, Plan
 from alight.policies import Policy
 
 __all__ = ["Standing", "foregone", "gone", "known", "notice", "ran_without", "standing", "waiting"]
-
-_logger = logging.getLogger("alight")
 
 # What opening takes where its profile does not say: the longest that making a context was seen to
 # take (0.1 to 1 s).
@@ -156,9 +154,9 @@ def _join(one: Recalled) -> None:
     try:
         registry.join(one)
     except Exception as error:  # drivers raise anything, and the host can do all of it
-        _logger.info("%s takes no part: %s. Fix: `alight doctor` says more.", name, error)
+        logger().info("%s takes no part: %s. Fix: `alight doctor` says more.", name, error)
     else:
-        _logger.info("%s takes part: %.3g s were lost without it", name, _tally.lost[name])
+        logger().info("%s takes part: %.3g s were lost without it", name, _tally.lost[name])
 
 
 class Standing(NamedTuple):

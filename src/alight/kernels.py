@@ -70,7 +70,8 @@ def kernel(
 
 
 def _had(maker: _Maker, patience: float) -> Any:
-    if maker.key not in _made and (seconds := maker.seconds()) > patience:
+    finite = patience < math.inf  # else nothing is to be predicted
+    if finite and maker.key not in _made and (seconds := maker.seconds()) > patience:
         # A group seen once may never come again; one that did will, as programs loop and are
         # started anew.
         lost = met.again(maker.stored_as, patience)

@@ -12,12 +12,12 @@ import builtins
 import contextlib
 import dis
 import math
+import os
 import re
 import sysconfig
 import threading
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
-from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, NamedTuple
 
@@ -172,31 +172,41 @@ def _pure_callables() -> dict[int, Any]:
 _asking = renewed(globals(), "_asking", threading.Lock)
 
 
-def _folders(*names: str) -> set[str]:
+@cache
+def _paths() -> dict[str, str]:
     with _asking:
-        return {sysconfig.get_path(name) for name in names}
+        return sysconfig.get_paths()  # every question makes them all anew
+
+
+def _folders(*names: str) -> set[str]:
+    return {_paths()[name] for name in names}
+
+
+def _resolved(paths: set[str]) -> tuple[str, ...]:
+    """Return folders as they are named and as they are, each with a slash at its end."""
+    # pathlib takes 3 ms to import, and every program's first call comes here.
+    real = {os.path.realpath(path) for path in paths}
+    return tuple(sorted([path + "/" for path in paths | real]))
 
 
 @cache
 def installed() -> tuple[str, ...]:
     """Return the folders of the standard library, of installed packages and of alight."""
     found = _folders("stdlib", "platstdlib", "purelib", "platlib")
-    found |= {str(Path(np.__file__).parent), str(Path(__file__).parent)}
-    return tuple(sorted(path + "/" for path in found | {str(Path(p).resolve()) for p in found}))
+    return _resolved(found | {os.path.dirname(np.__file__), os.path.dirname(__file__)})
 
 
 @cache
 def standard() -> tuple[str, ...]:
     """Return the folders of the standard library."""
-    found = _folders("stdlib", "platstdlib")
-    return tuple(sorted(path + "/" for path in found | {str(Path(p).resolve()) for p in found}))
+    return _resolved(_folders("stdlib", "platstdlib"))
 
 
 @cache
 def of_a_package(path: str) -> bool:
     """Tell whether a file is an installed package's, and not the standard library's."""
     # Packages are installed inside its folder.
-    parts = Path(path).parts
+    parts = path.split(os.sep)
     installed_there = "site-packages" in parts or "dist-packages" in parts
     return path.startswith(installed()) and (installed_there or not path.startswith(standard()))
 

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import functools
-import importlib
 import os
 import re
 import sys
@@ -20,6 +18,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 from alight.config import config
+from alight.digests import sha256
 from alight.errors import StoreError
 from alight.forked import renewed
 
@@ -93,29 +92,14 @@ def _plain(value: object) -> object:
 
 def digest(value: object, domain: str = "document") -> str:
     """Return the SHA-256 of a value's canonical JSON; another domain gives another digest."""
-    return _sha256(f"alight\0{domain}\0{canonical(value)}".encode())
-
-
-def _sha256(data: bytes) -> str:
-    made: str = _sha256_function()(data).hexdigest()
-    return made
-
-
-@functools.cache
-def _sha256_function() -> Any:
-    """Return Python's own SHA-256, as its module `random` takes it: hashlib loads OpenSSL, 3 ms of
-    every start."""
-    for name in ("_sha2", "_sha256", "hashlib"):  # from 3.12 on, before, and other interpreters
-        with contextlib.suppress(ImportError):
-            return importlib.import_module(name).sha256
-    raise ImportError("this Python has no SHA-256. Fix: install one that has hashlib.")
+    return sha256(f"alight\0{domain}\0{canonical(value)}".encode())
 
 
 def _document_file(document: object, path: str) -> bytes:
     text = canonical(document)
     kind, name = path.split(os.sep)[-2:]
     envelope = {"schema": SCHEMA, "kind": kind, "key": name.partition(".")[0]}
-    envelope["sha256"] = _sha256(text.encode())
+    envelope["sha256"] = sha256(text.encode())
     return f'{canonical(envelope)[:-1]},"document":{text}}}\n'.encode()
 
 
@@ -135,14 +119,14 @@ def _read_document(content: bytes) -> Document | None:
     # out of JSON is plain already.
     asis = content.partition(b',"document":')[2].removesuffix(b"}\n")
     given = envelope.get("sha256")
-    if given != _sha256(asis) and given != _sha256(_as_text(document).encode()):
+    if given != sha256(asis) and given != sha256(_as_text(document).encode()):
         raise ValueError("its document does not match its digest")
     return document
 
 
 def _object_file(header: Document, data: bytes) -> bytes:
     body = canonical(header).encode() + b"\n" + data
-    return f"alight {SCHEMA} {_sha256(body)}\n".encode() + body
+    return f"alight {SCHEMA} {sha256(body)}\n".encode() + body
 
 
 def _read_object(content: bytes) -> Blob | None:
@@ -150,12 +134,12 @@ def _read_object(content: bytes) -> Blob | None:
     import json
 
     first, _, body = content.partition(b"\n")
-    name, schema, sha256 = (*first.split(b" "), b"", b"", b"")[:3]
+    name, schema, expected = (*first.split(b" "), b"", b"", b"")[:3]
     if name != b"alight" or not schema.isdigit():
         raise ValueError("its first line is not one of alight's")
     if int(schema) != SCHEMA:
         return None
-    if sha256 != _sha256(body).encode():
+    if expected != sha256(body).encode():
         raise ValueError("its content does not match its digest")
     header, _, data = body.partition(b"\n")
     return Blob(json.loads(header), data)

@@ -10,16 +10,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from alight.codegen import shared
-from alight.codegen.crossed import crossed_parts
-from alight.codegen.kernels import TOLD
-from alight.codegen.loops import Schedule, keyed
-from alight.codegen.partial import parts
+from alight.codegen.loops import TOLD, Schedule, keyed
 from alight.forked import renewed
 from alight.ir.group import GroupKind
 from alight.ir.nested import plain
 
 if TYPE_CHECKING:
     from alight.codegen.loops import Nest
+    from alight.codegen.partial import Parts
     from alight.ir.group import Group
 
 __all__ = ["Kernel", "bound", "forget", "here", "load_object"]
@@ -58,8 +56,7 @@ class Kernel:
         self.entry = code.entry
         self.combine = code.combine
         self.nest = shape
-        crossed = group.kind is GroupKind.CROSSED
-        self.parts = crossed_parts(group) if crossed else parts(plain(group), shape)
+        self.parts = _parts(group, shape)
         own = shape.own_strides
         flat = [step for steps in own for step in steps]
         dims = (*shape.dims, *self.told)
@@ -93,6 +90,18 @@ class Kernel:
     def object(self) -> bytes:
         """Return the object code."""
         return self._code.object
+
+
+def _parts(group: Group, shape: Nest) -> Parts | None:
+    """Return how a kernel that folds can be made in parts, None where it cannot."""
+    if group.kind in (GroupKind.LOOP, GroupKind.SCAN):
+        return None
+    # late: with them comes all that writes kernels, which one from the disk has no need of
+    from alight.codegen.crossed import crossed_parts
+    from alight.codegen.partial import parts
+
+    crossed = group.kind is GroupKind.CROSSED
+    return crossed_parts(group) if crossed else parts(plain(group), shape)
 
 
 _lock = renewed(globals(), "_lock", threading.Lock)

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
-from hashlib import sha256
 from typing import TYPE_CHECKING, NamedTuple
 
 from alight.codegen.blocks import Module, literal, memory_type, register_type, suffix
 from alight.codegen.comparisons import EXTREMES, Comparisons
+from alight.digests import sha256
 from alight.ir.body import COMPARISONS, kind_of, width_of
 from alight.ir.maths.coefficients import TABLES
 
@@ -425,7 +425,7 @@ def _alone(tree: Expr, used: tuple[Expr, ...], lanes: int) -> _Alone:
     # of one name are only those of one text
     whole = "\n".join((*module.shared.values(), text))
     stem = "lanes" if lanes else "alone"
-    name = f"{stem}.{sha256(whole.encode()).hexdigest()[:16]}"
+    name = f"{stem}.{sha256(whole.encode())[:16]}"
     texts = {**module.shared, name: text.replace("@NAME", f"@{name}")}
     return _Alone(name, texts, frozenset(module.libm))
 

@@ -8,7 +8,6 @@ from functools import lru_cache
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from alight.codegen.fold import Fold
 from alight.codegen.loops import ARGUMENT_REDUCTIONS, nest
 from alight.device import Unsupported
 from alight.ir.body import COMPLEX, FLOATS, TYPES, choose
@@ -126,6 +125,8 @@ def unsupported(group: Group) -> str | None:
 
 def _bad_folds(group: Group) -> str | None:
     """Return why the folds of a crossed group cannot be made where elements lie, or None."""
+    from alight.codegen.fold import Fold  # late: it loads what writes kernels
+
     graph = group.graph
     for node in graph.nodes:
         dtypes = [graph.layout(0).dtype, node.layout.dtype]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from alight.codegen.emit import Code
 from alight.codegen.lanes import Operand, Record
+from alight.codegen.loops import TOLD
 from alight.ir.ops import Kind, trees
 
 if TYPE_CHECKING:
@@ -20,10 +21,6 @@ if TYPE_CHECKING:
     from alight.ir.group import Graph, Group, Node
 
 SIGNATURE = "void @entry(ptr %addresses, ptr %dims, ptr %strides)"
-
-# Numbers behind the dims that a part is told: three of a fold (``codegen.partial``), four of what
-# goes round an end (``codegen.rolled``).
-TOLD = 4
 
 
 class Frame:

@@ -14,6 +14,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from alight.codegen.caches import last_level_bytes
+from alight.digests import sha256
 from alight.ir.crossed import CrossSection, Role, cross_section
 from alight.ir.group import GroupKind, one_per_result, reduced_axes
 from alight.ir.inner import folded
@@ -29,6 +30,10 @@ if TYPE_CHECKING:
     from alight._core import Layout
     from alight.ir.group import Group
     from alight.ir.nested import Flat
+
+# Numbers behind the dims that a part is told: three of a fold (``codegen.partial``), four of what
+# goes round an end (``codegen.rolled``).
+TOLD = 4
 
 # Part of every key: raise it when the code made for an unchanged group changes.
 VERSION = 25
@@ -523,6 +528,4 @@ def keyed(group: Group, schedule: Schedule | None) -> Keyed:
 @lru_cache(1024)  # of a structure's text, whatever the sizes
 def digest(text: str) -> str:
     """Return a short name for a structure."""
-    import hashlib  # late: three milliseconds of every start
-
-    return hashlib.sha256(text.encode()).hexdigest()[:32]
+    return sha256(text.encode())[:32]

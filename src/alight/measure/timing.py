@@ -13,7 +13,6 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from statistics import median
 from time import perf_counter, process_time, sleep, thread_time
 from typing import TYPE_CHECKING, Any
 
@@ -307,6 +306,8 @@ def contention(
     the points is no evidence: it is off, too, where there was little time, or the model knows a
     machine badly.
     """
+    from statistics import median  # late: with fractions and decimal it takes 2 ms
+
     if slow > SLOW_SHARE:
         return f"{slow:.0%} of what one thread runs was met in slow moments alone"
     if worked > 0 and math.log(elapsed / worked) > DISAGREEMENT:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from alight.device import HOST_DEVICE, Device, Reason
+from alight.digests import short
 from alight.errors import DTypeUnsupported, UnsupportedOnDevice
 from alight.ir.group import Graph, Group, GroupKind
 from alight.ir.inner import folded
@@ -235,13 +236,11 @@ def group_key(group: Group) -> str:
     """Return a short key of a group: its ops with their attributes, what feeds what, and the
     layouts, since who is faster depends on all of these."""
     graph = group.graph
-    import hashlib  # late: three milliseconds of every start
-
     text = [group.kind.value, *(_described(layout) for layout in graph.inputs)]
     for node in graph.nodes:
         text.append(f"{node.op.name}{node.operands}{node.attrs}{_described(node.layout)}")
     text.append(str(graph.outputs))
-    return hashlib.blake2b("|".join(text).encode(), digest_size=8).hexdigest()
+    return short("|".join(text).encode())
 
 
 def _described(layout: Layout) -> str:

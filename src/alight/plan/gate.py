@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from alight.device import HOST_DEVICE
 from alight.ir.group import Graph, GroupKind
 from alight.ir.op import Kind
-from alight.plan.choose import host_implementation, operation, ruled_out
+from alight.plan.choose import host_implementation, operation, ruled_out, wanted
 from alight.plan.fuse import Region, group_of, halves, prune
 from alight.plan.plan import Estimate, Facts, Refusal, no_estimate
 from alight.plan.stages import Uses
@@ -113,6 +113,8 @@ class _Gate:
         if device == HOST_DEVICE:
             own = host_implementation(group)
             names = (own, *[name for name in names if name not in ("numpy", "library")])
+        if self.facts.force != (None, None):  # who may not run it says nothing of it
+            names = tuple([name for name in names if wanted(self.facts, device, name)])
         best: Estimate | None = None
         by = ""
         for name in names:

@@ -126,7 +126,12 @@ def _planned(graph: Graph, small: Rewritten, facts: Facts, cuts: Cuts | None) ->
                 if own in generated and own in able[index]:  # type: ignore[operator]
                     keys[index] = own
         if generated or torn or len(set(able)) > 1:
-            regions = _regions(small.graph, uses, keys, generated, facts)
+            whole = len(kept) == len(found) == 1 and kept[0].kind is GroupKind.LOOP
+            if whole and not torn:  # one loop of all there is would come out as it is
+                regions = copied(kept)
+                regions[0].key = found[0][1]
+            else:
+                regions = _regions(small.graph, uses, keys, generated, facts)
             kept = copied(regions)
             weighed = gated(small.graph, uses, regions, facts)
             placed = _placed(small.graph, uses, weighed, facts)
