@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import alight.errors
+from alight.codegen import elf
 
 SOURCE = Path(alight.errors.__file__).parents[1]
 # In the standard library, and still tens of milliseconds, or only needed for one command.
@@ -188,6 +189,33 @@ def test_jit_loads_numpys_draws_where_code_names_them(found: str, tmp_path: Path
     (tmp_path / "drawing.py").write_text(DRAWS.replace("FOUND", found))
     modules = modules_after(f"sys.path.insert(0, {str(tmp_path)!r})\nimport drawing")
     assert ("numpy.random" in modules) == ("random" in found)
+
+
+CALLED = """
+import alight, numpy as np
+def program(x):
+    return np.sin(x) * 2.0 + x
+with alight.policy(force="cpu:generated", floor=0):
+    alight.jit(program)(np.linspace(0.0, 1.0, 1000))
+"""
+
+
+@pytest.mark.skipif(not elf.HERE, reason="object files of this machine are not ELF's")
+def test_a_call_of_a_stored_kernel_loads_nothing_that_writes_kernels(tmp_path: Path) -> None:
+    pytest.importorskip("llvmlite")
+    (tmp_path / "called.py").write_text(CALLED)
+    given = {"ALIGHT_CACHE_DIR": str(tmp_path / "cache"), "ALIGHT_CALIBRATE": "off"}
+    program = (
+        f"sys.path.insert(0, {str(tmp_path)!r})\n"
+        f"import os\nos.environ.update({given!r})\nimport called"
+    )
+    makers = {"llvmlite", *(f"alight.codegen.{name}" for name in ("emit", "fold", "lanes", "llvm"))}
+    assert makers <= modules_after(program)
+    modules = modules_after(program)
+    assert "alight.codegen.compiled" in modules
+    assert not modules & makers
+    # What takes milliseconds to load, and does what a few lines of ours do, or nothing yet.
+    assert not modules & {"_hashlib", "hashlib", "logging", "pathlib", "statistics"}
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="of glibc's heap")

@@ -15,9 +15,9 @@ from alight._core import make_layout
 from alight.backends.sim_clock import DEFAULT_SPEC, recorded
 from alight.device import Device, Support
 from alight.ir.group import Graph, Group
-from alight.plan import cost
+from alight.plan import cost, place
 from alight.plan.place import make_plan
-from alight.plan.plan import Estimate, Facts
+from alight.plan.plan import Estimate, Facts, LaunchStep
 from alight.plan.profile import Profile
 from counting import counted
 from graphs import F8, Builder
@@ -102,3 +102,47 @@ def test_equal_groups_are_asked_for_once(make: Any) -> None:
     assert set(asked.values()) == {1}
     # What planning 100 values asks is less than two questions for each.
     assert asked.total() < 200, asked.total()
+
+
+def test_a_loop_is_found_at_once_and_not_anew() -> None:
+    # One question, of all its values, and one round of fusing: a first call waits for both.
+    asked: list[int] = []
+    host = replace(DEVICES[0], support=Support(("numpy", "generated"), frozenset()))
+
+    def supported(device: str, implementation: str, group: Group) -> str | None:
+        asked.extend([len(group.graph.nodes)] * (implementation == "generated"))
+        return None
+
+    facts = Facts((host,), {}, estimate=estimate, supports=supported)
+    with pytest.MonkeyPatch.context() as patch:
+        fused: list[Graph] = []
+        fuse = place.fuse
+        patch.setattr(place, "fuse", lambda graph, *rest: fused.append(graph) or fuse(graph, *rest))
+        plan = make_plan(chain(30), facts)
+    assert [step.implementation for step in plan.steps if isinstance(step, LaunchStep)] == [
+        "generated"
+    ]
+    assert asked == [30]
+    assert len(fused) == 1
+
+
+def test_what_one_value_of_a_loop_lacks_the_others_have() -> None:
+    def supported(device: str, implementation: str, group: Group) -> str | None:
+        return "no exp" if "exp" in [node.op.name for node in group.graph.nodes] else None
+
+    facts = Facts(DEVICES[:1], {}, estimate=estimate, supports=supported)
+    steps = [s for s in make_plan(chain(9), facts).steps if isinstance(s, LaunchStep)]
+    assert [(s.implementation, len(s.nodes)) for s in steps] == [
+        *(("generated", 4), ("numpy", 1), ("generated", 4)),
+    ]
+
+
+def test_who_may_not_run_a_loop_is_not_asked_how_long_it_would_take() -> None:
+    asked: set[str] = set()
+
+    def estimated(group: Group, device: str, implementation: str) -> Estimate | None:
+        asked.add(implementation)
+        return estimate(group, device, implementation)
+
+    make_plan(chain(9), Facts(DEVICES, {}, estimate=estimated, force=("cpu", "generated")))
+    assert asked == {"generated"}

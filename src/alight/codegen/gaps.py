@@ -14,6 +14,7 @@ from alight.ir.body import COMPLEX, FLOATS, TYPES, choose
 from alight.ir.crossed import fault
 from alight.ir.group import GroupKind, one_per_result, one_per_row, reduced_axes
 from alight.ir.nested import plain
+from alight.ir.op import dtype_name
 from alight.ir.ops import OPS, Kind
 from alight.ir.rolls import turns
 from alight.ir.table_reduction import MOMENTS
@@ -34,7 +35,7 @@ def supports(op: Op, dtypes: Iterable[Any], attrs: tuple[tuple[str, Any], ...] =
     reason = _gap(op, dtypes)
     if reason is not None or op.kind is Kind.ELEMENTWISE:
         return reason
-    names = tuple(d.name for d in dtypes)
+    names = tuple(map(dtype_name, dtypes))
     if op.kind not in (Kind.REDUCTION, Kind.SCAN):
         return f"{op.name} {names[0]}: {op.kind} ops are not generated"
     # Which products are NaN where one factor is infinite is NumPy's order to say.
@@ -69,12 +70,12 @@ def supports(op: Op, dtypes: Iterable[Any], attrs: tuple[tuple[str, Any], ...] =
 def _gap(op: Op, dtypes: tuple[Any, ...]) -> str | None:
     """Return why generated code has no values of these dtypes, or no body for them."""
     for dtype in dtypes:
-        if dtype.name not in TYPES:
-            return f"{op.name} {dtype.name}: generated code has no {dtype.name} yet"
+        if (name := dtype_name(dtype)) not in TYPES:
+            return f"{op.name} {name}: generated code has no {name} yet"
         if not dtype.isnative:
-            return f"{op.name} {dtype.name}: its bytes are not in this machine's order"
+            return f"{op.name} {name}: its bytes are not in this machine's order"
     if op.kind is Kind.ELEMENTWISE:
-        names = tuple(d.name for d in dtypes[: op.nin])
+        names = tuple(map(dtype_name, dtypes[: op.nin]))
         if choose(op.body, names) is None:
             return f"{op.name} {names[0]}: no body for this dtype"
     return None

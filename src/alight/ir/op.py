@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 from alight.frozen import np
@@ -12,6 +13,15 @@ Dtype = np.dtype[Any]
 # What NumPy's vectorised maths is tested to, from the true value
 # (numpy/_core/tests/test_umath_accuracy.py, maxulperr).
 NUMPY_ULP = 4.0
+
+
+# NumPy computes a dtype's name anew at each reading, and planning reads a dozen for each value. The
+# bound keeps structured dtypes made in a loop from piling up.
+@lru_cache(maxsize=256)
+def dtype_name(dtype: Dtype) -> str:
+    """Return the name of a dtype."""
+    return dtype.name
+
 
 Resolver = Callable[[Sequence[Any]], tuple[Dtype, ...]]
 

@@ -13,13 +13,13 @@ from alight.digests import short
 from alight.errors import DTypeUnsupported, UnsupportedOnDevice
 from alight.ir.group import Graph, Group, GroupKind
 from alight.ir.inner import folded
-from alight.ir.op import Kind
+from alight.ir.op import Kind, dtype_name
 from alight.plan.block import split
 from alight.plan.order import Unit
 from alight.plan.plan import Candidate, Facts
 from alight.plan.spread import Spread, least
 from alight.plan.stages import Uses
-from alight.plan.workload import contraction_flops, dtype_name, is_contraction
+from alight.plan.workload import contraction_flops, is_contraction
 
 if TYPE_CHECKING:
     from alight._core import Layout

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from alight.ir.group import Graph, Group, GroupKind, Node, reduced_axes
 from alight.ir.inner import folded
 from alight.ir.nested import packed
+from alight.ir.op import dtype_name
 from alight.ir.ops import Kind
 from alight.plan.runs import Runs, between_bytes, runs_of, steps_of, touched_bytes
 from alight.plan.workload import (
     contraction_flops,
-    dtype_name,
     is_contraction,
     one_by_one,
     width_in_bits,

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from alight.device import HOST_DEVICE
 from alight.errors import UnsupportedOnDevice
 from alight.ir.group import Graph, Group, GroupKind, Node
-from alight.ir.op import Kind
+from alight.ir.op import Kind, dtype_name
 from alight.ir.rewrite import Rewritten, rewrite
 from alight.ir.rolls import turns
 from alight.plan.block import passing
@@ -23,7 +23,7 @@ from alight.plan.choose import (
     wanted,
 )
 from alight.plan.crossed import crossed
-from alight.plan.fuse import Region, fuse, group_of, halves, prune
+from alight.plan.fuse import KERNEL_NODES, Region, fuse, group_of, halves, prune
 from alight.plan.gate import Gated, gated
 from alight.plan.likeness import Cut, Cuts, copied, likeness
 from alight.plan.nested import nested
@@ -43,7 +43,7 @@ from alight.plan.plan import (
 from alight.plan.reuse import reusing
 from alight.plan.rows import by_rows
 from alight.plan.stages import Uses
-from alight.plan.workload import dtype_name, workload
+from alight.plan.workload import workload
 
 Spot = tuple[str, str]  # device, implementation
 
@@ -217,6 +217,13 @@ def _able(graph: Graph, uses: Uses, spots: Sequence[Spot], facts: Facts) -> list
     if not spots:
         return [nowhere] * len(graph.nodes)
     devices = {device.id: device for device in facts.devices}
+    if [*spots] == [_HOSTS_OWN] and _in_one_loop(graph):
+        # asked of all at once: whoever writes their loop writes that of each
+        numbers = [number for number, _ in graph.numbered()]
+        ends = [number for number in numbers if number in uses.live]
+        group, _ = group_of(graph, uses, Region(GroupKind.LOOP, None, 0, numbers, {*numbers}, ends))
+        if ruled_out(group, devices[HOST_DEVICE], "generated", facts)[0] is None:
+            return [frozenset(spots)] * len(numbers)
     asked: dict[Any, frozenset[Spot]] = {}
     able: list[Hashable] = []
     for number, node in graph.numbered():
@@ -242,12 +249,23 @@ def _able(graph: Graph, uses: Uses, spots: Sequence[Spot], facts: Facts) -> list
                 for device, name in spots
                 if ruled_out(group, devices[device], name, facts)[0] is None
             )
-            if kind is Kind.MOVEMENT and (HOST_DEVICE, "generated") not in found:
+            if kind is Kind.MOVEMENT and _HOSTS_OWN not in found:
                 found = nowhere  # no loop of ours rolls there: it is a library's
             if key is not None:
                 asked[key] = found
         able.append(found)
     return able
+
+
+_HOSTS_OWN: Spot = (HOST_DEVICE, "generated")
+
+
+def _in_one_loop(graph: Graph) -> bool:
+    """Tell whether a graph is elementwise values of one shape, as many as one kernel may make."""
+    nodes = graph.nodes
+    return 0 < len(nodes) <= KERNEL_NODES and all(
+        [n.op.kind is Kind.ELEMENTWISE and n.layout.shape == nodes[0].layout.shape for n in nodes]
+    )
 
 
 def _fitting(

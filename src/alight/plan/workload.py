@@ -6,15 +6,12 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
 
 from alight.ir.body import operations, width_of
 from alight.ir.group import Graph, Group, GroupKind, Node
+from alight.ir.op import dtype_name
 from alight.ir.ops import Dtype, Kind, Op, trees
 from alight.plan.runs import touched_bytes
-
-if TYPE_CHECKING:
-    import numpy as np
 
 # Sums of products. Their flops follow from the shapes, which no count for each element can say.
 _CONTRACTIONS = frozenset(
@@ -44,14 +41,6 @@ class Workload:
     def nbytes(self) -> int:
         """Return bytes read and written."""
         return self.bytes_read + self.bytes_written
-
-
-# NumPy computes a dtype's name anew at each reading, which takes longer than all else here. The
-# bound keeps structured dtypes made in a loop from piling up.
-@lru_cache(maxsize=256)
-def dtype_name(dtype: np.dtype[Any]) -> str:
-    """Return the name of a dtype."""
-    return dtype.name
 
 
 @lru_cache(maxsize=256)
@@ -100,7 +89,7 @@ BODIES: dict[str, tuple[int, tuple[int, ...]]] = {}
 
 @lru_cache(maxsize=4096)
 def _body(op: Op, operands: tuple[Dtype, ...], result: Dtype) -> tuple[int, tuple[int, ...]]:
-    key = f"{op.name} {' '.join([d.name for d in (*operands, result)])}"
+    key = f"{op.name} {' '.join(map(dtype_name, (*operands, result)))}"
     found = BODIES.get(key)
     if found is None:
         found = BODIES[key] = _counted(op, operands, result)
