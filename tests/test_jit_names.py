@@ -4,7 +4,9 @@ meanwhile, and whichever way calls take, the answer is the plain function's."""
 from __future__ import annotations
 
 import dataclasses
+import dis
 import functools
+import inspect
 import math
 import subprocess
 import sys
@@ -23,7 +25,7 @@ from numpy import zeros as own_zeros
 import alight
 from alight import runtime, swap, trial
 from alight.config import policy
-from alight.purity import prove
+from alight.purity import Step, instructions, prove
 from alight.race import Site
 
 MODES: dict[str, dict[str, Any]] = {
@@ -656,25 +658,26 @@ def test_a_name_that_only_alight_uses(mode: str, name: str) -> None:
 @pytest.mark.parametrize(
     "shown",
     [
-        [("LOAD_GLOBAL", "np"), ("LOAD_METHOD", "zeros"), ("LOAD_CONST", "3")],  # CPython 3.11
-        [("LOAD_GLOBAL", "np"), ("LOAD_ATTR", "NULL|self + zeros"), ("LOAD_CONST", "3")],  # 3.12
-        [("LOAD_GLOBAL", "np"), ("LOAD_ATTR", "zeros + NULL|self"), ("LOAD_CONST", "3")],  # 3.13
-        [("LOAD_GLOBAL", "NULL + f"), ("LOAD_CONST", "3")],
-        [("LOAD_GLOBAL", "f + NULL"), ("LOAD_CONST", "3")],
-        [("PUSH_NULL", ""), ("LOAD_DEREF", "f"), ("LOAD_CONST", "3")],
-        [("LOAD_DEREF", "f"), ("PUSH_NULL", ""), ("LOAD_CONST", "3")],
+        [("LOAD_GLOBAL", False), ("LOAD_METHOD", False), ("LOAD_CONST", False)],  # CPython 3.11
+        [("LOAD_GLOBAL", False), ("LOAD_ATTR", True), ("LOAD_CONST", False)],  # from 3.12 on
+        [("LOAD_GLOBAL", True), ("LOAD_CONST", False)],
+        [("PUSH_NULL", False), ("LOAD_DEREF", False), ("LOAD_CONST", False)],
+        [("LOAD_DEREF", False), ("PUSH_NULL", False), ("LOAD_CONST", False)],
     ],
 )
-def test_what_is_called_is_seen_as_every_interpreter_shows_it(shown: list[tuple[str, str]]) -> None:
-    steps: Any = [types.SimpleNamespace(opname=name, argrepr=text) for name, text in shown]
+def test_what_is_called_is_seen_as_every_interpreter_has_it(shown: list[tuple[str, bool]]) -> None:
+    steps = tuple([Step(name, "", calls, 0) for name, calls in shown])
     place = next(i for i, s in enumerate(steps) if s.opname in swap._LOADS)
     end = place + 2 if steps[place + 1].opname in swap._TAKES else place + 1
     assert swap._is_called(steps, place, end)
-    steps = [s for s in steps if s.opname != "PUSH_NULL"]
-    for step in steps:
-        step.argrepr = step.argrepr.replace("NULL|self", "").replace("NULL", "").strip(" +")
-        step.opname = step.opname.replace("METHOD", "ATTR")
-    assert not swap._is_called(steps, 0, len(steps) - 1)
+    plain = tuple(
+        [
+            step._replace(calls=False, opname=step.opname.replace("METHOD", "ATTR"))
+            for step in steps
+            if step.opname != "PUSH_NULL"
+        ]
+    )
+    assert not swap._is_called(plain, 0, len(plain) - 1)
 
 
 ALIAS = """
@@ -699,3 +702,30 @@ with alight.policy(floor=0, force="cpu:generated"):
 
 def test_what_draws_may_be_loaded_after_the_first_call() -> None:
     subprocess.run([sys.executable, "-c", ALIAS], check=True)
+
+
+def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _codes(constant)
+
+
+# Long functions among them, whose instructions have extended arguments, and functions in others.
+@pytest.mark.parametrize("module", [dis, inspect, dataclasses, functools, swap])
+def test_instructions_are_read_as_dis_reads_them(module: types.ModuleType) -> None:
+    known: Callable[[str], bool] = {"LOAD_GLOBAL", "LOAD_ATTR", "LOAD_METHOD"}.__contains__
+    named = 0
+    for code in _codes(compile(inspect.getsource(module), "module", "exec")):
+        read = [i for i in dis.get_instructions(code) if i.opname not in ("EXTENDED_ARG", "CACHE")]
+        found = instructions(code)
+        assert [(s.opname, s.offset) for s in found] == [(i.opname, i.offset) for i in read]
+        for ours, own in zip(found, read, strict=True):
+            if known(ours.opname):
+                assert ours.calls == (" + " in own.argrepr)
+            if known(ours.opname) or own.opcode in dis.hasfree:
+                assert ours.name == own.argval
+                named += 1
+            if ours.opname == "CALL_INTRINSIC_1":
+                assert ours.name == own.argrepr
+    assert named > 100

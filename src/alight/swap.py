@@ -20,7 +20,7 @@ from weakref import WeakKeyDictionary
 from alight._core import ArrayBase, floor
 from alight.frozen import np
 from alight.namespace import stand_in, stand_ins
-from alight.purity import Steps, instructions, written_by_user
+from alight.purity import Step, Steps, instructions, written_by_user
 from alight.scalar import Scalar
 
 __all__ = ["inside", "runs_as_it_is"]
@@ -219,7 +219,7 @@ def _written_cells(function: FunctionType) -> frozenset[int]:
 @cache
 def _written(code: CodeType) -> frozenset[str]:
     """Return the variables of enclosing functions that code assigns."""
-    names = {i.argval for i in instructions(code) if i.opname in ("STORE_DEREF", "DELETE_DEREF")}
+    names = {i.name for i in instructions(code) if i.opname in ("STORE_DEREF", "DELETE_DEREF")}
     for inner in code.co_consts:
         if isinstance(inner, CodeType):
             names |= _written(inner)
@@ -245,11 +245,11 @@ def _uses(code: CodeType, draws: bool) -> _Uses:
         while steps[end].opname in _TAKES:
             end += 1
         if end > place + 1:
-            attributes.add(step.argval)
+            attributes.add(step.name)
             if not _is_called(steps, place, end) and _stands_in(steps[end - 1], steps[end], draws):
-                values.add(step.argval)
+                values.add(step.name)
         elif not _is_called(steps, place, end):
-            values.add(step.argval)
+            values.add(step.name)
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             inner = _uses(constant, draws)
@@ -267,16 +267,16 @@ def _is_called(steps: Steps, place: int, end: int) -> bool:
         (place > 0 and steps[place - 1].opname == "PUSH_NULL")
         or steps[end].opname == "PUSH_NULL"
         or last.opname == "LOAD_METHOD"
-        # "NULL + f" and "NULL|self + f", from 3.13 on "f + NULL" and "f + NULL|self"
-        or any(" + " in step.argrepr for step in (first, last))
+        or first.calls
+        or last.calls
     )
 
 
-def _stands_in(taken: dis.Instruction, after: dis.Instruction, draws: bool) -> bool:
+def _stands_in(taken: Step, after: Step, draws: bool) -> bool:
     """Tell whether an attribute may be one of those of NumPy's that something stands for (of
     ``numpy.random``, if it ``draws``), used in a way that tells the two apart: a class in none but
     comparisons."""
-    ours = _shown_names(draws).get(taken.argval)
+    ours = _shown_names(draws).get(taken.name)
     return ours is not None and (ours is not type or after.opname in _COMPARES)
 
 

@@ -30,6 +30,7 @@ _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
 _SECTION = struct.Struct("<IIQQQQIIQQ")
 _SYMBOL = struct.Struct("<IBBHQQ")
 _RELOCATION = struct.Struct("<QQq")
+_ADDRESS = struct.Struct("<Q")
 _IDENTITY = b"\x7fELF\x02\x01\x01"  # 64 bits, little-endian
 _RELOCATABLE, _X86_64 = 1, 62
 _PROGBITS, _SYMTAB, _RELA, _NOBITS, _REL = 1, 2, 4, 8, 9
@@ -77,7 +78,10 @@ def _placed(data: bytes, known: Mapping[str, int]) -> Placed:
     identity, kind, machine, *_, at, _, _, _, _, size, count, _ = _HEADER.unpack_from(data)
     if (identity[:7], kind, machine, size) != (_IDENTITY, _RELOCATABLE, _X86_64, _SECTION.size):
         raise ValueError("it is no relocatable ELF file of x86-64")
-    sections = [_Section(*_SECTION.unpack_from(data, at + i * size)) for i in range(count)]
+    table = data[at : at + count * size]
+    sections = [_Section._make(fields) for fields in _SECTION.iter_unpack(table)]
+    if len(sections) != count:
+        raise ValueError("it ends too early")
     starts, code_bytes, total = _laid_out(sections)
     memory = mmap.mmap(-1, total)
     base = ctypes.addressof(ctypes.c_char.from_buffer(memory))
@@ -156,11 +160,12 @@ def _symbol(
 def _relocate(
     memory: mmap.mmap, start: int, size: int, entries: bytes, addresses: list[int]
 ) -> None:
+    put, last = _ADDRESS.pack_into, size - _ADDRESS.size
     for offset, info, addend in _RELOCATION.iter_unpack(entries):
         address, kind = addresses[info >> 32], info & 0xFFFFFFFF
-        if kind != _R_X86_64_64 or not address or offset + 8 > size:
+        if kind != _R_X86_64_64 or not address or offset > last:
             raise ValueError(f"relocation {kind} at {offset} is not known")
-        struct.pack_into("<Q", memory, start + offset, (address + addend) % 2**64)
+        put(memory, start + offset, (address + addend) % 2**64)
 
 
 @cache
