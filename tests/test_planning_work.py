@@ -15,6 +15,7 @@ from alight._core import make_layout
 from alight.backends.sim_clock import DEFAULT_SPEC, recorded
 from alight.device import Device, Support
 from alight.ir.group import Graph, Group
+from alight.ir.rewrite import rewrite
 from alight.plan import cost, place
 from alight.plan.place import make_plan
 from alight.plan.plan import Estimate, Facts, LaunchStep
@@ -146,3 +147,13 @@ def test_who_may_not_run_a_loop_is_not_asked_how_long_it_would_take() -> None:
 
     make_plan(chain(9), Facts(DEVICES, {}, estimate=estimated, force=("cpu", "generated")))
     assert asked == {"generated"}
+
+
+def test_values_that_read_no_views_are_not_asked_what_else_they_could_read() -> None:
+    plain, build = chain(50), Builder(ROWS, COLUMN)
+    value = build.add("add", 0, 1)
+    build.view(0, slice(1, None))  # is read by none
+    for index in range(48):
+        value = build.add("exp", value) if index % 5 == 4 else build.add("add", value, 1)
+    few, more = (counted(lambda g=g: rewrite(g), "call") for g in (plain, build.graph(value)))
+    assert few + 50 < more, (few, more)

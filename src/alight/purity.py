@@ -234,6 +234,7 @@ _NULLED = {
 _NAMING = {dis.opmap[name] for name in ("LOAD_ATTR", "LOAD_METHOD") if name in dis.opmap} - _NULLED
 _OF_OUTSIDE = frozenset(dis.hasfree)
 _INTRINSIC = dis.opmap.get("CALL_INTRINSIC_1")
+_INTRINSIC_NAMES: list[str] = getattr(dis, "_intrinsic_1_descs", [])
 _CACHE, _EXTENDED = dis.opmap["CACHE"], dis.opmap["EXTENDED_ARG"]
 
 
@@ -261,7 +262,7 @@ def instructions(code: CodeType) -> Steps:
         elif op in _OF_OUTSIDE:
             name = variable(arg)
         elif op == _INTRINSIC:
-            name = dis._intrinsic_1_descs[arg]  # type: ignore[attr-defined]
+            name = _INTRINSIC_NAMES[arg] if arg < len(_INTRINSIC_NAMES) else ""
         found.append(Step(dis.opname[op], name, calls, offset))
     return tuple(found)
 

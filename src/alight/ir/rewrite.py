@@ -15,7 +15,7 @@ from typing import Any
 from alight.frozen import np
 from alight.ir.group import Graph, Node
 from alight.ir.op import Kind
-from alight.ir.rules import rules_of
+from alight.ir.rules import is_read_past, rules_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +46,7 @@ class Work:
         self.first = len(graph.inputs)
         self.live = frozenset(graph.outputs)
         self.nodes: list[Node] = []
+        self.reads_others = False  # whether a node is there that its readers may do without
         self.new = list(range(self.first))
         self.names = list(range(self.first))
         self.origins = list(range(self.first))
@@ -71,7 +72,7 @@ class Work:
             node = Node(node.op, operands, node.attrs, node.layout)
         kind = node.op.kind
         # Each rule takes a node away or brings it closer to the inputs, so this ends.
-        rules = rules_of(node)
+        rules = rules_of(node, self)
         again = bool(rules)
         while again:
             again = False
@@ -84,7 +85,7 @@ class Work:
                         return
                     continue
                 node = found
-                rules = rules_of(node)
+                rules = rules_of(node, self)
                 again = True
                 break
 
@@ -102,6 +103,7 @@ class Work:
                 self.seen[key] = self.first + len(self.nodes)
         self.new.append(self.first + len(self.nodes))
         self.nodes.append(node)
+        self.reads_others = self.reads_others or is_read_past(node)
         self.names.append(number)
         self.origins.append(self.origin)
 
@@ -143,6 +145,7 @@ class Work:
         """Append a node that takes the name of a value which only it is going to be read for."""
         self.seen = {key: value for key, value in self.seen.items() if value != number}
         self.nodes.append(node)
+        self.reads_others = self.reads_others or is_read_past(node)
         self.names.append(self.names[number])
         self.origins.append(self.origins[number])
         return self.first + len(self.nodes) - 1

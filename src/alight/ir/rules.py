@@ -15,7 +15,7 @@ from alight.ir.op import OPS, Kind
 if TYPE_CHECKING:
     from alight.ir.rewrite import Work
 
-__all__ = ["rules_of"]
+__all__ = ["is_read_past", "rules_of"]
 
 _COPY = OPS["copy"]
 
@@ -333,6 +333,15 @@ _BY_NAME: dict[str, tuple[Rule, ...]] = {
 }
 
 
-def rules_of(node: Node) -> tuple[Rule, ...]:
+def rules_of(node: Node, work: Work) -> tuple[Rule, ...]:
     """Return the rules that may hold of a node."""
-    return _BY_KIND.get(node.op.kind, ()) + _BY_NAME.get(node.op.name, ())
+    kind = node.op.kind
+    if kind is Kind.ELEMENTWISE and not work.reads_others:
+        return _BY_NAME.get(node.op.name, ())
+    return _BY_KIND.get(kind, ()) + _BY_NAME.get(node.op.name, ())
+
+
+def is_read_past(node: Node) -> bool:
+    """Tell whether what reads a node may read something else instead: `read_of_written`,
+    `read_of_repeated`."""
+    return node.op.kind is Kind.VIEW or node.op is _COPY
