@@ -116,6 +116,28 @@ def test_threads_that_lose_their_processor_disturb_nothing_that_one_thread_runs(
     assert not made.contended and made.rates["numpy"].surfaces
 
 
+def test_what_was_met_in_slow_moments_alone_is_left_out_where_the_rest_is_enough() -> None:
+    run = _calibration()
+    sums = run.samples["numpy"].by_key["elementwise/float64"]
+    for n in (64, 1 << 10, 1 << 15, 1 << 17, 1 << 18):
+        run.samples["numpy"].add(
+            "elementwise/float64", n, probes.loop("add", "float64", n), [2e-6 + 2e-9 * n], False
+        )
+    for amount, sample in sums.items():
+        point: Any = Point("numpy", "elementwise/float64", amount, sample.group)
+        run._launches.append((point, None))  # type: ignore[arg-type]
+    assert run._slow_share() == 5 / 8
+    made = run.profile()
+    assert not made.contended and "62%" in made.doubts[0] and made.rank[1]
+    assert len(made.rates["numpy"].curves["elementwise/float64"].knots) == 3
+    for end in (16, 1 << 20):  # what is between its ends says nothing of them
+        sums[end].steady = False
+        made = run.profile()
+        assert made.contended and "slow moments" in made.doubts[0]
+        sums[end].steady = True
+    assert not run.profile().contended
+
+
 def profile(store: Store, made_at: float, error: float | None, **fields: Any) -> Profile:
     """Store a profile whose predictions are so far off, and return what is stored then."""
     found = {} if error is None else {"shapes": 9.0, "median_error": error}

@@ -142,6 +142,7 @@ def test_a_real_interrupt_reaches_the_caller() -> None:
         """
         import os, signal, threading, numpy as np, alight
         from alight.execute import Execution
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # what a shell's `&` takes away
         a = alight.asarray(np.random.default_rng(1).random((500, 500)))
         b = a
         with alight.policy(floor=0):  # whatever floor was measured and stored by now

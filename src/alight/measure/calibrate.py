@@ -27,7 +27,15 @@ from alight.measure.points import CURVE_CLASSES, Point, points_of
 from alight.measure.probes import Bench, Probe
 from alight.measure.profiles import fingerprint, load_profile, save_profile, share_costs
 from alight.measure.samples import Sample, Samples
-from alight.measure.timing import Pace, Timing, contention, summary, switches, time_threads
+from alight.measure.timing import (
+    SLOW_SHARE,
+    Pace,
+    Timing,
+    contention,
+    summary,
+    switches,
+    time_threads,
+)
 from alight.measure.unseen import MATMUL, unseen
 from alight.plan.cost import Profile, Rates, estimate
 from alight.plan.curve import Curve, Measured
@@ -320,10 +328,27 @@ class Calibration:
         ]
         return steady.count(False) / len(steady) if steady else 0.0
 
-    def _known(self, point: Point) -> tuple[bool, int]:
-        """Return whether a point was measured while nothing disturbed it, and how often."""
+    def _undisturbed(self) -> dict[str, Samples] | None:
+        """Return the samples without those of slow moments that other work made; None where the
+        curves that all else is read off are left without an end or a middle."""
+        slow: dict[str, set[tuple[str, float]]] = {name: set() for name in self.samples}
+        for point, _ in self._launches:
+            if not self._threaded(point) and not self._sample(point).steady:
+                slow[point.implementation].add((point.key, point.amount))
+        kept = {name: samples.without(slow[name]) for name, samples in self.samples.items()}
+        main = f"elementwise/{main_dtype(self.device)}"
+        for name, samples in self.samples.items():
+            every, left = samples.by_key.get(main, {}), kept[name].by_key.get(main, {})
+            if every and (len(left) < VITAL or {min(every), max(every)} - left.keys()):
+                return None
+        return kept
+
+    def _known(self, point: Point) -> tuple[bool, bool, int]:
+        """Return what is less for a point that is to be visited before others: whether it was
+        measured while nothing disturbed it, whether all else can be read without it, how often."""
         sample = self._sample(point)
-        return sample.steady, len(sample.seconds)
+        main = point.key == f"elementwise/{main_dtype(self.device)}"
+        return sample.steady, not main, len(sample.seconds)
 
     def _validate(self) -> Iterator[str]:
         """Measure sizes and combinations that no curve has seen, and keep the errors."""
@@ -408,16 +433,24 @@ class Calibration:
     def profile(self) -> Profile:
         """Return the profile of what has been measured so far."""
         rates: dict[str, Rates] = {}
-        apart = {name: left_out(samples) for name, samples in self.samples.items()}
+        slow = self._slow_share()
+        kept = self._undisturbed() if slow > SLOW_SHARE else None
+        apart = {name: left_out(samples) for name, samples in (kept or self.samples).items()}
         spreads, off = spreads_of(self.errors, apart), self._off(apart)
-        for name, samples in self.samples.items():
+        for name, samples in (kept or self.samples).items():
             fitted = fit(samples, spreads[name])
             if fitted is not None:
                 rates[name] = replace(fitted, surfaces={}) if name in off else fitted
         if self.device.space == "host" and thread_count() == 1:
             rates = joined(rates)
         one_offs = self._one_offs()
-        disturbed = contention(self.passes, self.elapsed, self.worked, self._slow_share())
+        disturbed = contention(self.passes, self.elapsed, self.worked, 0.0 if kept else slow)
+        doubts = [disturbed] if disturbed else []
+        if kept:
+            doubts.append(
+                f"{slow:.0%} of what one thread runs was met in slow moments alone and left out. "
+                "Fix: `alight calibrate` when the machine is quiet"
+            )
         return Profile(
             device=self.device.id,
             rates=undisturbed(rates, one_offs),
@@ -434,7 +467,7 @@ class Calibration:
             fingerprint=fingerprint(self.device),
             complete=self.complete,
             contended=bool(disturbed),
-            doubts=(disturbed,) if disturbed else (),
+            doubts=tuple(doubts),
         )
 
 

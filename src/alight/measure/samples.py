@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from alight.ir.group import Group
@@ -63,6 +63,14 @@ class Samples:
         items = list(passes(group, self.implementation))
         work = sum(item.amount for item in items)
         self.by_key[key][amount] = Sample(amount, group, work, items[0], list(seconds), steady)
+
+    def without(self, points: Collection[tuple[str, float]]) -> Samples:
+        """Return the samples but those of some keys and amounts."""
+        left = {
+            key: {n: sample for n, sample in found.items() if (key, n) not in points}
+            for key, found in self.by_key.items()
+        }
+        return replace(self, by_key={key: found for key, found in left.items() if found})
 
     def gaps(self, key: str) -> list[tuple[float, float]]:
         """Return neighbouring amounts of a curve, those furthest apart first."""

@@ -217,9 +217,10 @@ class Profile:
     def rank(self) -> tuple[int, bool, float]:
         """Return what is less for a better profile of the same device, and as much for one as good:
         one that was tried and is not rough comes first, one that was not tried last."""
+        lacking = not self.complete or bool(self.doubts)
         if self.tried is None:
-            return 2, not self.complete, 0.0
-        return (1, not self.complete, self.tried) if self.rough else (0, not self.complete, 0.0)
+            return 2, lacking, 0.0
+        return (1, lacking, self.tried) if self.rough else (0, lacking, 0.0)
 
     def doubted(self, doubts: Iterable[str]) -> Profile:
         """Return the same profile, sure of less for these reasons."""
