@@ -7,6 +7,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Iterator
+from contextvars import copy_context
 from typing import Any
 
 import numpy as np
@@ -324,3 +325,17 @@ def test_casts_and_library_calls_warn_at_the_call_too_and_several_outputs_once(
     with alight.policy(floor=0, force=force):
         ours = told_by(CALLS[number : number + 1], alight.asarray(x), alight.asarray(y))
     assert ours == told_by(CALLS[number : number + 1], x, y)
+
+
+def test_what_one_thread_asks_unheard_another_is_told() -> None:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        before = list(warnings.filters)
+        with warn.unheard():
+            np.mean([])
+            context = copy_context()  # where filters are a context's, from Python 3.14 on
+            other = threading.Thread(target=context.run, args=(np.mean, []))
+            other.start()
+            other.join()
+        assert list(warnings.filters) == before
+    assert [str(one.message) for one in caught] == ["Mean of empty slice"]  # the other's

@@ -52,9 +52,31 @@ _own: list[Any] = []
 def unheard() -> Iterator[None]:
     """Keep what NumPy warns of from the program: it is asked about operands that stand in for the
     program's."""
-    with _filtered(), np.errstate(all="ignore"):
-        warnings.simplefilter("ignore")
-        yield
+    mine = _Mine()
+    entry: Any = ("ignore", mine, Warning, None, 0)
+    filters = _Heard.now().filters
+    with np.errstate(all="ignore"):
+        filters.insert(0, entry)
+        before, _call.unheard = _call.unheard, True
+        try:
+            yield
+        finally:
+            _call.unheard = before
+            mine.thread = 0  # where another thread's block has copied it
+            if entry in filters:
+                filters.remove(entry)
+
+
+class _Mine:
+    """A filter's text that only what this thread warns of has: before Python 3.14 the filters are
+    every thread's."""
+
+    def __init__(self) -> None:
+        self.thread = threading.get_ident()
+
+    def match(self, text: str) -> bool:
+        """Tell whether a warning is this thread's."""
+        return threading.get_ident() == self.thread
 
 
 @contextmanager
@@ -192,9 +214,10 @@ _waiting = _usual  # the last ones under which work was left to wait
 
 class _Call(threading.local):
     inside = False
+    unheard = False
 
 
-# Whether this thread is in the call of what it evaluates.
+# Whether this thread is in the call of what it evaluates, and whether it asks NumPy unheard.
 _call = _Call()
 
 
@@ -220,7 +243,7 @@ def telling() -> str:
     a filter makes an error of it."""
     global _waiting
     heard = _Heard.now()
-    if any(heard.filters is filters for filters in _own):
+    if _call.unheard or any(heard.filters is filters for filters in _own):
         return "later"
     entries = _of_runtime_warnings(heard.filters)
     actions = {entry[0] for entry in entries}
@@ -252,7 +275,7 @@ def _of_runtime_warnings(filters: Sequence[Any]) -> list[Any]:
     """Return the filters that NumPy's floating-point warnings can meet, in order."""
     entries = []
     for entry in filters:
-        if issubclass(RuntimeWarning, entry[2]):
+        if issubclass(RuntimeWarning, entry[2]) and type(entry[1]) is not _Mine:
             entries.append(entry)
             if _is_for_all(entry):
                 break
