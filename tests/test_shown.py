@@ -43,6 +43,10 @@ def twice(a):
 def folded(a):
     b = np.sqrt(a) * a
     return b.reshape(50, -1).sum(axis=1)
+
+
+def beside(a, b):
+    return np.sqrt(a), b.sum()
 """
 N = 2_000
 VALUES = {
@@ -70,10 +74,10 @@ def pair(
     theirs = loaded(tmp_path, monkeypatch, "of_numpy")
     ours = loaded(tmp_path, monkeypatch, "of_alight")
     with alight.policy(**request.param):
-        for name in ("work", "twice", "folded"):
+        for name, count in (("work", 1), ("twice", 1), ("folded", 1), ("beside", 2)):
             setattr(ours, name, alight.jit(getattr(ours, name)))
             for _ in range(3):
-                getattr(ours, name)(VALUES["ordinary"])
+                getattr(ours, name)(*[VALUES["ordinary"]] * count)
                 kernels.settle()
         yield theirs, ours
 
@@ -246,6 +250,25 @@ def test_a_kernel_finds_what_raised_the_flags(
     ((counts, seen),) = told(ours, [twice])
     assert counts[0] == 1 and counts[-2:] == [0, 0]
     assert seen == told(theirs, [lambda module: getattr(module, name)(VALUES["both"])])[0][1]
+
+
+def test_a_kernel_that_looks_is_of_the_flags_it_was_made_for(pair: tuple[Any, Any]) -> None:
+    """A sum that overflows both ways is no number, of which nothing is seen in its operands."""
+    theirs, ours = pair
+    ordinary, negative = VALUES["ordinary"], VALUES["negative"]
+    huge = np.full(N, 1e308)
+    away = huge * np.repeat([1, -1], N // 2)
+
+    def step(a: Any, b: Any) -> Callable[[ModuleType], Any]:
+        return lambda module: module.beside(a, b) and None
+
+    steps = [step(ordinary, huge), *[step(negative, ordinary)] * 6, step(ordinary, away)]
+    # NumPy's reductions warn at a line of its own
+    expected, found = [
+        [[text for text, *_ in seen] for _, seen in told(module, steps)] for module in (theirs, ours)
+    ]
+    assert [len(seen) for seen in expected] == [1, 1, 0, 0, 0, 0, 0, 1]
+    assert found == expected
 
 
 def call(module: ModuleType, name: str, misses: list[Any]) -> int:

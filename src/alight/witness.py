@@ -49,26 +49,32 @@ _MET, _FOUND = 2, 3
 _KEPT = 4  # sets of one program: each has a kernel
 
 
+# Which nodes may have raised what, and whether something overflowed, which sums then do not tell
+# from a NaN.
+_Sought = tuple[Nodes, bool]
+
+
 class Witness:
     """The kernels that look for what raised flags in a program."""
 
     def __init__(self, program: Program, lookups: Any) -> None:
         self.program = program
         self.lookups = lookups
-        self._met: Counter[Nodes] = Counter()
-        self._found: Counter[Nodes] = Counter()
-        self._programs: dict[Nodes, Program | None] = {}
-        self._entries: dict[Nodes, Entry] = {}
+        self._met: Counter[_Sought] = Counter()
+        self._found: Counter[_Sought] = Counter()
+        self._programs: dict[_Sought, Program | None] = {}
+        self._entries: dict[_Sought, Entry] = {}
 
     def absent(self, raised: int, nodes: Nodes, args: tuple[Any, ...]) -> bool:
         """Tell whether these nodes are none of those that raised the flags."""
-        entry = self._entries.get(nodes)
+        sought = nodes, bool(raised & WATCHED["over"])
+        entry = self._entries.get(sought)
         if entry is None:
-            self._met[nodes] += 1
-            if self._met[nodes] <= _MET:
+            self._met[sought] += 1
+            if self._met[sought] <= _MET:
                 return False
-            entry = self._entry(nodes, raised, args)
-        elif self._found[nodes] >= _FOUND:
+            entry = self._entry(sought, args)
+        elif self._found[sought] >= _FOUND:
             return False
         if entry is None or not entry.matches(args):
             return False
@@ -76,17 +82,16 @@ class Witness:
         if found is NotImplemented:
             return False
         if any(found):
-            self._found[nodes] += 1
+            self._found[sought] += 1
             return False
         return True
 
-    def _entry(self, nodes: Nodes, raised: int, args: tuple[Any, ...]) -> Entry | None:
-        if nodes not in self._programs:
+    def _entry(self, sought: _Sought, args: tuple[Any, ...]) -> Entry | None:
+        if sought not in self._programs:
             if len(self._programs) >= _KEPT:
                 return None
-            over = bool(raised & WATCHED["over"])
-            self._programs[nodes] = _looking(self.program, nodes, over)
-        program = self._programs[nodes]
+            self._programs[sought] = _looking(self.program, *sought)
+        program = self._programs[sought]
         described = describe(args, {})
         if program is None or described is None:
             return None
@@ -94,16 +99,16 @@ class Witness:
             program.generated = generated_plan(program)
         launchable = program.launchable(program.generated)
         if launchable is None:
-            self._programs[nodes] = None
+            self._programs[sought] = None
             return None
         steps = [step for step in launchable.steps if step.implementation == "generated"]
         if not all(map(kernel_at_hand, steps)):
             return None  # it is made meanwhile
         entry = kernel_entry(launchable, args, described.arrays, self.lookups)
         if entry is None:
-            self._programs[nodes] = None
+            self._programs[sought] = None
         else:
-            self._entries[nodes] = entry
+            self._entries[sought] = entry
         return entry
 
 
