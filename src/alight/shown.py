@@ -10,7 +10,6 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Sequence
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from alight import warn
@@ -28,22 +27,6 @@ __all__ = ["Excuse", "Nodes", "known", "may_raise"]
 _WORDS = {category: words for words, category in CATEGORY.items()}
 _ALL = frozenset(_WORDS)
 
-# What NumPy can warn of, by op, on single and double floats: of the others everything. Signalling
-# NaNs apart, which no arithmetic makes.
-_RAISING = MappingProxyType(
-    {
-        name: frozenset(("under", *categories.split()))
-        for categories, names in (
-            ("over invalid", "add subtract multiply square sum cumsum"),
-            ("invalid", "sqrt sin cos tan arcsin arccos arccosh rint floor ceil trunc"),
-            ("divide invalid", "log log2 log10 log1p arctanh"),
-            ("over", "exp exp2 expm1 sinh cosh hypot"),
-            ("", "maximum minimum fmax fmin clip tanh arctan cbrt arcsinh sign copysign fabs"),
-            ("", "conjugate min max amin amax all any"),
-        )
-        for name in names.split()
-    }
-)
 _PLAIN = frozenset("?bBhHiIlLqQfd")
 
 
@@ -58,7 +41,7 @@ def may_raise(graph: Graph, node: Node) -> frozenset[str]:
         return frozenset()
     if not kinds <= _PLAIN or node.op.kind is Kind.LIBRARY:
         return _ALL
-    return _RAISING.get(node.op.name, _ALL)
+    return _ALL if node.op.raises is None else node.op.raises | {"under"}
 
 
 # -- what the registries say -----------------------------------------------------------------------

@@ -9,7 +9,6 @@ long as NumPy.
 from __future__ import annotations
 
 from collections import Counter
-from types import MappingProxyType
 from typing import Any
 
 from alight._core import layout_of
@@ -17,31 +16,14 @@ from alight._core.guard import WATCHED, Entry
 from alight.described import describe
 from alight.frozen import np
 from alight.ir.group import Graph, Node
+from alight.ir.op import Kind
 from alight.ir.ops import OPS
 from alight.ready import kernel_at_hand
 from alight.replay import Program, watching
 from alight.shortcut import SILENT, generated_plan, kernel_entry
 from alight.shown import Nodes
 
-__all__ = ["SIGNS", "Witness"]
-
-# What a flag leaves in the results of an op: by the name of the op, which operands must not be NaN,
-# or must be finite. Of powers of infinity NumPy's loops say what they like.
-_ONE, _BOTH = (0,), (0, 1)
-_OF_ONE = (
-    *("sqrt", "square", "reciprocal", "exp", "exp2", "expm1", "sinh", "cosh", "log", "log2"),
-    *("log10", "log1p", "arctanh", "sin", "cos", "tan", "arcsin", "arccos", "arccosh"),
-)
-_OF_TWO = ("add", "subtract", "multiply", "divide", "hypot")
-SIGNS: MappingProxyType[str, tuple[tuple[int, ...], tuple[int, ...] | None]] = MappingProxyType(
-    {
-        **dict.fromkeys(_OF_ONE, (_ONE, _ONE)),
-        **dict.fromkeys(_OF_TWO, (_BOTH, _BOTH)),
-        "power": (_BOTH, _ONE),
-        # infinities of both signs, or what overflowed before, which has a flag of its own
-        "sum": ((), None),
-    }
-)
+__all__ = ["Witness"]
 
 # Of a set of nodes: how often NumPy is asked before a kernel is made, and how often one may find
 # that they did raise it before it is asked no more.
@@ -168,23 +150,25 @@ def _looking(program: Program, nodes: Nodes, over: bool) -> Program | None:
     by_shape: dict[Any, list[int]] = {}
     for number, category in sorted(nodes):
         node = graph.nodes[number]
-        sign = SIGNS.get(node.op.name)
+        finite = node.op.signs
         chars = {node.layout.dtype.char, *[graph.layout(n).dtype.char for n in node.operands]}
-        if sign is None or not chars <= set("fd"):
+        if finite is None or not chars <= set("fd"):
             return None
         operands = [work.value(n) for n in node.operands]
-        if sign[1] is None:
+        if node.op.kind is Kind.REDUCTION:
             if category != "invalid" or over:
                 return None
             truth = work.asked("isinf", operands[0])
         else:
             result = work.value(len(graph.inputs) + number)
-            which, test = (sign[0], "isnan") if category == "invalid" else (sign[1], "isfinite")
             truth = work.asked("isnan" if category == "invalid" else "isinf", result)
-            for place in which:
-                usual = work.asked(test, operands[place])
-                if test == "isnan":
-                    usual = work.asked("logical_not", usual)
+            for place, operand in enumerate(operands):
+                if category == "invalid":
+                    usual = work.asked("logical_not", work.asked("isnan", operand))
+                elif place in finite:
+                    usual = work.asked("isfinite", operand)
+                else:
+                    continue
                 truth = work.asked("logical_and", truth, usual)
         layout = work.layouts[truth]
         by_shape.setdefault(layout, []).append(truth)

@@ -56,11 +56,19 @@ class Op:
     ``against(*operands)`` gives these, and theirs are the units; ``plane_loss(*operands)`` gives
     how many units each of a complex result's bound is. ``bound(n)`` bounds a fold of n elements, in
     units of eps times the sum (product: the product) of the absolute values.
+
+    ``raises`` are the floating-point errors that NumPy may warn of when it computes the op on
+    single and double floats, underflows and signalling NaNs (which no arithmetic makes) apart;
+    where it is None, any. ``signs`` says how results tell that: a NaN that comes of none is an
+    invalid operation, an infinity that comes of finite operands in these places an overflow or a
+    division by zero; of a reduction, infinities among the elements, unless something overflowed.
+    Where it is None they do not tell.
     """
 
     __slots__ = (
         *("against", "body", "bound", "combine", "finish", "flops", "kind", "name", "nin", "nout"),
-        *("plane_loss", "plane_ulp", "reference", "resolve", "same", "special", "ulp", "weak"),
+        *("plane_loss", "plane_ulp", "raises", "reference", "resolve", "same", "signs", "special"),
+        *("ulp", "weak"),
     )
 
     def __init__(
@@ -82,6 +90,8 @@ class Op:
         nin: int = 1,
         nout: int = 1,
         resolve: Resolver | None = None,
+        raises: str | None = None,
+        signs: tuple[int, ...] | None = None,
     ) -> None:
         self.name = name
         self.kind = kind
@@ -99,6 +109,8 @@ class Op:
         self.nin = nin
         self.nout = nout
         self.resolve = resolve
+        self.raises = None if raises is None else frozenset(raises.split())
+        self.signs = signs
         # Layouts for which this op, on operands all of that layout, gives the layout beside it
         # without casts: what the core's fast way looks at. Filled while recording.
         self.same: dict[Any, Any] = {}

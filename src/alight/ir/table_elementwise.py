@@ -69,13 +69,19 @@ _LENGTHS = {
 }
 
 # --- arithmetic ---
-_ufunc(np.add, {"b": "x | y", "i": "x + y", "u": "x + y", "f": "x + y", "c": _PLUS})
-_ufunc(np.subtract, {"i": "x - y", "u": "x - y", "f": "x - y", "c": _MINUS})
-_ufunc(np.multiply, {"b": "x & y", "i": "x * y", "u": "x * y", "f": "x * y", "c": _TIMES})
-_ufunc(np.divide, {"f": "x / y", "c": _OVER})
+_SUMS: dict[str, Any] = {"raises": "over invalid", "signs": (0, 1)}
+_ufunc(np.add, {"b": "x | y", "i": "x + y", "u": "x + y", "f": "x + y", "c": _PLUS}, **_SUMS)
+_ufunc(np.subtract, {"i": "x - y", "u": "x - y", "f": "x - y", "c": _MINUS}, **_SUMS)
+_ufunc(np.multiply, {"b": "x & y", "i": "x * y", "u": "x * y", "f": "x * y", "c": _TIMES}, **_SUMS)
+_ufunc(np.divide, {"f": "x / y", "c": _OVER}, signs=(0, 1))
 _ufunc(np.negative, {"i": "-x", "u": "-x", "f": "-x", "c": f"{_PARTS}complex(-a, -b)"})
 _ufunc(np.positive, {"i": "x", "u": "x", "f": "x", "c": "x"}, flops=0)
-_ufunc(np.conjugate, {"i": "x", "u": "x", "f": "x", "c": f"{_PARTS}complex(a, -b)"}, flops=0)
+_ufunc(
+    np.conjugate,
+    {"i": "x", "u": "x", "f": "x", "c": f"{_PARTS}complex(a, -b)"},
+    flops=0,
+    raises="",
+)
 _ufunc(
     np.absolute,
     {
@@ -86,7 +92,7 @@ _ufunc(
         **_LENGTHS,
     },
 )
-_ufunc(np.fabs, {"f": "fabs(x)"})
+_ufunc(np.fabs, {"f": "fabs(x)"}, raises="")
 _ufunc(
     np.square,
     {
@@ -95,16 +101,21 @@ _ufunc(
         "f": "x * x",
         "c": f"{_PARTS}complex(a * a - b * b, a * b + b * a)",
     },
+    raises="over invalid",
+    signs=(0,),
 )
 _ufunc(
     np.sqrt,
     {"f": "sqrt(x)", "c": f"{_PARTS}m, n = sqrt_plane(a, b)\ncomplex(m, n)"},
     plane_ulp=3,
+    raises="invalid",
+    signs=(0,),
 )
 # NumPy divides integers by way of float64, so 1 // 0 is whatever the cast makes of infinity
 _ufunc(
     np.reciprocal,
     {"i": "T(1.0 / float64(x))", "u": "T(1.0 / float64(x))", "f": "1 / x", "c": _ONE_OVER},
+    signs=(0,),
 )
 _ufunc(
     np.sign,
@@ -114,6 +125,7 @@ _ufunc(
         "f": "where(x > 0, 1, where(x < 0, -1, where(x == 0, 0, x)))",
     },
     flops=3,
+    raises="",
 )
 
 # C's division traps on 0 and on MIN / -1, so both are divided by 1 instead; MIN // -1 is MIN either
@@ -194,6 +206,7 @@ _ufunc(
     special=True,
     ulp=2,
     plane_loss=_power_loss,
+    signs=(0,),  # to the power of infinity NumPy's loops say what they like
 )
 _ufunc(np.float_power, _POWERS, special=True, ulp=2, plane_loss=_power_loss)
 _ufunc(np.gcd, {"i": "gcd(x, y)", "u": "gcd(x, y)"}, flops=20)
@@ -292,7 +305,8 @@ for _f, _float, _symbol, _bool in (
     _nan = "(a != a) | (b != b)" if _f in (np.maximum, np.minimum) else "(c != c) | (d != d)"
     _either = f"(a {_symbol} c) & (b == b) & (d == d) | (a == c) & (b {_symbol}= d)"
     _complex = f"{_TWO}where({_nan} | {_either}, x, y)"
-    _ufunc(_f, {"b": f"x {_bool} y", "i": _whole, "u": _whole, "f": _float, "c": _complex})
+    _types = {"b": f"x {_bool} y", "i": _whole, "u": _whole, "f": _float, "c": _complex}
+    _ufunc(_f, _types, raises="")
 _CLIP = "a = where(x > y, x, y)\nwhere(a < z, a, z)"
 _ufunc(
     np._core.umath.clip,  # type: ignore[attr-defined]
@@ -304,13 +318,14 @@ _ufunc(
     },
     name="clip",
     flops=2,
+    raises="",
 )
 
 # --- rounding and the parts of a float ---
 for _f in (np.floor, np.ceil, np.trunc):
-    _ufunc(_f, {**dict.fromkeys("biu", "x"), "f": f"{_f.__name__}(x)"})
-_ufunc(np.rint, {"f": "rint(x)", "c": f"{_PARTS}complex(rint(a), rint(b))"})
-_ufunc(np.copysign, {"f": "copysign(x, y)"})
+    _ufunc(_f, {**dict.fromkeys("biu", "x"), "f": f"{_f.__name__}(x)"}, raises="invalid")
+_ufunc(np.rint, {"f": "rint(x)", "c": f"{_PARTS}complex(rint(a), rint(b))"}, raises="invalid")
+_ufunc(np.copysign, {"f": "copysign(x, y)"}, raises="")
 _ufunc(
     np.modf,
     {"f": "t = trunc(x)\ncopysign(where(fabs(x) == inf, 0, x - t), x), t"},
@@ -376,6 +391,24 @@ _IN_THE_PLANE = frozenset(
 )
 
 
+_RAISES = {
+    name: categories
+    for categories, names in (
+        ("invalid", "sin cos tan arcsin arccos arccosh"),
+        ("divide invalid", "log log2 log10 log1p arctanh"),
+        ("over", "exp exp2 expm1 sinh cosh"),
+        ("", "tanh arctan cbrt arcsinh"),
+    )
+    for name in names.split()
+}
+
+
+def _declared(ufunc: np.ufunc, **fields: Any) -> None:
+    """Declare a transcendental of one operand."""
+    own = _RAISES[ufunc.__name__]
+    _ufunc(ufunc, _real_and_complex(ufunc), special=True, raises=own, signs=(0,), **fields)
+
+
 def _real_and_complex(ufunc: np.ufunc) -> dict[str, str]:
     name = ufunc.__name__
     body = {"f": f"{name}(x)"}
@@ -389,11 +422,11 @@ for _f in (
     np.arctan, np.cbrt,
 ):  # fmt: skip
     # a quotient of four real ones
-    _ufunc(_f, _real_and_complex(_f), special=True, ulp=1, plane_ulp=5 * (_f is np.tanh))
+    _declared(_f, ulp=1, plane_ulp=5 * (_f is np.tanh))
 for _f in (
     np.tan, np.arcsin, np.arccos, np.sinh, np.cosh, np.arcsinh, np.arccosh, np.arctanh
 ):  # fmt: skip
-    _ufunc(_f, _real_and_complex(_f), special=True, ulp=2)
+    _declared(_f, ulp=2)
 
 
 def _terms(x: Any, y: Any) -> Any:
@@ -403,8 +436,8 @@ def _terms(x: Any, y: Any) -> Any:
     return np.fmax(np.maximum(np.abs(x), np.abs(y)), added)
 
 
-for _f in (np.arctan2, np.hypot):
-    _ufunc(_f, {"f": f"{_f.__name__}(x, y)"}, special=True, ulp=2)
+_ufunc(np.arctan2, {"f": "arctan2(x, y)"}, special=True, ulp=2)
+_ufunc(np.hypot, {"f": "hypot(x, y)"}, special=True, ulp=2, raises="over", signs=(0, 1))
 for _f in (np.logaddexp, np.logaddexp2):
     # what is added to the larger operand may cancel it
     _ufunc(_f, {"f": f"{_f.__name__}(x, y)"}, special=True, ulp=2, against=_terms)

@@ -90,12 +90,20 @@ def _skipping_nan(value: int) -> Mapping[str, str]:
 
 
 _TRUTH = "x != T(0)"
-_reduction("sum", np.sum, body="R(x)", combine="add", bound=_sum_bound)
+_reduction(
+    "sum",
+    np.sum,
+    body="R(x)",
+    combine="add",
+    bound=_sum_bound,
+    raises="over invalid",
+    signs=(0,),
+)
 _reduction("prod", np.prod, body="R(x)", combine="multiply", bound=_sum_bound)
-_reduction("min", np.min, body="x", combine="minimum", bound=_exact)
-_reduction("max", np.max, body="x", combine="maximum", bound=_exact)
-_reduction("any", np.any, body=_TRUTH, combine="logical_or", bound=_exact)
-_reduction("all", np.all, body=_TRUTH, combine="logical_and", bound=_exact)
+_reduction("min", np.min, body="x", combine="minimum", bound=_exact, raises="")
+_reduction("max", np.max, body="x", combine="maximum", bound=_exact, raises="")
+_reduction("any", np.any, body=_TRUTH, combine="logical_or", bound=_exact, raises="")
+_reduction("all", np.all, body=_TRUTH, combine="logical_and", bound=_exact, raises="")
 _DIVIDED = {
     "f": "R(float64(x) / y)",
     # the zeros are the divisor's other part: one infinite part makes the other NaN, as in NumPy
@@ -219,4 +227,5 @@ for _name, _body in (
         body=_body,
         combine="multiply" if "prod" in _name else "add",
         bound=_sum_bound,
+        raises="over invalid" if _name == "cumsum" else None,
     )
