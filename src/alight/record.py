@@ -380,7 +380,8 @@ def resolve(
 ) -> Resolved | None:
     """Return loop dtypes and result layouts for values and Python scalars.
 
-    None where the loop NumPy would run is not of native dtypes. Raises what NumPy raises.
+    None where the loop NumPy would run is not of native dtypes, or it cannot be asked. Raises what
+    NumPy raises.
     """
     key = (op, *[_describe(operand) for operand in operands], signature, casting)
     found = _memo.get(key, _memo)
@@ -392,6 +393,8 @@ def resolve(
 
 
 def _resolve(op: Op, kinds: tuple[Any, ...], signature: Any, casting: str) -> Resolved | None:
+    if casting == "equiv" and not all(isinstance(kind, Layout) for kind in kinds):
+        return None  # to say that a Python scalar does not fit, NumPy 2.4's resolve_dtypes crashes
     # None is no signature of NumPy's
     keywords = {} if signature is None else {"signature": signature}
     try:
