@@ -327,6 +327,41 @@ def test_two_results_do_not_share_one_version(mode: str) -> None:
         same([y, z, w, x], [np.arange(1.0, 5)] * 4)
 
 
+def copied_written(x: Any) -> Any:
+    y = x.copy()
+    y[1:-1] = 0
+    return y
+
+
+def both_written(x: Any) -> Any:
+    y = x.copy()
+    x[0] = 5
+    y[1] = 7
+    return y
+
+
+def versions_written(x: Any) -> Any:
+    x[0] = 5
+    y, z = x.copy(), x.copy()
+    x[1] = 6
+    y[2] = 7
+    return y, z
+
+
+def negated_twice(x: Any) -> Any:
+    y = np.negative(-x)
+    y[1] = 7
+    return y
+
+
+@pytest.mark.parametrize(
+    "function", [copied_written, both_written, versions_written, negated_twice]
+)
+def test_what_is_written_into_a_copy_is_in_no_argument(mode: str, function: Any) -> None:
+    agree(function, np.arange(12.0))
+    agree(function, np.arange(12.0).reshape(4, 3))
+
+
 def test_read_only_arguments(mode: str) -> None:
     x = np.arange(3.0)
     x.flags.writeable = False

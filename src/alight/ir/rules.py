@@ -32,7 +32,22 @@ def same_bytes(work: Work, node: Node) -> int | None:
         return None
     below = work.node(x)
     # A copy of a window exists to be written to.
-    return None if below is not None and below.op.kind is Kind.VIEW else x
+    return None if below is not None and below.op.kind is Kind.VIEW else _unwritten(work, x)
+
+
+def _unwritten(work: Work, x: int) -> int | None:
+    """Return x for the node being added; None where one of them is written to and x may lie in
+    memory that the caller of a jitted function sees: the last to write does so there."""
+    first = x
+    while (below := work.node(first)) is not None and below.op.kind is Kind.WRITE:
+        first = below.operands[0]
+    if first >= work.first:
+        return x
+    for version in (work.number,) if first == x else (work.number, work.names[x]):
+        for reader, _ in work.readers_of(version):
+            if reader.op.kind is Kind.WRITE and reader.operands[0] == version:
+                return None
+    return x
 
 
 def cast_of_cast(work: Work, node: Node) -> Node | None:
@@ -74,7 +89,7 @@ def twice_is_nothing(work: Work, node: Node) -> int | None:
     if below is None or below.op is not node.op:
         return None
     x = below.operands[0]
-    return x if work.layout(x) is node.layout else None
+    return _unwritten(work, x) if work.layout(x) is node.layout else None
 
 
 def twice_is_once(work: Work, node: Node) -> int | None:
