@@ -41,6 +41,7 @@ from alight.measure.timing import (
     time_calls,
 )
 from alight.measure.unseen import unseen
+from alight.plan import curve as curves
 from alight.plan import workload as workload_of
 from alight.plan.account import account
 from alight.plan.cost import (
@@ -175,6 +176,20 @@ def test_noise_that_makes_a_curve_fall_is_pooled() -> None:
         curve = Curve(knots)
         values = [curve.seconds_at(2 ** (i / 10)) for i in range(5, 130)]
         assert all(b >= a * (1 - 1e-12) for a, b in pairwise(values))
+
+
+def test_a_curve_that_another_thread_reads_can_be_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    curve = Curve([(2.0**i, 1e-6 + 2e-9 * 2**i) for i in range(10, 20)])
+    expected = Curve(curve.knots).stream_seconds(2**12)
+
+    def meanwhile(*given: Any, **named: Any) -> Any:
+        if named:  # of what is found last
+            monkeypatch.undo()
+            assert curve.stream_seconds(2**12) == expected
+        return min(*given, **named)
+
+    monkeypatch.setattr(curves, "min", meanwhile, raising=False)
+    assert curve.stream_seconds(2**12) == expected
 
 
 def test_few_knots_predict_a_device_of_known_form() -> None:

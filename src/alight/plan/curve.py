@@ -117,11 +117,12 @@ class Curve:
         """Find what is between the knots."""
         self._overhead = _overhead(self.knots)
         self._beyond = [math.log(s - self._overhead) for _, s in self.knots]
-        self._slopes = _monotone_slopes(self._log_work, self._beyond)
         streams = [
             (s - self._overhead) / work for work, s in self.knots if s > _SHOWN * self._overhead
         ]
         self._quickest = min(streams, default=0.0)
+        # the last: another thread takes a curve that has them for one that was read
+        self._slopes = _monotone_slopes(self._log_work, self._beyond)
 
     def undisturbed(self, seconds: float) -> Curve:
         """Return the curve without what was in the way of some of its knots, from the last one on
