@@ -3,10 +3,12 @@ lost."""
 
 from __future__ import annotations
 
+import gc
 import random
 import sys
 import threading
 import warnings
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -16,7 +18,7 @@ import numpy as np
 import pytest
 
 import alight
-from alight import kernels, shown, warn
+from alight import answers, kernels, shown, warn
 from alight._core import layout_of
 from alight.backends.machine import CATEGORY
 from alight.ir.group import Graph, Node
@@ -284,6 +286,26 @@ def test_what_one_op_was_told_of_is_told_of_another(pair: tuple[Any, Any]) -> No
     theirs, ours = pair
     steps = [of("twice", "zero"), of("twice", "zero")]
     assert told(ours, steps) == told(theirs, steps)
+
+
+def test_a_function_that_is_gone_leaves_no_program() -> None:
+    """What looks for the cause of flags knows the program, and the entry that asks it."""
+    seen: list[Any] = []
+    with alight.policy(floor=0, force="cpu:generated"), pytest.MonkeyPatch.context() as patch:
+        make = answers.Witness
+
+        def made(program: Any, lookups: Any) -> Any:
+            seen.append(weakref.ref(program))
+            return make(program, lookups)
+
+        patch.setattr(answers, "Witness", made)
+        function = alight.jit(lambda a: np.log(a) + 1 / a)
+        for _ in range(4):
+            function(VALUES["ordinary"])
+            kernels.settle()
+        del function
+    gc.collect()
+    assert seen and not any(program() for program in seen)
 
 
 def test_requests_ask_numpy_once(monkeypatch: pytest.MonkeyPatch) -> None:

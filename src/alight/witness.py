@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from typing import Any
+from weakref import ref
 
 from alight._core import layout_of
 from alight._core.guard import WATCHED, Entry
@@ -40,7 +41,8 @@ class Witness:
     """The kernels that look for what raised flags in a program."""
 
     def __init__(self, program: Program, lookups: Any) -> None:
-        self.program = program
+        # an entry that holds its program would keep it for good: it is known by programs
+        self._of = ref(program)
         self.lookups = lookups
         self._met: Counter[_Sought] = Counter()
         self._found: Counter[_Sought] = Counter()
@@ -70,9 +72,10 @@ class Witness:
 
     def _entry(self, sought: _Sought, args: tuple[Any, ...]) -> Entry | None:
         if sought not in self._programs:
-            if len(self._programs) >= _KEPT:
+            of = self._of()
+            if of is None or len(self._programs) >= _KEPT:
                 return None
-            self._programs[sought] = _looking(self.program, *sought)
+            self._programs[sought] = _looking(of, *sought)
         program = self._programs[sought]
         described = describe(args, {})
         if program is None or described is None:
