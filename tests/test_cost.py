@@ -133,6 +133,7 @@ def test_a_curve_goes_through_its_knots_rises_and_knows_its_ends() -> None:
     assert curve.seconds_at(3e8) == pytest.approx(6e-2, rel=1e-3)
     launched = Curve([(1e2, 15e-6), (1e6, 15.4e-6), (1e8, 55e-6)])
     assert launched.seconds_at(1e10) == pytest.approx(15e-6 + 100 * 40e-6, rel=1e-3)
+    assert Curve([(1e3, 1e-6), (2e3, 1e-6)]).seconds_at(1e6) == pytest.approx(5e-4)
     grid = [10 ** (i / 50) for i in range(50, 450)]
     values = [curve.seconds_at(x) for x in grid]
     assert values == sorted(values)

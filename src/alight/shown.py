@@ -37,10 +37,12 @@ def may_raise(graph: Graph, node: Node) -> frozenset[str]:
     moves = node.op.kind in (Kind.VIEW, Kind.MOVEMENT) and node.op.name != "pad"  # which computes
     if moves and len(kinds) == 1:
         return frozenset()
-    if node.layout.dtype.kind == "b" or warn.is_quiet(graph, node):
+    if warn.is_quiet(graph, node):
         return frozenset()
     if not kinds <= _PLAIN or node.op.kind is Kind.LIBRARY:
-        return _ALL
+        return _ALL  # comparisons of complex numbers, too
+    if node.layout.dtype.kind == "b":
+        return frozenset()
     return _ALL if node.op.raises is None else node.op.raises | {"under"}
 
 

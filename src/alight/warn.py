@@ -520,7 +520,8 @@ def _warn(message: str, site: Any) -> None:
     path, line = place_of(site)
     names = None if site is None else names_of(site[0])
     if names is None:
-        registry, module = _registries.setdefault(path, {}), None
+        # as Python names it; of None it would say nothing
+        registry, module = _registries.setdefault(path, {}), path.removesuffix(".py")
     else:
         registry = names.setdefault("__warningregistry__", {})
         module = names.get("__name__") or "<string>"

@@ -95,6 +95,8 @@ class Curve:
         if not self._slopes:
             self._read()
         if work >= last_work:
+            if last_seconds <= _SHOWN * self._overhead:  # no stream was met
+                return last_seconds * (work / last_work)
             return self._overhead + (last_seconds - self._overhead) * (work / last_work)
         x = math.log(work)
         i = bisect_right(self._log_work, x) - 1
