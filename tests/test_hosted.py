@@ -32,10 +32,10 @@ def bodies(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     kind: Any = alight.jit.__globals__["Jitted"]
     body = kind._body
 
-    def counted(self: Any, args: Any, kwargs: Any, proof: Any, *rest: Any) -> Any:
+    def counted(self: Any, args: Any, *rest: Any, **named: Any) -> Any:
         if any(type(item) is alight.Array for item in args):
             ran.append(1)
-        return body(self, args, kwargs, proof, *rest)
+        return body(self, args, *rest, **named)
 
     monkeypatch.setattr(kind, "_body", counted)
     return ran
