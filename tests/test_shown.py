@@ -51,6 +51,7 @@ def beside(a, b):
     return np.sqrt(a), b.sum()
 """
 N = 2_000
+CLOSE = OPS["log"].ulp_from_numpy * float(np.finfo(float).eps)
 VALUES = {
     "ordinary": np.linspace(0.5, 2, N),
     "zero": np.arange(N) / 8.0,
@@ -224,7 +225,7 @@ def test_the_guard_answers_what_was_shown(pair: tuple[Any, Any], misses: list[An
                 got = module.work(VALUES[values])
                 counts.append(len(misses))
             with np.errstate(all="ignore"):
-                np.testing.assert_allclose(got, np.log(VALUES[values]), rtol=1e-13)
+                np.testing.assert_allclose(got, np.log(VALUES[values]), rtol=CLOSE)
         return counts
 
     ((counts, seen),) = told(ours, [answered])

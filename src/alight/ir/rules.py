@@ -50,10 +50,15 @@ def _unwritten(work: Work, x: int) -> int | None:
     return x
 
 
+def _again(work: Work, node: Node) -> Node | None:
+    """Return the node that a node rests on, where that is of the same op."""
+    below = work.node(node.operands[0])
+    return below if below is not None and below.op is node.op else None
+
+
 def cast_of_cast(work: Work, node: Node) -> Node | None:
     """Make ``cast(cast(x, wider), dtype)`` one cast where the first one loses nothing."""
-    below = work.node(node.operands[0])
-    if below is None or below.op is not node.op:
+    if (below := _again(work, node)) is None:
         return None
     x = below.operands[0]
     if work.layout(x).shape != node.layout.shape:
@@ -85,8 +90,7 @@ def _exact(start: np.dtype[Any], end: np.dtype[Any]) -> bool:
 
 def twice_is_nothing(work: Work, node: Node) -> int | None:
     """Take x for ``negative(negative(x))``; so too invert, conjugate, and logical_not of bools."""
-    below = work.node(node.operands[0])
-    if below is None or below.op is not node.op:
+    if (below := _again(work, node)) is None:
         return None
     x = below.operands[0]
     return _unwritten(work, x) if work.layout(x) is node.layout else None
@@ -94,10 +98,8 @@ def twice_is_nothing(work: Work, node: Node) -> int | None:
 
 def twice_is_once(work: Work, node: Node) -> int | None:
     """Take the first for ``absolute(absolute(x))``; so too floor, ceil, trunc, rint."""
-    below = work.node(node.operands[0])
-    if below is None or below.op is not node.op or below.layout is not node.layout:
-        return None
-    return node.operands[0]
+    below = _again(work, node)
+    return None if below is None or below.layout is not node.layout else node.operands[0]
 
 
 def sign_is_lost(work: Work, node: Node) -> Node | None:

@@ -164,6 +164,11 @@ class Calibration:
             self.sharing = {name: timing.measured() for name, timing in found.items()}
             share_costs(self.sharing)
 
+    @property
+    def _main(self) -> str:
+        """The key of the curve that all else is read off."""
+        return f"elementwise/{main_dtype(self.device)}"
+
     def _spent(self) -> float:
         if self._resumed is None:
             return self._busy
@@ -265,8 +270,7 @@ class Calibration:
     def _refine(self) -> Iterator[str]:
         """Add knots where the curve of NumPy's or our additions misses its measured middle."""
         limit = self.budget_seconds * REFINE_SHARE
-        main = main_dtype(self.device)
-        key = f"elementwise/{main}"
+        main, key = main_dtype(self.device), self._main
         for name, samples in self.samples.items():
             queue = samples.gaps(key)
             while queue and self._spent() < limit:
@@ -336,9 +340,8 @@ class Calibration:
             if not self._threaded(point) and not self._sample(point).steady:
                 slow[point.implementation].add((point.key, point.amount))
         kept = {name: samples.without(slow[name]) for name, samples in self.samples.items()}
-        main = f"elementwise/{main_dtype(self.device)}"
         for name, samples in self.samples.items():
-            every, left = samples.by_key.get(main, {}), kept[name].by_key.get(main, {})
+            every, left = (s.by_key.get(self._main, {}) for s in (samples, kept[name]))
             if every and (len(left) < VITAL or {min(every), max(every)} - left.keys()):
                 return None
         return kept
@@ -347,8 +350,7 @@ class Calibration:
         """Return what is less for a point that is to be visited before others: whether it was
         measured while nothing disturbed it, whether all else can be read without it, how often."""
         sample = self._sample(point)
-        main = point.key == f"elementwise/{main_dtype(self.device)}"
-        return sample.steady, not main, len(sample.seconds)
+        return sample.steady, point.key != self._main, len(sample.seconds)
 
     def _validate(self) -> Iterator[str]:
         """Measure sizes and combinations that no curve has seen, and keep the errors."""
@@ -435,9 +437,10 @@ class Calibration:
         rates: dict[str, Rates] = {}
         slow = self._slow_share()
         kept = self._undisturbed() if slow > SLOW_SHARE else None
-        apart = {name: left_out(samples) for name, samples in (kept or self.samples).items()}
+        known = kept or self.samples
+        apart = {name: left_out(samples) for name, samples in known.items()}
         spreads, off = spreads_of(self.errors, apart), self._off(apart)
-        for name, samples in (kept or self.samples).items():
+        for name, samples in known.items():
             fitted = fit(samples, spreads[name])
             if fitted is not None:
                 rates[name] = replace(fitted, surfaces={}) if name in off else fitted
