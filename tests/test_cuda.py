@@ -119,6 +119,7 @@ cuda_driver_on_cpu.install()
 
 
 CALIBRATION = """
+import math
 from alight.measure import calibrate as measuring, points
 measuring.COPY_BYTES = 4, 1 << 12, 1 << 10, 1 << 11
 WANTED = ("elementwise/float64", "reduce_inner/float32", "matmul/float64", "sort/float64",
@@ -134,6 +135,16 @@ def few(device):
             yield point
 
 measuring.points_of = few
+visit = measuring.Bench.visit
+
+def on_a_clock(bench, launch, shared=False):
+    # what a machine at rest shows: 1 us, and 1 ns for each element or multiplication
+    visit(bench, launch, shared)
+    first, *others = [operand.layout.shape for operand in launch.inputs]
+    sizes = (*first, others[0][-1]) if len(first) == 2 else first
+    return [1e-6 + 1e-9 * math.prod(sizes)] * 3
+
+measuring.Bench.visit = on_a_clock
 device = registry.device("cuda:0")
 run = measuring.Calibration(registry.backend_of(device), device, 1e9)
 names = []

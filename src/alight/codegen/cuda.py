@@ -16,7 +16,7 @@ from alight.codegen.cuda_columns import Columns
 from alight.codegen.cuda_dialect import CUDA
 from alight.codegen.cuda_flow import Flow
 from alight.codegen.cuda_fold import RUN
-from alight.codegen.cuda_kernel import Step, fold_length, power, row_count
+from alight.codegen.cuda_kernel import MOST_BLOCKS, Step, fold_length, power, row_count
 from alight.codegen.cuda_loop import Loop
 from alight.codegen.cuda_nest import card_nest
 from alight.codegen.cuda_rows import Rows
@@ -33,7 +33,7 @@ from alight.ir.table_reduction import CHUNK, LANES
 
 if TYPE_CHECKING:
     from alight.codegen.loops import Nest
-    from alight.ir.group import Group
+    from alight.ir.group import Graph, Group
     from alight.ir.ops import Op
 
 # What makes CUDA C's arithmetic IEEE's, whatever a compiler's defaults are.
@@ -57,11 +57,19 @@ _HEAVIEST = 80
 # starting them takes time, and many are spread well (H200, nine operations on 2**27 float32: 386 µs
 # with 64 or 128, 393 with 32, 417 with one for each tile).
 _WAVES = 64
+# Threads of a block that computes much of each element: one that has done its part makes room for
+# the next sooner (H200, 2**24 elements: Black-Scholes 296 µs in float64 and 114 in float32, with
+# 256 threads 310 and 121; RunMat's image 131 and 61, with 256 136 and 65; shorter chains alike).
+_HEAVY_BLOCK = 128
 # Registers of a thread for what is read before the first of it is computed (H200, sums of 2**27
 # float32: of x + y 252 µs with 64, 257 with 32, 297 with 16; of nine operations 308 with 16, 351
-# with 32).
+# with 32; Black-Scholes in float64 309 with 24, 268 with 12).
 _READ_REGISTERS = 64
 _READ_REGISTERS_HEAVY = 16
+# Rows that a thread has one element of each of, where they cannot be read in packs, what it reads
+# of them at once, and the share of a tile that is there at least. Finding an element takes a
+# division for each axis and two multiplications for each operand.
+_ROWS, _ROWS_AHEAD, _FULL = 8, 4, 0.75
 # Turns of a block with runs of rows that are cut: few blocks leave some processors without one at
 # the end, many leave many partial results (the same sums: 252 with 4, 258 with 2, 262 with 8).
 _TURNS = 4
@@ -124,11 +132,13 @@ def schedule(group: Group, shape: Nest, offsets: Sequence[int], processors: int)
         elements = max(1, min(PACK_BYTES // max(sizes), 8))
         while elements > 1 and not packs(shape, offsets, sizes, elements):
             elements //= 2
-        grid = Grid(256, elements, bits)
-        if elements > 1 and _operations(group) > _HEAVY:
-            if prod(shape.dims) >= 2 * elements * processors * _THREADS:
-                grid = replace(grid, ahead=2)
-            return replace(grid, blocks=_WAVES * processors)
+        if elements == 1 or _operations(group) <= _HEAVY:
+            grid = Grid(256, elements, bits)
+            return _tiles(group, shape, grid, processors) if elements == 1 else grid
+        grid = Grid(_HEAVY_BLOCK, elements, bits, blocks=_WAVES * processors)
+        room = 2 * elements * _registers(graph, shape) <= _READ_REGISTERS_HEAVY
+        if room and prod(shape.dims) >= 2 * elements * processors * _THREADS:
+            return replace(grid, ahead=2)
         return grid
     threads = processors * _THREADS
     if group.kind is GroupKind.SCAN:
@@ -153,8 +163,7 @@ def schedule(group: Group, shape: Nest, offsets: Sequence[int], processors: int)
         grid = replace(grid, unroll=1)
     elif not grid.held:
         room = _READ_REGISTERS_HEAVY if operations > _HEAVY else _READ_REGISTERS
-        wide = [i for i in range(len(graph.inputs)) if shape.classes[i] != "b"]
-        each = sum(max(1, graph.inputs[i].itemsize // 4) for i in wide) * 4
+        each = 4 * _registers(graph, shape)
         while steps % (2 * ahead) == 0 and 2 * ahead * each <= room:
             ahead *= 2
     long = not (whole or grid.held) and length >= _LONG * run
@@ -165,6 +174,30 @@ def schedule(group: Group, shape: Nest, offsets: Sequence[int], processors: int)
         if Flow(group, shape, flow).suits():
             return flow
     return grid
+
+
+def _tiles(group: Group, shape: Nest, grid: Grid, processors: int) -> Grid:
+    """Return the schedule of elements one by one, in tiles where there are enough rows of them."""
+    if len(shape.dims) < 2:
+        return grid
+    *_, rows, inner = shape.dims
+    block = next((b for b in (256, 128, 64) if inner >= _FULL * -(-inner // b) * b), 0)
+    turns = min(_ROWS, power(prod(shape.dims) // (processors * _THREADS) // 2), power(rows))
+    if not block or turns < 2 or prod(shape.dims) // (turns * block) >= MOST_BLOCKS:
+        return grid
+    ahead = 1
+    room = _READ_REGISTERS_HEAVY if _operations(group) > _HEAVY else _READ_REGISTERS
+    while (
+        2 * ahead <= min(turns, _ROWS_AHEAD) and 2 * ahead * _registers(group.graph, shape) <= room
+    ):
+        ahead *= 2
+    return replace(grid, block=block, turns=turns, ahead=ahead)
+
+
+def _registers(graph: Graph, shape: Nest) -> int:
+    """Return the registers of 32 bits that one element of what moves along the nest takes."""
+    moving = [i for i in range(len(graph.inputs)) if shape.classes[i] != "b"]
+    return sum(max(1, graph.inputs[i].itemsize // 4) for i in moving)
 
 
 def _rows(group: Group, shape: Nest, elements: int, bits: int, threads: int) -> Grid:

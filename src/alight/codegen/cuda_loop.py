@@ -1,7 +1,7 @@
 """CUDA C of loop groups: elementwise work, read and written in packs where everything is aligned.
 
 A thread finds its element by dividing its number by the sizes of the nest's axes, the innermost
-first.
+first; where it has several rows of a tile, it does so once for all of them.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ def cuda_loop(group: Group, shape: Nest, grid: Grid = PLAIN, entry: str = ENTRY)
 
     With ``elements`` > 1 the innermost axis is read and written in packs of so many: every operand
     moves by 0 or 1 along it, and packs are aligned to their size up to 16 bytes (``packs`` tells).
+    With ``turns`` > 1 a thread has one element of each of so many rows.
     """
     dtypes = checked(group)
     count, rank, size = len(group.graph.inputs), len(shape.dims), grid.elements
@@ -60,6 +61,9 @@ def cuda_loop(group: Group, shape: Nest, grid: Grid = PLAIN, entry: str = ENTRY)
     first = "blockIdx.x" if index == "int" else "(long long)blockIdx.x"
     ahead = grid.ahead if size > 1 else 1
     tile = grid.block * ahead
+    if grid.turns > 1:
+        _rows(code, grid, rank, memory, count, index, entry)
+        return _kernel(code, element, "", grid, entry, parameters)
     code.add(f"const {index} apart = {first.replace('blockIdx', 'gridDim')} * {tile};")
     code.add(f"const {index} start = {first} * {tile} + threadIdx.x;")
     vector = shape.vector_axis
@@ -149,8 +153,14 @@ def cuda_loop(group: Group, shape: Nest, grid: Grid = PLAIN, entry: str = ENTRY)
     with code.block(f"for ({index} e = {tail}; e < n; e += apart)"):
         find("e", 1)
         code.add(f"{entry}_element({plain});")
+    return _kernel(code, element, PACK if size > 1 else "", grid, entry, parameters)
+
+
+def _kernel(
+    code: Statements, element: str, pack: str, grid: Grid, entry: str, parameters: Sequence[str]
+) -> str:
+    """Return the text of a kernel of these statements."""
     body = "\n".join(code.lines)
-    pack = PACK if size > 1 else ""
     return f"""{pack}{CUDA.functions(element)}
 {element}
 extern "C" __global__ void __launch_bounds__({grid.bounds}) {entry}(
@@ -158,6 +168,52 @@ extern "C" __global__ void __launch_bounds__({grid.bounds}) {entry}(
 {body}
 }}
 """
+
+
+def _rows(
+    code: Statements,
+    grid: Grid,
+    rank: int,
+    memory: Sequence[str],
+    count: int,
+    index: str,
+    entry: str,
+) -> None:
+    """Add what a block does with its tile: as many elements of a row as it has threads, of as many
+    rows as there are turns. Each thread reads as many of its rows as it is ahead, and then computes
+    them."""
+    row, inner = rank - 2, rank - 1
+    rows = f"d{row}" if row else f"n / d{inner}"
+    code.add(f"const {index} rows = {rows};")
+    code.add(f"const {index} wide = (d{inner} + {grid.block - 1}) / {grid.block};")
+    code.add(f"const {index} high = (rows + {grid.turns - 1}) / {grid.turns};")
+    code.add(f"{index} rest = blockIdx.x;")
+    code.add(f"const {index} i{inner} = rest % wide * {grid.block} + threadIdx.x;")
+    code.add("rest /= wide;")
+    code.add(f"{index} at = rest % high * {grid.turns};")
+    code.add("rest /= high;")
+    for axis in range(row - 1, -1, -1):
+        code.add(f"const {index} i{axis} = {f'rest % d{axis}' if axis else 'rest'};")
+        if axis:
+            code.add(f"rest /= d{axis};")
+    code.add(f"if (i{inner} >= d{inner}) return;")
+    for place, word in enumerate(memory):
+        terms = [f"{'at' if axis == row else f'i{axis}'} * s{place}_{axis}" for axis in range(rank)]
+        const = "const " if place < count else ""
+        code.add(f"{const}{word}* q{place} = m{place} + ({' + '.join(terms)});")
+    code.add(f"const {index} last = min(at + {grid.turns}, rows);")
+    with code.block(f"for (; at < last; at += {grid.ahead})"):
+        for i in range(grid.ahead):
+            for place, word in enumerate(memory[:count]):
+                step = f"[at + {i} < last ? {i} * s{place}_{row} : 0]" if i else "[0]"
+                code.add(f"const {word} k{place}_{i} = q{place}{step};")
+        for i in range(grid.ahead):
+            given = [f"k{place}_{i}" for place in range(count)]
+            given += [f"q{place}[{i} * s{place}_{row}]" for place in range(count, len(memory))]
+            with code.block(f"if (at + {i} < last)" if i else ""):
+                code.add(f"{entry}_element({', '.join(given)});")
+        for place in range(len(memory)):
+            code.add(f"q{place} += {grid.ahead} * s{place}_{row};")
 
 
 def element_function(
@@ -210,6 +266,9 @@ class Loop:
         ]
         ahead = grid.ahead if grid.elements > 1 else 1
         blocks = around(-(-count // (grid.block * grid.elements * ahead)))
+        if grid.turns > 1:
+            *others, rows, inner = shape.dims
+            blocks = prod(others) * -(-rows // grid.turns) * -(-inner // grid.block)
         if grid.blocks:
             blocks = min(blocks, grid.blocks)
         return (Step(ENTRY, blocks, grid.block, (count, *shape.dims[1:], *moves)),)
