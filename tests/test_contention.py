@@ -19,9 +19,10 @@ from alight.backends.sim_clock import DEFAULT_SPEC, recorded
 from alight.cli import main
 from alight.measure import calibrate as calibration
 from alight.measure import probes, profiles
+from alight.measure.amounts import VITAL
 from alight.measure.calibrate import Calibration
 from alight.measure.intervals import far_off, spreads_of
-from alight.measure.points import Point
+from alight.measure.points import Point, points_of
 from alight.measure.profiles import fingerprint, load_profile, passed_over, save_profile
 from alight.measure.samples import Samples
 from alight.plan.cost import Profile, estimate
@@ -114,6 +115,25 @@ def test_threads_that_lose_their_processor_disturb_nothing_that_one_thread_runs(
     assert run._slow_share() == 0.0
     made = run.profile()
     assert not made.contended and made.rates["numpy"].surfaces
+
+
+@pytest.mark.parametrize(("budget", "quick"), [(60.0, True), (1e-9, False)])
+def test_what_is_ready_in_a_slow_moment_is_measured_in_a_quick_one(
+    budget: float, quick: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count = 8 if quick else VITAL * len(HOST.support.implementations)  # without time no others
+
+    def few(device: Any) -> Any:
+        points = [p for p in points_of(device) if p.implementation == "numpy"]
+        return [p for p in points if p.key == "elementwise/float64"][:count]
+
+    monkeypatch.setattr(calibration, "points_of", few)
+    run = Calibration(HostBackend(), HOST, budget)
+    asked = iter([False] * 5)
+    run._pace.steady = lambda: next(asked, quick)  # type: ignore[method-assign]
+    assert len(list(itertools.islice(run.steps(), count))) == count
+    assert [point.amount for point, _ in run._launches] == [p.amount for p in few(HOST)]
+    assert {run._sample(point).steady for point, _ in run._launches} == {quick}
 
 
 def test_what_was_met_in_slow_moments_alone_is_left_out_where_the_rest_is_enough() -> None:
