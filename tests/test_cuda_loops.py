@@ -43,7 +43,7 @@ def test_tiles_have_the_bits_of_the_hosts(size: tuple[int, ...], turns: int, ahe
 
 
 def planned(*arrays: Any, ops: int = 1) -> Grid:
-    """Return the schedule of the sum of two arrays, and then of exponentials, so many ops in all."""
+    """Return the schedule of so many ops: a sum of two arrays, and exponentials."""
     uses: list[Any] = [(OPS["add"], (0, 1), (), arrays[0].dtype)]
     for number in range(2, ops + 1):
         uses.append((OPS["exp"], (number,), (), arrays[0].dtype))

@@ -136,8 +136,8 @@ def schedule(group: Group, shape: Nest, offsets: Sequence[int], processors: int)
             grid = Grid(256, elements, bits)
             return _tiles(group, shape, grid, processors) if elements == 1 else grid
         grid = Grid(_HEAVY_BLOCK, elements, bits, blocks=_WAVES * processors)
-        room = 2 * elements * _registers(graph, shape) <= _READ_REGISTERS_HEAVY
-        if room and prod(shape.dims) >= 2 * elements * processors * _THREADS:
+        fits = 2 * elements * _registers(graph, shape) <= _READ_REGISTERS_HEAVY
+        if fits and prod(shape.dims) >= 2 * elements * processors * _THREADS:
             return replace(grid, ahead=2)
         return grid
     threads = processors * _THREADS
