@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -42,25 +43,31 @@ def test_tiles_have_the_bits_of_the_hosts(size: tuple[int, ...], turns: int, ahe
             np.testing.assert_array_equal(actual.view(np.uint32), expected.view(np.uint32))
 
 
-def planned(*arrays: Any, ops: int = 1) -> Grid:
-    """Return the schedule of so many ops: a sum of two arrays, and exponentials."""
-    uses: list[Any] = [(OPS["add"], (0, 1), (), arrays[0].dtype)]
-    for number in range(2, ops + 1):
-        uses.append((OPS["exp"], (number,), (), arrays[0].dtype))
+def planned(*arrays: Any, exponentials: int = 0) -> Grid:
+    """Return the schedule of the sum of all arrays, and of so many exponentials of it in turn."""
+    count, dtype = len(arrays), arrays[0].dtype
+    uses: list[Any] = [(OPS["add"], (0, 1), (), dtype)]
+    uses += [(OPS["add"], (count + i, 2 + i), (), dtype) for i in range(count - 2)]
+    uses += [(OPS["exp"], (2 * count - 2 + i,), (), dtype) for i in range(exponentials)]
     group = loop_group(arrays, uses)
+    graph = replace(group.graph, outputs=group.graph.outputs[-1:])
+    group = replace(group, graph=graph)
     addresses = [a.__array_interface__["data"][0] for a in arrays]
-    made = len(group.graph.outputs)
-    return schedule(group, nest(group), [*addresses, *[0] * made], 132)
+    return schedule(group, nest(group), [*addresses, 0], 132)
 
 
 def test_what_is_not_in_packs_goes_in_tiles_where_there_are_rows_enough() -> None:
     x = np.empty((4096, 4096), np.float32)
     inner = x[1:-1, 1:-1]
     tiles = planned(inner, x[:-2, 1:-1])
-    assert (tiles.block, tiles.elements, tiles.turns, tiles.ahead) == (256, 1, 8, 4)
+    assert (tiles.block, tiles.elements, tiles.turns, tiles.ahead) == (128, 1, 8, 4)
     assert planned(x[:, 1:4095:2], x[:, :4094:2]).turns == 8
     assert planned(inner[:60], x[:60, 1:-1]).turns == 1  # each processor has some
     assert planned(inner[:, :140], x[:-2, :140]).turns == 1
+    assert planned(*[x[1:-1, i : i + 4093] for i in range(3)]).ahead == 4
+    assert planned(*[x[1:-1, i : i + 4085] for i in range(10)]).ahead == 2
+    wide = np.empty((4096, 4096))
+    assert planned(*[wide[1:-1, i : i + 4085] for i in range(10)]).turns == 1  # no registers
     assert planned(x, x).elements == 4  # in packs
     narrow = np.empty((1 << 17, 160), np.float32)
     assert planned(narrow[:, :150], narrow[:, 1:151]).block == 64
@@ -69,11 +76,8 @@ def test_what_is_not_in_packs_goes_in_tiles_where_there_are_rows_enough() -> Non
 
 def test_what_computes_much_reads_no_more_than_there_are_registers_for() -> None:
     wide, narrow = np.empty(1 << 24), np.empty(1 << 24, np.float32)
-    light, heavy = planned(narrow, narrow), planned(narrow, narrow, ops=5)
+    light, heavy = planned(narrow, narrow), planned(narrow, narrow, exponentials=4)
     assert (light.block, light.ahead, light.blocks) == (256, 1, 0)
     assert (heavy.block, heavy.elements, heavy.ahead) == (128, 4, 2)
-    assert planned(wide, wide, ops=5).ahead == 2
-    uses = [(OPS["add"], (0, 1), (), F), (OPS["add"], (3, 2), (), F), (OPS["exp"], (4,), (), F)]
-    uses += [(OPS["exp"], (5,), (), F), (OPS["exp"], (6,), (), F)]
-    group = loop_group([narrow] * 3, uses)
-    assert schedule(group, nest(group), (0,) * 8, 132).ahead == 1
+    assert planned(wide, wide, exponentials=4).ahead == 2
+    assert planned(narrow, narrow, narrow, exponentials=4).ahead == 1

@@ -54,9 +54,9 @@ _HEAVY = 50
 # 1143; its elementwise chain: 487, 478 and 475).
 _HEAVIEST = 80
 # Blocks for each multiprocessor that a launch of much arithmetic has at most: each goes around, as
-# starting them takes time, and many are spread well (H200, nine operations on 2**27 float32: 386 µs
-# with 64 or 128, 393 with 32, 417 with one for each tile).
-_WAVES = 64
+# starting them takes time, and many are spread well (H200, nine operations on 2**27 float32: 376 µs
+# with 128, 383 with 64, 388 with one for each tile; on 2**26 float64 423, 427 and 422).
+_WAVES = 128
 # Threads of a block that computes much of each element: one that has done its part makes room for
 # the next sooner (H200, 2**24 elements: Black-Scholes 296 µs in float64 and 114 in float32, with
 # 256 threads 310 and 121; RunMat's image 131 and 61, with 256 136 and 65; shorter chains alike).
@@ -67,9 +67,11 @@ _HEAVY_BLOCK = 128
 _READ_REGISTERS = 64
 _READ_REGISTERS_HEAVY = 16
 # Rows that a thread has one element of each of, where they cannot be read in packs, what it reads
-# of them at once, and the share of a tile that is there at least. Finding an element takes a
-# division for each axis and two multiplications for each operand.
-_ROWS, _ROWS_AHEAD, _FULL = 8, 4, 0.75
+# of them at once and the registers for that, and the share of a tile that is there at least.
+# Finding an element takes a division for each axis and two multiplications for each operand (H200,
+# 2**24 float32, Jacobi's five points: 46 µs, and 84 one by one; Gray and Scott's ten: 111, with
+# four rows at once 117 and one by one also; in float64, with 20 registers a row, 163 and 154).
+_ROWS, _ROWS_AHEAD, _ROWS_REGISTERS, _FULL = 8, 4, 24, 0.75
 # Turns of a block with runs of rows that are cut: few blocks leave some processors without one at
 # the end, many leave many partial results (the same sums: 252 with 4, 258 with 2, 262 with 8).
 _TURNS = 4
@@ -181,15 +183,14 @@ def _tiles(group: Group, shape: Nest, grid: Grid, processors: int) -> Grid:
     if len(shape.dims) < 2:
         return grid
     *_, rows, inner = shape.dims
-    block = next((b for b in (256, 128, 64) if inner >= _FULL * -(-inner // b) * b), 0)
+    block = next((b for b in (128, 64) if inner >= _FULL * -(-inner // b) * b), 0)
     turns = min(_ROWS, power(prod(shape.dims) // (processors * _THREADS) // 2), power(rows))
-    if not block or turns < 2 or prod(shape.dims) // (turns * block) >= MOST_BLOCKS:
+    each = _registers(group.graph, shape)
+    fits = block and turns > 1 and 2 * each <= _ROWS_REGISTERS
+    if not fits or prod(shape.dims) // (turns * block) >= MOST_BLOCKS:
         return grid
-    ahead = 1
-    room = _READ_REGISTERS_HEAVY if _operations(group) > _HEAVY else _READ_REGISTERS
-    while (
-        2 * ahead <= min(turns, _ROWS_AHEAD) and 2 * ahead * _registers(group.graph, shape) <= room
-    ):
+    ahead = 2
+    while 2 * ahead <= min(turns, _ROWS_AHEAD) and 2 * ahead * each <= _ROWS_REGISTERS:
         ahead *= 2
     return replace(grid, block=block, turns=turns, ahead=ahead)
 
