@@ -1,7 +1,8 @@
 """Set up alight in .venv and run it.
 
 python3 start.py             measure this machine, then run the terrain example with its report
-python3 start.py test …      run the linter, the type checker and all tests; … goes to pytest
+python3 start.py test …      run the linter, the type checker and all tests, in as many processes as
+                             there are processors, up to four; … goes to pytest (-n 0: in one)
 
 Only the standard library, and only what an old Python can parse: it shall get a message.
 """
@@ -18,6 +19,8 @@ OLDEST = (3, 11)
 # Measuring ends with 1 where other work disturbed it; it takes five seconds, and that may be over.
 ATTEMPTS = 3
 EXAMPLE = os.path.join("examples", "terrain.py")
+# Processes of tests at most: each takes up to 0.6 GB, and many tests have threads of their own.
+WORKERS = 4
 # What decides what is installed: when one of these changes, it is installed again.
 NATIVE = os.path.join("src", "alight", "_core", "native")
 INPUTS = ("pyproject.toml", "setup.py")
@@ -113,6 +116,12 @@ def example() -> int:
     return run(tool("alight"), "run", "--report", "-", EXAMPLE)
 
 
+def workers() -> int:
+    """Return how many processes share the tests."""
+    usable = getattr(os, "sched_getaffinity", None)
+    return min(len(usable(0)) if usable else os.cpu_count() or 1, WORKERS)
+
+
 def test(*arguments: str) -> int:
     """Run linter, type checker and tests; the tests last and whatever came before."""
     install("dev,report")
@@ -120,7 +129,7 @@ def test(*arguments: str) -> int:
     checks = (
         (tool("ruff"), "check", "."),
         (tool("mypy"),),
-        (tool("python"), "-m", "pytest", *arguments),
+        (tool("python"), "-m", "pytest", "-n", str(workers()), *arguments),
     )
     failed = [command for command in checks if run(*command) != 0]
     for command in failed:
