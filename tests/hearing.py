@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from alight import warn
+from alight.warning import filters
 
 
 @contextmanager
@@ -19,5 +19,5 @@ def collected() -> Iterator[list[warnings.WarningMessage]]:
     """
     with warnings.catch_warnings(record=True) as caught, pytest.MonkeyPatch.context() as patch:
         warnings.simplefilter("always")
-        patch.setattr(warn, "_usual", warn._Heard.now())
+        patch.setattr(filters, "_usual", filters._Route.now())
         yield caught

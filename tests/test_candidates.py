@@ -93,10 +93,10 @@ def measured(name, one_offs, **slower):
 def seconds(value):
     return Measured(value, "seconds", value, value, 1, "probe")
 
-from alight import costs
+from alight import automatic_floor
 from alight.store import default_store
 
-default_store().write("floor", costs._floor_key(), {"elements": [1000] * 3})
+default_store().write("floor", automatic_floor._floor_key(), {"elements": [1000] * 3})
 slow = {"value": 1e7, "source": "test"}
 measured("cpu", {}, memory=slow)
 measured("far:0", {"open": seconds(float(sys.argv[1])), "kernel": seconds(1e-9),

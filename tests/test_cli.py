@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import alight.errors
-from alight import costs
+from alight.automatic_floor import GUESSED_FLOOR
 
 PACKAGE = Path(alight.errors.__file__).parent
 
@@ -175,7 +175,22 @@ def test_devices_and_doctor(tmp_path: Path) -> None:
 def test_doctor_tells_of_a_cache_it_cannot_write(tmp_path: Path) -> None:
     (tmp_path / "cache").mkdir(mode=0o500)
     found = loaded(tmp_path, "doctor", "--json")
-    assert not found["cache"]["writable"] and "cannot write" in found["cache"]["reason"]
+    assert not found["cache"]["writable"] and "Fix: let it be" in found["cache"]["reason"]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="it has no limits of processes")
+def test_doctor_tells_of_a_cache_that_is_full(tmp_path: Path) -> None:
+    """A file may be made there, and nothing written into it, as on a full disk."""
+    full = """
+        import resource
+        from alight import doctor
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+        print(doctor.text(doctor.findings()))
+    """
+    done = python(tmp_path, "-c", textwrap.dedent(full))
+    (line,) = [line for line in done.stdout.splitlines() if line.startswith("cache")]
+    assert f"cannot write 4096 bytes in {tmp_path} (File too large)" in line, done.stderr
+    assert "Fix: make room there" in line
 
 
 def test_calibrate_stores_unless_dry_and_cache_shows_it(tmp_path: Path) -> None:
@@ -478,7 +493,7 @@ def test_the_floor_is_kept_once_three_processes_have_measured_it(tmp_path: Path)
         measured.append("from the next start on, measured in" in done.stderr)
         floors.append(int(done.stdout))
     assert measured == [True, True, True, False, False]
-    assert floors[0] == costs.GUESSED_FLOOR and floors[1] >= floors[2] >= floors[3] == floors[4]
+    assert floors[0] == GUESSED_FLOOR and floors[1] >= floors[2] >= floors[3] == floors[4]
     known = loaded(tmp_path, "doctor", "--json")["measured_floors"]
     assert len(known) == 3 and min(known) == floors[4]
     told = printed(tmp_path, "doctor")

@@ -11,7 +11,8 @@ import pytest
 from alight._core import layout_of, make_layout
 from alight.codegen import compiled, llvm
 from alight.codegen.gaps import check, unsupported
-from alight.codegen.loops import Schedule, kernel_key, nest, schedules
+from alight.codegen.keys import kernel_key
+from alight.codegen.loops import Schedule, nest, schedules
 from alight.device import Unsupported
 from alight.ir.body import TYPES
 from alight.ir.group import Graph, Group, GroupKind, Node

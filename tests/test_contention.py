@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from alight import costs
+from alight import costs, remeasure
 from alight.backends.host import HostBackend
 from alight.backends.machine import ENVIRONMENT
 from alight.backends.sim_clock import DEFAULT_SPEC, recorded
@@ -21,8 +21,9 @@ from alight.measure import calibrate as calibration
 from alight.measure import probes, profiles
 from alight.measure.amounts import VITAL
 from alight.measure.calibrate import Calibration
+from alight.measure.dtype_points import Point
 from alight.measure.intervals import far_off, spreads_of
-from alight.measure.points import Point, points_of
+from alight.measure.points import points_of
 from alight.measure.profiles import fingerprint, load_profile, passed_over, save_profile
 from alight.measure.samples import Samples
 from alight.plan.cost import Profile, estimate
@@ -148,7 +149,8 @@ def test_what_was_met_in_slow_moments_alone_is_left_out_where_the_rest_is_enough
         run._launches.append((point, None))  # type: ignore[arg-type]
     assert run._slow_share() == 5 / 8
     made = run.profile()
-    assert not made.contended and "62%" in made.doubts[0] and made.rank[1]
+    assert not made.contended and made.validation["slow"] == 5 / 8
+    assert any("62% of what one thread runs" in line for line in remarks(profile_row(made)))
     assert len(made.rates["numpy"].curves["elementwise/float64"].knots) == 3
     for end in (16, 1 << 20):  # what is between its ends says nothing of them
         sums[end].steady = False
@@ -291,9 +293,9 @@ def test_what_is_measured_at_exit_is_kept_unless_other_work_disturbed_it(
         doubts=("it was busy",) if contended else (),
     )
     monkeypatch.setattr(calibration, "calibrate", lambda *a: [save_profile(made)])
-    monkeypatch.setattr(costs, "default_store", lambda: store)
+    monkeypatch.setattr(remeasure, "default_store", lambda: store)
     with caplog.at_level("INFO", "alight"):
-        costs._measure_at_exit("cpu", os.getpid())
+        remeasure._measure_at_exit("cpu", os.getpid())
     assert (
         "other work disturbed what was measured of cpu (it was busy)" in caplog.text
     ) is contended

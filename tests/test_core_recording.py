@@ -15,7 +15,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from alight import warn
+from alight.warning.filters import recording_errstate
 
 F8 = np.dtype(np.float64)
 BINARY = {
@@ -70,7 +70,7 @@ class World:
         core.hooks.ufunc = lambda ufunc, _, *inputs: self.hook(self.ops[ufunc.__name__], *inputs)
         core.hooks.getitem = core.hooks.setitem = lambda *given: self.call("item", *given)
         core.hooks.flush = self.flush
-        core.hooks.errstate = warn.recording_errstate
+        core.hooks.errstate = recording_errstate
         core.floor.record_floor = 16
         core.floor.count = core.floor.pending = 0
         core.floor.limit = core.floor.budget = 1 << 62

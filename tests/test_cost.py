@@ -28,9 +28,10 @@ from alight.ir.group import Graph, Group, GroupKind, Node
 from alight.ir.ops import OPS
 from alight.measure import amounts, points, probes, profiles
 from alight.measure import calibrate as calibration
-from alight.measure.calibrate import Calibration, calibrate, load_profile, save_profile
+from alight.measure.calibrate import Calibration, calibrate
 from alight.measure.fit import fit
 from alight.measure.products import surface_of
+from alight.measure.profiles import load_profile, save_profile
 from alight.measure.samples import Samples
 from alight.measure.timing import (
     LEAST_SECONDS,

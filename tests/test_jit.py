@@ -33,8 +33,9 @@ from alight.ir.group import Group
 from alight.jit import Jitted
 from alight.log import LOG
 from alight.plan.plan import Estimate
-from alight.purity import declare_pure, prove, written_by_user
+from alight.purity import declare_pure, prove
 from alight.race import FOREGROUND, Site
+from alight.whose_code import written_by_user
 from hearing import collected
 
 MODES: dict[str, dict[str, Any]] = {

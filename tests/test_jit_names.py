@@ -24,8 +24,9 @@ from numpy import zeros as own_zeros
 
 import alight
 from alight import runtime, swap, trial
+from alight.bytecode import Step, instructions
 from alight.config import policy
-from alight.purity import Step, instructions, prove
+from alight.purity import prove
 from alight.race import Site
 
 MODES: dict[str, dict[str, Any]] = {

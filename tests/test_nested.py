@@ -16,7 +16,8 @@ from alight._core import threads as core
 from alight.backends.split import launcher
 from alight.codegen import llvm
 from alight.codegen.gaps import unsupported
-from alight.codegen.loops import Schedule, kernel_key, nest
+from alight.codegen.keys import kernel_key
+from alight.codegen.loops import Schedule, nest
 from alight.ir.check import group_faults
 from alight.ir.group import Graph, Group, GroupKind, Node
 from alight.ir.nested import packed, plain, written_out

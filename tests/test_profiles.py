@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from alight import costs, residency, runtime
+from alight import costs, remeasure, residency, runtime
 from alight.backends.host import HostBackend
 from alight.backends.sim import SimBackend
 from alight.backends.sim_clock import DEFAULT_SPEC, Spec, recorded
@@ -447,19 +447,19 @@ def test_a_close_decision_has_its_profile_looked_at_once(
 
     due: list[str] = []
     monkeypatch.setattr("alight.measure.canary.canary", look)
-    monkeypatch.setattr(costs, "_looked_at", set())
-    monkeypatch.setattr(costs, "_began", -1e9)
-    monkeypatch.setattr(costs, "config", lambda: SimpleNamespace(calibrate="auto"))
-    monkeypatch.setattr(costs, "_measure_when_over", due.append)
+    monkeypatch.setattr(remeasure, "_looked_at", set())
+    monkeypatch.setattr(remeasure, "BEGAN", -1e9)
+    monkeypatch.setattr(remeasure, "config", lambda: SimpleNamespace(calibrate="auto"))
+    monkeypatch.setattr(remeasure, "measure_when_over", due.append)
     monkeypatch.setitem(costs._profiles, "cpu", host_profile())
-    monkeypatch.setattr(costs, "doubted", set())
-    costs.note_close([decision(1e-3, 5e-3)])
-    assert costs.doubted == set()
+    monkeypatch.setattr(remeasure, "doubted", set())
+    remeasure.note_close([decision(1e-3, 5e-3)])
+    assert remeasure.doubted == set()
     with caplog.at_level(logging.INFO, "alight"):
         for _ in range(2):
-            costs.note_close([decision(1e-3, 1.1e-3)])
+            remeasure.note_close([decision(1e-3, 1.1e-3)])
             runtime.evaluate(())
-            assert costs.doubted == set()
+            assert remeasure.doubted == set()
     assert looks == ["cpu"] and due == ["cpu"] and free == [True]
     assert "2.00 times as long" in caplog.text and "Fix:" in caplog.text
 

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import alight
-from alight import costs, runtime
+from alight import first_plan, remeasure, runtime
 from alight._core import ArrayBase, floor
 from alight.namespace import numpy_namespace
 
@@ -27,11 +27,11 @@ LEAST = 1000
 def young(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """Return the NumPy of an `alight run` program that has just begun on a calibrated machine."""
     kept = floor.record_floor
-    monkeypatch.setattr(costs, "_is_host_stored", lambda: True)
-    monkeypatch.setattr(costs, "left_to_numpy", lambda: False)
-    monkeypatch.setattr(costs, "_waited", [])
+    monkeypatch.setattr(first_plan, "is_host_stored", lambda: True)
+    monkeypatch.setattr(first_plan, "left_to_numpy", lambda: False)
+    monkeypatch.setattr(first_plan, "_waited", [])
     # However slow the machine is, no wait ends before a test ends it.
-    monkeypatch.setattr(costs, "_began", time.perf_counter() + 1000.0)
+    monkeypatch.setattr(remeasure, "BEGAN", time.perf_counter() + 1000.0)
     floor.scalars, floor.record_floor = True, LEAST
     yield numpy_namespace()
     floor.wait(0.0)
@@ -205,10 +205,10 @@ def test_a_short_script_on_a_calibrated_machine(tmp_path: Path, asked: str) -> N
     start = textwrap.dedent(
         """
         import sys, time
-        from alight import costs
-        costs._is_host_stored = lambda: True
-        costs.left_to_numpy = lambda: False
-        costs._began = time.perf_counter() + 1000.0  # however slow the machine is
+        from alight import first_plan, remeasure
+        first_plan.is_host_stored = lambda: True
+        first_plan.left_to_numpy = lambda: False
+        remeasure.BEGAN = time.perf_counter() + 1000.0  # however slow the machine is
         from alight.__main__ import main
         main()
         """

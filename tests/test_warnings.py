@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 
 import alight
-from alight import temporary, warn
+from alight import temporary
 from alight._core import hooks
+from alight.warning import filters
 from hearing import collected
 
 
@@ -212,7 +213,7 @@ def test_looking_at_the_filters_is_rare() -> None:
     a = alight.asarray([1.0, 2.0])
     asked = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(hooks, "errstate", lambda: asked.append(1) or warn.recording_errstate())
+        patch.setattr(hooks, "errstate", lambda: asked.append(1) or filters.recording_errstate())
         with collected():
             for _ in range(100):
                 a = a * 2 + a
@@ -331,7 +332,7 @@ def test_what_one_thread_asks_unheard_another_is_told() -> None:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         before = list(warnings.filters)
-        with warn.unheard():
+        with filters.unheard():
             np.mean([])
             context = copy_context()  # where filters are a context's, from Python 3.14 on
             other = threading.Thread(target=context.run, args=(np.mean, []))

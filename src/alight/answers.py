@@ -13,6 +13,7 @@ from alight._core import POLICY
 from alight._core.guard import CallGuard, Entry
 from alight.described import Described
 from alight.device import HOST_DEVICE
+from alight.flag_search import FlagSearch
 from alight.forked import renewed
 from alight.learned import Learned
 from alight.log import LOG
@@ -22,7 +23,6 @@ from alight.ready import kernel_at_hand
 from alight.replay import Launchable, Program
 from alight.shortcut import call_entry, generated_plan, kernel_entry, measured, watch_entry
 from alight.trial import FOREGROUND
-from alight.witness import Witness
 
 __all__ = ["Answering", "Missed", "is_made"]
 
@@ -130,7 +130,7 @@ class Answering(CallGuard):
         try:
             if launchable is not None:
                 arrays, lookups = missed.described.arrays, missed.learned.proof.lookups
-                launchable.excuse.absent = Witness(program, lookups).absent
+                launchable.already_shown.none_raised = FlagSearch(program, lookups).none_raised
                 entry = kernel_entry(launchable, missed.args, arrays, lookups)
         except Exception as error:
             assert launchable is not None

@@ -9,7 +9,7 @@ from opcode import opmap
 from types import FunctionType
 from typing import Any
 
-from alight import memory, operators, residency, runtime, warn
+from alight import memory, operators, residency, runtime
 from alight._core import NATIVE, ArrayBase, floor, hooks, set_operators
 from alight.appearance import shown
 from alight.calls import FUNCTIONS, LATE, UFUNCS, exit_to_numpy
@@ -22,6 +22,7 @@ from alight.ir.ops import OPS
 from alight.methods import ArrayMethods
 from alight.record import INSIDE, array_floor, concrete, foreign, native
 from alight.tracebacks import public
+from alight.warning.filters import recording_errstate
 
 Arrayish = Any
 
@@ -355,7 +356,7 @@ hooks.ufunc = public(operators.array_ufunc)
 hooks.elementwise = UFUNCS
 hooks.wrap = wrap
 hooks.inside = INSIDE
-hooks.errstate = warn.recording_errstate
+hooks.errstate = recording_errstate
 hooks.flush = runtime.enough
 set_operators(OPS)
 

@@ -7,10 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from alight import runtime, warn
+from alight import runtime
 from alight._core import ArrayBase, Value, at_hand, floor, hooks, recording_errstate
 from alight.exits import exit_to_numpy, run_in_numpy, wrap, wrapped
 from alight.frozen import np
+from alight.ir.op import Warns
 from alight.ir.ops import OPS, Kind, Op
 from alight.memory import assign, host, layout, read
 from alight.record import (
@@ -30,6 +31,8 @@ from alight.record import (
 )
 from alight.reduce import reduction
 from alight.temporary import temporary
+from alight.warning.errstate import categories_of
+from alight.warning.filters import collected, when_to_warn
 
 # NumPy function → ours; the modules above fill it. What is not here runs in NumPy and is counted.
 FUNCTIONS: dict[Any, Callable[..., Any]] = {}
@@ -115,7 +118,7 @@ def ufunc_call(ufunc: np.ufunc, inputs: Sequence[Any], kwargs: Mapping[str, Any]
         or (order != "K" and not all(_c(i) for i in inputs))
     ):
         return exit_to_numpy(ufunc, inputs, kwargs)
-    if recording_errstate() is None and (where is not True or not warn.collected()):
+    if recording_errstate() is None and (where is not True or not collected()):
         return exit_to_numpy(ufunc, inputs, kwargs)
     operands = operands_of(inputs)
     if operands is None:
@@ -306,7 +309,7 @@ def _into(
         ):
             return exit_to_numpy(ufunc, inputs, kwargs)  # and its errors
     quiet = None
-    if mask is not None and warn.categories_of(recording_errstate()):
+    if mask is not None and categories_of(recording_errstate()):
         loop = resolved.dtypes[: len(operands)]
         calm = _calm(op, loop)
         if calm is not None:
@@ -388,10 +391,11 @@ def reduce_call(
     if small((array, out, kwargs.get("where"))):
         keywords = {"axis": axis, **kwargs, **({} if out is None else {"out": out})}
         return run_in_numpy(function, (array,), keywords)
+    worded = OPS[name].warns is Warns.IN_WORDS
     if recording_errstate() is not None:
-        records = name not in warn.WORDED or warn.telling() == "later"
+        records = not worded or when_to_warn() == "later"
     else:
-        records = "where" not in kwargs and name not in warn.WORDED and warn.collected()
+        records = "where" not in kwargs and not worded and collected()
     if records and (out is None or isinstance(out, ArrayBase)):
         recorded = _recorded_reduction(OPS[name], array, axis, kwargs)
     if recorded is None:

@@ -187,8 +187,8 @@ def calibrate(
     """
     from alight import runtime
     from alight.measure.calibrate import calibrate as measure  # no other command measures
-    from alight.measure.calibrate import load_profile, save_profile
     from alight.measure.imported import changes, import_profile
+    from alight.measure.profiles import load_profile, save_profile
 
     rows = []
     failed = {}

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from alight import warn
 from alight._core import ArrayBase, layout_of
 from alight.frozen import np
-from alight.leases import NdArray, leasable
+from alight.lease import NdArray, leasable
+from alight.warning.errstate import modes_here
 
 __all__ = ["Described", "describe"]
 
@@ -35,7 +35,7 @@ def describe(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Described | None:
         structure = work.of((args, kwargs))
     except _Unknown:
         return None
-    described = structure, work.shared(), warn.modes_here()
+    described = structure, work.shared(), modes_here()
     return Described(described, tuple(work.scalars), work.arrays)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import platform
 import tempfile
@@ -9,9 +10,9 @@ from collections.abc import Iterable, Mapping
 
 from alight import candidates, registry, tables
 from alight._core import NATIVE
+from alight.automatic_floor import measured_floors
 from alight.backends import machine
 from alight.config import config, current_policy, reload_config
-from alight.costs import measured_floors
 from alight.device import Device
 from alight.errors import AlightError, ConfigError, DeviceUnavailable
 from alight.frozen import np
@@ -135,16 +136,27 @@ def _llvmlite() -> Row:
     return {"version": llvmlite.__version__, "llvm": llvm, "reason": None}
 
 
+# A block of most file systems: a full disk has room for a name, and not for that.
+_TRIED_BYTES = 4096
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
 def _cache() -> Row:
     root = config().cache_root()
     reason = None
     # The nearest folder that exists is where the others would be made.
     folder = next((p for p in (root, *root.parents) if p.exists()), root)
     try:
-        with tempfile.TemporaryFile(dir=folder):
-            pass
+        with tempfile.TemporaryFile(dir=folder) as tried:
+            tried.write(os.urandom(_TRIED_BYTES))  # of zeros some file systems keep nothing
+            tried.flush()
+            os.fsync(tried.fileno())
     except OSError as error:
-        reason = f"cannot write to {folder}: {error.strerror}"
+        fix = "make room there" if error.errno in _FULL else "let it be written"
+        reason = (
+            f"cannot write {_TRIED_BYTES} bytes in {folder} ({error.strerror or error}), so "
+            f"nothing outlives a process. Fix: {fix}, or name another folder in ALIGHT_CACHE_DIR."
+        )
     return {"path": str(root), "writable": reason is None, "reason": reason}
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 from weakref import ref
 
-from alight import residency, shown, warn, writing
+from alight import residency, writing
 from alight._core import Data, Layout, Value, sole
 from alight._core.guard import WATCHED
 from alight.backends.base import Operand
@@ -29,6 +29,10 @@ from alight.plan.plan import LaunchStep, Plan, ViewStep, WriteStep
 from alight.ready import Place, Ready, array_at, ready_of
 from alight.registry import device
 from alight.streaming import streamed
+from alight.warning import telling
+from alight.warning.already_shown import was_shown
+from alight.warning.categories import told_by_flags
+from alight.warning.filters import make_errors, unheard
 
 
 class _StoodIn(threading.local):
@@ -92,7 +96,7 @@ class Execution:
         ready = ready_of(step)
         if not ready.plainly or write.value not in self.plan.dead[index]:
             return False
-        if warn.raising():
+        if make_errors():
             return False  # a warning would have to come before anything is written
         places = [self._place(number) for number in step.inputs]
         data, start, _ = self._place(write.old)
@@ -108,7 +112,7 @@ class Execution:
             if not same or place[2] is not write.layout or number == write.old or around:
                 return False
             replaced.append(number)
-        told = not replaced or warn.told_by_flags(step.group.graph)
+        told = not replaced or told_by_flags(step.group.graph)
         if not told and ready.listened([self.values[number] for number in step.nodes]):
             return False  # who is to warn is found out on the operands
         into = ready.into(write.layout)
@@ -151,7 +155,7 @@ class Execution:
             )
             if failed is None:
                 try:
-                    with warn.unheard():
+                    with unheard():
                         results.append(np.asarray(run_node(node, operands)))
                     continue
                 except Exception as raised:
@@ -172,7 +176,7 @@ class Execution:
             self.failed[number] = error
             value = self.values[number]
             if value is not None:
-                warn.note(error, value)
+                telling.note(error, value)
                 value.error = error
 
     def _place(self, number: int) -> Place:
@@ -261,7 +265,7 @@ class Execution:
                     heard.clear()
         if self._tells(step, heard, recorded):
             arrays = [array_at(place) for place in places]
-            warn.tell(step.group.graph, arrays, recorded)  # type: ignore[arg-type]
+            telling.tell(step.group.graph, arrays, recorded)  # type: ignore[arg-type]
         first = values[step.outputs[0]]
         site = None if first is None else first.site
         known = (implementation, where.id), ready.eligible, not runner.ran
@@ -293,7 +297,7 @@ class Execution:
         """Tell whether NumPy has something to show of what was heard."""
         if not heard or None in recorded:
             return False
-        return not shown.known(step.group.graph, heard, recorded)
+        return not was_shown(step.group.graph, heard, recorded)
 
     def _tell_again(self, step: LaunchStep) -> None:
         """Tell what a step that has written over one of its operands warns of."""
@@ -310,7 +314,7 @@ class Execution:
             what = f"the warning of {step.decision.operation}"
             LOG.fallback(what, f"{type(error).__name__}: {error}", None)
             return
-        warn.tell(step.group.graph, arrays, recorded)  # type: ignore[arg-type]
+        telling.tell(step.group.graph, arrays, recorded)  # type: ignore[arg-type]
 
     def _again(self, number: int) -> np.ndarray[Any, Any]:
         """Return a value made again of what is still there."""
@@ -329,7 +333,7 @@ class Execution:
                 again(n) if self.values[n] is None else array_at(self._place(n))
                 for n in step.inputs
             ]
-            results = warn.computed(graph, operands)
+            results = telling.computed(graph, operands)
             for output, inner in zip(step.outputs, graph.outputs, strict=True):
                 made[output] = results[inner]
             return made[number]
@@ -449,10 +453,10 @@ class Execution:
         _, seconds, _ = into.submit(later.places, into.listened(recorded), heard, (window,))
         if self._tells(step, heard, recorded):
             if later.replaced:
-                warn.tell_by_flags(step.group.graph, heard, recorded)  # type: ignore[arg-type]
+                telling.tell_by_flags(step.group.graph, heard, recorded)  # type: ignore[arg-type]
             else:
                 arrays = [array_at(place) for place in later.places]
-                warn.tell(step.group.graph, arrays, recorded)  # type: ignore[arg-type]
+                telling.tell(step.group.graph, arrays, recorded)  # type: ignore[arg-type]
         first = self.values[step.outputs[0]]
         site = None if first is None else first.site
         spot = into.implementation, into.where.id

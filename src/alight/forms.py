@@ -11,7 +11,8 @@ from alight._core import ArrayBase, make_layout
 from alight.calls import exit_to_numpy, make, wrap
 from alight.frozen import np
 from alight.memory import apply_view
-from alight.record import COPY, cast, dense_like, native, pend, record_floor, settled
+from alight.record import COPY, cast, native, pend, record_floor, settled
+from alight.strides import dense_like
 
 __all__ = ["astype", "copy_of", "reshape", "seen"]
 

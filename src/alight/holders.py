@@ -20,7 +20,7 @@ from typing import Any
 
 from alight._core import ArrayBase
 from alight.frozen import np
-from alight.purity import of_a_package, standard
+from alight.whose_code import of_a_package, standard
 
 __all__ = ["attributes", "exchange", "exchange_attributes", "holds_objects", "is_the_programs"]
 

@@ -7,10 +7,9 @@ all work is done when it returns.
 from __future__ import annotations
 
 import inspect
-import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import nullcontext
 from functools import update_wrapper
 from time import perf_counter
 from types import CodeType, FunctionType, MethodType
@@ -18,44 +17,35 @@ from typing import Any, NamedTuple, TypeVar, cast, overload
 from weakref import WeakSet
 
 from alight import registry, runtime
-from alight._core import floor, hooks, recording_errstate
+from alight._core import recording_errstate
 from alight.answers import Answering, Missed, is_made
-from alight.appearance import asks_what_it_means, shown
 from alight.config import current_policy, policy
-from alight.costs import plan_at_once
 from alight.described import Described, describe
 from alight.drawn import writes_into_arrays
 from alight.execute import stood_in
+from alight.first_plan import plan_at_once
 from alight.frozen import np
 from alight.hosted import Hosted, kinds_of
+from alight.inside_jit import as_jitted, running
 from alight.learned import EXACT_SITES, Learned, States
 from alight.leases import Leases
 from alight.log import LOG
-from alight.purity import declare_pure, of_a_package, only_computes, prove
+from alight.purity import declare_pure, prove
 from alight.race import PLANNING_SHARE, Site
-from alight.record import manners
-from alight.replay import Program, Trace, make_program
+from alight.replay import Program
 from alight.resident import Tracing, key_of
-from alight.scalar import Scalar
 from alight.shortcut import direct_entry
 from alight.sites import owned
 from alight.swap import inside
+from alight.trace import Trace, make_program
 from alight.tracebacks import hide_ours
 from alight.trial import FOREGROUND
-from alight.warn import collected, modes_here, told_inside, unheard
+from alight.warning.errstate import modes_here
+from alight.warning.filters import collected, told_inside, unheard
 
 __all__ = ["Jitted", "as_jitted", "jit"]
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
-
-
-class _State(threading.local):
-    """Which way this thread is running a jitted function: "ours", "numpy", or not at all."""
-
-    way: str | None = None
-
-
-_state = _State()
 
 
 def _of_wrapped(name: str) -> Any:
@@ -132,7 +122,7 @@ class Jitted(Answering):
             raise
 
     def _called(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        way = _state.way
+        way = running.way
         if way is not None:  # a jitted function inside another runs as the outer one does
             function = inside(self.__wrapped__) if way == "ours" else self.__wrapped__
             return function(*args, **kwargs)
@@ -289,23 +279,23 @@ class Jitted(Answering):
         return hosted
 
     def _numpy(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        _state.way = "numpy"
+        running.way = "numpy"
         try:
             return self.__wrapped__(*args, **kwargs)
         finally:
-            _state.way = None
+            running.way = None
 
     def shadow(self, program: Program, args: tuple[Any, ...], kwargs: dict[str, Any]) -> float:
         """Return the seconds that NumPy takes for a call of a pure function."""
         function = self.__wrapped__
-        _state.way = "numpy"  # outside of the clock: it takes a tenth of a short call
+        running.way = "numpy"  # outside of the clock: it takes a tenth of a short call
         try:
             with unheard() if program.warns else np.errstate(all="ignore"):
                 began = perf_counter()
                 function(*args, **kwargs)
                 seconds = perf_counter() - began
         finally:
-            _state.way = None
+            running.way = None
         FOREGROUND.spent_seconds += seconds
         return seconds
 
@@ -318,7 +308,6 @@ class Jitted(Answering):
     ) -> Any:
         """Return the result of running the body on Arrays; where it can be replayed, keep it as
         a program."""
-        _show_ndarrays()
         began = perf_counter()
         leases = Leases()
         proven = missed is not None and missed.learned.proof.pure
@@ -336,33 +325,24 @@ class Jitted(Answering):
         away = tracing is not None and tracing.away
         whole = (proven or away) and _raced()
         recording = policy(floor=0) if whole else nullcontext()
-        function = inside(self.__wrapped__)
-        before = _state.way, manners.scalar, runtime.watch.by
-        _state.way, manners.scalar = "ours", Scalar.of
-        runtime.watch.by = trace
         program = None
         raised: BaseException | None = None
-        floor.traced += 1
-        try:
-            with recording:
-                try:
-                    result = function(*given, **keywords)
-                    if wanted:
-                        program = make_program(trace, leases, result, errstate)
-                    elif tracing is not None:
-                        tracing.make(result, errstate)
-                except BaseException as error:
-                    raised = error
-                    raise
-                finally:
-                    trace.closed = True
-                    leases.settle()
-                    leases.give_kept(raised)
-                    raised = None  # it leads to this frame
-                result = leases.give(result)
-        finally:
-            _state.way, manners.scalar, runtime.watch.by = before
-            floor.traced -= 1
+        with as_jitted(self.__wrapped__, trace) as function, recording:
+            try:
+                result = function(*given, **keywords)
+                if wanted:
+                    program = make_program(trace, leases, result, errstate)
+                elif tracing is not None:
+                    tracing.make(result, errstate)
+            except BaseException as error:
+                raised = error
+                raise
+            finally:
+                trace.closed = True
+                leases.settle()
+                leases.give_kept(raised)
+                raised = None  # it leads to this frame
+            result = leases.give(result)
         if missed is not None:
             site = missed.site
             site.exact = site.exact and trace.exact
@@ -458,36 +438,6 @@ def _planning_seconds() -> float:
     if not _planning:
         _planning.append(runtime.planning_seconds())
     return _planning[0]
-
-
-def _show_ndarrays() -> None:
-    """Have arrays show themselves as ndarrays to the program while it runs inside `jit`."""
-    if hooks.appears is shown:
-        hooks.appears = _appears
-
-
-def _appears(own: type, code: CodeType) -> type:
-    if _state.way != "ours" or asks_what_it_means(code):
-        return shown(own, code)
-    # A package may reach for an ndarray's memory, but for its functions that are seen not to; the
-    # standard library only passes questions on.
-    honest = of_a_package(code.co_filename) and not only_computes(code)
-    return own if honest else np.ndarray
-
-
-@contextmanager
-def as_jitted(function: Any, watcher: runtime.Watcher) -> Iterator[Callable[..., Any]]:
-    """Give what runs in a function's place inside `jit`, on Arrays; ``watcher`` is told what it
-    asks for."""
-    _show_ndarrays()
-    before = _state.way, manners.scalar, runtime.watch.by
-    _state.way, manners.scalar, runtime.watch.by = "ours", Scalar.of, watcher
-    floor.traced += 1
-    try:
-        yield inside(function) if isinstance(function, FunctionType) else function
-    finally:
-        _state.way, manners.scalar, runtime.watch.by = before
-        floor.traced -= 1
 
 
 @overload

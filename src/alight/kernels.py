@@ -21,7 +21,7 @@ from typing import Any
 
 from alight import met
 from alight.codegen import elf
-from alight.codegen.loops import kernel_key
+from alight.codegen.keys import kernel_key
 from alight.costs import profile_of
 from alight.device import Device, Unsupported
 from alight.ir.group import Group

@@ -31,8 +31,8 @@ import numpy as np
 import alight.errors
 from alight._core import floor, hooks
 from alight.appearance import asks_what_it_means
+from alight.automatic_floor import LEAST_FLOOR
 from alight.config import config
-from alight.costs import LEAST_FLOOR
 from alight.namespace import NAME, numpy_namespace, random_namespace
 from alight.tracebacks import clean_chain, without_ours
 

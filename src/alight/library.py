@@ -11,14 +11,15 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from alight import warn
 from alight._core import ArrayBase, Layout, Value, make_layout
 from alight.calls import FUNCTIONS, at_once, exit_to_numpy, make, operand, small
 from alight.exits import run_in_numpy
 from alight.frozen import np
 from alight.ir.ops import OPS, Op
 from alight.memory import assign, layout
-from alight.record import concrete, dense_strides, may_record, native, pend
+from alight.record import concrete, may_record, native, pend
+from alight.strides import dense_strides
+from alight.warning.filters import unheard
 
 Shape = tuple[int, ...]
 # The result's shape from the operands' shapes and the attributes; None: from NumPy's answer for
@@ -68,7 +69,7 @@ def _result_layout(
     stand_ins = [_stand_in(lay, lengths) for lay in layouts]
     if None in [s if s is None else 0 for s in stand_ins]:
         return None
-    with warn.unheard():
+    with unheard():
         try:
             answer = op.reference(*stand_ins, **attrs)
         except Exception:

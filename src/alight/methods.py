@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from alight import memory
@@ -18,6 +19,79 @@ from alight.record import call_there, concrete, native
 
 _type = type
 CLIP: Any = OPS["clip"].reference
+
+
+def _named(method: Callable[..., Any], name: str, doc: str) -> Any:
+    """Return a method under its own name, as `help` has it."""
+    method.__name__, method.__doc__ = name, doc
+    return method
+
+
+def _total(name: str, doc: str) -> Any:
+    def method(
+        self: Any,
+        axis: Any = None,
+        dtype: Any = None,
+        out: Any = None,
+        keepdims: bool = False,
+        initial: Any = np._NoValue,
+        where: Any = True,
+    ) -> Any:
+        more = given(dtype=dtype, keepdims=keepdims, initial=initial, where=where)
+        return reduce_call(name, self, axis, out, more)
+
+    return _named(method, name, doc)
+
+
+def _variance(name: str, doc: str) -> Any:
+    def method(
+        self: Any,
+        axis: Any = None,
+        dtype: Any = None,
+        out: Any = None,
+        ddof: float = 0,
+        keepdims: bool = False,
+        **kw: Any,
+    ) -> Any:
+        more = given(dtype=dtype, ddof=ddof, keepdims=keepdims, **kw)
+        return reduce_call(name, self, axis, out, more)
+
+    return _named(method, name, doc)
+
+
+def _extreme(name: str, doc: str) -> Any:
+    def method(
+        self: Any,
+        axis: Any = None,
+        out: Any = None,
+        keepdims: bool = False,
+        initial: Any = np._NoValue,
+        where: Any = True,
+    ) -> Any:
+        more = given(keepdims=keepdims, initial=initial, where=where)
+        return reduce_call(name, self, axis, out, more)
+
+    return _named(method, name, doc)
+
+
+def _truth(name: str, doc: str) -> Any:
+    def method(
+        self: Any,
+        axis: Any = None,
+        dtype: Any = None,
+        out: Any = None,
+        keepdims: bool = False,
+        *,
+        where: Any = True,
+    ) -> Any:
+        more = given(keepdims=keepdims, where=where)
+        if dtype is None:
+            return reduce_call(name, self, axis, out, more)
+        # The methods have it, the functions not.
+        keywords = {"axis": axis, "dtype": dtype, **more, **given(out=out)}
+        return run_in_numpy(getattr(np.ndarray, name), (self,), keywords)
+
+    return _named(method, name, doc)
 
 
 class ArrayMethods(ArrayBase):
@@ -173,31 +247,14 @@ class ArrayMethods(ArrayBase):
         self[...] = value
 
     # -- reductions and scans ---------------------------------------------------------------------
-    def sum(
-        self,
-        axis: Any = None,
-        dtype: Any = None,
-        out: Any = None,
-        keepdims: bool = False,
-        initial: Any = np._NoValue,
-        where: Any = True,
-    ) -> Any:
-        """Return the sum over axes."""
-        more = given(dtype=dtype, keepdims=keepdims, initial=initial, where=where)
-        return reduce_call("sum", self, axis, out, more)
-
-    def prod(
-        self,
-        axis: Any = None,
-        dtype: Any = None,
-        out: Any = None,
-        keepdims: bool = False,
-        initial: Any = np._NoValue,
-        where: Any = True,
-    ) -> Any:
-        """Return the product over axes."""
-        more = given(dtype=dtype, keepdims=keepdims, initial=initial, where=where)
-        return reduce_call("prod", self, axis, out, more)
+    sum = _total("sum", "Return the sum over axes.")
+    prod = _total("prod", "Return the product over axes.")
+    var = _variance("var", "Return the variance over axes.")
+    std = _variance("std", "Return the standard deviation over axes.")
+    min = _extreme("min", "Return the minimum over axes.")
+    max = _extreme("max", "Return the maximum over axes.")
+    any = _truth("any", "Tell whether any element is true, over axes.")
+    all = _truth("all", "Tell whether all elements are true, over axes.")
 
     def mean(
         self,
@@ -209,82 +266,6 @@ class ArrayMethods(ArrayBase):
     ) -> Any:
         """Return the mean over axes."""
         return reduce_call("mean", self, axis, out, given(dtype=dtype, keepdims=keepdims, **kw))
-
-    def var(
-        self,
-        axis: Any = None,
-        dtype: Any = None,
-        out: Any = None,
-        ddof: float = 0,
-        keepdims: bool = False,
-        **kw: Any,
-    ) -> Any:
-        """Return the variance over axes."""
-        return reduce_call(
-            "var", self, axis, out, given(dtype=dtype, ddof=ddof, keepdims=keepdims, **kw)
-        )
-
-    def std(
-        self,
-        axis: Any = None,
-        dtype: Any = None,
-        out: Any = None,
-        ddof: float = 0,
-        keepdims: bool = False,
-        **kw: Any,
-    ) -> Any:
-        """Return the standard deviation over axes."""
-        return reduce_call(
-            "std", self, axis, out, given(dtype=dtype, ddof=ddof, keepdims=keepdims, **kw)
-        )
-
-    def min(
-        self,
-        axis: Any = None,
-        out: Any = None,
-        keepdims: bool = False,
-        initial: Any = np._NoValue,
-        where: Any = True,
-    ) -> Any:
-        """Return the minimum over axes."""
-        more = given(keepdims=keepdims, initial=initial, where=where)
-        return reduce_call("min", self, axis, out, more)
-
-    def max(
-        self,
-        axis: Any = None,
-        out: Any = None,
-        keepdims: bool = False,
-        initial: Any = np._NoValue,
-        where: Any = True,
-    ) -> Any:
-        """Return the maximum over axes."""
-        more = given(keepdims=keepdims, initial=initial, where=where)
-        return reduce_call("max", self, axis, out, more)
-
-    def any(
-        self,
-        axis: Any = None,
-        dtype: Any = None,
-        out: Any = None,
-        keepdims: bool = False,
-        *,
-        where: Any = True,
-    ) -> Any:
-        """Tell whether any element is true, over axes."""
-        return _truth("any", self, axis, dtype, out, given(keepdims=keepdims, where=where))
-
-    def all(
-        self,
-        axis: Any = None,
-        dtype: Any = None,
-        out: Any = None,
-        keepdims: bool = False,
-        *,
-        where: Any = True,
-    ) -> Any:
-        """Tell whether all elements are true, over axes."""
-        return _truth("all", self, axis, dtype, out, given(keepdims=keepdims, where=where))
 
     def argmin(self, axis: Any = None, out: Any = None, *, keepdims: bool = False) -> Any:
         """Return the index of the minimum along an axis."""
@@ -415,14 +396,6 @@ def _holders(array: ArrayBase) -> int:
 
 def _zeros(lay: Any) -> Any:
     return concrete(np.zeros(lay.shape, lay.dtype))
-
-
-def _truth(name: str, array: Any, axis: Any, dtype: Any, out: Any, more: dict[str, Any]) -> Any:
-    if dtype is None:
-        return reduce_call(name, array, axis, out, more)
-    # The methods have it, the functions not.
-    keywords = {"axis": axis, "dtype": dtype, **more, **given(out=out)}
-    return run_in_numpy(getattr(np.ndarray, name), (array,), keywords)
 
 
 def _scan(name: str, array: Any, axis: Any, dtype: Any, out: Any) -> Any:

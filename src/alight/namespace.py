@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from alight import costs, memory
+from alight import first_plan, memory
 from alight._core import POLICY, ArrayBase, Creation, Namespace, View, floor
 from alight.array import Array, adopt, asarray
 from alight.log import LOG
@@ -74,9 +74,9 @@ def _settle(result: np.ndarray[Any, Any]) -> Any:
     if result.size < array_floor():  # the first comes here before the floor is known
         return result
     if floor.scalars and not floor.kept:
-        if costs.wait_to_plan():
-            LOG.demotion("the program's first work", costs.WAITING, None)
-        elif costs.left_to_numpy():
+        if first_plan.wait_to_plan():
+            LOG.demotion("the program's first work", first_plan.WAITING, None)
+        elif first_plan.left_to_numpy():
             LOG.demotion("all work", _UNMEASURED, None)
             return result
     base: Any = result.base

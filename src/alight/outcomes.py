@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from alight import residency, warn
+from alight import residency
 from alight._core import Data, Layout
 from alight.device import Device
 from alight.frozen import np
@@ -22,6 +22,7 @@ from alight.ir.group import Graph
 from alight.log import LOG, Site
 from alight.plan.plan import Decision
 from alight.registry import backend_of
+from alight.warning.telling import computed
 
 __all__ = ["Started", "Told", "recover", "running", "settle", "started"]
 
@@ -165,7 +166,7 @@ def _again(wanted: _Ref, made_by: dict[int, Started]) -> Data | None:
 
 
 def _computed(graph: Graph, operands: Sequence[NdArray]) -> list[Data]:
-    results = warn.computed(graph, operands)
+    results = computed(graph, operands)
     made = []
     for number in graph.outputs:
         data = residency.fresh(graph.layout(number))

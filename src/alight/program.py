@@ -14,8 +14,8 @@ from functools import partial
 
 from alight import registry
 from alight.config import config, current_policy
-from alight.costs import plan_at_once
 from alight.errors import AlightError, ConfigError
+from alight.first_plan import plan_at_once
 from alight.launcher import is_archive, read_script, run_code, run_folder, run_module, run_script
 from alight.settings import checked
 

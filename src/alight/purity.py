@@ -10,34 +10,25 @@ from __future__ import annotations
 
 import builtins
 import contextlib
-import dis
 import math
-import os
 import re
-import sys
-import sysconfig
-import threading
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cache, lru_cache
+from functools import cache
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, NamedTuple
 
+from alight.bytecode import Step, Steps, instructions, lines
 from alight.calls import FUNCTIONS
-from alight.forked import renewed
 from alight.frozen import np
+from alight.whose_code import installed
 
 __all__ = [
     "ABSENT",
     "Lookup",
     "Proof",
     "declare_pure",
-    "installed",
-    "of_a_package",
     "only_computes",
     "prove",
-    "standard",
-    "written_by_user",
 ]
 
 
@@ -168,114 +159,6 @@ def _pure_callables() -> dict[int, Any]:
     known += [f for f in FUNCTIONS if not _OUTSIDE.search(getattr(f, "__name__", ""))]
     known += [np.ndarray, np.errstate]
     return {id(function): function for function in known}
-
-
-# sysconfig makes what it answers from at its first questions: two threads fail one another there.
-_asking = renewed(globals(), "_asking", threading.Lock)
-
-
-@cache
-def _paths() -> dict[str, str]:
-    with _asking:
-        return sysconfig.get_paths()  # every question makes them all anew
-
-
-def _folders(*names: str) -> set[str]:
-    return {_paths()[name] for name in names}
-
-
-def _resolved(paths: set[str]) -> tuple[str, ...]:
-    """Return folders as they are named and as they are, each with a slash at its end."""
-    # pathlib takes 3 ms to import, and every program's first call comes here.
-    real = {os.path.realpath(path) for path in paths}
-    return tuple(sorted([path + "/" for path in paths | real]))
-
-
-@cache
-def installed() -> tuple[str, ...]:
-    """Return the folders of the standard library, of installed packages and of alight."""
-    found = _folders("stdlib", "platstdlib", "purelib", "platlib")
-    return _resolved(found | {os.path.dirname(np.__file__), os.path.dirname(__file__)})
-
-
-@cache
-def standard() -> tuple[str, ...]:
-    """Return the folders of the standard library."""
-    return _resolved(_folders("stdlib", "platstdlib"))
-
-
-@cache
-def of_a_package(path: str) -> bool:
-    """Tell whether a file is an installed package's, and not the standard library's."""
-    # Packages are installed inside its folder.
-    parts = path.split(os.sep)
-    installed_there = "site-packages" in parts or "dist-packages" in parts
-    return path.startswith(installed()) and (installed_there or not path.startswith(standard()))
-
-
-class Step(NamedTuple):
-    """An instruction. ``name`` is the global, attribute or variable of another function that it
-    is about, or what an intrinsic is called; ``calls``: what it loads has NULL put beside it."""
-
-    opname: str
-    name: str
-    calls: bool
-    offset: int
-
-
-Steps = tuple[Step, ...]
-
-# CPython 3.11 to 3.14. Where a low bit says whether NULL is put beside what is loaded, the index of
-# its name is the rest; attributes have had that since 3.12, when methods ceased to be loaded apart.
-_NULLED = {
-    dis.opmap[name]
-    for name in ("LOAD_GLOBAL", *(["LOAD_ATTR"] if sys.version_info >= (3, 12) else []))
-}
-_NAMING = {dis.opmap[name] for name in ("LOAD_ATTR", "LOAD_METHOD") if name in dis.opmap} - _NULLED
-_OF_OUTSIDE = frozenset(dis.hasfree)
-_INTRINSIC = dis.opmap.get("CALL_INTRINSIC_1")
-_INTRINSIC_NAMES: list[str] = getattr(dis, "_intrinsic_1_descs", [])
-_CACHE, _EXTENDED = dis.opmap["CACHE"], dis.opmap["EXTENDED_ARG"]
-
-
-@lru_cache(16)  # a first call asks two or three times
-def instructions(code: CodeType) -> Steps:
-    """Return the instructions of code, without those that only prepare others."""
-    # `dis` tells more, and takes six times as long: 0.4 ms of a first call of twelve functions.
-    names, raw = code.co_names, code.co_code
-    variable: Callable[[int], str] = code._varname_from_oparg  # type: ignore[attr-defined]
-    found: list[Step] = []
-    high = 0
-    for offset in range(0, len(raw), 2):
-        op, arg = raw[offset], high | raw[offset + 1]
-        if op == _CACHE:
-            continue
-        if op == _EXTENDED:
-            high = arg << 8
-            continue
-        high = 0
-        name, calls = "", False
-        if op in _NULLED:
-            name, calls = names[arg >> 1], bool(arg & 1)
-        elif op in _NAMING:
-            name = names[arg]
-        elif op in _OF_OUTSIDE:
-            name = variable(arg)
-        elif op == _INTRINSIC:
-            name = _INTRINSIC_NAMES[arg] if arg < len(_INTRINSIC_NAMES) else ""
-        found.append(Step(dis.opname[op], name, calls, offset))
-    return tuple(found)
-
-
-@lru_cache(16)
-def _lines(code: CodeType) -> tuple[int | None, ...]:
-    return tuple([line for line, *_ in code.co_positions()])
-
-
-def written_by_user(function: FunctionType) -> bool:
-    """Tell whether a function is the program's own, not the standard library's or a package's."""
-    path = function.__code__.co_filename
-    return not path.startswith(installed()) and not path.startswith("<frozen")
 
 
 # Code of installed functions that were part of a proof, by id.
@@ -498,5 +381,5 @@ def _constant(value: Any) -> bool:
 
 
 def _where(code: CodeType, step: Step) -> str:
-    line = _lines(code)[step.offset // 2]
+    line = lines(code)[step.offset // 2]
     return f"{code.co_filename}:{line or code.co_firstlineno}"

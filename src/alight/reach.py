@@ -23,7 +23,7 @@ from weakref import CallableProxyType, ProxyType, ReferenceType
 from alight._core import ArrayBase
 from alight.frozen import np
 from alight.holders import attributes, is_the_programs
-from alight.purity import of_a_package, standard, written_by_user
+from alight.whose_code import of_a_package, standard, written_by_user
 
 __all__ = ["Reach", "exported", "leads_nowhere", "named", "overlap", "spaces"]
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from time import perf_counter
 from typing import Any
 
-from alight import kernels, residency, warn, writing
+from alight import kernels, residency, writing
 from alight._core import OPERANDS, Data, Direct, Layout, Value
 from alight.backends.base import Launch, Operand
 from alight.backends.host import NumpyKernel
@@ -22,6 +22,9 @@ from alight.plan.plan import Decision, Estimate, LaunchStep, Plan
 from alight.registry import backend_of, device
 from alight.streaming import Passage
 from alight.trial import FOREGROUND, trial_of
+from alight.warning.categories import OF_WORDS, is_worded
+from alight.warning.errstate import wanted_by
+from alight.warning.telling import Hearing, listening
 
 __all__ = [
     "HOST_DEVICE",
@@ -106,7 +109,7 @@ class Ready:
         self.trial = trial_of(step) if own else None
         self.plainly = False  # the kernel is there, and nothing is left to find out
         self.windows: dict[Layout, Ready] = {}
-        self.worded = warn.is_worded(step.group.graph)
+        self.worded = is_worded(step.group.graph)
         self.passed: Passage | None = None
         self.by_numpy = False  # as calls that say in flags alone what they warn of
 
@@ -155,8 +158,8 @@ class Ready:
     def listened(self, recorded: Sequence[Value | None]) -> frozenset[str]:
         """Return the categories to listen for: those that some state of what was recorded does not
         ignore, and what stands for NumPy's words, which come whatever the state."""
-        found = warn.wanted(recorded)
-        return found | warn.OF_WORDS if self.worded else found
+        found = wanted_by(recorded)
+        return found | OF_WORDS if self.worded else found
 
     def submit(
         self,
@@ -172,7 +175,7 @@ class Ready:
         if self.by_numpy and not results:
             arrays = [array_at(place) for place in places]
             began = perf_counter()
-            with warn.listening(listen, heard):
+            with listening(listen, heard):
                 made = kernel.made(arrays)
             return made, perf_counter() - began, (None, None)
         beside = [place[0] for place in places] if where.id != HOST_DEVICE else ()
@@ -185,7 +188,7 @@ class Ready:
         )
         launch = (Launch(kernel, operands, results or self.none),)
         start = self.backend.submit(where, 0, ()) if self.late else None
-        with warn.Hearing(listen, heard, self.implementation, self.worded):
+        with Hearing(listen, heard, self.implementation, self.worded):
             try:
                 event = self.backend.submit(where, 0, launch)
             except OutOfDeviceMemory:

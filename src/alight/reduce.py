@@ -9,19 +9,13 @@ from typing import Any
 
 from numpy.lib.array_utils import normalize_axis_tuple
 
-from alight import runtime, warn
+from alight import runtime
 from alight._core import Layout, Value, make_layout
 from alight.frozen import np
 from alight.ir.ops import Kind, Op
-from alight.record import (
-    call_there,
-    concrete,
-    native,
-    pend,
-    record_floor,
-    result_strides,
-    settled,
-)
+from alight.record import call_there, concrete, native, pend, record_floor, settled
+from alight.strides import result_strides
+from alight.warning.filters import unheard
 
 _memo: dict[Any, Any] = {}
 _KEPT = 1 << 12
@@ -120,7 +114,7 @@ def _result_layout(
     masks = () if mask is None else (np.ones((1,) * mask.layout.ndim, bool),)
     # Degrees of freedom are all that NumPy warns of here beside what errstate silences.
     few = attrs.get("ddof") or attrs.get("correction")
-    with warn.unheard() if few else np.errstate(all="ignore"):
+    with unheard() if few else np.errstate(all="ignore"):
         dtype = np.asarray(run(single, *masks)).dtype
     if not native(dtype):
         return None
@@ -133,5 +127,5 @@ def _result_layout(
     if not shape:
         return make_layout(dtype, shape)
     layouts = (layout,) if mask is None else (layout, mask.layout)
-    with warn.unheard() if few else nullcontext():
+    with unheard() if few else nullcontext():
         return make_layout(dtype, shape, result_strides(run, layouts, shape, dtype.itemsize))

@@ -1,9 +1,9 @@
 """A traced call kept as a program: from the caller's ndarrays to its results, without the Python
 between.
 
-A program is made only of a trace in which nobody asked for an element of the arguments; everything
-else it depends on (layouts, scalars, globals) is in the key and the lookups that whoever keeps it
-checks.
+A program is made only of a trace (see ``trace``) in which nobody asked for an element of the
+arguments; everything else it depends on (layouts, scalars, globals) is in the key and the lookups
+that whoever keeps it checks.
 """
 
 from __future__ import annotations
@@ -12,85 +12,31 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import Any, NamedTuple
 
-from alight import memory, residency, runtime, warn
-from alight._core import OPERANDS, ArrayBase, Data, Layout, Value, View
+from alight import runtime
+from alight._core import OPERANDS, Data, Layout, Value, View
 from alight.device import HOST_DEVICE
 from alight.frozen import np
-from alight.ir.group import Graph, same_bits
-from alight.leases import Leases, NdArray, window_of
-from alight.plan.plan import Foregone, LaunchStep, Plan, ViewStep
+from alight.ir.group import Graph
+from alight.lease import NdArray, window_of
+from alight.plan.plan import LaunchStep, Plan, ViewStep
 from alight.record import foreign
-from alight.scalar import Scalar
-from alight.shown import Excuse
+from alight.warning.already_shown import AlreadyShown
+from alight.warning.categories import is_worded, wanted_of
+from alight.warning.errstate import ERRSTATE, settings_of
+from alight.warning.filters import at_the_call, when_to_warn
 
 __all__ = [
-    "CONSTANT_BYTES", "Launchable", "Program", "Trace", "called", "make_program", "watching",
+    "Argument", "Fixed", "Fresh", "Launchable", "Program", "Tree", "called", "watching",
 ]  # fmt: skip
 
-# What a program may hold in constant arrays (what its body creates and does not compute). With
-# eight programs to a function this keeps a function's below 8 MiB; larger ones are made at every
-# call.
-CONSTANT_BYTES = 1 << 20
 
-
-class _NotKept(Exception):
-    """Raised where a trace cannot be kept as a program."""
-
-
-class Trace:
-    """What was asked for while a body ran."""
-
-    __slots__ = (
-        "away", "closed", "exact", "foregone", "ours", "requests", "started", "steps", "touched"
-    )  # fmt: skip
-
-    def __init__(self) -> None:
-        self.away = False  # some of the arguments lie on a device
-        self.touched = False  # an element that depends on the arguments was asked for
-        self.closed = False  # the body has returned: what runs now is the work itself
-        self.exact = True  # everything that ran gives NumPy's bits
-        self.ours = False  # something was planned for other than NumPy
-        self.foregone: list[Foregone] = []  # what plans lack by not having devices
-        self.requests = 0
-        self.steps = 0
-        self.started = runtime.requests()
-
-    def read(self, value: Value) -> None:
-        """Note that a concrete value's elements were read."""
-        if not self.closed and value.data is not None and self.mine(value):
-            self.touched = True
-
-    def mine(self, value: Value) -> bool:
-        """Tell whether these are the caller's bytes."""
-        return value.data is not None and value.data.foreign
-
-    def ran(self, leaves: Sequence[Value], plan: Plan) -> None:
-        """Note that a request is about to run a plan on these leaves."""
-        self.requests += 1
-        self.steps += len(plan.steps)
-        if plan.foregone is not None:
-            self.foregone.append(plan.foregone)
-        if not self.closed and any(map(self.mine, leaves)):
-            self.touched = True
-        for step in plan.steps:
-            if isinstance(step, LaunchStep) and step.implementation == "generated":
-                self.exact = self.exact and same_bits(step.group)
-                self.ours = True
-            elif isinstance(step, LaunchStep) and step.device != HOST_DEVICE:
-                self.exact, self.ours = False, True
-
-    def undisturbed(self) -> bool:
-        """Tell whether nobody but this call's own requests evaluated anything meanwhile."""
-        return runtime.requests() - self.started == self.requests
-
-
-class _Fixed(NamedTuple):
+class Fixed(NamedTuple):
     """A result that is the same object at every call."""
 
     item: Any
 
 
-class _Argument(NamedTuple):
+class Argument(NamedTuple):
     """An argument itself, or a window of it. ``slot``: equal where the body returned one object
     twice."""
 
@@ -99,7 +45,7 @@ class _Argument(NamedTuple):
     window: tuple[Layout, int, bool] | None
 
 
-class _Fresh(NamedTuple):
+class Fresh(NamedTuple):
     """A value of the plan, or a window of one.
 
     ``slot``: equal where the body returned one object twice; ``memory``: where two results are
@@ -113,7 +59,7 @@ class _Fresh(NamedTuple):
     memory: int
 
 
-class _Tree(NamedTuple):
+class Tree(NamedTuple):
     """Results in a tuple, list, dict (with its keys) or named tuple."""
 
     kind: Any
@@ -151,7 +97,7 @@ class Launchable(NamedTuple):
     scalars: tuple[bool, ...]
     form: type | None
     told: frozenset[str]
-    excuse: Excuse  # for flags that say nothing new
+    already_shown: AlreadyShown  # tells whether flags say nothing new
 
 
 class Program:
@@ -179,11 +125,11 @@ class Program:
             leaves  # (number of an argument, layout, offset), or a value that is constant
         )
         self._nodes = nodes  # the line and, unless it was the default, the errstate of each node
-        states = [warn.settings_of(errstate) for _, errstate in nodes if errstate is not None]
+        states = [settings_of(errstate) for _, errstate in nodes if errstate is not None]
         modes = {mode for settings in states for mode in settings.values()}
         self._prints = "print" in modes
         # Whether NumPy may warn of something whatever the state around the call is.
-        self.warns = "warn" in modes or warn.is_worded(self.graph)
+        self.warns = "warn" in modes or is_worded(self.graph)
         self._result = result
         self._writes = writes  # (number of an argument, value it has at the end)
         self._outputs = frozenset(prepared.graph.outputs)
@@ -197,12 +143,12 @@ class Program:
     def may_wait(self) -> bool:
         """Tell whether what NumPy warns of whatever the state around the call is may be told once
         all is done."""
-        return not self.warns or warn.telling() in ("later", "never")
+        return not self.warns or when_to_warn() in ("later", "never")
 
     def run(self, arrays: Sequence[NdArray]) -> Any:
         """Return the results for these arrays; what the body assigns is in them afterwards."""
         # A block that ignores warnings is still open when a replay ends.
-        with warn.at_the_call() if self.warns else nullcontext():
+        with at_the_call() if self.warns else nullcontext():
             kept = self._compute(arrays)
         for value in kept.values():
             if value.error is not None:
@@ -245,16 +191,16 @@ class Program:
     def _build(
         self, form: Any, arrays: Sequence[NdArray], kept: dict[int, Value], made: dict[Any, Any]
     ) -> Any:
-        if type(form) is _Fixed:
+        if type(form) is Fixed:
             return form.item
-        if type(form) is _Argument:
+        if type(form) is Argument:
             array = arrays[form.number]
             if form.window is None:
                 return array
             if form.slot not in made:
                 made[form.slot] = window_of(array, *form.window)
             return made[form.slot]
-        if type(form) is _Fresh:
+        if type(form) is Fresh:
             if form.slot not in made:
                 made[form.slot] = _fresh(form, kept, made)
             return made[form.slot]
@@ -267,8 +213,8 @@ class Program:
         """Return the program as the generated kernels of a plan (by default its own), if there is
         nothing between them but calls."""
         form = self._result
-        parts = form.parts if type(form) is _Tree and form.kind in (tuple, list) else (form,)
-        fresh = [part for part in parts if type(part) is _Fresh]
+        parts = form.parts if type(form) is Tree and form.kind in (tuple, list) else (form,)
+        fresh = [part for part in parts if type(part) is Fresh]
         if self._writes or len(fresh) != len(parts) or any(p.window is not None for p in fresh):
             return None
         wiring = _Wiring(self._leaves)
@@ -287,9 +233,9 @@ class Program:
             tuple(wiring.outputs),
             tuple(results),
             tuple([part.scalar for part in fresh]),
-            form.kind if type(form) is _Tree else None,
-            warn.told(self.graph, [errstate or warn.ERRSTATE.get() for _, errstate in self._nodes]),
-            Excuse(self.graph, self._nodes),
+            form.kind if type(form) is Tree else None,
+            wanted_of(self.graph, [errstate or ERRSTATE.get() for _, errstate in self._nodes]),
+            AlreadyShown(self.graph, self._nodes),
         )
 
 
@@ -297,9 +243,9 @@ def watching(program: Program, graph: Graph, state: Any) -> Program:
     """Return the program of another graph on what a program is given, under an error state: its
     results are the outputs, in a tuple."""
     prepared = runtime.Prepared(graph, program.plan, (), (), program.described)
-    parts = [_Fresh(k, number, None, True, k) for k, number in enumerate(graph.outputs)]
+    parts = [Fresh(k, number, None, True, k) for k, number in enumerate(graph.outputs)]
     nodes = ((program.site, state),) * len(graph.nodes)
-    return Program(prepared, program._leaves, nodes, _Tree(tuple, tuple(parts), ()), ())
+    return Program(prepared, program._leaves, nodes, Tree(tuple, tuple(parts), ()), ())
 
 
 class _Wiring:
@@ -378,7 +324,7 @@ def _store(array: NdArray, value: Value) -> None:
     np.copyto(array, elements)
 
 
-def _fresh(form: _Fresh, kept: dict[int, Value], made: dict[Any, Any]) -> Any:
+def _fresh(form: Fresh, kept: dict[int, Value], made: dict[Any, Any]) -> Any:
     value = kept[form.value]
     host = runtime.host_array(value)
     if form.scalar:
@@ -399,110 +345,3 @@ def _fresh(form: _Fresh, kept: dict[int, Value], made: dict[Any, Any]) -> Any:
     )
     result.flags.writeable = view.writeable
     return result
-
-
-def make_program(
-    trace: Trace, leases: Leases, result: Any, default_errstate: Any
-) -> Program | None:
-    """Return the program of a body that has just run, its work not yet done; None where it is
-    not replayable."""
-    if trace.touched or leases.ours_too or any(len(lease.members) > 1 for lease in leases.leases):
-        return None
-    with residency.LOCK:  # another thread's request may run what is pending here
-        if not trace.undisturbed():
-            return None
-        try:
-            return _Making(leases).program(result, default_errstate)
-        except _NotKept:
-            return None
-
-
-class _Making:
-    def __init__(self, leases: Leases) -> None:
-        self.leases = leases
-        self.roots: list[Value] = []
-        self.slots: dict[int, int] = {}
-        self.storages: dict[int, int] = {}
-        self.alive: list[Any] = []  # what ids in these dicts are of
-
-    def program(self, result: Any, default_errstate: Any) -> Program:
-        written = []
-        for number, lease in enumerate(self.leases.leases):
-            value = lease.storage.value
-            if value.op is not None:
-                self.root(value)
-                written.append((number, value))
-            elif not lease.holds(value.data):
-                raise _NotKept
-        form = self.form(result)
-        if not self.roots:
-            raise _NotKept  # nothing is computed: the body itself is as quick
-        prepared = runtime.prepare(self.roots)
-        values = (*prepared.leaves, *prepared.pending)
-        numbers = {id(value): number for number, value in enumerate(values)}
-        leaves = tuple([self.leaf(leaf) for leaf in prepared.leaves])
-        nodes = tuple(
-            [
-                (v.site, None if v.errstate is default_errstate else warn.asked(v.errstate))
-                for v in prepared.pending
-            ]
-        )
-        writes = tuple([(number, numbers[id(value)]) for number, value in written])
-        return Program(prepared, leaves, nodes, _numbered(form, numbers), writes)
-
-    def root(self, value: Value) -> None:
-        """Make a pending value a root."""
-        if not any(value is root for root in self.roots):
-            self.roots.append(value)
-
-    def leaf(self, value: Value) -> Any:
-        for number, lease in enumerate(self.leases.leases):
-            if lease.holds(value.data):
-                return number, value.layout, value.offset
-        data = value.data
-        if value.layout.nbytes > CONSTANT_BYTES or (data is not None and data.foreign):
-            raise _NotKept
-        return value
-
-    def form(self, item: Any) -> Any:
-        self.alive.append(item)
-        if isinstance(item, ArrayBase):
-            return self.array(item)
-        kind = type(item)
-        if kind is dict:
-            parts = tuple([self.form(part) for part in item.values()])
-            return _Tree(dict, parts, tuple(item))
-        if isinstance(item, tuple) or kind is list:
-            if kind not in (tuple, list) and not hasattr(item, "_fields"):
-                raise _NotKept
-            return _Tree(kind, tuple([self.form(part) for part in item]), ())
-        if kind in (int, float, complex, bool, str, bytes, type(None)) or isinstance(
-            item, (np.generic, np.dtype)
-        ):
-            return _Fixed(item)
-        raise _NotKept
-
-    def array(self, array: Any) -> Any:
-        slot = self.slots.setdefault(id(array), len(self.slots))
-        for number, lease in enumerate(self.leases.leases):
-            if array is lease.arrays[0]:
-                return _Argument(slot, number, None)
-            if array.storage is lease.storage:
-                start = 0 if array.window is None else array.window.offset
-                writeable = array.window is None or array.window.writeable
-                return _Argument(slot, number, (memory.layout(array), start, writeable))
-        value = array.storage.value
-        if value.op is None:
-            raise _NotKept  # made and not computed: every call must make its own
-        self.root(value)
-        memory_number = self.storages.setdefault(id(array.storage), len(self.storages))
-        return _Fresh(slot, id(value), array.window, type(array) is Scalar, memory_number)
-
-
-def _numbered(form: Any, numbers: dict[int, int]) -> Any:
-    """Return a form with values by their numbers in place of their ids."""
-    if type(form) is _Fresh:
-        return form._replace(value=numbers[form.value])
-    if type(form) is _Tree:
-        return form._replace(parts=tuple([_numbered(part, numbers) for part in form.parts]))
-    return form

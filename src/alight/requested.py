@@ -18,9 +18,10 @@ from alight._core import ArrayBase, Storage, Value, floor
 from alight.array import Array, asarray
 from alight.config import policy
 from alight.frozen import np
+from alight.inside_jit import as_jitted
 from alight.ir.group import Graph
-from alight.jit import Jitted, as_jitted
-from alight.leases import leasable
+from alight.jit import Jitted
+from alight.lease import leasable
 from alight.plan.plan import Facts, Plan
 
 __all__ = ["Request", "Unwatched", "arrays_in", "requests_of"]

@@ -25,6 +25,7 @@ from alight._core import (
     recording_errstate,
 )
 from alight.array import Array
+from alight.backends.base import LaunchSequence
 from alight.copies import FRESH, Kept, kept
 from alight.device import HOST_DEVICE, Device
 from alight.errors import AlightError
@@ -33,8 +34,8 @@ from alight.outcomes import Started, Told, running, started
 from alight.plan.plan import LaunchStep, Plan, ViewStep
 from alight.ready import kernel_of
 from alight.registry import backend_of, device
-from alight.replay import CONSTANT_BYTES, Trace
 from alight.scalar import Scalar
+from alight.trace import CONSTANT_BYTES, Trace
 
 __all__ = ["ArrayProgram", "Tracing", "key_of"]
 
@@ -306,7 +307,7 @@ def _direct(program: ArrayProgram) -> Direct | None:
     launches = [(kernel_of(step), step.inputs, step.outputs) for step in steps]
     given = [(leaf.layout, leaf.offset) for leaf in program.leaves]
     made = {number: layouts[number] for number in wanted}
-    sequence = ready(where, launches, given, layouts, views, wanted)
+    sequence = ready(where, LaunchSequence(launches, given, layouts, views, wanted))
     return None if sequence is None else Direct(program, where, sequence, steps, made)
 
 

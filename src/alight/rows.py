@@ -8,11 +8,12 @@ import platform
 from collections.abc import Mapping
 from typing import Any
 
-from alight import candidates, costs
+from alight import candidates
 from alight._core import NATIVE, floor
 from alight.backends import machine
 from alight.config import config, current_policy
 from alight.device import Device
+from alight.first_plan import EVERYTHING
 from alight.frozen import np
 from alight.log import Record, Snapshot, Tallied, place_of
 from alight.plan.cost import Profile
@@ -246,7 +247,7 @@ def totals_row(snapshot: Snapshot) -> Row:
     least = policy.record_floor if policy.floor_given else floor.kept or floor.record_floor
     row: Row = _plain(
         {
-            "floor_elements": least if 0 <= least < costs.EVERYTHING else None,
+            "floor_elements": least if 0 <= least < EVERYTHING else None,
             "seconds": snapshot.seconds,
             "decisions": snapshot.decisions,
             "decisions_dropped": snapshot.dropped,

@@ -14,7 +14,7 @@ from contextlib import nullcontext
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from alight import costs, registry, residency, warn
+from alight import costs, registry, remeasure, residency
 from alight._core import (
     Data,
     Key,
@@ -33,6 +33,7 @@ from alight.frozen import np
 from alight.ir.ops import OPS
 from alight.log import LOG
 from alight.settings import HOST_DEVICE
+from alight.warning.telling import note
 
 if TYPE_CHECKING:
     from alight.ir.group import Graph, Group
@@ -123,7 +124,7 @@ def evaluate(values: Iterable[Value], read: bool = True, passing: Storage | None
     Raises the error of the first requested value that failed; the others are still computed.
     """
     asked = [value for value in values if value.op is not None]
-    if costs.doubted:
+    if remeasure.doubted:
         _look_again()
     if not asked:
         return
@@ -141,9 +142,9 @@ def evaluate(values: Iterable[Value], read: bool = True, passing: Storage | None
 def _look_again() -> None:
     """Look whether profiles still hold on which plans were close. On the host that takes no lock:
     no other thread shall wait for it."""
-    for name in tuple(costs.doubted):
+    for name in tuple(remeasure.doubted):
         with nullcontext() if name == HOST_DEVICE else residency.LOCK:
-            costs.look_again(name)
+            remeasure.look_again(name)
 
 
 def evaluate_all() -> None:
@@ -320,7 +321,7 @@ def plan_of(graph: Graph, leaves: Sequence[Leaf], read: int = 0) -> Plan:
 
     facts = facts_of(leaves, read)
     plan = make_plan(graph, facts, _cuts)
-    costs.note_close([step.decision for step in plan.steps if isinstance(step, LaunchStep)])
+    remeasure.note_close([step.decision for step in plan.steps if isinstance(step, LaunchStep)])
     unopened = candidates.waiting(current_policy())
     lacks = candidates.foregone(plan, graph, facts, unopened) if unopened else None
     return plan if lacks is None else replace(plan, foregone=lacks)
@@ -333,7 +334,7 @@ def facts_of(leaves: Sequence[Leaf], read: int = 0) -> Facts:
 
     policy = current_policy()
     devices = registry.devices_allowed(policy)
-    costs.measure_later(devices)
+    remeasure.measure_later(devices)
     return Facts(
         devices=devices,
         profiles=costs.profiles(devices),
@@ -449,7 +450,7 @@ def replay(plan: Plan, values: list[Value | None]) -> None:
     """
     from alight.execute import Execution
 
-    if costs.doubted:
+    if remeasure.doubted:
         _look_again()
     with residency.LOCK:
         LOG.hit()
@@ -465,7 +466,7 @@ def _plan(key: Key, values: Sequence[Value]) -> Plan:
             plan = plan_of(_graph_of(key), key.leaves, key.read)
         except UnsupportedOnDevice as error:
             for number in error.nodes[-1:]:
-                warn.note(error, values[number])
+                note(error, values[number])
             raise
         if len(_plans) >= _PLANS_KEPT:
             _forget_oldest()

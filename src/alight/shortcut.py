@@ -17,13 +17,13 @@ from alight._core import POLICY, threads
 from alight._core.guard import WATCHED, Call, Entry
 from alight.device import HOST_DEVICE, Reason
 from alight.frozen import np
-from alight.leases import NdArray
+from alight.lease import NdArray
 from alight.log import LOG, eligible_elements
 from alight.plan.plan import Candidate, Decision, Estimate, Plan
 from alight.purity import ABSENT, Lookup
 from alight.ready import kernel_of
 from alight.replay import Launchable, Program, called
-from alight.warn import ERRSTATE, USUAL
+from alight.warning.errstate import ERRSTATE, USUAL
 
 __all__ = [
     "call_entry",
@@ -134,7 +134,7 @@ def kernel_entry(
         scalars=launchable.scalars,
         form=launchable.form,
         watched=sum([WATCHED[category] for category in launchable.told]),
-        excuse=launchable.excuse,
+        already_shown=launchable.already_shown,
     )
 
 

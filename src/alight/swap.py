@@ -18,10 +18,11 @@ from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 from alight._core import ArrayBase, floor
+from alight.bytecode import Step, Steps, instructions
 from alight.frozen import np
 from alight.namespace import stand_in, stand_ins
-from alight.purity import Step, Steps, instructions, written_by_user
 from alight.scalar import Scalar
+from alight.whose_code import written_by_user
 
 __all__ = ["inside", "runs_as_it_is"]
 

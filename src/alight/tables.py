@@ -236,10 +236,15 @@ def remarks(profile: Row | None) -> list[str]:
             f"the time was too short for all of it: {profile['made_seconds']:.1f} s{share}. "
             "Fix: `alight calibrate` with more --seconds"
         )
-    elif profile["origin"] == "measured" and not found:
+    elif profile["origin"] == "measured" and "shapes" not in found:
         lines.append(
             f"the time was too short to try what it predicts: {profile['made_seconds']:.1f} s. "
             "Fix: `alight calibrate` with more --seconds"
+        )
+    if "slow" in found:
+        lines.append(
+            f"{found['slow']:.0%} of what one thread runs was met in slow moments alone and left "
+            "out. Fix: `alight calibrate` when the machine is quiet"
         )
     for name, error in found.items():
         if name.startswith("left_out_"):

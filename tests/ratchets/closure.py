@@ -26,8 +26,9 @@ import numpy as np
 
 from alight.backends.host import HostBackend
 from alight.backends.machine import thread_count
-from alight.measure.calibrate import calibrate, load_profile
+from alight.measure.calibrate import calibrate
 from alight.measure.probes import Bench, Probe
+from alight.measure.profiles import load_profile
 from alight.measure.timing import QUANTILE, Pace, calls_lasting, own_clock, quantile, quiet, settled
 from alight.plan.choose import operation
 from alight.plan.cost import Profile, estimate

@@ -124,12 +124,12 @@ class _TwinEntry:
     it, operands)``, its operands (place among inputs and outputs, offset in bytes). ``results`` and
     ``scalars`` say which outputs come back, and whether as NumPy scalars; ``form`` is None, tuple
     or list. ``watched``: the ``WATCHED`` of floating-point flags that end the guard's way, to be
-    told of elsewhere, unless ``excuse(flags, *args)``, asked with these bits, says that there is
-    nothing to tell.
+    told of elsewhere, unless ``already_shown(flags, *args)``, asked with these bits, says that
+    there is nothing to tell.
     """
 
     __slots__ = (
-        "_absent", "_call", "_calls", "_contexts", "_excuse", "_form", "_inputs", "_kernels",
+        "_absent", "_already_shown", "_call", "_calls", "_contexts", "_form", "_inputs", "_kernels",
         "_left", "_lookups", "_number", "_outputs", "_pattern", "_results", "_same", "_sampled",
         "_scalars", "_seconds", "_values", "_watched",
     )  # fmt: skip
@@ -150,7 +150,7 @@ class _TwinEntry:
         scalars: Sequence[bool] = (),
         form: type | None = None,
         watched: int = 0,
-        excuse: Callable[..., bool] | None = None,
+        already_shown: Callable[..., bool] | None = None,
     ) -> None:
         self._pattern = tuple([_Example(item, values) for item in pattern])
         self._same = tuple(
@@ -170,7 +170,7 @@ class _TwinEntry:
         self._scalars = tuple(scalars)
         self._form = form
         self._watched = watched
-        self._excuse = excuse
+        self._already_shown = already_shown
         self._calls = self._sampled = 0
         self._seconds = 0.0
 
@@ -243,7 +243,7 @@ class _TwinEntry:
                 packed = (ctypes.c_uint64 * len(given))(*given)
                 KERNEL(entry)(ctypes.addressof(packed), dims, strides)
             heard = _heard(self._watched) if self._watched else 0
-            if heard and (self._excuse is None or not self._excuse(heard, *args)):
+            if heard and (self._already_shown is None or not self._already_shown(heard, *args)):
                 self._calls -= 1
                 return NotImplemented
         found = [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -29,6 +29,25 @@ class Launch(NamedTuple):
     kernel: Any
     inputs: tuple[Operand, ...]
     outputs: tuple[Operand | None, ...]
+
+
+# A kernel, the numbers of the arrays that it reads, and of those that it makes.
+Steps = Sequence[tuple[Any, Sequence[int], Sequence[int]]]
+
+
+class LaunchSequence(NamedTuple):
+    """Launches in a row, to be made ready once and run again and again.
+
+    Arrays have numbers. The first are of what is ``given``, each with the bytes before it;
+    ``layouts`` are of what is made, ``views`` what windows look at, with the bytes before them.
+    What is ``wanted`` comes back.
+    """
+
+    launches: Steps
+    given: Sequence[tuple[Layout, int]]
+    layouts: Mapping[int, Layout]
+    views: Mapping[int, tuple[int, int]]
+    wanted: Sequence[int]
 
 
 @dataclass(frozen=True, slots=True)

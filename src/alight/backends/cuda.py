@@ -17,16 +17,17 @@ from typing import Any
 from alight._core import Data, DeviceBuffer, Layout, make_layout
 from alight.backends import cuda_cards
 from alight.backends.asking import ask, loaded, refusal
-from alight.backends.base import Command, Copy, Launch, Operand
+from alight.backends.base import Command, Copy, Launch, LaunchSequence, Operand
 from alight.backends.cuda_calls import CALLS, called
 from alight.backends.cuda_copies import Copies, CudaEvent, Path, over
 from alight.backends.cuda_library import LACKING, NAMES, LibraryKernel
 from alight.backends.cuda_parts import CudaParts
-from alight.backends.cuda_sequence import CudaSequence, Steps
+from alight.backends.cuda_sequence import CudaSequence
 from alight.backends.cuda_session import Session
 from alight.backends.host import NATIVE_DTYPES, memory_at
 from alight.codegen.cuda import Form, card_nest, form, schedule
-from alight.codegen.loops import Nest, structure
+from alight.codegen.keys import structure
+from alight.codegen.loops import Nest
 from alight.codegen.source import Grid
 from alight.device import Device, Gap, Probe, Support, Traces, Unsupported
 from alight.errors import DeviceUnavailable, KernelError
@@ -376,24 +377,13 @@ class CudaBackend:
         with session.lock, session.errors(), session.library(session.stream(0)):
             return called(session, name, args, attrs)
 
-    def sequence(
-        self,
-        device: Device,
-        launches: Steps,
-        given: Sequence[tuple[Layout, int]],
-        layouts: Mapping[int, Layout],
-        views: Mapping[int, tuple[int, int]],
-        wanted: Sequence[int],
-    ) -> CudaSequence | CudaParts:
-        """Return launches (kernel, numbers of what it reads, of what it makes) made ready to run
-        again and again. The first numbers are what is ``given``, with the bytes before it;
-        ``layouts`` are of what is made, ``views`` what windows look at, with the bytes before
-        them."""
+    def sequence(self, device: Device, work: LaunchSequence) -> CudaSequence | CudaParts:
+        """Return launches made ready to run again and again."""
         session = self._session(device)
-        generated = all(isinstance(kernel, CudaKernel) for kernel, _, _ in launches)
+        generated = all(isinstance(kernel, CudaKernel) for kernel, _, _ in work.launches)
         made = CudaSequence if generated else CudaParts
         with session.lock, session.errors():
-            return made(session, launches, given, layouts, views, wanted)
+            return made(session, work)
 
     def wait(self, event: CudaEvent) -> None:
         """Return when the event has happened."""

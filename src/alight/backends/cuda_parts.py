@@ -8,13 +8,13 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
-from alight.backends.base import Operand
+from alight.backends.base import LaunchSequence, Operand, Steps
 from alight.backends.cuda_library import LibraryKernel
-from alight.backends.cuda_sequence import CudaSequence, Steps
+from alight.backends.cuda_sequence import CudaSequence
 from alight.errors import AlightError, KernelError
 
 if TYPE_CHECKING:
-    from alight._core import DeviceBuffer, Layout
+    from alight._core import DeviceBuffer
     from alight.backends.cuda_session import Session
 
 
@@ -44,18 +44,10 @@ class CudaParts:
     """Launches of all kinds in a row. Called with the buffers of what is given, it returns those of
     what is wanted; the host goes on."""
 
-    def __init__(
-        self,
-        session: Session,
-        launches: Steps,
-        given: Sequence[tuple[Layout, int]],
-        layouts: Mapping[int, Layout],
-        views: Mapping[int, tuple[int, int]],
-        wanted: Sequence[int],
-    ) -> None:
+    def __init__(self, session: Session, work: LaunchSequence) -> None:
         self.session = session
-        self._given = given
-        self._layouts = layouts
+        launches, given, layouts, views, wanted = work
+        self._given, self._layouts = given, layouts
         # by number: the array behind it, and the bytes from where that begins
         self._lies = {number: (number, 0) for number in (*range(len(given)), *layouts)}
         for number, (source, offset) in views.items():
@@ -112,14 +104,16 @@ class CudaParts:
         ]
         sequence = CudaSequence(
             self.session,
-            [
-                (kernel, [own[n] for n in inputs], [own[n] for n in outputs])
-                for kernel, inputs, outputs in steps
-            ],
-            given,
-            {own[number]: self._layouts[number] for number in inside},
-            windows,
-            [own[number] for number in makes],
+            LaunchSequence(
+                [
+                    (kernel, [own[n] for n in inputs], [own[n] for n in outputs])
+                    for kernel, inputs, outputs in steps
+                ],
+                given,
+                {own[number]: self._layouts[number] for number in inside},
+                windows,
+                [own[number] for number in makes],
+            ),
         )
         return _Kernels(sequence, reads, makes)
 

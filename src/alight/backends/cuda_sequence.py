@@ -7,7 +7,7 @@ into it, so that nothing is packed between two launches.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from operator import add
 from typing import TYPE_CHECKING, Any
 
@@ -15,30 +15,21 @@ from alight._core import DeviceBuffer, Launches, Shelf
 from alight.backends.cuda_graph import Graphs
 
 if TYPE_CHECKING:
-    from alight._core import Layout
+    from alight.backends.base import LaunchSequence
     from alight.backends.cuda_session import Session
 
 # What a plan keeps from run to run: a thousand such programs hold no more than 1/100 of a card's
 # memory.
 _INNER_BYTES = 1 << 20
 
-Steps = Sequence[tuple[Any, Sequence[int], Sequence[int]]]
-
 
 class CudaSequence:
     """Generated kernels in a row. Called with the buffers of what is given, it returns those of
     what is wanted; the host goes on."""
 
-    def __init__(
-        self,
-        session: Session,
-        launches: Steps,
-        given: Sequence[tuple[Layout, int]],
-        layouts: Mapping[int, Layout],
-        views: Mapping[int, tuple[int, int]],
-        wanted: Sequence[int],
-    ) -> None:
+    def __init__(self, session: Session, work: LaunchSequence) -> None:
         self.session = session
+        launches, given, layouts, views, wanted = work
         # Places in the table: what is given, windows, what is wanted, what else is made, partial
         # results.
         first = len(given) + len(views)

@@ -19,7 +19,8 @@ from alight.backends.machine import host_memory
 from alight.backends.wgpu_adapters import CHOOSING, adapters, ask, described, paths, preferred
 from alight.backends.wgpu_session import Session, WgpuBuffer
 from alight.codegen.dialects import Dialect
-from alight.codegen.loops import Nest, Schedule, nest, structure
+from alight.codegen.keys import structure
+from alight.codegen.loops import Nest, Schedule, nest
 from alight.codegen.source import ENTRY, Grid, wgsl_arguments, wgsl_loop
 from alight.codegen.wgsl_dialect import wgsl
 from alight.config import config

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from alight.codegen import shared
-from alight.codegen.loops import TOLD, Schedule, keyed
+from alight.codegen.keys import keyed
+from alight.codegen.loops import TOLD, Schedule
 from alight.forked import renewed
 from alight.ir.group import GroupKind
 from alight.ir.nested import plain

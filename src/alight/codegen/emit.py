@@ -6,12 +6,13 @@ arithmetic is IEEE's as NumPy computes it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from alight.codegen.blocks import Module, literal, memory_type, register_type, suffix
 from alight.codegen.comparisons import EXTREMES, Comparisons
+from alight.codegen.trees import ends_of, in_lanes, one_by_one
 from alight.digests import sha256
 from alight.ir.body import COMPARISONS, kind_of, width_of
 from alight.ir.maths.coefficients import TABLES
@@ -19,7 +20,7 @@ from alight.ir.maths.coefficients import TABLES
 if TYPE_CHECKING:
     from alight.ir.body import Expr
 
-__all__ = ["Code", "Module", "literal", "memory_type", "register_type", "scalar_only"]
+__all__ = ["Code", "Module", "literal", "memory_type", "register_type"]
 
 _INTEGER = {
     "add": "add", "sub": "sub", "mul": "mul", "and": "and", "or": "or", "xor": "xor", "shl": "shl",
@@ -48,7 +49,7 @@ class Code(Comparisons):
 
         def value(tree: Expr) -> str:
             if id(tree) not in done:
-                if tree.prim == "rarely" and lanes and not self.alone and _one_by_one(tree.args[1]):
+                if tree.prim == "rarely" and lanes and not self.alone and one_by_one(tree.args[1]):
                     done[id(tree)] = self._lanes_apart(tree, value, lanes, done)
                 elif tree.prim == "rarely" and lanes:
                     done[id(tree)] = seldom(tree)
@@ -103,7 +104,7 @@ class Code(Comparisons):
         """Return the common value; where the condition holds for some lane, with the other value
         in those lanes, made of what is ``done`` for all by a function that kernels share."""
         common = value(tree.args[2])
-        used = _ends_of(tree.args[1], done)
+        used = ends_of(tree.args[1], done)
         cells = [self.alloca(memory_type(e.dtype, lanes)) for e in used]
         flags, result = (self.alloca(memory_type(d, lanes)) for d in ("bool", tree.dtype))
         apart, after = self.label("apart"), self.label("after")
@@ -389,7 +390,7 @@ def _alone(tree: Expr, used: tuple[Expr, ...], lanes: int) -> _Alone:
     code = Code(module)
     code.known = {}
     code.alone = True
-    if _in_lanes(tree):
+    if in_lanes(tree):
         lanes = 0
     with code.loop("%n", step=lanes or 1) as j:
         places = [code.at(f"%x{i}", j, part.dtype) for i, part in enumerate(used)]
@@ -428,54 +429,6 @@ def _alone(tree: Expr, used: tuple[Expr, ...], lanes: int) -> _Alone:
     name = f"{stem}.{sha256(whole.encode())[:16]}"
     texts = {**module.shared, name: text.replace("@NAME", f"@{name}")}
     return _Alone(name, texts, frozenset(module.libm))
-
-
-# what is computed for one element at a time
-_SCALAR = frozenset(("libm", "gcd", "ipow", "rarely", "by_zero"))
-
-
-def scalar_only(tree: Expr) -> bool:
-    """Tell whether part of a tree has a form for vectors that goes through its lanes."""
-    return any(part.prim in _SCALAR for part in _parts_of(tree, lambda part: True))
-
-
-def _parts_of(tree: Expr, inside: Callable[[Expr], bool]) -> Iterator[Expr]:
-    """Yield a tree and what it is made of, shared parts once; nothing of what is not gone into."""
-    seen: set[int] = set()
-    ready = [tree]
-    while ready:
-        tree = ready.pop()
-        if id(tree) not in seen:
-            seen.add(id(tree))
-            yield tree
-            if inside(tree):
-                ready += tree.args
-
-
-def _ends_of(tree: Expr, done: dict[int, str]) -> list[Expr]:
-    """Return the operands of a tree and those parts that are done, where they are met first."""
-
-    def open_(part: Expr) -> bool:
-        return part.prim == "const" or id(part) not in done
-
-    found = _parts_of(tree, open_)
-    return [part for part in found if part.prim == "operand" or not open_(part)]
-
-
-def _one_by_one(tree: Expr) -> bool:
-    """Tell whether a tree is for single elements: it leaves the kernel, or reads tables."""
-    found = _parts_of(tree, lambda part: part.prim != "rarely")
-    return any(part.prim in ("apart", "libm", "table") for part in found)
-
-
-def _in_lanes(tree: Expr) -> bool:
-    """Tell whether a tree, or a function in it, goes through the lanes of vectors all the same."""
-    for part in _parts_of(tree, lambda part: True):
-        if part.prim in ("libm", "table", "gcd", "ipow", "by_zero"):
-            return True
-        if part.prim == "apart" and any(map(_in_lanes, part.value[1])):
-            return True
-    return False
 
 
 def _zero(lanes: int) -> str:

@@ -14,14 +14,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from alight.codegen.emit import (
-    Code,
-    Module,
-    literal,
-    memory_type,
-    scalar_only,
-)
+from alight.codegen.emit import Code, Module, literal, memory_type
 from alight.codegen.loops import ARGUMENT_REDUCTIONS
+from alight.codegen.trees import scalar_only
 from alight.frozen import np
 from alight.ir.body import COMPLEX, FLOATS, choose, kind_of, typed
 from alight.ir.ops import OPS

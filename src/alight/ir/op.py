@@ -41,6 +41,22 @@ class Kind(enum.StrEnum):
     CREATION = "creation"
 
 
+class FlagsRaised(enum.StrEnum):
+    """Which floating-point flags the processor raises for an op's body."""
+
+    UNKNOWN = "unknown"
+    LIKE_NUMPY = "like NumPy"  # of single and double floats its loop's; of whole numbers none
+    NONE = "none"  # whatever the operands, unless they are complex
+
+
+class Warns(enum.StrEnum):
+    """How NumPy words what it warns of an op."""
+
+    BY_NAME = "by name"  # a category, encountered in its ufunc
+    BY_PARTS = "by parts"  # it is composed in Python of calls that warn by their own names
+    IN_WORDS = "in words"  # as by parts, and whatever the error state that it found no number
+
+
 class Op:
     """One entry of the table.
 
@@ -62,13 +78,14 @@ class Op:
     where it is None, any. ``signs`` says how results tell that: a NaN that comes of none is an
     invalid operation, an infinity that comes of finite operands in these places an overflow or a
     division by zero; of a reduction, infinities among the elements, unless something overflowed.
-    Where it is None they do not tell.
+    Where it is None they do not tell. ``flags`` says what our body raises, and ``warns`` how NumPy
+    words it.
     """
 
     __slots__ = (
-        *("against", "body", "bound", "combine", "finish", "flops", "kind", "name", "nin", "nout"),
-        *("plane_loss", "plane_ulp", "raises", "reference", "resolve", "same", "signs", "special"),
-        *("ulp", "weak"),
+        *("against", "body", "bound", "combine", "finish", "flags", "flops", "kind", "name", "nin"),
+        *("nout", "plane_loss", "plane_ulp", "raises", "reference", "resolve", "same", "signs"),
+        *("special", "ulp", "warns", "weak"),
     )
 
     def __init__(
@@ -92,6 +109,8 @@ class Op:
         resolve: Resolver | None = None,
         raises: str | None = None,
         signs: tuple[int, ...] | None = None,
+        flags: FlagsRaised = FlagsRaised.UNKNOWN,
+        warns: Warns = Warns.BY_NAME,
     ) -> None:
         self.name = name
         self.kind = kind
@@ -111,6 +130,8 @@ class Op:
         self.resolve = resolve
         self.raises = None if raises is None else frozenset(raises.split())
         self.signs = signs
+        self.flags = flags
+        self.warns = warns
         # Layouts for which this op, on operands all of that layout, gives the layout beside it
         # without casts: what the core's fast way looks at. Filled while recording.
         self.same: dict[Any, Any] = {}

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from alight.frozen import np
-from alight.ir.op import Dtype, Kind, declare
+from alight.ir.op import Dtype, FlagsRaised, Kind, declare
 
 # One name stands for ufuncs of several static types.
 _f: np.ufunc
@@ -69,13 +69,15 @@ _LENGTHS = {
 }
 
 # --- arithmetic ---
-_SUMS: dict[str, Any] = {"raises": "over invalid", "signs": (0, 1)}
+_IEEE: dict[str, Any] = {"flags": FlagsRaised.LIKE_NUMPY}
+_QUIET: dict[str, Any] = {"flags": FlagsRaised.NONE}
+_SUMS: dict[str, Any] = {"raises": "over invalid", "signs": (0, 1), **_IEEE}
 _ufunc(np.add, {"b": "x | y", "i": "x + y", "u": "x + y", "f": "x + y", "c": _PLUS}, **_SUMS)
 _ufunc(np.subtract, {"i": "x - y", "u": "x - y", "f": "x - y", "c": _MINUS}, **_SUMS)
 _ufunc(np.multiply, {"b": "x & y", "i": "x * y", "u": "x * y", "f": "x * y", "c": _TIMES}, **_SUMS)
-_ufunc(np.divide, {"f": "x / y", "c": _OVER}, signs=(0, 1))
-_ufunc(np.negative, {"i": "-x", "u": "-x", "f": "-x", "c": f"{_PARTS}complex(-a, -b)"})
-_ufunc(np.positive, {"i": "x", "u": "x", "f": "x", "c": "x"}, flops=0)
+_ufunc(np.divide, {"f": "x / y", "c": _OVER}, signs=(0, 1), **_IEEE)
+_ufunc(np.negative, {"i": "-x", "u": "-x", "f": "-x", "c": f"{_PARTS}complex(-a, -b)"}, **_QUIET)
+_ufunc(np.positive, {"i": "x", "u": "x", "f": "x", "c": "x"}, flops=0, **_QUIET)
 _ufunc(
     np.conjugate,
     {"i": "x", "u": "x", "f": "x", "c": f"{_PARTS}complex(a, -b)"},
@@ -84,25 +86,16 @@ _ufunc(
 )
 _ufunc(
     np.absolute,
-    {
-        "b": "x",
-        "i": "where(x < 0, -x, x)",
-        "u": "x",
-        "f": "fabs(x)",
-        **_LENGTHS,
-    },
+    {"b": "x", "i": "where(x < 0, -x, x)", "u": "x", "f": "fabs(x)", **_LENGTHS},
+    **_QUIET,
 )
 _ufunc(np.fabs, {"f": "fabs(x)"}, raises="")
 _ufunc(
     np.square,
-    {
-        "i": "x * x",
-        "u": "x * x",
-        "f": "x * x",
-        "c": f"{_PARTS}complex(a * a - b * b, a * b + b * a)",
-    },
+    {**dict.fromkeys("iuf", "x * x"), "c": f"{_PARTS}complex(a * a - b * b, a * b + b * a)"},
     raises="over invalid",
     signs=(0,),
+    **_IEEE,
 )
 _ufunc(
     np.sqrt,
@@ -110,6 +103,7 @@ _ufunc(
     plane_ulp=3,
     raises="invalid",
     signs=(0,),
+    **_IEEE,
 )
 # NumPy divides integers by way of float64, so 1 // 0 is whatever the cast makes of infinity
 _ufunc(
@@ -347,11 +341,7 @@ _ufunc(
     },
     flops=6,
 )
-_ufunc(
-    np.ldexp,
-    {"fi": "ldexp(x, int64(y))"},
-    flops=4,
-)
+_ufunc(np.ldexp, {"fi": "ldexp(x, int64(y))"}, flops=4)
 _NEXT = """b = bits(x)
     n = floating(where(x != x, b, where((x < y) == (x > 0), b + 1, b - 1)))
     over = (fabs(n) == inf) & (fabs(x) < inf) & (y == y)
@@ -483,6 +473,22 @@ def copy_reference(array: np.ndarray[Any, Any], order: Any = "K") -> np.ndarray[
 
 
 _where: Callable[..., Any] = np.where
-declare("where", Kind.ELEMENTWISE, _where, body="where(x, y, z)", nin=3, resolve=_resolve_where)
+declare(
+    "where",
+    Kind.ELEMENTWISE,
+    _where,
+    body="where(x, y, z)",
+    nin=3,
+    resolve=_resolve_where,
+    **_QUIET,
+)
 declare("cast", Kind.ELEMENTWISE, cast_reference, body="R(x)", flops=0, resolve=_resolve_same)
-declare("copy", Kind.ELEMENTWISE, copy_reference, body="x", flops=0, resolve=_resolve_same)
+declare(
+    "copy",
+    Kind.ELEMENTWISE,
+    copy_reference,
+    body="x",
+    flops=0,
+    resolve=_resolve_same,
+    **_QUIET,
+)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from alight.frozen import np
-from alight.ir.op import OPS, Kind, declare
+from alight.ir.op import OPS, Kind, Warns, declare
 
 Array = np.ndarray[Any, Any]
 Reference = Callable[..., Any]
@@ -118,6 +118,7 @@ _reduction(
     combine="add",
     finish=_DIVIDED,
     bound=_mean_bound,
+    warns=Warns.BY_PARTS,
 )
 _reduction(
     "var",
@@ -127,6 +128,7 @@ _reduction(
     finish="R(float64(x) / y)",
     bound=_variance_bound,
     flops=4,
+    warns=Warns.BY_PARTS,
 )
 _reduction(
     "std",
@@ -136,6 +138,7 @@ _reduction(
     finish="R(sqrt(float64(x) / y))",
     bound=_variance_bound,
     flops=4,
+    warns=Warns.BY_PARTS,
 )
 _reduction("nansum", np.nansum, body=_skipping_nan(0), combine="add", bound=_sum_bound)
 _reduction("nanprod", np.nanprod, body=_skipping_nan(1), combine="multiply", bound=_sum_bound)
@@ -148,12 +151,21 @@ _NO_NUMBER = {
         s = where(a == a, 0, signalling(a))
         complex(where(a == a, a, s * s), imag(x))""",
 }
+_WORDED: dict[str, Any] = {"warns": Warns.IN_WORDS}
 for _f, _combine in ((np.nanmin, "fmin"), (np.nanmax, "fmax")):
-    _reduction(_f.__name__, _f, body="x", combine=_combine, finish=_NO_NUMBER, bound=_exact)
-_reduction("nanmean", np.nanmean, bound=_mean_bound, flops=3)
-_reduction("nanvar", np.nanvar, bound=_variance_bound, flops=6)
-_reduction("nanstd", np.nanstd, bound=_variance_bound, flops=6)
-_reduction("ptp", np.ptp, bound=_exact, flops=2)
+    _reduction(
+        _f.__name__,
+        _f,
+        body="x",
+        combine=_combine,
+        finish=_NO_NUMBER,
+        bound=_exact,
+        **_WORDED,
+    )
+_reduction("nanmean", np.nanmean, bound=_mean_bound, flops=3, **_WORDED)
+_reduction("nanvar", np.nanvar, bound=_variance_bound, flops=6, **_WORDED)
+_reduction("nanstd", np.nanstd, bound=_variance_bound, flops=6, **_WORDED)
+_reduction("ptp", np.ptp, bound=_exact, flops=2, warns=Warns.BY_PARTS)
 declare(
     "count_nonzero",
     Kind.REDUCTION,

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from alight.frozen import np
-from alight.ir.op import Kind, declare
+from alight.ir.op import Kind, Warns, declare
 
 Array = np.ndarray[Any, Any]
 
@@ -210,17 +210,22 @@ for _name in (
     "linalg.cholesky", "linalg.qr", "linalg.svd", "linalg.svdvals", "linalg.eig", "linalg.eigh",
     "linalg.eigvals", "linalg.eigvalsh", "linalg.norm", "linalg.pinv", "linalg.matrix_power",
     "linalg.matrix_rank", "linalg.cond", "linalg.vector_norm", "linalg.matrix_norm",
-    "linalg.tensorinv", "fft.fft", "fft.ifft", "fft.rfft", "fft.irfft", "fft.hfft", "fft.ihfft",
-    "fft.fft2", "fft.ifft2", "fft.rfft2", "fft.irfft2", "fft.fftn", "fft.ifftn", "fft.rfftn",
-    "fft.irfftn", "fft.fftshift", "fft.ifftshift",
+    "linalg.tensorinv",
 ):  # fmt: skip
     declare(_name, Kind.LIBRARY, library(_name))
+for _name in (
+    "fft", "ifft", "rfft", "irfft", "hfft", "ihfft", "fft2", "ifft2", "rfft2", "irfft2", "fftn",
+    "ifftn", "rfftn", "irfftn", "fftshift", "ifftshift",
+):  # fmt: skip
+    declare(f"fft.{_name}", Kind.LIBRARY, library(f"fft.{_name}"), warns=Warns.BY_PARTS)
 for _name in ("linalg.tensorsolve", "logspace", "geomspace"):
     declare(_name, Kind.LIBRARY if "." in _name else Kind.CREATION, library(_name), nin=2)
 
 # --- creation: no operands, or the ends of a range ---
 for _name in (
     "zeros", "ones", "empty", "full", "arange", "linspace", "eye", "identity", "tri", "indices",
-    "hanning", "hamming", "blackman", "bartlett", "kaiser", "fft.fftfreq", "fft.rfftfreq",
+    "hanning", "hamming", "blackman", "bartlett", "kaiser",
 ):  # fmt: skip
     declare(_name, Kind.CREATION, library(_name), nin=0, flops=0)
+for _name in ("fft.fftfreq", "fft.rfftfreq"):
+    declare(_name, Kind.CREATION, library(_name), nin=0, flops=0, warns=Warns.BY_PARTS)

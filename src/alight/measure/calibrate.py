@@ -22,11 +22,12 @@ from alight.backends.machine import thread_count
 from alight.device import Unsupported
 from alight.measure import probes
 from alight.measure.amounts import VITAL, compute_elements, hides, main_dtype, most_bytes
+from alight.measure.dtype_points import Point
 from alight.measure.fit import compile_costs, fit, joined, left_out
 from alight.measure.intervals import far_off, spreads_of
-from alight.measure.points import CURVE_CLASSES, Point, points_of
+from alight.measure.points import CURVE_CLASSES, points_of
 from alight.measure.probes import Bench, Probe
-from alight.measure.profiles import fingerprint, load_profile, save_profile, share_costs
+from alight.measure.profiles import fingerprint, save_profile, share_costs
 from alight.measure.samples import Sample, Samples
 from alight.measure.timing import (
     SLOW_SHARE,
@@ -47,13 +48,7 @@ if TYPE_CHECKING:
     from alight.backends.base import Backend, Launch
     from alight.device import Device
 
-__all__ = [
-    "Calibration",
-    "calibrate",
-    "fingerprint",
-    "load_profile",
-    "save_profile",
-]
+__all__ = ["Calibration", "calibrate"]
 
 Progress = Callable[[float, str], bool | None]
 
@@ -476,12 +471,6 @@ class Calibration:
             rates = joined(rates)
         one_offs = self._one_offs()
         disturbed = contention(self.passes, self.elapsed, self.worked, 0.0 if kept else slow)
-        doubts = [disturbed] if disturbed else []
-        if kept:
-            doubts.append(
-                f"{slow:.0%} of what one thread runs was met in slow moments alone and left out. "
-                "Fix: `alight calibrate` when the machine is quiet"
-            )
         return Profile(
             device=self.device.id,
             rates=undisturbed(rates, one_offs),
@@ -494,11 +483,11 @@ class Calibration:
             origin="measured",
             made_at=time.time(),
             made_seconds=self._spent(),
-            validation=self._validation(off),
+            validation=self._validation(off) | ({"slow": slow} if kept else {}),
             fingerprint=fingerprint(self.device),
             complete=self.complete,
             contended=bool(disturbed),
-            doubts=tuple(doubts),
+            doubts=(disturbed,) if disturbed else (),
         )
 
 

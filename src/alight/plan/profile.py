@@ -145,11 +145,11 @@ class Profile:
     none. ``one_offs`` are seconds spent once (see ``compile_seconds``), and what it takes to share
     a kernel with threads that spin (``join``) or sleep (``wake``).
     ``validation`` holds the error on sizes that were not measured; ``measured`` in it is the share
-    of what there is to measure where time ran out, ``left_out_library`` the error of that
-    implementation's products where it is so large that they are left out. ``complete`` is false
-    where time ran out, ``contended`` true where other work disturbed the measuring. ``doubts``
-    say what disturbed it, or what has changed since: they are of this process and no part of the
-    document.
+    of what there is to measure where time ran out, ``slow`` the share that was met in slow moments
+    alone and is left out, ``left_out_library`` the error of that implementation's products where it
+    is so large that they are. ``complete`` is false where time ran out, ``contended`` true where
+    other work disturbed the measuring. ``doubts`` say what disturbed it, or what has changed since:
+    they are of this process and no part of the document.
     """
 
     device: str
@@ -214,13 +214,15 @@ class Profile:
         return (self.tried or 0.0) > _ROUGH
 
     @property
-    def rank(self) -> tuple[int, bool, float]:
+    def rank(self) -> tuple[int, bool, float, float]:
         """Return what is less for a better profile of the same device, and as much for one as good:
         one that was tried and is not rough comes first, one that was not tried last."""
-        lacking = not self.complete or bool(self.doubts)
-        if self.tried is None:
-            return 2, lacking, 0.0
-        return (1, lacking, self.tried) if self.rough else (0, lacking, 0.0)
+        slow = self.validation.get("slow", 0.0)
+        lacking = not self.complete or slow > 0.0 or bool(self.doubts)
+        error = self.tried
+        if error is None:
+            return 2, lacking, slow, 0.0
+        return (1, lacking, slow, error) if self.rough else (0, lacking, slow, 0.0)
 
     def doubted(self, doubts: Iterable[str]) -> Profile:
         """Return the same profile, sure of less for these reasons."""

@@ -167,14 +167,14 @@ static int run_step(const Entry *self, const Step *step, void **operands)
 }
 
 /* Tell whether there is nothing to tell of what kernels raised; -1 for an error. */
-static int excused(const Entry *self, int heard, PyObject *const *args)
+static int nothing_to_tell(const Entry *self, int heard, PyObject *const *args)
 {
     PyObject *given[1 + OPERANDS];
-    if (self->excuse == NULL || self->count > OPERANDS) return 0;
+    if (self->already_shown == NULL || self->count > OPERANDS) return 0;
     given[0] = PyLong_FromLong(categories_of(heard));
     if (given[0] == NULL) return -1;
     memcpy(&given[1], args, (size_t)self->count * sizeof(PyObject *));
-    PyObject *said = PyObject_Vectorcall(self->excuse, given, 1 + (size_t)self->count, NULL);
+    PyObject *said = PyObject_Vectorcall(self->already_shown, given, 1 + (size_t)self->count, NULL);
     Py_DECREF(given[0]);
     int answer = said == NULL ? -1 : PyObject_IsTrue(said);
     Py_XDECREF(said);
@@ -206,7 +206,7 @@ static PyObject *launch(Entry *self, PyObject *const *args)
         if (heard < 0) goto finished;
         if (heard) {
             clear_flags();
-            int nothing_new = excused(self, heard, args);
+            int nothing_new = nothing_to_tell(self, heard, args);
             if (nothing_new == 0) result = not_here();
             if (nothing_new <= 0) goto finished;
         }
@@ -262,7 +262,7 @@ static int entry_clear(Entry *self)
         Py_CLEAR(self->found[i].place);
     }
     Py_CLEAR(self->call);
-    Py_CLEAR(self->excuse);
+    Py_CLEAR(self->already_shown);
     for (Py_ssize_t i = 0; i < self->step_count; i++) {
         Call *call = &self->steps[i].call;
         Py_CLEAR(self->steps[i].keep);
@@ -284,7 +284,7 @@ static int entry_traverse(Entry *self, visitproc visit, void *arg)
         Py_VISIT(self->found[i].expected);
     }
     Py_VISIT(self->call);
-    Py_VISIT(self->excuse);
+    Py_VISIT(self->already_shown);
     for (Py_ssize_t i = 0; i < self->step_count; i++) {
         Call *call = &self->steps[i].call;
         Py_VISIT(self->steps[i].keep);
@@ -337,21 +337,21 @@ static void entry_dealloc(Entry *self)
 static PyObject *entry_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"pattern", "lookups", "absent", "contexts", "values", "call", "left", "kernels", "inputs",
-                            "outputs", "results", "scalars", "form", "watched", "excuse", NULL};
-    PyObject *pattern, *lookups, *absent, *contexts, *call = Py_None, *form = Py_None, *excuse = Py_None;
+                            "outputs", "results", "scalars", "form", "watched", "already_shown", NULL};
+    PyObject *pattern, *lookups, *absent, *contexts, *call = Py_None, *form = Py_None, *already_shown = Py_None;
     PyObject *kernels = NULL, *inputs = NULL, *outputs = NULL, *results = NULL, *scalars = NULL;
     int values = 1, watched = 0;
     long long left = -1;
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOOO|pOLOOOOOOiO:Entry", names, &pattern, &lookups, &absent,
                                      &contexts, &values, &call, &left, &kernels, &inputs, &outputs, &results,
-                                     &scalars, &form, &watched, &excuse))
+                                     &scalars, &form, &watched, &already_shown))
         return NULL;
     Entry *self = (Entry *)type->tp_alloc(type, 0);
     if (self == NULL) return NULL;
     self->absent = Py_NewRef(absent);
     self->left = left;
     self->watched = flags_of(watched);
-    if (excuse != Py_None) self->excuse = Py_NewRef(excuse);
+    if (already_shown != Py_None) self->already_shown = Py_NewRef(already_shown);
     self->open = 1;
     if (read_pattern(self, pattern, values) < 0 || read_found(self, lookups) < 0 ||
         read_contexts(self, contexts) < 0) goto failed;

@@ -72,7 +72,7 @@ typedef struct {
     Found *found;
     Context *contexts;
     PyObject *absent;
-    PyObject *call, *excuse;
+    PyObject *call, *already_shown;
     long long left;
     Step *steps;
     int *positions;

@@ -22,9 +22,9 @@ from alight.ir.ops import OPS
 from alight.ready import kernel_at_hand
 from alight.replay import Program, watching
 from alight.shortcut import SILENT, generated_plan, kernel_entry
-from alight.shown import Nodes
+from alight.warning.already_shown import NodeCategories
 
-__all__ = ["Witness"]
+__all__ = ["FlagSearch"]
 
 # Of a set of nodes: how often NumPy is asked before a kernel is made, and how often one may find
 # that they did raise it before it is asked no more.
@@ -34,10 +34,10 @@ _KEPT = 4  # sets of one program: each has a kernel
 
 # Which nodes may have raised what, and whether something overflowed, which sums then do not tell
 # from a NaN.
-_Sought = tuple[Nodes, bool]
+_Sought = tuple[NodeCategories, bool]
 
 
-class Witness:
+class FlagSearch:
     """The kernels that look for what raised flags in a program."""
 
     def __init__(self, program: Program, lookups: Any) -> None:
@@ -49,7 +49,7 @@ class Witness:
         self._programs: dict[_Sought, Program | None] = {}
         self._entries: dict[_Sought, Entry] = {}
 
-    def absent(self, raised: int, nodes: Nodes, args: tuple[Any, ...]) -> bool:
+    def none_raised(self, raised: int, nodes: NodeCategories, args: tuple[Any, ...]) -> bool:
         """Tell whether these nodes are none of those that raised the flags."""
         sought = nodes, bool(raised & WATCHED["over"])
         entry = self._entries.get(sought)
@@ -75,7 +75,7 @@ class Witness:
             of = self._of()
             if of is None or len(self._programs) >= _KEPT:
                 return None
-            self._programs[sought] = _looking(of, *sought)
+            self._programs[sought] = _search_program(of, *sought)
         program = self._programs[sought]
         described = describe(args, {})
         if program is None or described is None:
@@ -97,7 +97,7 @@ class Witness:
         return entry
 
 
-class _Looking:
+class _SearchGraph:
     """A graph in the making: what the nodes of interest are made of, and what is asked of them."""
 
     def __init__(self, graph: Graph) -> None:
@@ -145,11 +145,11 @@ class _Looking:
         return self.add(Node(OPS["any"], (number,), attrs, layout_of(np.empty((), bool))))
 
 
-def _looking(program: Program, nodes: Nodes, over: bool) -> Program | None:
+def _search_program(program: Program, nodes: NodeCategories, over: bool) -> Program | None:
     """Return the program that tells, by shapes, whether some of the nodes raised what they may;
     None where that is not seen in their results."""
     graph = program.graph
-    work = _Looking(graph)
+    work = _SearchGraph(graph)
     by_shape: dict[Any, list[int]] = {}
     for number, category in sorted(nodes):
         node = graph.nodes[number]

@@ -12,38 +12,21 @@ import warnings
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from alight import warn
 from alight._core.guard import WATCHED
 from alight.backends.machine import CATEGORY
-from alight.ir.op import Kind
+from alight.ir.op import Warns
 from alight.sites import Names, names_of, place_of
+from alight.warning.categories import ALL, may_raise, name_of
+from alight.warning.errstate import ERRSTATE, settings_of
+from alight.warning.filters import when_to_warn
 
 if TYPE_CHECKING:
     from alight._core import Value
-    from alight.ir.group import Graph, Node
+    from alight.ir.group import Graph
 
-__all__ = ["Excuse", "Nodes", "known", "may_raise"]
+__all__ = ["AlreadyShown", "NodeCategories", "was_shown"]
 
 _WORDS = {category: words for words, category in CATEGORY.items()}
-_ALL = frozenset(_WORDS)
-
-_PLAIN = frozenset("?bBhHiIlLqQfd")
-
-
-def may_raise(graph: Graph, node: Node) -> frozenset[str]:
-    """Return the categories that NumPy may warn of when it computes a node."""
-    layouts = [node.layout, *[graph.layout(number) for number in node.operands]]
-    kinds = {layout.dtype.char for layout in layouts}
-    moves = node.op.kind in (Kind.VIEW, Kind.MOVEMENT) and node.op.name != "pad"  # which computes
-    if moves and len(kinds) == 1:
-        return frozenset()
-    if warn.is_quiet(graph, node):
-        return frozenset()
-    if not kinds <= _PLAIN or node.op.kind is Kind.LIBRARY:
-        return _ALL  # comparisons of complex numbers, too
-    if node.layout.dtype.kind == "b":
-        return frozenset()
-    return _ALL if node.op.raises is None else node.op.raises | {"under"}
 
 
 # -- what the registries say -----------------------------------------------------------------------
@@ -75,10 +58,10 @@ def _in_force(version: Any) -> bool:
     return True
 
 
-Nodes = frozenset[tuple[int, str]]  # which one, and a category
+NodeCategories = frozenset[tuple[int, str]]  # which node, and what it may warn of
 
 
-class Candidate(NamedTuple):
+class _Possible(NamedTuple):
     """What NumPy may say of a node: which one, of what, and how registries have it."""
 
     node: int
@@ -87,11 +70,11 @@ class Candidate(NamedTuple):
     key: tuple[str, type, int]
 
 
-def _not_noted(candidates: Sequence[Candidate]) -> list[Candidate]:
+def _not_noted(possible: Sequence[_Possible]) -> list[_Possible]:
     """Return those that Python would show."""
-    left: list[Candidate] = []
+    left: list[_Possible] = []
     versions: dict[int, bool] = {}
-    for one in candidates:
+    for one in possible:
         registry = one.names.get("__warningregistry__")
         if type(registry) is dict and registry.get(one.key):
             held = versions.get(id(registry))
@@ -103,51 +86,51 @@ def _not_noted(candidates: Sequence[Candidate]) -> list[Candidate]:
     return left
 
 
-def _candidates(
+def _possible(
     graph: Graph, nodes: Iterable[tuple[Any, Any]], categories: frozenset[str]
-) -> list[Candidate] | None:
+) -> list[_Possible] | None:
     """Return what NumPy may say of these categories, for nodes of which each has its site and its
     errstate; None where that is not known, or no warning."""
     found = []
     for number, (node, (site, state)) in enumerate(zip(graph.nodes, nodes, strict=True)):
-        if node.op.name in warn.WORDED:
+        if node.op.warns is Warns.IN_WORDS:
             return None
-        modes = warn.settings_of(state)
+        modes = settings_of(state)
         for category in categories & may_raise(graph, node):
             if modes[category] == "ignore":
                 continue
             names = None if site is None else names_of(site[0])
-            if modes[category] != "warn" or names is None or warn.in_python(node):
+            if modes[category] != "warn" or names is None or node.op.warns is not Warns.BY_NAME:
                 return None
-            words = f"{_WORDS[category]} encountered in {warn.name_of(node)}"
+            words = f"{_WORDS[category]} encountered in {name_of(node)}"
             key = words, RuntimeWarning, place_of(site)[1]
-            found.append(Candidate(number, category, names, key))
+            found.append(_Possible(number, category, names, key))
     return found
 
 
-def known(graph: Graph, heard: Iterable[str], values: Sequence[Value]) -> bool:
+def was_shown(graph: Graph, heard: Iterable[str], values: Sequence[Value]) -> bool:
     """Tell whether all that NumPy may warn of in a group was shown before.
 
     ``values`` are the recorded values of the graph's nodes; ``heard`` is what happened, in words.
     """
     categories = frozenset([CATEGORY.get(what, what) for what in heard])
-    if not categories <= _ALL:
+    if not categories <= ALL:
         return False
-    found = _candidates(graph, [(value.site, value.errstate) for value in values], categories)
+    found = _possible(graph, [(value.site, value.errstate) for value in values], categories)
     return found is not None and not _not_noted(found)
 
 
-class _Seen:
-    """What was found of candidates, for as long as registries and filters are as they were."""
+class _Noted:
+    """What was found of possible, for as long as registries and filters are as they were."""
 
     __slots__ = ("_registries", "left", "nodes", "silent")
 
-    def __init__(self, candidates: Sequence[Candidate]) -> None:
-        self.left = _not_noted(candidates)
+    def __init__(self, possible: Sequence[_Possible]) -> None:
+        self.left = _not_noted(possible)
         self.nodes = frozenset([(one.node, one.category) for one in self.left])
         self.silent = not self.left
         by_names: dict[int, tuple[Names, list[Any]]] = {}
-        for one in candidates:
+        for one in possible:
             own = by_names.setdefault(id(one.names), (one.names, []))[1]
             if one not in self.left:
                 own.append(one.key)
@@ -172,22 +155,22 @@ class _Seen:
         return True
 
 
-class Excuse:
+class AlreadyShown:
     """What the call guard asks when kernels have raised flags: whether NumPy would show nothing.
 
-    ``absent(flags, nodes, args)`` tells of nodes and categories that were not shown whether none of
-    them is what raised the flags.
+    ``none_raised(flags, nodes, args)`` tells of nodes and categories that were not shown whether
+    none of them is what raised the flags.
     """
 
-    __slots__ = ("_candidates", "_graph", "_nodes", "_seen", "absent")
+    __slots__ = ("_graph", "_nodes", "_possible", "_seen", "none_raised")
 
     def __init__(self, graph: Graph, nodes: Sequence[tuple[Any, Any]]) -> None:
         self._graph = graph
-        here = warn.ERRSTATE.get()
+        here = ERRSTATE.get()
         self._nodes = [(site, here if state is None else state) for site, state in nodes]
-        self._candidates: dict[int, list[Candidate] | None] = {}
-        self._seen: dict[int, _Seen] = {}
-        self.absent: Callable[[int, Nodes, tuple[Any, ...]], bool] | None = None
+        self._possible: dict[int, list[_Possible] | None] = {}
+        self._seen: dict[int, _Noted] = {}
+        self.none_raised: Callable[[int, NodeCategories, tuple[Any, ...]], bool] | None = None
 
     def __call__(self, raised: int, *args: Any) -> bool:
         seen = self._seen.get(raised)
@@ -195,15 +178,15 @@ class Excuse:
             found = self._of(raised)
             if found is None:
                 return False
-            seen = self._seen[raised] = _Seen(found)
+            seen = self._seen[raised] = _Noted(found)
         if seen.silent:
             return True
-        if self.absent is not None and self.absent(raised, seen.nodes, args):
+        if self.none_raised is not None and self.none_raised(raised, seen.nodes, args):
             return True
-        return warn.telling() == "never"
+        return when_to_warn() == "never"
 
-    def _of(self, raised: int) -> list[Candidate] | None:
-        if raised not in self._candidates:
+    def _of(self, raised: int) -> list[_Possible] | None:
+        if raised not in self._possible:
             categories = frozenset([name for name, bit in WATCHED.items() if raised & bit])
-            self._candidates[raised] = _candidates(self._graph, self._nodes, categories)
-        return self._candidates[raised]
+            self._possible[raised] = _possible(self._graph, self._nodes, categories)
+        return self._possible[raised]

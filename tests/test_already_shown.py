@@ -18,13 +18,15 @@ import numpy as np
 import pytest
 
 import alight
-from alight import answers, kernels, shown, warn
+from alight import answers, kernels
 from alight._core import layout_of
 from alight.backends.machine import CATEGORY
 from alight.ir.group import Graph, Node
 from alight.ir.op import Kind, Op
 from alight.ir.ops import OPS
 from alight.jit import Jitted
+from alight.warning import filters, telling
+from alight.warning.categories import may_raise
 
 pytest.importorskip("llvmlite")
 
@@ -163,7 +165,7 @@ def told(module: ModuleType, steps: list[Callable[[ModuleType], Any]]) -> list[A
             seen.append((str(message), category, Path(filename).suffix, line))
 
         patch.setattr(warnings, "showwarning", show)
-        patch.setattr(warn, "_usual", warn._Heard.now())
+        patch.setattr(filters, "_usual", filters._Route.now())
         for step in steps:
             answer = step(module)
             kernels.settle()
@@ -293,13 +295,13 @@ def test_a_function_that_is_gone_leaves_no_program() -> None:
     """What looks for the cause of flags knows the program, and the entry that asks it."""
     seen: list[Any] = []
     with alight.policy(floor=0, force="cpu:generated"), pytest.MonkeyPatch.context() as patch:
-        make = answers.Witness
+        make = answers.FlagSearch
 
         def made(program: Any, lookups: Any) -> Any:
             seen.append(weakref.ref(program))
             return make(program, lookups)
 
-        patch.setattr(answers, "Witness", made)
+        patch.setattr(answers, "FlagSearch", made)
         function = alight.jit(lambda a: np.log(a) + 1 / a)
         for _ in range(4):
             function(VALUES["ordinary"])
@@ -311,8 +313,8 @@ def test_a_function_that_is_gone_leaves_no_program() -> None:
 
 def test_requests_ask_numpy_once(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
-    tell = warn.tell
-    monkeypatch.setattr(warn, "tell", lambda *given: asked.append(1) or tell(*given))
+    tell = telling.tell
+    monkeypatch.setattr(telling, "tell", lambda *given: asked.append(1) or tell(*given))
 
     def work(module: Any) -> None:
         for _ in range(4):
@@ -335,7 +337,7 @@ def specials(dtype: str) -> np.ndarray[Any, Any]:
 
 def raised(op: Op, operands: list[Any]) -> set[str]:
     heard: list[str] = []
-    with warn.listening(frozenset(CATEGORY.values()), heard):
+    with telling.listening(frozenset(CATEGORY.values()), heard):
         op.reference(*operands)
     return {CATEGORY[what] for what in heard}
 
@@ -407,4 +409,4 @@ def _may_raise(op: Op, operands: list[Any], dtype: Any) -> frozenset[str]:
     layouts = tuple(layout_of(operand) for operand in operands)
     result = layout_of(np.empty(operands[0].shape, dtype))
     node = Node(op, tuple(range(len(operands))), (), result)
-    return shown.may_raise(Graph(layouts, (node,), (len(operands),)), node)
+    return may_raise(Graph(layouts, (node,), (len(operands),)), node)

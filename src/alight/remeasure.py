@@ -1,0 +1,147 @@
+"""When a device is measured anew: after programs that met it without a profile, or found that its
+profile no longer holds."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from time import perf_counter, time
+from typing import TYPE_CHECKING
+
+from alight import registry
+from alight.config import config
+from alight.costs import is_aside, profile_at_hand, profile_of
+from alight.log import logger
+from alight.store import default_store, digest
+
+if TYPE_CHECKING:
+    from alight.device import Device
+    from alight.plan.plan import Decision
+
+__all__ = ["BEGAN", "doubted", "look_again", "measure_later", "measure_when_over", "note_close"]
+
+BEGAN = perf_counter()
+_due: set[tuple[str, int]] = set()
+
+
+def measure_later(devices: Sequence[Device]) -> None:
+    """Have those of these devices that have no profile calibrated when the process ends, as the
+    settings allow: work was just planned for them without one."""
+    if is_aside():
+        return
+    for device in devices:
+        profile = profile_of(device)
+        if profile is None or profile.doubts:
+            measure_when_over(device.id)
+
+
+def measure_when_over(name: str) -> None:
+    """Have a device calibrated when the process ends, as the settings allow."""
+    due = name, os.getpid()
+    if due not in _due and config().calibrate == "auto":
+        _due.add(due)
+        atexit.register(_measure_at_exit, name, os.getpid())
+
+
+_looked_at: set[str] = set()
+# The design's share of elapsed time that measuring in the foreground may take.
+_FOREGROUND_SHARE, _CANARY_SECONDS = 0.05, 0.02
+
+
+def note_close(decisions: Iterable[Decision]) -> None:
+    """Where one of these was close, have the profiles behind it looked at again, once a process
+    and device, as soon as nobody waits for the plan."""
+    if is_aside() or perf_counter() - BEGAN < _CANARY_SECONDS / _FOREGROUND_SHARE:
+        return  # too early in the program's time
+    if config().calibrate == "auto":
+        doubted.update({name for decision in decisions for name in _close(decision)} - _looked_at)
+
+
+# Devices whose profiles are to be looked at again.
+doubted: set[str] = set()
+
+
+def look_again(device: str) -> None:
+    """Try whether the profile of a device still holds, once a process.
+
+    What is found holds from the next start on: this process keeps its profile.
+    """
+    doubted.discard(device)
+    profile = profile_at_hand(device)
+    if device in _looked_at or profile is None or profile.origin == "recorded" or profile.doubts:
+        return
+    _looked_at.add(device)
+    from alight.measure.canary import canary, holds  # late: most programs need no look
+
+    where = registry.device(device)
+    with contextlib.suppress(Exception):  # a look must not end a program
+        ratio = canary(registry.backend_of(where), where, profile)
+        if ratio is not None and not holds(ratio, profile):
+            logger().info(
+                "%s takes %.2f times as long as its profile says, so it is measured anew when "
+                "the process ends. Fix: alight calibrate, when nothing else runs.",
+                *(device, ratio),
+            )
+            measure_when_over(device)
+
+
+def _close(decision: Decision) -> tuple[str, ...]:
+    """Return the devices of the two best candidates if either may be the faster one."""
+    known = [(c.estimate, c.device) for c in decision.candidates if c.estimate is not None]
+    if len(known) < 2:
+        return ()
+    (first, one), (second, two) = sorted(known, key=lambda found: found[0].seconds)[:2]
+    return (one, two) if second.low < first.high else ()
+
+
+def _measure_at_exit(name: str, process: int) -> None:
+    """Calibrate a device the program met without a profile, after its own work, within a second."""
+    if os.getpid() != process:
+        return  # a forked child leaves it to its parent
+    if getattr(sys, "last_type", None) is KeyboardInterrupt:
+        return  # whoever interrupts wants the end
+    with contextlib.suppress(Exception):  # a program that ended well must not end with our error
+        from alight.measure.calibrate import calibrate
+        from alight.measure.profiles import fingerprint
+
+        device = registry.device(name)
+        key = digest(fingerprint(device), "attempt")
+        last = default_store().read("attempt", key)
+        wait = _RETRY_SECONDS
+        if last is not None:
+            if 0.0 <= time() - last["at"] < last["wait_seconds"]:
+                return
+            wait = min(2 * last["wait_seconds"], _MOST_SECONDS)
+        backend = registry.backend_of(device)
+        logger().info(
+            "measuring %s for at most %g s, so that the next start has its profile "
+            '(calibrate = "off" forbids it)',
+            *(device.id, _EXIT_SECONDS),
+        )
+        (profile,) = calibrate(_EXIT_SECONDS, [(backend, device)])
+        if profile.contended:
+            default_store().write("attempt", key, {"at": time(), "wait_seconds": wait})
+            logger().info(
+                "other work disturbed what was measured of %s (%s): nothing is stored, and "
+                "programs that end within %g s do not try again (`alight calibrate` does)",
+                *(device.id, "; ".join(profile.doubts), wait),
+            )
+        elif profile.rough:
+            logger().info(
+                "what was measured of %s is rough and stored for want of a better profile: "
+                "predictions are off by %.0f %% in the median. Fix: alight calibrate, when nothing "
+                "else runs.",
+                *(device.id, 100.0 * (profile.tried or 0.0)),
+            )
+
+
+# After an attempt that other work disturbed, so that nothing was stored: until then measuring at
+# exit has taken no more than 5 % of the time. A machine that stays busy is asked half as often
+# each time, and once a day.
+_RETRY_SECONDS, _MOST_SECONDS = 20.0, 86400.0
+
+# The design's limit: what is measured at exit takes at most a second.
+_EXIT_SECONDS = 0.9

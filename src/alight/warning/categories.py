@@ -1,0 +1,85 @@
+"""Which categories of floating-point warnings the nodes of a group may cause: whatever the op table
+and the dtypes say of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from alight.backends.machine import CATEGORY
+from alight.frozen import np
+from alight.ir.op import FlagsRaised, Kind, Warns
+from alight.warning.errstate import categories_of
+
+if TYPE_CHECKING:
+    from alight.ir.group import Graph, Node
+
+# What generated code raises where NumPy says in words that there was no number.
+OF_WORDS = frozenset(("invalid",))
+ALL = frozenset(CATEGORY.values())
+_PLAIN = frozenset("?bBhHiIlLqQfd")
+
+
+def may_raise(graph: Graph, node: Node) -> frozenset[str]:
+    """Return the categories that NumPy may warn of when it computes a node."""
+    layouts = [node.layout, *[graph.layout(number) for number in node.operands]]
+    kinds = {layout.dtype.char for layout in layouts}
+    moves = node.op.kind in (Kind.VIEW, Kind.MOVEMENT) and node.op.name != "pad"  # which computes
+    if moves and len(kinds) == 1:
+        return frozenset()
+    if is_quiet(graph, node):
+        return frozenset()
+    if not kinds <= _PLAIN or node.op.kind is Kind.LIBRARY:
+        return ALL  # comparisons of complex numbers, too
+    if node.layout.dtype.kind == "b":
+        return frozenset()
+    return ALL if node.op.raises is None else node.op.raises | {"under"}
+
+
+def is_quiet(graph: Graph, node: Node) -> bool:
+    """Tell whether a node raises no flags, whatever its operands."""
+    kinds = {graph.layout(operand).dtype.kind for operand in node.operands}
+    if node.layout.dtype.kind in "biu" and node.op.flags is FlagsRaised.LIKE_NUMPY:
+        return True  # whole numbers wrap around
+    if node.op.name == "cast":
+        return kinds <= {"b", "i", "u"} and node.layout.dtype.char != "e"
+    return node.op.flags is FlagsRaised.NONE and "c" not in kinds
+
+
+def wanted_of(graph: Graph, states: Sequence[Any]) -> frozenset[str]:
+    """Return the categories that the state of some node which can raise a flag does not ignore."""
+    found: frozenset[str] = frozenset()
+    for node, state in zip(graph.nodes, states, strict=True):
+        # truth values never warn
+        if node.layout.dtype.kind != "b" and not is_quiet(graph, node):
+            found |= categories_of(state)
+        if node.op.warns is Warns.IN_WORDS:
+            found |= OF_WORDS
+    return found
+
+
+def told_by_flags(graph: Graph) -> bool:
+    """Tell whether the flags that a group's kernel leaves say which node raised them: by IEEE
+    arithmetic, of which all others have none."""
+    raising = [node for node in graph.nodes if not is_quiet(graph, node)]
+    return len(raising) <= 1 and all(map(_raises_as_numpy, raising))
+
+
+def _raises_as_numpy(node: Node) -> bool:
+    # half floats are made of single ones, in other ways
+    return node.op.flags is FlagsRaised.LIKE_NUMPY and node.layout.dtype.char in "fd"
+
+
+def is_worded(graph: Graph) -> bool:
+    """Tell whether NumPy may say something in words of one of the nodes."""
+    return any([node.op.warns is Warns.IN_WORDS for node in graph.nodes])
+
+
+def name_of(node: Node) -> str:
+    """Return what NumPy calls the node in its warnings."""
+    if node.op.kind is Kind.REDUCTION:
+        return "reduce"
+    if node.op.kind is Kind.SCAN:
+        return "accumulate"
+    ufunc = isinstance(node.op.reference, np.ufunc)
+    return str(node.op.reference.__name__ if ufunc else node.op.name)
