@@ -335,7 +335,7 @@ def _raised(
     kernel(places)
     raised = machine.floating_point_flags() & told
     heard: list[str] = []
-    with pytest.importorskip("alight.warn").listening(told, heard):
+    with pytest.importorskip("alight.warning.telling").listening(told, heard):
         op.reference(*operands)
     return raised, frozenset([machine.CATEGORY[what] for what in heard])
 

@@ -201,6 +201,30 @@ def test_a_profile_is_replaced_by_one_that_is_no_worse(
     assert (found.made_at == now) is replaced
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "replaced"),
+    [
+        (0.0, 0.6, False),
+        (0.6, 0.0, True),
+        (0.6, 0.7, False),
+        (0.7, 0.6, True),
+        (0.6, 0.6, True),  # as much: the newer one
+    ],
+)
+def test_what_a_profile_leaves_out_is_stored_and_counts_when_the_next_is_compared(
+    store: Store, before: float, after: float, replaced: bool
+) -> None:
+    now = time.time()
+    for made_at, slow in ((now - 60, before), (now, after)):
+        known = {"shapes": 9.0, "median_error": 0.05} | ({"slow": slow} if slow else {})
+        kept = profile(store, made_at, None, validation=known)
+    assert (kept.made_at == now) is replaced
+    assert kept.validation.get("slow", 0.0) == (after if replaced else before)
+    assert any("slow moments" in line for line in remarks(profile_row(kept))) is (
+        kept.validation.get("slow", 0.0) > 0.0
+    )
+
+
 def test_what_is_old_or_of_another_version_or_imported_keeps_nobody_out(store: Store) -> None:
     now = time.time()
     profile(store, now - 40 * 24 * 3600, 0.05)

@@ -69,7 +69,7 @@ ORDER: tuple[tuple[str, ...], ...] = (
     ("reach",),
     ("drawn", "lease"),
     ("leases", "replay"),
-    ("described", "trace"),
+    ("described", "traced"),
     ("hosted", "race", "resident", "shortcut"),
     ("flag_search", "inside_jit", "learned"),
     ("answers",),

@@ -37,8 +37,8 @@ from alight.resident import Tracing, key_of
 from alight.shortcut import direct_entry
 from alight.sites import owned
 from alight.swap import inside
-from alight.trace import Trace, make_program
 from alight.tracebacks import hide_ours
+from alight.traced import Trace, make_program
 from alight.trial import FOREGROUND
 from alight.warning.errstate import modes_here
 from alight.warning.filters import collected, told_inside, unheard

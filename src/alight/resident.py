@@ -35,7 +35,7 @@ from alight.plan.plan import LaunchStep, Plan, ViewStep
 from alight.ready import kernel_of
 from alight.registry import backend_of, device
 from alight.scalar import Scalar
-from alight.trace import CONSTANT_BYTES, Trace
+from alight.traced import CONSTANT_BYTES, Trace
 
 __all__ = ["ArrayProgram", "Tracing", "key_of"]
 
