@@ -231,12 +231,12 @@ def test_a_calibration_that_was_disturbed_says_what_holds_and_exits_with_1(
 ) -> None:
     from alight import cli
     from alight.backends.sim_clock import DEFAULT_SPEC, recorded
-    from alight.measure import calibrate
+    from alight.measure import calibrate, profiles
 
     made = dataclasses.replace(recorded("cpu", DEFAULT_SPEC), contended=True)
     monkeypatch.setattr(calibrate, "calibrate", lambda *args, **kwargs: [made])
     for known, then in ((None, "work stays in NumPy"), (made, "the profile before goes on")):
-        monkeypatch.setattr(calibrate, "load_profile", lambda device, known=known: known)
+        monkeypatch.setattr(profiles, "load_profile", lambda device, known=known: known)
         with pytest.raises(SystemExit) as ended:
             cli.main(["calibrate", "cpu"])
         assert ended.value.code == 1
@@ -269,7 +269,7 @@ def test_an_interrupted_calibration_says_what_is_kept(
 ) -> None:
     from alight import cli
     from alight.backends.sim_clock import DEFAULT_SPEC, recorded
-    from alight.measure import calibrate
+    from alight.measure import calibrate, profiles
 
     there = [None, recorded("cpu", DEFAULT_SPEC) if stored else None]
 
@@ -277,7 +277,7 @@ def test_an_interrupted_calibration_says_what_is_kept(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(calibrate, "calibrate", interrupted)
-    monkeypatch.setattr(calibrate, "load_profile", lambda device: there.pop(0))
+    monkeypatch.setattr(profiles, "load_profile", lambda device: there.pop(0))
     with pytest.raises(SystemExit) as ended:
         cli.main(["calibrate", "cpu"])
     told = capsys.readouterr().err
