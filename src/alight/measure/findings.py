@@ -1,0 +1,188 @@
+"""What calibration has found of a device by some moment, and the profile of it."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from statistics import median
+from typing import TYPE_CHECKING
+
+from alight.backends.machine import thread_count
+from alight.measure.amounts import VITAL, compute_elements, main_dtype
+from alight.measure.dtype_points import Point
+from alight.measure.fit import compile_costs, fit, joined, left_out
+from alight.measure.intervals import far_off, spreads_of
+from alight.measure.probes import Bench
+from alight.measure.profiles import fingerprint
+from alight.measure.samples import Sample, Samples
+from alight.measure.timing import SLOW_SHARE, Timing, contention
+from alight.measure.unseen import MATMUL
+from alight.plan.cost import Profile, Rates
+from alight.plan.curve import Curve, Measured
+from alight.plan.profile import undisturbed
+from alight.registry import open_seconds
+
+if TYPE_CHECKING:
+    from alight.backends.base import Backend, Launch
+    from alight.device import Device
+
+__all__ = ["COPY_BYTES", "Findings"]
+
+# Of copies: from a few bytes, where the submission is all, to where a link has its bandwidth.
+COPY_BYTES = tuple(1 << i for i in (2, 26, 18, 22, 12, 24, 15, 20))
+# Of a step: where calls are no shorter through a plan than alone, less than any clock here tells.
+LEAST_STEP = 1e-7
+# Of keys of points, that a library may share among threads of its own.
+_THREADED = ("matmul/", "dot/", "matvec/")
+
+
+@dataclass(slots=True)
+class Findings:
+    """What was measured of one device so far, in which moments, and how well it predicts."""
+
+    backend: Backend
+    device: Device
+    budget_seconds: float = 2.0
+    samples: dict[str, Samples] = field(default_factory=dict)
+    links: dict[str, dict[float, Timing]] = field(default_factory=dict)
+    passes: list[tuple[Timing, Timing]] = field(default_factory=list)
+    errors: dict[str, dict[str, list[float]]] = field(default_factory=dict)
+    complete: bool = False
+    share: float | None = None
+    import_seconds: float | None = None
+    sharing: dict[str, Measured] = field(default_factory=dict)
+    both_seconds: float | None = None
+    step_seconds: float | None = None
+    elapsed: float = 0.0
+    worked: float = 0.0
+    _bench: Bench | None = None
+    _launches: list[tuple[Point, Launch]] = field(default_factory=list)
+
+    @property
+    def _main(self) -> str:
+        """The key of the curve that all else is read off."""
+        return f"elementwise/{main_dtype(self.device)}"
+
+    def _spent(self) -> float:
+        """Return the seconds that measuring has taken."""
+        raise NotImplementedError
+
+    def _shared(self, point: Point) -> bool:
+        """Tell whether several threads have a part in a point."""
+        several = point.amount > compute_elements(self.device) or "sharing" in point.key
+        own = point.implementation == "generated" and self.device.space == "host"
+        return own and several and thread_count() > 1
+
+    def _threaded(self, point: Point) -> bool:
+        """Tell whether threads may have to wait for one another in a point."""
+        return self._shared(point) or point.key.startswith(_THREADED)
+
+    def _sample(self, point: Point) -> Sample:
+        return self.samples[point.implementation].by_key[point.key][point.amount]
+
+    def _slow_share(self) -> float:
+        """Return the share of points that are known from slow moments alone, of those that one
+        thread runs: with many others some processor is always wanted by somebody else, and what is
+        left of that shows in how well its class is predicted."""
+        steady = [
+            self._sample(point).steady for point, _ in self._launches if not self._threaded(point)
+        ]
+        return steady.count(False) / len(steady) if steady else 0.0
+
+    def _undisturbed(self) -> dict[str, Samples] | None:
+        """Return the samples without those of slow moments that other work made; None where the
+        curves that all else is read off are left without an end or a middle."""
+        slow: dict[str, set[tuple[str, float]]] = {name: set() for name in self.samples}
+        for point, _ in self._launches:
+            if not self._threaded(point) and not self._sample(point).steady:
+                slow[point.implementation].add((point.key, point.amount))
+        kept = {name: samples.without(slow[name]) for name, samples in self.samples.items()}
+        for name, samples in self.samples.items():
+            every, left = (s.by_key.get(self._main, {}) for s in (samples, kept[name]))
+            if every and (len(left) < VITAL or {min(every), max(every)} - left.keys()):
+                return None
+        return kept
+
+    def _validation(self, off: Mapping[str, float]) -> dict[str, float]:
+        """Return the error of the predictions of what was not measured for them, and what the
+        profile lacks: time, and products that were too far ``off``."""
+        found = [e for kinds in self.errors.values() for errors in kinds.values() for e in errors]
+        known = {} if self.share is None or self.complete else {"measured": self.share}
+        known |= {f"left_out_{name}": math.expm1(error) for name, error in off.items()}
+        if not found:
+            return known
+        percent = [abs(math.expm1(error)) for error in found]
+        return known | {
+            "shapes": float(len(found)),
+            "mean_error": sum(percent) / len(percent),
+            "median_error": median(percent),
+            "worst_error": max(percent),
+        }
+
+    def _off(self, apart: Mapping[str, Sequence[float]]) -> dict[str, float]:
+        """Return the implementations whose products are predicted too badly to be of use, with by
+        how much. Nothing else is predicted from them, and without an estimate they are NumPy's."""
+        found = {
+            name: far_off(missed, self.errors.get(name, {}).get(MATMUL, ()))
+            for name, missed in apart.items()
+        }
+        return {name: off for name, off in found.items() if off is not None}
+
+    def _one_offs(self) -> dict[str, Measured]:
+        found = {} if self._bench is None else compile_costs(self._bench.compiled)
+        if self.import_seconds is not None:
+            seconds = self.import_seconds
+            found["compiler"] = Measured(seconds, "seconds", seconds, seconds, 1, "probe")
+        if self.both_seconds is not None:
+            # How much longer a copy takes while one the other way goes on: 1 to 2.
+            alone = sum(self.links[way][COPY_BYTES[3]].seconds for way in ("upload", "download"))
+            share = 2 * self.both_seconds / alone
+            found["both_ways"] = Measured(share, "times", share, share, 1, "probe")
+        if self._bench is not None:
+            found |= self._bench.one_offs()
+        if self.step_seconds is not None and "numpy" in self.samples:
+            calls = self.samples["numpy"].by_key.values()
+            call = min(s.timing.seconds for found in calls for s in found.values())
+            seconds = max(self.step_seconds - call, LEAST_STEP)
+            found["step"] = Measured(seconds, "seconds", seconds, seconds, 1, "probe")
+        opened = open_seconds(self.device)
+        if opened:
+            found["open"] = Measured(opened, "seconds", opened, opened, 1, "probe")
+        return {**found, **self.sharing}
+
+    def profile(self) -> Profile:
+        """Return the profile of what has been measured so far."""
+        rates: dict[str, Rates] = {}
+        slow = self._slow_share()
+        kept = self._undisturbed() if slow > SLOW_SHARE else None
+        known = kept or self.samples
+        apart = {name: left_out(samples) for name, samples in known.items()}
+        spreads, off = spreads_of(self.errors, apart), self._off(apart)
+        for name, samples in known.items():
+            fitted = fit(samples, spreads[name])
+            if fitted is not None:
+                rates[name] = replace(fitted, surfaces={}) if name in off else fitted
+        if self.device.space == "host" and thread_count() == 1:
+            rates = joined(rates)
+        one_offs = self._one_offs()
+        disturbed = contention(self.passes, self.elapsed, self.worked, 0.0 if kept else slow)
+        return Profile(
+            device=self.device.id,
+            rates=undisturbed(rates, one_offs),
+            links={
+                direction: Curve([(nbytes, t.seconds) for nbytes, t in found.items()])
+                for direction, found in self.links.items()
+                if found
+            },
+            one_offs=one_offs,
+            origin="measured",
+            made_at=time.time(),
+            made_seconds=self._spent(),
+            validation=self._validation(off) | ({"slow": slow} if kept else {}),
+            fingerprint=fingerprint(self.device),
+            complete=self.complete,
+            contended=bool(disturbed),
+            doubts=(disturbed,) if disturbed else (),
+        )
