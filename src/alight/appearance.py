@@ -12,7 +12,7 @@ from types import CodeType
 
 from alight.frozen import np
 
-__all__ = ["asks_what_it_means", "shown"]
+__all__ = ["asks_what_it_means", "class_told"]
 
 # By the end of a file's path; of some files only these functions. Where pandas builds columns it
 # must hear the truth, or it keeps what its C code does not take.
@@ -44,7 +44,7 @@ def asks_what_it_means(code: CodeType) -> bool:
     return found if isinstance(found, bool) else code.co_qualname in found
 
 
-def shown(own: type, code: CodeType) -> type:
-    """Return the class that an array shows to the code that asks for it, outside of `jit` and
+def class_told(own: type, code: CodeType) -> type:
+    """Return the class that an array tells the code that asks for it, outside of `jit` and
     `alight run`."""
     return np.ndarray if asks_what_it_means(code) else own

@@ -11,7 +11,7 @@ from typing import Any
 
 from alight import memory, operators, residency, runtime
 from alight._core import NATIVE, ArrayBase, floor, hooks, set_operators
-from alight.appearance import shown
+from alight.appearance import class_told
 from alight.calls import FUNCTIONS, LATE, UFUNCS, exit_to_numpy
 from alight.exits import wrap
 from alight.flags import Flags, owns, set_writeable
@@ -345,7 +345,7 @@ for _name, _found in {**vars(ArrayMethods), **vars(Array)}.items():
         setattr(Array, _name, _found.setter(public(_found.fset)))
 
 
-hooks.appears = shown
+hooks.appears = class_told
 hooks.array = Array
 hooks.binary = public(operators.binary)
 hooks.unary = public(operators.unary)

@@ -10,7 +10,7 @@ from typing import Any
 
 from alight import runtime
 from alight._core import floor, hooks
-from alight.appearance import asks_what_it_means, shown
+from alight.appearance import asks_what_it_means, class_told
 from alight.frozen import np
 from alight.purity import only_computes
 from alight.record import manners
@@ -32,13 +32,13 @@ running = _Running()
 
 def _show_ndarrays() -> None:
     """Have arrays show themselves as ndarrays to the program while it runs inside `jit`."""
-    if hooks.appears is shown:
+    if hooks.appears is class_told:
         hooks.appears = _appears
 
 
 def _appears(own: type, code: CodeType) -> type:
     if running.way != "ours" or asks_what_it_means(code):
-        return shown(own, code)
+        return class_told(own, code)
     # A package may reach for an ndarray's memory, but for its functions that are seen not to; the
     # standard library only passes questions on.
     honest = of_a_package(code.co_filename) and not only_computes(code)
