@@ -120,8 +120,8 @@ cuda_driver_on_cpu.install()
 
 CALIBRATION = """
 import math
-from alight.measure import calibrate as measuring, points
-measuring.COPY_BYTES = 4, 1 << 12, 1 << 10, 1 << 11
+from alight.measure import calibrate as measuring, findings, points
+measuring.COPY_BYTES = findings.COPY_BYTES = 4, 1 << 12, 1 << 10, 1 << 11
 WANTED = ("elementwise/float64", "reduce_inner/float32", "matmul/float64", "sort/float64",
           "gather/float64", "fft/float64")
 
