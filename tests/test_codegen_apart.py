@@ -15,6 +15,7 @@ from alight.ir.ops import OPS, Kind
 from generated import loop_group, run, special, ulp_distance
 
 DENORMALS = ("log", "log2", "log10", "cbrt")
+RARE = ("exp", "exp2", "expm1", "sinh", "cosh", "log1p", "arcsinh", "arccosh", "power")
 SPECIAL = [op for op in OPS.values() if op.special and op.kind is Kind.ELEMENTWISE]
 
 
@@ -30,12 +31,21 @@ def denormals(dtype: str) -> np.ndarray[Any, Any]:
 def test_denormals_are_computed_in_vectors(name: str, dtype: str) -> None:
     op, x = OPS[name], denormals(dtype)
     group = loop_group([x], [(op, (0,), (), dtype)])
-    shared = llvm._module(group, Schedule()).apart
-    assert shared and all(function.startswith("lanes.") for function in shared)
+    assert not llvm._module(group, Schedule()).apart  # as other numbers are
     x[::3] = np.random.default_rng(1).uniform(0.5, 2, len(x[::3]))
     (found,) = run(group, [x])
     exact = op.reference(x.astype(np.longdouble)).astype(dtype)  # longer than what is bounded
     assert ulp_distance(found, exact).max() <= op.ulp
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name", RARE)
+def test_kernels_of_any_width_share_functions_on_vectors(name: str, dtype: str) -> None:
+    op, x = OPS[name], np.ones(64, dtype)
+    group = loop_group([x] * op.nin, [(op, (*range(op.nin),), (), dtype)])
+    shared = [llvm._module(group, Schedule(interleave=n)).apart for n in (1, 2, 4)]
+    assert shared[0] and all(function.startswith("lanes.") for function in shared[0])
+    assert set(shared[0]) == set(shared[1]) == set(shared[2])
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

@@ -63,9 +63,10 @@ def literal(value: float | int | bool | complex, dtype: str, lanes: int = 0) -> 
 class Module:
     """Text of one module: functions, and the declarations and shared functions they need."""
 
-    def __init__(self, quiet: bool = False, explicit: bool = True) -> None:
+    def __init__(self, quiet: bool = False, explicit: bool = True, vector_bits: int = 0) -> None:
         self.quiet = quiet  # comparisons of vectors that raise no flag for a NaN cost no more here
         self.explicit = explicit  # it says itself where there are vectors
+        self.vector_bits = vector_bits  # of one register; 0: unknown
         self.functions: list[str] = []
         self.shared: dict[str, str] = {}
         self.libm: set[str] = set()

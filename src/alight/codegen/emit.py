@@ -114,7 +114,10 @@ class Code(Comparisons):
             self.store(value(part), cell, part.dtype, lanes=lanes)
         self.store(condition, flags, "bool", lanes=lanes)
         self.store(common, result, tree.dtype, lanes=lanes)
-        function = _alone(tree.args[1], tuple(used), lanes)
+        # A register of each at a time, however many go together here: one function for all kernels.
+        widest = max([width_of(part.dtype) for part in (tree, *used)])
+        one = min(lanes, self.module.vector_bits // widest or lanes)
+        function = _alone(tree.args[1], tuple(used), one)
         self.module.apart[function.name] = function.texts
         self.module.libm |= function.libm
         taken = ", ".join(["ptr"] * (len(cells) + 2))

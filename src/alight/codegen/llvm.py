@@ -49,9 +49,9 @@ def module_text(group: Group, schedule: Schedule) -> str:
 def _module(group: Group, schedule: Schedule) -> Module:
     ready()
     shape = nest(group, unroll=True)
-    # AVX has such comparisons; without it they are made one by one
-    module = Module(quiet=widest() > 128, explicit=_explicit(group, shape))
     bits = min(schedule.vector_bits, widest())
+    # AVX has such comparisons; without it they are made one by one
+    module = Module(quiet=widest() > 128, explicit=_explicit(group, shape), vector_bits=bits)
     group = plain(group)
     if shape.slots and not shape.places:
         rolled_kernel(module, group, shape, schedule, bits)
@@ -78,9 +78,7 @@ def _object(group: Group, schedule: Schedule, explicit: bool) -> bytes:
     """Return the object code of a group, with that of the shared functions it calls."""
     module = _module(group, schedule)
     own = _translated(module.text(schedule.vector_bits), explicit)
-    vectors = {name: text for name, text in module.apart.items() if name.startswith("lanes.")}
-    others = {name: text for name, text in module.apart.items() if name not in vectors}
-    return packed(own, [*parts_for(others, _together), *parts_for(vectors, _in_vectors)])
+    return packed(own, parts_for(module.apart, _together))
 
 
 def _together(texts: Mapping[str, str]) -> bytes:
@@ -90,13 +88,6 @@ def _together(texts: Mapping[str, str]) -> bytes:
     # By level 1 those of sin, of log1p, and of arcsinh, exp2 and tan took 9.5, 6.5 and 20.6 ms, by
     # level 0 4.5, 2.9 and 7.1; they are seldom called, and take 1.4 times as long (Zen 5).
     return _translated(module.text(0), True, level=0)
-
-
-def _in_vectors(texts: Mapping[str, str]) -> bytes:
-    """Return functions on vectors that kernels share as object code."""
-    module = Module()
-    module.shared.update(texts)
-    return _translated(module.text(0), True)
 
 
 def _translated(text: str, explicit: bool, level: int = 1) -> bytes:

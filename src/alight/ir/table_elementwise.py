@@ -341,7 +341,7 @@ _ufunc(
     },
     flops=6,
 )
-_ufunc(np.ldexp, {"fi": "ldexp(x, int64(y))"}, flops=4)
+_ufunc(np.ldexp, {"fi": "ldexp(x, y)"}, flops=4)
 _NEXT = """b = bits(x)
     n = floating(where(x != x, b, where((x < y) == (x > 0), b + 1, b - 1)))
     over = (fabs(n) == inf) & (fabs(x) < inf) & (y == y)

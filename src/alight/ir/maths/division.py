@@ -18,8 +18,13 @@ def fmod(x, y):
     other = rarely(~nan, libm.fmod(x, y), where(m > top, x, y))
     return rarely(~plain, other, copysign(r, x))
 
-# Two steps that no result of normal size is rounded by, and the last.
 def ldexp(x, n):
+    usual = (n >= 1 - BIAS) & (n <= BIAS)
+    y = x * power_of_two(where(usual, n, 0))
+    return rarely(~usual, ldexp_far(x, n), y)
+
+# Two steps that no result of normal size is rounded by, and the last.
+def ldexp_far(x, n):
     n = S(where(n > 9999, 9999, where(n < -9999, -9999, n)))
     a = near_exponent(n)
     n = n - a

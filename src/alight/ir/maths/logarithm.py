@@ -29,10 +29,10 @@ def positive(x):
 
 # log m = f - g / 2 with f = m - 1 and g = f**2 - s (f**2 + 4 s**2 P): what s is wrong by counts
 # little. Whatever the bits of x are, they give an m of that range.
-def log_parts(x, less):
-    e, m = octave(bits(x), bits(T(k.binade_start)))
+def log_parts(b):
+    e, m = octave(b, bits(T(k.binade_start)))
     f = m - 1
-    return e - less, f, log_less(f)
+    return e, f, log_less(f)
 
 def log_less(f):
     s = f / (f + 2)
@@ -44,6 +44,19 @@ def log_less(f):
 def tiny(x):
     return (x > 0) & (x < inf)
 
+# A denormal in units of the least, by its bits.
+def denormal(x):
+    return T(S(bits(x)))
+
+# The bits of x, those of denormals as if exponents went on below zero.
+def continued(x, usual):
+    d = bits(denormal(x)) - (U(BIAS + MANTISSA - 1) << MANTISSA)
+    return rarely(~usual, where(tiny(x), d, bits(x)), bits(x))
+
+# Of a logarithm, where x is positive and normal or not.
+def with_ends(x, usual, y):
+    return rarely(~usual, where(tiny(x), y, ends(x)), y)
+
 # Of what has no logarithm, and of infinity; nothing is raised where x is positive, or no number,
 # and no denormal is computed with, which takes some processors 150 cycles.
 def ends(x):
@@ -51,11 +64,11 @@ def ends(x):
     return where(x > 0, x, n / where(x <= 0, T(0), 1))
 
 def log(x):
-    y = log_of(x, T(0))
-    return rarely(~positive(x), rarely(tiny(x), apart.log_far(x), ends(x)), y)
+    usual = positive(x)
+    return with_ends(x, usual, log_of(continued(x, usual)))
 
-def log_of(x, less):
-    e, f, g = log_parts(x, less)
+def log_of(b):
+    e, f, g = log_parts(b)
     return fma(e, k.ln2_high, f + fma(g, -0.5, e * k.ln2_low))
 
 # Of single floats: log m = f - s (f - 2 s**2 P), in fewer operations.
@@ -64,31 +77,30 @@ def log_quotient(f):
     z = s * s
     return s, fma(-z, poly.log_half(z), f)
 
-def log_of_float32(x, less):
-    e, m = octave(bits(x), bits(T(k.binade_start)))
-    e = e - less
+def log_of_float32(b):
+    e, m = octave(b, bits(T(k.binade_start)))
     f = m - 1
     s, q = log_quotient(f)
     return fma(e, k.ln2_high, f + fma(-s, q, e * k.ln2_low))
 
 def log2(x):
-    y = log2_of(x, T(0))
-    return rarely(~positive(x), rarely(tiny(x), apart.log2_far(x), ends(x)), y)
+    usual = positive(x)
+    return with_ends(x, usual, log2_of(continued(x, usual)))
 
-def log2_of(x, less):
-    e, f, g = log_parts(x, less)
+def log2_of(b):
+    e, f, g = log_parts(b)
     return log_sum(e, f, g, T(-0.0), k.log2_e, k.log2_e_rest)
 
 # Of single floats: c f - s (f - s**2 P), where s has the factor c of the logarithm in it. From
 # sqrt(1/2) on, so that of an exponent it is added to more remains than four times as much.
-def log2_of_float32(x, less):
-    e, m = octave_in_place(bits(x), bits(T(k.root_half)))
+def log2_of_float32(b):
+    e, m = octave_in_place(b, bits(T(k.root_half)))
     f = m - 1
     s = f / fma(f, k.ln2, k.ln2 * 2)
     z = s * s
     q = fma(-z, poly.log2_half(z), f)
     y = fma(f, k.log2_e, fma(-s, q, f * k.log2_e_rest))
-    return fma(e - less * 2.0 ** 23, 2.0 ** -23, y)
+    return fma(e, 2.0 ** -23, y)
 
 # h + low + (f - g / 2) (factor + rest); -0.0 adds nothing, not even an addition. What y misses is
 # exact: h is 0, or y at least half of it.
@@ -98,35 +110,21 @@ def log_sum(h, f, g, low, factor, rest):
     return y + fma(g, factor * -0.5, w + low)
 
 def log10(x):
-    y = log10_of(x, T(0))
-    return rarely(~positive(x), rarely(tiny(x), apart.log10_far(x), ends(x)), y)
+    usual = positive(x)
+    return with_ends(x, usual, log10_of(continued(x, usual)))
 
-def log10_of(x, less):
-    e, f, g = log_parts(x, less)
+def log10_of(b):
+    e, f, g = log_parts(b)
     return log_sum(e * k.log10_2_high, f, g, e * k.log10_2_low, k.log10_e, k.log10_e_rest)
 
-def log10_of_float32(x, less):
-    e, m = octave_in_place(bits(x), bits(T(k.root_half)))
-    e = e - less * 2.0 ** 23
+def log10_of_float32(b):
+    e, m = octave_in_place(b, bits(T(k.root_half)))
     f = m - 1
     s = f / fma(f, k.ln10, k.ln10 * 2)
     z = s * s
     q = fma(-z, poly.log10_half(z), f)
     w = fma(-s, q, fma(f, k.log10_e_rest, e * (k.log10_2_low * 2.0 ** -23)))
     return fma(e, k.log10_2_high * 2.0 ** -23, fma(f, k.log10_e, w))
-
-# A denormal in units of the least, by its bits.
-def denormal(x):
-    return T(S(bits(x)))
-
-def log_far(x):
-    return log_of(denormal(x), T(BIAS + MANTISSA - 1))
-
-def log2_far(x):
-    return log2_of(denormal(x), T(BIAS + MANTISSA - 1))
-
-def log10_far(x):
-    return log10_of(denormal(x), T(BIAS + MANTISSA - 1))
 
 # log(1 + v): f = (1 + v) / 2**e - 1 and what rounding left of it, l.
 def log1p_parts(v):
@@ -181,7 +179,7 @@ def log1p(x):
     return rarely(~plain, rarely((x > 1) & (x < inf), apart.log1p_far(x), ends(1 + x)), y)
 
 def log1p_far(x):
-    return log_of(x, T(0))
+    return log_of(bits(x))
 
 # Half the inverse, to 5 %: enough for what rounding left of a root.
 def half_inverse(h):

@@ -152,7 +152,7 @@ def length_parts(a, b):
     return plain, (u > 0.5) & (u < 2), u, v
 
 def half_log(near, t, u, v):
-    return where(near, log1p_of(where(near, t, 0)), log_of(fma(u, u, v * v), T(0))) * 0.5
+    return where(near, log1p_of(where(near, t, 0)), log_of(bits(fma(u, u, v * v)))) * 0.5
 
 def log_plane(a, b):
     plain, near, u, v = length_parts(a, b)

@@ -112,15 +112,12 @@ def power_far(x, y):
 # a**(-1/3) from a polynomial and a step of third order (second for single floats, which need no
 # more); then the root, and Newton's step with its exact cube.
 def cbrt(x):
-    m = magnitude(x)
-    plain = positive(fabs(x))
-    y = cube_root(where(plain, fabs(x), 1))
-    far = (m < magnitude_of(T(inf))) & (m > 0)
-    return rarely(~plain, rarely(far, apart.cbrt_far(x), x), copysign(y, x))
-
-def cbrt_far(x):
-    s = denormal(fabs(x)) * floating((U(k.cbrt_up) - (MANTISSA - 1)) << MANTISSA)
-    return copysign(cube_root(s) * floating((BIAS - U(k.cbrt_down)) << MANTISSA), x)
+    a = fabs(x)
+    plain = positive(a)
+    up = floating((U(k.cbrt_up) - (MANTISSA - 1)) << MANTISSA)
+    down = floating((BIAS - U(k.cbrt_down)) << MANTISSA)
+    y = copysign(cube_root(rarely(~plain, where(tiny(a), denormal(a) * up, 1), a)), x)
+    return rarely(~plain, where(tiny(a), y * down, x), y)
 
 def cube_root(a):
     u = bits(a)
