@@ -15,7 +15,10 @@ from alight.ir.ops import OPS, Kind
 from generated import loop_group, run, special, ulp_distance
 
 DENORMALS = ("log", "log2", "log10", "cbrt")
-RARE = ("exp", "exp2", "expm1", "sinh", "cosh", "log1p", "arcsinh", "arccosh", "power")
+RARE = (
+    *("exp", "exp2", "expm1", "sinh", "cosh", "tan", "log1p", "arcsinh", "arccosh", "power"),
+    *("fmod", "remainder", "floor_divide"),
+)
 SPECIAL = [op for op in OPS.values() if op.special and op.kind is Kind.ELEMENTWISE]
 
 
@@ -46,6 +49,42 @@ def test_kernels_of_any_width_share_functions_on_vectors(name: str, dtype: str) 
     shared = [llvm._module(group, Schedule(interleave=n)).apart for n in (1, 2, 4)]
     assert shared[0] and all(function.startswith("lanes.") for function in shared[0])
     assert set(shared[0]) == set(shared[1]) == set(shared[2])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name", ["fmod", "remainder", "floor_divide"])
+def test_remainders_of_any_quotient_have_numpys_bits(name: str, dtype: str) -> None:
+    info = np.finfo(dtype)
+    rng = np.random.default_rng(3)
+
+    def spread(count: int) -> np.ndarray[Any, Any]:
+        exponents = rng.uniform(info.minexp - info.nmant, info.maxexp, count)
+        with np.errstate(all="ignore"):
+            return (2.0**exponents * rng.choice([-1, 1], count)).astype(dtype)
+
+    x, y = spread(4099), spread(4099)
+    y[::5] = x[::5] / rng.integers(1, 9, len(x[::5])).astype(dtype)  # whole and nearly so
+    op = OPS[name]
+    group = loop_group([x, y], [(op, (0, 1), (), dtype)])
+    (found,) = run(group, [x, y])
+    with np.errstate(all="ignore"):
+        expected = op.reference(x, y)
+    assert np.array_equal(found, expected, equal_nan=True)
+    assert np.array_equal(np.signbit(found[found == 0]), np.signbit(expected[found == 0]))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_tangents_of_huge_arguments_are_those_of_single_ones(dtype: str) -> None:
+    """By products of halves in vectors, of whole words one by one."""
+    rng = np.random.default_rng(4)
+    x = (2.0 ** rng.uniform(30, np.finfo(dtype).maxexp, 4099)).astype(dtype)
+    (found,) = run(loop_group([x], [(OPS["tan"], (0,), (), dtype)]), [x])
+    wide = x.astype("float64")
+    (sines,) = run(loop_group([wide], [(OPS["sin"], (0,), (), "float64")]), [wide])
+    (cosines,) = run(loop_group([wide], [(OPS["cos"], (0,), (), "float64")]), [wide])
+    # a sine and a cosine are an ulp off each, their quotient half of one
+    bound = OPS["tan"].ulp + 2 * OPS["sin"].ulp + 0.5
+    assert ulp_distance(found, (sines / cosines).astype(dtype)).max() <= bound
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

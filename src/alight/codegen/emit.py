@@ -11,10 +11,11 @@ from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from alight.codegen.blocks import Module, literal, memory_type, register_type, suffix
-from alight.codegen.comparisons import EXTREMES, Comparisons
-from alight.codegen.trees import ends_of, in_lanes, one_by_one
+from alight.codegen.comparisons import EXTREMES
+from alight.codegen.integers import Integers, zero
+from alight.codegen.trees import VECTORS, ends_of, in_lanes, one_by_one
 from alight.digests import sha256
-from alight.ir.body import COMPARISONS, kind_of, width_of
+from alight.ir.body import COMPARISONS, kind_of, typed, width_of
 from alight.ir.maths.coefficients import TABLES
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ _INTRINSIC = {
 }  # fmt: skip
 
 
-class Code(Comparisons):
+class Code(Integers):
     """A function body under construction."""
 
     def evaluate(
@@ -183,7 +184,7 @@ class Code(Comparisons):
             return self.pure(f"bitcast {one} {args[0]} to {register_type(tree.dtype, lanes)}")
         if prim == "neg":
             minus = "fneg" if kind == "f" else "sub"
-            first = "" if kind == "f" else f"{_zero(lanes)}, "
+            first = "" if kind == "f" else f"{zero(lanes)}, "
             return self.pure(f"{minus} {one} {first}{args[0]}")
         if prim == "not":
             ones = literal(True if kind == "b" else -1, source, lanes)
@@ -196,111 +197,34 @@ class Code(Comparisons):
             name = f"llvm.{_INTRINSIC[prim]}.{suffix(source, lanes)}"
             self.module.shared[name] = f"declare {one} @{name}({', '.join([one] * len(args))})"
             return self.pure(f"call {loose}{one} @{name}({', '.join(f'{one} {a}' for a in args)})")
+        if prim == "libm" and lanes and tree.value in VECTORS:
+            return self._fmod(args, source, lanes)
         if prim == "libm":
             dtypes = [a.dtype for a in tree.args]
             given = ", ".join(map(register_type, dtypes))
             symbol = self.module.call_libm(tree.value, source, given)
-            return self._each(symbol, args, dtypes, tree.dtype, lanes)
+            return self.each(symbol, args, dtypes, tree.dtype, lanes)
         if prim == "apart":
             return self._apart(tree, args, lanes)
         if prim == "table":
-            return self._table(tree, args[0])
+            return self._table(tree, args[0], lanes)
         if prim == "by_zero":
             self.note_zero(self.some(args[1], lanes))
             return args[0]
         if prim == "gcd":
-            return self._gcd(args, source, lanes)
+            return self.gcd(args, source, lanes)
         if prim == "mulhi":
-            wide = f"<{lanes} x i128>" if lanes else "i128"
-            a, b = (self.pure(f"zext {one} {arg} to {wide}") for arg in args)
-            shift = "splat (i128 64)" if lanes else "64"
-            high = self.pure(f"lshr {wide} {self.pure(f'mul {wide} {a}, {b}')}, {shift}")
-            return self.pure(f"trunc {wide} {high} to {one}")
+            return self.high(args, lanes)
         if prim == "ipow":
-            name = self.module.share(
-                f"ipow.{register_type(source)}", _IPOW.replace("INT", register_type(source))
-            )
-            return self._each(name, args, [source, source], source, lanes)
+            return self.power(args, source, lanes)
         if prim in ("quot", "rem") and lanes:
-            divide = self._divided if width_of(source) < 64 else self._divided_long
-            quotient = divide(args, source, lanes)
+            quotient = self.divided(args, source, lanes)
             if prim == "quot":
                 return quotient
             product = self.pure(f"mul {one} {quotient}, {args[1]}")
             return self.pure(f"sub {one} {args[0]}, {product}")
         name = _FLOAT[prim] if kind == "f" else _integer(prim, kind)
         return self.pure(f"{name} {one} {args[0]}, {args[1]}")
-
-    def _each(
-        self, symbol: str, args: list[str], dtypes: list[str], result: str, lanes: int
-    ) -> str:
-        """Return what a function of one element gives for each lane."""
-        one = register_type(result, lanes)
-        given = ", ".join(
-            f"{register_type(d, lanes)} {a}" for d, a in zip(dtypes, args, strict=True)
-        )
-        if not lanes:
-            return self.pure(f"call {one} @{symbol}({given})")
-        name = f"each{lanes}.{symbol}"
-        if name not in self.module.shared:
-            code = Code(self.module)
-            cells = [code.alloca(register_type(d, lanes)) for d in (*dtypes, result)]
-            for place, (cell, dtype) in enumerate(zip(cells[:-1], dtypes, strict=True)):
-                code.store(f"%x{place}", cell, dtype, lanes=lanes)
-            with code.loop(str(lanes)) as j:
-                loaded = [
-                    code.load(code.at(cell, j, dtype), dtype)
-                    for cell, dtype in zip(cells[:-1], dtypes, strict=True)
-                ]
-                value = code._each(symbol, loaded, dtypes, result, 0)
-                code.store(value, code.at(cells[-1], j, result), result)
-            code.do(f"ret {one} {code.load(cells[-1], result, lanes=lanes)}")
-            taken = ", ".join(f"{register_type(d, lanes)} %x{i}" for i, d in enumerate(dtypes))
-            self.module.share(name, code.function(f"internal {one} @{name}({taken})", "#3"))
-        return self.pure(f"call {one} @{name}({given})")
-
-    def _divided(self, args: list[str], dtype: str, lanes: int) -> str:
-        """Return the truncated quotient by way of floats, which have a vector division.
-
-        It is exact where a float of p bits holds both operands: a quotient that is not whole is at
-        least 1 / y below the next whole number n, a share of 1 / (n * y) > 2**-p of it, and
-        rounding moves it by 2**-p of it at most.
-        """
-        wide = "float32" if width_of(dtype) < 32 else "float64"
-        one = register_type(wide, lanes)
-        a, b = (self.cast(arg, dtype, wide, lanes) for arg in args)
-        return self.cast(self.pure(f"fdiv {one} {a}, {b}"), wide, dtype, lanes)
-
-    def _divided_long(self, args: list[str], dtype: str, lanes: int) -> str:
-        """Return the truncated quotient of 64 bits: by way of float64 where it holds all operands,
-        else one by one."""
-        one, flag = register_type(dtype, lanes), register_type("bool", lanes)
-        half, most = literal(2**52, dtype, lanes), literal(2**53, dtype, lanes)
-        signed = kind_of(dtype) == "i"
-        far = []
-        for arg in args:
-            # from -2**52 to 2**52, as one unsigned comparison
-            moved = self.pure(f"add {one} {arg}, {half}") if signed else arg
-            far.append(self.pure(f"icmp uge {one} {moved}, {most}"))
-        some = self.some(self.pure(f"or {flag} {far[0]}, {far[1]}"), lanes)
-        near, apart, after = (self.label(stem) for stem in ("near", "apart", "after"))
-        self.do(f"br i1 {some}, label %{apart}, label %{near}, !prof !1")
-        known, self.known = self.known, None  # what is made here is not known after it
-        self.start(apart)
-        int_ = register_type(dtype)
-        name = self.module.share(
-            f"quot.{'s' if signed else 'u'}.{int_}",
-            f"define internal {int_} @quot.{'s' if signed else 'u'}.{int_}({int_} %a, {int_} %b) "
-            f"#2 {{\n  %q = {'s' if signed else 'u'}div {int_} %a, %b\n  ret {int_} %q\n}}",
-        )
-        slow = self._each(name, args, [dtype, dtype], dtype, lanes)
-        self.do(f"br label %{after}")
-        self.start(near)
-        fast = self._divided(args, dtype, lanes)
-        self.do(f"br label %{after}")
-        self.start(after)
-        self.known = known
-        return self.emit(f"phi {one} [ {slow}, %{apart} ], [ {fast}, %{near} ]")
 
     def _apart(self, tree: Expr, args: list[str], lanes: int) -> str:
         """Return a call of a function that all kernels of the module share; in vectors, what it
@@ -322,7 +246,37 @@ class Code(Comparisons):
         given = ", ".join(f"{one} {a}" for a in args)
         return self.emit(f"call {one} @{symbol}({given})")
 
-    def _table(self, tree: Expr, index: str) -> str:
+    def _fmod(self, args: list[str], dtype: str, lanes: int) -> str:
+        """Return remainders, of quotients of any size: by steps, until no lane changes."""
+        one, whole = register_type(dtype, lanes), f"int{width_of(dtype)}"
+        name = f"fmod.{suffix(dtype, lanes)}"
+        if name not in self.module.shared:
+            code = Code(self.module)
+            code.known = {}
+            first = typed("fmod_first(x, y)", (dtype, dtype), (dtype, dtype, whole))
+            a, b, exponent = code.evaluate(first, ["%x", "%y"], lanes)
+            head, leave = code.label("loop"), code.label("done")
+            before = code.block
+            code.do(f"br label %{head}")
+            code.start(head)
+            left = f"%i{self.module.fresh()}"
+            place = len(code.lines)
+            step = typed("fmod_step(x, y, z)", (dtype, dtype, whole), (dtype,))
+            (after,) = code.evaluate(step, [left, b, exponent], lanes)
+            more = code.some(code.pure(f"fcmp une {one} {after}, {left}"), lanes)
+            code.lines.insert(
+                place, f"  {left} = phi {one} [ {a}, %{before} ], [ {after}, %{code.block} ]"
+            )
+            code.do(f"br i1 {more}, label %{head}, label %{leave}")
+            code.start(leave)
+            last = typed("fmod_last(x, y, z)", (dtype,) * 3, (dtype,))
+            (result,) = code.evaluate(last, ["%x", "%y", after], lanes)
+            code.do(f"ret {one} {result}")
+            text = code.function(f"internal {one} @{name}({one} %x, {one} %y)", "#3")
+            self.module.share(name, text)
+        return self.pure(f"call {one} @{name}({one} {args[0]}, {one} {args[1]})")
+
+    def _table(self, tree: Expr, index: str, lanes: int) -> str:
         """Return an element of a table."""
         one = register_type(tree.dtype)
         values = TABLES[tree.value][1]
@@ -330,8 +284,16 @@ class Code(Comparisons):
         items = ", ".join(f"{one} {literal(v, tree.dtype)}" for v in values)
         symbol = f"table.{tree.value}"
         self.module.share(symbol, f"@{symbol} = internal constant {full} [{items}]")
-        place = self.emit(f"getelementptr {full}, ptr @{symbol}, i64 0, i64 {index}")
-        return self.emit(f"load {one}, ptr {place}")
+        if not lanes:
+            place = self.emit(f"getelementptr {full}, ptr @{symbol}, i64 0, i64 {index}")
+            return self.emit(f"load {one}, ptr {place}")
+        places = self.pure(f"getelementptr {one}, ptr @{symbol}, <{lanes} x i64> {index}")
+        whole, flags = register_type(tree.dtype, lanes), register_type("bool", lanes)
+        name = f"llvm.masked.gather.{suffix(tree.dtype, lanes)}.v{lanes}p0"
+        declared = f"declare {whole} @{name}(<{lanes} x ptr>, {flags}, {whole})"
+        self.module.share(name, declared)
+        given = f"<{lanes} x ptr> align 8 {places}, {flags} splat (i1 true), {whole} poison"
+        return self.pure(f"call {whole} @{name}({given})")
 
     def note_zero(self, condition: str) -> None:
         """Remember that an integer was divided by zero if the condition holds."""
@@ -356,24 +318,6 @@ class Code(Comparisons):
                 infinity = self.emit(f"fdiv double 1.0, {divisor}")
                 self.do(f"store volatile double {infinity}, ptr {zero}")
         self.do("ret void")
-
-    def _gcd(self, args: list[str], dtype: str, lanes: int) -> str:
-        one = register_type(dtype, lanes)
-        if kind_of(dtype) == "i":
-            zero = _zero(lanes)
-            args = [
-                self.chosen(
-                    self.pure(f"icmp slt {one} {arg}, {zero}"),
-                    self.pure(f"sub {one} {zero}, {arg}"),
-                    arg,
-                    dtype,
-                    lanes,
-                )
-                for arg in args
-            ]
-        int_ = register_type(dtype)
-        name = self.module.share(f"gcd.{int_}", _GCD.replace("INT", int_))
-        return self._each(name, args, [dtype, dtype], dtype, lanes)
 
 
 class _Alone(NamedTuple):
@@ -434,51 +378,9 @@ def _alone(tree: Expr, used: tuple[Expr, ...], lanes: int) -> _Alone:
     return _Alone(name, texts, frozenset(module.libm))
 
 
-def _zero(lanes: int) -> str:
-    return "zeroinitializer" if lanes else "0"
-
-
 def _integer(prim: str, kind: str) -> str:
     if prim in ("quot", "rem"):
         return f"{'s' if kind == 'i' else 'u'}{'div' if prim == 'quot' else 'rem'}"
     if prim == "shr":
         return "ashr" if kind == "i" else "lshr"
     return _INTEGER[prim]
-
-
-# Euclid on unsigned magnitudes
-_GCD = """define internal INT @gcd.INT(INT %a, INT %b) #2 {
-entry:
-  br label %head
-head:
-  %x = phi INT [ %a, %entry ], [ %y, %body ]
-  %y = phi INT [ %b, %entry ], [ %r, %body ]
-  %stop = icmp eq INT %y, 0
-  br i1 %stop, label %leave, label %body
-body:
-  %r = urem INT %x, %y
-  br label %head
-leave:
-  ret INT %x
-}"""
-# by squaring, wrapping; the exponent is not negative
-_IPOW = """define internal INT @ipow.INT(INT %a, INT %b) #2 {
-entry:
-  br label %head
-head:
-  %x = phi INT [ %a, %entry ], [ %xx, %body ]
-  %n = phi INT [ %b, %entry ], [ %half, %body ]
-  %p = phi INT [ 1, %entry ], [ %q, %body ]
-  %stop = icmp eq INT %n, 0
-  br i1 %stop, label %leave, label %body
-body:
-  %bit = and INT %n, 1
-  %odd = icmp ne INT %bit, 0
-  %m = mul INT %p, %x
-  %q = select i1 %odd, INT %m, INT %p
-  %xx = mul INT %x, %x
-  %half = lshr INT %n, 1
-  br label %head
-leave:
-  ret INT %p
-}"""

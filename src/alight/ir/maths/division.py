@@ -1,7 +1,7 @@
 """Remainders of floats, and products with powers of two."""
 
 # The rounded quotient, truncated, is at most one too large, and what is left is then exact. Far
-# larger quotients take a loop, which the C library has.
+# larger quotients take a loop: of vectors one of ``fmod_step``, else the C library's.
 FUNCTIONS = """
 def fmod(x, y):
     m = magnitude(x)
@@ -17,6 +17,26 @@ def fmod(x, y):
     nan = (m > top) | (n > top)
     other = rarely(~nan, libm.fmod(x, y), where(m > top, x, y))
     return rarely(~plain, other, copysign(r, x))
+
+# A loop over remainders begins with numbers above zero and the exponent of the second.
+def fmod_first(x, y):
+    whole = (fabs(x) < inf) & (y != 0) & (fabs(y) < inf)
+    b = where(whole, fabs(y), 1)
+    return where(whole, fabs(x), 1), b, S(continued(b, positive(b))) >> MANTISSA
+
+# b is doubled so often that the quotient is below 2**(MANTISSA + 1).
+def fmod_step(a, b, exponent):
+    n = (S(bits(a)) >> MANTISSA) - exponent - MANTISSA
+    n = where(n > 0, n, 0)
+    half = n >> 1
+    c = b * power_of_two(half) * power_of_two(n - half)
+    r = fma(-trunc(a / c), c, a)
+    return where(r < 0, r + c, r)
+
+def fmod_last(x, y, r):
+    none = (fabs(x) == inf) | (y == 0)
+    r = where(none, sqrt(where(none, T(-1), 1)), copysign(r, x))
+    return where((fabs(y) == inf) & ~none, x, r)
 
 def ldexp(x, n):
     usual = (n >= 1 - BIAS) & (n <= BIAS)
