@@ -247,7 +247,7 @@ class Code(Integers):
         return self.emit(f"call {one} @{symbol}({given})")
 
     def _fmod(self, args: list[str], dtype: str, lanes: int) -> str:
-        """Return remainders, of quotients of any size: by steps, until no lane changes."""
+        """Return remainders, of quotients of any size: by steps, until no lane has less left."""
         one, whole = register_type(dtype, lanes), f"int{width_of(dtype)}"
         name = f"fmod.{suffix(dtype, lanes)}"
         if name not in self.module.shared:
@@ -263,7 +263,7 @@ class Code(Integers):
             place = len(code.lines)
             step = typed("fmod_step(x, y, z)", (dtype, dtype, whole), (dtype,))
             (after,) = code.evaluate(step, [left, b, exponent], lanes)
-            more = code.some(code.pure(f"fcmp une {one} {after}, {left}"), lanes)
+            more = code.some(code.pure(f"fcmp olt {one} {after}, {left}"), lanes)
             code.lines.insert(
                 place, f"  {left} = phi {one} [ {a}, %{before} ], [ {after}, %{code.block} ]"
             )
