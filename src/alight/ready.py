@@ -83,6 +83,7 @@ class Ready:
         "spot",
         "step",
         "trial",
+        "unheard",
         "where",
         "windows",
         "worded",
@@ -110,6 +111,8 @@ class Ready:
         self.plainly = False  # the kernel is there, and nothing is left to find out
         self.windows: dict[Layout, Ready] = {}
         self.worded = is_worded(step.group.graph)
+        ours = implementation == "generated" and not self.late
+        self.unheard = frozenset(c for node in graph.nodes for c in node.op.unheard if ours)
         self.passed: Passage | None = None
         self.by_numpy = False  # as calls that say in flags alone what they warn of
 
@@ -198,6 +201,8 @@ class Ready:
                 event = self.backend.submit(where, 0, launch)
             if not self.late:
                 self.backend.wait(event)
+        if self.unheard:  # NumPy says whether it happened, where somebody wants to know
+            heard.extend((self.unheard & listen).difference(heard))
         seconds = None if self.late else event.ended - event.began
         made = event.buffers
         if self.late:  # the event is kept until the log is told, and what it made must not be

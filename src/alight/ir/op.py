@@ -78,14 +78,14 @@ class Op:
     where it is None, any. ``signs`` says how results tell that: a NaN that comes of none is an
     invalid operation, an infinity that comes of finite operands in these places an overflow or a
     division by zero; of a reduction, infinities among the elements, unless something overflowed.
-    Where it is None they do not tell. ``flags`` says what our body raises, and ``warns`` how NumPy
-    words it.
+    Where it is None they do not tell. ``flags`` says what our body raises, ``unheard`` are the
+    errors of which it may leave no flag though NumPy warns, and ``warns`` says how NumPy words it.
     """
 
     __slots__ = (
         *("against", "body", "bound", "combine", "finish", "flags", "flops", "kind", "name", "nin"),
         *("nout", "plane_loss", "plane_ulp", "raises", "reference", "resolve", "same", "signs"),
-        *("special", "ulp", "warns", "weak"),
+        *("special", "ulp", "unheard", "warns", "weak"),
     )
 
     def __init__(
@@ -111,6 +111,7 @@ class Op:
         signs: tuple[int, ...] | None = None,
         flags: FlagsRaised = FlagsRaised.UNKNOWN,
         warns: Warns = Warns.BY_NAME,
+        unheard: str = "",
     ) -> None:
         self.name = name
         self.kind = kind
@@ -132,6 +133,9 @@ class Op:
         self.signs = signs
         self.flags = flags
         self.warns = warns
+        # What of a transcendental underflows on its way is every library's own: of exp(-1000) NumPy
+        # warns where we have a zero that was never multiplied.
+        self.unheard = frozenset((*unheard.split(), *(["under"] if special else [])))
         # Layouts for which this op, on operands all of that layout, gives the layout beside it
         # without casts: what the core's fast way looks at. Filled while recording.
         self.same: dict[Any, Any] = {}
