@@ -349,9 +349,8 @@ _NEXT = """b = bits(x)
     where((x != x) | (y != y), x + y, where(x == y, {}, away))"""
 # From one zero to the other: before NumPy 2.5 a half float stays where it is.
 _HALF = "y" if np.signbit(np.nextafter(np.float16(0.0), np.float16(-0.0))) else "x"
-_ufunc(
-    np.nextafter, {"f": _NEXT.format("y"), "float16": _NEXT.format(_HALF)}, flops=4, unheard="under"
-)
+_NEXTS = {"f": _NEXT.format("y"), "float16": _NEXT.format(_HALF)}
+_ufunc(np.nextafter, _NEXTS, flops=4, unheard="under")
 _ufunc(
     np.spacing,
     {
