@@ -59,11 +59,17 @@ def exp_scaled(a, j):
     p = (r + fma(r * r, poly.exp(r), l)) + 1
     return in_two(p, n)
 
+# p 2**n, of a p next to 1 and n up to BIAS + 1. What may be denormal is a whole number of the least
+# ones, rounded where 2**MANTISSA is added, and then the bits of the result: a product that is
+# denormal takes some processors 150 cycles.
 def in_two(p, n):
-    h = n >> 1
-    f = floating(U(h + BIAS) << MANTISSA)
-    g = floating(U((n - h) + BIAS) << MANTISSA)
-    return (p * f) * g
+    low = n < 2 - BIAS
+    large = n > 0
+    e = where(low, n + (MANTISSA - 1 + BIAS), where(large, n - 1, n))
+    t = p * floating(U(e + BIAS) << MANTISSA)
+    one = T(2.0 ** MANTISSA)
+    least = where(t < one, bits(t + one), bits(t) + (U(1) << MANTISSA)) - bits(one)
+    return where(low, floating(least), t * where(large, T(2), 1))
 
 # r, and 2**(a - r)
 def exp2_parts(a):
@@ -108,6 +114,7 @@ def exp2_whole_float32(r):
     return fma(r, poly.exp2_short(r), 1)
 
 def exp2_far(x):
+    x = where(x > BIAS + 1, BIAS + 1, x)
     t = x + k.magic
     return in_two(exp2_whole(x - (t - k.magic)), S(bits(t) - bits(T(k.magic))))
 

@@ -87,8 +87,7 @@ def power_far(x, y):
     finite = (a > 0) & (a < inf) & (fabs(y) < inf)
     bad = finite & (x < 0) & ~whole
     small = a < TINY
-    up = floating(U(BIAS + MANTISSA) << MANTISSA)
-    s = where(finite, a, 1) * where(small, up, T(1))
+    s = where(finite, where(small, denormal(a) * TINY, a), 1)
     v, w = log2_long(bits(s))
     e = where(small, T(MANTISSA), 0)
     u = v - e
@@ -96,8 +95,9 @@ def power_far(x, y):
     c = where(finite & ~bad, y, 0)
     c = where(fabs(c) > k.wide, copysign(T(k.wide), y), c)
     p = u * c
-    far = fabs(p) > k.exp2_most + 60
-    u = where(far, copysign(T(k.exp2_most + 60), p), u)
+    most = where(p > 0, T(BIAS + 1.25), k.exp2_most + 60)
+    far = fabs(p) > most
+    u = where(far, copysign(most, p), u)
     t, r = power_parts(u, where(far, 0, w), where(far, 1, c))
     b = in_two(exp2_beyond(r), S(bits(t) - bits(T(k.magic))))
     big = (y > 0) == (a > 1)
