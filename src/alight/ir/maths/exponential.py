@@ -233,7 +233,7 @@ def cosh(x):
 
 def cosh_far(x):
     a = fabs(x)
-    return exp_scaled(where(a > k.exp_most + 1, k.exp_most + 1, a), S(-1))
+    return exp_scaled(where(a > k.exp_most + 0.5, k.exp_most + 0.5, a), S(-1))
 
 def sinh_far(x):
     return copysign(cosh_far(x), x)
