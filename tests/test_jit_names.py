@@ -550,6 +550,48 @@ def test_a_function_that_is_returned_keeps_ndarrays(mode: str) -> None:
         assert kinds(got) == kinds(want) and np.array_equal(got[0], want[0])
 
 
+def handed(*args: Any, **kwargs: Any) -> Any:
+    return args, kwargs
+
+
+def noted(x: Any) -> Any:
+    found = functools.partial(handed)
+    found.note = x * 2  # type: ignore[attr-defined]
+    return lambda: found.note  # type: ignore[attr-defined]
+
+
+def with_defaults(x: Any) -> Any:
+    def given(a: Any = x * 2, *, b: Any = x.sum()) -> Any:  # noqa: B008
+        return a, b, given.c  # type: ignore[attr-defined]
+
+    given.c = x + 1  # type: ignore[attr-defined]
+    return given
+
+
+CALLED: list[Callable[[Any], Any]] = [
+    lambda x: functools.partial(handed, x * 2, x, total=x.sum()),
+    lambda x: functools.partial(functools.partial(handed, [x * 2]), functools.partial(handed, x)),
+    lambda x: functools.partial(lambda twice: twice, x * 2),
+    noted,
+    with_defaults,
+    lambda x: types.MethodType(handed, x * 2),
+    lambda x: types.MethodType(handed, types.SimpleNamespace(field=x * 2)),
+    lambda x: (x * 2).copy,
+    lambda x: {"a": x * 2}.copy,
+    lambda x: [*{"a": x * 2}.values()].pop,
+    lambda x: functools.partial(list, {"a": x * 2}.values()),
+    lambda x: functools.partial(dict, types.MappingProxyType({"a": x * 2})),
+]
+
+
+@pytest.mark.parametrize("number", range(len(CALLED)))
+def test_what_is_returned_to_be_called_has_ndarrays(mode: str, number: int) -> None:
+    plain = CALLED[number]
+    for _ in range(CALLS):
+        got, want = alight.jit(plain)(A)(), plain(A)()
+        assert kinds(got) == kinds(want)
+
+
 def test_what_a_body_puts_into_attributes_is_ndarrays(mode: str) -> None:
     ours, theirs = Model(), Model()
     step: Any = alight.jit(Model.step)

@@ -107,12 +107,10 @@ class Seen:
             if getattr(type(array), "immutable", False):
                 return array.now()  # type: ignore[attr-defined, no-any-return]  # NumPy's scalar
             ndarray = host(array)
-            written = id(array) in self.written
             if array.window is not None and not array.window.writeable:
-                # NumPy has the words for it; ufunc.at has none and writes, to a copy here.
-                ndarray = ndarray.copy("K") if written else ndarray.view()
-                ndarray.flags.writeable = False
-            elif written:
+                ndarray = ndarray.view()
+                ndarray.flags.writeable = False  # NumPy has the words for it
+            elif id(array) in self.written:
                 ndarray = writable(array)
             found = self.ours[id(array)] = (array, ndarray)
         return found[1]

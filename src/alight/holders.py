@@ -8,11 +8,13 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from functools import lru_cache
+from functools import lru_cache, partial
 from types import (
     FunctionType,
     GetSetDescriptorType,
+    MappingProxyType,
     MemberDescriptorType,
+    MethodType,
     ModuleType,
     SimpleNamespace,
 )
@@ -28,9 +30,12 @@ Give = Callable[[Any], Any]
 
 _BY_A_STATEMENT = 1 << 9  # Py_TPFLAGS_HEAPTYPE: of classes that a class statement makes
 
-_ITERATORS: tuple[type, ...] = (
+# What gives out or shows items that others hold, or is a method of what holds some.
+_LEADS_TO_HOLDERS: tuple[type, ...] = (
     *(map, zip, enumerate, filter, reversed, itertools.chain, itertools.islice, itertools.cycle),
+    *(itertools.starmap, itertools.accumulate, itertools.zip_longest, itertools.takewhile),
     *(type(iter(())), type(iter([])), type(reversed([])), type(iter({}.values()))),
+    *(type({}.keys()), type({}.values()), type({}.items()), MappingProxyType, type([].append)),
 )
 
 # What holds nothing, or holds it where only its own code reaches.
@@ -39,9 +44,13 @@ _CLOSED = (int, float, complex, str, bytes, type(None), np.generic, np.ndarray, 
 
 def exchange(holder: Any, give: Give) -> Any:
     """Return a container or an object after its items, elements and attributes were exchanged for
-    what ``give`` returns: the very object, but for sets that cannot be changed."""
+    what ``give`` returns: the very object, but for sets and methods of Arrays, which cannot be
+    changed."""
     if _is_closed(holder):
         return holder
+    if type(holder) is MethodType:
+        owner = give(holder.__self__)
+        return holder if owner is holder.__self__ else _method(holder, owner)
     if isinstance(holder, dict):
         if _leads_on(dict.values(holder)):
             _exchange_items(dict.items(holder), lambda k, v: dict.__setitem__(holder, k, v), give)
@@ -58,21 +67,43 @@ def exchange(holder: Any, give: Give) -> Any:
             holder.clear()
             holder.update(items)
     elif isinstance(holder, BaseException):
-        args = [give(item) for item in holder.args]
-        if any(new is not item for new, item in zip(args, holder.args, strict=True)):
-            holder.args = tuple(args)
+        if (args := _exchanged(holder.args, give)) is not holder.args:
+            holder.args = args
     elif isinstance(holder, FunctionType):
         for cell in holder.__closure__ or ():
             with suppress(ValueError):  # not assigned yet
                 cell.cell_contents = give(cell.cell_contents)
-    elif type(holder) in _ITERATORS:
-        # They give out one after the other what is in these.
+        old = holder.__defaults__ or ()
+        if (new := _exchanged(old, give)) is not old:
+            holder.__defaults__ = new
+        for kept in (holder.__kwdefaults__ or {}, vars(holder)):
+            _exchange_items(kept.items(), kept.__setitem__, give)
+    elif isinstance(holder, partial):
+        old = (holder.func, holder.args, holder.keywords, vars(holder))
+        for kept in old[2:]:
+            _exchange_items(kept.items(), kept.__setitem__, give)
+        new = (give(old[0]), _exchanged(old[1], give), *old[2:])
+        if new[0] is not old[0] or new[1] is not old[1]:
+            holder.__setstate__(new)  # type: ignore[attr-defined]  # the only way to set them
+    elif type(holder) in _LEADS_TO_HOLDERS:
         for source in gc.get_referents(holder):
             for item in source if type(source) is tuple else (source,):
                 give(item)
     if isinstance(holder, BaseException) or is_the_programs(type(holder)):
         exchange_attributes(holder, give)
     return holder
+
+
+def _exchanged(items: tuple[Any, ...], give: Give) -> tuple[Any, ...]:
+    """Return a tuple of what is given for items; the very tuple where that is the same."""
+    given = tuple([give(item) for item in items])
+    return items if all(a is b for a, b in zip(given, items, strict=True)) else given
+
+
+def _method(method: MethodType, owner: Any) -> Any:
+    """Return a method as that of another owner."""
+    theirs = getattr(type(method.__self__), method.__name__, None) is method.__func__
+    return getattr(owner, method.__name__) if theirs else MethodType(method.__func__, owner)
 
 
 def holds_objects(tree: Any) -> bool:

@@ -8,7 +8,17 @@ from typing import Any
 from alight import runtime
 from alight._core import ArrayBase, Value, floor, make_layout
 from alight.frozen import np
-from alight.memory import apply_view, assign, export, host, layout, read, view_of, writable
+from alight.memory import (
+    apply_view,
+    assign,
+    check_writeable,
+    export,
+    host,
+    layout,
+    read,
+    view_of,
+    writable,
+)
 from alight.nearby import called
 from alight.record import (
     WHERE,
@@ -111,8 +121,7 @@ def _wrap(cls: type[ArrayBase], result: np.ndarray[Any, Any]) -> Any:
 
 def setitem(array: ArrayBase, key: Any, item: Any) -> None:
     """Set ``array[key] = item`` with NumPy's meaning."""
-    if array.window is not None and not array.window.writeable:
-        raise ValueError("assignment destination is read-only")  # before the key is looked at
+    check_writeable(array)  # before the key is looked at
     basic, integers = _basic_key(key)
     if not basic:
         if _masked(array, key, item) or _set_there(array, key, item):

@@ -8,7 +8,7 @@ back to the caller is ndarrays again: an argument as the very object, a view of 
 from __future__ import annotations
 
 from collections.abc import Generator
-from types import FunctionType, GeneratorType
+from types import FunctionType, GeneratorType, MethodType
 from typing import Any
 
 from alight import memory, runtime
@@ -205,7 +205,7 @@ class Leases:
     def _held(self, holder: Any) -> Any:
         """Return what is no plain container, with ndarrays for the Arrays that it keeps."""
         self._given[id(holder)] = (holder, holder)  # objects lead to one another
-        if isinstance(holder, frozenset):
+        if isinstance(holder, (frozenset, MethodType)):
             found = exchange(holder, self._inside)
             self._given[id(holder)] = (holder, found)
             return found

@@ -54,14 +54,19 @@ def _open_to_others(storage: Storage) -> bool:
     return data is not None and data.shared and data.exported
 
 
+def check_writeable(array: ArrayBase) -> None:
+    """Raise ValueError where an array is read-only."""
+    if array.window is not None and not array.window.writeable:
+        raise ValueError("assignment destination is read-only")
+
+
 def writable(array: ArrayBase) -> np.ndarray[Any, Any]:
     """Return an ndarray over the array's memory that may be written to at once.
 
     Pending readers of the old elements are evaluated first. Raises ValueError where the array is
     read-only.
     """
-    if array.window is not None and not array.window.writeable:
-        raise ValueError("assignment destination is read-only")
+    check_writeable(array)
     storage = array.storage
     if storage.value.op is not None:
         runtime.evaluate((storage.value,))
@@ -89,8 +94,7 @@ def assign(array: ArrayBase, value: Value) -> None:
     storage = array.storage
     old = storage.value
     target = layout(array)
-    if view is not None and not view.writeable:
-        raise ValueError("assignment destination is read-only")
+    check_writeable(array)
     if _open_to_others(storage):
         if value.op is not None:
             runtime.evaluate((value,))
@@ -200,6 +204,7 @@ __all__ = [
     "Data",
     "apply_view",
     "assign",
+    "check_writeable",
     "export",
     "host",
     "interface",

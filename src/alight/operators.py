@@ -19,8 +19,9 @@ from alight.calls import (
 from alight.exits import run_in_numpy
 from alight.frozen import np
 from alight.ir.ops import OPS
+from alight.memory import check_writeable
 
-__all__ = ["array_ufunc", "binary", "in_place", "ufunc_method", "unary"]
+__all__ = ["array_ufunc", "binary", "change_at", "in_place", "ufunc_method", "unary"]
 
 # Keywords that np.max and np.maximum.reduce, and their like, take alike.
 _SAME_MEANING = frozenset(("axis", "out", "keepdims"))
@@ -71,8 +72,19 @@ def ufunc_method(ufunc: np.ufunc, method: str, inputs: Any, kwargs: dict[str, An
             del keywords["initial"]
         out = outs[0] if outs else None
         return reduce_call(name, inputs[0], kwargs.get("axis", 0), out, keywords)
-    changed = (inputs[0],) if method == "at" and isinstance(inputs[0], ArrayBase) else ()
-    return exit_to_numpy(getattr(ufunc, method), inputs, kwargs, changed)
+    if method == "at":
+        return change_at(ufunc, *inputs)
+    return exit_to_numpy(getattr(ufunc, method), inputs, kwargs)
+
+
+def change_at(ufunc: np.ufunc, array: Any, *others: Any) -> None:
+    """Do ``ufunc.at(array, *others)``. Raises ValueError where an Array is read-only, which NumPy
+    forgets to ask: it writes into constants and what others rely on."""
+    at: Any = ufunc.at
+    ours = isinstance(array, ArrayBase)
+    if ours:
+        check_writeable(array)
+    exit_to_numpy(at, (array, *others), {}, (array,) if ours else ())
 
 
 def array_ufunc(ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:

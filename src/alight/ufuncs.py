@@ -9,7 +9,7 @@ from alight.calls import FUNCTIONS
 from alight.exits import exit_to_numpy, ndarrays
 from alight.frozen import np
 from alight.library import bound
-from alight.operators import ufunc_method
+from alight.operators import change_at, ufunc_method
 from alight.tracebacks import public
 
 __all__ = ["Ufunc", "ufunc"]
@@ -97,10 +97,10 @@ class Ufunc(UfuncBase):
     @public
     def at(self, a: Any, indices: Any, *b: Any) -> Any:
         """Do the function in place at indices, once for each time an index appears."""
-        at: Any = self._numpy.at
         if _handed_over((a, indices, *b)):
+            at: Any = self._numpy.at
             return at(a, indices, *b)  # and give what the operand's own type gives
-        return exit_to_numpy(at, (a, indices, *b), {}, (a,) if isinstance(a, ArrayBase) else ())
+        return change_at(self._numpy, a, indices, *b)
 
     def resolve_dtypes(self, dtypes: Any, **kwargs: Any) -> Any:
         """Return the dtypes of the loop NumPy would run."""
