@@ -392,6 +392,26 @@ def test_read_only_arguments(mode: str, statement: str, words: str) -> None:
         jitted(np.arange(3.0))
 
 
+def test_a_body_makes_its_arguments_writeable_where_numpy_does(mode: str) -> None:
+    def plain(a: Any, left: bool) -> Any:
+        a.setflags(write=True)
+        a[0] = 7.0
+        a.flags.writeable = left
+        return a * 2
+
+    jitted = alight.jit(plain)
+    owner = np.arange(3.0)
+    owner.flags.writeable = False
+    for left in (True, False, True):
+        x, y = np.arange(3.0), np.arange(3.0)
+        x.flags.writeable = y.flags.writeable = False
+        assert jitted(x, left).tolist() == plain(y, left).tolist() == [14.0, 2.0, 4.0]
+        assert x.tolist() == y.tolist() and x.flags.writeable is y.flags.writeable is left
+        for function in (jitted, plain):  # what owns the memory is locked
+            with pytest.raises(ValueError, match="cannot set WRITEABLE flag to True"):
+                function(owner[:2], left)
+
+
 def test_ufunc_at_writes_into_nothing_that_is_read_only(mode: str) -> None:
     # NumPy's does, and says nothing: dropping what it wrote would be as silent.
     def function(a: Any) -> None:

@@ -116,6 +116,8 @@ def set_writeable(array: ArrayBase, writeable: bool) -> None:
     data = storage.value.data
     memory = None if data is None else data.array
     owner = _owners.get(storage)
+    if writeable and memory is not None and memory is storage.lease:
+        memory.flags.writeable = True  # the caller's own ndarray: NumPy says whether it may be
     if writeable and (
         (memory is not None and not memory.flags.writeable)
         or (owner is not None and owner.locked and owner.array() is not array)
