@@ -152,6 +152,36 @@ def test_reductions_by_position(mode: str, name: str) -> None:
     agree(reduced)
 
 
+@pytest.mark.parametrize("wanted", [None, "C", "F", "O", "W", "E", ["C", "O"], ["FORTRAN"], "CF"])
+@pytest.mark.parametrize("dtype", [None, "f4"])
+def test_what_is_required_has_numpys_order(mode: str, dtype: Any, wanted: Any) -> None:
+    def required(namespace: Any) -> list[Any]:
+        a = namespace.arange(12.0).reshape(3, 4) + 1
+        found = []
+        for form in (a, a.T, a.copy("F"), a[::2], a[:, 1:]):
+            try:
+                got = namespace.require(form, dtype, wanted)
+            except ValueError as error:
+                return [str(error)]
+            found += [got is form, got.strides, got.dtype, got.tolist()]
+        return found
+
+    assert required(alight) == required(np)
+
+    def written(x: Any) -> Any:
+        x[0, 0] = 5.0
+        got = np.require(x, dtype, wanted)
+        got[1] = 3.0
+        return got.strides, x.sum()
+
+    if wanted != "CF":
+        for form in (np.arange(12.0).reshape(3, 4), np.zeros((3, 4), order="F").T):
+            mine, theirs = form.copy("K"), form.copy("K")
+            for _ in range(3):
+                assert alight.jit(written)(mine) == written(theirs)
+                assert np.array_equal(mine, theirs)
+
+
 def test_a_view_stays_read_only_with_what_it_is_a_view_of(mode: str) -> None:
     def flagged(np: Any) -> Any:
         a = np.arange(9.0)

@@ -412,6 +412,27 @@ def test_a_body_makes_its_arguments_writeable_where_numpy_does(mode: str) -> Non
                 function(owner[:2], left)
 
 
+def test_arguments_own_their_memory_where_they_do_outside(mode: str) -> None:
+    def plain(x: Any, y: Any = None) -> Any:
+        x[1] = 5.0
+        own = np.require(x, requirements="O")
+        own[0] = 9.0
+        whole = x.base is None, x[:].base is None, x[:].flags.owndata
+        return own is x, whole, x.flags.owndata, y is None or y.flags["OWNDATA"]
+
+    jitted = alight.jit(plain)
+    for cut in (slice(None), slice(1, None), slice(None, None, 2)):
+        for _ in range(3):
+            x, y = np.arange(6.0), np.arange(6.0)
+            whole = cut == slice(None)
+            given = (x if whole else x[cut], y if whole else y[cut])
+            assert jitted(given[0]) == plain(given[1])
+            assert x.tolist() == y.tolist()
+            assert jitted(given[0], x[2:]) == plain(given[1], y[2:])
+            assert jitted(x[2:], x) == plain(y[2:], y)
+            assert x.tolist() == y.tolist()
+
+
 def test_ufunc_at_writes_into_nothing_that_is_read_only(mode: str) -> None:
     # NumPy's does, and says nothing: dropping what it wrote would be as silent.
     def function(a: Any) -> None:

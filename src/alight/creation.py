@@ -208,8 +208,15 @@ def require(a: Any, dtype: Any = None, requirements: Any = None, *, like: Any = 
     found = Flags(a)
     if wanted == layout(a).dtype and all(found[flag] for flag in flags):
         return a
-    order = "F" if not flags.isdisjoint(("F", "F_CONTIGUOUS", "FORTRAN")) else "C"
+    asked = {_ORDERS[flag] for flag in flags & _ORDERS.keys()}
+    order = asked.pop() if asked else "A" if requirements else "K"
     return astype(a, wanted, order, "unsafe", True)
+
+
+_ORDERS = {
+    **dict.fromkeys(("C", "C_CONTIGUOUS", "CONTIGUOUS"), "C"),
+    **dict.fromkeys(("F", "F_CONTIGUOUS", "FORTRAN"), "F"),
+}
 
 
 def _converted(array: Any, dtype: Any, order: Any, copy: bool | None) -> Any:
@@ -268,4 +275,4 @@ def frombuffer(
     return shared(np.frombuffer(buffer, dtype, count, offset))
 
 
-__all__ = ["MAKERS", "array", "asarray", "from_dlpack", "shared"]
+__all__ = ["MAKERS", "array", "asarray", "from_dlpack", "require", "shared"]

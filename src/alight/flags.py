@@ -6,6 +6,7 @@ from typing import Any
 from weakref import WeakKeyDictionary, ref
 
 from alight._core import ArrayBase, Storage, View
+from alight.frozen import np
 from alight.memory import layout
 
 __all__ = ["Flags", "owns", "set_writeable"]
@@ -32,7 +33,6 @@ class Flags:
         self._array = array
         lay = layout(array)
         window = array.window
-        data = array.storage.value.data
         known = lay.probe.flags
         aligned = known.aligned and (window is None or window.offset % lay.dtype.alignment == 0)
         writeable = window is None or window.writeable
@@ -40,7 +40,7 @@ class Flags:
         self._known = {
             "c_contiguous": known.c_contiguous,
             "f_contiguous": known.f_contiguous,
-            "owndata": owns(array) and (data is None or not data.foreign),
+            "owndata": _has_own_memory(array),
             "writeable": writeable,
             "aligned": aligned,
             "writebackifcopy": False,
@@ -105,8 +105,23 @@ _owners: WeakKeyDictionary[Storage, _Owner] = WeakKeyDictionary()
 
 def owns(array: ArrayBase) -> bool:
     """Tell whether an array is the whole of its memory, and no view of another that is."""
+    if (member := _leased(array)) is not None:
+        return member.base is None
     owner = _owners.get(array.storage)
     return array.window is None if owner is None else owner.array() is array
+
+
+def _has_own_memory(array: ArrayBase) -> bool:
+    if (member := _leased(array)) is not None:
+        return member.flags.owndata
+    data = array.storage.value.data
+    return owns(array) and (data is None or not data.foreign)
+
+
+def _leased(array: ArrayBase) -> np.ndarray[Any, Any] | None:
+    """Return the caller's ndarray that an array is while `jit` holds its memory."""
+    lease = array.storage.lease
+    return None if lease is None else lease.get(id(array))
 
 
 def set_writeable(array: ArrayBase, writeable: bool) -> None:
@@ -116,8 +131,8 @@ def set_writeable(array: ArrayBase, writeable: bool) -> None:
     data = storage.value.data
     memory = None if data is None else data.array
     owner = _owners.get(storage)
-    if writeable and memory is not None and memory is storage.lease:
-        memory.flags.writeable = True  # the caller's own ndarray: NumPy says whether it may be
+    if writeable and (member := _leased(array)) is not None and member is memory:
+        member.flags.writeable = True  # NumPy says whether it may be
     if writeable and (
         (memory is not None and not memory.flags.writeable)
         or (owner is not None and owner.locked and owner.array() is not array)

@@ -142,6 +142,10 @@ def _wrap_conversion(function: Callable[..., Any]) -> Any:
             return asarray(array, *rest, **kwargs)
         if name == "array" and len(rest) <= 1 and kwargs.keys() <= {"dtype"}:
             return asarray(array, *rest, copy=True, **kwargs)
+        if name == "require":
+            from alight.creation import require  # late: few programs name it
+
+            return require(array, *rest, **kwargs)  # what an export owns is not what the array does
         exported = np.asarray(array)
         result = plain(exported, *rest, **kwargs)
         return array if result is exported else result
