@@ -418,7 +418,9 @@ def test_arguments_own_their_memory_where_they_do_outside(mode: str) -> None:
         own = np.require(x, requirements="O")
         own[0] = 9.0
         whole = x.base is None, x[:].base is None, x[:].flags.owndata
-        return own is x, whole, x.flags.owndata, y is None or y.flags["OWNDATA"]
+        cuts = x[1:], x[None], x.T, x.view(np.int64)
+        based = [cut.base is x and cut[:1].base is x for cut in cuts]
+        return own is x, whole, based, x.flags.owndata, y is None or y.flags["OWNDATA"]
 
     jitted = alight.jit(plain)
     for cut in (slice(None), slice(1, None), slice(None, None, 2)):

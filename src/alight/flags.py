@@ -9,7 +9,7 @@ from alight._core import ArrayBase, Storage, View
 from alight.frozen import np
 from alight.memory import layout
 
-__all__ = ["Flags", "owns", "set_writeable"]
+__all__ = ["Flags", "owner_of", "owns", "set_writeable"]
 
 _NAMES = {
     **dict.fromkeys(("C", "C_CONTIGUOUS", "CONTIGUOUS"), "c_contiguous"),
@@ -111,6 +111,15 @@ def owns(array: ArrayBase) -> bool:
     return array.window is None if owner is None else owner.array() is array
 
 
+def owner_of(array: ArrayBase) -> ArrayBase | None:
+    """Return the array that others are views of, where that is known."""
+    for one, member in array.storage.lease or ():
+        if member.base is None:
+            return one()
+    owner = _owners.get(array.storage)
+    return None if owner is None else owner.array()
+
+
 def _has_own_memory(array: ArrayBase) -> bool:
     if (member := _leased(array)) is not None:
         return member.flags.owndata
@@ -120,8 +129,10 @@ def _has_own_memory(array: ArrayBase) -> bool:
 
 def _leased(array: ArrayBase) -> np.ndarray[Any, Any] | None:
     """Return the caller's ndarray that an array is while `jit` holds its memory."""
-    lease = array.storage.lease
-    return None if lease is None else lease.get(id(array))
+    for one, member in array.storage.lease or ():
+        if one() is array:
+            return member
+    return None
 
 
 def set_writeable(array: ArrayBase, writeable: bool) -> None:

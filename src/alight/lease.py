@@ -52,8 +52,9 @@ class Lease:
             value, views = _together(members)
         self.storage = Storage(value)
         self.arrays = tuple([_array(self.storage, view) for view in views])
-        # By ids: the arrays lead to the storage, which is not to wait for a collection.
-        self.storage.lease = {id(a): m for a, m in zip(self.arrays, members, strict=True)}
+        # Weak: the arrays lead to the storage, which is not to wait for a collection.
+        pairs = zip(map(weakref.ref, self.arrays), members, strict=True)
+        self.storage.lease = tuple(pairs)
         # Weak: whether the bytes may be written in place is told by who else holds their Data.
         self._data = weakref.ref(value.data)
 

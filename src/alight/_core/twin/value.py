@@ -70,12 +70,12 @@ next_number = itertools.count().__next__
 
 
 class Storage:
-    """The current version of some memory. ``lease`` has the caller's own ndarrays, by the ids of
-    the arrays for them, while ``jit`` holds them."""
+    """The current version of some memory. ``lease`` has the caller's own ndarrays, each with the
+    array for it, while ``jit`` holds them."""
 
     __slots__ = ("__weakref__", "lease", "value")
     value: Value
-    lease: dict[int, np.ndarray[Any, Any]] | None
+    lease: tuple[tuple[weakref.ref[Any], np.ndarray[Any, Any]], ...] | None
 
     def __init__(self, value: Value) -> None:
         self.value = value
