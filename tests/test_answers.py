@@ -152,6 +152,20 @@ def test_reductions_by_position(mode: str, name: str) -> None:
     agree(reduced)
 
 
+@pytest.mark.parametrize("dtype", ["?", "b", "B", "h", "i", "L"])
+def test_means_in_integers_are_divided(mode: str, dtype: str) -> None:
+    def means(np: Any) -> list[Any]:
+        found = []
+        for kind in "ild":
+            a = (np.arange(600) % 97 * 1000 + 1).reshape(20, 30).astype(kind)
+            for axis in (None, 0, 1):
+                found.append(np.mean(a, axis, dtype=dtype))
+            found.append(np.mean(a * 2 - 1, 1, dtype=dtype, keepdims=True))
+        return found
+
+    agree(means)
+
+
 @pytest.mark.parametrize("wanted", [None, "C", "F", "O", "W", "E", ["C", "O"], ["FORTRAN"], "CF"])
 @pytest.mark.parametrize("dtype", [None, "f4"])
 def test_what_is_required_has_numpys_order(mode: str, dtype: Any, wanted: Any) -> None:

@@ -60,6 +60,8 @@ def supports(op: Op, dtypes: Iterable[Any], attrs: tuple[tuple[str, Any], ...] =
     if op.body is not None and choose(op.body, names[:1]) is None:
         return f"{op.name} {names[0]}: no body for this dtype"
     finish = choose(op.finish, (names[-1],))
+    if finish is None and op.finish is not None:
+        return f"{op.name} {names[-1]}: no end of the fold for this dtype"
     if finish is not None and _COUNT.search(finish) and dict(attrs).get("where"):
         return f"{op.name}: a masked count is not generated"
     return None

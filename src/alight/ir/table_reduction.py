@@ -105,7 +105,7 @@ _reduction("max", np.max, body="x", combine="maximum", bound=_exact, raises="")
 _reduction("any", np.any, body=_TRUTH, combine="logical_or", bound=_exact, raises="")
 _reduction("all", np.all, body=_TRUTH, combine="logical_and", bound=_exact, raises="")
 _DIVIDED = {
-    "f": "R(float64(x) / y)",
+    **dict.fromkeys("fiu", "R(float64(x) / y)"),
     # the zeros are the divisor's other part: one infinite part makes the other NaN, as in NumPy
     "c": """a = float64(real(x))
         b = float64(imag(x))
