@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
 
 from alight.ir.group import Graph, Group, GroupKind, Node
 from alight.ir.op import Kind
@@ -27,10 +26,9 @@ _SPECIAL_FLOPS = 30
 # of k page-aligned float64 arrays of 16 MB: 28 GB/s at k = 8, 19 at 12, 13 at 16, 5.7 at 32:
 # streams past the ways of the L1 cache evict one another.
 KERNEL_ARRAYS = 8
-# Flops spent to save a byte of traffic, where nothing is measured. The ridge of an H200 in float64
-# (34 Tflop/s over 4.3 TB/s) is at 8 and that of one AVX2 core (16 flops a cycle, 10 GB/s) near 5:
-# at 1, recomputing stays hidden.
-FLOPS_PER_BYTE = 1.0
+# What one kernel has to gain over others that do the same: 0.1 µs, under which two runs are told
+# apart by no clock here.
+LEAST_GAIN_SECONDS = 1e-7
 
 
 @dataclass(slots=True)
@@ -48,19 +46,9 @@ class Region:
     parts: list[Region] = field(default_factory=list)
 
 
-def fuse(
-    graph: Graph,
-    uses: Uses,
-    keys: Sequence[Hashable],
-    recompute: Container[Hashable] = (),
-    seconds: Callable[[Group, Any], float | None] = lambda group, key: None,
-) -> list[Region]:
-    """Return the regions of a graph in an order in which they can run.
-
-    ``keys[i]`` says with which other nodes node i may share a kernel. In regions whose key is in
-    ``recompute`` a cheap value is computed again where that takes fewer ``seconds(group, key)``
-    than storing and reading it; where these are not known, where it moves fewer bytes.
-    """
+def fuse(graph: Graph, uses: Uses, keys: Sequence[Hashable]) -> list[Region]:
+    """Return the regions of a graph in an order in which they can run. ``keys[i]`` says with which
+    other nodes node i may share a kernel."""
     first = len(graph.inputs)
     regions: list[Region] = []
     for stage, members in together(graph, uses, keys):
@@ -69,8 +57,6 @@ def fuse(
             regions.append(Region(kind, key, stage, part, set(part)))
     # Inside a stage only reductions read what another region makes.
     regions.sort(key=lambda r: (r.stage, r.kind is GroupKind.REDUCE, r.members[0]))
-    if any(region.key in recompute for region in regions):
-        _recompute(graph, uses, regions, recompute, seconds)
     return prune(graph, uses, regions)
 
 
@@ -275,142 +261,3 @@ def _cap(graph: Graph, uses: Uses, members: list[int]) -> Iterator[list[int]]:
         within.add(number)
         read |= new
     yield run
-
-
-def _recompute(
-    graph: Graph,
-    uses: Uses,
-    regions: list[Region],
-    recompute: Container[Hashable],
-    seconds: Callable[[Group, Any], float | None],
-) -> None:
-    """Add to regions the nodes of values that are cheaper to compute again than to store and
-    read."""
-    first = len(graph.inputs)
-    readers: dict[int, list[Region]] = {}
-    reads: dict[int, set[int]] = {}
-    for region in regions:
-        within = set(region.members)
-        own = {o for m in region.members for o in graph.nodes[m - first].operands} - within
-        reads[id(region)] = own
-        for operand in own:
-            readers.setdefault(operand, []).append(region)
-    stored = set(uses.live)
-    for node in graph.nodes:
-        if node.op.kind is Kind.VIEW or node.op.kind is Kind.WRITE:
-            stored.update(node.operands)
-
-    for home in regions:
-        if home.kind is not GroupKind.LOOP or home.key not in recompute:
-            continue
-        shape = over(graph, home.members[-1])
-        can = [
-            (v, [r for r in readers.get(v, ()) if r.key == home.key and _same(graph, r, shape, v)])
-            for v in home.members
-            if v in home.owned
-        ]
-        for value, takers in can:
-            if len(takers) < len(readers.get(value, ())):
-                stored.add(value)
-        for value, takers in can:
-            cone = _cone(graph, home, value, stored) if takers else None
-            if cone is None:
-                continue
-            nodes, leaves = cone
-            if any(uses.base[leaf] in uses.written for leaf in leaves):
-                continue  # it would be read past the write that is to happen in place
-            extra = [(t, leaves - reads[id(t)]) for t in takers]
-            if any(
-                weight_of(graph, {*t.members, *nodes}) > KERNEL_NODES
-                or len(streams(graph, uses, reads[id(t)] | new)) > KERNEL_ARRAYS
-                for t, new in extra
-            ):
-                continue
-            kept = {v for v in home.owned if v in stored or readers.get(v)}
-            gain = _gain(graph, uses, home, takers, nodes, kept, kept - {value} | stored, seconds)
-            if gain is None:
-                saved = graph.layout(value).nbytes * (len(takers) + (value not in stored))
-                saved -= sum(graph.layout(leaf).nbytes for _, new in extra for leaf in new)
-                flops = sum(graph.nodes[m - first].op.flops for m in nodes) * len(takers)
-                gain = saved * FLOPS_PER_BYTE - flops * graph.layout(value).size
-            if gain <= 0:
-                continue
-            readers[value] = [r for r in readers[value] if r not in takers]
-            for taker, new in extra:
-                taker.members = sorted({*taker.members, *nodes})
-                reads[id(taker)] |= new
-                reads[id(taker)].discard(value)
-                for leaf in new:
-                    readers.setdefault(leaf, []).append(taker)
-
-
-def _gain(
-    graph: Graph,
-    uses: Uses,
-    home: Region,
-    takers: Sequence[Region],
-    nodes: set[int],
-    kept: set[int],
-    left: set[int],
-    seconds: Callable[[Group, Any], float | None],
-) -> float | None:
-    """Return the seconds won where the takers compute ``nodes`` themselves; None where unknown.
-
-    The home gives others what is ``kept`` now, and then what is ``left``.
-    """
-
-    def of(region: Region, members: Iterable[int], outputs: Iterable[int]) -> float | None:
-        first = len(graph.inputs)
-        given = sorted(region.owned.intersection(outputs))
-        wanted = set(given)
-        inside = []
-        for number in sorted(members, reverse=True):
-            if number in wanted:
-                inside.append(number)
-                wanted.update(graph.nodes[number - first].operands)
-        if not inside:
-            return 0.0
-        whole = Region(region.kind, region.key, region.stage, inside[::-1], region.owned, given)
-        return seconds(group_of(graph, uses, whole)[0], region.key)
-
-    before = [of(home, home.members, kept)]
-    after = [of(home, home.members, left)]
-    for taker in takers:
-        # Whatever the taker gives, it gives in both cases.
-        before.append(of(taker, taker.members, taker.owned))
-        after.append(of(taker, {*taker.members, *nodes}, taker.owned))
-    known = [one for one in (*before, *after) if one is not None]
-    if len(known) < len(before) + len(after):
-        return None
-    return sum(known[: len(before)]) - sum(known[len(before) :])
-
-
-def _same(graph: Graph, region: Region, shape: tuple[int, ...], value: int) -> bool:
-    """Tell whether a region goes over this shape and reads a value where it is made."""
-    if region.kind is GroupKind.LIBRARY or over(graph, region.members[-1]) != shape:
-        return False
-    nodes = [graph.nodes[m - len(graph.inputs)] for m in region.members]
-    return not any([n.op.kind is Kind.MOVEMENT and value in n.operands for n in nodes])
-
-
-def _cone(
-    graph: Graph, home: Region, value: int, stored: set[int]
-) -> tuple[set[int], set[int]] | None:
-    """Return the nodes that compute a value again and the stored values they start from; None if
-    dear."""
-    first = len(graph.inputs)
-    within = set(home.members)
-    nodes = {value}
-    leaves: set[int] = set()
-    ready = [value]
-    while ready:
-        node = graph.nodes[ready.pop() - first]
-        if node.op.special or node.op.kind is Kind.MOVEMENT or len(nodes) > KERNEL_NODES:
-            return None
-        for operand in node.operands:
-            if operand not in within or operand in stored:
-                leaves.add(operand)
-            elif operand not in nodes:
-                nodes.add(operand)
-                ready.append(operand)
-    return nodes, leaves

@@ -19,15 +19,13 @@ from alight.device import HOST_DEVICE
 from alight.ir.group import Graph, GroupKind
 from alight.ir.op import Kind
 from alight.plan.choose import host_implementation, operation, ruled_out, wanted
-from alight.plan.fuse import Region, group_of, halves, prune
+from alight.plan.fuse import LEAST_GAIN_SECONDS, Region, group_of, halves, prune
 from alight.plan.plan import Estimate, Facts, Refusal, no_estimate
 from alight.plan.stages import Uses
 
 if TYPE_CHECKING:
     from alight.ir.group import Group
 
-# What a fusion has to gain beside: 0.1 µs, under which two runs are told apart by no clock here.
-LEAST_GAIN_SECONDS = 1e-7
 # By how much a region has to take less than its parts so that this holds for all sizes that are cut
 # as one (`likeness`), which tells them within a factor of two.
 CLEAR = 2.0

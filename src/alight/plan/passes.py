@@ -11,6 +11,7 @@ from alight.ir.inner import folded
 from alight.ir.nested import packed
 from alight.ir.op import dtype_name
 from alight.ir.ops import Kind
+from alight.ir.table_reduction import CHUNK, LANES
 from alight.plan.runs import Runs, between_bytes, runs_of, steps_of, touched_bytes
 from alight.plan.workload import (
     contraction_flops,
@@ -91,7 +92,7 @@ def columns_of(group: Group, axes: Sequence[int]) -> tuple[int, int] | None:
     """Return the rows that generated code folds columns of, and how many columns lie side by side;
     None where it goes along what is folded.
 
-    As its nests do, it goes along the axis on which more of what it reads has neighbours.
+    As its nests do, it goes along the axis on which more elements of what it reads have neighbours.
     """
     graph, shape = group.graph, group.shape
     layouts = graph.inputs
@@ -104,7 +105,7 @@ def columns_of(group: Group, axes: Sequence[int]) -> tuple[int, int] | None:
             return None
         inner.append(max(own, key=lambda i: [-abs(s[i]) for s in (*results, *steps)]))
     beside, ahead = (
-        sum(s[i] == layout.itemsize for s, layout in zip(steps, layouts, strict=True))
+        sum(x.size for s, x in zip(steps, layouts, strict=True) if s[i] == x.itemsize)
         for i in inner
     )
     if beside <= ahead:
@@ -158,20 +159,21 @@ def passes(group: Group, implementation: str) -> Iterator[Pass]:
         once = once or (kind == "reduce_inner" and _once(group, folds[0]))
         yield Pass(
             *(kind, dtype, amount, graph.nodes, runs, operands, written, between),
-            *(threads_of(group), rows, parts, once),
+            *(threads_of(group, columns is not None), rows, parts, once),
         )
         return
     for node, nbytes in one_by_one(graph):
         yield alone(graph, node, nbytes)
 
 
-# Threads of a block that has a row, and the elements that a thread goes through at once: of a fold,
-# and of what is elementwise (`codegen.cuda`).
-BLOCK, _FOLDED, _PACKED = 256, 32, 4
+# Threads of a block that has a row, and those that have one of a chunk or less; the elements that a
+# thread of what is elementwise goes through at once (`codegen.cuda`).
+BLOCK, _TEAM, _PACKED = 256, 4, 4
 
 
-def threads_of(group: Group) -> float:
-    """Return how many threads generated code of a device gives a group; 0 where that is unknown."""
+def threads_of(group: Group, columns: bool) -> float:
+    """Return how many threads generated code of a device gives a group; 0 where that is unknown.
+    ``columns``: it folds columns that lie side by side."""
     elements = math.prod(group.shape)
     if group.kind is GroupKind.LOOP:
         return max(elements / _PACKED, 1.0)
@@ -179,7 +181,9 @@ def threads_of(group: Group) -> float:
     if group.kind not in (GroupKind.REDUCE, GroupKind.ROWWISE) or not folds or not elements:
         return 0.0
     length = math.prod(group.shape[i] for i in reduced_axes(folds[0], len(group.shape)))
-    each = max(length / _FOLDED, 1.0)
+    each = max(length / CHUNK, 1.0)  # a thread has a column, or a chunk of one
+    if not columns and length >= LANES:  # shorter rows are written out: a thread has one, too
+        each *= _TEAM
     if group.kind is GroupKind.ROWWISE:  # a row is never cut
         each = min(each, BLOCK)
     return elements / length * each

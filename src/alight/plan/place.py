@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Hashable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 from alight.device import HOST_DEVICE
@@ -40,6 +41,7 @@ from alight.plan.plan import (
     WriteStep,
     no_estimate,
 )
+from alight.plan.recompute import recomputing
 from alight.plan.reuse import reusing
 from alight.plan.rows import by_rows
 from alight.plan.stages import Uses
@@ -148,18 +150,30 @@ def _regions(
     facts: Facts,
 ) -> list[Region]:
     """Return regions as large as whoever may run them allows."""
+    regions = fuse(graph, uses, keys)
+    found_on = {key: _generated_on(key) for key in {region.key for region in regions}}
+    generated = {key for key, devices in found_on.items() if devices}
+    # Other devices give a row to one block of threads, however long it is.
+    cut = {key for key in generated if found_on[key] == {HOST_DEVICE}}
 
     def seconds(group: Group, key: Any) -> float | None:
         estimate = facts.estimate(group, *key)
         return None if estimate is None else estimate.seconds
 
-    regions = fuse(graph, uses, keys, recompute, seconds)
-    found_on = {key: _generated_on(key) for key in {region.key for region in regions}}
-    generated = {key for key, devices in found_on.items() if devices}
+    def runs(region: Region) -> bool:
+        group, _ = group_of(graph, uses, region)
+        return all(
+            facts.supports(name, "generated", group) is None for name in found_on[region.key]
+        )
+
+    def in_rows(regions: list[Region]) -> list[Region]:
+        return by_rows(graph, uses, regions, generated, cut, runs) if generated else regions
+
+    if recompute:
+        merged = partial(in_rows, copied(regions))
+        regions = recomputing(graph, uses, regions, recompute, seconds, merged)
     if generated:
-        # Other devices give a row to one block of threads, however long it is.
-        cut = {key for key in generated if found_on[key] == {HOST_DEVICE}}
-        regions = by_rows(graph, uses, regions, generated, cut)
+        regions = in_rows(regions)
         regions = nested(graph, uses, regions, cut)
         regions = crossed(graph, uses, regions, cut)
     return regions

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Collection, Container, Hashable, Iterable
+from collections.abc import Callable, Collection, Container, Hashable, Iterable
 from dataclasses import dataclass
 
 from alight.ir.group import Graph, GroupKind, one_per_result, one_per_row, reduced_axes
@@ -29,10 +29,12 @@ def by_rows(
     regions: list[Region],
     generated: Container[Hashable],
     cut: Container[Hashable],
+    runs: Callable[[Region], bool],
 ) -> list[Region]:
     """Return the regions, those made one that can run row by row, in an order in which they can
-    run. Only regions whose key is in ``generated`` can; those whose key is in ``cut`` share long
-    rows among threads where these are folded and no more."""
+    run. Only regions whose key is in ``generated`` can, and such as whoever they are placed on
+    ``runs``; those whose key is in ``cut`` share long rows among threads where these are folded and
+    no more."""
     first = len(graph.inputs)
     for region in regions:
         scan = graph.nodes[region.members[0] - first].op.kind is Kind.SCAN
@@ -45,7 +47,7 @@ def by_rows(
         if region.key not in generated:
             continue
         if region.kind in _LED:
-            work.grow(index)
+            work.grow(index, runs)
     merged = work.merged()
     return regions if merged is None else prune(graph, uses, merged)
 
@@ -120,8 +122,9 @@ class _Clusters:
         found = {o for n in numbers for o in nodes[n - self.first].operands}
         return found.difference(numbers)
 
-    def grow(self, index: int) -> None:
-        """Take into a reduce region all that goes over its rows and is near it."""
+    def grow(self, index: int, runs: Callable[[Region], bool]) -> None:
+        """Take into a reduce region all that goes over its rows and is near it, if that ``runs``:
+        else others may have its parts."""
         if index in self.home:
             return
         region = self.regions[index]
@@ -142,7 +145,7 @@ class _Clusters:
                 cluster.parts.add(other)
                 cluster.members.update(candidate.members)
                 ready = sorted({*ready, *self.near(other, shape)})
-        if len(cluster.parts) > 1:
+        if len(cluster.parts) > 1 and runs(self.made(cluster)):
             self.home.update(dict.fromkeys(cluster.parts, cluster))
 
     def fits(self, cluster: _Cluster, region: Region) -> bool:
@@ -322,13 +325,17 @@ class _Clusters:
         cluster = self.home.get(index)
         if cluster is None:
             return self.regions[index]
+        return self.made(cluster)
+
+    def made(self, cluster: _Cluster) -> Region:
+        """Return what a cluster becomes."""
         parts = [self.regions[p] for p in sorted(cluster.parts)]
-        first = parts[0]
         return Region(
             cluster.kind,
-            first.key,
+            parts[0].key,
             min(part.stage for part in parts),
             sorted(cluster.members),
             set().union(*[part.owned for part in parts]),
-            parts=parts,
+            [m for m in sorted(cluster.members) if self.given(m, cluster.members)],
+            parts,
         )
