@@ -156,9 +156,8 @@ def _regions(
     # Other devices give a row to one block of threads, however long it is.
     cut = {key for key in generated if found_on[key] == {HOST_DEVICE}}
 
-    def seconds(group: Group, key: Any) -> float | None:
-        estimate = facts.estimate(group, *key)
-        return None if estimate is None else estimate.seconds
+    def estimate(group: Group, key: Any) -> Estimate | None:
+        return facts.estimate(group, *key)
 
     def runs(region: Region) -> bool:
         group, _ = group_of(graph, uses, region)
@@ -171,7 +170,7 @@ def _regions(
 
     if recompute:
         merged = partial(in_rows, copied(regions))
-        regions = recomputing(graph, uses, regions, recompute, seconds, merged)
+        regions = recomputing(graph, uses, regions, recompute, estimate, merged)
     if generated:
         regions = in_rows(regions)
         regions = nested(graph, uses, regions, cut)

@@ -18,6 +18,7 @@ from alight.plan.fuse import (
     streams,
     weight_of,
 )
+from alight.plan.plan import Estimate
 from alight.plan.stages import Uses, over
 
 # Flops spent to save a byte of traffic, where nothing is measured. The ridge of an H200 in float64
@@ -31,23 +32,26 @@ def recomputing(
     uses: Uses,
     regions: list[Region],
     recompute: Container[Hashable],
-    seconds: Callable[[Group, Any], float | None],
+    estimate: Callable[[Group, Any], Estimate | None],
     merged: Callable[[], list[Region]],
 ) -> list[Region]:
     """Return the regions, those whose key is in ``recompute`` with the nodes of values that are
-    cheaper to compute again than to store and read: that takes fewer ``seconds(group, key)``, by
-    the least gain; where these are not known, it moves fewer bytes.
+    cheaper to compute again than to store and read: that takes fewer seconds by
+    ``estimate(group, key)``, by the least gain; where these are not known, it moves fewer bytes.
 
     ``merged()`` are the regions as they run if nothing is computed again. What one of them both
     makes and reads is never stored, and what it makes beside costs no launch.
     """
     if all(r.kind is not GroupKind.LOOP or r.key not in recompute for r in regions):
         return regions
-    work = _Recomputing(graph, uses, regions, seconds, merged)
+    work = _Recomputing(graph, uses, regions, estimate, merged)
     for home in regions:
         if home.kind is GroupKind.LOOP and home.key in recompute:
             work.visit(home)
     return prune(graph, uses, regions) if work.changed else regions
+
+
+_NOTHING = Estimate(0.0, 0.0, 0.0, {})
 
 
 class _Recomputing:
@@ -56,12 +60,12 @@ class _Recomputing:
         graph: Graph,
         uses: Uses,
         regions: list[Region],
-        seconds: Callable[[Group, Any], float | None],
+        estimate: Callable[[Group, Any], Estimate | None],
         merged: Callable[[], list[Region]],
     ) -> None:
         self.graph = graph
         self.uses = uses
-        self.seconds = seconds
+        self.estimate = estimate
         self.merged = merged
         self.first = first = len(graph.inputs)
         self.wholes: dict[int, Region] = {}
@@ -149,7 +153,8 @@ class _Recomputing:
         self, value: int, takers: Sequence[Region], nodes: set[int], leaves: set[int]
     ) -> float | None:
         """Return the seconds won where takers compute ``nodes`` themselves, from ``leaves`` on;
-        None where unknown."""
+        None where unknown. A kernel that becomes one of another kind wins what is sure: what one
+        kind takes less than another is a difference of two curves."""
         reading = {id(one): one for one in map(self.whole, takers)}
         making = [self.wholes[n] for n in (value, *leaves) if n in self.wholes]
         gain = 0.0
@@ -159,11 +164,18 @@ class _Recomputing:
             if reading.keys() != {id(one)}:
                 after = after | (leaves & one.owned)
             more = nodes if id(one) in reading else set()
-            now = self.took(one, one.members, before)
-            then = self.took(one, more.union(one.members), after)
-            if now is None or then is None:
+            now = self.made(one, one.members, before)
+            then = self.made(one, more.union(one.members), after)
+            if now is None:
+                continue
+            took = self.estimate(group_of(self.graph, self.uses, now)[0], one.key)
+            takes = _NOTHING
+            if then is not None:
+                takes = self.estimate(group_of(self.graph, self.uses, then)[0], one.key)
+            if took is None or takes is None:
                 return None
-            gain += now - then
+            alike = then is None or then.kind is now.kind
+            gain += (took.seconds if alike else took.low) - takes.seconds
         return gain
 
     def given(self, whole: Region) -> set[int]:
@@ -175,23 +187,23 @@ class _Recomputing:
             or any(self.whole(r) is not whole for r in self.readers.get(number, ()))
         }
 
-    def took(self, region: Region, members: Iterable[int], outputs: set[int]) -> float | None:
-        """Return the seconds of a region that makes these outputs."""
+    def made(self, whole: Region, members: Iterable[int], outputs: set[int]) -> Region | None:
+        """Return a whole with those of these members that such outputs need; None where these are
+        none."""
         nodes, wanted, inside = self.graph.nodes, set(outputs), []
         for number in sorted(members, reverse=True):
             if number in wanted:
                 inside.append(number)
                 wanted.update(nodes[number - self.first].operands)
         if not inside:
-            return 0.0
+            return None
         inside.reverse()
-        kind = region.kind
+        kind = whole.kind
         if kind is GroupKind.ROWWISE:
             folds = {m for m in inside if nodes[m - self.first].op.kind is Kind.REDUCTION}
             if not any(folds.intersection(nodes[m - self.first].operands) for m in inside):
                 kind = GroupKind.REDUCE if folds else GroupKind.LOOP
-        made = Region(kind, region.key, region.stage, inside, region.owned, sorted(outputs))
-        return self.seconds(group_of(self.graph, self.uses, made)[0], region.key)
+        return Region(kind, whole.key, whole.stage, inside, whole.owned, sorted(outputs))
 
     def take(self, value: int, extra: Sequence[tuple[Region, set[int]]], nodes: set[int]) -> None:
         """Have takers compute a value."""
