@@ -238,12 +238,65 @@ def streams(graph: Graph, uses: Uses, values: Iterable[int]) -> set[tuple[int, t
 
 
 def _cap(graph: Graph, uses: Uses, members: list[int]) -> Iterator[list[int]]:
-    """Yield runs of the members, each small enough for one kernel."""
-    first = len(graph.inputs)
-    if weight_of(graph, members) <= KERNEL_NODES and _arrays(graph, uses, members) <= KERNEL_ARRAYS:
+    """Yield runs of the members, each small enough for one kernel.
+
+    What repeats, as a loop does that was recorded turn by turn, is cut into powers of two of turns:
+    however many there are, few kernels do for all of them, which are compiled once.
+    """
+    if _fits(graph, uses, members):
         if members:
             yield members
         return
+    found = _turns(graph, members)
+    if found is None:
+        yield from _filled(graph, uses, members)
+        return
+    start, length, count = found
+    yield from _filled(graph, uses, members[:start])
+    most = 1 << count.bit_length() - 1
+    while most and not _fits(graph, uses, members[start : start + most * length]):
+        most //= 2
+    while count:
+        turns = min(max(most, 1), 1 << count.bit_length() - 1)
+        end = start + turns * length
+        yield from _filled(graph, uses, members[start:end])
+        start, count = end, count - turns
+    yield from _filled(graph, uses, members[start:])
+
+
+def _fits(graph: Graph, uses: Uses, members: list[int]) -> bool:
+    """Tell whether the members are small enough for one kernel."""
+    return (
+        weight_of(graph, members) <= KERNEL_NODES and _arrays(graph, uses, members) <= KERNEL_ARRAYS
+    )
+
+
+def _turns(graph: Graph, members: list[int]) -> tuple[int, int, int] | None:
+    """Return where what repeats begins among the members, how long a turn is, and how many turns
+    there are; None where less than half of them repeat."""
+    first = len(graph.inputs)
+    nodes = [graph.nodes[member - first] for member in members]
+    alike = [
+        (node.op, node.attrs, node.layout, [graph.layout(o) for o in node.operands])
+        for node in nodes
+    ]
+    middle = len(alike) // 2
+    for length in range(1, min(middle, KERNEL_NODES) + 1):
+        if alike[middle] != alike[middle - length]:
+            continue
+        begin, end = middle - length, middle + 1
+        while begin and alike[begin - 1] == alike[begin - 1 + length]:
+            begin -= 1
+        while end < len(alike) and alike[end] == alike[end - length]:
+            end += 1
+        if 2 * (end - begin) >= len(alike):
+            return begin, length, (end - begin) // length
+    return None
+
+
+def _filled(graph: Graph, uses: Uses, members: list[int]) -> Iterator[list[int]]:
+    """Yield runs of the members, each as large as one kernel may be."""
+    first = len(graph.inputs)
     run: list[int] = []
     weight = 0
     within: set[int] = set()
@@ -260,4 +313,5 @@ def _cap(graph: Graph, uses: Uses, members: list[int]) -> Iterator[list[int]]:
         weight += own
         within.add(number)
         read |= new
-    yield run
+    if run:
+        yield run
