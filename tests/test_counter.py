@@ -17,6 +17,7 @@ import pytest
 import alight
 import cuda_on_cpu
 from alight import counter
+from alight.codegen.cuda import card_nest, form, schedule
 from alight.codegen.source import gap
 from alight.codegen.wgsl_dialect import wgsl
 from alight.ir.ops import OPS
@@ -187,6 +188,26 @@ def test_cuda_has_the_same_bits() -> None:
         assert same(result, OPS[name].reference(*inputs)), name
 
 
+@pytest.mark.skipif(cuda_on_cpu.compiler() is None, reason="no g++ to run CUDA C on the CPU with")
+@pytest.mark.parametrize("size", [5000, 1])
+def test_cuda_has_the_same_bits_in_long_kernels(size: int) -> None:
+    """A thread has one element, whose usual way is written once: among 10,000 normal numbers some
+    10 are not."""
+    position = np.arange(size, dtype=np.uint32)
+    starts = [np.uint64(size * 2**n)[None] for n in range(6)]
+    inputs = [position, *starts, np.uint64(0x123456789ABCDEF0)[None]]
+    name, result = "normal_float32", np.dtype(np.float32)
+    uses = [(OPS[name], (0, 1 + n, 7), (), result) for n in range(6)]
+    group = loop_group(inputs, uses)
+    grid = schedule(group, card_nest(group), (0,) * 14, 132)
+    assert grid.elements == 1 and grid.blocks
+    text = form(group, card_nest(group), grid).text()
+    assert text.count("entry_usual(") == text.count("entry_element(") == 2  # written, and called
+    found = cuda_on_cpu.run(group, inputs)
+    for start, ours in zip(starts, found, strict=True):
+        assert same(ours, OPS[name].reference(position, start, inputs[-1]))
+
+
 def test_wgsl_says_what_it_lacks() -> None:
     for name in _BODIES:
         ((before, after),) = loops(OPS[name])
@@ -211,6 +232,15 @@ def test_draws_fuse_with_what_uses_them() -> None:
             z = np.asarray(rng.standard_normal(n, np.float32))
             expected = np.asarray(alight.asarray(expected) * np.exp(0.1 + 0.2 * alight.asarray(z)))
     assert same(found, expected)
+    with alight.policy(**MODES["generated"]):
+        before = len(alight.report().to_dict()["decisions"])
+        for count in (90, 51, 29):  # more turns than a kernel has room for: few kernels do for all
+            for _ in range(count):
+                spot = spot * np.exp(0.1 + 0.2 * rng.standard_normal(n, np.float32))
+            alight.evaluate(spot)
+        rows = alight.report().to_dict()["decisions"][before:]
+        long = [row["group"] for row in rows if "more" in row["operation"]]
+        assert len(set(long)) <= 3 < len(long)  # of 8, 4 and 2 turns
     with alight.policy(**MODES["generated"]):
         mean = float(Counter(4).random(n).mean())
         assert mean == float(alight.asarray(np.asarray(Counter(4).random(n))).mean())

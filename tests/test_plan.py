@@ -421,6 +421,39 @@ def test_kernels_stay_small() -> None:
         assert max(len(step.inputs) for step in launches(plan)) <= KERNEL_ARRAYS
 
 
+@pytest.mark.parametrize("ends", [False, True])
+def test_turns_of_a_loop_are_few_kernels_whatever_their_number(ends: bool) -> None:
+    """42 turns would fit in a kernel of 256: 32 of them do, and what is left is cut alike."""
+    b = Builder(BIG, make_layout(F8, ()))
+    made: dict[int, set[str]] = {}
+    for count in (100, 75, 67):
+        value = b.add("cos", b.add("sqrt", 0)) if ends else 0
+        for _ in range(count):
+            value = b.add("add", b.add("multiply", b.add("sin", value), 1), value)
+        value = b.add("tanh", value) if ends else value
+        steps = launches(make_plan(b.graph(value), POLICIES["generated"]))
+        turns = [[node.op.name for node in step.group.graph.nodes].count("sin") for step in steps]
+        left = [1 << k for k in range(4, -1, -1) if count % 32 >> k & 1]
+        assert [n for n in turns if n] == [32] * (count // 32) + left
+        for step, n in zip(steps, turns, strict=True):
+            if 3 * n == len(step.group.graph.nodes):
+                made.setdefault(n, set()).add(group_key(step.group))
+    assert 32 in made and all(len(keys) == 1 for keys in made.values())
+
+
+def test_turns_larger_than_a_kernel_are_cut_alike() -> None:
+    b = Builder(BIG, BIG)
+    value = 0
+    for _ in range(3):
+        for _ in range(70):
+            value = b.add("remainder", value, 1)
+        for _ in range(20):
+            value = b.add("add", value, 1)
+    steps = launches(make_plan(b.graph(value), POLICIES["generated"]))
+    assert [len(step.group.graph.nodes) for step in steps] == [64, 26] * 3
+    assert len({group_key(step.group) for step in steps}) == 2
+
+
 def test_kernels_of_remainders_are_smaller() -> None:
     b = Builder(BIG, BIG)
     value = 0

@@ -53,6 +53,10 @@ _HEAVY = 50
 # (H200, RunMat's normalised images with a power: 774 µs, with two steps at once 844, with four
 # 1143; its elementwise chain: 487, 478 and 475).
 _HEAVIEST = 80
+# And above which a thread has one element, whose usual way and the other are written once each: in
+# packs of two either is there twice, and a compiler takes longer for it (eight turns of a random
+# walk, 1250 operations: NVRTC took 0.9 to 1.2 s, one by one 0.4 to 0.5).
+_LONGEST = 500
 # Blocks for each multiprocessor that a launch of much arithmetic has at most: each goes around, as
 # starting them takes time, and many are spread well (H200, nine operations on 2**27 float32: 376 µs
 # with 128, 383 with 64, 388 with one for each tile; on 2**26 float64 423, 427 and 422).
@@ -134,10 +138,13 @@ def schedule(group: Group, shape: Nest, offsets: Sequence[int], processors: int)
         elements = max(1, min(PACK_BYTES // max(sizes), 8))
         while elements > 1 and not packs(shape, offsets, sizes, elements):
             elements //= 2
-        if elements == 1 or _operations(group) <= _HEAVY:
+        operations = _operations(group) if elements > 1 else 0
+        if operations <= _HEAVY:
             grid = Grid(256, elements, bits)
             return _tiles(group, shape, grid, processors) if elements == 1 else grid
         grid = Grid(_HEAVY_BLOCK, elements, bits, blocks=_WAVES * processors)
+        if operations > _LONGEST:
+            return replace(grid, elements=1)
         fits = 2 * elements * _registers(graph, shape) <= _READ_REGISTERS_HEAVY
         if fits and prod(shape.dims) >= 2 * elements * processors * _THREADS:
             return replace(grid, ahead=2)

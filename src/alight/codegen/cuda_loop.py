@@ -32,10 +32,12 @@ def cuda_loop(group: Group, shape: Nest, grid: Grid = PLAIN, entry: str = ENTRY)
 
     With ``elements`` > 1 the innermost axis is read and written in packs of so many: every operand
     moves by 0 or 1 along it, and packs are aligned to their size up to 16 bytes (``packs`` tells).
-    With ``turns`` > 1 a thread has one element of each of so many rows.
+    With a most of ``blocks`` one element is a pack, too. With ``turns`` > 1 a thread has one
+    element of each of so many rows.
     """
     dtypes = checked(group)
     count, rank, size = len(group.graph.inputs), len(shape.dims), grid.elements
+    packed = size > 1 or grid.blocks > 0
     if size > 1 and set(shape.classes) - PACKED:
         raise Unsupported("packs of elements need operands without steps along the inner axis")
     index = "int" if grid.index_bits == 32 else "long long"
@@ -52,14 +54,14 @@ def cuda_loop(group: Group, shape: Nest, grid: Grid = PLAIN, entry: str = ENTRY)
     element = element_function(group, dtypes, memory, f"{entry}_element", outside)
     # what is made of packs needs no branch for an element: the few that are not usual come again
     usual = ""
-    if size > 1:
+    if packed:
         usual = element_function(group, dtypes, memory, f"{entry}_usual", outside, True)
         if "seldom" not in usual.partition("{")[2]:
             usual = ""
     element = "\n".join((*outside.values(), element, usual))
     code = Statements(CUDA)
     first = "blockIdx.x" if index == "int" else "(long long)blockIdx.x"
-    ahead = grid.ahead if size > 1 else 1
+    ahead = grid.ahead if packed else 1
     tile = grid.block * ahead
     if grid.turns > 1:
         _rows(code, grid, rank, memory, count, index, entry)
@@ -127,7 +129,7 @@ def cuda_loop(group: Group, shape: Nest, grid: Grid = PLAIN, entry: str = ENTRY)
             for store in stores:
                 code.add(store)
 
-    if size > 1:
+    if packed:
         code.add(f"const {index} packs = n / {size};")
         tiles = f"for ({index} e = start; e < packs; e += apart)"
         with code.block(tiles):
@@ -148,12 +150,13 @@ def cuda_loop(group: Group, shape: Nest, grid: Grid = PLAIN, entry: str = ENTRY)
                 suffix = f"_{i}" if i else ""
                 with code.block(f"if (e + {i * grid.block} < packs)" if i else ""):
                     made_pack(suffix)
-    tail = "packs * SIZE + start".replace("SIZE", str(size)) if size > 1 else "start"
-    # of several axes the inner one has whole packs
-    with code.block(f"for ({index} e = {tail}; e < n; e += apart)"):
-        find("e", 1)
-        code.add(f"{entry}_element({plain});")
-    return _kernel(code, element, PACK if size > 1 else "", grid, entry, parameters)
+    if size > 1 or not packed:
+        tail = f"packs * {size} + start" if packed else "start"
+        # of several axes the inner one has whole packs
+        with code.block(f"for ({index} e = {tail}; e < n; e += apart)"):
+            find("e", 1)
+            code.add(f"{entry}_element({plain});")
+    return _kernel(code, element, PACK if packed else "", grid, entry, parameters)
 
 
 def _kernel(
@@ -264,7 +267,7 @@ class Loop:
             for layout, strides in zip(layouts, shape.strides, strict=True)
             for stride in strides
         ]
-        ahead = grid.ahead if grid.elements > 1 else 1
+        ahead = grid.ahead if grid.elements > 1 or grid.blocks else 1
         blocks = around(-(-count // (grid.block * grid.elements * ahead)))
         if grid.turns > 1:
             *others, rows, inner = shape.dims

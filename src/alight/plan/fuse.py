@@ -289,7 +289,7 @@ def _turns(graph: Graph, members: list[int]) -> tuple[int, int, int] | None:
             begin -= 1
         while end < len(alike) and alike[end] == alike[end - length]:
             end += 1
-        if 2 * (end - begin) >= len(alike):
+        if end - begin >= max(2 * length, len(alike) / 2):
             return begin, length, (end - begin) // length
     return None
 
