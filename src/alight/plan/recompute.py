@@ -153,8 +153,8 @@ class _Recomputing:
         self, value: int, takers: Sequence[Region], nodes: set[int], leaves: set[int]
     ) -> float | None:
         """Return the seconds won where takers compute ``nodes`` themselves, from ``leaves`` on;
-        None where unknown. A kernel that becomes one of another kind wins what is sure: what one
-        kind takes less than another is a difference of two curves."""
+        None where unknown. What a kernel that becomes one of another kind takes less to launch is a
+        difference of two curves, and no gain as long as they may be off by as much."""
         reading = {id(one): one for one in map(self.whole, takers)}
         making = [self.wholes[n] for n in (value, *leaves) if n in self.wholes]
         gain = 0.0
@@ -169,13 +169,14 @@ class _Recomputing:
             if now is None:
                 continue
             took = self.estimate(group_of(self.graph, self.uses, now)[0], one.key)
-            takes = _NOTHING
+            takes: Estimate | None = _NOTHING
             if then is not None:
                 takes = self.estimate(group_of(self.graph, self.uses, then)[0], one.key)
             if took is None or takes is None:
                 return None
-            alike = then is None or then.kind is now.kind
-            gain += (took.seconds if alike else took.low) - takes.seconds
+            gain += took.seconds - takes.seconds
+            if then is not None and then.kind is not now.kind:
+                gain -= (1 - took.low / took.seconds) * took.terms.get("launch", 0.0)
         return gain
 
     def given(self, whole: Region) -> set[int]:
