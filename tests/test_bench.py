@@ -20,8 +20,8 @@ import numpy as np
 import pytest
 
 import alight
+from alight.bench import calibration, worker
 from alight.bench import run as running
-from alight.bench import worker
 from alight.bench.bandwidth import Bandwidth, measure_on
 from alight.bench.command import run_bench, run_regret
 from alight.bench.device_peers import peers_on
@@ -360,13 +360,13 @@ def test_a_run_keeps_its_budget(monkeypatch: pytest.MonkeyPatch) -> None:
         asked.append(command[6:])
         return subprocess.CompletedProcess((), 0, busy if len(asked) < 3 else "cpu: rough", "")
 
-    monkeypatch.setattr(running.subprocess, "run", calibrates)
+    monkeypatch.setattr(calibration.subprocess, "run", calibrates)
+    monkeypatch.setattr(calibration, "perf_counter", lambda: now[0])
     now[0] = 0.0
-    running._calibrate(run, {}, 15.0)
-    assert now[0] == 10.0 == run.calibration_seconds
+    assert calibration.calibrate({}, 15.0).seconds == 10.0 == now[0]
     now[0] = 0.0
-    running._calibrate(run, {}, 1000.0)  # again what other work disturbed, and nothing else
-    assert asked == [[], [], ["cpu"]] and run.calibration.startswith("cpu: rough\ncuda:0")
+    found = calibration.calibrate({}, 1000.0)  # again what other work disturbed, and nothing else
+    assert asked == [[], [], ["cpu"]] and found.result.startswith("cpu: rough\ncuda:0")
 
 
 def test_rows_that_met_slow_processors_are_timed_again(monkeypatch: pytest.MonkeyPatch) -> None:

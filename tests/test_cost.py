@@ -55,7 +55,7 @@ from alight.plan.cost import (
 from alight.plan.curve import Curve, guess
 from alight.plan.passes import passes
 from alight.plan.place import make_plan
-from alight.plan.plan import Estimate, Facts
+from alight.plan.plan import Estimate, Facts, LaunchStep
 from alight.plan.runs import Runs, between_bytes, runs_of, touched_bytes
 from alight.plan.surface import Surface
 from alight.plan.workload import body_parts, one_by_one, unfused_workload, workload
@@ -832,12 +832,42 @@ def test_what_was_counted_in_bodies_outlives_the_process(
 
 def test_a_step_of_ours_is_what_a_plan_takes_beside_the_call() -> None:
     backend = HostBackend()
-    run = Calibration(backend, backend.probe().devices[0], 0.02, time_step=lambda: 1.0)
+    run = Calibration(
+        backend, backend.probe().devices[0], 0.02, time_step=lambda where: {"cpu:numpy": 1.0}[where]
+    )
     for _ in run.steps():
         pass
     profile = run.profile()
     assert 0.9 < profile.one_offs["step"].value < 1.0
     assert 0.0 <= runtime.step_seconds() < 1e-2
+
+
+def test_a_device_pays_for_the_steps_it_takes_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    layout = make_layout(F8, (1 << 12,))
+    graph = Graph((layout,), (Node(OPS["negative"], (0,), (), layout),), (1,))
+    there = SimBackend().probe().devices[0]
+    seconds = {"cpu": 1e-5, there.id: 5e-6}
+
+    def guessed(group: Group, device: str, implementation: str) -> Estimate:
+        return Estimate(seconds[device], 0.0, 1.0, {"launch": seconds[device]})
+
+    facts = Facts((registry.device("cpu"), there), {}, estimate=guessed, step_seconds=1e-6)
+    for more, chosen in (({}, there.id), ({there.id: 2e-5}, "cpu")):
+        known = replace(facts, steps=more)
+        plan = make_plan(graph, known)
+        (step,) = plan.steps
+        assert isinstance(step, LaunchStep) and step.device == chosen
+        found = account(plan, graph, known).estimate
+        assert found is not None and found.terms["steps"] == known.step_on(chosen)
+    # who calls with what lies on the device has the launch ready, and takes no step
+    monkeypatch.setattr(costs, "steps_on", lambda devices: {there.id: 2e-5})
+    for spaces, wanted in (
+        (("host",), {there.id: 2e-5}),
+        (("host", there.space), {}),
+        (("*",), {there.id: 2e-5}),
+    ):
+        leaf = layout, frozenset(spaces), 0, 0
+        assert runtime.facts_of([leaf], 0).steps == wanted
 
 
 def test_an_account_has_the_step_that_was_measured() -> None:

@@ -15,7 +15,7 @@ from alight.ir.vectors import REGISTERS, SHORT_ROW, vectors_together
 from alight.measure import probes, timing
 from alight.measure.fit import fit
 from alight.measure.samples import Samples
-from alight.plan.cost import Profile, Rates, estimate, met, shown, together
+from alight.plan.cost import Profile, Rates, estimate, shown
 from alight.plan.curve import Curve, guess
 from alight.plan.nests import (
     BUFFERED,
@@ -348,35 +348,6 @@ def on_card(work: Mapping[str, float], kinds: object = KINDS) -> Profile:
     """Return the profile of generated code on a device that is not the host."""
     rates = profile_with(work, "generated", kinds).rates
     return Profile("cuda:0", rates)
-
-
-def test_threads_that_share_a_kernel_meet_once() -> None:
-    # one thread's seconds and those of all, of which 4 us are for meeting
-    sharing = Curve([(1e-7, 1e-7), (2e-5, 6e-6), (1e-3, 1e-4)])
-    assert met(sharing, 2e-5, 1e-3) == pytest.approx(4e-6, rel=1e-3)
-    assert met(sharing, 2e-5, 1e-6) == pytest.approx(1e-6)  # no more than memory's threads took
-    assert met(sharing, 1e-3, 1e-3) == pytest.approx(0.0, abs=1e-7)
-    knots = [(1e3, LAUNCH), (1e6, LAUNCH + 5e-6), (1e7, LAUNCH + 1e-5)]
-    rates = Rates(
-        *(guess(LAUNCH, "seconds"), guess(LAUNCH, "seconds")),
-        {"elementwise/float64": Curve(knots)},
-        {"flop/float64": guess(0.0, "seconds"), "sqrt/float64": guess(2e-5 / 62500, "seconds")},
-        *(guess(0.0, "share"), 0.1),
-        sharing=sharing,
-    )
-    group = probes.loop("sqrt", "float64", 62500)  # 1 MB, 20 us of one thread
-    found = estimate(group, "cpu", "generated", Profile("cpu", {"generated": rates}))
-    assert found is not None
-    # memory's 5 us hold 4 of meeting; the 2 us that are computed are partly hidden behind the rest
-    assert LAUNCH + 5e-6 < found.seconds < LAUNCH + 7e-6
-
-
-def test_threads_meet_once_however_long_they_share() -> None:
-    sharing = Curve([(1e-6, 1e-6), (1e-4, 2e-5), (5e-4, 6e-5)])
-    assert together(sharing, 1e-4) == pytest.approx(2e-5)
-    assert together(sharing, 5e-4) == pytest.approx(6e-5)
-    # a tenth of what is beyond, not of all: 0.12 of it was measured
-    assert together(sharing, 1.05e-2) == pytest.approx(6e-5 + 1e-3)
 
 
 def test_what_threads_left_of_few_rows_is_put_together_by_one() -> None:

@@ -106,8 +106,44 @@ print("done")
 """
 
 
+# A probe's launch is timed as such calls are made, the host's work between two events too.
+REPEATED = """
+    from alight.measure.probes import Bench, Probe, fold, loop, product
+    from alight.measure.timing import LONG_SAMPLE_SECONDS, SAMPLE_SECONDS
+    bench = Bench(backend, alight.registry.device("cuda:0"), 1 << 20)
+    long = fold("sum", "float64", (20000,), (0,))
+    for group, kernels in ((loop("add", "float64", 1000), 1), (long, 2)):
+        launch = bench.launch(Probe("generated", group))
+        clock, sample = bench._clock(launch)
+        assert sample == LONG_SAMPLE_SECONDS
+        clock(1)
+        asked.clear()
+        fake.asked.clear()
+        assert clock(5) > 0
+        found = {**fake.asked}
+        graph = found.pop("graph", 0)
+        assert graph in (0, 5) and found.pop("launch", 0) == (0 if graph else 5 * kernels), found
+        assert found == {"current": 5} and not asked["launchKernel"], (found, asked)
+        assert asked["malloc"] == asked["graphLaunch"] == 0, asked
+        fake.refused[:] = [700]
+        try:
+            clock(1)
+        except alight.errors.KernelError as error:
+            assert "700" in str(error)
+        else:
+            raise AssertionError("a refused launch went unseen")
+    launch = bench.launch(Probe("library", product("float64", 8)))
+    assert bench._clock(launch)[1] == SAMPLE_SECONDS  # by way of Python, as its calls are
+print("done")
+"""
+
+
 @needs_compiler
 @pytest.mark.skipif(not NATIVE_CORE, reason="the twin leaves launches to others")
-@pytest.mark.parametrize("program", [REPLAYED, TURNS], ids=["replayed", "while both are timed"])
+@pytest.mark.parametrize(
+    "program",
+    [REPLAYED, TURNS, REPEATED],
+    ids=["replayed", "while both are timed", "probes"],
+)
 def test_calls_ask_the_driver_for_their_launch_alone(program: str) -> None:
     passes(COUNTED + program)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import json
 import math
+import os
+import subprocess
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
@@ -19,11 +21,14 @@ from alight import costs, picked, registry, runtime
 from alight._core import floor
 from alight.backends.cuda import described
 from alight.backends.sim_clock import DEFAULT_SPEC, Spec, recorded
-from alight.bench import regret
+from alight.bench import calibration, regret
+from alight.bench.command import run_regret
 from alight.bench.judged import figures, text
 from alight.bench.regret import cases, collect, planned, signature
 from alight.bench.replayed import again, program_regrets
 from alight.config import policy
+from alight.errors import AlightError
+from alight.measure.profiles import fingerprint, save_profile
 from alight.measure.timing import Timing
 from alight.plan.choose import group_key
 from alight.plan.plan import LaunchStep
@@ -68,8 +73,28 @@ def test_figures_are_those_worked_out_by_hand() -> None:
     assert found["mape"]["loop, generated"] == pytest.approx(0.1)
     assert found["mape"]["fused loop, numpy"] == pytest.approx((0.5 + 1 - 1 / 1.05) / 2)
     assert found["coverage"] == pytest.approx(4 / 6)
+    assert found["from_host"]["right"] is None and found["program_regret_apart"] is None
     shown = text(made_up())
     assert "50.0% chosen right" in shown and "fused loop, generated" in shown
+
+
+def test_groups_from_the_host_pay_their_copies() -> None:
+    table = made_up()
+    for name, group in table["groups"].items():
+        group |= {"inputs": [8, 8], "outputs": [4]}
+        group["places"]["sim:0:generated"] = place(0.1, 0.1)
+        if name == "close":  # predicted 0.8 + 2 * 0.2 + 0.1
+            group["places"]["sim:0:generated"] = place(0.1, 0.8)
+    up, down = {"seconds": 0.5, "predicted": 0.2}, {"seconds": 0.2, "predicted": 0.1}
+    table["copies"] = {"sim:0": {"upload": {"8": up}, "download": {"4": down}}}
+    table["programs"][0]["apart"] = {"planned": 1.2, "cpu:numpy": 1.0}
+    found = figures(table)
+    assert (found["decidable"], found["right"]) == (3, 1.0)
+    # taken 0.1 + 2 * 0.5 + 0.2 there, 1 on the host; the third is predicted to take 1.01 here
+    assert found["from_host"]["decidable"] == 2 and found["from_host"]["right"] == 0.0
+    assert found["from_host"]["worst_regret"] == pytest.approx(0.3)
+    assert found["program_regret_apart"] == pytest.approx(0.2)
+    assert "2 groups: 0.0% chosen right" in text(table)
 
 
 @pytest.fixture
@@ -135,6 +160,48 @@ def test_candidates_that_are_about_as_quick_are_timed_once_more(
             assert ratio == pytest.approx(1.0 if again else 1.4)
             near, far = near + again, far + (not again)
     assert near and far
+
+
+def test_devices_are_calibrated_first_in_a_cache_of_their_own(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = recorded("cpu", DEFAULT_SPEC)
+    rates = dict.fromkeys(("numpy", "generated"), made.rates["generated"])
+    host = replace(made, rates=rates, links={}, origin="measured", made_seconds=21.0)
+    asked: list[list[str]] = []
+    folders: list[str] = []
+
+    def calibrates(command: list[str], env: dict[str, str], **kwargs: Any) -> Any:
+        asked.append(command[command.index("--seconds") :])
+        folders.append(env["ALIGHT_CACHE_DIR"])
+        save_profile(replace(host, fingerprint=fingerprint(registry.device("cpu"))))
+        return subprocess.CompletedProcess(command, 0, "cpu: measured", "")
+
+    monkeypatch.setattr(calibration.subprocess, "run", calibrates)
+    monkeypatch.setattr(picked, "measured", lambda *given: Timing(1e-6, 1e-6, 1e-6, 5))
+    before = os.environ["ALIGHT_CACHE_DIR"]
+    known = dict(costs._profiles)
+    with policy(devices=["sim:0", "cpu"]):
+        assert run_regret("sum", "2^10", "float64", 7.0, tmp_path) == 0
+        table = json.loads((tmp_path / "regret.json").read_text(encoding="utf-8"))
+        # a simulated device is what its record says; 5 % of seven minutes
+        assert asked == [["--seconds", "21", "cpu"]]
+        assert set(table["profiles"]) == {"cpu", "sim:0"}
+        assert table["profiles"]["cpu"]["made_seconds"] == 21.0
+        assert table["calibration"]["result"] == "cpu: measured"
+        for group in table["groups"].values():
+            assert all("predicted" in place for place in group["places"].values())
+        shown = capsys.readouterr().out
+        assert "sim:0 as recorded" in shown and "cpu measured for 21 s" in shown
+        monkeypatch.setattr(
+            *(calibration.subprocess, "run"),
+            lambda command, **_: subprocess.CompletedProcess(command, 1, "cpu: disturbed", ""),
+        )
+        with pytest.raises(AlightError, match=r"cpu could not be .*cpu: disturbed.* Fix: .*sim:0"):
+            run_regret("sum", "2^10", "float64", 7.0, tmp_path)
+    assert os.environ["ALIGHT_CACHE_DIR"] == before and before not in folders
+    assert "ALIGHT_DEVICES" not in os.environ and not Path(folders[0]).exists()
+    costs._profiles.update(known)
 
 
 def test_ways_with_one_plan_are_timed_once(known: None) -> None:

@@ -29,6 +29,7 @@ __all__ = [
     "aside",
     "copy_seconds",
     "estimate",
+    "forget",
     "gap_on",
     "is_aside",
     "is_host_stored",
@@ -37,6 +38,7 @@ __all__ = [
     "profile_of",
     "profiles",
     "step_seconds",
+    "steps_on",
     "stored_profile",
     "supports",
 ]
@@ -75,6 +77,11 @@ def stored_profile(device: Device) -> Profile | None:
         if found is not None and device.id == HOST_DEVICE:
             share_costs(found.one_offs)
     return _profiles[device.id]
+
+
+def forget() -> None:
+    """Have profiles read from the store anew, when they are next asked for."""
+    _profiles.clear()
 
 
 def profile_at_hand(device: str) -> Profile | None:
@@ -121,6 +128,12 @@ def step_seconds() -> float:
     profile = _profiles.get(HOST_DEVICE)
     found = None if profile is None else profile.one_offs.get("step")
     return STEP_SECONDS if found is None else found.value
+
+
+def steps_on(devices: Sequence[Device]) -> dict[str, float]:
+    """Return our own seconds for one step more on each of these devices, where they are known."""
+    known = {name: profile.one_offs.get("step") for name, profile in profiles(devices).items()}
+    return {name: step.value for name, step in known.items() if step is not None}
 
 
 def supports(device: str, implementation: str, group: Group) -> str | None:

@@ -274,12 +274,13 @@ def planning_seconds() -> float:
 _STEPS = 8
 
 
-def step_seconds() -> float:
-    """Return the seconds that one step more of a plan takes: a call of NumPy on a few elements."""
+def step_seconds(where: str = "cpu:numpy") -> float:
+    """Return the host's seconds for one step more of a plan: a call on a few elements, of NumPy or
+    where else it is forced to."""
     leaves = []
     for length in range(1, _STEPS + 2):  # no two of a shape: each is a step of its own
-        leaf = Value(None, (), (), make_layout(np.dtype(np.float64), (length,)))
-        leaf.data = Data(leaf.layout, np.zeros(length))
+        leaf = Value(None, (), (), make_layout(np.dtype(np.float32), (length,)))
+        leaf.data = Data(leaf.layout, np.zeros(length, np.float32))
         leaves.append(leaf)
 
     def took(count: int) -> float:
@@ -291,7 +292,7 @@ def step_seconds() -> float:
             best = min(best, perf_counter() - began)
         return best
 
-    with residency.LOCK, LOG.forgetting(), costs.aside(), policy(force="cpu:numpy", floor=0):
+    with residency.LOCK, LOG.forgetting(), costs.aside(), policy(force=where, floor=0):
         return max(0.0, took(_STEPS + 1) - took(1)) / _STEPS
 
 
@@ -353,7 +354,16 @@ def facts_of(leaves: Sequence[Leaf], read: int = 0) -> Facts:
         copy_seconds=costs.copy_seconds,
         timed=_timed() if policy.pick == "measure" else None,
         step_seconds=costs.step_seconds(),
+        # calls on what lies on a device are made ready, and launched without a step of ours
+        steps={} if any(map(_is_away, leaves)) else costs.steps_on(devices),
     )
+
+
+def _is_away(leaf: Leaf) -> bool:
+    """Tell whether an input lies on a device."""
+    from alight.plan.choose import ANYWHERE
+
+    return bool(leaf[1] - {HOST, ANYWHERE})
 
 
 def _held(leaf: Leaf) -> frozenset[str]:

@@ -10,7 +10,7 @@ import ctypes
 import importlib.util
 import os
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter
 from typing import Any
 
@@ -384,6 +384,20 @@ class CudaBackend:
         made = CudaSequence if generated else CudaParts
         with session.lock, session.errors():
             return made(session, work)
+
+    def repeated(self, device: Device, launch: Launch) -> Callable[[int], None] | None:
+        """Return what makes a launch so often as calls of a ready plan make theirs; None where that
+        takes more than the native core."""
+        kernel = launch.kernel
+        if not isinstance(kernel, CudaKernel):
+            return None
+        count = len(launch.inputs)
+        made = dict(enumerate(kernel.layouts[count:], count))
+        given = [(operand.layout, operand.offset) for operand in launch.inputs]
+        steps = [(kernel, range(count), [*made])]
+        sequence = self.sequence(device, LaunchSequence(steps, given, made, {}, [*made]))
+        assert isinstance(sequence, CudaSequence), sequence
+        return sequence.repeated([operand.buffer for operand in launch.inputs])
 
     def wait(self, event: CudaEvent) -> None:
         """Return when the event has happened."""

@@ -5,11 +5,15 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from fnmatch import fnmatchcase
 from pathlib import Path
 from tempfile import TemporaryFile
+from time import perf_counter
 
+from alight import costs, registry
 from alight.bench import judged
+from alight.bench.calibration import CALIBRATION_SECONDS, Calibration, calibrate, own_cache
 from alight.bench.device_peers import peers_on
 from alight.bench.lines import row_line, text
 from alight.bench.peers import HOST
@@ -18,7 +22,9 @@ from alight.bench.programs import PROGRAMS
 from alight.bench.regret import cases, collect
 from alight.bench.rows import Row
 from alight.bench.run import DTYPES, SIZES, Run, Wanted, bench
-from alight.errors import ConfigError
+from alight.config import current_policy
+from alight.device import Device
+from alight.errors import AlightError, ConfigError
 
 __all__ = ["run_bench", "run_regret"]
 
@@ -69,11 +75,13 @@ def run_bench(
 def run_regret(
     only: str | None, sizes: str | None, dtypes: str | None, minutes: float, out: Path
 ) -> int:
-    """Time the programs' groups on every candidate and the programs in every place; print how well
-    was chosen, and write the table.
+    """Calibrate every device that takes part, time the programs' groups on every candidate and the
+    programs in every place; print how well was chosen, and write the table.
 
-    Raises ConfigError for a name that is not known, and for a folder that cannot be written.
+    Raises ConfigError for a name that is not known, and for a folder that cannot be written, and
+    AlightError where a device could not be calibrated.
     """
+    until = perf_counter() + minutes * 60
     chosen = cases(_programs(only), _sizes(sizes), _named(dtypes, DTYPES, "--dtypes"))
     shows = sys.stderr.isatty()
 
@@ -82,13 +90,41 @@ def run_regret(
             print(f"\r{what}\x1b[K", end="", file=sys.stderr, flush=True)
 
     _made(out)
-    table = collect(list(chosen), minutes * 60, say)
+    devices = registry.devices_allowed(current_policy())
+    with own_cache(",".join(device.id for device in devices)) as environment:
+        say("calibrating alight")
+        # a simulated one is what its record says
+        names = [d.id for d in devices if d.id == HOST or registry.real(d)]
+        seconds = max(CALIBRATION_SECONDS, _CALIBRATION_SHARE * minutes * 60)
+        calibration = calibrate(environment, until, names, seconds)
+        _known(devices, calibration)
+        table = collect(list(chosen), until - perf_counter(), say)
+    table["calibration"] = asdict(calibration)
     say("")
     print(judged.text(table))
     path = out / "regret.json"
     path.write_text(json.dumps(table, indent=1, default=str) + "\n", encoding="utf-8")
     print(f"written: {path}")
     return 0
+
+
+# Of a regret's budget, what the calibration of each device may take: with the few seconds that are
+# the default it would be the time for it that is judged, not the model.
+_CALIBRATION_SHARE = 0.05
+
+
+def _known(devices: Sequence[Device], calibration: Calibration) -> None:
+    """Raise AlightError where one of these has no profile: what is predicted of nothing measured is
+    no choice."""
+    profiles = costs.profiles(devices)
+    lacking = [device.id for device in devices if device.id not in profiles]
+    if lacking:
+        others = ",".join(device.id for device in devices if device.id in profiles) or HOST
+        raise AlightError(
+            f"--regret: {' and '.join(lacking)} could not be calibrated, so nothing is predicted "
+            f"there ({calibration.result or 'nothing was said'}). Fix: try again when nothing else "
+            f"runs, with more --budget, or without it (ALIGHT_DEVICES={others})."
+        )
 
 
 def _made(folder: Path) -> None:

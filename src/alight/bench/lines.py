@@ -61,8 +61,8 @@ def text(run: Run) -> str:
         + (", ".join(blas["settings"]) or "nothing set"),
         "peers: " + ", ".join(f"{peer} {run.peers[peer]['version']}" for peer in peers),
         *(f"  no {peer}: {reason}" for peer, reason in run.absent.items()),
-        f"calibration, {run.calibration_seconds:.1f} s: {run.calibration.splitlines()[0]}"
-        if run.calibration
+        f"calibration, {run.calibration.seconds:.1f} s: {run.calibration.result.splitlines()[0]}"
+        if run.calibration.result
         else "not calibrated",
     ]
     if run.bandwidth is not None:

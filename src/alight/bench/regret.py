@@ -7,7 +7,7 @@ from which the choices can be judged, here and later, on a machine without the d
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from random import Random
 from time import monotonic, perf_counter, time
 from typing import Any
@@ -19,10 +19,12 @@ from alight.array import asarray
 from alight.bench.inputs import SEED, Arrays
 from alight.bench.programs import PROGRAMS
 from alight.config import current_policy, policy
-from alight.device import Reason
+from alight.device import Device, Reason
 from alight.ir.group import Group
 from alight.jit import as_jitted
+from alight.measure.probes import Bench
 from alight.measure.timing import QUANTILE, Pace, quantile
+from alight.plan.account import account
 from alight.plan.choose import group_key, operation
 from alight.plan.plan import Decision, LaunchStep, Plan, Step
 from alight.requested import Request, Unwatched, arrays_in, requests_of
@@ -40,6 +42,8 @@ Spot = tuple[str, str]  # device, implementation
 _ROUNDS = 15
 # What a round may take: a program that takes longer is timed less often, three times at least.
 _ROUND_SECONDS = 2.0
+# From here on a call takes as long whatever was before it: some tenths of a millisecond more.
+_LONG_SECONDS = 10e-3
 # Passes over the candidates of a group; the better counts, as other work only adds. More where the
 # processor was slow all through them: for some tenths of a second all took up to 1.7 times as long.
 _PASSES, _MOST_PASSES = 2, 6
@@ -90,6 +94,7 @@ def collect(wanted: Sequence[Case], budget_seconds: float, say: Callable[[str], 
     for key, group in met.items():
         if monotonic() - began <= budget_seconds:
             _again(group, groups[key])
+    away = [device for device in devices if device.space != "host"]
     profiles = costs.profiles(devices)
     return {
         "schema": SCHEMA,
@@ -100,7 +105,29 @@ def collect(wanted: Sequence[Case], budget_seconds: float, say: Callable[[str], 
         "programs": programs,
         "left_out": left_out,
         "groups": groups,
+        "copies": {device.id: _copies(device, groups.values()) for device in away},
     }
+
+
+def _copies(device: Device, groups: Iterable[Row]) -> Row:
+    """Return what copies of all that these groups read to a device, and of what they make from it,
+    were predicted to take, and took."""
+    wanted = {"upload": "inputs", "download": "outputs"}
+    sizes = {
+        way: sorted({nbytes for group in groups for nbytes in group[ends]})
+        for way, ends in wanted.items()
+    }
+    bench = Bench(registry.backend_of(device), device, 0)
+    found: Row = {}
+    for way, listed in sizes.items():
+        found[way] = {}
+        for nbytes in listed:
+            ends = ("host", device.space) if way == "upload" else (device.space, "host")
+            found[way][str(nbytes)] = {
+                "seconds": bench.time_copy(way, nbytes).seconds,
+                "predicted": costs.copy_seconds(*ends, nbytes),
+            }
+    return found
 
 
 def _program(
@@ -112,6 +139,7 @@ def _program(
     for device, name in places:
         ways[f"{device}:{name}"] = policy(force=f"{device}:{name}", floor=0)
     runs: dict[str, Callable[[], float]] = {}
+    predicted: dict[str, float | None] = {}
     names: dict[str, list[str]] = {}  # of the ways with the plan of each that runs
     first: dict[Hashable, str] = {}
     for way, settings in ways.items():
@@ -128,16 +156,23 @@ def _program(
                         groups[key] = _group(step.group, step.decision)
         if alike == way:  # one plan is timed once: what it takes twice differs by noise alone
             runs[way] = runner(case, settings)
+            with settings:
+                predicted[way] = _predicted(asked, plans)
     samples: dict[str, list[float]] = {way: [] for way in runs}
+    apart: dict[str, list[float]] = {way: [] for way in runs}
     spent = 0.0
     order = Random(SEED)
     for turn in range(_ROUNDS):
         began = perf_counter()
-        # Each way follows each other one: what ran before leaves caches, pages and threads behind.
+        # Each way follows each other one: what ran before leaves caches, pages and threads behind,
+        # in which the first call is apart from a program's others. After 40 ms of rest a dot
+        # product that takes 0.24 ms again and again took 0.59, by whichever way (H200's host).
         for way, run in order.sample([*runs.items()], len(runs)):
-            seconds = run()
+            alone = run()
+            seconds = run() if alone < _LONG_SECONDS else alone
             if turn:  # the first one compiles and fills caches
                 samples[way].append(seconds)
+                apart[way].append(alone)
         spent += perf_counter() - began
         if turn >= 3 and spent > _ROUND_SECONDS:
             break
@@ -147,12 +182,29 @@ def _program(
         "n": n,
         "dtype": dtype,
         "requests": len(asked),
-        "seconds": {
-            way: quantile(sorted(found), QUANTILE)
-            for run, found in samples.items()
-            for way in names[run]
-        },
+        "predicted": {way: predicted[run] for run in runs for way in names[run]},
+        "seconds": _spread(samples, names),
+        "apart": _spread(apart, names),
     }
+
+
+def _spread(samples: Row, names: Mapping[str, Sequence[str]]) -> dict[str, float]:
+    """Return the seconds of each way by the samples of the one that stands for it."""
+    return {
+        way: quantile(sorted(found), QUANTILE)
+        for run, found in samples.items()
+        for way in names[run]
+    }
+
+
+def _predicted(asked: Sequence[Request], plans: Sequence[Plan]) -> float | None:
+    """Return the predicted seconds of these plans; None where a group has no figure."""
+    found = [
+        account(plan, request.graph, request.facts()).estimate
+        for request, plan in zip(asked, plans, strict=True)
+    ]
+    known = [one.seconds for one in found if one is not None]
+    return sum(known) if len(known) == len(found) else None
 
 
 def signature(plans: Iterable[Plan]) -> Hashable:
@@ -201,6 +253,9 @@ def _group(group: Group, decision: Decision) -> Row:
         "kind": group.kind.value,
         "nodes": len(group.graph.nodes),
         "elements": decision.elements,
+        # numbers go along with a launch
+        "inputs": [layout.nbytes for layout in group.graph.inputs if layout.ndim],
+        "outputs": [group.graph.layout(number).nbytes for number in group.graph.outputs],
         "places": places,
     }
 

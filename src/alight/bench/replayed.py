@@ -141,6 +141,8 @@ class _Again:
         self.named = {device.id: device for device in devices}
         found = {name: Profile.from_dict(item) for name, item in table["profiles"].items()}
         self.profiles = found
+        steps = {name: profile.one_offs.get("step") for name, profile in found.items()}
+        self.steps = {name: step.value for name, step in steps.items() if step is not None}
         self.met: dict[str, Group] = {}
 
     def table(self) -> Row:
@@ -181,7 +183,8 @@ class _Again:
                 estimate=estimate,
                 copy_seconds=self.copy_seconds,
                 force=force,
-                step_seconds=self.profiles[HOST_DEVICE].one_offs["step"].value,
+                step_seconds=self.steps[HOST_DEVICE],
+                steps=self.steps,
             )
             plan = make_plan(request.graph, facts)
             for step in plan.steps:

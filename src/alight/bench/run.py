@@ -7,7 +7,6 @@ import os
 import platform
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
@@ -23,13 +22,13 @@ from alight.backends.machine import host_memory, processors
 from alight.bench import bandwidth as memory
 from alight.bench import first_call, shows
 from alight.bench.bandwidth import Bandwidth
+from alight.bench.calibration import Calibration, calibrate, own_cache
 from alight.bench.peers import HOST, PEERS
 from alight.bench.programs import PROGRAMS
 from alight.bench.rows import LEAST_ROUNDS, Case, Crew, Row, run_row, time_beside
 from alight.bench.shows import OVER_BUDGET, Shown
 from alight.report import version
 from alight.rows import machine_row
-from alight.tables import DISTURBED
 
 __all__ = ["DTYPES", "SIZES", "Run", "Wanted", "bench"]
 
@@ -40,7 +39,6 @@ NEIGHBOURS = 2
 _NEIGHBOUR_SIZE = 1 << 20  # some ms a call: shorter than a time-slice, longer than waking threads
 _SAME_BITS_SIZE = 1 << 20  # enough for a kernel to be divided among threads
 THREADS = (1, 2, 7)
-_CALIBRATION_SECONDS, _CALIBRATIONS = 5.0, 3
 # Shares of the budget: rows beyond the last-level cache need the time that the small ones do not.
 _WEIGHTS = ((1 << 17, 1.0), (1 << 20, 1.5), (1 << 24, 4.0), (1 << 62, 8.0))
 _EXTRAS_SHARE = 0.12
@@ -75,8 +73,7 @@ class Run:
     absent: dict[str, str] = field(default_factory=dict)
     peers: dict[str, Any] = field(default_factory=dict)
     bandwidth: Bandwidth | None = None
-    calibration: str = ""
-    calibration_seconds: float = 0.0
+    calibration: Calibration = field(default_factory=Calibration)
     first_calls: dict[str, dict[str, float]] = field(default_factory=dict)
     digests: dict[str, dict[str, str]] = field(default_factory=dict)
     timed_again: list[str] = field(default_factory=list)
@@ -103,7 +100,7 @@ class Run:
             "machine": self.machine,
             "peers": self.peers,
             "absent": self.absent,
-            "calibration": {"result": self.calibration, "seconds": self.calibration_seconds},
+            "calibration": asdict(self.calibration),
             "bandwidth": None
             if limit is None
             else {
@@ -150,13 +147,10 @@ def bench(wanted: Wanted, say: Say, done: Callable[[Row], None]) -> Run:
     began = perf_counter()
     run = Run(wanted, datetime.now(UTC).isoformat(timespec="seconds"))
     run.machine = surroundings()
-    with tempfile.TemporaryDirectory(prefix="alight-bench-cache-") as cache:
-        environment = {**os.environ, "ALIGHT_CACHE_DIR": cache}
-        here = wanted.device == HOST
-        if here:  # what it has of cards is not what the peers are timed on
-            environment.setdefault("ALIGHT_DEVICES", HOST)
-        else:
-            environment["ALIGHT_DEVICES"] = f"{wanted.device},{HOST}"
+    here = wanted.device == HOST
+    # what the machine has of cards is not what the host's peers are timed on
+    named = os.environ.get("ALIGHT_DEVICES", HOST) if here else f"{wanted.device},{HOST}"
+    with own_cache(named) as environment:
         until = began + wanted.budget_seconds
         share = _EXTRAS_SHARE if wanted.extras else 0.0
         beside = min(_BESIDE_MOST, _BESIDE_SHARE * wanted.budget_seconds) if here else 0.0
@@ -164,7 +158,7 @@ def bench(wanted: Wanted, say: Say, done: Callable[[Row], None]) -> Run:
         rows_until = until - wanted.budget_seconds * share - beside - others
         if "alight" in wanted.peers:
             say("calibrating alight")
-            _calibrate(run, environment, rows_until)
+            run.calibration = calibrate(environment, rows_until)
         say("measuring the bandwidth of memory")
         run.bandwidth = memory.measure() if here else memory.measure_on(wanted.device)
         with Crew(wanted.peers, environment, wanted.device) as crew:
@@ -212,25 +206,6 @@ def surroundings() -> dict[str, Any]:
         "caches": caches,
         "load_before": _load(),
     }
-
-
-def _calibrate(run: Run, environment: Mapping[str, str], until: float) -> None:
-    began = perf_counter()
-    command = [sys.executable, "-m", "alight", "calibrate", "--seconds", str(_CALIBRATION_SECONDS)]
-    # What other work disturbed is not stored, and alight would leave all to NumPy.
-    said: list[str] = []
-    disturbed: list[str] = []
-    for _ in range(_CALIBRATIONS):
-        again = [*command, *disturbed]
-        told = subprocess.run(again, capture_output=True, text=True, env=dict(environment))
-        said.append((told.stdout + told.stderr).strip())
-        run.calibration = "\n".join(reversed(said))  # the last one holds
-        run.calibration_seconds = perf_counter() - began
-        lines = said[-1].splitlines()
-        disturbed = [line.partition(":")[0] for line in lines if DISTURBED in line]
-        # Trying again is worth no more time than what is timed after it.
-        if not disturbed or perf_counter() + run.calibration_seconds > until:
-            break
 
 
 # -- the rows --------------------------------------------------------------------------------------

@@ -48,6 +48,9 @@ LONE_ELEMENTS = 1 << 16
 FOLDED_ROW = 512
 # Elements that share their work among threads: from what none can to what all must.
 SHARED_ELEMENTS = tuple(1 << i for i in (9, 19, 14, 16, 12, 11))
+# Elements of bodies with special functions that share their work: what they compute takes three
+# times as long as what they move, and no cache has to give it to another.
+SHARED_BODIES = 1 << 17
 # As many times a chain's operations, where these hide (`hides`): an H200 takes 59 us for the memory
 # of 2**23 float64 and 12 for 24 operations on each.
 MANY = 8

@@ -67,7 +67,7 @@ NEAREST_KNOTS = 2.5
 class Calibration(Findings):
     """One device being measured. ``steps`` yields after every point; ``profile`` may follow any."""
 
-    time_step: Callable[[], float] | None = None
+    time_step: Callable[[str], float] | None = None
     _busy: float = 0.0
     _visiting: float = 0.0
     _resumed: float | None = None
@@ -93,8 +93,8 @@ class Calibration(Findings):
         self._bench.time_allocation()
         self._import_compiler()
         self._share_work()
-        if self.time_step is not None and self.device.space == "host":
-            self.step_seconds = self.time_step()
+        if self.time_step is not None:
+            self.step_seconds = self.time_step(":".join(self.stepped))
         left = all_of = 0
         vital = VITAL * len(self.device.support.implementations)
         limit = self.budget_seconds * FIRST_SHARE
@@ -343,13 +343,14 @@ def calibrate(
     devices: Sequence[tuple[Backend, Device]] = (),
     progress: Progress | None = None,
     store: bool = True,
-    time_step: Callable[[], float] | None = None,
+    time_step: Callable[[str], float] | None = None,
 ) -> list[Profile]:
     """Return a measured profile of each device, within the budget in seconds for each.
 
     ``progress(share, what)`` is told of every point; when it returns False, measuring stops and
     what there is comes back. Profiles are stored unless they were contended. ``time_step`` returns
-    the seconds of one step more of a plan, its call included, which is timed above.
+    the seconds of one step more of a plan on a device by an implementation, its call included,
+    which is timed above.
     """
     profiles = []
     for backend, device in devices:

@@ -31,6 +31,7 @@ from alight.measure.amounts import (
     MANY,
     MOST_BYTES,
     OTHER_KNOTS,
+    SHARED_BODIES,
     VITAL,
     compute_elements,
     hides,
@@ -267,8 +268,9 @@ class DtypePoints:
             for key, ops in BESIDE.items() if self.kind == "f" and host else ():
                 if key == "flop" and not self.main:
                     continue
-                group = probes.chain(dtype, n, ops, len(ops))
-                yield Point(name, f"{key}@beside/{dtype}", n, group, core=False)
+                for where, count in (("beside", n), ("shared", SHARED_BODIES)):
+                    group = probes.chain(dtype, count, ops, len(ops))
+                    yield Point(name, f"{key}@{where}/{dtype}", count, group, core=False)
             if self.kind == "f" and host:
                 count = COMBINED_BYTES // self.size
                 group = probes.fold("sum", dtype, (COMBINED_ROWS, count // COMBINED_ROWS), (1,))

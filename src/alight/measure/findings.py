@@ -65,6 +65,11 @@ class Findings:
         """The key of the curve that all else is read off."""
         return f"elementwise/{main_dtype(self.device)}"
 
+    @property
+    def stepped(self) -> tuple[str, str]:
+        """The device, and the implementation by which a step of ours is timed there."""
+        return self.device.id, "numpy" if self.device.space == "host" else "generated"
+
     def _spent(self) -> float:
         """Return the seconds that measuring has taken."""
         raise NotImplementedError
@@ -142,8 +147,8 @@ class Findings:
             found["both_ways"] = Measured(share, "times", share, share, 1, "probe")
         if self._bench is not None:
             found |= self._bench.one_offs()
-        if self.step_seconds is not None and "numpy" in self.samples:
-            calls = self.samples["numpy"].by_key.values()
+        if self.step_seconds is not None and self.stepped[1] in self.samples:
+            calls = self.samples[self.stepped[1]].by_key.values()
             call = min(s.timing.seconds for found in calls for s in found.values())
             seconds = max(self.step_seconds - call, LEAST_STEP)
             found["step"] = Measured(seconds, "seconds", seconds, seconds, 1, "probe")

@@ -50,8 +50,11 @@ def fit(samples: Samples, spreads: Mapping[str, float] | None = None) -> Rates |
     work = Work(samples, curves, launch.value)
     units = work.units()
     overlap = 1.0
+    sharing = _sharing(samples, units, launch.value)
     if not samples.hides:
-        overlap = work.overlap_with(units, _sharing(samples, units, launch.value))
+        overlap = work.overlap_with(units, sharing)
+    if sharing is not None:
+        units |= work.together(units, sharing)
     surfaces, _ = _surfaces(samples)
     spreads = dict(spreads or {})
     spread = spreads.get("elementwise", _UNVALIDATED_SPREAD)
@@ -63,7 +66,7 @@ def fit(samples: Samples, spreads: Mapping[str, float] | None = None) -> Rates |
         overlap=_measured(overlap, "share", spread),
         spread=spread,
         surfaces=surfaces,
-        sharing=_sharing(samples, units, launch.value),
+        sharing=sharing,
         spreads=spreads,
     )
 

@@ -15,11 +15,12 @@ from alight.measure.amounts import FEW
 from alight.measure.points import CURVE_CLASSES
 from alight.measure.products import non_negative
 from alight.measure.samples import Sample, Samples
-from alight.plan.cost import met, shown, together
+from alight.plan.cost import shown
 from alight.plan.crowd import LONE_OPS
 from alight.plan.curve import Curve
 from alight.plan.nests import OUTER_ROWS, ROW, START_ROWS, far_share, step_of
 from alight.plan.profile import floor_of
+from alight.plan.sharing import alone_seconds, met, together
 from alight.plan.workload import PARTS, SPECIAL, body_parts, width_in_bits
 
 __all__ = ["Work"]
@@ -88,6 +89,8 @@ class Work:
                 size = round(next(iter(found)))  # of its own
             sample = found.get(size)
             if sample is None or name in (*CURVE_CLASSES, "flop", "call", "matmul", "sharing"):
+                continue
+            if name.endswith("@shared"):  # once it is known how work is shared
                 continue
             curve = self._curve(name, sample.item.kind, dtype)
             if curve is not None:
@@ -248,10 +251,22 @@ class Work:
         if len(ops) == 1:
             return {key: max(more, 0.0) / others}
         # a vector of half the width holds twice as many
-        flop = [(v, k.partition("/")[2]) for k, v in work.items() if k.startswith("flop@beside/")]
+        like = f"flop@{key.partition('@')[2].partition('/')[0]}/"
+        flop = [(v, k.partition("/")[2]) for k, v in work.items() if k.startswith(like)]
         for seconds, other in flop[:1]:
             more -= others * seconds * width_in_bits(dtype) / width_in_bits(other)
         return {key: max(more, 0.0) / (len(ops) - 1)}
+
+    def together(self, work: Mapping[str, float], sharing: Curve) -> dict[str, float]:
+        """Return what is left where threads share the work of what bodies with special functions
+        take more: while one thread of a core waits for its registers another one computes."""
+        found: dict[str, float] = {}
+        keys = [key for key in self.samples.by_key if key.partition("/")[0].endswith("@shared")]
+        for key in sorted(keys):  # simple ops first
+            (sample,) = self.samples.by_key[key].values()
+            alone = alone_seconds(sharing, sample.timing.seconds - self.launch)
+            found |= self._beside(key, sample, alone, {**work, **found})
+        return found
 
     def _alone(self, op: str, dtype: str, sample: Sample) -> float:
         """Return the seconds for an element of an op in one block of threads, beyond the fold it

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from alight.device import HOST_DEVICE
 from alight.ir.group import Graph, Group
 from alight.plan.choose import ANYWHERE, copied_bytes, held_by, host_space
 from alight.plan.plan import Decision, Estimate, Facts, LaunchStep, Plan, ViewStep
@@ -50,7 +51,7 @@ def account(
             where[base[value]] = held | {space}
 
     for step in plan.steps:
-        terms["steps"] += facts.step_seconds
+        terms["steps"] += facts.step_on(getattr(step, "device", HOST_DEVICE))
         if isinstance(step, ViewStep):
             continue
         space = spaces.get(step.device, host)

@@ -301,10 +301,10 @@ def _place(
                 if offer.picked is not None:
                     if position == offer.picked:
                         costs[space] = 0.0
-                elif (own := offer.seconds(position)) is not None and (
-                    own < costs.get(space, math.inf)
-                ):
-                    costs[space], picks[space] = own, position
+                elif (own := offer.seconds(position)) is not None:
+                    own += facts.step_on(c.device)
+                    if own < costs.get(space, math.inf):
+                        costs[space], picks[space] = own, position
         used.update(costs)
         seconds.append(costs)
         best.append(picks)

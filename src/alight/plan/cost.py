@@ -27,7 +27,6 @@ from alight.ir.ops import Kind
 from alight.ir.rolls import as_copies
 from alight.ir.table_reduction import CHUNK
 from alight.plan.crowd import lone_seconds
-from alight.plan.curve import Curve
 from alight.plan.nests import (
     after,
     apart_of,
@@ -62,6 +61,7 @@ from alight.plan.readings import (
     row_by_row,
 )
 from alight.plan.schema import SCHEMA
+from alight.plan.sharing import met, shared_seconds
 from alight.plan.units import (
     BODY_SPREAD,
     beside_seconds,
@@ -103,23 +103,6 @@ def shown(beyond: float, memory: float, stream: float, nbytes: float, overlap: f
     far = math.log(max(nbytes, NEAR_BYTES) / NEAR_BYTES) / math.log(FAR_BYTES / NEAR_BYTES)
     waited = (1 - overlap) * min(far, 1.0) * min(beyond, stream)
     return beyond + waited - overlap * min(beyond, max(0.0, memory - stream))
-
-
-def met(sharing: Curve, busy: float, beside: float) -> float:
-    """Return the seconds of threads that meet, which are in what they take to share ``busy``
-    seconds of computing and once more in what memory takes ``beside`` its stream: a kernel's
-    threads meet once."""
-    return min(max(0.0, together(sharing, busy) - sharing.stream_seconds(busy)), beside)
-
-
-def together(sharing: Curve, alone: float) -> float:
-    """Return the seconds that all threads take for so many of one: past the longest that was
-    measured they go on at the pace of its end, since they meet once."""
-    last, seconds = sharing.knots[-1]
-    if alone <= last:
-        return sharing.seconds_at(alone)
-    before, less = sharing.knots[-2]
-    return seconds + (alone - last) * (seconds - less) / (last - before)
 
 
 # Classes whose curves are measured by an addition, of elements or of what is folded.
@@ -220,9 +203,12 @@ def _pass_terms(
     # rows side by side are folded as elementwise code goes through arrays
     in_rows = own and not away and row_by_result(item)
     in_fold = own and item.kind.startswith("reduce") and not in_rows
-    beside: tuple[float, float] | None = None
+    beside = shared = None
     if own and not away and len(item.nodes) > 1 and any([n.op.special for n in item.nodes]):
         beside = beside_seconds(rates, item.dtype, in_fold)
+        if nearest(rates, "special@shared", item.dtype) is not None:
+            shared = beside_seconds(rates, item.dtype, in_fold, "shared")
+    less = 0.0
     met_special = False
     base = rates.work.get(f"flop/{item.dtype}")
     once = unmoved(graph, item) if own and not away else ()
@@ -239,15 +225,19 @@ def _pass_terms(
             seconds = min(seconds, base.value) if base is not None else seconds
         if in_fold and node.op.kind is Kind.ELEMENTWISE:
             seconds = folded_seconds(rates, graph, node, seconds)
+        count = node_elements(graph, node) * filled
+        if number in once:
+            count /= item.runs.length
         if beside is not None and node.op.kind is Kind.ELEMENTWISE:
+            itself = seconds
             if not node.op.special:
                 seconds = max(seconds, beside[0])
             elif met_special:
                 seconds += beside[1]
+            if shared is not None and seconds > itself:
+                left = max(shared[0] - itself, 0.0) if not node.op.special else shared[1]
+                less += max(seconds - itself - left, 0.0) * count
             met_special = met_special or node.op.special
-        count = node_elements(graph, node) * filled
-        if number in once:
-            count /= item.runs.length
         most = max(most, count)
         every += seconds * count
         doubt += seconds * count * unit[1]
@@ -274,7 +264,7 @@ def _pass_terms(
         return {"launch": launch, "memory": memory, "compute": lone - memory, "loops": 0.0}, spread
     alone = 1.0
     if own and rates.sharing is not None:
-        alone = min(1.0, together(rates.sharing, busy) / busy)
+        alone = min(1.0, shared_seconds(rates.sharing, busy, less) / busy)
         if narrow is not None or (item.parts and not item.rows):
             alone = max(alone, 1.0 / item.parts)
     stream = min(memory, curve.stream_seconds(item.amount))

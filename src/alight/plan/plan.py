@@ -185,7 +185,7 @@ class Facts:
     none's); ``windows`` are the inputs that are less than their memory, with its bytes, all of
     which copies take. ``timed`` is ``estimate`` by running it: where it is given, it decides
     between candidates, while ``estimate`` goes on deciding what is fused. ``step_seconds`` are our
-    own for one step more, its kernel apart.
+    own for one step more, its kernel apart, and ``steps`` those on devices where they are known.
     """
 
     devices: tuple[Device, ...]
@@ -203,3 +203,8 @@ class Facts:
     windows: Mapping[int, int] = field(default_factory=dict)
     timed: Callable[[Group, str, str], Estimate | None] | None = None
     step_seconds: float = STEP_SECONDS
+    steps: Mapping[str, float] = field(default_factory=dict)
+
+    def step_on(self, device: str) -> float:
+        """Return our own seconds for one step more on a device, its kernel apart."""
+        return self.steps.get(device, self.step_seconds)

@@ -52,7 +52,8 @@ class Rates:
     with the others into one, ``distant`` for a byte of what lies apart and comes out of memory,
     ``mean@after`` for a result that is divided once it is there;
     ``flop@beside`` for a simple op in a body with a special function, and ``special@beside`` for
-    what another one takes there beyond itself; ``call.op`` is what the call of a library's op
+    what another one takes there beyond itself, ``flop@shared`` and ``special@shared`` for what is
+    left of it where all threads share the work; ``call.op`` is what the call of a library's op
     takes beyond an addition's, or a maximum's;
     ``combined@reduce_inner`` for each row but one of which all threads have parts;
     ``beside@class`` and ``torn@class`` for one of short rows that run side by side, and do not

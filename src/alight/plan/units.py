@@ -186,12 +186,15 @@ def _folded_more(rates: Rates, dtype: str) -> float:
     return 0.0
 
 
-def beside_seconds(rates: Rates, dtype: str, folded: bool) -> tuple[float, float]:
+def beside_seconds(
+    rates: Rates, dtype: str, folded: bool, where: str = "beside"
+) -> tuple[float, float]:
     """Return what a simple op takes at least for an element in a body with special functions, and
     what each of these but one takes beyond itself: fewer vectors go together in such a body, and
-    constants leave fewer registers. In front of a fold some of it is in what they take there."""
+    constants leave fewer registers. In front of a fold some of it is in what they take there.
+    ``where``: by one thread alone, or "shared" by all."""
     found = []
-    for name in ("flop@beside", "special@beside"):
+    for name in (f"flop@{where}", f"special@{where}"):
         key = nearest(rates, name, dtype)
         if key is None:
             found.append(0.0)
