@@ -37,7 +37,6 @@ def _launched(native: Launches, graph: int, held: Sequence[Any], count: int) -> 
             )
 
 
-
 class CudaSequence:
     """Generated kernels in a row. Called with the buffers of what is given, it returns those of
     what is wanted; the host goes on."""
