@@ -11,8 +11,7 @@ from alight import runtime
 from alight._core import ArrayBase, Value, at_hand, floor, hooks, recording_errstate
 from alight.exits import exit_to_numpy, run_in_numpy, wrap, wrapped
 from alight.frozen import np
-from alight.ir.op import Warns
-from alight.ir.ops import OPS, Kind, Op
+from alight.ir.ops import OPS, Kind, Op, Warns
 from alight.memory import assign, host, layout, read
 from alight.record import (
     WEAK,
@@ -391,11 +390,11 @@ def reduce_call(
     if small((array, out, kwargs.get("where"))):
         keywords = {"axis": axis, **kwargs, **({} if out is None else {"out": out})}
         return run_in_numpy(function, (array,), keywords)
-    worded = OPS[name].warns is Warns.IN_WORDS
+    records = OPS[name].warns is not Warns.IN_WORDS
     if recording_errstate() is not None:
-        records = not worded or when_to_warn() == "later"
+        records = records or when_to_warn() == "later"
     else:
-        records = "where" not in kwargs and not worded and collected()
+        records = records and "where" not in kwargs and collected()
     if records and (out is None or isinstance(out, ArrayBase)):
         recorded = _recorded_reduction(OPS[name], array, axis, kwargs)
     if recorded is None:

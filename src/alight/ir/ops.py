@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from alight.frozen import np
 from alight.ir import table_elementwise, table_random, table_reduction, table_structure
-from alight.ir.op import OPS, Dtype, Kind, Op, declare
+from alight.ir.op import OPS, Dtype, Kind, Op, Warns, declare
 
 if TYPE_CHECKING:
     from alight.ir.body import Expr
 
-__all__ = ["OPS", "TABLES", "Dtype", "Kind", "Op", "declare", "loop_dtypes", "trees"]
+__all__ = ["OPS", "TABLES", "Dtype", "Kind", "Op", "Warns", "declare", "loop_dtypes", "trees"]
 
 # The order matters: every binary ufunc of the first table gets its reduce in the second.
 TABLES = (table_elementwise, table_reduction, table_structure, table_random)
