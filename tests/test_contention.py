@@ -137,6 +137,25 @@ def test_what_is_ready_in_a_slow_moment_is_measured_in_a_quick_one(
     assert {run._sample(point).steady for point, _ in run._launches} == {quick}
 
 
+def test_a_calibration_without_a_quick_moment_leaves_time_for_what_it_has_made_ready(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    run = Calibration(HostBackend(), HOST, 60.0)
+    run._pace.steady = lambda: False  # type: ignore[method-assign]
+    spent = itertools.count(0.0, 1.0)
+    monkeypatch.setattr(Calibration, "_spent", lambda run: next(spent))
+    monkeypatch.setattr(calibration, "_VISIT_SECONDS", 2.0)
+    waiting = []
+    visit = Calibration._first_visit
+    monkeypatch.setattr(
+        Calibration, "_first_visit", lambda run: (waiting.append(len(run._waiting)), visit(run))[1]
+    )
+    next(run.steps())
+    # a point takes two questions, of a second each, and is taken to be visited in two more: of the
+    # 44 seconds half are left
+    assert waiting[0] == 12
+
+
 def test_what_was_met_in_slow_moments_alone_is_left_out_where_the_rest_is_enough() -> None:
     run = _calibration()
     sums = run.samples["numpy"].by_key["elementwise/float64"]

@@ -6,8 +6,9 @@ import pytest
 
 from alight.backends.sim import SimBackend
 from alight.measure import probes
+from alight.measure.dtype_points import BESIDE
 from alight.measure.fit import fit
-from alight.measure.points import BESIDE, points_of
+from alight.measure.points import points_of
 from alight.measure.samples import Samples
 from alight.plan.cost import Profile, Rates, estimate
 from alight.plan.curve import Curve, guess

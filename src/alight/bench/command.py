@@ -119,11 +119,13 @@ def _known(devices: Sequence[Device], calibration: Calibration) -> None:
     profiles = costs.profiles(devices)
     lacking = [device.id for device in devices if device.id not in profiles]
     if lacking:
-        others = ",".join(device.id for device in devices if device.id in profiles) or HOST
+        others = ",".join(device.id for device in devices if device.id in profiles)
+        # the host always takes part
+        without = f", or without it (ALIGHT_DEVICES={others})" if HOST not in lacking else ""
         raise AlightError(
             f"--regret: {' and '.join(lacking)} could not be calibrated, so nothing is predicted "
             f"there ({calibration.result or 'nothing was said'}). Fix: try again when nothing else "
-            f"runs, with more --budget, or without it (ALIGHT_DEVICES={others})."
+            f"runs, with more --budget{without}."
         )
 
 
