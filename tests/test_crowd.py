@@ -96,6 +96,21 @@ def test_few_threads_wait_for_one_operation_after_the_other() -> None:
     assert whole.terms["memory"] + whole.terms["compute"] >= took[32] > 2e-6
 
 
+def test_what_was_not_measured_in_one_block_takes_as_long_as_its_body() -> None:
+    """Five seconds may end before functions were timed in one block: then they do not take nothing
+    there."""
+    rates = measured_profiles()["cuda:0"].rates["generated"]
+    left = ("max@lone", "add@lone")
+    few = replace(rates, work={k: v for k, v in rates.work.items() if k.startswith(left)})
+    (row, one) = (make_layout(np.dtype(np.float64), shape) for shape in ((8192,), ()))
+    nodes = (Node(OPS["exp"], (0,), (), row), Node(OPS["sum"], (1,), (("axis", (0,)),), one))
+    group = Group(GroupKind.REDUCE, Graph((row,), nodes, (2,)), row.shape)
+    known, guessed = (lone_seconds(r, group.graph, only(group)) for r in (rates, few))
+    fold = Group(GroupKind.REDUCE, Graph((row,), (nodes[1],), (1,)), row.shape)
+    nothing = lone_seconds(few, fold.graph, replace(only(group), nodes=nodes[1:]))
+    assert nothing < guessed < 2 * known
+
+
 @pytest.mark.parametrize("factor", [(1, 200), (300, 1), (1, 1)])
 def test_columns_are_folded_along_what_most_elements_lie_along(factor: tuple[int, int]) -> None:
     """A factor of each row has its own neighbours there, but there are few of them."""

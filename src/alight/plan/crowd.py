@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from alight.ir.op import Kind
 from alight.plan.passes import BLOCK
 from alight.plan.units import nearest
-from alight.plan.workload import node_elements
+from alight.plan.workload import body_parts, node_elements
 
 if TYPE_CHECKING:
     from alight.ir.group import Graph
@@ -42,19 +42,20 @@ def lone_seconds(rates: Rates, graph: Graph, item: Pass) -> float:
         return 0.0
     dtype = near.partition("/")[2]
 
-    def unit(name: str) -> float:
+    def unit(name: str) -> float | None:
         found = rates.work.get(f"{name}@lone/{dtype}")
-        return 0.0 if found is None else found.value
+        return None if found is None else found.value
 
-    seconds = 0.0
+    seconds, simple = 0.0, unit("add") or 0.0
     for node in item.nodes:
+        one: float | None = simple * node.op.flops
         if node.op.kind is Kind.REDUCTION:
             one = unit("max")
-        elif node.op.name in LONE_OPS:
-            one = unit(node.op.name)
-        else:
-            one = unit("exp") if node.op.special else unit("add") * node.op.flops
-        seconds += one * node_elements(graph, node)
+        elif node.op.name in LONE_OPS or node.op.special:
+            one = unit(node.op.name if node.op.name in LONE_OPS else "exp")
+            if one is None:  # there was no time for it: as long as the operations of its body
+                one = simple * sum(body_parts(graph, node))
+        seconds += (one or 0.0) * node_elements(graph, node)
     # Warps of 32 threads go to four schedulers, so that two of a block share one: below that each
     # waits for its own operations alone (H200: sums of products of 1024 float64 took 32 threads
     # 0.3 to 1.0 us beyond a launch, which were 1.2 if each shared its scheduler).
