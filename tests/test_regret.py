@@ -247,13 +247,9 @@ def spec(name: str, **factors: float) -> Spec:
 NEAR = spec("near", launch=0.5, memory=0.1, flops=0.1, link=8)
 WIDE = spec("wide", launch=2, memory=4, flops=4, link=0.5)
 
-# The most that programs may lose in the mean. Replayed when the table was made: 1.1 % beside a
-# near device, 2.1 % in four memories, 4.8 % beside a far one, most of it lost by one program of 80
-# ops whose kernel was predicted to take 2.6 times as long as it did. Beside a near one the limit
-# was 2 %, and 1.92 % were lost, until Fourier transforms were recorded: the table has no seconds of
-# them, so that two programs that lose nothing no longer count, and the others lose the 2.02 % that
-# they lost before. A table made anew closes that.
-MOST = {"near": 0.021, "far": 0.06, "four": 0.03}
+# The most that programs may lose in the mean; replayed when the table was made: 1.6 % beside a near
+# device and in four memories, 1.8 % beside a far one.
+MOST = 0.02
 SPACES = {
     "near": {"sim:0": NEAR},
     "far": {"sim:0": DEFAULT_SPEC},
@@ -263,14 +259,14 @@ SPACES = {
 
 @pytest.mark.parametrize("spaces", SPACES)
 def test_a_recorded_table_is_replayed_with_little_regret(spaces: str) -> None:
-    table = json.loads((TABLES / "epyc-one-core.json").read_text(encoding="utf-8"))
+    table = json.loads((TABLES / "epyc-two-threads.json").read_text(encoding="utf-8"))
     rows = program_regrets(table, SPACES[spaces])
     played = [row for row in rows if row["seconds"] is not None]
     # What is fused differently by now is not in the table.
     assert len(played) >= len(rows) / 2, "most groups are not in the table: make it anew"
     ratios = [row["seconds"] / row["oracle"] for row in played]
     assert min(ratios) >= 1 - 1e-9 or spaces == "four"
-    assert geometric_mean(ratios) <= 1 + MOST[spaces], sorted(
+    assert geometric_mean(ratios) <= 1 + MOST, sorted(
         zip(ratios, played, strict=True), key=lambda p: -p[0]
     )[:3]
     devices = {name.rpartition(":")[0] for row in played for name in row["places"]}
