@@ -20,6 +20,7 @@ from alight.measure.probes import CHAIN
 from alight.measure.rows import complex_rows
 from alight.measure.samples import Samples
 from alight.plan.cost import Profile, Rates, estimate
+from alight.plan.crowd import LONE_OPS
 from alight.plan.curve import Curve, guess
 from alight.plan.nests import DISTANT_BYTES, GUESSED, LEARNT, ROW
 from alight.plan.units import work_seconds
@@ -216,6 +217,17 @@ def test_places_are_measured_where_they_are_looked_for() -> None:
     assert {"exp/float64", "exp@folded/float64"} <= own and "chain.divide/float64" not in own
     assert not {"exp/float64", "exp@folded/float64"} & hidden and "chain.divide/float64" in hidden
     assert "remainder/int64" in hidden  # how often it goes around is in no body
+
+
+def test_what_one_block_takes_alone_is_measured_before_what_few_groups_need() -> None:
+    (host,) = HostBackend().probe().devices
+    card = replace(host, space="cuda:0", limits={**host.limits, "processors": 132})
+    keys = [p.key for p in points_of(card) if p.implementation == "generated"]
+    for dtype in ("float64", "float32"):
+        vital = [keys.index(f"{op}@lone/{dtype}") for op in ("max", "add", "exp")]
+        assert max(vital) < keys.index(f"short@reduce_outer/{dtype}")
+        assert {f"{op}@lone/{dtype}" for op in LONE_OPS} <= set(keys)
+    assert not any("@lone/" in p.key for p in points_of(host))
 
 
 def test_what_a_body_is_made_of_is_told_where_arithmetic_hides_behind_memory() -> None:

@@ -243,6 +243,13 @@ class DtypePoints:
                 group = probes.fold(self.simplest, self.dtype, (n // FOLDED_ROW, FOLDED_ROW), (1,))
                 yield Point(name, f"reduce_rows/{self.dtype}", n, group)
 
+    def lone(self, name: str) -> Iterator[Point]:
+        """Yield what one block takes that has a device to itself, the most used first."""
+        if name == "generated" and self.kind == "f" and self.device.space != "host":
+            for op in LONE_OPS:
+                group = probes.lone(self.dtype, LONE_ELEMENTS, op)
+                yield Point(name, f"{op}@lone/{self.dtype}", LONE_ELEMENTS, group, core=False)
+
     def more_folds(self, name: str) -> Iterator[Point]:
         dtype, n = self.dtype, self.n
         knots = (LEAST_COLUMNS, *(self.beyond(FOLD_KNOTS)[1:] if self.main else OTHER_KNOTS[1:]))
@@ -254,10 +261,6 @@ class DtypePoints:
             shape = (nbytes // self.size // NARROW_COLUMNS, NARROW_COLUMNS)
             group = probes.fold(self.simplest, dtype, shape, (0,))
             yield Point(name, f"reduce_narrow/{dtype}", math.prod(shape), group, core=False)
-        if name == "generated" and self.kind == "f" and self.device.space != "host":
-            for op in LONE_OPS:
-                group = probes.lone(dtype, LONE_ELEMENTS, op)
-                yield Point(name, f"{op}@lone/{dtype}", LONE_ELEMENTS, group, core=False)
         if name == "generated" and self.kind != "c":
             # Bodies in front of a fold, whose state leaves fewer registers and waits for itself.
             host = self.device.space == "host"
