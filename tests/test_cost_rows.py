@@ -294,3 +294,24 @@ def test_sums_of_complex_rows_take_no_less_out_of_memory_than_none() -> None:
     # 16 bytes each, and those of a row's sum
     found = rates.work["distant@beside/complex128"].value
     assert found == pytest.approx(near / (16 * (1 + 1 / ROW)), rel=0.02)
+
+
+def test_a_librarys_op_that_was_not_timed_takes_what_it_takes_in_another_width() -> None:
+    work = {"hypot/float64": 4e-9, "special/float32": 1e-10, "remainder/int64": 7e-9}
+    group = probes.loop("hypot", "float32", 1000)
+    graph = group.graph
+    rates = profile_with(work, "numpy").rates["numpy"]
+    assert work_seconds(rates, graph, graph.nodes[0], False) == (4e-9, pytest.approx(0.405, 0.02))
+    # integers of a name are another algorithm
+    whole = probes.loop("remainder", "float32", 1000).graph
+    found = work_seconds(rates, whole, whole.nodes[0], False)
+    assert found is not None and found[0] < 7e-9
+
+
+def test_masks_of_probes_repeat_nothing() -> None:
+    mask = probes.typical("bool", 1 << 18, 1)
+    assert mask.dtype == bool and 0.49 < mask.mean() < 0.51
+    quarters = mask.reshape(4, -1)
+    assert all(
+        0.49 < (quarters[i] == quarters[j]).mean() < 0.51 for i in range(4) for j in range(i)
+    )

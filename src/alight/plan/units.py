@@ -151,11 +151,11 @@ def _work_looked_up(
         best = min(known, key=lambda k: _distance(dtype, k.partition("/")[2]), default=None)
         if best is not None:
             return rates.work[best].value, math.hypot(rates.spread, BODY_SPREAD)
-    other = nearest(rates, name, dtype)
-    if not own and other is not None and _alike(other.partition("/")[2], dtype):
+    same = nearest(rates, name, dtype)
+    if not own and same is not None and _alike(same.partition("/")[2], dtype):
         # a library's op is the same algorithm in another width, while what others compute for an
         # element differs more (NumPy on an EPYC: hypot of float32 3.9 ns, 0.3 as a special one)
-        return rates.work[other].value, math.hypot(rates.spread, BODY_SPREAD)
+        return rates.work[same].value, math.hypot(rates.spread, BODY_SPREAD)
     name, count = ("special", 1.0) if node.op.special else ("flop", node.op.flops)
     near = nearest(rates, name, dtype)
     if near is None:
