@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from alight._core import layout_of, make_layout
+from alight.backends import machine
 from alight.codegen import compiled, llvm
 from alight.codegen.gaps import check, unsupported
 from alight.codegen.keys import kernel_key
@@ -213,7 +214,6 @@ def test_types_of_the_language_are_all_covered() -> None:
 
 @pytest.mark.parametrize("name", ["floor_divide", "remainder", "fmod", "divmod"])
 def test_integer_division_by_zero_leaves_the_flag_that_numpy_warns_by(name: str) -> None:
-    machine = pytest.importorskip("alight.backends.machine")
     x = np.arange(1, 101)
     for y, raised in ((np.ones(100, int), False), (np.r_[np.ones(99, int), 0], True)):
         output = (("output", 0),) if name == "divmod" else ()

@@ -11,12 +11,14 @@ import numpy as np
 import pytest
 
 from alight._core import layout_of
+from alight.backends import machine
 from alight.codegen import llvm
 from alight.codegen.gaps import supports
 from alight.codegen.loops import Schedule
 from alight.ir.group import Graph, Group, GroupKind, Node
 from alight.ir.ops import OPS, Kind, Op
 from alight.measure import probes
+from alight.warning.telling import listening
 from generated import (
     INTEGERS,
     Array,
@@ -181,7 +183,6 @@ def test_whole_complex_powers_have_numpys_zeros_infinities_and_signs(name: str) 
 
 @pytest.mark.parametrize("name", ["complex64", "complex128"])
 def test_complex_powers_raise_the_flags_that_numpy_raises(name: str) -> None:
-    machine = pytest.importorskip("alight.backends.machine")
     dtype = np.dtype(name)
     for base, exponent, told in (
         (2 + 1j, 3, set()),
@@ -309,7 +310,6 @@ def test_rare_elements_are_computed_apart(name: str) -> None:
     ],
 )
 def test_maths_leaves_the_flags_that_numpy_warns_by(op: str, value: float, flag: str) -> None:
-    machine = pytest.importorskip("alight.backends.machine")
     for x, raised in (
         (np.linspace(1, 2, 40), False),
         (np.append(np.linspace(1, 2, 39), value), True),
@@ -329,13 +329,12 @@ def _raised(
     op: Op, kernel: Any, places: list[int], operands: list[Any]
 ) -> tuple[frozenset[str], frozenset[str]]:
     """Return the categories that a kernel raises, and those that NumPy tells of."""
-    machine = pytest.importorskip("alight.backends.machine")
     told = frozenset(("divide", "over", "invalid"))
     machine.clear_floating_point_flags()
     kernel(places)
     raised = machine.floating_point_flags() & told
     heard: list[str] = []
-    with pytest.importorskip("alight.warning.telling").listening(told, heard):
+    with listening(told, heard):
         op.reference(*operands)
     return raised, frozenset([machine.CATEGORY[what] for what in heard])
 
@@ -412,7 +411,6 @@ def test_half_floats_are_compared_as_single_ones() -> None:
 @pytest.mark.parametrize("char", "fd")
 @pytest.mark.parametrize("shape", [(3,), (1000,), (7, 40)])
 def test_extremes_among_nans_raise_no_flag(name: str, char: str, shape: tuple[int, ...]) -> None:
-    machine = pytest.importorskip("alight.backends.machine")
     x = np.linspace(-1, 1, math.prod(shape)).astype(char).reshape(shape)
     x.flat[1] = np.nan
     for axis in range(len(shape)):

@@ -168,9 +168,7 @@ def test_ufuncs_of_numpy_give_arrays() -> None:
             assert actual[0] == third[0] == expect[0], (ufunc, one)
 
 
-@pytest.mark.parametrize("module", ["twin", "_native"])
-def test_what_both_cores_tell_of_memory(module: str) -> None:
-    core = pytest.importorskip(f"alight._core.{module}")
+def test_what_both_cores_tell_of_memory(core: Any) -> None:
     matrix = np.arange(12.0).reshape(3, 4).copy()
     value = core.take_over(matrix)
     assert value.data.array is matrix and value.op is None and value.layout.shape == (3, 4)
