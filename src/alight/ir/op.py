@@ -47,6 +47,8 @@ class FlagsRaised(enum.StrEnum):
     UNKNOWN = "unknown"
     LIKE_NUMPY = "like NumPy"  # of single and double floats its loop's; of whole numbers none
     NONE = "none"  # whatever the operands, unless they are complex
+    CAST = "of a cast"  # of whole numbers none, unless they are made half floats
+    MOVE = "of a move"  # none, unless dtypes differ
 
 
 class Warns(enum.StrEnum):

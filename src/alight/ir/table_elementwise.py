@@ -484,7 +484,15 @@ declare(
     resolve=_resolve_where,
     **_QUIET,
 )
-declare("cast", Kind.ELEMENTWISE, cast_reference, body="R(x)", flops=0, resolve=_resolve_same)
+declare(
+    "cast",
+    Kind.ELEMENTWISE,
+    cast_reference,
+    body="R(x)",
+    flops=0,
+    resolve=_resolve_same,
+    flags=FlagsRaised.CAST,
+)
 declare(
     "copy",
     Kind.ELEMENTWISE,

@@ -11,9 +11,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from alight.frozen import np
-from alight.ir.op import Kind, Warns, declare
+from alight.ir.op import FlagsRaised, Kind, Warns, declare
 
 Array = np.ndarray[Any, Any]
+_MOVES: dict[str, Any] = {"flops": 0, "flags": FlagsRaised.MOVE}
 
 
 # --- windows on memory ---
@@ -36,7 +37,7 @@ def write(old: Array, value: Array, *, offset: int, layout: Any) -> Array:
     return new
 
 
-declare("view", Kind.VIEW, view, flops=0)
+declare("view", Kind.VIEW, view, **_MOVES)
 declare("write", Kind.WRITE, write, nin=2, flops=0)
 
 
@@ -61,16 +62,17 @@ def block_of(joiner: Callable[..., Array]) -> Callable[..., Array]:
     return reference
 
 
-declare("concatenate", Kind.MOVEMENT, concatenate, flops=0)
-declare("stack", Kind.MOVEMENT, stack, flops=0)
+declare("concatenate", Kind.MOVEMENT, concatenate, **_MOVES)
+declare("stack", Kind.MOVEMENT, stack, **_MOVES)
 for _name in ("vstack", "hstack", "dstack", "column_stack"):
-    declare(_name, Kind.MOVEMENT, block_of(getattr(np, _name)), flops=0)
+    declare(_name, Kind.MOVEMENT, block_of(getattr(np, _name)), **_MOVES)
 for _name in (
-    "repeat", "tile", "roll", "pad", "append", "insert", "delete", "tril", "triu", "diag",
-    "diagflat", "resize", "trim_zeros", "broadcast_to", "ascontiguousarray", "asfortranarray",
-    "unstack", "ravel", "reshape",
+    "repeat", "tile", "roll", "append", "insert", "delete", "tril", "triu", "diag", "diagflat",
+    "resize", "trim_zeros", "broadcast_to", "ascontiguousarray", "asfortranarray", "unstack",
+    "ravel", "reshape",
 ):  # fmt: skip
-    declare(_name, Kind.MOVEMENT, getattr(np, _name), flops=0)
+    declare(_name, Kind.MOVEMENT, getattr(np, _name), **_MOVES)
+declare("pad", Kind.MOVEMENT, np.pad, flops=0)  # what it puts at the edges it may compute
 
 
 # --- gather and scatter ---

@@ -24,9 +24,6 @@ def may_raise(graph: Graph, node: Node) -> frozenset[str]:
     """Return the categories that NumPy may warn of when it computes a node."""
     layouts = [node.layout, *[graph.layout(number) for number in node.operands]]
     kinds = {layout.dtype.char for layout in layouts}
-    moves = node.op.kind in (Kind.VIEW, Kind.MOVEMENT) and node.op.name != "pad"  # which computes
-    if moves and len(kinds) == 1:
-        return frozenset()
     if is_quiet(graph, node):
         return frozenset()
     if not kinds <= _PLAIN or node.op.kind is Kind.LIBRARY:
@@ -38,12 +35,16 @@ def may_raise(graph: Graph, node: Node) -> frozenset[str]:
 
 def is_quiet(graph: Graph, node: Node) -> bool:
     """Tell whether a node raises no flags, whatever its operands."""
-    kinds = {graph.layout(operand).dtype.kind for operand in node.operands}
-    if node.layout.dtype.kind in "biu" and node.op.flags is FlagsRaised.LIKE_NUMPY:
-        return True  # whole numbers wrap around
-    if node.op.name == "cast":
-        return kinds <= {"b", "i", "u"} and node.layout.dtype.char != "e"
-    return node.op.flags is FlagsRaised.NONE and "c" not in kinds
+    dtype, flags = node.layout.dtype, node.op.flags
+    dtypes = [graph.layout(operand).dtype for operand in node.operands]
+    match flags:
+        case FlagsRaised.LIKE_NUMPY:
+            return dtype.kind in "biu"  # whole numbers wrap around
+        case FlagsRaised.CAST:
+            return all([given.kind in "biu" for given in dtypes]) and dtype.char != "e"
+        case FlagsRaised.MOVE:
+            return all([given == dtype for given in dtypes])
+    return flags is FlagsRaised.NONE and all([given.kind != "c" for given in dtypes])
 
 
 def wanted_of(graph: Graph, states: Sequence[Any]) -> frozenset[str]:
