@@ -12,10 +12,11 @@ from typing import Any
 
 import pytest
 
-from alight import costs, remeasure
+from alight import calibrating, costs, remeasure
 from alight.backends.host import HostBackend
 from alight.backends.machine import ENVIRONMENT
 from alight.backends.sim_clock import DEFAULT_SPEC, recorded
+from alight.bench.calibration import measured
 from alight.cli import main
 from alight.measure import calibrate as calibration
 from alight.measure import probes, profiles
@@ -62,7 +63,7 @@ def _calibration() -> Calibration:
     backend = HostBackend()
     (host,) = backend.probe().devices
     run = Calibration(backend, host)
-    samples = run.samples["numpy"] = Samples("numpy", 8192)
+    samples = run.found.samples["numpy"] = Samples("numpy", 8192)
     for n in (16, 1 << 12, 1 << 20):
         samples.add("elementwise/float64", n, probes.loop("add", "float64", n), [1e-6 + 1e-9 * n])
     for number, (m, k, n) in enumerate(itertools.product((16, 64, 256), repeat=3)):
@@ -73,17 +74,18 @@ def _calibration() -> Calibration:
 
 def test_poor_predictions_are_no_contention_but_make_a_profile_rough() -> None:
     run = _calibration()
-    run.errors = {"numpy": {"elementwise": [0.02] * 5, "reduce": [-0.03] * 5}}
+    run.found.errors = {"numpy": {"elementwise": [0.02] * 5, "reduce": [-0.03] * 5}}
     made = run.profile()
     assert (made.contended, made.rough) == (False, False)
-    run.errors = {"numpy": {"elementwise": [0.4, -0.36, 0.5, 0.02, 0.6], "reduce": [0.9] * 5}}
+    run.found.errors = {"numpy": {"elementwise": [0.4, -0.36, 0.5, 0.02, 0.6], "reduce": [0.9] * 5}}
     made = run.profile()
     assert (made.contended, made.rough) == (False, True) and not made.doubts
     assert made.rates["numpy"].spreads["reduce_inner"] > 0.5  # and says so of what it predicts
-    run.errors = {"numpy": {"elementwise": [0.9] * 3}}
+    run.found.errors = {"numpy": {"elementwise": [0.9] * 3}}
     assert not run.profile().rough  # three have no median
     # what shows other work is no matter of predictions
-    run.errors, run.elapsed, run.worked = {"numpy": {"elementwise": [0.02] * 5}}, 2.0, 1.0
+    run.found.errors = {"numpy": {"elementwise": [0.02] * 5}}
+    run.found.elapsed, run.found.worked = 2.0, 1.0
     made = run.profile()
     assert made.contended and "a processor for 50%" in made.doubts[0]
 
@@ -92,7 +94,7 @@ def test_products_that_are_far_off_are_left_out_and_nothing_else_is() -> None:
     run = _calibration()
     assert run.profile().rates["numpy"].surfaces
     for missed in ([0.02] * 5, [3.0, -4.0, 2.0, 0.1]):
-        run.errors = {"numpy": {"elementwise": [0.02] * 15, "matmul": missed}}
+        run.found.errors = {"numpy": {"elementwise": [0.02] * 15, "matmul": missed}}
         made = run.profile()
         assert not made.contended and not made.rough and made.rates["numpy"].curves
         wrong = missed[0] > 1
@@ -104,16 +106,16 @@ def test_products_that_are_far_off_are_left_out_and_nothing_else_is() -> None:
 
 def test_threads_that_lose_their_processor_disturb_nothing_that_one_thread_runs() -> None:
     run = _calibration()
-    sums, products = run.samples["numpy"].by_key.values()
+    sums, products = run.found.samples["numpy"].by_key.values()
     for key, found in (("matmul/float64", products), ("elementwise/float64", sums)):
         for amount, sample in found.items():
             point: Any = Point("numpy", key, amount, sample.group)
-            run._launches.append((point, None))  # type: ignore[arg-type]
+            run.found.points.append(point)
             sample.steady = False
-    assert run._slow_share() == 1.0 and run.profile().contended
+    assert run.found.slow_share() == 1.0 and run.profile().contended
     for sample in sums.values():
         sample.steady = True
-    assert run._slow_share() == 0.0
+    assert run.found.slow_share() == 0.0
     made = run.profile()
     assert not made.contended and made.rates["numpy"].surfaces
 
@@ -133,8 +135,8 @@ def test_what_is_ready_in_a_slow_moment_is_measured_in_a_quick_one(
     asked = iter([False] * 5)
     run._pace.steady = lambda: next(asked, quick)  # type: ignore[method-assign]
     assert len(list(itertools.islice(run.steps(), count))) == count
-    assert [point.amount for point, _ in run._launches] == [p.amount for p in few(HOST)]
-    assert {run._sample(point).steady for point, _ in run._launches} == {quick}
+    assert [point.amount for point in run.found.points] == [p.amount for p in few(HOST)]
+    assert {run.found.sample(point).steady for point in run.found.points} == {quick}
 
 
 def test_a_calibration_without_a_quick_moment_leaves_time_for_what_it_has_made_ready(
@@ -143,30 +145,33 @@ def test_a_calibration_without_a_quick_moment_leaves_time_for_what_it_has_made_r
     run = Calibration(HostBackend(), HOST, 60.0)
     run._pace.steady = lambda: False  # type: ignore[method-assign]
     spent = itertools.count(0.0, 1.0)
-    monkeypatch.setattr(Calibration, "_spent", lambda run: next(spent))
+    monkeypatch.setattr(Calibration, "spent", lambda run: next(spent))
     monkeypatch.setattr(calibration, "_VISIT_SECONDS", 2.0)
     waiting = []
     visit = Calibration._first_visit
-    monkeypatch.setattr(
-        Calibration, "_first_visit", lambda run: (waiting.append(len(run._waiting)), visit(run))[1]
-    )
+
+    def visited(run: Calibration, point: Point, launch: Any) -> str:
+        waiting.append(len(run._waiting))
+        return visit(run, point, launch)
+
+    monkeypatch.setattr(Calibration, "_first_visit", visited)
     next(run.steps())
     # a point takes two questions, of a second each, and is taken to be visited in two more: of the
-    # 44 seconds half are left
-    assert waiting[0] == 12
+    # 44 seconds half are left for the twelve of which the first is visited
+    assert waiting[0] == 11
 
 
 def test_what_was_met_in_slow_moments_alone_is_left_out_where_the_rest_is_enough() -> None:
     run = _calibration()
-    sums = run.samples["numpy"].by_key["elementwise/float64"]
+    sums = run.found.samples["numpy"].by_key["elementwise/float64"]
     for n in (64, 1 << 10, 1 << 15, 1 << 17, 1 << 18):
-        run.samples["numpy"].add(
+        run.found.samples["numpy"].add(
             "elementwise/float64", n, probes.loop("add", "float64", n), [2e-6 + 2e-9 * n], False
         )
     for amount, sample in sums.items():
         point: Any = Point("numpy", "elementwise/float64", amount, sample.group)
-        run._launches.append((point, None))  # type: ignore[arg-type]
-    assert run._slow_share() == 5 / 8
+        run.found.points.append(point)
+    assert run.found.slow_share() == 5 / 8
     made = run.profile()
     assert not made.contended and made.validation["slow"] == 5 / 8
     assert any("62% of what one thread runs" in line for line in remarks(profile_row(made)))
@@ -311,13 +316,29 @@ def test_the_commands_say_that_a_profile_is_rough_and_which_one_holds(
         "cpu's profile: rough: predictions are off by 45% in the median" in capsys.readouterr().out
     )
     worse = replace(made, made_at=now, path=None, validation={"shapes": 9.0, "median_error": 0.6})
-    monkeypatch.setattr(calibration, "calibrate", lambda *a, **k: [save_profile(worse)])
+    monkeypatch.setattr(calibrating, "measure", lambda *a: [save_profile(worse)])
     with pytest.raises(SystemExit) as ended:
         main(["calibrate", "cpu"])
     told = capsys.readouterr().out
     assert ended.value.code == 0  # nothing disturbed it
     assert "not stored: the profile before is better and goes on to hold" in told
     assert "  rough: predictions are off by 60% in the median" in told
+
+
+def test_the_bench_is_told_what_the_command_prints(
+    store: Store, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    quiet = profile(store, time.time() - 9, 0.02)
+    busy = replace(quiet, path=None, contended=True, doubts=("it was busy",))
+    for made in (quiet, busy):
+        monkeypatch.setattr(calibrating, "measure", lambda *a, made=made: [made])
+        (found,) = measured(["cpu"], 1.0)
+        assert (found["device"], found["disturbed"]) == ("cpu", made is busy)
+        with pytest.raises(SystemExit) as ended:
+            main(["calibrate", "cpu"])
+        assert capsys.readouterr().out == found["text"] + "\n"
+        assert ended.value.code == int(made is busy)
+    assert "disturbed by other work and not stored: the profile before goes on" in found["text"]
 
 
 @pytest.mark.parametrize("contended", [False, True])

@@ -66,15 +66,28 @@ NEAREST_KNOTS = 2.5
 
 
 @dataclass(slots=True)
-class Calibration(Findings):
+class Calibration:
     """One device being measured. ``steps`` yields after every point; ``profile`` may follow any."""
 
+    backend: Backend
+    device: Device
+    budget_seconds: float = 2.0
     time_step: Callable[[str], float] | None = None
+    found: Findings = field(init=False)
+    _bench: Bench | None = None
+    _launches: list[tuple[Point, Launch]] = field(default_factory=list)
     _busy: float = 0.0
     _visiting: float = 0.0
     _resumed: float | None = None
     _pace: Pace = field(default_factory=Pace)
     _waiting: deque[tuple[Point, Launch]] = field(default_factory=deque)
+
+    def __post_init__(self) -> None:
+        self.found = Findings(self.device)
+
+    def profile(self) -> Profile:
+        """Return the profile of what has been measured so far."""
+        return self.found.profile(self.spent(), self._bench)
 
     def steps(self) -> Iterator[str]:
         """Yield the name of each point once it is measured, until the budget is spent.
@@ -85,7 +98,7 @@ class Calibration(Findings):
         while True:
             self._resumed = time.perf_counter()
             what = next(points, None)
-            self._busy, self._resumed = self._spent(), None
+            self._busy, self._resumed = self.spent(), None
             if what is None:
                 return
             yield what
@@ -96,25 +109,29 @@ class Calibration(Findings):
         self._import_compiler()
         self._share_work()
         if self.time_step is not None:
-            self.step_seconds = self.time_step(":".join(self.stepped))
+            self.found.step_seconds = self.time_step(":".join(self.found.stepped))
         left = all_of = 0
         vital = VITAL * len(self.device.support.implementations)
         limit = self.budget_seconds * FIRST_SHARE
         for number, point in enumerate(points_of(self.device)):
             all_of += point.core
-            if self._spent() > limit and number >= vital:
+            if self.spent() > limit and number >= vital:
                 left += point.core
             elif (launch := self._launch(point)) is not None:
+                # What is to be measured is made ready in slow moments, too, which takes more time
+                # than measuring it (EPYC, beside other work: 45 to 65 % of all points were met in
+                # slow moments alone where each was measured as soon as it was ready, 30 to 40 % as
+                # it is).
                 self._waiting.append((point, launch))
                 while self._waiting and (self._steady() or self._late(limit)):
-                    yield self._first_visit()
+                    yield self._first_visit(*self._waiting.popleft())
         while self._waiting:
-            self._steady(limit - self._spent())
-            yield self._first_visit()
+            self._steady(limit - self.spent())
+            yield self._first_visit(*self._waiting.popleft())
         if not self.device.unified_memory:
             yield from self._copies()
-        self.complete = left == 0
-        self.share = 1.0 - left / max(all_of, 1)
+        self.found.complete = left == 0
+        self.found.share = 1.0 - left / max(all_of, 1)
         yield from self._refine()
         yield from self._repeat()
         yield from self._validate()
@@ -127,7 +144,7 @@ class Calibration(Findings):
         with contextlib.suppress(ImportError):
             import llvmlite.binding  # noqa: F401
 
-            self.import_seconds = time.perf_counter() - began
+            self.found.import_seconds = time.perf_counter() - began
 
     def _share_work(self) -> None:
         """Measure what other threads cost; kernels are split by it from here on."""
@@ -135,10 +152,11 @@ class Calibration(Findings):
             return
         threads.set_threads(thread_count())
         if found := time_threads():
-            self.sharing = {name: timing.measured() for name, timing in found.items()}
-            share_costs(self.sharing)
+            self.found.sharing = {name: timing.measured() for name, timing in found.items()}
+            share_costs(self.found.sharing)
 
-    def _spent(self) -> float:
+    def spent(self) -> float:
+        """Return the seconds that measuring has taken."""
         if self._resumed is None:
             return self._busy
         return self._busy + time.perf_counter() - self._resumed
@@ -155,19 +173,14 @@ class Calibration(Findings):
         """Tell whether what waits for a quick moment will take what is left of the budget."""
         visits = len(self._launches)
         each = self._visiting / visits if visits else _VISIT_SECONDS
-        return self._spent() + len(self._waiting) * each > limit
+        return self.spent() + len(self._waiting) * each > limit
 
-    def _first_visit(self) -> str:
-        """Measure what has waited longest; return its name.
-
-        What is to be measured is made ready in slow moments, too, which takes more time than
-        measuring it (EPYC, beside other work: 45 to 65 % of all points were met in slow moments
-        alone where each was measured as soon as it was ready, 30 to 40 % as it is).
-        """
+    def _first_visit(self, point: Point, launch: Launch) -> str:
+        """Measure a point for the first time; return its name."""
         assert self._bench is not None
-        point, launch = self._waiting.popleft()
+        self.found.points.append(point)
         self._launches.append((point, launch))
-        if self._shared(point):  # one thread has nothing to learn
+        if self.found.shared(point):  # one thread has nothing to learn
             self._bench.settle(launch, thread_count())
         self._visit(point, launch)
         if len(self._launches) % RETURN_EVERY == 0 and self._steady():
@@ -180,19 +193,19 @@ class Calibration(Findings):
         before, left = self._steady(), switches()
         began, worked = time.perf_counter(), time.thread_time()
         with self._threads(point):
-            seconds = self._bench.visit(launch, self._shared(point))
+            seconds = self._bench.visit(launch, self.found.shared(point))
         steady = self._steady() and before and not self._pace.quicker
         # Threads wait for the one that other work keeps from its processor: products of 60 us took
         # 8 ms then, a slice of the scheduler's.
-        if thread_count() > 1 and self._threaded(point):
+        if thread_count() > 1 and self.found.threaded(point):
             steady = steady and switches() == left
         self._visiting += time.perf_counter() - began
         alone = point.implementation == "numpy" and point.key.startswith("elementwise")
         # One thread, which never waits. Where kernels have one too, its own clock is enough.
         if alone and self.device.space == "host" and thread_count() > 1:
-            self.elapsed += time.perf_counter() - began
-            self.worked += time.thread_time() - worked
-        samples = self.samples.setdefault(
+            self.found.elapsed += time.perf_counter() - began
+            self.found.worked += time.thread_time() - worked
+        samples = self.found.samples.setdefault(
             point.implementation,
             Samples(point.implementation, compute_elements(self.device), hides(self.device)),
         )
@@ -232,26 +245,26 @@ class Calibration(Findings):
                 for direction in (
                     ("upload", "download") if kind else ("upload", "download", "device")
                 ):
-                    if kind and self._spent() > limit:
+                    if kind and self.spent() > limit:
                         return
                     try:
                         timing = self._bench.time_copy(direction, nbytes, kind)
                     except Exception:  # drivers raise anything for memory they do not have
                         break
-                    self.links.setdefault(direction + kind, {})[nbytes] = timing
+                    self.found.links.setdefault(direction + kind, {})[nbytes] = timing
                     yield f"{direction}{kind} {nbytes}"
         nbytes = COPY_BYTES[3]
         with contextlib.suppress(Exception):
-            self.both_seconds = self._bench.time_both_ways(nbytes).seconds
+            self.found.both_seconds = self._bench.time_both_ways(nbytes).seconds
             yield f"both ways {nbytes}"
 
     def _refine(self) -> Iterator[str]:
         """Add knots where the curve of NumPy's or our additions misses its measured middle."""
         limit = self.budget_seconds * REFINE_SHARE
-        main, key = main_dtype(self.device), self._main
-        for name, samples in self.samples.items():
+        main, key = main_dtype(self.device), self.found.main
+        for name, samples in self.found.samples.items():
             queue = samples.gaps(key)
-            while queue and self._spent() < limit:
+            while queue and self.spent() < limit:
                 low, high = queue.pop(0)
                 middle = round(math.sqrt(low * high))
                 if high < NEAREST_KNOTS * low or not low < middle < high:
@@ -261,9 +274,8 @@ class Calibration(Findings):
                 launch = self._launch(point)
                 if launch is None:
                     break
-                self._steady(limit - self._spent())
-                self._waiting.append((point, launch))
-                self._first_visit()
+                self._steady(limit - self.spent())
+                self._first_visit(point, launch)
                 if abs(math.log(samples.seconds_of(key, middle) / predicted)) > MISSED:
                     queue += [(low, middle), (middle, high)]
                 yield f"{name} {key} {middle}"
@@ -274,38 +286,38 @@ class Calibration(Findings):
         for again in range(MOST_REPEATS):
             # those first of which nothing is known but what they took beside other work, or little
             for point, launch in sorted(self._launches, key=lambda found: self._known(found[0])):
-                if not self._steady(limit - self._spent()) or self._spent() > limit:
+                if not self._steady(limit - self.spent()) or self.spent() > limit:
                     return
-                sample = self._sample(point)
+                sample = self.found.sample(point)
                 if again >= LONG_REPEATS and min(sample.seconds) > LONG_SECONDS:
                     continue
                 earlier = sample.timing
-                self.passes.append((earlier, summary(self._visit(point, launch))))
+                self.found.passes.append((earlier, summary(self._visit(point, launch))))
                 yield f"{point.implementation} {point.key} again"
 
     def _return(self) -> None:
         """Visit the point of a curve again that was visited least: all predictions are read off
         these, so they are met in as many moments of the first pass as there is time for."""
         curves = [
-            (len(self._sample(point).seconds), number)
+            (len(self.found.sample(point).seconds), number)
             for number, (point, _) in enumerate(self._launches)
             if point.key.partition("/")[0] in CURVE_CLASSES
         ]
         if curves:
             point, launch = self._launches[min(curves)[1]]
-            if min(self._sample(point).seconds) < LONG_SECONDS:
+            if min(self.found.sample(point).seconds) < LONG_SECONDS:
                 self._visit(point, launch)
 
     def _measured(self) -> Iterator[Sample]:
-        for samples in self.samples.values():
+        for samples in self.found.samples.values():
             for found in samples.by_key.values():
                 yield from found.values()
 
     def _known(self, point: Point) -> tuple[bool, bool, int]:
         """Return what is less for a point that is to be visited before others: whether it was
         measured while nothing disturbed it, whether all else can be read without it, how often."""
-        sample = self._sample(point)
-        return sample.steady, point.key != self._main, len(sample.seconds)
+        sample = self.found.sample(point)
+        return sample.steady, point.key != self.found.main, len(sample.seconds)
 
     def _validate(self) -> Iterator[str]:
         """Measure sizes and combinations that no curve has seen, and keep the errors."""
@@ -314,7 +326,7 @@ class Calibration(Findings):
         found: list[tuple[str, str, float, Launch, bool, list[float]]] = []
         limit = self.budget_seconds * VALIDATE_SHARE
         for kind, name, group in unseen(self.device):
-            if self._spent() > limit:
+            if self.spent() > limit:
                 break
             predicted = estimate(group, self.device, name, profile)
             if predicted is None or predicted.seconds > LONG_TRIED:
@@ -326,19 +338,19 @@ class Calibration(Findings):
             shared = name == "generated" and self.device.space == "host" and thread_count() > 1
             if shared:
                 self._bench.settle(launch, thread_count())
-            self._steady(limit - self._spent())
+            self._steady(limit - self.spent())
             first = self._bench.visit(launch, shared)
             found.append((kind, name, predicted.seconds, launch, shared, first))
             yield f"{name} unseen"
         for _ in range(LONG_REPEATS):
             for _, name, _, launch, shared, seconds in found:
-                if not self._steady(self.budget_seconds - self._spent()):
+                if not self._steady(self.budget_seconds - self.spent()):
                     break
                 seconds += self._bench.visit(launch, shared)
                 yield f"{name} unseen again"
         for kind, name, expected, _, _, seconds in found:
             error = math.log(expected / summary(seconds).seconds)
-            self.errors.setdefault(name, {}).setdefault(kind, []).append(error)
+            self.found.errors.setdefault(name, {}).setdefault(kind, []).append(error)
 
 
 def calibrate(
@@ -361,11 +373,11 @@ def calibrate(
         stopped: KeyboardInterrupt | None = None
         try:
             for what in run.steps():
-                share = min(1.0, run._spent() / budget_seconds)
+                share = min(1.0, run.spent() / budget_seconds)
                 if progress is not None and progress(share, f"{device.id} {what}") is False:
                     break
         except KeyboardInterrupt as interrupt:  # what there is by now is of use
-            stopped, run.complete = interrupt, False
+            stopped, run.found.complete = interrupt, False
         profile = run.profile()
         profiles.append(save_profile(profile) if store else profile)
         if store and not profile.contended:

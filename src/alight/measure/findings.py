@@ -14,7 +14,6 @@ from alight.measure.amounts import VITAL, compute_elements, main_dtype
 from alight.measure.dtype_points import Point
 from alight.measure.fit import compile_costs, fit, joined, left_out
 from alight.measure.intervals import far_off, spreads_of
-from alight.measure.probes import Bench
 from alight.measure.profiles import fingerprint
 from alight.measure.samples import Sample, Samples
 from alight.measure.timing import SLOW_SHARE, Timing, contention
@@ -25,8 +24,8 @@ from alight.plan.profile import undisturbed
 from alight.registry import open_seconds
 
 if TYPE_CHECKING:
-    from alight.backends.base import Backend, Launch
     from alight.device import Device
+    from alight.measure.probes import Bench
 
 __all__ = ["COPY_BYTES", "Findings"]
 
@@ -42,9 +41,8 @@ _THREADED = ("matmul/", "dot/", "matvec/")
 class Findings:
     """What was measured of one device so far, in which moments, and how well it predicts."""
 
-    backend: Backend
     device: Device
-    budget_seconds: float = 2.0
+    points: list[Point] = field(default_factory=list)
     samples: dict[str, Samples] = field(default_factory=dict)
     links: dict[str, dict[float, Timing]] = field(default_factory=dict)
     passes: list[tuple[Timing, Timing]] = field(default_factory=list)
@@ -57,11 +55,9 @@ class Findings:
     step_seconds: float | None = None
     elapsed: float = 0.0
     worked: float = 0.0
-    _bench: Bench | None = None
-    _launches: list[tuple[Point, Launch]] = field(default_factory=list)
 
     @property
-    def _main(self) -> str:
+    def main(self) -> str:
         """The key of the curve that all else is read off."""
         return f"elementwise/{main_dtype(self.device)}"
 
@@ -70,42 +66,37 @@ class Findings:
         """The device, and the implementation by which a step of ours is timed there."""
         return self.device.id, "numpy" if self.device.space == "host" else "generated"
 
-    def _spent(self) -> float:
-        """Return the seconds that measuring has taken."""
-        raise NotImplementedError
-
-    def _shared(self, point: Point) -> bool:
+    def shared(self, point: Point) -> bool:
         """Tell whether several threads have a part in a point."""
         several = point.amount > compute_elements(self.device) or "sharing" in point.key
         own = point.implementation == "generated" and self.device.space == "host"
         return own and several and thread_count() > 1
 
-    def _threaded(self, point: Point) -> bool:
+    def threaded(self, point: Point) -> bool:
         """Tell whether threads may have to wait for one another in a point."""
-        return self._shared(point) or point.key.startswith(_THREADED)
+        return self.shared(point) or point.key.startswith(_THREADED)
 
-    def _sample(self, point: Point) -> Sample:
+    def sample(self, point: Point) -> Sample:
+        """Return the samples of a point."""
         return self.samples[point.implementation].by_key[point.key][point.amount]
 
-    def _slow_share(self) -> float:
+    def slow_share(self) -> float:
         """Return the share of points that are known from slow moments alone, of those that one
         thread runs: with many others some processor is always wanted by somebody else, and what is
         left of that shows in how well its class is predicted."""
-        steady = [
-            self._sample(point).steady for point, _ in self._launches if not self._threaded(point)
-        ]
+        steady = [self.sample(point).steady for point in self.points if not self.threaded(point)]
         return steady.count(False) / len(steady) if steady else 0.0
 
     def _undisturbed(self) -> dict[str, Samples] | None:
         """Return the samples without those of slow moments that other work made; None where the
         curves that all else is read off are left without an end or a middle."""
         slow: dict[str, set[tuple[str, float]]] = {name: set() for name in self.samples}
-        for point, _ in self._launches:
-            if not self._threaded(point) and not self._sample(point).steady:
+        for point in self.points:
+            if not self.threaded(point) and not self.sample(point).steady:
                 slow[point.implementation].add((point.key, point.amount))
         kept = {name: samples.without(slow[name]) for name, samples in self.samples.items()}
         for name, samples in self.samples.items():
-            every, left = (s.by_key.get(self._main, {}) for s in (samples, kept[name]))
+            every, left = (s.by_key.get(self.main, {}) for s in (samples, kept[name]))
             if every and (len(left) < VITAL or {min(every), max(every)} - left.keys()):
                 return None
         return kept
@@ -135,8 +126,8 @@ class Findings:
         }
         return {name: off for name, off in found.items() if off is not None}
 
-    def _one_offs(self) -> dict[str, Measured]:
-        found = {} if self._bench is None else compile_costs(self._bench.compiled)
+    def _one_offs(self, bench: Bench | None) -> dict[str, Measured]:
+        found = {} if bench is None else compile_costs(bench.compiled)
         if self.import_seconds is not None:
             seconds = self.import_seconds
             found["compiler"] = Measured(seconds, "seconds", seconds, seconds, 1, "probe")
@@ -145,8 +136,8 @@ class Findings:
             alone = sum(self.links[way][COPY_BYTES[3]].seconds for way in ("upload", "download"))
             share = 2 * self.both_seconds / alone
             found["both_ways"] = Measured(share, "times", share, share, 1, "probe")
-        if self._bench is not None:
-            found |= self._bench.one_offs()
+        if bench is not None:
+            found |= bench.one_offs()
         if self.step_seconds is not None and self.stepped[1] in self.samples:
             calls = self.samples[self.stepped[1]].by_key.values()
             call = min(s.timing.seconds for found in calls for s in found.values())
@@ -157,10 +148,11 @@ class Findings:
             found["open"] = Measured(opened, "seconds", opened, opened, 1, "probe")
         return {**found, **self.sharing}
 
-    def profile(self) -> Profile:
-        """Return the profile of what has been measured so far."""
+    def profile(self, seconds: float, bench: Bench | None) -> Profile:
+        """Return the profile of what has been measured so far, in so many seconds and with what
+        happens once as the bench met it."""
         rates: dict[str, Rates] = {}
-        slow = self._slow_share()
+        slow = self.slow_share()
         kept = self._undisturbed() if slow > SLOW_SHARE else None
         known = kept or self.samples
         apart = {name: left_out(samples) for name, samples in known.items()}
@@ -171,7 +163,7 @@ class Findings:
                 rates[name] = replace(fitted, surfaces={}) if name in off else fitted
         if self.device.space == "host" and thread_count() == 1:
             rates = joined(rates)
-        one_offs = self._one_offs()
+        one_offs = self._one_offs(bench)
         disturbed = contention(self.passes, self.elapsed, self.worked, 0.0 if kept else slow)
         return Profile(
             device=self.device.id,
@@ -184,7 +176,7 @@ class Findings:
             one_offs=one_offs,
             origin="measured",
             made_at=time.time(),
-            made_seconds=self._spent(),
+            made_seconds=seconds,
             validation=self._validation(off) | ({"slow": slow} if kept else {}),
             fingerprint=fingerprint(self.device),
             complete=self.complete,
