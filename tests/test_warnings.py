@@ -3,6 +3,7 @@ NumPy."""
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import threading
 import warnings
@@ -135,6 +136,38 @@ def test_a_range_that_is_too_wide_is_told_as_the_difference(force: str, dtype: s
     with alight.policy(floor=0, force=force), collected() as caught:
         np.asarray(np.ptp(alight.asarray(array)))
     assert [str(w.message) for w in caught] == [str(w.message) for w in wanted]
+
+
+WHEN_LOADED = """
+import warnings
+import contextlib
+outer = warnings.catch_warnings(record=True) if {collects} else contextlib.nullcontext()
+with outer:
+    import alight
+    with alight.policy(floor=0, force="cpu:generated"):
+        a = alight.asarray([0.0, 1.0])
+        for filters in ([], ["always"]):
+            with warnings.catch_warnings(record=True) as caught:
+                for action in filters:
+                    warnings.simplefilter(action)
+                print((1 / a).storage.value.op is not None, len(caught))
+"""
+
+
+@pytest.mark.parametrize(
+    ("collects", "waits"), [(False, ["False 1", "False 1"]), (True, ["True 0", "False 1"])]
+)
+def test_who_collected_when_alight_was_loaded_runs_the_program(
+    collects: bool, waits: list[str]
+) -> None:
+    """A test runner's block around every test is no reason to do all work at the call."""
+    done = subprocess.run(
+        [sys.executable, "-c", WHEN_LOADED.format(collects=collects)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.splitlines() == waits
 
 
 @pytest.mark.usefixtures("deferring")

@@ -3,7 +3,6 @@ warning itself, at the line that recorded the op."""
 
 from __future__ import annotations
 
-import os
 import sys
 import threading
 import warnings
@@ -143,7 +142,8 @@ class _Route(NamedTuple):
         return cls(warnings.filters, warnings.showwarning, write, collected)  # type: ignore[arg-type]
 
 
-_usual = _Route.now()  # the process's own, outside of any block
+# The process's own: what it was when alight was loaded.
+_usual = _Route.now()
 _waiting = _usual  # the last one under which work was left to wait
 
 
@@ -192,9 +192,9 @@ def when_to_warn() -> str:
         usual = _of_runtime_warnings(_usual.filters)
         new = [entry for entry in entries if entry not in usual]
         if route.collected or route.show is not _usual.show:
-            # pytest collects what every test warns of; a test that does so itself sets a filter.
-            in_test = "_pytest.warnings" in sys.modules and "PYTEST_CURRENT_TEST" in os.environ
-            if not in_test or any(map(_is_for_all, new)):
+            # Who runs the program may collect all that it warns of, as test runners do, and did so
+            # when alight was loaded; a program that collects by itself sets a filter.
+            if not _usual.collected or any(map(_is_for_all, new)):
                 return "now"
         elif not all(map(_is_for_all, new)):
             return "now"
