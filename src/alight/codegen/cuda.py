@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 OPTIONS = ("--std=c++17", "--fmad=false", "--ftz=false", "--prec-div=true", "--prec-sqrt=true")
 
 _PACKED = frozenset("bc")  # how operands may move along the inner axis where it goes in packs
-_MOST_THREADS = 1024  # of a block
+_MOST_THREADS = 1024  # of a block: the CUDA C++ Programming Guide, of every compute capability
 # 32-bit registers of a thread that may hold a row: half of what a thread has where 512 share the
 # 65,536 of a multiprocessor, as the arithmetic needs some too.
 _HELD_REGISTERS = 64
@@ -70,12 +70,18 @@ _HEAVY_BLOCK = 128
 # with 32; Black-Scholes in float64 309 with 24, 268 with 12).
 _READ_REGISTERS = 64
 _READ_REGISTERS_HEAVY = 16
-# Rows that a thread has one element of each of, where they cannot be read in packs, what it reads
-# of them at once and the registers for that, and the share of a tile that is there at least.
-# Finding an element takes a division for each axis and two multiplications for each operand (H200,
-# 2**24 float32, Jacobi's five points: 46 µs, and 84 one by one; Gray and Scott's ten: 111, with
-# four rows at once 117 and one by one also; in float64, with 20 registers a row, 163 and 154).
-_ROWS, _ROWS_AHEAD, _ROWS_REGISTERS, _FULL = 8, 4, 24, 0.75
+# Rows that a thread has one element of each of, where they cannot be read in packs: finding an
+# element takes a division for each axis and two multiplications for each operand (all of these:
+# H200, 2**24 elements, `bench-results/cuda/h200/run-10.json`; Jacobi's five points in float32: 46.3
+# µs, 46.6 with 16 rows, 51.6 with four, 84 one by one; Gray and Scott's ten 111, 112, 118, 117).
+_ROWS = 8
+# Rows that are read at once (Jacobi: 46.3 µs, 46.9 with two, 48.4 one by one), and registers of 32
+# bits for them (Gray and Scott: 111 µs with two rows in 20 registers, 117 with four in 40; in
+# float64, with 20 a row, 154 in no tiles, 167 and more in any that have eight rows).
+_ROWS_AHEAD, _ROWS_REGISTERS = 4, 24
+# Of a tile, what is there at least: threads past the end of a row have nothing to do, and tiles
+# take 0.55 (Jacobi) to 0.95 (Gray and Scott) of the time without them, 0.72 in the geometric mean.
+_FULL = 0.75
 # Turns of a block with runs of rows that are cut: few blocks leave some processors without one at
 # the end, many leave many partial results (the same sums: 252 with 4, 258 with 2, 262 with 8).
 _TURNS = 4
