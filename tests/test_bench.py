@@ -7,7 +7,6 @@ import math
 import os
 import re
 import signal
-import subprocess
 import threading
 from dataclasses import replace
 from hashlib import pbkdf2_hmac
@@ -55,7 +54,6 @@ from alight.bench.shows import (
 )
 from alight.bench.worker import Server, compare, rest
 from alight.errors import ConfigError, DeviceUnavailable
-from alight.tables import DISTURBED
 from test_cli import PACKAGE, command
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -352,15 +350,18 @@ def test_a_run_keeps_its_budget(monkeypatch: pytest.MonkeyPatch) -> None:
     for line in (bits, *lines):
         assert line.passed is None and str(line).startswith("NOT RUN"), line
         assert line.detail == "over the budget"
-    busy = f"cuda:0: measured in 5.0 s, stored at x\ncpu: measured in 5.0 s, {DISTURBED} and not"
     asked: list[Any] = []
 
-    def calibrates(command: list[str], **kwargs: Any) -> Any:
+    def calibrates(names: list[str], *_: Any) -> Any:
         now[0] += 10.0
-        asked.append(command[6:])
-        return subprocess.CompletedProcess((), 0, busy if len(asked) < 3 else "cpu: rough", "")
+        asked.append(names)
+        told = {"cuda:0": "stored", "cpu": "disturbed"} if len(asked) < 3 else {"cpu": "rough"}
+        return [
+            {"device": name, "disturbed": what == "disturbed", "text": f"{name}: {what}"}
+            for name, what in told.items()
+        ], ""
 
-    monkeypatch.setattr(calibration.subprocess, "run", calibrates)
+    monkeypatch.setattr(calibration, "_in_process", calibrates)
     monkeypatch.setattr(calibration, "perf_counter", lambda: now[0])
     now[0] = 0.0
     assert calibration.calibrate({}, 15.0).seconds == 10.0 == now[0]

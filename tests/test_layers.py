@@ -81,7 +81,7 @@ ORDER: tuple[tuple[str, ...], ...] = (
     ("__init__",),
     ("launcher",),
     ("program",),
-    ("doctor",),
+    ("calibrating", "doctor"),
     ("bench",),
     ("cli",),
     ("__main__",),

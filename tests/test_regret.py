@@ -6,7 +6,6 @@ import copy
 import json
 import math
 import os
-import subprocess
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
@@ -168,16 +167,16 @@ def test_devices_are_calibrated_first_in_a_cache_of_their_own(
     made = recorded("cpu", DEFAULT_SPEC)
     rates = dict.fromkeys(("numpy", "generated"), made.rates["generated"])
     host = replace(made, rates=rates, links={}, origin="measured", made_seconds=21.0)
-    asked: list[list[str]] = []
+    asked: list[tuple[list[str], float]] = []
     folders: list[str] = []
 
-    def calibrates(command: list[str], env: dict[str, str], **kwargs: Any) -> Any:
-        asked.append(command[command.index("--seconds") :])
+    def calibrates(names: list[str], seconds: float, env: dict[str, str]) -> Any:
+        asked.append((names, seconds))
         folders.append(env["ALIGHT_CACHE_DIR"])
         save_profile(replace(host, fingerprint=fingerprint(registry.device("cpu"))))
-        return subprocess.CompletedProcess(command, 0, "cpu: measured", "")
+        return [{"device": "cpu", "disturbed": False, "text": "cpu: measured"}], ""
 
-    monkeypatch.setattr(calibration.subprocess, "run", calibrates)
+    monkeypatch.setattr(calibration, "_in_process", calibrates)
     monkeypatch.setattr(picked, "measured", lambda *given: Timing(1e-6, 1e-6, 1e-6, 5))
     before = os.environ["ALIGHT_CACHE_DIR"]
     known = dict(costs._profiles)
@@ -185,7 +184,7 @@ def test_devices_are_calibrated_first_in_a_cache_of_their_own(
         assert run_regret("sum", "2^10", "float64", 7.0, tmp_path) == 0
         table = json.loads((tmp_path / "regret.json").read_text(encoding="utf-8"))
         # a simulated device is what its record says; 5 % of seven minutes
-        assert asked == [["--seconds", "21", "cpu"]]
+        assert asked == [(["cpu"], 21.0)]
         assert set(table["profiles"]) == {"cpu", "sim:0"}
         assert table["profiles"]["cpu"]["made_seconds"] == 21.0
         assert table["calibration"]["result"] == "cpu: measured"
@@ -193,15 +192,34 @@ def test_devices_are_calibrated_first_in_a_cache_of_their_own(
             assert all("predicted" in place for place in group["places"].values())
         shown = capsys.readouterr().out
         assert "sim:0 as recorded" in shown and "cpu measured for 21 s" in shown
-        monkeypatch.setattr(
-            *(calibration.subprocess, "run"),
-            lambda command, **_: subprocess.CompletedProcess(command, 1, "cpu: disturbed", ""),
-        )
+        monkeypatch.setattr(calibration, "_in_process", lambda *_: ([], "cpu: disturbed"))
         with pytest.raises(AlightError, match=r"cpu could not be .*disturbed.* Fix: .*budget\.$"):
             run_regret("sum", "2^10", "float64", 7.0, tmp_path)
     assert os.environ["ALIGHT_CACHE_DIR"] == before and before not in folders
     assert "ALIGHT_DEVICES" not in os.environ and not Path(folders[0]).exists()
     costs._profiles.update(known)
+
+
+def test_the_copies_of_a_program_are_timed_with_it_and_count_to_the_budget(
+    known: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr(regret, "monotonic", lambda: now[0])
+
+    def takes(bench: Any, way: str, nbytes: int) -> Timing:
+        now[0] += 10.0
+        return Timing(1e-3, 1e-3, 1e-3, 5)
+
+    monkeypatch.setattr(regret.Bench, "time_copy", takes)
+    wanted = list(cases(["chain_sum", "softmax"], [2**12, 2**14], ["float64"]))
+    with policy(devices=["sim:0", "cpu"]):
+        table = collect(wanted, 15.0, lambda what: None)
+    assert (len(table["programs"]), table["left_out"]) == (1, 3)
+    copies = table["copies"]["sim:0"]
+    for group in table["groups"].values():
+        assert {str(n) for n in group["inputs"]} <= copies["upload"].keys()
+        assert {str(n) for n in group["outputs"]} <= copies["download"].keys()
+    assert figures(table)["from_host"]["regret"] is not None
 
 
 def test_ways_with_one_plan_are_timed_once(known: None) -> None:

@@ -6,7 +6,6 @@ import contextlib
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +13,9 @@ import click
 
 from alight import candidates, registry, tables
 from alight.config import config, current_policy
-from alight.device import HOST_DEVICE, Device
 from alight.program import Action, failing_in_words, to_explain, to_run
 from alight.report import Report, version, write
-from alight.rows import profile_delta, profile_row, profile_rows, standing_row
-from alight.settings import checked
+from alight.rows import profile_rows, standing_row
 from alight.store import Entry, default_store
 
 __all__ = ["commands", "main"]
@@ -185,71 +182,39 @@ def calibrate(
     part from then on without being named. Exits with 1 where other work disturbed it, so that
     nothing was stored, and where no device could be measured.
     """
-    from alight import runtime
-    from alight.measure.calibrate import calibrate as measure  # no other command measures
-    from alight.measure.imported import changes, import_profile
-    from alight.measure.profiles import load_profile, save_profile
+    from alight import calibrating  # no other command measures
 
     rows = []
     failed = {}
-    found = _to_measure(names, source is not None)
-    for device in found[:1] if source is not None else found:
-        before = load_profile(device)
-        if source is not None:
-            made = import_profile(source, device, before)
-            if not dry_run:
-                made = save_profile(made)
-                registry.remember(device)
-        else:
-            try:
-                devices = [(registry.backend_of(device), device)]
+    disturbed = False
+    for device in calibrating.devices_to_calibrate(names, source is not None):
+        try:
+            if source is not None:
+                found = calibrating.take_over(source, device, not dry_run)
+            else:
                 with _bar(sys.stderr.isatty() and not as_json) as progress:
-                    (made,) = measure(
-                        *(seconds, devices, progress, not dry_run, runtime.step_seconds)
-                    )
-            except KeyboardInterrupt:
-                kept = None if dry_run else load_profile(device)
-                then = "nothing is stored"
-                if kept != before:
-                    then = "what was measured until then is stored. Fix: alight calibrate again"
-                click.echo(f"{device.id}: interrupted: {then}", err=True)
+                    found = calibrating.calibrate(device, seconds, not dry_run, progress)
+        except KeyboardInterrupt as interrupt:
+            for note in getattr(interrupt, "__notes__", ()):
+                click.echo(note, err=True)
+            raise
+        except Exception as error:  # a driver that nobody named must not cost the others
+            unnamed = device.id not in names and registry.leaves_open(current_policy())
+            if source is not None or not unnamed:
                 raise
-            except Exception as error:  # a driver that nobody named must not cost the others
-                if device.id in names or not registry.leaves_open(current_policy()):
-                    raise
-                failed[device.id] = f"{type(error).__name__}: {error}"
-                if not as_json:
-                    click.echo(f"{device.id}: not measured: {failed[device.id]}")
-                continue
-        row = profile_row(made)
-        row["delta"] = None if before is None else profile_delta(before, made)
-        row["changes"] = [asdict(change) for change in changes(before, made)]
-        rows.append(row)
+            failed[device.id] = f"{type(error).__name__}: {error}"
+            if not as_json:
+                click.echo(f"{device.id}: not measured: {failed[device.id]}")
+            continue
+        rows.append(found.row)
+        disturbed = disturbed or found.disturbed
         if not as_json:
-            click.echo(_calibrated(row, before is not None, dry_run))
+            click.echo(str(found))
             if dry_run:
-                click.echo("\n".join(_changed(row["changes"])))
+                click.echo("\n".join(_changed(found.row["changes"])))
     if as_json:
         _print_json({"profiles": rows, "failed": failed})
-    disturbed = not dry_run and any(row["contended"] for row in rows)
-    return int(disturbed or not rows)
-
-
-def _to_measure(names: tuple[str, ...], one: bool) -> Sequence[Device]:
-    """Return the devices that the command names, or else the settings; or else all that are the
-    machine's own, if not just ``one`` is wanted."""
-    policy = current_policy()
-    if names:
-        return [registry.probed(name) for name in checked("devices", names, "argument DEVICE")]
-    if one or not registry.leaves_open(policy):
-        return [registry.probed(device.id) for device in registry.devices_allowed(policy)]
-    registry.probe_all()
-    known = registry.known_devices()
-    return [
-        device
-        for device in known
-        if device.id == HOST_DEVICE or (registry.real(device) and policy.allows(device.id))
-    ]
+    return int((disturbed and not dry_run) or not rows)
 
 
 def _changed(changes: list[dict[str, Any]]) -> list[str]:
@@ -288,40 +253,6 @@ def _progress(share: float, what: str) -> None:
     print(
         f"\r{share:4.0%} {what}\x1b[K", end="\r" if share == 1 else "", file=sys.stderr, flush=True
     )
-
-
-def _calibrated(row: dict[str, Any], known: bool, dry_run: bool = False) -> str:
-    how = "imported, measured" if row["origin"] == "imported" else "measured"
-    lines = [f"{row['device']}: {how} in {row['made_seconds']:.1f} s"]
-    if row["contended"]:
-        then = "the profile before goes on to hold" if known else "work stays in NumPy"
-        lines[0] += (
-            f", {tables.DISTURBED} and not stored: {then}. "
-            "Fix: alight calibrate again when the machine is quiet"
-        )
-    elif row["path"] is not None:
-        lines[0] += f", stored at {row['path']}"
-    else:
-        lines[0] += ", not stored"
-        if known and not dry_run and default_store().problem is None:
-            lines[0] += ": the profile before is better and goes on to hold"
-    lines += [f"  {remark}" for remark in tables.remarks(row)]
-    found = row["validation"]
-    if "mean_error" in found:  # a recorded device has another
-        lines.append(
-            f"  predictions for {found['shapes']:.0f} sizes that were not measured are off by "
-            f"{found['mean_error']:.1%} on average (median {found['median_error']:.1%}, "
-            f"worst {found['worst_error']:.1%})"
-        )
-    if row["delta"]:
-        apart = sorted(row["delta"].items(), key=lambda change: change[1])
-        middle = apart[len(apart) // 2][1]
-        ends = " to ".join(f"{change:+.1%} ({name})" for name, change in (apart[0], apart[-1]))
-        lines.append(
-            f"  against the profile before, {len(apart)} curves predict {middle:+.1%} time in the "
-            f"median, {ends}"
-        )
-    return "\n".join(lines)
 
 
 @commands.command()

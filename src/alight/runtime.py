@@ -27,7 +27,7 @@ from alight._core import (
     request,
     sole,
 )
-from alight.config import current_policy, policy
+from alight.config import current_policy, policy, reload_config
 from alight.errors import UnsupportedOnDevice
 from alight.frozen import np
 from alight.ir.ops import OPS
@@ -69,6 +69,13 @@ def forget_plans() -> None:
         ready.forget()
     for forget in forgetting:
         forget()
+
+
+def read_anew() -> None:
+    """Have settings, profiles and plans read and made anew: the environment has changed."""
+    reload_config()
+    costs.forget()
+    forget_plans()
 
 
 def _forget_oldest() -> None:

@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from typing import Any
 
 __all__ = [
-    "DISTURBED",
     "aligned",
     "explained",
     "page",
@@ -213,8 +212,6 @@ def explained(document: Row) -> Iterable[str]:
 
 
 _NOT_USED = "a profile is not used"
-# How `alight calibrate` says so of a device, in the line that begins with it.
-DISTURBED = "disturbed by other work"
 
 
 def remarks(profile: Row | None) -> list[str]:

@@ -1,8 +1,9 @@
 """Devices calibrated for one run of the bench: in a cache folder of its own, by a process that does
-nothing else."""
+nothing else, ``python -m alight.bench.calibration SECONDS DEVICE…``."""
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -11,10 +12,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from time import perf_counter
+from typing import Any
 
-from alight import costs, runtime
-from alight.config import reload_config
-from alight.tables import DISTURBED
+from alight import calibrating, runtime
+from alight.program import failing_in_words
 
 __all__ = ["CALIBRATION_SECONDS", "Calibration", "calibrate", "own_cache"]
 
@@ -38,22 +39,40 @@ def calibrate(
     """Calibrate these devices, or all that the environment's settings name; once more those that
     other work disturbed, as long as that ends before ``until`` with as much time left."""
     began = perf_counter()
-    command = [sys.executable, "-m", "alight", "calibrate", "--seconds", f"{each_seconds:g}"]
     # What other work disturbed is not stored, and alight would leave all to NumPy.
     said: list[str] = []
     asked = [*names]
     for _ in range(_CALIBRATIONS):
-        told = subprocess.run(
-            [*command, *asked], capture_output=True, text=True, env=dict(environment), check=False
-        )
-        said.append((told.stdout + told.stderr).strip())
+        found, error = _in_process(asked, each_seconds, environment)
+        said.append("\n".join([*(one["text"] for one in found), *filter(None, [error])]))
         seconds = perf_counter() - began
-        lines = said[-1].splitlines()
-        asked = [line.partition(":")[0] for line in lines if DISTURBED in line]
+        asked = [one["device"] for one in found if one["disturbed"]]
         # Trying again is worth no more time than what is timed after it.
         if not asked or perf_counter() + seconds > until:
             break
     return Calibration("\n".join(reversed(said)), seconds)
+
+
+def _in_process(
+    names: Sequence[str], seconds: float, environment: Mapping[str, str]
+) -> tuple[list[dict[str, Any]], str]:
+    """Return what `measured` of these devices gives in a process of its own, and what ended it."""
+    done = subprocess.run(
+        [sys.executable, "-m", "alight.bench.calibration", f"{seconds:g}", *names],
+        capture_output=True,
+        text=True,
+        env=dict(environment),
+        check=False,
+    )
+    return [json.loads(line) for line in done.stdout.splitlines()], done.stderr.strip()
+
+
+def measured(names: Sequence[str], seconds: float) -> Iterator[dict[str, Any]]:
+    """Yield what became of each device: its name, whether other work disturbed it, and the text of
+    `alight calibrate`."""
+    for device in calibrating.devices_to_calibrate(names):
+        found = calibrating.calibrate(device, seconds)
+        yield {"device": device.id, "disturbed": found.disturbed, "text": str(found)}
 
 
 @contextmanager
@@ -65,17 +84,17 @@ def own_cache(devices: str) -> Iterator[dict[str, str]]:
     with tempfile.TemporaryDirectory(prefix="alight-bench-cache-") as cache:
         os.environ.update(own, ALIGHT_CACHE_DIR=cache)
         try:
-            _read_anew()
+            runtime.read_anew()
             yield dict(os.environ)
         finally:
             for name, value in before.items():
                 os.environ.pop(name)
                 if value is not None:
                     os.environ[name] = value
-            _read_anew()
+            runtime.read_anew()
 
 
-def _read_anew() -> None:
-    reload_config()
-    costs.forget()
-    runtime.forget_plans()
+if __name__ == "__main__":
+    with failing_in_words():
+        for _found in measured(sys.argv[2:], float(sys.argv[1])):
+            print(json.dumps(_found), flush=True)
