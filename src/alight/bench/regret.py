@@ -84,6 +84,8 @@ def collect(wanted: Sequence[Case], budget_seconds: float, say: Callable[[str], 
     groups: dict[str, Row] = {}
     met: dict[str, Group] = {}
     programs: list[Row] = []
+    away = [device for device in devices if device.space != "host"]
+    copies: dict[str, Row] = {device.id: {way: {} for way in _ENDS} for device in away}
     left_out = 0
     for case in wanted:
         if monotonic() - began > budget_seconds:
@@ -91,10 +93,11 @@ def collect(wanted: Sequence[Case], budget_seconds: float, say: Callable[[str], 
             continue
         say(f"{case[0]} {case[1]} {case[2]}")
         programs.append(_program(case, places, groups, met))
+        for device in away:
+            _copies(device, groups.values(), copies[device.id])
     for key, group in met.items():
         if monotonic() - began <= budget_seconds:
             _again(group, groups[key])
-    away = [device for device in devices if device.space != "host"]
     profiles = costs.profiles(devices)
     return {
         "schema": SCHEMA,
@@ -105,29 +108,25 @@ def collect(wanted: Sequence[Case], budget_seconds: float, say: Callable[[str], 
         "programs": programs,
         "left_out": left_out,
         "groups": groups,
-        "copies": {device.id: _copies(device, groups.values()) for device in away},
+        "copies": copies,
     }
 
 
-def _copies(device: Device, groups: Iterable[Row]) -> Row:
-    """Return what copies of all that these groups read to a device, and of what they make from it,
-    were predicted to take, and took."""
-    wanted = {"upload": "inputs", "download": "outputs"}
-    sizes = {
-        way: sorted({nbytes for group in groups for nbytes in group[ends]})
-        for way, ends in wanted.items()
-    }
+_ENDS = {"upload": "inputs", "download": "outputs"}  # of a group, that are copied this way
+
+
+def _copies(device: Device, groups: Iterable[Row], known: Row) -> None:
+    """Add to what is known what copies of all that these groups read to a device, and of what they
+    make from it, were predicted to take, and took."""
     bench = Bench(registry.backend_of(device), device, 0)
-    found: Row = {}
-    for way, listed in sizes.items():
-        found[way] = {}
-        for nbytes in listed:
-            ends = ("host", device.space) if way == "upload" else (device.space, "host")
-            found[way][str(nbytes)] = {
-                "seconds": bench.time_copy(way, nbytes).seconds,
-                "predicted": costs.copy_seconds(*ends, nbytes),
-            }
-    return found
+    for way, ends in _ENDS.items():
+        spaces = ("host", device.space) if way == "upload" else (device.space, "host")
+        for nbytes in sorted({nbytes for group in groups for nbytes in group[ends]}):
+            if str(nbytes) not in known[way]:
+                known[way][str(nbytes)] = {
+                    "seconds": bench.time_copy(way, nbytes).seconds,
+                    "predicted": costs.copy_seconds(*spaces, nbytes),
+                }
 
 
 def _program(
