@@ -225,7 +225,7 @@ def test_logging_says_first_exits_at_info_and_decisions_at_debug(
         log.decide(DECISION, here(), 1e-6)
         log.fallback("matmul", "no room", None)
     assert "add of 10 elements on cpu:numpy (cheapest)" in caplog.records[0].getMessage()
-    assert "predicted 2e-06 s, measured 1e-06 s" in caplog.records[0].getMessage()
+    assert "predicted 2 µs, measured 1 µs" in caplog.records[0].getMessage()
     assert "matmul on the host (no room)" in caplog.records[1].getMessage()
 
 

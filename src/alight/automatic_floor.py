@@ -16,6 +16,7 @@ from alight import registry
 from alight._core import NATIVE, floor
 from alight.config import config, current_policy
 from alight.log import logger
+from alight.readable import readable_seconds
 from alight.store import default_store, digest
 
 __all__ = ["GUESSED_FLOOR", "LEAST_FLOOR", "measured_floors", "settle_floor"]
@@ -86,8 +87,8 @@ def _measure_floor(planning_seconds: Callable[[], float], process: int) -> None:
         seconds = Context().run(lambda: min(planning_seconds() for _ in range(3)))
         elements = _planning_floor(seconds)
         logger().info(
-            "work under %d elements is left to NumPy from the next start on, measured in %.0f ms",
-            *(elements, 1e3 * (perf_counter() - began)),
+            "work under %d elements is left to NumPy from the next start on, measured in %s",
+            *(elements, readable_seconds(perf_counter() - began)),
         )
         default_store().write("floor", _floor_key(), {"elements": [elements]}, merged)
 

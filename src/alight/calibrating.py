@@ -13,6 +13,7 @@ from alight.device import HOST_DEVICE, Device
 from alight.measure.calibrate import calibrate as measure
 from alight.measure.imported import changes, import_profile
 from alight.measure.profiles import load_profile, save_profile
+from alight.readable import readable_seconds
 from alight.rows import Row, profile_delta, profile_row
 from alight.settings import checked
 from alight.store import default_store
@@ -41,7 +42,7 @@ class Calibrated:
     def __str__(self) -> str:
         row = self.row
         how = "imported, measured" if row["origin"] == "imported" else "measured"
-        lines = [f"{row['device']}: {how} in {row['made_seconds']:.1f} s"]
+        lines = [f"{row['device']}: {how} in {readable_seconds(row['made_seconds'])}"]
         if self.disturbed:
             then = "the profile before goes on to hold" if self.known else "work stays in NumPy"
             lines[0] += (

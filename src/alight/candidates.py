@@ -22,6 +22,7 @@ from alight.plan.cost import compile_seconds
 from alight.plan.place import make_plan
 from alight.plan.plan import Estimate, Facts, Foregone, LaunchStep, Plan
 from alight.policies import Policy
+from alight.readable import readable_seconds
 
 __all__ = ["Standing", "foregone", "gone", "known", "notice", "ran_without", "standing", "waiting"]
 
@@ -216,7 +217,7 @@ def standing(device: Device, policy: Policy) -> Standing:
     return Standing(
         True,
         "calibrated; it is opened once programs have lost the "
-        f"{_opening_seconds(device):.3g} s without it that opening takes",
+        f"{readable_seconds(_opening_seconds(device))} without it that opening takes",
     )
 
 

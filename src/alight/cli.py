@@ -14,6 +14,7 @@ import click
 from alight import candidates, registry, tables
 from alight.config import config, current_policy
 from alight.program import Action, failing_in_words, to_explain, to_run
+from alight.readable import readable_bytes, readable_seconds
 from alight.report import Report, version, write
 from alight.rows import profile_rows, standing_row
 from alight.store import Entry, default_store
@@ -102,7 +103,7 @@ def devices(as_json: bool) -> None:
     header = ["device", "name", "memory", "implementations", "profile", "beats NumPy from"]
     cells = [
         [
-            *(row["id"], row["name"], tables.readable_bytes(row["memory_bytes"])),
+            *(row["id"], row["name"], readable_bytes(row["memory_bytes"])),
             *(", ".join(row["implementations"]), _origin(row["profile"])),
             _crossovers(row["profile"]),
         ]
@@ -222,12 +223,12 @@ def _changed(changes: list[dict[str, Any]]) -> list[str]:
     cells = []
     for row in changes:
         before, after = row["before"], row["after"]
-        cell = [row["name"], tables.readable_seconds(before), tables.readable_seconds(after)]
+        cell = [row["name"], readable_seconds(before), readable_seconds(after)]
         if before is None:
             cells.append([*cell, "", ""])
         else:
             sign = "-" if after < before else "+"
-            apart = f"{sign}{tables.readable_seconds(abs(after - before))}"
+            apart = f"{sign}{readable_seconds(abs(after - before))}"
             cells.append([*cell, apart, f"{after / before:.3f}"])
     return list(tables.aligned(["number", "before", "after", "absolute", "ratio"], cells))
 
@@ -295,13 +296,13 @@ def list_cache(each: bool = False, as_json: bool = False) -> None:
 
 def _stored(entries: list[Entry]) -> Iterator[str]:
     """Yield what is stored, in all and by kind."""
-    total = tables.readable_bytes(sum(entry.bytes for entry in entries))
+    total = readable_bytes(sum(entry.bytes for entry in entries))
     yield f"{_files(len(entries))}, {total}, in {config().cache_root()}"
     kinds: dict[str, list[Entry]] = {}
     for entry in entries:
         kinds.setdefault(entry.kind, []).append(entry)
     cells = [
-        [kind, f"{len(found):,}", tables.readable_bytes(sum(entry.bytes for entry in found))]
+        [kind, f"{len(found):,}", readable_bytes(sum(entry.bytes for entry in found))]
         for kind, found in kinds.items()
     ]
     if cells:

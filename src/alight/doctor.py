@@ -18,6 +18,7 @@ from alight.errors import AlightError, ConfigError, DeviceUnavailable
 from alight.frozen import np
 from alight.measure.profiles import load_profile
 from alight.plan.cost import Profile
+from alight.readable import readable_bytes
 from alight.report import version
 from alight.rows import Row, profile_rows, standing_row
 
@@ -89,7 +90,7 @@ def text(found: Row) -> str:
         ("NumPy", f"{found['numpy']}, {of_blas}{under and f' under {under}'}"),
         ("llvmlite", found["llvmlite"]["version"] or f"absent: {found['llvmlite']['reason']}"),
         ("processors", f"{found['processors']} usable, {limit}"),
-        ("memory", tables.readable_bytes(found["memory_bytes"])),
+        ("memory", readable_bytes(found["memory_bytes"])),
         ("cache", cache["path"] + ("" if cache["writable"] else f": {cache['reason']}")),
         ("floor", _floor(found)),
         ("settings file", found["settings_file"] or "none"),

@@ -8,6 +8,7 @@ from alight import registry, remeasure
 from alight._core import POLICY, floor
 from alight.config import current_policy
 from alight.costs import is_host_stored, profile_of
+from alight.readable import readable_seconds
 from alight.settings import HOST_DEVICE
 
 __all__ = ["EVERYTHING", "WAITING", "left_to_numpy", "plan_at_once", "wait_to_plan"]
@@ -44,8 +45,8 @@ _OPENING_SECONDS = 0.1
 _OPENING_SHARE = 0.1
 
 WAITING = (
-    f"the first plan takes {_OPENING_SECONDS:g} s, which is for programs that take "
-    f"{_OPENING_SECONDS / _OPENING_SHARE:.2g} s and more"
+    f"the first plan takes {readable_seconds(_OPENING_SECONDS)}, which is for programs that take "
+    f"{readable_seconds(_OPENING_SECONDS / _OPENING_SHARE)} and more"
 )
 
 _waited: list[None] = []

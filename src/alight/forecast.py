@@ -12,6 +12,7 @@ from alight.errors import AlightError, UnsupportedOnDevice
 from alight.plan.account import account
 from alight.plan.benefit import fusions
 from alight.plan.plan import LaunchStep
+from alight.readable import readable_seconds
 from alight.requested import Request, requests_of
 
 __all__ = ["Forecast", "device_report", "estimate", "fastest_device", "fusion_report"]
@@ -40,7 +41,7 @@ def _cell(name: str, value: Any) -> str:
         parts = (f"{k} {_cell(name, v)}" for k, v in value.items() if v)
         return ", ".join(parts)
     if isinstance(value, float):
-        return ("-" if value < 0 else "") + tables.readable_seconds(abs(value))
+        return readable_seconds(value)
     if isinstance(value, list):
         return ", ".join(map(str, value))
     return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)

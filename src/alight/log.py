@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from alight.config import config
 from alight.frozen import np
 from alight.ir.op import Kind
+from alight.readable import readable_seconds
 from alight.settings import TRACE
 
 if TYPE_CHECKING:
@@ -430,9 +431,9 @@ def _tell(record: Record) -> None:
         None,
     )
     logger().debug(
-        "%s of %d elements on %s:%s (%s), predicted %s s, measured %s s, at %s",
+        "%s of %d elements on %s:%s (%s), predicted %s, measured %s, at %s",
         *(decision.operation, decision.elements, decision.chosen, decision.implementation),
-        *(decision.reason.value, _figure(predicted), _figure(record.seconds)),
+        *(decision.reason.value, readable_seconds(predicted), readable_seconds(record.seconds)),
         place_of(record.site) or "an unknown place",
     )
     if _heard(TRACE):
@@ -443,12 +444,8 @@ def _tell(record: Record) -> None:
                 "  %s:%s %s",
                 candidate.device,
                 candidate.implementation,
-                f"{_figure(estimate.seconds)} s" if estimate is not None else candidate.reason,
+                readable_seconds(estimate.seconds) if estimate is not None else candidate.reason,
             )
-
-
-def _figure(seconds: float | None) -> str:
-    return "unknown" if seconds is None else f"{seconds:.3g}"
 
 
 LOG = Log()

@@ -8,6 +8,7 @@ from collections import OrderedDict
 from typing import Any
 
 from alight.plan.plan import Foregone
+from alight.readable import readable_seconds
 from alight.replay import Program
 from alight.trial import CLEAR, FOREGROUND, RUNS
 
@@ -194,11 +195,11 @@ class Site:
         """Return why a kind of call takes the way it takes."""
         times = []
         if self.theirs:
-            times.append(f"NumPy took {self.theirs[0] * 1e6:.3g} µs")
+            times.append(f"NumPy took {readable_seconds(self.theirs[0])}")
         if self.ours:
-            times.append(f"alight {'' if times else 'took '}{self.ours[0] * 1e6:.3g} µs")
+            times.append(f"alight {'' if times else 'took '}{readable_seconds(self.ours[0])}")
         if self.verdict == "numpy" and len(times) < 2:
-            return "nothing in it runs elsewhere"
+            return "alight would have NumPy do every part of it, too"
         if self.verdict is None and self.waiting:
             times.append("too little for planning: NumPy has it until looking at the whole may pay")
         elif self.verdict is None:

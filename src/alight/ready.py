@@ -19,6 +19,7 @@ from alight.errors import OutOfDeviceMemory
 from alight.frozen import np
 from alight.log import LOG, eligible_elements
 from alight.plan.plan import Decision, Estimate, LaunchStep, Plan
+from alight.readable import readable_seconds
 from alight.registry import backend_of, device
 from alight.streaming import Passage
 from alight.trial import FOREGROUND, trial_of
@@ -272,8 +273,8 @@ class Ready:
         if trial.ran(seconds, runner is not self):
             LOG.demotion(
                 self.step.decision.operation,
-                f"NumPy took {trial.numpy_seconds * 1e6:.3g} µs, "
-                f"the kernel {trial.seconds * 1e6:.3g} µs"
+                f"NumPy took {readable_seconds(trial.numpy_seconds)}, "
+                f"the kernel {readable_seconds(trial.seconds)}"
                 + (": NumPy's from the next start on" if trial.beside else ""),
                 site,
             )

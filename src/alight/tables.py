@@ -6,12 +6,12 @@ import os.path
 from collections.abc import Iterable
 from typing import Any
 
+from alight.readable import readable_bytes, readable_seconds
+
 __all__ = [
     "aligned",
     "explained",
     "page",
-    "readable_bytes",
-    "readable_seconds",
     "remarks",
     "text",
 ]
@@ -222,6 +222,7 @@ def remarks(profile: Row | None) -> list[str]:
     if profile.get("contended"):  # whatever else there is to say of it, nobody will use it
         return [f"what disturbed it: {doubt}" for doubt in doubts]
     found, lines = profile["validation"], []
+    taken = readable_seconds(profile.get("made_seconds"))
     if profile.get("rough"):
         lines.append(
             f"rough: predictions are off by {found['median_error']:.0%} in the median, and their "
@@ -230,12 +231,12 @@ def remarks(profile: Row | None) -> list[str]:
     if not profile.get("complete", True):
         share = f", {found['measured']:.0%} of it was measured" if "measured" in found else ""
         lines.append(
-            f"the time was too short for all of it: {profile['made_seconds']:.1f} s{share}. "
+            f"the time was too short for all of it: {taken}{share}. "
             "Fix: `alight calibrate` with more --seconds"
         )
     elif profile["origin"] == "measured" and "shapes" not in found:
         lines.append(
-            f"the time was too short to try what it predicts: {profile['made_seconds']:.1f} s. "
+            f"the time was too short to try what it predicts: {taken}. "
             "Fix: `alight calibrate` with more --seconds"
         )
     if "slow" in found:
@@ -284,24 +285,6 @@ def aligned(header: list[str], rows: list[list[str]]) -> Iterable[str]:
     widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
     for row in (header, *rows):
         yield "  " + "  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip()
-
-
-def readable_seconds(value: float | None) -> str:
-    """Return seconds with three digits in a fitting unit."""
-    if value is None:
-        return "unknown"
-    for unit, size in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
-        if value >= size:
-            return f"{value / size:.3g} {unit}"
-    return f"{value / 1e-9:.3g} ns"
-
-
-def readable_bytes(value: int) -> str:
-    """Return bytes in a fitting unit."""
-    for unit, size in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
-        if value >= size:
-            return f"{value / size:.1f} {unit}"
-    return f"{value} bytes"
 
 
 def text(document: Row) -> str:

@@ -17,6 +17,8 @@ from statistics import median
 from time import perf_counter
 from typing import TYPE_CHECKING
 
+from alight.readable import readable_seconds
+
 if TYPE_CHECKING:
     from alight._core import Launches
     from alight.backends.cuda_session import Session
@@ -196,7 +198,8 @@ class Graphs:
                 if found is not None:
                     self.native.keep(addresses, found)
         if not self.faster:
-            self._give_up(f"a graph took {taken[True]:.3g} ms, single launches {taken[False]:.3g}")
+            ours, theirs = (readable_seconds(taken[way] / 1e3) for way in (True, False))
+            self._give_up(f"a graph took {ours}, single launches {theirs}")
 
     def _give_up(self, reason: str) -> None:
         self.reason, self.faster = reason, False

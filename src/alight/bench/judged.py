@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import geometric_mean
 from typing import Any
 
-from alight.tables import aligned, readable_seconds
+from alight.readable import readable_seconds
+from alight.tables import aligned
 
 __all__ = ["DECIDABLE", "figures", "text"]
 

@@ -6,18 +6,12 @@ from collections.abc import Sequence
 
 from alight.bench.rows import Cell, Row
 from alight.bench.run import Run, grouped, size_in_words
+from alight.readable import readable_seconds
 from alight.tables import aligned
 
 __all__ = ["row_line", "text"]
 
 _SLOWEST = 15
-
-
-def _seconds(value: float) -> str:
-    for unit, least in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
-        if value >= least:
-            return f"{value / least:.3g} {unit}"
-    return f"{value * 1e9:.3g} ns"
 
 
 def _cells(row: Row, peers: Sequence[str]) -> list[str]:
@@ -27,7 +21,7 @@ def _cells(row: Row, peers: Sequence[str]) -> list[str]:
         if cell is None:
             found.append("")
         elif cell.counts and cell.seconds is not None:
-            found.append(_seconds(cell.seconds))
+            found.append(readable_seconds(cell.seconds))
         else:
             found.append("off" if (cell.reason or "").startswith("off") else "–")
     return found
@@ -39,14 +33,14 @@ def row_line(row: Row) -> str:
     if row.skipped is not None:
         return f"{name}: skipped, {row.skipped}"
     told = [
-        f"{p} {_seconds(c.seconds)}"
+        f"{p} {readable_seconds(c.seconds)}"
         for p, c in row.cells.items()
         if c.counts and c.seconds is not None
     ]
     ratio, best = row.ratio(), row.best_peer()
     end = "" if ratio is None or best is None else f"; {ratio:.2f} x {best[0]}"
     faults = "".join(f"\n  FAULT {fault}" for fault in row.faults)
-    return f"{name}: {', '.join(told)}{end} [{row.spent_seconds:.1f} s]{faults}"
+    return f"{name}: {', '.join(told)}{end} [{readable_seconds(row.spent_seconds)}]{faults}"
 
 
 def text(run: Run) -> str:
@@ -61,9 +55,7 @@ def text(run: Run) -> str:
         + (", ".join(blas["settings"]) or "nothing set"),
         "peers: " + ", ".join(f"{peer} {run.peers[peer]['version']}" for peer in peers),
         *(f"  no {peer}: {reason}" for peer, reason in run.absent.items()),
-        f"calibration, {run.calibration.seconds:.1f} s: {run.calibration.result.splitlines()[0]}"
-        if run.calibration.result
-        else "not calibrated",
+        _calibration(run),
     ]
     if run.bandwidth is not None:
         lines.append(
@@ -100,6 +92,15 @@ def text(run: Run) -> str:
     return "\n".join(lines)
 
 
+def _calibration(run: Run) -> str:
+    said = run.calibration.result.splitlines()
+    return (
+        f"calibration, {readable_seconds(run.calibration.seconds)}: {said[0]}"
+        if said
+        else ("not calibrated")
+    )
+
+
 def _loads(load: Sequence[float] | None) -> str:
     return "unknown" if load is None else f"{load[0]:.2f}"
 
@@ -114,14 +115,14 @@ def _numbers(row: Row, peers: Sequence[str]) -> list[str]:
         "" if ratio is None else f"{ratio:.2f}",
         "" if numpy is None else f"{numpy:.3f}",
         "" if seconds is None else f"{row.bytes / seconds / 1e9:.3g}",
-        "" if ours is None or ours.cold_seconds is None else _seconds(ours.cold_seconds),
+        "" if ours is None or ours.cold_seconds is None else readable_seconds(ours.cold_seconds),
         "" if ours is None or ours.settling_seconds is None else _settled(ours),
     ]
 
 
 def _settled(cell: Cell) -> str:
     calls = "not yet" if cell.settled_calls is None else f"{cell.settled_calls:,}"
-    return f"{calls}, {_seconds(cell.settling_seconds or 0.0)}"
+    return f"{calls}, {readable_seconds(cell.settling_seconds or 0.0)}"
 
 
 def _steadiness(run: Run) -> list[str]:

@@ -21,6 +21,7 @@ import numpy as np
 from alight.bench import programs
 from alight.bench.inputs import Arrays
 from alight.bench.programs import Program
+from alight.readable import readable_seconds
 
 __all__ = ["HOST", "PEERS", "CannotRun", "Peer", "with_names"]
 
@@ -104,7 +105,7 @@ class Alight(Peer):
             counted[0] += 1
             counted[1] += row.get("measured_seconds") or 0.0
         lines = [
-            f"{where} ({why}) x{count:.0f} {seconds * 1e3:.3g} ms: {what}"
+            f"{where} ({why}) x{count:.0f} {readable_seconds(seconds)}: {what}"
             for (what, where, why), (count, seconds) in rows.items()
         ]
         for part, name in (("exits", "name"), ("fallbacks", "what"), ("demotions", "what")):

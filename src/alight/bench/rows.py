@@ -28,6 +28,7 @@ from alight.bench.device_peers import peers_on
 from alight.bench.peers import HOST
 from alight.bench.programs import PROGRAMS, Program
 from alight.measure.timing import summary
+from alight.readable import readable_seconds
 
 __all__ = ["Case", "Cell", "Crew", "Row", "run_row", "time_beside"]
 
@@ -243,7 +244,7 @@ class Crew:
         with selectors.DefaultSelector() as waiting:
             waiting.register(process.stdout, selectors.EVENT_READ)
             if not waiting.select(seconds):
-                raise Gone(f"took over {seconds:.0f} s")
+                raise Gone(f"took over {readable_seconds(seconds)}")
         line = process.stdout.readline()
         if not line:
             raise Gone(f"its process ended with {process.wait()}")

@@ -27,6 +27,7 @@ from alight.bench.peers import HOST, PEERS
 from alight.bench.programs import PROGRAMS
 from alight.bench.rows import LEAST_ROUNDS, Case, Crew, Row, run_row, time_beside
 from alight.bench.shows import OVER_BUDGET, Shown
+from alight.readable import readable_seconds
 from alight.report import version
 from alight.rows import machine_row
 
@@ -247,7 +248,8 @@ def _rows(run: Run, crew: Crew, until: float, say: Say, done: Callable[[Row], No
         case = waiting.pop(0)
         left = until - perf_counter()
         share = left * _weight(case) / (_weight(case) + sum(map(_weight, waiting)))
-        say(f"{case.program} {case.dtype} n={case.n:,} ({len(waiting)} rows and {left:.0f} s left)")
+        still = f"{len(waiting)} rows and {readable_seconds(left)} left"
+        say(f"{case.program} {case.dtype} n={case.n:,} ({still})")
         expected = _expected_seconds(run.rows, case)
         only = None
         if expected is not None and sum(expected.values()) > _OVER * share:
@@ -258,8 +260,10 @@ def _rows(run: Run, crew: Crew, until: float, say: Say, done: Callable[[Row], No
         if left <= _first_seconds(run.rows, case) or (
             expected is not None and sum(expected.values()) > _OVER * share
         ):
-            needs = "" if expected is None else f", needs about {sum(expected.values()):.0f} s"
-            row = Row(case, skipped=f"{OVER_BUDGET}{needs}: {max(share, 0.0):.1f} s for this row")
+            why = OVER_BUDGET
+            if expected is not None:
+                why += f", needs about {readable_seconds(sum(expected.values()))}"
+            row = Row(case, skipped=f"{why}: {readable_seconds(max(share, 0.0))} for this row")
         else:
             row = run_row(case, crew, share, run.bandwidth, only)
         run.rows.append(row)

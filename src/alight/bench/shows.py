@@ -12,6 +12,7 @@ from statistics import geometric_mean
 
 from alight.bench.bandwidth import Bandwidth
 from alight.bench.rows import Cell, Row
+from alight.readable import readable_seconds
 
 __all__ = ["Shown", "of_neighbours", "of_resident", "of_rows"]
 
@@ -185,12 +186,15 @@ def _small(rows: Sequence[Row]) -> list[Shown]:
     for row in rows:
         ours, numpy = row.seconds("alight"), row.seconds("numpy")
         if ours is not None and numpy is not None:
-            over.append((ours / _small_most(numpy), row, (ours - numpy) * 1e6))
+            over.append((ours / _small_most(numpy), row, ours - numpy))
     if not over:
         return [Shown("any n: alight / (1.05 x NumPy + 0.3 µs), worst", None, 1.0)]
-    worst, row, microseconds = max(over, key=lambda found: found[0])
+    worst, row, more = max(over, key=lambda found: found[0])
     failing = sum(value > 1 for value, _, _ in over)
-    detail = f"{_named(row)}, {microseconds:+.2f} µs; {failing} of {len(over)} rows over the limit"
+    detail = (
+        f"{_named(row)}, {readable_seconds(more)} more than NumPy; {failing} of {len(over)} rows"
+    )
+    detail += " over the limit"
     return [Shown("any n: alight / (1.05 x NumPy + 0.3 µs), worst", worst, 1.0, detail=detail)]
 
 
