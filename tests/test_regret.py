@@ -291,7 +291,7 @@ def test_a_recorded_table_is_replayed_with_little_regret(spaces: str) -> None:
     assert len(devices) >= 2
 
 
-# What is reached, for nothing to get worse, of three tables. As they were predicted when they were
+# What is reached, for nothing to get worse, of tables of an H200. As they were predicted when they were
 # made groups were right in 87, 96 and 94.5 %, and programs lost 1.2, 1.2 and 1.7 %. What was
 # measured on other leases is put into a table's profiles as profiles made since have it: copies and
 # short rows as they run (`copies.json`), what rows take that all threads fold parts of
@@ -342,6 +342,16 @@ REACHED: dict[tuple[str, ...], Limits] = {
         "worst_regret": 1.20,
         "program_regret": 0.0160,
         "worst_program_regret": 1.31,
+    },
+    # 98 programs: the worst groups are rows that one block of the card has to itself, whose
+    # functions that profile has not timed there; the programs' limits are those that a table made
+    # anew has to keep, as this one does (0.02 % in the mean, 2.2 % at worst)
+    ("regret-98-again.json",): {
+        "right": 0.966,
+        "regret": 0.0169,
+        "worst_regret": 3.13,
+        "program_regret": 0.03,
+        "worst_program_regret": 0.15,
     },
     ("regret-106.json", "combined.json"): {
         "right": 0.968,
