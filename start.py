@@ -3,6 +3,7 @@
 python3 start.py             measure this machine, then run the terrain example with its report
 python3 start.py test …      run the linter, the type checker and all tests, in as many processes as
                              there are processors, up to four; … goes to pytest (-n 0: in one)
+python3 start.py --help      print this
 
 Only the standard library, and only what an old Python can parse: it shall get a message.
 """
