@@ -229,14 +229,13 @@ def test_calibrate_stores_unless_dry_and_cache_shows_it(tmp_path: Path) -> None:
 def test_a_calibration_that_was_disturbed_says_what_holds_and_exits_with_1(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from alight import cli
+    from alight import calibrating, cli
     from alight.backends.sim_clock import DEFAULT_SPEC, recorded
-    from alight.measure import calibrate, profiles
 
     made = dataclasses.replace(recorded("cpu", DEFAULT_SPEC), contended=True)
-    monkeypatch.setattr(calibrate, "calibrate", lambda *args, **kwargs: [made])
+    monkeypatch.setattr(calibrating, "measure", lambda *args, **kwargs: [made])
     for known, then in ((None, "work stays in NumPy"), (made, "the profile before goes on")):
-        monkeypatch.setattr(profiles, "load_profile", lambda device, known=known: known)
+        monkeypatch.setattr(calibrating, "load_profile", lambda device, known=known: known)
         with pytest.raises(SystemExit) as ended:
             cli.main(["calibrate", "cpu"])
         assert ended.value.code == 1
@@ -249,13 +248,12 @@ def test_a_calibration_that_was_disturbed_says_what_holds_and_exits_with_1(
 def test_a_calibration_that_measured_nothing_is_an_error(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from alight import cli
-    from alight.measure import calibrate
+    from alight import calibrating, cli
 
     def broken(*args: Any, **kwargs: Any) -> Any:
         raise RuntimeError("a driver's message")
 
-    monkeypatch.setattr(calibrate, "calibrate", broken)
+    monkeypatch.setattr(calibrating, "measure", broken)
     for more in ((), ("--dry-run",)):
         with pytest.raises(SystemExit) as ended:
             cli.main(["calibrate", *more])
@@ -263,23 +261,28 @@ def test_a_calibration_that_measured_nothing_is_an_error(
         assert "cpu: not measured: RuntimeError: a driver's message" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("stored", [True, False])
+@pytest.mark.parametrize(
+    ("stored", "options"), [(True, ()), (False, ()), (False, ("--dry-run",))], ids=str
+)
 def test_an_interrupted_calibration_says_what_is_kept(
-    stored: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    stored: bool,
+    options: tuple[str, ...],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    from alight import cli
+    from alight import calibrating, cli
     from alight.backends.sim_clock import DEFAULT_SPEC, recorded
-    from alight.measure import calibrate, profiles
 
-    there = [None, recorded("cpu", DEFAULT_SPEC) if stored else None]
+    made = recorded("cpu", DEFAULT_SPEC)
+    there = [made] if options else [None, made if stored else None]
 
     def interrupted(*args: Any, **kwargs: Any) -> Any:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(calibrate, "calibrate", interrupted)
-    monkeypatch.setattr(profiles, "load_profile", lambda device: there.pop(0))
+    monkeypatch.setattr(calibrating, "measure", interrupted)
+    monkeypatch.setattr(calibrating, "load_profile", lambda device: there.pop(0))
     with pytest.raises(SystemExit) as ended:
-        cli.main(["calibrate", "cpu"])
+        cli.main(["calibrate", "cpu", *options])
     told = capsys.readouterr().err
     assert ended.value.code == 130 and told.endswith("alight: interrupted\n")
     then = "what was measured until then is stored. Fix: " if stored else "nothing is stored\n"
