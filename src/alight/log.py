@@ -16,6 +16,7 @@ from time import time
 from types import CodeType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from alight import sites
 from alight.config import config
 from alight.frozen import np
 from alight.ir.op import Kind
@@ -75,11 +76,8 @@ def place_of(site: Site) -> str | None:
     """Return a call site as ``path:line``."""
     if site is None:
         return None
-    code, instruction = site
-    for start, end, line in code.co_lines():
-        if start <= instruction < end and line is not None:
-            return f"{code.co_filename}:{line}"
-    return f"{code.co_filename}:{code.co_firstlineno}"
+    path, line = sites.place_of(site)
+    return f"{path}:{line}"
 
 
 def eligible_elements(group: Group) -> int:

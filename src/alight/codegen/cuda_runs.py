@@ -56,6 +56,12 @@ template <bool PACKED, bool WHOLE, typename T, typename I> __device__ __forceinl
 """
 
 
+def _clear(code: Statements, number: int, kind: str) -> None:
+    """Add that the four lanes of a fold are of nothing."""
+    code.add("#pragma unroll")
+    code.add(f"for (int j = 0; j < 4; ++j) a{number}[j] = {kind}::none();")
+
+
 class Way(Enum):
     """What becomes of elements that are not usual."""
 
@@ -138,8 +144,7 @@ class Runs:
         for number in visit.folds:
             fold = self.folds[number]
             code.add(f"{fold.lanes}::S a{number}[4];")
-            code.add("#pragma unroll")
-            code.add(f"for (int j = 0; j < 4; ++j) a{number}[j] = {fold.lanes}::none();")
+            _clear(code, number, fold.lanes)
             if fold.moments:
                 code.add(f"{fold.type} z{number}[{self.grid.steps}][4];")
         own = min(self.team, 32)
@@ -239,19 +244,24 @@ class Runs:
         for number in visit.folds:
             fold = self.folds[number]
             code.add(f"{fold.lanes}::S (&a{number})[4] = r.a{number};")
-            code.add("#pragma unroll")
-            code.add(f"for (int j = 0; j < 4; ++j) a{number}[j] = {fold.lanes}::none();")
+            _clear(code, number, fold.lanes)
         self.all_steps(visit, "begin")
+        self.code, self.known, self.ahead, self.way = kept
+        fields = [f"{self.folds[n].lanes}::S a{n}[4];" for n in visit.folds]
+        self.put_apart(name, fields, parameters, code)
+        return name, given
+
+    def put_apart(
+        self, name: str, fields: list[str], parameters: list[str], code: Statements
+    ) -> None:
+        """Keep a function of what is seldom, which returns ``r`` with these fields."""
         code.add("return r;")
         body = "\n".join(code.lines)
-        self.code, self.known, self.ahead, self.way = kept
-        fields = " ".join(f"{self.folds[n].lanes}::S a{n}[4];" for n in visit.folds)
         self.apart.append(
-            f"struct {name}_made {{ {fields} }};\n"
+            f"struct {name}_made {{ {' '.join(fields)} }};\n"
             f"static __device__ __noinline__ {name}_made {name}({', '.join(parameters)}) {{\n"
             f"{body}\n}}"
         )
-        return name, given
 
     # --- steps
     @contextmanager
@@ -439,13 +449,7 @@ class Runs:
             parameters.append(f"const {word} i{n}")
         fields = [f"{self.word(n)} t{n};" for n in targets]
         fields += [f"{self.folds[n].type} f{n};" for n in made]
-        code.add("return r;")
-        body = "\n".join(code.lines)
-        self.apart.append(
-            f"struct {name}_made {{ {' '.join(fields)} }};\n"
-            f"static __device__ __noinline__ {name}_made {name}({', '.join(parameters)}) {{\n"
-            f"{body}\n}}"
-        )
+        self.put_apart(name, fields, parameters, code)
         return name
 
     def values(
@@ -502,8 +506,7 @@ class Runs:
                 f"const {fold.type} mean = some == {CHUNK} ? total * ({fold.type})(1.0 / {CHUNK}) "
                 f": total / ({fold.type})some;"
             )
-            code.add("#pragma unroll")
-            code.add(f"for (int j = 0; j < 4; ++j) a{number}[j] = {fold.plain}::none();")
+            _clear(code, number, fold.plain)
             code.add("#pragma unroll")
             with code.block(f"for (int k = 0; k < {self.grid.steps}; ++k)"):
                 code.add("#pragma unroll")
