@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -114,6 +115,19 @@ def test_scripts_say_much_and_fail_little() -> None:
     said = [entry for log in scripts.logs_of_numpy(range(SCRIPTS)) for entry in log]
     errors = [entry for entry in said if isinstance(entry, str)]
     assert len(said) > 5 * SCRIPTS and len(errors) < len(said) / 2
+
+
+@pytest.mark.parametrize("given, calls", [(np.zeros(3), 1), (7, 0), (np.float64(7), 0)])
+def test_generators_are_told_to_write_to_arrays_alone(given: Any, calls: int) -> None:
+    # Generator.random reads whatever it is given as an array: with a number the process may die.
+    outs: list[Any] = []
+    generator = SimpleNamespace(random=lambda out: outs.append(out))
+    namespace = SimpleNamespace(default_rng=lambda seed: generator)
+    names = {"np": SimpleNamespace(random=namespace, floor=np.floor), "ndarray": np.ndarray}
+    templates = [line for line in statements.WRITES.splitlines() if ".random(out=" in line]
+    for template in templates:
+        exec(template.format(w="v", digit=1), names | {"v": given})
+    assert templates and len(outs) == calls * len(templates)
 
 
 def test_a_script_that_says_something_else_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,8 +18,9 @@ Body = list[str]
 PREAMBLE = Path(__file__).with_name("preamble.py").read_text(encoding="utf-8")
 NAMES = tuple(f"v{i}" for i in range(5))
 
-# What NumPy leaves to chance is not among them: ufunc.at writes to what is read-only, and a view
-# that says it may be written to depends on what its base is an object of.
+# What NumPy leaves to chance is not among them: ufunc.at writes to what is read-only, a view that
+# says it may be written to depends on what its base is an object of, and Generator.random(out=)
+# takes a number's memory for an array's.
 # {v}: any of the names; {s}: a slice; {e}: an expression; {digit}, {i}, {k}: small numbers.
 VIEWS = """
 {v} = {v}[{s}]
@@ -99,7 +100,7 @@ np.matmul({v}[:4].reshape(2, 2), {v}[:4].reshape(2, 2), out={v}[:4].reshape(2, 2
 np.dot({v}[:4].reshape(2, 2), {v}[2:6].reshape(2, 2), out={v}[:4].reshape(2, 2))
 np.random.default_rng({digit}).shuffle({v})
 np.random.default_rng({digit}).permuted({v}, out={v})
-np.random.default_rng({digit}).random(out={w}); np.floor({w} * 9, out={w})
+if isinstance({w}, ndarray): np.random.default_rng({digit}).random(out={w}); np.floor({w} * 9, {w})
 np.random.RandomState({digit}).shuffle({v})
 z = {v}.copy(); z.resize({digit} + 1, refcheck=False); {v} = z; del z
 """
