@@ -484,11 +484,21 @@ declare(
     resolve=_resolve_where,
     **_QUIET,
 )
-for _name, _reference, _body, _flags in (
-    ("cast", cast_reference, "R(x)", FlagsRaised.CAST),
-    ("copy", copy_reference, "x", FlagsRaised.NONE),
-):
-    declare(
-        *(_name, Kind.ELEMENTWISE, _reference),
-        **{"body": _body, "flops": 0, "resolve": _resolve_same, "flags": _flags},
-    )
+declare(
+    "cast",
+    Kind.ELEMENTWISE,
+    cast_reference,
+    body="R(x)",
+    flops=0,
+    resolve=_resolve_same,
+    flags=FlagsRaised.CAST,
+)
+declare(
+    "copy",
+    Kind.ELEMENTWISE,
+    copy_reference,
+    body="x",
+    flops=0,
+    resolve=_resolve_same,
+    flags=FlagsRaised.NONE,
+)
