@@ -270,6 +270,35 @@ def test_long_folds_of_much_arithmetic_flow_through_shared_memory() -> None:
     assert not schedule(light, nest(light), (0, 0), 132).depth  # memory is the limit
 
 
+FEW = ("sum", "prod", "max", "mean", "var", "argmin", "nanmin")
+
+
+@needs_compiler
+@pytest.mark.parametrize("shape", [(129, 2), (513, 3), (1500, 17), (4099, 8), (9000, 40)])
+def test_few_columns_fold_to_the_hosts_bits_however_they_are_shared(shape: tuple[int, int]) -> None:
+    values = values_for(np.dtype("float32"), shape, 3)
+    group = reduce_group([values], FEW, (0,))
+    laid = nest(group)
+    assert laid.columns
+    usual = schedule(group, laid, (0,) * len(laid.strides), 4)
+    assert usual.team and usual.cut == (shape[0] > 1024)
+    for grid in (usual, replace(usual, index_bits=64), replace(usual, cut=True, turns=1)):
+        assert_as_on_host(group, [values], grid)
+    assert_as_on_host(group, [values], Grid(64, team=32, cut=True, turns=2))
+    assert_as_on_host(group, [values], Grid(256, team=64, turns=64))
+    assert_as_on_host(group, [values], Grid(128, cut=True))  # a thread has a chunk
+
+
+@needs_compiler
+def test_many_parts_of_a_column_meet_as_a_tree() -> None:
+    values = values_for(np.dtype("float64"), (1 << 18, 2), 3)
+    group = reduce_group([values], ["sum", "argmax"], (0,))
+    for grid in (Grid(32, team=16, cut=True), Grid(128, cut=True)):
+        made = form(group, nest(group), grid)
+        assert made.scratch() == (8 * 4096, 16 * 4096)
+        assert_as_on_host(group, [values], grid)
+
+
 @needs_compiler
 def test_few_elements_of_a_chunk_are_a_short_run() -> None:
     values = np.abs(values_for(np.dtype("float32"), (5, 37), 4)) + 1

@@ -1,4 +1,4 @@
-"""Inner products of float vectors: BLAS has them, and generated code competes."""
+"""Products of vectors and matrices: BLAS has them, and generated code competes."""
 
 from __future__ import annotations
 
@@ -12,13 +12,19 @@ import numpy as np
 import pytest
 
 import alight
+import cuda_on_cpu
+import nvrtc
 from alight._core import layout_of
+from alight.codegen.cuda import OPTIONS, card_nest, form, schedule
 from alight.codegen.llvm import module_text
 from alight.codegen.loops import Schedule
 from alight.ir.group import Graph, Group, GroupKind, Node, same_bits
 from alight.ir.inner import folded
 from alight.ir.ops import OPS
+from generated import run
 from test_cuda import needs_compiler, passes
+from test_cuda_folds import needs_compiler as needs_cpp
+from test_cuda_folds import needs_nvrtc
 
 FUNCTIONS = (np.dot, np.vdot, np.inner, np.vecdot, np.matmul)
 FORCED = {"force": "cpu:generated", "floor": 0}
@@ -100,7 +106,11 @@ def test_products_are_folded_without_a_buffer_in_between() -> None:
     assert joined is not None and "alloca [" not in text, text
 
 
-@pytest.mark.parametrize("function", [np.dot, np.vecdot], ids=lambda f: f.__name__)
+def columns(x: Any, y: Any) -> Any:
+    return np.stack([x, x]) @ np.stack([y, y, y], axis=1)
+
+
+@pytest.mark.parametrize("function", [np.dot, np.vecdot, columns], ids=lambda f: f.__name__)
 def test_special_values_and_warnings_are_numpys(function: Callable[..., Any]) -> None:
     jitted = alight.jit(lambda x, y: function(x, y))
     ones = np.ones(3000)
@@ -126,14 +136,124 @@ def test_what_is_folded_and_what_is_not() -> None:
         assert fold.graph.inputs == group.graph.inputs
         assert fold.graph.layout(3) is group.graph.layout(2)
         assert not same_bits(group) and not same_bits(fold)
-    matrix = np.ones((3, 30))
+    square = np.ones((30, 30))
     for operands in (
-        (matrix, x), (x.astype(complex), y), (x.astype("f4"), y), (x.astype("f2"), y.astype("f2")),
-        (x.astype(int), y.astype(int)), (x[:0], y[:0]), (np.array(2.0), x),
+        (x.astype(complex), y), (x.astype("f4"), y), (x.astype("f2"), y.astype("f2")),
+        (x > 0, y > 0), (x[:0], y[:0]), (np.array(2.0), x),
     ):  # fmt: skip
         group = product("dot", *operands)
         assert folded(group) is group, operands
     assert folded(product("outer", x, y)).kind is GroupKind.LIBRARY
+    graph = Graph((layout_of(square),), (Node(OPS["matmul"], (0, 0), (), layout_of(square)),), (1,))
+    twice = Group(GroupKind.LIBRARY, graph, square.shape)
+    assert folded(twice) is twice  # one array in two views
+
+
+def einsum(subscripts: str) -> Callable[..., Any]:
+    return lambda x, y: np.einsum(subscripts, x, y)
+
+
+# Functions, the shapes of both operands, and the einsum they are.
+MATRICES: dict[str, tuple[Callable[..., Any], tuple[int, ...], tuple[int, ...], str]] = {
+    "tall": (np.matmul, (8, 1031), (1031, 2), "mk,kn->mn"),
+    "wide": (np.matmul, (3, 300), (300, 40), "mk,kn->mn"),
+    "short": (np.matmul, (70, 5), (5, 33), "mk,kn->mn"),
+    "one row": (np.matmul, (1, 400), (400, 1), "mk,kn->mn"),
+    "stacks": (np.matmul, (3, 1, 4, 150), (2, 150, 5), "abmk,bkn->abmn"),
+    "stack and vector": (np.matmul, (2, 4, 150), (150,), "bmk,k->bm"),
+    "vector and stack": (np.matmul, (150,), (2, 150, 3), "k,bkn->bn"),
+    "dot of stacks": (np.dot, (2, 4, 150), (3, 150, 5), "amk,bkn->ambn"),
+    "dot with a vector": (np.dot, (2, 4, 150), (150,), "amk,k->am"),
+    "dot of a vector": (np.dot, (150,), (150, 3), "k,kn->n"),
+    "inner": (np.inner, (6, 200), (7, 200), "mk,nk->mn"),
+    "vecdot": (np.vecdot, (5, 1, 200), (3, 200), "abk,bk->ab"),
+    "tensordot": (lambda x, y: np.tensordot(x, y, 2), (4, 30, 7), (30, 7, 5), "mab,abn->mn"),
+    "tensordot of axes": (
+        lambda x, y: np.tensordot(x, y, axes=([0, -1], [1, 0])),
+        *((30, 4, 7), (7, 30, 5), "amb,ban->mn"),
+    ),
+    "tensordot of one": (
+        lambda x, y: np.tensordot(x, y, axes=(1, 0)),
+        *((4, 130, 7), (130, 5), "mka,kn->man"),
+    ),
+    "einsum": (einsum("mk,kn->nm"), (4, 300), (300, 5), "mk,kn->nm"),
+    "einsum of sorted axes": (einsum("ji, jk"), (300, 4), (300, 5), "ji,jk->ik"),
+    "einsum of three": (einsum("iabc,bcj->jai"), (3, 2, 20, 9), (20, 9, 4), "iabc,bcj->jai"),
+}
+MODES = {"automatic": {"floor": 0}, "host": FORCED, "device": {"force": "sim:0", "floor": 0}}
+
+
+def operand(shape: tuple[int, ...], dtype: str, seed: int) -> Any:
+    random = np.random.default_rng(seed)
+    if np.dtype(dtype).kind == "f":
+        return random.uniform(-1, 1, shape).astype(dtype)
+    info = np.iinfo(dtype)
+    return random.integers(info.min, info.max, shape, dtype, endpoint=True)
+
+
+def laid(array: Any) -> list[Any]:
+    """Return the array in several memory layouts."""
+    apart = np.zeros([2 * n for n in array.shape], array.dtype)[
+        tuple([slice(0, None, 2)] * array.ndim)
+    ]
+    apart[...] = array
+    behind = np.ascontiguousarray(array[..., ::-1])[..., ::-1]
+    return [array, np.asfortranarray(array), apart, behind]
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("name", MATRICES)
+def test_products_of_matrices_are_numpys(name: str, mode: str) -> None:
+    function, first, second, subscripts = MATRICES[name]
+    jitted = alight.jit(lambda x, y: function(x, y))
+    for dtype in ("float32", "float64", "int32", "int8", "uint64"):
+        x, y = operand(first, dtype, 1), operand(second, dtype, 2)
+        ways = list(zip(laid(x), laid(y)[::-1], strict=True)) if dtype == "float32" else [(x, y)]
+        for a, b in ways:
+            with alight.policy(**MODES[mode]):
+                found = jitted(a, b)
+            expect = function(a, b)
+            assert type(found) is type(expect) and found.dtype == expect.dtype
+            assert found.shape == expect.shape and found.strides == expect.strides
+            if x.dtype.kind != "f":
+                assert np.array_equal(found, expect)
+                continue
+            exact = np.einsum(subscripts, a.astype("g"), b.astype("g"))
+            size = np.einsum(subscripts, abs(a).astype("g"), abs(b).astype("g"))
+            terms = x.size * y.size // max(expect.size, 1)
+            # BLAS adds one after another; a tree's bound is in `test_generated_products_…`
+            limit = (terms if mode == "automatic" else 12 + math.log2(terms)) * np.finfo(dtype).eps
+            assert (abs(found - exact) <= limit * size).all(), (dtype, a.strides, b.strides)
+    if mode != "automatic":
+        decided = alight.report().to_dict()["decisions"][-1]
+        assert decided["implementation"] == "generated", decided
+
+
+def test_a_generated_product_has_the_bits_of_the_sum_it_is() -> None:
+    x, y = operand((6, 5000), "float32", 1), operand((5000, 3), "float32", 2)
+    made = alight.jit(lambda x, y: x @ y)
+    summed = alight.jit(lambda x, y: (x[:, :, None] * y[None, :, :]).sum(axis=1))
+    with alight.policy(**FORCED):
+        for a, b in ((x, y), (np.asfortranarray(x), y), (x, np.asfortranarray(y))):
+            assert np.array_equal(made(a, b), summed(a, b))
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_empty_products_and_those_that_do_not_fit_are_numpys(mode: str) -> None:
+    made = alight.jit(lambda x, y: x @ y)
+    with alight.policy(**MODES[mode]):
+        for first, second in (((3, 0), (0, 2)), ((0, 4), (4, 2)), ((0,), (0, 2)), ((2, 0), (0,))):
+            for dtype in ("float32", "int64"):
+                x, y = np.ones(first, dtype), np.ones(second, dtype)
+                found, expect = made(x, y), x @ y
+                assert found.dtype == expect.dtype and np.array_equal(found, expect)
+        for first, second in (((3, 4), (5, 2)), ((4,), (5,)), ((2, 3, 4), (3, 4, 5)), ((), (3,))):
+            x, y = np.ones(first), np.ones(second)
+            with pytest.raises(ValueError) as ours:
+                made(x, y)
+            with pytest.raises(ValueError) as theirs:
+                x @ y
+            assert str(ours.value) == str(theirs.value)
 
 
 def test_both_ways_are_candidates_on_the_host() -> None:
@@ -179,3 +299,41 @@ print("done")
 @needs_compiler
 def test_a_cards_products_are_folds_too() -> None:
     passes(ON_A_CARD)
+
+
+@needs_cpp
+@pytest.mark.parametrize("name", ["tall", "wide", "stacks", "inner", "einsum", "dot of a vector"])
+def test_a_cards_products_have_the_hosts_bits(name: str) -> None:
+    function, first, second, _ = MATRICES[name]
+    for dtype in ("float32", "float64", "int32"):
+        x, y = operand(first, dtype, 1), operand(second, dtype, 2)
+        expect = function(x, y)
+        for a, b in zip(laid(x), laid(y), strict=True):
+            fold = folded(grouped(name, a, b))
+            (on_host,), (actual,) = run(fold, [a, b]), cuda_on_cpu.run(fold, [a, b])
+            assert np.array_equal(on_host, actual)
+            assert np.allclose(on_host, expect, rtol=1e-3, atol=1e-3)
+
+
+def grouped(name: str, x: Any, y: Any) -> Group:
+    """Return the group that one of the functions is recorded as."""
+    function, _, _, subscripts = MATRICES[name]
+    result = layout_of(np.asarray(function(x, y)))
+    node = Node(OPS["einsum"], (0, 1), (("subscripts", subscripts),), result)
+    return Group(
+        GroupKind.LIBRARY, Graph((layout_of(x), layout_of(y)), (node,), (2,)), result.shape
+    )
+
+
+@needs_nvrtc
+def test_a_cards_products_of_few_columns_compile() -> None:
+    for dtype in ("float32", "float64", "int8"):
+        x, y = np.ones((1 << 14, 8), dtype).T, np.ones((1 << 14, 2), dtype)
+        fold = folded(grouped("tall", x, y))
+        shape = card_nest(fold)
+        grid = schedule(fold, shape, (0, 0, 0), 132)
+        assert shape.columns and grid.team == 16 and grid.cut and grid.turns == 1
+        made = form(fold, shape, grid)
+        assert [step.blocks for step in made.steps()] == [128, 2]
+        for architecture in ("sm_75", "sm_90"):
+            assert nvrtc.cubin(made.text(), architecture, OPTIONS)[:4] == b"\x7fELF"

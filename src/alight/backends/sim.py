@@ -22,6 +22,7 @@ from alight.device import Device, Gap, Probe, Support, Unsupported
 from alight.errors import DeviceUnavailable, KernelError, OutOfDeviceMemory
 from alight.frozen import np
 from alight.ir.group import Group, GroupKind
+from alight.ir.inner import folded
 from alight.plan.cost import Profile
 
 DTYPES = frozenset(np.dtype(c).name for c in "?bBhHiIlLqQfd")
@@ -180,7 +181,7 @@ class SimBackend:
         kernel: Any
         if implementation == "library":
             kernel = NumpyKernel(group)
-        elif implementation != "generated" or group.kind is GroupKind.LIBRARY:
+        elif implementation != "generated" or folded(group).kind is GroupKind.LIBRARY:
             raise Unsupported(f"{device.id} has no {implementation} form of a {group.kind} group")
         else:
             try:

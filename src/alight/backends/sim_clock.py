@@ -13,6 +13,7 @@ from itertools import pairwise
 from typing import Any
 
 from alight.ir.group import Graph, Group, GroupKind, Node
+from alight.ir.inner import folded
 from alight.plan.cost import Profile, Rates
 from alight.plan.curve import Curve, Measured
 from alight.plan.passes import loop_dtype
@@ -88,6 +89,8 @@ def _compute_seconds(spec: Spec, graph: Graph, node: Node) -> float:
 
 def group_seconds(spec: Spec, group: Group, implementation: str) -> float:
     """Return seconds of one run of a group: one pass when generated, else one for each node."""
+    if implementation == "generated":
+        group = folded(group)
     graph = group.graph
     launch, memory = spec["launch"]["value"], spec["memory"]["value"]
     if implementation == "generated" and group.kind is not GroupKind.LIBRARY:

@@ -101,7 +101,12 @@ _STAYING, _AHEAD, _DEPTH = 2, 2, 2
 # Parts that a block has at least, as starting it takes time (the same sum of 2**22, which are two
 # for each block: 22.1 µs, 21.4 as runs that come and go; of 2**23: 25.2 and 29.6).
 _PARTS = 3
-_WARPS = 256 // 32  # of a block that folds parts of a row
+_WARP = 32
+_WARPS = 256 // _WARP  # of a block that folds parts of a row
+# Turns of a block that has few columns by itself: each waits for memory once, and parts of them are
+# met by another kernel (H200: 5 µs more in all where a sum has two, 16.8 and 11.8; 1 to 2 µs for a
+# step of sixteen rows).
+_ROUNDS = 4
 
 
 class Form(Protocol):
@@ -162,12 +167,7 @@ def schedule(group: Group, shape: Nest, offsets: Sequence[int], processors: int)
         return short_schedule(group, shape, offsets, bits, threads)
     length, rows = fold_length(shape), row_count(shape)
     if shape.columns:
-        grid = Grid(128, 1, bits)
-        chunks = -(-length // CHUNK)
-        if rows >= threads or chunks < 2:
-            return grid
-        turns = power(-(-rows * chunks // threads))
-        return grid if turns >= chunks else replace(grid, cut=True, turns=turns)
+        return _columns(length, rows, bits, threads)
     grid = _rows(group, shape, 4 if packs(shape, offsets, sizes, 4) else 1, bits, threads)
     # what a run has of elements, and what of that a row of one chunk has
     steps = min(-(-max(length, 1) // LANES), CHUNK // LANES)
@@ -189,6 +189,26 @@ def schedule(group: Group, shape: Nest, offsets: Sequence[int], processors: int)
         if Flow(group, shape, flow).suits():
             return flow
     return grid
+
+
+def _columns(length: int, columns: int, bits: int, threads: int) -> Grid:
+    """Return the default schedule of columns, for what a device has of threads at once."""
+    chunks = -(-length // CHUNK)
+    grid = Grid(128, 1, bits)
+    if columns >= threads or chunks < 2:
+        return grid
+    if columns < _WARP or columns * chunks < threads:
+        block = 256
+        side = min(power(columns), block // LANES)
+        team = block // side
+        rounds = -(-chunks * LANES // team)
+        turns = power(-(-rounds * -(-columns // side) * block // threads))
+        grid = Grid(block, 1, bits, team)
+        if rounds <= max(turns, _ROUNDS):
+            return replace(grid, turns=power(rounds))
+        return replace(grid, cut=True, turns=turns)
+    turns = power(-(-columns * chunks // threads))
+    return grid if turns >= chunks else replace(grid, cut=True, turns=turns)
 
 
 def _tiles(group: Group, shape: Nest, grid: Grid, processors: int) -> Grid:

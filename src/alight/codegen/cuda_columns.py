@@ -2,7 +2,8 @@
 
 Threads side by side have columns side by side, so that a warp reads a line of memory for each row.
 A thread folds the sixteen lanes of a chunk in registers, eight steps of sixteen rows, and keeps the
-chunks in a counter. Few columns are cut into parts of whole chunks, as rows are.
+chunks in a counter; where columns are few, it folds one lane (``codegen.cuda_narrow``). Few columns
+are cut into parts of whole chunks, as rows are.
 """
 
 from __future__ import annotations
@@ -16,8 +17,16 @@ from alight.codegen.cuda_kernel import (
     Step,
     around,
     fold_length,
+    power,
     row_count,
     whole_text,
+)
+from alight.codegen.cuda_narrow import (
+    NEIGHBOURS,
+    WHOLE_BLOCK,
+    WHOLE_SIDE,
+    combined,
+    narrow_kernel,
 )
 from alight.codegen.source import ENTRY, Grid, Statements
 from alight.ir.ops import Kind
@@ -58,7 +67,8 @@ class Columns:
     def parts(self) -> tuple[int, int]:
         """Return in how many parts columns are cut, and the rows of each."""
         rows = fold_length(self.places.shape)
-        part = CHUNK * self.grid.turns if self.grid.cut else max(rows, 1)
+        together = max(self.grid.team // LANES, 1)
+        part = CHUNK * together * self.grid.turns if self.grid.cut else max(rows, 1)
         return max(1, -(-rows // part)), part
 
     def steps(self) -> tuple[Step, ...]:
@@ -67,11 +77,15 @@ class Columns:
         _, values = self.places.numbers()
         columns = row_count(self.places.shape)
         parts, part = self.parts()
-        numbers = (columns, fold_length(self.places.shape), part, parts, *values)
-        steps = [Step(ENTRY, around(-(-columns * parts // grid.block)), grid.block, numbers)]
+        each = power(-(-parts // (WHOLE_BLOCK // WHOLE_SIDE)))
+        numbers = (columns, fold_length(self.places.shape), part, parts, each, *values)
+        blocks = -(-columns * parts // grid.block)
+        if grid.team:
+            blocks = -(-columns // (grid.block // grid.team)) * parts
+        steps = [Step(ENTRY, around(blocks), grid.block, numbers)]
         if grid.cut:
-            blocks = around(-(-columns // grid.block))
-            steps.append(Step(f"{ENTRY}_whole", blocks, grid.block, numbers))
+            blocks = around(-(-columns // WHOLE_SIDE))
+            steps.append(Step(f"{ENTRY}_whole", blocks, WHOLE_BLOCK, numbers))
         return tuple(steps)
 
     def scratch(self) -> tuple[int, ...]:
@@ -90,18 +104,21 @@ class Columns:
         parameters = [
             *places.pointers(),
             *states,
-            *places.declared(["columns", "length", "part", "parts", *names]),
+            *places.declared(["columns", "length", "part", "parts", "each", *names]),
         ]
-        texts = [self.function(ENTRY, parameters, self.kernel())]
+        body = narrow_kernel(self) if self.grid.team else self.kernel()
+        texts = [self.function(ENTRY, self.grid.block, parameters, body)]
         if cut:
-            texts.append(self.function(f"{ENTRY}_whole", parameters, self.combining()))
+            text = self.function(f"{ENTRY}_whole", WHOLE_BLOCK, parameters, combined(self))
+            texts.append(text)
         structures = [fold.structure(self.outside) for fold in self.folds.values()]
-        return whole_text(self.outside, TREE + _LANES, "\n".join((*structures, *texts)))
+        header = TREE + _LANES + (NEIGHBOURS if cut or self.grid.team else "")
+        return whole_text(self.outside, header, "\n".join((*structures, *texts)))
 
-    def function(self, name: str, parameters: list[str], body: str) -> str:
+    def function(self, name: str, threads: int, parameters: list[str], body: str) -> str:
         """Return the text of an entry point."""
         return (
-            f'extern "C" __global__ void __launch_bounds__({self.grid.block}) {name}(\n'
+            f'extern "C" __global__ void __launch_bounds__({threads}) {name}(\n'
             f"    {', '.join(parameters)}) {{\n{body}\n}}"
         )
 
@@ -127,12 +144,7 @@ class Columns:
             places.rows(code, places.kept_indices(code, "column"))
             for number, fold in self.folds.items():
                 code.add(f"Counter<{fold.name}> c{number};")
-                if fold.moments:
-                    code.add(f"{fold.type} pivot{number} = 0;")
-                    with code.block("if (length > 0)"):
-                        offsets = places.along(code, f"(({index})0)")
-                        known = self.values({p: f"q{p}[{offsets[p]}]" for p in self.read([fold])})
-                        code.add(f"pivot{number} = {self.made(fold, known)};")
+            self.pivots()
             with code.block(f"for ({index} row = begin; row < end; row += {CHUNK})"):
                 code.add(f"const int some = row + {CHUNK} <= end ? {CHUNK} : (int)(end - row);")
                 self.lanes(list(self.folds.values()), False)
@@ -155,16 +167,27 @@ class Columns:
                 if cut:
                     code.add(f"w{number}[own] = c{number}.total();")
                 else:
+                    code.add(f"const {fold.state} f{number} = c{number}.total();")
                     self.deliver(code, number, fold)
         return "\n".join(code.lines)
 
-    def deliver(self, code: Statements, number: int, fold: CudaFold) -> None:
-        """Add the result of a column."""
-        code.add(f"const {fold.state} f{number} = c{number}.total();")
+    def pivots(self) -> None:
+        """Add the first elements of the column, from which moments are measured."""
+        code, places = self.code, self.places
+        for number, fold in self.folds.items():
+            if fold.moments:
+                code.add(f"{fold.type} pivot{number} = 0;")
+                with code.block("if (length > 0)"):
+                    offsets = places.along(code, f"(({places.index})0)")
+                    known = self.values({p: f"q{p}[{offsets[p]}]" for p in self.read([fold])})
+                    code.add(f"pivot{number} = {self.made(fold, known)};")
+
+    def deliver(self, code: Statements, number: int, fold: CudaFold, where: str = "") -> None:
+        """Add the result of a column, in threads ``where`` a condition holds."""
         value = fold.delivered(code, f"f{number}", "length")
         for place, output in enumerate(self.graph.outputs, self.first):
             if output == number:
-                code.add(f"*q{place} = {value};")
+                code.add(f"{f'if ({where}) ' if where else ''}*q{place} = {value};")
 
     def lanes(self, folds: list[CudaFold], spread: bool) -> None:
         """Add the folds of a chunk's lanes; ``spread``: of squared distances from the mean."""
@@ -193,14 +216,7 @@ class Columns:
             with code.block(f"for (int j = 0; j < {LANES}; ++j)"):
                 known = self.values({place: f"y{place}[j]" for place in read})
                 for fold in folds:
-                    value = self.made(fold, known)
-                    if fold.argument:
-                        value = f"{fold.state}{{{value}, (long long)(row + k + j)}}"
-                    elif fold.moments:
-                        value = f"({value} - pivot{fold.number})"
-                    if spread:
-                        away = code.name(f"{value} - mean{fold.number}", fold.dtype)
-                        value = f"{away} * {away}"
+                    value = self.element(fold, known, "row + k + j", spread)
                     none = f"{fold.lanes}::none()"
                     value = f"(k + j < some ? {value} : {none})"
                     cell = f"{letter}{fold.number}[j]"
@@ -214,8 +230,21 @@ class Columns:
                 wanted.update(node.operands)
         return sorted(number for number in wanted if number < self.first)
 
+    def element(self, fold: CudaFold, known: dict[int, str], at: str, spread: bool) -> str:
+        """Return what a reduction folds of the row ``at``; ``spread``: its squared distance from
+        the mean."""
+        value = self.made(fold, known)
+        if fold.argument:
+            value = f"{fold.state}{{{value}, (long long)({at})}}"
+        elif fold.moments:
+            value = f"({value} - pivot{fold.number})"
+        if spread:
+            away = self.code.name(f"{value} - mean{fold.number}", fold.dtype)
+            value = f"{away} * {away}"
+        return value
+
     def made(self, fold: CudaFold, known: dict[int, str]) -> str:
-        """Return the element that a reduction folds."""
+        """Return the element that a reduction is made of."""
         return fold.made(self.code, [known[o] for o in fold.node.operands])
 
     def values(self, read: dict[int, str]) -> dict[int, str]:
@@ -227,18 +256,3 @@ class Columns:
             if node.op.kind is Kind.ELEMENTWISE and known.keys() >= set(node.operands):
                 known[number] = places.node(code, number, known)
         return known
-
-    def combining(self) -> str:
-        """Return the body of the kernel that folds what the parts of each column left."""
-        places = self.places
-        code = Statements(CUDA, self.outside)
-        with code.block(self.threads("columns")):
-            places.rows(code, places.kept_indices(code, "own"))
-            for number, fold in self.folds.items():
-                code.add(f"Counter<{fold.name}> c{number};")
-                code.add(
-                    f"for ({places.index} i = 0; i < parts; ++i) "
-                    f"c{number}.push(w{number}[i * columns + own]);"
-                )
-                self.deliver(code, number, fold)
-        return "\n".join(code.lines)

@@ -21,13 +21,13 @@ from alight.codegen.cuda_kernel import (
     row_count,
     whole_text,
 )
+from alight.codegen.cuda_narrow import parts_met
 from alight.codegen.cuda_runs import FETCH, Runs
 from alight.codegen.phases import Pass
 from alight.codegen.source import ENTRY, Statements
 
 # Threads that fold the parts of one row: as many as an SM of any kind has room for at once.
 WHOLE_BLOCK = 1024
-_READ = 8  # of them are read before the first two meet
 # Parts of a sole row that a thread has side by side, and how often before they meet where they are
 # narrow: all of them are on their way at once, and threads of a warp read whole lines (H200, 2**14
 # parts of a sum: 2.5 µs behind the kernel that left them; with sixteen in a row for a thread 8).
@@ -340,21 +340,8 @@ class Rows(Runs):
 
     def parts_of_row(self, code: Statements, number: int) -> None:
         """Add the fold of what the parts of one of many rows left."""
-        fold, index = self.folds[number], self.places.index
-        code.add(f"{fold.state} f{number};")
-        code.add(f"Counter<{fold.name}> c{number};")
-        with code.block(f"for ({index} i = 0; i < each; i += {_READ})"):
-            code.add(f"{fold.state} s[{_READ}];")
-            code.add("#pragma unroll")
-            with code.block(f"for (int j = 0; j < {_READ}; ++j)"):
-                code.add(f"const {index} own = threadIdx.x * each + i + j;")
-                code.add(
-                    f"s[j] = i + j < each && own < parts ? w{number}[own * rows + row] : "
-                    f"{fold.name}::none();"
-                )
-            code.add(f"f{number} = adjacent<{fold.name}, {_READ}>(s);")
-            code.add(f"if (each > {_READ}) c{number}.push(f{number});")
-        code.add(f"if (each > {_READ}) f{number} = c{number}.total();")
+        fold = self.folds[number]
+        parts_met(code, self.places.index, number, fold, ("threadIdx.x", "rows", "row"))
         code.add("#pragma unroll")
         code.add(
             f"for (int mask = 1; mask < 32; mask *= 2) f{number} = "

@@ -186,6 +186,12 @@ def nest(group: Group, unroll: bool = False) -> Nest:
             # a fold this short fills no vector, but many of them side by side do; a scan never
             # fills one
             or (prod(a.size for a in fold) < LANES <= kept[-1].size)
+            # rows of a product read one of two matrices across, columns neither
+            or (
+                group.kind is GroupKind.REDUCE
+                and kept[-1].size >= LANES
+                and _across(kept[-1], inputs) < _across(fold[-1], inputs)
+            )
         )
     )
     tiles, flat = "", False
@@ -443,3 +449,9 @@ def _contiguous(axis: _Axis, layouts: tuple[Layout, ...]) -> int:
     the factors, 5.3 along the rows)."""
     moved = zip(axis.strides, layouts, strict=False)
     return sum(layout.size for step, layout in moved if step == layout.itemsize)
+
+
+def _across(axis: _Axis, layouts: tuple[Layout, ...]) -> int:
+    """Return how many elements lie apart along an axis: they neither have neighbours nor stay."""
+    moved = zip(axis.strides, layouts, strict=False)
+    return sum(layout.size for step, layout in moved if step not in (0, layout.itemsize))

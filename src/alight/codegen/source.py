@@ -44,15 +44,16 @@ class Grid:
     """The schedule of a printed kernel: threads in a block (WGSL: workgroup), elements that a
     thread has side by side in memory, bits of an index.
 
-    Of CUDA's rows and columns: ``team`` threads share a row; ``held``: what they read stays in
-    registers; ``turns`` runs a warp, or chunks a column, are folded one after another, and with
-    ``cut`` the others elsewhere; ``unroll`` steps of a run are written out. ``ahead`` steps are
-    read before the first of them is computed; ``whole``: no run ends early, ``long``: few of many
-    do; a run has so many ``steps`` of sixteen elements to a chunk. Registers leave room for so many
-    ``resident`` blocks of a multiprocessor (0: the compiler decides); a launch has at most so many
-    ``blocks`` (0: as many as there is work for). Of short folds, addresses are multiples of so many
-    bytes as are ``wide``; ``staged``: a warp stores records through shared memory. Of long ones so
-    many steps as are ``ahead`` are on their way to shared memory ``depth`` times over."""
+    Of CUDA's rows and columns: ``team`` threads share a row, or one of few columns; ``held``: what
+    they read stays in registers; ``turns`` runs a warp, or chunks a column, are folded one after
+    another, and with ``cut`` the others elsewhere; ``unroll`` steps of a run are written out.
+    ``ahead`` steps are read before the first of them is computed; ``whole``: no run ends early,
+    ``long``: few of many do; a run has so many ``steps`` of sixteen elements to a chunk. Registers
+    leave room for so many ``resident`` blocks of a multiprocessor (0: the compiler decides); a
+    launch has at most so many ``blocks`` (0: as many as there is work for). Of short folds,
+    addresses are multiples of so many bytes as are ``wide``; ``staged``: a warp stores records
+    through shared memory. Of long ones so many steps as are ``ahead`` are on their way to shared
+    memory ``depth`` times over."""
 
     block: int = 256
     elements: int = 1

@@ -242,9 +242,11 @@ def _pass_terms(
         every += seconds * count
         doubt += seconds * count * unit[1]
     compute = every
-    # The curve was measured with one flop for each element.
+    # The curve was measured with one flop for each element; what operands that are broadcast have
+    # again for others, as those of products do, is not in it.
     if item.kind in _BY_ADDITION:
-        compute = max(0.0, every - base.value * most) if base is not None else every
+        read = max([layout.size for layout in graph.inputs], default=most) if in_fold else most
+        compute = max(0.0, every - base.value * min(most, read)) if base is not None else every
     if not own and item.kind.startswith("reduce"):
         copied, item = in_order(rates, graph, item)
         loops = copied + after(rates, graph, item) + loop_seconds(rates, item, step)

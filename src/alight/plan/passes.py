@@ -92,7 +92,8 @@ def columns_of(group: Group, axes: Sequence[int]) -> tuple[int, int] | None:
     """Return the rows that generated code folds columns of, and how many columns lie side by side;
     None where it goes along what is folded.
 
-    As its nests do, it goes along the axis on which more elements of what it reads have neighbours.
+    As its nests do, it goes along the axis on which more elements of what it reads have neighbours;
+    of products, where fewer lie apart.
     """
     graph, shape = group.graph, group.shape
     layouts = graph.inputs
@@ -109,7 +110,12 @@ def columns_of(group: Group, axes: Sequence[int]) -> tuple[int, int] | None:
         for i in inner
     )
     if beside <= ahead:
-        return None
+        apart = [
+            sum(x.size for s, x in zip(steps, layouts, strict=True) if s[i] not in (0, x.itemsize))
+            for i in inner
+        ]
+        if shape[inner[0]] < LANES or apart[0] >= apart[1] or group.kind is not GroupKind.REDUCE:
+            return None
     return math.prod(shape[i] for i in axes), shape[inner[0]]
 
 
@@ -182,7 +188,9 @@ def threads_of(group: Group, columns: bool) -> float:
         return 0.0
     length = math.prod(group.shape[i] for i in reduced_axes(folds[0], len(group.shape)))
     each = max(length / CHUNK, 1.0)  # a thread has a column, or a chunk of one
-    if not columns and length >= LANES:  # shorter rows are written out: a thread has one, too
+    if columns and length > CHUNK:  # of few, in which each counts, a lane
+        each *= LANES
+    elif not columns and length >= LANES:  # shorter rows are written out: a thread has one, too
         each *= _TEAM
     if group.kind is GroupKind.ROWWISE:  # a row is never cut
         each = min(each, BLOCK)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from alight.ir.group import Graph
 from alight.ir.ops import Kind
 from alight.plan.curve import Curve
-from alight.plan.passes import NARROW_BYTES, Pass
+from alight.plan.passes import NARROW_BYTES, NARROW_COLUMNS, Pass
 from alight.plan.profile import Rates
 from alight.plan.units import curve_of
 
@@ -55,10 +55,12 @@ def far_seconds(rates: Rates, curve: Curve, item: Pass) -> float:
 
 def narrow_seconds(curve: Curve, item: Pass, away: bool) -> float:
     """Return the seconds of folding columns of which there are few: on the host no more threads
-    share them than there are parts; on a device a thread goes through what parts of a column left,
-    however many columns lie beside it."""
+    share them than there are parts; a device's threads each have some elements of a column, and of
+    products read them again for others beside it."""
     if away:
-        return curve.seconds_at(item.rows * NARROW_BYTES)
+        folds = [node for node in item.nodes if node.op.kind is Kind.REDUCTION]
+        share = min(folds[0].layout.size / NARROW_COLUMNS, 1.0)
+        return curve.seconds_at(item.rows * NARROW_BYTES * share)
     call = curve.knots[0][1]
     return call + max(curve.seconds_at(item.amount) - call, 0.0) / item.parts
 
