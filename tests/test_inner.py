@@ -180,7 +180,7 @@ MATRICES: dict[str, tuple[Callable[..., Any], tuple[int, ...], tuple[int, ...], 
     "einsum of sorted axes": (einsum("ji, jk"), (300, 4), (300, 5), "ji,jk->ik"),
     "einsum of three": (einsum("iabc,bcj->jai"), (3, 2, 20, 9), (20, 9, 4), "iabc,bcj->jai"),
 }
-MODES = {"automatic": {"floor": 0}, "host": FORCED, "device": {"force": "sim:0", "floor": 0}}
+MODES = {"automatic": {"floor": 0}, "host": FORCED, "device": {"force": "sim:0:generated", "floor": 0}}
 
 
 def operand(shape: tuple[int, ...], dtype: str, seed: int) -> Any:
@@ -335,5 +335,6 @@ def test_a_cards_products_of_few_columns_compile() -> None:
         assert shape.columns and grid.team == 16 and grid.cut and grid.turns == 1
         made = form(fold, shape, grid)
         assert [step.blocks for step in made.steps()] == [128, 2]
+        text = made.text()
         for architecture in ("sm_75", "sm_90"):
-            assert nvrtc.cubin(made.text(), architecture, OPTIONS)[:4] == b"\x7fELF"
+            assert nvrtc.cubin(text, architecture, OPTIONS)[:4] == b"\x7fELF"
