@@ -180,7 +180,11 @@ MATRICES: dict[str, tuple[Callable[..., Any], tuple[int, ...], tuple[int, ...], 
     "einsum of sorted axes": (einsum("ji, jk"), (300, 4), (300, 5), "ji,jk->ik"),
     "einsum of three": (einsum("iabc,bcj->jai"), (3, 2, 20, 9), (20, 9, 4), "iabc,bcj->jai"),
 }
-MODES = {"automatic": {"floor": 0}, "host": FORCED, "device": {"force": "sim:0:generated", "floor": 0}}
+MODES = {
+    "automatic": {"floor": 0},
+    "host": FORCED,
+    "device": {"force": "sim:0:generated", "floor": 0},
+}
 
 
 def operand(shape: tuple[int, ...], dtype: str, seed: int) -> Any:

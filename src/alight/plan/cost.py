@@ -159,6 +159,7 @@ def _pass_terms(
         whole = foreseen(graph, item, curve, whole)
     if own and kind.startswith("reduce"):
         whole = max(whole, far_seconds(rates, curve, item))
+        whole += curve.stream_seconds(item.again)
     narrow = rates.some("reduce_narrow") if own and item.rows else None
     few = 0.0
     if narrow is not None and away:
@@ -242,11 +243,9 @@ def _pass_terms(
         every += seconds * count
         doubt += seconds * count * unit[1]
     compute = every
-    # The curve was measured with one flop for each element; what operands that are broadcast have
-    # again for others, as those of products do, is not in it.
+    # The curve was measured with one flop for each element.
     if item.kind in _BY_ADDITION:
-        read = max([layout.size for layout in graph.inputs], default=most) if in_fold else most
-        compute = max(0.0, every - base.value * min(most, read)) if base is not None else every
+        compute = max(0.0, every - base.value * most) if base is not None else every
     if not own and item.kind.startswith("reduce"):
         copied, item = in_order(rates, graph, item)
         loops = copied + after(rates, graph, item) + loop_seconds(rates, item, step)

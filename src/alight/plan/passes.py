@@ -12,7 +12,14 @@ from alight.ir.nested import packed
 from alight.ir.op import dtype_name
 from alight.ir.ops import Kind
 from alight.ir.table_reduction import CHUNK, LANES
-from alight.plan.runs import Runs, between_bytes, runs_of, steps_of, touched_bytes
+from alight.plan.runs import (
+    LINE_BYTES,
+    Runs,
+    between_bytes,
+    runs_of,
+    steps_of,
+    touched_bytes,
+)
 from alight.plan.workload import (
     contraction_flops,
     is_contraction,
@@ -31,7 +38,8 @@ class Pass:
     are those that lie between rows, and of a choice those that it moves more than one of whole
     arrays does, or less. Generated code has ``threads`` on a device; where it folds columns that
     lie side by side, ``rows`` of them, a host's threads share them in so many ``parts``. ``once``:
-    a device folds each row in one kernel."""
+    a device folds each row in one kernel. Of a product's bytes ``again`` are read more than once,
+    for other results: out of the caches."""
 
     kind: str
     dtype: str
@@ -45,6 +53,7 @@ class Pass:
     rows: int = 0
     parts: int = 0
     once: bool = False
+    again: float = 0.0
 
 
 def node_class(graph: Graph, node: Node) -> str:
@@ -95,16 +104,11 @@ def columns_of(group: Group, axes: Sequence[int]) -> tuple[int, int] | None:
     As its nests do, it goes along the axis on which more elements of what it reads have neighbours;
     of products, where fewer lie apart.
     """
-    graph, shape = group.graph, group.shape
-    layouts = graph.inputs
+    shape, layouts = group.shape, group.graph.inputs
     steps = [steps_of(layout, shape) for layout in layouts]
-    results = [steps_of(graph.layout(number), shape, tuple(axes)) for number in graph.outputs]
-    inner = []
-    for along in (False, True):
-        own = [i for i, n in enumerate(shape) if n != 1 and (i in axes) is along]
-        if not own:
-            return None
-        inner.append(max(own, key=lambda i: [-abs(s[i]) for s in (*results, *steps)]))
+    inner = [_innermost(group, axes, along) for along in (False, True)]
+    if None in inner:
+        return None
     beside, ahead = (
         sum(x.size for s, x in zip(steps, layouts, strict=True) if s[i] == x.itemsize)
         for i in inner
@@ -119,6 +123,28 @@ def columns_of(group: Group, axes: Sequence[int]) -> tuple[int, int] | None:
     return math.prod(shape[i] for i in axes), shape[inner[0]]
 
 
+def _innermost(group: Group, axes: Sequence[int], along: bool) -> int | None:
+    """Return which of the axes that are folded, or of those that are not, has the nearest elements;
+    None where there is none."""
+    shape, graph = group.shape, group.graph
+    steps = [steps_of(graph.layout(number), shape, tuple(axes)) for number in graph.outputs]
+    steps += [steps_of(layout, shape) for layout in graph.inputs]
+    own = [i for i, n in enumerate(shape) if n != 1 and (i in axes) is along]
+    return max(own, key=lambda i: [-abs(s[i]) for s in steps], default=None)
+
+
+def _read_bytes(group: Group, columns: bool) -> float:
+    """Return the bytes that inner loops of a fold read, whoever has read them before: of what stays
+    along them none, of what lies apart up to a line."""
+    shape = group.shape
+    folds = [node for node in group.graph.nodes if node.op.kind is Kind.REDUCTION]
+    axis = _innermost(group, reduced_axes(folds[0], len(shape)), not columns) if folds else None
+    if axis is None:
+        return 0.0
+    steps = [abs(steps_of(layout, shape)[axis]) for layout in group.graph.inputs]
+    return float(math.prod(shape) * sum(min(step, LINE_BYTES) for step in steps))
+
+
 def loop_dtype(graph: Graph, node: Node) -> str:
     """Return the dtype a node computes in: its first operand's, or of what it picks from."""
     first = 1 if node.op.name == "where" else 0
@@ -128,6 +154,7 @@ def loop_dtype(graph: Graph, node: Node) -> str:
 
 def passes(group: Group, implementation: str) -> Iterator[Pass]:
     """Yield what runs as one launch each."""
+    product = group.kind is GroupKind.LIBRARY
     if implementation == "generated":
         group = packed(folded(group))
     graph = group.graph
@@ -161,11 +188,12 @@ def passes(group: Group, implementation: str) -> Iterator[Pass]:
         if group.kind is GroupKind.ROWWISE and folds and whole:  # rows that are read again
             inner = reduced_axes(folds[0], len(group.shape))
             parts = math.prod(n for i, n in enumerate(group.shape) if i not in inner)
+        again = max(0.0, _read_bytes(group, columns is not None) - amount) if product else 0.0
         once = group.kind is GroupKind.ROWWISE
         once = once or (kind == "reduce_inner" and _once(group, folds[0]))
         yield Pass(
             *(kind, dtype, amount, graph.nodes, runs, operands, written, between),
-            *(threads_of(group, columns is not None), rows, parts, once),
+            *(threads_of(group, columns is not None), rows, parts, once, again),
         )
         return
     for node, nbytes in one_by_one(graph):
