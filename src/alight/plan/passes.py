@@ -106,9 +106,10 @@ def columns_of(group: Group, axes: Sequence[int]) -> tuple[int, int] | None:
     """
     shape, layouts = group.shape, group.graph.inputs
     steps = [steps_of(layout, shape) for layout in layouts]
-    inner = [_innermost(group, axes, along) for along in (False, True)]
-    if None in inner:
+    kept, fold = (_innermost(group, axes, along) for along in (False, True))
+    if kept is None or fold is None:
         return None
+    inner = kept, fold
     beside, ahead = (
         sum(x.size for s, x in zip(steps, layouts, strict=True) if s[i] == x.itemsize)
         for i in inner
@@ -118,9 +119,9 @@ def columns_of(group: Group, axes: Sequence[int]) -> tuple[int, int] | None:
             sum(x.size for s, x in zip(steps, layouts, strict=True) if s[i] not in (0, x.itemsize))
             for i in inner
         ]
-        if shape[inner[0]] < LANES or apart[0] >= apart[1] or group.kind is not GroupKind.REDUCE:
+        if shape[kept] < LANES or apart[0] >= apart[1] or group.kind is not GroupKind.REDUCE:
             return None
-    return math.prod(shape[i] for i in axes), shape[inner[0]]
+    return math.prod(shape[i] for i in axes), shape[kept]
 
 
 def _innermost(group: Group, axes: Sequence[int], along: bool) -> int | None:
