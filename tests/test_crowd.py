@@ -20,6 +20,7 @@ from alight.codegen.cuda_columns import Columns
 from alight.codegen.cuda_kernel import row_count
 from alight.ir.group import Graph, Group, GroupKind, Node
 from alight.ir.ops import OPS
+from alight.ir.table_reduction import LANES
 from alight.plan.cost import estimate
 from alight.plan.crowd import lone_seconds
 from alight.plan.passes import BLOCK, Pass, columns_of, passes
@@ -63,7 +64,7 @@ def test_a_group_has_as_many_threads_as_its_kernel_gives_it(
     made = form(group, nest, grid)
     threads = row_count(nest)
     if isinstance(made, Columns):
-        threads *= made.parts()[0]
+        threads *= made.parts()[0] * (LANES if grid.team else 1)
     elif not nest.unrolled:
         threads *= grid.team
     else:

@@ -218,7 +218,7 @@ def threads_of(group: Group, columns: bool) -> float:
     length = math.prod(group.shape[i] for i in reduced_axes(folds[0], len(group.shape)))
     each = max(length / CHUNK, 1.0)  # a thread has a column, or a chunk of one
     if columns and length > CHUNK:  # of few, in which each counts, a lane
-        each *= LANES
+        each = LANES * (each if each > _ALONE else 1.0)
     elif not columns and length >= LANES:  # shorter rows are written out: a thread has one, too
         each *= _TEAM
     if group.kind is GroupKind.ROWWISE:  # a row is never cut
@@ -229,6 +229,8 @@ def threads_of(group: Group, columns: bool) -> float:
 # Folds of fewer elements are one kernel on a device, and those of so many rows that each can have
 # threads enough (`codegen.cuda`).
 _LONG_FOLD, _MANY_ROWS = 8192, 1024
+# Chunks of a column up to which one lane after another goes through them (`codegen.cuda`).
+_ALONE = 4
 
 
 def _once(group: Group, fold: Node) -> bool:

@@ -3,16 +3,18 @@ through memory, by curves of their own."""
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
-from alight.plan.units import curve_of
-from alight.plan.workload import product_shape
+from alight.plan.units import BORROWED_SPREAD, curve_of
+from alight.plan.workload import product_shape, width_in_bits
 
 if TYPE_CHECKING:
     from alight.ir.group import Graph
     from alight.plan.curve import Curve
     from alight.plan.passes import Pass
     from alight.plan.profile import Rates
+    from alight.plan.surface import Surface
 
 
 def _vector_curve(rates: Rates, dtype: str, m: int, k: int, n: int) -> Curve | None:
@@ -35,12 +37,23 @@ def _streamed(vector: Curve, flops: float, flop_bytes: float, reader: Curve | No
     return max(whole, seconds + more)
 
 
+def _surface_of(rates: Rates, dtype: str) -> tuple[Surface | None, float]:
+    """Return the surface of a dtype's products, and what that adds to their spread: of integers,
+    for all of which libraries have one loop, that of the nearest in width."""
+    alike = [name for name in rates.surfaces if name.lstrip("u").startswith("int")]
+    if dtype in rates.surfaces or not dtype.lstrip("u").startswith("int") or not alike:
+        return rates.surfaces.get(dtype), 0.0
+    width = width_in_bits(dtype)
+    near = min(alike, key=lambda name: (abs(width_in_bits(name) - width), name))
+    return rates.surfaces[near], BORROWED_SPREAD
+
+
 def product_terms(
     rates: Rates, graph: Graph, item: Pass, host: Rates | None
 ) -> tuple[dict[str, float], float] | None:
     """Return the terms of a matrix product, by its surface where there is one; ``host``: what the
     host's generated code takes."""
-    surface = rates.surfaces.get(item.dtype)
+    surface, borrowed = _surface_of(rates, item.dtype)
     count, m, k, n = product_shape(graph, item.nodes[0])
     vector = _vector_curve(rates, item.dtype, m, k, n)
     spread = rates.spreads.get("matmul", rates.spread)
@@ -52,6 +65,7 @@ def product_terms(
         one = _streamed(vector, item.amount / count, flop_bytes, reader)
     elif surface is not None:
         call, one = surface.seconds[0], surface.seconds_at(m, k, n)
+        spread = math.hypot(spread, borrowed)
     else:
         found = curve_of(rates, "matmul", item.dtype)
         if found is None:

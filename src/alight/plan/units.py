@@ -15,7 +15,7 @@ from alight.plan.workload import PARTS, body_parts, width_in_bits
 # Standard deviations, in logarithms, of a prediction from another class's or dtype's curve, and of
 # one from what the body is made of. Guesses: a factor of two and of 1.5 either way at one
 # deviation. What was measured brings its own.
-_BORROWED_SPREAD = math.log(2.0)
+BORROWED_SPREAD = math.log(2.0)
 BODY_SPREAD = math.log(1.5)
 # Classes to borrow from, nearest first, where a device has no curve of a class.
 _NEAREST: Mapping[str, tuple[str, ...]] = {
@@ -53,7 +53,7 @@ def curve_of(rates: Rates, kind: str, dtype: str) -> tuple[Curve, float] | None:
         if names:
             # Curves run over bytes, so the dtype nearest in width moves them most alike.
             best = min(names, key=lambda n: (*_distance(dtype, n.partition("/")[2]), n))
-            return rates.curves[best], math.hypot(spread, _BORROWED_SPREAD)
+            return rates.curves[best], math.hypot(spread, BORROWED_SPREAD)
     return None
 
 
@@ -159,10 +159,10 @@ def _work_looked_up(
     name, count = ("special", 1.0) if node.op.special else ("flop", node.op.flops)
     near = nearest(rates, name, dtype)
     if near is None:
-        return 0.0, _BORROWED_SPREAD
+        return 0.0, BORROWED_SPREAD
     if own:  # a vector of half the width holds twice as many
         count *= width_in_bits(dtype) / width_in_bits(near.partition("/")[2])
-    return rates.work[near].value * count, math.hypot(rates.spread, _BORROWED_SPREAD)
+    return rates.work[near].value * count, math.hypot(rates.spread, BORROWED_SPREAD)
 
 
 def folded_seconds(rates: Rates, graph: Graph, node: Node, seconds: float) -> float:
