@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,13 +17,16 @@ import pytest
 import alight
 import cuda_on_cpu
 import nvrtc
-from alight._core import layout_of
+from alight._core import layout_of, make_layout
 from alight.codegen.cuda import OPTIONS, card_nest, form, schedule
 from alight.codegen.llvm import module_text
 from alight.codegen.loops import Schedule
 from alight.ir.group import Graph, Group, GroupKind, Node, same_bits
 from alight.ir.inner import folded
 from alight.ir.ops import OPS
+from alight.plan.cost import estimate
+from alight.plan.curve import Curve
+from alight.plan.profile import Profile
 from generated import run
 from test_cuda import needs_compiler, passes
 from test_cuda_folds import needs_compiler as needs_cpp
@@ -342,3 +348,54 @@ def test_a_cards_products_of_few_columns_compile() -> None:
         text = made.text()
         for architecture in ("sm_75", "sm_90"):
             assert nvrtc.cubin(text, architecture, OPTIONS)[:4] == b"\x7fELF"
+
+
+TABLE = (
+    Path(__file__).resolve().parent.parent / "bench-results" / "cuda" / "h200" / "regret-106.json"
+)
+
+
+def predicted(
+    m: int, k: int, n: int, dtype: str, where: str, change: Callable[[Any], Any] = lambda p: p
+) -> tuple[float, float]:
+    """Return the seconds of a product on an H200's machine, generated and a library's."""
+    profile = change(Profile.from_dict(json.loads(TABLE.read_text())["profiles"][where]))
+    matrix = np.dtype(dtype)
+    layouts = make_layout(matrix, (m, k), (matrix.itemsize, m * matrix.itemsize))
+    graph = Graph(
+        (layouts, make_layout(matrix, (k, n))),
+        (Node(OPS["matmul"], (0, 1), (), make_layout(matrix, (m, n))),),
+        (2,),
+    )
+    group = Group(GroupKind.LIBRARY, graph, (m, n))
+    found = [estimate(group, where, name, profile) for name in ("generated", "library")]
+    assert found[0] is not None and found[1] is not None
+    return found[0].seconds, found[1].seconds
+
+
+def test_what_other_results_read_again_is_not_free() -> None:
+    for where in ("cpu", "cuda:0"):
+        for dtype in ("float32", "float64"):
+            ours, library = predicted(1024, 1024, 1024, dtype, where)
+            assert ours > library, (where, dtype)
+            twice, _ = predicted(1024, 1024, 2048, dtype, where)
+            assert twice > 1.5 * ours, (where, dtype)
+
+
+def test_long_and_thin_products_and_those_of_integers_are_predicted_to_be_generated() -> None:
+    def even(profile: Any) -> Any:
+        # what few columns take where each is a block's: as much as many do, and a second kernel
+        curves = profile.rates["generated"].curves
+        narrow = [(work, s + 5e-6) for work, s in curves["reduce_outer/float64"].knots]
+        changed = {**curves, "reduce_narrow/float64": Curve(narrow)}
+        rates = replace(profile.rates["generated"], curves=changed)
+        return replace(profile, rates={**profile.rates, "generated": rates})
+
+    for dtype in ("float32", "float64"):
+        for k in (1 << 14, 1 << 17):
+            ours, library = predicted(8, k, 2, dtype, "cuda:0", even)
+            assert ours < library, (dtype, k)
+    for dtype in ("int8", "uint32", "int64"):  # of which int64 was measured
+        for where in ("cpu", "cuda:0"):
+            ours, library = predicted(256, 256, 256, dtype, where)
+            assert ours < library / 2, (where, dtype)
