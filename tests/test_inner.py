@@ -20,12 +20,13 @@ import nvrtc
 from alight._core import layout_of, make_layout
 from alight.codegen.cuda import OPTIONS, card_nest, form, schedule
 from alight.codegen.llvm import module_text
-from alight.codegen.loops import Schedule
+from alight.codegen.loops import Schedule, nest
 from alight.ir.group import Graph, Group, GroupKind, Node, same_bits
 from alight.ir.inner import folded
 from alight.ir.ops import OPS
 from alight.plan.cost import estimate
 from alight.plan.curve import Curve
+from alight.plan.passes import columns_of
 from alight.plan.profile import Profile
 from generated import run
 from test_cuda import needs_compiler, passes
@@ -215,6 +216,7 @@ def laid(array: Any) -> list[Any]:
 @pytest.mark.parametrize("name", MATRICES)
 def test_products_of_matrices_are_numpys(name: str, mode: str) -> None:
     function, first, second, subscripts = MATRICES[name]
+    alight.reset()
     jitted = alight.jit(lambda x, y: function(x, y))
     for dtype in ("float32", "float64", "int32", "int8", "uint64"):
         x, y = operand(first, dtype, 1), operand(second, dtype, 2)
@@ -235,8 +237,25 @@ def test_products_of_matrices_are_numpys(name: str, mode: str) -> None:
             limit = (terms if mode == "automatic" else 12 + math.log2(terms)) * np.finfo(dtype).eps
             assert (abs(found - exact) <= limit * size).all(), (dtype, a.strides, b.strides)
     if mode != "automatic":
-        decided = alight.report().to_dict()["decisions"][-1]
-        assert decided["implementation"] == "generated", decided
+        told = alight.report().to_dict()
+        assert told["decisions"][-1]["implementation"] == "generated", told["decisions"][-1]
+        assert not told["fallbacks"], told["fallbacks"]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "columns"),
+    [
+        ((64, 300), (300, 40), True), ((64, 300), (300, 4), False), ((8, 300), (300, 40), True),
+        ((64, 300), (40, 300), False),
+    ],
+)  # fmt: skip
+def test_products_go_along_what_lies_side_by_side(
+    first: tuple[int, int], second: tuple[int, int], columns: bool
+) -> None:
+    x, y = np.ones(first), np.ones(second)
+    fold = folded(product("matmul" if first[1] == second[0] else "inner", x, y))
+    assert nest(fold).columns is columns
+    assert (columns_of(fold, (2,)) is not None) is columns
 
 
 def test_a_generated_product_has_the_bits_of_the_sum_it_is() -> None:
