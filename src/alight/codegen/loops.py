@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from alight.codegen.caches import last_level_bytes
 from alight.ir.crossed import CrossSection, Role, cross_section
 from alight.ir.group import GroupKind, one_per_result, reduced_axes
+from alight.ir.inner import is_product
 from alight.ir.nested import written_out
 from alight.ir.ops import Kind
 from alight.ir.rolls import Rolled, without_rolls
@@ -189,6 +190,7 @@ def nest(group: Group, unroll: bool = False) -> Nest:
             # rows of a product read one of two matrices across, columns neither
             or (
                 group.kind is GroupKind.REDUCE
+                and is_product(group)
                 and kept[-1].size >= LANES
                 and _across(kept[-1], inputs) < _across(fold[-1], inputs)
             )

@@ -12,7 +12,7 @@ from alight.ir.op import OPS
 if TYPE_CHECKING:
     from alight._core import Layout
 
-__all__ = ["folded"]
+__all__ = ["folded", "is_product"]
 
 # Of real floats and integers all of these add up products of two elements each; NumPy multiplies
 # half floats as single ones.
@@ -26,6 +26,11 @@ _DTYPES = frozenset("fdbBhHiIlLqQ")
 # A name for each axis of the first operand, of the second and of the result: those that the result
 # lacks are summed over.
 _Axes = tuple[tuple[Any, ...], tuple[Any, ...], tuple[Any, ...]]
+
+
+def is_product(group: Group) -> bool:
+    """Tell whether a group is a sum of products and nothing else."""
+    return [node.op.name for node in group.graph.nodes] == ["multiply", "sum"]
 
 
 def folded(group: Group) -> Group:

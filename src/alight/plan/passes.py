@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from alight.ir.group import Graph, Group, GroupKind, Node, reduced_axes
-from alight.ir.inner import folded
+from alight.ir.inner import folded, is_product
 from alight.ir.nested import packed
 from alight.ir.op import dtype_name
 from alight.ir.ops import Kind
@@ -119,7 +119,8 @@ def columns_of(group: Group, axes: Sequence[int]) -> tuple[int, int] | None:
             sum(x.size for s, x in zip(steps, layouts, strict=True) if s[i] not in (0, x.itemsize))
             for i in inner
         ]
-        if shape[kept] < LANES or apart[0] >= apart[1] or group.kind is not GroupKind.REDUCE:
+        product = group.kind is GroupKind.REDUCE and is_product(group)
+        if shape[kept] < LANES or apart[0] >= apart[1] or not product:
             return None
     return math.prod(shape[i] for i in axes), shape[kept]
 
