@@ -18,6 +18,7 @@ import alight
 import cuda_on_cpu
 import nvrtc
 from alight._core import layout_of, make_layout
+from alight.backends.host import HostBackend
 from alight.codegen.cuda import OPTIONS, card_nest, form, schedule
 from alight.codegen.llvm import module_text
 from alight.codegen.loops import Schedule, nest
@@ -418,3 +419,19 @@ def test_long_and_thin_products_and_those_of_integers_are_predicted_to_be_genera
         for where in ("cpu", "cuda:0"):
             ours, library = predicted(256, 256, 256, dtype, where)
             assert ours < library / 2, (where, dtype)
+
+
+def test_a_product_that_the_library_has_in_a_time_that_nobody_knows_is_not_generated() -> None:
+    (host,) = HostBackend().probe().devices
+    support = replace(host.support, implementations=("generated", "library"))
+    card = replace(host, id="cuda:0", space="cuda:0", support=support)
+    known = Profile.from_dict(json.loads(TABLE.read_text())["profiles"]["cuda:0"])
+    library = replace(known.rates["library"], surfaces={})
+    unknown = replace(known, rates={**known.rates, "library": library})
+    for shapes in (((8, 1024), (1024, 2), (8, 2)), ((1024,), (1024,), ())):
+        *given, result = (make_layout(np.dtype(np.float32), shape) for shape in shapes)
+        graph = Graph(tuple(given), (Node(OPS["matmul"], (0, 1), (), result),), (2,))
+        group = Group(GroupKind.LIBRARY, graph, shapes[-1])
+        assert estimate(group, card, "generated", known) is not None
+        found = estimate(group, card, "generated", unknown)
+        assert (found is None) == bool(shapes[-1]), shapes
