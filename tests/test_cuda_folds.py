@@ -104,7 +104,7 @@ def test_every_form_of_a_fold_has_the_same_bits() -> None:
     group = reduce_group([columns], ["sum", "var"], (0,))
     shape = replace(nest(group))
     if shape.columns:
-        assert_as_on_host(group, [columns], Grid(32, cut=True, turns=2))
+        assert_as_on_host(group, [columns], Grid(32, team=16, cut=True, turns=2))
 
 
 @needs_compiler
@@ -286,14 +286,14 @@ def test_few_columns_fold_to_the_hosts_bits_however_they_are_shared(shape: tuple
         assert_as_on_host(group, [values], grid)
     assert_as_on_host(group, [values], Grid(64, team=32, cut=True, turns=2))
     assert_as_on_host(group, [values], Grid(256, team=64, turns=64))
-    assert_as_on_host(group, [values], Grid(128, cut=True))  # a thread has a chunk
+    assert_as_on_host(group, [values], Grid(128))  # a thread has a column
 
 
 @needs_compiler
 def test_many_parts_of_a_column_meet_as_a_tree() -> None:
     values = values_for(np.dtype("float64"), (1 << 18, 2), 3)
     group = reduce_group([values], ["sum", "argmax"], (0,))
-    for grid in (Grid(32, team=16, cut=True), Grid(128, cut=True)):
+    for grid in (Grid(32, team=16, cut=True), Grid(128, team=16, cut=True)):
         made = form(group, nest(group), grid)
         assert made.scratch() == (8 * 4096, 16 * 4096)
         assert_as_on_host(group, [values], grid)

@@ -2,8 +2,8 @@
 
 Threads side by side have columns side by side, so that a warp reads a line of memory for each row.
 A thread folds the sixteen lanes of a chunk in registers, eight steps of sixteen rows, and keeps the
-chunks in a counter; where columns are few, it folds one lane (``codegen.cuda_narrow``). Few columns
-are cut into parts of whole chunks, as rows are.
+chunks in a counter; where columns are few, it folds one lane (``codegen.cuda_narrow``), and long
+ones are cut into parts of whole chunks, as rows are.
 """
 
 from __future__ import annotations
@@ -67,8 +67,9 @@ class Columns:
     def parts(self) -> tuple[int, int]:
         """Return in how many parts columns are cut, and the rows of each."""
         rows = fold_length(self.places.shape)
-        together = max(self.grid.team // LANES, 1)
-        part = CHUNK * together * self.grid.turns if self.grid.cut else max(rows, 1)
+        part = (
+            CHUNK * (self.grid.team // LANES) * self.grid.turns if self.grid.cut else max(rows, 1)
+        )
         return max(1, -(-rows // part)), part
 
     def steps(self) -> tuple[Step, ...]:
@@ -79,9 +80,8 @@ class Columns:
         parts, part = self.parts()
         each = power(-(-parts // (WHOLE_BLOCK // WHOLE_SIDE)))
         numbers = (columns, fold_length(self.places.shape), part, parts, each, *values)
-        blocks = -(-columns * parts // grid.block)
-        if grid.team:
-            blocks = -(-columns // (grid.block // grid.team)) * parts
+        beside = grid.block // grid.team if grid.team else grid.block
+        blocks = -(-columns // beside) * parts
         steps = [Step(ENTRY, around(blocks), grid.block, numbers)]
         if grid.cut:
             blocks = around(-(-columns // WHOLE_SIDE))
@@ -122,30 +122,21 @@ class Columns:
             f"    {', '.join(parameters)}) {{\n{body}\n}}"
         )
 
-    def threads(self, count: str) -> str:
-        """Return the head of a loop that gives every thread its share of so many."""
-        index = self.places.index
-        first = "blockIdx.x" if index == "int" else "(long long)blockIdx.x"
-        block = self.grid.block
-        return (
-            f"for ({index} own = {first} * {block} + threadIdx.x; own < {count}; "
-            f"own += ({index})gridDim.x * {block})"
-        )
-
     def kernel(self) -> str:
-        """Return the body of the kernel that goes over the columns."""
-        code, places, cut = self.code, self.places, self.grid.cut
+        """Return the body of the kernel in which each thread has a column."""
+        code, places, block = self.code, self.places, self.grid.block
         index = places.index
-        with code.block(self.threads("columns * parts" if cut else "columns")):
-            code.add(f"const {index} column = {'own % columns' if cut else 'own'};")
-            begin = "own / columns * part" if cut else "0"
-            code.add(f"const {index} begin = {begin};")
-            code.add(f"const {index} end = begin + part < length ? begin + part : length;")
+        first = "blockIdx.x" if index == "int" else "(long long)blockIdx.x"
+        with code.block(
+            f"for ({index} column = {first} * {block} + threadIdx.x; column < columns; "
+            f"column += ({index})gridDim.x * {block})"
+        ):
+            code.add(f"const {index} end = length;")
             places.rows(code, places.kept_indices(code, "column"))
             for number, fold in self.folds.items():
                 code.add(f"Counter<{fold.name}> c{number};")
             self.pivots()
-            with code.block(f"for ({index} row = begin; row < end; row += {CHUNK})"):
+            with code.block(f"for ({index} row = 0; row < end; row += {CHUNK})"):
                 code.add(f"const int some = row + {CHUNK} <= end ? {CHUNK} : (int)(end - row);")
                 self.lanes(list(self.folds.values()), False)
                 spread = [fold for fold in self.folds.values() if fold.moments]
@@ -164,11 +155,8 @@ class Columns:
                         state = f"{fold.state}{{({fold.type})some, total{number}, {state}}}"
                     code.add(f"c{number}.push({state});")
             for number, fold in self.folds.items():
-                if cut:
-                    code.add(f"w{number}[own] = c{number}.total();")
-                else:
-                    code.add(f"const {fold.state} f{number} = c{number}.total();")
-                    self.deliver(code, number, fold)
+                code.add(f"const {fold.state} f{number} = c{number}.total();")
+                self.deliver(code, number, fold)
         return "\n".join(code.lines)
 
     def pivots(self) -> None:
