@@ -396,6 +396,25 @@ def test_what_numpy_warns_of_is_seen_in_results(name: str, dtype: str) -> None:
             assert np.isfinite([operands[place] for place in finite]).all(), operands
 
 
+@pytest.mark.parametrize(
+    ("name", "operands", "result", "quiet"),
+    [
+        ("concatenate", "dd", "d", True),
+        ("roll", "D", "D", True),
+        ("concatenate", "fd", "d", False),  # which casts one of them
+        ("pad", "d", "d", False),  # a mean, at the edges
+        ("cast", "l", "d", True),
+        ("cast", "l", "e", False),  # too large for half floats
+        ("cast", "d", "f", False),
+    ],
+)
+def test_moves_warn_of_nothing_and_casts_of_floats_alone(
+    name: str, operands: str, result: str, quiet: bool
+) -> None:
+    given = [np.zeros(3, char) for char in operands]
+    assert (not _may_raise(OPS[name], given, result)) is quiet
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_nor_do_sums_warn_of_nans_that_came_of_no_infinity(dtype: str) -> None:
     rng = np.random.default_rng(1)
