@@ -52,20 +52,14 @@ def run_bench(
         extras=extras and device == HOST,
         device=device,
     )
-    shows = sys.stderr.isatty()
-
-    def say(what: str) -> None:
-        # One line that is written over: carriage return, and "erase to the end of the line".
-        if shows:
-            print(f"\r{what}\x1b[K", end="", file=sys.stderr, flush=True)
 
     def done(row: Row) -> None:
-        say("")
+        _say("")
         print(row_line(row), file=sys.stderr, flush=True)
 
     _made(out)
-    run = bench(wanted, say, done)
-    say("")
+    run = bench(wanted, _say, done)
+    _say("")
     print(text(run))
     for path in _write(run, out):
         print(f"written: {path}")
@@ -83,29 +77,30 @@ def run_regret(
     """
     until = perf_counter() + minutes * 60
     chosen = cases(_programs(only), _sizes(sizes), _named(dtypes, DTYPES, "--dtypes"))
-    shows = sys.stderr.isatty()
-
-    def say(what: str) -> None:
-        if shows:
-            print(f"\r{what}\x1b[K", end="", file=sys.stderr, flush=True)
-
     _made(out)
     devices = registry.devices_allowed(current_policy())
     with own_cache(",".join(device.id for device in devices)) as environment:
-        say("calibrating alight")
+        _say("calibrating alight")
         # a simulated one is what its record says
         names = [d.id for d in devices if d.id == HOST or registry.real(d)]
         seconds = max(CALIBRATION_SECONDS, _CALIBRATION_SHARE * minutes * 60)
         calibration = calibrate(environment, until, names, seconds)
         _known(devices, calibration)
-        table = collect(list(chosen), until - perf_counter(), say)
+        table = collect(list(chosen), until - perf_counter(), _say)
     table["calibration"] = asdict(calibration)
-    say("")
+    _say("")
     print(judged.text(table))
     path = out / "regret.json"
     path.write_text(json.dumps(table, indent=1, default=str) + "\n", encoding="utf-8")
     print(f"written: {path}")
     return 0
+
+
+def _say(what: str) -> None:
+    """Show what is being done in a terminal's line that is written over: carriage return, and
+    "erase to the end of the line"."""
+    if sys.stderr.isatty():
+        print(f"\r{what}\x1b[K", end="", file=sys.stderr, flush=True)
 
 
 # Of a regret's budget, what the calibration of each device may take: with the few seconds that are

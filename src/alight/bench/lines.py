@@ -94,11 +94,9 @@ def text(run: Run) -> str:
 
 def _calibration(run: Run) -> str:
     said = run.calibration.result.splitlines()
-    return (
-        f"calibration, {readable_seconds(run.calibration.seconds)}: {said[0]}"
-        if said
-        else ("not calibrated")
-    )
+    if not said:
+        return "not calibrated"
+    return f"calibration, {readable_seconds(run.calibration.seconds)}: {said[0]}"
 
 
 def _loads(load: Sequence[float] | None) -> str:
