@@ -4,7 +4,6 @@ so, until there is a better one."""
 from __future__ import annotations
 
 import itertools
-import os
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -359,7 +358,7 @@ def test_what_is_measured_at_exit_is_kept_unless_other_work_disturbed_it(
     monkeypatch.setattr(calibration, "calibrate", lambda *a: [save_profile(made)])
     monkeypatch.setattr(remeasure, "default_store", lambda: store)
     with caplog.at_level("INFO", "alight"):
-        remeasure._measure_at_exit("cpu", os.getpid())
+        remeasure._measure_at_exit("cpu")
     assert (
         "other work disturbed what was measured of cpu (it was busy)" in caplog.text
     ) is contended

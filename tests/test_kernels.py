@@ -179,12 +179,12 @@ def test_the_record_of_what_was_met_is_bounded_and_keeps_the_latest(
             met.forget()
             assert met.again(f"group{start}", 0.25) is None
             assert met.again(f"group{start}", 0.5) == 0.75
-            met.keep(os.getpid())
+            met.keep()
         met.forget()
         assert sorted(met._earlier().items()) == [(f"group{i}", 0.75) for i in (2, 3, 4)]
         assert met.again("group3", 1.0) == 1.75
         met.made("group4")
-        met.keep(os.getpid())
+        met.keep()
         met.forget()
         assert met._earlier() == {"group2": 0.75, "group3": 1.75}
     finally:

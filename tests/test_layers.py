@@ -15,7 +15,7 @@ PACKAGE = Path(str(getattr(find_spec("alight"), "origin", None))).parent
 
 # From the bottom up. Names in one tuple are one level: they do not import one another.
 ORDER: tuple[tuple[str, ...], ...] = (
-    ("digests", "errors", "forked", "frozen", "readable"),
+    ("digests", "ending", "errors", "forked", "frozen", "readable"),
     ("_core",),
     ("settings",),
     ("policies",),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -122,7 +121,7 @@ def test_what_loses_beside_numpy_is_numpys_from_the_next_start(
         assert row.reason.endswith("the kernel 3 ms: NumPy's from the next start on")
         runtime.forget_plans()
         assert run(lambda x: np.exp(x) * 2, 1) == [OURS]  # nor by a plan that is made anew
-        trial._keep(os.getpid())
+        trial._keep()
         trial._kept.cache_clear()  # as a process that starts
         runtime.forget_plans()
         assert run(lambda x: np.exp(x) * 2, 2) == [LOST] * 2

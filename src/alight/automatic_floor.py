@@ -3,9 +3,7 @@ measure it when they end."""
 
 from __future__ import annotations
 
-import atexit
 import contextlib
-import os
 import sys
 from collections.abc import Callable
 from contextvars import Context
@@ -15,6 +13,7 @@ from typing import Any
 from alight import registry
 from alight._core import NATIVE, floor
 from alight.config import config, current_policy
+from alight.ending import interrupted, when_over
 from alight.log import logger
 from alight.readable import readable_seconds
 from alight.store import default_store, digest
@@ -67,20 +66,18 @@ def _floor_here(planning_seconds: Callable[[], float]) -> int:
     if len(known) < _FLOORS:
         # It takes 15 to 70 ms, most of them to load what plans: a program of 12 ms that asked for
         # its floor took 37, and had nothing to plan.
-        atexit.register(_measure_floor, planning_seconds, os.getpid())
+        when_over(_measure_floor, planning_seconds)
     return min(known, default=GUESSED_FLOOR)
 
 
-def _measure_floor(planning_seconds: Callable[[], float], process: int) -> None:
+def _measure_floor(planning_seconds: Callable[[], float]) -> None:
     """Measure the automatic floor, and keep it for processes to come."""
 
     def merged(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
         return {"elements": [*old["elements"], *new["elements"]][:_FLOORS]}
 
-    if os.getpid() != process:
-        return  # a forked child leaves it to its parent
-    if getattr(sys, "last_type", None) is KeyboardInterrupt:
-        return  # whoever interrupts wants the end
+    if interrupted():
+        return
     with contextlib.suppress(Exception):  # a program that ended well must not end with our error
         began = perf_counter()
         # Whatever the program has set for itself, such as how errors are handled, is not asked.

@@ -5,16 +5,15 @@ This is the edge between what was measured (files, clocks) and ``plan``, which s
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import math
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from alight import registry
 from alight.config import current_policy
+from alight.ending import when_over
 from alight.ir.op import Kind
 from alight.settings import HOST_DEVICE
 from alight.store import default_store, digest
@@ -228,16 +227,16 @@ def _recall_bodies() -> None:
     key = digest([code_fingerprint(registry.device(HOST_DEVICE)), PARTS], _BODIES)
     found = (default_store().read(_BODIES, key) or {}).get("counts", {})
     BODIES.update({body: (size, tuple(parts)) for body, (size, parts) in found.items()})
-    atexit.register(_keep_bodies, key, len(BODIES), os.getpid())
+    when_over(_keep_bodies, key, len(BODIES))
 
 
 _BODIES = "bodies"
 
 
-def _keep_bodies(key: str, known: int, process: int) -> None:
+def _keep_bodies(key: str, known: int) -> None:
     from alight.plan.workload import BODIES
 
-    if os.getpid() == process and len(BODIES) > known:
+    if len(BODIES) > known:
         default_store().write(_BODIES, key, {"counts": BODIES}, _all_bodies)
 
 

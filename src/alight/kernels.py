@@ -24,6 +24,7 @@ from alight.codegen import elf
 from alight.codegen.keys import kernel_key
 from alight.costs import profile_of
 from alight.device import Device, Unsupported
+from alight.ending import interrupted, when_over
 from alight.ir.group import Group
 from alight.log import LOG
 from alight.measure.timing import quiet
@@ -234,7 +235,7 @@ class _Background:
         for key, job, seconds in waiting:
             # What was made already is written in any case: the next process starts with it.
             in_time = perf_counter() + seconds <= ends
-            if key.endswith(_KEEP) or (in_time and not _interrupted()):
+            if key.endswith(_KEEP) or (in_time and not interrupted()):
                 job()
 
     def _run(self) -> None:
@@ -254,16 +255,12 @@ class _Background:
                     self._wake.notify_all()
 
 
-def _interrupted() -> bool:
-    return getattr(sys, "last_type", None) is KeyboardInterrupt  # who interrupts wants the end
-
-
 _made: set[str] = set()
 _failed: dict[str, str] = {}
 # Held while a kernel is made, and by a fork, so that no child is born with a compiler at work.
 _making = threading.RLock()
 _background = _Background()
-atexit.register(met.keep, os.getpid())  # later than what follows: the last is done first
+when_over(met.keep)  # later than what follows: the last is done first
 atexit.register(lambda: _background.stop())
 
 

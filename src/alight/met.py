@@ -3,7 +3,6 @@ is started every day meets each of its groups once a day."""
 
 from __future__ import annotations
 
-import os
 from functools import cache
 from time import time
 from typing import Any
@@ -41,9 +40,9 @@ def made(group: str) -> None:
         _made.add(group)
 
 
-def keep(process: int) -> None:
-    """Leave what this process met to those that come; a forked child leaves it to its parent."""
-    if os.getpid() == process and (_lost or _made):
+def keep() -> None:
+    """Leave what this process met to those that come."""
+    if _lost or _made:
         default_store().write(_KIND, _KEY, _merged({}, {}), _merged)
 
 

@@ -3,10 +3,8 @@ profile no longer holds."""
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import os
-import sys
 from collections.abc import Iterable, Sequence
 from time import perf_counter, time
 from typing import TYPE_CHECKING
@@ -14,6 +12,7 @@ from typing import TYPE_CHECKING
 from alight import registry
 from alight.config import config
 from alight.costs import is_aside, profile_at_hand, profile_of
+from alight.ending import interrupted, when_over
 from alight.log import logger
 from alight.store import default_store, digest
 
@@ -43,7 +42,7 @@ def measure_when_over(name: str) -> None:
     due = name, os.getpid()
     if due not in _due and config().calibrate == "auto":
         _due.add(due)
-        atexit.register(_measure_at_exit, name, os.getpid())
+        when_over(_measure_at_exit, name)
 
 
 _looked_at: set[str] = set()
@@ -97,12 +96,10 @@ def _close(decision: Decision) -> tuple[str, ...]:
     return (one, two) if second.low < first.high else ()
 
 
-def _measure_at_exit(name: str, process: int) -> None:
+def _measure_at_exit(name: str) -> None:
     """Calibrate a device the program met without a profile, after its own work, within a second."""
-    if os.getpid() != process:
-        return  # a forked child leaves it to its parent
-    if getattr(sys, "last_type", None) is KeyboardInterrupt:
-        return  # whoever interrupts wants the end
+    if interrupted():
+        return
     with contextlib.suppress(Exception):  # a program that ended well must not end with our error
         from alight.measure.calibrate import calibrate
         from alight.measure.profiles import fingerprint

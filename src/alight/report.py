@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import os
 import sys
@@ -12,6 +11,7 @@ from time import time
 from typing import Any
 
 from alight import candidates, costs, runtime, tables
+from alight.ending import interrupted, when_over
 from alight.errors import AlightError, StoreError
 from alight.log import LOG, Snapshot, place_of
 from alight.rows import (
@@ -260,15 +260,13 @@ def _register(name: str, act: Callable[[], None]) -> None:
     if name in _at_exit:
         return
     _at_exit[name] = act
-    owner = os.getpid()
 
     def here() -> None:
-        # A forked child must not write over its parent's report.
-        if os.getpid() == owner and _at_exit.get(name) is act:
+        if _at_exit.get(name) is act:
             act()
             _still_interrupted()
 
-    atexit.register(here)
+    when_over(here)
 
 
 def _still_interrupted() -> None:
@@ -277,7 +275,7 @@ def _still_interrupted() -> None:
     CPython remembers that the last code it was given as text was interrupted; modules that are
     imported meanwhile are given such code, too (named tuples are made of it).
     """
-    if getattr(sys, "last_type", None) is KeyboardInterrupt:
+    if interrupted():
         with contextlib.suppress(KeyboardInterrupt):
             exec("raise KeyboardInterrupt")
 

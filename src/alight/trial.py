@@ -8,9 +8,7 @@ NumPy's from the next start on.
 
 from __future__ import annotations
 
-import atexit
 import math
-import os
 from functools import cache
 from time import perf_counter
 from typing import Any
@@ -18,6 +16,7 @@ from typing import Any
 from alight.config import current_policy
 from alight.costs import profile_of
 from alight.device import HOST_DEVICE, Reason
+from alight.ending import when_over
 from alight.ir.group import same_bits
 from alight.plan.choose import host_implementation
 from alight.plan.plan import Decision, LaunchStep
@@ -92,14 +91,14 @@ _learned: list[str] = []
 def _learn(group: str) -> None:
     """Keep the key of a group that lost for the next start."""
     if not _learned:
-        atexit.register(_keep, os.getpid())
+        when_over(_keep)
     if len(_learned) < _KEPT:
         _learned.append(group)
 
 
-def _keep(process: int) -> None:
+def _keep() -> None:
     key = _key()
-    if os.getpid() == process and key is not None:
+    if key is not None:
         default_store().write(_KIND, key, {"groups": _learned}, _merged)
 
 
