@@ -484,21 +484,6 @@ declare(
     resolve=_resolve_where,
     **_QUIET,
 )
-declare(
-    "cast",
-    Kind.ELEMENTWISE,
-    cast_reference,
-    body="R(x)",
-    flops=0,
-    resolve=_resolve_same,
-    flags=FlagsRaised.CAST,
-)
-declare(
-    "copy",
-    Kind.ELEMENTWISE,
-    copy_reference,
-    body="x",
-    flops=0,
-    resolve=_resolve_same,
-    flags=FlagsRaised.NONE,
-)
+_OF_ONE: dict[str, Any] = {"flops": 0, "resolve": _resolve_same}
+declare("cast", Kind.ELEMENTWISE, cast_reference, body="R(x)", **_OF_ONE, flags=FlagsRaised.CAST)
+declare("copy", Kind.ELEMENTWISE, copy_reference, body="x", **_OF_ONE, **_QUIET)
