@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 import warnings
+import weakref
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+import alight
 from alight.nearby import _name
 from test_cuda import needs_compiler, passes
 
@@ -312,3 +315,17 @@ def test_a_function_is_known_by_itself_and_not_by_its_name() -> None:
         "outer", "put_mask", "linalg.inv", "fft.fft",
     ]  # fmt: skip
     assert [_name(f) for f in (np.less.outer, np.add.reduce)] == ["", ""]
+
+
+def test_functions_that_are_called_on_a_device_can_go() -> None:
+    class Kept:
+        def same(self, item: Any) -> Any:
+            return item
+
+    kept = Kept()
+    gone = weakref.ref(kept)
+    with alight.policy(force="sim:0", floor=0):
+        assert np.frompyfunc(kept.same, 1, 1)(alight.arange(3) + 1).tolist() == [1, 2, 3]
+    del kept
+    gc.collect()
+    assert gone() is None

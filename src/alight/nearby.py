@@ -35,17 +35,21 @@ _TUPLES = {"linalg.qr": "QRResult", "linalg.svd": "SVDResult", "linalg.eigh": "E
 
 
 @cache
+def _names() -> dict[Any, str]:
+    """Return NumPy's functions with their names in the table of ops."""
+    found = {}
+    for prefix, space in (("fft.", np.fft), ("linalg.", np.linalg), ("", np)):
+        for name, item in vars(space).items():
+            if callable(item) and getattr(item, "__name__", "") == name:
+                path = prefix + name
+                found[item] = _OTHER_NAMES.get(path, path)
+    return found
+
+
 def _name(function: Any) -> str:
     """Return the name of NumPy's function in the table of ops; "" for any other, as for methods of
     ufuncs (`less.outer` is no `outer`)."""
-    name = str(getattr(function, "__name__", ""))
-    for path in (name, f"linalg.{name}", f"fft.{name}"):
-        found: Any = np
-        for part in path.split("."):
-            found = getattr(found, part, None)
-        if found is function:
-            return _OTHER_NAMES.get(path, path)
-    return ""
+    return _names().get(function, "")
 
 
 def called(
