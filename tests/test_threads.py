@@ -24,7 +24,7 @@ from alight.codegen import llvm
 from alight.codegen.loops import nest
 from alight.ir.group import Graph, Group, GroupKind, Node
 from alight.ir.ops import OPS
-from alight.measure import probes
+from alight.measure import probes, timing
 from alight.measure.calibrate import Calibration
 from alight.measure.profiles import share_costs
 from alight.plan.cost import Profile
@@ -481,6 +481,31 @@ def test_every_thread_has_the_same_share_each_time() -> None:
     finally:
         core.set_costs(core.JOIN_SECONDS, core.WAKE_SECONDS)
         core.set_threads(thread_count())
+
+
+def test_threads_that_wait_for_other_programs_are_met_as_often_as_there_is_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock, met = [0.0], []
+
+    def round_trip(threads: int = 4) -> float:
+        met.append(threads)
+        clock[0] += 0.4  # a hundred times what a trip takes at most of a processor's time
+        return 0.4
+
+    told = SimpleNamespace(round_trip=round_trip, state=lambda: {"threads": 4})
+    monkeypatch.setattr(timing, "threads", told)
+    monkeypatch.setattr(timing, "perf_counter", lambda: clock[0])
+    monkeypatch.setattr(timing, "sleep", lambda seconds: None)
+    assert [one.samples for one in timing.time_threads(0.09).values()] == [1] * 4
+    assert [one.samples for one in timing.time_threads(1.0).values()] == [3] * 4
+    met.clear()
+    try:
+        cpu = device("cpu")
+        Calibration(backend_of(cpu), cpu, 0.9)._share_work()
+        assert met == [4, 4, 4, 2, 2]  # the first one: are there any?
+    finally:
+        core.set_costs(core.JOIN_SECONDS, core.WAKE_SECONDS)
 
 
 @pytest.mark.skipif(not NATIVE, reason="threads of the twin do not spin")
