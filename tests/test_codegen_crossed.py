@@ -108,7 +108,7 @@ def test_special_values_stay_where_they_are() -> None:
         assert not np.signbit(result).any()
 
 
-@pytest.mark.parametrize("uses", [BOTH, MANY, (("max", (0, 1)), ("prod", (0,)))])
+@pytest.mark.parametrize("uses", [BOTH, MANY, (("max", (0, 1)), ("reduce_add", (0,)))])
 def test_bits_stay_with_threads_and_alignment(uses: Uses, monkeypatch: pytest.MonkeyPatch) -> None:
     array = values_for(np.dtype("f4"), (9000, 310), 9)
     expected = one_by_one(array, uses)

@@ -97,7 +97,7 @@ def test_every_fold_equals_numpy(name: str) -> None:
     dtype = np.dtype(name)
     names = folds_for(dtype)
     assert {"sum", "min", "max", "any", "all", "mean", "count_nonzero"} <= set(names)
-    assert ("prod" in names) is (name != "float16")
+    assert ("prod" in names) is (dtype.kind != "f")
     for shape, axes in (((3, 300), (1,)), ((300, 3), (0,))):
         array = values_for(dtype, shape, 5)
         group = reduce_group([array], names, axes)
@@ -118,14 +118,12 @@ def test_folds_equal_numpy_in_every_layout(name: str) -> None:
 
 FLOAT_FOLDS = [
     "sum",
-    "prod",
     "min",
     "max",
     "mean",
     "any",
     "all",
     "nansum",
-    "nanprod",
     "nanmin",
     "nanmax",
 ]
@@ -178,9 +176,10 @@ def test_folds_of_nothing_start_and_masks_equal_numpy() -> None:
         ((2, 0, 3), (0, 1, 2)),
     ):
         array = np.ones(shape)
-        names = ["sum", "prod", "any", "all", "count_nonzero"]
-        group = reduce_group([array], names, axes, keepdims=True)
-        assert_folds_close(group, [array], run(group, [array]))
+        names = ["sum", "any", "all", "count_nonzero"]
+        for operand, folds in ((array, names), (array.astype(int), [*names, "prod"])):
+            group = reduce_group([operand], folds, axes, keepdims=True)
+            assert_folds_close(group, [operand], run(group, [operand]))
     point = np.array(2.5)
     group = reduce_group([point], ["sum", "max", "mean"], ())
     assert_folds_close(group, [point], run(group, [point]))
@@ -231,7 +230,7 @@ def test_a_sum_has_the_same_bits_in_every_layout(name: str) -> None:
         assert len(bits) == 1, rows
 
 
-@pytest.mark.parametrize("name", ["sum", "prod"])
+@pytest.mark.parametrize("name", ["sum", "nansum"])
 def test_columns_of_a_full_chunk_are_read_in_runs_of_rows(name: str) -> None:
     """Rows in any other order took twice as long, and how long went with their length."""
     group = reduce_group([np.ones((300, 64))], [name], (0,))

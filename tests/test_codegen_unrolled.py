@@ -91,7 +91,7 @@ def test_short_folds_with_masks_and_starts(monkeypatch: pytest.MonkeyPatch) -> N
     for mask in (array > 0.3, np.zeros(array.shape, bool), np.ones((45, 1), bool)):
         whole = np.broadcast_to(mask, array.shape)
         given = np.ascontiguousarray(whole)
-        group = reduce_group([array, given], ["sum", "min", "prod"], (1,), initial=7.5, where=True)
+        group = reduce_group([array, given], ["sum", "min", "max"], (1,), initial=7.5, where=True)
         assert_same_bits(monkeypatch, group, [array, given])
         for node, actual in zip(group.graph.nodes, run(group, [array, given]), strict=True):
             expected = getattr(np, node.op.name)(array, axis=1, initial=7.5, where=whole)
@@ -152,7 +152,7 @@ def test_what_reductions_leave_does_not_meet_another_shape() -> None:
 def test_special_values_and_zero_signs_stay_where_they_are() -> None:
     pool = np.array([0.0, -0.0, 1.0, -2.5, np.inf, -np.inf, np.nan, 1.5])
     array = np.random.default_rng(3).choice(pool, (300, 4))
-    group = reduce_group([array], ["sum", "prod", "min", "max", "nansum", "nanmax", "any"], (1,))
+    group = reduce_group([array], ["sum", "min", "max", "nansum", "nanmax", "any"], (1,))
     with np.errstate(all="ignore"):
         assert_folds_close(group, [array], run(group, [array]))
         group = reduce_group([array], ARGUMENT_REDUCTIONS, (1,))

@@ -187,8 +187,12 @@ def test_an_unknown_name_in_a_policy_is_told_the_right_one() -> None:
     unknown: Any = policy
     with pytest.raises(TypeError, match=r"'device' is not a setting of it. Fix: write devices\."):
         unknown(device="cpu")
-    with pytest.raises(TypeError, match=r"'backend' is not .* one of devices, force, floor, on"):
-        unknown(backend="cpu")
+    for far in ("backend", "foo"):  # three of the letters of floor
+        with pytest.raises(TypeError, match=rf"'{far}' is not .* one of devices, force, floor, on"):
+            unknown(**{far: "cpu"})
+    for slip in ("froce", "forc", "fo"):
+        with pytest.raises(TypeError, match=rf"'{slip}' is not .* write force\."):
+            unknown(**{slip: "cpu"})
 
 
 @pytest.mark.parametrize(

@@ -145,3 +145,93 @@ def test_powers_that_numpy_has_a_ufunc_for_have_its_bits(
     assert np.array_equal(np.array(x**exponent), data**exponent)
     x **= exponent
     assert np.array_equal(np.array(x), data**exponent)
+
+
+def test_a_mask_of_another_shape_is_refused_where_nothing_is_copied(forced: str) -> None:
+    for names in (np, alight):
+        row = names.arange(9.0)
+        first, second = row[3::3].reshape(2, -1)
+        with pytest.raises(ValueError, match=r"mask from shape \(9,\) into shape \(0,\)"):
+            names.copyto(first[:-2], second[:-2], where=row > 2)
+        names.copyto(first[:-2], first[:-2], where=row > 2)  # onto itself: NumPy does not look
+    behind = alight.zeros((0, 3))[:, 1:]  # begins after the end of its memory
+    assert np.asarray(behind + 1).shape == np.asarray(behind).shape == (0, 2)
+
+
+@pytest.mark.parametrize("floor", [None, 0])
+def test_what_stands_for_a_scalar_becomes_an_array_of_any_shape_and_type(floor: int | None) -> None:
+    with alight.policy(**({} if floor is None else {"floor": floor})):
+        row = alight.arange(12.0)
+        for total in (row.sum(), 6 * alight.array(7.0), row[3]):
+            before, same = float(total), total
+            total += row
+            assert np.array_equal(np.asarray(total), before + np.arange(12.0))
+            assert same.ndim == 0 and float(same) == before
+        count = alight.arange(5).sum()
+        count *= 0.25
+        assert count.dtype == float and float(count) == 2.5
+        for made in (alight.array(7.0), alight.zeros(()), alight.ones_like(row[0]), row[3, ...]):
+            made *= 2
+            with pytest.raises(ValueError, match="non-broadcastable output operand"):
+                made += row
+
+
+SCALAR_METHODS: list[tuple[str, tuple[Any, ...]]] = [
+    ("put", ([1, 3], 6)),
+    ("put", (0, 6)),
+    ("choose", ([1, 2],)),
+    ("partition", (0,)),
+    ("byteswap", ()),
+    ("setfield", (1, "i4")),
+    ("fill", (3,)),
+    ("view", ("u8",)),
+    ("tobytes", ()),
+]
+
+
+@pytest.mark.parametrize(("name", "given"), SCALAR_METHODS)
+def test_methods_of_a_scalar_inside_jit_are_numpys(
+    forced: str, name: str, given: tuple[Any, ...]
+) -> None:
+    def called(row: Any) -> Any:
+        total = row.sum()
+        try:
+            result = getattr(total, name)(*given)
+        except Exception as error:
+            result = type(error).__name__, str(error)
+        return result, total, total.imag, total.flags.writeable
+
+    for dtype in (float, int):
+        row = np.arange(5).astype(dtype)
+        assert repr(alight.jit(called)(row)) == repr(called(row))
+
+
+FACTORS = np.array([1e200, 1e-200, -1.5, 3.0])
+PRODUCTS: dict[str, Any] = {
+    "all in turn": lambda p, x: p.prod(p.tile(x[:2], SIZE)),
+    "the first overflow": lambda p, x: p.prod(p.repeat(x[:2], SIZE)),
+    "the first underflow": lambda p, x: p.prod(p.repeat(x[1::-1], SIZE)),
+    "small of single floats": lambda p, x: p.prod(p.tile(p.sqrt(abs(x[:2])).astype("f4"), SIZE)),
+    "of some": lambda p, x: p.prod(p.tile(x, SIZE), where=p.tile(x > 0, SIZE), initial=2.0),
+    "of numbers": lambda p, x: p.nanprod(p.where(p.tile(x, SIZE) == 3, p.nan, p.tile(x, SIZE))),
+    "rows": lambda p, x: p.tile(x[[0, 0, 1, 1]], (SIZE, 1)).prod(axis=1),
+    "columns": lambda p, x: p.multiply.reduce(p.tile(x[[0, 0, 1, 1]], (SIZE, 1)).T * 1.0, axis=0),
+    "of what is made": lambda p, x: p.prod(p.tile(x, SIZE) * 2 / 2 + 0.0, axis=0),
+    "beside others": lambda p, x: p.tile(x, SIZE) / p.prod(p.tile(x[:2], SIZE)),
+    "so far": lambda p, x: p.cumprod(p.tile(x[:2], SIZE)),
+    "complex": lambda p, x: p.prod(p.tile(x[:2] * (1 + 0j), SIZE)),
+    "whole": lambda p, x: p.prod(p.arange(SIZE) % 3 + 1, dtype=float),
+}
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+@pytest.mark.parametrize("mode", [{}, {"floor": 0}, *({"floor": 0, **mode} for mode in MODES)])
+def test_a_product_is_numpys_whatever_partial_products_are(mode: Any, name: str) -> None:
+    with np.errstate(all="ignore"):
+        wanted = PRODUCTS[name](np, FACTORS)
+        with alight.policy(**mode):
+            ours = np.asarray(PRODUCTS[name](alight, alight.asarray(FACTORS)))
+            jitted = alight.jit(lambda x: PRODUCTS[name](np, x))
+            theirs = [jitted(FACTORS) for _ in range(3)]
+    for found in (ours, *theirs):
+        assert np.array_equal(found, wanted, equal_nan=True)  # NumPy's own order gives its bits

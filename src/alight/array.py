@@ -309,6 +309,7 @@ def _method_in_numpy(name: str) -> Callable[..., Any]:
 
     method.__name__ = name
     method.__doc__ = theirs.__doc__
+    method.in_numpy = True  # type: ignore[attr-defined]
     return method
 
 

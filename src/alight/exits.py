@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+from weakref import WeakSet
 
-from alight._core import ArrayBase, View, floor, fresh_array, hooks, layout_of
+from alight._core import ArrayBase, Storage, View, floor, fresh_array, hooks, layout_of
 from alight.frozen import np
 from alight.log import COUNTED_DTYPES, LOG
-from alight.memory import host, writable
+from alight.memory import host, layout, writable
 from alight.nearby import called
 from alight.record import array_floor, call_there, concrete, manners, native, site
 from alight.settings import HOST_DEVICE
@@ -26,6 +27,8 @@ def wrap(result: Any) -> Any:
     """Return a fresh ndarray or NumPy scalar as the kind of array the front door promises."""
     found = fresh_array(result)
     if found is not None:
+        if type(result) is np.ndarray and result.ndim == 0:
+            _of_no_axes.add(found.storage)
         return found
     if type(result) is not np.ndarray:
         kept = floor.scalars or manners.scalar is not None
@@ -38,6 +41,21 @@ def wrap(result: Any) -> Any:
     if result.base is not None and not result.flags.writeable:
         made.window = View(made.storage.value.layout, 0, writeable=False)
     return made
+
+
+# Storages of what NumPy has arrays without axes for: of other Arrays without, it has scalars.
+_of_no_axes: WeakSet[Storage] = WeakSet()
+
+
+def stands_for_scalar(array: ArrayBase) -> bool:
+    """Tell whether an Array is what NumPy has a scalar for, as where alight is the namespace."""
+    return (
+        layout(array).ndim == 0
+        and array.window is None
+        and array.storage not in _of_no_axes
+        and not floor.scalars
+        and manners.scalar is None
+    )
 
 
 def holds_arrays(tree: Any) -> bool:
@@ -274,6 +292,7 @@ __all__ = [
     "holds_arrays",
     "ndarrays",
     "run_in_numpy",
+    "stands_for_scalar",
     "wrap",
     "wrapped",
 ]

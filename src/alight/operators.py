@@ -16,7 +16,7 @@ from alight.calls import (
     reduce_call,
     ufunc_call,
 )
-from alight.exits import run_in_numpy
+from alight.exits import run_in_numpy, stands_for_scalar
 from alight.frozen import np
 from alight.ir.ops import OPS
 from alight.memory import check_writeable
@@ -192,6 +192,10 @@ def in_place(op: Any, array: Any, other: Any) -> Any:
     if _comes_first(other) and not isinstance(other, np.ndarray):
         return NotImplemented
     quicker = _power(array, other) if op.name == "power" else None
-    if quicker is not None:
-        return ufunc_method(quicker, "__call__", (array,), {"out": (array,)})
-    return ufunc_method(op.reference, "__call__", (array, other), {"out": (array,)})
+    ufunc, inputs = (quicker, (array,)) if quicker is not None else (op.reference, (array, other))
+    try:
+        return ufunc_method(ufunc, "__call__", inputs, {"out": (array,)})
+    except (TypeError, ValueError):
+        if not stands_for_scalar(array):
+            raise
+        return binary(op, array, other)  # of another shape or type, as of NumPy's scalars

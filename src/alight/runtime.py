@@ -233,9 +233,10 @@ def host_array(value: Value) -> np.ndarray[Any, Any]:
     layout = value.layout
     if data.layout is layout and value.offset == 0 and data.array is not None:
         return data.array
-    return np.ndarray(
-        layout.shape, layout.dtype, data.raw, value.offset if layout.size else 0, layout.strides
-    )
+    # Where it begins tells an empty array from others; of no rows of three columns, the second lies
+    # behind the end.
+    offset = value.offset if layout.size else min(value.offset, data.raw.nbytes)
+    return np.ndarray(layout.shape, layout.dtype, data.raw, offset, layout.strides)
 
 
 def duplicate(value: Value) -> Value:

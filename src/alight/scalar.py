@@ -91,14 +91,21 @@ class Scalar(Array):
         return getattr(self.now(), name)
 
 
-def _lacking(name: str) -> property:
-    """Return an attribute of arrays that scalars have not: NumPy words the error."""
+def _of_scalars(name: str) -> property:
+    """Return an attribute of arrays that is the scalar's own, or that scalars have not: NumPy words
+    the error."""
     return property(lambda self: getattr(self.now(), name))
 
 
+# A scalar has no memory: what Arrays do with theirs is done with a copy, or not at all.
+_WITH_MEMORY = frozenset(("fill", "flags", "imag", "view"))
 for _name in dir(np.ndarray):
-    if not _name.startswith("_") and not hasattr(np.number, _name):
-        setattr(Scalar, _name, _lacking(_name))
+    if not _name.startswith("_") and (
+        _name in _WITH_MEMORY
+        or not hasattr(np.number, _name)
+        or getattr(getattr(Array, _name), "in_numpy", False)
+    ):
+        setattr(Scalar, _name, _of_scalars(_name))
 
 
 def _anew(operation: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:

@@ -195,8 +195,15 @@ def checked(name: str, raw: object, source: str) -> Any:
     return setting(name, raw, source).value
 
 
+# Of five letters two may stand in each other's place ("froce" is 0.8 like "force") and none of them
+# be missed twice ("foo" is 0.75 like "floor", and no misspelling of it).
+_CLOSE = 0.8
+
+
 def nearest(word: str, known: Iterable[str]) -> str | None:
-    """Return the known word that another resembles."""
+    """Return the known word that another is a misspelling or the beginning of."""
     from difflib import get_close_matches
 
-    return next(iter(get_close_matches(word, list(known), n=1)), None)
+    words = list(known)
+    begun = [name for name in words if word and name.startswith(word)]
+    return next(iter(get_close_matches(word, words, n=1, cutoff=_CLOSE) or begun), None)

@@ -95,10 +95,11 @@ class SimKernel:
     seconds: float
 
     def run(self, inputs: Any, outputs: Any) -> Any:
-        """Run the host kernel; where NumPy stands in for code, it leaves flags as code would."""
-        if self.implementation != "generated" or not isinstance(self.host, NumpyKernel):
+        """Run the host kernel; where NumPy stands in for code, it leaves flags as code would. Of
+        what code may leave none NumPy is asked, as on the host."""
+        if self.implementation != "generated":
             return self.host.run(inputs, outputs)
-        heard: set[str] = set()
+        heard = {what for node in self.group.graph.nodes for what in node.op.unheard}
         with np.errstate(all="call", call=lambda what, _: heard.add(CATEGORY[what])):
             made = self.host.run(inputs, outputs)
         if heard:

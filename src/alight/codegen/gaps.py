@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from alight.ir.ops import Op
 
 
+# Of these, partial products may be none that are numbers, whatever the whole is: of 1e200, 1e200,
+# 1e-200 and 1e-200 the first two make infinity, the outer two 1. Sums have that only where the sum
+# of absolute values, and so their bound, is infinite too.
+_ORDERED = ("float16", *FLOATS)
 _COUNT = re.compile(r"\by\b")  # in what makes a fold's result
 
 
@@ -46,8 +50,8 @@ def supports(op: Op, dtypes: Iterable[Any], attrs: tuple[tuple[str, Any], ...] =
             return f"{op.name} {name}: generated code has no {op.name} of {name}"
     if op.name in ARGUMENT_REDUCTIONS:
         return None
-    if op.combine == "multiply" and names[-1] == "float16":
-        return f"{op.name} float16: which partial products overflow is NumPy's order to say"
+    if op.combine == "multiply" and op.kind is Kind.REDUCTION and names[-1] in _ORDERED:
+        return f"{op.name} {names[-1]}: which partial products overflow is NumPy's order to say"
     if op.combine is None:
         return f"{op.name} {names[0]}: no scalar fold defines it"
     if op.combine == MOMENTS:

@@ -98,8 +98,8 @@ static PyObject *bytes_at_hand(Array *array, npy_intp least, bool write)
     if (data->layout == (PyObject *)layout && offset == 0) {
         return Py_NewRef(data->array);
     }
-    if (layout->size == 0) {
-        offset = 0;
+    if (layout->size == 0 && offset > PyArray_NBYTES(owner)) { /* of no rows of three columns, the second */
+        offset = PyArray_NBYTES(owner);
     }
     if (!lies_within(layout, offset, PyArray_NBYTES(owner))) {
         return NULL;
@@ -304,6 +304,9 @@ PyObject *once_in_place(binaryfunc run, PyObject *array, PyObject *other)
     PyObject *result = target == NULL ? NULL : run(target, item);
     if (result != NULL) {
         Py_SETREF(result, Py_NewRef(array));
+    } else if (target != NULL && PyArray_NDIM((PyArrayObject *)target) == 0
+               && (PyErr_ExceptionMatches(PyExc_ValueError) || PyErr_ExceptionMatches(PyExc_TypeError))) {
+        PyErr_Clear(); /* the hook says whether it stands for a scalar, which takes any result */
     }
     Py_XDECREF(target);
     Py_XDECREF(item);
