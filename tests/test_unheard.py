@@ -80,11 +80,12 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
 }
 
 
+@pytest.mark.parametrize("where", ["cpu:generated", "sim:0"])
 @pytest.mark.parametrize("name", CASES)
-def test_underflows_are_told_as_numpy_tells_them(name: str) -> None:
+def test_underflows_are_told_as_numpy_tells_them(name: str, where: str) -> None:
     body, arguments = CASES[name]
     function = alight.jit(body)
-    with alight.policy(floor=0, force="cpu:generated"):
+    with alight.policy(floor=0, force=where):
         for _ in range(3):  # made, and answered by the guard, before anything is to be told
             function(*[np.full(1000, 1.5) for _ in arguments])
             kernels.settle()
