@@ -76,6 +76,7 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "hypot": (lambda a, b: np.hypot(a, b), (np.full(1000, TINY / 2), np.full(1000, 5e-324))),
     "logaddexp": (lambda a, b: np.logaddexp(a, b), (np.zeros(1000), np.full(1000, -2000.0))),
     "power": (lambda a, b: np.power(a, b), (np.full(1000, -2.0), np.full(1000, -1074.0))),
+    "mean": (lambda a: np.mean(a), (np.full(1000, TINY / 2 + 0j),)),
     "none": (lambda a, b: np.logaddexp(a, b), (np.ones(1000), np.ones(1000))),
 }
 

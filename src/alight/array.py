@@ -14,7 +14,7 @@ from alight._core import NATIVE, ArrayBase, floor, hooks, set_operators
 from alight.appearance import class_told
 from alight.calls import FUNCTIONS, LATE, UFUNCS, exit_to_numpy
 from alight.exits import wrap
-from alight.flags import Flags, owner_of, owns, set_writeable
+from alight.flags import Flags, owner_of, owns, rests_on, set_writeable
 from alight.forms import astype, copy_of
 from alight.frozen import np
 from alight.indexing import getitem, setitem
@@ -120,11 +120,12 @@ class Array(ArrayMethods):
 
     @property
     def base(self) -> Any:
-        """Return None for an array that is the whole of its memory, else an array that is."""
+        """Return None for an array that is the whole of its memory, else an array that is, or the
+        buffer that the memory is."""
         if owns(self):
             return None
         if (owner := owner_of(self)) is not None:
-            return owner
+            return rests_on(self) if owner is self else owner
         whole = type(self).__new__(type(self))
         whole.storage, whole.window = self.storage, None
         return whole

@@ -9,7 +9,7 @@ from alight._core import ArrayBase, Storage, View
 from alight.frozen import np
 from alight.memory import layout
 
-__all__ = ["Flags", "owner_of", "owns", "set_writeable"]
+__all__ = ["Flags", "made_over_buffer", "owner_of", "owns", "rests_on", "set_writeable"]
 
 _NAMES = {
     **dict.fromkeys(("C", "C_CONTIGUOUS", "CONTIGUOUS"), "c_contiguous"),
@@ -108,16 +108,33 @@ def owns(array: ArrayBase) -> bool:
     if (member := _leased(array)) is not None:
         return member.base is None
     owner = _owners.get(array.storage)
-    return array.window is None if owner is None else owner.array() is array
+    if owner is None:
+        return array.window is None
+    return owner.array() is array and rests_on(array) is None
 
 
 def owner_of(array: ArrayBase) -> ArrayBase | None:
     """Return the array that others are views of, where that is known."""
     for one, member in array.storage.lease or ():
-        if member.base is None:
+        if not isinstance(member.base, np.ndarray):
             return one()
     owner = _owners.get(array.storage)
     return None if owner is None else owner.array()
+
+
+def rests_on(array: ArrayBase) -> Any:
+    """Return the buffer that an array is made over, None for all that NumPy gives arrays of its own
+    memory or views of them for."""
+    member, data = _leased(array), array.storage.value.data
+    if member is None and owner_of(array) is array and data is not None and data.foreign:
+        member = data.array
+    base = None if member is None else member.base
+    return None if isinstance(base, np.ndarray) else base
+
+
+def made_over_buffer(array: ArrayBase) -> None:
+    """Note that an array is what others over the same memory will be views of."""
+    _owners[array.storage] = _Owner(array)
 
 
 def _has_own_memory(array: ArrayBase) -> bool:
@@ -142,16 +159,18 @@ def set_writeable(array: ArrayBase, writeable: bool) -> None:
     data = storage.value.data
     memory = None if data is None else data.array
     owner = _owners.get(storage)
-    if writeable and (member := _leased(array)) is not None and member is memory:
-        member.flags.writeable = True  # NumPy says whether it may be
+    if writeable and memory is not None and any(m is memory for _, m in storage.lease or ()):
+        seen = memory if _leased(array) is memory else memory[...]
+        seen.flags.writeable = True  # NumPy says whether it may be
+        memory.flags.writeable = True  # while the call lasts
     if writeable and (
         (memory is not None and not memory.flags.writeable)
         or (owner is not None and owner.locked and owner.array() is not array)
     ):
         raise ValueError("cannot set WRITEABLE flag to True of this array")
-    if owner is None and window is None and not writeable:
+    if owner is None and owns(array) and not writeable:
         owner = _owners[storage] = _Owner(array)
-    if owner is not None and owner.array() is array:
+    if owner is not None and owner.array() is array and rests_on(array) is None:
         owner.locked = not writeable
     if window is not None:
         array.window = View(window.layout, window.offset, writeable)

@@ -72,6 +72,8 @@ class Lease:
                     warnings.simplefilter("ignore")  # of strides, which the body heard
                     if given.dtype != member.dtype:
                         member.dtype = given.dtype
+                    if given.shape != member.shape and member.flags.fnc:
+                        member.resize(given.shape, refcheck=False)  # in its own order
                     if given.shape != member.shape:
                         member.shape = given.shape
                     if given.strides != member.strides:

@@ -352,7 +352,12 @@ class ArrayMethods(ArrayBase):
         """Give the array another shape in place, of more elements, which are zeros, or fewer."""
         if not owns(self) or self.storage.lease is not None:
             seen = host(self).view()  # other sizes are refused, in NumPy's words
-            call_there(seen.resize, shape, {"refcheck": False})
+            try:
+                call_there(seen.resize, shape, {"refcheck": False})
+            except ValueError as error:
+                if owns(self) and refcheck and "own its data" in str(error):
+                    _refuse_to_resize()  # the caller of a jitted function holds it
+                raise
             before = View(layout(self), 0) if self.window is None else self.window
             self.window = View(layout_of(seen), before.offset, before.writeable)
             return
@@ -365,9 +370,7 @@ class ArrayMethods(ArrayBase):
             and made.nbytes != layout(self).nbytes
             and (_holders(self) > _holders(alone) or memory.lent(self))
         ):
-            held = np.empty(1)
-            window = held[:]
-            call_there(held.resize, (window.size + 1,), {})  # NumPy words the error
+            _refuse_to_resize()
         memory.hold_told(self)
         writeable = self.window is None or self.window.writeable
         self.storage = type(self).of(concrete(made)).storage  # windows keep what there was
@@ -388,6 +391,13 @@ class ArrayMethods(ArrayBase):
     def dot(self, other: Any, out: Any = None) -> Any:
         """Return the dot product."""
         return np.dot(self, other) if out is None else np.dot(self, other, out)
+
+
+def _refuse_to_resize() -> None:
+    """Raise what NumPy raises where others hold an array's memory."""
+    held = np.empty(1)
+    window = held[:]
+    call_there(held.resize, (window.size + 1,), {})
 
 
 def _holders(array: ArrayBase) -> int:

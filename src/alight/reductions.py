@@ -72,7 +72,7 @@ def average(*args: Any, **kwargs: Any) -> Any:
     if arguments is None or arguments.get("weights") is not None or arguments.get("returned"):
         return exit_to_numpy(np.average, args, kwargs)
     array = ours(arguments.get("a"))
-    if array is None:
+    if array is None or not array.size:  # NumPy divides by how many there are
         return exit_to_numpy(np.average, args, kwargs)
     keywords = given(keepdims=arguments.get("keepdims", False))
     return reduce_call("mean", array, arguments.get("axis"), None, keywords)
