@@ -235,3 +235,132 @@ def test_a_product_is_numpys_whatever_partial_products_are(mode: Any, name: str)
             theirs = [jitted(FACTORS) for _ in range(3)]
     for found in (ours, *theirs):
         assert np.array_equal(found, wanted, equal_nan=True)  # NumPy's own order gives its bits
+
+
+MEMORY = bytearray(np.arange(8.0).tobytes())
+
+
+def _read_only_view() -> Any:
+    view = np.arange(8.0)[:]
+    view.flags.writeable = False
+    return view
+
+
+def _view_of_read_only() -> Any:
+    owner = np.arange(8.0)
+    owner.flags.writeable = False
+    return owner[:]
+
+
+GIVEN: dict[str, Any] = {
+    "own": lambda: np.arange(8.0),
+    "view": lambda: np.arange(16.0)[4:12],
+    "buffer": lambda: np.frombuffer(bytearray(MEMORY)),
+    "bytes": lambda: np.frombuffer(bytes(MEMORY)),
+    "read-only view": _read_only_view,
+    "view of read-only": _view_of_read_only,
+}
+
+
+def _bases(a: Any) -> Any:
+    first = a[2:]
+    second = first[::2]
+    if isinstance(a.base, np.ndarray):  # which is none of those the body has
+        return second.base is not None, first.flags.owndata
+    above = a if a.base is None else a.base
+    return (
+        *(view.base is a for view in (first, second, a.T, a.reshape(2, 4))),
+        *(type(above).__name__, a.base is above, first.base.base is a.base, first.flags.owndata),
+    )
+
+
+def _made_over_bytes(a: Any) -> Any:
+    return _bases(np.frombuffer(bytes(MEMORY))), a + 1
+
+
+def _made_over_buffer(a: Any) -> Any:
+    return _bases(np.frombuffer(MEMORY)), a + 1
+
+
+def _allowed(*arrays: Any) -> Any:
+    told = []
+    for array in arrays:
+        try:
+            array.flags.writeable = True
+            told.append("allowed")
+        except ValueError as error:
+            told.append(str(error))
+    return told
+
+
+def _locked_view(a: Any) -> Any:
+    first = a[1:]
+    first.flags.writeable = False
+    second = first[1:]
+    told = [array.flags.writeable for array in (a, first, second)]
+    told += _allowed(second)
+    if second.flags.writeable:
+        second[0] = 50.0
+    return told + _allowed(first), a + 0
+
+
+def _locked_owner(a: Any) -> Any:
+    first = a[1:]
+    second = first[1:]
+    a.flags.writeable = False
+    third = a[2:]
+    told = [array.flags.writeable for array in (first, second, third)]
+    return told + _allowed(third, second, first, a, third), a + 0
+
+
+def _locked_copy(a: Any) -> Any:
+    return _locked_owner(a + 1)
+
+
+def _locked_bytes(a: Any) -> Any:
+    return _allowed(np.frombuffer(bytes(MEMORY)), np.frombuffer(MEMORY)[2:]), a + 1
+
+
+@pytest.mark.parametrize("given", GIVEN)
+@pytest.mark.parametrize(
+    "body",
+    [
+        *(_bases, _made_over_bytes, _made_over_buffer),
+        *(_locked_view, _locked_owner, _locked_copy, _locked_bytes),
+    ],
+)
+def test_memory_inside_jit_is_whose_numpy_says(forced: str, body: Any, given: str) -> None:
+    theirs, ours = GIVEN[given](), GIVEN[given]()
+    assert repr(alight.jit(body)(ours)) == repr(body(theirs))
+    assert np.array_equal(ours, theirs) and ours.flags.writeable == theirs.flags.writeable
+
+
+@pytest.mark.parametrize("shape", [(6,), (3, 2), (2, 3), (1, 6), (6, 1, 1)])
+def test_an_argument_is_resized_in_its_own_order(forced: str, shape: tuple[int, ...]) -> None:
+    def resized(a: Any) -> Any:
+        a.resize(shape, refcheck=False)
+        return a * 2
+
+    for order in "CF":
+        theirs = np.arange(6.0).reshape(2, 3).copy(order)
+        ours = theirs.copy(order)
+        wanted, found = resized(theirs), alight.jit(resized)(ours)
+        for a, b in ((ours, theirs), (found, wanted)):
+            assert np.array_equal(a, b) and a.strides == b.strides
+
+
+def test_an_argument_that_its_caller_holds_is_not_resized(forced: str) -> None:
+    def resized(a: Any) -> Any:
+        a.resize((4, 4))
+
+    held = np.arange(6.0)
+    for body in (resized, alight.jit(resized)):
+        with pytest.raises(ValueError, match="references or is referenced"):
+            body(held)
+
+
+def test_an_average_of_nothing_divides_by_nothing(forced: str) -> None:
+    empty = np.ones((2, 0))
+    for array in (empty, alight.asarray(empty)):
+        with pytest.raises(ZeroDivisionError):
+            np.average(array, axis=0)

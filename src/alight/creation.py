@@ -9,7 +9,7 @@ from alight import runtime
 from alight._core import ArrayBase, View, hooks, layout_of, make_layout
 from alight.array import Array
 from alight.exits import ndarrays, run_in_numpy, wrap
-from alight.flags import Flags, made_over_buffer
+from alight.flags import Flags, made_over
 from alight.forms import astype
 from alight.frozen import np
 from alight.library import dress, implements
@@ -272,9 +272,10 @@ def frombuffer(
     buffer: Any, dtype: Any = float, count: int = -1, offset: int = 0, *, like: Any = None
 ) -> Any:
     """Return an Array over a buffer's memory."""
-    result = shared(np.frombuffer(buffer, dtype, count, offset))
+    array = np.frombuffer(buffer, dtype, count, offset)
+    result = shared(array)
     if isinstance(result, ArrayBase):
-        made_over_buffer(result)
+        made_over(result, array.base)
     return result
 
 

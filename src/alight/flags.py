@@ -9,7 +9,7 @@ from alight._core import ArrayBase, Storage, View
 from alight.frozen import np
 from alight.memory import layout
 
-__all__ = ["Flags", "made_over_buffer", "owner_of", "owns", "rests_on", "set_writeable"]
+__all__ = ["Flags", "made_over", "owner_of", "owns", "rests_on", "set_writeable"]
 
 _NAMES = {
     **dict.fromkeys(("C", "C_CONTIGUOUS", "CONTIGUOUS"), "c_contiguous"),
@@ -91,13 +91,15 @@ class Flags:
 
 
 class _Owner:
-    """The array that others are views of, where it was made read-only; ``locked``: it still is."""
+    """The array that others are views of, where it was made read-only or over a ``buffer``;
+    ``locked``: it may not be written to, nor they."""
 
-    __slots__ = ("array", "locked")
+    __slots__ = ("array", "buffer", "locked")
 
-    def __init__(self, array: ArrayBase) -> None:
+    def __init__(self, array: ArrayBase, buffer: Any = None) -> None:
         self.array: ref[Any] = ref(array)
-        self.locked = False
+        self.buffer = buffer
+        self.locked = type(buffer) is bytes
 
 
 _owners: WeakKeyDictionary[Storage, _Owner] = WeakKeyDictionary()
@@ -125,16 +127,15 @@ def owner_of(array: ArrayBase) -> ArrayBase | None:
 def rests_on(array: ArrayBase) -> Any:
     """Return the buffer that an array is made over, None for all that NumPy gives arrays of its own
     memory or views of them for."""
-    member, data = _leased(array), array.storage.value.data
-    if member is None and owner_of(array) is array and data is not None and data.foreign:
-        member = data.array
-    base = None if member is None else member.base
-    return None if isinstance(base, np.ndarray) else base
+    if (member := _leased(array)) is not None:
+        return None if isinstance(member.base, np.ndarray) else member.base
+    owner = _owners.get(array.storage)
+    return None if owner is None or owner.array() is not array else owner.buffer
 
 
-def made_over_buffer(array: ArrayBase) -> None:
-    """Note that an array is what others over the same memory will be views of."""
-    _owners[array.storage] = _Owner(array)
+def made_over(array: ArrayBase, buffer: Any) -> None:
+    """Note that an array, of which others will be views, is made over a buffer."""
+    _owners[array.storage] = _Owner(array, buffer)
 
 
 def _has_own_memory(array: ArrayBase) -> bool:
@@ -165,7 +166,7 @@ def set_writeable(array: ArrayBase, writeable: bool) -> None:
         memory.flags.writeable = True  # while the call lasts
     if writeable and (
         (memory is not None and not memory.flags.writeable)
-        or (owner is not None and owner.locked and owner.array() is not array)
+        or (owner is not None and owner.locked and not (owner.array() is array and owns(array)))
     ):
         raise ValueError("cannot set WRITEABLE flag to True of this array")
     if owner is None and owns(array) and not writeable:

@@ -18,6 +18,7 @@ import numpy as np
 from alight import first_plan, memory
 from alight._core import POLICY, ArrayBase, Creation, Namespace, View, floor
 from alight.array import Array, adopt, asarray
+from alight.flags import made_over
 from alight.log import LOG
 from alight.record import array_floor, concrete, native
 
@@ -83,7 +84,7 @@ def _settle(result: np.ndarray[Any, Any]) -> Any:
     if base is None:
         return adopt(result)
     if type(base) is bytes:
-        return _read_only(adopt(result.copy("K")))
+        return _read_only(adopt(result.copy("K")), base)
     # NumPy reshapes what it made (linspace, load): the base is as new as the result.
     if type(base) is _ndarray and base.base is None and _references(base) <= _UNSHARED:
         flags = result.flags
@@ -93,10 +94,11 @@ def _settle(result: np.ndarray[Any, Any]) -> Any:
     return result
 
 
-def _read_only(array: Any) -> Any:
+def _read_only(array: Any, base: bytes) -> Any:
     """Return a copy of bytes as NumPy gives the view of them: not writeable."""
     if isinstance(array, ArrayBase):
         array.window = View(memory.layout(array), 0, writeable=False)
+        made_over(array, base)
     else:
         array.flags.writeable = False
     return array
