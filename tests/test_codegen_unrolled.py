@@ -169,3 +169,26 @@ def test_what_is_made_of_a_short_sum_is_made_beside_it() -> None:
     assert kinds == ["rowwise"]
     wanted = np.sqrt(((points[:, None, :] - points[None, :, :]) ** 2).sum(axis=2)) + points[:, 0]
     np.testing.assert_allclose(result, wanted, rtol=1e-14)
+
+
+def test_short_products_go_in_numpys_order() -> None:
+    pools = {
+        "float32": np.array([1e20, 1e-20, -1.5, 3.0, 1e11, np.nan], np.float32),
+        "float64": np.array([1e200, 1e-200, -1.5, 3.0, 1e110, np.nan]),
+    }
+    for dtype, pool in pools.items():
+        array = np.random.default_rng(4).choice(pool, (500, 7))
+        with np.errstate(all="ignore"):
+            for form in (array, np.asfortranarray(array), np.repeat(array, 2, axis=1)[:, ::2]):
+                group = reduce_group([form], ["prod", "nanprod", "reduce_multiply"], (1,))
+                assert unsupported(group) is None
+                for node, actual in zip(group.graph.nodes, run(group, [form]), strict=True):
+                    expected = node.op.reference(form, axis=1)
+                    assert np.array_equal(actual, expected, equal_nan=True)
+        for group in (
+            reduce_group([array[:, ::-1]], ["prod"], (1,)),  # NumPy goes as memory does
+            reduce_group([array], ["prod"], (1,), initial=2.0),  # it begins with that
+            reduce_group([np.ones((500, 17), dtype)], ["prod"], (1,)),
+            reduce_group([np.ones((500, 7), "float16")], ["prod"], (1,)),
+        ):
+            assert "NumPy's order" in str(unsupported(group))

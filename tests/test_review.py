@@ -215,6 +215,22 @@ PRODUCTS: dict[str, Any] = {
     "of some": lambda p, x: p.prod(p.tile(x, SIZE), where=p.tile(x > 0, SIZE), initial=2.0),
     "of numbers": lambda p, x: p.nanprod(p.where(p.tile(x, SIZE) == 3, p.nan, p.tile(x, SIZE))),
     "rows": lambda p, x: p.tile(x[[0, 0, 1, 1]], (SIZE, 1)).prod(axis=1),
+    "short rows": lambda p, x: p.prod(p.tile(x[[0, 0, 1, 1, 3]], (SIZE, 1)) * 0.5, axis=1),
+    "backwards": lambda p, x: p.tile(x[[1, 0, 1, 0, 0]], (SIZE, 1))[:, ::-1].prod(axis=1),
+    "short rows from 2": lambda p, x: p.prod(p.tile(x[[0, 1, 0]], (SIZE, 1)), 1, initial=1e200),
+    "short rows of some": lambda p, x: p.prod(
+        p.tile(x[[0, 0, 1, 1]], (SIZE, 1)), axis=1, where=p.arange(4) != 1
+    ),
+    "short rows beside": lambda p, x: (
+        p.tile(x[[0, 1, 1, 0, 2]], (SIZE, 1))
+        / p.tile(x[[0, 0, 1, 1, 2]], (SIZE, 1)).prod(axis=1, keepdims=True)
+    ),
+    "the largest of": lambda p, x: p.max(
+        p.prod(p.tile(x[[0, 0, 1, 1]], (30, SIZE, 1)) * (p.arange(4.0) + 1), axis=2), axis=0
+    ),
+    "small single ones": lambda p, x: p.nanprod(
+        p.tile(p.sqrt(abs(x[[1, 1, 0]])).astype("f4"), (SIZE, 1)), axis=1
+    ),
     "columns": lambda p, x: p.multiply.reduce(p.tile(x[[0, 0, 1, 1]], (SIZE, 1)).T * 1.0, axis=0),
     "of what is made": lambda p, x: p.prod(p.tile(x, SIZE) * 2 / 2 + 0.0, axis=0),
     "beside others": lambda p, x: p.tile(x, SIZE) / p.prod(p.tile(x[:2], SIZE)),

@@ -13,7 +13,7 @@ from alight.device import Unsupported
 from alight.ir.body import COMPLEX, FLOATS, TYPES, choose
 from alight.ir.crossed import fault
 from alight.ir.group import GroupKind, one_per_result, one_per_row, reduced_axes
-from alight.ir.nested import plain
+from alight.ir.nested import goes_forward, plain
 from alight.ir.op import dtype_name
 from alight.ir.ops import OPS, Kind
 from alight.ir.rolls import turns
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 # 1e-200 and 1e-200 the first two make infinity, the outer two 1. Sums have that only where the sum
 # of absolute values, and so their bound, is infinite too.
 _ORDERED = ("float16", *FLOATS)
+_BY_ORDER = "which partial products overflow is NumPy's order to say"
 _COUNT = re.compile(r"\by\b")  # in what makes a fold's result
 
 
@@ -51,7 +52,7 @@ def supports(op: Op, dtypes: Iterable[Any], attrs: tuple[tuple[str, Any], ...] =
     if op.name in ARGUMENT_REDUCTIONS:
         return None
     if op.combine == "multiply" and op.kind is Kind.REDUCTION and names[-1] in _ORDERED:
-        return f"{op.name} {names[-1]}: which partial products overflow is NumPy's order to say"
+        return f"{op.name} {names[-1]}: {_BY_ORDER}"
     if op.combine is None:
         return f"{op.name} {names[0]}: no scalar fold defines it"
     if op.combine == MOMENTS:
@@ -94,7 +95,7 @@ def unsupported(group: Group) -> str | None:
         return "library groups are not generated"
     if group.kind is GroupKind.CROSSED:
         return fault(group) or _bad_folds(group)
-    folds = []
+    folds, in_order = [], ""
     for number, node in graph.numbered():
         operands = [graph.layout(i) for i in node.operands]
         dtypes = [layout.dtype for layout in (*operands, node.layout)]
@@ -103,7 +104,9 @@ def unsupported(group: Group) -> str | None:
                 return reason
             continue
         if reason := supports(node.op, dtypes, node.attrs):
-            return reason
+            if not (reason.endswith(_BY_ORDER) and _may_be_in_order(group, node)):
+                return reason
+            in_order = reason
         if node.op.kind is Kind.SCAN and group.kind is not GroupKind.SCAN:
             return f"a scan in a {group.kind} group"
         if node.op.kind is Kind.REDUCTION:
@@ -123,11 +126,26 @@ def unsupported(group: Group) -> str | None:
         return "no reduction in a group of rows"
     if len({reduced_axes(node, len(group.shape)) for _, node in folds}) != 1:
         return "reductions of one group over different axes"
+    if in_order and not nest(group, unroll=True).unrolled:
+        return in_order
     if group.kind is GroupKind.ROWWISE:
         return _bad_rows(group, reduced_axes(folds[0][1], len(group.shape)))
     if {number for number, _ in folds} != set(graph.outputs):
         return "the outputs of a reduce group are not its reductions"
     return None
+
+
+def _may_be_in_order(group: Group, node: Node) -> bool:
+    """Tell whether a product of floats goes in NumPy's order where it is written out."""
+    operand = group.graph.layout(node.operands[0])
+    return (
+        group.kind in (GroupKind.REDUCE, GroupKind.ROWWISE)
+        and node.op.kind is Kind.REDUCTION
+        and node.op.combine == "multiply"
+        and node.layout.dtype.name in FLOATS
+        and node.attr("initial") is None
+        and goes_forward(operand, reduced_axes(node, operand.ndim))
+    )
 
 
 def _bad_folds(group: Group) -> str | None:

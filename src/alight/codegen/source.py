@@ -21,7 +21,7 @@ from alight.codegen.loops import nest
 from alight.codegen.wgsl_dialect import wgsl
 from alight.device import Unsupported
 from alight.frozen import np
-from alight.ir.body import COMPLEX, Expr, width_of
+from alight.ir.body import COMPLEX, FLOATS, Expr, width_of
 from alight.ir.group import GroupKind
 from alight.ir.maths.coefficients import TABLES
 from alight.ir.ops import Kind, trees
@@ -312,6 +312,8 @@ def _unprinted(op: Op, result: str) -> str | None:
     """Return why a fold that is generated for the host is not printed, or None."""
     if op.kind is Kind.REDUCTION and result in COMPLEX:
         return f"{op.name} {result}: folds of complex numbers are not printed"
+    if op.kind is Kind.REDUCTION and op.combine == "multiply" and result in FLOATS:
+        return f"{op.name} {result}: products in NumPy's order are not printed"
     return None
 
 

@@ -164,7 +164,7 @@ class Unrolled:
 
     def tree(self, fold: Fold, values: Sequence[int]) -> int:
         """Return the fold of values, of LANES at most."""
-        return tree(values, lambda a, b: self.pair(fold, a, b))
+        return tree(values, fold.combine_name, lambda a, b: self.pair(fold, a, b))
 
     def pair(self, fold: Fold, a: int, b: int) -> int:
         return self.add(OPS[fold.combine_name], (a, b), fold.dtype)

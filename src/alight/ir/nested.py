@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, reduce
 from typing import TYPE_CHECKING, Any
 
 from alight._core import make_layout
@@ -19,7 +19,7 @@ from alight.ir.group import Graph, Group, GroupKind, Node, reduced_axes
 from alight.ir.op import OPS, Kind, Op
 from alight.ir.table_reduction import LANES
 
-__all__ = ["Flat", "innermost", "packed", "plain", "tree", "written_out"]
+__all__ = ["Flat", "goes_forward", "innermost", "packed", "plain", "tree", "written_out"]
 
 if TYPE_CHECKING:
     from alight._core import Layout
@@ -31,8 +31,11 @@ _INPUTS = 32
 _AS_THEY_ARE = ("x", "R(x)")
 
 
-def tree(values: Sequence[int], pair: Callable[[int, int], int]) -> int:
-    """Return the fold of values, of LANES at most, in the order of all folds."""
+def tree(values: Sequence[int], combine: str, pair: Callable[[int, int], int]) -> int:
+    """Return the fold of values, of LANES at most, in the order of all folds; of products in
+    NumPy's, which says what overflows."""
+    if combine == "multiply":
+        return reduce(pair, values)
     values = list(values)
     half = LANES // 2
     while half:
@@ -41,6 +44,12 @@ def tree(values: Sequence[int], pair: Callable[[int, int], int]) -> int:
         del values[half:]
         half //= 2
     return values[0]
+
+
+def goes_forward(operand: Layout, axes: Sequence[int]) -> bool:
+    """Tell whether NumPy folds along the axes in the order of indices: along one, and as it lies in
+    memory."""
+    return len(axes) == 1 and operand.strides[axes[0]] >= 0
 
 
 def innermost(op: Op) -> bool:
@@ -145,7 +154,8 @@ def _can(graph: Graph, node: Node, ndim: int) -> bool:
     plainly = len(node.operands) == 1 and node.attr("initial") is None and not node.attr("where")
     same = operand.dtype == node.layout.dtype and operand.dtype.char in "fd"
     last = node.layout.ndim == ndim and reduced_axes(node, ndim + 1) == (ndim,)
-    return innermost(node.op) and plainly and same and last
+    ordered = node.op.combine != "multiply" or goes_forward(operand, (ndim,))
+    return innermost(node.op) and plainly and same and last and ordered
 
 
 def _inner_reads(group: Group) -> tuple[set[int], set[int]]:
@@ -229,7 +239,7 @@ class _Work:
             return self.add(Node(own, operands, (), of))
 
         values = [self.at(node.operands[0], k) for k in range(self.count)]
-        folded = tree(values, lambda a, b: made(both, a, b))
+        folded = tree(values, op.combine, lambda a, b: made(both, a, b))
         if op.combine == "add":  # as NumPy's sum, it starts at +0
             folded = made(both, part("start", "R(0)", folded), folded)
         if op.finish is not None:
