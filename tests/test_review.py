@@ -148,12 +148,16 @@ def test_powers_that_numpy_has_a_ufunc_for_have_its_bits(
 
 
 def test_a_mask_of_another_shape_is_refused_where_nothing_is_copied(forced: str) -> None:
-    for names in (np, alight):
-        row = names.arange(9.0)
-        first, second = row[3::3].reshape(2, -1)
+    def onto(row: Any, names: Any, place: int) -> None:
+        parts = row[3::3].reshape(2, -1)
+        names.copyto(parts[0][:-2], parts[place][:-2], where=row > 2)
+
+    row = np.arange(9.0)
+    calls = (onto, row, np), (alight.jit(onto), row, np), (onto, alight.asarray(row), alight)
+    for body, *given in calls:
         with pytest.raises(ValueError, match=r"mask from shape \(9,\) into shape \(0,\)"):
-            names.copyto(first[:-2], second[:-2], where=row > 2)
-        names.copyto(first[:-2], first[:-2], where=row > 2)  # onto itself: NumPy does not look
+            body(*given, 1)
+        body(*given, 0)  # onto itself: NumPy does not look
     behind = alight.zeros((0, 3))[:, 1:]  # begins after the end of its memory
     assert np.asarray(behind + 1).shape == np.asarray(behind).shape == (0, 2)
 
