@@ -198,4 +198,4 @@ def in_place(op: Any, array: Any, other: Any) -> Any:
     except (TypeError, ValueError):
         if not stands_for_scalar(array):
             raise
-        return binary(op, array, other)  # of another shape or type, as of NumPy's scalars
+    return binary(op, array, other)  # of another shape or type, as of NumPy's scalars
