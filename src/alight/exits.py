@@ -38,6 +38,8 @@ def wrap(result: Any) -> Any:
     if not native(result.dtype) or (floor.scalars and result.size < array_floor()):
         return result
     made = hooks.array.of(concrete(result))
+    if result.ndim == 0:
+        _of_no_axes.add(made.storage)
     if result.base is not None and not result.flags.writeable:
         made.window = View(made.storage.value.layout, 0, writeable=False)
     return made
