@@ -48,7 +48,7 @@ CALLS = 12  # enough for NumPy's turns, a trace, its program and the kernel's ra
 
 def be_eager(monkeypatch: pytest.MonkeyPatch) -> None:
     """As in a program that has run for long: whatever is worth measuring is measured at once."""
-    monkeypatch.setattr(trial.Foreground, "allows", lambda self, seconds: True)
+    monkeypatch.setattr(trial.Foreground, "allows", lambda self, *seconds: True)
     monkeypatch.setattr(sys.modules["alight.answers"], "_ASK_SECONDS", 0.0)
     # Measured once a process: a moment in which that is slow would have all calls be NumPy's.
     monkeypatch.setattr(sys.modules["alight.jit"], "_planning_seconds", lambda: 0.0)
@@ -1417,7 +1417,7 @@ def test_numpy_has_the_calls_while_kernels_are_made(monkeypatch: pytest.MonkeyPa
 
 
 def test_small_work_waits_until_there_is_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trial.Foreground, "allows", lambda self, seconds: False)
+    monkeypatch.setattr(trial.Foreground, "allows", lambda self, *seconds: False)
     # What a trace was seen to take is the process's: earlier tests leave a millisecond, and calls
     # that the machine interrupts take as long.
     monkeypatch.setattr(FOREGROUND, "trace_seconds", 60.0)
@@ -1431,7 +1431,7 @@ def test_small_work_waits_until_there_is_time(monkeypatch: pytest.MonkeyPatch) -
 def test_long_work_on_small_arrays_does_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     """Distances between few points: what looking costs goes with the operations, not with the
     time that NumPy takes for them, unless there may be as many as that."""
-    monkeypatch.setattr(trial.Foreground, "allows", lambda self, seconds: False)
+    monkeypatch.setattr(trial.Foreground, "allows", lambda self, *seconds: False)
     monkeypatch.setattr(FOREGROUND, "trace_seconds", 0.005)
 
     def waits(numpy_seconds: float, ops: float | None) -> bool:
@@ -1496,7 +1496,7 @@ def test_kernels_and_numpy_race_in_turns(monkeypatch: pytest.MonkeyPatch) -> Non
 
     # Where NumPy has lost, it is not waited for again: ten of its laps would be 4 s.
     order.clear()
-    monkeypatch.setattr(trial.Foreground, "allows", lambda self, seconds: False)
+    monkeypatch.setattr(trial.Foreground, "allows", lambda self, *seconds: False)
     for plan_seconds, wins in ((2e-3, True), (0.5e-3, False)):
         jitted.clear()
         site.shortcut, site.verdict, site.spent_seconds = None, "ours", 1.0
@@ -1519,7 +1519,7 @@ def test_what_is_slower_than_numpy_does_not_put_off_being_timed_beside_it(
     (site,) = jitted._sites.values()
     assert not site.exact
     jitted.clear()
-    monkeypatch.setattr(trial.Foreground, "allows", lambda self, seconds: False)
+    monkeypatch.setattr(trial.Foreground, "allows", lambda self, *seconds: False)
     site.shortcut, site.verdict, site.theirs, site.ours = False, None, [1e-9], [1e9] * 3
     before = FOREGROUND.spent_seconds
     jitted(x, y)
@@ -1596,7 +1596,7 @@ def test_the_core_guard(guard_class: Any, entry_class: Any) -> None:
     assert made(1)[0] == made(2)[0] == "missed" and made(3) == 3 and made(len(several) - 1) > 3
     made.clear()
     assert made(9)[0] == "missed" and not made.holds(several[9])
-    few = entry(entry_class, lambda x: x, (1,), values=False, left=2)
+    few = entry(entry_class, lambda x: x, (int,), left=2)
     made.insert(few)
     assert [made(5), made(6)] == [5, 6] and made(7)[0] == "missed"
     twice = entry(entry_class, lambda x, y: "same", (a, a))

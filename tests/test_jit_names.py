@@ -41,7 +41,7 @@ A = np.linspace(0.5, 4.0, 40)
 @pytest.fixture(params=MODES)
 def mode(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     # As in a program that has run for long: whatever is worth measuring is measured at once.
-    monkeypatch.setattr(trial.Foreground, "allows", lambda self, seconds: True)
+    monkeypatch.setattr(trial.Foreground, "allows", lambda self, *seconds: True)
     monkeypatch.setattr(import_module("alight.answers"), "_ASK_SECONDS", 0.0)
     with policy(**MODES[request.param]):
         yield request.param
@@ -256,7 +256,7 @@ def test_many_states_are_not_kept(mode: str) -> None:
 
 def test_the_entries_of_numpys_way_notice(monkeypatch: pytest.MonkeyPatch) -> None:
     """A call that was NumPy's because of what had been put there is looked at anew without it."""
-    monkeypatch.setattr(trial.Foreground, "allows", lambda self, seconds: True)
+    monkeypatch.setattr(trial.Foreground, "allows", lambda self, *seconds: True)
     monkeypatch.setattr(import_module("alight.answers"), "_ASK_SECONDS", 0.0)
     ran = Site.ran_ours  # which loses, however long it took
     monkeypatch.setattr(Site, "ran_ours", lambda self, _, cold: ran(self, 60.0, cold))

@@ -112,7 +112,7 @@ def test_what_loses_beside_numpy_is_numpys_from_the_next_start(
     shelf = Store(tmp_path)
     monkeypatch.setattr(trial, "default_store", lambda: shelf)
     monkeypatch.setattr(trial, "_key", lambda: "here")
-    monkeypatch.setattr(trial.Foreground, "allows", lambda self, seconds: True)
+    monkeypatch.setattr(trial.Foreground, "allows", lambda self, *seconds: True)
     took(monkeypatch, 3e-3, 1e-3)
     trial._kept.cache_clear()
     try:
@@ -133,7 +133,7 @@ def test_what_loses_beside_numpy_is_numpys_from_the_next_start(
 def test_what_wins_beside_numpy_stays_and_an_error_there_is_none_here(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(trial.Foreground, "allows", lambda self, seconds: True)
+    monkeypatch.setattr(trial.Foreground, "allows", lambda self, *seconds: True)
     took(monkeypatch, 1.2e-3, 1e-3)
     assert run(lambda x: np.exp(x) * 2, 12) == [OURS] * 12
     took(monkeypatch, 3e-3, 1e-3)
@@ -147,7 +147,7 @@ def test_what_wins_beside_numpy_stays_and_an_error_there_is_none_here(
 
 
 def test_what_is_timed_beside_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trial.Foreground, "allows", lambda self, seconds: True)
+    monkeypatch.setattr(trial.Foreground, "allows", lambda self, *seconds: True)
     took(monkeypatch, 3e-3, 1e-3)
     a = alight.asarray(np.full((300, 7), np.nan))
     with alight.policy(floor=0, force=None, devices=None), collected() as caught:
@@ -159,7 +159,7 @@ def test_what_is_timed_beside_says_nothing(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_without_time_nothing_is_timed_beside(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trial.Foreground, "allows", lambda self, seconds: False)
+    monkeypatch.setattr(trial.Foreground, "allows", lambda self, *seconds: False)
     took(monkeypatch, 3e-3, 1e-3)
     assert run(lambda x: np.exp(x) * 2, 12) == [OURS] * 12
     assert trial._learned == []

@@ -21,7 +21,14 @@ from alight.plan.plan import LaunchStep
 from alight.race import Site
 from alight.ready import kernel_at_hand
 from alight.replay import Launchable, Program
-from alight.shortcut import call_entry, generated_plan, kernel_entry, measured, watch_entry
+from alight.shortcut import (
+    call_entry,
+    call_pattern,
+    generated,
+    kernel_entry,
+    measured,
+    watch_entry,
+)
 from alight.trial import FOREGROUND
 
 __all__ = ["Answering", "Missed", "is_made"]
@@ -73,11 +80,11 @@ class Answering(CallGuard):
         if kwargs or program.once:
             site.shortcut = False
             return
-        if program.generated is None:
-            program.generated = generated_plan(program)
-        plan = program.generated
-        launchable = program.launchable(plan)
-        if launchable is not None and not all(map(_at_hand, launchable.steps)):
+        plan, launchable = generated(program)
+        if launchable is None:
+            site.shortcut = False
+            return
+        if not all(map(_at_hand, launchable.steps)):
             return
         # Where NumPy has lost, its time is known and what the kernel has to beat is the plan's.
         lost = site.verdict == "ours"
@@ -88,7 +95,7 @@ class Answering(CallGuard):
             return
         before, began = FOREGROUND.spent_seconds, perf_counter()
         entry = self._entry_of(missed, program, launchable)
-        if entry is None or launchable is None:
+        if entry is None:
             return
         numpy_seconds = theirs if lost else math.inf
         seconds = math.inf
@@ -170,7 +177,9 @@ class Answering(CallGuard):
         left = -1
         if again:
             left = max(1, int(_ASK_SECONDS / max(missed.site.theirs[0], 1e-9)))
-        entry = call_entry(self.__wrapped__, missed.args, left, missed.learned.proof.lookups)
+        wide = missed.learned.all_numpys(missed.site.kind)
+        pattern = call_pattern(missed.args, missed.described.arrays if wide else ())
+        entry = call_entry(self.__wrapped__, pattern, left, missed.learned.proof.lookups)
         self.answer(missed.learned, missed.site, entry)
 
 
@@ -180,7 +189,7 @@ def is_made(site: Site, program: Program | None) -> bool:
     Running the program with NumPy in their place would take longer. Where some were there at its
     first run, and gave bits that NumPy does not, it goes on so.
     """
-    if program is None or site.verdict is not None or site.ours or not site.theirs:
+    if program is None or site.verdict is not None or site.ours:
         return False
     there = [
         kernel_at_hand(step)

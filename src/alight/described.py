@@ -21,11 +21,12 @@ class _Unknown(Exception):
 
 class Described(NamedTuple):
     """A call's arguments: what they are but for real scalars, with the error state; those scalars'
-    bits, and the ndarrays in order."""
+    bits, and the ndarrays and integers in order."""
 
     structure: tuple[Any, ...]
     scalars: tuple[Any, ...]
     arrays: list[NdArray]
+    integers: list[int]
 
 
 def describe(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Described | None:
@@ -36,7 +37,7 @@ def describe(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Described | None:
     except _Unknown:
         return None
     described = structure, work.shared(), modes_here()
-    return Described(described, tuple(work.scalars), work.arrays)
+    return Described(described, tuple(work.scalars), work.arrays, work.integers)
 
 
 class _Describing:
@@ -44,6 +45,7 @@ class _Describing:
         self.arrays: list[NdArray] = []
         self.numbers: dict[int, int] = {}
         self.scalars: list[Any] = []
+        self.integers: list[int] = []
 
     def shared(self) -> tuple[tuple[int, int], ...]:
         """Return which of the ndarrays may overlap: what is written in one is then seen in the
@@ -73,6 +75,8 @@ class _Describing:
         if kind is complex:
             self.scalars.append((item.real.hex(), item.imag.hex()))
             return kind
+        if kind is int:
+            self.integers.append(item)
         if kind in (int, bool, str, bytes, type(None)):
             return kind, item
         if isinstance(item, np.generic) and not isinstance(item, (np.object_, ArrayBase)):

@@ -21,7 +21,7 @@ from alight.ir.op import Kind
 from alight.ir.ops import OPS
 from alight.ready import kernel_at_hand
 from alight.replay import Program, watching
-from alight.shortcut import SILENT, generated_plan, kernel_entry
+from alight.shortcut import SILENT, generated, kernel_entry
 from alight.warning.already_shown import NodeCategories
 
 __all__ = ["FlagSearch"]
@@ -80,9 +80,7 @@ class FlagSearch:
         described = describe(args, {})
         if program is None or described is None:
             return None
-        if program.generated is None:
-            program.generated = generated_plan(program)
-        launchable = program.launchable(program.generated)
+        launchable = generated(program)[1]
         if launchable is None:
             self._programs[sought] = None
             return None

@@ -52,15 +52,17 @@ class Learned:
         if site is None:
             least = record_floor() if raced else 0
             small = bool(described.arrays) and all(a.size < least for a in described.arrays)
+            sizes = [array.size.bit_length() for array in described.arrays]
+            sizes += [number.bit_length() for number in described.integers]
+            kind = (tuple(sizes), tuple([a.dtype for a in described.arrays]), stamp)
             if len(self.sites) >= EXACT_SITES:
-                sizes = [array.size.bit_length() for array in described.arrays]
-                key = (tuple(sizes), tuple([a.dtype for a in described.arrays]), stamp)
+                key = kind
                 site = self.sites.get(key)
                 if site is None:
-                    site = Site(small)
+                    site = Site(small, kind)
                     site.tries = PROGRAMS  # a program is for exact shapes
             else:
-                site = Site(small)
+                site = Site(small, kind)
             self.sites[key] = site
             if len(self.sites) > 2 * EXACT_SITES:
                 _, gone = self.sites.popitem(last=False)
@@ -68,6 +70,13 @@ class Learned:
                 if answer is not None:
                     drop(answer)
         return site
+
+    def all_numpys(self, kind: Any) -> bool:
+        """Tell whether NumPy has every call of arguments so large, whatever their shapes: no more
+        are kept apart by those, and where anything was tried, it won."""
+        alike = [site for site in self.sites.values() if site.kind == kind]
+        theirs = all([s.verdict == "numpy" or (s.waiting and not s.cold) for s in alike])
+        return theirs and len(self.sites) >= EXACT_SITES and not any([s.foregone for s in alike])
 
     def entries(self) -> tuple[Entry, ...]:
         """Return the guard's entries that rest on it."""

@@ -44,6 +44,7 @@ class Site:
         "cold",
         "exact",
         "foregone",
+        "kind",
         "last_seconds",
         "making",
         "ours",
@@ -58,7 +59,8 @@ class Site:
         "waiting",
     )  # fmt: skip
 
-    def __init__(self, waiting: bool = False) -> None:
+    def __init__(self, waiting: bool = False, kind: Any = None) -> None:
+        self.kind = kind  # how large its arguments are, in powers of two
         # Nothing in it is large enough to be worth planning op by op: NumPy has it until there is
         # time to look whether the whole of it is.
         self.waiting = waiting
@@ -147,7 +149,7 @@ class Site:
             and len(self.ours) == 1
             and bool(self.theirs)
             and self.ours[0] >= self.theirs[0] * _LOST
-            and not FOREGROUND.allows(self.ours[0])
+            and not FOREGROUND.allows(self.ours[0], self.spent_seconds)
         )
 
     def wants_shadow(self) -> bool:
@@ -158,7 +160,11 @@ class Site:
             and not self.planned
             and bool(self.ours)
             and len(self.theirs) < RUNS
-            and FOREGROUND.allows(self.last_seconds)
+            # All of its runs within the share of what these calls took: where others have used
+            # up the program's, a kind of call that NumPy does better would never be found out.
+            and FOREGROUND.allows(
+                max([self.last_seconds, *self.theirs[:1]]), self.spent_seconds / RUNS
+            )
         )
 
     def ran_ours(self, seconds: float, cold: bool) -> None:

@@ -118,7 +118,8 @@ class Program:
     ) -> None:
         self.graph: Graph = prepared.graph
         self.plan: Plan = prepared.plan
-        self.generated: Plan | None = None  # the plan in generated kernels, once it was asked for
+        # Once it was asked for: the plan in generated kernels, and these if it is nothing else.
+        self.generated: tuple[Plan, Launchable | None] | None = None
         self.described = prepared.described
         self.site = prepared.pending[0].site if prepared.pending else None
         self._leaves = (

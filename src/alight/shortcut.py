@@ -27,8 +27,9 @@ from alight.warning.errstate import ERRSTATE, USUAL
 
 __all__ = [
     "call_entry",
+    "call_pattern",
     "direct_entry",
-    "generated_plan",
+    "generated",
     "kernel_entry",
     "measured",
     "standing_entry",
@@ -55,29 +56,55 @@ def standing_entry(lookups: Sequence[Lookup]) -> Entry:
     return Entry((), [tuple(lookup) for lookup in lookups], ABSENT, (), call=tuple)
 
 
+def call_pattern(args: tuple[Any, ...], wide: Sequence[NdArray] = ()) -> tuple[Any, ...]:
+    """Return a pattern of arguments that are NumPy's as these are: of other integers, those of as
+    many bits (they may be lengths), and all other floats and containers. ``wide``: of these arrays
+    all of their dtypes and as many bits' worth of elements, too, where no array is given twice."""
+    known = {id(array) for array in wide}
+    given = [item for item in args if type(item) is np.ndarray]
+    wide_too = len(given) == len(known) == len({id(item) for item in given} & known)
+    return tuple([_like(item, wide_too) for item in args])
+
+
+_BY_VALUE = (bool, str, bytes, type(None))
+
+
+def _like(item: Any, wide: bool) -> Any:
+    kind = type(item)
+    if kind is int:
+        return kind, item.bit_length()
+    if kind is np.ndarray:
+        return (item.dtype, item.size.bit_length()) if wide else item
+    return item if kind in _BY_VALUE else kind
+
+
 def call_entry(
-    function: Any, args: tuple[Any, ...], left: int, lookups: Sequence[Lookup] = ()
+    function: Any, pattern: tuple[Any, ...], left: int, lookups: Sequence[Lookup] = ()
 ) -> Entry:
-    """Return an entry that calls a function as it is for arguments of these types and layouts.
+    """Return an entry that calls a function as it is for arguments of this pattern.
 
     After ``left`` calls (-1: never) the guard asks again, and where a lookup does not hold: another
     state of what the function names may not be NumPy's.
     """
     policy = (POLICY, None, POLICY.get())
     found = _lookups(lookups)
-    return Entry(args, found, ABSENT, (policy,), values=False, call=function, left=left)
+    return Entry(pattern, found, ABSENT, (policy,), call=function, left=left)
 
 
 def direct_entry(call: Any, args: tuple[Any, ...], lookups: Sequence[Lookup]) -> Entry:
     """Return an entry that has arguments of these types looked at, and answered, by ``call``."""
-    return Entry(args, _lookups(lookups), ABSENT, _contexts(), values=False, call=call)
+    pattern = tuple([item if type(item) is np.ndarray else type(item) for item in args])
+    return Entry(pattern, _lookups(lookups), ABSENT, _contexts(), call=call)
 
 
-def generated_plan(program: Program) -> Plan:
+def generated(program: Program) -> tuple[Plan, Launchable | None]:
     """Return the plan that computes a program in generated kernels on the host, where that can
-    be."""
-    with config.policy(force=f"{HOST_DEVICE}:generated", devices=None, floor=0):
-        return runtime.plan_of(program.graph, program.described, len(program.graph.outputs))
+    be, and these, where there is nothing between them but calls."""
+    if program.generated is None:
+        with config.policy(force=f"{HOST_DEVICE}:generated", devices=None, floor=0):
+            plan = runtime.plan_of(program.graph, program.described, len(program.graph.outputs))
+        program.generated = plan, program.launchable(plan)
+    return program.generated
 
 
 def kernel_entry(

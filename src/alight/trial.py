@@ -40,10 +40,12 @@ class Foreground:
         self.spent_seconds = 0.0
         self.trace_seconds = _FIRST_TRACE_SECONDS
 
-    def allows(self, seconds: float) -> bool:
-        """Tell whether so much more would stay within the share."""
+    def allows(self, seconds: float, own: float = 0.0) -> bool:
+        """Tell whether so much more would stay within the share: of the program's time, or of
+        ``own`` seconds, which what is to be measured has itself taken."""
         elapsed = perf_counter() - self.began
-        return self.spent_seconds + seconds <= _FOREGROUND_SHARE * elapsed
+        left = _FOREGROUND_SHARE * elapsed - self.spent_seconds
+        return seconds <= max(left, _FOREGROUND_SHARE * own)
 
 
 FOREGROUND = Foreground()

@@ -111,9 +111,10 @@ _MISSING = _Missing()
 class _TwinEntry:
     """Guards, and what to do where they hold: launch kernels, or call a function.
 
-    ``pattern`` has an example of each argument: an ndarray stands for all of its dtype, shape,
-    strides and writeability, anything else for that very value (``values``) or for its type alone.
-    An ndarray given twice in the pattern must be given twice. ``lookups`` are (dict, name, object),
+    ``pattern`` says what each argument is like: an ndarray stands for all of its dtype, shape,
+    strides and writeability, a type for all that is of it, (dtype, bits) for ndarrays of so many
+    elements, (int, bits) for integers of so many bits, anything else for that very value. An
+    ndarray given twice in the pattern must be given twice. ``lookups`` are (dict, name, object),
     (cell, None, object) and (function, name, object), where the name is ``__code__``,
     ``__defaults__`` or ``__kwdefaults__``; ``absent`` stands for no such name. ``contexts`` are
     (variable, default, object); of NumPy's error states another will do that asks for the same.
@@ -131,7 +132,7 @@ class _TwinEntry:
     __slots__ = (
         "_absent", "_already_shown", "_call", "_calls", "_contexts", "_form", "_inputs", "_kernels",
         "_left", "_lookups", "_number", "_outputs", "_pattern", "_results", "_same", "_sampled",
-        "_scalars", "_seconds", "_values", "_watched",
+        "_scalars", "_seconds", "_watched",
     )  # fmt: skip
 
     def __init__(
@@ -140,7 +141,6 @@ class _TwinEntry:
         lookups: Sequence[tuple[Any, Any, Any]],
         absent: object,
         contexts: Sequence[tuple[ContextVar[Any], Any, Any]],
-        values: bool = True,
         call: Callable[..., Any] | None = None,
         left: int = -1,
         kernels: Sequence[tuple[Any, int, int, Any, int, Sequence[tuple[int, int]]]] = (),
@@ -152,7 +152,7 @@ class _TwinEntry:
         watched: int = 0,
         already_shown: Callable[..., bool] | None = None,
     ) -> None:
-        self._pattern = tuple([_Example(item, values) for item in pattern])
+        self._pattern = tuple(map(_Example, pattern))
         self._same = tuple(
             [next(j for j, other in enumerate(pattern) if other is item) for item in pattern]
         )
@@ -160,7 +160,6 @@ class _TwinEntry:
         self._lookups = tuple(lookups)
         self._absent = absent
         self._contexts = tuple(contexts)
-        self._values = values
         self._call = call
         self._left = left
         self._kernels = tuple(kernels)
@@ -279,22 +278,34 @@ def _called(call: Call, addresses: Sequence[int]) -> None:
 
 
 class _Example:
-    __slots__ = ("bits", "dtype", "kind", "shape", "strides", "writeable")
+    __slots__ = ("bits", "dtype", "kind", "many", "shape", "strides", "writeable")
 
-    def __init__(self, item: Any, values: bool) -> None:
+    def __init__(self, item: Any) -> None:
         self.kind = type(item)
         self.bits: Any = None
-        if self.kind is np.ndarray:
+        self.many = -1
+        if self.kind is tuple:
+            kind, self.many = item
+            self.kind = int if kind is int else np.ndarray
+            self.dtype = kind
+        elif isinstance(item, type):
+            self.kind = item
+        elif self.kind is np.ndarray:
             self.dtype = item.dtype
             self.shape = item.shape
             self.strides = item.strides
             self.writeable = item.flags.writeable
-        elif values:
+        else:
             self.bits = _bits(item)
 
     def like(self, item: Any) -> bool:
         if type(item) is not self.kind:
             return False
+        if self.many >= 0:
+            if self.kind is int:
+                return bool(item.bit_length() == self.many)
+            sized = item.size.bit_length() == self.many and item.flags.aligned
+            return bool(sized and item.dtype == self.dtype)
         if self.kind is np.ndarray:
             flags = item.flags
             same: bool = (

@@ -27,9 +27,31 @@ static int same_bits(PyObject *item, PyObject *other)
     return 0;
 }
 
+/* Tell whether a number has so many bits. */
+static inline int has_bits(unsigned long long number, int bits)
+{
+    int found = 0;
+    for (; number != 0; number >>= 1) found++;
+    return found == bits;
+}
+
+/* The same of an argument: an integer, or an ndarray by its elements. */
+static int sized(const Example *example, PyObject *item)
+{
+    if (example->descr == NULL) {
+        int overflow;
+        long long number = PyLong_AsLongLongAndOverflow(item, &overflow);
+        return !overflow && has_bits(number < 0 ? 0ULL - (unsigned long long)number : (unsigned long long)number, example->bits);
+    }
+    PyArrayObject *array = (PyArrayObject *)item;
+    return has_bits((unsigned long long)PyArray_SIZE(array), example->bits) && PyArray_ISALIGNED(array)
+        && PyArray_EquivTypes(PyArray_DESCR(array), example->descr);
+}
+
 static inline int like(const Example *example, PyObject *item)
 {
     if (Py_TYPE(item) != example->kind) return 0;
+    if (example->bits >= 0) return sized(example, item);
     if (example->descr != NULL) {
         PyArrayObject *array = (PyArrayObject *)item, *own = (PyArrayObject *)example->item;
         int ndim = PyArray_NDIM(own);
@@ -336,14 +358,14 @@ static void entry_dealloc(Entry *self)
 
 static PyObject *entry_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"pattern", "lookups", "absent", "contexts", "values", "call", "left", "kernels", "inputs",
-                            "outputs", "results", "scalars", "form", "watched", "already_shown", NULL};
+    static char *names[] = {"pattern", "lookups", "absent", "contexts", "call", "left", "kernels", "inputs", "outputs",
+                            "results", "scalars", "form", "watched", "already_shown", NULL};
     PyObject *pattern, *lookups, *absent, *contexts, *call = Py_None, *form = Py_None, *already_shown = Py_None;
     PyObject *kernels = NULL, *inputs = NULL, *outputs = NULL, *results = NULL, *scalars = NULL;
-    int values = 1, watched = 0;
+    int watched = 0;
     long long left = -1;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOOO|pOLOOOOOOiO:Entry", names, &pattern, &lookups, &absent,
-                                     &contexts, &values, &call, &left, &kernels, &inputs, &outputs, &results,
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOOO|OLOOOOOOiO:Entry", names, &pattern, &lookups, &absent,
+                                     &contexts, &call, &left, &kernels, &inputs, &outputs, &results,
                                      &scalars, &form, &watched, &already_shown))
         return NULL;
     Entry *self = (Entry *)type->tp_alloc(type, 0);
@@ -353,7 +375,7 @@ static PyObject *entry_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     self->watched = flags_of(watched);
     if (already_shown != Py_None) self->already_shown = Py_NewRef(already_shown);
     self->open = 1;
-    if (read_pattern(self, pattern, values) < 0 || read_found(self, lookups) < 0 ||
+    if (read_pattern(self, pattern) < 0 || read_found(self, lookups) < 0 ||
         read_contexts(self, contexts) < 0) goto failed;
     if (call != Py_None) {
         self->call = Py_NewRef(call);

@@ -20,7 +20,24 @@ static int is_tuple(PyObject *item, const char *meaning)
     return 0;
 }
 
-int read_pattern(Entry *self, PyObject *pattern, int values)
+/* What stands for all of so many bits: (dtype, bits) for ndarrays, by their elements, and (int, bits). */
+static int read_sized(Example *example, PyObject *item)
+{
+    PyObject *kind;
+    if (!PyArg_ParseTuple(item, "Oi", &kind, &example->bits)) return -1;
+    if (kind == (PyObject *)&PyLong_Type) {
+        example->kind = (PyTypeObject *)Py_NewRef(kind);
+    } else if (PyArray_DescrCheck(kind)) {
+        example->kind = (PyTypeObject *)Py_NewRef((PyObject *)&PyArray_Type);
+        example->descr = (PyArray_Descr *)Py_NewRef(kind);
+    } else {
+        PyErr_SetString(PyExc_TypeError, "what has a number of bits is int, or a dtype");
+        return -1;
+    }
+    return 0;
+}
+
+int read_pattern(Entry *self, PyObject *pattern)
 {
     PyObject *fast = NULL;
     Py_ssize_t count = 0;
@@ -30,8 +47,13 @@ int read_pattern(Entry *self, PyObject *pattern, int values)
     for (Py_ssize_t i = 0; i < count; i++) {
         PyObject *item = PySequence_Fast_GET_ITEM(fast, i);
         Example *example = &self->examples[i];
-        example->kind = (PyTypeObject *)Py_NewRef((PyObject *)Py_TYPE(item));
-        example->twin = -1;
+        example->twin = example->bits = -1;
+        if (PyTuple_CheckExact(item)) {
+            if (read_sized(example, item) < 0) { Py_DECREF(fast); return -1; }
+            continue;
+        }
+        PyObject *kind = PyType_Check(item) ? item : (PyObject *)Py_TYPE(item);
+        example->kind = (PyTypeObject *)Py_NewRef(kind);
         if (PyArray_CheckExact(item)) {
             PyArrayObject *array = (PyArrayObject *)item;
             example->descr = PyArray_DESCR(array);
@@ -49,7 +71,7 @@ int read_pattern(Entry *self, PyObject *pattern, int values)
                                                  PyArray_DATA((PyArrayObject *)one), 0, NULL);
             if (example->item == NULL) { Py_DECREF(one); Py_DECREF(fast); return -1; }
             if (PyArray_SetBaseObject((PyArrayObject *)example->item, one) < 0) { Py_DECREF(fast); return -1; }
-        } else if (values) {
+        } else if (kind != item) {
             example->item = Py_NewRef(item);
         }
     }
@@ -233,7 +255,8 @@ int read_kernels(Entry *self, PyObject *kernels, PyObject *inputs, PyObject *out
             Py_DECREF(fast);
             return -1;
         }
-        if (position >= self->count || (position >= 0 && self->examples[position].descr == NULL)) {
+        if (position >= self->count
+            || (position >= 0 && (self->examples[position].descr == NULL || self->examples[position].bits >= 0))) {
             PyErr_SetString(PyExc_ValueError, "a kernel's input is not the position of an ndarray");
             Py_DECREF(fast);
             return -1;

@@ -28,6 +28,7 @@ typedef struct {
     PyTypeObject *kind;
     PyObject *item;      /* an example ndarray, a value that must be the same, or NULL */
     PyArray_Descr *descr;
+    int bits;            /* of an integer, or of an ndarray's number of elements; -1: the example says all */
     int writeable;
     int twin;            /* the first argument that must be this very ndarray, or -1 */
 } Example;
@@ -98,7 +99,7 @@ int entry_matches(Entry *self, PyObject *const *args, Py_ssize_t count);
 PyObject *entry_run(Entry *self, PyObject *const *args, Py_ssize_t count);
 
 /* entry_read.c: what Python says an entry is; -1 for an error */
-int read_pattern(Entry *self, PyObject *pattern, int values);
+int read_pattern(Entry *self, PyObject *pattern);
 int read_found(Entry *self, PyObject *lookups);
 int read_contexts(Entry *self, PyObject *contexts);
 int read_kernels(Entry *self, PyObject *kernels, PyObject *inputs, PyObject *outputs, PyObject *results,

@@ -1,0 +1,156 @@
+"""Calls that NumPy does as quickly are NumPy's for good, and then nothing stands between."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+
+import alight
+from alight import kernels, trial
+from alight._core import guard
+from alight.jit import Jitted
+from alight.learned import EXACT_SITES
+from alight.race import FOREGROUND, Site
+
+
+def windows(n: int) -> Any:
+    made = np.exp(np.linspace(0, 1, n)) * 2
+    return made, made[::-1]
+
+
+def repeated(x: Any, y: Any, times: int) -> Any:
+    return np.hypot(x, y), np.broadcast_to(x, (times, x.shape[0]))
+
+
+def lose(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have every run of alight's way take a minute: NumPy wins."""
+    ran = Site.ran_ours
+    monkeypatch.setattr(Site, "ran_ours", lambda self, _, cold: ran(self, 60.0, cold))
+
+
+def missed(jitted: Any, calls: Any, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Return how many of these calls the guard does not answer."""
+    count = 0
+    miss = Jitted.miss
+
+    def counted(self: Any, args: Any, kwargs: Any) -> Any:
+        nonlocal count
+        count += 1
+        return miss(self, args, kwargs)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Jitted, "miss", counted)
+        for args in calls:
+            jitted(*args)
+    return count
+
+
+def test_a_program_that_has_used_up_what_measuring_may_take_settles_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(FOREGROUND, "spent_seconds", 1e9)
+    monkeypatch.setattr(trial.Foreground, "allows", _allows_own)
+    lose(monkeypatch)
+    jitted: Any = alight.jit(windows)
+    for _ in range(40):
+        jitted(16)
+        kernels.settle()
+    (site,) = jitted._sites.values()
+    assert (site.verdict, jitted.settled) == ("numpy", True), site.why
+    assert missed(jitted, [(16,)] * 10, monkeypatch) == 0
+
+
+_allowing = trial.Foreground.allows
+
+
+def _allows_own(self: Any, seconds: float, own: float = 0.0) -> bool:
+    # The runs here are too short for a share of them: they count a thousandfold.
+    return _allowing(self, min(seconds, 1e-9), own)
+
+
+def test_what_a_kind_of_call_took_pays_for_measuring_it() -> None:
+    here = trial.Foreground()
+    here.spent_seconds = 1e9
+    assert not here.allows(1.0) and not here.allows(1.0, 19.0)
+    assert here.allows(1.0, 20.1)
+
+
+def test_numpy_has_the_calls_while_kernels_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where its time is not known yet: a program with NumPy in the place of its kernels takes
+    longer than NumPy."""
+    there = False
+    monkeypatch.setattr(sys.modules["alight.answers"], "kernel_at_hand", lambda step: there)
+    monkeypatch.setattr(trial.Foreground, "allows", lambda self, *seconds: False)
+    jitted: Any = alight.jit(windows)
+    want = windows(64)
+    for _ in range(6):
+        for got, wanted in zip(jitted(64), want, strict=True):
+            np.testing.assert_allclose(got, wanted, rtol=1e-13)
+    (site,) = jitted._sites.values()
+    assert (site.cold, site.ours) == (1, []) and site.theirs
+
+
+def test_ever_new_lengths_that_are_numpys_are_answered_without_a_look(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(trial.Foreground, "allows", lambda self, *seconds: True)
+    lose(monkeypatch)
+    rng = np.random.default_rng(0)
+    calls = [(*rng.random((2, n)), n) for n in range(32, 64 + EXACT_SITES)]
+    jitted: Any = alight.jit(repeated)
+    for _ in range(8):
+        for args in calls:
+            jitted(*args)
+            kernels.settle()
+    assert missed(jitted, calls, monkeypatch) == 0
+    # Other dtypes and sizes are kinds of their own.
+    others = [(x.astype("f4"), y, n) for x, y, n in calls[:1]]
+    others += [(*rng.random((2, 5000)), 33), (*rng.random((2, 33)), 5000)]
+    assert missed(jitted, others, monkeypatch) == len(others)
+    got, want = jitted(*calls[-1]), repeated(*calls[-1])
+    assert all(np.array_equal(a, b) for a, b in zip(got, want, strict=True))
+
+
+def test_other_lengths_are_not_numpys_because_few_elements_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(trial.Foreground, "allows", lambda self, *seconds: True)
+    jitted: Any = alight.jit(windows)
+    with monkeypatch.context() as patch:
+        lose(patch)
+        for _ in range(10):
+            jitted(16)
+            kernels.settle()
+    assert missed(jitted, [(16,), (17,), (31,)], monkeypatch) == 0
+    assert missed(jitted, [(15,), (32,), (100_000,)], monkeypatch) == 3
+
+
+@pytest.mark.parametrize("entry", [guard._TwinEntry, guard.Entry])
+def test_patterns_of_many_arguments(entry: Any) -> None:
+    kinds = ((np.dtype("f8"), 3), (int, 3), float)
+    known = entry(kinds, (), None, (), call=lambda *args: "hit")
+    hits = [
+        (np.ones(4), 4, 0.5),
+        (np.ones((7, 1))[::-1], 7, 1.5),
+        (np.ones((2, 3)).T, -5, -0.0),
+    ]
+    misses = [
+        (np.ones(3), 4, 0.5),
+        (np.ones(8), 4, 0.5),
+        (np.ones(4, "f4"), 4, 0.5),
+        (np.ones(4), 8, 0.5),
+        (np.ones(4), 3, 0.5),
+        (np.ones(4), True, 0.5),
+        (np.ones(4), 1 << 70, 0.5),
+        (np.ones(4), 4, 1),
+        (np.ones(4), 4.0, 0.5),
+        ([1.0] * 4, 4, 0.5),
+        (np.frombuffer(bytes(33), "f8", 4, 1), 4, 0.5),
+    ]
+    assert [known.matches(args) for args in hits] == [True] * len(hits)
+    assert [known.matches(args) for args in misses] == [False] * len(misses)
+    none = entry(((np.dtype("f8"), 0), (int, 0)), (), None, (), call=len)
+    assert none.matches((np.ones((0, 3)), 0)) and not none.matches((np.ones(1), 0))
