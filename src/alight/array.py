@@ -326,11 +326,32 @@ _ASKED = frozenset(
         *("array", "array_function", "dlpack", "format", "repr", "str"),
     )
 )
-# Methods whose results share no memory with the array: of a small one, the native core calls
+# Methods that change nothing, and how many arrays they read: of small ones, the native core calls
 # NumPy's at once. A loop over the rows of a large array calls little else.
-_AT_ONCE = frozenset(
-    ("sum", "prod", "min", "max", "mean", "std", "var", "any", "all", "argmin", "argmax", "cumsum")
-)
+_AT_ONCE = {
+    **dict.fromkeys(
+        (
+            *("sum", "prod", "min", "max", "mean", "std", "var", "any", "all", "argmin", "argmax"),
+            *("cumsum", "cumprod", "copy", "astype", "round", "argsort", "nonzero", "trace"),
+            *("flatten", "conj", "conjugate", "ptp", "argpartition"),
+        ),
+        1,
+    ),
+    **dict.fromkeys(("take", "repeat", "searchsorted", "dot", "compress", "choose"), 2),
+    "clip": 3,
+}
+_VIEWS = frozenset(("reshape", "ravel", "transpose", "swapaxes", "squeeze"))
+_CHANGES = frozenset(("sort", "fill"))
+
+
+def _public(method: Any, name: str) -> Any:
+    """Return a method as programs have it."""
+    theirs = getattr(np.ndarray, name, None)
+    if name in _VIEWS or name in _CHANGES:
+        return public(method, **{"view" if name in _VIEWS else "change": theirs})
+    return public(method, theirs if name in _AT_ONCE else None, operands=_AT_ONCE.get(name, 1))
+
+
 _CHANGES_ITSELF = frozenset(("partition", "put", "byteswap", "setfield"))
 
 # Whatever ndarray has and this class does not (choose, partition, tofile, …) runs in NumPy. Not by
@@ -344,10 +365,12 @@ for _name in dir(np.ndarray):
 for _name, _found in {**vars(ArrayMethods), **vars(Array)}.items():
     if type(_found) is FunctionType and (_name[0] != "_" or _name in _ASKED):
         _found.__module__, _found.__qualname__ = Array.__module__, f"Array.{_name}"
-        setattr(Array, _name, public(_found, _name if _name in _AT_ONCE else None))
+        setattr(Array, _name, _public(_found, _name))
     elif type(_found) is property and _found.fset is not None:
         setattr(Array, _name, _found.setter(public(_found.fset)))
 
+
+Array.T = property(vars(Array)["transpose"], doc=ArrayMethods.T.__doc__)  # type: ignore
 
 hooks.appears = class_told
 hooks.array = Array

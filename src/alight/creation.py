@@ -30,7 +30,7 @@ def _checked_device(device: Any) -> None:
         )
 
 
-def _maker(name: str) -> Callable[..., Any]:
+def _maker(name: str, at_once: bool = True) -> Callable[..., Any]:
     function = getattr(np, name)
 
     def make(*args: Any, **kwargs: Any) -> Any:
@@ -40,19 +40,23 @@ def _maker(name: str) -> Callable[..., Any]:
             del kwargs["like"]
         return run_in_numpy(function, args, kwargs)
 
-    MAKERS[name] = dress(make, function)
+    made = MAKERS[name] = dress(make, function)
+    if at_once:
+        made.once = (function, 0)
     return make
 
 
 for _name in (
     "zeros", "ones", "empty", "full", "arange", "linspace", "logspace", "geomspace", "eye",
-    "identity", "tri", "indices",
-    "fromfunction", "fromfile", "fromiter", "fromstring", "fromregex", "loadtxt", "genfromtxt",
-    "load", "hanning",
-    "hamming", "blackman", "bartlett", "kaiser", "diag_indices", "tril_indices", "triu_indices",
-    "mask_indices", "vander",
+    "identity", "tri", "indices", "hanning", "hamming", "blackman", "bartlett", "kaiser",
+    "diag_indices", "tril_indices", "triu_indices", "vander",
 ):  # fmt: skip
     _maker(_name)
+for _name in (
+    "fromfunction", "fromfile", "fromiter", "fromstring", "fromregex", "loadtxt", "genfromtxt",
+    "load", "mask_indices",
+):  # fmt: skip
+    _maker(_name, at_once=False)
 
 
 def _alike(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
@@ -95,7 +99,7 @@ def _like(name: str) -> None:
         found = _repeated(result) if _alike(name, args, kwargs) else None
         return wrap(result) if found is None else found
 
-    implements(function)(make)
+    implements(function, reads=1)(make)
 
 
 for _name in ("zeros_like", "ones_like", "empty_like", "full_like"):
@@ -106,6 +110,7 @@ for _name in ("zeros_like", "ones_like", "empty_like", "full_like"):
 def _maker_named(name: str) -> Callable[[Any], Any]:
     def decorate(ours: Any) -> Any:
         MAKERS[name] = dress(ours, getattr(np, name))
+        ours.once = (getattr(np, name), 1)
         return ours
 
     return decorate

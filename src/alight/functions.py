@@ -44,7 +44,7 @@ def ours(item: Any) -> Any:
 
 
 # --- choices -------------------------------------------------------------------------------------
-@implements(np.where)
+@implements(np.where, reads=3)
 def where(*args: Any, **kwargs: Any) -> Any:
     """Return elements of ``x`` where the condition holds, else of ``y``."""
     if len(args) != 3 or kwargs:
@@ -68,7 +68,7 @@ def where(*args: Any, **kwargs: Any) -> Any:
     return exit_to_numpy(np.where, args, kwargs) if values is None else make(values[0])
 
 
-@implements(np.clip, signature=False)
+@implements(np.clip, signature=False, reads=3)
 def clip(a: Any, *args: Any, **kwargs: Any) -> Any:
     """Return the array with its elements limited to an interval."""
     array = ours(a)
@@ -133,14 +133,14 @@ def _rounding(function: Any) -> None:
             return exit_to_numpy(function, args, kwargs)
         return array.round(arguments.get("decimals", 0), arguments.get("out"))
 
-    implements(function)(rounded)
+    implements(function, reads=1)(rounded)
 
 
 _rounding(np.round)
 _rounding(np.around)
 
 
-@implements(np.angle)
+@implements(np.angle, reads=1)
 def angle(*args: Any, **kwargs: Any) -> Any:
     """Return the angle of complex numbers."""
     arguments = bound(("z", "deg"), args, kwargs)
@@ -154,7 +154,7 @@ def angle(*args: Any, **kwargs: Any) -> Any:
     return result
 
 
-@implements(np.isclose)
+@implements(np.isclose, reads=2)
 def isclose(*args: Any, **kwargs: Any) -> Any:
     """Tell for each pair of elements whether they are equal within tolerances."""
     arguments = bound(parameters(np.isclose), args, kwargs)
@@ -188,14 +188,14 @@ def _number_or_array(item: Any) -> Any:
     return item if type(item) in (int, float, complex) else ours(item)
 
 
-@implements(np.allclose)
+@implements(np.allclose, reads=2)
 def allclose(*args: Any, **kwargs: Any) -> Any:
     """Tell whether all pairs of elements are equal within tolerances."""
     close = isclose(*args, **kwargs)
     return bool(close.all())
 
 
-@implements(np.array_equal)
+@implements(np.array_equal, reads=2)
 def array_equal(*args: Any, **kwargs: Any) -> Any:
     """Tell whether two arrays have the same shape and elements."""
     arguments = bound(("a1", "a2", "equal_nan"), args, kwargs)
@@ -207,7 +207,7 @@ def array_equal(*args: Any, **kwargs: Any) -> Any:
     return bool(x.shape == y.shape and (x == y).all())
 
 
-@implements(np.diff)
+@implements(np.diff, reads=1)
 def diff(*args: Any, **kwargs: Any) -> Any:
     """Return the n-th difference along an axis."""
     arguments = bound(parameters(np.diff), args, kwargs)
@@ -238,7 +238,7 @@ def diff(*args: Any, **kwargs: Any) -> Any:
     return array
 
 
-@implements(np.astype)
+@implements(np.astype, reads=1)
 def astype(x: Any, dtype: Any, /, *, copy: bool = True, device: Any = None) -> Any:
     """Return a copy of the array cast to a dtype."""
     if not isinstance(x, ArrayBase) or device not in (None, "cpu"):
@@ -283,7 +283,7 @@ def imag(val: Any) -> Any:
     return exit_to_numpy(np.imag, (val,), {}) if array is None else array.imag
 
 
-@implements(np.copy)
+@implements(np.copy, reads=1)
 def copy(a: Any, order: str = "K", subok: bool = False) -> Any:
     """Return a copy in memory of its own."""
     array = ours(a)

@@ -17,7 +17,7 @@ _take = Form(np.take, "take", ("a", "indices", "axis"), operands=2)
 _take_along = Form(np.take_along_axis, "take_along_axis", ("arr", "indices", "axis"), operands=2)
 
 
-@implements(np.take)
+@implements(np.take, reads=2)
 def take(*args: Any, **kwargs: Any) -> Any:
     """Return elements picked by an index array along an axis; indices are checked now."""
     arguments = bound(parameters(np.take), args, kwargs)
@@ -89,7 +89,7 @@ def _ordering(function: Any, backwards: Callable[[Form, Any, Any, dict[str, Any]
         keywords = given(kind=kind, order=order, stable=stable)
         return backwards(form, a, axis, keywords) if descending else form((a, axis), keywords)
 
-    implements(function, signature=False)(ordering)
+    implements(function, signature=False, reads=1)(ordering)
 
 
 def _last_first(form: Form, a: Any, axis: Any, keywords: dict[str, Any]) -> Any:
@@ -144,7 +144,7 @@ for _function, _first in (
     _changing(_function, _first)
 
 
-@implements(np.flatnonzero)
+@implements(np.flatnonzero, reads=1)
 def flatnonzero(a: Any) -> Any:
     """Return indices of the elements that are not zero, as if the array had one axis."""
     return exit_to_numpy(np.flatnonzero, (a,), {})

@@ -311,11 +311,19 @@ def dress(ours: Any, function: Any, name: str | None = None, signature: bool = T
     return ours
 
 
-def implements(*functions: Any, signature: bool = True) -> Callable[[Any], Any]:
-    """Return a decorator that puts ours in place of NumPy functions, with the first's face."""
+def implements(
+    *functions: Any, signature: bool = True, reads: int = 0, views: bool = False
+) -> Callable[[Any], Any]:
+    """Return a decorator that puts ours in place of NumPy functions, with the first's face.
+    ``reads``: NumPy's changes nothing, and reads arrays in so many of its first arguments;
+    ``views``: it makes a view of the first, at least where that lies in C order."""
 
     def decorate(ours: Any) -> Any:
         dress(ours, functions[0], signature=signature)
+        if reads:
+            ours.once = (functions[0], reads)
+        if views:
+            ours.view = functions[0]
         for function in functions:
             FUNCTIONS[function] = ours
         return ours
@@ -339,7 +347,7 @@ def records(
     def call(*args: Any, **kwargs: Any) -> Any:
         return form(args, kwargs)
 
-    return implements(function)(call)
+    return implements(function, reads=operands)(call)
 
 
 __all__ = [

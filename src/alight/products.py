@@ -54,7 +54,7 @@ records(
 )
 
 
-@implements(np.einsum)
+@implements(np.einsum, reads=8)
 def einsum(*operands: Any, **kwargs: Any) -> Any:
     """Return the Einstein sum of the operands."""
     if not operands or type(operands[0]) is not str or kwargs.get("optimize", False) is not False:
@@ -84,7 +84,7 @@ def _subscripts_last(*operands: Any, subscripts: str, **kwargs: Any) -> Any:
 dress(_subscripts_last, np.einsum)
 
 
-@implements(np.interp)
+@implements(np.interp, reads=3)
 def interp(*args: Any, **kwargs: Any) -> Any:
     """Return one-dimensional linear interpolation."""
     if len(args) == 3 and not kwargs and isinstance(args[0], ArrayBase):

@@ -25,7 +25,7 @@ def _reduction(function: Any, name: str) -> None:
         out = arguments.pop("out", None)
         return reduce_call(name, array, axis, out, given(**arguments), bool(kwargs))
 
-    implements(function)(reduce)
+    implements(function, reads=1)(reduce)
 
 
 for _name in (
@@ -56,7 +56,7 @@ def _scan(function: Any, name: str) -> None:
             array, axis = array.ravel(), 0
         return reduce_call(name, array, axis, out, given(**arguments))
 
-    implements(function)(scan)
+    implements(function, reads=1)(scan)
 
 
 for _name in ("cumsum", "cumprod", "nancumsum", "nancumprod"):
@@ -65,7 +65,7 @@ _scan(np.cumulative_sum, "cumsum")
 _scan(np.cumulative_prod, "cumprod")
 
 
-@implements(np.average)
+@implements(np.average, reads=1)
 def average(*args: Any, **kwargs: Any) -> Any:
     """Return the mean over axes; with weights NumPy computes it."""
     arguments = bound(parameters(np.average), args, kwargs)

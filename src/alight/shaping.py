@@ -58,7 +58,7 @@ def _view_function(function: Any) -> None:
             return views((array,), lambda p: function(p, *args[1:], **kwargs))
         return views((array,), lambda p: function(**{**kwargs, first: p}))
 
-    implements(function)(move)
+    implements(function, views=True)(move)
 
 
 for _function in (
@@ -107,7 +107,7 @@ def broadcast_arrays(*args: Any, subok: bool = False) -> Any:
     return results
 
 
-@implements(np.meshgrid)
+@implements(np.meshgrid, reads=8)
 def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = "xy") -> Any:
     """Return coordinate arrays of a grid."""
     arrays = [ours(item) for item in xi]
@@ -142,7 +142,7 @@ def broadcast_to(array: Any, shape: Any, subok: bool = False) -> Any:
     return result
 
 
-@implements(np.reshape)
+@implements(np.reshape, views=True)
 def reshape(a: Any, /, shape: Any, order: Any = "C", *, copy: bool | None = None) -> Any:
     """Return the array with another shape."""
     array = ours(a)
@@ -151,7 +151,7 @@ def reshape(a: Any, /, shape: Any, order: Any = "C", *, copy: bool | None = None
     return array.reshape(shape, order=order, copy=copy)
 
 
-@implements(np.ravel)
+@implements(np.ravel, views=True)
 def ravel(a: Any, order: Any = "C") -> Any:
     """Return the array as one axis."""
     array = ours(a)
@@ -217,7 +217,7 @@ records(np.dstack, "tup", many=True, shape=_deep)
 records(np.column_stack, "tup", many=True, shape=_columns)
 
 
-@implements(np.append)
+@implements(np.append, reads=2)
 def append(arr: Any, values: Any, axis: Any = None) -> Any:
     """Return a copy of the array with values behind its end."""
     first, second = ours(arr), ours(values)
@@ -286,7 +286,7 @@ def diag(v: Any, k: int = 0) -> Any:
     return _new_diagonal(v, k)
 
 
-@implements(np.delete)
+@implements(np.delete, reads=1)
 def delete(arr: Any, obj: Any, axis: Any = None) -> Any:
     """Return a copy without some sub-arrays."""
     array = ours(arr)

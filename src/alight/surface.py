@@ -18,6 +18,7 @@ from alight.calls import FUNCTIONS
 from alight.creation import MAKERS
 from alight.exits import exit_to_numpy, holds_arrays, run_in_numpy
 from alight.frozen import np
+from alight.functions import parameters
 from alight.library import dress
 from alight.tracebacks import public
 from alight.ufuncs import Ufunc, ufunc
@@ -66,7 +67,8 @@ def found_in(module: ModuleType, name: str) -> Any:
 @cache  # a function has several names in NumPy
 def _as_programs_have_it(function: FunctionType, module: str) -> Any:
     """Return a function of ours under the name and module by which pickle finds it."""
-    made = public(function)
+    once, reads = getattr(function, "once", (None, 1))
+    made = public(function, once, getattr(function, "view", None), operands=reads)
     made.__module__, made.__qualname__ = module, function.__name__
     return made
 
@@ -100,8 +102,18 @@ def in_numpy(theirs: Callable[..., Any]) -> Callable[..., Any]:
         counted = holds_arrays(args) or holds_arrays(kwargs)
         return (exit_to_numpy if counted else run_in_numpy)(theirs, args, kwargs)
 
-    made: Callable[..., Any] = dress(call, theirs, getattr(theirs, "__name__", str(theirs)))
-    return made
+    made: Any = dress(call, theirs, getattr(theirs, "__name__", str(theirs)))
+    made.once = (theirs, _read_by(theirs))
+    return made  # type: ignore[no-any-return]
+
+
+def _read_by(theirs: Callable[..., Any]) -> int:
+    """Return how many of the first arguments a function of NumPy's may be given arrays to read."""
+    try:
+        names = parameters(theirs)
+    except AttributeError:  # not of Python
+        return 1
+    return names.index("out") if "out" in names else len(names)
 
 
 class Indexed:

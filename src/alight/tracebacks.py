@@ -58,10 +58,18 @@ def _leave(error: BaseException) -> None:
     clean_chain(error)
 
 
-def public(function: Callable[..., Any], once: str | None = None) -> Any:
+def public(
+    function: Callable[..., Any],
+    once: Callable[..., Any] | None = None,
+    view: Callable[..., Any] | None = None,
+    change: Callable[..., Any] | None = None,
+    operands: int = 1,
+) -> Any:
     """Return a function or method of ours as programs have it: its errors end at their lines.
-    ``once``: the ndarray method that is called at once where the array is small."""
-    return Public(function, _leave, once)
+    ``once``: NumPy's own, called at once where the arrays that it reads in the first ``operands``
+    of its arguments are small; ``view``: NumPy's own, which makes a view of the first, ``change``: which
+    changes that."""
+    return Public(function, _leave, once, view, change, operands)
 
 
 def without_ours(traceback: TracebackType | None) -> TracebackType | None:

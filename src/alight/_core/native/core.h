@@ -146,12 +146,25 @@ PyObject *data_of(PyObject *layout, PyObject *array);
 bool data_is_own(Data *self);  /* nobody outside can see its memory on the host */
 PyObject *view_new(PyObject *layout, Py_ssize_t offset, bool writeable);
 
-/* once.c, ufunc.c */
+/* once.c, once_call.c */
+bool may_do(Py_ssize_t *least);
+PyObject *bytes_at_hand(Array *array, npy_intp least, bool write);
+PyObject *operand(PyObject *item, npy_intp least);
+bool outgrow(PyObject *one, PyObject *other, npy_intp least);
+bool is_fresh(PyObject *object);
+bool is_native(PyArray_Descr *dtype);
+PyObject *taken_over(PyObject *made, npy_intp least);
+PyObject *view_over(PyTypeObject *type, Array *self, PyObject *window, PyObject *probe);
 PyObject *once_binary(binaryfunc run, PyObject *left, PyObject *right);
 PyObject *once_unary(unaryfunc run, PyObject *array);
 PyObject *once_in_place(binaryfunc run, PyObject *array, PyObject *other);
 PyObject *once_call(PyObject *function, PyObject *const *args, Py_ssize_t nargs);
-PyObject *once_method(PyObject *name, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
+PyObject *once_into(PyObject *function, PyObject *const *args, Py_ssize_t nargs, PyObject *out);
+PyObject *once_function(PyObject *function, Py_ssize_t operands, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
+PyObject *once_change(PyObject *function, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
+PyObject *once_gather(PyObject *array, PyObject *key);
+int once_scatter(PyObject *array, PyObject *key, PyObject *item);
+PyObject *once_view(PyObject *function, PyObject *const *args, Py_ssize_t nargs);
 PyObject *once_getitem(PyObject *array, PyObject *key);
 int once_setitem(PyObject *array, PyObject *key, PyObject *item);
 PyObject *take_over(PyObject *module, PyObject *array);
@@ -175,6 +188,23 @@ static inline bool is_layout(PyObject *object) { return object != NULL && Py_IS_
 static inline bool is_value(PyObject *object) { return object != NULL && Py_IS_TYPE(object, &ValueType); }
 static inline bool is_data(PyObject *object) { return object != NULL && Py_IS_TYPE(object, &DataType); }
 static inline bool is_pending(Value *value) { return value->op != NULL && value->op != Py_None; }
+static inline bool is_ours(PyObject *object) { return (PyObject *)Py_TYPE(object) == hooks->array; }
+static inline bool is_scalar(PyObject *object) { return PyArray_CheckAnyScalarExact(object) && PyArray_CheckScalar(object); }
+
+static inline Layout *window_of(Array *array)
+{
+    if (array->storage == NULL || !Py_IS_TYPE(array->storage, &StorageType) || array->window == NULL) {
+        return NULL;
+    }
+    Value *value = (Value *)((Storage *)array->storage)->value;
+    PyObject *layout;
+    if (array->window != Py_None) {
+        layout = Py_IS_TYPE(array->window, &ViewType) ? ((View *)array->window)->layout : NULL;
+    } else {
+        layout = is_value((PyObject *)value) ? value->layout : NULL;
+    }
+    return is_layout(layout) ? (Layout *)layout : NULL;
+}
 
 #define MEMBER(type, name) {#name, T_OBJECT_EX, offsetof(type, name), 0, NULL}
 #define READ_ONLY(type, name, field) {name, T_OBJECT_EX, offsetof(type, field), READONLY, NULL}

@@ -33,26 +33,9 @@ static bool called_by_user(void)
 
 /* Find the elements below which work is NumPy's. False where none is, or with an error set. While a thread is
    traced, what is read must be told. */
-static bool may_do(Py_ssize_t *least)
+bool may_do(Py_ssize_t *least)
 {
     return floors->traced == 0 && floor_in_force(least) && *least > 0 && called_by_user();
-}
-
-static inline bool is_ours(PyObject *object) { return (PyObject *)Py_TYPE(object) == hooks->array; }
-
-static inline Layout *window_of(Array *array)
-{
-    if (array->storage == NULL || !Py_IS_TYPE(array->storage, &StorageType) || array->window == NULL) {
-        return NULL;
-    }
-    Value *value = (Value *)((Storage *)array->storage)->value;
-    PyObject *layout;
-    if (array->window != Py_None) {
-        layout = Py_IS_TYPE(array->window, &ViewType) ? ((View *)array->window)->layout : NULL;
-    } else {
-        layout = is_value((PyObject *)value) ? value->layout : NULL;
-    }
-    return is_layout(layout) ? (Layout *)layout : NULL;
 }
 
 /* Tell whether a layout stays within so many bytes from an offset. */
@@ -68,7 +51,7 @@ static bool lies_within(Layout *layout, npy_intp offset, npy_intp nbytes)
 
 /* Return an ndarray over the bytes of an array of ours of fewer elements than ``least``, where they are at hand;
    to write to only where nobody needs the old ones. NULL, without an error unless memory is out, where not. */
-static PyObject *bytes_at_hand(Array *array, npy_intp least, bool write)
+PyObject *bytes_at_hand(Array *array, npy_intp least, bool write)
 {
     Layout *layout = window_of(array);
     Storage *storage = (Storage *)array->storage;
@@ -114,7 +97,7 @@ static PyObject *bytes_at_hand(Array *array, npy_intp least, bool write)
 }
 
 /* Return an operand as NumPy takes it. */
-static PyObject *operand(PyObject *item, npy_intp least)
+PyObject *operand(PyObject *item, npy_intp least)
 {
     if (is_ours(item)) {
         return bytes_at_hand((Array *)item, least, false);
@@ -127,7 +110,7 @@ static PyObject *operand(PyObject *item, npy_intp least)
 
 /* Tell whether operands that are small themselves make a large result, broadcast against each other: that is
    recorded. */
-static bool outgrow(PyObject *one, PyObject *other, npy_intp least)
+bool outgrow(PyObject *one, PyObject *other, npy_intp least)
 {
     if (!PyArray_CheckExact(one) || !PyArray_CheckExact(other)) {
         return false;
@@ -150,7 +133,7 @@ static bool outgrow(PyObject *one, PyObject *other, npy_intp least)
 }
 
 /* The dtypes that alight computes with. */
-static bool is_native(PyArray_Descr *dtype)
+bool is_native(PyArray_Descr *dtype)
 {
     int number = dtype->type_num;
     bool computed = PyTypeNum_ISBOOL(number) || PyTypeNum_ISINTEGER(number) || PyTypeNum_ISFLOAT(number) || PyTypeNum_ISCOMPLEX(number);
@@ -176,7 +159,7 @@ static Value *value_over(PyObject *array)
     return value;
 }
 
-static bool is_fresh(PyObject *object)
+bool is_fresh(PyObject *object)
 {
     PyArrayObject *array = (PyArrayObject *)object;
     return PyArray_CheckExact(object) && PyArray_BASE(array) == NULL
@@ -213,8 +196,6 @@ static PyObject *scalar_adopted(PyObject *scalar)
     return adopted(array);
 }
 
-static inline bool is_scalar(PyObject *object) { return PyArray_CheckAnyScalarExact(object) && PyArray_CheckScalar(object); }
-
 PyObject *fresh_array(PyObject *module, PyObject *made)
 {
     PyObject *found = NULL;
@@ -229,7 +210,7 @@ PyObject *fresh_array(PyObject *module, PyObject *made)
 }
 
 /* Return what NumPy made as what the front door promises; consumes it. */
-static PyObject *taken_over(PyObject *made, npy_intp least)
+PyObject *taken_over(PyObject *made, npy_intp least)
 {
     if (made == NULL) {
         return NULL;
@@ -313,50 +294,6 @@ PyObject *once_in_place(binaryfunc run, PyObject *array, PyObject *other)
     return result;
 }
 
-/* Return what the ndarray method of this name gives for a small array, args[0]; what it is given beside is data of
-   no array. */
-PyObject *once_method(PyObject *name, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
-{
-    enum { MOST = 8 };
-    PyObject *plain[MOST];
-    Py_ssize_t least, count = nargs + (kwnames == NULL ? 0 : PyTuple_GET_SIZE(kwnames));
-    if (nargs < 1 || count > MOST || !is_ours(args[0]) || !may_do(&least)) {
-        return NULL;
-    }
-    for (Py_ssize_t i = 1; i < count; i++) {
-        if (PyObject_TypeCheck(args[i], &ArrayType) || PyArray_Check(args[i])) {
-            return NULL;
-        }
-        plain[i] = args[i];
-    }
-    plain[0] = bytes_at_hand((Array *)args[0], least, false);
-    if (plain[0] == NULL) {
-        return NULL;
-    }
-    PyObject *result = taken_over(PyObject_VectorcallMethod(name, plain, nargs, kwnames), least);
-    Py_DECREF(plain[0]);
-    return result;
-}
-
-PyObject *once_call(PyObject *function, PyObject *const *args, Py_ssize_t nargs)
-{
-    enum { MOST = 8 }; /* operands of a ufunc; more go the other way */
-    PyObject *plain[MOST];
-    Py_ssize_t least, count = 0;
-    if (nargs > MOST || !may_do(&least)) {
-        return NULL;
-    }
-    while (count < nargs && (plain[count] = operand(args[count], least)) != NULL) {
-        count++;
-    }
-    bool small = count == nargs && (nargs != 2 || !outgrow(plain[0], plain[1], least));
-    PyObject *result = small ? taken_over(PyObject_Vectorcall(function, plain, nargs, NULL), least) : NULL;
-    while (count > 0) {
-        Py_DECREF(plain[--count]);
-    }
-    return result;
-}
-
 /* What a key asks for: FANCY may copy, ELEMENT and INTEGERS are integers only, as many as axes and fewer. */
 enum { FANCY, BASIC, INTEGERS, ELEMENT };
 
@@ -418,7 +355,7 @@ static PyObject *picked(PyObject *array, PyObject *key, int kind)
 }
 
 /* Return the view of an array that an ndarray made from its layout's probe says. */
-static PyObject *view_over(PyTypeObject *type, Array *self, PyObject *window, PyObject *probe)
+PyObject *view_over(PyTypeObject *type, Array *self, PyObject *window, PyObject *probe)
 {
     View *outer = self->window == Py_None ? NULL : (View *)self->window;
     npy_intp offset = PyArray_BYTES((PyArrayObject *)window) - PyArray_BYTES((PyArrayObject *)probe);
@@ -477,7 +414,10 @@ PyObject *once_getitem(PyObject *array, PyObject *key)
         Py_DECREF(layout);
         return view;
     }
-    if (kind == FANCY || floors->traced) {
+    if (kind == FANCY) {
+        return layout == NULL ? NULL : once_gather(array, key);
+    }
+    if (floors->traced) {
         return NULL;
     }
     PyObject *whole = bytes_at_hand(self, NPY_MAX_INTP, false), *element = NULL;
@@ -500,7 +440,10 @@ int once_setitem(PyObject *array, PyObject *key, PyObject *item)
     Array *self = (Array *)array;
     Layout *layout = is_ours(array) ? window_of(self) : NULL;
     int kind = layout == NULL ? FANCY : kind_of(key, layout->ndim);
-    if (kind == FANCY || !may_do(&least)) {
+    if (kind == FANCY) {
+        return layout == NULL ? 0 : once_scatter(array, key, item);
+    }
+    if (!may_do(&least)) {
         return PyErr_Occurred() ? -1 : 0;
     }
     PyObject *target = NULL, *value = operand(item, least);

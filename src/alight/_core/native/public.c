@@ -5,7 +5,9 @@
 typedef struct {
     PyObject_HEAD
     vectorcallfunc vectorcall;
-    PyObject *weakrefs, *dict, *function, *erred, *once; /* the name of the ndarray method that is called of small arrays */
+    PyObject *weakrefs, *dict, *function, *erred;
+    PyObject *once, *view, *change; /* NumPy's own: called of small arrays, giving the view that a call is, and in place */
+    Py_ssize_t operands;   /* how many of its first arguments ``once`` reads as arrays */
 } Public;
 
 /* Show the error that is set to ``erred``; it goes on with the traceback that it has then. */
@@ -30,8 +32,16 @@ static PyObject *show_error(PyObject *erred)
 static PyObject *public_run(PyObject *object, PyObject *const *args, size_t nargsf, PyObject *kwnames)
 {
     Public *self = (Public *)object;
-    if (self->once != Py_None) {
-        PyObject *found = once_method(self->once, args, PyVectorcall_NARGS(nargsf), kwnames);
+    if (self->once != Py_None || self->view != Py_None || self->change != Py_None) {
+        Py_ssize_t nargs = PyVectorcall_NARGS(nargsf);
+        PyObject *found = NULL;
+        if (self->once != Py_None) {
+            found = once_function(self->once, self->operands, args, nargs, kwnames);
+        } else if (self->change != Py_None) {
+            found = once_change(self->change, args, nargs, kwnames);
+        } else if (kwnames == NULL) {
+            found = once_view(self->view, args, nargs);
+        }
         if (found != NULL) {
             return found;
         }
@@ -45,9 +55,13 @@ static PyObject *public_run(PyObject *object, PyObject *const *args, size_t narg
 
 static PyObject *public_call(PyObject *type, PyObject *const *args, size_t nargsf, PyObject *kwnames)
 {
-    static const char *const names[] = {"function", "erred", "once", NULL};
-    PyObject *taken[3] = {NULL, NULL, Py_None};
+    static const char *const names[] = {"function", "erred", "once", "view", "change", "operands", NULL};
+    PyObject *taken[6] = {NULL, NULL, Py_None, Py_None, Py_None, NULL};
     if (!take_arguments("Public", names, 2, args, nargsf, kwnames, taken)) {
+        return NULL;
+    }
+    Py_ssize_t operands = taken[5] == NULL ? 1 : PyLong_AsSsize_t(taken[5]);
+    if (operands == -1 && PyErr_Occurred()) {
         return NULL;
     }
     PyObject *functools = PyImport_ImportModule("functools");
@@ -64,6 +78,9 @@ static PyObject *public_call(PyObject *type, PyObject *const *args, size_t nargs
     self->function = Py_NewRef(taken[0]);
     self->erred = Py_NewRef(taken[1]);
     self->once = Py_NewRef(taken[2]);
+    self->view = Py_NewRef(taken[3]);
+    self->change = Py_NewRef(taken[4]);
+    self->operands = operands;
     PyObject_GC_Track(self);
     PyObject *dressed = PyObject_CallMethod(functools, "update_wrapper", "OO", self, taken[0]);
     Py_DECREF(functools);
@@ -77,6 +94,8 @@ static int public_traverse(Public *self, visitproc visit, void *arg)
     Py_VISIT(self->function);
     Py_VISIT(self->erred);
     Py_VISIT(self->once);
+    Py_VISIT(self->view);
+    Py_VISIT(self->change);
     return 0;
 }
 
@@ -97,6 +116,8 @@ static void public_dealloc(Public *self)
     Py_XDECREF(self->function);
     Py_XDECREF(self->erred);
     Py_XDECREF(self->once);
+    Py_XDECREF(self->view);
+    Py_XDECREF(self->change);
     Py_TYPE(self)->tp_free(self);
 }
 

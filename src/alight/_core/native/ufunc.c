@@ -9,10 +9,13 @@ typedef struct {
 
 static PyObject *ufunc_call(UfuncBase *self, PyObject *args, PyObject *kwargs)
 {
-    if ((kwargs == NULL || PyDict_GET_SIZE(kwargs) == 0) && self->numpy != NULL && hooks->elementwise != NULL
-        && PyDict_Check(hooks->elementwise) && PyDict_GetItemWithError(hooks->elementwise, self->numpy) != NULL
+    Py_ssize_t named = kwargs == NULL ? 0 : PyDict_GET_SIZE(kwargs);
+    PyObject *out = named == 1 ? PyDict_GetItemString(kwargs, "out") : NULL;
+    if ((named == 0 || out != NULL) && self->numpy != NULL && hooks->elementwise != NULL
+        && PyDict_Check(hooks->elementwise)
+        && (((PyUFuncObject *)self->numpy)->core_enabled || PyDict_GetItemWithError(hooks->elementwise, self->numpy) != NULL)
         && ((PyUFuncObject *)self->numpy)->nin == PyTuple_GET_SIZE(args)) {
-        PyObject *result = once_call(self->numpy, &PyTuple_GET_ITEM(args, 0), PyTuple_GET_SIZE(args));
+        PyObject *result = once_into(self->numpy, &PyTuple_GET_ITEM(args, 0), PyTuple_GET_SIZE(args), out);
         if (result != NULL) {
             return result;
         }

@@ -136,10 +136,18 @@ def Creation(
 def Public(
     function: Callable[..., Any],
     erred: Callable[[BaseException], Any],
-    once: str | None = None,
+    once: Callable[..., Any] | None = None,
+    view: Callable[..., Any] | None = None,
+    change: Callable[..., Any] | None = None,
+    operands: int = 1,
 ) -> Any:
     """Return a function or method as programs have it: what it raises is shown to ``erred`` on its
-    way out, and goes on with the traceback that it has then."""
+    way out, and goes on with the traceback that it has then.
+
+    The native core calls ``once``, NumPy's own, where all is at hand and small: it reads arrays in
+    the first ``operands`` of its arguments, and writes into none. Or ``view``, which makes a view
+    of its first argument, where that lies in C order; or ``change``, which changes its first one.
+    """
 
     @functools.wraps(function)
     def public(*args: Any, **kwargs: Any) -> Any:

@@ -1,0 +1,281 @@
+/* NumPy's functions and methods, called at once on small arrays; as in once.c, NULL without an error: the function
+   of ours is to be asked. */
+#include "core.h"
+#include <numpy/ufuncobject.h>
+
+enum { MOST = 8, LISTED = 32, DEEP = NPY_MAXDIMS }; /* arguments; arrays in a list; lists in lists */
+
+PyObject *once_call(PyObject *function, PyObject *const *args, Py_ssize_t nargs)
+{
+    return once_into(function, args, nargs, NULL);
+}
+
+/* Return what a ufunc gives of small operands; ``out``, if there is one, is what it writes into. */
+PyObject *once_into(PyObject *function, PyObject *const *args, Py_ssize_t nargs, PyObject *out)
+{
+    static PyObject *names; /* ("out",) */
+    PyObject *plain[MOST + 1];
+    Py_ssize_t least, count = 0;
+    if (nargs > MOST || !may_do(&least) || (out != NULL && !is_ours(out))) {
+        return NULL;
+    }
+    if (names == NULL && (names = Py_BuildValue("(s)", "out")) == NULL) {
+        return NULL;
+    }
+    while (count < nargs && (plain[count] = operand(args[count], least)) != NULL) {
+        count++;
+    }
+    bool whole = ((PyUFuncObject *)function)->core_enabled; /* its operands are no broadcast of each other */
+    bool small = count == nargs && (nargs != 2 || whole || !outgrow(plain[0], plain[1], least));
+    PyObject *target = small && out != NULL ? bytes_at_hand((Array *)out, least, true) : NULL, *result = NULL;
+    if (target != NULL) {
+        plain[count++] = target;
+        result = PyObject_Vectorcall(function, plain, nargs, names);
+        if (result != NULL) {
+            Py_SETREF(result, Py_NewRef(out));
+        }
+    } else if (small && out == NULL && !PyErr_Occurred()) {
+        result = taken_over(PyObject_Vectorcall(function, plain, nargs, NULL), least);
+    }
+    while (count > 0) {
+        Py_DECREF(plain[--count]);
+    }
+    return result;
+}
+
+static inline bool is_list(PyObject *item) { return PyTuple_CheckExact(item) || PyList_CheckExact(item); }
+
+/* Tell whether an argument is plain data: numbers, words, dtypes, and lists of them, of less than ``left`` items. */
+static bool is_plain(PyObject *item, npy_intp *left, int depth)
+{
+    if (is_list(item)) {
+        Py_ssize_t count = PySequence_Fast_GET_SIZE(item);
+        *left -= count;
+        for (Py_ssize_t i = 0; *left > 0 && depth < DEEP && i < count; i++) {
+            if (!is_plain(PySequence_Fast_GET_ITEM(item, i), left, depth + 1)) {
+                return false;
+            }
+        }
+        return *left > 0 && depth < DEEP;
+    }
+    return PyFloat_CheckExact(item) || PyLong_CheckExact(item) || PyBool_Check(item) || PyComplex_CheckExact(item)
+        || item == Py_None || PyUnicode_CheckExact(item) || PyArray_DescrCheck(item) || PyType_Check(item)
+        || PyArray_IsScalar(item, Number) || PyArray_IsScalar(item, Bool);
+}
+
+/* Return an argument that is read as NumPy takes it: an array, plain data, or a few of them in a list. */
+static PyObject *taken_in(PyObject *item, npy_intp least)
+{
+    npy_intp left = least;
+    if (is_plain(item, &left, 0)) {
+        return Py_NewRef(item);
+    }
+    if (!is_list(item)) {
+        return operand(item, least);
+    }
+    Py_ssize_t count = PySequence_Fast_GET_SIZE(item);
+    PyObject *plain = count > LISTED ? NULL : PyTuple_New(count);
+    for (Py_ssize_t i = 0; plain != NULL && i < count; i++) {
+        PyObject *one = operand(PySequence_Fast_GET_ITEM(item, i), least);
+        if (one == NULL) {
+            Py_CLEAR(plain);
+        } else {
+            PyTuple_SET_ITEM(plain, i, one);
+        }
+    }
+    return plain;
+}
+
+/* Tell whether an array is a view of memory that nobody but it holds. */
+static bool rests_alone(PyArrayObject *array)
+{
+    PyArrayObject *base = (PyArrayObject *)PyArray_BASE(array);
+    return base != NULL && PyArray_CheckExact(base) && Py_REFCNT(base) == 1 && PyArray_BASE(base) == NULL
+        && PyArray_CHKFLAGS(base, NPY_ARRAY_OWNDATA) && PyArray_ISWRITEABLE(array)
+        && strides_are_dense(PyArray_NDIM(array), PyArray_DIMS(array), PyArray_STRIDES(array), PyArray_ITEMSIZE(array));
+}
+
+/* Tell whether what NumPy made is nobody else's: it rests on no memory of what it was made of. */
+static bool is_own(PyObject *made)
+{
+    if (PyTuple_CheckExact(made)) {
+        for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(made); i++) {
+            if (!is_own(PyTuple_GET_ITEM(made, i))) {
+                return false;
+            }
+        }
+        return true;
+    }
+    if (PyArray_CheckExact(made)) {
+        return Py_REFCNT(made) == 1 && (is_fresh(made) || rests_alone((PyArrayObject *)made));
+    }
+    return is_scalar(made) || PyBool_Check(made) || PyLong_CheckExact(made) || PyFloat_CheckExact(made) || PyUnicode_CheckExact(made)
+        || made == Py_None;
+}
+
+/* Return what a function of NumPy's gives that reads arrays in its first arguments, so many, and has nothing to
+   write into. */
+PyObject *once_function(PyObject *function, Py_ssize_t operands, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+{
+    PyObject *plain[MOST], *result = NULL;
+    Py_ssize_t least, done = 0, named = kwnames == NULL ? 0 : PyTuple_GET_SIZE(kwnames), count = nargs + named;
+    if (count > MOST || !may_do(&least)) {
+        return NULL;
+    }
+    for (Py_ssize_t i = 0; i < named; i++) {
+        if (PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(kwnames, i), "device") == 0) {
+            return NULL; /* alight's own words say that there is but one */
+        }
+    }
+    for (; done < count; done++) {
+        npy_intp left = least;
+        PyObject *item = args[done];
+        bool read = done < operands && done < nargs;
+        plain[done] = read ? taken_in(item, least) : is_plain(item, &left, 0) ? Py_NewRef(item) : NULL;
+        if (plain[done] == NULL) {
+            break;
+        }
+    }
+    PyObject *made = done == count ? PyObject_Vectorcall(function, plain, nargs, kwnames) : NULL;
+    if (made != NULL && is_own(made)) {
+        result = taken_over(made, least);
+    } else if (made != NULL) {
+        for (Py_ssize_t i = 0; i < nargs; i++) {
+            if (made == plain[i] && is_ours(args[i])) {
+                result = Py_NewRef(args[i]);
+                break;
+            }
+        }
+        Py_DECREF(made);
+    }
+    while (done > 0) {
+        Py_DECREF(plain[--done]);
+    }
+    return result;
+}
+
+/* Return a key of which a part is an array, as NumPy takes it. ``arrays`` counts those. */
+static PyObject *taken_key(PyObject *key, npy_intp least, int *arrays)
+{
+    npy_intp left = least;
+    if (PyTuple_CheckExact(key)) {
+        PyObject *plain = PyTuple_New(PyTuple_GET_SIZE(key));
+        for (Py_ssize_t i = 0; plain != NULL && i < PyTuple_GET_SIZE(key); i++) {
+            PyObject *part = PyTuple_CheckExact(PyTuple_GET_ITEM(key, i)) ? NULL : taken_key(PyTuple_GET_ITEM(key, i), least, arrays);
+            if (part == NULL) {
+                Py_CLEAR(plain);
+            } else {
+                PyTuple_SET_ITEM(plain, i, part);
+            }
+        }
+        return plain;
+    }
+    if (PySlice_Check(key)) {
+        PySliceObject *slice = (PySliceObject *)key;
+        bool ends = is_plain(slice->start, &left, DEEP) && is_plain(slice->stop, &left, DEEP) && is_plain(slice->step, &left, DEEP);
+        return ends ? Py_NewRef(key) : NULL;
+    }
+    if (key == Py_Ellipsis || key == Py_None || PyLong_CheckExact(key)) {
+        return Py_NewRef(key);
+    }
+    *arrays += 1;
+    if (PyList_CheckExact(key)) {
+        return is_plain(key, &left, 0) ? Py_NewRef(key) : NULL;
+    }
+    PyObject *array = is_ours(key) || PyArray_CheckExact(key) ? operand(key, least) : NULL;
+    if (array != NULL && (!PyArray_CheckExact(array) || PyArray_NDIM((PyArrayObject *)array) == 0)) {
+        Py_CLEAR(array); /* alight takes those for integers */
+    }
+    return array;
+}
+
+/* Return the elements that a key picks of which a part is an array. */
+PyObject *once_gather(PyObject *array, PyObject *key)
+{
+    Py_ssize_t least;
+    int arrays = 0;
+    if (!is_ours(array) || !may_do(&least)) {
+        return NULL;
+    }
+    PyObject *plain = taken_key(key, least, &arrays), *result = NULL;
+    PyObject *whole = plain == NULL || arrays == 0 ? NULL : bytes_at_hand((Array *)array, NPY_MAX_INTP, false);
+    if (whole != NULL && is_native(PyArray_DESCR((PyArrayObject *)whole))) {
+        result = taken_over(PyObject_GetItem(whole, plain), least);
+    }
+    Py_XDECREF(whole);
+    Py_XDECREF(plain);
+    return result;
+}
+
+/* Set those elements. 1: done; 0: the hook must; -1: an error. */
+int once_scatter(PyObject *array, PyObject *key, PyObject *item)
+{
+    Py_ssize_t least;
+    int arrays = 0, done = 0;
+    if (!is_ours(array) || !may_do(&least)) {
+        return PyErr_Occurred() ? -1 : 0;
+    }
+    PyObject *plain = taken_key(key, least, &arrays), *value = plain == NULL || arrays == 0 ? NULL : operand(item, least);
+    PyObject *target = value == NULL ? NULL : bytes_at_hand((Array *)array, least, true);
+    if (target != NULL && is_native(PyArray_DESCR((PyArrayObject *)target))) {
+        done = PyObject_SetItem(target, plain, value) < 0 ? -1 : 1;
+    }
+    Py_XDECREF(target);
+    Py_XDECREF(value);
+    Py_XDECREF(plain);
+    return PyErr_Occurred() ? -1 : done;
+}
+
+/* Return what a method of NumPy's gives that changes an array, args[0], in place. */
+PyObject *once_change(PyObject *function, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+{
+    PyObject *plain[MOST], *result = NULL;
+    Py_ssize_t least, count = nargs + (kwnames == NULL ? 0 : PyTuple_GET_SIZE(kwnames));
+    if (nargs < 1 || count > MOST || !is_ours(args[0]) || !may_do(&least)) {
+        return NULL;
+    }
+    for (Py_ssize_t i = 1; i < count; i++) {
+        npy_intp left = least;
+        if (!is_plain(args[i], &left, 0)) {
+            return NULL;
+        }
+        plain[i] = args[i];
+    }
+    plain[0] = bytes_at_hand((Array *)args[0], least, true);
+    if (plain[0] != NULL) {
+        result = PyObject_Vectorcall(function, plain, nargs, kwnames);
+        Py_DECREF(plain[0]);
+    }
+    return result;
+}
+
+/* Return the view that a function of NumPy's makes of an array, args[0], which it copies where it is not in C order. */
+PyObject *once_view(PyObject *function, PyObject *const *args, Py_ssize_t nargs)
+{
+    PyObject *plain[MOST], *result = NULL;
+    Layout *layout = nargs > 0 && nargs <= MOST && is_ours(args[0]) ? window_of((Array *)args[0]) : NULL;
+    if (layout == NULL || layout->c_contiguous_object != Py_True) {
+        return NULL;
+    }
+    for (Py_ssize_t i = 1; i < nargs; i++) {
+        npy_intp left = MOST * DEEP;
+        if (!is_plain(args[i], &left, 0)) {
+            return NULL;
+        }
+        plain[i] = args[i];
+    }
+    Py_INCREF(layout);
+    PyArrayObject *probe = (PyArrayObject *)PyObject_GetAttrString((PyObject *)layout, "probe");
+    plain[0] = (PyObject *)probe;
+    PyArrayObject *made = probe == NULL ? NULL : (PyArrayObject *)PyObject_Vectorcall(function, plain, nargs, NULL);
+    if (made == probe) {
+        result = made == NULL ? NULL : Py_NewRef(args[0]);
+    } else if (made != NULL && PyArray_CheckExact(made) && PyArray_ISWRITEABLE(made) == PyArray_ISWRITEABLE(probe)
+               && (PyArray_BASE(made) == (PyObject *)probe || PyArray_BASE(made) == PyArray_BASE(probe))) {
+        result = view_over(Py_TYPE(args[0]), (Array *)args[0], (PyObject *)made, (PyObject *)probe);
+    }
+    Py_XDECREF(made);
+    Py_XDECREF(probe);
+    Py_DECREF(layout);
+    return result;
+}
