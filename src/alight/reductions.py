@@ -11,6 +11,12 @@ from alight.functions import ours, parameters
 from alight.library import bound, implements
 
 
+def _method(name: str, function: Any) -> Any:
+    """Return the method that takes what a function takes: it does without the function's checks,
+    and warns of what is empty at its caller's line."""
+    return getattr(np.ndarray, name, function)
+
+
 def _reduction(function: Any, name: str) -> None:
     names = parameters(function)
 
@@ -25,7 +31,7 @@ def _reduction(function: Any, name: str) -> None:
         out = arguments.pop("out", None)
         return reduce_call(name, array, axis, out, given(**arguments), bool(kwargs))
 
-    implements(function, reads=1)(reduce)
+    implements(function)(reduce).once = (_method(name, function), 1)
 
 
 for _name in (
@@ -56,7 +62,8 @@ def _scan(function: Any, name: str) -> None:
             array, axis = array.ravel(), 0
         return reduce_call(name, array, axis, out, given(**arguments))
 
-    implements(function, reads=1)(scan)
+    theirs = _method(name, function) if names[0] == "a" else function
+    implements(function)(scan).once = (theirs, 1)
 
 
 for _name in ("cumsum", "cumprod", "nancumsum", "nancumprod"):

@@ -66,9 +66,9 @@ def public(
     operands: int = 1,
 ) -> Any:
     """Return a function or method of ours as programs have it: its errors end at their lines.
-    ``once``: NumPy's own, called at once where the arrays that it reads in the first ``operands``
-    of its arguments are small; ``view``: NumPy's own, which makes a view of the first, ``change``: which
-    changes that."""
+    What is NumPy's own: ``once`` is called at once where the arrays that it reads in the first
+    ``operands`` of its arguments are small, ``view`` makes a view of the first, ``change`` changes
+    it."""
     return Public(function, _leave, once, view, change, operands)
 
 

@@ -113,6 +113,14 @@ static bool is_own(PyObject *made)
         || made == Py_None;
 }
 
+/* Drop an error that says which arguments NumPy takes: ours may take more (``descending``), and has its own name. */
+static void leave_to_ours(PyObject *made)
+{
+    if (made == NULL && PyErr_Occurred() && PyErr_ExceptionMatches(PyExc_TypeError)) {
+        PyErr_Clear();
+    }
+}
+
 /* Return what a function of NumPy's gives that reads arrays in its first arguments, so many, and has nothing to
    write into. */
 PyObject *once_function(PyObject *function, Py_ssize_t operands, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
@@ -137,6 +145,7 @@ PyObject *once_function(PyObject *function, Py_ssize_t operands, PyObject *const
         }
     }
     PyObject *made = done == count ? PyObject_Vectorcall(function, plain, nargs, kwnames) : NULL;
+    leave_to_ours(made);
     if (made != NULL && is_own(made)) {
         result = taken_over(made, least);
     } else if (made != NULL) {
@@ -244,6 +253,7 @@ PyObject *once_change(PyObject *function, PyObject *const *args, Py_ssize_t narg
     plain[0] = bytes_at_hand((Array *)args[0], least, true);
     if (plain[0] != NULL) {
         result = PyObject_Vectorcall(function, plain, nargs, kwnames);
+        leave_to_ours(result);
         Py_DECREF(plain[0]);
     }
     return result;
@@ -268,6 +278,9 @@ PyObject *once_view(PyObject *function, PyObject *const *args, Py_ssize_t nargs)
     PyArrayObject *probe = (PyArrayObject *)PyObject_GetAttrString((PyObject *)layout, "probe");
     plain[0] = (PyObject *)probe;
     PyArrayObject *made = probe == NULL ? NULL : (PyArrayObject *)PyObject_Vectorcall(function, plain, nargs, NULL);
+    if (made == NULL) {
+        PyErr_Clear(); /* ours meets it again, with its frames where a setting keeps them */
+    }
     if (made == probe) {
         result = made == NULL ? NULL : Py_NewRef(args[0]);
     } else if (made != NULL && PyArray_CheckExact(made) && PyArray_ISWRITEABLE(made) == PyArray_ISWRITEABLE(probe)
