@@ -347,8 +347,10 @@ _CHANGES = frozenset(("sort", "fill"))
 def _public(method: Any, name: str) -> Any:
     """Return a method as programs have it."""
     theirs = getattr(np.ndarray, name, None)
-    if name in _VIEWS or name in _CHANGES:
-        return public(method, **{"view" if name in _VIEWS else "change": theirs})
+    if name in _VIEWS:
+        return public(method, view=theirs)
+    if name in _CHANGES:
+        return public(method, change=theirs)
     return public(method, theirs if name in _AT_ONCE else None, operands=_AT_ONCE.get(name, 1))
 
 

@@ -424,10 +424,8 @@ PyObject *once_getitem(PyObject *array, PyObject *key)
     if (whole != NULL && floors->scalars) {
         element = PyObject_GetItem(whole, key);
     } else if (whole != NULL && is_native(PyArray_DESCR((PyArrayObject *)whole))) {
-        PyObject *window = picked(whole, key, kind);
-        PyObject *copy = window == NULL ? NULL : PyArray_NewCopy((PyArrayObject *)window, NPY_KEEPORDER);
-        element = copy == NULL ? NULL : adopted(copy);
-        Py_XDECREF(window);
+        element = PyObject_GetItem(whole, key);
+        element = element == NULL ? NULL : scalar_adopted(element);
     }
     Py_XDECREF(whole);
     return element;
