@@ -25,18 +25,17 @@ import pytest
 from numpy import zeros as make_zeros
 
 import alight
-from alight import costs, kernels, ready, runtime, trial
+from alight import kernels, trial
 from alight._core import NATIVE, guard
 from alight.config import policy
 from alight.described import describe
-from alight.ir.group import Group
 from alight.jit import Jitted
 from alight.log import LOG
-from alight.plan.plan import Estimate
 from alight.purity import declare_pure, prove
 from alight.race import FOREGROUND, Site
 from alight.whose_code import written_by_user
 from hearing import collected
+from preferring import be_generated
 
 MODES: dict[str, dict[str, Any]] = {
     "auto": {},
@@ -58,22 +57,6 @@ def be_slow(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have every run of alight's way take a minute: NumPy wins."""
     ran = Site.ran_ours
     monkeypatch.setattr(Site, "ran_ours", lambda self, _, cold: ran(self, 60.0, cold))
-
-
-def be_generated(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Predict that kernels are twice as fast as NumPy, and worth waiting for."""
-
-    def estimate(group: Group, device: str, implementation: str) -> Estimate:
-        seconds = 1e-9 if implementation == "generated" else 2e-9
-        return Estimate(seconds, seconds, seconds, {"memory": seconds})
-
-    monkeypatch.setattr(costs, "estimate", estimate)
-    monkeypatch.setattr(ready.Ready, "patience", float("inf"))
-    # No kernel takes as little as was predicted: all would be tried, and lose by the machine's mood
-    # here and in the tests to come.
-    monkeypatch.setattr(trial.Trial, "numpys_turn", property(lambda self: False))
-    monkeypatch.setattr(trial.Trial, "wants_shadow", property(lambda self: False))
-    runtime.forget_plans()
 
 
 @pytest.fixture(params=MODES)

@@ -14,6 +14,7 @@ from alight._core import guard
 from alight.jit import Jitted
 from alight.learned import EXACT_SITES
 from alight.race import FOREGROUND, Site
+from preferring import be_generated
 
 
 def windows(n: int) -> Any:
@@ -51,6 +52,11 @@ def missed(jitted: Any, calls: Any, monkeypatch: pytest.MonkeyPatch) -> int:
 def test_a_program_that_has_used_up_what_measuring_may_take_settles_all_the_same(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    be_generated(monkeypatch)
+    monkeypatch.setattr(sys.modules["alight.jit"], "_planning_seconds", lambda: 0.0)
+    for _ in range(3):
+        alight.jit(windows)(16)  # the kernels are there from the first call on
+        kernels.settle()
     monkeypatch.setattr(FOREGROUND, "spent_seconds", 1e9)
     monkeypatch.setattr(trial.Foreground, "allows", _allows_own)
     lose(monkeypatch)
@@ -82,6 +88,8 @@ def test_numpy_has_the_calls_while_kernels_are_made(monkeypatch: pytest.MonkeyPa
     """Also where its time is not known yet: a program with NumPy in the place of its kernels takes
     longer than NumPy."""
     there = False
+    be_generated(monkeypatch)
+    monkeypatch.setattr(sys.modules["alight.jit"], "_planning_seconds", lambda: 0.0)
     monkeypatch.setattr(sys.modules["alight.answers"], "kernel_at_hand", lambda step: there)
     monkeypatch.setattr(trial.Foreground, "allows", lambda self, *seconds: False)
     jitted: Any = alight.jit(windows)

@@ -58,7 +58,7 @@ def _view_function(function: Any) -> None:
             return views((array,), lambda p: function(p, *args[1:], **kwargs))
         return views((array,), lambda p: function(**{**kwargs, first: p}))
 
-    implements(function, views=True)(move)
+    implements(function, views="split" not in function.__name__)(move)
 
 
 for _function in (

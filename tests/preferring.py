@@ -1,0 +1,25 @@
+"""Tests in which generated kernels are what the plans choose."""
+
+from __future__ import annotations
+
+import pytest
+
+from alight import costs, ready, runtime, trial
+from alight.ir.group import Group
+from alight.plan.plan import Estimate
+
+
+def be_generated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Predict that kernels are twice as fast as NumPy, and worth waiting for."""
+
+    def estimate(group: Group, device: str, implementation: str) -> Estimate:
+        seconds = 1e-9 if implementation == "generated" else 2e-9
+        return Estimate(seconds, seconds, seconds, {"memory": seconds})
+
+    monkeypatch.setattr(costs, "estimate", estimate)
+    monkeypatch.setattr(ready.Ready, "patience", float("inf"))
+    # No kernel takes as little as was predicted: all would be tried, and lose by the machine's mood
+    # here and in the tests to come.
+    monkeypatch.setattr(trial.Trial, "numpys_turn", property(lambda self: False))
+    monkeypatch.setattr(trial.Trial, "wants_shadow", property(lambda self: False))
+    runtime.forget_plans()
