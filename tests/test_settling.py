@@ -162,3 +162,47 @@ def test_patterns_of_many_arguments(entry: Any) -> None:
     assert [known.matches(args) for args in misses] == [False] * len(misses)
     none = entry(((np.dtype("f8"), 0), (int, 0)), (), None, (), call=len)
     assert none.matches((np.ones((0, 3)), 0)) and not none.matches((np.ones(1), 0))
+
+
+def test_keywords_in_the_place_of_positions_are_answered_without_a_look(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def scaled(a: Any, b: Any, /, c: Any = 2.0, d: Any = 3.0, *, e: Any = 0.0) -> Any:
+        return a * c + b * d + e
+
+    monkeypatch.setattr(trial.Foreground, "allows", lambda self, *seconds: True)
+    lose(monkeypatch)
+    x, y = np.random.default_rng(0).random((2, 16))
+    jitted: Any = alight.jit(scaled)
+    for _ in range(10):
+        jitted(x, y, 2.0, 4.0)
+        kernels.settle()
+    miss = sys.modules["alight.jit"].Jitted.miss
+    came: list[Any] = []
+    monkeypatch.setattr(
+        Jitted, "miss", lambda self, *given: came.append(given) or miss(self, *given)
+    )
+    want = scaled(x, y, 5.0, 7.0)
+    for got in (jitted(x, y, 5.0, d=7.0), jitted(x, y, d=7.0, c=5.0), jitted(x, y, c=5.0, d=7.0)):
+        assert np.array_equal(got, want)
+    assert not came
+    assert np.array_equal(jitted(x, y, d=7.0), scaled(x, y, d=7.0))
+    assert np.array_equal(jitted(x, y, 5.0, 7.0, e=1.0), scaled(x, y, 5.0, 7.0, e=1.0))
+    assert len(came) == 2
+    for wrong in ({"c": 1.0, "f": 2.0}, {"a": x, "c": 2.0}, {"d": 1.0, "c": 1.0, "e": 2.0, "g": 1}):
+        with pytest.raises(TypeError):
+            jitted(x, y, **wrong)
+
+
+@pytest.mark.parametrize("name", ["_TwinGuard", "CallGuard"])
+def test_guards_take_names_by_the_function_they_wrap(name: str) -> None:
+    made = type("Made", (getattr(guard, name),), {"miss": lambda self, *given: given})()
+    entry = guard._TwinEntry if name[0] == "_" else guard.Entry
+    made.insert(entry((int, int), (), None, (), call=lambda *args: args))
+    assert made(1, 2) == (1, 2)
+    assert made(1, b=2) == ((1,), {"b": 2})  # it wraps none
+    made.__wrapped__ = lambda a, b: None
+    assert made(1, b=2) == made(b=2, a=1) == (1, 2)
+    assert made(1, a=2) == ((1,), {"a": 2}) and made(1, c=2) == ((1,), {"c": 2})
+    many = {f"x{i}": i for i in range(40)}
+    assert made(**many) == ((), many)

@@ -12,12 +12,13 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from functools import update_wrapper
 from time import perf_counter
-from types import CodeType, FunctionType, MethodType
+from types import FunctionType, MethodType
 from typing import Any, NamedTuple, TypeVar, cast, overload
 from weakref import WeakSet
 
 from alight import registry, runtime
 from alight._core import recording_errstate
+from alight._core.guard import by_position
 from alight.answers import Answering, Missed, is_made
 from alight.config import current_policy, policy
 from alight.described import Described, describe
@@ -127,7 +128,7 @@ class Jitted(Answering):
             function = inside(self.__wrapped__) if way == "ours" else self.__wrapped__
             return function(*args, **kwargs)
         if kwargs:
-            positional = _positional(self.__wrapped__.__code__, args, kwargs)
+            positional = by_position(self.__wrapped__, args, kwargs)
             if positional is not None:
                 return self(*positional)  # which the guard may know
         described = describe(args, kwargs)
@@ -416,18 +417,6 @@ def _raced() -> bool:
     """Tell whether the choice between NumPy and alight is open here."""
     here = current_policy()
     return here.force is None and not here.floor
-
-
-def _positional(
-    code: CodeType, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> tuple[Any, ...] | None:
-    """Return all arguments by position; None where keywords leave out a parameter before them, or
-    name what is none."""
-    first = len(args)
-    names = code.co_varnames[first : min(first + len(kwargs), code.co_argcount)]
-    if first < code.co_posonlyargcount or kwargs.keys() != set(names):
-        return None
-    return (*args, *[kwargs[name] for name in names])
 
 
 _planning: list[float] = []

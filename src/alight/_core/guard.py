@@ -25,6 +25,7 @@ __all__ = [
     "Call",
     "CallGuard",
     "Entry",
+    "by_position",
     "clear_flags",
     "raise_flags",
     "raised_flags",
@@ -403,9 +404,25 @@ def raise_flags(flags: int) -> None:
         ctypes.CDLL("ucrtbase" if os.name == "nt" else None).feraiseexcept(flags)
 
 
+def by_position(
+    function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[Any, ...] | None:
+    """Return all arguments of a Python function by position; None where keywords leave out a
+    parameter before them, or name what is none."""
+    if not kwargs:
+        return args
+    if type(function) is not FunctionType:
+        return None
+    code, first = function.__code__, len(args)
+    names = code.co_varnames[first : min(first + len(kwargs), code.co_argcount)]
+    if first < code.co_posonlyargcount or kwargs.keys() != set(names):
+        return None
+    return (*args, *[kwargs[name] for name in names])
+
+
 class _TwinGuard:
     """A callable that answers from its entries, and calls ``miss(args, kwargs)`` where none
-    does."""
+    does; ``__wrapped__``, where there is one, names the arguments."""
 
     def __init__(self) -> None:
         self._entries: tuple[_TwinEntry, ...] = ()
@@ -432,12 +449,13 @@ class _TwinGuard:
         raise NotImplementedError
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if not kwargs:
+        given = by_position(getattr(self, "__wrapped__", None), args, kwargs)
+        if given is not None:
             for entry in self._entries:
-                if entry.matches(args):
+                if entry.matches(given):
                     if entry is not self._entries[0]:
                         self._entries = (entry, *[e for e in self._entries if e is not entry])
-                    result = entry.run(args)
+                    result = entry.run(given)
                     if result is NotImplemented:
                         break
                     return result

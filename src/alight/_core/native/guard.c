@@ -9,7 +9,9 @@ typedef struct {
     int count;
 } Guard;
 
-static PyObject *missed; /* "miss" */
+static PyObject *missed, *wrapped; /* "miss", "__wrapped__" */
+
+enum { PLACES = 16 }; /* arguments, where some are given by name */
 
 static PyObject *miss(Guard *self, PyObject *const *args, Py_ssize_t count, PyObject *names)
 {
@@ -25,39 +27,92 @@ done:
     return result;
 }
 
+/* Put all arguments in their places by the names of the function's parameters; returns how many there are, -1 where
+   keywords leave out a parameter before them, or name what is none. */
+static Py_ssize_t by_position(Guard *self, PyObject *const *args, Py_ssize_t count, PyObject *names, PyObject **placed)
+{
+    Py_ssize_t named = PyTuple_GET_SIZE(names), all = count + named;
+    PyObject *function = all > PLACES ? NULL : PyObject_GetAttr((PyObject *)self, wrapped);
+    if (function == NULL) {
+        PyErr_Clear();
+        return -1;
+    }
+    PyCodeObject *code = PyFunction_Check(function) ? (PyCodeObject *)PyFunction_GET_CODE(function) : NULL;
+    if (code == NULL || count < code->co_posonlyargcount || all > code->co_argcount) {
+        Py_DECREF(function);
+        return -1;
+    }
+    memcpy(placed, args, (size_t)count * sizeof(PyObject *));
+    Py_ssize_t found = 0;
+    for (Py_ssize_t place = count; place < all; place++) {
+        PyObject *name = PyTuple_GET_ITEM(code->co_localsplusnames, place); /* parameters come first */
+        for (Py_ssize_t i = 0; i < named; i++) {
+            PyObject *other = PyTuple_GET_ITEM(names, i);
+            if (name == other || PyUnicode_Compare(name, other) == 0) {
+                placed[place] = args[count + i];
+                found++;
+                break;
+            }
+        }
+    }
+    Py_DECREF(function);
+    return found == named ? all : -1;
+}
+
+/* Return what the first entry gives whose guards hold; NULL where there is none, or with an error. */
+static PyObject *answered(Guard *self, PyObject *const *args, Py_ssize_t count)
+{
+    for (int i = 0; i < self->count; i++) {
+        Entry *entry = self->entries[i];
+        Py_INCREF(entry); /* a comparison, or what it calls, may run Python code that drops it from the guard */
+        int fits = entry_matches(entry, args, count);
+        if (fits <= 0) {
+            Py_DECREF(entry);
+            if (fits < 0) return NULL;
+            continue;
+        }
+        if (i > 0 && self->entries[i] == entry) {
+            memmove(&self->entries[1], &self->entries[0], (size_t)i * sizeof(Entry *));
+            self->entries[0] = entry;
+        }
+        PyObject *result = entry_run(entry, args, count);
+        Py_DECREF(entry);
+        if (result == Py_NotImplemented) Py_CLEAR(result);
+        return result;
+    }
+    return NULL;
+}
+
 static PyObject *guard_vectorcall(PyObject *callable, PyObject *const *args, size_t flags, PyObject *names)
 {
     Guard *self = (Guard *)callable;
-    Py_ssize_t count = PyVectorcall_NARGS(flags);
-    if (names == NULL || PyTuple_GET_SIZE(names) == 0) {
-        for (int i = 0; i < self->count; i++) {
-            Entry *entry = self->entries[i];
-            Py_INCREF(entry); /* a comparison, or what it calls, may run Python code that drops it from the guard */
-            int fits = entry_matches(entry, args, count);
-            if (fits <= 0) {
-                Py_DECREF(entry);
-                if (fits < 0) return NULL;
-                continue;
-            }
-            if (i > 0 && self->entries[i] == entry) {
-                memmove(&self->entries[1], &self->entries[0], (size_t)i * sizeof(Entry *));
-                self->entries[0] = entry;
-            }
-            PyObject *result = entry_run(entry, args, count);
-            Py_DECREF(entry);
-            if (result != Py_NotImplemented) return result;
-            Py_DECREF(result);
-            break;
-        }
+    Py_ssize_t count = PyVectorcall_NARGS(flags), given = count;
+    PyObject *placed[PLACES], *const *all = args;
+    if (names != NULL && PyTuple_GET_SIZE(names) > 0 && self->count > 0) {
+        given = by_position(self, args, count, names, placed);
+        all = placed;
     }
-    return miss(self, args, count, names);
+    PyObject *result = given < 0 ? NULL : answered(self, all, given);
+    return result != NULL || PyErr_Occurred() ? result : miss(self, args, count, names);
 }
 
 static PyObject *guard_call(PyObject *self, PyObject *args, PyObject *kwargs)
 {
     if (kwargs == NULL || PyDict_GET_SIZE(kwargs) == 0)
         return guard_vectorcall(self, PySequence_Fast_ITEMS(args), (size_t)PyTuple_GET_SIZE(args), NULL);
-    return PyObject_CallMethodObjArgs(self, missed, args, kwargs, NULL);
+    Py_ssize_t count = PyTuple_GET_SIZE(args), named = PyDict_GET_SIZE(kwargs), at = 0, i = 0;
+    PyObject *given[PLACES], *names = count + named > PLACES ? NULL : PyTuple_New(named), *name, *item;
+    if (names == NULL)
+        return PyErr_Occurred() ? NULL : PyObject_CallMethodObjArgs(self, missed, args, kwargs, NULL);
+    memcpy(given, PySequence_Fast_ITEMS(args), (size_t)count * sizeof(PyObject *));
+    for (; PyDict_Next(kwargs, &at, &name, &item); i++) {
+        PyTuple_SET_ITEM(names, i, Py_NewRef(name));
+        given[count + i] = Py_NewRef(item); /* the caller's dict can change meanwhile */
+    }
+    PyObject *result = guard_vectorcall(self, given, (size_t)count, names);
+    for (i = 0; i < named; i++) Py_DECREF(given[count + i]);
+    Py_DECREF(names);
+    return result;
 }
 
 static PyObject *guard_new(PyTypeObject *type, PyObject *Py_UNUSED(args), PyObject *Py_UNUSED(kwargs))
@@ -196,8 +251,9 @@ PyMODINIT_FUNC PyInit__guard(void)
     if (fresh_array == NULL) return NULL;
     if (PyType_Ready(&EntryType) < 0 || PyType_Ready(&GuardType) < 0) return NULL;
     missed = PyUnicode_InternFromString("miss");
+    wrapped = PyUnicode_InternFromString("__wrapped__");
     PyObject *made = PyModule_Create(&module);
-    if (made == NULL || missed == NULL) return NULL;
+    if (made == NULL || missed == NULL || wrapped == NULL) return NULL;
     if (PyModule_AddObjectRef(made, "Entry", (PyObject *)&EntryType) < 0 ||
         PyModule_AddObjectRef(made, "CallGuard", (PyObject *)&GuardType) < 0) {
         Py_DECREF(made);
