@@ -12,7 +12,7 @@ from typing import Any
 from alight import memory, operators, residency, runtime
 from alight._core import NATIVE, ArrayBase, floor, hooks, set_operators
 from alight.appearance import class_told
-from alight.calls import FUNCTIONS, LATE, UFUNCS, exit_to_numpy
+from alight.calls import FUNCTIONS, LATE, exit_to_numpy
 from alight.exits import wrap
 from alight.flags import Flags, owner_of, owns, rests_on, set_writeable
 from alight.forms import astype, copy_of
@@ -382,7 +382,7 @@ hooks.in_place = public(operators.in_place)
 hooks.getitem = public(getitem)
 hooks.setitem = public(setitem)
 hooks.ufunc = public(operators.array_ufunc)
-hooks.elementwise = UFUNCS
+hooks.at_once = {op.reference: op for op in OPS.values() if isinstance(op.reference, np.ufunc)}
 hooks.wrap = wrap
 hooks.inside = INSIDE
 hooks.errstate = recording_errstate

@@ -88,8 +88,8 @@ static PyObject *array_ufunc(PyObject *self, PyObject *const *args, Py_ssize_t n
         return NULL;
     }
     if (kwnames == NULL && PyUnicode_Check(args[1]) && PyUnicode_CompareWithASCIIString(args[1], "__call__") == 0
-        && hooks->elementwise != NULL && PyDict_Check(hooks->elementwise)
-        && PyDict_GetItemWithError(hooks->elementwise, args[0]) != NULL) {
+        && hooks->at_once != NULL && PyDict_Check(hooks->at_once)
+        && PyDict_GetItemWithError(hooks->at_once, args[0]) != NULL) {
         PyObject *result = once_call(args[0], args + 2, nargs - 2);
         if (result != NULL) {
             return result;

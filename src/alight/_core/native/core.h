@@ -75,7 +75,7 @@ typedef struct {
 
 typedef struct {
     PyObject_HEAD
-    PyObject *appears, *array, *binary, *unary, *in_place, *getitem, *setitem, *ufunc, *elementwise, *wrap;
+    PyObject *appears, *array, *binary, *unary, *in_place, *getitem, *setitem, *ufunc, *at_once, *wrap;
     PyObject *inside, *flush, *errstate;
 } Hooks;
 

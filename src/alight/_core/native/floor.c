@@ -252,7 +252,7 @@ static int hooks_traverse(Hooks *self, visitproc visit, void *arg)
     Py_VISIT(self->getitem);
     Py_VISIT(self->setitem);
     Py_VISIT(self->ufunc);
-    Py_VISIT(self->elementwise);
+    Py_VISIT(self->at_once);
     Py_VISIT(self->wrap);
     Py_VISIT(self->inside);
     Py_VISIT(self->flush);
@@ -270,7 +270,7 @@ static int hooks_clear(Hooks *self)
     Py_CLEAR(self->getitem);
     Py_CLEAR(self->setitem);
     Py_CLEAR(self->ufunc);
-    Py_CLEAR(self->elementwise);
+    Py_CLEAR(self->at_once);
     Py_CLEAR(self->wrap);
     Py_CLEAR(self->inside);
     Py_CLEAR(self->flush);
@@ -294,7 +294,7 @@ static PyMemberDef hooks_members[] = {
     MEMBER(Hooks, getitem),
     MEMBER(Hooks, setitem),
     MEMBER(Hooks, ufunc),
-    MEMBER(Hooks, elementwise),
+    MEMBER(Hooks, at_once),
     MEMBER(Hooks, wrap),
     MEMBER(Hooks, inside),
     MEMBER(Hooks, flush),

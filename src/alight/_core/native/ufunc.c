@@ -11,9 +11,8 @@ static PyObject *ufunc_call(UfuncBase *self, PyObject *args, PyObject *kwargs)
 {
     Py_ssize_t named = kwargs == NULL ? 0 : PyDict_GET_SIZE(kwargs);
     PyObject *out = named == 1 ? PyDict_GetItemString(kwargs, "out") : NULL;
-    if ((named == 0 || out != NULL) && self->numpy != NULL && hooks->elementwise != NULL
-        && PyDict_Check(hooks->elementwise)
-        && (((PyUFuncObject *)self->numpy)->core_enabled || PyDict_GetItemWithError(hooks->elementwise, self->numpy) != NULL)
+    if ((named == 0 || out != NULL) && self->numpy != NULL && hooks->at_once != NULL
+        && PyDict_Check(hooks->at_once) && PyDict_GetItemWithError(hooks->at_once, self->numpy) != NULL
         && ((PyUFuncObject *)self->numpy)->nin == PyTuple_GET_SIZE(args)) {
         PyObject *result = once_into(self->numpy, &PyTuple_GET_ITEM(args, 0), PyTuple_GET_SIZE(args), out);
         if (result != NULL) {

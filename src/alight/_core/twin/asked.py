@@ -27,12 +27,12 @@ class Hooks:
     """What the core calls when its fast way does not apply; ``array`` fills these in.
 
     The native core has NumPy do small work on bytes that are at hand without asking (ufuncs of
-    ``elementwise``, indexing, in-place operators), as the hooks would: unless the call comes from
+    ``at_once``, indexing, in-place operators), as the hooks would: unless the call comes from
     files under the folders ``inside``, or a thread is traced.
     """
 
     __slots__ = (
-        *("appears", "array", "binary", "elementwise", "errstate", "flush", "getitem"),
+        *("appears", "array", "at_once", "binary", "errstate", "flush", "getitem"),
         *("in_place", "inside", "setitem", "ufunc", "unary", "wrap"),
     )
     # `alight run`: the class an array shows to the code that asks; None: always its own.
@@ -44,7 +44,7 @@ class Hooks:
     getitem: Callable[[Any, Any], Any]
     setitem: Callable[[Any, Any, Any], None]
     ufunc: Callable[..., Any]
-    elementwise: dict[Any, Any]
+    at_once: dict[Any, Any]
     wrap: Callable[[Any], Any]  # an ndarray or NumPy scalar as what the front door promises
     inside: tuple[str, ...]
     flush: Callable[[], None]
