@@ -13,6 +13,7 @@ from hashlib import pbkdf2_hmac
 from itertools import chain, repeat
 from pathlib import Path
 from time import perf_counter
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -355,9 +356,9 @@ def test_a_run_keeps_its_budget(monkeypatch: pytest.MonkeyPatch) -> None:
     def calibrates(names: list[str], *_: Any) -> Any:
         now[0] += 10.0
         asked.append(names)
-        told = {"cuda:0": "stored", "cpu": "disturbed"} if len(asked) < 3 else {"cpu": "rough"}
+        told = {"cuda:0": "stored", "cpu": "disturbed"} if len(asked) < 3 else {"cpu": "good"}
         return [
-            {"device": name, "disturbed": what == "disturbed", "text": f"{name}: {what}"}
+            {"device": name, "again": what == "disturbed", "text": f"{name}: {what}"}
             for name, what in told.items()
         ], ""
 
@@ -367,7 +368,7 @@ def test_a_run_keeps_its_budget(monkeypatch: pytest.MonkeyPatch) -> None:
     assert calibration.calibrate({}, 15.0).seconds == 10.0 == now[0]
     now[0] = 0.0
     found = calibration.calibrate({}, 1000.0)  # again what other work disturbed, and nothing else
-    assert asked == [[], [], ["cpu"]] and found.result.startswith("cpu: rough\ncuda:0")
+    assert asked == [[], [], ["cpu"]] and found.result.startswith("cpu: good\ncuda:0")
 
 
 def test_rows_that_met_slow_processors_are_timed_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -760,3 +761,16 @@ def test_a_run_without_rows_prints() -> None:
     assert "no jax: not installed: pip install jax" in printed
     assert "skipped, over the budget" in printed
     assert json.dumps(run.document())
+
+
+@pytest.mark.parametrize(("disturbed", "rough"), [(False, False), (True, False), (False, True)])
+def test_what_has_no_good_profile_is_measured_again(
+    monkeypatch: pytest.MonkeyPatch, disturbed: bool, rough: bool
+) -> None:
+    found = SimpleNamespace(disturbed=disturbed, rough=rough)
+    monkeypatch.setattr(
+        calibration.calibrating, "devices_to_calibrate", lambda names: [SimpleNamespace(id="cpu")]
+    )
+    monkeypatch.setattr(calibration.calibrating, "calibrate", lambda device, seconds: found)
+    (told,) = calibration.measured(["cpu"], 1.0)
+    assert told == {"device": "cpu", "again": disturbed or rough, "text": str(found)}

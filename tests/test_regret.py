@@ -174,7 +174,7 @@ def test_devices_are_calibrated_first_in_a_cache_of_their_own(
         asked.append((names, seconds))
         folders.append(env["ALIGHT_CACHE_DIR"])
         save_profile(replace(host, fingerprint=fingerprint(registry.device("cpu"))))
-        return [{"device": "cpu", "disturbed": False, "text": "cpu: measured"}], ""
+        return [{"device": "cpu", "again": False, "text": "cpu: measured"}], ""
 
     monkeypatch.setattr(calibration, "_in_process", calibrates)
     monkeypatch.setattr(picked, "measured", lambda *given: Timing(1e-6, 1e-6, 1e-6, 5))

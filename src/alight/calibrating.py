@@ -39,6 +39,11 @@ class Calibrated:
         """Tell whether other work disturbed what was measured, so that it is not stored."""
         return bool(self.row["contended"])
 
+    @property
+    def rough(self) -> bool:
+        """Tell whether it predicts so badly that it is stored for want of a better one."""
+        return bool(self.row["rough"])
+
     def __str__(self) -> str:
         row = self.row
         how = "imported, measured" if row["origin"] == "imported" else "measured"
