@@ -228,6 +228,10 @@ def test_what_one_block_takes_alone_is_measured_before_what_few_groups_need() ->
         assert max(vital) < keys.index(f"short@reduce_outer/{dtype}")
         assert {f"{op}@lone/{dtype}" for op in LONE_OPS} <= set(keys)
     assert not any("@lone/" in p.key for p in points_of(host))
+    every = [(p.implementation, p.key, p.amount) for p in points_of(card)]
+    assert len(every) == len(set(every))
+    named = [i for i, (_, key, _) in enumerate(every) if key in ("sort/float64", "fft/float64")]
+    assert max(named) < every.index(("generated", "elementwise/float32", 1 << 5))
 
 
 def test_what_a_body_is_made_of_is_told_where_arithmetic_hides_behind_memory() -> None:
