@@ -37,7 +37,11 @@ from alight.ir.inner import folded
 
 GAPS = (
     Gap("reductions of complex numbers, scans of float16", "folds are not printed", "alight"),
-    Gap("products of floats", "which partial ones overflow is NumPy's order to say", "nobody"),
+    Gap(
+        "products of floats",
+        "which partial ones overflow is NumPy's order to say",
+        "alight, by folds that carry exponents",
+    ),
     Gap("complex transcendentals", "no body defines them", "alight"),
     *LACKING,
     Gap("floating-point warnings", "a device has no flags", "nobody: NumPy on the host warns"),
