@@ -11,9 +11,11 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import alight.errors
+from alight import automatic_floor
 from alight.automatic_floor import GUESSED_FLOOR
 
 PACKAGE = Path(alight.errors.__file__).parent
@@ -527,3 +529,13 @@ def test_the_report_goes_to_one_place_and_what_is_wrong_with_it_is_said_once(
     assert (tmp_path / "own.json").exists() and not (tmp_path / "r.json").exists()
     done = command(tmp_path, "run", "script.py", ALIGHT_REPORT="r.json")
     assert (tmp_path / "r.json").exists()
+
+
+def test_a_planning_time_that_was_disturbed_has_no_gigabytes_added(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = []
+    real = np.ones
+    monkeypatch.setattr(np, "ones", lambda size: made.append(size) or real(size))
+    found = automatic_floor._planning_floor(1.0)  # a second for a plan that takes 100 us
+    assert found > made[-1] == automatic_floor._MOST_ELEMENTS

@@ -92,6 +92,9 @@ def _measure_floor(planning_seconds: Callable[[], float]) -> None:
 
 # With three, ten floors in one process were 287,000 to 800,000; this many take 2 ms.
 _ADDITIONS = 12
+# Elements of the largest: five times the highest of those floors. Where planning seemed to take
+# longer than that it was disturbed, and would have gigabytes added.
+_MOST_ELEMENTS = 1 << 22
 
 
 def _planning_floor(planning: float) -> int:
@@ -111,6 +114,6 @@ def _planning_floor(planning: float) -> int:
             began = perf_counter()
             x + x
             best = min(best, perf_counter() - began)
-        if best >= 20.0 * planning:
+        if best >= 20.0 * planning or size >= _MOST_ELEMENTS:
             return max(1, round(20.0 * planning * size / best))
         size *= 2
