@@ -332,7 +332,7 @@ def test_the_bench_is_told_what_the_command_prints(
     for made in (quiet, busy):
         monkeypatch.setattr(calibrating, "measure", lambda *a, made=made: [made])
         (found,) = measured(["cpu"], 1.0)
-        assert (found["device"], found["disturbed"]) == ("cpu", made is busy)
+        assert (found["device"], found["again"]) == ("cpu", made is busy)
         with pytest.raises(SystemExit) as ended:
             main(["calibrate", "cpu"])
         assert capsys.readouterr().out == found["text"] + "\n"

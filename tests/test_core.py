@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import alight
+from alight.ir.ops import OPS, loop_dtypes
 
 F8 = np.dtype(np.float64)
 
@@ -496,3 +497,13 @@ def test_a_forked_child_records(core: Any) -> None:
     assert os.read(read, 1) == b"y"
     os.close(read)
     os.close(write)
+
+
+def test_two_of_cs_types_that_are_one_dtype_to_numpy_keep_their_scalars(core: Any) -> None:
+    long, longer = np.dtype("l"), np.dtype("q")
+    for first, second in ((longer, long), (long, longer)):
+        layouts = [core.make_layout(dtype, (1237, 3)) for dtype in (first, second)]
+        assert [layout.dtype.char for layout in layouts] == [first.char, second.char]
+        assert core.make_layout(first, (1237, 3)) is layouts[0]
+    for dtype in (longer, long):
+        assert [d.char for d in loop_dtypes(OPS["add"], (dtype, dtype))] == [dtype.char] * 3

@@ -808,7 +808,7 @@ def test_what_was_counted_in_bodies_outlives_the_process(
     store, leaving = Store(tmp_path), []
     monkeypatch.setattr(costs, "default_store", lambda: store)
     monkeypatch.setattr(
-        costs.atexit, "register", lambda call, *given: leaving.append(lambda: call(*given))
+        costs, "when_over", lambda call, *given: leaving.append(lambda: call(*given))
     )
     graph = Graph((vector(8),), (Node(OPS["sin"], (0,), (), vector(8)),), (1,))
     group = Group(GroupKind.LOOP, graph, (8,))

@@ -287,6 +287,8 @@ def products(x: Any, y: Any) -> Any:
 NEAR = """
 import test_resident as t
 import numpy as np, alight
+import alight.ir.inner
+alight.ir.inner._NAMES = frozenset()  # products are the library's
 from alight.log import LOG
 made = alight.jit(t.products)
 with alight.policy(force="cuda:0", floor=0):
@@ -451,6 +453,8 @@ def mixed(x: Any, y: Any) -> Any:
 MIXED = """
 import test_resident as t
 import numpy as np, alight
+import alight.ir.inner
+alight.ir.inner._NAMES = frozenset()  # products are the library's
 from alight.backends.cuda_parts import CudaParts
 from alight.log import LOG
 made = alight.jit(t.mixed)

@@ -65,7 +65,7 @@ def arrays() -> tuple[np.ndarray, np.ndarray]:
 
 
 @pytest.mark.skipif(not _core.NATIVE, reason="the twin has no direct launches")
-@pytest.mark.parametrize(("program", "most"), [(scaled, 1), (twice, 1), (product, 0)])
+@pytest.mark.parametrize(("program", "most"), [(scaled, 1), (twice, 1), (product, 1)])
 def test_results_take_the_memory_of_what_dies(program: Any, most: int, arrays: Any) -> None:
     x, y = arrays
     with alight.policy(floor=0, force="cpu:generated", on_gap="host"):

@@ -33,7 +33,7 @@ def loop_dtypes(op: Op, operands: Sequence[Dtype | type]) -> tuple[Dtype, ...]:
 
 # Bounded, so that structured and string dtypes made in a loop cannot pile up: 4096 entries hold
 # every op with every pair of plain dtypes that a program can be expected to mix.
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=4096, typed=True)  # long and long long are one dtype to NumPy, of two types
 def _loop_dtypes(op: Op, *operands: Any) -> tuple[Dtype, ...]:
     # resolve_dtypes takes int, float and complex; a bool is not weak
     wanted = tuple(np.dtype(bool) if o is bool else o for o in operands)

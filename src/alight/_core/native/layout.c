@@ -226,7 +226,9 @@ static Layout *look_up(PyArray_Descr *dtype, Py_hash_t hash, Py_ssize_t ndim, co
             /* Comparing dtypes that are not one object can run code, which can change the table: what is
                held stays in its bucket, and where the buckets were made anew the search starts again. */
             size_t count = bucket_count;
-            if (PyArray_EquivTypes((PyArray_Descr *)layout->dtype, dtype)) {
+            /* Two of C's types may be one dtype to NumPy (long and long long), which have scalars of their own. */
+            if (((PyArray_Descr *)layout->dtype)->type_num == dtype->type_num
+                && PyArray_EquivTypes((PyArray_Descr *)layout->dtype, dtype)) {
                 return layout;
             }
             held = layout;

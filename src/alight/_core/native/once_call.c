@@ -95,7 +95,8 @@ static bool rests_alone(PyArrayObject *array)
         && strides_are_dense(PyArray_NDIM(array), PyArray_DIMS(array), PyArray_STRIDES(array), PyArray_ITEMSIZE(array));
 }
 
-/* Tell whether what NumPy made is nobody else's: it rests on no memory of what it was made of. */
+/* Tell whether what NumPy made is nobody else's: it rests on no memory of what it was made of. Arrays without axes
+   are ours to make, which tells them from what stands for a scalar. */
 static bool is_own(PyObject *made)
 {
     if (PyTuple_CheckExact(made)) {
@@ -107,7 +108,8 @@ static bool is_own(PyObject *made)
         return true;
     }
     if (PyArray_CheckExact(made)) {
-        return Py_REFCNT(made) == 1 && (is_fresh(made) || rests_alone((PyArrayObject *)made));
+        return PyArray_NDIM((PyArrayObject *)made) > 0 && Py_REFCNT(made) == 1
+            && (is_fresh(made) || rests_alone((PyArrayObject *)made));
     }
     return is_scalar(made) || PyBool_Check(made) || PyLong_CheckExact(made) || PyFloat_CheckExact(made) || PyUnicode_CheckExact(made)
         || made == Py_None;

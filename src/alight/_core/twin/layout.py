@@ -101,7 +101,8 @@ def make_layout(
     """Return the one layout with these fields; strides default to C order."""
     if strides is None:
         strides = _c_strides(dtype, shape)
-    key = (dtype, shape, strides)
+    # two of C's types may be one dtype to NumPy (long and long long), with scalars of their own
+    key = (dtype, dtype.num, shape, strides)
     found = _layouts.get(key)
     if found is None:
         found = _layouts.setdefault(key, Layout(dtype, shape, strides))
