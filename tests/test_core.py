@@ -81,7 +81,7 @@ def test_layouts_are_interned_and_die(core: Any) -> None:
     assert layout is core.layout_of(np.zeros((31, 7)))
     assert layout is not core.make_layout(np.dtype("f4"), (31, 7))
     assert layout is not core.make_layout(F8, (31, 7), (8, 248))
-    assert core.make_layout(np.dtype("l"), (3,)) is core.make_layout(np.dtype("q"), (3,))
+    assert core.make_layout(np.dtype("l"), (3,)) is not core.make_layout(np.dtype("q"), (3,))
     assert hash(layout) == hash(layout) and layout in {layout: 1}
     assert repr(layout) == "float64[31, 7]"
     assert repr(core.make_layout(F8, (31, 7), (8, 248))) == "float64[31, 7], strides=(8, 248)"
