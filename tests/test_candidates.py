@@ -11,7 +11,9 @@ import os
 import subprocess
 import sys
 import textwrap
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,6 +21,7 @@ import pytest
 import alight.errors
 import alight.registry
 from alight import calibrated
+from alight.backends.host import HostBackend
 
 SOURCE = Path(alight.errors.__file__).parents[1]
 
@@ -26,7 +29,9 @@ SOURCE = Path(alight.errors.__file__).parents[1]
 BACKEND = """
 from __future__ import annotations
 import dataclasses, os
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from alight.backends.sim import SimBackend
 from alight.backends.sim_clock import DEFAULT_SPEC
 from alight.device import Probe, Traces
@@ -696,3 +701,19 @@ def test_a_document_that_nobody_wrote_is_put_aside_and_the_rest_of_it_kept(
     calibrated.failed(devices[1], "why", for_good=False)
     assert len(calibrated.recalled()) == 2
     calibrated.forget()
+
+
+@pytest.mark.parametrize("missing", ["", "CuPy is not installed"])
+def test_a_device_is_recalled_where_the_environment_has_its_library(
+    monkeypatch: pytest.MonkeyPatch, missing: str
+) -> None:
+    (host,) = HostBackend().probe().devices
+    card = replace(host, id="cuda:7", space="cuda:7")
+    known = SimpleNamespace(device=card, reason="")
+    backend = SimpleNamespace(described=lambda device: device, missing=lambda: missing)
+    monkeypatch.setattr(calibrated, "recalled", lambda: [known])
+    monkeypatch.setattr(alight.registry, "_made", lambda kind: backend)
+    monkeypatch.setattr(alight.registry, "_probed", type(alight.registry._probed)())
+    for name in ("_named", "_devices"):
+        monkeypatch.setattr(alight.registry, name, {})
+    assert alight.registry._remembered("cuda:7") is (None if missing else card)

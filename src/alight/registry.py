@@ -166,7 +166,11 @@ def _remembered(name: str) -> Device | None:
             from alight import calibrated
 
             own = [one for one in calibrated.recalled() if one.device.id == name and not one.reason]
-            if not own or left(name) or not hasattr(_made(kind), "described"):
+            backend = _made(kind)
+            if not own or left(name) or not hasattr(backend, "described"):
+                return None
+            # another environment on this machine may have what its driver is asked through
+            if getattr(backend, "missing", str)():
                 return None
             _named[name] = own[0]
             _devices[name] = own[0].device
