@@ -118,6 +118,7 @@ np.append(m, n, axis=0), np.append(v, 3), np.append(f, 3), np.block([[m, n], [n,
 np.insert(v, 1, 9.0), np.delete(v, 1), np.delete(m, 1, axis=0), np.delete(m, 0, 1)
 np.delete(v, [0, 2]), np.delete(t, 1, axis=1), np.resize(m, (2, 5)), np.split(m, 3)
 np.split(m, [1, 2], axis=1), np.array_split(v, 3), np.hsplit(m, 2), np.vsplit(m, 3)
+np.split(v, j[1:3]), np.vsplit(m, j[2:3]), np.array_split(v, indices_or_sections=j[1:3])
 np.dsplit(p, 2), np.unstack(m), np.unstack(m, axis=1), np.repeat(m, 2), np.repeat(m, 2, axis=0)
 np.repeat(v, [1, 0, 2, 1]), np.repeat(t, 3, axis=1), np.tile(v, 3), np.tile(m, (2, 1))
 np.tile(m, (2, 1, 2)), np.tile(t, 2), np.roll(m, 1), np.roll(m, 1, axis=0)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from alight._core import ArrayBase, Layout
-from alight.exits import exit_to_numpy
+from alight.exits import exit_to_numpy, ndarrays
 from alight.forms import copy_of
 from alight.frozen import np
 from alight.functions import ours, parameters
@@ -54,9 +54,11 @@ def _view_function(function: Any) -> None:
         array = None if type(item) in (bool, int, float, complex) else ours(item)
         if array is None:
             return exit_to_numpy(function, args, kwargs)
+        # Where to split may be an array of ours, too: given as it is, NumPy would ask this again.
+        others, named = ndarrays(args[1:]), ndarrays(kwargs)
         if args:
-            return views((array,), lambda p: function(p, *args[1:], **kwargs))
-        return views((array,), lambda p: function(**{**kwargs, first: p}))
+            return views((array,), lambda p: function(p, *others, **named))
+        return views((array,), lambda p: function(**{**named, first: p}))
 
     implements(function, views="split" not in function.__name__)(move)
 
