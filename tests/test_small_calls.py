@@ -124,6 +124,12 @@ CALLS = [
     "np.linalg.inv(q)",
     "np.linalg.norm(a)",
     "np.linalg.solve(q,q)",
+    "np.linalg.svd(q)",
+    "np.linalg.qr(q)",
+    "np.linalg.slogdet(q)",
+    "np.linalg.lstsq(q,q)",
+    "np.unique_counts(at)",
+    "np.gradient(q)",
     "np.unique(at)",
     "np.bincount(at)",
     "np.flatnonzero(mask)",
@@ -157,8 +163,8 @@ SLOWER = frozenset(("m.nonzero()", "np.meshgrid(a,b)[1]"))
 
 
 def kinds(made: Any) -> Any:
-    if isinstance(made, tuple):
-        return tuple(map(kinds, made))
+    if isinstance(made, (tuple, list)):
+        return type(made), *map(kinds, made)
     array = np.asarray(made)
     writeable = made.flags.writeable if hasattr(made, "flags") and array.ndim else None
     return array.dtype, array.shape, array.strides, array.tobytes(), writeable

@@ -153,6 +153,7 @@ PyObject *operand(PyObject *item, npy_intp least);
 bool outgrow(PyObject *one, PyObject *other, npy_intp least);
 bool is_fresh(PyObject *object);
 bool is_native(PyArray_Descr *dtype);
+bool is_several(PyObject *made);
 PyObject *taken_over(PyObject *made, npy_intp least);
 PyObject *view_over(PyTypeObject *type, Array *self, PyObject *window, PyObject *probe);
 PyObject *once_binary(binaryfunc run, PyObject *left, PyObject *right);

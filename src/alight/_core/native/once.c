@@ -209,6 +209,13 @@ PyObject *fresh_array(PyObject *module, PyObject *made)
     return found != NULL || PyErr_Occurred() ? found : Py_NewRef(Py_None);
 }
 
+/* Tell whether NumPy made several things: a tuple, one with names, or a list. */
+bool is_several(PyObject *made)
+{
+    return PyTuple_CheckExact(made) || PyList_CheckExact(made)
+        || (PyTuple_Check(made) && PyObject_HasAttrString((PyObject *)Py_TYPE(made), "_fields"));
+}
+
 /* Return what NumPy made as what the front door promises; consumes it. */
 PyObject *taken_over(PyObject *made, npy_intp least)
 {
@@ -228,16 +235,21 @@ PyObject *taken_over(PyObject *made, npy_intp least)
         return floors->scalars || PyArray_IsScalar(made, LongDouble) || PyArray_IsScalar(made, CLongDouble)
             ? made
             : scalar_adopted(made);
-    } else if (PyTuple_CheckExact(made)) {
-        Py_ssize_t count = PyTuple_GET_SIZE(made);
+    } else if (is_several(made)) {
+        Py_ssize_t count = PySequence_Fast_GET_SIZE(made);
         PyObject *results = PyTuple_New(count);
         for (Py_ssize_t i = 0; results != NULL && i < count; i++) {
-            PyObject *item = taken_over(Py_NewRef(PyTuple_GET_ITEM(made, i)), least);
+            PyObject *item = taken_over(Py_NewRef(PySequence_Fast_GET_ITEM(made, i)), least);
             if (item == NULL) {
                 Py_CLEAR(results);
             } else {
                 PyTuple_SET_ITEM(results, i, item);
             }
+        }
+        if (results != NULL && PyList_CheckExact(made)) {
+            Py_SETREF(results, PySequence_List(results));
+        } else if (results != NULL && !PyTuple_CheckExact(made)) {
+            Py_SETREF(results, PyObject_CallObject((PyObject *)Py_TYPE(made), results));
         }
         Py_DECREF(made);
         return results;

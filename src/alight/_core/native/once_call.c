@@ -95,21 +95,21 @@ static bool rests_alone(PyArrayObject *array)
         && strides_are_dense(PyArray_NDIM(array), PyArray_DIMS(array), PyArray_STRIDES(array), PyArray_ITEMSIZE(array));
 }
 
-/* Tell whether what NumPy made is nobody else's: it rests on no memory of what it was made of. Arrays without axes
-   are ours to make, which tells them from what stands for a scalar. */
+/* Tell whether what NumPy made is nobody else's: it rests on no memory of what it was made of. */
 static bool is_own(PyObject *made)
 {
-    if (PyTuple_CheckExact(made)) {
-        for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(made); i++) {
-            if (!is_own(PyTuple_GET_ITEM(made, i))) {
+    if (is_several(made)) {
+        for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(made); i++) {
+            if (!is_own(PySequence_Fast_GET_ITEM(made, i))) {
                 return false;
             }
         }
         return true;
     }
     if (PyArray_CheckExact(made)) {
-        return PyArray_NDIM((PyArrayObject *)made) > 0 && Py_REFCNT(made) == 1
-            && (is_fresh(made) || rests_alone((PyArrayObject *)made));
+        PyArrayObject *array = (PyArrayObject *)made;
+        bool whole = PyArray_BASE(array) == NULL && PyArray_CHKFLAGS(array, NPY_ARRAY_OWNDATA);
+        return Py_REFCNT(made) == 1 && (whole || rests_alone(array));
     }
     return is_scalar(made) || PyBool_Check(made) || PyLong_CheckExact(made) || PyFloat_CheckExact(made) || PyUnicode_CheckExact(made)
         || made == Py_None;
