@@ -261,6 +261,21 @@ def test_what_is_read_later_keeps_its_values(number: int) -> None:
     assert pending.tolist() == (plain * 2).tolist()
 
 
+@pytest.mark.parametrize(
+    "made",
+    [
+        *("np.array(7.0)", "np.asarray(7.0)", "np.zeros(())", "np.full((), 7.0)"),
+        *("np.array(7.0).copy()", "np.copy(np.array(7.0))", "np.array(7).astype(float)"),
+        *("np.zeros_like(np.array(7.0))", "np.array(np.array(7.0))"),
+    ],
+)
+def test_arrays_without_axes_are_no_scalars(made: str) -> None:
+    for namespace in (np, alight):
+        array = eval(made, {"np": namespace})
+        with pytest.raises(ValueError, match="broadcast"):
+            array += namespace.ones(3)
+
+
 def test_what_may_not_be_written_is_not() -> None:
     a = alight.asarray(np.arange(9.0).reshape(3, 3))
     diagonal = a.diagonal()

@@ -405,7 +405,7 @@ def _holders(array: ArrayBase) -> int:
 
 
 def _zeros(lay: Any) -> Any:
-    return concrete(np.zeros(lay.shape, lay.dtype))
+    return concrete(np.zeros(lay.shape, lay.dtype, "F" if lay.probe.flags.fnc else "C"))
 
 
 def _scan(name: str, array: Any, axis: Any, dtype: Any, out: Any) -> Any:

@@ -228,7 +228,7 @@ PyObject *taken_over(PyObject *made, npy_intp least)
         if (!is_native(PyArray_DESCR(array)) || (floors->scalars && PyArray_SIZE(array) < least)) {
             return made;
         }
-        if (is_fresh(made)) {
+        if (is_fresh(made) && PyArray_NDIM(array) > 0) { /* the hook keeps those without axes from scalars */
             return adopted(made);
         }
     } else if (is_scalar(made)) {
