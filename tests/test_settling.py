@@ -206,3 +206,20 @@ def test_guards_take_names_by_the_function_they_wrap(name: str) -> None:
     assert made(1, a=2) == ((1,), {"a": 2}) and made(1, c=2) == ((1,), {"c": 2})
     many = {f"x{i}": i for i in range(40)}
     assert made(**many) == ((), many)
+
+
+def test_other_threads_may_meet_new_kinds_of_call_meanwhile() -> None:
+    jitted: Any = alight.jit(windows)
+    learned = jitted._learned()
+
+    class Met:
+        def __eq__(self, other: object) -> bool:
+            learned.sites[object()] = Site()  # as another thread, between two comparisons
+            return False
+
+        __hash__ = None  # type: ignore[assignment]
+
+    learned.sites[0] = Site(kind=Met())
+    learned.sites[1] = Site(kind=Met())
+    assert not learned.all_numpys("other")
+    assert len(learned.sites) == 4

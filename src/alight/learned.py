@@ -74,7 +74,8 @@ class Learned:
     def all_numpys(self, kind: Any) -> bool:
         """Tell whether NumPy has every call of arguments so large, whatever their shapes: no more
         are kept apart by those, and where anything was tried, it won."""
-        alike = [site for site in self.sites.values() if site.kind == kind]
+        # of a tuple: other threads may meet new kinds meanwhile
+        alike = [site for site in tuple(self.sites.values()) if site.kind == kind]
         theirs = all([s.verdict == "numpy" or (s.waiting and not s.cold) for s in alike])
         return theirs and len(self.sites) >= EXACT_SITES and not any([s.foregone for s in alike])
 
