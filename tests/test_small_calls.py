@@ -261,6 +261,17 @@ def test_what_is_read_later_keeps_its_values(number: int) -> None:
     assert pending.tolist() == (plain * 2).tolist()
 
 
+def test_elements_of_one_axis_are_no_views() -> None:
+    for namespace in (np, alight):
+        a = namespace.asarray(np.arange(3.0))
+        first, *_ = namespace.unstack(a)
+        first += 5.0
+        assert a.tolist() == [0.0, 1.0, 2.0] and float(first) == 5.0
+        rows = namespace.unstack(a.reshape(3, 1))
+        rows[0][0] = 5.0
+        assert a.tolist() == [5.0, 1.0, 2.0]
+
+
 @pytest.mark.parametrize(
     "made",
     [

@@ -74,12 +74,12 @@ for _function in (
 
 @implements(np.unstack)
 def unstack(x: Any, /, *, axis: int = 0) -> Any:
-    """Return views of the sub-arrays along an axis."""
+    """Return views of the sub-arrays along an axis; of one axis the elements, which are none."""
     array = ours(x)
     if array is None or not array.ndim:
         return exit_to_numpy(np.unstack, (x,), {"axis": axis})
     first = views((array,), lambda p: np.moveaxis(p, axis, 0))
-    return tuple([first[i, ...] for i in range(first.shape[0])])
+    return tuple([first[i] for i in range(first.shape[0])])
 
 
 def _many_views(function: Any) -> None:
