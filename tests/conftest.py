@@ -50,6 +50,19 @@ def _own_cache() -> Iterator[None]:
     shutil.rmtree(_CACHE, ignore_errors=True)
 
 
+@pytest.fixture
+def small_is_small() -> Iterator[None]:
+    """Have arrays below 1000 elements be small, whatever was measured on this machine."""
+    from alight._core import floor
+    from alight.record import record_floor
+
+    record_floor()  # measured at the first use
+    before = floor.record_floor
+    floor.record_floor = 1000
+    yield
+    floor.record_floor = before
+
+
 @pytest.fixture(params=["twin", "_native"])
 def core(request: pytest.FixtureRequest) -> Any:
     """Return the core in Python, and in C where it was built."""

@@ -7,7 +7,7 @@ import operator
 import sys
 import warnings
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,19 +15,11 @@ import numpy as np
 import pytest
 
 import alight
-from alight._core import NATIVE, floor, hooks
-from alight.record import record_floor
+from alight._core import NATIVE, hooks
+
+pytestmark = pytest.mark.usefixtures("small_is_small")
 
 THIS = __file__
-
-
-@pytest.fixture(autouse=True)
-def small_is_small() -> Iterator[None]:
-    record_floor()  # measured at the first use
-    before = floor.record_floor
-    floor.record_floor = 1000
-    yield
-    floor.record_floor = before
 
 
 def operands(namespace: Any) -> dict[str, Any]:

@@ -6,27 +6,18 @@ from __future__ import annotations
 import os
 import sys
 import warnings
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 
 import alight
-from alight._core import NATIVE, floor
-from alight.record import record_floor
+from alight._core import NATIVE
+
+pytestmark = pytest.mark.usefixtures("small_is_small")
 
 NAMES = ("a", "b", "c", "m", "q", "mask", "at", "z")
 PACKAGE = os.path.dirname(alight.__file__) + os.sep
-
-
-@pytest.fixture(autouse=True)
-def small_is_small() -> Iterator[None]:
-    record_floor()  # measured at the first use
-    before = floor.record_floor
-    floor.record_floor = 1000
-    yield
-    floor.record_floor = before
 
 
 def names(np: Any) -> dict[str, Any]:

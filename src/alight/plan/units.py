@@ -151,8 +151,8 @@ def _work_looked_up(
         best = min(known, key=lambda k: _distance(dtype, k.partition("/")[2]), default=None)
         if best is not None:
             return rates.work[best].value, math.hypot(rates.spread, BODY_SPREAD)
-    same = nearest(rates, name, dtype)
-    if not own and same is not None and _alike(same.partition("/")[2], dtype):
+    same = None if own else nearest(rates, name, dtype)
+    if same is not None and _alike(same.partition("/")[2], dtype):
         # a library's op is the same algorithm in another width, while what others compute for an
         # element differs more (NumPy on an EPYC: hypot of float32 3.9 ns, 0.3 as a special one)
         return rates.work[same].value, math.hypot(rates.spread, BODY_SPREAD)
