@@ -18,7 +18,7 @@ from alight.backends.sim_clock import DEFAULT_SPEC, recorded
 from alight.bench.calibration import measured
 from alight.cli import main
 from alight.measure import calibrate as calibration
-from alight.measure import probes, profiles
+from alight.measure import findings, probes, profiles
 from alight.measure.amounts import VITAL
 from alight.measure.calibrate import Calibration
 from alight.measure.dtype_points import Point
@@ -136,6 +136,41 @@ def test_what_is_ready_in_a_slow_moment_is_measured_in_a_quick_one(
     assert len(list(itertools.islice(run.steps(), count))) == count
     assert [point.amount for point in run.found.points] == [p.amount for p in few(HOST)]
     assert {run.found.sample(point).steady for point in run.found.points} == {quick}
+
+
+def test_products_wait_once_for_the_threads_that_they_leave_spinning(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A library's threads spin for 128 ms after each, in which all else is slow."""
+    monkeypatch.setattr(findings, "thread_count", lambda: 2)
+    monkeypatch.setattr(calibration, "switches", lambda: 0)
+    run = Calibration(HostBackend(), HOST, 60.0)
+    slow = waits = 0
+    visit = run._visit
+
+    def visited(point: Point, launch: Any) -> list[float]:
+        nonlocal slow
+        found = visit(point, launch)
+        slow = 5 if run.found.leaves_threads(point) else slow
+        return found
+
+    def steady() -> bool:
+        nonlocal slow, waits
+        waits += slow == 1
+        slow = max(slow - 1, 0)
+        return not slow
+
+    monkeypatch.setattr(Calibration, "_visit", lambda run, *visited_: visited(*visited_))
+    run._pace.steady = steady  # type: ignore[method-assign]
+    some = [point for point in points_of(HOST) if point.implementation == "numpy"]
+    wanted = ("matmul/float64", "matmul/int64", "dot/float64", "elementwise/float64")
+    few = [point for point in some if point.key in wanted and point.amount < 1e6]
+    monkeypatch.setattr(calibration, "points_of", lambda device: few)
+    assert len(list(itertools.islice(run.steps(), len(few)))) == len(few)
+    products = [run.found.sample(point) for point in few if run.found.leaves_threads(point)]
+    # after the additions the products of both dtypes, and then those of vectors
+    assert len(products) > 20 and waits <= 2
+    assert all(product.steady for product in products)
 
 
 def test_a_calibration_without_a_quick_moment_leaves_time_for_what_it_has_made_ready(

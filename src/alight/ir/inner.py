@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from alight._core import make_layout
 from alight.ir.group import Graph, Group, GroupKind, Node
@@ -12,7 +13,7 @@ from alight.ir.op import OPS
 if TYPE_CHECKING:
     from alight._core import Layout
 
-__all__ = ["folded", "is_product"]
+__all__ = ["Sides", "folded", "is_product", "sides_of"]
 
 # Of real floats and integers all of these add up products of two elements each; NumPy multiplies
 # half floats as single ones.
@@ -26,6 +27,42 @@ _DTYPES = frozenset("fdbBhHiIlLqQ")
 # A name for each axis of the first operand, of the second and of the result: those that the result
 # lacks are summed over.
 _Axes = tuple[tuple[Any, ...], tuple[Any, ...], tuple[Any, ...]]
+
+
+class Sides(NamedTuple):
+    """``stacked`` products of an (m, k) by a (k, n) matrix; ``along``: which of the two have the
+    axis that is summed over nearest in memory."""
+
+    stacked: int
+    m: int
+    k: int
+    n: int
+    along: tuple[bool, bool]
+
+
+def sides_of(group: Group) -> Sides | None:
+    """Return the sides of a product of matrices that generated code folds; None of other groups,
+    and where one of the two is a vector."""
+    made = folded(group)
+    if group.kind is not GroupKind.LIBRARY or made is group:
+        return None
+    views = [made.graph.layout(i) for i in made.graph.nodes[0].operands]
+    ndim, kept = len(made.shape), made.graph.nodes[-1].layout.ndim
+    lengths = {"both": 1, "m": 1, "n": 1}
+    nearest: list[tuple[float, bool]] = [(math.inf, True)] * 2
+    for axis, length in enumerate(made.shape):
+        steps = [abs(view.strides[axis]) * (view.shape[axis] > 1) for view in views]
+        if axis < kept:
+            name = "both" if all(steps) else "m" if steps[0] else "n"
+            lengths[name] *= length
+        for own, step in enumerate(steps):
+            if step:
+                nearest[own] = min(nearest[own], (step, axis >= kept))
+    k = math.prod(made.shape[kept:ndim])
+    if lengths["m"] == 1 or lengths["n"] == 1:
+        return None
+    along = nearest[0][1], nearest[1][1]
+    return Sides(lengths["both"], lengths["m"], k, lengths["n"], along)
 
 
 def is_product(group: Group) -> bool:

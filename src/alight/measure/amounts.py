@@ -3,6 +3,7 @@ products; and in which dtypes."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -63,11 +64,20 @@ FEW = 64  # elements that take no time beside the call
 
 
 # Products: sides from 8 to 2048, no more than half a second of them at 10 GFLOP/s; 64 of a dtype
-# were as good as 256 (11.6 % either way, measured with one thread).
-PRODUCTS, FEW_PRODUCTS = 64, 14
+# were as good as 256 (11.6 % either way, measured with one thread). In every fourth one side is
+# long and the others are short, as of many points and few centres: without any such, products of
+# 16 x 65536 x 4 were predicted to take BLAS a thirteenth of what they did (float64, 16 processors).
+PRODUCTS, FEW_PRODUCTS = 72, 18
 _SIDES = (3.0, 11.0)
+_LONG_EVERY, _LONG_SIDE, _SHORT_SIDES = 4, (11.0, 17.0), (1.0, 6.0)
 # Logarithms of their multiplications; every eighth may have eight times as many.
 _MOST_MULTIPLICATIONS = {"f": 23.5, "c": 21.0, "i": 20.5}
+# Of generated code, each way that the second operand can lie: of more multiplications a library
+# with loops of its own for them is always quicker, and integers take as long for each.
+FOLDED_PRODUCTS, MOST_FOLDED = 12, 20.0
+# Of the largest that a host is asked for: where all threads have enough to do. From smaller ones
+# 1024 x 1024 was predicted to take 16 of them five times as long as it did.
+HOST_SIDE = 512
 
 
 def compute_elements(device: Device) -> int:
@@ -107,17 +117,25 @@ def main_dtype(device: Device) -> str:
     return next(iter(dtypes_of(device)), "float64")
 
 
-def sides(dtype: str, count: int) -> Iterator[tuple[int, int, int]]:
-    """Yield m, k, n of products, evenly spread over logarithms."""
-    most = _MOST_MULTIPLICATIONS[np.dtype(dtype).kind]
-    low, high = _SIDES
+def sides(dtype: str, count: int, most: float | None = None) -> Iterator[tuple[int, int, int]]:
+    """Yield m, k, n of products, evenly spread over logarithms; ``most``: the logarithm to base 2
+    of their multiplications."""
+    most = _MOST_MULTIPLICATIONS[np.dtype(dtype).kind] if most is None else most
+    room = math.log2(MOST_BYTES // np.dtype(dtype).itemsize)
     number = made = 0
     while made < count:
         number += 1
         # Steps by powers of the root of x⁴ = x + 1: any number of points is evenly spread.
         place = [(0.5 + number * _STEP**-i) % 1 for i in (1, 2, 3)]
-        sides = [low + (high - low) * share for share in place]
-        if sum(sides) <= most + 3 * (made % 8 == 0):
+        ranges = [_SIDES] * 3
+        turn, last = divmod(made, _LONG_EVERY)
+        if last == _LONG_EVERY - 1:
+            ranges = [_LONG_SIDE if side == turn % 3 else _SHORT_SIDES for side in range(3)]
+        sides = [
+            low + (high - low) * share for (low, high), share in zip(ranges, place, strict=True)
+        ]
+        largest = sum(sides) - min(sides)
+        if sum(sides) <= most + 3 * (made % 8 == 0) and largest <= room:
             made += 1
             m, k, n = (round(2**side) for side in sides)
             yield m, k, n

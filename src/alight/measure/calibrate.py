@@ -33,7 +33,7 @@ from alight.measure.timing import (
     switches,
     time_threads,
 )
-from alight.measure.unseen import unseen
+from alight.measure.unseen import MATMUL, unseen
 from alight.plan.cost import Profile, estimate
 from alight.registry import remember
 
@@ -80,6 +80,7 @@ class Calibration:
     _bench: Bench | None = None
     _launches: list[tuple[Point, Launch]] = field(default_factory=list)
     _busy: float = 0.0
+    _spinning: bool = False
     _visiting: float = 0.0
     _resumed: float | None = None
     _pace: Pace = field(default_factory=Pace)
@@ -126,10 +127,10 @@ class Calibration:
                 # slow moments alone where each was measured as soon as it was ready, 30 to 40 % as
                 # it is).
                 self._waiting.append((point, launch))
-                while self._waiting and (self._steady() or self._late(limit)):
+                while self._waiting and (self._next_ready() or self._late(limit)):
                     yield self._first_visit(*self._waiting.popleft())
         while self._waiting:
-            self._steady(limit - self.spent())
+            self._next_ready(limit - self.spent())
             yield self._first_visit(*self._waiting.popleft())
         if not self.device.unified_memory:
             yield from self._copies()
@@ -172,6 +173,15 @@ class Calibration:
         except Unsupported:
             return None
 
+    def _ready(self, spins: bool, seconds: float = 0.0) -> bool:
+        """Tell whether what leaves a library's threads spinning, or does not, may be measured now,
+        or within so many seconds: what follows on another such one finds its own threads there, and
+        in what these slow down nothing else shows."""
+        return (spins and self._spinning) or self._steady(seconds)
+
+    def _next_ready(self, seconds: float = 0.0) -> bool:
+        return self._ready(self.found.leaves_threads(self._waiting[0][0]), seconds)
+
     def _late(self, limit: float) -> bool:
         """Tell whether what waits for a quick moment will take what is left of the budget."""
         visits = len(self._launches)
@@ -193,11 +203,13 @@ class Calibration:
     def _visit(self, point: Point, launch: Launch) -> list[float]:
         """Take samples of a point; return them."""
         assert self._bench is not None
-        before, left = self._steady(), switches()
+        spins = self.found.leaves_threads(point)
+        before, left = self._ready(spins), switches()
         began, worked = time.perf_counter(), time.thread_time()
         with self._threads(point):
             seconds = self._bench.visit(launch, self.found.shared(point))
-        steady = self._steady() and before and not self._pace.quicker
+        self._spinning = spins
+        steady = before and (spins or (self._steady() and not self._pace.quicker))
         # Threads wait for the one that other work keeps from its processor: products of 60 us took
         # 8 ms then, a slice of the scheduler's.
         if thread_count() > 1 and self.found.threaded(point):
@@ -289,7 +301,8 @@ class Calibration:
         for again in range(MOST_REPEATS):
             # those first of which nothing is known but what they took beside other work, or little
             for point, launch in sorted(self._launches, key=lambda found: self._known(found[0])):
-                if not self._steady(limit - self.spent()) or self.spent() > limit:
+                spins = self.found.leaves_threads(point)
+                if not self._ready(spins, limit - self.spent()) or self.spent() > limit:
                     return
                 sample = self.found.sample(point)
                 if again >= LONG_REPEATS and min(sample.seconds) > LONG_SECONDS:
@@ -304,7 +317,7 @@ class Calibration:
         curves = [
             (len(self.found.sample(point).seconds), number)
             for number, (point, _) in enumerate(self._launches)
-            if point.key.partition("/")[0] in CURVE_CLASSES
+            if point.key.partition("/")[0] in CURVE_CLASSES and not self.found.leaves_threads(point)
         ]
         if curves:
             point, launch = self._launches[min(curves)[1]]
@@ -316,11 +329,13 @@ class Calibration:
             for found in samples.by_key.values():
                 yield from found.values()
 
-    def _known(self, point: Point) -> tuple[bool, bool, int]:
+    def _known(self, point: Point) -> tuple[bool, bool, int, bool]:
         """Return what is less for a point that is to be visited before others: whether it was
-        measured while nothing disturbed it, whether all else can be read without it, how often."""
+        measured while nothing disturbed it, whether all else can be read without it, how often;
+        and, since what leaves threads spinning is visited together, whether it does so."""
         sample = self.found.sample(point)
-        return sample.steady, point.key != self.found.main, len(sample.seconds)
+        visits, spins = len(sample.seconds), self.found.leaves_threads(point)
+        return sample.steady, point.key != self.found.main, visits, spins
 
     def _validate(self) -> Iterator[str]:
         """Measure sizes and combinations that no curve has seen, and keep the errors."""
@@ -341,15 +356,19 @@ class Calibration:
             shared = name == "generated" and self.device.space == "host" and thread_count() > 1
             if shared:
                 self._bench.settle(launch, thread_count())
-            self._steady(limit - self.spent())
-            first = self._bench.visit(launch, shared)
+            spins = kind == MATMUL and not shared
+            self._ready(spins, limit - self.spent())
+            first, self._spinning = self._bench.visit(launch, shared), spins
             found.append((kind, name, predicted.seconds, launch, shared, first))
             yield f"{name} unseen"
+        found.sort(key=lambda one: one[0] == MATMUL)
         for _ in range(LONG_REPEATS):
-            for _, name, _, launch, shared, seconds in found:
-                if not self._steady(self.budget_seconds - self.spent()):
+            for kind, name, _, launch, shared, seconds in found:
+                spins = kind == MATMUL and not shared
+                if not self._ready(spins, self.budget_seconds - self.spent()):
                     break
                 seconds += self._bench.visit(launch, shared)
+                self._spinning = spins
                 yield f"{name} unseen again"
         for kind, name, expected, _, _, seconds in found:
             error = math.log(expected / summary(seconds).seconds)

@@ -22,7 +22,9 @@ from alight.measure.amounts import (
     FEW_KNOTS,
     FEW_ROWS,
     FOLD_KNOTS,
+    FOLDED_PRODUCTS,
     FOLDED_ROW,
+    HOST_SIDE,
     KNOTS,
     LARGE,
     LEAST_COLUMNS,
@@ -30,6 +32,7 @@ from alight.measure.amounts import (
     LONE_ELEMENTS,
     MANY,
     MOST_BYTES,
+    MOST_FOLDED,
     OTHER_KNOTS,
     SHARED_BODIES,
     VITAL,
@@ -51,6 +54,7 @@ from alight.plan.nests import (
     WHOLE_ROW,
 )
 from alight.plan.passes import COMBINED_BYTES, NARROW_COLUMNS
+from alight.plan.products import TURNED
 from alight.plan.workload import PARTS, body_parts
 
 if TYPE_CHECKING:
@@ -400,15 +404,24 @@ class DtypePoints:
 
     def products(self, name: str, start: int, stop: int) -> Iterator[Point]:
         elements = compute_elements(self.device)
-        if start == 0 and self.kind == "f" and elements > DEVICE_ELEMENTS:
+        if start == 0 and self.kind == "f" and elements != DEVICE_ELEMENTS:
             # Of smaller ones such a device shows calls and operands alone: 4000 x 4000 was
             # predicted at a ninth of what it took (H200, a profile of 12 s).
-            side = math.isqrt(elements)
+            side = HOST_SIDE if self.device.space == "host" else math.isqrt(elements)
             group = probes.product(self.dtype, side, side, side)
             yield Point(name, f"matmul/{self.dtype}", 2.0 * side**3, group)
         for m, k, n in itertools.islice(sides(self.dtype, stop), start, stop):
             group = probes.product(self.dtype, m, k, n)
             yield Point(name, f"matmul/{self.dtype}", 2.0 * m * k * n, group, start == 0)
+
+    def folded_products(self) -> Iterator[Point]:
+        """Yield products of matrices by generated code, the second operand as it was made and, of
+        floats, turned."""
+        for turned in (False, True)[: 1 if self.kind == "i" else 2] if self.kind in "fi" else ():
+            for m, k, n in sides(self.dtype, FOLDED_PRODUCTS, MOST_FOLDED):
+                group = probes.product(self.dtype, m, k, n, turned)
+                key = f"matmul/{self.dtype}{TURNED if turned else ''}"
+                yield Point("generated", key, 2.0 * m * k * n, group)
 
     def vectors(self, name: str) -> Iterator[Point]:
         """Yield products of two vectors, and of a matrix and one."""

@@ -76,6 +76,14 @@ class Findings:
         """Tell whether threads may have to wait for one another in a point."""
         return self.shared(point) or point.key.startswith(_THREADED)
 
+    def leaves_threads(self, point: Point) -> bool:
+        """Tell whether a point leaves a library's threads spinning on other processors. OpenBLAS's
+        do so for 2**28 ticks, 128 ms at 2.1 GHz, and where two processors are one core's, all
+        else is slow meanwhile: 6 of 14 s of a calibration went by waiting, once for each product
+        (16 processors)."""
+        library = point.implementation != "generated" and self.device.space == "host"
+        return library and thread_count() > 1 and point.key.startswith(_THREADED)
+
     def sample(self, point: Point) -> Sample:
         """Return the samples of a point."""
         return self.samples[point.implementation].by_key[point.key][point.amount]

@@ -48,11 +48,18 @@ def points_of(device: Device) -> Iterator[Point]:
             yield from own.basic_work(name)
             yield from own.folds(name)
             yield from itertools.islice(own.lone(name), _VITAL_LONE)
+        # of all dtypes together: a library's threads spin on for so long that others would wait
+        for each in every if own.main else ():
+            for name in libraries:
+                yield from each.products(name, 0, FEW_PRODUCTS)
+        for each in every if own.main and host and compiled else ():
+            yield from each.folded_products()
         for name in libraries:
-            yield from own.products(name, 0, FEW_PRODUCTS)
             # Kernels of the other dtypes took all the time of a calibration of 14 s: its sorts and
             # transforms of 2^20 stayed on the host, six to nine times as long (H200).
-            yield from _by_name(own, name) if own.main and not host else ()
+            if own.main and not host:
+                yield from own.vectors(name)
+                yield from own.library(name)
         if own.main and host and compiled:
             for n in SHARED_ELEMENTS:
                 yield Point("generated", f"sharing/{main}", n, probes.loop("sin", main, n))
@@ -63,9 +70,11 @@ def points_of(device: Device) -> Iterator[Point]:
             yield from own.other_classes(name)
         for own in every:
             yield from own.more_work(name)
-            yield from own.products(name, FEW_PRODUCTS, PRODUCTS if own.kind == "f" else 0)
-            yield from _by_name(own, name) if host or not own.main else ()
+            yield from own.library(name) if host or not own.main else ()
             yield from own.scans(name)
+        for own in every:
+            yield from own.products(name, FEW_PRODUCTS, PRODUCTS if own.kind == "f" else 0)
+            yield from own.vectors(name) if host or not own.main else ()
     # On a device folds are kernels of many forms; on the host, whose op it is tells more.
     for name in compiled:
         for own in every:
@@ -89,9 +98,3 @@ def points_of(device: Device) -> Iterator[Point]:
     for name in compiled:
         for own in every:
             yield from own.scans(name)
-
-
-def _by_name(own: DtypePoints, name: str) -> Iterator[Point]:
-    """Yield what a library has functions of its own for, beside products of matrices."""
-    yield from own.vectors(name)
-    yield from own.library(name)

@@ -53,6 +53,7 @@ _SKINNY = (2, 3, 5, 7)
 # Sides of products, in powers of two, and of their multiplications: a library does 2**22 of them in
 # about a millisecond.
 _SIDES, _MOST_MULTIPLICATIONS = (3.0, 11.0), 22.0
+_TOGETHER = 4  # products
 # Ops of a group, and further operands.
 _MOST_OPS, _MOST_OPERANDS = 20, 3
 # Of an array in which every third element is taken, and rows that are seven elements apart.
@@ -79,7 +80,8 @@ def unseen(device: Device) -> Iterator[tuple[str, str, Group]]:
                 group = make(random, dtype, _shape(random, n))
                 for name in tried:
                     yield kind, name, group
-        for name in libraries:
+        # together: a library's threads spin on for so long that all else would wait for each
+        for name in libraries * (_TOGETHER if number % _TOGETHER == 0 else 0):
             sides = [random.uniform(*_SIDES) for _ in range(3)]
             # what has more multiplications than any that was measured is another question
             less = max(0.0, sum(sides) - _MOST_MULTIPLICATIONS) / 3

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 from alight.device import HOST_DEVICE
 from alight.ir.crossed import uneven, visits
 from alight.ir.group import Graph, Group, GroupKind
+from alight.ir.inner import sides_of
 from alight.ir.nested import packed
 from alight.ir.ops import Kind
 from alight.ir.rolls import as_copies
@@ -44,7 +45,7 @@ from alight.plan.nests import (
 )
 from alight.plan.passes import Pass, alone, node_class, passes
 from alight.plan.plan import Estimate
-from alight.plan.products import product_terms
+from alight.plan.products import generated_terms, product_terms
 from alight.plan.profile import Profile, Rates
 from alight.plan.reach import Reach, handed_seconds
 from alight.plan.readings import (
@@ -376,6 +377,9 @@ def _all_terms(
     graph, known = group.graph, rates.nodes
     if len(known) > _NODES_KEPT:
         known.clear()
+    if own and not away and (sides := sides_of(group)) is not None:
+        yield generated_terms(rates, graph, sides)
+        return
     if implementation == "generated" and group.kind is GroupKind.CROSSED:
         more = 1.0 if away else uneven(group, max(threads, 1))
         for part, times in visits(group, CHUNK):
