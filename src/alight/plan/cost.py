@@ -377,7 +377,7 @@ def _all_terms(
     graph, known = group.graph, rates.nodes
     if len(known) > _NODES_KEPT:
         known.clear()
-    if own and not away and (sides := sides_of(group)) is not None:
+    if rates.surfaces and own and not away and (sides := sides_of(group)) is not None:
         yield generated_terms(rates, graph, sides)
         return
     if implementation == "generated" and group.kind is GroupKind.CROSSED:
