@@ -214,7 +214,7 @@ class Runs:
             self.whole, self.way = True, Way.TOLD
             self.all_steps(visit, begin)
             self.whole, self.way = kept
-        name, given = self.surely(visit, branchy)
+        name, given = self.surely(visit)
         with code.block("if (seldom)"):
             code.add(f"const {name}_made once = {name}({', '.join((*given, begin, 'end'))});")
             code.add("#pragma unroll")
@@ -222,10 +222,9 @@ class Runs:
                 for number in visit.folds:
                     code.add(f"a{number}[j] = once.a{number}[j];")
 
-    def surely(self, visit: Pass, stepwise: bool = True) -> tuple[str, list[str]]:
+    def surely(self, visit: Pass) -> tuple[str, list[str]]:
         """Return the name of a function that folds a thread's part of a run of any elements, as
-        far as the row goes, and its first arguments. Unless it goes ``stepwise``, what it reads is
-        on its way at once, as in other runs: all of these wait for a row's last one."""
+        far as the row goes, and its first arguments."""
         name = f"surely{len(self.apart)}"
         reads = self.reads(visit)
         used = {o for n in (*visit.needed, *visit.folds) for o in self.operands(n)}
@@ -238,8 +237,7 @@ class Runs:
         parameters += [f"const {index} begin", f"const {index} end"]
         given = [*(f"q{n}" for n in reads), *(self.known[n] for n in scalars)]
         kept = self.code, self.known, self.ahead, self.way
-        self.code = Statements(CUDA, self.outside)
-        self.ahead, self.way = (1, Way.SURE) if stepwise else (self.ahead, Way.MENDED)
+        self.code, self.ahead, self.way = Statements(CUDA, self.outside), 1, Way.SURE
         self.known = {n: f"i{n}" for n in scalars}
         code = self.code
         code.add(f"{name}_made r;")
