@@ -81,6 +81,8 @@ class World:
             op, attrs = self.random.choice(OPS), self.random.choice(ATTRS)
             value = self.core.Value(op, operands, attrs, self.layout())
             self.values.append(value)
+            if self.random.random() < 0.1:
+                value.error = ValueError
             if self.random.random() < 0.3:
                 self.storages.append(self.core.Storage(value))
 

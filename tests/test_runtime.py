@@ -27,8 +27,10 @@ import alight
 from alight import _core, execute, memory, registry, residency, runtime
 from alight.backends.host import HostBackend
 from alight.errors import UnsupportedOnDevice
+from alight.ir.op import Kind, Op
 from alight.ir.ops import OPS
 from alight.log import LOG
+from alight.record import pend
 from hearing import collected
 
 MODES = [
@@ -63,9 +65,6 @@ def python(program: str, **environment: str) -> subprocess.CompletedProcess[str]
 
 def failing(array: alight.Array, error: BaseException) -> alight.Array:
     """Return an Array whose evaluation raises."""
-    from alight import memory
-    from alight.ir.op import Kind, Op
-    from alight.record import pend
 
     def reference(x: np.ndarray) -> np.ndarray:
         raise error
@@ -98,6 +97,62 @@ def test_a_root_that_failed_is_not_raised_at_anothers_request() -> None:
     np.testing.assert_array_equal(np.asarray(total), 2 * np.arange(4.0) - 1)
     with pytest.raises(ValueError, match="mine"):
         np.asarray(bad)
+
+
+@pytest.mark.parametrize("connected", [True, False])
+def test_a_root_that_failed_is_tried_again_only_where_it_is_asked_for(connected: bool) -> None:
+    tries = 0
+
+    class Counted(ValueError):
+        def __init__(self) -> None:
+            nonlocal tries
+            tries += 1
+
+    def reference(x: np.ndarray) -> np.ndarray:
+        raise Counted
+
+    op = Op("fails", Kind.LIBRARY, reference)
+    a = ours(np.arange(4.0))
+    held = []
+    for number in range(8):
+        shared = a + number
+        value = memory.read(shared)
+        bad = alight.Array.of(pend(op, (value,), (), value.layout))
+        held.append((shared, bad, bad * 2, shared - 1))
+        if connected:
+            np.testing.assert_array_equal(np.asarray(held[-1][3]), np.arange(4.0) + number - 1)
+        else:
+            with pytest.raises(Counted):
+                np.asarray(held[-1][2])
+    runtime.evaluate_all()
+    assert tries <= 2 * len(held)  # once as it was met, once more salvaged
+    before = tries
+    for _ in range(8):
+        runtime.evaluate_all()
+        np.asarray(held[0][0] + 1)
+    assert tries == before
+    with pytest.raises(Counted):
+        np.asarray(held[0][1])
+    assert before < tries <= before + 2
+
+
+def test_a_root_that_failed_for_a_while_is_there_when_it_is_asked_for() -> None:
+    short = True
+
+    def reference(x: np.ndarray) -> np.ndarray:
+        if short:
+            raise OSError
+        return x + 1
+
+    op = Op("fails", Kind.LIBRARY, reference)
+    value = memory.read(ours(np.arange(4.0)))
+    asked, other = (alight.Array.of(pend(op, (value,), (), value.layout)) for _ in range(2))
+    runtime.evaluate_all()
+    with pytest.raises(OSError):
+        asked.tolist()
+    short = False
+    for array in (asked, other):  # what was raised, and what never was
+        assert array.tolist() == [1.0, 2.0, 3.0, 4.0]
 
 
 @pytest.mark.parametrize("mode", MODES)

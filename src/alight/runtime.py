@@ -141,8 +141,9 @@ def evaluate(values: Iterable[Value], read: bool = True, passing: Storage | None
         if found is not None:
             _run(*found)
             for root in asked:
-                if root.error is not None:
-                    error, root.error = root.error, None
+                error = root.error
+                if root.op is not None and isinstance(error, BaseException):
+                    root.error = type(error)  # itself it would hold all that its traceback leads to
                     raise error
 
 
@@ -155,11 +156,11 @@ def _look_again() -> None:
 
 
 def evaluate_all() -> None:
-    """Make every live pending storage concrete; errors stay with their values, to be raised when
-    asked."""
+    """Make every live pending storage concrete, but for what has failed; errors stay with their
+    values, to be raised when asked."""
     with residency.LOCK:
         floor.count = floor.pending = 0
-        roots = [storage.value for storage in pending_storages()]
+        roots = [s.value for s in pending_storages() if s.value.error is None]
         found = request(roots, False, current_policy().stamp)
         if found is not None:
             _run(*found)
@@ -195,7 +196,7 @@ def _learn_limits() -> None:
 def _held_elements() -> int:
     """Return the elements that live pending storages are to have, and those that are kept only to
     be read for them: as many of float64 as have their bytes."""
-    ready = [storage.value for storage in pending_storages()]
+    ready = [s.value for s in pending_storages() if s.value.error is None]
     # What a jitted function has names for dies with it, but for its results.
     held = 0 if floor.traced else sum([value.layout.nbytes for value in ready])
     seen = {id(value) for value in ready}

@@ -117,7 +117,8 @@ def _connected(
     stack = asked[:]
     _walk(stack, 0, parts, part_of, joined)
     for value in others:
-        if id(value) not in wanted:
+        failed = value.error is not None and id(value) not in part_of  # it would fail again
+        if id(value) not in wanted and not failed:
             wanted.add(id(value))
             part = len(parts)
             roots.append(value)

@@ -138,7 +138,9 @@ static bool connect(Walk *walk, PyObject *passing)
 {
     for (Storage *storage = next_pending(NULL); storage != NULL; storage = next_pending(storage)) {
         Value *value = (Value *)storage->value;
-        if ((PyObject *)storage == passing || (value->mark == walk->mark && value->number & 1)) continue;
+        bool reached = value->mark == walk->mark;
+        if ((PyObject *)storage == passing || (reached && value->number & 1)) continue;
+        if (!reached && value->error != NULL && value->error != Py_None) continue; /* it would fail again */
         Py_ssize_t part = walk->parts.count;
         if (!add_part(walk, value) || !reach(walk, value, part)) return false;
         value->number |= 1;

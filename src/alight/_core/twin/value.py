@@ -18,7 +18,8 @@ from .layout import Layout, make_layout
 class Value:
     """One immutable result. Pending: ``op`` and ``operands`` say how to compute it. Concrete:
     ``op`` is None and ``data``/``offset`` say where its bytes are; a constant has neither and
-    keeps a 0-d array in ``attrs``.
+    keeps a 0-d array in ``attrs``. ``error``: what it failed with, or the type of that once it was
+    raised. What failed is tried again only where it is asked for, or something made of it.
     """
 
     __slots__ = (
@@ -43,7 +44,7 @@ class Value:
     seq: int
     site: Any
     errstate: Any
-    error: BaseException | None
+    error: BaseException | type[BaseException] | None
 
     def __init__(
         self, op: Any, operands: tuple[Value, ...], attrs: Any, layout: Layout, site: Any = None
