@@ -6,11 +6,13 @@ from __future__ import annotations
 import dataclasses
 import dis
 import functools
+import gc
 import inspect
 import math
 import subprocess
 import sys
 import types
+import weakref
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterator
 from importlib import import_module
@@ -745,6 +747,57 @@ with alight.policy(floor=0, force="cpu:generated"):
 
 def test_what_draws_may_be_loaded_after_the_first_call() -> None:
     subprocess.run([sys.executable, "-c", ALIAS], check=True)
+
+
+def _in_its_globals(number: int) -> Any:
+    space: dict[str, Any] = {"np": np}
+    exec(f"def f(x): return np.sin(x) * {number}", space)
+    return space["f"]
+
+
+def _in_its_closure(number: int) -> Any:
+    space: dict[str, Any] = {"np": np}
+    text = f"def f(x, n=0): return f(x, n + 1) if n < 2 else np.sin(x) * {number}"
+    exec(f"def make():\n    {text}\n    return f", space)
+    return space["make"]()
+
+
+def _asking_for_globals(number: int) -> Any:
+    return eval(f"lambda x: (globals(), np.cos(x) * {number})[1]", {"np": np})
+
+
+def _assigning(number: int) -> Any:
+    space: dict[str, Any] = {"np": np}
+    exec(
+        f"def make():\n    n = 0\n    def f(x):\n        nonlocal n\n        n += {number}\n"
+        "        return f and np.sin(x) * n\n    return f",
+        space,
+    )
+    return space["make"]()
+
+
+def _globals_of_twins() -> int:
+    gc.collect()
+    return sum(type(item) is swap._Names for item in gc.get_objects())
+
+
+@pytest.mark.parametrize(
+    "make", [_in_its_globals, _in_its_closure, _asking_for_globals, _assigning]
+)
+def test_functions_made_without_end_are_let_go_of(make: Callable[[int], Any]) -> None:
+    more = 100
+    made, codes = [], []
+    before = _globals_of_twins()
+    for number in range(swap.KEPT + more):
+        function = make(number)
+        swap.inside(function)
+        made.append(weakref.ref(function))
+        codes.append(weakref.ref(function.__code__))
+    del function
+    gc.collect()
+    assert not any(reference() for reference in made[: more // 2])
+    assert not any(reference() for reference in codes[: more // 2])
+    assert _globals_of_twins() - before <= swap.KEPT
 
 
 def _codes(code: types.CodeType) -> Iterator[types.CodeType]:

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import dis
 import sys
-from functools import cache
+from functools import cache, lru_cache
 from types import CellType, CodeType, FunctionType, ModuleType
 from typing import Any, NamedTuple
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from alight._core import ArrayBase, floor
 from alight.bytecode import Step, Steps, instructions
@@ -92,9 +92,12 @@ def _type(*args: Any, **kwargs: Any) -> Any:
     return type(*args, **kwargs)
 
 
-_names: dict[tuple[int, _Uses], _Names] = {}
+# Functions and code that something is known of, which is found out anew of those met before so many
+# others. A program may make functions for ever, and a twin leads to its own function: by its
+# globals, by its closure, so that the function cannot die before what is known of it is dropped.
+KEPT = 1024
+_names: WeakValueDictionary[tuple[int, _Uses], _Names] = WeakValueDictionary()
 _twins: WeakKeyDictionary[FunctionType, tuple[FunctionType, tuple[Any, ...]]] = WeakKeyDictionary()
-_unable: dict[CodeType, bool] = {}
 
 
 def _swapped(name: str, value: Any, uses: _Uses) -> Any:
@@ -119,6 +122,10 @@ def inside(function: FunctionType) -> FunctionType:
         if type(names) is _Names:
             names.note_warnings()
         return found[0]
+    if len(_twins) >= KEPT:
+        oldest = _twins.keyrefs()[0]()
+        if oldest is not None:
+            _twins.pop(oldest, None)
     # The function itself stands in while its twin is made: closures may lead back to it.
     _twins[function] = (function, state)
     twin = function if _cannot(function.__code__) else _twin(function, _contents(function))
@@ -188,16 +195,14 @@ def _twin(function: FunctionType, contents: tuple[Any, ...]) -> FunctionType:
     return twin
 
 
+@lru_cache(KEPT)
 def _cannot(code: CodeType) -> bool:
     """Tell whether code, or code inside it, does to globals what a twin cannot serve."""
-    found = _unable.get(code)
-    if found is None:
-        found = _unable[code] = (
-            not _PAST.isdisjoint(code.co_code[::2])
-            or not _ASKING.isdisjoint(code.co_names)
-            or any(_cannot(c) for c in code.co_consts if isinstance(c, CodeType))
-        )
-    return found
+    return (
+        not _PAST.isdisjoint(code.co_code[::2])
+        or not _ASKING.isdisjoint(code.co_names)
+        or any(_cannot(c) for c in code.co_consts if isinstance(c, CodeType))
+    )
 
 
 def _written_cells(function: FunctionType) -> frozenset[int]:
@@ -217,7 +222,7 @@ def _written_cells(function: FunctionType) -> frozenset[int]:
     return frozenset(cells)
 
 
-@cache
+@lru_cache(KEPT)
 def _written(code: CodeType) -> frozenset[str]:
     """Return the variables of enclosing functions that code assigns."""
     names = {i.name for i in instructions(code) if i.opname in ("STORE_DEREF", "DELETE_DEREF")}
@@ -232,7 +237,7 @@ _TAKES = frozenset(("LOAD_ATTR", "LOAD_METHOD"))
 _COMPARES = frozenset(("IS_OP", "COMPARE_OP", "CONTAINS_OP"))
 
 
-@cache
+@lru_cache(KEPT)
 def _uses(code: CodeType, draws: bool) -> _Uses:
     """Return what code, and code inside it, does with the names of outside."""
     values: set[str] = set()
