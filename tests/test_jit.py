@@ -1897,3 +1897,92 @@ def test_an_explanation_says_which_way_calls_take_and_why() -> None:
     assert told.to_dict()["calls"][0]["reason"] == "the policy says so"
     assert "cpu:generated" in told.explanation()
     assert alight.explain(chain, a, b).to_dict()["calls"] == []
+
+
+LISTS: tuple[list[Any], ...] = (
+    [1, 2, 3, 4, 5, 6],
+    [1.0, 2, 3, 4, 5, 6],
+    [1j, 2, 3, 4, 5, 6],
+    [2**40] * 6,
+    [np.float32(2)] * 6,
+    [True, False, True, False, True, False],
+    [0, 1, 2],
+    [3],
+    [],
+    [np.arange(6), np.arange(6.0)],
+    [np.arange(6.0), np.arange(6.0)],
+    [np.arange(3.0), 1],
+)
+
+
+def _by_length(x: Any, items: list[Any]) -> Any:
+    return np.sin(x) * len(items) + x[: len(items)].sum()
+
+
+def _by_items(x: Any, items: list[Any]) -> Any:
+    total = x * 0
+    for item in items:
+        total = total + item * x[0]
+    return total
+
+
+def _by_dtype(x: Any, items: list[Any]) -> Any:
+    return x + items
+
+
+def _by_places(x: Any, items: list[Any]) -> Any:
+    return x[items] * 2
+
+
+@pytest.mark.parametrize("function", [_by_length, _by_items, _by_dtype, _by_places])
+def test_a_list_of_other_items_has_its_own_answer(
+    mode: str, function: Callable[[Any, list[Any]], Any]
+) -> None:
+    def outcome(run: Callable[..., Any], items: list[Any]) -> Any:
+        try:
+            return run(x, items)
+        except (IndexError, ValueError) as error:
+            return type(error), str(error)
+
+    x = np.linspace(0.5, 4.0, 6)
+    for settled in LISTS:
+        jitted = alight.jit(function)
+        for _ in range(CALLS):
+            outcome(jitted, settled)
+        for items in (*LISTS, settled):
+            for _ in range(2):
+                same(outcome(jitted, items), outcome(function, items))
+        grown: list[Any] = []  # one list, of ever more items
+        for number in range(6):
+            grown.append(settled[number % len(settled)] if settled else number)
+            same(outcome(jitted, grown), outcome(function, grown))
+
+
+def _resized(x: Any, shape: Any) -> Any:
+    made = x * 2
+    window = made[1:]
+    made.resize(shape, refcheck=False)
+    made += 1
+    return made, window.shape
+
+
+def _argument_resized(x: Any, shape: Any) -> Any:
+    x.resize(shape, refcheck=False)
+    return x + 1
+
+
+@pytest.mark.parametrize("shape", [(3, 5), 4, (2, 2), 0, (6,), (2, 3), -3])
+@pytest.mark.parametrize("function", [_resized, _argument_resized])
+def test_what_is_resized_without_a_check(
+    mode: str, function: Callable[[Any, Any], Any], shape: Any
+) -> None:
+    jitted = alight.jit(function)
+    for _ in range(CALLS):
+        found = []
+        for run in (jitted, function):
+            x = np.linspace(1.0, 6.0, 6)
+            try:
+                found.append((run(x, shape), x))
+            except ValueError as error:
+                found.append((str(error), x))
+        same(*found)
