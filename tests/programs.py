@@ -30,13 +30,19 @@ def slack_eps(result: alight.Array) -> float:
             axis = node.attr("axis")
             axes = range(len(shape)) if axis is None else axis if type(axis) is tuple else (axis,)
             total += node.op.bound(int(np.prod([shape[i] for i in axes], dtype=int)))
-        elif is_contraction(node):  # kernels sum the products, each half an epsilon off
-            summed = OPS["sum"].bound
-            assert summed is not None
-            total += summed(product_shape(graph, node)[2]) + 0.5
+        elif is_contraction(node):
+            total += product_eps(product_shape(graph, node)[2])
         else:
             total += node.op.ulp_from_numpy
     return total
+
+
+def product_eps(terms: int) -> float:
+    """Return how far from NumPy's a kernel's product of so many terms may be, in epsilons of what
+    it has of absolute values: it sums products, each half an epsilon off."""
+    bound = OPS["sum"].bound
+    assert bound is not None
+    return bound(terms) + 0.5
 
 
 def assert_close(got: Any, program: Callable[..., Any], *arrays: Any) -> None:
