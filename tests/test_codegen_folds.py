@@ -259,6 +259,40 @@ def test_variances_are_no_less_accurate_than_numpys(name: str) -> None:
                 assert np.abs(ours - exact).max() <= numpys + free, (n, far, axes)
 
 
+def near_the_largest(dtype: np.dtype[Any], n: int) -> Array:
+    """Return rows whose sums, and those of their squares, overflow in every order, or in none."""
+    top = np.finfo(dtype).max / 2
+    signs = np.where(np.arange(n) % 2, -1, 1)
+    rows = np.zeros((8, n), dtype)
+    rows[0], rows[1], rows[2] = top, -top, top / 2
+    rows[3, 0], rows[3, -1] = top, -top  # the sum is nothing, distances from the first overflow
+    rows[4, 0], rows[4, -1] = top, top
+    rows[5] = top / n * signs
+    rows[6] = np.sqrt(top) * signs
+    rows[7, n // 2 :] = -top / n
+    return rows
+
+
+@pytest.mark.filterwarnings("ignore:overflow", "ignore:invalid value")
+@pytest.mark.parametrize("name", ["float32", "float64"])
+@pytest.mark.parametrize("keepdims", [False, True])
+def test_variances_overflow_where_numpys_do(name: str, keepdims: bool) -> None:
+    for n in (2, 3, 5, 16, 17, 128, 129, 300, 1000, 40_000):
+        array = near_the_largest(np.dtype(name), n)
+        array = np.concatenate((array, array[:3]))
+        array[8:, n // 2] = np.inf, -np.inf, np.nan  # of these there is no mean
+        for form, axes in ((array, (1,)), (np.ascontiguousarray(array.T), (0,))):
+            for ddof in (0, 1):
+                names = ["var", "std"]
+                group = reduce_group([form], names, axes, ddof=ddof, keepdims=keepdims)
+                for got, function in zip(run(group, [form]), names, strict=True):
+                    want = getattr(np, function)(form, axis=axes, ddof=ddof, keepdims=keepdims)
+                    assert got.shape == want.shape
+                    label = (n, axes, ddof, got, want)
+                    assert np.array_equal(np.isnan(got), np.isnan(want)), label
+                    assert np.array_equal(np.isinf(got), np.isinf(want)), label
+
+
 def test_a_reduction_takes_in_its_producers() -> None:
     x, y = values_for(np.dtype("f8"), (37, 211), 1), values_for(np.dtype("f8"), (211,), 2)
     for axes, keepdims in (((0,), False), ((1,), True), ((0, 1), False)):

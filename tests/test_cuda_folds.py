@@ -20,6 +20,7 @@ from alight.codegen.source import Grid, group_gap
 from alight.ir.group import Graph, Group, GroupKind, Node
 from alight.ir.ops import OPS, Kind
 from generated import Array, layouts, loop_group, reduce_group, run, values_for
+from test_codegen_folds import near_the_largest
 from test_codegen_rows import Rows, softmax
 from test_codegen_scans import scan_group, scans_of
 
@@ -344,6 +345,11 @@ def test_special_values_fold_as_on_the_host() -> None:
     for axes in ((0,), (1,)):
         group = reduce_group([values], ["sum", "max", "nanmax", "argmax", "argmin"], axes)
         assert_as_on_host(group, [values])
+    for n in (2, 17, 129, 1000):
+        values = near_the_largest(np.dtype("float32"), n)
+        assert_as_on_host(reduce_group([values], ["var", "std"], (1,)), [values])
+        values = np.ascontiguousarray(values.T)
+        assert_as_on_host(reduce_group([values], ["var", "std"], (0,)), [values])
     zeros = np.full((2, 200), -0.0, np.float32)
     group = reduce_group([zeros], ["sum", "nansum", "reduce_add"], (1,))
     for actual in cuda_on_cpu.run(group, [zeros]):

@@ -341,7 +341,8 @@ def _moments(code: Code, fold: Fold, load: Load, tile: int) -> None:
         code.when(code.emit("icmp eq i64 %seen, 0")),
         code.loop("%width", parallel=True, brief=True) as j,
     ):
-        code.store(load("%data", j), code.at(pivots, j, dtype), dtype, parallel=True)
+        (origin,) = code.evaluate(fold.origin, [load("%data", j)])
+        code.store(origin, code.at(pivots, j, dtype), dtype, parallel=True)
 
     def distance(place: str, j: str) -> str:
         pivot = code.load(code.at(pivots, j, dtype), dtype, parallel=True)

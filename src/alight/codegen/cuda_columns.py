@@ -168,7 +168,8 @@ class Columns:
                 with code.block("if (length > 0)"):
                     offsets = places.along(code, f"(({places.index})0)")
                     known = self.values({p: f"q{p}[{offsets[p]}]" for p in self.read([fold])})
-                    code.add(f"pivot{number} = {self.made(fold, known)};")
+                    first = self.made(fold, known)
+                    code.add(f"pivot{number} = {code.evaluate(fold.origin[0], [first])};")
 
     def deliver(self, code: Statements, number: int, fold: CudaFold, where: str = "") -> None:
         """Add the result of a column, in threads ``where`` a condition holds."""

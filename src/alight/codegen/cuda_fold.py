@@ -131,13 +131,18 @@ template <typename T> struct Spread {
   static __device__ __forceinline__ S none() { return {0, 0, 0}; }
   static __device__ __forceinline__ S pair(S a, S b) {
     if (a.count == 0 || b.count == 0) return a.count == 0 ? b : a;
+    const T count = a.count + b.count, sum = a.sum + b.sum;
+    T between;
     if (a.count == b.count) {
       const T away = b.sum - a.sum, factor = (T)0.5 / a.count;
-      return {a.count + b.count, a.sum + b.sum, (a.squares + b.squares) + away * (away * factor)};
+      between = away * (away * factor);
+    } else {
+      const T away = b.sum / b.count - a.sum / a.count;
+      between = away * (away * (a.count * (b.count / count)));
     }
-    const T count = a.count + b.count, away = b.sum / b.count - a.sum / a.count;
-    const T between = away * (away * (a.count * (b.count / count)));
-    return {count, a.sum + b.sum, (a.squares + b.squares) + between};
+    // where the sum overflows, as in NumPy, everything is infinitely far from the mean
+    if (sum * (T)0 != (T)0) between = sum * sum;
+    return {count, sum, (a.squares + b.squares) + between};
   }
 };
 """.replace("LEVELS", str(_LEVELS))

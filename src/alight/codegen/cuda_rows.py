@@ -302,7 +302,7 @@ class Rows(Runs):
             for operand in fold.node.operands:
                 self.single_value(operand, offsets, known)
             value = fold.made(code, [known[o] for o in fold.node.operands])
-            code.add(f"pivot{number} = {value};")
+            code.add(f"pivot{number} = {code.evaluate(fold.origin[0], [value])};")
 
     def single_value(self, number: int, offsets: list[str], known: dict[int, str]) -> str:
         """Return a value at one element, made of the inputs alone."""

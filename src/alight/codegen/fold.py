@@ -20,7 +20,7 @@ from alight.codegen.trees import scalar_only
 from alight.frozen import np
 from alight.ir.body import COMPLEX, FLOATS, choose, kind_of, typed
 from alight.ir.ops import OPS
-from alight.ir.table_reduction import CHUNK, LANES, MOMENTS
+from alight.ir.table_reduction import CHUNK, LANES, MOMENTS, ORIGIN
 
 if TYPE_CHECKING:
     from alight.ir.body import Expr
@@ -47,10 +47,13 @@ class Fold:
         self.result = result
         self.source = source
         self.argument = op.name in ARGUMENT_REDUCTIONS
+        self.origin: tuple[Expr, ...] = ()
         self.moments = op.combine == MOMENTS
         self.dtype = source if self.argument else result
         if self.dtype == "float16":  # NumPy, too, folds half floats as single ones
             self.dtype = "float32"
+        if self.moments:
+            self.origin = typed(ORIGIN[self.dtype], (self.dtype,), (self.dtype,))
         if self.argument:
             self.combine_name = "minimum" if op.name == "argmin" else "maximum"
         else:

@@ -22,7 +22,17 @@ def merged_equal(code: Code, one: str, sums: tuple[str, str], a: str, b: str, fa
     away = code.emit(f"fsub {one} {sums[1]}, {sums[0]}")
     # scaled before squaring: the square of a sum overflows long before a variance does
     between = code.emit(f"fmul {one} {away}, {code.emit(f'fmul {one} {away}, {factor}')}")
+    between = _as_far_as_summed(code, one, code.emit(f"fadd {one} {sums[0]}, {sums[1]}"), between)
     return code.emit(f"fadd {one} {code.emit(f'fadd {one} {a}, {b}')}, {between}")
+
+
+def _as_far_as_summed(code: Code, one: str, total: str, between: str) -> str:
+    """Return what is between two runs; where their sum overflows, as in NumPy, everything is
+    infinitely far from the mean."""
+    nothing = code.emit(f"fmul {one} {total}, 0.0")
+    finite = code.emit(f"fcmp ord {one} {nothing}, {nothing}")
+    endless = code.emit(f"fmul {one} {total}, {total}")
+    return code.emit(f"select i1 {finite}, {one} {between}, {one} {endless}")
 
 
 def merged(
@@ -37,8 +47,10 @@ def merged(
     share = code.emit(f"fdiv {one} {b[0]}, {count}")
     weighed = code.emit(f"fmul {one} {away}, {code.emit(f'fmul {one} {a[0]}, {share}')}")
     between = code.emit(f"fmul {one} {away}, {weighed}")
+    total = code.emit(f"fadd {one} {a[1]}, {b[1]}")
     both = code.emit(f"fadd {one} {a[2]}, {b[2]}")
-    return code.emit(f"fadd {one} {a[1]}, {b[1]}"), code.emit(f"fadd {one} {both}, {between}")
+    between = _as_far_as_summed(code, one, total, between)
+    return total, code.emit(f"fadd {one} {both}, {between}")
 
 
 # --- a run in memory
@@ -55,7 +67,8 @@ def moments_run(code: Code, fold: Fold, read: Reader) -> None:
     none = code.emit(f"icmp eq i64 {code.emit(f'load i64, ptr {rest_count_at}')}, -1")
     with code.when(none):
         code.do(f"store i64 0, ptr {rest_count_at}")
-        code.store(read.one("0"), pivot_at, fold.dtype)
+        (origin,) = code.evaluate(fold.origin, [read.one("0")])
+        code.store(origin, pivot_at, fold.dtype)
 
     def deviation(value: str, mean: str) -> str:
         away = code.emit(f"fsub {lanes} {value}, {mean}")
@@ -72,10 +85,13 @@ def moments_run(code: Code, fold: Fold, read: Reader) -> None:
     def vector(index: str) -> str:
         return code.emit(f"fsub {lanes} {read.vector(index)}, {pivot}")
 
+    def among(count: str, value: str, neutral: str) -> str:
+        mask = first_lanes(code, count, LANES)
+        return code.emit(f"select <{LANES} x i1> {mask}, {lanes} {value}, {lanes} {neutral}")
+
     def few(index: str, count: str, neutral: str) -> str:
         away = code.emit(f"fsub {lanes} {read.some(index, count, pivot)}, {pivot}")
-        mask = first_lanes(code, count, LANES)
-        return code.emit(f"select <{LANES} x i1> {mask}, {lanes} {away}, {lanes} {neutral}")
+        return among(count, away, neutral)
 
     with (
         code.when(code.emit(f"icmp sgt i64 {whole}, 0")),
@@ -93,8 +109,8 @@ def moments_run(code: Code, fold: Fold, read: Reader) -> None:
         mean = spread(code.emit(f"fdiv {one} {total}, {count}"))
 
         def near(index: str, count: str, neutral: str) -> str:
-            # lanes beyond the end take the mean, which is no way from itself
-            return deviation(few(index, count, mean), mean)
+            # lanes beyond the end take the mean, and are left out, too, as it may be infinite
+            return among(count, deviation(few(index, count, mean), mean), neutral)
 
         squares = part_of_chunk(code, fold, lambda i: deviation(vector(i), mean), near, whole, rest)
         code.store(total, rest_at, fold.dtype)

@@ -67,6 +67,7 @@ class Span:
         """Take the element at an address for the first, from which moments are measured."""
         code, fold = self.code, self.fold
         value = Reader(code, fold, self.direct).made(code.load(data, self.dtype), 0)
+        (value,) = code.evaluate(fold.origin, [value])
         size = width_of(fold.dtype) // 8
         code.store(value, code.offset(self.state, str(16 + 2 * size)), fold.dtype)
         code.do(f"store i64 0, ptr {code.offset(self.state, '8')}")

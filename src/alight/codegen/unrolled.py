@@ -25,6 +25,7 @@ from alight.ir.body import part_of, width_of
 from alight.ir.group import Attrs, Graph, Group, Node
 from alight.ir.nested import tree
 from alight.ir.ops import OPS, Kind, Op
+from alight.ir.table_reduction import ORIGIN
 
 if TYPE_CHECKING:
     from alight.codegen.blocks import Module
@@ -172,7 +173,8 @@ class Unrolled:
     def squares(self, fold: Fold, values: Sequence[int]) -> int:
         """Return the squared deviations from the mean, distances being from the first element."""
         minus, times = step(fold.node.op, "x - y"), step(fold.node.op, "x * y")
-        away = [self.add(minus, (value, values[0]), fold.dtype) for value in values]
+        origin = self.add(step(fold.node.op, ORIGIN[fold.dtype]), (values[0],), fold.dtype)
+        away = [self.add(minus, (value, origin), fold.dtype) for value in values]
         total = self.tree(fold, away)
         mean = self.add(step(fold.node.op, f"x / {len(values)}.0"), (total,), fold.dtype)
         far = [self.add(minus, (value, mean), fold.dtype) for value in away]

@@ -26,6 +26,13 @@ LANES = 16
 # Stands where a combine would: the fold is of counts, sums and squared deviations from the mean,
 # and gives the latter. ``finish`` gets the count less ``ddof``.
 MOMENTS = "moments"
+# Where distances are measured from: the first element, but for one larger than half of what the
+# largest number is rounded by, in place of which there is 0. No distance overflows then, and sums
+# of them overflow where NumPy's sum of the elements does.
+ORIGIN = {
+    "float32": f"where(x * {2**25} * 0 == 0, x, 0)",
+    "float64": f"where(x * {2**54} * 0 == 0, x, 0)",
+}
 
 
 def _masked(function: Reference) -> Reference:
@@ -54,7 +61,8 @@ def _single_axis(function: Reference) -> Reference:
 
 # --- bounds, in units of eps times the sum (product: the product) of absolute values ---
 # Each operation on the way from an element to the result rounds by half an eps. NumPy adds rows one
-# after another when it does not reduce the contiguous axis: up to n - 1 roundings.
+# after another when it does not reduce the contiguous axis: up to n - 1 roundings. Where the sum of
+# absolute values is past the dtype's range, so is the bound: which partial sums overflow differs.
 def tree_depth(n: int) -> int:
     """Return the most roundings between an element and the result of our own fold."""
     chunks = -(-n // CHUNK)
