@@ -351,6 +351,8 @@ def test_a_device_that_is_not_there_is_told_before_the_script_runs(tmp_path: Pat
         assert (done.returncode, done.stdout) == (1, "")
         told = "alight: environment variable ALIGHT_FORCE: device 'cuda:7' is not available"
         assert done.stderr.startswith(told) and done.stderr.count("Fix:") == 1
+    done = command(tmp_path, "run", "script.py", ALIGHT_FORCE="sim:7")
+    assert "sim has sim:0, sim:1. Fix: name one of them.\n" in done.stderr
     found = loaded(tmp_path, "doctor", "--json", ALIGHT_FORCE="cuda:7")["bad_settings"]
     assert len(found) == 1
     assert found[0].startswith("environment variable ALIGHT_FORCE: device 'cuda:7'")

@@ -159,6 +159,9 @@ def test_a_bad_environment_value_names_its_variable(tmp_path: Path, name: str, v
         ("[floor]\nunary = -1", "floor['unary']"),
         ("[floor]\nmatrix = 1", "floor"),
         ("reproducible = 1", "reproducible"),
+        ('learn = "no"', "learn"),
+        ('floor = "5"', "floor"),
+        ('threads = "2"', "threads"),
         ('cache_dir = ""', "cache_dir"),
     ],
 )
@@ -206,14 +209,27 @@ def test_an_unknown_name_in_a_policy_is_told_the_right_one() -> None:
         {"floor": {"every": 1}},
         {"on_gap": None},
         {"pick": "best"},
+        {"devices": [3]},
+        {"floor": "5"},
+        {"floor": {"unary": "5"}},
         {"reproducible": 1},
+        {"reproducible": "yes"},
         {"learn": None},
+        {"learn": "no"},
     ],
 )
-def test_a_bad_argument_names_itself(arguments: dict[str, Any]) -> None:
+def test_a_bad_argument_names_itself_at_the_line_that_gave_it(arguments: dict[str, Any]) -> None:
     (name,) = arguments
-    with pytest.raises(ConfigError, match=rf"^argument {name}.*: .*Fix: "):
+    with pytest.raises(ConfigError, match=rf"^argument {name}.*: .*Fix: ") as caught:
         policy(**arguments)
+    assert len(caught.traceback) == 2  # this line, and the one that raises
+    assert caught.value.__suppress_context__
+
+
+def test_what_a_policy_cannot_be_laid_over_is_told_at_the_line_that_enters_it() -> None:
+    with pytest.raises(ConfigError, match="not among the devices allowed") as caught:
+        policy(devices="cpu", force="sim:0").__enter__()
+    assert len(caught.traceback) == 2
 
 
 @pytest.mark.parametrize(

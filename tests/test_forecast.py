@@ -125,6 +125,14 @@ def test_without_figures_nothing_is_called_the_fastest(unknown: None) -> None:
         alight.fastest_device(chain, x)
 
 
+@pytest.mark.parametrize(
+    "name", ["device_report", "estimate", "explain", "fastest_device", "fusion_report"]
+)
+def test_what_is_no_function_is_told_how_to_ask(known: None, name: str) -> None:
+    with pytest.raises(TypeError, match=rf"type ndarray. Fix: write alight\.{name}\(f, x\) "):
+        getattr(alight, name)(np.sqrt(np.ones(3)))
+
+
 def test_a_device_says_what_blocks_it(known: None) -> None:
     registry.device("sim:0")  # it exists once it was named
     rows = alight.device_report(lambda x: np.sqrt(x) + 1, np.ones(4000, complex))

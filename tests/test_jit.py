@@ -29,6 +29,7 @@ from alight import kernels, trial
 from alight._core import NATIVE, guard
 from alight.config import policy
 from alight.described import describe
+from alight.errors import ConfigError
 from alight.jit import Jitted
 from alight.log import LOG
 from alight.purity import declare_pure, prove
@@ -741,6 +742,15 @@ def test_tracebacks_of_faults_and_with_a_log_are_whole(monkeypatch: pytest.Monke
 def test_what_cannot_be_jitted(bad: Any) -> None:
     with pytest.raises(TypeError, match="Fix:"):
         alight.jit(bad)
+
+
+def test_what_jit_does_not_take_is_told() -> None:
+    asked: Any = alight.jit
+    for given in ((), (chain,)):
+        with pytest.raises(TypeError, match=r"'purr' is not .* of it. Fix: leave it out; pure= is"):
+            asked(*given, purr=True)
+    with pytest.raises(ConfigError, match=r"argument pure: 'no' is not True or False. Fix: "):
+        asked(chain, pure="no")
 
 
 def test_generators_are_refused() -> None:

@@ -65,6 +65,8 @@ def test_the_directory_has_numpys_names_and_ours() -> None:
 def test_an_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="module 'alight' has no attribute 'nonsense'"):
         _ = alight.nonsense
+    with pytest.raises(AttributeError, match=r"no attribute 'to_device'. Fix: .* x\.to_device"):
+        _ = alight.to_device
     for module in (alight.linalg, alight.fft, alight.random):
         with pytest.raises(AttributeError):
             _ = module.nonsense
@@ -567,3 +569,11 @@ def test_results_are_wrapped_by_what_they_were_computed_of(ufunc: np.ufunc) -> N
             assert isinstance(actual, Wrapping) == isinstance(expected, Wrapping)
             theirs, mine = (r.array if isinstance(r, Wrapping) else r for r in (expected, actual))
             np.testing.assert_array_equal(np.asarray(mine), theirs)
+
+
+def test_an_array_is_pinned_nowhere_and_told_who_decides() -> None:
+    x = alight.ones(3)
+    assert x.to_device("cpu") is x
+    for name in ("gpu", "sim:7", None):
+        with pytest.raises(ValueError, match=rf"an array to {name!r}. Fix: leave .*\.devices\(\)"):
+            x.to_device(name)

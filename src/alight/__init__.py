@@ -64,7 +64,10 @@ def __getattr__(name: str) -> Any:
         try:
             found = _surface.find(name)
         except AttributeError:
-            raise AttributeError(f"module 'alight' has no attribute {name!r}") from None
+            told = f"module 'alight' has no attribute {name!r}"
+            if hasattr(Array, name):
+                told += f". Fix: arrays have it: write x.{name}"
+            raise AttributeError(told) from None
     globals()[name] = found
     return found
 

@@ -146,8 +146,9 @@ class Array(ArrayMethods):
             raise ValueError("stream is not supported here. Fix: leave it out.")
         if device not in ("cpu", self.device):
             raise ValueError(
-                f"cannot pin an array to {device!r}. "
-                f"Fix: compute inside alight.policy(force={device!r})."
+                f"cannot pin an array to {device!r}. Fix: leave the call out; placement is "
+                "alight's, and alight.policy(force=…) overrules it by a device that "
+                "alight.devices() lists."
             )
         return self
 

@@ -29,6 +29,7 @@ from alight.settings import (
     Force,
     Sourced,
     bad,
+    meant,
     nearest,
     setting,
 )
@@ -95,18 +96,22 @@ class policy:
             raise TypeError(f"alight.policy: {name!r} is not a setting of it. Fix: write {near}.")
         values = (devices, force, floor, on_gap, pick, reproducible, learn)
         try:
-            self._changes = _shared(*values)
+            try:
+                self._changes = _shared(*values)
+            except TypeError:  # a list or dict among them
+                self._changes = _Changes(*values)
         except ConfigError as error:
             raise error.with_traceback(None) from None  # at the program's line
-        except TypeError:  # a list or dict among them
-            self._changes = _Changes(*values)
 
     def over(self, base: Policy) -> Policy:
         """Return the base policy with these changes."""
         return self._changes.over(base)
 
     def __enter__(self) -> Policy:
-        result = self.over(current_policy())
+        try:
+            result = self.over(current_policy())
+        except ConfigError as error:
+            raise error.with_traceback(None) from None  # at the program's line
         _outer.set((*_outer.get(), POLICY.get()))
         POLICY.set(result)
         return result
@@ -253,11 +258,12 @@ def _read_environment(environ: Mapping[str, str]) -> Iterator[Sourced]:
     # Set but empty counts as not set: it is how shells and CI files take a value back.
     for variable, name in NAMES.items():
         if raw := environ.get(variable):
-            yield Sourced(name, raw, f"environment variable {variable}")
+            yield Sourced(name, meant(name, raw), f"environment variable {variable}")
     # "all" first, so that a floor for one class stands beside it.
     for variable, kind in reversed(FLOOR_NAMES.items()):
         if raw := environ.get(variable):
-            yield Sourced(f"floor.{kind}", raw, f"environment variable {variable}")
+            number = meant("floor", raw)
+            yield Sourced(f"floor.{kind}", number, f"environment variable {variable}")
     for variable in environ:
         if variable.startswith(PREFIX) and variable not in KNOWN:
             _warn_unknown(variable)

@@ -13,6 +13,7 @@ from alight.plan.account import account
 from alight.plan.benefit import fusions
 from alight.plan.plan import LaunchStep
 from alight.readable import readable_seconds
+from alight.report import check_called
 from alight.requested import Request, requests_of
 
 __all__ = ["Forecast", "device_report", "estimate", "fastest_device", "fusion_report"]
@@ -63,6 +64,7 @@ def estimate(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Fore
     >>> [row["device"] for row in rows][:2]
     ['planned', 'cpu']
     """
+    check_called("estimate", function)
     asked = requests_of(function, args, kwargs)
     rows = [_predicted("planned", "", asked)]
     settled = current_policy()
@@ -83,6 +85,7 @@ def fastest_device(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -
     >>> fastest_device(np.add, np.ones(10), 1.0)  # doctest: +SKIP
     'cpu'
     """
+    check_called("fastest_device", function)
     rows = estimate(function, *args, **kwargs)[1:]
     known = [row for row in rows if row["seconds"] is not None]
     if not known:
@@ -106,6 +109,7 @@ def device_report(function: Callable[..., Any], /, *args: Any, **kwargs: Any) ->
     >>> device_report(np.add, np.ones(10), 1.0)[0]["device"]
     'cpu'
     """
+    check_called("device_report", function)
     asked = requests_of(function, args, kwargs)
     registry.probe_all()
     settled = current_policy()
@@ -163,6 +167,7 @@ def fusion_report(function: Callable[..., Any], /, *args: Any, **kwargs: Any) ->
     >>> [row["operation"] for row in fusion_report(np.add, np.ones(10), 1.0)]
     []
     """
+    check_called("fusion_report", function)
     rows = []
     for request in requests_of(function, args, kwargs):
         facts = request.facts()

@@ -13,7 +13,7 @@ from contextlib import nullcontext
 from functools import update_wrapper
 from time import perf_counter
 from types import FunctionType, MethodType
-from typing import Any, NamedTuple, TypeVar, cast, overload
+from typing import Any, NamedTuple, Never, TypeVar, cast, overload
 from weakref import WeakSet
 
 from alight import registry, runtime
@@ -35,6 +35,7 @@ from alight.purity import declare_pure, prove
 from alight.race import PLANNING_SHARE, Site
 from alight.replay import Program
 from alight.resident import Tracing, key_of
+from alight.settings import truth
 from alight.shortcut import direct_entry
 from alight.sites import owned
 from alight.swap import inside
@@ -433,7 +434,7 @@ def _planning_seconds() -> float:
 def jit(function: _Function, /) -> _Function: ...
 @overload
 def jit(*, pure: bool = False) -> Callable[[_Function], _Function]: ...
-def jit(function: Any = None, /, *, pure: bool = False) -> Any:
+def jit(function: Any = None, /, *, pure: bool = False, **unknown: Never) -> Any:
     """Return the function run through alight: same arguments, same results, NumPy arrays in and
     out.
 
@@ -448,6 +449,12 @@ def jit(function: Any = None, /, *, pure: bool = False) -> Any:
     >>> relief(np.arange(9.0).reshape(3, 3) ** 2).shape
     (2, 2)
     """
+    for name in unknown:
+        raise TypeError(
+            f"alight.jit: {name!r} is not an argument of it. "
+            "Fix: leave it out; pure= is all that it takes."
+        )
+    pure = truth(pure, "argument pure")
     if function is None:
         return lambda function: jit(function) if not pure else _jitted(function, pure=True)
     return _jitted(function, pure)

@@ -182,12 +182,11 @@ def _found(name: str) -> Device:
     _backend(kind)
     found = _devices.get(name)
     if found is None:
-        reason = (
-            _reasons.get(kind) or f"{kind} has {sorted(d for d in _devices if d.startswith(kind))}"
-        )
+        own = ", ".join(sorted(d for d in _devices if d.partition(":")[0] == kind))
+        reason = _reasons.get(kind) or f"{kind} has {own}. Fix: name one of them"
         if "Fix: " not in reason:  # a backend knows better what to do
-            reason += ". Fix: `alight doctor` lists what is."
-        raise DeviceUnavailable(f"device {name!r} is not available: {reason}")
+            reason += ". Fix: `alight doctor` lists what is"
+        raise DeviceUnavailable(f"device {name!r} is not available: {reason.removesuffix('.')}.")
     return found
 
 

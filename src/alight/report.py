@@ -171,6 +171,7 @@ def explain(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Repor
     """
     from alight.jit import Jitted  # a process that jits nothing need not load it
 
+    check_called("explain", function)
     before = LOG.snapshot()
     result = function(*args, **kwargs)
     runtime.evaluate_all()
@@ -181,6 +182,15 @@ def explain(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Repor
         row = {"name": name, "call_site": place_of(site), "way": way, "reason": reason}
         explained._document["calls"] = [row]
     return explained
+
+
+def check_called(name: str, function: object) -> None:
+    """Raise TypeError where a question about a call was given something that cannot be called."""
+    if not callable(function):
+        raise TypeError(
+            f"alight.{name} takes a function and the arguments of one call, not an object of type "
+            f"{type(function).__name__}. Fix: write alight.{name}(f, x) for the call f(x)."
+        )
 
 
 def devices() -> list[Row]:

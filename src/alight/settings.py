@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from operator import index
 from typing import Any, NamedTuple, NoReturn, cast
 
@@ -91,8 +92,8 @@ def _count(
     try:
         if isinstance(raw, bool):  # True is an int in Python, never a count here
             raise TypeError
-        count = int(raw) if isinstance(raw, str) else index(cast(Any, raw))
-    except (TypeError, ValueError):
+        count = index(cast(Any, raw))
+    except TypeError:
         count = -1
     if count < 0:
         bad(raw, source, "a whole number >= 0", fix)
@@ -123,11 +124,13 @@ _WORDS = dict.fromkeys(("1", "true", "yes", "on"), True)
 _WORDS |= dict.fromkeys(("0", "false", "no", "off"), False)
 
 
-def _flag(raw: object, source: str) -> bool:
-    value = _WORDS.get(raw.lower()) if isinstance(raw, str) else raw
-    if not isinstance(value, bool):
-        bad(raw, source, "true or false", "write true or false")
-    return value
+def truth(raw: object, source: str) -> bool:
+    """Return what is a truth; anything else is a ConfigError that names its source."""
+    if not isinstance(raw, bool):
+        # A word in quotes is what a program has by mistake: "no" would be true elsewhere.
+        words = "True or False" if source.startswith("argument ") else "true or false"
+        bad(raw, source, words, f"write {words}")
+    return raw
 
 
 def _one_of(*words: str) -> Callable[[object, str], str]:
@@ -163,8 +166,8 @@ READ: Mapping[str, Callable[[object, str], Any]] = {
     "floor": _floor,
     "on_gap": _one_of("host", "raise"),
     "pick": _one_of("model", "measure"),
-    "reproducible": _flag,
-    "learn": _flag,
+    "reproducible": truth,
+    "learn": truth,
     "cache_dir": _path,
     "log_level": _one_of("off", "info", "trace"),
     "log_size": _kept,
@@ -172,13 +175,25 @@ READ: Mapping[str, Callable[[object, str], Any]] = {
     "calibrate": _one_of("auto", "off"),
     "threads": _threads,
     "wgpu_power": _one_of("high", "low"),
-    "wgpu_software": _flag,
+    "wgpu_software": truth,
 }
 POLICY_FIELDS = ("devices", "force", "floor", "on_gap", "pick", "reproducible", "learn")
 FLOOR_NAMES = {f"{PREFIX}FLOOR_{name.upper()}": name for name in FLOOR_CLASSES}
 NAMES = {PREFIX + name.removesuffix("_level").upper(): name for name in READ if name != "floor"}
 # The last two are read where the native core is built and loaded, below this layer.
 KNOWN = (*NAMES, *FLOOR_NAMES, "ALIGHT_CONFIG", "ALIGHT_NO_NATIVE", "ALIGHT_TWIN")
+
+
+def meant(name: str, text: str) -> object:
+    """Return what the text of a variable stands for, where all is text: a number or a truth where
+    the setting is one, else the text itself."""
+    read = READ[name]
+    if read is truth:
+        return _WORDS.get(text.lower(), text)
+    if read in (_floor, _kept, _threads):
+        with suppress(ValueError):
+            return int(text)
+    return text
 
 
 def setting(name: str, raw: object, source: str) -> Sourced:
