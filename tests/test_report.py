@@ -7,13 +7,16 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from html import unescape
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import alight
 import alight.errors
+from alight.config import policy
 from alight.device import Reason
 from alight.errors import AlightError
 from alight.log import LOG
@@ -279,6 +282,29 @@ def test_explanation_groups_by_call_site_and_names_the_losers() -> None:
     ]
     reset()
     assert "nothing was placed" in report().explanation()
+
+
+def test_a_call_of_which_nothing_was_placed_says_why_and_what_to_do() -> None:
+    def root(x: Any) -> Any:
+        return np.sqrt(x * x)
+
+    x = np.ones(3)
+    given = alight.explain(root, x)
+    line = f"{root.__qualname__} at {__file__}:{root.__code__.co_firstlineno}: numpy ("
+    assert given.explanation().startswith(line)
+    for text in (given.explanation(), str(given), given.to_html()):
+        assert "functions that are not jitted do with ndarrays" in text
+        assert f"Fix: alight.explain(alight.jit({root.__qualname__}), …); alight.pol" in unescape(
+            text
+        )
+    (row,) = alight.explain(root, alight.asarray(x)).to_dict()["calls"]
+    assert "elements than the floor" in row["reason"] and "jitted" not in row["reason"]
+    (row,) = alight.explain(np.sqrt, x).to_dict()["calls"]
+    assert (row["name"], row["call_site"], row["way"]) == ("sqrt", None, "numpy")
+    with policy(floor=0):
+        assert alight.explain(root, alight.asarray(x)).to_dict()["calls"] == []
+        (row,) = alight.explain(root, x).to_dict()["calls"]
+        assert "floor" not in row["reason"] and "Fix: alight.explain(alight.jit(" in row["reason"]
 
 
 def test_what_was_not_measured_comes_with_what_to_do() -> None:

@@ -111,7 +111,7 @@ class Report:
         # Without a call site it is of the whole program; where there is none, work was small.
         whole = [row for row in self._document["demotions"] if row["call_site"] is None]
         told = ["no decisions:", *[f"  {row['what']}: {row['reason']}" for row in whole]]
-        return "\n".join(told) if whole else _NOTHING_PLACED
+        return "\n".join(told if whole else _nothing_placed(self._document["totals"]))
 
     def __str__(self) -> str:
         return tables.text(self._document)
@@ -130,11 +130,19 @@ def report() -> Report:
     return _reported(LOG.snapshot())
 
 
-_NOTHING_PLACED = (
-    "no decisions: nothing was placed. Arrays below the floor, what is not in the op table, calls "
-    "of a jitted function where NumPy won, and ndarrays given to a function that is not jitted are "
-    "NumPy's at once."
-)
+def _nothing_placed(totals: Row) -> list[str]:
+    return [
+        "no decisions: nothing was placed. NumPy does at once",
+        f"  {_below_floor(totals)}: ALIGHT_FLOOR_ALL=0 has it planned",
+        "  what functions that are not jitted do with ndarrays: `alight run` or @alight.jit has it",
+        "  calls of a jitted function where NumPy won",
+        "  what is not in the op table",
+    ]
+
+
+def _below_floor(totals: Row) -> str:
+    least = totals["floor_elements"]
+    return f"work on fewer elements than the floor{f' ({least:,})' if least else ''}"
 
 
 def write(path: str | os.PathLike[str], text: str) -> None:
@@ -167,8 +175,9 @@ def explain(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Repor
 
     The call is made, and what it returns is evaluated. ``print(alight.explain(f,
     x).explanation())`` shows every decision with its losers; of a jitted function also which way
-    such calls take and why, NumPy's or alight's.
+    such calls take and why, NumPy's or alight's, and of another why nothing was placed, if so.
     """
+    from alight.exits import holds_arrays
     from alight.jit import Jitted  # a process that jits nothing need not load it
 
     check_called("explain", function)
@@ -177,11 +186,33 @@ def explain(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Repor
     runtime.evaluate_all()
     del result  # alive until here: what nobody holds is not computed
     explained = _reported(LOG.snapshot().since(before))
+    document = explained._document
     if isinstance(function, Jitted):
         name, site, way, reason = function.standing(args, kwargs)
         row = {"name": name, "call_site": place_of(site), "way": way, "reason": reason}
-        explained._document["calls"] = [row]
+        document["calls"] = [row]
+    elif not any(document[part] for part in ("decisions", "exits", "fallbacks", "demotions")):
+        ours = holds_arrays((args, kwargs))
+        document["calls"] = [_left_to_numpy(function, ours, document["totals"])]
     return explained
+
+
+def _left_to_numpy(function: Any, ours: bool, totals: Row) -> Row:
+    """Return why nothing of a call was placed; ``ours``: Arrays are among its arguments."""
+    name = str(getattr(function, "__qualname__", None) or getattr(function, "__name__", "the call"))
+    code = getattr(function, "__code__", None)
+    why, fixes = [_below_floor(totals)], ["alight.policy(floor=0) has it planned"]
+    if totals["floor_elements"] == 0:
+        why, fixes = [], []
+    if not ours:
+        why.append("what functions that are not jitted do with ndarrays")
+        if code is not None:
+            fixes.insert(0, f"alight.explain(alight.jit({name}), …)")
+    why = why or ["what is not in the op table"]
+    fix = f". Fix: {'; '.join(fixes)}" if fixes else ""
+    site = None if code is None else place_of((code, 0))
+    reason = f"NumPy does at once {', and '.join(why)}{fix}"
+    return {"name": name, "call_site": site, "way": "numpy", "reason": reason}
 
 
 def check_called(name: str, function: object) -> None:

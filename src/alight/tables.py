@@ -53,6 +53,9 @@ def tables(document: Row, limit: int) -> Iterable[Table]:
     if document["gone"]:
         gone = [[name, reason] for name, reason in document["gone"].items()]
         yield "Devices that were calibrated and take no part", ["device", "reason"], gone
+    if calls := document.get("calls"):  # older reports have none
+        header = ["call", "call site", "way", "reason"]
+        yield "Calls", header, [[c["name"], _site(c, cut), c["way"], c["reason"]] for c in calls]
     rows = _merged(document["decisions"])
     totals = document["totals"]
     if rows:
@@ -89,8 +92,8 @@ def tables(document: Row, limit: int) -> Iterable[Table]:
 
 def _folder(document: Row) -> str:
     """Return the folder that all call sites are in, with its last separator; "" for none."""
-    parts = ("decisions", "exits", "fallbacks", "demotions")
-    sites = {row["call_site"] for part in parts for row in document[part]} - {None}
+    parts = ("calls", "decisions", "exits", "fallbacks", "demotions")
+    sites = {row["call_site"] for part in parts for row in document.get(part, ())} - {None}
     folders = {os.path.dirname(site) for site in sites}
     if not folders or not all(map(os.path.isabs, folders)):
         return ""
@@ -182,7 +185,8 @@ def explained(document: Row) -> Iterable[str]:
     """Yield the decisions by call site, each with its losers, and the exits, as lines; jitted calls
     first."""
     for call in document.get("calls", ()):  # older reports have none
-        yield f"{call['name']} at {call['call_site']}: {call['way']} ({call['reason']})"
+        site = f" at {call['call_site']}" if call["call_site"] else ""
+        yield f"{call['name']}{site}: {call['way']} ({call['reason']})"
     yield from _unmeasured(document)
     by_site: dict[str, list[Row]] = {}
     for row in _merged(document["decisions"]):
