@@ -9,13 +9,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from alight import calibrating, costs, remeasure
+import alight
+from alight import calibrating, costs, doctor, remeasure
 from alight.backends.host import HostBackend
 from alight.backends.machine import ENVIRONMENT
 from alight.backends.sim_clock import DEFAULT_SPEC, recorded
 from alight.bench.calibration import measured
+from alight.candidates import standing
 from alight.cli import main
 from alight.measure import calibrate as calibration
 from alight.measure import findings, probes, profiles
@@ -24,9 +27,17 @@ from alight.measure.calibrate import Calibration
 from alight.measure.dtype_points import Point
 from alight.measure.intervals import far_off, spreads_of
 from alight.measure.points import points_of
-from alight.measure.profiles import fingerprint, load_profile, passed_over, save_profile
+from alight.measure.profiles import (
+    Refused,
+    fingerprint,
+    load_profile,
+    note_refused,
+    passed_over,
+    save_profile,
+)
 from alight.measure.samples import Samples
 from alight.plan.cost import Profile, estimate
+from alight.policies import Policy
 from alight.report import report
 from alight.rows import profile_row
 from alight.store import Store
@@ -39,6 +50,7 @@ from alight.tables import remarks
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
     found = Store(tmp_path)
     monkeypatch.setattr(profiles, "default_store", lambda: found)
+    monkeypatch.setattr(costs, "_profiles", {})  # what is read from it is no other test's
     return found
 
 
@@ -391,7 +403,6 @@ def test_what_is_measured_at_exit_is_kept_unless_other_work_disturbed_it(
         doubts=("it was busy",) if contended else (),
     )
     monkeypatch.setattr(calibration, "calibrate", lambda *a: [save_profile(made)])
-    monkeypatch.setattr(remeasure, "default_store", lambda: store)
     with caplog.at_level("INFO", "alight"):
         remeasure._measure_at_exit("cpu")
     assert (
@@ -400,3 +411,25 @@ def test_what_is_measured_at_exit_is_kept_unless_other_work_disturbed_it(
     assert ("off by 45 % in the median" in caplog.text) is not contended
     kinds = {entry.kind for entry in store.entries()}
     assert kinds == ({"attempt"} if contended else {"profile"})
+
+
+def test_who_has_no_profile_is_told_that_measuring_was_refused(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(costs._profiles, "cpu", None)
+    alight.reset()
+    fix = "`alight calibrate cpu` when the machine is quiet"
+    refused = "was refused: other work disturbed it (it was busy)"
+    assert "refused" not in (before := standing(HOST, Policy()).why)
+    assert before.endswith("Fix: `alight calibrate cpu`")
+    for wait, again in ((20.0, "at the earliest"), (-1.0, "at the next end")):
+        note_refused(HOST, Refused(time.time(), wait, "it was busy"))
+        told = standing(HOST, Policy()).why
+        assert refused in told and again in told and fix in told
+    for text in (alight.report().explanation(), str(alight.report())):
+        assert f"cpu: {told[:20]}" in text and refused in text and fix in text
+    assert alight.report().explanation().startswith("no decisions:")
+    rows = alight.device_report(np.sqrt, np.ones(3))
+    (blocked,) = [reason for reason in rows[0]["blocked"] if reason.startswith("no profile: ")]
+    assert refused in blocked and "Fix: " in blocked
+    assert refused in doctor.text(doctor.findings())

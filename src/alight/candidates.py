@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from time import time
 from typing import NamedTuple
 
 from alight import calibrated, costs, registry
@@ -24,7 +25,17 @@ from alight.plan.plan import Estimate, Facts, Foregone, LaunchStep, Plan
 from alight.policies import Policy
 from alight.readable import readable_seconds
 
-__all__ = ["Standing", "foregone", "gone", "known", "notice", "ran_without", "standing", "waiting"]
+__all__ = [
+    "Standing",
+    "foregone",
+    "gone",
+    "known",
+    "notice",
+    "ran_without",
+    "refusal",
+    "standing",
+    "waiting",
+]
 
 # What opening takes where its profile does not say: the longest that making a context was seen to
 # take (0.1 to 1 s).
@@ -240,12 +251,34 @@ def gone() -> dict[str, str]:
 def _uncalibrated(device: Device) -> str:
     from alight.measure.profiles import passed_over  # late: it reads every profile there is
 
-    other = passed_over(device)
-    return "uncalibrated" + (f" (a profile is not used: {other})" if other else "")
+    reasons = [refusal(device)]
+    if other := passed_over(device):
+        reasons.append(f"a profile is not used: {other}")
+    told = "; ".join(filter(None, reasons))
+    return "uncalibrated" + (f" ({told})" if told else "")
+
+
+def refusal(device: Device) -> str:
+    """Return what became of measuring a device when a program ended, where it was tried and other
+    work disturbed it; nothing where it was not."""
+    from alight.measure.profiles import refused  # late, as above
+
+    last = refused(device)
+    if last is None:
+        return ""
+    passed = max(0.0, time() - last.at)
+    wait = last.wait_seconds - passed
+    again = f"in {readable_seconds(wait)} at the earliest" if wait > 0.0 else "at the next end"
+    ago = readable_seconds(passed)
+    return (
+        f"measuring it when a program ended, {ago} ago, was refused: other work disturbed it "
+        f"({last.why}), and is tried again {again}"
+    )
 
 
 def _calibrate(device: Device) -> str:
-    return f"Fix: `alight calibrate {device.id}`"
+    quiet = " when the machine is quiet" if refusal(device) else ""
+    return f"Fix: `alight calibrate {device.id}`{quiet}"
 
 
 def notice(devices: Sequence[Device]) -> None:

@@ -108,10 +108,9 @@ def text(found: Row) -> str:
     lines += [f"  no {name}: {reason}" for name, reason in absent]
     calibrated = {row["device"] for row in found["profiles"]}
     for device in found["devices"]:
-        if device["id"] not in calibrated:
-            lines.append(f"  {device['id']} has no profile. Fix: run `alight calibrate`.")
-        elif not device["takes_part"]:
-            lines.append(f"  {device['id']} takes no part: {device['why']}")
+        if device["id"] not in calibrated or not device["takes_part"]:
+            part = "part" if device["takes_part"] else "no part"
+            lines.append(f"  {device['id']} takes {part}: {device['why']}")
     rows = [[row["name"], str(row["value"]), row["source"]] for row in found["settings"]]
     return "\n".join([*lines, "", "Settings", *tables.aligned(["name", "value", "source"], rows)])
 

@@ -126,7 +126,8 @@ def device_report(function: Callable[..., Any], /, *args: Any, **kwargs: Any) ->
         blocked += _gaps(device, asked)
         profile = profiles.get(device.id)
         if profile is None and not known:
-            blocked.append("no profile. Fix: `alight calibrate`")
+            refused = candidates.refusal(device)
+            blocked.append(f"no profile{refused and f': {refused}'}. Fix: `alight calibrate`")
         rows.append(
             {
                 "device": device.id,

@@ -14,7 +14,6 @@ from alight.config import config
 from alight.costs import is_aside, profile_at_hand, profile_of
 from alight.ending import interrupted, when_over
 from alight.log import logger
-from alight.store import default_store, digest
 
 if TYPE_CHECKING:
     from alight.device import Device
@@ -102,16 +101,15 @@ def _measure_at_exit(name: str) -> None:
         return
     with contextlib.suppress(Exception):  # a program that ended well must not end with our error
         from alight.measure.calibrate import calibrate
-        from alight.measure.profiles import fingerprint
+        from alight.measure.profiles import Refused, note_refused, refused
 
         device = registry.device(name)
-        key = digest(fingerprint(device), "attempt")
-        last = default_store().read("attempt", key)
+        last = refused(device)
         wait = _RETRY_SECONDS
         if last is not None:
-            if 0.0 <= time() - last["at"] < last["wait_seconds"]:
+            if 0.0 <= time() - last.at < last.wait_seconds:
                 return
-            wait = min(2 * last["wait_seconds"], _MOST_SECONDS)
+            wait = min(2 * last.wait_seconds, _MOST_SECONDS)
         backend = registry.backend_of(device)
         logger().info(
             "measuring %s for at most %g s, so that the next start has its profile "
@@ -120,11 +118,12 @@ def _measure_at_exit(name: str) -> None:
         )
         (profile,) = calibrate(_EXIT_SECONDS, [(backend, device)])
         if profile.contended:
-            default_store().write("attempt", key, {"at": time(), "wait_seconds": wait})
+            why = "; ".join(profile.doubts)
+            note_refused(device, Refused(time(), wait, why))
             logger().info(
                 "other work disturbed what was measured of %s (%s): nothing is stored, and "
                 "programs that end within %g s do not try again (`alight calibrate` does)",
-                *(device.id, "; ".join(profile.doubts), wait),
+                *(device.id, why, wait),
             )
         elif profile.rough:
             logger().info(

@@ -105,13 +105,15 @@ class Report:
 
     def explanation(self) -> str:
         """Return the decisions by call site, each with its losers, as text."""
-        decided = "\n".join(tables.explained(self._document))
-        if decided:
-            return decided
+        told = list(tables.explained(self._document))
+        if any(self._document.get(part) for part in ("calls", "decisions", "exits")):
+            return "\n".join(told)
         # Without a call site it is of the whole program; where there is none, work was small.
         whole = [row for row in self._document["demotions"] if row["call_site"] is None]
-        told = ["no decisions:", *[f"  {row['what']}: {row['reason']}" for row in whole]]
-        return "\n".join(told if whole else _nothing_placed(self._document["totals"]))
+        nothing = ["no decisions:", *[f"  {row['what']}: {row['reason']}" for row in whole]]
+        return "\n".join(
+            [*(nothing if whole else _nothing_placed(self._document["totals"])), *told]
+        )
 
     def __str__(self) -> str:
         return tables.text(self._document)

@@ -215,7 +215,8 @@ def explained(document: Row) -> Iterable[str]:
         yield from exits.get(site, ())
 
 
-_NOT_USED = "a profile is not used"
+# What a device's standing says of a profile that is there and does not hold, or could not be made.
+_NOT_USED = ("a profile is not used", "was refused: other work disturbed it")
 
 
 def remarks(profile: Row | None) -> list[str]:
@@ -263,7 +264,7 @@ def _unmeasured(document: Row) -> list[str]:
     rough = [row for row in document["profiles"] if row.get("rough")]
     lines = [f"{row['device']}'s profile: {remarks(row)[0]}" for row in rough]
     standing = [(row["id"], row.get("why", "")) for row in document["devices"]]
-    lines += [f"{name}: {why}" for name, why in standing if _NOT_USED in why]
+    lines += [f"{name}: {why}" for name, why in standing if any(told in why for told in _NOT_USED)]
     candidates = [c for row in document["decisions"] for c in row["candidates"]]
     unknown = any(
         (c["device"], c["reason"]) == ("cpu", "uncalibrated") and c["implementation"] != "generated"

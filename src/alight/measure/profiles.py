@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import sys
@@ -252,6 +253,36 @@ def passed_over(device: Device) -> str:
         if hard:
             found.append((len(hard), -at, "; ".join(hard)))
     return min(found)[2] if found else ""
+
+
+class Refused(NamedTuple):
+    """A calibration at a program's end that other work disturbed, so that nothing was stored: when,
+    how long programs wait from then on before they try again, and what showed it."""
+
+    at: float
+    wait_seconds: float
+    why: str
+
+
+def refused(device: Device) -> Refused | None:
+    """Return the last calibration of a device that was refused, if one was."""
+    found = default_store().read(_ATTEMPT, _attempt_key(device)) or {}
+    with contextlib.suppress(KeyError, TypeError, ValueError):  # then it says nothing
+        why = str(found.get("why", "other work disturbed it"))  # older ones do not say
+        return Refused(float(found["at"]), float(found["wait_seconds"]), why)
+    return None
+
+
+def note_refused(device: Device, what: Refused) -> None:
+    """Have later processes know of a calibration that was refused."""
+    default_store().write(_ATTEMPT, _attempt_key(device), what._asdict())
+
+
+_ATTEMPT = "attempt"
+
+
+def _attempt_key(device: Device) -> str:
+    return digest(fingerprint(device), _ATTEMPT)
 
 
 _PROFILE = KIND, "document"
