@@ -43,7 +43,7 @@ MODES: dict[str, dict[str, Any]] = {
     "generated": {"floor": 0, "force": "cpu:generated"},
     "sim": {"floor": 0, "force": "sim:0", "devices": ["cpu", "sim:0"]},
 }
-CALLS = 12  # enough for NumPy's turns, a trace, its program and the kernel's race
+CALLS = 16  # enough for NumPy's turns, a trace, its program and the kernel's race
 
 
 def be_eager(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -1464,10 +1464,15 @@ def test_who_is_hardly_quicker_has_not_won(
     assert ("too close to tell" in site.why) is (verdict == "numpy" and ours[0] < theirs[0])
 
 
-def test_kernels_and_numpy_race_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("kernel_seconds", "laps"), [(1e-3, 2), (0.39, 5), (0.41, 5)])
+def test_kernels_and_numpy_race_in_turns_one_lap_a_call(
+    monkeypatch: pytest.MonkeyPatch, kernel_seconds: float, laps: int
+) -> None:
     be_eager(monkeypatch)
     be_generated(monkeypatch)
-    order = []
+    order: list[str] = []
+    calls: list[list[str]] = []
+    race = Jitted.race_kernels
 
     def shadow(self: Any, program: Any, args: Any, kwargs: Any) -> float:
         order.append("numpy")
@@ -1475,28 +1480,58 @@ def test_kernels_and_numpy_race_in_turns(monkeypatch: pytest.MonkeyPatch) -> Non
 
     def lap(entry: Any, args: Any) -> float:
         order.append("kernel")
-        return 1e-3
+        return kernel_seconds
+
+    def raced(self: Any, *given: Any) -> None:
+        before = len(order)
+        race(self, *given)
+        calls.append(order[before:])
 
     x, y = np.random.default_rng(0).random((2, 100_000))
     jitted: Any = alight.jit(chain)
     monkeypatch.setattr(Jitted, "shadow", shadow)
+    monkeypatch.setattr(Jitted, "race_kernels", raced)
+    monkeypatch.setattr(Site, "judge", lambda self: None)  # whose times are real ones
     monkeypatch.setattr(sys.modules["alight.answers"], "_lap", lap)
     for _ in range(CALLS):
         jitted(x, y)
+        kernels.settle()
     (site,) = jitted._sites.values()
-    assert site.shortcut and [k for k in order if k == "kernel"]
-    assert order[-10:] == ["numpy", "kernel"] * 5
+    assert site.shortcut is (kernel_seconds < 0.4) and site.laps is None
+    # A clear lead ends it; what is behind has all its laps.
+    assert [call for call in calls if call] == [["numpy"], ["kernel"]] * laps
 
-    # Where NumPy has lost, it is not waited for again: ten of its laps would be 4 s.
+
+def test_where_numpy_has_lost_it_is_not_waited_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    be_eager(monkeypatch)
+    be_generated(monkeypatch)
+    order: list[str] = []
+
+    def lap(entry: Any, args: Any) -> float:
+        order.append("kernel")
+        return 1e-3
+
+    x, y = np.random.default_rng(0).random((2, 100_000))
+    jitted: Any = alight.jit(chain)
+    monkeypatch.setattr(sys.modules["alight.answers"], "_lap", lap)
+    for _ in range(CALLS):
+        jitted(x, y)
+        kernels.settle()
+    (site,) = jitted._sites.values()
+    monkeypatch.setattr(Jitted, "shadow", lambda *given: order.append("numpy") or 0.4)
+    monkeypatch.setattr(Site, "ran_ours", lambda *given, **more: None)  # what is set below stays
     order.clear()
     monkeypatch.setattr(trial.Foreground, "allows", lambda self, *seconds: False)
-    for plan_seconds, wins in ((2e-3, True), (0.5e-3, False)):
+    for plan_seconds, laps in ((2e-3, 2), (1.1e-3, 5), (0.5e-3, 5)):
         jitted.clear()
-        site.shortcut, site.verdict, site.spent_seconds = None, "ours", 1.0
+        site.shortcut, site.verdict, site.spent_seconds, site.laps = None, "ours", 9.0, None
         site.theirs, site.ours = [0.4, 0.4], [plan_seconds] * 2
-        jitted(x, y)
-        assert site.shortcut == wins and site.verdict == "ours"
-    assert order == ["kernel"] * 10
+        for _ in range(laps):
+            assert site.shortcut is None
+            jitted(x, y)
+        assert site.shortcut is (plan_seconds > 1e-3) and site.verdict == "ours"
+        assert order == ["kernel"] * laps
+        order.clear()
 
 
 def test_what_is_slower_than_numpy_does_not_put_off_being_timed_beside_it(
@@ -1906,7 +1941,8 @@ def test_an_explanation_says_which_way_calls_take_and_why() -> None:
         told = alight.explain(jitted, a, b)
     assert told.to_dict()["calls"][0]["reason"] == "the policy says so"
     assert "cpu:generated" in told.explanation()
-    assert alight.explain(chain, a, b).to_dict()["calls"] == []
+    (row,) = alight.explain(chain, a, b).to_dict()["calls"]  # nothing of it was placed
+    assert (row["name"], row["way"]) == ("chain", "numpy")
 
 
 LISTS: tuple[list[Any], ...] = (

@@ -12,7 +12,7 @@ from alight.readable import readable_seconds
 from alight.replay import Program
 from alight.trial import CLEAR, FOREGROUND, RUNS
 
-__all__ = ["PROGRAMS", "Site"]
+__all__ = ["LAPS", "PROGRAMS", "Laps", "Site"]
 
 # How many programs (scalars and all) a kind of call keeps. Functions that take a new float at every
 # call would trace at every call; a handful of alternating settings is what real callers have.
@@ -37,6 +37,26 @@ _BODY_FACTOR = 20
 PLANNING_SHARE = 20
 
 
+LAPS = 5  # of each way, the best: what interrupts a run only makes it longer
+
+
+class Laps:
+    """A race of a kind of call's kernels against NumPy that goes on, one lap a call: the seconds of
+    each way, and what launches the kernels, with the program and the policy it was made for."""
+
+    __slots__ = ("entered", "kernel", "numpy")
+
+    def __init__(self) -> None:
+        self.entered: tuple[Program, Any, Any] | None = None
+        self.kernel: list[float] = []
+        self.numpy: list[float] = []
+
+    def over(self, others: float) -> bool:
+        """Tell whether no more laps are needed, where the kernels' have to beat these seconds."""
+        count = len(self.kernel)
+        return count >= LAPS or (count >= _WARM and min(self.kernel) * CLEAR < others)
+
+
 class Site:
     """One kind of call of one function: how long each way took, and which of them is taken."""
 
@@ -45,6 +65,7 @@ class Site:
         "exact",
         "foregone",
         "kind",
+        "laps",
         "last_seconds",
         "making",
         "ours",
@@ -80,6 +101,7 @@ class Site:
         self.told = False  # the log has been told that NumPy has it
         self.programs: OrderedDict[Any, Program] = OrderedDict()
         self.tries = 0
+        self.laps: Laps | None = None  # of the race that decides of the way without Python
         # The way without Python: None until it was tried, then whether it is taken.
         self.shortcut: bool | None = None
 
