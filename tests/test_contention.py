@@ -433,3 +433,34 @@ def test_who_has_no_profile_is_told_that_measuring_was_refused(
     (blocked,) = [reason for reason in rows[0]["blocked"] if reason.startswith("no profile: ")]
     assert refused in blocked and "Fix: " in blocked
     assert refused in doctor.text(doctor.findings())
+
+
+def test_a_profile_of_little_is_bettered_by_a_later_program(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, asked, made = time.time(), list[str](), list[float]()
+
+    def calibrate(*_: Any) -> list[Profile]:
+        made.append(0.07)
+        short = {"measured": made[-1], "shapes": 9.0, "median_error": 0.1}
+        return [profile(store, now - 5, 0.1, complete=False, validation=short)]
+
+    monkeypatch.setattr(remeasure, "measure_when_over", asked.append)
+    monkeypatch.setattr(calibration, "calibrate", calibrate)
+    remeasure._measure_at_exit("cpu")
+    (found,) = [found for found in [load_profile(HOST)] if found is not None]
+    costs.forget()
+    remeasure.measure_later([HOST])
+    assert found.little and asked == ["cpu"]
+    remeasure._measure_at_exit("cpu")
+    assert len(made) == 1  # not at every program's end
+    # More takes its place and holds: less does not, and nobody asks for more.
+    more = {"measured": 0.24, "shapes": 9.0, "median_error": 0.1}
+    assert profile(store, now - 4, 0.1, complete=False, validation=more).made_at == now - 4
+    less = more | {"measured": 0.07}
+    assert profile(store, now - 3, 0.1, complete=False, validation=less).made_at == now - 4
+    again = more | {"measured": 0.23}
+    assert profile(store, now - 2, 0.1, complete=False, validation=again).made_at == now - 2
+    costs.forget()
+    remeasure.measure_later([HOST])
+    assert asked == ["cpu"]

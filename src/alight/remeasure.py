@@ -26,13 +26,13 @@ _due: set[tuple[str, int]] = set()
 
 
 def measure_later(devices: Sequence[Device]) -> None:
-    """Have those of these devices that have no profile calibrated when the process ends, as the
-    settings allow: work was just planned for them without one."""
+    """Have those of these devices that have no profile, or little of one, calibrated when the
+    process ends, as the settings allow: work was just planned for them without one."""
     if is_aside():
         return
     for device in devices:
         profile = profile_of(device)
-        if profile is None or profile.doubts:
+        if profile is None or profile.doubts or profile.little:
             measure_when_over(device.id)
 
 
@@ -125,7 +125,10 @@ def _measure_at_exit(name: str) -> None:
                 "programs that end within %g s do not try again (`alight calibrate` does)",
                 *(device.id, why, wait),
             )
-        elif profile.rough:
+            return
+        if profile.little:
+            note_refused(device, Refused(time(), wait, "there was time for little of it"))
+        if profile.rough:
             logger().info(
                 "what was measured of %s is rough and stored for want of a better profile: "
                 "predictions are off by %.0f %% in the median. Fix: alight calibrate, when nothing "
@@ -134,7 +137,7 @@ def _measure_at_exit(name: str) -> None:
             )
 
 
-# After an attempt that other work disturbed, so that nothing was stored: until then measuring at
+# After an attempt that other work disturbed, so that nothing or little was stored: until then measuring at
 # exit has taken no more than 5 % of the time. A machine that stays busy is asked half as often
 # each time, and once a day.
 _RETRY_SECONDS, _MOST_SECONDS = 20.0, 86400.0

@@ -14,6 +14,9 @@ from alight.plan.surface import Surface
 # of sound profiles were 3 to 8 % on an EPYC, 11 on a Xeon, of such as were measured beside other
 # work 20 to 60.
 _ROUGH = 0.3
+# The share of what there is to measure under which a profile is of little: beside other work a
+# program's end once measured 7 %, and 24 to 27 % otherwise (EPYC, two processors).
+_LITTLE = 0.125
 # Tries that have a median of their own.
 _TRIES = 4
 # How much wider intervals are once a version of something has changed. A guess: twice as wide is
@@ -215,11 +218,16 @@ class Profile:
         return (self.tried or 0.0) > _ROUGH
 
     @property
-    def rank(self) -> tuple[int, bool, float, float]:
+    def little(self) -> bool:
+        """Tell whether so little was measured that a second more should show much more."""
+        return self.validation.get("measured", 1.0) < _LITTLE
+
+    @property
+    def rank(self) -> tuple[int, int, float, float]:
         """Return what is less for a better profile of the same device, and as much for one as good:
         one that was tried and is not rough comes first, one that was not tried last."""
         slow = self.validation.get("slow", 0.0)
-        lacking = not self.complete or slow > 0.0 or bool(self.doubts)
+        lacking = self.little + (not self.complete or slow > 0.0 or bool(self.doubts))
         error = self.tried
         if error is None:
             return 2, lacking, slow, 0.0
