@@ -137,9 +137,9 @@ def _measure_at_exit(name: str) -> None:
             )
 
 
-# After an attempt that other work disturbed, so that nothing or little was stored: until then measuring at
-# exit has taken no more than 5 % of the time. A machine that stays busy is asked half as often
-# each time, and once a day.
+# After an attempt that other work disturbed, so that nothing or little was stored: until then
+# measuring at exit has taken no more than 5 % of the time. A machine that stays busy is asked half
+# as often each time, and once a day.
 _RETRY_SECONDS, _MOST_SECONDS = 20.0, 86400.0
 
 # The design's limit: what is measured at exit takes at most a second.
