@@ -309,7 +309,10 @@ def test_a_profile_from_a_file_is_shown_beside_what_there_is_and_taken(tmp_path:
     dry = printed(tmp_path, "calibrate", "--from", str(file), "--dry-run")
     header = next(line for line in dry.splitlines() if "before" in line)
     assert header.split() == ["number", "before", "after", "absolute", "ratio"]
-    assert "unknown" in dry  # nothing was there before
+    (line,) = [line for line in dry.splitlines() if "generated launch" in line]
+    assert line.split()[2] == "none"  # nothing was there before
+    sizes = [line for line in dry.splitlines() if " generated elementwise/float64 of " in line]
+    assert len(sizes) == 3 and all("iB  " in line or " bytes  " in line for line in sizes)
     assert printed(tmp_path, "cache", "size") == "0 bytes\n"
     assert "imported" in printed(tmp_path, "calibrate", "--from", str(file))
     made["rates"]["generated"]["launch"]["value"] *= 2

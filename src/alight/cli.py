@@ -223,10 +223,10 @@ def _changed(changes: list[dict[str, Any]]) -> list[str]:
     cells = []
     for row in changes:
         before, after = row["before"], row["after"]
-        cell = [row["name"], readable_seconds(before), readable_seconds(after)]
         if before is None:
-            cells.append([*cell, "", ""])
+            cells.append([row["name"], "none", readable_seconds(after), "", ""])
         else:
+            cell = [row["name"], readable_seconds(before), readable_seconds(after)]
             sign = "-" if after < before else "+"
             apart = f"{sign}{readable_seconds(abs(after - before))}"
             cells.append([*cell, apart, f"{after / before:.3f}"])

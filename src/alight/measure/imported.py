@@ -13,6 +13,7 @@ from alight.measure.bounds import profile_of_document
 from alight.measure.profiles import differences, fingerprint
 from alight.plan.curve import Curve
 from alight.plan.profile import Profile, Rates
+from alight.readable import readable_bytes
 
 if TYPE_CHECKING:
     from alight.device import Device
@@ -149,7 +150,7 @@ def changes(before: Profile | None, after: Profile) -> list[Change]:
         old = None if before is None else before.links.get(direction)
         found.append(
             Change(
-                f"{direction} of {nbytes:.3g} bytes",
+                f"{direction} of {readable_bytes(round(nbytes))}",
                 "seconds",
                 None if old is None else old.seconds_at(nbytes),
                 link.seconds_at(nbytes),
@@ -165,7 +166,9 @@ def _rate_changes(name: str, before: Rates | None, after: Rates) -> Iterator[Cha
         former = None if before is None else before.curves.get(key)
         for work in (curve.knots[0][0], curve.knots[len(curve.knots) // 2][0], curve.knots[-1][0]):
             old = None if former is None else former.seconds_at(work)
-            yield Change(f"{name} {key} at {work:.3g}", "seconds", old, curve.seconds_at(work))
+            flops = key.startswith("matmul/")  # all others are over bytes
+            size = f"{work:.3g} flops" if flops else readable_bytes(round(work))
+            yield Change(f"{name} {key} of {size}", "seconds", old, curve.seconds_at(work))
     for dtype, surface in after.surfaces.items():
         made = None if before is None else before.surfaces.get(dtype)
         for side in (64, 512):
