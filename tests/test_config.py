@@ -504,3 +504,14 @@ def test_a_policy_made_again_over_the_same_base_is_the_same() -> None:
     with policy(floor=7):
         assert made(force="numpy").floor == {"all": 7}
     assert made(force="numpy").floor != {"all": 7}
+
+
+def test_what_a_policy_cannot_decorate() -> None:
+    async def pieces() -> Any:
+        yield 1
+
+    with pytest.raises(ConfigError, match=r"runs after the call has returned. Fix: "):
+        policy(floor=0)(pieces)
+    for other in (3, int):
+        with pytest.raises(TypeError, match=r"decorates functions, not .* Fix: "):
+            policy(floor=0)(other)  # type: ignore[type-var]

@@ -133,6 +133,14 @@ def test_what_is_no_function_is_told_how_to_ask(known: None, name: str) -> None:
         getattr(alight, name)(np.sqrt(np.ones(3)))
 
 
+def test_where_nothing_is_placed_nothing_is_to_be_calibrated(known: None) -> None:
+    for of_nothing in (lambda x: x, lambda x: 3):
+        with pytest.raises(
+            AlightError, match=r"nothing of this call is placed.*Fix: ask of a call"
+        ):
+            alight.fastest_device(of_nothing, np.ones(3))
+
+
 def test_a_device_says_what_blocks_it(known: None) -> None:
     registry.device("sim:0")  # it exists once it was named
     rows = alight.device_report(lambda x: np.sqrt(x) + 1, np.ones(4000, complex))

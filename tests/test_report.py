@@ -355,6 +355,9 @@ def test_loading_something_else_says_so(tmp_path: Path) -> None:
     path.write_text("{}")
     with pytest.raises(AlightError, match=r"schema None.*Fix:"):
         Report.load(path)
+    path.write_text('{"schema": 1, "machine": {}, "decisions": []}')
+    with pytest.raises(AlightError, match=r"lacks alight, devices, gone, profiles, exits.*Fix: m"):
+        Report.load(path)
     path.write_text("nonsense")
     with pytest.raises(AlightError, match=r"not JSON.*Fix:"):
         Report.load(path)

@@ -125,7 +125,16 @@ class policy:
         """Return the function with this policy around every call."""
         import inspect
 
-        if inspect.isgeneratorfunction(function) or inspect.iscoroutinefunction(function):
+        if not callable(function) or isinstance(function, type):
+            raise TypeError(
+                f"alight.policy decorates functions, not {function!r}. Fix: decorate the functions "
+                "of it, or use `with alight.policy(...)`."
+            )
+        if (
+            inspect.isgeneratorfunction(function)
+            or inspect.iscoroutinefunction(function)
+            or inspect.isasyncgenfunction(function)
+        ):
             raise ConfigError(
                 f"alight.policy on {function.__qualname__}: the body of a generator or coroutine "
                 "runs after the call has returned. Fix: use `with alight.policy(...)` inside it."

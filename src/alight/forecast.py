@@ -86,7 +86,12 @@ def fastest_device(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -
     'cpu'
     """
     check_called("fastest_device", function)
-    rows = estimate(function, *args, **kwargs)[1:]
+    planned, *rows = estimate(function, *args, **kwargs)
+    if not planned["places"] and planned["seconds"] is not None:
+        raise AlightError(
+            "nothing of this call is placed: it computes nothing on arrays of numbers with "
+            "functions in the op table, and NumPy has it. Fix: ask of a call that does."
+        )
     known = [row for row in rows if row["seconds"] is not None]
     if not known:
         reasons = "; ".join(f"{row['device']}: {row['reason']}" for row in rows)

@@ -40,6 +40,12 @@ __all__ = [
 
 SCHEMA = 1
 
+# What every report of this schema has.
+_PARTS = (
+    *("alight", "machine", "devices", "gone", "profiles"),
+    *("decisions", "exits", "fallbacks", "demotions", "totals"),
+)
+
 
 class Report:
     """What ran where, why, what was predicted and what it took. Prints as a table."""
@@ -68,6 +74,11 @@ class Report:
         if schema != SCHEMA:
             raise AlightError(
                 f"{os.fspath(path)} has report schema {schema!r}, this version reads {SCHEMA}. "
+                "Fix: make the report anew."
+            )
+        if lacking := [name for name in _PARTS if name not in document]:
+            raise AlightError(
+                f"{os.fspath(path)} is no whole report: it lacks {', '.join(lacking)}. "
                 "Fix: make the report anew."
             )
         return cls(document)
