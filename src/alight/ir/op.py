@@ -82,12 +82,14 @@ class Op:
     division by zero; of a reduction, infinities among the elements, unless something overflowed.
     Where it is None they do not tell. ``flags`` says what our body raises, ``unheard`` are the
     errors of which it may leave no flag though NumPy warns, and ``warns`` says how NumPy words it.
+    ``called`` is the name in its warnings: by default that of the ufunc, or of the ufunc's method
+    that folds with it.
     """
 
     __slots__ = (
-        *("against", "body", "bound", "combine", "finish", "flags", "flops", "kind", "name", "nin"),
-        *("nout", "plane_loss", "plane_ulp", "raises", "reference", "resolve", "same", "signs"),
-        *("special", "ulp", "unheard", "warns", "weak"),
+        *("against", "body", "bound", "called", "combine", "finish", "flags", "flops", "kind"),
+        *("name", "nin", "nout", "plane_loss", "plane_ulp", "raises", "reference", "resolve"),
+        *("same", "signs", "special", "ulp", "unheard", "warns", "weak"),
     )
 
     def __init__(
@@ -113,6 +115,7 @@ class Op:
         signs: tuple[int, ...] | None = None,
         flags: FlagsRaised = FlagsRaised.UNKNOWN,
         warns: Warns = Warns.BY_NAME,
+        called: str | None = None,
         unheard: str = "",
     ) -> None:
         self.name = name
@@ -135,6 +138,7 @@ class Op:
         self.signs = signs
         self.flags = flags
         self.warns = warns
+        self.called = called or _called(name, kind, reference)
         # What of a transcendental underflows on its way is every library's own: of exp(-1000) NumPy
         # warns where we have a zero that was never multiplied.
         self.unheard = frozenset((*unheard.split(), *(["under"] if special else [])))
@@ -166,6 +170,15 @@ class Op:
     def ulp_from_numpy(self) -> float:
         """Return how far from NumPy's results ours may be, in units in the last place."""
         return self.ulp + NUMPY_ULP if self.ulp else 0.0
+
+
+def _called(name: str, kind: Kind, reference: Callable[..., Any]) -> str:
+    """Return what NumPy calls an op in its warnings, unless the table knows better."""
+    if kind is Kind.REDUCTION:
+        return "reduce"
+    if kind is Kind.SCAN:
+        return "accumulate"
+    return reference.__name__ if isinstance(reference, np.ufunc) else name
 
 
 OPS: dict[str, Op] = {}

@@ -198,13 +198,17 @@ for _name in ("matvec", "vecmat"):
         declare(_name, Kind.LIBRARY, library(_name), nin=2)
 declare("linalg.multi_dot", Kind.LIBRARY, multi_dot)
 for _name in (
-    "matmul", "vecdot", "dot", "vdot", "inner", "outer", "tensordot", "kron", "cross",
-    "convolve", "correlate", "interp", "searchsorted", "digitize", "isin", "linalg.solve",
-    "linalg.lstsq", "polyval",
+    "matmul", "vecdot", "dot", "vdot", "cross", "convolve", "correlate", "interp", "searchsorted",
+    "digitize", "isin", "linalg.solve", "linalg.lstsq", "polyval",
 ):  # fmt: skip
     declare(_name, Kind.LIBRARY, library(_name), nin=2)
+for _name, _part in (  # of these NumPy warns by the name of what they are made of
+    *(("inner", "dot"), ("tensordot", "dot"), ("outer", "multiply"), ("kron", "multiply")),
+):
+    declare(_name, Kind.LIBRARY, library(_name), nin=2, called=_part)
+declare("trace", Kind.LIBRARY, library("trace"), called="reduce")
 for _name in (
-    "trace", "sort", "argsort", "partition", "argpartition", "lexsort", "unique", "nonzero",
+    "sort", "argsort", "partition", "argpartition", "lexsort", "unique", "nonzero",
     "flatnonzero", "argwhere", "histogram", "bincount", "median", "percentile", "quantile",
     "nanmedian", "nanpercentile", "nanquantile", "average", "cov", "corrcoef", "gradient", "diff",
     "ediff1d", "unwrap", "angle", "round", "nan_to_num", "sinc", "i0", "real_if_close", "vander",

@@ -16,7 +16,7 @@ from alight._core.guard import WATCHED
 from alight.backends.machine import CATEGORY
 from alight.ir.op import Warns
 from alight.sites import Names, names_of, place_of
-from alight.warning.categories import ALL, may_raise, name_of
+from alight.warning.categories import ALL, may_raise
 from alight.warning.errstate import ERRSTATE, settings_of
 from alight.warning.filters import when_to_warn
 
@@ -102,7 +102,7 @@ def _possible(
             names = None if site is None else names_of(site[0])
             if modes[category] != "warn" or names is None or node.op.warns is not Warns.BY_NAME:
                 return None
-            words = f"{_WORDS[category]} encountered in {name_of(node)}"
+            words = f"{_WORDS[category]} encountered in {node.op.called}"
             key = words, RuntimeWarning, place_of(site)[1]
             found.append(_Possible(number, category, names, key))
     return found

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from alight.backends.machine import CATEGORY
-from alight.frozen import np
 from alight.ir.op import FlagsRaised, Kind, Warns
 from alight.warning.errstate import categories_of
 
@@ -74,13 +73,3 @@ def _raises_as_numpy(node: Node) -> bool:
 def is_worded(graph: Graph) -> bool:
     """Tell whether NumPy may say something in words of one of the nodes."""
     return any([node.op.warns is Warns.IN_WORDS for node in graph.nodes])
-
-
-def name_of(node: Node) -> str:
-    """Return what NumPy calls the node in its warnings."""
-    if node.op.kind is Kind.REDUCTION:
-        return "reduce"
-    if node.op.kind is Kind.SCAN:
-        return "accumulate"
-    ufunc = isinstance(node.op.reference, np.ufunc)
-    return str(node.op.reference.__name__ if ufunc else node.op.name)

@@ -19,7 +19,7 @@ from alight.backends.machine import (
 from alight.frozen import np
 from alight.ir.op import Warns
 from alight.sites import place_of
-from alight.warning.categories import is_quiet, name_of
+from alight.warning.categories import is_quiet
 from alight.warning.errstate import settings_of, wanted_by
 from alight.warning.filters import collecting, unheard, warn_at
 
@@ -120,7 +120,7 @@ def _told(node: Node, operands: Sequence[Any], value: Value) -> Any:
     with listening(wanted_by((value,)), heard):
         result = run_node(node, operands)
     for what in dict.fromkeys(heard):
-        _emit(what, name_of(node), settings_of(value.errstate)[CATEGORY[what]], value.site)
+        _emit(what, node.op.called, settings_of(value.errstate)[CATEGORY[what]], value.site)
     return result
 
 
@@ -143,7 +143,7 @@ def tell_by_flags(graph: Graph, heard: Sequence[str], values: Sequence[Value]) -
             modes = settings_of(value.errstate)
             for what, category in CATEGORY.items():
                 if category in heard:
-                    _emit(what, name_of(node), modes[category], value.site)
+                    _emit(what, node.op.called, modes[category], value.site)
 
 
 def _emit(what: str, name: str, mode: str, site: Any) -> None:
