@@ -3,6 +3,7 @@ memory it is, and how much Python runs."""
 
 from __future__ import annotations
 
+import copy
 import os
 import sys
 import warnings
@@ -13,6 +14,7 @@ import pytest
 
 import alight
 from alight._core import NATIVE
+from conformance.modes import EVERYWHERE, MODES
 
 pytestmark = pytest.mark.usefixtures("small_is_small")
 
@@ -263,19 +265,62 @@ def test_elements_of_one_axis_are_no_views() -> None:
         assert a.tolist() == [5.0, 1.0, 2.0]
 
 
-@pytest.mark.parametrize(
-    "made",
-    [
-        *("np.array(7.0)", "np.asarray(7.0)", "np.zeros(())", "np.full((), 7.0)"),
-        *("np.array(7.0).copy()", "np.copy(np.array(7.0))", "np.array(7).astype(float)"),
-        *("np.zeros_like(np.array(7.0))", "np.array(np.array(7.0))"),
-    ],
+NO_AXES = (
+    *("np.array(7.0)", "np.asarray(7.0)", "np.zeros(())", "np.full((), 7.0)"),
+    *("np.array(7.0).copy()", "np.copy(np.array(7.0))", "np.array(7).astype(float)"),
+    *("np.zeros_like(np.array(7.0))", "np.array(np.array(7.0))", "np.ones(1).reshape(())"),
+    *("np.copy(x.sum())", "np.array(x.sum())", "np.array(x.sum(), 'f4')"),
+    *("np.where(x.sum() > 0, x.sum(), 1.0)", "copy.copy(np.array(7.0))"),
 )
-def test_arrays_without_axes_are_no_scalars(made: str) -> None:
-    for namespace in (np, alight):
-        array = eval(made, {"np": namespace})
-        with pytest.raises(ValueError, match="broadcast"):
-            array += namespace.ones(3)
+SCALARS = ("x.sum().copy()", "x.sum().astype('f4')", "x.max()", "-np.array(7.0)")
+
+
+def changed(made: str, np: Any, x: Any) -> Any:
+    """Return what an array without axes, or a scalar, and another name of it are after the in-place
+    sum with an array; the name of the error, where there is one."""
+    array = eval(made, {"np": np, "x": x, "copy": copy})
+    try:
+        array += np.ones(3)
+    except ValueError as error:
+        return type(error).__name__, str(error)
+    return array.tolist()
+
+
+@pytest.mark.parametrize("mode", EVERYWHERE)
+@pytest.mark.parametrize("made", [*NO_AXES, *SCALARS])
+def test_arrays_without_axes_are_no_scalars(made: str, mode: str) -> None:
+    x = np.arange(2000.0)
+    wanted = changed(made, np, x)
+    assert (type(wanted) is tuple) == (made in NO_AXES)
+    with alight.policy(**MODES[mode]):
+        assert changed(made, alight, alight.asarray(x)) == wanted
+
+
+JITTED = (
+    lambda x: np.array(7.0).copy(),
+    lambda x: np.array(7).astype(float),
+    lambda x: np.copy(x.sum()),
+    lambda x: np.array(x.sum()),
+    lambda x: np.array(x.sum(), np.float32),
+    lambda x: x.sum().copy(),
+    lambda x: x.sum().astype(np.float32),
+)
+
+
+@pytest.mark.parametrize("mode", EVERYWHERE)
+@pytest.mark.parametrize("number", range(len(JITTED)))
+def test_arrays_without_axes_can_be_written_to_inside_jit(number: int, mode: str) -> None:
+    def body(x: Any) -> Any:
+        array = JITTED[number](x)
+        other = array
+        array += 1
+        return array, other
+
+    x = np.arange(2000.0)
+    with alight.policy(**MODES[mode]):
+        jitted = alight.jit(body)
+        for _ in range(3):
+            assert [float(a) for a in jitted(x)] == [float(a) for a in body(x)]
 
 
 def test_what_may_not_be_written_is_not() -> None:

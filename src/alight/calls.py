@@ -9,7 +9,7 @@ from typing import Any
 
 from alight import runtime
 from alight._core import ArrayBase, Value, at_hand, floor, hooks, recording_errstate
-from alight.exits import exit_to_numpy, run_in_numpy, wrap, wrapped
+from alight.exits import array_of, exit_to_numpy, run_in_numpy, wrap, wrapped
 from alight.frozen import np
 from alight.ir.ops import OPS, Kind, Op, Warns
 from alight.memory import assign, host, layout, read
@@ -56,7 +56,9 @@ def make(value: Value, operand: Any = None) -> Any:
 
     ``operand``: the array it was computed of, if that is about to die.
     """
-    if value.layout.ndim == 0 and value.op is not WHERE:  # `where` gives 0-d arrays
+    if value.layout.ndim == 0:
+        if value.op is WHERE:  # of all else NumPy makes scalars
+            return array_of(value)
         if floor.scalars:
             if operand is not None:
                 runtime.evaluate((value,), passing=operand.storage)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from weakref import WeakSet
 
-from alight._core import ArrayBase, Storage, View, floor, fresh_array, hooks, layout_of
+from alight._core import ArrayBase, Storage, Value, View, floor, fresh_array, hooks, layout_of
 from alight.frozen import np
 from alight.log import COUNTED_DTYPES, LOG
 from alight.memory import host, layout, writable
@@ -37,7 +37,7 @@ def wrap(result: Any) -> Any:
         return result
     if not native(result.dtype) or (floor.scalars and result.size < array_floor()):
         return result
-    made = hooks.array.of(concrete(result))
+    made = hooks.array.of(concrete(result))  # `array_of`, at less cost
     if result.ndim == 0:
         _of_no_axes.add(made.storage)
     if result.base is not None and not result.flags.writeable:
@@ -49,9 +49,17 @@ def wrap(result: Any) -> Any:
 _of_no_axes: WeakSet[Storage] = WeakSet()
 
 
+def array_of(value: Value) -> Any:
+    """Return the Array of a value that NumPy has an array for, though it have no axes."""
+    made = hooks.array.of(value)
+    if value.layout.ndim == 0:
+        _of_no_axes.add(made.storage)
+    return made
+
+
 def stands_for_scalar(array: ArrayBase) -> bool:
     """Tell whether an Array is what NumPy has a scalar for, as where alight is the namespace."""
-    return (
+    return getattr(type(array), "immutable", False) or (
         layout(array).ndim == 0
         and array.window is None
         and array.storage not in _of_no_axes
@@ -289,6 +297,7 @@ def run_in_numpy(
 
 __all__ = [
     "Seen",
+    "array_of",
     "arrays_in",
     "exit_to_numpy",
     "holds_arrays",

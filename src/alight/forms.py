@@ -7,8 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 from alight import memory, runtime
-from alight._core import ArrayBase, make_layout
+from alight._core import ArrayBase, Value, make_layout
 from alight.calls import exit_to_numpy, make, wrap
+from alight.exits import array_of, stands_for_scalar
 from alight.frozen import np
 from alight.memory import apply_view
 from alight.record import COPY, cast, native, pend, record_floor, settled
@@ -17,9 +18,11 @@ from alight.strides import dense_like
 __all__ = ["astype", "copy_of", "reshape", "seen"]
 
 
-def astype(array: ArrayBase, dtype: Any, order: str, casting: str, copy: bool) -> Any:
+def astype(
+    array: ArrayBase, dtype: Any, order: str, casting: str, copy: bool, *, scalar: bool = False
+) -> Any:
     """Return a copy of the array cast to a dtype (the array itself where nothing changes and copy
-    is False).
+    is False); with ``scalar`` a scalar of what stands for one.
     """
     target = np.dtype(dtype)
     value = memory.read(array)
@@ -34,8 +37,9 @@ def astype(array: ArrayBase, dtype: Any, order: str, casting: str, copy: bool) -
         return exit_to_numpy(np.ndarray.astype, (array, dtype), keywords)
     ordered = order == "K" or (lay.c_contiguous and order != "F") or not lay.ndim
     if target == lay.dtype:
-        return array if not copy and ordered else copy_of(array, order)
-    result = make(cast(value, target))
+        return array if not copy and ordered else copy_of(array, order, scalar=scalar)
+    made = cast(value, target)
+    result = _made_of(array, made) if scalar else array_of(made)
     if ordered:
         return result
     if order == "A":
@@ -43,8 +47,15 @@ def astype(array: ArrayBase, dtype: Any, order: str, casting: str, copy: bool) -
     return copy_of(result, order)
 
 
-def copy_of(array: ArrayBase, order: str) -> Any:
-    """Return a copy in memory of its own, in NumPy's order."""
+def _made_of(array: ArrayBase, value: Value) -> Any:
+    """Return what stands for a value that was made of an array: a scalar where that is one."""
+    lasts = value.layout.ndim == 0 and not stands_for_scalar(array)
+    return array_of(value) if lasts else make(value)
+
+
+def copy_of(array: ArrayBase, order: str, *, scalar: bool = False) -> Any:
+    """Return a copy in memory of its own, in NumPy's order; with ``scalar`` a scalar of what stands
+    for one."""
     value = memory.read(array)
     lay = value.layout
     target = (
@@ -53,8 +64,10 @@ def copy_of(array: ArrayBase, order: str) -> Any:
         else make_layout(lay.dtype, lay.shape, np.empty_like(lay.probe, order=order).strides)  # type: ignore[call-overload]
     )
     if settled(value) and lay.size < record_floor():
-        return wrap(runtime.host_array(value).copy(order))  # type: ignore[arg-type]
-    return make(pend(COPY, (value,), (("order", order),), target))
+        made = runtime.host_array(value).copy(order)  # type: ignore[arg-type]
+        return wrap(made[()] if scalar and stands_for_scalar(array) else made)
+    copy = pend(COPY, (value,), (("order", order),), target)
+    return _made_of(array, copy) if scalar else array_of(copy)
 
 
 def reshape(array: ArrayBase, shape: Any, order: str = "C", copy: bool | None = None) -> Any:

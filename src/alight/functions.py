@@ -13,6 +13,7 @@ from alight._core import ArrayBase, Value
 from alight.array import asarray
 from alight.calls import at_once, make, operand, small, ufunc_call
 from alight.exits import exit_to_numpy, run_in_numpy
+from alight.forms import copy_of
 from alight.frozen import np
 from alight.library import bound, implements
 from alight.memory import layout
@@ -289,7 +290,7 @@ def copy(a: Any, order: str = "K", subok: bool = False) -> Any:
     array = ours(a)
     if array is None or subok:
         return exit_to_numpy(np.copy, (a, order, subok), {})
-    return array.copy(order)
+    return copy_of(array, order)
 
 
 __all__ = ["NO_VALUE", "ours", "parameters"]

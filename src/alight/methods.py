@@ -236,11 +236,11 @@ class ArrayMethods(ArrayBase):
         copy: bool = True,
     ) -> Any:
         """Return a copy of the array cast to a dtype."""
-        return astype(self, dtype, order, casting, copy)
+        return astype(self, dtype, order, casting, copy, scalar=True)
 
     def copy(self, order: str = "C") -> Any:
         """Return a copy in memory of its own."""
-        return copy_of(self, order)
+        return copy_of(self, order, scalar=True)
 
     def fill(self, value: Any) -> None:
         """Set every element to a scalar."""

@@ -148,7 +148,9 @@ PyObject *once_function(PyObject *function, Py_ssize_t operands, PyObject *const
     }
     PyObject *made = done == count ? PyObject_Vectorcall(function, plain, nargs, kwnames) : NULL;
     leave_to_ours(made);
-    if (made != NULL && is_own(made)) {
+    if (made != NULL && PyArray_CheckExact(made) && PyArray_NDIM((PyArrayObject *)made) == 0 && nargs > 0 && is_ours(args[0])) {
+        Py_DECREF(made); /* ours knows whether it is of an array, or of what stands for a scalar */
+    } else if (made != NULL && is_own(made)) {
         result = taken_over(made, least);
     } else if (made != NULL) {
         for (Py_ssize_t i = 0; i < nargs; i++) {
