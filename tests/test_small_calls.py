@@ -4,6 +4,7 @@ memory it is, and how much Python runs."""
 from __future__ import annotations
 
 import copy
+import itertools
 import os
 import sys
 import warnings
@@ -321,6 +322,46 @@ def test_arrays_without_axes_can_be_written_to_inside_jit(number: int, mode: str
         jitted = alight.jit(body)
         for _ in range(3):
             assert [float(a) for a in jitted(x)] == [float(a) for a in body(x)]
+
+
+LONGS = (
+    lambda np, x, other: x.astype(other),
+    lambda np, x, other: x.astype(other, copy=False),
+    lambda np, x, other: x.astype(other, order="F", copy=False),
+    lambda np, x, other: np.array(x, other),
+    lambda np, x, other: np.array(x, other, copy=None),
+    lambda np, x, other: np.asarray(x, other),
+    lambda np, x, other: np.add(x, 1, dtype=other),
+    lambda np, x, other: np.add(x, 1, dtype=x.dtype),
+    lambda np, x, other: np.sum(x, dtype=other),
+    lambda np, x, other: np.cumsum(x, dtype=other),
+    lambda np, x, other: np.cumsum(x, dtype=x.dtype),
+    lambda np, x, other: x.astype(other).astype(x.dtype) + 1,
+    lambda np, x, other: x**2,
+)
+
+
+@pytest.mark.parametrize("mode", EVERYWHERE)
+@pytest.mark.parametrize("number", range(len(LONGS)))
+def test_long_and_long_long_are_two_types(number: int, mode: str) -> None:
+    for one, other in itertools.permutations("ql"):
+        for dtypes in ((one, other), (one.upper(), other.upper())):
+            x = np.arange(12).reshape(3, 4).astype(dtypes[0])
+            wanted = LONGS[number](np, x, dtypes[1])
+            with alight.policy(**MODES[mode]):
+                ours = alight.asarray(x)
+                got = LONGS[number](alight, ours, dtypes[1])
+                assert (got is ours, np.asarray(got).dtype.char) == (wanted is x, wanted.dtype.char)
+                assert np.asarray(got).tolist() == wanted.tolist()
+
+
+@pytest.mark.parametrize("mode", EVERYWHERE)
+@pytest.mark.parametrize("dtype", np.typecodes["AllInteger"] + "?efdFD")
+def test_squares_have_the_dtype_of_numpys_operator(dtype: str, mode: str) -> None:
+    for shape in ((3,), ()):
+        with alight.policy(**MODES[mode]):
+            squares = alight.ones(shape, dtype) ** 2
+            assert np.asarray(squares).dtype.char == (np.ones(shape, dtype) ** 2).dtype.char
 
 
 def test_what_may_not_be_written_is_not() -> None:

@@ -229,13 +229,14 @@ def _converted(array: Any, dtype: Any, order: Any, copy: bool | None) -> Any:
     lay = layout(array)
     order = order or "K"
     # NumPy decides whether a copy is needed, and whether the arguments make sense.
-    wanted = np.array(lay.probe[:0] if lay.ndim else lay.probe, dtype=dtype).dtype
+    few = lay.probe[:0] if lay.ndim else lay.probe
+    wanted = np.array(few, dtype=dtype, copy=copy or None).dtype
     if order not in ("K", "A", "C", "F"):
         np.array(0, order=order)
     flags = lay.probe.flags
     ordered = order in ("K", "A") or (flags.c_contiguous if order == "C" else flags.f_contiguous)
     if wanted == lay.dtype and ordered and not copy:
-        return array
+        return array if wanted.num == lay.dtype.num else array.view(wanted)  # long and long long
     if copy is False:
         np.array(lay.probe, dtype=wanted, order=order, copy=False)
     return astype(array, wanted, order, "unsafe", True)

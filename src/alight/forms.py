@@ -36,8 +36,10 @@ def astype(
         keywords = {"order": order, "casting": casting, "copy": copy}
         return exit_to_numpy(np.ndarray.astype, (array, dtype), keywords)
     ordered = order == "K" or (lay.c_contiguous and order != "F") or not lay.ndim
-    if target == lay.dtype:
-        return array if not copy and ordered else copy_of(array, order, scalar=scalar)
+    if target == lay.dtype and not copy and ordered:
+        return array
+    if target.num == lay.dtype.num:  # long and long long are one dtype to NumPy
+        return copy_of(array, order, scalar=scalar)
     made = cast(value, target)
     result = _made_of(array, made) if scalar else array_of(made)
     if ordered:

@@ -266,7 +266,7 @@ def pend_each(
 
 def cast(value: Value, dtype: np.dtype[Any]) -> Value:
     """Return the value in another dtype, as ``astype`` casts."""
-    if value.layout.dtype == dtype:
+    if value.layout.dtype.num == dtype.num:
         return value
     if value.op is None and value.data is None:
         return constant(value.attrs.astype(dtype), dtype)
@@ -286,6 +286,13 @@ class Resolved:
     def __init__(self, dtypes: tuple[np.dtype[Any], ...], outputs: tuple[Layout, ...]) -> None:
         self.dtypes = dtypes
         self.outputs = outputs
+
+
+def as_key(item: Any) -> Any:
+    """Return what tells dtypes apart, in tuples, too, that are equal: long and long long."""
+    if isinstance(item, np.dtype):
+        return item, item.num
+    return tuple(map(as_key, item)) if type(item) is tuple else item
 
 
 def _describe(operand: Any) -> Any:
@@ -308,7 +315,7 @@ def resolve(
     None where the loop NumPy would run is not of native dtypes, or it cannot be asked. Raises what
     NumPy raises.
     """
-    key = (op, *[_describe(operand) for operand in operands], signature, casting)
+    key = (op, *[_describe(operand) for operand in operands], as_key(signature), casting)
     found = _memo.get(key, _memo)
     if found is _memo:
         if len(_memo) >= _KEPT:

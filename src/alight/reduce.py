@@ -13,7 +13,7 @@ from alight import runtime
 from alight._core import Layout, Value, make_layout
 from alight.frozen import np
 from alight.ir.ops import Kind, Op
-from alight.record import call_there, concrete, native, pend, record_floor, settled
+from alight.record import as_key, call_there, concrete, native, pend, record_floor, settled
 from alight.strides import result_strides
 from alight.warning.filters import unheard
 
@@ -56,7 +56,8 @@ def reduction(
         result = np.asarray(call_there(function, (array,), {"axis": axis, **attrs}))
         return concrete(result) if native(result.dtype) else None
     try:
-        key = (op, layout, axes, None if mask is None else mask.layout, tuple(attrs.items()))
+        given = as_key(tuple(attrs.items()))
+        key = (op, layout, axes, None if mask is None else mask.layout, given)
         result_layout = _memo.get(key, _memo)
     except TypeError:  # an attribute that cannot be a key
         return None
