@@ -324,6 +324,74 @@ def test_arrays_without_axes_can_be_written_to_inside_jit(number: int, mode: str
             assert [float(a) for a in jitted(x)] == [float(a) for a in body(x)]
 
 
+ONCE = (  # what rests on memory of its own that has holes, or on the argument's
+    ("histogram2d", lambda np, a, m: np.histogram2d(a, a)),
+    ("trim_zeros", lambda np, a, m: np.trim_zeros(a)),
+    ("meshgrid", lambda np, a, m: np.meshgrid(a, a, copy=False)),
+    ("meshgrid", lambda np, a, m: np.meshgrid(a, a, copy=False, sparse=True)),
+    ("real_if_close", lambda np, a, m: np.real_if_close(a)),
+    ("unique", lambda np, a, m: np.unique(a)),
+    ("cov", lambda np, a, m: np.cov(m)),
+)
+
+
+@pytest.mark.skipif(not NATIVE, reason="the twin has no fast ways")
+@pytest.mark.parametrize("number", range(len(ONCE)))
+def test_functions_run_once_and_are_no_exits(number: int) -> None:
+    name, call = ONCE[number]
+    ran = []
+
+    def note(frame: Any, event: str, argument: Any) -> None:
+        if event == "call" and frame.f_code.co_name == name:
+            ran.append(frame.f_code.co_filename)
+
+    a, m = np.array([0.0, 1.0, 4.0, 0.0]), np.array([[1.0, 2.0, 4.0], [2.0, 1.0, 0.0]])
+    ours = alight.asarray(a), alight.asarray(m)
+    alight.reset()
+    sys.setprofile(note)
+    try:
+        got = call(alight, *ours)
+    finally:
+        sys.setprofile(None)
+    assert [path.startswith(PACKAGE) for path in ran] == [False]
+    assert alight.report().to_dict()["exits"] == []
+    wanted = call(np, a, m)
+    several = isinstance(wanted, (tuple, list))
+    assert not several or type(got) is type(wanted)
+    pairs = zip(got, wanted, strict=True) if several else ((got, wanted),)
+    for one, plain in pairs:
+        assert one.tolist() == plain.tolist()
+        assert one.flags.writeable == bool(plain.flags.num & 0x400)  # which does not warn
+        assert (one.storage is ours[0].storage) == np.shares_memory(plain, a)
+
+
+GROWING = (
+    (True, lambda np, x: np.clip(x[:, None], x, 2.0)),
+    (True, lambda np, x: np.where(x > 9, x[:, None], x)),
+    (True, lambda np, x: np.where(x[:, None] > 9, x, 1.0)),
+    (True, lambda np, x: np.isclose(x[:, None], x)),
+    (True, lambda np, x: np.add(x[:, None], x)),
+    (True, lambda np, x: x[:, None] @ x[None, :]),
+    (True, lambda np, x: x.reshape(-1, 2) @ x.reshape(2, -1)),
+    (True, lambda np, x: np.dot(x.reshape(-1, 2), x.reshape(2, -1))),
+    (False, lambda np, x: x[None, :] @ x[:, None]),
+    (False, lambda np, x: np.dot(x[None, :], x[:, None])),
+    (False, lambda np, x: np.clip(x, x, 2.0)),
+    (False, lambda np, x: np.searchsorted(x, x.reshape(-1, 2))),
+    (False, lambda np, x: np.concatenate([x[:, None], x[:, None]])),
+)
+
+
+@pytest.mark.parametrize("number", range(len(GROWING)))
+def test_small_operands_of_a_large_result_are_recorded(number: int) -> None:
+    grows, call = GROWING[number]
+    plain = np.linspace(0.0, 3.0, 80)
+    x = alight.asarray(plain)
+    result = call(alight, x)
+    assert (result.storage.value.op is not None) == grows
+    assert np.asarray(result).tobytes() == call(np, plain).tobytes()
+
+
 LONGS = (
     lambda np, x, other: x.astype(other),
     lambda np, x, other: x.astype(other, copy=False),

@@ -13,7 +13,7 @@ from alight import memory, operators, residency, runtime
 from alight._core import NATIVE, ArrayBase, floor, hooks, set_operators
 from alight.appearance import class_told
 from alight.calls import FUNCTIONS, LATE, exit_to_numpy
-from alight.exits import wrap
+from alight.exits import taken, wrap
 from alight.flags import Flags, owner_of, owns, rests_on, set_writeable
 from alight.forms import astype, copy_of
 from alight.frozen import np
@@ -385,6 +385,7 @@ hooks.setitem = public(setitem)
 hooks.ufunc = public(operators.array_ufunc)
 hooks.at_once = {op.reference: op for op in OPS.values() if isinstance(op.reference, np.ufunc)}
 hooks.wrap = wrap
+hooks.taken = taken
 hooks.inside = INSIDE
 hooks.errstate = recording_errstate
 hooks.flush = runtime.enough

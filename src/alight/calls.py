@@ -105,12 +105,11 @@ def ufunc_call(ufunc: np.ufunc, inputs: Sequence[Any], kwargs: Mapping[str, Any]
     where = kwargs.get("where", True)
     if op is None or len(inputs) != ufunc.nin:
         return exit_to_numpy(ufunc, inputs, kwargs)
-    grows = ufunc.nin > 1 and _outgrow(inputs)
-    if not kwargs and not grows:
+    if not kwargs:
         found = at_once(ufunc, inputs, kwargs)
         if found is not NotImplemented:
             return found
-    if not grows and small((*inputs, *(out if type(out) is tuple else (out,)), where)):
+    if not outgrow(inputs) and small((*inputs, *(out if type(out) is tuple else (out,)), where)):
         return run_in_numpy(ufunc, inputs, kwargs)
     order = kwargs.get("order", "K")
     if (
@@ -199,8 +198,11 @@ def _c(item: Any) -> bool:
 def at_once(function: Callable[..., Any], inputs: Sequence[Any], kwargs: Any) -> Any:
     """Return what a NumPy function that makes fresh arrays gives for small arrays and scalars.
 
-    NotImplemented where something is pending, large or of another type. ``kwargs`` hold no arrays.
+    NotImplemented where something is pending, large or of another type, or may become large.
+    ``kwargs`` hold no arrays.
     """
+    if len(inputs) > 1 and outgrow(inputs):
+        return NotImplemented
     least = record_floor()
     plain = []
     for item in inputs:
@@ -223,9 +225,9 @@ def at_once(function: Callable[..., Any], inputs: Sequence[Any], kwargs: Any) ->
     return wrap(result)
 
 
-def _outgrow(inputs: Sequence[Any]) -> bool:
-    """Tell whether arrays that are small themselves make a large one, broadcast against each
-    other."""
+def outgrow(inputs: Sequence[Any]) -> bool:
+    """Tell whether arrays that are small themselves make a large one, broadcast against each other
+    or, two of them, as a product of matrices."""
     shapes = []
     elements = 1
     for item in inputs:
@@ -238,10 +240,19 @@ def _outgrow(inputs: Sequence[Any]) -> bool:
         if shape and shape not in shapes:
             shapes.append(shape)
             elements *= math.prod(shape)
-    if len(shapes) < 2 or not 0 < record_floor() <= elements:
+    least = record_floor()
+    if len(shapes) < 2 or not 0 < least <= elements:
         return False
+    one, other = shapes[0], shapes[1]
+    if (
+        len(inputs) == 2
+        and len(one) > 1
+        and one[-1:] == other[-2:-1]
+        and elements // one[-1] ** 2 >= least
+    ):
+        return True
     try:
-        return math.prod(np.broadcast_shapes(*shapes)) >= record_floor()
+        return math.prod(np.broadcast_shapes(*shapes)) >= least
     except ValueError:  # NumPy says so, elsewhere
         return False
 
@@ -495,6 +506,7 @@ __all__ = [
     "make",
     "operand",
     "operands_of",
+    "outgrow",
     "reduce_call",
     "ufunc_call",
     "wrap",

@@ -168,7 +168,8 @@ def _as_view(array: np.ndarray[Any, Any], source: ArrayBase) -> Any:
     if data is None or data.array is None or not np.may_share_memory(array, data.array):
         return None
     start = array.__array_interface__["data"][0] - data.address - value.offset
-    writeable = array.flags.writeable and (source.window is None or source.window.writeable)
+    # To read `flags.writeable` of what np.broadcast_arrays made is deprecated.
+    writeable = bool(array.flags.num & 0x400) and (source.window is None or source.window.writeable)
     result = type(source).__new__(type(source))
     result.storage = source.storage
     result.window = View(layout_of(array), start, writeable)
@@ -191,6 +192,20 @@ def _window(array: np.ndarray[Any, Any]) -> Any:
     start = array.__array_interface__["data"][0] - base.__array_interface__["data"][0]
     whole.window = View(layout_of(array), start, array.flags.writeable)
     return whole
+
+
+def taken(made: Any, given: Sequence[Any], plain: Sequence[Any]) -> Any:
+    """Return what NumPy made of arguments that stood for those given, which it only read, as arrays
+    of ours; NotImplemented where others' memory is among them, which some functions may share."""
+    seen = Seen(())
+    for ours, theirs in zip(given, plain, strict=True):
+        pairs = zip(ours, theirs, strict=True) if type(theirs) is tuple else ((ours, theirs),)
+        for one, stood in pairs:
+            if isinstance(one, ArrayBase):
+                seen.ours[id(one)] = (one, stood)
+            elif type(stood) is np.ndarray:
+                return NotImplemented
+    return wrapped(made, seen)
 
 
 def arrays_in(tree: Any, found: list[ArrayBase] | None = None) -> list[ArrayBase]:
@@ -304,6 +319,7 @@ __all__ = [
     "ndarrays",
     "run_in_numpy",
     "stands_for_scalar",
+    "taken",
     "wrap",
     "wrapped",
 ]

@@ -11,7 +11,7 @@ from typing import Any
 
 from alight._core import ArrayBase, Value
 from alight.array import asarray
-from alight.calls import at_once, make, operand, small, ufunc_call
+from alight.calls import at_once, make, operand, outgrow, small, ufunc_call
 from alight.exits import exit_to_numpy, run_in_numpy
 from alight.forms import copy_of
 from alight.frozen import np
@@ -53,7 +53,7 @@ def where(*args: Any, **kwargs: Any) -> Any:
     found = at_once(np.where, args, {})
     if found is not NotImplemented:
         return found
-    if small(args):
+    if small(args) and not outgrow(args):
         return run_in_numpy(np.where, args, kwargs)
     condition, x, y = args
     mask = operand(condition)
@@ -167,7 +167,7 @@ def isclose(*args: Any, **kwargs: Any) -> Any:
         any(item is None for item in (x, y))
         or not all(type(item) in (int, float) and np.isfinite(item) for item in (rtol, atol))
         or not any(isinstance(item, ArrayBase) for item in (x, y))
-        or small((x, y))
+        or (small((x, y)) and not outgrow((x, y)))
     ):
         run = run_in_numpy if small(args) else exit_to_numpy
         return run(np.isclose, args, kwargs)

@@ -12,12 +12,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from alight._core import ArrayBase, Layout, Value, make_layout
-from alight.calls import FUNCTIONS, at_once, exit_to_numpy, make, operand, small
+from alight.calls import FUNCTIONS, at_once, exit_to_numpy, make, operand, outgrow, small
 from alight.exits import run_in_numpy
 from alight.frozen import np
 from alight.ir.ops import OPS, Op
 from alight.memory import assign, layout
-from alight.record import concrete, may_record, native, pend
+from alight.record import concrete, may_record, native, pend, record_floor
 from alight.strides import dense_strides
 from alight.warning.filters import unheard
 
@@ -241,7 +241,10 @@ class Form:
         if out is not None and not isinstance(out, ArrayBase):
             return None
         inputs = self.inputs(given)
-        if inputs is None or small((*inputs, out)) or not may_record():
+        if inputs is None or not may_record():
+            return None
+        few = small((*inputs, out))
+        if few and not outgrow(inputs):
             return None
         attrs = {k: frozen(v) for k, v in given.items() if k not in self.names[: self.count]}
         attrs = {k: np.dtype(v) if k == "dtype" and v is not None else v for k, v in attrs.items()}
@@ -263,7 +266,7 @@ class Form:
         op = OPS[self.name]
         asked = {k: v for k, v in attrs.items() if k not in self.lengths}
         found = result_layout(op, [v.layout for v in values], asked, shape)
-        if found is None:
+        if found is None or (few and found.size < record_floor()):
             return None
         if out is not None:
             lay = layout(out)

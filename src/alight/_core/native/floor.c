@@ -254,6 +254,7 @@ static int hooks_traverse(Hooks *self, visitproc visit, void *arg)
     Py_VISIT(self->ufunc);
     Py_VISIT(self->at_once);
     Py_VISIT(self->wrap);
+    Py_VISIT(self->taken);
     Py_VISIT(self->inside);
     Py_VISIT(self->flush);
     Py_VISIT(self->errstate);
@@ -272,6 +273,7 @@ static int hooks_clear(Hooks *self)
     Py_CLEAR(self->ufunc);
     Py_CLEAR(self->at_once);
     Py_CLEAR(self->wrap);
+    Py_CLEAR(self->taken);
     Py_CLEAR(self->inside);
     Py_CLEAR(self->flush);
     Py_CLEAR(self->errstate);
@@ -296,6 +298,7 @@ static PyMemberDef hooks_members[] = {
     MEMBER(Hooks, ufunc),
     MEMBER(Hooks, at_once),
     MEMBER(Hooks, wrap),
+    MEMBER(Hooks, taken),
     MEMBER(Hooks, inside),
     MEMBER(Hooks, flush),
     MEMBER(Hooks, errstate),

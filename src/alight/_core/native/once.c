@@ -108,30 +108,6 @@ PyObject *operand(PyObject *item, npy_intp least)
     return plain ? Py_NewRef(item) : NULL;
 }
 
-/* Tell whether operands that are small themselves make a large result, broadcast against each other: that is
-   recorded. */
-bool outgrow(PyObject *one, PyObject *other, npy_intp least)
-{
-    if (!PyArray_CheckExact(one) || !PyArray_CheckExact(other)) {
-        return false;
-    }
-    PyArrayObject *a = (PyArrayObject *)one, *b = (PyArrayObject *)other;
-    npy_intp few = PyArray_SIZE(a), many = PyArray_SIZE(b), elements = 1;
-    if (few == 0 || many < least / few) {
-        return false;
-    }
-    int axes = PyArray_NDIM(a) > PyArray_NDIM(b) ? PyArray_NDIM(a) : PyArray_NDIM(b);
-    for (int k = 1; k <= axes; k++) {
-        npy_intp m = k <= PyArray_NDIM(a) ? PyArray_DIM(a, PyArray_NDIM(a) - k) : 1;
-        npy_intp n = k <= PyArray_NDIM(b) ? PyArray_DIM(b, PyArray_NDIM(b) - k) : 1;
-        if (m != n && m != 1 && n != 1) {
-            return false; /* NumPy says so */
-        }
-        elements *= m > n ? m : n;
-    }
-    return elements >= least;
-}
-
 /* The dtypes that alight computes with. */
 bool is_native(PyArray_Descr *dtype)
 {
@@ -267,11 +243,11 @@ PyObject *once_binary(binaryfunc run, PyObject *left, PyObject *right)
     if (!may_do(&least)) {
         return NULL;
     }
-    PyObject *one = operand(left, least), *other = one == NULL ? NULL : operand(right, least);
-    bool small = other != NULL && (run == PyNumber_MatrixMultiply || !outgrow(one, other, least));
-    PyObject *result = small ? taken_over(run(one, other), least) : NULL;
-    Py_XDECREF(one);
-    Py_XDECREF(other);
+    PyObject *both[2] = {operand(left, least), NULL};
+    both[1] = both[0] == NULL ? NULL : operand(right, least);
+    PyObject *result = both[1] != NULL && !outgrow(both, 2, least) ? taken_over(run(both[0], both[1]), least) : NULL;
+    Py_XDECREF(both[0]);
+    Py_XDECREF(both[1]);
     return result;
 }
 

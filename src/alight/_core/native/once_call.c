@@ -5,6 +5,60 @@
 
 enum { MOST = 8, LISTED = 32, DEEP = NPY_MAXDIMS }; /* arguments; arrays in a list; lists in lists */
 
+/* Tell whether two matrices of few elements, rows by columns, are a large one. */
+static bool product_outgrows(PyObject *one, PyObject *other, npy_intp least)
+{
+    PyArrayObject *a = (PyArrayObject *)one, *b = (PyArrayObject *)other;
+    if (!PyArray_CheckExact(one) || !PyArray_CheckExact(other) || PyArray_NDIM(a) < 2 || PyArray_NDIM(b) < 2) {
+        return false;
+    }
+    npy_intp summed = PyArray_DIM(a, PyArray_NDIM(a) - 1);
+    return summed > 0 && summed == PyArray_DIM(b, PyArray_NDIM(b) - 2)
+        && PyArray_SIZE(b) / summed >= (least + PyArray_SIZE(a) / summed - 1) / (PyArray_SIZE(a) / summed);
+}
+
+/* Tell whether operands that are small themselves make a large result, broadcast against each other or as a product
+   of matrices: ours sees what becomes of it. */
+bool outgrow(PyObject *const *items, Py_ssize_t count, npy_intp least)
+{
+    npy_intp most = 1, elements = 1;
+    int axes = 0, arrays = 0;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        if (PyArray_CheckExact(items[i]) && PyArray_NDIM((PyArrayObject *)items[i]) > 0) {
+            PyArrayObject *array = (PyArrayObject *)items[i];
+            npy_intp few = PyArray_SIZE(array);
+            if (few == 0) {
+                return false; /* and no length of any is 0 below */
+            }
+            most = most < least ? most * few : most; /* both are less than `least`, or it is enough */
+            axes = PyArray_NDIM(array) > axes ? PyArray_NDIM(array) : axes;
+            arrays++;
+        }
+    }
+    if (arrays < 2 || most < least) {
+        return false;
+    }
+    if (count == 2 && product_outgrows(items[0], items[1], least)) {
+        return true;
+    }
+    for (int k = 1; k <= axes; k++) {
+        npy_intp length = 1;
+        for (Py_ssize_t i = 0; i < count; i++) {
+            PyArrayObject *array = PyArray_CheckExact(items[i]) ? (PyArrayObject *)items[i] : NULL;
+            npy_intp own = array != NULL && k <= PyArray_NDIM(array) ? PyArray_DIM(array, PyArray_NDIM(array) - k) : 1;
+            if (own != length && own != 1 && length != 1) {
+                return false; /* NumPy says so */
+            }
+            length = own > length ? own : length;
+        }
+        if (elements >= least) {
+            continue; /* it is enough, unless the shapes do not fit */
+        }
+        elements *= length;
+    }
+    return elements >= least;
+}
+
 PyObject *once_call(PyObject *function, PyObject *const *args, Py_ssize_t nargs)
 {
     return once_into(function, args, nargs, NULL);
@@ -25,8 +79,7 @@ PyObject *once_into(PyObject *function, PyObject *const *args, Py_ssize_t nargs,
     while (count < nargs && (plain[count] = operand(args[count], least)) != NULL) {
         count++;
     }
-    bool whole = ((PyUFuncObject *)function)->core_enabled; /* its operands are no broadcast of each other */
-    bool small = count == nargs && (nargs != 2 || whole || !outgrow(plain[0], plain[1], least));
+    bool small = count == nargs && !outgrow(plain, count, least);
     PyObject *target = small && out != NULL ? bytes_at_hand((Array *)out, least, true) : NULL, *result = NULL;
     if (target != NULL) {
         plain[count++] = target;
@@ -123,6 +176,35 @@ static void leave_to_ours(PyObject *made)
     }
 }
 
+/* Return what NumPy made, which may rest on its arguments, as ours; consumes it. */
+static PyObject *resting(PyObject *made, PyObject *const *args, PyObject *const *plain, Py_ssize_t nargs)
+{
+    PyObject *result = NULL, *hook = hooks->taken == NULL ? NULL : Py_NewRef(hooks->taken);
+    for (Py_ssize_t i = 0; result == NULL && i < nargs; i++) {
+        if (made == plain[i] && is_ours(args[i])) {
+            result = Py_NewRef(args[i]);
+        }
+    }
+    if (result == NULL && hook != NULL) {
+        PyObject *given = PyTuple_New(nargs), *stood = PyTuple_New(nargs);
+        for (Py_ssize_t i = 0; given != NULL && stood != NULL && i < nargs; i++) {
+            PyTuple_SET_ITEM(given, i, Py_NewRef(args[i]));
+            PyTuple_SET_ITEM(stood, i, Py_NewRef(plain[i]));
+        }
+        if (given != NULL && stood != NULL) {
+            result = PyObject_CallFunctionObjArgs(hook, made, given, stood, NULL);
+        }
+        Py_XDECREF(given);
+        Py_XDECREF(stood);
+    }
+    if (result == Py_NotImplemented) {
+        Py_CLEAR(result);
+    }
+    Py_XDECREF(hook);
+    Py_DECREF(made);
+    return result;
+}
+
 /* Return what a function of NumPy's gives that reads arrays in its first arguments, so many, and has nothing to
    write into. */
 PyObject *once_function(PyObject *function, Py_ssize_t operands, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
@@ -146,20 +228,15 @@ PyObject *once_function(PyObject *function, Py_ssize_t operands, PyObject *const
             break;
         }
     }
-    PyObject *made = done == count ? PyObject_Vectorcall(function, plain, nargs, kwnames) : NULL;
+    bool small = done == count && !outgrow(plain, nargs < operands ? nargs : operands, least);
+    PyObject *made = small ? PyObject_Vectorcall(function, plain, nargs, kwnames) : NULL;
     leave_to_ours(made);
     if (made != NULL && PyArray_CheckExact(made) && PyArray_NDIM((PyArrayObject *)made) == 0 && nargs > 0 && is_ours(args[0])) {
         Py_DECREF(made); /* ours knows whether it is of an array, or of what stands for a scalar */
     } else if (made != NULL && is_own(made)) {
         result = taken_over(made, least);
     } else if (made != NULL) {
-        for (Py_ssize_t i = 0; i < nargs; i++) {
-            if (made == plain[i] && is_ours(args[i])) {
-                result = Py_NewRef(args[i]);
-                break;
-            }
-        }
-        Py_DECREF(made);
+        result = resting(made, args, plain, nargs);
     }
     while (done > 0) {
         Py_DECREF(plain[--done]);

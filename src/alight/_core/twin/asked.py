@@ -33,7 +33,7 @@ class Hooks:
 
     __slots__ = (
         *("appears", "array", "at_once", "binary", "errstate", "flush", "getitem"),
-        *("in_place", "inside", "setitem", "ufunc", "unary", "wrap"),
+        *("in_place", "inside", "setitem", "taken", "ufunc", "unary", "wrap"),
     )
     # `alight run`: the class an array shows to the code that asks; None: always its own.
     appears: Callable[[type[ArrayBase], CodeType], type] | None
@@ -45,6 +45,8 @@ class Hooks:
     setitem: Callable[[Any, Any, Any], None]
     ufunc: Callable[..., Any]
     at_once: dict[Any, Any]
+    # what NumPy made of its arguments that stood for those given, where it may rest on these
+    taken: Callable[[Any, tuple[Any, ...], tuple[Any, ...]], Any]
     wrap: Callable[[Any], Any]  # an ndarray or NumPy scalar as what the front door promises
     inside: tuple[str, ...]
     flush: Callable[[], None]
