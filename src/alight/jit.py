@@ -33,6 +33,7 @@ from alight.leases import Leases
 from alight.log import LOG
 from alight.purity import declare_pure, prove
 from alight.race import PLANNING_SHARE, Site
+from alight.record import record_floor
 from alight.replay import Program
 from alight.resident import Tracing, key_of
 from alight.settings import truth
@@ -174,7 +175,10 @@ class Jitted(Answering):
         missed = Missed(args, kwargs, described, learned, site)
         if not _raced():
             if program is None:
-                return self._body(args, kwargs, missed)
+                if not site.idle:
+                    return self._body(args, kwargs, missed)
+                self.answer_with_numpy(missed, again=False)
+                return self._numpy(args, kwargs)
             if site.shortcut is None and program.plan.foregone is None:
                 self.launch_directly(missed, program)
             return program.run(described.arrays)
@@ -356,6 +360,8 @@ class Jitted(Answering):
             site.planned = PLANNING_SHARE * planning > perf_counter() - began
             if wanted:
                 site.tries += 1
+                straight = missed.learned.proof.straight and not kwargs
+                site.idle = straight and not trace.requests and _below_floor(args)
                 if program is not None and not leases.changed and missed.learned.holds():
                     site.keep(missed.described.scalars, program)
         return result
@@ -413,6 +419,12 @@ def _forget_all() -> None:
 
 
 runtime.forgetting.append(_forget_all)
+
+
+def _below_floor(args: tuple[Any, ...]) -> bool:
+    """Tell whether arguments are small arrays and nothing else: no lengths of larger ones."""
+    small = [type(item) is np.ndarray and item.size < record_floor() for item in args]
+    return bool(args) and all(small)
 
 
 def _raced() -> bool:

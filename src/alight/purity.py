@@ -62,12 +62,13 @@ _DECLARED = "declared"
 class Proof:
     """Whether a function is pure; if not, ``reason`` says why. ``ops``: how many operations on
     arrays a call is at most (infinity: what it calls was not looked into); None where code may run
-    many times."""
+    many times. ``straight``: the same code runs at every call."""
 
     pure: bool
     reason: str = ""
     ops: float | None = None
     lookups: tuple[Lookup, ...] = field(default=(), repr=False)
+    straight: bool = False
 
     @property
     def declared(self) -> bool:
@@ -183,7 +184,8 @@ def prove(function: FunctionType) -> Proof:
     for code in work.codes:
         if code.co_filename.startswith(installed()):
             _computing[id(code)] = code
-    return Proof(True, "", None if work.loops else work.ops, work.looked_up())
+    straight = not (work.loops or work.branches)
+    return Proof(True, "", None if work.loops else work.ops, work.looked_up(), straight)
 
 
 def declare_pure(function: FunctionType) -> Proof:
@@ -203,7 +205,7 @@ def declare_pure(function: FunctionType) -> Proof:
 class _Proving:
     def __init__(self) -> None:
         self.lookups: dict[tuple[int, str | None], Lookup] = {}
-        self.loops = False
+        self.loops = self.branches = False
         self.ops = 0
         self.open: list[CodeType] = []
         self.codes: list[CodeType] = []
@@ -281,6 +283,7 @@ class _Proving:
             name = step.opname
             if name in _PLAIN:
                 self.ops += name in _COMPUTING
+                self.branches = self.branches or "_IF_" in name
                 continue
             if name in _LOOPS:
                 self.loops = True

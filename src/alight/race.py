@@ -64,6 +64,7 @@ class Site:
         "cold",
         "exact",
         "foregone",
+        "idle",
         "kind",
         "laps",
         "last_seconds",
@@ -98,6 +99,9 @@ class Site:
         self.spent_seconds = 0.0  # all that went into calls of this kind
         self.last_seconds = 0.0
         self.verdict: str | None = None  # "ours" or "numpy"
+        # Nothing was recorded where the policy leaves no choice: each op is below the floor, which
+        # does not ask what is forced.
+        self.idle = False
         self.told = False  # the log has been told that NumPy has it
         self.programs: OrderedDict[Any, Program] = OrderedDict()
         self.tries = 0
