@@ -13,6 +13,7 @@ import pytest
 
 import alight
 from alight._core import NATIVE
+from conformance.modes import EVERYWHERE, MODES
 
 pytestmark = pytest.mark.usefixtures("small_is_small")
 
@@ -329,6 +330,41 @@ def test_small_operands_of_a_large_result_are_recorded(number: int) -> None:
     result = call(alight, x)
     assert (result.storage.value.op is not None) == grows
     assert np.asarray(result).tobytes() == call(np, plain).tobytes()
+
+
+WRITING = (
+    lambda np, x, z: (x.conj(z), z, x.conj(z) is z),
+    lambda np, x, z: z.conj(z),
+    lambda np, x, z: x.conj(None),
+    lambda np, x, z: x.conj(3),
+    lambda np, x, z: z.conj(x),
+    lambda np, x, z: x.conjugate(np.zeros(2)),
+    lambda np, x, z: x.conj(np.zeros(3, "i4")),
+    lambda np, x, z: x.fill([]),
+    lambda np, x, z: x.fill([5.0, 6.0, 7.0]),
+    lambda np, x, z: x.fill(np.ones(1)),
+    lambda np, x, z: np.zeros(0).fill([]),
+    lambda np, x, z: np.zeros(()).fill([3]),
+    lambda np, x, z: (x.fill(np.array(4.0)), x),
+    lambda np, x, z: (x.fill("3"), x),
+    lambda np, x, z: np.array_equal(x * np.nan, x * np.nan, True),
+)
+
+
+@pytest.mark.parametrize("mode", EVERYWHERE)
+@pytest.mark.parametrize("number", range(len(WRITING)))
+def test_arguments_of_methods_are_numpys(number: int, mode: str) -> None:
+    def outcome(namespace: Any) -> Any:
+        x = namespace.asarray(np.arange(3.0))
+        try:
+            made = WRITING[number](namespace, x, namespace.asarray(np.arange(3) + 1j))
+        except (TypeError, ValueError) as error:
+            return type(error).__name__, str(error)
+        several = made if type(made) is tuple else (made,)
+        return [getattr(item, "tolist", lambda item=item: item)() for item in several]
+
+    with alight.policy(**MODES[mode]):
+        assert outcome(alight) == outcome(np)
 
 
 def test_what_may_not_be_written_is_not() -> None:

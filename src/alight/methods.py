@@ -242,8 +242,10 @@ class ArrayMethods(ArrayBase):
         """Return a copy in memory of its own."""
         return copy_of(self, order, scalar=True)
 
-    def fill(self, value: Any) -> None:
+    def fill(self, value: Any, /) -> None:
         """Set every element to a scalar."""
+        if np.ndim(value):
+            np.empty(()).fill([])  # NumPy words it
         self[...] = value
 
     # -- reductions and scans ---------------------------------------------------------------------
@@ -284,11 +286,16 @@ class ArrayMethods(ArrayBase):
         return _scan("cumprod", self, axis, dtype, out)
 
     # -- elementwise ------------------------------------------------------------------------------
-    def conj(self) -> Any:
-        """Return the complex conjugate."""
-        return (
-            ufunc_call(np.conjugate, (self,), {}) if memory.layout(self).dtype.kind == "c" else self
-        )
+    def conj(self, out: Any = None, /) -> Any:
+        """Return the complex conjugate; of real numbers the array itself."""
+        if out is not None and not isinstance(out, (ArrayBase, np.ndarray)):
+            raise TypeError("output must be an array")
+        if memory.layout(self).dtype.kind == "c":
+            return ufunc_call(np.conjugate, (self,), {} if out is None else {"out": (out,)})
+        if out is None:
+            return self
+        FUNCTIONS[np.copyto](out, self)
+        return out
 
     conjugate = conj
 
