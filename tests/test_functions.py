@@ -353,3 +353,12 @@ def test_the_comparison_can_fail() -> None:
         same(np.array([0.0]), np.array([-0.0]), "sign")
     # A table that is cut wrongly would leave most of itself out.
     assert len(cases(CALLS)) > 500 and len(cases(ERRORS)) > 100
+
+
+@pytest.mark.parametrize("keywords", [{}, {"copy": False}, {"sparse": True}, {"indexing": "ij"}])
+def test_grids_are_made_of_matrices_in_any_order(keywords: dict[str, Any]) -> None:
+    rows, more = np.asfortranarray(np.arange(6.0).reshape(3, 2)), np.arange(4)
+    with alight.policy(floor=0, force="cpu:generated"):
+        got = alight.meshgrid(alight.asarray(rows), alight.asarray(more), **keywords)
+        for ours, plain in zip(got, np.meshgrid(rows, more, **keywords), strict=True):
+            assert ours.strides == plain.strides and ours.tolist() == plain.tolist()

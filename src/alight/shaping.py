@@ -118,6 +118,8 @@ def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = 
             np.meshgrid, xi, {"copy": copy, "sparse": sparse, "indexing": indexing}
         )
     keywords: dict[str, Any] = {"copy": False, "sparse": sparse, "indexing": indexing}
+    # Of a matrix whose rows do not lie one after the other NumPy makes a copy, and no view.
+    arrays = [array if array.ndim < 2 else array.ravel() for array in arrays]
     results = views(arrays, lambda *probes: np.meshgrid(*probes, **keywords))
     return tuple([copy_of(result, "C") for result in results]) if copy else results
 
