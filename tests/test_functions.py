@@ -362,3 +362,13 @@ def test_grids_are_made_of_matrices_in_any_order(keywords: dict[str, Any]) -> No
         got = alight.meshgrid(alight.asarray(rows), alight.asarray(more), **keywords)
         for ours, plain in zip(got, np.meshgrid(rows, more, **keywords), strict=True):
             assert ours.strides == plain.strides and ours.tolist() == plain.tolist()
+
+
+@pytest.mark.parametrize("name", ["concatenate", "stack", "vstack", "hstack", "pad"])
+def test_keywords_that_have_no_place_are_not_taken_in_one(name: str) -> None:
+    places = {"concatenate": (0, None), "stack": (0, None), "pad": (1, "constant")}.get(name, ())
+    with alight.policy(floor=0, force="cpu:generated"):
+        array = alight.ones((2, 2))
+        given = array if name == "pad" else (array, array)
+        with pytest.raises(TypeError, match="positional argument"):
+            getattr(alight, name)(given, *places, 0)

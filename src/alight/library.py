@@ -192,10 +192,11 @@ def bound(
 class Form:
     """How a NumPy function is recorded.
 
-    ``names`` are its parameters in order, the first ``operands`` of them arrays (with ``many``:
-    the first is a sequence of arrays); the others are attributes. ``shape(*shapes, **attrs)`` says
-    the result's shape where it does not follow from products of lengths; the attributes that it
-    alone depends on are ``lengths``, which NumPy is not asked about.
+    ``names`` are its parameters in order, those after a ``*`` keywords alone, the first
+    ``operands`` of them arrays (with ``many``: the first is a sequence of arrays); the others are
+    attributes. ``shape(*shapes, **attrs)`` says the result's shape where it does not follow from
+    products of lengths; the attributes that it alone depends on are ``lengths``, which NumPy is not
+    asked about.
     """
 
     def __init__(
@@ -210,7 +211,8 @@ class Form:
     ) -> None:
         self.function = function
         self.name = name
-        self.names = tuple(names)
+        self.names = tuple([item for item in names if item != "*"])
+        self.positional = names.index("*") if "*" in names else len(names)
         self.count = operands
         self.many = many
         self.shape = shape
@@ -224,7 +226,7 @@ class Form:
             found = at_once(self.function, args, kwargs)
             if found is not NotImplemented:
                 return found
-        given = bound(self.names, args, kwargs)
+        given = None if len(args) > self.positional else bound(self.names, args, kwargs)
         if given is not None:
             out = given.pop("out", None)
             if type(out) is tuple and len(out) == 1:

@@ -212,11 +212,11 @@ def _columns(*shapes: Shape, **attrs: Any) -> Shape | None:
     return _joined(*[s if len(s) > 1 else (*(s or (1,)), 1) for s in shapes], axis=1)
 
 
-_JOIN = "arrays axis out dtype casting"
+_JOIN = "arrays axis out * dtype casting"
 concatenate = records(np.concatenate, _JOIN, many=True, shape=_joined)
 records(np.stack, _JOIN, many=True, shape=_stacked)
-records(np.vstack, "tup dtype casting", many=True, shape=_vertical)
-records(np.hstack, "tup dtype casting", many=True, shape=_horizontal)
+records(np.vstack, "tup * dtype casting", many=True, shape=_vertical)
+records(np.hstack, "tup * dtype casting", many=True, shape=_horizontal)
 records(np.dstack, "tup", many=True, shape=_deep)
 records(np.column_stack, "tup", many=True, shape=_columns)
 
@@ -274,7 +274,7 @@ def _diagonal_matrix(shape: Shape, k: int = 0) -> Shape | None:
 records(np.repeat, "a repeats axis", shape=_repeated)
 records(np.tile, "A reps", shape=_tiled)
 records(np.roll, "a shift axis", shape=_rolled)
-records(np.pad, "array pad_width mode constant_values", shape=_padded)
+records(np.pad, "array pad_width mode * constant_values", shape=_padded)
 records(np.tril, "m k", shape=_triangle)
 records(np.triu, "m k", shape=_triangle)
 _new_diagonal = records(np.diag, "v k", shape=_diagonal_matrix)
