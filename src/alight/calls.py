@@ -9,7 +9,7 @@ from typing import Any
 
 from alight import runtime
 from alight._core import ArrayBase, Value, at_hand, floor, hooks, recording_errstate
-from alight.exits import array_of, exit_to_numpy, run_in_numpy, wrap, wrapped
+from alight.exits import array_of, exit_to_numpy, outgrow, run_in_numpy, wrap, wrapped
 from alight.frozen import np
 from alight.ir.ops import OPS, Kind, Op, Warns
 from alight.memory import assign, host, layout, read
@@ -223,38 +223,6 @@ def at_once(function: Callable[..., Any], inputs: Sequence[Any], kwargs: Any) ->
     if type(result) is tuple:
         return tuple([wrap(item) for item in result])
     return wrap(result)
-
-
-def outgrow(inputs: Sequence[Any]) -> bool:
-    """Tell whether arrays that are small themselves make a large one, broadcast against each other
-    or, two of them, as a product of matrices."""
-    shapes = []
-    elements = 1
-    for item in inputs:
-        if isinstance(item, ArrayBase):
-            shape = layout(item).shape
-        elif type(item) is np.ndarray:
-            shape = item.shape
-        else:
-            continue
-        if shape and shape not in shapes:
-            shapes.append(shape)
-            elements *= math.prod(shape)
-    least = record_floor()
-    if len(shapes) < 2 or not 0 < least <= elements:
-        return False
-    one, other = shapes[0], shapes[1]
-    if (
-        len(inputs) == 2
-        and len(one) > 1
-        and one[-1:] == other[-2:-1]
-        and elements // one[-1] ** 2 >= least
-    ):
-        return True
-    try:
-        return math.prod(np.broadcast_shapes(*shapes)) >= least
-    except ValueError:  # NumPy says so, elsewhere
-        return False
 
 
 _SMALL = frozenset((*WEAK, type(None)))
@@ -506,7 +474,6 @@ __all__ = [
     "make",
     "operand",
     "operands_of",
-    "outgrow",
     "reduce_call",
     "ufunc_call",
     "wrap",

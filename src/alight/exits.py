@@ -6,6 +6,7 @@ only NumPy does. Every exit is counted with the line it came from.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from weakref import WeakSet
@@ -15,7 +16,15 @@ from alight.frozen import np
 from alight.log import COUNTED_DTYPES, LOG
 from alight.memory import host, layout, writable
 from alight.nearby import called
-from alight.record import array_floor, call_there, concrete, manners, native, site
+from alight.record import (
+    array_floor,
+    call_there,
+    concrete,
+    manners,
+    native,
+    record_floor,
+    site,
+)
 from alight.settings import HOST_DEVICE
 
 _CONTAINERS = (tuple, list, dict)
@@ -43,6 +52,38 @@ def wrap(result: Any) -> Any:
     if result.base is not None and not result.flags.writeable:
         made.window = View(made.storage.value.layout, 0, writeable=False)
     return made
+
+
+def outgrow(inputs: Sequence[Any]) -> bool:
+    """Tell whether arrays that are small themselves make a large one, broadcast against each other
+    or, two of them, as a product of matrices."""
+    shapes = []
+    elements = 1
+    for item in inputs:
+        if isinstance(item, ArrayBase):
+            shape = layout(item).shape
+        elif type(item) is np.ndarray:
+            shape = item.shape
+        else:
+            continue
+        if shape and shape not in shapes:
+            shapes.append(shape)
+            elements *= math.prod(shape)
+    least = record_floor()
+    if len(shapes) < 2 or not 0 < least <= elements:
+        return False
+    one, other = shapes[0], shapes[1]
+    if (
+        len(inputs) == 2
+        and len(one) > 1
+        and one[-1:] == other[-2:-1]
+        and elements // one[-1] ** 2 >= least
+    ):
+        return True
+    try:
+        return math.prod(np.broadcast_shapes(*shapes)) >= least
+    except ValueError:  # NumPy says so, elsewhere
+        return False
 
 
 # Storages of what NumPy has arrays without axes for: of other Arrays without, it has scalars.
@@ -317,6 +358,7 @@ __all__ = [
     "exit_to_numpy",
     "holds_arrays",
     "ndarrays",
+    "outgrow",
     "run_in_numpy",
     "stands_for_scalar",
     "taken",

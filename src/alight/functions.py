@@ -11,8 +11,8 @@ from typing import Any
 
 from alight._core import ArrayBase, Value
 from alight.array import asarray
-from alight.calls import at_once, make, operand, outgrow, small, ufunc_call
-from alight.exits import exit_to_numpy, run_in_numpy
+from alight.calls import at_once, make, operand, small, ufunc_call
+from alight.exits import exit_to_numpy, outgrow, run_in_numpy
 from alight.forms import copy_of
 from alight.frozen import np
 from alight.library import bound, implements

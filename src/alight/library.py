@@ -12,8 +12,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from alight._core import ArrayBase, Layout, Value, make_layout
-from alight.calls import FUNCTIONS, at_once, exit_to_numpy, make, operand, outgrow, small
-from alight.exits import run_in_numpy
+from alight.calls import FUNCTIONS, at_once, exit_to_numpy, make, operand, small
+from alight.exits import outgrow, run_in_numpy
 from alight.frozen import np
 from alight.ir.ops import OPS, Op
 from alight.memory import assign, layout
