@@ -358,13 +358,14 @@ REACHED: dict[tuple[str, ...], Limits] = {
         "program_regret": 0.03,
         "worst_program_regret": 0.15,
     },
-    # 97 programs: that profile has no sorts and transforms of the card, which stay on the host
-    ("regret-97.json",): {
-        "right": 0.978,
-        "regret": 0.0072,
-        "worst_regret": 0.61,
-        "program_regret": 0.133,
-        "worst_program_regret": 9.27,
+    # 101 programs: the worst are k-means on the host, whose products in other ways than these were
+    # measured in take six times what was predicted; the mean is the limit of a table made anew
+    ("regret-101.json",): {
+        "right": 0.992,
+        "regret": 0.0026,
+        "worst_regret": 0.41,
+        "program_regret": 0.03,
+        "worst_program_regret": 1.11,
     },
     ("regret-106.json", "combined.json"): {
         "right": 0.968,

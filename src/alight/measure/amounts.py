@@ -72,9 +72,10 @@ _SIDES = (3.0, 11.0)
 _LONG_EVERY, _LONG_SIDE, _SHORT_SIDES = 4, (11.0, 17.0), (1.0, 6.0)
 # Logarithms of their multiplications; every eighth may have eight times as many.
 _MOST_MULTIPLICATIONS = {"f": 23.5, "c": 21.0, "i": 20.5}
-# Of generated code, each way that the second operand can lie: of more multiplications a library
-# with loops of its own for them is always quicker, and integers take as long for each.
-FOLDED_PRODUCTS, MOST_FOLDED = 12, 20.0
+# Of generated code, each way that the two can lie, as few as make a surface: of more
+# multiplications a library with loops of its own for them is always quicker, and integers take as
+# long for each.
+FOLDED_PRODUCTS, MOST_FOLDED = 10, 20.0
 # Of the largest that a host is asked for: where all threads have enough to do. From smaller ones
 # 1024 x 1024 was predicted to take 16 of them five times as long as it did.
 HOST_SIDE = 512

@@ -54,7 +54,7 @@ from alight.plan.nests import (
     WHOLE_ROW,
 )
 from alight.plan.passes import COMBINED_BYTES, NARROW_COLUMNS
-from alight.plan.products import TURNED
+from alight.plan.products import TURNED, turned_key
 from alight.plan.workload import PARTS, body_parts
 
 if TYPE_CHECKING:
@@ -415,12 +415,12 @@ class DtypePoints:
             yield Point(name, f"matmul/{self.dtype}", 2.0 * m * k * n, group, start == 0)
 
     def folded_products(self) -> Iterator[Point]:
-        """Yield products of matrices by generated code, the second operand as it was made and, of
-        floats, turned."""
-        for turned in (False, True)[: 1 if self.kind == "i" else 2] if self.kind in "fi" else ():
+        """Yield products of matrices by generated code, as they were made and, of floats, one of
+        the two turned."""
+        for turned in TURNED if self.kind == "f" else TURNED[:1] if self.kind == "i" else ():
             for m, k, n in sides(self.dtype, FOLDED_PRODUCTS, MOST_FOLDED):
                 group = probes.product(self.dtype, m, k, n, turned)
-                key = f"matmul/{self.dtype}{TURNED if turned else ''}"
+                key = f"matmul/{turned_key(self.dtype, turned)}"
                 yield Point("generated", key, 2.0 * m * k * n, group)
 
     def vectors(self, name: str) -> Iterator[Point]:

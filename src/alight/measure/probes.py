@@ -186,12 +186,14 @@ def where(dtype: str, shape: tuple[int, ...]) -> Group:
     return Group(GroupKind.LOOP, Graph(inputs, (node,), (3,)), shape)
 
 
-def product(dtype: str, m: int, k: int = 0, n: int = 0, turned: bool = False) -> Group:
+def product(dtype: str, m: int, k: int = 0, n: int = 0, turned: str = "") -> Group:
     """Return a group of one (m, k) by (k, n) matrix product; of m by m matrices with m alone.
-    ``turned``: the second is what is left of an (n, k) matrix with its axes swapped."""
+    ``turned``: which of the two, "first" or "second", is a matrix with its axes swapped."""
     kind, k, n = np.dtype(dtype), k or m, n or m
     first, second, out = (make_layout(kind, shape) for shape in ((m, k), (k, n), (m, n)))
-    if turned:
+    if turned == "first":
+        first = make_layout(kind, (m, k), (kind.itemsize, kind.itemsize * m))
+    if turned == "second":
         second = make_layout(kind, (k, n), (kind.itemsize, kind.itemsize * k))
     node = Node(OPS["matmul"], (0, 1), (), out)
     return Group(GroupKind.LIBRARY, Graph((first, second), (node,), (2,)), (m, n))

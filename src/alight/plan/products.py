@@ -19,8 +19,13 @@ if TYPE_CHECKING:
     from alight.plan.surface import Surface
 
 Terms = tuple[dict[str, float], float]
-# After a dtype: of products whose second operand has the axis that is summed over nearest.
-TURNED = " turned"
+# Which operand of a product lies turned, as far as that has a surface of its own.
+TURNED = ("", "first", "second")
+
+
+def turned_key(dtype: str, turned: str) -> str:
+    """Return the name of the surface of a dtype's products of which one operand lies turned."""
+    return f"{dtype} {turned} turned" if turned else dtype
 
 
 def _vector_curve(rates: Rates, dtype: str, m: int, k: int, n: int) -> Curve | None:
@@ -43,12 +48,9 @@ def _streamed(vector: Curve, flops: float, flop_bytes: float, reader: Curve | No
     return max(whole, seconds + more)
 
 
-def _surface_of(rates: Rates, dtype: str, turned: bool = False) -> tuple[Surface | None, float]:
+def _surface_of(rates: Rates, dtype: str) -> tuple[Surface | None, float]:
     """Return the surface of a dtype's products, and what that adds to their spread: of integers,
-    for all of which libraries have one loop, that of the nearest in width. ``turned``: the second
-    operand has the axis that is summed over nearest in memory."""
-    if turned and (found := rates.surfaces.get(dtype + TURNED)) is not None:
-        return found, 0.0
+    for all of which libraries have one loop, that of the nearest in width."""
     alike = [name for name in rates.surfaces if name.lstrip("u").startswith("int")]
     if dtype in rates.surfaces or not dtype.lstrip("u").startswith("int") or not alike:
         return rates.surfaces.get(dtype), 0.0
@@ -61,21 +63,22 @@ def generated_terms(rates: Rates, graph: Graph, sides: Sides) -> Terms | None:
     """Return the terms of a product of matrices by the host's generated code; None where nobody
     knows.
 
-    Its loops start the closer to one another the nearer its operands lie: 16 x 65536 x 4 takes 1.3
-    ms where the second is as it was made, 0.24 where it is turned, 3.0 where the first is, and 2.0
-    where both are (float32, an EPYC). So the second two ways are measured apart; where both are
-    turned, at up to ten times what either takes alone, it is no rival of a library's.
+    What it takes is by how both lie: 16 x 65536 x 4 takes 1.3 ms as they were made, 0.24 where the
+    second is turned, 3.0 where the first is, and 2.0 where both are (float32, an EPYC). So each of
+    the first three is measured; where both are turned, at up to ten times what either takes alone,
+    it is no rival of a library's.
     """
     count, m, k, n, (first, second) = sides
     if not first and second:
         return None
     dtype = dtype_name(graph.nodes[0].layout.dtype)
-    surface, borrowed = _surface_of(rates, dtype, second)
+    key = turned_key(dtype, TURNED[0 if first and not second else 1 if not first else 2])
+    surface, borrowed = rates.surfaces.get(key), 0.0
+    if surface is None:  # of integers, which all take as long for each
+        surface, borrowed = _surface_of(rates, dtype)
     if surface is None:
         return None
     spread = math.hypot(rates.spreads.get("matmul", rates.spread), borrowed)
-    if not first:
-        spread = math.hypot(spread, BORROWED_SPREAD)
     return _repeated(rates, surface.seconds[0], surface.seconds_at(m, k, n), count), spread
 
 
