@@ -48,13 +48,9 @@ def points_of(device: Device) -> Iterator[Point]:
             yield from own.basic_work(name)
             yield from own.folds(name)
             yield from itertools.islice(own.lone(name), _VITAL_LONE)
-        # of all dtypes together: a library's threads spin on for so long that others would wait
-        for each in every if own.main else ():
-            for name in libraries:
-                yield from each.products(name, 0, FEW_PRODUCTS)
-        for each in every if own.main and host and compiled else ():
-            yield from each.folded_products()
         for name in libraries:
+            if own.main or not host:
+                yield from own.products(name, 0, FEW_PRODUCTS)
             # Kernels of the other dtypes took all the time of a calibration of 14 s: its sorts and
             # transforms of 2^20 stayed on the host, six to nine times as long (H200).
             if own.main and not host:
@@ -63,6 +59,12 @@ def points_of(device: Device) -> Iterator[Point]:
         if own.main and host and compiled:
             for n in SHARED_ELEMENTS:
                 yield Point("generated", f"sharing/{main}", n, probes.loop("sin", main, n))
+    # Of other dtypes together: a host's library leaves threads spinning, for which others wait.
+    for own in every[1:] if host else ():
+        for name in libraries:
+            yield from own.products(name, 0, FEW_PRODUCTS)
+    for own in every if host and compiled else ():
+        yield from own.folded_products()
     # What needs no compiler takes a millisecond or two, what does some tens.
     for name in libraries:
         for own in every:
