@@ -33,7 +33,8 @@ from alight.errors import ConfigError
 from alight.jit import Jitted
 from alight.log import LOG
 from alight.purity import declare_pure, prove
-from alight.race import FOREGROUND, Site
+from alight.race import FOREGROUND, Laps, Site
+from alight.race import PROGRAMS as KEPT_PROGRAMS
 from alight.whose_code import written_by_user
 from hearing import collected
 from preferring import be_generated
@@ -1500,6 +1501,74 @@ def test_kernels_and_numpy_race_in_turns_one_lap_a_call(
     assert site.shortcut is (kernel_seconds < 0.4) and site.laps is None
     # A clear lead ends it; what is behind has all its laps.
     assert [call for call in calls if call] == [["numpy"], ["kernel"]] * laps
+
+
+def totals(x: Any, axes: tuple[int, ...]) -> Any:
+    return np.exp(x).sum(axis=axes)
+
+
+def test_what_cannot_be_launched_is_in_no_race(monkeypatch: pytest.MonkeyPatch) -> None:
+    be_eager(monkeypatch)
+    be_generated(monkeypatch)
+    laps: list[Any] = []
+    monkeypatch.setattr(Jitted, "shadow", lambda *given: laps.append(given) or 0.4)
+    monkeypatch.setattr(Site, "judge", lambda self: None)
+    x = np.random.default_rng(0).random((300, 300))
+    jitted: Any = alight.jit(totals)
+    for _ in range(CALLS):
+        jitted(x, (0,))  # no entry takes a tuple
+        kernels.settle()
+    (site,) = jitted._sites.values()
+    assert site.shortcut is False and site.laps is None and not laps
+
+
+def bent(x: Any, t: float) -> Any:
+    return np.sqrt(x) * t if t < 0.5 else np.exp(np.sqrt(x + t)) - x
+
+
+def test_laps_of_one_race_are_of_one_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    be_eager(monkeypatch)
+    be_generated(monkeypatch)
+    ran: list[tuple[str, int]] = []
+    programs: dict[int, int] = {}
+    made = Jitted._entry_of
+
+    def entry_of(self: Any, missed: Any, program: Any, launchable: Any) -> Any:
+        entry = made(self, missed, program, launchable)
+        programs[id(entry)] = id(program)
+        return entry
+
+    def shadow(self: Any, program: Any, args: Any, kwargs: Any) -> float:
+        ran.append(("numpy", id(program)))
+        return 0.4
+
+    def lap(entry: Any, args: Any) -> float:
+        ran.append(("kernel", programs[id(entry)]))
+        return 0.5
+
+    monkeypatch.setattr(Jitted, "_entry_of", entry_of)
+    monkeypatch.setattr(Jitted, "shadow", shadow)
+    monkeypatch.setattr(Site, "judge", lambda self: None)
+    monkeypatch.setattr(sys.modules["alight.answers"], "_lap", lap)
+    x = np.random.default_rng(0).random(100_000)
+    jitted: Any = alight.jit(bent)
+    for _ in range(2 * CALLS):
+        for t in (0.25, 0.75):
+            jitted(x, t)
+            kernels.settle()
+    (site,) = jitted._sites.values()
+    assert site.shortcut is False and [way for way, _ in ran] == ["numpy", "kernel"] * 5
+    assert len({program for _, program in ran}) == 1
+
+
+def test_a_race_that_nobody_goes_on_with_gives_way() -> None:
+    laps = Laps(one := object(), here := object(), None)  # type: ignore[arg-type]
+    other: Any = object()
+    for _ in range(3):
+        assert [laps.left(other, here) for _ in range(KEPT_PROGRAMS)] == [False] * KEPT_PROGRAMS
+        assert not laps.left(one, here)  # type: ignore[arg-type]
+    assert [laps.left(other, here) for _ in range(KEPT_PROGRAMS + 1)][-1]
+    assert laps.left(one, object())  # type: ignore[arg-type]
 
 
 def test_where_numpy_has_lost_it_is_not_waited_for_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -77,25 +77,30 @@ class Answering(CallGuard):
     def _race(self, missed: Missed, program: Program) -> None:
         args, kwargs, site = missed.args, missed.kwargs, missed.site
         if kwargs or program.once:
-            site.shortcut = False
+            site.raced(False)
             return
         plan, launchable = generated(program)
         if launchable is None:
-            site.shortcut = False
+            site.raced(False)
             return
         if not all(map(_at_hand, launchable.steps)):
             return
         # Where NumPy has lost, its time is known and what the kernel has to beat is the plan's.
         lost = site.verdict == "ours"
         theirs = site.theirs[0] if site.theirs else site.last_seconds
-        laps = site.laps
-        if laps is None:
+        laps, under = site.laps, POLICY.get()
+        if laps is None or laps.left(program, under):
             racing = 2 * LAPS * (site.ours[0] if lost else theirs)
             # Either it stays within what measuring may take, or the calls have by now taken as
             # long.
             if not FOREGROUND.allows(racing) and site.spent_seconds < racing:
                 return
-            laps = site.laps = Laps()
+            entry = self._entry_of(missed, program, launchable)
+            if entry is None:
+                return
+            laps = site.laps = Laps(program, under, entry)
+        elif laps.program is not program:
+            return
         before, began = FOREGROUND.spent_seconds, perf_counter()
         # One lap a call: all at once, a call would take ten times as long. And in turns: what
         # disturbs the machine for a while disturbs both.
@@ -103,22 +108,15 @@ class Answering(CallGuard):
             laps.numpy.append(self.shadow(program, args, kwargs))
             FOREGROUND.spent_seconds = before + perf_counter() - began
             return
-        under = POLICY.get()
-        if laps.entered is None or laps.entered[0] is not program or laps.entered[1] is not under:
-            made = self._entry_of(missed, program, launchable)
-            if made is None:
-                return
-            laps.entered = program, under, made
-        entry = laps.entered[2]
+        entry = laps.entry
         laps.kernel.append(_lap(entry, args))
         FOREGROUND.spent_seconds = before + perf_counter() - began
         numpy_seconds = theirs if lost else min(laps.numpy)
         beaten = site.ours[0] if lost else numpy_seconds
         if not laps.over(beaten):
             return
-        site.laps = None
         seconds = min(laps.kernel)
-        site.shortcut = seconds < beaten
+        site.raced(seconds < beaten)
         if site.shortcut:
             entry.take()
             program.plan = plan  # the same bits from now on, also where the guard hands over
@@ -158,7 +156,7 @@ class Answering(CallGuard):
             what = " and ".join([step.decision.operation for step in launchable.steps])
             LOG.fallback(f"{what} on cpu:generated", f"{type(error).__name__}: {error}", None)
         if entry is None:
-            missed.site.shortcut = False
+            missed.site.raced(False)
         return entry
 
     def hear(self, learned: Learned, site: Site) -> None:

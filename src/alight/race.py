@@ -41,15 +41,24 @@ LAPS = 5  # of each way, the best: what interrupts a run only makes it longer
 
 
 class Laps:
-    """A race of a kind of call's kernels against NumPy that goes on, one lap a call: the seconds of
-    each way, and what launches the kernels, with the program and the policy it was made for."""
+    """A race of a program's kernels against NumPy that goes on, one lap a call: the seconds of each
+    way, and the entry that launches the kernels, which was made for one policy."""
 
-    __slots__ = ("entered", "kernel", "numpy")
+    __slots__ = ("_passed", "_under", "entry", "kernel", "numpy", "program")
 
-    def __init__(self) -> None:
-        self.entered: tuple[Program, Any, Any] | None = None
+    def __init__(self, program: Program, under: Any, entry: Any) -> None:
+        self.program = program
+        self.entry = entry
         self.kernel: list[float] = []
         self.numpy: list[float] = []
+        self._under = under
+        self._passed = 0
+
+    def left(self, program: Program, under: Any) -> bool:
+        """Tell whether this call is of a race that is to begin: under another policy, or because as
+        many calls of other programs as a kind of call keeps have passed since the last lap."""
+        self._passed = 0 if program is self.program else self._passed + 1
+        return under is not self._under or self._passed > PROGRAMS
 
     def over(self, others: float) -> bool:
         """Tell whether no more laps are needed, where the kernels' have to beat these seconds."""
@@ -108,6 +117,10 @@ class Site:
         self.laps: Laps | None = None  # of the race that decides of the way without Python
         # The way without Python: None until it was tried, then whether it is taken.
         self.shortcut: bool | None = None
+
+    def raced(self, won: bool) -> None:
+        """Note whether the way without Python is taken; a race that went on for that is over."""
+        self.shortcut, self.laps = won, None
 
     def waits(self, ops: float | None) -> bool:
         """Tell whether NumPy should have this call too, before alight's way is tried at all.

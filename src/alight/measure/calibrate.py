@@ -179,8 +179,11 @@ class Calibration:
         in what these slow down nothing else shows."""
         return (spins and self._spinning) or self._steady(seconds)
 
+    def _spins(self, point: Point) -> bool:
+        return self.found.leaves_threads(point.implementation, point.key)
+
     def _next_ready(self, seconds: float = 0.0) -> bool:
-        return self._ready(self.found.leaves_threads(self._waiting[0][0]), seconds)
+        return self._ready(self._spins(self._waiting[0][0]), seconds)
 
     def _late(self, limit: float) -> bool:
         """Tell whether what waits for a quick moment will take what is left of the budget."""
@@ -203,7 +206,7 @@ class Calibration:
     def _visit(self, point: Point, launch: Launch) -> list[float]:
         """Take samples of a point; return them."""
         assert self._bench is not None
-        spins = self.found.leaves_threads(point)
+        spins = self._spins(point)
         before, left = self._ready(spins), switches()
         began, worked = time.perf_counter(), time.thread_time()
         with self._threads(point):
@@ -301,7 +304,7 @@ class Calibration:
         for again in range(MOST_REPEATS):
             # those first of which nothing is known but what they took beside other work, or little
             for point, launch in sorted(self._launches, key=lambda found: self._known(found[0])):
-                spins = self.found.leaves_threads(point)
+                spins = self._spins(point)
                 if not self._ready(spins, limit - self.spent()) or self.spent() > limit:
                     return
                 sample = self.found.sample(point)
@@ -317,7 +320,7 @@ class Calibration:
         curves = [
             (len(self.found.sample(point).seconds), number)
             for number, (point, _) in enumerate(self._launches)
-            if point.key.partition("/")[0] in CURVE_CLASSES and not self.found.leaves_threads(point)
+            if point.key.partition("/")[0] in CURVE_CLASSES and not self._spins(point)
         ]
         if curves:
             point, launch = self._launches[min(curves)[1]]
@@ -334,7 +337,7 @@ class Calibration:
         measured while nothing disturbed it, whether all else can be read without it, how often;
         and, since what leaves threads spinning is visited together, whether it does so."""
         sample = self.found.sample(point)
-        visits, spins = len(sample.seconds), self.found.leaves_threads(point)
+        visits, spins = len(sample.seconds), self._spins(point)
         return sample.steady, point.key != self.found.main, visits, spins
 
     def _validate(self) -> Iterator[str]:
@@ -356,7 +359,7 @@ class Calibration:
             shared = name == "generated" and self.device.space == "host" and thread_count() > 1
             if shared:
                 self._bench.settle(launch, thread_count())
-            spins = kind == MATMUL and not shared
+            spins = self.found.leaves_threads(name, f"{kind}/")
             self._ready(spins, limit - self.spent())
             first, self._spinning = self._bench.visit(launch, shared), spins
             found.append((kind, name, predicted.seconds, launch, shared, first))
@@ -364,7 +367,7 @@ class Calibration:
         found.sort(key=lambda one: one[0] == MATMUL)
         for _ in range(LONG_REPEATS):
             for kind, name, _, launch, shared, seconds in found:
-                spins = kind == MATMUL and not shared
+                spins = self.found.leaves_threads(name, f"{kind}/")
                 if not self._ready(spins, self.budget_seconds - self.spent()):
                     break
                 seconds += self._bench.visit(launch, shared)

@@ -404,10 +404,11 @@ class DtypePoints:
 
     def products(self, name: str, start: int, stop: int) -> Iterator[Point]:
         elements = compute_elements(self.device)
-        if start == 0 and self.kind == "f" and elements != DEVICE_ELEMENTS:
+        host = self.device.space == "host"
+        if start == 0 and self.kind == "f" and (host or elements > DEVICE_ELEMENTS):
             # Of smaller ones such a device shows calls and operands alone: 4000 x 4000 was
             # predicted at a ninth of what it took (H200, a profile of 12 s).
-            side = HOST_SIDE if self.device.space == "host" else math.isqrt(elements)
+            side = HOST_SIDE if host else math.isqrt(elements)
             group = probes.product(self.dtype, side, side, side)
             yield Point(name, f"matmul/{self.dtype}", 2.0 * side**3, group)
         for m, k, n in itertools.islice(sides(self.dtype, stop), start, stop):

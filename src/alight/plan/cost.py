@@ -316,8 +316,7 @@ def estimate(
         return None
     own = implementation == "generated" and profile.origin != "recorded"
     group = as_copies(group)
-    terms = {"launch": 0.0, "memory": 0.0, "compute": 0.0, "loops": 0.0}
-    doubt = 0.0
+    terms, doubt = {"launch": 0.0, "memory": 0.0, "compute": 0.0, "loops": 0.0}, 0.0
     threads = profile.fingerprint.get("threads", 1)
     away = name != HOST_DEVICE
     host = None if away else profile.rates.get("generated")

@@ -72,10 +72,11 @@ def generated_terms(rates: Rates, graph: Graph, sides: Sides) -> Terms | None:
     if not first and second:
         return None
     dtype = dtype_name(graph.nodes[0].layout.dtype)
-    key = turned_key(dtype, TURNED[0 if first and not second else 1 if not first else 2])
-    surface, borrowed = rates.surfaces.get(key), 0.0
-    if surface is None:  # of integers, which all take as long for each
+    turned = "first" if not first else "second" if second else ""
+    surface, borrowed = rates.surfaces.get(turned_key(dtype, turned)), 0.0
+    if surface is None and not dtype.startswith("float"):
         surface, borrowed = _surface_of(rates, dtype)
+        borrowed = max(borrowed, BORROWED_SPREAD) if turned else borrowed
     if surface is None:
         return None
     spread = math.hypot(rates.spreads.get("matmul", rates.spread), borrowed)

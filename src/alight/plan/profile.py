@@ -65,7 +65,8 @@ class Rates:
     generated code are made of.
     ``overlap`` is the share of the shorter of compute and memory that hides behind the longer, past
     the caches, in which all of it does.
-    ``surfaces`` give seconds of matrix products by dtype. ``sharing`` says how long compute that
+    ``surfaces`` give seconds of matrix products by dtype, of the host's generated ones also by
+    which operand lies turned (``products.turned_key``). ``sharing`` says how long compute that
     takes one thread so many seconds takes with the threads there are; None: as long.
     ``spreads`` are standard deviations of logarithms by class, ``spread`` that of the others.
     """
