@@ -109,5 +109,20 @@ def test_long_and_long_long_are_two_types(number: int, mode: str) -> None:
 def test_squares_have_the_dtype_of_numpys_operator(dtype: str, mode: str) -> None:
     for shape in ((3,), ()):
         with alight.policy(**MODES[mode]):
-            squares = alight.ones(shape, dtype) ** 2
-            assert np.asarray(squares).dtype.char == (np.ones(shape, dtype) ** 2).dtype.char
+            ours, theirs = alight.ones(shape, dtype), np.ones(shape, dtype)
+            for got, wanted in ((ours**2, theirs**2), (ours.any() ** 2, theirs.any() ** 2)):
+                assert np.asarray(got).dtype.char == wanted.dtype.char
+
+
+@pytest.mark.parametrize("mode", EVERYWHERE)
+def test_squares_of_truths_have_the_dtype_of_numpys_scalars(mode: str) -> None:
+    x = np.arange(2000.0)
+    for body in (lambda x: (x > 0).any() ** 2 * 200, lambda x: _squared((x > 0).any()) * 200):
+        with alight.policy(**MODES[mode]):
+            got, wanted = alight.jit(body)(x), body(x)
+            assert (got, got.dtype.char) == (wanted, wanted.dtype.char)
+
+
+def _squared(item: Any) -> Any:
+    item **= 2
+    return item

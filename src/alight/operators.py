@@ -131,7 +131,7 @@ _POWERS = {2: np.square, 0.5: np.sqrt, -1: np.reciprocal}
 def _power(base: Any, exponent: Any) -> np.ufunc | None:
     """Return the ufunc that NumPy computes an array's power with, where it is another."""
     if type(exponent) is int and exponent == 2 and base.dtype.kind in "biu":
-        return np.square
+        return None if base.dtype.kind == "b" and stands_for_scalar(base) else np.square
     if type(exponent) not in (int, float) or not base.ndim or base.dtype.kind not in "fc":
         return None
     return _POWERS.get(exponent)

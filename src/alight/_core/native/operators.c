@@ -174,7 +174,14 @@ static PyObject *record_weak(Operator *operator, PyObject *left, PyObject *right
 }
 
 /* What NumPy's own operator calls on ndarrays: it looks at exponents, and compares what has no loop. */
-static PyObject *numpy_power(PyObject *left, PyObject *right) { return PyNumber_Power(left, right, Py_None); }
+static PyObject *numpy_power(PyObject *left, PyObject *right)
+{
+    PyArrayObject *base = PyArray_CheckExact(left) ? (PyArrayObject *)left : NULL;
+    if (base != NULL && PyArray_NDIM(base) == 0 && PyArray_ISBOOL(base)) {
+        return NULL; /* the hook says whether it stands for a scalar, whose square is of another type */
+    }
+    return PyNumber_Power(left, right, Py_None);
+}
 static PyObject *numpy_in_place_power(PyObject *left, PyObject *right) { return PyNumber_InPlacePower(left, right, Py_None); }
 #define COMPARISON(name, how) \
     static PyObject *numpy_##name(PyObject *left, PyObject *right) { return PyObject_RichCompare(left, right, how); }
