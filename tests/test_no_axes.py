@@ -73,6 +73,12 @@ def test_arrays_without_axes_can_be_written_to_inside_jit(number: int, mode: str
             assert [float(a) for a in jitted(x)] == [float(a) for a in body(x)]
 
 
+def joined(join: Any, x: Any, other: str) -> Any:
+    """Return an array joined with itself in another dtype, after it was in its own."""
+    assert np.asarray(join((x, x), dtype=x.dtype)).dtype.num == x.dtype.num
+    return join((x, x), dtype=other)
+
+
 LONGS = (
     lambda np, x, other: x.astype(other),
     lambda np, x, other: x.astype(other, copy=False),
@@ -85,6 +91,9 @@ LONGS = (
     lambda np, x, other: np.sum(x, dtype=other),
     lambda np, x, other: np.cumsum(x, dtype=other),
     lambda np, x, other: np.cumsum(x, dtype=x.dtype),
+    lambda np, x, other: joined(np.concatenate, x, other),
+    lambda np, x, other: joined(np.stack, x, other),
+    lambda np, x, other: joined(np.vstack, x, other),
     lambda np, x, other: x.astype(other).astype(x.dtype) + 1,
     lambda np, x, other: x**2,
 )
