@@ -366,6 +366,17 @@ def test_a_benchmarks_curves_take_the_place_of_those_there_are(
         import_profile(written(tmp_path, {"machine": machine, "rows": rows}), DEVICE, known)
 
 
+def test_what_changes_is_told_in_the_unit_of_its_curve() -> None:
+    curve = Curve([(2.0**k, 1e-6 * k) for k in (12, 16, 20)], "probe")
+    made = host_profile()
+    curves = {f"{kind}/float64": curve for kind in ("matmul", "dot", "matvec", "sort", "scan")}
+    numpy = replace(made.rates["numpy"], curves=curves, surfaces={})
+    names = [c.name for c in changes(None, replace(made, rates={"numpy": numpy}))]
+    told = {name.split()[1]: name.partition(" of ")[2] for name in names if "/float64 of " in name}
+    products = dict.fromkeys(("matmul/float64", "dot/float64", "matvec/float64"), "1.05e+06 flops")
+    assert told == products | dict.fromkeys(("sort/float64", "scan/float64"), "1.0 MiB")
+
+
 # --- devices that are not what their profile says -------------------------------------------------
 
 

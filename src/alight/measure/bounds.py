@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from alight.plan.profile import Profile, Rates
+from alight.plan.profile import Profile, Rates, unit_of
 
 # The shortest and the longest that anything here can take: a processor's cycle, and longer than
 # any budget there is for measuring.
@@ -72,7 +72,7 @@ def _problems(profile: Profile) -> Iterable[str]:
 
 def _rate_problems(rates: Rates, peak: float) -> Iterable[str]:
     for key, curve in rates.curves.items():
-        limit = _PEAK_FLOPS if key.startswith(("matmul/", "dot/", "matvec/")) else peak
+        limit = _PEAK_FLOPS if unit_of(key) == "flops" else peak
         for problem in _curve_problems(curve.knots, limit):
             yield f"{key}: {problem}"
     for what, number in (("launch", rates.launch), ("call", rates.call)):

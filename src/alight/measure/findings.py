@@ -20,7 +20,7 @@ from alight.measure.timing import SLOW_SHARE, Timing, contention
 from alight.measure.unseen import MATMUL
 from alight.plan.cost import Profile, Rates
 from alight.plan.curve import Curve, Measured
-from alight.plan.profile import undisturbed
+from alight.plan.profile import PRODUCTS, undisturbed
 from alight.registry import open_seconds
 
 if TYPE_CHECKING:
@@ -33,8 +33,6 @@ __all__ = ["COPY_BYTES", "Findings"]
 COPY_BYTES = tuple(1 << i for i in (2, 26, 18, 22, 12, 24, 15, 20))
 # Of a step: where calls are no shorter through a plan than alone, less than any clock here tells.
 LEAST_STEP = 1e-7
-# Of keys of points, that a library may share among threads of its own.
-_THREADED = ("matmul/", "dot/", "matvec/")
 
 
 @dataclass(slots=True)
@@ -74,7 +72,7 @@ class Findings:
 
     def threaded(self, point: Point) -> bool:
         """Tell whether threads may have to wait for one another in a point."""
-        return self.shared(point) or point.key.startswith(_THREADED)
+        return self.shared(point) or _is_product(point.key)
 
     def leaves_threads(self, implementation: str, key: str) -> bool:
         """Tell whether points of a key leave a library's threads spinning on other processors.
@@ -82,7 +80,7 @@ class Findings:
         core's, all else is slow meanwhile: 6 of 14 s of a calibration went by that way, once for
         each product (16 processors)."""
         library = implementation != "generated" and self.device.space == "host"
-        return library and thread_count() > 1 and key.startswith(_THREADED)
+        return library and thread_count() > 1 and _is_product(key)
 
     def sample(self, point: Point) -> Sample:
         """Return the samples of a point."""
@@ -194,3 +192,7 @@ class Findings:
             contended=bool(disturbed),
             doubts=(disturbed,) if disturbed else (),
         )
+
+
+def _is_product(key: str) -> bool:
+    return key.partition("/")[0] in PRODUCTS

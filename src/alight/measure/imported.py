@@ -12,7 +12,7 @@ from alight.errors import StoreError
 from alight.measure.bounds import profile_of_document
 from alight.measure.profiles import differences, fingerprint
 from alight.plan.curve import Curve
-from alight.plan.profile import Profile, Rates
+from alight.plan.profile import Profile, Rates, unit_of
 from alight.readable import readable_bytes
 
 if TYPE_CHECKING:
@@ -166,7 +166,7 @@ def _rate_changes(name: str, before: Rates | None, after: Rates) -> Iterator[Cha
         former = None if before is None else before.curves.get(key)
         for work in (curve.knots[0][0], curve.knots[len(curve.knots) // 2][0], curve.knots[-1][0]):
             old = None if former is None else former.seconds_at(work)
-            flops = key.startswith("matmul/")  # all others are over bytes
+            flops = unit_of(key) == "flops"
             size = f"{work:.3g} flops" if flops else readable_bytes(round(work))
             yield Change(f"{name} {key} of {size}", "seconds", old, curve.seconds_at(work))
     for dtype, surface in after.surfaces.items():

@@ -24,6 +24,16 @@ _TRIES = 4
 _DOUBT = 2.0
 
 
+# Classes of products, which libraries share among threads of their own.
+PRODUCTS = ("matmul", "dot", "matvec")
+
+
+def unit_of(key: str) -> str:
+    """Return what the work of the curve of a name is counted in: flops of products, bytes of all
+    else."""
+    return "flops" if key.partition("/")[0] in PRODUCTS else "bytes"
+
+
 def floor_of(curves: Mapping[str, Curve], kind: str) -> float | None:
     """Return the seconds of a pass of a class that has next to nothing to do; None where no curve
     says. Folds along other axes start alike."""
@@ -36,8 +46,8 @@ def floor_of(curves: Mapping[str, Curve], kind: str) -> float | None:
 class Rates:
     """How fast one implementation is on one device.
 
-    ``curves["class/dtype"]`` gives seconds of a pass, its launch included: over bytes, for matmul
-    over flops. ``call`` is what a further node of the same group costs before it does anything,
+    ``curves["class/dtype"]`` gives seconds of a pass, its launch included: over what
+    `unit_of` says. ``call`` is what a further node of the same group costs before it does anything,
     where nodes run one by one. ``work["op/dtype"]`` are seconds for an element (a reduction's name
     carries its class: ``max@reduce_inner``); the name ``flop`` stands for one arithmetic operation
     of an op that was not measured itself, ``special`` for such a transcendental; ``start@class``
