@@ -153,6 +153,7 @@ def test_a_root_that_failed_for_a_while_is_there_when_it_is_asked_for() -> None:
     short = False
     for array in (asked, other):  # what was raised, and what never was
         assert array.tolist() == [1.0, 2.0, 3.0, 4.0]
+        assert array.storage.value.error is None  # it would hold what its traceback leads to
 
 
 @pytest.mark.parametrize("mode", MODES)

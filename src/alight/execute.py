@@ -203,6 +203,7 @@ class Execution:
             value.operands = ()
             value.attrs = ()
             value.op = None
+            value.error = None  # of a time before: it holds all that its traceback leads to
 
     def _launch(self, step: LaunchStep) -> None:
         ready = ready_of(step)

@@ -124,7 +124,10 @@ static void bind(Value *value, PyObject *data)
     value->offset = 0;
     Py_XSETREF(value->op, Py_NewRef(Py_None));
     Py_XSETREF(value->attrs, Py_NewRef(empty_tuple));
+    PyObject *error = value->error; /* of a time before */
+    value->error = Py_NewRef(Py_None);
     Py_XSETREF(value->operands, Py_NewRef(empty_tuple)); /* last: letting go of them may run other code */
+    Py_XDECREF(error);
 }
 
 /* The data of the operand whose memory a result may take, as a new reference; NULL where others may need it. */
