@@ -435,6 +435,34 @@ def test_who_has_no_profile_is_told_that_measuring_was_refused(
     assert refused in doctor.text(doctor.findings())
 
 
+def test_what_measuring_found_no_time_for_was_not_refused_and_is_forgotten_on_success(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = time.time()
+    enough: dict[str, Any] = {"measured": 0.5, "shapes": 9.0, "median_error": 0.1}
+    some, most = (
+        replace(
+            recorded("cpu", DEFAULT_SPEC),
+            **{"origin": "measured", "fingerprint": fingerprint(HOST), "made_at": now},
+            complete=False,
+            validation=validation,
+        )
+        for validation in (enough | {"measured": 0.07}, enough)
+    )
+    for found in (some, most):
+        monkeypatch.setattr(calibration, "calibrate", lambda *a, found=found: [save_profile(found)])
+        remeasure._measure_at_exit("cpu")
+        store.remove("profile")  # as once it is too old
+        monkeypatch.setattr(costs, "_profiles", {})
+        told = standing(HOST, Policy()).why
+        assert "refused" not in told and "other work" not in told
+        assert ("ago, found time for little of it, and is tried again in" in told) is (found is some)
+        attempts = [entry for entry in store.entries() if entry.kind == "attempt"]
+        assert len(attempts) == (found is some)
+        if found is some:
+            note_refused(HOST, Refused(now, -1.0, ""))  # it was long ago
+
+
 def test_a_profile_of_little_is_bettered_by_a_later_program(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:

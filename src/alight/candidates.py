@@ -260,7 +260,7 @@ def _uncalibrated(device: Device) -> str:
 
 def refusal(device: Device) -> str:
     """Return what became of measuring a device when a program ended, where it was tried and other
-    work disturbed it; nothing where it was not."""
+    work disturbed it, or there was little time; nothing where it was not."""
     from alight.measure.profiles import refused  # late, as above
 
     last = refused(device)
@@ -270,14 +270,17 @@ def refusal(device: Device) -> str:
     wait = last.wait_seconds - passed
     again = f"in {readable_seconds(wait)} at the earliest" if wait > 0.0 else "at the next end"
     ago = readable_seconds(passed)
-    return (
-        f"measuring it when a program ended, {ago} ago, was refused: other work disturbed it "
-        f"({last.why}), and is tried again {again}"
-    )
+    found = f"was refused: other work disturbed it ({last.why})"
+    if not last.why:
+        found = "found time for little of it"
+    return f"measuring it when a program ended, {ago} ago, {found}, and is tried again {again}"
 
 
 def _calibrate(device: Device) -> str:
-    quiet = " when the machine is quiet" if refusal(device) else ""
+    from alight.measure.profiles import refused  # late, as above
+
+    last = refused(device)
+    quiet = " when the machine is quiet" if last is not None and last.why else ""
     return f"Fix: `alight calibrate {device.id}`{quiet}"
 
 

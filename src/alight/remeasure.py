@@ -27,7 +27,7 @@ _due: set[tuple[str, int]] = set()
 
 def measure_later(devices: Sequence[Device]) -> None:
     """Have those of these devices that have no profile, or little of one, calibrated when the
-    process ends, as the settings allow: work was just planned for them without one."""
+    process ends, as the settings allow: work was just planned for them."""
     if is_aside():
         return
     for device in devices:
@@ -127,7 +127,7 @@ def _measure_at_exit(name: str) -> None:
             )
             return
         if profile.little:
-            note_refused(device, Refused(time(), wait, "there was time for little of it"))
+            note_refused(device, Refused(time(), wait, ""))
         if profile.rough:
             logger().info(
                 "what was measured of %s is rough and stored for want of a better profile: "

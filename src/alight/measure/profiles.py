@@ -216,6 +216,9 @@ def save_profile(profile: Profile) -> Profile:
     store = default_store()
     key = profile_key(profile.fingerprint)
     kept = store.write(KIND, key, profile.to_dict(), _better)
+    if not profile.little:
+        with contextlib.suppress(StoreError):  # somebody else's file: what it says ages
+            store.remove(_ATTEMPT, digest(profile.fingerprint, _ATTEMPT))
     place = _place(store, key)
     if place is None or kept["made_at"] != profile.made_at:
         return profile
@@ -256,8 +259,9 @@ def passed_over(device: Device) -> str:
 
 
 class Refused(NamedTuple):
-    """A calibration at a program's end that other work disturbed, so that nothing was stored: when,
-    how long programs wait from then on before they try again, and what showed it."""
+    """A calibration at a program's end that was none: when, how long programs wait from then on
+    before they try again, and what showed that other work disturbed it, so that nothing was stored;
+    nothing where there was time for little of it, which was."""
 
     at: float
     wait_seconds: float
@@ -265,7 +269,7 @@ class Refused(NamedTuple):
 
 
 def refused(device: Device) -> Refused | None:
-    """Return the last calibration of a device that was refused, if one was."""
+    """Return the last calibration of a device, if it was refused or of little."""
     found = default_store().read(_ATTEMPT, _attempt_key(device)) or {}
     with contextlib.suppress(KeyError, TypeError, ValueError):  # then it says nothing
         why = str(found.get("why", "other work disturbed it"))  # older ones do not say
@@ -274,7 +278,7 @@ def refused(device: Device) -> Refused | None:
 
 
 def note_refused(device: Device, what: Refused) -> None:
-    """Have later processes know of a calibration that was refused."""
+    """Have later processes know of a calibration that was refused, or of little."""
     default_store().write(_ATTEMPT, _attempt_key(device), what._asdict())
 
 
