@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import alight
-from alight import calibrating, costs, doctor, remeasure
+from alight import calibrating, candidates, costs, doctor, remeasure
 from alight.backends.host import HostBackend
 from alight.backends.machine import ENVIRONMENT
 from alight.backends.sim_clock import DEFAULT_SPEC, recorded
@@ -433,6 +433,8 @@ def test_who_has_no_profile_is_told_that_measuring_was_refused(
     (blocked,) = [reason for reason in rows[0]["blocked"] if reason.startswith("no profile: ")]
     assert refused in blocked and "Fix: " in blocked
     assert refused in doctor.text(doctor.findings())
+    monkeypatch.setattr(candidates, "refusal", lambda device: "it came to nothing")
+    assert "it came to nothing" in alight.report().explanation()  # however it is worded
 
 
 def test_what_measuring_found_no_time_for_was_not_refused_and_is_forgotten_on_success(
@@ -456,7 +458,9 @@ def test_what_measuring_found_no_time_for_was_not_refused_and_is_forgotten_on_su
         monkeypatch.setattr(costs, "_profiles", {})
         told = standing(HOST, Policy()).why
         assert "refused" not in told and "other work" not in told
-        assert ("ago, found time for little of it, and is tried again in" in told) is (found is some)
+        assert ("ago, found time for little of it, and is tried again in" in told) is (
+            found is some
+        )
         attempts = [entry for entry in store.entries() if entry.kind == "attempt"]
         assert len(attempts) == (found is some)
         if found is some:

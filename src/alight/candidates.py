@@ -172,10 +172,12 @@ def _join(one: Recalled) -> None:
 
 
 class Standing(NamedTuple):
-    """Whether work may be placed on a device, and why (not)."""
+    """Whether work may be placed on a device, and why (not). ``no_profile``: what became of
+    measuring it, where a profile of it is not used or could not be made."""
 
     takes_part: bool
     why: str
+    no_profile: str = ""
 
 
 def standing(device: Device, policy: Policy) -> Standing:
@@ -184,19 +186,19 @@ def standing(device: Device, policy: Policy) -> Standing:
     host = registry.device(HOST_DEVICE)
     without_host = costs.profile_of(host) is None
     if name == HOST_DEVICE:
-        measured = (
-            f", {_uncalibrated(host)}: its work is NumPy's. {_calibrate(host)}"
-            if without_host
-            else ""
-        )
-        return Standing(True, f"always{measured}")
+        if not without_host:
+            return Standing(True, "always")
+        told = _no_profile(host)
+        why = f"always, {_uncalibrated(told)}: its work is NumPy's. {_calibrate(host)}"
+        return Standing(True, why, told)
     # Where nothing shows what NumPy takes, nothing shows that another is faster.
     nothing_shown = f"the host is not, so that work stays there. {_calibrate(host)}"
     if policy.names(name):
         forced = policy.devices is None or name not in policy.devices
-        measured = ""
+        measured = told = ""
         if costs.profile_of(device) is None:
-            measured = f", {_uncalibrated(device)}. {_calibrate(device)}"
+            told = _no_profile(device)
+            measured = f", {_uncalibrated(told)}. {_calibrate(device)}"
         elif without_host and policy.force is None:
             # what it would wait for is known
             measured = (
@@ -204,7 +206,7 @@ def standing(device: Device, policy: Policy) -> Standing:
                 f"take longer to bring to the host than all of it takes there. {_calibrate(host)}"
             )
         return Standing(
-            True, f"named by {policy.source('force' if forced else 'devices')}{measured}"
+            True, f"named by {policy.source('force' if forced else 'devices')}{measured}", told
         )
     if not policy.allows(name):
         return Standing(False, f"not allowed by {policy.source('devices')}")
@@ -220,7 +222,8 @@ def standing(device: Device, policy: Policy) -> Standing:
     if one is None and not registry.real(device):
         return Standing(False, "used only when it is named")
     if costs.stored_profile(device) is None:
-        return Standing(False, f"{_uncalibrated(device)}. {_calibrate(device)}")
+        told = _no_profile(device)
+        return Standing(False, f"{_uncalibrated(told)}. {_calibrate(device)}", told)
     if without_host:
         return Standing(False, f"calibrated, but {nothing_shown}")
     if one is None or name in registry.joined() or registry.open_seconds(device) is not None:
@@ -248,14 +251,17 @@ def gone() -> dict[str, str]:
     return {name: reason for name, reason in why.items() if reason}
 
 
-def _uncalibrated(device: Device) -> str:
+def _no_profile(device: Device) -> str:
     from alight.measure.profiles import passed_over  # late: it reads every profile there is
 
     reasons = [refusal(device)]
     if other := passed_over(device):
         reasons.append(f"a profile is not used: {other}")
-    told = "; ".join(filter(None, reasons))
-    return "uncalibrated" + (f" ({told})" if told else "")
+    return "; ".join(filter(None, reasons))
+
+
+def _uncalibrated(told: str) -> str:
+    return f"uncalibrated ({told})" if told else "uncalibrated"
 
 
 def refusal(device: Device) -> str:

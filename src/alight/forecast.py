@@ -126,7 +126,7 @@ def device_report(function: Callable[..., Any], /, *args: Any, **kwargs: Any) ->
             own = _on(device, asked)
         known = [row for row in own if row["seconds"] is not None]
         there, less = max((_there(row, device), -sum(row["places"].values())) for row in own)
-        takes_part, why = candidates.standing(device, settled)
+        takes_part, why, _ = candidates.standing(device, settled)
         blocked = [] if takes_part else [why]
         blocked += _gaps(device, asked)
         profile = profiles.get(device.id)

@@ -215,10 +215,6 @@ def explained(document: Row) -> Iterable[str]:
         yield from exits.get(site, ())
 
 
-# What a device's standing says of a profile that is there and does not hold, or could not be made.
-_NOT_USED = ("a profile is not used", "was refused: other work disturbed it")
-
-
 def remarks(profile: Row | None) -> list[str]:
     """Return what a reader of a profile's predictions has to know of it, with what to do."""
     if profile is None:
@@ -263,8 +259,8 @@ def _unmeasured(document: Row) -> list[str]:
     is not to be relied on."""
     rough = [row for row in document["profiles"] if row.get("rough")]
     lines = [f"{row['device']}'s profile: {remarks(row)[0]}" for row in rough]
-    standing = [(row["id"], row.get("why", "")) for row in document["devices"]]
-    lines += [f"{name}: {why}" for name, why in standing if any(told in why for told in _NOT_USED)]
+    # older reports have no such field
+    lines += [f"{d['id']}: {d['why']}" for d in document["devices"] if d.get("no_profile")]
     candidates = [c for row in document["decisions"] for c in row["candidates"]]
     unknown = any(
         (c["device"], c["reason"]) == ("cpu", "uncalibrated") and c["implementation"] != "generated"
