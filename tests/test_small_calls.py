@@ -432,6 +432,8 @@ def test_what_is_below_the_floor_is_numpys_at_once_whatever_is_forced() -> None:
         for _ in range(3):
             assert jitted(x) == np.dot(x, x) + x.sum()
         assert frames_of_alights(lambda: jitted(x)) == 0
+        (row,) = alight.explain(jitted, x).to_dict()["calls"]
+        assert (row["way"], row["reason"]) == ("numpy", "every step of it is below the floor")
     for floor, function in ((0, jitted), (1000, alight.jit(branching))):
         with alight.policy(force="cpu:generated", floor=floor):  # what may be recorded still is
             alight.reset()

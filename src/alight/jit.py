@@ -392,11 +392,13 @@ class Jitted(Answering):
         described = describe(args, kwargs)
         if described is None:
             way, why = "alight", "its arguments have no form that a plan could be kept for"
-        elif not _raced():
-            way, why = "alight", "the policy says so"
         else:
             site = self._learned().site(described, _raced(), self.remove)
             way, why = site.verdict or "undecided", site.why
+            if not _raced():
+                way, why = "alight", "the policy says so"
+                if site.idle and not site.programs:
+                    way, why = "numpy", "every step of it is below the floor"
         way = "alight" if way == "ours" else way
         return Standing(f"jit {self.__qualname__}", self._place, way, why)
 
