@@ -424,6 +424,33 @@ def branching(x: Any) -> Any:
     return np.dot(x, x) if x[0] > 0 else (x[:, None] * x).sum()
 
 
+LENGTHS = (
+    lambda n: np.sin(np.arange(int(n[0]))).sum(),
+    lambda n: np.sin(np.ones(n[0])).sum(),
+    lambda n: np.sin(np.repeat(n, n)).sum(),
+    lambda n: np.sin(n.repeat(n.item())).sum(),
+    lambda n: np.sin(np.tile(n, n[0])).sum(),
+    lambda n: np.sin(np.bincount(n)).sum(),
+    lambda n: ramp(n[0]).sum(),
+)
+
+
+def ramp(length: Any) -> Any:
+    return np.sin(np.linspace(0.0, 1.0, length))
+
+
+@pytest.mark.parametrize("number", range(len(LENGTHS)))
+def test_elements_that_say_how_much_is_done_do_so_at_every_call(number: int) -> None:
+    jitted = alight.jit(LENGTHS[number])
+    with alight.policy(force="cpu:generated", floor=1000):
+        for length in (10, 10, 10, 5000):
+            alight.reset()
+            n = np.array([length])
+            np.testing.assert_allclose(jitted(n), LENGTHS[number](n), rtol=1e-12)
+        rows = alight.report().to_dict()["decisions"]
+        assert any(row["implementation"] == "generated" for row in rows)
+
+
 @pytest.mark.skipif(not NATIVE, reason="the twin has no fast ways")
 def test_what_is_below_the_floor_is_numpys_at_once_whatever_is_forced() -> None:
     x = np.linspace(1.0, 2.0, 100)

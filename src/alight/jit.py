@@ -424,7 +424,7 @@ runtime.forgetting.append(_forget_all)
 
 
 def _below_floor(args: tuple[Any, ...]) -> bool:
-    """Tell whether arguments are small arrays and nothing else: no lengths of larger ones."""
+    """Tell whether arguments are small arrays and nothing else."""
     small = [type(item) is np.ndarray and item.size < record_floor() for item in args]
     return bool(args) and all(small)
 

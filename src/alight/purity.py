@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 from alight.bytecode import Step, Steps, instructions, lines
 from alight.calls import FUNCTIONS
 from alight.frozen import np
+from alight.ir.ops import OPS, Kind
 from alight.whose_code import installed
 
 __all__ = [
@@ -62,7 +63,8 @@ _DECLARED = "declared"
 class Proof:
     """Whether a function is pure; if not, ``reason`` says why. ``ops``: how many operations on
     arrays a call is at most (infinity: what it calls was not looked into); None where code may run
-    many times. ``straight``: the same code runs at every call."""
+    many times. ``straight``: the same code runs at every call, and elements do not say how much it
+    does."""
 
     pure: bool
     reason: str = ""
@@ -147,6 +149,13 @@ _BUILTINS = (
 _ATOMS = (int, float, complex, bool, str, bytes, type(None), type(Ellipsis), np.generic, np.dtype)
 
 
+# Builtins that make no whole numbers of elements.
+_MEASURES = (abs, bool, complex, float, isinstance, len)
+# Functions of the op table and methods in which elements may say how much is done, or that make
+# such numbers of them.
+_LENGTHS = _names(
+    "apply_along_axis bincount broadcast_to histogram item pad repeat resize tile tolist vander"
+)
 # NumPy's functions that look at or change what is outside their arguments.
 _OUTSIDE = re.compile("save|load|file|txt|print|seed|rand|errs?tate|seterr|geterr|buf")
 
@@ -184,7 +193,7 @@ def prove(function: FunctionType) -> Proof:
     for code in work.codes:
         if code.co_filename.startswith(installed()):
             _computing[id(code)] = code
-    straight = not (work.loops or work.branches)
+    straight = not (work.loops or work.branches or work.lengths)
     return Proof(True, "", None if work.loops else work.ops, work.looked_up(), straight)
 
 
@@ -206,6 +215,7 @@ class _Proving:
     def __init__(self) -> None:
         self.lookups: dict[tuple[int, str | None], Lookup] = {}
         self.loops = self.branches = False
+        self.lengths = False  # elements may say how much is done
         self.ops = 0
         self.open: list[CodeType] = []
         self.codes: list[CodeType] = []
@@ -292,6 +302,7 @@ class _Proving:
                 continue
             where = _where(code, step)
             if name in ("LOAD_ATTR", "LOAD_METHOD"):
+                self.lengths = self.lengths or step.name in _LENGTHS
                 if step.name not in _ATTRIBUTES:
                     raise _NotProven(f"{where}: attribute {step.name!r} is not known")
                 continue
@@ -351,6 +362,9 @@ class _Proving:
 
     def admit(self, value: Any, name: str, where: str) -> None:
         """Check what a name stands for."""
+        known = id(value) in _pure_callables()
+        if known or type(value) is not FunctionType:  # others are looked into
+            self.lengths = self.lengths or not _follows_shapes(value, known)
         if _constant(value) or isinstance(value, np.ufunc) or id(value) in _pure_callables():
             return
         if isinstance(value, type) and issubclass(value, np.generic):
@@ -372,6 +386,16 @@ class _Proving:
             self.function(value)
             return
         raise _NotProven(f"{where}: {name} is a {type(value).__name__} not known to be pure")
+
+
+def _follows_shapes(value: Any, known: bool) -> bool:
+    """Tell whether elements cannot say how large a result is of what a name stands for, nor become
+    a length by it."""
+    if _constant(value) or isinstance(value, np.ufunc) or any(value is one for one in _MEASURES):
+        return True
+    name = getattr(value, "__name__", "")
+    op = OPS.get(name) if known and name not in _LENGTHS else None
+    return op is not None and op.kind is not Kind.CREATION
 
 
 def _constant(value: Any) -> bool:
