@@ -195,6 +195,15 @@ def test_no_python_of_alights_runs(call: str) -> None:
     assert set(ran) <= {"wrap", "native", "concrete", "make_layout", "Value.__init__"}, ran
 
 
+@pytest.mark.skipif(not NATIVE, reason="the twin has no fast ways")
+def test_products_of_a_row_and_a_column_run_no_python_of_alights() -> None:
+    row = alight.asarray(np.linspace(0.0, 3.0, 80).reshape(1, 80))
+    column = row.T
+    for call in (lambda: row @ column, lambda: alight.matmul(row, column)):
+        call()
+        assert frames_of_alights(call) == 0
+
+
 def test_what_is_made_is_nobody_elses() -> None:
     for call in CALLS:
         found = names(alight)

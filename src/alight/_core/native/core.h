@@ -150,7 +150,7 @@ PyObject *view_new(PyObject *layout, Py_ssize_t offset, bool writeable);
 bool may_do(Py_ssize_t *least);
 PyObject *bytes_at_hand(Array *array, npy_intp least, bool write);
 PyObject *operand(PyObject *item, npy_intp least);
-bool outgrow(PyObject *const *items, Py_ssize_t count, npy_intp least);
+bool outgrow(PyObject *const *items, Py_ssize_t count, npy_intp least, bool product);
 bool is_fresh(PyObject *object);
 bool is_native(PyArray_Descr *dtype);
 bool is_several(PyObject *made);

@@ -245,7 +245,8 @@ PyObject *once_binary(binaryfunc run, PyObject *left, PyObject *right)
     }
     PyObject *both[2] = {operand(left, least), NULL};
     both[1] = both[0] == NULL ? NULL : operand(right, least);
-    PyObject *result = both[1] != NULL && !outgrow(both, 2, least) ? taken_over(run(both[0], both[1]), least) : NULL;
+    bool small = both[1] != NULL && !outgrow(both, 2, least, run == PyNumber_MatrixMultiply);
+    PyObject *result = small ? taken_over(run(both[0], both[1]), least) : NULL;
     Py_XDECREF(both[0]);
     Py_XDECREF(both[1]);
     return result;

@@ -18,8 +18,8 @@ static bool product_outgrows(PyObject *one, PyObject *other, npy_intp least)
 }
 
 /* Tell whether operands that are small themselves make a large result, broadcast against each other or as a product
-   of matrices: ours sees what becomes of it. */
-bool outgrow(PyObject *const *items, Py_ssize_t count, npy_intp least)
+   of matrices, ``product`` as such alone: ours sees what becomes of it. */
+bool outgrow(PyObject *const *items, Py_ssize_t count, npy_intp least, bool product)
 {
     npy_intp most = 1, elements = 1;
     int axes = 0, arrays = 0;
@@ -40,6 +40,9 @@ bool outgrow(PyObject *const *items, Py_ssize_t count, npy_intp least)
     }
     if (count == 2 && product_outgrows(items[0], items[1], least)) {
         return true;
+    }
+    if (product) {
+        return false;
     }
     for (int k = 1; k <= axes; k++) {
         npy_intp length = 1;
@@ -79,7 +82,9 @@ PyObject *once_into(PyObject *function, PyObject *const *args, Py_ssize_t nargs,
     while (count < nargs && (plain[count] = operand(args[count], least)) != NULL) {
         count++;
     }
-    bool small = count == nargs && !outgrow(plain, count, least);
+    bool product = strcmp(Py_TYPE(function)->tp_name, "numpy.ufunc") == 0
+        && strcmp(((PyUFuncObject *)function)->name, "matmul") == 0;
+    bool small = count == nargs && !outgrow(plain, count, least, product);
     PyObject *target = small && out != NULL ? bytes_at_hand((Array *)out, least, true) : NULL, *result = NULL;
     if (target != NULL) {
         plain[count++] = target;
@@ -228,7 +233,7 @@ PyObject *once_function(PyObject *function, Py_ssize_t operands, PyObject *const
             break;
         }
     }
-    bool small = done == count && !outgrow(plain, nargs < operands ? nargs : operands, least);
+    bool small = done == count && !outgrow(plain, nargs < operands ? nargs : operands, least, false);
     PyObject *made = small ? PyObject_Vectorcall(function, plain, nargs, kwnames) : NULL;
     leave_to_ours(made);
     if (made != NULL && PyArray_CheckExact(made) && PyArray_NDIM((PyArrayObject *)made) == 0 && nargs > 0 && is_ours(args[0])) {
