@@ -343,6 +343,7 @@ def test_what_to_know_of_a_profile_is_told_in_words() -> None:
     told = remarks(profile_row(made))
     assert "rough: predictions are off by 45% in the median" in told[0]
     assert "too short for all of it: 5 s, 60% of it was measured" in told[1]
+    assert "Fix: `alight calibrate --seconds 9`, or more" in told[1]
     assert "numpy: matrix products are left out, as they were off by 300%" in told[2]
     assert not remarks(profile_row(replace(made, validation={}, complete=True)))
     untried = replace(made, validation={}, complete=True, origin="measured")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os.path
 from collections.abc import Iterable
 from typing import Any
@@ -230,10 +231,12 @@ def remarks(profile: Row | None) -> list[str]:
             "intervals as wide. Fix: `alight calibrate` when the machine is quiet"
         )
     if not profile.get("complete", True):
-        share = f", {found['measured']:.0%} of it was measured" if "measured" in found else ""
+        share, more = "", "--seconds` with more of them"
+        if (measured := found.get("measured")) and profile.get("made_seconds"):
+            share = f", {measured:.0%} of it was measured"
+            more = f"--seconds {math.ceil(profile['made_seconds'] / measured)}`, or more"
         lines.append(
-            f"the time was too short for all of it: {taken}{share}. "
-            "Fix: `alight calibrate` with more --seconds"
+            f"the time was too short for all of it: {taken}{share}. Fix: `alight calibrate {more}"
         )
     elif profile["origin"] == "measured" and "shapes" not in found:
         lines.append(

@@ -59,17 +59,18 @@ def points_of(device: Device) -> Iterator[Point]:
         if own.main and host and compiled:
             for n in SHARED_ELEMENTS:
                 yield Point("generated", f"sharing/{main}", n, probes.loop("sin", main, n))
+    # What needs no compiler takes a millisecond or two, what does some tens.
+    for name in libraries:
+        for own in every:
+            yield from own.loops(name)
+            yield from own.other_classes(name)
     # Of other dtypes together: a host's library leaves threads spinning, for which others wait.
     for own in every[1:] if host else ():
         for name in libraries:
             yield from own.products(name, 0, FEW_PRODUCTS)
     for own in every if host and compiled else ():
         yield from own.folded_products()
-    # What needs no compiler takes a millisecond or two, what does some tens.
     for name in libraries:
-        for own in every:
-            yield from own.loops(name)
-            yield from own.other_classes(name)
         for own in every:
             yield from own.more_work(name)
             yield from own.library(name) if host or not own.main else ()
