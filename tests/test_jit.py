@@ -18,7 +18,7 @@ from collections import namedtuple
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from itertools import pairwise
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -1561,14 +1561,36 @@ def test_laps_of_one_race_are_of_one_program(monkeypatch: pytest.MonkeyPatch) ->
     assert len({program for _, program in ran}) == 1
 
 
+def test_a_race_goes_on_under_policies_that_say_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    be_eager(monkeypatch)
+    be_generated(monkeypatch)
+    laps: list[float] = []
+    lap = sys.modules["alight.answers"]._lap
+    monkeypatch.setattr(Jitted, "shadow", lambda *given: 0.4)
+    monkeypatch.setattr(Site, "judge", lambda self: None)
+
+    def slow(entry: Any, args: Any) -> float:
+        laps.append(lap(entry, args))  # infinite where the entry is another policy's
+        return 0.5
+
+    monkeypatch.setattr(sys.modules["alight.answers"], "_lap", slow)
+    x, y = np.random.default_rng(0).random((2, 100_000))
+    jitted: Any = alight.jit(chain)
+    for _ in range(2 * CALLS):
+        with alight.policy(devices=["cpu"]):  # another object at each call
+            jitted(x, y)
+        kernels.settle()
+    (site,) = jitted._sites.values()
+    assert site.shortcut is False and len(laps) == 5 and all(map(math.isfinite, laps))
+
+
 def test_a_race_that_nobody_goes_on_with_gives_way() -> None:
-    laps = Laps(one := object(), here := object(), None)  # type: ignore[arg-type]
-    other: Any = object()
+    one, other = (cast(Any, object()) for _ in range(2))
+    laps = Laps(one, None, None)
     for _ in range(3):
-        assert [laps.left(other, here) for _ in range(KEPT_PROGRAMS)] == [False] * KEPT_PROGRAMS
-        assert not laps.left(one, here)  # type: ignore[arg-type]
-    assert [laps.left(other, here) for _ in range(KEPT_PROGRAMS + 1)][-1]
-    assert laps.left(one, object())  # type: ignore[arg-type]
+        assert [laps.left(other) for _ in range(KEPT_PROGRAMS)] == [False] * KEPT_PROGRAMS
+        assert not laps.left(one)
+    assert [laps.left(other) for _ in range(KEPT_PROGRAMS + 1)][-1]
 
 
 def test_where_numpy_has_lost_it_is_not_waited_for_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -44,21 +44,21 @@ class Laps:
     """A race of a program's kernels against NumPy that goes on, one lap a call: the seconds of each
     way, and the entry that launches the kernels, which was made for one policy."""
 
-    __slots__ = ("_passed", "_under", "entry", "kernel", "numpy", "program")
+    __slots__ = ("_passed", "entry", "kernel", "numpy", "program", "under")
 
     def __init__(self, program: Program, under: Any, entry: Any) -> None:
         self.program = program
         self.entry = entry
         self.kernel: list[float] = []
         self.numpy: list[float] = []
-        self._under = under
+        self.under = under
         self._passed = 0
 
-    def left(self, program: Program, under: Any) -> bool:
-        """Tell whether this call is of a race that is to begin: under another policy, or because as
-        many calls of other programs as a kind of call keeps have passed since the last lap."""
+    def left(self, program: Program) -> bool:
+        """Tell whether another race is to begin: as many calls of other programs as a kind of call
+        keeps have passed since the last lap."""
         self._passed = 0 if program is self.program else self._passed + 1
-        return under is not self._under or self._passed > PROGRAMS
+        return self._passed > PROGRAMS
 
     def over(self, others: float) -> bool:
         """Tell whether no more laps are needed, where the kernels' have to beat these seconds."""

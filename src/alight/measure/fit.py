@@ -193,7 +193,7 @@ def _surfaces(samples: Samples) -> tuple[dict[str, Surface], list[float]]:
     found: dict[str, Surface] = {}
     missed: list[float] = []
     for key, points in samples.by_key.items():
-        name, _, dtype = key.partition("/")  # and how the second operand lies
+        name, _, dtype = key.partition("/")  # and which operand lies turned
         if name == "matmul":
             timings = {}
             for sample in points.values():
