@@ -25,7 +25,7 @@ from alight.measure.dtype_points import Point
 from alight.measure.findings import COPY_BYTES, Findings
 from alight.measure.points import CURVE_CLASSES, points_of
 from alight.measure.probes import Bench, Probe
-from alight.measure.profiles import save_profile, share_costs
+from alight.measure.profiles import known_pace, save_profile, share_costs
 from alight.measure.samples import Sample, Samples
 from alight.measure.timing import (
     Pace,
@@ -76,6 +76,7 @@ class Calibration:
     device: Device
     budget_seconds: float = 2.0
     time_step: Callable[[str], float] | None = None
+    pace: Pace = field(default_factory=Pace)
     found: Findings = field(init=False)
     _bench: Bench | None = None
     _launches: list[tuple[Point, Launch]] = field(default_factory=list)
@@ -83,7 +84,6 @@ class Calibration:
     _spinning: bool = False
     _visiting: float = 0.0
     _resumed: float | None = None
-    _pace: Pace = field(default_factory=Pace)
     _waiting: deque[tuple[Point, Launch]] = field(default_factory=deque)
 
     def __post_init__(self) -> None:
@@ -91,7 +91,7 @@ class Calibration:
 
     def profile(self) -> Profile:
         """Return the profile of what has been measured so far."""
-        return self.found.profile(self.spent(), self._bench)
+        return self.found.profile(self.spent(), self._bench, self.pace)
 
     def steps(self) -> Iterator[str]:
         """Yield the name of each point once it is measured, until the budget is spent.
@@ -212,7 +212,7 @@ class Calibration:
         with self._threads(point):
             seconds = self._bench.visit(launch, self.found.shared(point))
         self._spinning = spins
-        steady = before and (spins or (self._steady() and not self._pace.quicker))
+        steady = before and (spins or (self._steady() and not self.pace.quicker))
         # Threads wait for the one that other work keeps from its processor: products of 60 us took
         # 8 ms then, a slice of the scheduler's.
         if thread_count() > 1 and self.found.threaded(point):
@@ -234,8 +234,8 @@ class Calibration:
         """Tell whether nothing disturbs the host, or no longer within so many seconds."""
         if self.device.space != "host":
             return True
-        steady = self._pace.awaited(seconds)
-        if self._pace.quicker:
+        steady = self.pace.awaited(seconds)
+        if self.pace.quicker:
             for known in self._measured():
                 known.steady = False
         return steady
@@ -384,17 +384,21 @@ def calibrate(
     progress: Progress | None = None,
     store: bool = True,
     time_step: Callable[[str], float] | None = None,
+    pace_seconds: float = math.inf,
 ) -> list[Profile]:
     """Return a measured profile of each device, within the budget in seconds for each.
 
     ``progress(share, what)`` is told of every point; when it returns False, measuring stops and
     what there is comes back. Profiles are stored unless they were contended. ``time_step`` returns
     the seconds of one step more of a plan on a device by an implementation, its call included,
-    which is timed above.
+    which is timed above. Where somebody knows that the host's processor can be as quick as
+    ``pace_seconds`` (see `Pace`), moments in which it is not are slow, as they are against the
+    profile that there is (`known_pace`).
     """
     profiles = []
     for backend, device in devices:
-        run = Calibration(backend, device, budget_seconds, time_step=time_step)
+        pace = Pace(min(pace_seconds, known_pace(device)))
+        run = Calibration(backend, device, budget_seconds, time_step, pace)
         stopped: KeyboardInterrupt | None = None
         try:
             for what in run.steps():
