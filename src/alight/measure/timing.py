@@ -283,14 +283,17 @@ class Pace:
     def steady(self) -> bool:
         """Tell whether additions take as long as they took at best; ``quicker`` says then whether
         that is the first time, and all until now was slow."""
+        seconds = self._reading()
+        self.quicker = outpaces(seconds, self._best)
+        self._best, self.met = min(self._best, seconds), min(self.met, seconds)
+        return seconds <= _UNSTEADY * self._best
+
+    def _reading(self) -> float:
         numbers = self._numbers
         began = perf_counter()
         for _ in range(_PACE_CALLS):
             np.add(numbers, numbers, out=numbers)
-        seconds = perf_counter() - began
-        self.quicker = outpaces(seconds, self._best)
-        self._best, self.met = min(self._best, seconds), min(self.met, seconds)
-        return seconds <= _UNSTEADY * self._best
+        return perf_counter() - began
 
     def awaited(self, seconds: float) -> bool:
         """Tell whether there was a steady moment within so many seconds; return in it."""
