@@ -19,6 +19,8 @@ from alight import costs, remeasure
 from alight.backends.host import HostBackend
 from alight.backends.sim_clock import DEFAULT_SPEC, recorded
 from alight.calibrating import take_over
+from alight.cli import main
+from alight.doctor import stored_profiles
 from alight.measure import calibrate as calibration
 from alight.measure import profiles, timing
 from alight.measure.bounds import profile_of_document
@@ -114,6 +116,20 @@ def test_a_profile_keeps_its_pace_and_is_one_without(store: Store) -> None:
             profile_of_document({**document, "pace_seconds": wrong})
 
 
+def test_who_looks_at_a_slow_profile_is_told(
+    store: Store, read: Callable[..., None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = "the processor was 1.50 times as slow as now when it was measured. Fix: `alight cal"
+    for seconds, before in ((QUICK, SLOW), (SLOW, SLOW), (SLOW, QUICK), (QUICK, None)):
+        slow = (seconds, before) == (QUICK, SLOW)
+        save_profile(made(before, 40 * 24 * 3600.0))
+        read(seconds)
+        doubts = stored_profiles([HOST])["cpu"].doubts
+        assert "30 days" in doubts[0] and (told in doubts[-1]) is slow  # and all else as before
+        main(["devices"])
+        assert (told in capsys.readouterr().out) is slow
+
+
 def test_an_imported_profile_holds_at_any_pace(store: Store, tmp_path: Path) -> None:
     path = tmp_path / "profile.json"
     path.write_text(json.dumps(made(SLOW).to_dict()))
@@ -196,6 +212,8 @@ def test_what_is_measured_at_a_slower_pace_than_the_profile_before_is_not_stored
     ("before", "after", "fields", "replaced"),
     [
         (SLOW, QUICK, {"complete": False}, True),  # less, of quicker moments
+        (SLOW, QUICK, {"complete": False, "validation": {**GOOD, "measured": 0.6}}, True),
+        (SLOW, QUICK, {"complete": False, "validation": {**GOOD, "measured": 0.4}}, False),
         (1.3 * QUICK, QUICK, {"complete": False}, False),  # that may be its clock
         (SLOW, SLOW, {"complete": False}, False),
         (None, QUICK, {"complete": False}, False),
@@ -250,7 +268,7 @@ def ends(store: Store, monkeypatch: pytest.MonkeyPatch) -> Ends:
 
 
 def test_a_quicker_processor_has_the_profile_measured_again_once(
-    ends: Ends, read: Callable[..., None], caplog: pytest.LogCaptureFixture
+    store: Store, ends: Ends, read: Callable[..., None], caplog: pytest.LogCaptureFixture
 ) -> None:
     save_profile(made(SLOW))
     for slower in (SLOW, 2 * SLOW, 0.8 * SLOW):  # nothing, as slow as it is, and its clock
@@ -260,20 +278,33 @@ def test_a_quicker_processor_has_the_profile_measured_again_once(
     with caplog.at_level("INFO", "alight"):
         assert ends.program() == 1
     assert ends.known == [QUICK] and stored().pace_seconds == QUICK
-    assert "1.50 times as quick as when the profile of cpu was made" in caplog.text
+    told = "the processor was 1.50 times as slow as now when it was measured"
+    assert f"{told} (cpu). Fix: alight calibrate" in caplog.text
     ends.program()
     assert ends.known == [QUICK]
+    # of five seconds' there is no time for half
+    store.clear()
+    save_profile(made(SLOW, made_seconds=5.0))
+    read(QUICK)
+    caplog.clear()
+    with caplog.at_level("INFO", "alight"):
+        assert ends.program() == 1
+    assert ends.known == [QUICK] and told in caplog.text
 
 
 def test_who_does_not_know_its_pace_compares_nothing(
-    ends: Ends, read: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+    ends: Ends,
+    read: Callable[..., None],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     read(QUICK)
     save_profile(made(None))
     assert ends.program() == 0
     save_profile(made(SLOW, 9.0))
     monkeypatch.setattr(remeasure, "interrupted", lambda: True)
-    assert ends.program() == 1 and ends.known == []
+    with caplog.at_level("INFO", "alight"):
+        assert ends.program() == 1 and ends.known == [] and not caplog.text
     monkeypatch.setattr(remeasure, "config", lambda: SimpleNamespace(calibrate="off"))
     assert ends.program() == 0
 

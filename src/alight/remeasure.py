@@ -103,13 +103,9 @@ def _close(decision: Decision) -> tuple[str, ...]:
     return (one, two) if second.low < first.high else ()
 
 
-# Readings of the processor's pace: the first takes four times as long as others, 50 us for 12, as
-# nothing of it is in the caches.
-_READINGS = 4
-
-
 def _compare_paces(name: str) -> None:
-    """Calibrate a device whose profile was made while the processor was slower than it is now.
+    """Calibrate a device whose profile was made while the processor was slower than it is now, as
+    far as a second at a program's end is enough to take its place; else say so.
 
     When the program ends nobody waits for it, and what is measured then is likely measured in the
     same quick moment: they last for seconds.
@@ -117,18 +113,16 @@ def _compare_paces(name: str) -> None:
     profile = profile_at_hand(name)
     if profile is None or interrupted() or (_measure_at_exit, name, os.getpid()) in _due:
         return
-    from alight.measure.timing import Pace, outpaces  # late: nobody else here times anything
+    with contextlib.suppress(Exception):  # as below
+        from alight.measure.profiles import LEAST_SHARE, outpaced
 
-    pace, before = Pace(), profile.pace_seconds
-    for _ in range(_READINGS):
-        pace.steady()
-    if before is not None and outpaces(pace.met, before):
-        logger().info(
-            "the processor is %.2f times as quick as when the profile of %s was made, which "
-            "another is to take the place of. Fix: alight calibrate, when nothing else runs.",
-            *(before / pace.met, name),
-        )
-        _measure_at_exit(name, pace.met)
+        found = outpaced(profile)
+        if found is not None:
+            logger().info(
+                "%s (%s). Fix: alight calibrate, when nothing else runs.", found.words, name
+            )
+            if LEAST_SHARE * profile.made_seconds <= _EXIT_SECONDS:
+                _measure_at_exit(name, found.seconds)
 
 
 def _measure_at_exit(name: str, pace_seconds: float = math.inf) -> None:

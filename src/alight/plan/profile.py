@@ -233,9 +233,14 @@ class Profile:
         return (self.tried or 0.0) > _ROUGH
 
     @property
+    def share(self) -> float:
+        """Return how much was measured of what there is to measure."""
+        return self.validation.get("measured", 1.0)
+
+    @property
     def little(self) -> bool:
         """Tell whether so little was measured that a second more should show much more."""
-        return self.validation.get("measured", 1.0) < _LITTLE
+        return self.share < _LITTLE
 
     @property
     def sound(self) -> bool:
