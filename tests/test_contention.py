@@ -202,9 +202,9 @@ def test_a_calibration_without_a_quick_moment_leaves_time_for_what_it_has_made_r
 
     monkeypatch.setattr(Calibration, "_first_visit", visited)
     next(run.steps())
-    # a point takes two questions, of a second each, and is taken to be visited in two more: of the
-    # 44 seconds half are left for the twelve of which the first is visited
-    assert waiting[0] == 11
+    # a point takes three questions, of a second each, and is taken to be visited in two more: of the
+    # 44 seconds 20 are left for the ten of which the first is visited
+    assert waiting[0] == 9
 
 
 def test_what_was_met_in_slow_moments_alone_is_left_out_where_the_rest_is_enough() -> None:

@@ -208,6 +208,32 @@ def test_what_is_measured_at_a_slower_pace_than_the_profile_before_is_not_stored
     assert found.contended
 
 
+def test_a_calibration_without_a_quick_moment_takes_no_more_than_its_time(
+    monkeypatch: pytest.MonkeyPatch, read: Callable[..., None]
+) -> None:
+    run = calibration.Calibration(HostBackend(), HOST, 60.0, pace=Pace(QUICK))
+    read(SLOW)
+    some = [p for p in points_of(HOST) if p.implementation == "numpy" and p.amount < 1e5]
+    few = some[: (vital := run._vital()) + 8]
+    ready = 0
+    launch = run._launch
+
+    def made_ready(run: Any, point: Any) -> Any:
+        nonlocal ready
+        ready += 1
+        return launch(point)
+
+    monkeypatch.setattr(calibration, "points_of", lambda device: few)
+    monkeypatch.setattr(calibration.Calibration, "_launch", made_ready)
+    # making ready took all of the time that there is for both
+    monkeypatch.setattr(
+        calibration.Calibration, "spent", lambda run: 60.0 if ready == len(few) else 0.0
+    )
+    assert len(list(run.steps())) == len(run.found.points) == vital
+    found = run.profile()
+    assert found.contended and found.share == vital / len(few)
+
+
 @pytest.mark.parametrize(
     ("before", "after", "fields", "replaced"),
     [

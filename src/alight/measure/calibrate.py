@@ -62,8 +62,8 @@ LONG_TRIED = 2e-3
 # A knot is added between two whose curve misses the measured middle by more than this: it is the
 # error that 20 knots reach where 11 do not.
 MISSED = math.log(1.05)
-# Of a visit, until one was made: an EPYC's took 1.0 to 1.2 ms in the mean.
-_VISIT_SECONDS = 1e-3
+# Of a visit, until one was made: an EPYC's took 1.0 to 1.2 ms in the mean, 2.6 in slow moments.
+_VISIT_SECONDS = 2.6e-3
 # Nearer ones only show noise: two that differ by it bend the curve between them.
 NEAREST_KNOTS = 2.5
 
@@ -115,11 +115,10 @@ class Calibration:
         if self.time_step is not None:
             self.found.step_seconds = self.time_step(":".join(self.found.stepped))
         left = all_of = 0
-        vital = VITAL * len(self.device.support.implementations)
         limit = self.budget_seconds * FIRST_SHARE
         for number, point in enumerate(points_of(self.device)):
             all_of += point.core
-            if self.spent() > limit and number >= vital:
+            if self.spent() > limit and number >= self._vital():
                 left += point.core
             elif (launch := self._launch(point)) is not None:
                 # What is to be measured is made ready in slow moments, too, which takes more time
@@ -127,11 +126,16 @@ class Calibration:
                 # slow moments alone where each was measured as soon as it was ready, 30 to 40 % as
                 # it is).
                 self._waiting.append((point, launch))
-                while self._waiting and (self._next_ready() or self._late(limit)):
+                while (
+                    self._waiting
+                    and not self._over(limit)
+                    and (self._next_ready() or self._to_spare(limit) < 0.0)
+                ):
                     yield self._first_visit(*self._waiting.popleft())
-        while self._waiting:
-            self._next_ready(limit - self.spent())
+        while self._waiting and not self._over(limit):
+            self._next_ready(self._to_spare(limit))
             yield self._first_visit(*self._waiting.popleft())
+        left += sum([point.core for point, _ in self._waiting])
         if not self.device.unified_memory:
             yield from self._copies()
         self.found.complete = left == 0
@@ -185,11 +189,21 @@ class Calibration:
     def _next_ready(self, seconds: float = 0.0) -> bool:
         return self._ready(self._spins(self._waiting[0][0]), seconds)
 
-    def _late(self, limit: float) -> bool:
-        """Tell whether what waits for a quick moment will take what is left of the budget."""
+    def _vital(self) -> int:
+        """Return how many points are measured whatever the budget."""
+        return VITAL * len(self.device.support.implementations)
+
+    def _over(self, limit: float) -> bool:
+        """Tell whether no more first visits are made: where all was slow they took 3 s more than
+        the 5 that there were."""
+        return self.spent() > limit and len(self._launches) >= self._vital()
+
+    def _to_spare(self, limit: float) -> float:
+        """Return how long what is ready may wait for a quick moment until all that is left of the
+        budget is what it will take itself."""
         visits = len(self._launches)
         each = self._visiting / visits if visits else _VISIT_SECONDS
-        return self.spent() + len(self._waiting) * each > limit
+        return limit - self.spent() - len(self._waiting) * each
 
     def _first_visit(self, point: Point, launch: Launch) -> str:
         """Measure a point for the first time; return its name."""
