@@ -202,8 +202,8 @@ def test_a_calibration_without_a_quick_moment_leaves_time_for_what_it_has_made_r
 
     monkeypatch.setattr(Calibration, "_first_visit", visited)
     next(run.steps())
-    # a point takes three questions, of a second each, and is taken to be visited in two more: of the
-    # 44 seconds 20 are left for the ten of which the first is visited
+    # a point takes three questions, of a second each, and is taken to be visited in two more: of
+    # the 44 seconds 20 are left for the ten of which the first is visited
     assert waiting[0] == 9
 
 
