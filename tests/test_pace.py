@@ -234,6 +234,20 @@ def test_a_calibration_without_a_quick_moment_takes_no_more_than_its_time(
     assert found.contended and found.share == pytest.approx(vital / len(few))
 
 
+def test_what_is_ready_waits_no_longer_than_leaves_time_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    run = calibration.Calibration(HostBackend(), HOST, 60.0)
+    few = [p for p in points_of(HOST) if p.implementation == "numpy" and p.amount < 1e5][:9]
+    waits: list[float] = []
+    monkeypatch.setattr(calibration, "points_of", lambda device: few)
+    monkeypatch.setattr(calibration.Calibration, "spent", lambda run: 0.0)
+    monkeypatch.setattr(Pace, "awaited", lambda pace, seconds: bool(waits.append(seconds)))
+    next(run.steps())
+    limit = 60.0 * calibration.FIRST_SHARE
+    assert max(waits) == pytest.approx(limit - 9 * calibration._VISIT_SECONDS)
+
+
 @pytest.mark.parametrize(
     ("before", "after", "fields", "replaced"),
     [
