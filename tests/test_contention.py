@@ -144,7 +144,7 @@ def test_what_is_ready_in_a_slow_moment_is_measured_in_a_quick_one(
     monkeypatch.setattr(calibration, "points_of", few)
     run = Calibration(HostBackend(), HOST, budget)
     asked = iter([False] * 5)
-    run._pace.steady = lambda: next(asked, quick)  # type: ignore[method-assign]
+    run.pace.steady = lambda: next(asked, quick)  # type: ignore[method-assign]
     assert len(list(itertools.islice(run.steps(), count))) == count
     assert [point.amount for point in run.found.points] == [p.amount for p in few(HOST)]
     assert {run.found.sample(point).steady for point in run.found.points} == {quick}
@@ -173,7 +173,7 @@ def test_products_wait_once_for_the_threads_that_they_leave_spinning(
         return not slow
 
     monkeypatch.setattr(Calibration, "_visit", lambda run, *visited_: visited(*visited_))
-    run._pace.steady = steady  # type: ignore[method-assign]
+    run.pace.steady = steady  # type: ignore[method-assign]
     some = [point for point in points_of(HOST) if point.implementation == "numpy"]
     wanted = ("matmul/float64", "matmul/int64", "dot/float64", "elementwise/float64")
     few = [point for point in some if point.key in wanted and point.amount < 1e6]
@@ -189,7 +189,7 @@ def test_a_calibration_without_a_quick_moment_leaves_time_for_what_it_has_made_r
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     run = Calibration(HostBackend(), HOST, 60.0)
-    run._pace.steady = lambda: False  # type: ignore[method-assign]
+    run.pace.steady = lambda: False  # type: ignore[method-assign]
     spent = itertools.count(0.0, 1.0)
     monkeypatch.setattr(Calibration, "spent", lambda run: next(spent))
     monkeypatch.setattr(calibration, "_VISIT_SECONDS", 2.0)
@@ -202,9 +202,9 @@ def test_a_calibration_without_a_quick_moment_leaves_time_for_what_it_has_made_r
 
     monkeypatch.setattr(Calibration, "_first_visit", visited)
     next(run.steps())
-    # a point takes two questions, of a second each, and is taken to be visited in two more: of the
-    # 44 seconds half are left for the twelve of which the first is visited
-    assert waiting[0] == 11
+    # a point takes three questions, of a second each, and is taken to be visited in two more: of
+    # the 44 seconds 20 are left for the ten of which the first is visited
+    assert waiting[0] == 9
 
 
 def test_what_was_met_in_slow_moments_alone_is_left_out_where_the_rest_is_enough() -> None:
@@ -403,7 +403,7 @@ def test_what_is_measured_at_exit_is_kept_unless_other_work_disturbed_it(
         contended=contended,
         doubts=("it was busy",) if contended else (),
     )
-    monkeypatch.setattr(calibration, "calibrate", lambda *a: [save_profile(made)])
+    monkeypatch.setattr(calibration, "calibrate", lambda *a, **k: [save_profile(made)])
     with caplog.at_level("INFO", "alight"):
         remeasure._measure_at_exit("cpu")
     assert (
@@ -453,7 +453,9 @@ def test_what_measuring_found_no_time_for_was_not_refused_and_is_forgotten_on_su
         for validation in (enough | {"measured": 0.07}, enough)
     )
     for found in (some, most):
-        monkeypatch.setattr(calibration, "calibrate", lambda *a, found=found: [save_profile(found)])
+        monkeypatch.setattr(
+            calibration, "calibrate", lambda *a, found=found, **k: [save_profile(found)]
+        )
         remeasure._measure_at_exit("cpu")
         store.remove("profile")  # as once it is too old
         monkeypatch.setattr(costs, "_profiles", {})
@@ -473,7 +475,7 @@ def test_a_profile_of_little_is_bettered_by_a_later_program(
 ) -> None:
     now, asked, made = time.time(), list[str](), list[float]()
 
-    def calibrate(*_: Any) -> list[Profile]:
+    def calibrate(*_: Any, **__: Any) -> list[Profile]:
         made.append(0.07)
         short = {"measured": made[-1], "shapes": 9.0, "median_error": 0.1}
         return [profile(store, now - 5, 0.1, complete=False, validation=short)]

@@ -825,3 +825,21 @@ def test_instructions_are_read_as_dis_reads_them(module: types.ModuleType) -> No
             if ours.opname == "CALL_INTRINSIC_1":
                 assert ours.name == own.argrepr
     assert named > 100
+
+
+def test_a_module_may_get_names_while_its_own_are_looked_through() -> None:
+    """Other threads note warnings in it, under a name that it gets with the first of them."""
+    code = compile("def f(x):\n    return np.sqrt(x) + 1.0\n", __file__, "exec")
+    names: dict[str, Any] = {"np": np}
+
+    class Met(str):
+        def __getitem__(self, place: Any) -> str:
+            names.setdefault("__warningregistry__", {})
+            return str(self)[place]
+
+    names[Met("__met__")] = None
+    exec(code, names)
+    x = np.arange(100.0)
+    with alight.policy(floor=0):
+        assert alight.jit(names["f"])(x).tobytes() == names["f"](x).tobytes()
+    assert "__warningregistry__" in names

@@ -16,7 +16,7 @@ from alight.config import config, current_policy, reload_config
 from alight.device import Device
 from alight.errors import AlightError, ConfigError, DeviceUnavailable
 from alight.frozen import np
-from alight.measure.profiles import load_profile
+from alight.measure.profiles import load_profile, outpaced
 from alight.plan.cost import Profile
 from alight.readable import readable_bytes
 from alight.report import version
@@ -26,9 +26,17 @@ __all__ = ["findings", "stored_profiles", "text"]
 
 
 def stored_profiles(devices: Iterable[Device]) -> dict[str, Profile]:
-    """Return the profiles stored for these devices, and start no measuring where there is none."""
+    """Return the profiles stored for these devices, in doubt where the processor is quicker than it
+    was for them, and start no measuring where there is none."""
     found = {device.id: load_profile(device) for device in devices}
-    return {name: profile for name, profile in found.items() if profile is not None}
+    return {name: _compared(profile) for name, profile in found.items() if profile is not None}
+
+
+def _compared(profile: Profile) -> Profile:
+    now = outpaced(profile)
+    if now is None:
+        return profile
+    return profile.doubted((*profile.doubts, f"{now.words}. Fix: `alight calibrate`"))
 
 
 def _bad_settings() -> list[str]:

@@ -4,8 +4,9 @@ profile no longer holds."""
 from __future__ import annotations
 
 import contextlib
+import math
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from time import perf_counter, time
 from typing import TYPE_CHECKING
 
@@ -22,26 +23,33 @@ if TYPE_CHECKING:
 __all__ = ["BEGAN", "doubted", "look_again", "measure_later", "measure_when_over", "note_close"]
 
 BEGAN = perf_counter()
-_due: set[tuple[str, int]] = set()
+_due: set[tuple[Callable[[str], None], str, int]] = set()
 
 
 def measure_later(devices: Sequence[Device]) -> None:
-    """Have those of these devices that have no profile, or little of one, calibrated when the
-    process ends, as the settings allow: work was just planned for them."""
+    """Have those of these devices that have no profile, or little of one, or one that was made in
+    slow moments, calibrated when the process ends, as the settings allow: work was just planned for
+    them."""
     if is_aside():
         return
     for device in devices:
         profile = profile_of(device)
         if profile is None or profile.doubts or profile.little:
             measure_when_over(device.id)
+        elif profile.pace_seconds is not None:
+            _when_over(_compare_paces, device.id)
 
 
 def measure_when_over(name: str) -> None:
     """Have a device calibrated when the process ends, as the settings allow."""
-    due = name, os.getpid()
+    _when_over(_measure_at_exit, name)
+
+
+def _when_over(work: Callable[[str], None], name: str) -> None:
+    due = work, name, os.getpid()
     if due not in _due and config().calibrate == "auto":
         _due.add(due)
-        when_over(_measure_at_exit, name)
+        when_over(work, name)
 
 
 _looked_at: set[str] = set()
@@ -95,8 +103,31 @@ def _close(decision: Decision) -> tuple[str, ...]:
     return (one, two) if second.low < first.high else ()
 
 
-def _measure_at_exit(name: str) -> None:
-    """Calibrate a device the program met without a profile, after its own work, within a second."""
+def _compare_paces(name: str) -> None:
+    """Calibrate a device whose profile was made while the processor was slower than it is now, as
+    far as a second at a program's end is enough to take its place; else say so.
+
+    When the program ends nobody waits for it, and what is measured then is likely measured in the
+    same quick moment: they last for seconds.
+    """
+    profile = profile_at_hand(name)
+    if profile is None or interrupted() or (_measure_at_exit, name, os.getpid()) in _due:
+        return
+    with contextlib.suppress(Exception):  # as below
+        from alight.measure.profiles import LEAST_SHARE, outpaced
+
+        found = outpaced(profile)
+        if found is not None:
+            logger().info(
+                "%s (%s). Fix: alight calibrate, when nothing else runs.", found.words, name
+            )
+            if LEAST_SHARE * profile.made_seconds <= _EXIT_SECONDS:
+                _measure_at_exit(name, found.seconds)
+
+
+def _measure_at_exit(name: str, pace_seconds: float = math.inf) -> None:
+    """Calibrate a device the program met without a profile that holds, after its own work, within a
+    second; the processor can be as quick as ``pace_seconds``."""
     if interrupted():
         return
     with contextlib.suppress(Exception):  # a program that ended well must not end with our error
@@ -116,7 +147,7 @@ def _measure_at_exit(name: str) -> None:
             '(calibrate = "off" forbids it)',
             *(device.id, _EXIT_SECONDS),
         )
-        (profile,) = calibrate(_EXIT_SECONDS, [(backend, device)])
+        (profile,) = calibrate(_EXIT_SECONDS, [(backend, device)], pace_seconds=pace_seconds)
         if profile.contended:
             why = "; ".join(profile.doubts)
             note_refused(device, Refused(time(), wait, why))
@@ -126,7 +157,7 @@ def _measure_at_exit(name: str) -> None:
                 *(device.id, why, wait),
             )
             return
-        if profile.little:
+        if profile.little or profile.path is None:
             note_refused(device, Refused(time(), wait, ""))
         if profile.rough:
             logger().info(
@@ -137,9 +168,9 @@ def _measure_at_exit(name: str) -> None:
             )
 
 
-# After an attempt that other work disturbed, so that nothing or little was stored: until then
-# measuring at exit has taken no more than 5 % of the time. A machine that stays busy is asked half
-# as often each time, and once a day.
+# After an attempt that other work disturbed, so that nothing or little was stored, or what was no
+# better than the profile before: until then measuring at exit has taken no more than 5 % of the
+# time. A machine that stays busy is asked half as often each time, and once a day.
 _RETRY_SECONDS, _MOST_SECONDS = 20.0, 86400.0
 
 # The design's limit: what is measured at exit takes at most a second.

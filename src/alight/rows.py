@@ -104,6 +104,7 @@ def profile_row(profile: Profile, host: Profile | None = None) -> Row:
             "validation": profile.validation,
             "complete": profile.complete,
             "contended": profile.contended,
+            "pace_seconds": profile.pace_seconds,
             "rough": profile.rough,
             "doubts": list(profile.doubts),
             "crossovers": {} if host is None else _crossovers(profile, host),

@@ -68,6 +68,8 @@ def _problems(profile: Profile) -> Iterable[str]:
     for what, seconds in (("made_at", profile.made_at), ("made_seconds", profile.made_seconds)):
         if not _finite(seconds) or seconds < 0:
             yield f"{what} is {seconds!r}"
+    if profile.pace_seconds is not None:
+        yield from _seconds_problems("what tells the processor's pace", profile.pace_seconds)
 
 
 def _rate_problems(rates: Rates, peak: float) -> Iterable[str]:

@@ -25,7 +25,7 @@ from alight.measure.dtype_points import Point
 from alight.measure.findings import COPY_BYTES, Findings
 from alight.measure.points import CURVE_CLASSES, points_of
 from alight.measure.probes import Bench, Probe
-from alight.measure.profiles import save_profile, share_costs
+from alight.measure.profiles import known_pace, save_profile, share_costs
 from alight.measure.samples import Sample, Samples
 from alight.measure.timing import (
     Pace,
@@ -62,8 +62,8 @@ LONG_TRIED = 2e-3
 # A knot is added between two whose curve misses the measured middle by more than this: it is the
 # error that 20 knots reach where 11 do not.
 MISSED = math.log(1.05)
-# Of a visit, until one was made: an EPYC's took 1.0 to 1.2 ms in the mean.
-_VISIT_SECONDS = 1e-3
+# Of a visit, until one was made: an EPYC's took 1.0 to 1.2 ms in the mean, 2.6 in slow moments.
+_VISIT_SECONDS = 2.6e-3
 # Nearer ones only show noise: two that differ by it bend the curve between them.
 NEAREST_KNOTS = 2.5
 
@@ -76,6 +76,7 @@ class Calibration:
     device: Device
     budget_seconds: float = 2.0
     time_step: Callable[[str], float] | None = None
+    pace: Pace = field(default_factory=Pace)
     found: Findings = field(init=False)
     _bench: Bench | None = None
     _launches: list[tuple[Point, Launch]] = field(default_factory=list)
@@ -83,7 +84,6 @@ class Calibration:
     _spinning: bool = False
     _visiting: float = 0.0
     _resumed: float | None = None
-    _pace: Pace = field(default_factory=Pace)
     _waiting: deque[tuple[Point, Launch]] = field(default_factory=deque)
 
     def __post_init__(self) -> None:
@@ -91,7 +91,7 @@ class Calibration:
 
     def profile(self) -> Profile:
         """Return the profile of what has been measured so far."""
-        return self.found.profile(self.spent(), self._bench)
+        return self.found.profile(self.spent(), self._bench, self.pace)
 
     def steps(self) -> Iterator[str]:
         """Yield the name of each point once it is measured, until the budget is spent.
@@ -115,11 +115,10 @@ class Calibration:
         if self.time_step is not None:
             self.found.step_seconds = self.time_step(":".join(self.found.stepped))
         left = all_of = 0
-        vital = VITAL * len(self.device.support.implementations)
         limit = self.budget_seconds * FIRST_SHARE
         for number, point in enumerate(points_of(self.device)):
             all_of += point.core
-            if self.spent() > limit and number >= vital:
+            if self.spent() > limit and number >= self._vital():
                 left += point.core
             elif (launch := self._launch(point)) is not None:
                 # What is to be measured is made ready in slow moments, too, which takes more time
@@ -127,11 +126,16 @@ class Calibration:
                 # slow moments alone where each was measured as soon as it was ready, 30 to 40 % as
                 # it is).
                 self._waiting.append((point, launch))
-                while self._waiting and (self._next_ready() or self._late(limit)):
+                while (
+                    self._waiting
+                    and not self._over(limit)
+                    and (self._next_ready() or self._to_spare(limit) < 0.0)
+                ):
                     yield self._first_visit(*self._waiting.popleft())
-        while self._waiting:
-            self._next_ready(limit - self.spent())
+        while self._waiting and not self._over(limit):
+            self._next_ready(self._to_spare(limit))
             yield self._first_visit(*self._waiting.popleft())
+        left += sum([point.core for point, _ in self._waiting])
         if not self.device.unified_memory:
             yield from self._copies()
         self.found.complete = left == 0
@@ -185,11 +189,21 @@ class Calibration:
     def _next_ready(self, seconds: float = 0.0) -> bool:
         return self._ready(self._spins(self._waiting[0][0]), seconds)
 
-    def _late(self, limit: float) -> bool:
-        """Tell whether what waits for a quick moment will take what is left of the budget."""
+    def _vital(self) -> int:
+        """Return how many points are measured whatever the budget."""
+        return VITAL * len(self.device.support.implementations)
+
+    def _over(self, limit: float) -> bool:
+        """Tell whether no more first visits are made: where all was slow they took 3 s more than
+        the 5 that there were."""
+        return self.spent() > limit and len(self._launches) >= self._vital()
+
+    def _to_spare(self, limit: float) -> float:
+        """Return how long what is ready may wait for a quick moment until all that is left of the
+        budget is what it will take itself."""
         visits = len(self._launches)
         each = self._visiting / visits if visits else _VISIT_SECONDS
-        return self.spent() + len(self._waiting) * each > limit
+        return limit - self.spent() - len(self._waiting) * each
 
     def _first_visit(self, point: Point, launch: Launch) -> str:
         """Measure a point for the first time; return its name."""
@@ -212,7 +226,7 @@ class Calibration:
         with self._threads(point):
             seconds = self._bench.visit(launch, self.found.shared(point))
         self._spinning = spins
-        steady = before and (spins or (self._steady() and not self._pace.quicker))
+        steady = before and (spins or (self._steady() and not self.pace.quicker))
         # Threads wait for the one that other work keeps from its processor: products of 60 us took
         # 8 ms then, a slice of the scheduler's.
         if thread_count() > 1 and self.found.threaded(point):
@@ -234,8 +248,8 @@ class Calibration:
         """Tell whether nothing disturbs the host, or no longer within so many seconds."""
         if self.device.space != "host":
             return True
-        steady = self._pace.awaited(seconds)
-        if self._pace.quicker:
+        steady = self.pace.awaited(seconds)
+        if self.pace.quicker:
             for known in self._measured():
                 known.steady = False
         return steady
@@ -384,17 +398,21 @@ def calibrate(
     progress: Progress | None = None,
     store: bool = True,
     time_step: Callable[[str], float] | None = None,
+    pace_seconds: float = math.inf,
 ) -> list[Profile]:
     """Return a measured profile of each device, within the budget in seconds for each.
 
     ``progress(share, what)`` is told of every point; when it returns False, measuring stops and
     what there is comes back. Profiles are stored unless they were contended. ``time_step`` returns
     the seconds of one step more of a plan on a device by an implementation, its call included,
-    which is timed above.
+    which is timed above. Where somebody knows that the host's processor can be as quick as
+    ``pace_seconds`` (see `Pace`), moments in which it is not are slow, as they are against the
+    profile that there is (`known_pace`).
     """
     profiles = []
     for backend, device in devices:
-        run = Calibration(backend, device, budget_seconds, time_step=time_step)
+        pace = Pace(min(pace_seconds, known_pace(device)))
+        run = Calibration(backend, device, budget_seconds, time_step, pace)
         stopped: KeyboardInterrupt | None = None
         try:
             for what in run.steps():

@@ -16,7 +16,7 @@ from alight.measure.fit import compile_costs, fit, joined, left_out
 from alight.measure.intervals import far_off, spreads_of
 from alight.measure.profiles import fingerprint
 from alight.measure.samples import Sample, Samples
-from alight.measure.timing import SLOW_SHARE, Timing, contention
+from alight.measure.timing import SLOW_SHARE, Pace, Timing, contention
 from alight.measure.unseen import MATMUL
 from alight.plan.cost import Profile, Rates
 from alight.plan.curve import Curve, Measured
@@ -157,9 +157,9 @@ class Findings:
             found["open"] = Measured(opened, "seconds", opened, opened, 1, "probe")
         return {**found, **self.sharing}
 
-    def profile(self, seconds: float, bench: Bench | None) -> Profile:
-        """Return the profile of what has been measured so far, in so many seconds and with what
-        happens once as the bench met it."""
+    def profile(self, seconds: float, bench: Bench | None, pace: Pace) -> Profile:
+        """Return the profile of what has been measured so far, in so many seconds and at that pace,
+        with what happens once as the bench met it."""
         rates: dict[str, Rates] = {}
         slow = self.slow_share()
         kept = self._undisturbed() if slow > SLOW_SHARE else None
@@ -173,7 +173,8 @@ class Findings:
         if self.device.space == "host" and thread_count() == 1:
             rates = joined(rates)
         one_offs = self._one_offs(bench)
-        disturbed = contention(self.passes, self.elapsed, self.worked, 0.0 if kept else slow)
+        slow_left = 0.0 if kept else slow
+        disturbed = contention(self.passes, self.elapsed, self.worked, slow_left, pace.behind())
         return Profile(
             device=self.device.id,
             rates=undisturbed(rates, one_offs),
@@ -190,6 +191,7 @@ class Findings:
             fingerprint=fingerprint(self.device),
             complete=self.complete,
             contended=bool(disturbed),
+            pace_seconds=pace.met if pace.met < math.inf else None,
             doubts=(disturbed,) if disturbed else (),
         )
 

@@ -58,7 +58,7 @@ def import_profile(path: str | Path, device: Device, known: Profile | None) -> P
             "Fix: alight calibrate, here."
         )
     # What it was made under stays its own, so that it is a prior for as long as that differs.
-    imported = replace(profile, origin="imported", path=None)
+    imported = replace(profile, origin="imported", path=None, pace_seconds=None)
     return imported.doubted(soft) if soft else imported
 
 
@@ -119,7 +119,7 @@ def _from_benchmark(document: Mapping[str, Any], device: Device, known: Profile 
         raise ValueError("it has no row of sums or sorts. Fix: alight bench --only sum,sort")
     rates = dict(known.rates)
     rates["numpy"] = replace(rates["numpy"], curves={**rates["numpy"].curves, **curves})
-    made_of = replace(known, rates=rates, origin="imported", path=None)
+    made_of = replace(known, rates=rates, origin="imported", path=None, pace_seconds=None)
     checked = profile_of_document(made_of.to_dict())
     soft = [f"numpy: {there.get('numpy')} there"] if there.get("numpy") != here["numpy"] else []
     return checked.doubted(soft) if soft else checked

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import math
 import os
 import sys
 import time
@@ -61,6 +62,11 @@ def _version(package: str) -> str | None:
 # What a profile made under another of these still tells something: it is a prior then, whose
 # intervals are wider. With anything else changed it says nothing of this machine.
 SOFT = ("alight", "numpy", "blas_version", "llvmlite", "processors")
+# Of what a profile that was made in slow moments holds, the least for which it gives way to one of
+# quicker moments. A guess: where 20 to 38 % of all had been measured, in quick moments, predictions
+# were off by 15 to 43 % in the mean, with all of it, in moments that were in part slow, by 23 to 39
+# (EPYC, two processors).
+LEAST_SHARE = 0.5
 # Machines age: dust, microcode, kernels. A guess; measuring again costs five seconds.
 _OLD_SECONDS = 30 * 24 * 3600.0
 
@@ -187,6 +193,40 @@ def load_profile(device: Device | None = None) -> Profile | None:
     return profile.doubted(soft) if soft else profile
 
 
+def known_pace(device: Device) -> float:
+    """Return the pace of the processor (see `timing.Pace`) when the profile was measured that a
+    device has; infinity where there is none to go on with, or it is not known.
+
+    Who measures that device anew takes moments in which the processor is slower for slow ones, so
+    that a profile that was made in quick ones goes on to hold where all are slow by now. Should
+    that be for good, as where a clock is held down: a profile that is not sound, or in doubt, as
+    each is after 30 days, is none to go on with, and the next is measured at the pace there is.
+    """
+    found = load_profile(device)
+    if found is None or found.doubts or not found.sound or found.pace_seconds is None:
+        return math.inf
+    return found.pace_seconds
+
+
+class Outpaced(NamedTuple):
+    """What the processor takes now, and in words what that says of a profile that was made while it
+    took longer."""
+
+    seconds: float
+    words: str
+
+
+def outpaced(profile: Profile) -> Outpaced | None:
+    """Return how quick the processor is now if a profile was made while it was slower."""
+    from alight.measure.timing import Pace, outpaces
+
+    before = profile.pace_seconds
+    if before is None or not outpaces(now := Pace().now(), before):
+        return None
+    words = f"the processor was {before / now:.2f} times as slow as now when it was measured"
+    return Outpaced(now, words)
+
+
 def share_costs(measured: Mapping[str, Measured]) -> None:
     """Have kernels split by what sharing work with other threads was measured to cost."""
     from alight._core import threads
@@ -202,7 +242,8 @@ def save_profile(profile: Profile) -> Profile:
     """Return the profile with the place where it is stored; a contended one is not stored.
 
     What was measured while other work ran would be wrong for as long as the file lives. One that
-    is rough, or had too little time, does not replace a better one of the same versions. Raises
+    is rough, or had too little time, does not replace a better one of the same versions; but one
+    that was made in slow moments gives way to what is sound, and holds half as much. Raises
     StoreError for what no machine can have: the next start would put such a file aside.
     """
     if profile.contended:
@@ -228,11 +269,15 @@ def save_profile(profile: Profile) -> Profile:
 def _better(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
     """Return which of two documents to keep: the new one, unless that is worse."""
     from alight.measure.bounds import profile_of_document
+    from alight.measure.timing import outpaces
 
     try:
         alike = all([old[name] == new[name] for name in ("fingerprint", "origin")])
         if alike and time.time() - old["made_at"] < _OLD_SECONDS:
             before, now = profile_of_document(old), profile_of_document(new)
+            quicker = outpaces(now.pace_seconds, before.pace_seconds)
+            if quicker and now.sound and now.share >= LEAST_SHARE * before.share:
+                return new
             return old if before.rank < now.rank else new
     except (KeyError, TypeError, ValueError):
         pass
@@ -261,7 +306,7 @@ def passed_over(device: Device) -> str:
 class Refused(NamedTuple):
     """A calibration at a program's end that was none: when, how long programs wait from then on
     before they try again, and what showed that other work disturbed it, so that nothing was stored;
-    nothing where there was time for little of it, which was."""
+    nothing where there was time for little of it, which was, or the profile before is better."""
 
     at: float
     wait_seconds: float

@@ -268,24 +268,32 @@ def device_clock(
 
 class Pace:
     """How fast the processor is: what shares it beyond this machine's sight makes all work take up
-    to twice as long, for some tenths of a second."""
+    to twice as long, for some tenths of a second, or for tens of seconds on end.
 
-    def __init__(self) -> None:
+    Against the latter helps what it took at best in times before, where that is ``known``; ``met``
+    is the best of its own.
+    """
+
+    def __init__(self, known: float = math.inf) -> None:
         self._numbers = np.zeros(_PACE_ELEMENTS)
-        self._best = math.inf
+        self._best = known
+        self.met = math.inf
         self.quicker = False
 
     def steady(self) -> bool:
         """Tell whether additions take as long as they took at best; ``quicker`` says then whether
         that is the first time, and all until now was slow."""
+        seconds = self._reading()
+        self.quicker = outpaces(seconds, self._best)
+        self._best, self.met = min(self._best, seconds), min(self.met, seconds)
+        return seconds <= _UNSTEADY * self._best
+
+    def _reading(self) -> float:
         numbers = self._numbers
         began = perf_counter()
         for _ in range(_PACE_CALLS):
             np.add(numbers, numbers, out=numbers)
-        seconds = perf_counter() - began
-        self.quicker = _UNSTEADY * seconds < self._best < math.inf
-        self._best = min(self._best, seconds)
-        return seconds <= _UNSTEADY * self._best
+        return perf_counter() - began
 
     def awaited(self, seconds: float) -> bool:
         """Tell whether there was a steady moment within so many seconds; return in it."""
@@ -293,6 +301,29 @@ class Pace:
         while not (found := self.steady()) and perf_counter() < until:
             pass
         return found
+
+    def behind(self) -> float:
+        """Return how many times as long as it is known to take it has taken at best; 1 where it was
+        as quick, or was never asked."""
+        return self.met / self._best if outpaces(self._best, self.met) else 1.0
+
+    def now(self) -> float:
+        """Return what the processor takes at best in some 0.1 ms."""
+        for _ in range(_READINGS):
+            self.steady()
+        return self.met
+
+
+# The first takes four times as long as others, 50 us for 12: nothing of it is in the caches.
+_READINGS = 4
+
+
+def outpaces(seconds: float | None, before: float | None) -> bool:
+    """Tell whether a processor that takes so long for what tells its pace is quicker than it was
+    before, by more than its own clock makes of it; never where either is unknown."""
+    if seconds is None or before is None:
+        return False
+    return _UNSTEADY * seconds < before < math.inf
 
 
 # Some 20 us in the first-level cache. Undisturbed two of them differed by 3 % on one machine
@@ -306,19 +337,26 @@ def contention(
     elapsed: float = 0.0,
     worked: float = 0.0,
     slow: float = 0.0,
+    behind: float = 1.0,
 ) -> str:
     """Return what shows that other work disturbed measuring; nothing where nothing does.
 
-    So many points of one thread were never met but in ``slow`` moments, as a share of all; or two
-    passes over the same points disagree as only other work can make them; or one thread's work that
-    took ``elapsed`` seconds had the processor for only ``worked`` of them. What is predicted from
-    the points is no evidence: it is off, too, where there was little time, or the model knows a
-    machine badly.
+    So many points of one thread were never met but in ``slow`` moments, as a share of all, at best
+    ``behind`` times as long as the processor is known to take; or two passes over the same points
+    disagree as only other work can make them; or one thread's work that took ``elapsed`` seconds
+    had the processor for only ``worked`` of them. What is predicted from the points is no evidence:
+    it is off, too, where there was little time, or the model knows a machine badly.
     """
     from statistics import median  # late: with fractions and decimal it takes 2 ms
 
     if slow > SLOW_SHARE:
-        return f"{slow:.0%} of what one thread runs was met in slow moments alone"
+        told = f"{slow:.0%} of what one thread runs was met in slow moments alone"
+        if behind > 1.0:
+            told += (
+                f": at best the processor took {behind:.2f} times as long as it has been seen to "
+                "take before (`alight cache clear` forgets that)"
+            )
+        return told
     if worked > 0 and math.log(elapsed / worked) > DISAGREEMENT:
         return f"one thread had a processor for {worked / elapsed:.0%} of its time"
     apart = [abs(math.log(a.seconds / b.seconds)) for a, b in passes]

@@ -163,8 +163,9 @@ class Profile:
     of what there is to measure where time ran out, ``slow`` the share that was met in slow moments
     alone and is left out, ``left_out_library`` the error of that implementation's products where it
     is so large that they are. ``complete`` is false where time ran out, ``contended`` true where
-    other work disturbed the measuring. ``doubts`` say what disturbed it, or what has changed since:
-    they are of this process and no part of the document.
+    other work disturbed the measuring. ``pace_seconds`` is what the host's processor took at best
+    meanwhile for what `measure.timing.Pace` times, None where nobody knows. ``doubts`` say what
+    disturbed it, or what has changed since: they are of this process and no part of the document.
     """
 
     device: str
@@ -179,6 +180,7 @@ class Profile:
     fingerprint: Mapping[str, Any] = field(default_factory=dict)
     complete: bool = True
     contended: bool = False
+    pace_seconds: float | None = None
     schema: int = SCHEMA
     doubts: tuple[str, ...] = ()
 
@@ -196,6 +198,7 @@ class Profile:
             "fingerprint": dict(self.fingerprint),
             "complete": self.complete,
             "contended": self.contended,
+            "pace_seconds": self.pace_seconds,
             "schema": self.schema,
         }
 
@@ -214,7 +217,8 @@ class Profile:
         }
         rates = {name: Rates.from_dict(item) for name, item in document["rates"].items()}
         fields["rates"] = undisturbed(rates, fields["one_offs"])
-        return Profile(path=path, **fields)
+        # older documents have none
+        return Profile(path=path, pace_seconds=document.get("pace_seconds"), **fields)
 
     @property
     def tried(self) -> float | None:
@@ -229,9 +233,19 @@ class Profile:
         return (self.tried or 0.0) > _ROUGH
 
     @property
+    def share(self) -> float:
+        """Return how much was measured of what there is to measure."""
+        return self.validation.get("measured", 1.0)
+
+    @property
     def little(self) -> bool:
         """Tell whether so little was measured that a second more should show much more."""
-        return self.validation.get("measured", 1.0) < _LITTLE
+        return self.share < _LITTLE
+
+    @property
+    def sound(self) -> bool:
+        """Tell whether enough was measured, and what it predicts was tried and is not rough."""
+        return self.tried is not None and not self.rough and not self.little
 
     @property
     def rank(self) -> tuple[int, int, float, float]:
@@ -282,7 +296,7 @@ def undisturbed(rates: Mapping[str, Rates], one_offs: Mapping[str, Measured]) ->
     return found
 
 
-# The fields of a document, those of ``to_dict``.
+# The fields that every document has, of those of ``to_dict``.
 _FIELDS = (
     *("device", "rates", "links", "one_offs", "origin", "made_at", "made_seconds", "validation"),
     *("fingerprint", "complete", "contended", "schema"),
