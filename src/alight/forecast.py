@@ -126,13 +126,13 @@ def device_report(function: Callable[..., Any], /, *args: Any, **kwargs: Any) ->
             own = _on(device, asked)
         known = [row for row in own if row["seconds"] is not None]
         there, less = max((_there(row, device), -sum(row["places"].values())) for row in own)
-        takes_part, why, _ = candidates.standing(device, settled)
+        takes_part, why, told = candidates.standing(device, settled)
         blocked = [] if takes_part else [why]
         blocked += _gaps(device, asked)
         profile = profiles.get(device.id)
         if profile is None and not known:
-            refused = candidates.refusal(device)
-            blocked.append(f"no profile{refused and f': {refused}'}. Fix: `alight calibrate`")
+            told = told or candidates.lack(device).told
+            blocked.append(f"no profile{told and f': {told}'}. Fix: `alight calibrate`")
         rows.append(
             {
                 "device": device.id,
