@@ -64,7 +64,7 @@ def estimate(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Fore
     >>> [row["device"] for row in rows][:2]
     ['planned', 'cpu']
     """
-    check_called("estimate", function)
+    check_called("estimate", function, args, kwargs)
     asked = requests_of(function, args, kwargs)
     rows = [_predicted("planned", "", asked)]
     settled = current_policy()
@@ -85,7 +85,7 @@ def fastest_device(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -
     >>> fastest_device(np.add, np.ones(10), 1.0)  # doctest: +SKIP
     'cpu'
     """
-    check_called("fastest_device", function)
+    check_called("fastest_device", function, args, kwargs)
     planned, *rows = estimate(function, *args, **kwargs)
     if not planned["places"] and planned["seconds"] is not None:
         raise AlightError(
@@ -114,7 +114,7 @@ def device_report(function: Callable[..., Any], /, *args: Any, **kwargs: Any) ->
     >>> device_report(np.add, np.ones(10), 1.0)[0]["device"]
     'cpu'
     """
-    check_called("device_report", function)
+    check_called("device_report", function, args, kwargs)
     asked = requests_of(function, args, kwargs)
     registry.probe_all()
     settled = current_policy()
@@ -173,7 +173,7 @@ def fusion_report(function: Callable[..., Any], /, *args: Any, **kwargs: Any) ->
     >>> [row["operation"] for row in fusion_report(np.add, np.ones(10), 1.0)]
     []
     """
-    check_called("fusion_report", function)
+    check_called("fusion_report", function, args, kwargs)
     rows = []
     for request in requests_of(function, args, kwargs):
         facts = request.facts()
