@@ -144,4 +144,6 @@ if __name__ == "__main__":
     if sys.argv[1] == "test":
         sys.exit(test(*sys.argv[2:]))
     print(__doc__)
-    sys.exit(0 if sys.argv[1] in ("-h", "--help") else 2)
+    if sys.argv[1] not in ("-h", "--help"):
+        say(f"{sys.argv[1]!r} is not known. Fix: write test, or nothing.")
+        sys.exit(2)

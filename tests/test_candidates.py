@@ -11,9 +11,7 @@ import os
 import subprocess
 import sys
 import textwrap
-from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,7 +19,6 @@ import pytest
 import alight.errors
 import alight.registry
 from alight import calibrated
-from alight.backends.host import HostBackend
 
 SOURCE = Path(alight.errors.__file__).parents[1]
 
@@ -62,7 +59,8 @@ class FarBackend(SimBackend):
         tell("probe")
         if not CARD.exists():
             return Probe((), "it is unplugged. Fix: plug it in")
-        return Probe((self.device(),), traces=Traces((str(CARD),), ("FAR_CHOICE",)))
+        traces = Traces((str(CARD),), ("FAR_CHOICE",), modules=("driven",))
+        return Probe((self.device(),), traces=traces)
 
     def open(self, device):
         tell("open")
@@ -145,6 +143,7 @@ class Machine:
         (record / "entry_points.txt").write_text("[alight.backends]\nfar = far:FarBackend\n")
         (folder / "far.py").write_text(BACKEND)
         (folder / "card").write_text("driver 1")
+        (folder / "driven.py").touch()  # what its driver is asked through
 
     def python(self, *arguments: str, ends: tuple[int, ...] = (0,), **variables: str) -> str:
         environment = {
@@ -354,6 +353,18 @@ def test_a_device_that_is_gone_costs_no_look_and_is_told_of(machine: Machine) ->
     assert reason in machine.alight("doctor") and "unplugged" in machine.alight("devices")
     machine.told()
     (machine.folder / "card").write_text("driver 1")  # back again
+    assert set(machine.run()["places"]) == {"far:0"}
+
+
+def test_a_device_is_recalled_where_the_environment_has_its_library(machine: Machine) -> None:
+    machine.measured()
+    (machine.folder / "driven.py").unlink()
+    found = machine.run()
+    assert set(found["places"]) == {"cpu"}
+    assert "far:0" not in [row["id"] for row in found["devices"]]
+    assert "module driven: 'there' then, 'nothing' now" in found["gone"]["far:0"]
+    assert machine.told() == []  # nothing was tried, which would be kept against it elsewhere
+    (machine.folder / "driven.py").touch()
     assert set(machine.run()["places"]) == {"far:0"}
 
 
@@ -701,19 +712,3 @@ def test_a_document_that_nobody_wrote_is_put_aside_and_the_rest_of_it_kept(
     calibrated.failed(devices[1], "why", for_good=False)
     assert len(calibrated.recalled()) == 2
     calibrated.forget()
-
-
-@pytest.mark.parametrize("missing", ["", "CuPy is not installed"])
-def test_a_device_is_recalled_where_the_environment_has_its_library(
-    monkeypatch: pytest.MonkeyPatch, missing: str
-) -> None:
-    (host,) = HostBackend().probe().devices
-    card = replace(host, id="cuda:7", space="cuda:7")
-    known = SimpleNamespace(device=card, reason="")
-    backend = SimpleNamespace(described=lambda device: device, missing=lambda: missing)
-    monkeypatch.setattr(calibrated, "recalled", lambda: [known])
-    monkeypatch.setattr(alight.registry, "_made", lambda kind: backend)
-    monkeypatch.setattr(alight.registry, "_probed", type(alight.registry._probed)())
-    for name in ("_named", "_devices"):
-        monkeypatch.setattr(alight.registry, name, {})
-    assert alight.registry._remembered("cuda:7") is (None if missing else card)

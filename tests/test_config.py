@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import pickle
+import re
 import sys
 import threading
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from typing import Any
 
 import pytest
 
+import alight
 from alight import config as config_module
 from alight import policies
 from alight import settings as settings_module
@@ -385,9 +387,18 @@ def test_a_misspelt_variable_is_named_once_with_the_right_one(
     for _ in range(2):
         load_with(tmp_path, "", ALIGHT_DEVICE="cpu", ALIGHT_FLOOR="3", ALIGHT_QQQ="1", OTHER="x")
     texts = [record.getMessage() for record in caplog.records]
-    assert len(texts) == 2
+    assert len(texts) == 3
+    assert texts[2].startswith("environment variable ALIGHT_QQQ is not known and has no effect.")
+    assert "Fix: remove it, or write one of ALIGHT_DEVICES, ALIGHT_FORCE, " in texts[2]
     assert "ALIGHT_DEVICE is not known" in texts[0] and "Fix: write ALIGHT_DEVICES." in texts[0]
     assert "ALIGHT_FLOOR is not known" in texts[1] and "Fix: write ALIGHT_FLOOR_" in texts[1]
+
+
+def test_what_is_read_of_the_environment_is_known() -> None:
+    folders = (Path(alight.__file__).parent, Path(__file__).parent)
+    texts = [path.read_text() for folder in folders for path in folder.rglob("*.py")]
+    read = {name for text in texts for name in re.findall(r"environ\b.{0,9}\"(ALIGHT_\w+)\"", text)}
+    assert {"ALIGHT_TWIN", "ALIGHT_REPORT", "ALIGHT_FULL"} <= read <= set(settings_module.KNOWN)
 
 
 def test_a_settings_key_is_not_taken_for_its_variable_in_silence(

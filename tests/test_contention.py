@@ -434,7 +434,11 @@ def test_who_has_no_profile_is_told_that_measuring_was_refused(
     (blocked,) = [reason for reason in rows[0]["blocked"] if reason.startswith("no profile: ")]
     assert refused in blocked and "Fix: " in blocked
     assert refused in doctor.text(doctor.findings())
-    monkeypatch.setattr(candidates, "refusal", lambda device: "it came to nothing")
+    read: list[Any] = []
+    known = profiles.refused
+    monkeypatch.setattr(profiles, "refused", lambda device: read.append(device) or known(device))
+    assert refused in standing(HOST, Policy()).why and len(read) == 1
+    monkeypatch.setattr(candidates, "_refusal", lambda last: "it came to nothing")
     assert "it came to nothing" in alight.report().explanation()  # however it is worded
 
 

@@ -453,3 +453,13 @@ def test_links_lead_somewhere(page: Path) -> None:
 def test_every_page_is_in_the_index() -> None:
     text = (DOCS / "README.md").read_text(encoding="utf-8")
     assert [p.name for p in DOCS.glob("*.md") if p.name != "README.md" and p.name not in text] == []
+
+
+@pytest.mark.parametrize(("word", "ends"), [("--bogus", 2), ("--help", 0)])
+def test_the_word_that_start_does_not_know_is_named(word: str, ends: int) -> None:
+    command = [sys.executable, str(ROOT / "start.py"), word]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == ends and "print this" in done.stdout
+    assert done.stderr == (
+        "start.py: '--bogus' is not known. Fix: write test, or nothing.\n" * (ends // 2)
+    )

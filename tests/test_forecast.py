@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -176,3 +177,25 @@ def test_fusions_have_their_benefit_by_term_and_refusals_a_reason(known: None) -
     refused = [r["reason"] for r in rows if not r["fused"]]
     assert refused == ["sort runs alone", "sort runs alone"]
     assert "sort runs alone" in str(rows)
+
+
+@pytest.mark.parametrize("jitted", [False, True])
+@pytest.mark.parametrize(
+    "name", ["explain", "estimate", "fastest_device", "device_report", "fusion_report"]
+)
+def test_a_call_without_what_the_function_takes_is_told_how_to_be_written(
+    name: str, jitted: bool, known: None
+) -> None:
+    def area(width: Any, height: Any) -> Any:
+        return width * height
+
+    ask, function = getattr(alight, name), alight.jit(area) if jitted else area
+    told = rf"alight.{name}: .*'height'.* Fix: give its .*alight.{name}\(area, x\)"
+    with pytest.raises(TypeError, match=told):
+        ask(function, np.ones(3))
+
+    @functools.wraps(area)
+    def square(width: Any) -> Any:
+        return area(width, width)
+
+    ask(square, np.ones(3))  # says what area takes, and takes less

@@ -372,3 +372,14 @@ def test_keywords_that_have_no_place_are_not_taken_in_one(name: str) -> None:
         given = array if name == "pad" else (array, array)
         with pytest.raises(TypeError, match="positional argument"):
             getattr(alight, name)(given, *places, 0)
+
+
+@pytest.mark.parametrize("axes", [[], [1], [0, 1], 0, (1,)])
+@pytest.mark.parametrize("floor", [0, 10_000])
+def test_averages_are_over_axes_in_any_form(axes: Any, floor: int) -> None:
+    x = np.arange(6.0).reshape(2, 3)
+    with alight.policy(floor=floor):
+        for given in (axes, np.array(axes, int), alight.asarray(np.array(axes, int))):
+            wanted = np.average(x, axis=np.asarray(given) if given is not axes else axes)
+            got = np.asarray(alight.average(alight.asarray(x), axis=given))
+            assert got.shape == wanted.shape and got.tolist() == wanted.tolist()

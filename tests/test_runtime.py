@@ -136,6 +136,33 @@ def test_a_root_that_failed_is_tried_again_only_where_it_is_asked_for(connected:
     assert before < tries <= before + 2
 
 
+def test_what_fails_is_not_done_again_for_another_way_to_its_memory() -> None:
+    tries = 0
+
+    def reference(x: np.ndarray) -> np.ndarray:
+        nonlocal tries
+        tries += 1
+        raise ValueError(f"try {tries}")
+
+    value = memory.read(ours(np.arange(4.0)) + 1)
+    op = Op("fails", Kind.LIBRARY, reference)
+    bad = alight.Array.of(pend(op, (value,), (), value.layout))
+    with pytest.raises(ValueError):
+        bad.to_numpy()
+    once = tries
+    for ask in (np.asarray, np.array, lambda array: np.add(np.ones(4), array, out=np.ones(4))):
+        tries = 0
+        with pytest.raises(ValueError, match=f"try {once}"):
+            ask(bad)
+        assert tries == once
+    with pytest.raises(ValueError):
+        memoryview(bad)
+    tries = 0
+    with pytest.raises(ValueError, match=f"try {once}"):
+        np.asarray(bad)  # of what was asked for before nothing is left
+    assert tries == once
+
+
 def test_a_root_that_failed_for_a_while_is_there_when_it_is_asked_for() -> None:
     short = True
 

@@ -281,6 +281,10 @@ ONCE = (  # what rests on memory of its own that has holes, or on the argument's
     ("real_if_close", lambda np, a, m: np.real_if_close(a)),
     ("unique", lambda np, a, m: np.unique(a)),
     ("cov", lambda np, a, m: np.cov(m)),
+    ("cov", lambda np, a, m: np.cov(a)),  # an array without axes
+    ("tensordot", lambda np, a, m: np.tensordot(m, m)),
+    ("isin", lambda np, a, m: np.isin(np.array(1.0), a)),
+    ("i0", lambda np, a, m: np.i0(np.array(1.0))),
 )
 
 

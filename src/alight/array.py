@@ -6,6 +6,7 @@ import operator
 import sys
 from collections.abc import Callable, Iterator
 from opcode import opmap
+from threading import get_ident
 from types import FunctionType
 from typing import Any
 
@@ -157,11 +158,20 @@ class Array(ArrayMethods):
 
     # -- exits ------------------------------------------------------------------------------------
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        memory.raise_dropped(self)
         if copy:
             return np.array(memory.host(self), dtype=dtype, copy=True)
         if dtype is not None and np.dtype(dtype) != self.dtype:
             return np.array(memory.host(self), dtype=dtype, copy=copy)  # and NumPy's error
         return memory.export(self)
+
+    def _for_buffer(self) -> np.ndarray[Any, Any]:
+        memory.dropped.pop(get_ident(), None)
+        try:
+            return self.__array__()
+        except Exception as error:
+            memory.dropped[get_ident()] = self, error
+            raise
 
     def __dlpack__(
         self,

@@ -1,8 +1,8 @@
 """Which devices were calibrated on this machine: one document that later processes read.
 
 A device in it is recalled as it was then, without its driver and without the code that drives it,
-as long as its traces look the same: the files, folders, environment variables and settings that
-its backend named. Where they do not, or where opening it failed, there is a reason.
+as long as its traces look the same: the files, folders, environment variables, settings and
+modules that its backend named. Where they do not, or where opening it failed, there is a reason.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Mapping
+from importlib.util import find_spec
 from time import time
 from typing import Any, NamedTuple
 
@@ -66,15 +67,17 @@ def look(traces: Traces) -> Look:
     """Return how traces look now."""
     found = {f"path {path}": _state(path) for path in traces.paths}
     found |= {f"variable {name}": os.environ.get(name, "") for name in traces.variables}
-    return found | {f"setting {name}": str(getattr(config(), name, "")) for name in traces.settings}
+    found |= {f"setting {name}": str(getattr(config(), name, "")) for name in traces.settings}
+    # another environment on this machine may have what a driver is asked through
+    return found | {f"module {name}": "there" if find_spec(name) else "" for name in traces.modules}
 
 
 def _traces_of(seen: Look) -> Traces:
-    kinds: dict[str, list[str]] = {"path": [], "variable": [], "setting": []}
+    kinds: dict[str, list[str]] = {"path": [], "variable": [], "setting": [], "module": []}
     for name in seen:
         kind, _, what = name.partition(" ")
         kinds[kind].append(what)
-    return Traces(*[tuple(kinds[kind]) for kind in ("path", "variable", "setting")])
+    return Traces(*map(tuple, kinds.values()))
 
 
 def _key(device: Device) -> str:

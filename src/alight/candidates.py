@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from time import time
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from alight import calibrated, costs, registry
 from alight.calibrated import Recalled
@@ -25,14 +25,18 @@ from alight.plan.plan import Estimate, Facts, Foregone, LaunchStep, Plan
 from alight.policies import Policy
 from alight.readable import readable_seconds
 
+if TYPE_CHECKING:
+    from alight.measure.profiles import Refused
+
 __all__ = [
+    "Lack",
     "Standing",
     "foregone",
     "gone",
     "known",
+    "lack",
     "notice",
     "ran_without",
-    "refusal",
     "standing",
     "waiting",
 ]
@@ -171,6 +175,16 @@ def _join(one: Recalled) -> None:
         logger().info("%s takes part: %.3g s were lost without it", name, _tally.lost[name])
 
 
+class Lack(NamedTuple):
+    """What became of measuring a device of which no profile is used, and what to do about it."""
+
+    told: str
+    fix: str
+
+    def __str__(self) -> str:
+        return f"uncalibrated{self.told and f' ({self.told})'}"
+
+
 class Standing(NamedTuple):
     """Whether work may be placed on a device, and why (not). ``no_profile``: what became of
     measuring it, where a profile of it is not used or could not be made."""
@@ -188,22 +202,19 @@ def standing(device: Device, policy: Policy) -> Standing:
     if name == HOST_DEVICE:
         if not without_host:
             return Standing(True, "always")
-        told = _no_profile(host)
-        why = f"always, {_uncalibrated(told)}: its work is NumPy's. {_calibrate(host)}"
-        return Standing(True, why, told)
-    # Where nothing shows what NumPy takes, nothing shows that another is faster.
-    nothing_shown = f"the host is not, so that work stays there. {_calibrate(host)}"
+        own = lack(host)
+        return Standing(True, f"always, {own}: its work is NumPy's. {own.fix}", own.told)
     if policy.names(name):
         forced = policy.devices is None or name not in policy.devices
         measured = told = ""
         if costs.profile_of(device) is None:
-            told = _no_profile(device)
-            measured = f", {_uncalibrated(told)}. {_calibrate(device)}"
+            lacks = lack(device)
+            measured, told = f", {lacks}. {lacks.fix}", lacks.told
         elif without_host and policy.force is None:
             # what it would wait for is known
             measured = (
                 ", calibrated, but the host is not, so that only work stays there whose arrays "
-                f"take longer to bring to the host than all of it takes there. {_calibrate(host)}"
+                f"take longer to bring to the host than all of it takes there. {lack(host).fix}"
             )
         return Standing(
             True, f"named by {policy.source('force' if forced else 'devices')}{measured}", told
@@ -212,9 +223,9 @@ def standing(device: Device, policy: Policy) -> Standing:
         return Standing(False, f"not allowed by {policy.source('devices')}")
     if policy.force is not None:
         return Standing(False, f"not named, and {policy.source('force')} forces {policy.force}")
-    own = name, device.fingerprint
+    known_as = name, device.fingerprint
     one = next(
-        (o for o in calibrated.recalled() if (o.device.id, o.device.fingerprint) == own), None
+        (o for o in calibrated.recalled() if (o.device.id, o.device.fingerprint) == known_as), None
     )
     reason = registry.left(name) or (one.reason if one is not None else "")
     if reason and name not in registry.joined():
@@ -222,10 +233,12 @@ def standing(device: Device, policy: Policy) -> Standing:
     if one is None and not registry.real(device):
         return Standing(False, "used only when it is named")
     if costs.stored_profile(device) is None:
-        told = _no_profile(device)
-        return Standing(False, f"{_uncalibrated(told)}. {_calibrate(device)}", told)
+        lacks = lack(device)
+        return Standing(False, f"{lacks}. {lacks.fix}", lacks.told)
     if without_host:
-        return Standing(False, f"calibrated, but {nothing_shown}")
+        # Where nothing shows what NumPy takes, nothing shows that another is faster.
+        why = f"calibrated, but the host is not, so that work stays there. {lack(host).fix}"
+        return Standing(False, why)
     if one is None or name in registry.joined() or registry.open_seconds(device) is not None:
         return Standing(True, "calibrated")
     return Standing(
@@ -251,27 +264,20 @@ def gone() -> dict[str, str]:
     return {name: reason for name, reason in why.items() if reason}
 
 
-def _no_profile(device: Device) -> str:
-    from alight.measure.profiles import passed_over  # late: it reads every profile there is
+def lack(device: Device) -> Lack:
+    """Return what a device lacks of which no profile is used: what became of measuring it when a
+    program ended, where other work disturbed it or there was little time, and what to do."""
+    from alight.measure import profiles  # late: few need it
 
-    reasons = [refusal(device)]
-    if other := passed_over(device):
-        reasons.append(f"a profile is not used: {other}")
-    return "; ".join(filter(None, reasons))
+    last = profiles.refused(device)
+    told = "" if last is None else _refusal(last)
+    if other := profiles.passed_over(device):
+        told += f"{told and '; '}a profile is not used: {other}"
+    quiet = " when the machine is quiet" if last is not None and last.why else ""
+    return Lack(told, f"Fix: `alight calibrate {device.id}`{quiet}")
 
 
-def _uncalibrated(told: str) -> str:
-    return f"uncalibrated ({told})" if told else "uncalibrated"
-
-
-def refusal(device: Device) -> str:
-    """Return what became of measuring a device when a program ended, where it was tried and other
-    work disturbed it, or there was little time; nothing where it was not."""
-    from alight.measure.profiles import refused  # late, as above
-
-    last = refused(device)
-    if last is None:
-        return ""
+def _refusal(last: Refused) -> str:
     passed = max(0.0, time() - last.at)
     wait = last.wait_seconds - passed
     again = f"in {readable_seconds(wait)} at the earliest" if wait > 0.0 else "at the next end"
@@ -280,14 +286,6 @@ def refusal(device: Device) -> str:
     if not last.why:
         found = "found time for little of it"
     return f"measuring it when a program ended, {ago} ago, {found}, and is tried again {again}"
-
-
-def _calibrate(device: Device) -> str:
-    from alight.measure.profiles import refused  # late, as above
-
-    last = refused(device)
-    quiet = " when the machine is quiet" if last is not None and last.why else ""
-    return f"Fix: `alight calibrate {device.id}`{quiet}"
 
 
 def notice(devices: Sequence[Device]) -> None:

@@ -286,19 +286,19 @@ _warned: set[str] = set()
 
 
 def _warn_unknown(variable: str) -> None:
-    # Names that resemble none of ours may belong to somebody else's tool: those stay unmentioned.
+    if variable in _warned:
+        return
     known = {name.removeprefix(PREFIX): name for name in KNOWN}
     known |= {name.upper(): own for own, name in NAMES.items()}  # the key in the file
     known["FLOOR"] = f"{PREFIX}FLOOR_ALL"  # the key in the file, with no class
     near = known.get(nearest(variable.removeprefix(PREFIX), known) or "")
-    if near is None or variable in _warned:
-        return
+    others = [name for name in KNOWN if name in NAMES or name in FLOOR_NAMES]
+    fix = f"write {near}" if near else f"remove it, or write one of {', '.join(others)}"
     import logging
 
     _warned.add(variable)
     logging.getLogger("alight").warning(
-        "environment variable %s is not known and has no effect. Fix: write %s.",
-        *(variable, near),
+        "environment variable %s is not known and has no effect. Fix: %s.", variable, fix
     )
 
 

@@ -101,11 +101,13 @@ class Device:
 @dataclass(frozen=True, slots=True)
 class Traces:
     """What changes where devices come, go or get another driver, and can be looked at without
-    asking one: files and folders, environment variables, settings of alight."""
+    asking one: files and folders, environment variables, settings of alight, and modules that can
+    be imported."""
 
     paths: tuple[str, ...] = ()
     variables: tuple[str, ...] = ()
     settings: tuple[str, ...] = ()
+    modules: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

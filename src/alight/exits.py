@@ -237,7 +237,13 @@ def _window(array: np.ndarray[Any, Any]) -> Any:
 
 def taken(made: Any, given: Sequence[Any], plain: Sequence[Any]) -> Any:
     """Return what NumPy made of arguments that stood for those given, which it only read, as arrays
-    of ours; NotImplemented where others' memory is among them, which some functions may share."""
+    of ours; NotImplemented where others' memory is among them, which some functions may share, and
+    where what NumPy has a scalar for may have been made a scalar of."""
+    if type(made) is np.ndarray and made.ndim == 0 and isinstance(given[0], ArrayBase):
+        if stands_for_scalar(given[0]):
+            return NotImplemented
+        if made.base is None and not any(made is stood for stood in plain):
+            return wrap(made)
     seen = Seen(())
     for ours, theirs in zip(given, plain, strict=True):
         pairs = zip(ours, theirs, strict=True) if type(theirs) is tuple else ((ours, theirs),)

@@ -64,7 +64,7 @@ def estimate(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Fore
     >>> [row["device"] for row in rows][:2]
     ['planned', 'cpu']
     """
-    check_called("estimate", function)
+    check_called("estimate", function, args, kwargs)
     asked = requests_of(function, args, kwargs)
     rows = [_predicted("planned", "", asked)]
     settled = current_policy()
@@ -85,7 +85,7 @@ def fastest_device(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -
     >>> fastest_device(np.add, np.ones(10), 1.0)  # doctest: +SKIP
     'cpu'
     """
-    check_called("fastest_device", function)
+    check_called("fastest_device", function, args, kwargs)
     planned, *rows = estimate(function, *args, **kwargs)
     if not planned["places"] and planned["seconds"] is not None:
         raise AlightError(
@@ -114,7 +114,7 @@ def device_report(function: Callable[..., Any], /, *args: Any, **kwargs: Any) ->
     >>> device_report(np.add, np.ones(10), 1.0)[0]["device"]
     'cpu'
     """
-    check_called("device_report", function)
+    check_called("device_report", function, args, kwargs)
     asked = requests_of(function, args, kwargs)
     registry.probe_all()
     settled = current_policy()
@@ -126,13 +126,13 @@ def device_report(function: Callable[..., Any], /, *args: Any, **kwargs: Any) ->
             own = _on(device, asked)
         known = [row for row in own if row["seconds"] is not None]
         there, less = max((_there(row, device), -sum(row["places"].values())) for row in own)
-        takes_part, why, _ = candidates.standing(device, settled)
+        takes_part, why, told = candidates.standing(device, settled)
         blocked = [] if takes_part else [why]
         blocked += _gaps(device, asked)
         profile = profiles.get(device.id)
         if profile is None and not known:
-            refused = candidates.refusal(device)
-            blocked.append(f"no profile{refused and f': {refused}'}. Fix: `alight calibrate`")
+            told = told or candidates.lack(device).told
+            blocked.append(f"no profile{told and f': {told}'}. Fix: `alight calibrate`")
         rows.append(
             {
                 "device": device.id,
@@ -173,7 +173,7 @@ def fusion_report(function: Callable[..., Any], /, *args: Any, **kwargs: Any) ->
     >>> [row["operation"] for row in fusion_report(np.add, np.ones(10), 1.0)]
     []
     """
-    check_called("fusion_report", function)
+    check_called("fusion_report", function, args, kwargs)
     rows = []
     for request in requests_of(function, args, kwargs):
         facts = request.facts()

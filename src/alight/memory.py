@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from threading import get_ident
 from typing import Any
 from weakref import WeakKeyDictionary, finalize
 
@@ -138,6 +139,18 @@ def export(array: ArrayBase) -> np.ndarray[Any, Any]:
     return result
 
 
+# By thread, the array whose buffer could not be had, and the error. NumPy drops it and asks for the
+# interface or the array next: what has just failed is not to be done once more for that.
+dropped: dict[int, tuple[ArrayBase, Exception]] = {}
+
+
+def raise_dropped(array: ArrayBase) -> None:
+    """Raise the error of asking for the array's buffer just now, if there was one."""
+    asked, error = dropped.pop(get_ident(), (None, None)) if dropped else (None, None)
+    if asked is array and error is not None:
+        raise error
+
+
 # What was told to others as an address, by the storage that they hold on to.
 _told: WeakKeyDictionary[Storage, np.ndarray[Any, Any]] = WeakKeyDictionary()
 
@@ -148,6 +161,7 @@ def interface(array: ArrayBase) -> dict[str, Any]:
     Who reads it keeps the array and no export, so the array's memory stays open to others until
     the array dies.
     """
+    raise_dropped(array)
     _told[array.storage] = shared = export(array)
     return shared.__array_interface__
 

@@ -82,7 +82,10 @@ def average(*args: Any, **kwargs: Any) -> Any:
     if array is None or not array.size:  # NumPy divides by how many there are
         return exit_to_numpy(np.average, args, kwargs)
     keywords = given(keepdims=arguments.get("keepdims", False))
-    return reduce_call("mean", array, arguments.get("axis"), None, keywords)
+    axis = arguments.get("axis")
+    if axis is not None:  # a list or an array of axes, too, which means do not take
+        axis = np.lib.array_utils.normalize_axis_tuple(axis, array.ndim, argname="axis")
+    return reduce_call("mean", array, axis, None, keywords)
 
 
 def _keeping(function: Any) -> None:

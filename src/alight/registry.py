@@ -169,9 +169,6 @@ def _remembered(name: str) -> Device | None:
             backend = _made(kind)
             if not own or left(name) or not hasattr(backend, "described"):
                 return None
-            # another environment on this machine may have what its driver is asked through
-            if getattr(backend, "missing", str)():
-                return None
             _named[name] = own[0]
             _devices[name] = own[0].device
         return _devices[name]

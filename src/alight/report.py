@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from time import time
 from typing import Any
@@ -193,7 +193,7 @@ def explain(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Repor
     from alight.exits import holds_arrays
     from alight.jit import Jitted  # a process that jits nothing need not load it
 
-    check_called("explain", function)
+    check_called("explain", function, args, kwargs)
     before = LOG.snapshot()
     result = function(*args, **kwargs)
     runtime.evaluate_all()
@@ -228,13 +228,33 @@ def _left_to_numpy(function: Any, ours: bool, totals: Row) -> Row:
     return {"name": name, "call_site": site, "way": "numpy", "reason": reason}
 
 
-def check_called(name: str, function: object) -> None:
-    """Raise TypeError where a question about a call was given something that cannot be called."""
+def check_called(
+    name: str, function: object, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> None:
+    """Raise TypeError where a question about a call was given something that cannot be called, or
+    not as it is called there."""
     if not callable(function):
         raise TypeError(
             f"alight.{name} takes a function and the arguments of one call, not an object of type "
             f"{type(function).__name__}. Fix: write alight.{name}(f, x) for the call f(x)."
         )
+    from inspect import signature  # late: few ask
+
+    from alight.jit import Jitted
+
+    plain = function.__wrapped__ if isinstance(function, Jitted) else function
+    try:
+        taken = signature(plain, follow_wrapped=False)  # a decorator's takes what it takes itself
+    except (TypeError, ValueError):  # it does not say what it takes
+        return
+    try:
+        taken.bind(*args, **kwargs)
+    except TypeError as error:
+        called = getattr(function, "__name__", "f")
+        raise TypeError(
+            f"alight.{name}: the call {called}(…) is to be {called}{taken}: {error}. Fix: give its "
+            f"arguments after the function, as in alight.{name}({called}, x) for {called}(x)."
+        ) from None
 
 
 def devices() -> list[Row]:

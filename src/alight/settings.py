@@ -180,8 +180,12 @@ READ: Mapping[str, Callable[[object, str], Any]] = {
 POLICY_FIELDS = ("devices", "force", "floor", "on_gap", "pick", "reproducible", "learn")
 FLOOR_NAMES = {f"{PREFIX}FLOOR_{name.upper()}": name for name in FLOOR_CLASSES}
 NAMES = {PREFIX + name.removesuffix("_level").upper(): name for name in READ if name != "floor"}
-# The last two are read where the native core is built and loaded, below this layer.
-KNOWN = (*NAMES, *FLOOR_NAMES, "ALIGHT_CONFIG", "ALIGHT_NO_NATIVE", "ALIGHT_TWIN")
+# What is no setting is read where the native core is built and loaded, below this layer, and by the
+# tests.
+KNOWN = (
+    *(*NAMES, *FLOOR_NAMES, "ALIGHT_CONFIG", "ALIGHT_NO_NATIVE", "ALIGHT_TWIN"),
+    *("ALIGHT_FULL", "ALIGHT_TEST_SEED"),
+)
 
 
 def meant(name: str, text: str) -> object:

@@ -154,22 +154,17 @@ class CudaBackend:
     def _asked(self) -> Probe:
         if reason := refusal("CUDA"):
             return Probe((), reason)
-        if reason := self.missing():
-            return Probe((), reason)
+        if importlib.util.find_spec("cupy") is None:
+            fix = "Fix: pip install 'alight[cuda13]' (CUDA 12: cuda12)"
+            return Probe((), f"CuPy is not installed. {fix}")
         found, reason = ask(cuda_cards.__file__, _SECONDS, "cuda")
         if found is None:
             return Probe((), reason)
         if not found["cards"]:
             return Probe((), "the driver shows no card. Fix: see CUDA_VISIBLE_DEVICES")
         cards = len(found["cards"])
-        traces = Traces(cuda_cards.paths(cards), cuda_cards.CHOOSING)
+        traces = Traces(cuda_cards.paths(cards), cuda_cards.CHOOSING, modules=("cupy",))
         return Probe(tuple([described(i, found) for i in range(cards)]), traces=traces)
-
-    def missing(self) -> str:
-        """Return what this environment lacks beside a driver; nothing where it lacks nothing."""
-        if importlib.util.find_spec("cupy") is None:
-            return "CuPy is not installed. Fix: pip install 'alight[cuda13]' (CUDA 12: cuda12)"
-        return ""
 
     def described(self, device: Device) -> Device:
         """Return an open device as the driver describes it in this process."""

@@ -104,8 +104,8 @@ class WgpuBackend:
     def _asked(self) -> Probe:
         if reason := refusal("WebGPU"):
             return Probe((), reason)
-        if reason := self.missing():
-            return Probe((), reason)
+        if importlib.util.find_spec("wgpu") is None:
+            return Probe((), "wgpu-py is not installed. Fix: pip install 'alight[webgpu]'")
         found, reason = ask()
         places = _preferred([adapter["info"] for adapter in found])
         if found and not places:
@@ -114,13 +114,7 @@ class WgpuBackend:
             )
         devices = tuple([_device(i, found[place]) for i, place in enumerate(places)])
         settings = ("wgpu_power", "wgpu_software")
-        return Probe(devices, reason, Traces(paths(), CHOOSING, settings))
-
-    def missing(self) -> str:
-        """Return what this environment lacks beside a driver; nothing where it lacks nothing."""
-        if importlib.util.find_spec("wgpu") is None:
-            return "wgpu-py is not installed. Fix: pip install 'alight[webgpu]'"
-        return ""
+        return Probe(devices, reason, Traces(paths(), CHOOSING, settings, ("wgpu",)))
 
     def described(self, device: Device) -> Device:
         """Return an open device as its driver describes it in this process."""

@@ -151,7 +151,7 @@ static PyObject *array_class(PyObject *self, void *closure)
 static int array_buffer(PyObject *self, Py_buffer *view, int flags)
 {
     view->obj = NULL;
-    PyObject *memory = PyObject_CallMethod(self, "__array__", NULL);
+    PyObject *memory = PyObject_CallMethod(self, "_for_buffer", NULL);
     if (memory == NULL) {
         if (PyErr_ExceptionMatches(PyExc_KeyboardInterrupt)) {
             PyErr_SetInterrupt();  /* NumPy drops it and tries __array__, where it is to be heard */

@@ -173,6 +173,8 @@ static bool is_own(PyObject *made)
         || made == Py_None;
 }
 
+static bool is_without_axes(PyObject *item) { return PyArray_CheckExact(item) && PyArray_NDIM((PyArrayObject *)item) == 0; }
+
 /* Drop an error that says which arguments NumPy takes: ours may take more (``descending``), and has its own name. */
 static void leave_to_ours(PyObject *made)
 {
@@ -236,9 +238,9 @@ PyObject *once_function(PyObject *function, Py_ssize_t operands, PyObject *const
     bool small = done == count && !outgrow(plain, nargs < operands ? nargs : operands, least, false);
     PyObject *made = small ? PyObject_Vectorcall(function, plain, nargs, kwnames) : NULL;
     leave_to_ours(made);
-    if (made != NULL && PyArray_CheckExact(made) && PyArray_NDIM((PyArrayObject *)made) == 0 && nargs > 0 && is_ours(args[0])) {
-        Py_DECREF(made); /* ours knows whether it is of an array, or of what stands for a scalar */
-    } else if (made != NULL && is_own(made)) {
+    /* of what has no axes, the hook knows whether it is an array or stands for a scalar */
+    bool either = made != NULL && is_without_axes(made) && nargs > 0 && is_ours(args[0]) && is_without_axes(plain[0]);
+    if (made != NULL && !either && is_own(made)) {
         result = taken_over(made, least);
     } else if (made != NULL) {
         result = resting(made, args, plain, nargs);

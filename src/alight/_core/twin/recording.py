@@ -321,7 +321,7 @@ class ArrayBase:
 
     def __buffer__(self, flags: int) -> memoryview:  # Python calls it from 3.12 on
         try:
-            array: np.ndarray[Any, Any] = self.__array__()  # type: ignore[attr-defined]
+            array: np.ndarray[Any, Any] = self._for_buffer()  # type: ignore[attr-defined]
         except KeyboardInterrupt:
             interrupt_main()  # NumPy drops it and tries __array__, where it is to be heard
             raise
