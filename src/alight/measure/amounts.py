@@ -26,6 +26,8 @@ FEW_KNOTS = tuple(1 << i for i in (7, 24, 15, 20, 22, 18, 23))
 # Two threads have two caches of the second level, four four: what they read has a knot for both.
 FOLD_KNOTS = (*FEW_KNOTS, 1 << 21)
 FAR_KNOTS = tuple(1 << i for i in (20, 22, 23, 24))
+# Past the caches, of sums that round: what a library computes for them differs with the dtype.
+SUMMED_BYTES = 1 << 23
 # Of the other dtypes: past the caches all move bytes alike, so the main dtype's knots go on.
 OTHER_KNOTS = tuple(1 << i for i in (7, 20, 15, 18))
 # A sort of 2**18 elements takes 20 ms on a host; where sorts are 200 times as quick, one of eight

@@ -35,6 +35,7 @@ from alight.measure.amounts import (
     MOST_FOLDED,
     OTHER_KNOTS,
     SHARED_BODIES,
+    SUMMED_BYTES,
     VITAL,
     compute_elements,
     hides,
@@ -81,7 +82,7 @@ _TIMED = {
 }  # fmt: skip
 _FOLDS = {
     "f": ("sum", "prod", "mean", "var", "min", "argmax"),
-    "i": ("sum", "prod", "min", "argmin"),
+    "i": ("sum", "prod", "min", "mean", "argmin"),
     "c": ("prod", "mean"),
 }
 # Of those, what generated code does in ways of its own: compiling one takes 20 to 130 ms.
@@ -119,6 +120,11 @@ class DtypePoints:
     def simplest(self) -> str:
         """Return the fold that computes least: what others take longer is their work."""
         return "sum" if self.kind == "c" else "max"
+
+    def summed(self, name: str) -> Sequence[str]:
+        """Return the folds that are read off the curve of sums."""
+        exact = self.kind == "f" or (self.kind == "c" and name != "generated")
+        return ("sum", "mean") if exact and self.device.space == "host" else ()
 
     @property
     def n(self) -> int:
@@ -173,7 +179,8 @@ class DtypePoints:
         if name == "generated":
             # of integers that are only added or multiplied a compiler makes one sum or power
             other = {"f": "multiply", "i": "maximum", "c": "add"}[self.kind]
-            count = CHAIN * (MANY if self.hides else 1)
+            # one of complex numbers is several, and compiling so many took 70 ms
+            count = CHAIN * MANY if self.hides else CHAIN // 3 if self.kind == "c" else CHAIN
             yield Point(name, f"flop/{dtype}", n, probes.chain(dtype, n, ("add", other), count))
             if self.kind != "f":
                 ops = ("multiply", "maximum") if self.kind == "i" else ("multiply",)
@@ -235,11 +242,15 @@ class DtypePoints:
                 yield Point(name, f"{op}@back/{self.dtype}", self.n, group, core=False)
 
     def folds(self, name: str) -> Iterator[Point]:
-        for nbytes in self.beyond(FOLD_KNOTS) if self.main else OTHER_KNOTS:
+        host = self.device.space == "host"
+        far = (SUMMED_BYTES,) if host and self.kind != "i" and not self.main else ()
+        for nbytes in self.beyond(FOLD_KNOTS) if self.main else (*OTHER_KNOTS, *far):
             n = nbytes // self.size
             group = probes.fold(self.simplest, self.dtype, (n,), (0,))
-            yield Point(name, f"reduce_inner/{self.dtype}", n, group)
-            if name == "generated" and self.device.space == "host" and self.kind == "f":
+            # of what is only read memory takes as long in all dtypes, of what is summed it may not
+            if nbytes not in far or self.simplest == "sum":
+                yield Point(name, f"reduce_inner/{self.dtype}", n, group)
+            if host and self.kind == "f":
                 group = probes.fold("sum", self.dtype, (n,), (0,))
                 yield Point(name, f"reduce_sum/{self.dtype}", n, group, core=False)
             if name == "generated" and self.device.space != "host" and n >= FOLDED_ROW:
@@ -289,7 +300,9 @@ class DtypePoints:
         for op in folds[:1] if name == "generated" and not self.main else folds:
             # Some of NumPy's are written in Python: few elements tell what that takes.
             few = name != "generated" and (self.kind != "i" or op.startswith("arg"))
-            for count in (n, FEW) if few else (n,):
+            # what sums take is in their curve, and means are sums that are called in another way
+            own = op not in self.summed(name)
+            for count in (n,) * own + (FEW,) * (few and (own or op == "mean")):
                 group = probes.fold(op, dtype, (count,), (0,))
                 yield Point(name, f"{op}@reduce_inner/{dtype}", count, group, core=False)
             # Generated code folds columns as it folds rows.
@@ -301,8 +314,8 @@ class DtypePoints:
             # By how many they were, sums are divided once they are there: in some dtypes by way of
             # buffers in another one.
             for op in ("sum", "mean"):
-                group = probes.fold(op, dtype, (FEW_ROWS, n // FEW_ROWS), (0,))
-                yield Point(name, f"{op}@after/{dtype}", n // FEW_ROWS, group, core=False)
+                group = probes.fold(op, dtype, (FEW_ROWS, n), (0,))
+                yield Point(name, f"{op}@after/{dtype}", n, group, core=False)
 
     def loops(self, name: str) -> Iterator[Point]:
         """Yield short inner loops, and operands that do not go from one element to the next."""

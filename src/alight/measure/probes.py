@@ -289,7 +289,7 @@ class Bench:
         found = self._buffers.get((dtype, place))
         if found is None or found.nbytes < nbytes:
             # Fresh memory takes longer than timing it: most probes are small.
-            size = self.most_bytes if nbytes > _SMALL_BYTES else min(_SMALL_BYTES, self.most_bytes)
+            size = min(max(_SMALL_BYTES, 1 << (nbytes - 1).bit_length()), self.most_bytes)
             array = typical(dtype, size // np.dtype(dtype).itemsize, seed=place)
             found = Data(layout_of(array), array)
             if self.device.space != "host":

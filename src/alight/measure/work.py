@@ -18,7 +18,8 @@ from alight.measure.samples import Sample, Samples
 from alight.plan.cost import shown
 from alight.plan.crowd import LONE_OPS
 from alight.plan.curve import Curve
-from alight.plan.nests import OUTER_ROWS, ROW, START_ROWS, far_share, step_of
+from alight.plan.nests import OUTER_ROWS, ROW, START_ROWS, far_share, step_of, summed
+from alight.plan.passes import Pass
 from alight.plan.profile import floor_of
 from alight.plan.sharing import alone_seconds, met, together
 from alight.plan.workload import PARTS, SPECIAL, body_parts, width_in_bits
@@ -29,6 +30,10 @@ __all__ = ["Work"]
 # memory takes, and longer. A guess: with a tenth, additions of a number were 60 % off, and with all
 # of it sums 40 %.
 _TOLD = 0.5
+# Of a fold by itself, whose elements all come one way: places of floats, which take 1.2 to 1.4
+# times as long as their maxima at any size, took 0.3 to 0.5 of a stream more, those of integers,
+# which take as long as these, up to 0.2 (EPYC, profiles of 5 s).
+_FOLD_TOLD = 0.25
 # What of a probe of rows is known before, by whether its code is compiled: its starts, or the
 # copies of its elements.
 _ROWS = {True: "start", False: "long"}
@@ -69,6 +74,8 @@ class Work:
             if kind.startswith("reduce") and f"flop/{dtype}" in work:
                 op = next(iter(found.values())).group.graph.nodes[-1].op.name
                 work[f"{op}@{key}"] = work[f"flop/{dtype}"]  # all of it is in the curve
+        for dtype in dtypes:
+            work |= self._sum(dtype, work[f"flop/{dtype}"])
         # Of rows that are folded, what the fold itself takes is known before, and what begins an
         # iteration, before what is in it; first of all what a call of one operand takes less.
         keys = sorted(
@@ -87,14 +94,15 @@ class Work:
             alone = ("turned", "iterator", "copied", "distant", "combined", "guessed.")
             if name.startswith(alone) or name.endswith(own):
                 size = round(next(iter(found)))  # of its own
-            sample = found.get(size)
-            if sample is None or name in (*CURVE_CLASSES, "flop", "call", "matmul", "sharing"):
+            if name in (*CURVE_CLASSES, "flop", "call", "matmul", "sharing"):
                 continue
             if name.endswith("@shared"):  # once it is known how work is shared
                 continue
-            curve = self._curve(name, sample.item.kind, dtype)
-            if curve is not None:
-                work |= self._unit(key, sample, found.get(FEW), curve, work)
+            few, sample = found.get(FEW), found.get(size)
+            if few is not None and (curve := self._curve(name, few.item, dtype)) is not None:
+                work[f"call.{name.partition('@')[0]}/{dtype}"] = self._call(few, curve)
+            if sample is not None and (curve := self._curve(name, sample.item, dtype)) is not None:
+                work |= self._unit(key, sample, curve, work)
         for dtype in dtypes:
             special = [work[k] for op in SPECIAL if (k := f"{op}/{dtype}") in work]
             if special and min(special) > 0:
@@ -107,7 +115,6 @@ class Work:
         self,
         key: str,
         sample: Sample,
-        few: Sample | None,
         curve: Curve,
         work: dict[str, float],
     ) -> dict[str, float]:
@@ -115,13 +122,9 @@ class Work:
         name, _, dtype = key.partition("/")
         beyond = sample.timing.seconds - curve.seconds_at(sample.work)
         runs, flop = sample.item.runs, work.get(f"flop/{dtype}", 0.0)
+        stream = self._stream(sample.work, sample.item.kind, curve)
         compiled = self.samples.implementation == "generated"
         found: dict[str, float] = {}
-        if few is not None:
-            # less than none where the curve's own fold takes longer to call, by some
-            call = few.timing.seconds - curve.seconds_at(few.work)
-            call = max(call, -_LEAST_CALL * self.launch)
-            found[f"call.{name.partition('@')[0]}/{dtype}"] = call
         if name.endswith("@lone"):
             return {key: self._alone(name.partition("@")[0], dtype, sample)}
         if name.endswith("@after"):
@@ -129,7 +132,7 @@ class Work:
         if name in ("short@copied", "distant@beside", "distant@folded", "distant@special"):
             return {key: max(self._far(name, dtype, beyond, sample, work), 0.0)}
         if name.endswith("@beside"):
-            return self._beside(key, sample, self._compute(max(0.0, beyond), sample, curve), work)
+            return self._beside(key, sample, self._compute(max(0.0, beyond), stream), work)
         if name.startswith("combined"):
             further = sample.group.graph.nodes[-1].layout.size - 1
             return {key: max(beyond, 0.0) / further}
@@ -142,10 +145,11 @@ class Work:
             beyond -= side * work.get(f"start@elementwise/{dtype}", 0.0)
         elif not start and (not compiled or "@reduce" in name):
             # as it was in this dtype, or in the one measured before it
-            beyond -= _of(work | found, self._call_of(name), dtype)
+            beyond -= _of(work, self._call_of(name), dtype)
         elif start and "reduce" in name:
             op = sample.group.graph.nodes[-1].op.name
-            own = work.get(f"{op}@{name.rpartition('@')[2]}/{dtype}", flop)
+            kind = "reduce_sum" if self._summed(sample.item) else name.rpartition("@")[2]
+            own = work.get(f"{op}@{kind}/{dtype}", flop)
             beyond -= (own - flop) * sample.amount
             beyond -= 0.0 if compiled else _of(work, f"call.{op}/", dtype)
         elif start:
@@ -154,7 +158,7 @@ class Work:
             beyond -= next((s for k, s in work.items() if k.startswith("iterator/")), 0.0)
         beyond = max(0.0, beyond)
         # What is computed hides behind what memory takes; what loops take does not.
-        compute = self._compute(beyond, sample, curve)
+        compute = self._compute(beyond, stream)
         if name.startswith("chain."):
             one = compute / sample.amount / len(sample.group.graph.nodes)
             others = {node.op.name for node in sample.group.graph.nodes}
@@ -190,13 +194,33 @@ class Work:
         elif name in ("near", "far", "back"):
             elements = runs.starts * runs.length
             found[key] = beyond / elements / max(runs.near + runs.far, 1)
-        elif compiled and name in OPS and beyond < _TOLD * self._stream(sample, curve):
+        elif compiled and name in OPS and beyond < _TOLD * stream:
             # all that is known is that memory takes longer
             if not self.samples.hides:
                 found[key] = min(flop, compute / sample.amount)
+        elif sample.item.kind.startswith("reduce"):
+            found[key] = self._compute(beyond, stream, _FOLD_TOLD) / sample.amount + flop
         else:
-            found[key] = max(compute / sample.amount, flop)
+            found[key] = compute / sample.amount + flop  # the curve's own addition
         return found
+
+    def _call(self, few: Sample, curve: Curve) -> float:
+        """Return what the call of an op takes beyond that of its curve's: less than none where the
+        latter takes longer to call, by some."""
+        call = few.timing.seconds - curve.seconds_at(few.work)
+        return max(call, -_LEAST_CALL * self._floor(few.item.kind))
+
+    def _sum(self, dtype: str, flop: float) -> dict[str, float]:
+        """Return what a sum takes for an element where other ops go before it, which are read off
+        the curve of extremes."""
+        sums, extremes = (self.curves.get(f"{c}/{dtype}") for c in ("reduce_sum", "reduce_inner"))
+        if sums is None or extremes is None:
+            return {}
+        n = self.samples.compute_elements
+        nbytes = n * width_in_bits(dtype) / 8
+        beyond = max(0.0, sums.seconds_at(nbytes) - extremes.seconds_at(nbytes))
+        compute = self._compute(beyond, self._stream(nbytes, "reduce_inner", extremes))
+        return {f"sum@reduce_inner/{dtype}": compute / n + flop}
 
     def _far(
         self, name: str, dtype: str, beyond: float, sample: Sample, work: Mapping[str, float]
@@ -277,22 +301,29 @@ class Work:
         beyond = sample.timing.seconds - fold.timing.seconds
         return max(beyond, 0.0) / sample.amount / LONE_OPS[op]
 
-    def _compute(self, beyond: float, sample: Sample, curve: Curve) -> float:
-        """Return the seconds of computing of which so many are to be seen beyond memory's."""
-        stream = self._stream(sample, curve)
+    def _compute(self, beyond: float, stream: float, told: float = _TOLD) -> float:
+        """Return the seconds of computing of which so many are to be seen beyond memory's, which
+        hide behind ``stream``."""
         # What can hardly be seen may compute for far less than memory takes.
-        return beyond + stream * min(1.0, beyond / (_TOLD * stream)) ** 2 if stream else beyond
+        return beyond + stream * min(1.0, beyond / (told * stream)) ** 2 if stream else beyond
 
-    def _stream(self, sample: Sample, curve: Curve) -> float:
+    def _stream(self, amount: float, kind: str, curve: Curve) -> float:
         """Return the seconds of memory that computing can hide behind."""
-        memory = curve.seconds_at(sample.work) - self._floor(sample.item.kind)
+        memory = curve.seconds_at(amount) - self._floor(kind)
         if self.samples.hides:
             return max(0.0, memory)
-        return max(0.0, min(memory, curve.stream_seconds(sample.work)))
+        return max(0.0, min(memory, curve.stream_seconds(amount)))
 
-    def _curve(self, name: str, kind: str, dtype: str) -> Curve | None:
+    def _summed(self, item: Pass) -> bool:
+        """Tell whether a fold is read off the curve of sums."""
+        own = self.samples.implementation == "generated"
+        return summed(item, own) and f"reduce_sum/{item.dtype}" in self.curves
+
+    def _curve(self, name: str, item: Pass, dtype: str) -> Curve | None:
         """Return the curve that a probe's memory is read off: its class's, in the nearest dtype."""
-        wanted = kind if "@reduce" not in name else name.rpartition("@")[2]
+        if self._summed(item):
+            return self.curves[f"reduce_sum/{dtype}"]
+        wanted = item.kind if "@reduce" not in name else name.rpartition("@")[2]
         if wanted == "reduce_inner" and any(key.startswith("reduce_rows/") for key in self.curves):
             wanted = "reduce_rows"
         found = self.curves.get(f"{wanted}/{dtype}")
@@ -305,7 +336,8 @@ class Work:
         chained = self.samples.by_key.get(f"flop/{dtype}", {}).get(n)
         if chained is not None:
             beyond = max(0.0, chained.timing.seconds - curve.seconds_at(chained.work))
-            return self._compute(beyond, chained, curve) / n / len(chained.group.graph.nodes)
+            stream = self._stream(chained.work, chained.item.kind, curve)
+            return self._compute(beyond, stream) / n / len(chained.group.graph.nodes)
         return 0.0  # node by node nothing chains, and one is in the curve
 
     def _bodies(self, work: Mapping[str, float], dtype: str) -> dict[str, float]:

@@ -29,6 +29,7 @@ from alight.ir.rolls import as_copies
 from alight.ir.table_reduction import CHUNK
 from alight.plan.crowd import lone_seconds
 from alight.plan.nests import (
+    ROUNDED,
     after,
     apart_of,
     by_columns,
@@ -41,6 +42,7 @@ from alight.plan.nests import (
     row_by_result,
     side_by_side,
     step_of,
+    summed,
     unmoved,
 )
 from alight.plan.passes import Pass, alone, node_class, passes
@@ -111,23 +113,6 @@ def shown(beyond: float, memory: float, stream: float, nbytes: float, overlap: f
 _BY_ADDITION = ("elementwise", "select", "reduce_inner", "reduce_outer")
 
 
-# Folds that round, so that generated code makes chunks of them.
-_ROUNDED = ("sum", "prod", "mean")
-
-
-def _summed(item: Pass) -> bool:
-    """Tell whether a pass reads floats to round sums or products of them, in chunks that meet: past
-    the first cache that is no stream as its extremes are (EPYC: 10.0 to 10.5 us for 7.7)."""
-    (node, *others) = item.nodes
-    return (
-        item.kind == "reduce_inner"
-        and not others
-        and node.op.name in _ROUNDED
-        and item.dtype.startswith("float")
-        and not side_by_side(item)
-    )
-
-
 def _pass_terms(
     rates: Rates,
     graph: Graph,
@@ -146,7 +131,7 @@ def _pass_terms(
     kind = item.kind
     if own and kind == "reduce_inner" and item.once and rates.some("reduce_rows") is not None:
         kind = "reduce_rows"
-    elif own and not away and _summed(item) and f"reduce_sum/{item.dtype}" in rates.curves:
+    elif not away and summed(item, own) and f"reduce_sum/{item.dtype}" in rates.curves:
         kind = "reduce_sum"
     found = curve_of(rates, kind, item.dtype)
     if found is None:
@@ -223,7 +208,7 @@ def _pass_terms(
         if unit is None:
             return None
         seconds = unit[0]
-        if own and not away and node.op.name in _ROUNDED and side_by_side(item):
+        if own and not away and node.op.name in ROUNDED and side_by_side(item):
             # chunks of one row each have nothing to meet
             seconds = min(seconds, base.value) if base is not None else seconds
         if in_fold and node.op.kind is Kind.ELEMENTWISE:

@@ -6,7 +6,7 @@ import math
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any
 
 
@@ -81,7 +81,7 @@ class Curve:
         self._log_work = [math.log(work) for work, _ in points]
         if min((b - a for a, b in pairwise(self._log_work)), default=1.0) <= 0:
             raise ValueError("a curve has two knots at one place. Fix: join them before.")
-        seconds = [math.exp(s) for s in _rising([math.log(seconds) for _, seconds in points])]
+        seconds = _rising([seconds for _, seconds in points])
         # A profile has some forty curves, of which a program reads a few.
         self._slopes: list[float] = []
         self.knots = tuple((work, s) for (work, _), s in zip(points, seconds, strict=True))
@@ -170,15 +170,9 @@ def _slope(one: tuple[float, float], two: tuple[float, float]) -> float:
 
 
 def _rising(values: Sequence[float]) -> list[float]:
-    """Return the sequence nearest in least squares that never falls: those that do are pooled."""
-    pools: list[tuple[float, int]] = []
-    for value in values:
-        mean, count = value, 1
-        while pools and pools[-1][0] > mean:
-            other, size = pools.pop()
-            mean, count = (mean * count + other * size) / (count + size), count + size
-        pools.append((mean, count))
-    return [mean for mean, count in pools for _ in range(count)]
+    """Return the sequence that never falls: less work takes no longer than more, and what made it
+    seem to only ever adds."""
+    return list(accumulate(reversed(values), min))[::-1]
 
 
 def _monotone_slopes(x: Sequence[float], y: Sequence[float]) -> list[float]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from alight.plan.curve import Curve
 
-__all__ = ["alone_seconds", "met", "shared_seconds", "together"]
+__all__ = ["all_share", "alone_seconds", "met", "shared_seconds", "together"]
 
 
 def met(sharing: Curve, busy: float, beside: float) -> float:
@@ -49,3 +49,10 @@ def shared_seconds(sharing: Curve, alone: float, less: float) -> float:
     most = 1 - (end - first) / (last - before)
     share = min(max(1 - seconds / alone, 0.0) / most, 1.0) if most > 0 else 0.0
     return together(sharing, alone - share * less)
+
+
+def all_share(sharing: Curve) -> float:
+    """Return the least seconds in which threads saved half of what they save at most."""
+    shares = [seconds / alone for alone, seconds in sharing.knots]
+    half = max((1 + min(shares)) / 2, min(shares))
+    return next(s for (_, s), share in zip(sharing.knots, shares, strict=True) if share <= half)

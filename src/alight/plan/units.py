@@ -74,14 +74,17 @@ def nearest(rates: Rates, name: str, dtype: str) -> str | None:
     return None if near is None else f"{name}/{near}"
 
 
-def _body_seconds(rates: Rates, graph: Graph, node: Node, dtype: str) -> float | None:
-    """Return seconds for an element of what the body of a node is made of; None where that was not
-    measured, or the node has no body."""
+def _body_seconds(
+    rates: Rates, graph: Graph, node: Node, dtype: str, other: str | None = None
+) -> float | None:
+    """Return seconds for an element of what the body of a node is made of, or would be with an
+    ``other`` dtype in place of its own; None where that was not measured, or the node has no
+    body."""
     if node.op.kind is not Kind.ELEMENTWISE:
         return None
     seconds = 0.0
-    for part, count in zip(PARTS, body_parts(graph, node), strict=True):
-        unit = rates.work.get(f"body.{part}/{dtype}") if count else None
+    for part, count in zip(PARTS, body_parts(graph, node, dtype, other), strict=True):
+        unit = rates.work.get(f"body.{part}/{other or dtype}") if count else None
         if count and unit is None:
             return None
         seconds += count * unit.value if unit is not None else 0.0
@@ -122,8 +125,10 @@ def _work_looked_up(
     if found is not None:
         return found.value, rates.spread
     if own and node.op.kind is Kind.REDUCTION and not dtype.startswith(("float", "complex")):
-        # what does not round is folded in any order: no longer than such an op of two arrays
-        paired = rates.work.get(f"{node.op.combine}/{dtype}")
+        # what does not round is folded in any order: no longer than such an op of two arrays; so is
+        # its place, where no NaN has to be asked for (EPYC: as long as the maximum in any size)
+        combine = "maximum" if node.op.name.startswith("arg") else node.op.combine
+        paired = rates.work.get(f"{combine}/{dtype}")
         if paired is not None:
             return paired.value, rates.spread
     if own:
@@ -136,7 +141,7 @@ def _work_looked_up(
             share = width_in_bits(dtype) / width_in_bits(
                 other
             )  # a vector of half the width holds twice as many
-            there = _body_seconds(rates, graph, node, other)
+            there = _body_seconds(rates, graph, node, dtype, other)
             if body is not None and there:
                 share = body / there
             return rates.work[near].value * share, math.hypot(rates.spread, BODY_SPREAD)
@@ -209,8 +214,12 @@ def beside_seconds(
         if key is None:
             found.append(0.0)
             continue
-        # a vector of half the width holds twice as many
-        share = width_in_bits(dtype) / width_in_bits(key.partition("/")[2])
+        other = key.partition("/")[2]
+        # a vector of half the width holds twice as many, and functions of it have fewer terms
+        share = width_in_bits(dtype) / width_in_bits(other)
+        both = [rates.work.get(f"special/{own}") for own in (dtype, other)]
+        if name.startswith("special") and both[0] is not None and both[1] is not None:
+            share = both[0].value / both[1].value
         found.append(rates.work[key].value * share)
     simple, special = found
     return simple, max(special - _folded_more(rates, dtype), 0.0) if folded else special

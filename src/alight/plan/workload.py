@@ -7,6 +7,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
+import numpy as np
+
 from alight.ir.body import operations, width_of
 from alight.ir.group import Graph, Group, GroupKind, Node
 from alight.ir.op import dtype_name
@@ -73,12 +75,18 @@ def body_size(graph: Graph, node: Node) -> int:
     ]
 
 
-def body_parts(graph: Graph, node: Node) -> tuple[int, ...]:
+def body_parts(
+    graph: Graph, node: Node, dtype: str | None = None, other: str | None = None
+) -> tuple[int, ...]:
     """Return how many operations of each of ``PARTS`` every element of an elementwise node goes
-    through."""
-    return _body(node.op, tuple([graph.layout(i).dtype for i in node.operands]), node.layout.dtype)[
-        1
+    through; with an ``other`` one in place of a dtype, functions of which have more terms, or
+    fewer."""
+    operands = [graph.layout(i).dtype for i in node.operands]
+    *operands, result = [
+        np.dtype(other) if other is not None and dtype_name(kind) == dtype else kind
+        for kind in (*operands, node.layout.dtype)
     ]
+    return _body(node.op, tuple(operands), result)[1]
 
 
 # What was counted in bodies, by op and dtypes: all operations, then those of ``PARTS``. Reading a
