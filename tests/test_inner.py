@@ -19,6 +19,7 @@ import cuda_on_cpu
 import nvrtc
 from alight._core import layout_of, make_layout
 from alight.backends.host import HostBackend
+from alight.backends.split import _axis as launcher_axis
 from alight.codegen.cuda import OPTIONS, card_nest, form, schedule
 from alight.codegen.llvm import module_text
 from alight.codegen.loops import Schedule, nest
@@ -475,3 +476,14 @@ def test_a_product_that_the_library_has_in_a_time_that_nobody_knows_is_not_gener
         assert estimate(group, card, "generated", known) is not None
         found = estimate(group, card, "generated", unknown)
         assert (found is None) == bool(shapes[-1]), shapes
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int32"])
+def test_products_of_long_columns_go_along_the_side_that_fills_vectors(dtype: str) -> None:
+    x, y = operand((1003, 24), dtype, 1), operand((1003, 3), dtype, 2)
+    fold = folded(product("matmul", x.T, y))
+    shape = nest(fold, unroll=True)
+    assert shape.columns and shape.dims == (3, 24, 1003)
+    assert [launcher_axis(shape, 3 * 24 * 1003, 1024, n) for n in (1, 7)] == [(0, 1)] * 2
+    rows = np.ascontiguousarray(x.T), np.asfortranarray(y)
+    assert np.array_equal(*run(fold, [x.T, y]), *run(folded(product("matmul", *rows)), rows))

@@ -82,4 +82,6 @@ def _axis(nest: Nest, elements: int, page: int, threads: int) -> tuple[int, int]
             page * nbytes // PAGE_BYTES for nbytes in (LEAST_COLUMNS_BYTES, WIDEST_COLUMNS_BYTES)
         )
         unit = max(unit, min(widest, max(least, -(-nest.dims[axis] // threads))))
+        if unit >= nest.dims[axis] and axis and (most := max(nest.dims[:axis])) > 1:
+            return nest.dims.index(most), 1  # they are too few to be cut: rows of them are not
     return axis, unit

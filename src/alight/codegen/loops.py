@@ -196,6 +196,9 @@ def nest(group: Group, unroll: bool = False) -> Nest:
             )
         )
     )
+    if unroll and columns and len(kept) > 1 and is_product(group):
+        # who asks for unrolled axes is the host, where so many columns side by side are a vector
+        kept = _longest_last(kept, inputs)
     tiles, flat = "", False
     if group.kind is GroupKind.LOOP and len(kept) > 1:
         kept, tiles, flat = _tiled(group, kept, layouts)
@@ -213,6 +216,17 @@ def nest(group: Group, unroll: bool = False) -> Nest:
         flat,
         group.kind is GroupKind.LOOP and _streams(kept, layouts),
     )
+
+
+def _longest_last(kept: list[_Axis], layouts: tuple[Layout, ...]) -> list[_Axis]:
+    """Return the kept axes of a product with a longer one last, if the last fills no vector and
+    elements of an operand have their neighbours along that, too."""
+    inner = kept[-1]
+    beside = [a for a in kept[:-1] if a.size > inner.size and _contiguous(a, layouts)]
+    if inner.size >= LANES or not beside:
+        return kept
+    longest = max(beside, key=lambda a: a.size)
+    return [*(a for a in kept if a is not longest), longest]
 
 
 def _crossed_nest(group: Group) -> Nest:
