@@ -116,7 +116,9 @@ static void run_together(Plan *plan, void **addresses, Way way, uint32_t parts, 
     /* Until it ran on one thread: at the pace at which the caller did its parts, the first ones on cold memory. */
     if (mine > 0 && !atomic_load_explicit(&plan->alone_runs, memory_order_relaxed))
         learn(&plan->alone_seconds, seconds / mine * parts);
-    if (known) note_together(plan, way, now_seconds() - began);
+    double ended = now_seconds();
+    run_ended(ended);
+    if (known) note_together(plan, way, ended - began);
     atomic_store_explicit(&plan->last_parts, parts, memory_order_relaxed);
 }
 

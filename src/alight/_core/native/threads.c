@@ -102,6 +102,7 @@ static struct {
     _Atomic int started;
     _Atomic double join, wake, join_pair, wake_pair; /* seconds, with all threads and with one other */
     _Atomic double kept_until;    /* nobody goes to sleep before */
+    _Atomic double patience;      /* seconds to spin after a job where that is longer than waking takes */
     pthread_mutex_t lock;
     pthread_cond_t finished;
     Seat seats[MOST_THREADS];
@@ -260,15 +261,20 @@ static void *work_on(void *argument)
             seen = job;
             wake_next(index);
             work_through(index);
-            double until = now_seconds() + atomic_load_explicit(&pool.wake, memory_order_relaxed);
+            double wake = atomic_load_explicit(&pool.wake, memory_order_relaxed), began = now_seconds(), last = began;
             int found = 0;
-            /* As long as waking would take: at worst twice the time of who knew the future. */
+            /* As long as waking would take, at worst twice the time of who knew the future; or as jobs are known
+               to be apart. */
             for (unsigned turn = 1; !found && !atomic_load_explicit(&pool.resting, memory_order_relaxed); turn++) {
                 relax();
                 found = JOB(atomic_load_explicit(&self->ticket, memory_order_relaxed)) != seen;
                 if (turn % 16 != 0) continue;
-                double now = now_seconds();
-                if (now > until && now > atomic_load_explicit(&pool.kept_until, memory_order_relaxed)) break;
+                double now = now_seconds(), patience = awake_seconds();
+                /* Somebody else needs this processor: it was taken away for longer than waking takes. */
+                if (now - last > wake) patience = 0;
+                last = now;
+                if (now - began > (patience > wake ? patience : wake) &&
+                    now > atomic_load_explicit(&pool.kept_until, memory_order_relaxed)) break;
             }
             if (found) continue;
         }
@@ -360,6 +366,13 @@ void keep_awake(double seconds)
 {
     atomic_store_explicit(&pool.kept_until, now_seconds() + seconds, memory_order_relaxed);
 }
+
+void stay_awake(double seconds)
+{
+    atomic_store_explicit(&pool.patience, seconds, memory_order_relaxed);
+}
+
+double awake_seconds(void) { return atomic_load_explicit(&pool.patience, memory_order_relaxed); }
 
 int asleep_among(int threads)
 {

@@ -19,6 +19,8 @@ void release_pool(void);
 void publish(Work work, void *context, uint32_t parts, int threads);
 void wake_workers(void);         /* those of this job that sleep */
 void keep_awake(double seconds); /* have those that spin, or wake now, go on for so long */
+void stay_awake(double seconds); /* have all spin for so long after each job, if waking takes less */
+double awake_seconds(void);
 int take_part(void);             /* run one part here; 0 where none is left */
 uint32_t take_parts(void);       /* run them here until none is left; returns how many */
 uint32_t parts_left(void);

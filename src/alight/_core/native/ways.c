@@ -64,10 +64,37 @@ void keep_on(Plan *plan, double wake)
    in its runs after the first or would have saved, what of that was missed, and the sum of the series before. */
 static struct {
     _Atomic double until, saved, missed, before;
+    _Atomic double ended, pause; /* of the last run; the longest pause of late */
+    _Atomic uint32_t short_pauses; /* one after the other */
 } series;
 
+/* A worker that spins through a pause saves the next run what waking takes. It does so while that is a tenth of
+   the pause at least, and pauses have been so short BALANCED times in a row: one that is not costs a spin in vain. */
+#define WORTH 10
+
+/* Count a pause that ends now; returns for how long workers stay awake after a job from here on. */
+static double patience(double now, double wake)
+{
+    double pause = now - atomic_load_explicit(&series.ended, memory_order_relaxed);
+    double known = atomic_load_explicit(&series.pause, memory_order_relaxed);
+    uint32_t before = atomic_load_explicit(&series.short_pauses, memory_order_relaxed);
+    int brief = pause <= WORTH * wake;
+    if (!brief) before = 0, known = 0;
+    else if (pause > known) known = pause;
+    else known += (pause - known) / 8;
+    atomic_store_explicit(&series.short_pauses, before + (uint32_t)brief, memory_order_relaxed);
+    atomic_store_explicit(&series.pause, known, memory_order_relaxed);
+    /* A quarter longer, for pauses differ. */
+    return before + (uint32_t)brief < BALANCED || known * 1.25 < wake ? wake : known * 1.25;
+}
+
+void run_ended(double now)
+{
+    atomic_store_explicit(&series.ended, now, memory_order_relaxed);
+}
+
 /* Count a run that ends so much sooner where workers are awake; tell whether a series goes on. */
-static int goes_on(double now, double saved, double alone, double wake)
+static int goes_on(double now, double saved, double alone, double awake)
 {
     double sum = atomic_load_explicit(&series.saved, memory_order_relaxed), missed = 0;
     int on = now < atomic_load_explicit(&series.until, memory_order_relaxed);
@@ -75,7 +102,7 @@ static int goes_on(double now, double saved, double alone, double wake)
     else atomic_store_explicit(&series.before, sum, memory_order_relaxed);
     atomic_store_explicit(&series.saved, on ? sum + saved : 0, memory_order_relaxed);
     atomic_store_explicit(&series.missed, missed, memory_order_relaxed);
-    atomic_store_explicit(&series.until, now + alone + wake, memory_order_relaxed);
+    atomic_store_explicit(&series.until, now + alone + awake, memory_order_relaxed);
     return on;
 }
 
@@ -143,16 +170,11 @@ static uint32_t try_again(Plan *plan, double alone, int most, const Scene *scene
     return (uint32_t)gap;
 }
 
-Way way_of(Plan *plan, double alone, int most, const Scene *scene)
+/* The way of a run that begins now, while workers stay awake for so long after each. */
+static Way shared_way(Plan *plan, double alone, int most, const Scene *scene, double now, double awake)
 {
     double wake = wake_seconds(most);
-    if (wake <= 0) { /* In tests nothing costs anything, and everything is shared. */
-        Way all = {.threads = most, .asleep = asleep_among(most)};
-        while ((2 << all.count) < most) all.count++;
-        return all;
-    }
     Way one = {.threads = 1, .seconds = alone};
-    if (alone <= join_seconds(2)) return one;
     /* The first run was cut up and met cold memory: where it matters, see what one thread takes. */
     uint32_t runs = atomic_load_explicit(&plan->alone_runs, memory_order_relaxed);
     if (runs < TRIED && alone <= BALANCED * wake) return one;
@@ -161,12 +183,12 @@ Way way_of(Plan *plan, double alone, int most, const Scene *scene)
         atomic_store_explicit(&plan->again, turn + try_again(plan, alone, most, scene), memory_order_relaxed);
     Way best = best_way(plan, alone, most, AS_THEY_ARE, scene), next = best_way(plan, alone, most, AWAKE, scene);
     double saved = best_way(plan, alone, most, ASLEEP, scene).seconds - next.seconds;
-    int on = saved > 0 && goes_on(scene ? scene->now : now_seconds(), saved, alone, wake);
+    int on = saved > 0 && goes_on(now, saved, alone, awake);
     /* See, ever less often, what half as many threads take. */
     if (best.threads > 1 && turn >= 2 * BALANCED && (turn % AGAIN == 0 || (turn & (turn - 1)) == 0)) {
         int fewer = 1 << best.count;
         if (fewer == 1 && !best.asleep) keep_on(plan, wake);
-        return fewer == 1 ? one : (Way){.threads = fewer, .count = best.count - 1, .asleep = scene ? scene->asleep : asleep_among(fewer)};
+        return fewer == 1 ? one : (Way){fewer, best.count - 1, scene ? scene->asleep : asleep_among(fewer), best.seconds};
     }
     if (saved <= 0 || next.threads <= best.threads || !next.asleep) return best;
     /* This run alone does not pay for waking so many, but those after it would find them awake. What waking
@@ -183,6 +205,22 @@ Way way_of(Plan *plan, double alone, int most, const Scene *scene)
     return worth_waking(on, price * (double)(1u << wasted)) ? next : best;
 }
 
+Way way_of(Plan *plan, double alone, int most, const Scene *scene)
+{
+    double wake = wake_seconds(most);
+    if (wake <= 0) { /* In tests nothing costs anything, and everything is shared. */
+        Way all = {.threads = most, .asleep = asleep_among(most)};
+        while ((2 << all.count) < most) all.count++;
+        return all;
+    }
+    if (alone <= join_seconds(2)) return (Way){.threads = 1, .seconds = alone};
+    double now = scene ? scene->now : now_seconds(), awake = patience(now, wake);
+    stay_awake(awake);
+    Way way = shared_way(plan, alone, most, scene, now, awake);
+    run_ended(now + way.seconds); /* of one on several threads more is known once it has */
+    return way;
+}
+
 /* Seconds of a list's place, -1 with an error set where there are none. */
 static double seconds_at(PyObject *list, Py_ssize_t place)
 {
@@ -192,7 +230,8 @@ static double seconds_at(PyObject *list, Py_ssize_t place)
 }
 
 /* On how many threads each run of a kernel would go: of a list of its seconds on 1, 2, 4, ... threads, and of
-   the seconds that pass before it. Workers are awake for as long after a run as it takes to wake them. */
+   the seconds that pass before it. Workers are awake for as long after a run as it takes to wake them, or as
+   pauses have lasted. */
 PyObject *foresee(PyObject *Py_UNUSED(module), PyObject *args)
 {
     PyObject *runs, *pauses, *found = NULL;
@@ -227,11 +266,15 @@ PyObject *foresee(PyObject *Py_UNUSED(module), PyObject *args)
             learn(&plan.alone_seconds, seconds);
         }
         scene.now += seconds;
-        if (way.threads > 1 && known > 0) awake = scene.now + wake;
+        run_ended(scene.now);
+        double stay = awake_seconds();
+        if (way.threads > 1 && known > 0) awake = scene.now + (stay > wake ? stay : wake);
         if (!PyErr_Occurred()) threads = PyLong_FromLong(way.threads);
         if (threads == NULL || PyList_Append(found, threads) < 0) Py_CLEAR(found);
         Py_XDECREF(threads);
     }
     atomic_store_explicit(&series.until, 0, memory_order_relaxed);
+    atomic_store_explicit(&series.short_pauses, 0, memory_order_relaxed);
+    stay_awake(0);
     return found;
 }

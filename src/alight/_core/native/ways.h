@@ -50,6 +50,7 @@ uint32_t begin_alone(Plan *plan, int *timed);
 void note_alone(Plan *plan, uint32_t before, double seconds);
 void note_together(Plan *plan, Way way, double seconds);
 void keep_on(Plan *plan, double wake);
+void run_ended(double now);
 PyObject *foresee(PyObject *module, PyObject *args);
 
 #endif
