@@ -185,6 +185,15 @@ def test_products_are_as_sure_as_those_that_were_left_out() -> None:
     assert spreads_of({}, {"numpy": []}) == {"numpy": {}}
 
 
+def test_one_prediction_that_was_tried_says_nothing_of_the_others() -> None:
+    one = {"generated": {"elementwise": [0.015]}}
+    assert spreads_of(one, {}) == {"generated": {}}
+    three = {"generated": {"elementwise": [0.015]}, "numpy": {"reduce": [0.02, 0.01]}}
+    assert spreads_of(three, {}) == {"generated": {}, "numpy": {}}
+    three["numpy"]["fused"] = [0.3]
+    assert spreads_of(three, {})["generated"]["elementwise"] > 0.015
+
+
 def test_the_interval_of_a_class_is_that_of_its_tries() -> None:
     group = probes.loop("exp", "float64", 1000)
     profile = profile_with({"exp/float64": 1e-9}, "generated")

@@ -435,6 +435,20 @@ def test_workers_are_woken_for_runs_that_come_one_after_the_other() -> None:
     assert sum(runs.count(2) for runs in tail) <= 4, tail
 
 
+@pytest.mark.skipif(not NATIVE, reason="the twin shares what is long enough, always")
+@pytest.mark.parametrize("pause, together", [(300e-6, True), (800e-6, False)])
+def test_workers_stay_awake_through_pauses_that_are_short_and_alike(
+    pause: float, together: bool
+) -> None:
+    """A run takes 60 µs, or 31 on two threads; waking the other takes 50: up to ten times that."""
+    threads = foreseen([[60e-6, 31e-6]] * 64, [pause] * 64, wake=50e-6)
+    assert (threads[-32:].count(2) > 28) == together, threads
+    # One that is long costs no more than what comes next.
+    pauses = [pause] * 40 + [1e-2] + [pause] * 20
+    threads = foreseen([[60e-6, 31e-6]] * len(pauses), pauses, wake=50e-6)
+    assert (threads[-8:].count(2) > 6) == together, threads
+
+
 @pytest.mark.skipif(not NATIVE, reason="the twin knows one thread and all of them")
 @pytest.mark.parametrize("best", [2, 4, 8])
 def test_fewer_threads_are_used_where_more_are_slower(best: int) -> None:

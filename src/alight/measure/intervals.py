@@ -37,7 +37,8 @@ def spreads_of(
 ) -> dict[str, dict[str, float]]:
     """Return for each implementation the standard deviation of each class of predictions, by their
     errors in logarithms; of products also by how far those that a surface is made of are ``left
-    out`` of it."""
+    out`` of it. Where there was time for fewer than several, they say nothing: one of 1.5 % made
+    intervals of which 15 % held (16 threads)."""
     every = [
         (abs(error), 1.0 / max(len(missed), _OTHERS // 2))  # a class as much as any other
         for kinds in errors.values()
@@ -49,7 +50,7 @@ def spreads_of(
     for name in {**errors, **left_out}:
         spreads: dict[str, float] = {}
         for kind, missed in errors.get(name, {}).items():
-            if kind != MATMUL and missed:
+            if kind != MATMUL and missed and len(every) >= SEVERAL:
                 spread = _shrunk(missed, every)
                 own = ("reduce_inner", "reduce_outer") if kind == REDUCE else (kind,)
                 spreads.update(dict.fromkeys(own, spread))
