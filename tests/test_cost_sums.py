@@ -5,11 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import product
 
+import numpy as np
 import pytest
 
 from alight.backends.host import HostBackend
 from alight.ir.group import Group
+from alight.ir.ops import OPS, Kind
 from alight.measure import probes
 from alight.measure.amounts import FEW, SUMMED_BYTES
 from alight.measure.fit import fit
@@ -18,11 +21,13 @@ from alight.measure.probes import Bench, Probe
 from alight.measure.samples import Samples
 from alight.plan.cost import Profile, Rates, estimate
 from alight.plan.curve import Curve, guess
+from alight.plan.passes import loop_dtype
 from alight.plan.profile import undisturbed
 from alight.plan.sharing import all_share
 from alight.plan.units import beside_seconds, work_seconds
-from alight.plan.workload import body_parts
+from alight.plan.workload import PARTS, body_parts
 from alight.registry import device
+from generated import loop_group, loops
 
 LAUNCH, N = 2e-6, 8192
 KNOTS = (16, 1 << 12, 1 << 20)
@@ -48,6 +53,15 @@ def fitted(samples: Samples) -> Rates:
     found = fit(samples)
     assert found is not None
     return found
+
+
+def made_of(units: dict[str, float]) -> Rates:
+    """Return rates that know what these take for an element, and nothing else."""
+    return Rates(
+        *(guess(LAUNCH, "seconds"), guess(LAUNCH, "seconds"), {}),
+        {key: guess(value, "seconds") for key, value in units.items()},
+        *(guess(1.0, "share"), 0.1),
+    )
 
 
 def predicted(group: Group, rates: Rates, implementation: str) -> float:
@@ -105,17 +119,35 @@ def test_an_op_of_another_width_takes_what_its_own_body_does() -> None:
     """Functions of float32 have fewer terms than those of float64."""
     units = {"arctan/float64": 1.3e-9, "body.simple/float64": 2e-11, "body.simple/float32": 1e-11}
     units |= {f"body.divide/{dtype}": 0.0 for dtype in ("float64", "float32")}
-    rates = Rates(
-        *(guess(LAUNCH, "seconds"), guess(LAUNCH, "seconds"), {}),
-        {key: guess(value, "seconds") for key, value in units.items()},
-        *(guess(1.0, "share"), 0.1),
-    )
+    rates = made_of(units)
     (wide, narrow) = (probes.loop("arctan", dtype, N).graph for dtype in ("float64", "float32"))
     sizes = [body_parts(graph, graph.nodes[0])[0] for graph in (wide, narrow)]
     assert sizes[1] < sizes[0]
     found = work_seconds(rates, narrow, narrow.nodes[0], True)
     assert found is not None
     assert found[0] == pytest.approx(1.3e-9 * sizes[1] / (2 * sizes[0]))
+
+def test_an_op_is_estimated_from_any_dtype_that_alone_was_measured() -> None:
+    """Whatever of a calibration there was time for; a width's body stands in for another's, parts
+    of complex numbers with them, and one of another kind never does."""
+    every = ["bool", *[f"{k}{w}" for k in ("int", "uint") for w in (8, 16, 32, 64)]]
+    every += ["float16", "float32", "float64", "complex64", "complex128"]
+    bodies = {f"body.{part}/{dtype}": 1e-11 for part in PARTS for dtype in every}
+    tried = 0
+    for op in OPS.values():
+        if op.kind is not Kind.ELEMENTWISE or op.body is None:
+            continue
+        graphs = []
+        for operands, results in loops(op):
+            one = [np.ones(4, dtype) for dtype in operands]
+            graphs.append(loop_group(one, [(op, tuple(range(len(one))), (), results[0])]).graph)
+        for graph, other in product(graphs, {loop_dtype(g, g.nodes[0]) for g in graphs}):
+            for known in ({}, bodies):
+                units = {f"{op.name}/{other}": 1e-9, "flop/float64": 1e-10, **known}
+                found = work_seconds(made_of(units), graph, graph.nodes[0], True)
+                assert found is None or 0 <= found[0] < 1e-6, (op.name, graph, other)
+                tried += 1
+    assert tried > 10_000
 
 
 def test_complex_sums_are_their_folds_own_curve_and_means_with_them() -> None:

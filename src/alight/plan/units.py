@@ -141,7 +141,7 @@ def _work_looked_up(
             share = width_in_bits(dtype) / width_in_bits(
                 other
             )  # a vector of half the width holds twice as many
-            there = _body_seconds(rates, graph, node, dtype, other)
+            there = _body_seconds(rates, graph, node, dtype, other) if alike else None
             if body is not None and there:
                 share = body / there
             return rates.work[near].value * share, math.hypot(rates.spread, BODY_SPREAD)

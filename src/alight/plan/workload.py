@@ -9,10 +9,10 @@ from functools import lru_cache
 
 import numpy as np
 
-from alight.ir.body import operations, width_of
+from alight.ir.body import operations, part_of, width_of
 from alight.ir.group import Graph, Group, GroupKind, Node
 from alight.ir.op import dtype_name
-from alight.ir.ops import Dtype, Kind, Op, trees
+from alight.ir.ops import Dtype, Kind, Op, loop_dtypes, trees
 from alight.plan.runs import touched_bytes
 
 # Sums of products. Their flops follow from the shapes, which no count for each element can say.
@@ -81,11 +81,13 @@ def body_parts(
     """Return how many operations of each of ``PARTS`` every element of an elementwise node goes
     through; with an ``other`` one in place of a dtype, functions of which have more terms, or
     fewer."""
-    operands = [graph.layout(i).dtype for i in node.operands]
-    *operands, result = [
-        np.dtype(other) if other is not None and dtype_name(kind) == dtype else kind
-        for kind in (*operands, node.layout.dtype)
-    ]
+    kinds = [*[graph.layout(i).dtype for i in node.operands], node.layout.dtype]
+    if dtype is not None and other is not None:
+        swapped = {part_of(dtype): part_of(other), dtype: other}
+        kinds = [np.dtype(swapped.get(dtype_name(kind), kind)) for kind in kinds]
+        if isinstance(node.op.reference, np.ufunc):  # the result may be of the same dtype as before
+            kinds = list(loop_dtypes(node.op, kinds[:-1])[: node.op.nin + 1])
+    *operands, result = kinds
     return _body(node.op, tuple(operands), result)[1]
 
 
