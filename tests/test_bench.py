@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 
 import alight
-from alight.bench import calibration, worker
+from alight.bench import calibration, shows, worker
 from alight.bench import run as running
 from alight.bench.bandwidth import Bandwidth, measure_on
 from alight.bench.command import run_bench, run_regret
@@ -463,7 +463,7 @@ def test_rows_near_a_limit_are_timed_in_other_processes(monkeypatch: pytest.Monk
     for made in rows:
         made.turns = {p: [turns_of(c.seconds or 0.0)] for p, c in made.cells.items()}
     opened: list[tuple[str, ...]] = []
-    asked: list[tuple[str, tuple[str, ...]]] = []
+    asked: list[tuple[str, tuple[str, ...], bool]] = []
 
     class Others(Crew):
         def __init__(self, peers: Any, environment: Any, device: str = "cpu") -> None:
@@ -475,10 +475,13 @@ def test_rows_near_a_limit_are_timed_in_other_processes(monkeypatch: pytest.Monk
         def __exit__(self, *_: object) -> None:
             pass
 
-    def again(case: Case, crew: Crew, seconds: float, limit: Any, only: Any) -> Row:
-        asked.append((case.program, tuple(only)))
+    def again(
+        case: Case, crew: Crew, seconds: float, limit: Any, only: Any, paired: bool
+    ) -> Row:
+        asked.append((case.program, tuple(only), paired))
         other = row(case.program, n=case.n, **dict.fromkeys(only, 1.2))
         other.turns = {peer: [turns_of(1.2)] for peer in only}
+        other.paired = [(1.3, 1.3)] if paired else []
         other.faults = ["wrong"] if case.program == "dot" else []
         return other
 
@@ -491,15 +494,42 @@ def test_rows_near_a_limit_are_timed_in_other_processes(monkeypatch: pytest.Monk
     times = running._PROCESSES - 1
     assert opened[1:] == [("numpy", "alight", "torch")] * times
     two = ("numpy", "alight")
-    named = [("matmul", two), ("sort", two), ("dot", two), ("chain", (*two, "torch"))]
+    named = [(name, two, True) for name in ("matmul", "sort", "dot")]
+    named += [("chain", (*two, "torch"), False)]
     assert asked == named * times and over.seconds("alight") == 1.2
     assert near.seconds("alight") == 1.2 and near.cells["alight"].processes == 1 + times
+    assert over.pairs() == [(1.3, 1.3)] * times and peer.pairs() == [(1.2, 1.2)]
+    assert small.pairs() == [(1.3e-6, 1e-6)]  # what was wrong does not count
+    assert "In 2 of them, whose limit is NumPy's time" in text(run)
     assert near.seconds("jax") == 3.0 and near.cells["jax"].processes == 1
     assert small.seconds("alight") == 1.3e-6 and far.cells["alight"].processes == 1
     assert f"3 rows over or near a limit were timed in up to {1 + times} processes" in text(run)
     opened.clear()
     running._in_other_processes(run, crew, perf_counter() - 1.0, lambda told: None)
     assert not opened
+
+
+def test_limits_of_numpys_time_are_asked_of_one_process() -> None:
+    made = row("sort", n=1 << 17, alight=1.3, numpy=1.0)
+    (library,), (small,) = shows._library([made]), shows._small([made])
+    assert (library.passed, small.passed) == (False, False)
+    made.paired = [(1.3, 1.0), (0.9, 0.9), (0.8, 0.8)]
+    (library,), (small,) = shows._library([made]), shows._small([made])
+    assert (library.value, library.passed, small.passed) == (1.0, True, True)
+    made.paired = [(1.3, 1.0), (0.9, 0.8), (0.8, 0.8)]
+    (library,), (small,) = shows._library([made]), shows._small([made])
+    assert library.value == pytest.approx(0.9 / 0.8)
+    assert (library.passed, small.passed) == (False, False)
+
+
+def test_numpy_has_turns_in_alights_process(tmp_path: Path) -> None:
+    with Crew(("numpy", "alight"), {**os.environ, "ALIGHT_CACHE_DIR": str(tmp_path)}) as crew:
+        found = run_row(Case("sort", 4096, "float64"), crew, 0.1, None, None, True)
+        plain = crew.ask("alight", "take_plain", samples=1)
+    assert not found.faults
+    ((ours, numpy),) = found.pairs()
+    assert numpy > 0 and ours > 0
+    assert "error" in plain  # nothing is open any more
 
 
 def test_turns_go_round_and_back(monkeypatch: pytest.MonkeyPatch) -> None:

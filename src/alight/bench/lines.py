@@ -142,13 +142,19 @@ def _processes(run: Run) -> list[str]:
         for row in run.rows
         if (counts := [cell.processes for cell in row.cells.values()]) and max(counts) > 1
     ]
-    if not counts:
-        return []
-    return [
-        "",
-        f"{len(counts)} rows over or near a limit were timed in up to {max(counts)} processes of "
-        "each peer: the medians of their medians.",
-    ]
+    paired = sum(bool(row.paired) for row in run.rows)
+    told = []
+    if counts:
+        told += [
+            f"{len(counts)} rows over or near a limit were timed in up to {max(counts)} processes "
+            "of each peer: the medians of their medians."
+        ]
+    if paired:
+        told += [
+            f"In {paired} of them, whose limit is NumPy's time, alight and NumPy had turns in one "
+            "process: the lines below take these rows by the median of what the two took there."
+        ]
+    return ["", *told] if told else []
 
 
 def _reasons(run: Run) -> list[str]:

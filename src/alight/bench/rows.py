@@ -119,6 +119,8 @@ class Row:
     spent_seconds: float = 0.0
     oracle: list[float] | None = None
     turns: dict[str, list[Turns]] = field(default_factory=dict)  # by peer, of each of its processes
+    # seconds of alight and of NumPy in turns in one process, of each process in which they were
+    paired: list[tuple[float, float]] = field(default_factory=list)
 
     def seconds(self, peer: str) -> float | None:
         """Return the median seconds of a peer whose result is right."""
@@ -150,7 +152,7 @@ class Row:
         return True
 
     def joined_by(self, other: Row) -> bool:
-        """Count the turns of the same case in other processes, too, if nothing was wrong there and
+        """Count what the same case took in other processes, too, if nothing was wrong there and
         calls had settled: a process that has just begun has less time for that."""
         if other.skipped is not None or other.faults:
             return False
@@ -158,11 +160,20 @@ class Row:
             known = self.cells.get(peer)
             if cell.settled_calls is None and known is not None and known.settled_calls is not None:
                 return False
+        self.paired += other.paired
         for peer, cell in other.cells.items():
             if cell.counts and peer in self.cells and self.cells[peer].counts:
                 self.turns[peer] = [*self.turns[peer], *other.turns[peer]]
                 _fill(self.cells[peer], *self.turns[peer])
         return True
+
+    def pairs(self) -> list[tuple[float, float]]:
+        """Return seconds of alight and of NumPy: in turns in one process, where they were timed so,
+        else each in its own; none where one of them did not count."""
+        ours, numpy = self.seconds("alight"), self.seconds("numpy")
+        if ours is None or numpy is None:
+            return []
+        return self.paired or [(ours, numpy)]
 
     def ratio(self, to: str | None = None) -> float | None:
         """Return alight's seconds over those of a peer, or of the best one."""
@@ -272,8 +283,10 @@ def run_row(
     share_seconds: float,
     bandwidth: Bandwidth | None,
     only: Sequence[str] | None = None,
+    paired: bool = False,
 ) -> Row:
-    """Return the row of a case, measured in about so many seconds where that is enough for it."""
+    """Return the row of a case, measured in about so many seconds where that is enough for it;
+    ``paired``: by NumPy in alight's process, too, in turns with alight."""
     began = perf_counter()
     row = Row(case)
     row.flops, row.special = case.of.flops(case.n), case.of.special * case.n
@@ -296,6 +309,8 @@ def run_row(
         for peer, turns in taken.items():
             _fill(row.cells[peer], turns)
             row.turns[peer] = [turns]
+        if "alight" in taken and paired:
+            row.paired = _pair(crew, expected["alight"], max(left, _TURNS_SECONDS))
         if "alight" in taken:
             row.explained = crew.ask("alight", "explain").get("lines", [])
     finally:
@@ -417,6 +432,21 @@ def _turns(
             best = min(middle.values(), default=0.0)
             running = [p for p, s in middle.items() if p == "alight" or s <= _BEHIND * best]
     return taken
+
+
+def _pair(crew: Crew, expected: float, seconds: float) -> list[tuple[float, float]]:
+    """Return the median seconds of alight and of NumPy in turns in alight's process."""
+    ways = ("take", "take_plain")
+    taken: dict[str, list[dict[str, Any]]] = {way: [] for way in ways}
+    began = perf_counter()
+    for round_ in range(MOST_ROUNDS):
+        if round_ >= LEAST_ROUNDS and perf_counter() - began > seconds:
+            break
+        for way in ways[:: -1 if round_ % 2 else 1]:
+            answer = crew.ask("alight", way, samples=1 if expected > 0.05 else SAMPLES)
+            taken[way] += [answer] if answer.get("samples") else []
+    found = [_samples(_counting(turns)) for turns in taken.values()]
+    return [(median(found[0]), median(found[1]))] if all(found) else []
 
 
 def _samples(turns: Turns) -> list[float]:

@@ -137,6 +137,7 @@ def _row(row: Row) -> dict[str, Any]:
         "best_peer": None if best is None else best[0],
         "alight_over_best_peer": row.ratio(),
         "alight_over_numpy": row.ratio("numpy"),
+        "alight_and_numpy_in_one_process": row.paired,
         "peers": {peer: asdict(cell) for peer, cell in row.cells.items()},
         "alight_ran": row.explained,
         "spent_seconds": row.spent_seconds,
@@ -336,13 +337,14 @@ def _in_other_processes(run: Run, crew: Crew, until: float, say: Say) -> None:
         with Crew(wanted, crew.environment, crew.device) as others:
             for place, (_, peer, row) in enumerate(near):
                 timed = list(dict.fromkeys(("numpy", "alight", peer)))
+                paired = peer == "numpy"
                 left = until - perf_counter()
                 share = left / ((_PROCESSES + 1 - process) * len(near) - place)
-                if _again_seconds(row, timed) > min(left, _OVER * share):
+                if _again_seconds(row, [*timed, *timed[: 2 * paired]]) > min(left, _OVER * share):
                     continue
                 case = row.case
                 say(f"{case.program} {case.dtype} n={case.n:,} in process {process} of each peer")
-                row.joined_by(run_row(case, others, share, run.bandwidth, timed))
+                row.joined_by(run_row(case, others, share, run.bandwidth, timed, paired))
         took = perf_counter() - began
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import geometric_mean
+from statistics import geometric_mean, median
 
 from alight.bench.bandwidth import Bandwidth
 from alight.bench.rows import Cell, Row
@@ -166,11 +166,9 @@ def only_reads(row: Row) -> bool:
 
 def _library(rows: Sequence[Row]) -> list[Shown]:
     ratios = [
-        (ratio, row)
+        (median([ours / numpy for ours, numpy in pairs]), row)
         for row in rows
-        if row.case.of.family == "library"
-        and row.case.n >= LARGE
-        and (ratio := row.ratio("numpy")) is not None
+        if row.case.of.family == "library" and row.case.n >= LARGE and (pairs := row.pairs())
     ]
     title = "library, n ≥ 2^17: alight / NumPy's own call, worst"
     if not ratios:
@@ -184,9 +182,10 @@ def _library(rows: Sequence[Row]) -> list[Shown]:
 def _small(rows: Sequence[Row]) -> list[Shown]:
     over = []
     for row in rows:
-        ours, numpy = row.seconds("alight"), row.seconds("numpy")
-        if ours is not None and numpy is not None:
-            over.append((ours / _small_most(numpy), row, ours - numpy))
+        pairs = row.pairs()
+        if pairs:
+            value = median([ours / _small_most(numpy) for ours, numpy in pairs])
+            over.append((value, row, median([ours - numpy for ours, numpy in pairs])))
     if not over:
         return [Shown("any n: alight / (1.05 x NumPy + 0.3 µs), worst", None, 1.0)]
     worst, row, more = max(over, key=lambda found: found[0])

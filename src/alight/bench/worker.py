@@ -13,6 +13,7 @@ import os
 import sys
 import threading
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from time import perf_counter, process_time, sleep
 from typing import Any
@@ -21,7 +22,7 @@ import numpy as np
 
 from alight.bench.device_peers import peers_on
 from alight.bench.inputs import SEED, Arrays, placed
-from alight.bench.peers import HOST, Call, CannotRun, Peer, package_version
+from alight.bench.peers import HOST, Call, CannotRun, NumPy, Peer, package_version
 from alight.bench.programs import PROGRAMS, Program
 from alight.measure.timing import Pace, calls_lasting, host_clock, quiet, settled
 
@@ -53,7 +54,9 @@ class Server:
         self.peer: Peer = peers_on(device)[name]()
         self.program: Program | None = None
         self.call: Call | None = None
+        self.plain: Call | None = None  # the same function on the same arrays, by NumPy alone
         self.calls = 1
+        self.plain_calls: int | None = None
         self.cold_seconds = 0.0
         self.pace = Pace()
         self._kept: list[tuple[Call, int]] = []
@@ -105,7 +108,7 @@ class Server:
             for i, output in enumerate(right):
                 np.save(f"{reference}.{i}.npy", output)
         answer["apart"], answer["error_eps"] = compare(outputs, reference, loose, dtype)
-        self.call = call
+        self.call, self.plain = call, NumPy().call(self.program, arrays)
         return answer
 
     def on_warm(self, least_seconds: float) -> dict[str, Any]:
@@ -139,7 +142,17 @@ class Server:
         """Return seconds of one call, so many times, and whether the processor was as fast before
         as it has ever been for this process."""
         assert self.call is not None
-        take = host_clock(self.call)
+        return self._turn(host_clock(self.call), self.calls, samples)
+
+    def on_take_plain(self, samples: int) -> dict[str, Any]:
+        """Return what `on_take` does, of NumPy in this very process and on the same arrays."""
+        assert self.plain is not None
+        take = host_clock(self.plain)
+        if self.plain_calls is None:
+            self.plain_calls, _ = calls_lasting(take, SAMPLE_SECONDS)
+        return self._turn(take, self.plain_calls, samples)
+
+    def _turn(self, take: Callable[[int], float], calls: int, samples: int) -> dict[str, Any]:
         with quiet():
             self.pace.steady()  # a thread that has slept finds its caches cold
             # Before the call: threads that spin after it would slow down the process's own pace.
@@ -147,9 +160,9 @@ class Server:
             first = take(1)
             taken = [] if first < REWARMED_SECONDS else [first]
             if not taken:  # the other peers had the caches, which fill up again slowly
-                settled(take, self.calls, take(self.calls))
+                settled(take, calls, take(calls))
             while len(taken) < samples:
-                taken.append(take(self.calls) / self.calls)
+                taken.append(take(calls) / calls)
         return {"samples": taken, "steady": steady}
 
     def on_keep(self) -> dict[str, Any]:
@@ -188,7 +201,7 @@ class Server:
 
     def on_close(self) -> dict[str, Any]:
         """Let go of the arrays."""
-        self.call = self.program = None
+        self.call = self.plain = self.program = self.plain_calls = None
         gc.collect()
         return {}
 
