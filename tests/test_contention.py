@@ -363,7 +363,7 @@ def test_the_commands_say_that_a_profile_is_rough_and_which_one_holds(
         "cpu's profile: rough: predictions are off by 45% in the median" in capsys.readouterr().out
     )
     worse = replace(made, made_at=now, path=None, validation={"shapes": 9.0, "median_error": 0.6})
-    monkeypatch.setattr(calibrating, "measure", lambda *a: [save_profile(worse)])
+    monkeypatch.setattr(calibrating, "measure", lambda *a, **k: [save_profile(worse)])
     with pytest.raises(SystemExit) as ended:
         main(["calibrate", "cpu"])
     told = capsys.readouterr().out
@@ -378,7 +378,7 @@ def test_the_bench_is_told_what_the_command_prints(
     quiet = profile(store, time.time() - 9, 0.02)
     busy = replace(quiet, path=None, contended=True, doubts=("it was busy",))
     for made in (quiet, busy):
-        monkeypatch.setattr(calibrating, "measure", lambda *a, made=made: [made])
+        monkeypatch.setattr(calibrating, "measure", lambda *a, made=made, **k: [made])
         (found,) = measured(["cpu"], 1.0)
         assert (found["device"], found["again"]) == ("cpu", made is busy)
         with pytest.raises(SystemExit) as ended:
@@ -503,3 +503,26 @@ def test_a_profile_of_little_is_bettered_by_a_later_program(
     costs.forget()
     remeasure.measure_later([HOST])
     assert asked == ["cpu"]
+
+
+def test_calibrations_begin_anew_where_they_are_asked_to(
+    store: Store, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked: list[bool] = []
+    quiet = profile(store, time.time() - 9, 0.02)
+
+    def measured(*_: Any, fresh: bool, **__: Any) -> list[Profile]:
+        asked.append(fresh)
+        return [quiet]
+
+    monkeypatch.setattr(calibrating, "measure", measured)
+    for arguments in (["calibrate", "cpu"], ["calibrate", "cpu", "--fresh"]):
+        with pytest.raises(SystemExit) as ended:
+            main(arguments)
+        assert ended.value.code == 0
+    assert asked == [False, True]
+    (file := tmp_path / "profile.json").write_text("{}")
+    with pytest.raises(SystemExit) as ended:
+        main(["calibrate", "--fresh", "--from", str(file)])
+    assert ended.value.code == 2
+    assert "--fresh measures and --from does not. Fix:" in capsys.readouterr().err

@@ -196,7 +196,7 @@ def test_what_is_measured_at_a_slower_pace_than_the_profile_before_is_not_stored
     read(SLOW)
     told = again(True)
     assert "100% of what one thread runs was met in slow moments alone" in told
-    assert "took 1.50 times as long" in told and "`alight cache clear`" in told
+    assert "took 1.50 times as long" in told and "`alight calibrate --fresh`" in told
     assert stored().made_at == before.made_at
     # who has none to go on with takes the pace there is
     store.clear()
@@ -410,7 +410,7 @@ def test_the_ratchet_of_closure_measures_a_slow_profile_again(
     monkeypatch.setattr(closure, "draw", lambda *_: [None])
     monkeypatch.setattr(closure, "_timed", case)
     read(0.7 * QUICK)
-    document = closure.run(5.0, 1, 3, 1, stored=False)
+    document = closure.run(5.0, 1, 1, 3, 1)
     told = capsys.readouterr().out
     # the second try knows of the first one's pace, the third of that met since
     assert known == [math.inf, QUICK, 0.7 * QUICK]
@@ -420,5 +420,5 @@ def test_the_ratchet_of_closure_measures_a_slow_profile_again(
     # where no other comes of it, what there is holds in the end
     known.clear()
     tries[:] = [made(SLOW)]
-    assert closure.run(5.0, 1, 3, 1, stored=False)["pace_seconds"] == SLOW
+    assert closure.run(5.0, 1, 1, 3, 1)["pace_seconds"] == SLOW
     assert len(known) == 1 + closure.TIMES_ANEW

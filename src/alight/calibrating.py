@@ -102,15 +102,19 @@ def calibrate(
     seconds: float,
     store: bool = True,
     progress: Callable[[float, str], bool | None] | None = None,
+    fresh: bool = False,
 ) -> Calibrated:
-    """Measure a device for so long, and store what was not disturbed.
+    """Measure a device for so long, and store what was not disturbed; ``fresh``: from nothing,
+    whatever earlier calibrations found.
 
     A KeyboardInterrupt goes on with a note that says what is stored by then.
     """
     before = load_profile(device)
     try:
         devices = [(registry.backend_of(device), device)]
-        (made,) = measure(seconds, devices, progress, store, runtime.step_seconds)
+        (made,) = measure(
+            seconds, devices, progress, store, time_step=runtime.step_seconds, fresh=fresh
+        )
     except KeyboardInterrupt as interrupt:
         then = "nothing is stored"
         if store and load_profile(device) != before:

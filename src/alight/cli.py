@@ -168,6 +168,12 @@ def _crossover(elements: int | None) -> str:
 )
 @click.option("--dry-run", is_flag=True, help="Print what would change, but store nothing.")
 @click.option(
+    "--fresh",
+    is_flag=True,
+    help="Begin anew: pass over what earlier calibrations measured, and how quick they found the "
+    "processor.",
+)
+@click.option(
     "--from",
     "source",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
@@ -175,9 +181,16 @@ def _crossover(elements: int | None) -> str:
 )
 @_json
 def calibrate(
-    names: tuple[str, ...], seconds: float, dry_run: bool, source: Path | None, as_json: bool
+    names: tuple[str, ...],
+    seconds: float,
+    dry_run: bool,
+    fresh: bool,
+    source: Path | None,
+    as_json: bool,
 ) -> int:
     """Measure the devices, so that placement can choose.
+
+    Each calibration goes on from where the last one stopped: what is not known yet comes first.
 
     By default all that this machine has, or those that the settings name. What was measured takes
     part from then on without being named. Exits with 1 where other work disturbed it, so that
@@ -185,6 +198,8 @@ def calibrate(
     """
     from alight import calibrating  # no other command measures
 
+    if fresh and source is not None:
+        raise click.UsageError("--fresh measures and --from does not. Fix: give one of the two.")
     rows = []
     failed = {}
     disturbed = False
@@ -194,7 +209,7 @@ def calibrate(
                 found = calibrating.take_over(source, device, not dry_run)
             else:
                 with _bar(sys.stderr.isatty() and not as_json) as progress:
-                    found = calibrating.calibrate(device, seconds, not dry_run, progress)
+                    found = calibrating.calibrate(device, seconds, not dry_run, progress, fresh)
         except KeyboardInterrupt as interrupt:
             for note in getattr(interrupt, "__notes__", ()):
                 click.echo(note, err=True)

@@ -81,11 +81,20 @@ def look_again(device: str) -> None:
         return
     _looked_at.add(device)
     from alight.measure.canary import canary, holds  # late: most programs need no look
+    from alight.measure.timing import Pace, outpaces
 
     where = registry.device(device)
     with contextlib.suppress(Exception):  # a look must not end a program
         ratio = canary(registry.backend_of(where), where, profile)
         if ratio is not None and not holds(ratio, profile):
+            if where.space == "host" and outpaces(profile.pace_seconds, Pace().now()):
+                # measured against the pace that is known, all would count for slow
+                logger().info(
+                    "%s takes %.2f times as long as its profile says, and the processor is slower "
+                    "than it was. Fix: nothing, if that passes; else alight calibrate --fresh.",
+                    *(device, ratio),
+                )
+                return
             logger().info(
                 "%s takes %.2f times as long as its profile says, so it is measured anew when "
                 "the process ends. Fix: alight calibrate, when nothing else runs.",

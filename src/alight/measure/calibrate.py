@@ -14,21 +14,26 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from statistics import median
 from typing import TYPE_CHECKING
 
 from alight._core import threads
 from alight.backends.machine import thread_count
 from alight.device import Unsupported
+from alight.measure import kept as keeping
 from alight.measure import probes
 from alight.measure.amounts import VITAL, compute_elements, hides, main_dtype, most_bytes
 from alight.measure.dtype_points import Point
 from alight.measure.findings import COPY_BYTES, Findings
+from alight.measure.kept import Kept
 from alight.measure.points import CURVE_CLASSES, points_of
 from alight.measure.probes import Bench, Probe
 from alight.measure.profiles import known_pace, save_profile, share_costs
-from alight.measure.samples import Sample, Samples
+from alight.measure.samples import Sample, Samples, better_half
 from alight.measure.timing import (
+    DISAGREEMENT,
     Pace,
+    outpaces,
     summary,
     switches,
     time_threads,
@@ -47,10 +52,12 @@ Progress = Callable[[float, str], bool | None]
 
 # Of the budget, up to which the first pass, added knots, repeats and the first visits of what no
 # curve has seen may go; in the rest these are visited again.
-FIRST_SHARE, REFINE_SHARE, REPEAT_SHARE, VALIDATE_SHARE = 0.74, 0.75, 0.82, 0.97
+FIRST_SHARE, REFINE_SHARE, REPEAT_SHARE, VALIDATE_SHARE = 0.80, 0.81, 0.87, 0.97
 # Of the budget, for threads that spin and for those that sleep each: of the shortest one, 0.9 s,
 # twice the 45 ms that the latter take on a quiet machine. Among other programs they took all of it.
 SHARING_SHARE = 0.1
+# Of the budget, for a look whether what was kept still holds: a canary has as much of a program.
+LOOK_SHARE = 0.05
 # Past which the 20 % quantile no longer moves: what one visit in five meets is in it.
 MOST_REPEATS = 9
 # Points between which one of a curve is visited again: a quarter more time for the first pass.
@@ -77,8 +84,11 @@ class Calibration:
     budget_seconds: float = 2.0
     time_step: Callable[[str], float] | None = None
     pace: Pace = field(default_factory=Pace)
+    kept: Kept | None = None
     found: Findings = field(init=False)
+    began: float = field(default_factory=time.time)
     _bench: Bench | None = None
+    _had: list[Point] = field(default_factory=list)
     _launches: list[tuple[Point, Launch]] = field(default_factory=list)
     _busy: float = 0.0
     _spinning: bool = False
@@ -87,11 +97,17 @@ class Calibration:
     _waiting: deque[tuple[Point, Launch]] = field(default_factory=deque)
 
     def __post_init__(self) -> None:
-        self.found = Findings(self.device)
+        self.found = Findings(self.device, kept=self.kept)
 
     def profile(self) -> Profile:
         """Return the profile of what has been measured so far."""
-        return self.found.profile(self.spent(), self._bench, self.pace)
+        kept = self.found.kept
+        before = kept.seconds if kept is not None else 0.0
+        return self.found.profile(before + self.spent(), self._bench, self.pace)
+
+    def to_keep(self) -> Kept | None:
+        """Return what the next calibration goes on from; None where there is nothing new."""
+        return self.found.to_keep(self.began, self.spent(), self._bench, self.pace)
 
     def steps(self) -> Iterator[str]:
         """Yield the name of each point once it is measured, until the budget is spent.
@@ -112,12 +128,15 @@ class Calibration:
         self._bench.time_allocation()
         self._import_compiler()
         self._share_work()
+        self._look_at_kept()
         if self.time_step is not None:
             self.found.step_seconds = self.time_step(":".join(self.found.stepped))
         left = all_of = 0
         limit = self.budget_seconds * FIRST_SHARE
         for number, point in enumerate(points_of(self.device)):
             all_of += point.core
+            if self._known_before(point):
+                continue
             if self.spent() > limit and number >= self._vital():
                 left += point.core
             elif (launch := self._launch(point)) is not None:
@@ -162,6 +181,47 @@ class Calibration:
         if found := time_threads(self.budget_seconds * SHARING_SHARE):
             self.found.sharing = {name: timing.measured() for name, timing in found.items()}
             share_costs(self.found.sharing)
+
+    def _look_at_kept(self) -> None:
+        """Begin anew where a few points do not take what they did when they were kept: the machine
+        is another one now, or what disturbs it cannot be seen."""
+        kept = self.found.kept
+        if kept is None:
+            return
+        limit = self.spent() + LOOK_SHARE * self.budget_seconds
+        name = min(self.device.support.implementations, key=lambda name: name == "generated")
+        apart = []
+        for point in points_of(self.device):
+            before = kept.samples(name, point.key, point.amount)
+            if point.implementation != name or point.key != self.found.main or not before:
+                continue
+            launch = self._launch(point)
+            if launch is None or not self._steady(limit - self.spent()) or self.spent() > limit:
+                break
+            assert self._bench is not None
+            now = summary(self._bench.visit(launch, self.found.shared(point)))
+            if self._steady() and not self.pace.quicker:
+                apart.append(math.log(now.seconds / better_half(before).seconds))
+        if len(apart) >= VITAL and abs(median(apart)) > DISAGREEMENT:
+            self.found.kept = None
+
+    def _known_before(self, point: Point) -> bool:
+        """Take what an earlier calibration knows of a point, if it does; tell whether."""
+        kept = self.found.kept
+        if kept is None:
+            return False
+        before = kept.samples(point.implementation, point.key, point.amount)
+        if before:
+            self.found.points.append(point)
+            self._had.append(point)
+            self._samples(point).add(point.key, point.amount, point.group, before)
+        return bool(before)
+
+    def _samples(self, point: Point) -> Samples:
+        return self.found.samples.setdefault(
+            point.implementation,
+            Samples(point.implementation, compute_elements(self.device), hides(self.device)),
+        )
 
     def spent(self) -> float:
         """Return the seconds that measuring has taken."""
@@ -209,13 +269,17 @@ class Calibration:
         """Measure a point for the first time; return its name."""
         assert self._bench is not None
         self.found.points.append(point)
-        self._launches.append((point, launch))
-        if self.found.shared(point):  # one thread has nothing to learn
-            self._bench.settle(launch, thread_count())
+        self._first_launch(point, launch)
         self._visit(point, launch)
         if len(self._launches) % RETURN_EVERY == 0 and self._steady():
             self._return()
         return f"{point.implementation} {point.key}"
+
+    def _first_launch(self, point: Point, launch: Launch) -> None:
+        assert self._bench is not None
+        self._launches.append((point, launch))
+        if self.found.shared(point):  # one thread has nothing to learn
+            self._bench.settle(launch, thread_count())
 
     def _visit(self, point: Point, launch: Launch) -> list[float]:
         """Take samples of a point; return them."""
@@ -237,11 +301,7 @@ class Calibration:
         if alone and self.device.space == "host" and thread_count() > 1:
             self.found.elapsed += time.perf_counter() - began
             self.found.worked += time.thread_time() - worked
-        samples = self.found.samples.setdefault(
-            point.implementation,
-            Samples(point.implementation, compute_elements(self.device), hides(self.device)),
-        )
-        samples.add(point.key, point.amount, point.group, seconds, steady)
+        self._samples(point).add(point.key, point.amount, point.group, seconds, steady)
         return seconds
 
     def _steady(self, seconds: float = 0.0) -> bool:
@@ -250,6 +310,7 @@ class Calibration:
             return True
         steady = self.pace.awaited(seconds)
         if self.pace.quicker:
+            self.found.kept = None  # what was slow is nothing to go on from
             for known in self._measured():
                 known.steady = False
         return steady
@@ -303,11 +364,12 @@ class Calibration:
                     continue
                 predicted = samples.interpolated(key, middle)
                 point = Point(name, key, middle, probes.loop("add", main, middle))
-                launch = self._launch(point)
-                if launch is None:
-                    break
-                self._steady(limit - self.spent())
-                self._first_visit(point, launch)
+                if not self._known_before(point):
+                    launch = self._launch(point)
+                    if launch is None:
+                        break
+                    self._steady(limit - self.spent())
+                    self._first_visit(point, launch)
                 if abs(math.log(samples.seconds_of(key, middle) / predicted)) > MISSED:
                     queue += [(low, middle), (middle, high)]
                 yield f"{name} {key} {middle}"
@@ -315,17 +377,27 @@ class Calibration:
     def _repeat(self) -> Iterator[str]:
         """Measure points again, seconds later: it is other work that makes them differ."""
         limit = self.budget_seconds * REPEAT_SHARE
+        own = {id(point) for point, _ in self._launches}  # of which no other calibration knew
         for again in range(MOST_REPEATS):
             # those first of which nothing is known but what they took beside other work, or little
-            for point, launch in sorted(self._launches, key=lambda found: self._known(found[0])):
+            ready: list[tuple[Point, Launch | None]] = [*self._launches]
+            ready += [(point, None) for point in self._had]
+            for point, launch in sorted(ready, key=lambda found: self._known(found[0])):
                 spins = self._spins(point)
                 if not self._ready(spins, limit - self.spent()) or self.spent() > limit:
                     return
                 sample = self.found.sample(point)
                 if again >= LONG_REPEATS and min(sample.seconds) > LONG_SECONDS:
                     continue
+                if launch is None:
+                    self._had.remove(point)
+                    if (launch := self._launch(point)) is None:
+                        continue
+                    self._first_launch(point, launch)
                 earlier = sample.timing
-                self.found.passes.append((earlier, summary(self._visit(point, launch))))
+                now = summary(self._visit(point, launch))
+                if id(point) in own:
+                    self.found.passes.append((earlier, now))
                 yield f"{point.implementation} {point.key} again"
 
     def _return(self) -> None:
@@ -399,20 +471,28 @@ def calibrate(
     store: bool = True,
     time_step: Callable[[str], float] | None = None,
     pace_seconds: float = math.inf,
+    fresh: bool = False,
 ) -> list[Profile]:
     """Return a measured profile of each device, within the budget in seconds for each.
 
     ``progress(share, what)`` is told of every point; when it returns False, measuring stops and
-    what there is comes back. Profiles are stored unless they were contended. ``time_step`` returns
+    what there is comes back. Profiles are stored unless they were contended; where they are, what
+    nothing disturbed is kept for the next calibration, which goes on from it. ``time_step`` returns
     the seconds of one step more of a plan on a device by an implementation, its call included,
     which is timed above. Where somebody knows that the host's processor can be as quick as
     ``pace_seconds`` (see `Pace`), moments in which it is not are slow, as they are against the
-    profile that there is (`known_pace`).
+    profile that there is (`known_pace`). ``fresh``: that, and what was kept, is passed over.
     """
     profiles = []
     for backend, device in devices:
-        pace = Pace(min(pace_seconds, known_pace(device)))
-        run = Calibration(backend, device, budget_seconds, time_step, pace)
+        kept = keeping.load(device) if store and not fresh else None
+        known = min(pace_seconds, math.inf if fresh else known_pace(device))
+        if kept is not None and outpaces(known, kept.pace_seconds):
+            kept = None  # all of it was slow
+        if kept is not None:
+            known = min(known, kept.pace_seconds)
+        pace = Pace(known)
+        run = Calibration(backend, device, budget_seconds, time_step, pace, kept)
         stopped: KeyboardInterrupt | None = None
         try:
             for what in run.steps():
@@ -422,6 +502,8 @@ def calibrate(
         except KeyboardInterrupt as interrupt:  # what there is by now is of use
             stopped, run.found.complete = interrupt, False
         profile = run.profile()
+        if store and (found := run.to_keep()) is not None:
+            keeping.keep(device, found)
         profiles.append(save_profile(profile) if store else profile)
         if store and not profile.contended:
             remember(device)

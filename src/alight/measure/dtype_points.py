@@ -435,7 +435,7 @@ class DtypePoints:
             for m, k, n in sides(self.dtype, FOLDED_PRODUCTS, MOST_FOLDED):
                 group = probes.product(self.dtype, m, k, n, turned)
                 key = f"matmul/{turned_key(self.dtype, turned)}"
-                yield Point("generated", key, 2.0 * m * k * n, group)
+                yield Point("generated", key, 2.0 * m * k * n, group, core=False)
 
     def vectors(self, name: str) -> Iterator[Point]:
         """Yield products of two vectors, and of a matrix and one."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
@@ -14,6 +15,8 @@ from alight.measure.amounts import VITAL, compute_elements, main_dtype
 from alight.measure.dtype_points import Point
 from alight.measure.fit import compile_costs, fit, joined, left_out
 from alight.measure.intervals import far_off, spreads_of
+from alight.measure.kept import Kept
+from alight.measure.products import LEAST as LEAST_PRODUCTS
 from alight.measure.profiles import fingerprint
 from alight.measure.samples import Sample, Samples
 from alight.measure.timing import SLOW_SHARE, Pace, Timing, contention
@@ -53,6 +56,7 @@ class Findings:
     step_seconds: float | None = None
     elapsed: float = 0.0
     worked: float = 0.0
+    kept: Kept | None = None  # of calibrations before, that this one goes on from
 
     @property
     def main(self) -> str:
@@ -93,14 +97,33 @@ class Findings:
         steady = [self.sample(point).steady for point in self.points if not self.threaded(point)]
         return steady.count(False) / len(steady) if steady else 0.0
 
-    def _undisturbed(self) -> dict[str, Samples] | None:
-        """Return the samples without those of slow moments that other work made; None where the
-        curves that all else is read off are left without an end or a middle."""
+    def _slow_points(self, product: bool) -> dict[str, set[tuple[str, float]]]:
+        """Return, by implementation, what was met in slow moments alone: of products, or of what
+        one thread runs."""
         slow: dict[str, set[tuple[str, float]]] = {name: set() for name in self.samples}
         for point in self.points:
-            if not self.threaded(point) and not self.sample(point).steady:
+            kind = _is_product(point.key) if product else not self.threaded(point)
+            if kind and not self.sample(point).steady:
                 slow[point.implementation].add((point.key, point.amount))
-        kept = {name: samples.without(slow[name]) for name, samples in self.samples.items()}
+        return slow
+
+    def _sound(self) -> dict[str, Samples]:
+        """Return the samples without those products that were met in slow moments alone, where
+        enough others are left for their surface: threads that wait for the one that other work
+        keeps from its processor take a hundred times as long."""
+        found = {}
+        for name, slow in self._slow_points(True).items():
+            samples = self.samples[name]
+            left = Counter([key for key, _ in slow])
+            keys = [k for k, n in left.items() if len(samples.by_key[k]) - n >= LEAST_PRODUCTS]
+            found[name] = samples.without({point for point in slow if point[0] in keys})
+        return found
+
+    def _undisturbed(self, sound: Mapping[str, Samples]) -> dict[str, Samples] | None:
+        """Return these samples without those of slow moments that other work made; None where the
+        curves that all else is read off are left without an end or a middle."""
+        slow = self._slow_points(False)
+        kept = {name: samples.without(slow[name]) for name, samples in sound.items()}
         for name, samples in self.samples.items():
             every, left = (s.by_key.get(self.main, {}) for s in (samples, kept[name]))
             if every and (len(left) < VITAL or {min(every), max(every)} - left.keys()):
@@ -135,11 +158,45 @@ class Findings:
         }
         return {name: off for name, off in found.items() if off is not None}
 
-    def _one_offs(self, bench: Bench | None) -> dict[str, Measured]:
-        found = {} if bench is None else compile_costs(bench.compiled)
+    def _compile_costs(self, bench: Bench | None) -> dict[str, Measured]:
+        """Return what compiling takes, by the calibration that compiled the most kernels."""
+        kept = self.kept
+        if kept is not None and (bench is None or len(bench.compiled) < kept.compiled):
+            found = dict(kept.one_offs)
+        else:
+            found = {} if bench is None else compile_costs(bench.compiled)
         if self.import_seconds is not None:
             seconds = self.import_seconds
             found["compiler"] = Measured(seconds, "seconds", seconds, seconds, 1, "probe")
+        elif kept is not None and "compiler" in kept.one_offs:
+            found["compiler"] = kept.one_offs["compiler"]
+        return found
+
+    def disturbed(self) -> str:
+        """Return what shows that other work disturbed even what was not met in slow moments;
+        nothing where nothing does."""
+        return contention(self.passes, self.elapsed, self.worked)
+
+    def to_keep(self, began: float, seconds: float, bench: Bench | None, pace: Pace) -> Kept | None:
+        """Return what the next calibration goes on from, after one that ``began`` then and took so
+        many seconds; None where this one has nothing to add."""
+        found = self.kept or Kept(since=began, at=began)
+        made = 0 if bench is None else len(bench.compiled)
+        found = replace(
+            found,
+            at=time.time(),
+            seconds=found.seconds + seconds,
+            pace_seconds=min(pace.met, found.pace_seconds),
+            compiled=max(made, found.compiled),
+            one_offs=self._compile_costs(bench),
+        ).with_samples(self.samples)
+        return None if self.disturbed() or found.timings == self._known_timings() else found
+
+    def _known_timings(self) -> object:
+        return {} if self.kept is None else self.kept.timings
+
+    def _one_offs(self, bench: Bench | None) -> dict[str, Measured]:
+        found = self._compile_costs(bench)
         if self.both_seconds is not None:
             # How much longer a copy takes while one the other way goes on: 1 to 2.
             alone = sum(self.links[way][COPY_BYTES[3]].seconds for way in ("upload", "download"))
@@ -162,8 +219,9 @@ class Findings:
         with what happens once as the bench met it."""
         rates: dict[str, Rates] = {}
         slow = self.slow_share()
-        kept = self._undisturbed() if slow > SLOW_SHARE else None
-        known = kept or self.samples
+        sound = self._sound()
+        kept = self._undisturbed(sound) if slow > SLOW_SHARE else None
+        known = kept or sound
         apart = {name: left_out(samples) for name, samples in known.items()}
         spreads, off = spreads_of(self.errors, apart), self._off(apart)
         for name, samples in known.items():

@@ -16,7 +16,7 @@ _WIDTHS = (0.7, 1.0, 1.5, 2.5, 4.0)
 _RIDGES = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
 _NOISE = 0.01  # of the median of all
 # Products below which a surface has more terms than it can be held to.
-_LEAST = 2 * len(TERMS)
+LEAST = 2 * len(TERMS)
 
 Shape = tuple[int, int, int]
 
@@ -24,7 +24,7 @@ Shape = tuple[int, int, int]
 def surface_of(timings: Mapping[Shape, float]) -> tuple[Surface, list[float]] | None:
     """Return the surface through products' seconds, and by how much, in logarithms, it would miss
     each of them without it; None where they are too few."""
-    if len(timings) < _LEAST:
+    if len(timings) < LEAST:
         return None
     shapes = list(timings)
     seconds = np.array([timings[shape] for shape in shapes])

@@ -68,7 +68,7 @@ SOFT = ("alight", "numpy", "blas_version", "llvmlite", "processors")
 # (EPYC, two processors).
 LEAST_SHARE = 0.5
 # Machines age: dust, microcode, kernels. A guess; measuring again costs five seconds.
-_OLD_SECONDS = 30 * 24 * 3600.0
+OLD_SECONDS = 30 * 24 * 3600.0
 
 
 def fingerprint(device: Device | _Host | None = None) -> dict[str, Any]:
@@ -115,30 +115,32 @@ def profile_key(fingerprinted: Mapping[str, Any]) -> str:
     return digest({k: v for k, v in fingerprinted.items() if k not in SOFT}, "profile")
 
 
-_code: dict[str, str] = {}
+_code: dict[tuple[str, tuple[str, ...]], str] = {}
 _PACKAGE = os.path.dirname(os.path.dirname(__file__))
 
 
-def code_fingerprint(device: Device) -> str:
+def code_fingerprint(device: Device, *folders: str) -> str:
     """Return a digest of what generated code depends on besides the structure of a group.
 
-    The generator's own files are in it, so that who changes them never runs an old kernel.
+    The files of these folders, by default the generator's own, are in it, so that who changes them
+    never runs an old kernel.
     """
-    found = _code.get(device.id)  # asked for with every kernel
+    folders = folders or ("codegen", "ir")
+    found = _code.get((device.id, folders))  # asked for with every kernel
     if found is None:
         import platform
 
         here = fingerprint(device)
         parts = ("alight", "device_fingerprint", "cpu", "features", "llvmlite")
         files = []
-        for folder in ("codegen", "ir"):
+        for folder in folders:
             # without pathlib, whose modules and globs take 5 ms of a first call
             for inner, _, names in sorted(os.walk(os.path.join(_PACKAGE, folder))):
                 for name in sorted(names):
                     if name.endswith(".py"):
                         status = os.stat(os.path.join(inner, name))
                         files.append((name, status.st_size, status.st_mtime_ns))
-        found = _code[device.id] = digest(
+        found = _code[device.id, folders] = digest(
             {
                 **{part: here[part] for part in parts},
                 "flags": cpu_flags(),
@@ -188,7 +190,7 @@ def load_profile(device: Device | None = None) -> Profile | None:
     except ValueError as error:
         store.put_aside(KIND, key, error)
         return None
-    if time.time() - profile.made_at > _OLD_SECONDS:
+    if time.time() - profile.made_at > OLD_SECONDS:
         soft.append("it is older than 30 days")
     return profile.doubted(soft) if soft else profile
 
@@ -273,7 +275,7 @@ def _better(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
 
     try:
         alike = all([old[name] == new[name] for name in ("fingerprint", "origin")])
-        if alike and time.time() - old["made_at"] < _OLD_SECONDS:
+        if alike and time.time() - old["made_at"] < OLD_SECONDS:
             before, now = profile_of_document(old), profile_of_document(new)
             quicker = outpaces(now.pace_seconds, before.pace_seconds)
             if quicker and now.sound and now.share >= LEAST_SHARE * before.share:

@@ -11,7 +11,7 @@ from alight.measure.timing import Timing, summary
 from alight.plan.curve import Curve
 from alight.plan.passes import Pass, passes
 
-__all__ = ["Sample", "Samples"]
+__all__ = ["Sample", "Samples", "better_half"]
 
 
 @dataclass(slots=True)
@@ -30,8 +30,13 @@ class Sample:
     def timing(self) -> Timing:
         """Return the timing of the better half of all samples so far: of a handful that came in
         two visits, one visit may have met what makes all of its samples slow."""
-        ranked = sorted(self.seconds)
-        return summary(ranked[: (len(ranked) + 1) // 2])
+        return better_half(self.seconds)
+
+
+def better_half(seconds: Sequence[float]) -> Timing:
+    """Return the timing of the quicker half of some samples."""
+    ranked = sorted(seconds)
+    return summary(ranked[: (len(ranked) + 1) // 2])
 
 
 @dataclass(slots=True)

@@ -354,7 +354,7 @@ def contention(
         if behind > 1.0:
             told += (
                 f": at best the processor took {behind:.2f} times as long as it has been seen to "
-                "take before (`alight cache clear` forgets that)"
+                "take before (`alight calibrate --fresh` passes over that)"
             )
         return told
     if worked > 0 and math.log(elapsed / worked) > DISAGREEMENT:

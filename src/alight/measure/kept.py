@@ -1,0 +1,164 @@
+"""What calibrations of a device timed while nothing disturbed them, for the next to go on from.
+
+One that had too little time, or met slow moments for most of it, leaves what it has: the next one
+measures what is not known yet, and looks at the rest again with the time that is left.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from alight.measure.profiles import OLD_SECONDS, code_fingerprint, fingerprint
+from alight.measure.samples import Samples
+from alight.plan.curve import Measured
+from alight.store import default_store, digest
+
+if TYPE_CHECKING:
+    from alight.device import Device
+    from alight.store import Document
+
+__all__ = ["Kept", "forget", "keep", "load"]
+
+KIND = "timings"
+# Of one point, the newest: as many as the ten visits give that a calibration makes of one at most.
+_MOST_SAMPLES = 20
+
+# By implementation, what the timings are of, and amount.
+Timings = Mapping[str, Mapping[str, Mapping[float, list[float]]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """Undisturbed samples, in seconds, of calibrations that went on from one another.
+
+    ``since``: when the first of them began; ``at``: when the last sample was taken; ``seconds``:
+    what all of them took; ``pace_seconds``: see `timing.Pace`; ``compiled`` kernels were behind
+    ``one_offs``, what compiling takes.
+    """
+
+    since: float
+    at: float
+    seconds: float = 0.0
+    pace_seconds: float = math.inf
+    compiled: int = 0
+    one_offs: Mapping[str, Measured] = field(default_factory=dict)
+    timings: Timings = field(default_factory=dict)
+
+    def samples(self, implementation: str, key: str, amount: float) -> list[float]:
+        """Return the samples of a point; none where it was not timed."""
+        return self.timings.get(implementation, {}).get(key, {}).get(amount, [])
+
+    def with_samples(self, samples: Mapping[str, Samples]) -> Kept:
+        """Return the same with all undisturbed ones of these, which hold its own as well."""
+        timings = {
+            name: {key: _steady(found) for key, found in known.by_key.items()}
+            for name, known in samples.items()
+        }
+        return replace(self, timings={**self.timings, **timings})
+
+
+def _steady(found: Mapping[float, Any]) -> dict[float, list[float]]:
+    return {
+        amount: sample.seconds[-_MOST_SAMPLES:] for amount, sample in found.items() if sample.steady
+    }
+
+
+def load(device: Device) -> Kept | None:
+    """Return what earlier calibrations of a device left, by the same versions of everything; None
+    where there is nothing, or nothing of the last 30 days. What no calibration can have left is put
+    aside, with a warning."""
+    store, key = default_store(), _key(device)
+    document = store.read(KIND, key)
+    if document is None:
+        return None
+    try:
+        found = _from_document(document)
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        why = f"it holds no timings ({type(error).__name__}: {error}). Fix: alight calibrate."
+        store.put_aside(KIND, key, ValueError(why))
+        return None
+    return found if time.time() - found.at < OLD_SECONDS else None
+
+
+def keep(device: Device, found: Kept) -> None:
+    """Store what was found, with what others found meanwhile who went on from the same."""
+    default_store().write(KIND, _key(device), _to_document(found), _joined)
+
+
+def forget(device: Device) -> None:
+    """Have the next calibration of a device begin anew."""
+    default_store().remove(KIND, _key(device))
+
+
+def _key(device: Device) -> str:
+    return digest([fingerprint(device), code_fingerprint(device, "codegen", "ir", "measure")], KIND)
+
+
+def _to_document(found: Kept) -> Document:
+    return {
+        "since": found.since,
+        "at": found.at,
+        "seconds": found.seconds,
+        "pace_seconds": found.pace_seconds if found.pace_seconds < math.inf else None,
+        "compiled": found.compiled,
+        "one_offs": {name: number.to_dict() for name, number in found.one_offs.items()},
+        "timings": {
+            name: {
+                key: [[amount, [*map(_six_digits, seconds)]] for amount, seconds in of.items()]
+                for key, of in known.items()
+            }
+            for name, known in found.timings.items()
+        },
+    }
+
+
+def _six_digits(seconds: float) -> float:
+    return float(f"{seconds:.6g}")
+
+
+def _from_document(document: Document) -> Kept:
+    """Return what a document holds; one of many errors where nothing can be like it."""
+    pace = document["pace_seconds"]
+    timings = {
+        name: {
+            key: {_positive(amount): [*map(_positive, seconds)] for amount, seconds in of}
+            for key, of in known.items()
+        }
+        for name, known in document["timings"].items()
+    }
+    one_offs = document["one_offs"].items()
+    return Kept(
+        since=_positive(document["since"]),
+        at=_positive(document["at"]),
+        seconds=_positive(document["seconds"]),
+        pace_seconds=math.inf if pace is None else _positive(pace),
+        compiled=int(document["compiled"]),
+        one_offs={name: Measured.from_dict(number) for name, number in one_offs},
+        timings=timings,
+    )
+
+
+def _positive(number: Any) -> float:
+    if isinstance(number, bool) or not isinstance(number, int | float) or not 0 < number < math.inf:
+        raise ValueError(f"{number!r} where a positive number is wanted")
+    return float(number)
+
+
+def _joined(old: Document, new: Document) -> Document:
+    """Return the document to keep of two: the new one, with the points that it lacks, if both went
+    on from the same."""
+    try:
+        if old["since"] != new["since"]:
+            return new
+        for name, known in old["timings"].items():
+            for key, points in known.items():
+                mine = new["timings"].setdefault(name, {}).setdefault(key, [])
+                there = {amount for amount, _ in mine}
+                mine += [point for point in points if point[0] not in there]
+    except (KeyError, TypeError, ValueError, AttributeError):
+        pass  # the old one holds nothing
+    return new
