@@ -506,7 +506,10 @@ def test_a_profile_of_little_is_bettered_by_a_later_program(
 
 
 def test_calibrations_begin_anew_where_they_are_asked_to(
-    store: Store, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    store: Store,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     asked: list[bool] = []
     quiet = profile(store, time.time() - 9, 0.02)
