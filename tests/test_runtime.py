@@ -15,6 +15,7 @@ import textwrap
 import threading
 import time
 import warnings
+import weakref
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -161,6 +162,40 @@ def test_what_fails_is_not_done_again_for_another_way_to_its_memory() -> None:
     with pytest.raises(ValueError, match=f"try {once}"):
         np.asarray(bad)  # of what was asked for before nothing is left
     assert tries == once
+
+
+def test_what_failed_before_a_buffer_keeps_nothing_and_is_raised_nowhere_else() -> None:
+    class Local:
+        pass
+
+    def reference(x: np.ndarray) -> np.ndarray:
+        if short:
+            raise ValueError("short of something")
+        return x
+
+    def ask() -> weakref.ref[Local]:
+        local = Local()
+        with pytest.raises(ValueError):
+            memoryview(bad)
+        return weakref.ref(local)
+
+    short = True
+    value = memory.read(ours(np.arange(4.0)) + 1)
+    op = Op("fails", Kind.LIBRARY, reference)
+    bad = alight.Array.of(pend(op, (value,), (), value.layout))
+    kept = ask()
+    gc.collect()
+    assert kept() is None
+    short = False
+    assert list(bad.__array__()) == [1.0, 2.0, 3.0, 4.0]
+    gone = alight.Array.of(pend(op, (value,), (), value.layout))
+    short = True
+    with pytest.raises(ValueError):
+        memoryview(gone)
+    kept_array = weakref.ref(gone)
+    del gone
+    gc.collect()
+    assert kept_array() is None
 
 
 def test_a_root_that_failed_for_a_while_is_there_when_it_is_asked_for() -> None:
