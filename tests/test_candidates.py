@@ -12,6 +12,7 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -470,6 +471,20 @@ def test_an_unreadable_list_is_none(machine: Machine, text: str) -> None:
     assert set(machine.run()["places"]) == {"cpu"}
     assert machine.listed()["takes_part"]  # who looks writes it anew
     assert set(machine.run()["places"]) == {"far:0"}
+
+
+@pytest.mark.parametrize(
+    ("name", "there"),
+    [("sys", True), ("nowhere_at_all", False), ("nowhere_at_all.sub", False), ("without", True)],
+)
+def test_modules_are_looked_for_by_their_top_level_names(
+    name: str, there: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from alight.device import Traces
+
+    monkeypatch.setitem(sys.modules, "without", ModuleType("without"))  # it has no __spec__
+    seen = calibrated.look(Traces(modules=(name,)))
+    assert seen == {f"module {name}": "there" if there else ""}
 
 
 def test_entries_of_another_version_are_passed_over(machine: Machine) -> None:
