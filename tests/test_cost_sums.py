@@ -101,6 +101,16 @@ def test_a_librarys_sums_and_means_are_read_off_the_curve_of_sums() -> None:
     )
 
 
+@pytest.mark.parametrize("dtype", ["int64", "uint8", "bool"])
+def test_generated_means_of_integers_are_read_off_the_curve_of_the_floats_they_sum(
+    dtype: str,
+) -> None:
+    samples = streams("generated")
+    mean = fold("mean", dtype, N)
+    samples.add(f"mean@reduce_inner/{dtype}", N, mean, [LAUNCH + 3e-10 * N] * 2)
+    assert f"mean@reduce_inner/{dtype}" in fitted(samples).work
+
+
 def test_a_sum_behind_other_ops_takes_what_it_does_beyond_extremes() -> None:
     """Not what one of another dtype would: complex ones have as many flops in their curve."""
     samples = streams("generated")
