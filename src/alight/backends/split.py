@@ -86,7 +86,7 @@ def _axis(nest: Nest, elements: int, page: int, threads: int) -> tuple[int, int]
         )
         unit = max(unit, min(widest, max(least, -(-nest.dims[axis] // threads))))
         if unit >= nest.dims[axis] and axis and (most := max(nest.dims[:axis])) > 1:
-            # They are too few to be cut: rows of them are not. Of a product of few columns these are
-            # the columns of the result, so that threads write neighbouring elements of all of it.
+            # They are too few to be cut: rows of them are not. Of a product of few columns these
+            # are the columns of the result, and threads write neighbouring elements of all of it.
             return nest.dims.index(most), 1
     return axis, unit
