@@ -137,6 +137,7 @@ def test_an_op_of_another_width_takes_what_its_own_body_does() -> None:
     assert found is not None
     assert found[0] == pytest.approx(1.3e-9 * sizes[1] / (2 * sizes[0]))
 
+
 def test_an_op_is_estimated_from_any_dtype_that_alone_was_measured() -> None:
     """Whatever of a calibration there was time for; a width's body stands in for another's, parts
     of complex numbers with them, and one of another kind never does."""

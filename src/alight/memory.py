@@ -155,6 +155,8 @@ class _OfThread(local):
     last: _Dropped | None = None
 
 
+_TWIN = f"{_core.__name__}."
+
 # NumPy drops that error and asks for the interface or the array next, from the same instruction of
 # the same caller: what has just failed is not to be done once more for that.
 _dropped = _OfThread()
@@ -167,8 +169,6 @@ def forget_dropped() -> None:
 
 def note_dropped(array: ArrayBase, error: Exception, asker: FrameType | None) -> None:
     """Keep the error of asking for an array's buffer, for who drops it and asks otherwise."""
-    if asker is not None and asker.f_code.co_name == "__buffer__":  # the twin's, since Python 3.12
-        asker = asker.f_back
     again = _apart(error)
     if again is not None:
         _dropped.last = _Dropped(ref(array), again, _place(asker))
@@ -188,6 +188,8 @@ def raise_dropped(array: ArrayBase) -> None:
 
 
 def _place(frame: FrameType | None) -> tuple[int, CodeType | None, int]:
+    while frame is not None and str(frame.f_globals.get("__name__")).startswith(_TWIN):
+        frame = frame.f_back  # the twin's methods are called through frames of its own
     return (0, None, 0) if frame is None else (id(frame), frame.f_code, frame.f_lasti)
 
 
