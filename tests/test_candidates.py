@@ -12,6 +12,7 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -189,7 +190,7 @@ class Machine:
         return next(row for row in found if row["id"] == "far:0")
 
     def index(self) -> Path:
-        return self.folder / "cache" / "v1" / "device" / "calibrated.json"
+        return self.folder / "cache" / "v1" / "device" / f"{calibrated.KEY}.json"
 
 
 @pytest.fixture
@@ -472,15 +473,47 @@ def test_an_unreadable_list_is_none(machine: Machine, text: str) -> None:
     assert set(machine.run()["places"]) == {"far:0"}
 
 
+def test_looks_of_before_modules_were_named_are_passed_over(machine: Machine) -> None:
+    """Nothing in them tells that what the device is driven through is missing here."""
+    from alight.store import Store
+
+    machine.measured()
+    store = Store(machine.folder / "cache")
+    document = store.read("device", calibrated.KEY)
+    assert document is not None
+    for entry in document["devices"].values():
+        for seen in entry["looks"]:
+            del seen["module driven"]
+    store.remove("device", calibrated.KEY)
+    store.write("device", "calibrated", document)
+    assert set(machine.run()["places"]) == {"cpu"}
+    assert machine.listed()["takes_part"]  # who looks keeps it anew
+    assert set(machine.run()["places"]) == {"far:0"}
+
+
+@pytest.mark.parametrize(
+    ("name", "there"),
+    [("sys", True), ("nowhere_at_all", False), ("nowhere_at_all.sub", False), ("without", True)],
+)
+def test_modules_are_looked_for_by_their_top_level_names(
+    name: str, there: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from alight.device import Traces
+
+    monkeypatch.setitem(sys.modules, "without", ModuleType("without"))  # it has no __spec__
+    seen = calibrated.look(Traces(modules=(name,)))
+    assert seen == {f"module {name}": "there" if there else ""}
+
+
 def test_entries_of_another_version_are_passed_over(machine: Machine) -> None:
     from alight.store import Store
 
     machine.measured()
     store = Store(machine.folder / "cache")
-    document = store.read("device", "calibrated")
+    document = store.read("device", calibrated.KEY)
     assert document is not None
     entries = {"other": {"device": {"id": "far:0"}}, "more": 3, **document["devices"]}
-    store.write("device", "calibrated", {"devices": entries})
+    store.write("device", calibrated.KEY, {"devices": entries})
     assert set(machine.run()["places"]) == {"far:0"}
 
 
@@ -690,20 +723,20 @@ def test_a_document_that_nobody_wrote_is_put_aside_and_the_rest_of_it_kept(
     ]
     for device in devices:
         calibrated.keep(device, Traces((sys.executable,)))
-    document = store.read("device", "calibrated")
+    document = store.read("device", calibrated.KEY)
     assert document is not None
     part: Any = document["devices"]
     for name in (calibrated._key(devices[1]), *where)[:-1]:
         part = part[name]
     part[(calibrated._key(devices[1]), *where)[-1]] = what
-    store.write("device", "calibrated", document)
+    store.write("device", calibrated.KEY, document)
     calibrated.forget()
     with caplog.at_level("WARNING", logger="alight"):
         ((found, _, reason),) = calibrated.recalled()
     assert found == devices[0] and not reason
     (said,) = caplog.messages
-    assert "calibrated.json" in said and "Fix: `alight calibrate`" in said
-    forms = [entry.form for entry in store.entries() if entry.key == "calibrated"]
+    assert f"{calibrated.KEY}.json" in said and "Fix: `alight calibrate`" in said
+    forms = [entry.form for entry in store.entries() if entry.key == calibrated.KEY]
     assert sorted(forms) == ["document", "quarantined"]
     calibrated.forget()
     caplog.clear()

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import os
 import pickle
 import re
+import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -381,17 +383,39 @@ def test_the_recording_floor_follows_the_elementwise_floors(
 
 
 def test_a_misspelt_variable_is_named_once_with_the_right_one(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    fresh: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(config_module, "_warned", set())
+    fresh.setattr(config_module, "_told", set())
+    for name, value in {"ALIGHT_DEVICE": "cpu", "ALIGHT_FLOOR": "3", "OTHER": "x"}.items():
+        fresh.setenv(name, value)
     for _ in range(2):
-        load_with(tmp_path, "", ALIGHT_DEVICE="cpu", ALIGHT_FLOOR="3", ALIGHT_QQQ="1", OTHER="x")
-    texts = [record.getMessage() for record in caplog.records]
-    assert len(texts) == 3
-    assert texts[2].startswith("environment variable ALIGHT_QQQ is not known and has no effect.")
-    assert "Fix: remove it, or write one of ALIGHT_DEVICES, ALIGHT_FORCE, " in texts[2]
-    assert "ALIGHT_DEVICE is not known" in texts[0] and "Fix: write ALIGHT_DEVICES." in texts[0]
-    assert "ALIGHT_FLOOR is not known" in texts[1] and "Fix: write ALIGHT_FLOOR_" in texts[1]
+        reload_config()
+    first, second = sorted(record.getMessage() for record in caplog.records)
+    assert "ALIGHT_DEVICE is not known" in first and "Fix: write ALIGHT_DEVICES." in first
+    assert "ALIGHT_FLOOR is not known" in second and "Fix: write ALIGHT_FLOOR_" in second
+    assert {record.levelname for record in caplog.records} == {"WARNING"}
+
+
+def test_a_variable_that_may_be_another_programs_is_told_of_only_where_asked(
+    fresh: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    fresh.setattr(config_module, "_told", set())
+    fresh.setenv("ALIGHT_API_KEY", "1")
+    with caplog.at_level("INFO", "alight"):
+        for _ in range(2):
+            reload_config()
+    (record,) = caplog.records
+    told = record.getMessage()
+    assert record.levelname == "INFO" and "ALIGHT_API_KEY is no setting of alight's. Fix:" in told
+    assert len(told) < 160
+
+
+def test_what_is_no_setting_is_told_of_once_it_is_known_how_much_is_logged() -> None:
+    command = [sys.executable, "-c", "from alight.config import config; config()"]
+    for level, lines in (("off", 0), ("info", 1)):
+        own = {**os.environ, "ALIGHT_LOG": level, "ALIGHT_API_KEY": "1"}
+        done = subprocess.run(command, env=own, capture_output=True, text=True, check=True)
+        assert done.stderr.count("ALIGHT_API_KEY") == lines
 
 
 def test_what_is_read_of_the_environment_is_known() -> None:
@@ -402,20 +426,23 @@ def test_what_is_read_of_the_environment_is_known() -> None:
 
 
 def test_a_settings_key_is_not_taken_for_its_variable_in_silence(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    fresh: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(config_module, "_warned", set())
+    fresh.setattr(config_module, "_told", set())
+    fresh.setenv("ALIGHT_LOG_LEVEL", "info")  # `alight doctor` lists it as log_level
     with caplog.at_level(logging.WARNING, "alight"):
-        load_with(tmp_path, "", ALIGHT_LOG_LEVEL="info")  # `alight doctor` lists it as log_level
+        reload_config()
     (record,) = caplog.records
     assert record.getMessage().endswith("Fix: write ALIGHT_LOG.")
 
 
 def test_a_floor_misspelt_is_taken_for_a_floor(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    fresh: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    fresh.setattr(config_module, "_told", set())
+    fresh.setenv("ALIGHT_FLOR", "3")
     with caplog.at_level(logging.WARNING, "alight"):
-        load_with(tmp_path, "", ALIGHT_FLOR="3")
+        reload_config()
     assert [record.getMessage().rpartition("Fix: ")[2] for record in caplog.records] == [
         "write ALIGHT_FLOOR_ALL."
     ]

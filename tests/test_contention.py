@@ -4,9 +4,11 @@ so, until there is a better one."""
 from __future__ import annotations
 
 import itertools
+import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -412,6 +414,23 @@ def test_what_is_measured_at_exit_is_kept_unless_other_work_disturbed_it(
     assert ("off by 45 % in the median" in caplog.text) is not contended
     kinds = {entry.kind for entry in store.entries()}
     assert kinds == ({"attempt"} if contended else {"profile"})
+
+
+@pytest.mark.parametrize("over", [False, True])
+def test_while_measuring_is_put_off_nothing_is_loaded_for_it(
+    store: Store, monkeypatch: pytest.MonkeyPatch, over: bool
+) -> None:
+    loaded: list[str] = []
+
+    class Calibrate(ModuleType):
+        def __getattr__(self, name: str) -> Any:
+            loaded.append(name)
+            raise AttributeError(name)
+
+    monkeypatch.setitem(sys.modules, "alight.measure.calibrate", Calibrate("calibrate"))
+    note_refused(HOST, Refused(time.time(), -1.0 if over else 1e9, "it was busy"))
+    remeasure._measure_at_exit("cpu")
+    assert ("calibrate" in loaded) is over
 
 
 def test_who_has_no_profile_is_told_that_measuring_was_refused(

@@ -101,6 +101,16 @@ def test_a_librarys_sums_and_means_are_read_off_the_curve_of_sums() -> None:
     )
 
 
+@pytest.mark.parametrize("dtype", ["int64", "uint8", "bool"])
+def test_generated_means_of_integers_are_read_off_the_curve_of_the_floats_they_sum(
+    dtype: str,
+) -> None:
+    samples = streams("generated")
+    mean = fold("mean", dtype, N)
+    samples.add(f"mean@reduce_inner/{dtype}", N, mean, [LAUNCH + 3e-10 * N] * 2)
+    assert f"mean@reduce_inner/{dtype}" in fitted(samples).work
+
+
 def test_a_sum_behind_other_ops_takes_what_it_does_beyond_extremes() -> None:
     """Not what one of another dtype would: complex ones have as many flops in their curve."""
     samples = streams("generated")
@@ -126,6 +136,7 @@ def test_an_op_of_another_width_takes_what_its_own_body_does() -> None:
     found = work_seconds(rates, narrow, narrow.nodes[0], True)
     assert found is not None
     assert found[0] == pytest.approx(1.3e-9 * sizes[1] / (2 * sizes[0]))
+
 
 def test_an_op_is_estimated_from_any_dtype_that_alone_was_measured() -> None:
     """Whatever of a calibration there was time for; a width's body stands in for another's, parts

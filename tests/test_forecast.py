@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -199,3 +200,41 @@ def test_a_call_without_what_the_function_takes_is_told_how_to_be_written(
         return area(width, width)
 
     ask(square, np.ones(3))  # says what area takes, and takes less
+
+
+@pytest.mark.parametrize(
+    "name", ["explain", "estimate", "fastest_device", "device_report", "fusion_report"]
+)
+def test_a_call_is_judged_by_making_it(name: str, known: None) -> None:
+    """A decorator may supply what the signature that it shows asks for, and the function's own
+    errors are its own."""
+
+    def inner(x: Any, k: float) -> Any:
+        return x * k
+
+    def scale(x: Any) -> Any:
+        return inner(x, 2.0)
+
+    vars(scale)["__signature__"] = inspect.signature(inner)
+    ask = getattr(alight, name)
+    ask(scale, np.ones(3))
+
+    def wrong(x: Any) -> Any:
+        return inner(x)  # type: ignore[call-arg]
+
+    vars(wrong)["__signature__"] = inspect.signature(inner)
+    with pytest.raises(TypeError, match=r"inner\(\) missing .*'k'$"):
+        ask(wrong, np.ones(3))
+    with pytest.raises(TypeError, match=r"inner\(\) missing .*'k'$"):
+        ask(alight.jit(wrong), np.ones(3))
+
+
+def test_what_a_call_lacks_is_told_without_the_defaults(known: None) -> None:
+    many = np.arange(1000)
+
+    def filtered(x: Any, by: Any, edge: Any = many, *, how: str = "same") -> Any:
+        return x
+
+    told = r"is to be filtered\(x, by, edge=…, \*, how=…\): missing a required argument: 'by'\. Fix"
+    with pytest.raises(TypeError, match=told):
+        alight.explain(filtered, np.ones(3))

@@ -843,3 +843,23 @@ def test_a_module_may_get_names_while_its_own_are_looked_through() -> None:
     with alight.policy(floor=0):
         assert alight.jit(names["f"])(x).tobytes() == names["f"](x).tobytes()
     assert "__warningregistry__" in names
+
+
+def test_the_collector_may_change_a_module_whose_names_are_looked_through() -> None:
+    """Finalizers set globals as other threads do, and run where memory is asked for."""
+    names: dict[str, Any] = {f"__{number}__": number for number in range(300)}
+    own = dict(names)
+
+    def finalize(*_: object) -> None:
+        names[f"more {len(names)}"] = None
+
+    before = gc.get_threshold()
+    gc.callbacks.append(finalize)
+    gc.set_threshold(1, *before[1:])
+    try:
+        found = swap._Names(names, swap._Uses(frozenset(), frozenset()))
+    finally:
+        gc.set_threshold(*before)
+        gc.callbacks.remove(finalize)
+    assert len(names) > len(own)
+    assert {name: dict.get(found, name) for name in own} == own

@@ -449,6 +449,14 @@ def test_workers_stay_awake_through_pauses_that_are_short_and_alike(
     assert (threads[-8:].count(2) > 6) == together, threads
 
 
+@pytest.mark.skipif(not NATIVE, reason="the twin shares what is long enough, always")
+def test_what_is_foreseen_begins_with_no_series() -> None:
+    """Waking for the first run pays only where a series before it would have paid."""
+    runs = [[60e-6, 31e-6]]
+    foreseen(runs * 400, [1e-6] * 400, wake=1e-3)
+    assert foreseen(runs * 16, [1e-6] * 16, wake=1e-3)[1:] == [1] * 15
+
+
 @pytest.mark.skipif(not NATIVE, reason="the twin knows one thread and all of them")
 @pytest.mark.parametrize("best", [2, 4, 8])
 def test_fewer_threads_are_used_where_more_are_slower(best: int) -> None:

@@ -6,7 +6,6 @@ import operator
 import sys
 from collections.abc import Callable, Iterator
 from opcode import opmap
-from threading import get_ident
 from types import FunctionType
 from typing import Any
 
@@ -166,11 +165,11 @@ class Array(ArrayMethods):
         return memory.export(self)
 
     def _for_buffer(self) -> np.ndarray[Any, Any]:
-        memory.dropped.pop(get_ident(), None)
+        memory.forget_dropped()
         try:
             return self.__array__()
         except Exception as error:
-            memory.dropped[get_ident()] = self, error
+            memory.note_dropped(self, error, sys._getframe().f_back)
             raise
 
     def __dlpack__(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import stat
+import sys
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from time import time
@@ -20,7 +21,9 @@ from alight.store import canonical, default_store, digest
 
 __all__ = ["Recalled", "failed", "forget", "keep", "look", "recalled", "trying"]
 
-KIND, KEY = "device", "calibrated"
+# Under "calibrated" are looks of before backends named modules: nothing says of them whether their
+# backend names some now, and without them they would pass where these are gone.
+KIND, KEY = "device", "calibrated-2"
 # Ways that one device may look: a card has other numbers in other jobs of a cluster.
 _LOOKS = 16
 # After opening it failed nobody tries again for so long, then for twice as long, at most a day: the
@@ -68,8 +71,19 @@ def look(traces: Traces) -> Look:
     found = {f"path {path}": _state(path) for path in traces.paths}
     found |= {f"variable {name}": os.environ.get(name, "") for name in traces.variables}
     found |= {f"setting {name}": str(getattr(config(), name, "")) for name in traces.settings}
-    # another environment on this machine may have what a driver is asked through
-    return found | {f"module {name}": "there" if find_spec(name) else "" for name in traces.modules}
+    # another environment on this machine may lack what a driver is asked through
+    there = {name: "there" if _importable(name) else "" for name in traces.modules}
+    return found | {f"module {name}": state for name, state in there.items()}
+
+
+def _importable(name: str) -> bool:
+    """Tell whether a module can be imported: its package counts, as to look into that is to run
+    it."""
+    name = name.partition(".")[0]
+    try:
+        return find_spec(name) is not None
+    except (ImportError, ValueError):  # what is loaded need not say where it came from
+        return sys.modules.get(name) is not None
 
 
 def _traces_of(seen: Look) -> Traces:

@@ -273,33 +273,42 @@ def _read_environment(environ: Mapping[str, str]) -> Iterator[Sourced]:
         if raw := environ.get(variable):
             number = meant("floor", raw)
             yield Sourced(f"floor.{kind}", number, f"environment variable {variable}")
-    for variable in environ:
-        if variable.startswith(PREFIX) and variable not in KNOWN:
-            _warn_unknown(variable)
 
 
 def _read(given: Sourced) -> list[Sourced]:
     return [setting(*given)]
 
 
-_warned: set[str] = set()
+_told: set[str] = set()
 
 
-def _warn_unknown(variable: str) -> None:
-    if variable in _warned:
+def _tell_unknown(environ: Mapping[str, str]) -> None:
+    """Log, once each, the variables that look like settings and are none."""
+    unknown = [name for name in environ if name.startswith(PREFIX) and name not in KNOWN]
+    if _told.issuperset(unknown):
         return
     known = {name.removeprefix(PREFIX): name for name in KNOWN}
     known |= {name.upper(): own for own, name in NAMES.items()}  # the key in the file
     known["FLOOR"] = f"{PREFIX}FLOOR_ALL"  # the key in the file, with no class
-    near = known.get(nearest(variable.removeprefix(PREFIX), known) or "")
-    others = [name for name in KNOWN if name in NAMES or name in FLOOR_NAMES]
-    fix = f"write {near}" if near else f"remove it, or write one of {', '.join(others)}"
     import logging
 
-    _warned.add(variable)
-    logging.getLogger("alight").warning(
-        "environment variable %s is not known and has no effect. Fix: %s.", variable, fix
-    )
+    logger = logging.getLogger("alight")
+    for variable in unknown:
+        if variable in _told:
+            continue
+        _told.add(variable)
+        near = known.get(nearest(variable.removeprefix(PREFIX), known) or "")
+        if near:
+            logger.warning(
+                "environment variable %s is not known and has no effect. Fix: write %s.",
+                *(variable, near),
+            )
+        else:
+            logger.info(
+                "environment variable %s is no setting of alight's. Fix: nothing, if it is another "
+                "program's; the settings are in `alight doctor`.",
+                variable,
+            )
 
 
 def _start_logging(settings: Config) -> None:
@@ -333,6 +342,7 @@ def reload_config(problems: list[AlightError] | None = None) -> Config:
     global _config, _base
     settings = load(problems=problems)
     _start_logging(settings)
+    _tell_unknown(os.environ)  # by now it is known how much is to be logged
     _config, _base = settings, settings.policy
     return settings
 

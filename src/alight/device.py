@@ -102,7 +102,7 @@ class Device:
 class Traces:
     """What changes where devices come, go or get another driver, and can be looked at without
     asking one: files and folders, environment variables, settings of alight, and modules that can
-    be imported."""
+    be imported, by their top-level names."""
 
     paths: tuple[str, ...] = ()
     variables: tuple[str, ...] = ()

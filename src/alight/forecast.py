@@ -13,7 +13,7 @@ from alight.plan.account import account
 from alight.plan.benefit import fusions
 from alight.plan.plan import LaunchStep
 from alight.readable import readable_seconds
-from alight.report import check_called
+from alight.report import as_called
 from alight.requested import Request, requests_of
 
 __all__ = ["Forecast", "device_report", "estimate", "fastest_device", "fusion_report"]
@@ -64,8 +64,12 @@ def estimate(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Fore
     >>> [row["device"] for row in rows][:2]
     ['planned', 'cpu']
     """
-    check_called("estimate", function, args, kwargs)
-    asked = requests_of(function, args, kwargs)
+    with as_called("estimate", function, args, kwargs):
+        asked = requests_of(function, args, kwargs)
+    return _forecast(asked)
+
+
+def _forecast(asked: Sequence[Request]) -> Forecast:
     rows = [_predicted("planned", "", asked)]
     settled = current_policy()
     unopened = [one.device for one in candidates.waiting(settled)]
@@ -85,8 +89,9 @@ def fastest_device(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -
     >>> fastest_device(np.add, np.ones(10), 1.0)  # doctest: +SKIP
     'cpu'
     """
-    check_called("fastest_device", function, args, kwargs)
-    planned, *rows = estimate(function, *args, **kwargs)
+    with as_called("fastest_device", function, args, kwargs):
+        asked = requests_of(function, args, kwargs)
+    planned, *rows = _forecast(asked)
     if not planned["places"] and planned["seconds"] is not None:
         raise AlightError(
             "nothing of this call is placed: it computes nothing on arrays of numbers with "
@@ -114,8 +119,8 @@ def device_report(function: Callable[..., Any], /, *args: Any, **kwargs: Any) ->
     >>> device_report(np.add, np.ones(10), 1.0)[0]["device"]
     'cpu'
     """
-    check_called("device_report", function, args, kwargs)
-    asked = requests_of(function, args, kwargs)
+    with as_called("device_report", function, args, kwargs):
+        asked = requests_of(function, args, kwargs)
     registry.probe_all()
     settled = current_policy()
     found = registry.known_devices()
@@ -173,9 +178,10 @@ def fusion_report(function: Callable[..., Any], /, *args: Any, **kwargs: Any) ->
     >>> [row["operation"] for row in fusion_report(np.add, np.ones(10), 1.0)]
     []
     """
-    check_called("fusion_report", function, args, kwargs)
+    with as_called("fusion_report", function, args, kwargs):
+        asked = requests_of(function, args, kwargs)
     rows = []
-    for request in requests_of(function, args, kwargs):
+    for request in asked:
         facts = request.facts()
         for one in fusions(request.plan(), facts):
             rows.append(

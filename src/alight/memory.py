@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from threading import get_ident
-from typing import Any
-from weakref import WeakKeyDictionary, finalize
+import sys
+from contextlib import suppress
+from threading import local
+from types import CodeType, FrameType
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary, finalize, ref
 
 from numpy.lib.stride_tricks import as_strided
 
@@ -139,16 +142,67 @@ def export(array: ArrayBase) -> np.ndarray[Any, Any]:
     return result
 
 
-# By thread, the array whose buffer could not be had, and the error. NumPy drops it and asks for the
-# interface or the array next: what has just failed is not to be done once more for that.
-dropped: dict[int, tuple[ArrayBase, Exception]] = {}
+class _Dropped(NamedTuple):
+    """An array whose buffer could not be had, the error, and who asked: a frame by its identity,
+    as frames hold on to what is in them, and the instruction that it was at."""
+
+    array: ref[ArrayBase]
+    error: Exception
+    asker: tuple[int, CodeType | None, int]
+
+
+class _OfThread(local):
+    last: _Dropped | None = None
+
+
+_TWIN = f"{_core.__name__}."
+
+# NumPy drops that error and asks for the interface or the array next, from the same instruction of
+# the same caller: what has just failed is not to be done once more for that.
+_dropped = _OfThread()
+
+
+def forget_dropped() -> None:
+    """Forget the error of asking for a buffer."""
+    _dropped.last = None
+
+
+def note_dropped(array: ArrayBase, error: Exception, asker: FrameType | None) -> None:
+    """Keep the error of asking for an array's buffer, for who drops it and asks otherwise."""
+    again = _apart(error)
+    if again is not None:
+        _dropped.last = _Dropped(ref(array), again, _place(asker))
 
 
 def raise_dropped(array: ArrayBase) -> None:
-    """Raise the error of asking for the array's buffer just now, if there was one."""
-    asked, error = dropped.pop(get_ident(), (None, None)) if dropped else (None, None)
-    if asked is array and error is not None:
-        raise error
+    """Raise the error that asking for the array's buffer gave who asks the caller for it now."""
+    last = _dropped.last
+    if last is None:
+        return
+    _dropped.last = None
+    if last.array() is array and last.asker == _place(sys._getframe(1).f_back):
+        try:
+            raise last.error
+        finally:
+            del last  # it has the error, which has this frame
+
+
+def _place(frame: FrameType | None) -> tuple[int, CodeType | None, int]:
+    while frame is not None and str(frame.f_globals.get("__name__")).startswith(_TWIN):
+        frame = frame.f_back  # the twin's methods are called through frames of its own
+    return (0, None, 0) if frame is None else (id(frame), frame.f_code, frame.f_lasti)
+
+
+def _apart(error: Exception) -> Exception | None:
+    """Return an error that says the same without its traceback, whose frames keep alive what their
+    callers have; None where it cannot be had."""
+    kind = type(error)
+    with suppress(Exception):  # what classes of errors may do is not known here
+        again: Exception = kind.__new__(kind, *error.args)
+        vars(again).update(vars(error))
+        if str(again) == str(error):
+            return again
+    return None
 
 
 # What was told to others as an address, by the storage that they hold on to.

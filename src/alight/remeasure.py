@@ -140,7 +140,6 @@ def _measure_at_exit(name: str, pace_seconds: float = math.inf) -> None:
     if interrupted():
         return
     with contextlib.suppress(Exception):  # a program that ended well must not end with our error
-        from alight.measure.calibrate import calibrate
         from alight.measure.profiles import Refused, note_refused, refused
 
         device = registry.device(name)
@@ -150,6 +149,8 @@ def _measure_at_exit(name: str, pace_seconds: float = math.inf) -> None:
             if 0.0 <= time() - last.at < last.wait_seconds:
                 return
             wait = min(2 * last.wait_seconds, _MOST_SECONDS)
+        from alight.measure.calibrate import calibrate  # 36 ms, for who measures
+
         backend = registry.backend_of(device)
         logger().info(
             "measuring %s for at most %g s, so that the next start has its profile "

@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from time import time
+from types import TracebackType
 from typing import Any
 
 from alight import candidates, costs, runtime, tables
@@ -193,9 +194,9 @@ def explain(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Repor
     from alight.exits import holds_arrays
     from alight.jit import Jitted  # a process that jits nothing need not load it
 
-    check_called("explain", function, args, kwargs)
-    before = LOG.snapshot()
-    result = function(*args, **kwargs)
+    with as_called("explain", function, args, kwargs):
+        before = LOG.snapshot()
+        result = function(*args, **kwargs)
     runtime.evaluate_all()
     del result  # alive until here: what nobody holds is not computed
     explained = _reported(LOG.snapshot().since(before))
@@ -228,17 +229,52 @@ def _left_to_numpy(function: Any, ours: bool, totals: Row) -> Row:
     return {"name": name, "call_site": site, "way": "numpy", "reason": reason}
 
 
-def check_called(
+@contextlib.contextmanager
+def as_called(
     name: str, function: object, args: tuple[Any, ...], kwargs: Mapping[str, Any]
-) -> None:
-    """Raise TypeError where a question about a call was given something that cannot be called, or
-    not as it is called there."""
+) -> Iterator[None]:
+    """Have a question about a call, which is made inside, raise TypeError that says how to ask
+    where it was given something that cannot be called, or not as it is called there."""
     if not callable(function):
         raise TypeError(
             f"alight.{name} takes a function and the arguments of one call, not an object of type "
             f"{type(function).__name__}. Fix: write alight.{name}(f, x) for the call f(x)."
         )
-    from inspect import signature  # late: few ask
+    try:
+        yield
+    except TypeError as error:
+        # Not before the call: what decorators say that a function takes need not be what it does.
+        misfit = "" if _ran_others(error.__traceback__) else _misfit(function, args, kwargs)
+        if not misfit:
+            raise
+        called = getattr(function, "__name__", "f")
+        raise TypeError(
+            f"alight.{name}: the call {called}(…) is to be {called}{misfit}. Fix: give its "
+            f"arguments after the function, as in alight.{name}({called}, x) for {called}(x)."
+        ) from None
+
+
+def _ran_others(traceback: TracebackType | None) -> bool:
+    """Tell whether code that is not alight's ran until an error was raised."""
+    while traceback is not None:
+        module = str(traceback.tb_frame.f_globals.get("__name__"))
+        if module.partition(".")[0] != __name__.partition(".")[0]:
+            return True
+        traceback = traceback.tb_next
+    return False
+
+
+class _Default:
+    """Stands for a default, which may be an array."""
+
+    def __repr__(self) -> str:
+        return "…"
+
+
+def _misfit(function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
+    """Return what a function takes and what of that a call gets wrong; nothing where it says not,
+    or takes the call."""
+    from inspect import Parameter, Signature, signature  # late: few get it wrong
 
     from alight.jit import Jitted
 
@@ -246,15 +282,17 @@ def check_called(
     try:
         taken = signature(plain, follow_wrapped=False)  # a decorator's takes what it takes itself
     except (TypeError, ValueError):  # it does not say what it takes
-        return
+        return ""
     try:
         taken.bind(*args, **kwargs)
     except TypeError as error:
-        called = getattr(function, "__name__", "f")
-        raise TypeError(
-            f"alight.{name}: the call {called}(…) is to be {called}{taken}: {error}. Fix: give its "
-            f"arguments after the function, as in alight.{name}({called}, x) for {called}(x)."
-        ) from None
+        empty = Parameter.empty
+        shown = [
+            one.replace(default=empty if one.default is empty else _Default(), annotation=empty)
+            for one in taken.parameters.values()
+        ]
+        return f"{Signature(shown)}: {error}"
+    return ""
 
 
 def devices() -> list[Row]:

@@ -51,8 +51,9 @@ class _Names(dict[str, Any]):
 
     def __init__(self, real: dict[str, Any], uses: _Uses) -> None:
         # What the interpreter takes from globals itself: the builtins, and what imports go by.
-        # Other threads may add to the real ones meanwhile.
-        super().__init__({k: v for k, v in tuple(real.items()) if k[:2] == "__" == k[-2:]})
+        # Other threads may add to the real ones meanwhile, and what the collector calls, too, where
+        # a tuple of their items is made.
+        super().__init__({k: v for k, v in real.copy().items() if k[:2] == "__" == k[-2:]})
         self.real = real
         self.uses = uses
         self.types = "type" not in uses.values | uses.attributes

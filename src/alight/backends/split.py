@@ -11,7 +11,10 @@ if TYPE_CHECKING:
     from alight.ir.group import Group
 
 # Parts meet at whole pages: what two threads write to is never on one cache line, and a page is
-# touched for the first time by one of them. The smallest page of the machines met so far.
+# touched for the first time by one of them. The smallest page of the machines met so far. Not so
+# what folds give, of which a part may be one element: its state is on the thread's own stack, and
+# each result is written once, after all that is folded into it was read, so that lines change hands
+# far too seldom to count.
 PAGE_BYTES = 4096
 
 # Columns that are folded side by side stay together by an equal share of a row for each thread, of
@@ -83,5 +86,7 @@ def _axis(nest: Nest, elements: int, page: int, threads: int) -> tuple[int, int]
         )
         unit = max(unit, min(widest, max(least, -(-nest.dims[axis] // threads))))
         if unit >= nest.dims[axis] and axis and (most := max(nest.dims[:axis])) > 1:
-            return nest.dims.index(most), 1  # they are too few to be cut: rows of them are not
+            # They are too few to be cut: rows of them are not. Of a product of few columns these
+            # are the columns of the result, and threads write neighbouring elements of all of it.
+            return nest.dims.index(most), 1
     return axis, unit

@@ -322,7 +322,7 @@ class Work:
     def _curve(self, name: str, item: Pass, dtype: str) -> Curve | None:
         """Return the curve that a probe's memory is read off: its class's, in the nearest dtype."""
         if self._summed(item):
-            return self.curves[f"reduce_sum/{dtype}"]
+            return self.curves[f"reduce_sum/{item.dtype}"]  # means of integers are of floats
         wanted = item.kind if "@reduce" not in name else name.rpartition("@")[2]
         if wanted == "reduce_inner" and any(key.startswith("reduce_rows/") for key in self.curves):
             wanted = "reduce_rows"

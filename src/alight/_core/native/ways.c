@@ -68,8 +68,19 @@ static struct {
     _Atomic uint32_t short_pauses; /* one after the other */
 } series;
 
+static void forget_series(void)
+{
+    _Atomic double *seconds[] = {&series.until, &series.saved, &series.missed, &series.before, &series.ended, &series.pause};
+    for (size_t i = 0; i < sizeof seconds / sizeof *seconds; i++) atomic_store_explicit(seconds[i], 0, memory_order_relaxed);
+    atomic_store_explicit(&series.short_pauses, 0, memory_order_relaxed);
+}
+
 /* A worker that spins through a pause saves the next run what waking takes. It does so while that is a tenth of
-   the pause at least, and pauses have been so short BALANCED times in a row: one that is not costs a spin in vain. */
+   the pause at least, and pauses have been so short BALANCED times in a row: one that is not costs a spin in vain.
+   Kernels of 100,000 elements with 300 us between them, on 2 threads: in the quickest fifth they took 60 to 79 us
+   where workers slept and 41 to 76 where they spun, which kept 1.04 to 1.63 and 1.71 to 1.97 processors busy. So
+   4 to 20 us of some 370 are had for half a processor, which others may want: no more than this. The quarter that
+   spinning goes on for longer, and the eighth of a shorter pause that counts at once, are guesses. */
 #define WORTH 10
 
 /* Count a pause that ends now; returns for how long workers stay awake after a job from here on. */
@@ -239,6 +250,7 @@ PyObject *foresee(PyObject *Py_UNUSED(module), PyObject *args)
     if (PyList_GET_SIZE(pauses) != PyList_GET_SIZE(runs))
         return PyErr_Format(PyExc_ValueError, "%zd pauses before %zd runs", PyList_GET_SIZE(pauses), PyList_GET_SIZE(runs));
     found = PyList_New(0);
+    forget_series();
     Plan plan = {.rank = 0};
     Scene scene = {.now = now_seconds() + 3600}; /* after all that really ran */
     double awake = 0;
@@ -273,8 +285,7 @@ PyObject *foresee(PyObject *Py_UNUSED(module), PyObject *args)
         if (threads == NULL || PyList_Append(found, threads) < 0) Py_CLEAR(found);
         Py_XDECREF(threads);
     }
-    atomic_store_explicit(&series.until, 0, memory_order_relaxed);
-    atomic_store_explicit(&series.short_pauses, 0, memory_order_relaxed);
+    forget_series();
     stay_awake(0);
     return found;
 }
