@@ -516,6 +516,9 @@ def test_limits_of_numpys_time_are_asked_of_one_process() -> None:
     made.paired = [(1.3, 1.0), (0.9, 0.9), (0.8, 0.8)]
     (library,), (small,) = shows._library([made]), shows._small([made])
     assert (library.value, library.passed, small.passed) == (1.0, True, True)
+    assert made.ratio() == made.ratio("numpy") == 1.0
+    (fused := row("chain", alight=1.3, numpy=1.0)).paired = [(1.1, 1.0)]
+    assert shows._fused([fused])[1].value == 1.1 and shows._fused([fused])[1].passed
     made.paired = [(1.3, 1.0), (0.9, 0.8), (0.8, 0.8)]
     (library,), (small,) = shows._library([made]), shows._small([made])
     assert library.value == pytest.approx(0.9 / 0.8)

@@ -152,7 +152,7 @@ def _processes(run: Run) -> list[str]:
     if paired:
         told += [
             f"In {paired} of them, whose limit is NumPy's time, alight and NumPy had turns in one "
-            "process: the lines below take these rows by the median of what the two took there."
+            "process: what stands against NumPy's time is the median of what the two took there."
         ]
     return ["", *told] if told else []
 

@@ -176,10 +176,14 @@ class Row:
         return self.paired or [(ours, numpy)]
 
     def ratio(self, to: str | None = None) -> float | None:
-        """Return alight's seconds over those of a peer, or of the best one."""
-        ours = self.seconds("alight")
+        """Return alight's seconds over those of a peer, or of the best one; over NumPy's as the
+        median of the processes in which both had turns, where there are such."""
         best = self.best_peer()
-        theirs = self.seconds(to) if to else None if best is None else best[1]
+        named = to or (None if best is None else best[0])
+        if named == "numpy":
+            found = [ours / numpy for ours, numpy in self.pairs()]
+            return median(found) if found else None
+        ours, theirs = self.seconds("alight"), None if named is None else self.seconds(named)
         return None if ours is None or theirs is None else ours / theirs
 
 
@@ -310,6 +314,7 @@ def run_row(
             _fill(row.cells[peer], turns)
             row.turns[peer] = [turns]
         if "alight" in taken and paired:
+            left = share_seconds - (perf_counter() - began)
             row.paired = _pair(crew, expected["alight"], max(left, _TURNS_SECONDS))
         if "alight" in taken:
             row.explained = crew.ask("alight", "explain").get("lines", [])
@@ -416,10 +421,7 @@ def _turns(
     began, rounds = perf_counter(), 0
     running = list(peers)
     while running and rounds < MOST_ROUNDS:
-        if rounds >= LEAST_ROUNDS and perf_counter() - began > seconds:
-            break
-        # Out of time from the start (a large row): three turns say which is quicker, no more.
-        if rounds >= _TRIED and perf_counter() - began > 3 * max(seconds, 1.0):
+        if _over(rounds, perf_counter() - began, seconds):
             break
         first = rounds % len(running)
         then = running[first + 1 :] + running[:first]
@@ -434,13 +436,20 @@ def _turns(
     return taken
 
 
+def _over(rounds: int, spent: float, seconds: float) -> bool:
+    """Tell whether a row that has so many seconds for its rounds of turns has had enough."""
+    # Out of time from the start (a large row): three turns say which is quicker, no more.
+    late = rounds >= _TRIED and spent > 3 * max(seconds, 1.0)
+    return late or (rounds >= LEAST_ROUNDS and spent > seconds)
+
+
 def _pair(crew: Crew, expected: float, seconds: float) -> list[tuple[float, float]]:
     """Return the median seconds of alight and of NumPy in turns in alight's process."""
     ways = ("take", "take_plain")
     taken: dict[str, list[dict[str, Any]]] = {way: [] for way in ways}
     began = perf_counter()
     for round_ in range(MOST_ROUNDS):
-        if round_ >= LEAST_ROUNDS and perf_counter() - began > seconds:
+        if _over(round_, perf_counter() - began, seconds):
             break
         for way in ways[:: -1 if round_ % 2 else 1]:
             answer = crew.ask("alight", way, samples=1 if expected > 0.05 else SAMPLES)

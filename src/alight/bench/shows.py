@@ -166,9 +166,11 @@ def only_reads(row: Row) -> bool:
 
 def _library(rows: Sequence[Row]) -> list[Shown]:
     ratios = [
-        (median([ours / numpy for ours, numpy in pairs]), row)
+        (ratio, row)
         for row in rows
-        if row.case.of.family == "library" and row.case.n >= LARGE and (pairs := row.pairs())
+        if row.case.of.family == "library"
+        and row.case.n >= LARGE
+        and (ratio := row.ratio("numpy")) is not None
     ]
     title = "library, n ≥ 2^17: alight / NumPy's own call, worst"
     if not ratios:

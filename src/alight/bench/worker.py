@@ -108,7 +108,9 @@ class Server:
             for i, output in enumerate(right):
                 np.save(f"{reference}.{i}.npy", output)
         answer["apart"], answer["error_eps"] = compare(outputs, reference, loose, dtype)
-        self.call, self.plain = call, NumPy().call(self.program, arrays)
+        self.call = call
+        if self.name == "alight":  # others let go of the host's arrays where they have their own
+            self.plain = NumPy().call(self.program, arrays)
         return answer
 
     def on_warm(self, least_seconds: float) -> dict[str, Any]:
