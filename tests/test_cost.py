@@ -278,6 +278,24 @@ def test_a_surface_finds_what_products_are_made_of_and_bends_where_they_do_not()
     assert surface_of({(8, 8, 8): 1e-6}) is None
 
 
+def test_steps_along_an_inner_side_are_told_from_what_is_read() -> None:
+    """A library fills up the tiles of a small result, and shares no inner side among threads."""
+
+    def seconds(m: int, k: int, n: int) -> float:
+        return 1e-5 + 6e-12 * m * k * n + 8e-11 * m * k + 5e-9 * k
+
+    random = Random(9)
+    shapes = [tuple(round(2 ** random.uniform(1, 10)) for _ in range(3)) for _ in range(60)]
+    shapes += [(random.randrange(2, 60), round(2 ** random.uniform(11, 14)), 9) for _ in range(6)]
+    fitted = surface_of({(m, k, n): seconds(m, k, n) for m, k, n in shapes})
+    assert fitted is not None
+    for shape in ((8, 1 << 17, 2), (2, 1 << 16, 3)):
+        assert fitted[0].seconds_at(*shape) == pytest.approx(seconds(*shape), rel=0.1)
+    older = fitted[0].to_dict()
+    older["seconds"] = older["seconds"][:-1]
+    assert Surface.from_dict(older).seconds == (*older["seconds"], 0.0)
+
+
 def test_no_product_is_predicted_faster_than_every_one_that_was_measured() -> None:
     """Products that threads share get quicker by the multiplication up to some size, which the
     terms take for no price of multiplications at all."""

@@ -444,7 +444,7 @@ def test_the_hosts_products_take_what_such_took_that_lay_as_they_do() -> None:
         return found and round(found.seconds * 1e6)
 
     def surface(microseconds: float) -> Surface:
-        return Surface((microseconds * 1e-6, 0.0, 0.0, 0.0, 0.0), (), (), 1.0)
+        return Surface((microseconds * 1e-6, *[0.0] * 5), (), (), 1.0)
 
     known = {"float64": surface(20), "int64": surface(30)}
     known |= {"float64 first turned": surface(40), "float64 second turned": surface(10)}

@@ -139,7 +139,7 @@ def test_a_profile_is_loaded_in_few_calls(store: Store) -> None:
     an EPYC, 5.6 on a Xeon at half of its speed: calls are counted, for they are always the same."""
     made = host_profile()
     one = made.rates["numpy"].work["flop/float64"]
-    surface = Surface((1e-6,) * 5, ((3.5, 4.5, 5.5),) * 64, (0.123456789,) * 64, 1.0)
+    surface = Surface((1e-6,) * 6, ((3.5, 4.5, 5.5),) * 64, (0.123456789,) * 64, 1.0)
     curves = {
         key: Curve(curve.knots[::4]) for key, curve in list(made.rates["numpy"].curves.items())[:16]
     }

@@ -18,6 +18,7 @@ from alight import costs, picked, registry, residency, runtime
 from alight.array import asarray
 from alight.bench.inputs import SEED, Arrays
 from alight.bench.programs import PROGRAMS
+from alight.bench.worker import rest
 from alight.config import current_policy, policy
 from alight.device import Device, Reason
 from alight.ir.group import Group
@@ -166,7 +167,11 @@ def _program(
         # Each way follows each other one: what ran before leaves caches, pages and threads behind,
         # in which the first call is apart from a program's others. After 40 ms of rest a dot
         # product that takes 0.24 ms again and again took 0.59, by whichever way (H200's host).
+        # A library's threads spin on for 128 ms, and slow down whoever is next: a program that runs
+        # in one place meets no other place's (a dot product of 2^20 took 290 us behind them, a
+        # quadratic of as many bytes 164: H200's host).
         for way, run in order.sample([*runs.items()], len(runs)):
+            rest()
             alone = run()
             seconds = run() if alone < _LONG_SECONDS else alone
             if turn:  # the first one compiles and fills caches
