@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 # What the seconds of an (m, k) by (k, n) product are made of: a call, multiplications, the reading
-# of both operands, the writing of the result, and the steps along the inner side: a library works on
-# tiles of a result, which it fills up where that is smaller, and shares no inner side among threads.
-# Without these 8 x 131072 x 2 was predicted to take BLAS a quarter of what it did (250 us for 900
-# and 1035, 16 threads of a Xeon), with them a half and three quarters.
+# of both operands, the writing of the result, and the steps along the inner side: a library works
+# on tiles of a result, which it fills up where that is smaller, and shares no inner side among
+# threads. Without these 8 x 131072 x 2 was predicted to take BLAS a quarter of what it did (250 us
+# for 900 and 1035, 16 threads of a Xeon), with them a half and three quarters.
 TERMS = ("call", "mkn", "mk", "kn", "mn", "k")
 
 
