@@ -176,6 +176,9 @@ def test_products_wait_once_for_the_threads_that_they_leave_spinning(
 
     monkeypatch.setattr(Calibration, "_visit", lambda run, *visited_: visited(*visited_))
     run.pace.steady = steady  # type: ignore[method-assign]
+    # beside these threads the processor was slow for a while
+    quick = itertools.chain([True] * 12, [False] * 6, itertools.repeat(True))
+    run._beside.steady = lambda: next(quick)  # type: ignore[method-assign]
     some = [point for point in points_of(HOST) if point.implementation == "numpy"]
     wanted = ("matmul/float64", "matmul/int64", "dot/float64", "elementwise/float64")
     few = [point for point in some if point.key in wanted and point.amount < 1e6]
@@ -184,7 +187,7 @@ def test_products_wait_once_for_the_threads_that_they_leave_spinning(
     assert len(list(itertools.islice(run.steps(), len(few)))) == len(few)
     products = [run.found.sample(point) for point in few if run._spins(point)]
     assert len(products) > 20 and waits == 1
-    assert all(product.steady for product in products)
+    assert 3 <= [product.steady for product in products].count(False) <= 6
 
 
 def test_a_calibration_without_a_quick_moment_leaves_time_for_what_it_has_made_ready(

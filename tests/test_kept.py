@@ -14,7 +14,7 @@ import pytest
 
 from alight.backends.host import HostBackend
 from alight.measure import calibrate as calibration
-from alight.measure import kept, probes, profiles
+from alight.measure import kept, probes, profiles, timing
 from alight.measure.calibrate import Calibration, calibrate
 from alight.measure.kept import Kept
 from alight.measure.points import points_of
@@ -243,3 +243,29 @@ def test_products_of_slow_moments_are_left_out_where_enough_others_are_left() ->
     assert len(run.found._sound()["numpy"].by_key["matmul/float64"]) == LEAST
     samples.by_key["matmul/float64"][products[0].amount].steady = False
     assert len(run.found._sound()["numpy"].by_key["matmul/float64"]) == len(products)
+
+
+def test_what_slow_moments_took_is_no_sign_that_the_rest_was_disturbed(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was met in one is looked at again first, and then takes half as long, as it should."""
+    monkeypatch.setattr("alight.measure.findings.contention", timing.contention)
+    visit = world.visit
+
+    def visits(*given: Any) -> list[float]:
+        world.pace = SLOW if 4 < world.visits < 4 + len(POINTS) // 3 else QUICK
+        world.seconds = 2e-5 if world.pace == SLOW else 1e-5
+        return visit(*given)
+
+    monkeypatch.setattr(probes.Bench, "visit", lambda bench, *given: visits(*given))
+    profile = measured(world, 3 * len(POINTS))
+    assert not profile.contended, profile.doubts
+    # what cannot be seen does show
+    monkeypatch.setattr(
+        probes.Bench,
+        "visit",
+        lambda bench, *given: [s * (1 + (world.visits > 1.3 * len(POINTS))) for s in visit(*given)],
+    )
+    world.pace, world.seconds = QUICK, 1e-5
+    other = measured(world, 3 * len(POINTS), store=False)
+    assert other.contended and "two visits of one thing" in other.doubts[0]
