@@ -187,7 +187,7 @@ def test_products_wait_once_for_the_threads_that_they_leave_spinning(
     assert len(list(itertools.islice(run.steps(), len(few)))) == len(few)
     products = [run.found.sample(point) for point in few if run._spins(point)]
     assert len(products) > 20 and waits == 1
-    assert 3 <= [product.steady for product in products].count(False) <= 6
+    assert 1 <= [product.steady for product in products].count(False) <= 6
 
 
 def test_a_calibration_without_a_quick_moment_leaves_time_for_what_it_has_made_ready(

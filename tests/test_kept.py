@@ -253,19 +253,22 @@ def test_what_slow_moments_took_is_no_sign_that_the_rest_was_disturbed(
     visit = world.visit
 
     def visits(*given: Any) -> list[float]:
-        world.pace = SLOW if 4 < world.visits < 4 + len(POINTS) // 3 else QUICK
+        world.pace = SLOW if 2 < world.visits < len(POINTS) else QUICK
         world.seconds = 2e-5 if world.pace == SLOW else 1e-5
         return visit(*given)
 
     monkeypatch.setattr(probes.Bench, "visit", lambda bench, *given: visits(*given))
-    profile = measured(world, 3 * len(POINTS))
+    profile = measured(world, 2 * len(POINTS))
     assert not profile.contended, profile.doubts
     # what cannot be seen does show
-    monkeypatch.setattr(
-        probes.Bench,
-        "visit",
-        lambda bench, *given: [s * (1 + (world.visits > 1.3 * len(POINTS))) for s in visit(*given)],
-    )
+    repeat = Calibration._repeat
+
+    def repeats(run: Any) -> Iterator[str]:
+        world.seconds = 2e-5
+        yield from repeat(run)
+
+    monkeypatch.setattr(Calibration, "_repeat", repeats)
+    monkeypatch.setattr(probes.Bench, "visit", lambda bench, *given: visit(*given))
     world.pace, world.seconds = QUICK, 1e-5
     other = measured(world, 3 * len(POINTS), store=False)
     assert other.contended and "two visits of one thing" in other.doubts[0]
