@@ -142,7 +142,7 @@ def _processes(run: Run) -> list[str]:
         for row in run.rows
         if (counts := [cell.processes for cell in row.cells.values()]) and max(counts) > 1
     ]
-    paired = sum(bool(row.paired) for row in run.rows)
+    paired = [len(row.paired) for row in run.rows if row.paired]
     told = []
     if counts:
         told += [
@@ -151,8 +151,9 @@ def _processes(run: Run) -> list[str]:
         ]
     if paired:
         told += [
-            f"In {paired} of them, whose limit is NumPy's time, alight and NumPy had turns in one "
-            "process: what stands against NumPy's time is the median of what the two took there."
+            f"In {len(paired)} rows over or near a limit of NumPy's time alight and NumPy had turns in "
+            f"one process, in {min(paired)} to {max(paired)} of them: what stands against NumPy's time "
+            "is the median of these."
         ]
     return ["", *told] if told else []
 

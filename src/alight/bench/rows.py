@@ -290,7 +290,7 @@ def run_row(
     paired: bool = False,
 ) -> Row:
     """Return the row of a case, measured in about so many seconds where that is enough for it;
-    ``paired``: by NumPy in alight's process, too, in turns with alight."""
+    ``paired``: only by alight and NumPy in turns in alight's process."""
     began = perf_counter()
     row = Row(case)
     row.flops, row.special = case.of.flops(case.n), case.of.special * case.n
@@ -303,19 +303,21 @@ def run_row(
         expected: dict[str, float] = {}
         for peer in peers:
             row.cells[peer] = _opened(row, peer, crew)
-            if row.cells[peer].reason is None and crew.about[peer].get("timed", True):
+            timed = crew.about[peer].get("timed", True) and not (paired and peer == "numpy")
+            if row.cells[peer].reason is None and timed:
                 answer = crew.ask(peer, "warm", least_seconds=_WARM_SECONDS)
                 expected[peer] = answer.get("seconds", 0.0)
                 row.cells[peer].settled_calls = answer.get("settled_calls")
                 row.cells[peer].settling_seconds = answer.get("settling_seconds")
-        left = share_seconds - (perf_counter() - began)
-        taken = _turns(list(expected), expected, crew, max(left, _TURNS_SECONDS))
+        left = max(share_seconds - (perf_counter() - began), _TURNS_SECONDS)
+        taken = {}
+        if not paired:
+            taken = _turns(list(expected), expected, crew, left)
+        elif "alight" in expected:
+            row.paired = _pair(crew, expected["alight"], left)
         for peer, turns in taken.items():
             _fill(row.cells[peer], turns)
             row.turns[peer] = [turns]
-        if "alight" in taken and paired:
-            left = share_seconds - (perf_counter() - began)
-            row.paired = _pair(crew, expected["alight"], max(left, _TURNS_SECONDS))
         if "alight" in taken:
             row.explained = crew.ask("alight", "explain").get("lines", [])
     finally:

@@ -340,7 +340,7 @@ def _in_other_processes(run: Run, crew: Crew, until: float, say: Say) -> None:
                 paired = peer == "numpy"
                 left = until - perf_counter()
                 share = left / ((_PROCESSES + 1 - process) * len(near) - place)
-                if _again_seconds(row, [*timed, *timed[: 2 * paired]]) > min(left, _OVER * share):
+                if _again_seconds(row, timed) > min(left, _OVER * share):
                     continue
                 case = row.case
                 say(f"{case.program} {case.dtype} n={case.n:,} in process {process} of each peer")
