@@ -151,9 +151,9 @@ def _processes(run: Run) -> list[str]:
         ]
     if paired:
         told += [
-            f"In {len(paired)} rows over or near a limit of NumPy's time alight and NumPy had turns in "
-            f"one process, in {min(paired)} to {max(paired)} of them: what stands against NumPy's time "
-            "is the median of these."
+            f"In {len(paired)} rows over or near a limit of NumPy's time alight and NumPy had "
+            f"turns in one process, in {min(paired)} to {max(paired)} of them: what stands against "
+            "NumPy's time is the median of these."
         ]
     return ["", *told] if told else []
 

@@ -156,10 +156,10 @@ class Row:
         calls had settled: a process that has just begun has less time for that."""
         if other.skipped is not None or other.faults:
             return False
-        for peer, cell in other.cells.items():
-            known = self.cells.get(peer)
-            if cell.settled_calls is None and known is not None and known.settled_calls is not None:
-                return False
+        ours, theirs = self.cells.get("alight"), other.cells.get("alight")  # all others are at once
+        known = ours is not None and ours.settled_calls is not None
+        if known and (theirs is None or theirs.settled_calls is None):
+            return False
         self.paired += other.paired
         for peer, cell in other.cells.items():
             if cell.counts and peer in self.cells and self.cells[peer].counts:
