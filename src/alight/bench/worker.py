@@ -154,6 +154,20 @@ class Server:
             self.plain_calls, _ = calls_lasting(take, SAMPLE_SECONDS)
         return self._turn(take, self.plain_calls, samples)
 
+    def on_pair(self, rounds: int) -> dict[str, Any]:
+        """Return seconds of one call and of NumPy's, one right after the other, so many times, each
+        time beginning with the other one: what both meet for a while is in both."""
+        assert self.call is not None and self.plain is not None
+        takes = host_clock(self.call), host_clock(self.plain)
+        found: tuple[list[float], list[float]] = ([], [])
+        with quiet():
+            for take in takes:
+                settled(take, self.calls, take(self.calls))
+            for round_ in range(rounds):
+                for way in (round_ % 2, 1 - round_ % 2):
+                    found[way].append(takes[way](self.calls) / self.calls)
+        return {"samples": found[0], "plain": found[1]}
+
     def _turn(self, take: Callable[[int], float], calls: int, samples: int) -> dict[str, Any]:
         with quiet():
             self.pace.steady()  # a thread that has slept finds its caches cold
