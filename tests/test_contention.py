@@ -178,7 +178,9 @@ def test_products_wait_once_for_the_threads_that_they_leave_spinning(
     run.pace.steady = steady  # type: ignore[method-assign]
     # beside these threads the processor was slow for a while
     quick = itertools.chain([True] * 12, [False] * 6, itertools.repeat(True))
-    run._beside.steady = lambda: next(quick)  # type: ignore[method-assign]
+    run._beside.met = 1e-5
+    run._beside.awaited = lambda seconds: next(quick)  # type: ignore[method-assign]
+    monkeypatch.setattr(calibration, "SPIN_SECONDS", 60.0)
     some = [point for point in points_of(HOST) if point.implementation == "numpy"]
     wanted = ("matmul/float64", "matmul/int64", "dot/float64", "elementwise/float64")
     few = [point for point in some if point.key in wanted and point.amount < 1e6]

@@ -62,6 +62,9 @@ LOOK_SHARE = 0.05
 MOST_REPEATS = 9
 # Points between which one of a curve is visited again: a quarter more time for the first pass.
 RETURN_EVERY = 4
+# For so long at least after a product a library's threads still spin: OpenBLAS's for 2**28 ticks,
+# 60 ms at 4.5 GHz.
+SPIN_SECONDS = 0.05
 # What takes this long outlasts a scheduler's slice in a visit or two.
 LONG_REPEATS, LONG_SECONDS = 2, 1e-3
 # What is predicted to take longer is not tried: a handful would take the time of all others.
@@ -86,13 +89,14 @@ class Calibration:
     pace: Pace = field(default_factory=Pace)
     kept: Kept | None = None
     found: Findings = field(init=False)
-    began: float = field(default_factory=time.time)
+    _anew: bool = False  # what was kept before is not to be joined with what this one keeps
     _bench: Bench | None = None
     _had: list[Point] = field(default_factory=list)
     _beside: Pace = field(default_factory=Pace)
     _launches: list[tuple[Point, Launch]] = field(default_factory=list)
     _busy: float = 0.0
     _spinning: bool = False
+    _spun: float = -math.inf
     _visiting: float = 0.0
     _resumed: float | None = None
     _waiting: deque[tuple[Point, Launch]] = field(default_factory=deque)
@@ -102,13 +106,11 @@ class Calibration:
 
     def profile(self) -> Profile:
         """Return the profile of what has been measured so far."""
-        kept = self.found.kept
-        before = kept.seconds if kept is not None else 0.0
-        return self.found.profile(before + self.spent(), self._bench, self.pace)
+        return self.found.profile(self.spent(), self._bench, self.pace)
 
     def to_keep(self) -> Kept | None:
         """Return what the next calibration goes on from; None where there is nothing new."""
-        return self.found.to_keep(self.began, self.spent(), self._bench, self.pace)
+        return self.found.to_keep(self._anew, self._bench, self.pace)
 
     def steps(self) -> Iterator[str]:
         """Yield the name of each point once it is measured, until the budget is spent.
@@ -204,7 +206,7 @@ class Calibration:
             if self._steady() and not self.pace.quicker:
                 apart.append(math.log(now.seconds / better_half(before).seconds))
         if len(apart) >= VITAL and abs(median(apart)) > DISAGREEMENT:
-            self.found.kept = None
+            self.begin_anew()
 
     def _known_before(self, point: Point) -> bool:
         """Take what an earlier calibration knows of a point, if it does; tell whether."""
@@ -213,9 +215,9 @@ class Calibration:
             return False
         before = kept.samples(point.implementation, point.key, point.amount)
         if before:
+            self._samples(point).add(point.key, point.amount, point.group, before)
             self.found.points.append(point)
             self._had.append(point)
-            self._samples(point).add(point.key, point.amount, point.group, before)
         return bool(before)
 
     def _samples(self, point: Point) -> Samples:
@@ -242,8 +244,9 @@ class Calibration:
         """Tell whether what leaves a library's threads spinning, or does not, may be measured now,
         or within so many seconds: what follows on another such one finds its own threads there, and
         the processor as quick as it is beside these."""
-        if spins and self._spinning:
-            return self._steady_beside(seconds)
+        left = self._spun + SPIN_SECONDS - time.perf_counter()
+        if spins and self._spinning and left > 0.0:
+            return self._steady_beside(min(seconds, left))
         return self._steady(seconds)
 
     def _spins(self, point: Point) -> bool:
@@ -271,7 +274,6 @@ class Calibration:
     def _first_visit(self, point: Point, launch: Launch) -> str:
         """Measure a point for the first time; return its name."""
         assert self._bench is not None
-        self.found.points.append(point)
         self._first_launch(point, launch)
         self._visit(point, launch)
         if len(self._launches) % RETURN_EVERY == 0 and self._steady():
@@ -294,7 +296,10 @@ class Calibration:
             seconds = self._bench.visit(launch, self.found.shared(point))
         self._spinning = spins
         if spins:
-            steady = before and self._steady_beside() and not self._beside.quicker
+            self._spun = time.perf_counter()
+            if self._beside.met == math.inf:
+                self._beside.now()  # the first readings find nothing in the caches
+            steady = self._steady_beside() and not self._beside.quicker and before
         else:
             steady = before and self._steady() and not self.pace.quicker
         # Threads wait for the one that other work keeps from its processor: products of 60 us took
@@ -307,7 +312,10 @@ class Calibration:
         if alone and self.device.space == "host" and thread_count() > 1:
             self.found.elapsed += time.perf_counter() - began
             self.found.worked += time.thread_time() - worked
-        self._samples(point).add(point.key, point.amount, point.group, seconds, steady)
+        samples = self._samples(point)
+        if point.amount not in samples.by_key.get(point.key, {}):
+            self.found.points.append(point)
+        samples.add(point.key, point.amount, point.group, seconds, steady)
         return seconds, steady
 
     def _steady(self, seconds: float = 0.0) -> bool:
@@ -316,7 +324,7 @@ class Calibration:
             return True
         steady = self.pace.awaited(seconds)
         if self.pace.quicker:
-            self.found.kept = None  # what was slow is nothing to go on from
+            self.begin_anew()  # what was slow is nothing to go on from
             for known in self._measured():
                 known.steady = False
         return steady
@@ -327,10 +335,17 @@ class Calibration:
         additions were as quick as at best (EPYC)."""
         steady = self._beside.awaited(seconds)
         if self._beside.quicker:
-            for point in self.found.points:
-                if self._spins(point):
-                    self.found.sample(point).steady = False
+            self._anew = True
+            for name, samples in self.found.samples.items():
+                for key, found in samples.by_key.items():
+                    if self.found.leaves_threads(name, key):
+                        for sample in found.values():
+                            sample.steady = False
         return steady
+
+    def begin_anew(self) -> None:
+        """Pass over what earlier calibrations kept, for good."""
+        self.found.kept, self._anew = None, True
 
     @contextlib.contextmanager
     def _threads(self, point: Point) -> Iterator[None]:
@@ -394,7 +409,6 @@ class Calibration:
     def _repeat(self) -> Iterator[str]:
         """Measure points again, seconds later: it is other work that makes them differ."""
         limit = self.budget_seconds * REPEAT_SHARE
-        own = {id(point) for point, _ in self._launches}  # of which no other calibration knew
         for again in range(MOST_REPEATS):
             # those first of which nothing is known but what they took beside other work, or little
             ready: list[tuple[Point, Launch | None]] = [*self._launches]
@@ -414,7 +428,7 @@ class Calibration:
                 earlier, both = sample.timing, sample.steady
                 seconds, steady = self._visit(point, launch)
                 # What a slow moment did is known, and replaced: it says nothing of the others.
-                if both and steady and id(point) in own:
+                if both and steady:
                     self.found.passes.append((earlier, summary(seconds)))
                 yield f"{point.implementation} {point.key} again"
 
@@ -510,7 +524,7 @@ def calibrate(
         if kept is not None:
             known = min(known, kept.pace_seconds)
         pace = Pace(known)
-        run = Calibration(backend, device, budget_seconds, time_step, pace, kept)
+        run = Calibration(backend, device, budget_seconds, time_step, pace, kept, _anew=fresh)
         stopped: KeyboardInterrupt | None = None
         try:
             for what in run.steps():
@@ -519,9 +533,11 @@ def calibrate(
                     break
         except KeyboardInterrupt as interrupt:  # what there is by now is of use
             stopped, run.found.complete = interrupt, False
-        profile = run.profile()
         if store and (found := run.to_keep()) is not None:
             keeping.keep(device, found)
+        profile = run.profile()
+        if store and kept is not None and run.found.disturbed():
+            keeping.forget(device)  # it may be that which no longer holds
         profiles.append(save_profile(profile) if store else profile)
         if store and not profile.contended:
             remember(device)

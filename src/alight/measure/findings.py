@@ -109,26 +109,31 @@ class Findings:
 
     def _sound(self) -> dict[str, Samples]:
         """Return the samples without those products that were met in slow moments alone, where
-        enough others are left for their surface: threads that wait for the one that other work
-        keeps from its processor take a hundred times as long."""
+        half of them, the largest and enough for a surface are left: threads that wait for the one
+        that other work keeps from its processor take a hundred times as long."""
         found = {}
         for name, slow in self._slow_points(True).items():
             samples = self.samples[name]
             left = Counter([key for key, _ in slow])
-            keys = [k for k, n in left.items() if len(samples.by_key[k]) - n >= LEAST_PRODUCTS]
+            keys = [key for key in left if _enough(samples.by_key[key])]
             found[name] = samples.without({point for point in slow if point[0] in keys})
         return found
+
+    def _left_out(self, known: Mapping[str, Samples]) -> float:
+        """Return the share of all points that is not among these samples."""
+        left = sum([len(found) for s in known.values() for found in s.by_key.values()])
+        return 1.0 - left / max(len(self.points), 1)
 
     def _undisturbed(self, sound: Mapping[str, Samples]) -> dict[str, Samples] | None:
         """Return these samples without those of slow moments that other work made; None where the
         curves that all else is read off are left without an end or a middle."""
         slow = self._slow_points(False)
-        kept = {name: samples.without(slow[name]) for name, samples in sound.items()}
+        found = {name: samples.without(slow[name]) for name, samples in sound.items()}
         for name, samples in self.samples.items():
-            every, left = (s.by_key.get(self.main, {}) for s in (samples, kept[name]))
+            every, left = (s.by_key.get(self.main, {}) for s in (samples, found[name]))
             if every and (len(left) < VITAL or {min(every), max(every)} - left.keys()):
                 return None
-        return kept
+        return found
 
     def _validation(self, off: Mapping[str, float]) -> dict[str, float]:
         """Return the error of the predictions of what was not measured for them, and what the
@@ -177,15 +182,16 @@ class Findings:
         nothing where nothing does."""
         return contention(self.passes, self.elapsed, self.worked)
 
-    def to_keep(self, began: float, seconds: float, bench: Bench | None, pace: Pace) -> Kept | None:
-        """Return what the next calibration goes on from, after one that ``began`` then and took so
-        many seconds; None where this one has nothing to add."""
-        found = self.kept or Kept(since=began, at=began)
+    def to_keep(self, anew: bool, bench: Bench | None, pace: Pace) -> Kept | None:
+        """Return what the next calibration goes on from, ``anew`` if that is not to be joined with
+        what there was before; None where this one has nothing to add."""
+        now = time.time()
+        found = self.kept if self.kept is not None and not anew else Kept(since=now, at=now)
         made = 0 if bench is None else len(bench.compiled)
         found = replace(
             found,
-            at=time.time(),
-            seconds=found.seconds + seconds,
+            anew=anew or found.anew,
+            at=now,
             pace_seconds=min(pace.met, found.pace_seconds),
             compiled=max(made, found.compiled),
             one_offs=self._compile_costs(bench),
@@ -220,8 +226,9 @@ class Findings:
         rates: dict[str, Rates] = {}
         slow = self.slow_share()
         sound = self._sound()
-        kept = self._undisturbed(sound) if slow > SLOW_SHARE else None
-        known = kept or sound
+        quick = self._undisturbed(sound) if slow > SLOW_SHARE else None
+        known = quick or sound
+        out = slow if quick else self._left_out(sound)
         apart = {name: left_out(samples) for name, samples in known.items()}
         spreads, off = spreads_of(self.errors, apart), self._off(apart)
         for name, samples in known.items():
@@ -231,7 +238,7 @@ class Findings:
         if self.device.space == "host" and thread_count() == 1:
             rates = joined(rates)
         one_offs = self._one_offs(bench)
-        slow_left = 0.0 if kept else slow
+        slow_left = 0.0 if quick else slow
         disturbed = contention(self.passes, self.elapsed, self.worked, slow_left, pace.behind())
         return Profile(
             device=self.device.id,
@@ -245,13 +252,20 @@ class Findings:
             origin="measured",
             made_at=time.time(),
             made_seconds=seconds,
-            validation=self._validation(off) | ({"slow": slow} if kept else {}),
+            validation=self._validation(off) | ({"slow": out} if out > 0.0 else {}),
             fingerprint=fingerprint(self.device),
             complete=self.complete,
             contended=bool(disturbed),
             pace_seconds=pace.met if pace.met < math.inf else None,
             doubts=(disturbed,) if disturbed else (),
         )
+
+
+def _enough(products: Mapping[float, Sample]) -> bool:
+    """Tell whether there are enough products for a surface without those of slow moments alone."""
+    left = [amount for amount, sample in products.items() if sample.steady]
+    least = max(LEAST_PRODUCTS, len(products) / 2)
+    return len(left) >= least and max(left) == max(products)
 
 
 def _is_product(key: str) -> bool:

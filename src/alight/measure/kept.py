@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from alight.measure.profiles import OLD_SECONDS, code_fingerprint, fingerprint
+from alight.measure.profiles import OLD_SECONDS, code_fingerprint, fingerprint, profile_key
 from alight.measure.samples import Samples
 from alight.plan.curve import Measured
 from alight.store import default_store, digest
@@ -35,14 +35,14 @@ Timings = Mapping[str, Mapping[str, Mapping[float, list[float]]]]
 class Kept:
     """Undisturbed samples, in seconds, of calibrations that went on from one another.
 
-    ``since``: when the first of them began; ``at``: when the last sample was taken; ``seconds``:
-    what all of them took; ``pace_seconds``: see `timing.Pace`; ``compiled`` kernels were behind
-    ``one_offs``, what compiling takes.
+    ``since``: when the first of them ended; ``at``: when the last did; ``anew``: they are not to be
+    joined with what was there before; ``pace_seconds``: see `timing.Pace`; ``compiled`` kernels
+    were behind ``one_offs``, what compiling takes.
     """
 
     since: float
     at: float
-    seconds: float = 0.0
+    anew: bool = False
     pace_seconds: float = math.inf
     compiled: int = 0
     one_offs: Mapping[str, Measured] = field(default_factory=dict)
@@ -55,7 +55,7 @@ class Kept:
     def with_samples(self, samples: Mapping[str, Samples]) -> Kept:
         """Return the same with all undisturbed ones of these, which hold its own as well."""
         timings = {
-            name: {key: _steady(found) for key, found in known.by_key.items()}
+            name: {key: of for key, found in known.by_key.items() if (of := _steady(found))}
             for name, known in samples.items()
         }
         return replace(self, timings={**self.timings, **timings})
@@ -73,7 +73,7 @@ def load(device: Device) -> Kept | None:
     aside, with a warning."""
     store, key = default_store(), _key(device)
     document = store.read(KIND, key)
-    if document is None:
+    if document is None or document.get("of") != _made_of(device):
         return None
     try:
         found = _from_document(document)
@@ -81,12 +81,13 @@ def load(device: Device) -> Kept | None:
         why = f"it holds no timings ({type(error).__name__}: {error}). Fix: alight calibrate."
         store.put_aside(KIND, key, ValueError(why))
         return None
-    return found if time.time() - found.at < OLD_SECONDS else None
+    return found if 0.0 <= time.time() - found.since < OLD_SECONDS else None
 
 
 def keep(device: Device, found: Kept) -> None:
     """Store what was found, with what others found meanwhile who went on from the same."""
-    default_store().write(KIND, _key(device), _to_document(found), _joined)
+    document = {"of": _made_of(device), **_to_document(found)}
+    default_store().write(KIND, _key(device), document, _joined)
 
 
 def forget(device: Device) -> None:
@@ -95,14 +96,20 @@ def forget(device: Device) -> None:
 
 
 def _key(device: Device) -> str:
-    return digest([fingerprint(device), code_fingerprint(device, "codegen", "ir", "measure")], KIND)
+    return profile_key(fingerprint(device))
+
+
+def _made_of(device: Device) -> str:
+    """Return a digest of all that samples depend on: versions, and what makes and runs a group."""
+    code = code_fingerprint(device, "codegen", "ir", "plan", "backends", "measure", "_core")
+    return digest([fingerprint(device), code], KIND)
 
 
 def _to_document(found: Kept) -> Document:
     return {
         "since": found.since,
         "at": found.at,
-        "seconds": found.seconds,
+        "anew": found.anew,
         "pace_seconds": found.pace_seconds if found.pace_seconds < math.inf else None,
         "compiled": found.compiled,
         "one_offs": {name: number.to_dict() for name, number in found.one_offs.items()},
@@ -134,12 +141,19 @@ def _from_document(document: Document) -> Kept:
     return Kept(
         since=_positive(document["since"]),
         at=_positive(document["at"]),
-        seconds=_positive(document["seconds"]),
+        anew=bool(document["anew"]),
         pace_seconds=math.inf if pace is None else _positive(pace),
         compiled=int(document["compiled"]),
-        one_offs={name: Measured.from_dict(number) for name, number in one_offs},
+        one_offs={name: _measured(number) for name, number in one_offs},
         timings=timings,
     )
+
+
+def _measured(number: Document) -> Measured:
+    found = Measured.from_dict(number)
+    for one in (found.value, found.low, found.high):
+        _positive(one)
+    return found
 
 
 def _positive(number: Any) -> float:
@@ -149,16 +163,19 @@ def _positive(number: Any) -> float:
 
 
 def _joined(old: Document, new: Document) -> Document:
-    """Return the document to keep of two: the new one, with the points that it lacks, if both went
-    on from the same."""
+    """Return the document to keep of two: the new one, with the points that it lacks, unless one of
+    them began anew."""
     try:
-        if old["since"] != new["since"]:
+        if old["of"] != new["of"] or (new["anew"] and new["since"] > old["since"]):
             return new
+        if old["anew"] and old["since"] > new["since"]:
+            return old
+        new["since"] = min(new["since"], old["since"])
         for name, known in old["timings"].items():
             for key, points in known.items():
                 mine = new["timings"].setdefault(name, {}).setdefault(key, [])
                 there = {amount for amount, _ in mine}
                 mine += [point for point in points if point[0] not in there]
-    except (KeyError, TypeError, ValueError, AttributeError):
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError):
         pass  # the old one holds nothing
     return new

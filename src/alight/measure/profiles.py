@@ -137,7 +137,7 @@ def code_fingerprint(device: Device, *folders: str) -> str:
             # without pathlib, whose modules and globs take 5 ms of a first call
             for inner, _, names in sorted(os.walk(os.path.join(_PACKAGE, folder))):
                 for name in sorted(names):
-                    if name.endswith(".py"):
+                    if name.endswith((".py", ".so", ".pyd")):
                         status = os.stat(os.path.join(inner, name))
                         files.append((name, status.st_size, status.st_mtime_ns))
         found = _code[device.id, folders] = digest(
