@@ -51,7 +51,8 @@ __all__ = ["Calibration", "calibrate"]
 Progress = Callable[[float, str], bool | None]
 
 # Of the budget, up to which the first pass, added knots, repeats and the first visits of what no
-# curve has seen may go; in the rest these are visited again.
+# curve has seen may go; in the rest these are visited again. With 0.74 for the first pass 985 of
+# 1,551 points were reached within 5 s from nothing, with 0.80, and compiled products last, 1,440.
 FIRST_SHARE, REFINE_SHARE, REPEAT_SHARE, VALIDATE_SHARE = 0.80, 0.81, 0.87, 0.97
 # Of the budget, for threads that spin and for those that sleep each: of the shortest one, 0.9 s,
 # twice the 45 ms that the latter take on a quiet machine. Among other programs they took all of it.
