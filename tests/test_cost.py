@@ -902,3 +902,15 @@ def test_an_account_has_the_step_that_was_measured() -> None:
             lambda *_: Estimate(1.0, 1.0, 1.0, {"launch": 1.0}),
         ).estimate
         assert found is not None and found.terms["steps"] == pytest.approx(seconds)
+
+
+def test_random_numbers_by_numpy_are_a_chain_of_its_calls() -> None:
+    graph = Graph(
+        (make_layout(np.dtype("uint64"), ()),) * 3,
+        (Node(OPS["normal_float32"], (0, 1, 2), (), make_layout(np.dtype("float32"), (1000,))),),
+        (3,),
+    )
+    (item,) = passes(Group(GroupKind.LOOP, graph, (1000,)), "numpy")
+    assert item.amount == 3 * 4000 * OPS["normal_float32"].flops
+    (own,) = passes(Group(GroupKind.LOOP, graph, (1000,)), "generated")
+    assert own.amount < 5000

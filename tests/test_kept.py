@@ -14,13 +14,14 @@ from typing import Any
 import pytest
 
 from alight.backends.host import HostBackend
+from alight.backends.sim_clock import DEFAULT_SPEC, recorded
 from alight.measure import calibrate as calibration
 from alight.measure import findings, kept, probes, profiles, timing
 from alight.measure.calibrate import Calibration, calibrate
 from alight.measure.kept import Kept
 from alight.measure.points import points_of
 from alight.measure.products import LEAST
-from alight.measure.profiles import load_profile
+from alight.measure.profiles import load_profile, save_profile
 from alight.measure.samples import Samples
 from alight.measure.timing import Pace
 from alight.plan.curve import Measured
@@ -173,6 +174,32 @@ def test_what_compiling_takes_is_that_of_the_most_kernels(world: World) -> None:
     assert measured(world, 4 * len(POINTS)).one_offs["kernel"] == kernel
     again = kept.load(HOST)
     assert again is not None and (again.compiled, again.one_offs["kernel"]) == (9, kernel)
+
+
+def test_what_other_work_shows_otherwise_forgets_nothing(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured(world, 4 * len(POINTS))
+    before = kept.load(HOST)
+    monkeypatch.setattr("alight.measure.findings.contention", lambda *given: "it was busy")
+    assert measured(world, 4 * len(POINTS)).contended
+    assert kept.load(HOST) == before is not None
+    monkeypatch.setattr(calibration, "contention", lambda passes: "two visits")
+    measured(world, 4 * len(POINTS))
+    assert kept.load(HOST) is None
+
+
+def test_a_profile_that_holds_twice_as_much_needs_no_tries(store: Store) -> None:
+    now = time.time()
+    tried = {"shapes": 9.0, "median_error": 0.05}
+    made = replace(
+        recorded("cpu", DEFAULT_SPEC), origin="measured", fingerprint=profiles.fingerprint(HOST)
+    )
+    save_profile(replace(made, made_at=now - 9, validation={**tried, "measured": 0.27}))
+    for share, stored in ((0.5, now - 9), (0.79, now)):
+        save_profile(replace(made, made_at=now, validation={"measured": share}))
+        found = load_profile(HOST)
+        assert found is not None and found.made_at == stored
 
 
 def a_kept(**fields: Any) -> Kept:

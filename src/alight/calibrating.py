@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from alight import registry, runtime
 from alight.config import current_policy
 from alight.device import HOST_DEVICE, Device
+from alight.measure import kept
 from alight.measure.calibrate import calibrate as measure
 from alight.measure.imported import changes, import_profile
 from alight.measure.profiles import load_profile, save_profile
@@ -109,7 +110,7 @@ def calibrate(
 
     A KeyboardInterrupt goes on with a note that says what is stored by then.
     """
-    before = load_profile(device)
+    before, known = load_profile(device), kept.load(device)
     try:
         devices = [(registry.backend_of(device), device)]
         (made,) = measure(
@@ -117,6 +118,8 @@ def calibrate(
         )
     except KeyboardInterrupt as interrupt:
         then = "nothing is stored"
+        if store and kept.load(device) != known:
+            then = "no profile is stored, but what the next calibration goes on from"
         if store and load_profile(device) != before:
             then = "what was measured until then is stored. Fix: alight calibrate again"
         interrupt.add_note(f"{device.id}: interrupted: {then}")

@@ -33,6 +33,7 @@ from alight.measure.samples import Sample, Samples, better_half
 from alight.measure.timing import (
     DISAGREEMENT,
     Pace,
+    contention,
     outpaces,
     summary,
     switches,
@@ -537,8 +538,8 @@ def calibrate(
         if store and (found := run.to_keep()) is not None:
             keeping.keep(device, found)
         profile = run.profile()
-        if store and kept is not None and run.found.disturbed():
-            keeping.forget(device)  # it may be that which no longer holds
+        if store and kept is not None and contention(run.found.passes):
+            keeping.forget(device)  # second looks disagree: it may no longer hold
         profiles.append(save_profile(profile) if store else profile)
         if store and not profile.contended:
             remember(device)

@@ -280,6 +280,8 @@ def _better(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
             quicker = outpaces(now.pace_seconds, before.pace_seconds)
             if quicker and now.sound and now.share >= LEAST_SHARE * before.share:
                 return new
+            if now.tried is None and before.share < LEAST_SHARE * now.share and not now.doubts:
+                return new  # there was no time to try it, but it holds twice as much
             return old if before.rank < now.rank else new
     except (KeyError, TypeError, ValueError):
         pass
