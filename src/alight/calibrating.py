@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING
 
 from alight import registry, runtime
@@ -71,7 +72,7 @@ class Calibrated:
             )
         if row["delta"]:
             apart = sorted(row["delta"].items(), key=lambda change: change[1])
-            middle = apart[len(apart) // 2][1]
+            middle = median([change for _, change in apart])
             ends = " to ".join(f"{change:+.1%} ({name})" for name, change in (apart[0], apart[-1]))
             lines.append(
                 f"  against the profile before, {len(apart)} curves predict {middle:+.1%} time in "
