@@ -203,11 +203,8 @@ def test_a_profile_that_holds_twice_as_much_needs_no_tries(store: Store) -> None
 
 
 def a_kept(**fields: Any) -> Kept:
-    now = time.time()
-    return replace(
-        Kept(now - 60, now, pace_seconds=QUICK, timings={"numpy": {"a/f": {1.0: [1e-6]}}}),
-        **fields,
-    )
+    one = {"numpy": {"a/f": {1.0: [1e-6]}}}
+    return replace(Kept(time.time() - 60, pace_seconds=QUICK, timings=one), **fields)
 
 
 def test_a_kept_document_comes_back_and_ages(store: Store) -> None:

@@ -185,13 +185,11 @@ class Findings:
     def to_keep(self, anew: bool, bench: Bench | None, pace: Pace) -> Kept | None:
         """Return what the next calibration goes on from, ``anew`` if that is not to be joined with
         what there was before; None where this one has nothing to add."""
-        now = time.time()
-        found = self.kept if self.kept is not None and not anew else Kept(since=now, at=now)
+        found = self.kept if self.kept is not None and not anew else Kept(since=time.time())
         made = 0 if bench is None else len(bench.compiled)
         found = replace(
             found,
             anew=anew or found.anew,
-            at=now,
             pace_seconds=min(pace.met, found.pace_seconds),
             compiled=max(made, found.compiled),
             one_offs=self._compile_costs(bench),

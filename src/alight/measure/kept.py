@@ -35,13 +35,12 @@ Timings = Mapping[str, Mapping[str, Mapping[float, list[float]]]]
 class Kept:
     """Undisturbed samples, in seconds, of calibrations that went on from one another.
 
-    ``since``: when the first of them ended; ``at``: when the last did; ``anew``: they are not to be
-    joined with what was there before; ``pace_seconds``: see `timing.Pace`; ``compiled`` kernels
-    were behind ``one_offs``, what compiling takes.
+    ``since``: when the first of them ended; ``anew``: they are not to be joined with what was there
+    before; ``pace_seconds``: see `timing.Pace`; ``compiled`` kernels were behind ``one_offs``, what
+    compiling takes.
     """
 
     since: float
-    at: float
     anew: bool = False
     pace_seconds: float = math.inf
     compiled: int = 0
@@ -108,7 +107,6 @@ def _made_of(device: Device) -> str:
 def _to_document(found: Kept) -> Document:
     return {
         "since": found.since,
-        "at": found.at,
         "anew": found.anew,
         "pace_seconds": found.pace_seconds if found.pace_seconds < math.inf else None,
         "compiled": found.compiled,
@@ -140,7 +138,6 @@ def _from_document(document: Document) -> Kept:
     one_offs = document["one_offs"].items()
     return Kept(
         since=_positive(document["since"]),
-        at=_positive(document["at"]),
         anew=bool(document["anew"]),
         pace_seconds=math.inf if pace is None else _positive(pace),
         compiled=int(document["compiled"]),
