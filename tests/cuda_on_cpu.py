@@ -11,8 +11,10 @@ import hashlib
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -20,12 +22,15 @@ from typing import Any
 import numpy as np
 
 from alight.codegen.cuda import Form, card_nest, form, schedule
+from alight.codegen.cuda_kernel import Step, scalars
+from alight.codegen.loops import Nest
 from alight.codegen.source import Grid
 from alight.ir.group import Group
 
 _SHIM = r"""
 #include <cmath>
 #include <cstring>
+#include <type_traits>
 #include <ucontext.h>
 #include <vector>
 #include <cstdlib>
@@ -127,8 +132,12 @@ static void run(unsigned blocks, unsigned size, void (*f)()) {
   }
   free(stacks);
 }
-static void** pointers;
-static long long* numbers;
+static const long long* words;
+template <typename T> static T word(int i) {
+  typename std::remove_cv<T>::type value;
+  memcpy(&value, &words[i], sizeof(T));
+  return value;
+}
 """
 _PLAIN = {
     'asm("and.b64 %0, %1, 0x7fffffffffffffff;" : "=l"(r) : "l"(__double_as_longlong(x)));': (
@@ -154,30 +163,28 @@ def compiler() -> str | None:
     return shutil.which("g++")
 
 
-def signature(text: str, entry: str) -> tuple[list[str], list[str]]:
-    """Return the types of an entry point's pointers and of its numbers."""
+def signature(text: str, entry: str) -> list[str]:
+    """Return the types of an entry point's parameters."""
     found = re.search(rf'extern "C" __global__ [^{{]*?\b{entry}\(\n\s*(.*?)\) \{{', text, re.S)
     assert found is not None, entry
-    types = [re.sub(r"\s*\w+$", "", p.strip()) for p in found[1].split(",")]
-    return [t for t in types if "*" in t], [t for t in types if "*" not in t]
+    return [re.sub(r"\s*\w+$", "", p.strip()) for p in found[1].split(",")]
 
 
 @cache
 def library(text: str) -> ctypes.CDLL:
-    """Return a text compiled as C++, with ``launch_NAME(blocks, threads, pointers, numbers)`` for
-    each entry point."""
+    """Return a text compiled as C++, with ``launch_NAME(blocks, threads, words)`` for each entry
+    point: eight bytes for each of its parameters, as the driver reads them."""
     entries = re.findall(r'extern "C" __global__ [^{]*?\b(\w+)\(\n', text)
     signatures = {name: signature(text, name) for name in entries}
     for asm, plain in _PLAIN.items():
         text = text.replace(asm, plain)
     callers = []
-    for name, (addressed, counted) in signatures.items():
-        arguments = [f"({t})pointers[{i}]" for i, t in enumerate(addressed)]
-        arguments += [f"({t})numbers[{i}]" for i, t in enumerate(counted)]
+    for name, types in signatures.items():
+        arguments = [f"word<{t}>({i})" for i, t in enumerate(types)]
         callers.append(
             f"static void call_{name}() {{ {name}({', '.join(arguments)}); }}\n"
-            f'extern "C" void launch_{name}(unsigned blocks, unsigned size, void** p, '
-            f"long long* n) {{ pointers = p; numbers = n; run(blocks, size, call_{name}); }}"
+            f'extern "C" void launch_{name}(unsigned blocks, unsigned size, const long long* w) '
+            f"{{ words = w; run(blocks, size, call_{name}); }}"
         )
     folder = Path(tempfile.mkdtemp(prefix="cuda-on-cpu-"))
     stem = hashlib.sha256(text.encode()).hexdigest()[:16]
@@ -193,10 +200,31 @@ def library(text: str) -> ctypes.CDLL:
     return found
 
 
+def launched(compiled: ctypes.CDLL, step: Step, words: Sequence[int]) -> None:
+    """Run one launch of a program with these parameters."""
+    given = (ctypes.c_longlong * len(words))(*words)
+    getattr(compiled, f"launch_{step.entry}")(step.blocks, step.threads, given)
+
+
 def run(
     group: Group, inputs: Sequence[Any], grid: Grid | None = None, processors: int = 4
 ) -> list[Any]:
-    """Return what the group's CUDA kernels give for the inputs."""
+    """Return what the group's CUDA kernels give for the inputs, whether those of one element are
+    given or lie in memory."""
+    shape = card_nest(group)
+    if grid is None:
+        addresses = [a.__array_interface__["data"][0] for a in inputs]
+        addresses += [0] * len(group.graph.outputs)  # NumPy's memory is aligned
+        grid = schedule(group, shape, addresses, processors)
+    results = _run(group, shape, inputs, grid)
+    if known := scalars(group, shape):
+        others = _run(group, shape, inputs, replace(grid, given=known))
+        for one, other in zip(results, others, strict=True):
+            assert one.tobytes() == other.tobytes(), (known, one, other)
+    return results
+
+
+def _run(group: Group, shape: Nest, inputs: Sequence[Any], grid: Grid) -> list[Any]:
     graph = group.graph
     outputs = []
     for number in graph.outputs:
@@ -205,16 +233,13 @@ def run(
         dense = np.empty([layout.shape[i] for i in order], layout.dtype)
         dense.view(np.uint8 if dense.ndim else dense.dtype)[...] = 0xA5 if dense.ndim else 0
         outputs.append(dense.transpose(np.argsort(order)) if layout.ndim else dense)
-    shape = card_nest(group)
     addresses = [a.__array_interface__["data"][0] for a in (*inputs, *outputs)]
-    if grid is None:
-        grid = schedule(group, shape, addresses, processors)
+    for place in grid.given:
+        addresses[place] = int.from_bytes(inputs[place].tobytes(), sys.byteorder)
     program: Form = form(group, shape, grid)
     compiled = library(program.text())
     scratch = [np.full(n, 0xA5, np.uint8) for n in program.scratch()]
     addresses += [a.__array_interface__["data"][0] for a in scratch]
     for step in program.steps():
-        given = (ctypes.c_void_p * len(addresses))(*addresses)
-        numbers = (ctypes.c_longlong * len(step.numbers))(*step.numbers)
-        getattr(compiled, f"launch_{step.entry}")(step.blocks, step.threads, given, numbers)
+        launched(compiled, step, (*addresses, *step.numbers))
     return outputs

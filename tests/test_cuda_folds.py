@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -229,12 +228,10 @@ def test_any_number_of_parts_of_a_sole_row_meets_as_a_tree(parts: int) -> None:
     best["value"], best["index"] = left, np.arange(parts) * 7
     results = np.empty((), np.float32), np.empty((), np.int64)
     arrays = (x, *results, left, best)
-    given = (ctypes.c_void_p * len(arrays))(*(a.__array_interface__["data"][0] for a in arrays))
     numbers = [*whole.numbers]
     numbers[3] = parts
-    counts = (ctypes.c_longlong * len(numbers))(*numbers)
-    library = cuda_on_cpu.library(made.text())
-    library.launch_entry_whole(1, whole.threads, given, counts)
+    words = [*(a.__array_interface__["data"][0] for a in arrays), *numbers]
+    cuda_on_cpu.launched(cuda_on_cpu.library(made.text()), replace(whole, blocks=1), words)
     tree = np.full(1 << 16, -0.0, np.float32)
     tree[:parts] = left
     while tree.size > 1:

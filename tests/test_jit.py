@@ -1790,6 +1790,42 @@ def test_the_kernels_of_an_entry_run_in_turn(entry_class: Any) -> None:
                 )  # fmt: skip
 
 
+@pytest.mark.parametrize(("guard_class", "entry_class"), GUARDS)
+def test_a_function_that_has_no_answer_leaves_the_call_to_the_next_entry(
+    guard_class: Any, entry_class: Any
+) -> None:
+    class Missing(guard_class):  # type: ignore[misc]
+        def miss(self, args: Any, kwargs: Any) -> Any:
+            return "missed"
+
+    made, asked = Missing(), []
+
+    def answers(name: str, fits: Any) -> Any:
+        def call(x: Any) -> Any:
+            asked.append(name)
+            return name if fits(x) else NotImplemented
+
+        return entry(entry_class, call, (int,))
+
+    for name, fits in [("small", lambda x: x < 10), ("even", lambda x: x % 2 == 0)]:
+        made.insert(answers(name, fits))
+    # the last that answered is asked first, and one that has no answer keeps its place
+    for x, found, order in [
+        (3, "small", ["even", "small"]),
+        (5, "small", ["small"]),
+        (12, "even", ["small", "even"]),
+        (13, "missed", ["even", "small"]),
+        (14, "even", ["even"]),
+    ]:
+        asked.clear()
+        assert made(x) == found
+        assert asked == order, (x, asked)
+    # what has run out of calls wants to be asked about: no other may answer
+    made.insert(entry(entry_class, lambda x: "counted", (int,), left=1))
+    assert made(2) == "counted"
+    assert made(2) == "missed"
+
+
 @pytest.mark.parametrize("entry_class", [pair[1] for pair in GUARDS])
 def test_calls_between_the_kernels_of_an_entry(entry_class: Any) -> None:
     """A kernel doubles the input; then comes a product of that, reversed, by what it lies in."""

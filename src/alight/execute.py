@@ -483,7 +483,13 @@ def constant(value: Value) -> Data:
         if len(_constants) >= _CONSTANTS:
             _constants.clear()
         found = _constants[key] = Data(value.layout, array)
+        found.fixed = True
     return found
+
+
+def bits(value: Value) -> int:
+    """Return the bits of a constant as a number."""
+    return int.from_bytes(np.asarray(value.attrs).tobytes(), sys.byteorder)
 
 
 @dataclass(frozen=True, slots=True)

@@ -307,7 +307,12 @@ def _direct(program: ArrayProgram) -> Direct | None:
     launches = [(kernel_of(step), step.inputs, step.outputs) for step in steps]
     given = [(leaf.layout, leaf.offset) for leaf in program.leaves]
     made = {number: layouts[number] for number in wanted}
-    sequence = ready(where, LaunchSequence(launches, given, layouts, views, wanted))
+    fixed = {
+        number: execute.bits(leaf)
+        for number, leaf in enumerate(program.leaves)
+        if type(leaf) is not _Leaf and leaf.data is None
+    }
+    sequence = ready(where, LaunchSequence(launches, given, layouts, views, wanted, fixed))
     return None if sequence is None else Direct(program, where, sequence, steps, made)
 
 

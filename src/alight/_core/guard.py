@@ -203,6 +203,12 @@ class _TwinEntry:
                 return False
         return True
 
+    @property
+    def looks(self) -> bool:
+        """Tell whether it calls a function that looks at the arguments itself, and may leave them
+        to other entries."""
+        return self._call is not None and self._left < 0
+
     def run(self, args: tuple[Any, ...]) -> Any:
         """Return the results, or NotImplemented where they must be had in another way."""
         if self._call is not None:
@@ -422,7 +428,9 @@ def by_position(
 
 class _TwinGuard:
     """A callable that answers from its entries, and calls ``miss(args, kwargs)`` where none
-    does; ``__wrapped__``, where there is one, names the arguments."""
+    does; ``__wrapped__``, where there is one, names the arguments. The first entry whose guards
+    hold has the call, but for functions that look at the arguments themselves: where one gives
+    NotImplemented, the next may have it."""
 
     def __init__(self) -> None:
         self._entries: tuple[_TwinEntry, ...] = ()
@@ -453,13 +461,20 @@ class _TwinGuard:
         if given is not None:
             for entry in self._entries:
                 if entry.matches(given):
-                    if entry is not self._entries[0]:
-                        self._entries = (entry, *[e for e in self._entries if e is not entry])
+                    looks = entry.looks
                     result = entry.run(given)
-                    if result is NotImplemented:
+                    passed = result is NotImplemented
+                    if not (passed and looks):
+                        self._to_front(entry)
+                    if not passed:
+                        return result
+                    if not looks:
                         break
-                    return result
         return self.miss(args, kwargs)
+
+    def _to_front(self, entry: _TwinEntry) -> None:
+        if entry is not self._entries[0] and self.holds(entry):
+            self._entries = (entry, *[e for e in self._entries if e is not entry])
 
 
 if TYPE_CHECKING:

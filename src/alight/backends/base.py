@@ -40,7 +40,8 @@ class LaunchSequence(NamedTuple):
 
     Arrays have numbers. The first are of what is ``given``, each with the bytes before it;
     ``layouts`` are of what is made, ``views`` what windows look at, with the bytes before them.
-    What is ``wanted`` comes back.
+    What is ``wanted`` comes back. Of what is given, the bits are told of what is ``fixed``: it is
+    the same in every run.
     """
 
     launches: Steps
@@ -48,6 +49,7 @@ class LaunchSequence(NamedTuple):
     layouts: Mapping[int, Layout]
     views: Mapping[int, tuple[int, int]]
     wanted: Sequence[int]
+    fixed: Mapping[int, int]
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ import importlib.util
 import os
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from time import perf_counter
 from typing import Any
 
@@ -26,6 +27,7 @@ from alight.backends.cuda_sequence import CudaSequence
 from alight.backends.cuda_session import Session
 from alight.backends.host import NATIVE_DTYPES, memory_at
 from alight.codegen.cuda import Form, card_nest, form, schedule
+from alight.codegen.cuda_kernel import scalars
 from alight.codegen.keys import structure
 from alight.codegen.loops import Nest
 from alight.codegen.source import Grid
@@ -104,15 +106,26 @@ class CudaKernel:
         self.processors = processors
         self.layouts = [*graph.inputs, *(graph.layout(i) for i in graph.outputs)]
         self.empty = 0 in self.shape.dims[: self.shape.kept]
+        self.scalars = scalars(group, self.shape)
         self.programs: dict[tuple[int, ...], tuple[tuple[int, ...], list[_Call]]] = {}
-        self.program((0,) * len(self.layouts))
+        aligned = [0] * len(self.layouts)
+        if self.scalars:  # which of them are given is not known before a launch
+            self._scheduled(aligned, ())
+        else:
+            self.program(aligned)
 
-    def program(self, offsets: tuple[int, ...]) -> tuple[tuple[int, ...], list[_Call]]:
-        """Return the bytes of partial results and the launches, for operands at byte offsets."""
-        key = tuple([offset & 15 for offset in offsets])
+    def program(
+        self, offsets: Sequence[int], given: tuple[int, ...] = ()
+    ) -> tuple[tuple[int, ...], list[_Call]]:
+        """Return the bytes of partial results and the launches, for operands at byte offsets but
+        for those whose values are ``given``."""
+        places = [offset & 15 for offset in offsets]
+        for place in given:
+            places[place] = 0
+        key = (*places, *given)
         found = self.programs.get(key)
         if found is None:
-            grid = self.grid or schedule(self.group, self.shape, key, self.processors)
+            grid = self._scheduled(places, given)
             made = form(self.group, self.shape, grid)
             text = self.text(made, grid)
             scratch, calls = made.scratch(), []
@@ -122,6 +135,11 @@ class CudaKernel:
                     calls.append(_Call(function, step, len(offsets) + len(scratch)))
             found = self.programs[key] = scratch, calls
         return found
+
+    def _scheduled(self, offsets: Sequence[int], given: tuple[int, ...]) -> Grid:
+        """Return the schedule; raise Unsupported, with the reason, where CUDA C has a gap."""
+        grid = self.grid or schedule(self.group, self.shape, offsets, self.processors)
+        return replace(grid, given=given)
 
     def text(self, made: Form, grid: Grid) -> str:
         """Return the text of a form, printed once for all groups of one structure."""
@@ -324,6 +342,8 @@ class CudaBackend:
         for command in commands:
             if isinstance(command, Copy):
                 copies.start(Path(session, command))
+                if isinstance(command.source, Data) and command.source.fixed:
+                    session.fix(command.target, command.source)
             elif isinstance(command, Launch):
                 self._launch(session, stream, command, made, used)
             else:
@@ -360,7 +380,10 @@ class CudaBackend:
                 output = Operand(made[-1], 0, layout)
             operands.append(output)
         addresses = [_at(session, operand.buffer) + operand.offset for operand in operands]
-        scratch, calls = kernel.program(tuple(addresses))
+        given = session.values([(i, operands[i].buffer) for i in kernel.scalars])
+        for place, value in given.items():
+            addresses[place] = value
+        scratch, calls = kernel.program(addresses, tuple(given))
         for nbytes in scratch:
             used.append(session.buffer(nbytes))
             addresses.append(used[-1].address)
@@ -395,7 +418,10 @@ class CudaBackend:
         made = dict(enumerate(kernel.layouts[count:], count))
         given = [(operand.layout, operand.offset) for operand in launch.inputs]
         steps = [(kernel, range(count), [*made])]
-        sequence = self.sequence(device, LaunchSequence(steps, given, made, {}, [*made]))
+        fixed = self._session(device).values(
+            [(place, operand.buffer) for place, operand in enumerate(launch.inputs)]
+        )
+        sequence = self.sequence(device, LaunchSequence(steps, given, made, {}, [*made], fixed))
         assert isinstance(sequence, CudaSequence), sequence
         return sequence.repeated([operand.buffer for operand in launch.inputs])
 

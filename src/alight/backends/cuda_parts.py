@@ -46,8 +46,8 @@ class CudaParts:
 
     def __init__(self, session: Session, work: LaunchSequence) -> None:
         self.session = session
-        launches, given, layouts, views, wanted = work
-        self._given, self._layouts = given, layouts
+        launches, given, layouts, views, wanted, fixed = work
+        self._given, self._layouts, self._fixed = given, layouts, fixed
         # by number: the array behind it, and the bytes from where that begins
         self._lies = {number: (number, 0) for number in (*range(len(given)), *layouts)}
         for number, (source, offset) in views.items():
@@ -113,6 +113,7 @@ class CudaParts:
                 {own[number]: self._layouts[number] for number in inside},
                 windows,
                 [own[number] for number in makes],
+                {own[number]: self._fixed[number] for number in reads if number in self._fixed},
             ),
         )
         return _Kernels(sequence, reads, makes)

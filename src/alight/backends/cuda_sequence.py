@@ -7,7 +7,7 @@ into it, so that nothing is packed between two launches.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from operator import add
 from typing import TYPE_CHECKING, Any
@@ -43,7 +43,7 @@ class CudaSequence:
 
     def __init__(self, session: Session, work: LaunchSequence) -> None:
         self.session = session
-        launches, given, layouts, views, wanted = work
+        launches, given, layouts, views, wanted, fixed = work
         # Places in the table: what is given, windows, what is wanted, what else is made, partial
         # results.
         first = len(given) + len(views)
@@ -60,15 +60,16 @@ class CudaSequence:
             places[number] = place
             offsets[number] = offsets.get(source, 0) + offset
             self._windows.append((places[source], offset))
-        steps: list[tuple[Any, tuple[int, ...]]] = []
+        steps: list[tuple[Any, tuple[int, ...], dict[int, int]]] = []
         for kernel, inputs, outputs in launches:
             own = [offsets.get(number, 0) for number in inputs]
-            scratch, calls = kernel.program((*own, *(0,) * len(outputs)))
+            values = {i: fixed[inputs[i]] for i in kernel.scalars if inputs[i] in fixed}
+            scratch, calls = kernel.program((*own, *(0,) * len(outputs)), tuple(values))
             used = [places[number] for number in (*inputs, *outputs)]
             for nbytes in scratch:
                 used.append(first + len(sizes))
                 sizes.append(nbytes)
-            steps += [(call, tuple(used)) for call in calls]
+            steps += [(call, tuple(used), values) for call in calls]
         self._offsets = [offset for _, offset in given]
         self._apart = any(self._offsets)
         self._sizes = sizes[: len(fresh)]
@@ -107,12 +108,18 @@ class CudaSequence:
             (self._table, self._held),
         )
 
-    def _parameters(self, call: Any, used: Sequence[int]) -> tuple[Any, ...]:
-        """Return the arguments of a launch."""
-        numbers = call.numbers
+    def _parameters(
+        self, call: Any, used: Sequence[int], values: Mapping[int, int]
+    ) -> tuple[Any, ...]:
+        """Return the arguments of a launch, which has values of some operands instead of what is in
+        the table."""
+        numbers = (*call.numbers, *values.values())
         own = (ctypes.c_longlong * max(len(numbers), 1))(*numbers)
         table, start = ctypes.addressof(self._table), ctypes.addressof(own)
-        addresses = [table + 8 * i for i in used] + [start + 8 * i for i in range(len(numbers))]
+        count = len(call.numbers)
+        addresses = [table + 8 * i for i in used] + [start + 8 * i for i in range(count)]
+        for number, place in enumerate(values, count):
+            addresses[place] = start + 8 * number
         pointers = (ctypes.c_void_p * len(addresses))(*addresses)
         self._held += [own, pointers]
         stream = self.session.stream(0)

@@ -8,19 +8,22 @@ next may only be written after what was submitted before has been read.
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import warnings
 import weakref
 from collections import deque
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from alight._core import DeviceBuffer, Shelf, Stock
+from alight._core import Data, DeviceBuffer, Shelf, Stock
 from alight.backends.cuda_driver import Driver, driver_of
 from alight.backends.cuda_pinned import Pinned
 from alight.backends.cuda_staging import Downloads, Transfer, Uploads
 from alight.backends.machine import host_memory
 from alight.codegen.cuda import OPTIONS
+from alight.codegen.cuda_kernel import GIVEN
 from alight.errors import DeviceUnavailable, KernelError, OutOfDeviceMemory
 from alight.store import default_store, digest
 
@@ -117,6 +120,8 @@ class Session:
         self._coming: dict[int, list[Transfer]] = {}
         self._shelves: dict[int, Shelf] = {}  # by the size of their pieces
         self._spare: list[int] = []  # events that nobody holds
+        # the bits of constants of the program, by the buffers that hold them
+        self._fixed: weakref.WeakKeyDictionary[DeviceBuffer, int] = weakref.WeakKeyDictionary()
         # what other queues still work on: kept until they have
         self._busy: deque[tuple[Any, Any]] = deque()
         # threads that wait for stream 0 as a whole, and the graph that is being captured there
@@ -216,6 +221,16 @@ class Session:
         if found is None:
             found = self._shelves[size] = Shelf(self.stock, size, self.device)
         return found
+
+    def fix(self, buffer: DeviceBuffer, data: Data) -> None:
+        """Remember what a buffer holds for good, where a launch can take it as a number."""
+        if data.nbytes <= GIVEN:
+            self._fixed[buffer] = int.from_bytes(bytes(data.raw), sys.byteorder)
+
+    def values(self, buffers: Iterable[tuple[int, Any]]) -> dict[int, int]:
+        """Return what buffers hold for good, by their numbers, where that is known."""
+        found = [(number, self._fixed.get(buffer)) for number, buffer in buffers]
+        return {number: value for number, value in found if value is not None}
 
     def clear_shelves(self) -> None:
         """Give what is on shelves back to the pool."""

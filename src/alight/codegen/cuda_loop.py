@@ -11,7 +11,7 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from alight.codegen.cuda_dialect import CUDA
-from alight.codegen.cuda_kernel import PACK, Step, around
+from alight.codegen.cuda_kernel import PACK, Step, around, begins, parameters
 from alight.codegen.source import ENTRY, Grid, Statements, checked, values
 from alight.device import Unsupported
 
@@ -27,8 +27,9 @@ PLAIN = Grid()
 
 def cuda_loop(group: Group, shape: Nest, grid: Grid = PLAIN, entry: str = ENTRY) -> str:
     """Return the CUDA C of a loop group: ``entry(m0, m1, …, n, d1, …, s0_0, s0_1, …)`` with a
-    pointer for each input and output, the number of elements, the sizes of the axes but the first,
-    and the steps of each operand along each axis in elements, all of the grid's index type.
+    pointer for each input and output, or the value of an input that is given, the number of
+    elements, the sizes of the axes but the first, and the steps of each operand along each axis in
+    elements, all of the grid's index type.
 
     With ``elements`` > 1 the innermost axis is read and written in packs of so many: every operand
     moves by 0 or 1 along it, and packs are aligned to their size up to 16 bytes (``packs`` tells).
@@ -42,12 +43,10 @@ def cuda_loop(group: Group, shape: Nest, grid: Grid = PLAIN, entry: str = ENTRY)
         raise Unsupported("packs of elements need operands without steps along the inner axis")
     index = "int" if grid.index_bits == 32 else "long long"
     memory = [CUDA.memory.get(dtype, CUDA.type_of(dtype)) for dtype in dtypes]
-    parameters = [
-        f"{'const ' if place < count else ''}{word}* m{place}" for place, word in enumerate(memory)
-    ]
-    parameters.append(f"const {index} n")
-    parameters += [f"const {index} d{axis}" for axis in range(1, rank)]
-    parameters += [
+    head = parameters(memory, count, grid.given)
+    head.append(f"const {index} n")
+    head += [f"const {index} d{axis}" for axis in range(1, rank)]
+    head += [
         f"const {index} s{place}_{axis}" for place in range(len(dtypes)) for axis in range(rank)
     ]
     outside: dict[str, str] = {}
@@ -65,7 +64,7 @@ def cuda_loop(group: Group, shape: Nest, grid: Grid = PLAIN, entry: str = ENTRY)
     tile = grid.block * ahead
     if grid.turns > 1:
         _rows(code, grid, rank, memory, count, index, entry)
-        return _kernel(code, element, "", grid, entry, parameters)
+        return _kernel(code, element, "", grid, entry, head)
     code.add(f"const {index} apart = {first.replace('blockIdx', 'gridDim')} * {tile};")
     code.add(f"const {index} start = {first} * {tile} + threadIdx.x;")
     vector = shape.vector_axis
@@ -87,8 +86,7 @@ def cuda_loop(group: Group, shape: Nest, grid: Grid = PLAIN, entry: str = ENTRY)
                 kind = shape.classes[place] if axis == vector else "s"
                 if kind != "b":
                     terms.append(i if kind == "c" else f"{i} * s{place}_{axis}")
-            const = "const " if place < count else ""
-            code.add(f"{const}{word}* q{place}{suffix} = m{place} + ({' + '.join(terms) or '0'});")
+            code.add(begins(word, f"q{place}{suffix}", place, count, terms, grid.given))
 
     plain = ", ".join(f"*q{place}" for place in range(len(dtypes)))
 
@@ -156,7 +154,7 @@ def cuda_loop(group: Group, shape: Nest, grid: Grid = PLAIN, entry: str = ENTRY)
         with code.block(f"for ({index} e = {tail}; e < n; e += apart)"):
             find("e", 1)
             code.add(f"{entry}_element({plain});")
-    return _kernel(code, element, PACK if packed else "", grid, entry, parameters)
+    return _kernel(code, element, PACK if packed else "", grid, entry, head)
 
 
 def _kernel(
@@ -202,13 +200,13 @@ def _rows(
     code.add(f"if (i{inner} >= d{inner}) return;")
     for place, word in enumerate(memory):
         terms = [f"{'at' if axis == row else f'i{axis}'} * s{place}_{axis}" for axis in range(rank)]
-        const = "const " if place < count else ""
-        code.add(f"{const}{word}* q{place} = m{place} + ({' + '.join(terms)});")
+        code.add(begins(word, f"q{place}", place, count, terms, grid.given))
     code.add(f"const {index} last = min(at + {grid.turns}, rows);")
     with code.block(f"for (; at < last; at += {grid.ahead})"):
         for i in range(grid.ahead):
             for place, word in enumerate(memory[:count]):
-                step = f"[at + {i} < last ? {i} * s{place}_{row} : 0]" if i else "[0]"
+                moves = i and place not in grid.given
+                step = f"[at + {i} < last ? {i} * s{place}_{row} : 0]" if moves else "[0]"
                 code.add(f"const {word} k{place}_{i} = q{place}{step};")
         for i in range(grid.ahead):
             given = [f"k{place}_{i}" for place in range(count)]
@@ -216,7 +214,8 @@ def _rows(
             with code.block(f"if (at + {i} < last)" if i else ""):
                 code.add(f"{entry}_element({', '.join(given)});")
         for place in range(len(memory)):
-            code.add(f"q{place} += {grid.ahead} * s{place}_{row};")
+            if place not in grid.given:
+                code.add(f"q{place} += {grid.ahead} * s{place}_{row};")
 
 
 def element_function(

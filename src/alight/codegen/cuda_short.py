@@ -15,7 +15,7 @@ from math import gcd, prod
 from typing import TYPE_CHECKING
 
 from alight.codegen.cuda_dialect import CUDA
-from alight.codegen.cuda_kernel import PACK, Places, Step, around
+from alight.codegen.cuda_kernel import PACK, Places, Step, around, begins
 from alight.codegen.cuda_loop import element_function
 from alight.codegen.source import ENTRY, Grid, Statements
 from alight.codegen.unrolled import Unrolled
@@ -307,8 +307,7 @@ extern "C" __global__ void __launch_bounds__({grid.bounds}) {ENTRY}(
                     terms.append(f"({i}) * {_record(self.shape, place)}")
                 elif kind != "b":
                     terms.append(f"({i})" if kind == "c" else f"({i}) * s{place}_{axis}")
-            const = "const " if place < self.first else ""
-            code.add(f"{const}{word}* q{place} = m{place} + ({' + '.join(terms) or '0'});")
+            code.add(begins(word, f"q{place}", place, self.first, terms, self.grid.given))
 
     def each(self, accesses: Sequence[_Access]) -> Iterator[tuple[str, str, _Access]]:
         """Yield, once for each name that a thread has, the name, the operand's class and its first

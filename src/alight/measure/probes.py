@@ -279,6 +279,7 @@ class Bench:
         self.device = device
         self.most_bytes = most_bytes
         self._buffers: dict[tuple[str, int], Any] = {}
+        self._scalars: dict[tuple[str, int], Any] = {}
         # Of each kernel that was compiled for a probe: its group and the seconds.
         self.compiled: list[tuple[Group, float]] = []
         self._one_offs: dict[str, float] = {}
@@ -357,14 +358,27 @@ class Bench:
                 "Fix: make the bench for larger ones."
             )
         kernel = self._kernel(probe)
-        inputs = tuple(
-            Operand(
-                self._buffer(layout.dtype.name, place, _start(layout) + _end(layout)),
-                *(_start(layout), layout),
-            )
-            for place, layout in enumerate(graph.inputs)
-        )
+        inputs = tuple([self._input(place, layout) for place, layout in enumerate(graph.inputs)])
         return Launch(kernel, inputs, (None,) * len(graph.outputs))
+
+    def _input(self, place: int, layout: Layout) -> Operand:
+        dtype = layout.dtype.name
+        if layout.size == 1:
+            return Operand(self._scalar(dtype, place), 0, layout)
+        start = _start(layout)
+        return Operand(self._buffer(dtype, place, start + _end(layout)), start, layout)
+
+    def _scalar(self, dtype: str, place: int) -> Any:
+        """Return an array of one element that nobody writes, as are constants of programs."""
+        found = self._scalars.get((dtype, place))
+        if found is None:
+            array = typical(dtype, 1, seed=place)
+            found = Data(layout_of(array), array)
+            found.fixed = True
+            if self.device.space != "host":
+                found = self._uploaded(found)
+            self._scalars[dtype, place] = found
+        return found
 
     def _kernel(self, probe: Probe) -> Any:
         began = perf_counter()

@@ -42,7 +42,7 @@ typedef struct {
     PyObject_HEAD
     PyObject *weakrefs, *layout, *array, *owner, *remote, *raw;
     Py_ssize_t nbytes;
-    char foreign, shared;
+    char foreign, shared, fixed;
 } Data;
 
 typedef struct {

@@ -14,6 +14,7 @@ static Data *data_new(PyTypeObject *type, PyObject *layout, PyObject *array, PyO
     self->remote = Py_NewRef(Py_None);
     self->nbytes = ((Layout *)layout)->nbytes;
     self->foreign = self->shared = foreign;
+    self->fixed = false;
     PyObject_GC_Track(self);
     return self;
 }
@@ -146,6 +147,7 @@ static PyMemberDef data_members[] = {
     {"nbytes", T_PYSSIZET, offsetof(Data, nbytes), 0, NULL},
     {"foreign", T_BOOL, offsetof(Data, foreign), 0, NULL},
     {"shared", T_BOOL, offsetof(Data, shared), 0, NULL},
+    {"fixed", T_BOOL, offsetof(Data, fixed), 0, NULL},
     {NULL},
 };
 

@@ -121,6 +121,23 @@ static bool fits(DeviceCall *self, PyObject *const *args, Py_ssize_t operands, P
     return true;
 }
 
+/* Whether an argument is an array of another layout, or a window: a call for another program. */
+static bool is_others(const DeviceCall *self, PyObject *const *args)
+{
+    for (Py_ssize_t i = 0; i < self->count; i++) {
+        PyObject *like = PyTuple_GET_ITEM(self->pattern, i);
+        if (PyTuple_CheckExact(like) && PyTuple_GET_SIZE(like) == 1) continue;
+        if (!PyObject_TypeCheck(args[i], &ArrayType)) continue;
+        Array *array = (Array *)args[i];
+        if (array->window != Py_None) return true;
+        if (array->storage == NULL || !Py_IS_TYPE(array->storage, &StorageType)) continue;
+        PyObject *value = ((Storage *)array->storage)->value;
+        PyObject *layout = PyTuple_CheckExact(like) ? PyTuple_GET_ITEM(like, 0) : like;
+        if (is_value(value) && ((Value *)value)->layout != layout) return true;
+    }
+    return false;
+}
+
 /* ---------------------------------------------------------------- results */
 
 static PyObject *weak_of(PyObject *const *items, Py_ssize_t count)
@@ -307,6 +324,10 @@ static PyObject *device_call_vectorcall(PyObject *callable, PyObject *const *arg
     if ((names == NULL || PyTuple_GET_SIZE(names) == 0) && PyVectorcall_NARGS(nargsf) == self->count) {
         PyObject *result = quickly(self, args);
         if (result != Py_NotImplemented) return result;
+        if (is_others(self, args)) {
+            self->calls--;
+            return Py_NewRef(result);
+        }
     }
     return PyObject_Vectorcall(self->otherwise, args, nargsf, names);
 }

@@ -59,7 +59,18 @@ static Py_ssize_t by_position(Guard *self, PyObject *const *args, Py_ssize_t cou
     return found == named ? all : -1;
 }
 
-/* Return what the first entry gives whose guards hold; NULL where there is none, or with an error. */
+/* Make an entry the first to be tried, where it still is among them. */
+static void to_front(Guard *self, Entry *entry)
+{
+    int i = 0;
+    while (i < self->count && self->entries[i] != entry) i++;
+    if (i == self->count) return;
+    memmove(&self->entries[1], &self->entries[0], (size_t)i * sizeof(Entry *));
+    self->entries[0] = entry;
+}
+
+/* Return what the first entry gives whose guards hold; NULL where there is none, or with an error. A function
+   that looks at the arguments itself and has no answer leaves them to the entries behind it. */
 static PyObject *answered(Guard *self, PyObject *const *args, Py_ssize_t count)
 {
     for (int i = 0; i < self->count; i++) {
@@ -71,14 +82,14 @@ static PyObject *answered(Guard *self, PyObject *const *args, Py_ssize_t count)
             if (fits < 0) return NULL;
             continue;
         }
-        if (i > 0 && self->entries[i] == entry) {
-            memmove(&self->entries[1], &self->entries[0], (size_t)i * sizeof(Entry *));
-            self->entries[0] = entry;
-        }
+        int looks = entry->call != NULL && entry->left < 0;
         PyObject *result = entry_run(entry, args, count);
+        int passed = result == Py_NotImplemented;
+        if (i > 0 && !(passed && looks)) to_front(self, entry);
         Py_DECREF(entry);
-        if (result == Py_NotImplemented) Py_CLEAR(result);
-        return result;
+        if (!passed) return result;
+        Py_DECREF(result);
+        if (!looks) return NULL;
     }
     return NULL;
 }

@@ -25,6 +25,7 @@ class Data:
         "_address",
         "_raw",
         "array",
+        "fixed",
         "foreign",
         "layout",
         "nbytes",
@@ -41,6 +42,7 @@ class Data:
         bool  # set by exports: others may see the memory; ``exported`` says whether they still do
     )
     nbytes: int
+    fixed: bool  # nobody ever writes it: launches may have its bytes instead of where they lie
 
     def __init__(
         self,
@@ -54,6 +56,7 @@ class Data:
         self.owner = owner if owner is not None else array
         self.foreign = foreign
         self.shared = foreign
+        self.fixed = False
         self.nbytes = layout.nbytes
         self.remote = None
         self._raw: np.ndarray[Any, Any] | None = None

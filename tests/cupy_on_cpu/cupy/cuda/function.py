@@ -10,7 +10,7 @@ class Function:
 
     def __init__(self, text: str, name: str) -> None:
         self.library = cuda_on_cpu.library(text)
-        self.pointers, self.numbers = cuda_on_cpu.signature(text, name)
+        self.count = len(cuda_on_cpu.signature(text, name))
         self.launch = getattr(self.library, f"launch_{name}")
         functions.append(self)
         self.ptr = len(functions)

@@ -14,9 +14,7 @@ def launchKernel(
     parameters: int, extra: int,
 ) -> None:  # fmt: skip
     called = function.functions[f - 1]
-    count = len(called.pointers) + len(called.numbers)
-    places = (ctypes.c_void_p * count).from_address(parameters)
+    places = (ctypes.c_void_p * called.count).from_address(parameters)
     values = [ctypes.c_longlong.from_address(p or 0).value for p in places]
-    pointers = (ctypes.c_void_p * len(called.pointers))(*values[: len(called.pointers)])
-    numbers = (ctypes.c_longlong * len(called.numbers))(*values[len(called.pointers) :])
-    runtime._within(stream, lambda: called.launch(x, threads, pointers, numbers))
+    words = (ctypes.c_longlong * called.count)(*values)
+    runtime._within(stream, lambda: called.launch(x, threads, words))
