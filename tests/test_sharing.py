@@ -27,6 +27,11 @@ def test_threads_that_share_a_kernel_meet_once() -> None:
     assert met(sharing, 2e-5, 1e-3) == pytest.approx(4e-6, rel=1e-3)
     assert met(sharing, 2e-5, 1e-6) == pytest.approx(1e-6)  # no more than memory's threads took
     assert met(sharing, 1e-3, 1e-3) == pytest.approx(0.0, abs=1e-7)
+    # 2 us are no more than waking others takes: one thread does it, and waits for nobody (H200's
+    # host, 4096 quotients: 4.4 us taken, 2.8 predicted where that was thought to be a meeting)
+    alone = Curve([(1e-7, 1e-7), (4e-6, 4e-6), (6e-5, 1.2e-5), (5e-4, 6.4e-5)])
+    assert met(alone, 2e-6, 1e-3) == 0.0
+    assert 0 < met(alone, 1e-5, 1e-3) < together(alone, 1e-5)
     knots = [(1e3, LAUNCH), (1e6, LAUNCH + 5e-6), (1e7, LAUNCH + 1e-5)]
     rates = Rates(
         *(guess(LAUNCH, "seconds"), guess(LAUNCH, "seconds")),

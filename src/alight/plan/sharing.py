@@ -10,8 +10,21 @@ __all__ = ["all_share", "alone_seconds", "met", "shared_seconds", "together"]
 def met(sharing: Curve, busy: float, beside: float) -> float:
     """Return the seconds of threads that meet, which are in what they take to share ``busy``
     seconds of computing and once more in what memory takes ``beside`` its stream: a kernel's
-    threads meet once."""
-    return min(max(0.0, together(sharing, busy) - sharing.stream_seconds(busy)), beside)
+    threads meet once, and one alone meets nobody. All take part from where they save half of what
+    they save at most, as ``all_share`` has it."""
+    seconds = together(sharing, busy)
+    meeting = max(0.0, seconds - sharing.stream_seconds(busy))
+    return min(meeting * min(2 * _shared(sharing, busy, seconds), 1.0), beside)
+
+
+def _shared(sharing: Curve, alone: float, seconds: float) -> float:
+    """Return how much of what takes one so long, and all of them these seconds, is shared: nothing
+    where that is as long, all of it where they save what they save at most."""
+    (before, first), (last, end) = sharing.knots[-2:]
+    most = 1 - (end - first) / (last - before)
+    if most <= 0 or alone <= 0:
+        return 0.0
+    return min(max(1 - seconds / alone, 0.0) / most, 1.0)
 
 
 def together(sharing: Curve, alone: float) -> float:
@@ -45,10 +58,7 @@ def shared_seconds(sharing: Curve, alone: float, less: float) -> float:
     seconds = together(sharing, alone)
     if not less:
         return seconds
-    (before, first), (last, end) = sharing.knots[-2:]
-    most = 1 - (end - first) / (last - before)
-    share = min(max(1 - seconds / alone, 0.0) / most, 1.0) if most > 0 else 0.0
-    return together(sharing, alone - share * less)
+    return together(sharing, alone - _shared(sharing, alone, seconds) * less)
 
 
 def all_share(sharing: Curve) -> float:
