@@ -53,6 +53,14 @@ def loaded(folder: Path, *arguments: str, **variables: str) -> Any:
     return json.loads(printed(folder, *arguments, **variables))
 
 
+def calibrated(folder: Path, *arguments: str) -> Any:
+    """Return the profile of a calibration, which exits with 1 where other work disturbed it."""
+    done = command(folder, *arguments, "--json")
+    (made,) = json.loads(done.stdout)["profiles"]
+    assert done.returncode == int(made["contended"]), done.stderr
+    return made
+
+
 def script(folder: Path, text: str = "") -> None:
     default = """
         import numpy as np
@@ -198,12 +206,11 @@ def test_doctor_tells_of_a_cache_that_is_full(tmp_path: Path) -> None:
 
 def test_calibrate_stores_unless_dry_and_cache_shows_it(tmp_path: Path) -> None:
     short = ("calibrate", "cpu", "--seconds", "0.2")
-    dry = loaded(tmp_path, *short, "--dry-run", "--json")["profiles"][0]
+    dry = calibrated(tmp_path, *short, "--dry-run")
     assert (dry["device"], dry["path"], dry["delta"]) == ("cpu", None, None)
     assert printed(tmp_path, "cache", "size") == "0 bytes\n"
-    done = command(tmp_path, *short, "--json")
-    made = json.loads(done.stdout)["profiles"][0]
-    assert made["made_seconds"] > 0 and done.returncode == int(made["contended"])
+    made = calibrated(tmp_path, *short)
+    assert made["made_seconds"] > 0
     entries = loaded(tmp_path, "cache", "list", "--json")
     total = sum(entry["bytes"] for entry in entries)
     assert printed(tmp_path, "cache", "size") == f"{total} bytes\n"
@@ -243,6 +250,11 @@ def test_a_calibration_that_was_disturbed_says_what_holds_and_exits_with_1(
             cli.main(["calibrate", "cpu"])
         assert ended.value.code == 1
         assert f"not stored: {then}" in capsys.readouterr().out
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["calibrate", "cpu", "--dry-run"])
+    assert ended.value.code == 1
+    quiet = dataclasses.replace(made, contended=False)
+    monkeypatch.setattr(calibrating, "measure", lambda *args, **kwargs: [quiet])
     with pytest.raises(SystemExit) as ended:
         cli.main(["calibrate", "cpu", "--dry-run"])
     assert ended.value.code == 0
@@ -300,9 +312,7 @@ def test_a_profile_from_a_file_is_shown_beside_what_there_is_and_taken(tmp_path:
     device = HostBackend().probe().devices[0]
     made = recorded("cpu", DEFAULT_SPEC).to_dict()
     # as the command's own process finds this machine
-    here = loaded(tmp_path, "calibrate", "cpu", "--seconds", "0.1", "--dry-run", "--json")[
-        "profiles"
-    ][0]
+    here = calibrated(tmp_path, "calibrate", "cpu", "--seconds", "0.1", "--dry-run")
     made |= {"fingerprint": fingerprint(device), "origin": "measured", "made_at": here["made_at"]}
     file = tmp_path / "given.json"
     file.write_text(json.dumps(made))

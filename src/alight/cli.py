@@ -194,7 +194,7 @@ def calibrate(
 
     By default all that this machine has, or those that the settings name. What was measured takes
     part from then on without being named. Exits with 1 where other work disturbed it, so that
-    nothing was stored, and where no device could be measured.
+    nothing is stored (with --dry-run, too), and where no device could be measured.
     """
     from alight import calibrating  # no other command measures
 
@@ -230,7 +230,7 @@ def calibrate(
                 click.echo("\n".join(_changed(found.row["changes"])))
     if as_json:
         _print_json({"profiles": rows, "failed": failed})
-    return int((disturbed and not dry_run) or not rows)
+    return int(disturbed or not rows)
 
 
 def _changed(changes: list[dict[str, Any]]) -> list[str]:
