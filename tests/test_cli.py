@@ -304,6 +304,38 @@ def test_an_interrupted_calibration_says_what_is_kept(
     assert f"cpu: interrupted: {then}" in told
 
 
+@pytest.mark.parametrize(
+    ("arguments", "module"),
+    [
+        (("calibrate", "--seconds", "0.1"), "numpy"),
+        (("calibrate", "--seconds", "0.1"), "alight.cli"),
+        (("calibrate", "--seconds", "0.1"), "alight.calibrating"),
+        (("bench",), "alight.array"),
+        (("bench",), "alight.bench.command"),
+        (("run", "script.py"), "alight.array"),
+    ],
+    ids=str,
+)
+def test_an_interrupt_before_a_command_has_begun_is_told_as_later(
+    tmp_path: Path, arguments: tuple[str, ...], module: str
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(
+        "import sys\n"
+        "class Interrupting:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        f"        if name == {module!r}:\n"
+        "            exec('raise KeyboardInterrupt')  # as where a data class is made\n"
+        "sys.meta_path.insert(0, Interrupting())\n"
+    )
+    script(tmp_path)
+    path = os.pathsep.join([str(tmp_path), str(PACKAGE.parent)])
+    done = command(tmp_path, *arguments, PYTHONPATH=path)
+    if arguments[0] == "run":  # a program ends as by Python
+        assert done.stderr.endswith("KeyboardInterrupt\n") and "Traceback" in done.stderr
+    else:
+        assert done.returncode == 130 and done.stderr.strip() == "alight: interrupted"
+
+
 def test_a_profile_from_a_file_is_shown_beside_what_there_is_and_taken(tmp_path: Path) -> None:
     from alight.backends.host import HostBackend
     from alight.backends.sim_clock import DEFAULT_SPEC, recorded

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -13,6 +12,7 @@ import click
 
 from alight import candidates, registry, tables
 from alight.config import config, current_policy
+from alight.ending import end_as_interrupted
 from alight.program import Action, failing_in_words, to_explain, to_run
 from alight.readable import readable_bytes, readable_seconds
 from alight.report import Report, version, write
@@ -439,8 +439,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             error.show()
             raise SystemExit(error.exit_code) from None
         except click.Abort:
-            print("alight: interrupted", file=sys.stderr)
-            raise SystemExit(128 + signal.SIGINT) from None  # as shells have it
+            end_as_interrupted()
     if callable(action):
         action()
     elif isinstance(action, int):
