@@ -260,6 +260,35 @@ def test_a_calibration_that_was_disturbed_says_what_holds_and_exits_with_1(
     assert ended.value.code == 0
 
 
+def test_a_calibration_says_how_much_was_there_from_before(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from alight import calibrating, cli
+    from alight.backends.sim_clock import DEFAULT_SPEC, recorded
+    from alight.measure.kept import Kept
+
+    quiet = dataclasses.replace(recorded("cpu", DEFAULT_SPEC), origin="measured", contended=False)
+    known = Kept(1.0, timings={"numpy": {"a/f": {1.0: [1e-6], 2.0: [1e-6]}, "b/f": {1.0: [1e-6]}}})
+    monkeypatch.setattr(calibrating, "load_profile", lambda device: None)
+    for left, before, options, told in (
+        (None, 0.0, (), "measurements: 1,234, all new"),
+        (known, 987.0, (), "measurements: 987 from before, 1,234 new"),
+        (known, 0.0, ("--fresh",), "measurements: 1,234, all new; 3 from before are passed over"),
+        (known, 0.0, ("--dry-run",), "measurements: 1,234, all new; 3 from before are passed over"),
+    ):
+        made = dataclasses.replace(quiet, validation={"before": before, "new": 1234.0})
+        monkeypatch.setattr(calibrating, "measure", lambda *given, made=made, **more: [made])
+        monkeypatch.setattr(calibrating.kept, "load", lambda device, left=left: left)
+        with pytest.raises(SystemExit) as ended:
+            cli.main(["calibrate", "cpu", *options])
+        assert ended.value.code == 0
+        assert f"  {told}\n" in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        cli.main(["calibrate", "cpu", "--json"])
+    (row,) = json.loads(capsys.readouterr().out)["profiles"]
+    assert (row["validation"]["before"], row["validation"]["new"]) == (0.0, 1234.0)
+
+
 def test_a_calibration_that_measured_nothing_is_an_error(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -162,7 +162,7 @@ def _crossover(elements: int | None) -> str:
 @click.option(
     "--seconds",
     type=click.FloatRange(min=0.0, min_open=True),
-    default=5.0,
+    default=tables.CALIBRATION_SECONDS,
     show_default=True,
     help="Time to spend on each device.",
 )
