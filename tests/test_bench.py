@@ -24,6 +24,7 @@ from alight.bench import calibration, shows, worker
 from alight.bench import run as running
 from alight.bench.bandwidth import Bandwidth, measure_on
 from alight.bench.command import run_bench, run_regret
+from alight.bench.crew import Crew
 from alight.bench.device_peers import peers_on
 from alight.bench.first_call import COUNTS, first_call
 from alight.bench.first_call import measure as first_call_measured
@@ -34,11 +35,11 @@ from alight.bench.programs import FAMILIES, PROGRAMS
 from alight.bench.rows import (
     Case,
     Cell,
-    Crew,
     Row,
     _allowed_eps,
     _check,
     _fill,
+    _pair,
     _turns,
     run_row,
     time_beside,
@@ -544,10 +545,26 @@ def test_turns_go_round_and_back(monkeypatch: pytest.MonkeyPatch) -> None:
             return {"samples": [1.0] * samples, "steady": True}
 
     crew: Any = Answering()
-    taken = _turns(list("abc"), dict.fromkeys("abc", 1e-3), crew, 0.0)
+    taken = _turns([(p, "take") for p in "abc"], dict.fromkeys("abc", 1e-3), crew, 0.0)
     rounds = ["".join(asked[i : i + 3]) for i in range(0, len(asked), 3)]
     assert rounds == ["abc", "bac", "cab", "acb", "bca"]
-    assert all(len(turns) == 5 for turns in taken.values())
+    assert [len(turns) for turns in taken] == [5, 5, 5]
+
+
+def test_who_is_far_behind_rests_but_alight_and_numpy_in_its_process_do_not() -> None:
+    class Answering:
+        def ask(self, peer: str, do: str, samples: int) -> dict[str, Any]:
+            slow = (peer, do) in (("b", "take"), ("alight", "take_plain"))
+            return {"samples": [9.0 if slow else 1.0] * samples, "steady": True}
+
+    crew: Any = Answering()
+    for whose, rounds in (
+        ([("a", "take"), ("b", "take"), ("alight", "take")], [5, 3, 5]),
+        ([("alight", "take"), ("alight", "take_plain")], [5, 5]),
+    ):
+        taken = _turns(whose, {"a": 1e-3, "b": 1e-3, "alight": 1e-3}, crew, 0.0)
+        assert [len(turns) for turns in taken] == rounds
+    assert _pair(crew, 1e-3, 0.0) == [(1.0, 9.0)]
 
 
 def test_every_process_has_its_arrays_at_the_same_places(tmp_path: Path) -> None:

@@ -53,6 +53,14 @@ def loaded(folder: Path, *arguments: str, **variables: str) -> Any:
     return json.loads(printed(folder, *arguments, **variables))
 
 
+def calibrated(folder: Path, *arguments: str) -> Any:
+    """Return the profile of a calibration, which exits with 1 where other work disturbed it."""
+    done = command(folder, *arguments, "--json")
+    (made,) = json.loads(done.stdout)["profiles"]
+    assert done.returncode == int(made["contended"]), done.stderr
+    return made
+
+
 def script(folder: Path, text: str = "") -> None:
     default = """
         import numpy as np
@@ -198,12 +206,11 @@ def test_doctor_tells_of_a_cache_that_is_full(tmp_path: Path) -> None:
 
 def test_calibrate_stores_unless_dry_and_cache_shows_it(tmp_path: Path) -> None:
     short = ("calibrate", "cpu", "--seconds", "0.2")
-    dry = loaded(tmp_path, *short, "--dry-run", "--json")["profiles"][0]
+    dry = calibrated(tmp_path, *short, "--dry-run")
     assert (dry["device"], dry["path"], dry["delta"]) == ("cpu", None, None)
     assert printed(tmp_path, "cache", "size") == "0 bytes\n"
-    done = command(tmp_path, *short, "--json")
-    made = json.loads(done.stdout)["profiles"][0]
-    assert made["made_seconds"] > 0 and done.returncode == int(made["contended"])
+    made = calibrated(tmp_path, *short)
+    assert made["made_seconds"] > 0
     entries = loaded(tmp_path, "cache", "list", "--json")
     total = sum(entry["bytes"] for entry in entries)
     assert printed(tmp_path, "cache", "size") == f"{total} bytes\n"
@@ -245,7 +252,41 @@ def test_a_calibration_that_was_disturbed_says_what_holds_and_exits_with_1(
         assert f"not stored: {then}" in capsys.readouterr().out
     with pytest.raises(SystemExit) as ended:
         cli.main(["calibrate", "cpu", "--dry-run"])
+    assert ended.value.code == 1
+    quiet = dataclasses.replace(made, contended=False)
+    monkeypatch.setattr(calibrating, "measure", lambda *args, **kwargs: [quiet])
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["calibrate", "cpu", "--dry-run"])
     assert ended.value.code == 0
+
+
+def test_a_calibration_says_how_much_was_there_from_before(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from alight import calibrating, cli
+    from alight.backends.sim_clock import DEFAULT_SPEC, recorded
+    from alight.measure.kept import Kept
+
+    quiet = dataclasses.replace(recorded("cpu", DEFAULT_SPEC), origin="measured", contended=False)
+    known = Kept(1.0, timings={"numpy": {"a/f": {1.0: [1e-6], 2.0: [1e-6]}, "b/f": {1.0: [1e-6]}}})
+    monkeypatch.setattr(calibrating, "load_profile", lambda device: None)
+    for left, before, options, told in (
+        (None, 0.0, (), "measurements: 1,234, all new"),
+        (known, 987.0, (), "measurements: 987 from before, 1,234 new"),
+        (known, 0.0, ("--fresh",), "measurements: 1,234, all new; 3 from before are passed over"),
+        (known, 0.0, ("--dry-run",), "measurements: 1,234, all new; 3 from before are passed over"),
+    ):
+        made = dataclasses.replace(quiet, validation={"before": before, "new": 1234.0})
+        monkeypatch.setattr(calibrating, "measure", lambda *given, made=made, **more: [made])
+        monkeypatch.setattr(calibrating.kept, "load", lambda device, left=left: left)
+        with pytest.raises(SystemExit) as ended:
+            cli.main(["calibrate", "cpu", *options])
+        assert ended.value.code == 0
+        assert f"  {told}\n" in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        cli.main(["calibrate", "cpu", "--json"])
+    (row,) = json.loads(capsys.readouterr().out)["profiles"]
+    assert (row["validation"]["before"], row["validation"]["new"]) == (0.0, 1234.0)
 
 
 def test_a_calibration_that_measured_nothing_is_an_error(
@@ -292,6 +333,38 @@ def test_an_interrupted_calibration_says_what_is_kept(
     assert f"cpu: interrupted: {then}" in told
 
 
+@pytest.mark.parametrize(
+    ("arguments", "module"),
+    [
+        (("calibrate", "--seconds", "0.1"), "numpy"),
+        (("calibrate", "--seconds", "0.1"), "alight.cli"),
+        (("calibrate", "--seconds", "0.1"), "alight.calibrating"),
+        (("bench",), "alight.array"),
+        (("bench",), "alight.bench.command"),
+        (("run", "script.py"), "alight.array"),
+    ],
+    ids=str,
+)
+def test_an_interrupt_before_a_command_has_begun_is_told_as_later(
+    tmp_path: Path, arguments: tuple[str, ...], module: str
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(
+        "import sys\n"
+        "class Interrupting:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        f"        if name == {module!r}:\n"
+        "            exec('raise KeyboardInterrupt')  # as where a data class is made\n"
+        "sys.meta_path.insert(0, Interrupting())\n"
+    )
+    script(tmp_path)
+    path = os.pathsep.join([str(tmp_path), str(PACKAGE.parent)])
+    done = command(tmp_path, *arguments, PYTHONPATH=path)
+    if arguments[0] == "run":  # a program ends as by Python
+        assert done.stderr.endswith("KeyboardInterrupt\n") and "Traceback" in done.stderr
+    else:
+        assert done.returncode == 130 and done.stderr.strip() == "alight: interrupted"
+
+
 def test_a_profile_from_a_file_is_shown_beside_what_there_is_and_taken(tmp_path: Path) -> None:
     from alight.backends.host import HostBackend
     from alight.backends.sim_clock import DEFAULT_SPEC, recorded
@@ -300,9 +373,7 @@ def test_a_profile_from_a_file_is_shown_beside_what_there_is_and_taken(tmp_path:
     device = HostBackend().probe().devices[0]
     made = recorded("cpu", DEFAULT_SPEC).to_dict()
     # as the command's own process finds this machine
-    here = loaded(tmp_path, "calibrate", "cpu", "--seconds", "0.1", "--dry-run", "--json")[
-        "profiles"
-    ][0]
+    here = calibrated(tmp_path, "calibrate", "cpu", "--seconds", "0.1", "--dry-run")
     made |= {"fingerprint": fingerprint(device), "origin": "measured", "made_at": here["made_at"]}
     file = tmp_path / "given.json"
     file.write_text(json.dumps(made))

@@ -156,8 +156,9 @@ def run(line: str, folder: Path) -> str:
     programs = {"alight": [sys.executable, "-m", "alight"], "python": [sys.executable]}
     done = finished([*programs[words[0]], *words[1:]], folder, **variables)
     text = done.stdout + done.stderr
-    # What fails on purpose says how to mend it.
-    assert done.returncode == 0 or "Fix: " in done.stderr, f"{line}\n{text}"
+    # What fails on purpose says how to mend it; calibrations fail on busy machines, too.
+    told = "Fix: " in done.stderr or "disturbed by other work" in done.stdout
+    assert done.returncode == 0 or told, f"{line}\n{text}"
     return text
 
 

@@ -25,7 +25,9 @@ from alight.measure.profiles import load_profile, save_profile
 from alight.measure.samples import Samples
 from alight.measure.timing import Pace
 from alight.plan.curve import Measured
+from alight.rows import profile_row
 from alight.store import Store
+from alight.tables import remarks
 
 BACKEND = HostBackend()
 (HOST,) = BACKEND.probe().devices
@@ -96,6 +98,72 @@ def test_a_calibration_goes_on_from_where_the_last_one_stopped(world: World) -> 
     # what the first knew was looked at again, after what it did not know
     samples = [s for of in found.timings["numpy"].values() for s in of.values()]
     assert min(map(len, samples)) >= 4
+
+
+def origins(profile: Any) -> tuple[float, float]:
+    return profile.validation["before"], profile.validation["new"]
+
+
+def test_a_profile_says_how_many_points_were_known_before(world: World) -> None:
+    first = measured(world, len(POINTS) // 2)
+    began = len(known())
+    assert origins(first) == (0.0, began)
+    (told,) = remarks(profile_row(first))
+    assert "too short for all of it" in told
+    assert told.endswith("Fix: `alight calibrate`, which goes on from there")
+    second = measured(world, 4 * len(POINTS))
+    found = kept.load(HOST)
+    assert found is not None and origins(second) == (began, found.count - began)
+    # all points were reached, thanks to those of before: nothing asks for more seconds
+    assert second.complete and "--seconds" not in "".join(remarks(profile_row(second)))
+    assert origins(measured(world, 4 * len(POINTS), store=False))[0] == 0.0
+    world.seconds *= 2.0  # so that what was kept is passed over
+    assert origins(measured(world, 4 * len(POINTS)))[0] == 0.0
+
+
+def test_what_turns_out_to_be_slow_and_is_measured_anew_is_not_from_before(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.pace = SLOW
+    measured(world, 4 * len(POINTS))
+    visit = world.visit
+
+    def visits(*given: Any) -> list[float]:
+        world.pace = QUICK if world.visits > len(CURVE) + 3 else SLOW
+        return visit(*given)
+
+    monkeypatch.setattr(probes.Bench, "visit", lambda bench, *given: visits(*given))
+    few = measured(world, len(CURVE) + 20)
+    assert few.complete and 0 < origins(few)[0] < len(POINTS)
+    world.pace = SLOW
+    assert origins(measured(world, 4 * len(POINTS), fresh=True))[0] == 0.0
+
+
+@pytest.mark.parametrize(
+    ("fields", "goes_on", "told"),
+    [
+        ({"measured": 0.2, "before": 0.0, "new": 9.0}, True, "`alight calibrate --seconds 20`, or"),
+        ({"measured": 0.2, "before": 0.0, "new": 9.0}, False, "calibrate --seconds 25`, or more"),
+        ({"measured": 0.6, "before": 0.0, "new": 9.0}, True, "`alight calibrate`, which goes on"),
+        ({"measured": 0.7, "before": 8.0, "new": 1.0}, True, "`alight calibrate`, which goes on"),
+        ({"measured": 0.2}, True, "calibrate --seconds 25`, or more"),  # of an older version
+        ({"before": 8.0, "new": 1.0}, True, "`alight calibrate`, which goes on"),  # interrupted
+        ({"before": 8.0, "new": 1.0}, False, "`alight calibrate --seconds` with more"),
+    ],
+)
+def test_what_the_next_calibration_takes_is_said_by_what_was_kept(
+    fields: dict[str, float], goes_on: bool, told: str
+) -> None:
+    made = replace(recorded("cpu", DEFAULT_SPEC), origin="measured", validation=fields)
+    row = profile_row(replace(made, made_seconds=5.0, complete=False))
+    (found,) = remarks(row, goes_on)
+    assert "too short for all of it: 5 s" in found and told in found
+    # nothing was kept by these versions
+    (found,) = remarks(row | {"origin": "imported"}, goes_on)
+    assert "goes on" not in found
+    # interrupted once all points were reached
+    last = row | {"validation": {"measured": 1.0, "before": 9.0, "new": 0.0, "shapes": 9.0}}
+    assert remarks(last) == []
 
 
 def test_what_is_known_is_not_visited_before_what_is_not(world: World) -> None:

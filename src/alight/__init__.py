@@ -14,6 +14,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from alight import ending as ending  # first: it has the command say that it was interrupted
 from alight import linalg as linalg  # NumPy's own functions of arrays dispatch to it
 from alight import surface as _surface
 from alight.array import Array as Array

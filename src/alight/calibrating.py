@@ -30,11 +30,13 @@ __all__ = ["Calibrated", "calibrate", "devices_to_calibrate", "take_over"]
 @dataclass(frozen=True, slots=True)
 class Calibrated:
     """What became of a device: the row of its new profile, with ``delta`` and ``changes`` against
-    the one before, if one was ``known``; ``tried``: nothing was to be stored."""
+    the one before, if one was ``known``; ``tried``: nothing was to be stored; ``kept``: how many
+    points earlier calibrations had left."""
 
     row: Row
     known: bool
     tried: bool
+    kept: int = 0
 
     @property
     def disturbed(self) -> bool:
@@ -62,7 +64,7 @@ class Calibrated:
             lines[0] += ", not stored"
             if self.known and not self.tried and default_store().problem is None:
                 lines[0] += ": the profile before is better and goes on to hold"
-        lines += [f"  {remark}" for remark in remarks(row)]
+        lines += [f"  {remark}" for remark in remarks(row, not self.tried)]
         found = row["validation"]
         if "mean_error" in found:  # a recorded device has another
             lines.append(
@@ -78,7 +80,15 @@ class Calibrated:
                 f"  against the profile before, {len(apart)} curves predict {middle:+.1%} time in "
                 f"the median, {ends}"
             )
+        if row["origin"] == "measured" and "new" in found:
+            lines.append(f"  {self._measurements(int(found['before']), int(found['new']))}")
         return "\n".join(lines)
+
+    def _measurements(self, before: int, new: int) -> str:
+        if before:
+            return f"measurements: {before:,} from before, {new:,} new"
+        over = f"; {self.kept:,} from before are passed over" if self.kept else ""
+        return f"measurements: {new:,}, all new{over}"
 
 
 def devices_to_calibrate(names: Sequence[str] = (), one: bool = False) -> Sequence[Device]:
@@ -125,7 +135,7 @@ def calibrate(
             then = "what was measured until then is stored. Fix: alight calibrate again"
         interrupt.add_note(f"{device.id}: interrupted: {then}")
         raise
-    return _calibrated(before, made, store)
+    return _calibrated(before, made, store, 0 if known is None else known.count)
 
 
 def take_over(source: Path, device: Device, store: bool = True) -> Calibrated:
@@ -138,8 +148,8 @@ def take_over(source: Path, device: Device, store: bool = True) -> Calibrated:
     return _calibrated(before, made, store)
 
 
-def _calibrated(before: Profile | None, made: Profile, store: bool) -> Calibrated:
+def _calibrated(before: Profile | None, made: Profile, store: bool, kept: int = 0) -> Calibrated:
     row = profile_row(made)
     row["delta"] = None if before is None else profile_delta(before, made)
     row["changes"] = [asdict(change) for change in changes(before, made)]
-    return Calibrated(row, before is not None, not store)
+    return Calibrated(row, before is not None, not store, kept)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -13,6 +12,7 @@ import click
 
 from alight import candidates, registry, tables
 from alight.config import config, current_policy
+from alight.ending import end_as_interrupted
 from alight.program import Action, failing_in_words, to_explain, to_run
 from alight.readable import readable_bytes, readable_seconds
 from alight.report import Report, version, write
@@ -162,7 +162,7 @@ def _crossover(elements: int | None) -> str:
 @click.option(
     "--seconds",
     type=click.FloatRange(min=0.0, min_open=True),
-    default=5.0,
+    default=tables.CALIBRATION_SECONDS,
     show_default=True,
     help="Time to spend on each device.",
 )
@@ -194,7 +194,7 @@ def calibrate(
 
     By default all that this machine has, or those that the settings name. What was measured takes
     part from then on without being named. Exits with 1 where other work disturbed it, so that
-    nothing was stored, and where no device could be measured.
+    nothing is stored (with --dry-run, too), and where no device could be measured.
     """
     from alight import calibrating  # no other command measures
 
@@ -230,7 +230,7 @@ def calibrate(
                 click.echo("\n".join(_changed(found.row["changes"])))
     if as_json:
         _print_json({"profiles": rows, "failed": failed})
-    return int((disturbed and not dry_run) or not rows)
+    return int(disturbed or not rows)
 
 
 def _changed(changes: list[dict[str, Any]]) -> list[str]:
@@ -439,8 +439,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             error.show()
             raise SystemExit(error.exit_code) from None
         except click.Abort:
-            print("alight: interrupted", file=sys.stderr)
-            raise SystemExit(128 + signal.SIGINT) from None  # as shells have it
+            end_as_interrupted()
     if callable(action):
         action()
     elif isinstance(action, int):

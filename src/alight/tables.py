@@ -10,6 +10,7 @@ from typing import Any
 from alight.readable import readable_bytes, readable_seconds
 
 __all__ = [
+    "CALIBRATION_SECONDS",
     "aligned",
     "explained",
     "page",
@@ -19,6 +20,8 @@ __all__ = [
 
 Row = dict[str, Any]
 
+# What `alight calibrate` takes for a device where nobody says how long it may.
+CALIBRATION_SECONDS = 5.0
 SHOWN = 10  # lines a table may have before the report is longer than a terminal
 
 Table = tuple[str, list[str], list[list[str]]]
@@ -216,8 +219,9 @@ def explained(document: Row) -> Iterable[str]:
         yield from exits.get(site, ())
 
 
-def remarks(profile: Row | None) -> list[str]:
-    """Return what a reader of a profile's predictions has to know of it, with what to do."""
+def remarks(profile: Row | None, goes_on: bool = True) -> list[str]:
+    """Return what a reader of a profile's predictions has to know of it, with what to do;
+    ``goes_on``: what it measured was kept for the next calibration."""
     if profile is None:
         return []
     doubts = profile.get("doubts", ())  # older reports have none
@@ -230,19 +234,18 @@ def remarks(profile: Row | None) -> list[str]:
             f"rough: predictions are off by {found['median_error']:.0%} in the median, and their "
             "intervals as wide. Fix: `alight calibrate` when the machine is quiet"
         )
-    if not profile.get("complete", True):
-        share, more = "", "--seconds` with more of them"
-        if (measured := found.get("measured")) and profile.get("made_seconds"):
-            share = f", {measured:.0%} of it was measured"
-            more = f"--seconds {math.ceil(profile['made_seconds'] / measured)}`, or more"
+    # What was imported, or is of other versions by now, has left nothing here.
+    goes_on = goes_on and profile["origin"] == "measured" and "new" in found and not doubts
+    # one that was interrupted is not complete even where all points were reached
+    if not profile.get("complete", True) and found.get("measured", 0.0) < 1.0:
+        share = f", {found['measured']:.0%} of it was measured" if found.get("measured") else ""
         lines.append(
-            f"the time was too short for all of it: {taken}{share}. Fix: `alight calibrate {more}"
+            f"the time was too short for all of it: {taken}{share}. Fix: {_rest(profile, goes_on)}"
         )
     elif profile["origin"] == "measured" and "shapes" not in found:
-        lines.append(
-            f"the time was too short to try what it predicts: {taken}. "
-            "Fix: `alight calibrate` with more --seconds"
-        )
+        # what is known by then takes no time of the next one
+        fix = _GOES_ON if goes_on else "`alight calibrate` with more --seconds"
+        lines.append(f"the time was too short to try what it predicts: {taken}. Fix: {fix}")
     if "slow" in found:
         lines.append(
             f"{found['slow']:.0%} of what one thread runs was met in slow moments alone and left "
@@ -255,6 +258,26 @@ def remarks(profile: Row | None) -> list[str]:
                 f"by {error:.0%} in the median. Fix: `alight calibrate` when the machine is quiet"
             )
     return [*lines, *[f"it is sure of less: {doubt}" for doubt in doubts]]
+
+
+_GOES_ON = "`alight calibrate`, which goes on from there"
+
+
+def _rest(profile: Row, goes_on: bool) -> str:
+    """Return which calibration measures what there was no time for: all of it or, where it goes on
+    from this one, the rest."""
+    found, seconds = profile["validation"], profile.get("made_seconds")
+    measured = found.get("measured")
+    if not (measured and seconds):  # it was interrupted
+        return _GOES_ON if goes_on else "`alight calibrate --seconds` with more of them"
+    if not goes_on:
+        return f"`alight calibrate --seconds {math.ceil(seconds / measured)}`, or more"
+    rest = math.ceil(seconds * (1.0 - measured) / measured)
+    # Of what earlier ones measured nobody knows how long it took; a short one that goes on from
+    # them reaches little beside what it does once (2 of 500 points in 0.5 s).
+    if found.get("before") or rest <= CALIBRATION_SECONDS:
+        return _GOES_ON
+    return f"`alight calibrate --seconds {rest}`, or more, which goes on from there"
 
 
 def _unmeasured(document: Row) -> list[str]:

@@ -7,15 +7,8 @@ same one, and ratios of medians hold where single times do not.
 
 from __future__ import annotations
 
-import json
-import os
-import selectors
-import subprocess
-import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from statistics import median
 from time import perf_counter
 from typing import Any
@@ -24,13 +17,11 @@ import numpy as np
 
 from alight.backends.machine import host_memory
 from alight.bench.bandwidth import Bandwidth
-from alight.bench.device_peers import peers_on
-from alight.bench.peers import HOST
+from alight.bench.crew import Crew
 from alight.bench.programs import PROGRAMS, Program
 from alight.measure.timing import summary
-from alight.readable import readable_seconds
 
-__all__ = ["Case", "Cell", "Crew", "Row", "run_row", "time_beside"]
+__all__ = ["Case", "Cell", "Row", "run_row", "time_beside"]
 
 # Medians of 5 interleaved runs resolve 15 %, minima of 15 resolve 2 %; three samples a turn.
 LEAST_ROUNDS, MOST_ROUNDS, SAMPLES = 5, 25, 3
@@ -41,8 +32,6 @@ _WARM_SECONDS = 0.1
 # Turns of a small row take some ms. Compilers may have used its time up before they began, and five
 # turns of which the processor was slow in three say nothing: they have so long in any case.
 _TURNS_SECONDS = 0.4
-# What compiling one program may take before a peer is counted out.
-_OPEN_SECONDS = 90.0
 _MEMORY_SHARE = 0.8
 
 
@@ -190,97 +179,6 @@ class Row:
 _TIMES = ("seconds", "quantile20", "low", "high", "samples", "unsteady")  # of warm calls
 
 
-class Gone(Exception):
-    """A worker's process ended or did not answer in time."""
-
-
-class Crew:
-    """The peers' processes. One that dies or hangs is started again for the next row."""
-
-    def __init__(
-        self, peers: Sequence[str], environment: Mapping[str, str], device: str = HOST
-    ) -> None:
-        self.environment = dict(environment)
-        self.device = device
-        self.absent: dict[str, str] = {}
-        self.about: dict[str, dict[str, Any]] = {}
-        folder = Path("/dev/shm")
-        # Results to compare with are read by every peer: in memory, where there is such a folder.
-        self.scratch = tempfile.TemporaryDirectory(
-            prefix="alight-bench-", dir=folder if os.access(folder, os.W_OK) else None
-        )
-        self._running: dict[str, subprocess.Popen[str]] = {}
-        for peer in peers:
-            try:
-                self.about[peer] = self._start(peer)
-            except Gone as error:
-                self.absent[peer] = f"its process did not start: {error}"
-        self.present = [peer for peer in peers if peer not in self.absent]
-
-    def __enter__(self) -> Crew:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for peer in list(self._running):
-            self._stop(peer)
-        self.scratch.cleanup()
-
-    def _start(self, peer: str) -> dict[str, Any]:
-        log = open(Path(self.scratch.name) / f"{peer}.log", "a")  # noqa: SIM115  # the child's
-        with log:
-            self._running[peer] = subprocess.Popen(
-                [sys.executable, "-m", "alight.bench.worker", peer, self.device],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-                env=self.environment,
-            )
-        hello = self._read(peer, _OPEN_SECONDS)
-        if hello.get("absent"):
-            self._stop(peer)
-            package = peers_on(self.device)[peer].package
-            missing = hello["error"].startswith("ModuleNotFoundError")
-            self.absent[peer] = (
-                f"not installed: pip install {package}" if missing else hello["error"]
-            )
-        return hello
-
-    def _stop(self, peer: str) -> None:
-        process = self._running.pop(peer, None)
-        if process is None:
-            return
-        process.kill()
-        process.communicate()
-
-    def _read(self, peer: str, seconds: float) -> dict[str, Any]:
-        process = self._running[peer]
-        assert process.stdout is not None
-        with selectors.DefaultSelector() as waiting:
-            waiting.register(process.stdout, selectors.EVENT_READ)
-            if not waiting.select(seconds):
-                raise Gone(f"took over {readable_seconds(seconds)}")
-        line = process.stdout.readline()
-        if not line:
-            raise Gone(f"its process ended with {process.wait()}")
-        answer: dict[str, Any] = json.loads(line)
-        return answer
-
-    def ask(self, peer: str, do: str, seconds: float = 600.0, **request: Any) -> dict[str, Any]:
-        """Return a peer's answer; ``{"error": why}`` where there is none."""
-        try:
-            if peer not in self._running:
-                self._start(peer)
-            process = self._running[peer]
-            assert process.stdin is not None
-            process.stdin.write(json.dumps({"do": do, **request}) + "\n")
-            process.stdin.flush()
-            return self._read(peer, seconds)
-        except (Gone, OSError) as error:
-            self._stop(peer)
-            return {"error": str(error)}
-
-
 def run_row(
     case: Case,
     crew: Crew,
@@ -312,7 +210,8 @@ def run_row(
         left = max(share_seconds - (perf_counter() - began), _TURNS_SECONDS)
         taken = {}
         if not paired:
-            taken = _turns(list(expected), expected, crew, left)
+            found = _turns([(peer, "take") for peer in expected], expected, crew, left)
+            taken = dict(zip(expected, found, strict=True))
         elif "alight" in expected:
             # What calls a library both ways leaves the same threads spinning for the other.
             pair = _pair_at_once if case.of.family == "library" else _pair
@@ -325,8 +224,7 @@ def run_row(
     finally:
         for peer in peers:
             crew.ask(peer, "close")
-        for file in Path(crew.scratch.name).glob("reference.*"):
-            file.unlink()
+        crew.forget_results()
     _check(row, bandwidth)
     row.spent_seconds = perf_counter() - began
     return row
@@ -337,16 +235,7 @@ def time_beside(cells: Sequence[tuple[Case, Cell]], crew: Crew) -> None:
     opened: list[tuple[Cell, int]] = []
     try:
         for case, cell in cells:
-            reference = str(Path(crew.scratch.name) / "reference")
-            answer = crew.ask(
-                cell.peer,
-                "open",
-                _OPEN_SECONDS,
-                program=case.program,
-                n=case.n,
-                dtype=case.dtype,
-                reference=reference,
-            )
+            answer = crew.open(cell.peer, case.program, case.n, case.dtype)
             if "error" not in answer:
                 crew.ask(cell.peer, "warm", least_seconds=_WARM_SECONDS)
                 answer = crew.ask(cell.peer, "keep")
@@ -362,8 +251,7 @@ def time_beside(cells: Sequence[tuple[Case, Cell]], crew: Crew) -> None:
     finally:
         for peer in {cell.peer for _, cell in cells}:
             crew.ask(peer, "drop")
-        for file in Path(crew.scratch.name).glob("reference.*"):
-            file.unlink()
+        crew.forget_results()
     for (cell, _), taken in zip(opened, turns, strict=True):
         if len(taken) >= LEAST_ROUNDS:
             _fill(cell, taken)
@@ -380,15 +268,7 @@ def _allowed_eps(row: Row, peer: str) -> float:
 
 def _opened(row: Row, peer: str, crew: Crew) -> Cell:
     case = row.case
-    answer = crew.ask(
-        peer,
-        "open",
-        _OPEN_SECONDS,
-        program=case.program,
-        n=case.n,
-        dtype=case.dtype,
-        reference=str(Path(crew.scratch.name) / "reference"),
-    )
+    answer = crew.open(peer, case.program, case.n, case.dtype)
     cell = Cell(peer)
     if "error" in answer:
         cell.reason = answer["error"]
@@ -419,25 +299,30 @@ def _opened(row: Row, peer: str, crew: Crew) -> Cell:
 
 
 def _turns(
-    peers: list[str], expected: Mapping[str, float], crew: Crew, seconds: float
-) -> dict[str, list[dict[str, Any]]]:
-    taken: dict[str, list[dict[str, Any]]] = {peer: [] for peer in peers}
+    whose: Sequence[tuple[str, str]], expected: Mapping[str, float], crew: Crew, seconds: float
+) -> list[list[dict[str, Any]]]:
+    """Return the turns of each, in rounds until so many seconds are used: which peer is asked, and
+    what it is asked to do. Two of one peer are ways of it: alight's and NumPy's in one process."""
+    taken: dict[tuple[str, str], list[dict[str, Any]]] = {one: [] for one in whose}
     began, rounds = perf_counter(), 0
-    running = list(peers)
+    running = [*whose]
     while running and rounds < MOST_ROUNDS:
-        if _over(rounds, perf_counter() - began, seconds):
+        spent = perf_counter() - began
+        # Out of time from the start (a large row): three turns say which is quicker, no more.
+        late = rounds >= _TRIED and spent > 3 * max(seconds, 1.0)
+        if late or (rounds >= LEAST_ROUNDS and spent > seconds):
             break
         first = rounds % len(running)
         then = running[first + 1 :] + running[:first]
-        for peer in (running[first], *(then[::-1] if rounds % 2 else then)):
-            answer = crew.ask(peer, "take", samples=1 if expected[peer] > 0.05 else SAMPLES)
-            taken[peer] += [answer] if answer.get("samples") else []
+        for peer, do in (running[first], *(then[::-1] if rounds % 2 else then)):
+            answer = crew.ask(peer, do, samples=1 if expected[peer] > 0.05 else SAMPLES)
+            taken[peer, do] += [answer] if answer.get("samples") else []
         rounds += 1
         if rounds == _TRIED:
-            middle = {peer: median(_samples(taken[peer])) for peer in running if taken[peer]}
+            middle = {one: median(_samples(taken[one])) for one in running if taken[one]}
             best = min(middle.values(), default=0.0)
-            running = [p for p, s in middle.items() if p == "alight" or s <= _BEHIND * best]
-    return taken
+            running = [o for o, s in middle.items() if o[0] == "alight" or s <= _BEHIND * best]
+    return [*taken.values()]
 
 
 def _pair_at_once(crew: Crew, expected: float, seconds: float) -> list[tuple[float, float]]:
@@ -454,25 +339,11 @@ def _pair_at_once(crew: Crew, expected: float, seconds: float) -> list[tuple[flo
     return [(median(ours), median(numpy))]
 
 
-def _over(rounds: int, spent: float, seconds: float) -> bool:
-    """Tell whether a row that has so many seconds for its rounds of turns has had enough."""
-    # Out of time from the start (a large row): three turns say which is quicker, no more.
-    late = rounds >= _TRIED and spent > 3 * max(seconds, 1.0)
-    return late or (rounds >= LEAST_ROUNDS and spent > seconds)
-
-
 def _pair(crew: Crew, expected: float, seconds: float) -> list[tuple[float, float]]:
     """Return the median seconds of alight and of NumPy in turns in alight's process."""
-    ways = ("take", "take_plain")
-    taken: dict[str, list[dict[str, Any]]] = {way: [] for way in ways}
-    began = perf_counter()
-    for round_ in range(MOST_ROUNDS):
-        if _over(round_, perf_counter() - began, seconds):
-            break
-        for way in ways[:: -1 if round_ % 2 else 1]:
-            answer = crew.ask("alight", way, samples=1 if expected > 0.05 else SAMPLES)
-            taken[way] += [answer] if answer.get("samples") else []
-    found = [_samples(_counting(turns)) for turns in taken.values()]
+    ways = [("alight", "take"), ("alight", "take_plain")]
+    taken = _turns(ways, {"alight": expected}, crew, seconds)
+    found = [_samples(_counting(turns)) for turns in taken]
     return [(median(found[0]), median(found[1]))] if all(found) else []
 
 

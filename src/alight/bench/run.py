@@ -23,9 +23,10 @@ from alight.bench import bandwidth as memory
 from alight.bench import first_call, shows
 from alight.bench.bandwidth import Bandwidth
 from alight.bench.calibration import Calibration, calibrate, own_cache
+from alight.bench.crew import Crew
 from alight.bench.peers import HOST, PEERS
 from alight.bench.programs import PROGRAMS
-from alight.bench.rows import LEAST_ROUNDS, Case, Crew, Row, run_row, time_beside
+from alight.bench.rows import LEAST_ROUNDS, Case, Row, run_row, time_beside
 from alight.bench.shows import OVER_BUDGET, Shown
 from alight.readable import readable_seconds
 from alight.report import version

@@ -218,6 +218,7 @@ class Calibration:
         before = kept.samples(point.implementation, point.key, point.amount)
         if before:
             self._samples(point).add(point.key, point.amount, point.group, before)
+            self.found.sample(point).before = True
             self.found.points.append(point)
             self._had.append(point)
         return bool(before)

@@ -136,11 +136,14 @@ class Findings:
         return found
 
     def _validation(self, off: Mapping[str, float]) -> dict[str, float]:
-        """Return the error of the predictions of what was not measured for them, and what the
-        profile lacks: time, and products that were too far ``off``."""
+        """Return the error of the predictions of what was not measured for them, what the profile
+        lacks: time, and products that were too far ``off``; and of how many points it is, by
+        whether an earlier calibration knew them."""
         found = [e for kinds in self.errors.values() for errors in kinds.values() for e in errors]
         known = {} if self.share is None or self.complete else {"measured": self.share}
         known |= {f"left_out_{name}": math.expm1(error) for name, error in off.items()}
+        before = sum([self.sample(point).before for point in self.points])
+        known |= {"before": float(before), "new": float(len(self.points) - before)}
         if not found:
             return known
         percent = [abs(math.expm1(error)) for error in found]

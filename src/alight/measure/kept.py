@@ -51,6 +51,11 @@ class Kept:
         """Return the samples of a point; none where it was not timed."""
         return self.timings.get(implementation, {}).get(key, {}).get(amount, [])
 
+    @property
+    def count(self) -> int:
+        """Return of how many points there are samples."""
+        return sum([len(points) for of in self.timings.values() for points in of.values()])
+
     def with_samples(self, samples: Mapping[str, Samples]) -> Kept:
         """Return the same with all undisturbed ones of these, which hold its own as well."""
         timings = {

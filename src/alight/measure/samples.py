@@ -17,7 +17,8 @@ __all__ = ["Sample", "Samples", "better_half"]
 @dataclass(slots=True)
 class Sample:
     """What was measured of one point: the group, how much work it is on its curve, and seconds;
-    while other work disturbed the machine only as long as there are no others."""
+    while other work disturbed the machine only as long as there are no others. ``before``: some of
+    them are of earlier calibrations."""
 
     amount: float
     group: Group
@@ -25,6 +26,7 @@ class Sample:
     item: Pass
     seconds: list[float]
     steady: bool = True
+    before: bool = False
 
     @property
     def timing(self) -> Timing:
@@ -61,7 +63,7 @@ class Samples:
         found = self.by_key.setdefault(key, {}).get(amount)
         if found is not None:
             if steady and not found.steady:
-                found.seconds, found.steady = list(seconds), True
+                found.seconds, found.steady, found.before = list(seconds), True, False
             elif steady or not found.steady:
                 found.seconds += seconds
             return

@@ -163,10 +163,12 @@ class Profile:
     ``validation`` holds the error on sizes that were not measured; ``measured`` in it is the share
     of what there is to measure where time ran out, ``slow`` the share that was met in slow moments
     alone and is left out, ``left_out_library`` the error of that implementation's products where it
-    is so large that they are. ``complete`` is false where time ran out, ``contended`` true where
-    other work disturbed the measuring. ``pace_seconds`` is what the host's processor took at best
-    meanwhile for what `measure.timing.Pace` times, None where nobody knows. ``doubts`` say what
-    disturbed it, or what has changed since: they are of this process and no part of the document.
+    is so large that they are, ``before`` how many points earlier calibrations had measured, and
+    ``new`` how many this one did. ``complete`` is false where time ran out, ``contended`` true
+    where other work disturbed the measuring. ``pace_seconds`` is what the host's processor took at
+    best meanwhile for what `measure.timing.Pace` times, None where nobody knows. ``doubts`` say
+    what disturbed it, or what has changed since: they are of this process and no part of the
+    document.
     """
 
     device: str
