@@ -2,8 +2,9 @@
 
 ``PYTHONPATH=src:tests python -m tests.ratchets.cuda [PART …] [--out FOLDER]``. Parts: ``bits``
 (every elementwise op with a body on a million random values), ``trusted`` (each against
-NumPy), ``folds``, ``faults``, ``capped``, ``workloads``, ``resident``, ``schedules``, ``calls``,
-``host``, ``fuzz``.
+NumPy), ``folds``, ``faults``, ``capped``, ``workloads``, ``prices``, ``resident``, ``schedules``,
+``calls``, ``host`` (beside NumExpr where that is installed, and where it was placed by what
+``alight calibrate`` left), ``fuzz``.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import subprocess
 import sys
 import traceback
 from collections.abc import Callable, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
 from time import perf_counter
@@ -33,7 +35,7 @@ from alight.codegen.source import Grid
 from .cuda_faults import faults
 from .cuda_large import capped
 from .cuda_rig import DEVICE, Array, Rig, differing, said
-from .cuda_workloads import workloads
+from .cuda_workloads import prices, workloads
 
 ROOT = Path(__file__).resolve().parents[2]
 VALUES = 10**6
@@ -491,6 +493,9 @@ def fused(x: Array, y: Array) -> Callable[[], None]:
     return call
 
 
+_EXPRESSION = "sqrt(x * x + y * y) * exp(-x) + sin(y) * half"
+
+
 def host(rig: Rig, found: dict[str, Any]) -> None:
     """Time the chain from NumPy arrays to NumPy arrays."""
     import cupy
@@ -510,8 +515,20 @@ def host(rig: Rig, found: dict[str, Any]) -> None:
                 lambda: cupy.asnumpy(chain(cupy, cupy.asarray(x), cupy.asarray(y)))  # noqa: B023
             )
             rows[f"{name} jax"] = timed(lambda: np.array(jitted(x, y)))  # noqa: B023
-            if power < 27:
-                rows[f"{name} numpy"] = timed(lambda: chain(np, x, y))  # noqa: B023
+            if power == 27:
+                continue
+            rows[f"{name} numpy"] = timed(lambda: chain(np, x, y))  # noqa: B023
+            placed = alight.jit(pure_chain)
+            with alight.policy(devices=(DEVICE, "cpu")):
+                rows[f"{name} alight, placed"] = timed(lambda: placed(x, y))  # noqa: B023
+            if find_spec("numexpr") is not None:
+                import numexpr
+
+                half = np.float32(0.5)
+                given = {"x": x, "y": y, "half": half}
+                rows[f"{name} numexpr"] = timed(
+                    lambda: numexpr.evaluate(_EXPRESSION, local_dict=given)  # noqa: B023
+                )
 
 
 def in_processes(module: str, arguments: Sequence[Sequence[str]]) -> list[dict[str, Any]]:
@@ -541,7 +558,8 @@ def fuzz(rig: Rig, found: dict[str, Any]) -> None:
 PARTS = {
     f.__name__: f
     for f in (
-        bits, trusted, folds, faults, capped, workloads, resident, schedules, calls, host, fuzz,
+        bits, trusted, folds, faults, capped, workloads, prices, resident, schedules, calls, host,
+        fuzz,
     )
 }  # fmt: skip
 

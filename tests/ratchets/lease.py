@@ -88,6 +88,7 @@ PARTS: dict[str, tuple[Job, ...]] = {
     "large": (
         Job("capped", 120, (*_RATCHET, "capped")),
         Job("workloads", 150, (*_RATCHET, "workloads")),
+        Job("prices", 150, (*_RATCHET, "prices")),
     ),
     "bench": (
         Job(
