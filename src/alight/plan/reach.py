@@ -84,9 +84,10 @@ _GIVEN = {"elementwise": 2, "select": 3}
 
 def handed_seconds(rates: Rates, kind: str, inputs: int) -> float:
     """Return what handing a group so many inputs takes beyond those of the class that its first
-    pass is of: of one operand a call was measured, too."""
+    pass is of: of one operand a call was measured, too. More are never handed over sooner: where
+    that call took longer than one of two operands, a moment did."""
     if "handed" not in rates.nodes:  # searched once
         key = nearest(rates, "call.negative", "float64")
-        rates.nodes["handed"] = 0.0 if key is None else -rates.work[key].value
+        rates.nodes["handed"] = 0.0 if key is None else max(-rates.work[key].value, 0.0)
     each: float = rates.nodes["handed"]
     return each * (inputs - _GIVEN.get(kind, 1))
