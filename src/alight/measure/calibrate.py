@@ -12,7 +12,7 @@ import math
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 from typing import TYPE_CHECKING
@@ -413,9 +413,11 @@ class Calibration:
         limit = self.budget_seconds * REPEAT_SHARE
         for again in range(MOST_REPEATS):
             # those first of which nothing is known but what they took beside other work, or little
+            known = self.found.samples.items()
+            doubts = {(name, *knot) for name, s in known for knot in s.doubtful(CURVE_CLASSES)}
             ready: list[tuple[Point, Launch | None]] = [*self._launches]
             ready += [(point, None) for point in self._had]
-            for point, launch in sorted(ready, key=lambda found: self._known(found[0])):
+            for point, launch in sorted(ready, key=lambda found: self._known(found[0], doubts)):
                 spins = self._spins(point)
                 if not self._ready(spins, limit - self.spent()) or self.spent() > limit:
                     return
@@ -452,13 +454,17 @@ class Calibration:
             for found in samples.by_key.values():
                 yield from found.values()
 
-    def _known(self, point: Point) -> tuple[bool, bool, int, bool]:
+    def _known(
+        self, point: Point, doubts: Collection[tuple[str, str, float]]
+    ) -> tuple[bool, bool, int, bool]:
         """Return what is less for a point that is to be visited before others: whether it was
-        measured while nothing disturbed it, whether all else can be read without it, how often;
-        and, since what leaves threads spinning is visited together, whether it does so."""
+        measured while nothing disturbed it and is in no doubt, whether all else can be read without
+        it, how often; and, since what leaves threads spinning is visited together, whether it does
+        so."""
         sample = self.found.sample(point)
         visits, spins = len(sample.seconds), self._spins(point)
-        return sample.steady, point.key != self.found.main, visits, spins
+        sure = sample.steady and (point.implementation, point.key, point.amount) not in doubts
+        return sure, point.key != self.found.main, visits, spins
 
     def _validate(self) -> Iterator[str]:
         """Measure sizes and combinations that no curve has seen, and keep the errors."""
