@@ -297,13 +297,17 @@ class Calibration:
         with self._threads(point):
             seconds = self._bench.visit(launch, self.found.shared(point))
         self._spinning = spins
+        # What was visited may have left nothing of the pace's own numbers in the caches: after
+        # probes of 16 MB each first reading took 1.5 to 2.5 times as long as at best, and each
+        # second one 1.02 (EPYC), so that the largest knots were never met in a quick moment.
         if spins:
             self._spun = time.perf_counter()
             if self._beside.met == math.inf:
-                self._beside.now()  # the first readings find nothing in the caches
-            steady = self._steady_beside() and not self._beside.quicker and before
+                self._beside.now()
+            steady = self._steady_beside() or self._steady_beside()
+            steady = steady and not self._beside.quicker and before
         else:
-            steady = before and self._steady() and not self.pace.quicker
+            steady = before and (self._steady() or self._steady()) and not self.pace.quicker
         # Threads wait for the one that other work keeps from its processor: products of 60 us took
         # 8 ms then, a slice of the scheduler's.
         if thread_count() > 1 and self.found.threaded(point):
@@ -437,15 +441,16 @@ class Calibration:
                 yield f"{point.implementation} {point.key} again"
 
     def _return(self) -> None:
-        """Visit the point of a curve again that was visited least: all predictions are read off
-        these, so they are met in as many moments of the first pass as there is time for."""
+        """Visit the point of a curve again that was met in slow moments alone, or was visited
+        least: all predictions are read off these, so they are met in as many moments of the first
+        pass as there is time for."""
         curves = [
-            (len(self.found.sample(point).seconds), number)
+            (self.found.sample(point).steady, len(self.found.sample(point).seconds), number)
             for number, (point, _) in enumerate(self._launches)
             if point.key.partition("/")[0] in CURVE_CLASSES and not self._spins(point)
         ]
         if curves:
-            point, launch = self._launches[min(curves)[1]]
+            point, launch = self._launches[min(curves)[-1]]
             if min(self.found.sample(point).seconds) < LONG_SECONDS:
                 self._visit(point, launch)
 
@@ -456,15 +461,16 @@ class Calibration:
 
     def _known(
         self, point: Point, doubts: Collection[tuple[str, str, float]]
-    ) -> tuple[bool, bool, int, bool]:
+    ) -> tuple[bool, bool, bool, int, bool]:
         """Return what is less for a point that is to be visited before others: whether it was
         measured while nothing disturbed it and is in no doubt, whether all else can be read without
-        it, how often; and, since what leaves threads spinning is visited together, whether it does
-        so."""
+        it, or much, how often; and, since what leaves threads spinning is visited together, whether
+        it does so."""
         sample = self.found.sample(point)
         visits, spins = len(sample.seconds), self._spins(point)
         sure = sample.steady and (point.implementation, point.key, point.amount) not in doubts
-        return sure, point.key != self.found.main, visits, spins
+        curve = point.key.partition("/")[0] in CURVE_CLASSES
+        return sure, point.key != self.found.main, not curve, visits, spins
 
     def _validate(self) -> Iterator[str]:
         """Measure sizes and combinations that no curve has seen, and keep the errors."""
