@@ -441,16 +441,15 @@ class Calibration:
                 yield f"{point.implementation} {point.key} again"
 
     def _return(self) -> None:
-        """Visit the point of a curve again that was met in slow moments alone, or was visited
-        least: all predictions are read off these, so they are met in as many moments of the first
-        pass as there is time for."""
+        """Visit the point of a curve again that was visited least: all predictions are read off
+        these, so they are met in as many moments of the first pass as there is time for."""
         curves = [
-            (self.found.sample(point).steady, len(self.found.sample(point).seconds), number)
+            (len(self.found.sample(point).seconds), number)
             for number, (point, _) in enumerate(self._launches)
             if point.key.partition("/")[0] in CURVE_CLASSES and not self._spins(point)
         ]
         if curves:
-            point, launch = self._launches[min(curves)[-1]]
+            point, launch = self._launches[min(curves)[1]]
             if min(self.found.sample(point).seconds) < LONG_SECONDS:
                 self._visit(point, launch)
 

@@ -408,10 +408,8 @@ class DtypePoints:
             found = complex_rows(dtype, n, self.most)
         elif self.kind == "i":
             found = itertools.chain(self.places(name), few_columns(dtype, n, "max"))
-        elif self.main:
-            found = itertools.chain(few_columns(dtype, n, "var"), apart_in_memory(dtype))
         else:
-            found = few_columns(dtype, n, "sum", "")
+            found = apart_in_memory(dtype) if self.main else iter(())
         for one in found:
             yield Point(name, *one, core=False)
 

@@ -132,8 +132,8 @@ def calls_lasting(take: Callable[[int], float], seconds: float) -> tuple[int, fl
 # MB 525, 436, 370 and 290, and what others had left there before made twice as much of the first.
 # Two samples that differ by less are alike; so many at most, or so long, until they are. Folds of 8
 # MB, after additions of 48, went from 520 us to 91 in 10 to 21 calls, which took 3 to 5 ms, and not
-# without one call now and then that took no less than the one before (493, 471, 569, 509, 617): of
-# what takes a sample's time by itself two have to be as short as any before.
+# without a call that took no less than the one before (569, 509, 617, 301, 145): of what takes a
+# sample's time by itself it takes two such.
 _SETTLING, _SETTLING_SAMPLES, _SETTLING_SECONDS = 1.03, 18, 5e-3
 
 
@@ -144,7 +144,7 @@ def settled(take: Callable[[int], float], count: int, first: float) -> tuple[flo
     alike = 0
     for _ in range(_SETTLING_SAMPLES):
         spent += two
-        alike = alike + 1 if one <= _SETTLING * two else 0
+        alike += one <= _SETTLING * two
         if alike > (count == 1) or spent > _SETTLING_SECONDS:
             break
         one, two = two, take(count)
