@@ -76,6 +76,11 @@ LONG_TRIED = 2e-3
 MISSED = math.log(1.05)
 # Of a visit, until one was made: an EPYC's took 1.0 to 1.2 ms in the mean, 2.6 in slow moments.
 _VISIT_SECONDS = 2.6e-3
+# Bytes of a probe after which nothing of what tells the pace is in the caches: first readings took
+# 1.6 to 2.5 times as long as at best after each of those of 16 MB and more, and second ones 1.02
+# (EPYC), so that the largest knots were never met in a quick moment; after those of 8 MB and less
+# first ones did as seldom as second ones.
+_DRIVES_OUT = 1 << 23
 # Nearer ones only show noise: two that differ by it bend the curve between them.
 NEAREST_KNOTS = 2.5
 
@@ -297,17 +302,16 @@ class Calibration:
         with self._threads(point):
             seconds = self._bench.visit(launch, self.found.shared(point))
         self._spinning = spins
-        # What was visited may have left nothing of the pace's own numbers in the caches: after
-        # probes of 16 MB each first reading took 1.5 to 2.5 times as long as at best, and each
-        # second one 1.02 (EPYC), so that the largest knots were never met in a quick moment.
+        steady_now = self._steady_beside if spins else self._steady
+        if sum([layout.nbytes for layout in point.group.graph.inputs]) > _DRIVES_OUT:
+            steady_now()
         if spins:
             self._spun = time.perf_counter()
             if self._beside.met == math.inf:
                 self._beside.now()
-            steady = self._steady_beside() or self._steady_beside()
-            steady = steady and not self._beside.quicker and before
+            steady = self._steady_beside() and not self._beside.quicker and before
         else:
-            steady = before and (self._steady() or self._steady()) and not self.pace.quicker
+            steady = before and self._steady() and not self.pace.quicker
         # Threads wait for the one that other work keeps from its processor: products of 60 us took
         # 8 ms then, a slice of the scheduler's.
         if thread_count() > 1 and self.found.threaded(point):
