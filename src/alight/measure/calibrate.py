@@ -12,7 +12,7 @@ import math
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 from typing import TYPE_CHECKING
@@ -76,6 +76,11 @@ LONG_TRIED = 2e-3
 MISSED = math.log(1.05)
 # Of a visit, until one was made: an EPYC's took 1.0 to 1.2 ms in the mean, 2.6 in slow moments.
 _VISIT_SECONDS = 2.6e-3
+# Bytes of a probe after which nothing of what tells the pace is in the caches: first readings took
+# 1.6 to 2.5 times as long as at best after each of those of 16 MB and more, and second ones 1.02
+# (EPYC), so that the largest knots were never met in a quick moment; after those of 8 MB and less
+# first ones did as seldom as second ones.
+_DRIVES_OUT = 1 << 23
 # Nearer ones only show noise: two that differ by it bend the curve between them.
 NEAREST_KNOTS = 2.5
 
@@ -298,10 +303,13 @@ class Calibration:
         with self._threads(point):
             seconds = self._bench.visit(launch, self.found.shared(point))
         self._spinning = spins
+        steady_now = self._steady_beside if spins else self._steady
+        if sum([layout.nbytes for layout in point.group.graph.inputs]) > _DRIVES_OUT:
+            steady_now()
         if spins:
             self._spun = time.perf_counter()
             if self._beside.met == math.inf:
-                self._beside.now()  # the first readings find nothing in the caches
+                self._beside.now()
             steady = self._steady_beside() and not self._beside.quicker and before
         else:
             steady = before and self._steady() and not self.pace.quicker
@@ -414,9 +422,11 @@ class Calibration:
         limit = self.budget_seconds * REPEAT_SHARE
         for again in range(MOST_REPEATS):
             # those first of which nothing is known but what they took beside other work, or little
+            known = self.found.samples.items()
+            doubts = {(name, *knot) for name, s in known for knot in s.doubtful(CURVE_CLASSES)}
             ready: list[tuple[Point, Launch | None]] = [*self._launches]
             ready += [(point, None) for point in self._had]
-            for point, launch in sorted(ready, key=lambda found: self._known(found[0])):
+            for point, launch in sorted(ready, key=lambda found: self._known(found[0], doubts)):
                 spins = self._spins(point)
                 if not self._ready(spins, limit - self.spent()) or self.spent() > limit:
                     return
@@ -453,13 +463,18 @@ class Calibration:
             for found in samples.by_key.values():
                 yield from found.values()
 
-    def _known(self, point: Point) -> tuple[bool, bool, int, bool]:
+    def _known(
+        self, point: Point, doubts: Collection[tuple[str, str, float]]
+    ) -> tuple[bool, bool, bool, int, bool]:
         """Return what is less for a point that is to be visited before others: whether it was
-        measured while nothing disturbed it, whether all else can be read without it, how often;
-        and, since what leaves threads spinning is visited together, whether it does so."""
+        measured while nothing disturbed it and is in no doubt, whether all else can be read without
+        it, or much, how often; and, since what leaves threads spinning is visited together, whether
+        it does so."""
         sample = self.found.sample(point)
         visits, spins = len(sample.seconds), self._spins(point)
-        return sample.steady, point.key != self.found.main, visits, spins
+        sure = sample.steady and (point.implementation, point.key, point.amount) not in doubts
+        curve = point.key.partition("/")[0] in CURVE_CLASSES
+        return sure, point.key != self.found.main, not curve, visits, spins
 
     def _validate(self) -> Iterator[str]:
         """Measure sizes and combinations that no curve has seen, and keep the errors."""

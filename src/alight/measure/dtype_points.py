@@ -43,7 +43,7 @@ from alight.measure.amounts import (
     sides,
 )
 from alight.measure.probes import CHAIN
-from alight.measure.rows import apart_in_memory, complex_rows, places
+from alight.measure.rows import apart_in_memory, complex_rows, few_columns, places, whole_rows
 from alight.plan.crowd import LONE_OPS
 from alight.plan.nests import (
     DISTANT_BYTES,
@@ -52,7 +52,6 @@ from alight.plan.nests import (
     ROW,
     START_ROWS,
     TURNED_SIDES,
-    WHOLE_ROW,
 )
 from alight.plan.passes import COMBINED_BYTES, NARROW_COLUMNS
 from alight.plan.products import TURNED, turned_key
@@ -369,13 +368,11 @@ class DtypePoints:
                 if self.device.space == "host":
                     ops = [("", "sum"), ("max@", "max")] if self.main else []
                 for key, op in ops:
-                    for start, length in zip(("short", "start"), START_ROWS, strict=True):
-                        group = probes.fold(op, dtype, (n // length, length), (0,))
-                        yield Point(name, f"{start}@{key}reduce_outer/{dtype}", n, group, False)
+                    for found in few_columns(dtype, n, op, key):
+                        yield Point(name, *found, core=False)
         if self.kind == "f" and self.device.space == "host":
-            for start, length in (("short", START_ROWS[0]), ("start", WHOLE_ROW)):
-                group = probes.fold(self.simplest, dtype, (n // length, length), (0, 1), 7)
-                yield Point(name, f"{start}@whole/{dtype}", n, group, core=False)
+            for found in whole_rows(dtype, n, self.simplest):
+                yield Point(name, *found, core=False)
         if self.main and name != "generated":
             group = probes.rows("add", dtype, 2, 4)
             yield Point(name, f"iterator/{dtype}", 8, group, core=False)
@@ -406,14 +403,15 @@ class DtypePoints:
 
     def seldom(self, name: str) -> Iterator[Point]:
         """Yield what few groups of generated code need, and others stand for till then."""
-        if self.kind == "i":
-            found = self.places(name)
-        elif self.kind == "c":
-            found = complex_rows(self.dtype, self.n, self.most)
+        dtype, n = self.dtype, self.n
+        if self.kind == "c":
+            found = complex_rows(dtype, n, self.most)
+        elif self.kind == "i":
+            found = itertools.chain(self.places(name), few_columns(dtype, n, "max"))
         else:
-            found = apart_in_memory(self.dtype) if self.main else iter(())
-        for key, amount, group in found:
-            yield Point(name, key, amount, group, core=False)
+            found = apart_in_memory(dtype) if self.main else iter(())
+        for one in found:
+            yield Point(name, *one, core=False)
 
     def products(self, name: str, start: int, stop: int) -> Iterator[Point]:
         elements = compute_elements(self.device)

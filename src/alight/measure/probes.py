@@ -116,19 +116,27 @@ def chain(
 
 
 def fold(
-    name: str, dtype: str, shape: tuple[int, ...], axes: tuple[int, ...], apart: int = 0
+    name: str,
+    dtype: str,
+    shape: tuple[int, ...],
+    axes: tuple[int, ...],
+    apart: int = 0,
+    across: bool = False,
 ) -> Group:
     """Return a group of one reduction over some axes of a C-ordered array, or of a matrix whose
-    rows lie so many elements ``apart``."""
+    rows, or with ``across`` columns, lie so many elements ``apart``."""
     layout = make_layout(np.dtype(dtype), shape)
     if apart:
-        step = (shape[1] + apart) * layout.itemsize
-        layout = make_layout(layout.dtype, shape, (step, layout.itemsize))
+        step = (shape[not across] + apart) * layout.itemsize
+        steps = (step, layout.itemsize)
+        layout = make_layout(layout.dtype, shape, steps[::-1] if across else steps)
     kept = tuple(length for i, length in enumerate(shape) if i not in axes)
     with np.errstate(all="ignore"):
         result = np.asarray(OPS[name].reference(np.ones(1, dtype))).dtype
-    # an argument's place is counted along one axis
-    axis = axes[0] if name.startswith("arg") else axes
+    # an argument's place is counted along one axis, or along all
+    axis: object = axes
+    if name.startswith("arg"):
+        axis = axes[0] if len(axes) == 1 else None
     node = Node(OPS[name], (0,), (("axis", axis),), make_layout(result, kept))
     return Group(GroupKind.REDUCE, Graph((layout,), (node,), (1,)), shape)
 

@@ -1,5 +1,5 @@
 """What is measured of rows and of what lies far apart: places looked for in them, rows of complex
-numbers, elements that are folded out of memory one by one."""
+numbers, few columns, elements that are folded out of memory one by one."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import numpy as np
 from alight.ir.group import Group
 from alight.measure import probes
 from alight.measure.amounts import APART
-from alight.plan.nests import DISTANT_BYTES, GUESSED, ROW, START_ROWS
+from alight.plan.nests import DISTANT_BYTES, GUESSED, OUTER_ROWS, ROW, START_ROWS, WHOLE_ROW
 
-__all__ = ["apart_in_memory", "complex_rows", "places"]
+__all__ = ["apart_in_memory", "complex_rows", "few_columns", "places", "whole_rows"]
 
 Keyed = tuple[str, int, Group]
 
@@ -21,7 +21,7 @@ def places(dtype: str, n: int, compiled: bool, main: bool) -> Iterator[Keyed]:
     """Yield key, amount and group of folds of rows that look for a place: libraries call a function
     for each row, which is another one for each dtype, and branches on what it finds there, which a
     processor learns of few rows; generated code asks of numbers with a NaN what it does not ask of
-    others."""
+    others, and keeps the places of columns beside their values."""
     kind = np.dtype(dtype).kind
     if kind == "c" or (compiled and kind == "f" and not main):
         return
@@ -34,13 +34,32 @@ def places(dtype: str, n: int, compiled: bool, main: bool) -> Iterator[Keyed]:
             more = GUESSED // length
             group = probes.fold(op, dtype, (more, length), (1,))
             yield f"guessed.{start}@{op}@reduce_inner/{dtype}", more * length, group
-        if compiled and main:  # places beside others are not looked for side by side in few columns
-            group = probes.fold(op, dtype, (n // length, length), (0,))
-            yield f"{start}@{op}@reduce_outer/{dtype}", n, group
+    if compiled:
+        yield from few_columns(dtype, n, op)
+        group = probes.fold(op, dtype, (OUTER_ROWS, n // OUTER_ROWS), (0,))
+        yield f"{op}@reduce_outer/{dtype}", n, group
+    if main and compiled:  # in the order in which they are counted
+        yield from whole_rows(dtype, n, op, across=True)
     if main and not compiled:
         # brought into order row by row, each of which a few lines are read for
         group = probes.fold(op, dtype, (ROW, n // ROW), (0,))
         yield f"short@copied/{dtype}", n, group
+
+
+def few_columns(dtype: str, n: int, op: str, key: str | None = None) -> Iterator[Keyed]:
+    """Yield folds of few columns that lie side by side, by the ``key`` of the op's own."""
+    key = f"{op}@" if key is None else key
+    for start, length in zip(("short", "start"), START_ROWS, strict=True):
+        group = probes.fold(op, dtype, (n // length, length), (0,))
+        yield f"{start}@{key}reduce_outer/{dtype}", n, group
+
+
+def whole_rows(dtype: str, n: int, op: str, across: bool = False) -> Iterator[Keyed]:
+    """Yield rows that do not join, or the elements of which lie apart, folded into one."""
+    key = "across" if across else "whole"
+    for start, length in (("short", START_ROWS[0]), ("start", WHOLE_ROW)):
+        group = probes.fold(op, dtype, (n // length, length), (0, 1), 7, across)
+        yield f"{start}@{key}/{dtype}", n, group
 
 
 def complex_rows(dtype: str, n: int, most: int) -> Iterator[Keyed]:
@@ -49,6 +68,7 @@ def complex_rows(dtype: str, n: int, most: int) -> Iterator[Keyed]:
     for key, between in (("beside", 0), ("torn", 7)):
         group = probes.fold("sum", dtype, (n // ROW, ROW), (1,), between)
         yield f"{key}@reduce_inner/{dtype}", n, group
+    yield from whole_rows(dtype, n, "sum")
     rows = most // (ROW * np.dtype(dtype).itemsize)
     group = probes.fold("sum", dtype, (rows, ROW), (1,))
     yield f"distant@beside/{dtype}", rows * ROW, group

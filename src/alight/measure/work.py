@@ -150,7 +150,9 @@ class Work:
             op = sample.group.graph.nodes[-1].op.name
             kind = "reduce_sum" if self._summed(sample.item) else name.rpartition("@")[2]
             own = work.get(f"{op}@{kind}/{dtype}", flop)
-            beyond -= (own - flop) * sample.amount
+            # of few columns what the op computes cannot be told from what their rows take
+            if not compiled or kind != "reduce_outer":
+                beyond -= (own - flop) * sample.amount
             beyond -= 0.0 if compiled else _of(work, f"call.{op}/", dtype)
         elif start:
             beyond -= work.get(f"long@{name.partition('@')[2]}/{dtype}", 0.0) * sample.amount

@@ -30,8 +30,10 @@ from alight.ir.table_reduction import CHUNK
 from alight.plan.crowd import lone_seconds
 from alight.plan.nests import (
     ROUNDED,
+    START_ROWS,
     after,
     apart_of,
+    begun_itself,
     by_columns,
     by_rows,
     combined_seconds,
@@ -214,6 +216,8 @@ def _pass_terms(
         if in_fold and node.op.kind is Kind.ELEMENTWISE:
             seconds = folded_seconds(rates, graph, node, seconds)
         count = node_elements(graph, node) * filled
+        if own and not away and begun_itself(rates, item, node.op.name):
+            count = item.runs.starts * max(item.runs.length - START_ROWS[1], 0)
         if number in once:
             count /= item.runs.length
         if beside is not None and node.op.kind is Kind.ELEMENTWISE:

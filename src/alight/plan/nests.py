@@ -187,6 +187,28 @@ def _rows_seconds(rates: Rates, item: Pass) -> float:
     return seconds
 
 
+def _beside_seconds(rates: Rates, item: Pass, away: bool) -> float:
+    """Return the seconds in which the host takes short rows apart that run side by side, beyond
+    those that hide behind memory in the caches. Each lane of a vector comes out of another one of
+    those that a row of the probe fills, so that shorter rows take as much less for an element, all
+    of it at three (EPYC, 2**20 elements, rows of 2, 3, 5, 7 and 10: sums of float32 65, 57, 84, 110
+    and 100 ps, maxima of float64 160, 131, 185, 262 and 234; memory takes 66 and 130). Rows that
+    do not join, and complex numbers, are read one by one; of bodies no shorter ones were timed."""
+    runs, dtype = item.runs, item.dtype
+    key = nearest(rates, f"{'torn' if runs.torn else 'beside'}@reduce_inner", dtype)
+    if key is None:
+        return 0.0
+    elements = runs.starts * runs.length
+    seconds = elements * rates.work[key].value
+    found = curve_of(rates, "reduce_inner", dtype)
+    others = away or len(item.nodes) > 1 or runs.torn or dtype.startswith("complex")
+    if others or runs.length >= ROW or found is None:
+        return seconds
+    nbytes = elements * width_in_bits(dtype) / 8
+    probed, own = (found[0].stream_seconds(nbytes * (1 + 1 / n)) for n in (ROW, runs.length))
+    return max((seconds + probed) * runs.length / ROW - own, 0.0)
+
+
 def loop_seconds(rates: Rates, item: Pass, step: int, away: bool = False) -> float:
     """Return seconds of starting inner loops and of stepping along operands in another way than
     from one element to the next. ``step`` is our own code's by `step_of`, 0 a library's;
@@ -200,7 +222,7 @@ def loop_seconds(rates: Rates, item: Pass, step: int, away: bool = False) -> flo
     kind = "elementwise" if item.kind == "select" else item.kind
     seconds = _turned(rates, item) if runs.turned + runs.again else 0.0
     if runs.starts > 1 and not (own and side_by_side(item)):
-        start = _begun(rates, item, kind, own)
+        start = _begun(rates, item, kind, own, away)
         # what is folded and its result, where they were measured
         operands: float = item.operands
         if kind.startswith("reduce"):
@@ -216,6 +238,8 @@ def loop_seconds(rates: Rates, item: Pass, step: int, away: bool = False) -> flo
         begun = runs.starts
         if kind == "reduce_outer" and not own:
             begun -= OUTER_ROWS
+        if kind == "reduce_outer" and own and not away and item.nodes[-1].op.name in _MOMENTS:
+            begun *= 2  # sums of distances first, then of their squares
         seconds += begun * operands * (start or 0.0)
         key = nearest(rates, f"long@{kind}", item.dtype)
         length = min(runs.length, LONG_ROW)
@@ -237,8 +261,7 @@ def loop_seconds(rates: Rates, item: Pass, step: int, away: bool = False) -> flo
     if away and item.once and kind == "reduce_inner" and side_by_side(item):
         seconds += _rows_seconds(rates, item)
     elif own and kind == "reduce_inner" and side_by_side(item):
-        key = nearest(rates, f"{'torn' if runs.torn else 'beside'}@reduce_inner", item.dtype)
-        seconds += runs.starts * runs.length * rates.work[key].value if key else 0.0
+        seconds += _beside_seconds(rates, item, away)
     near, far = runs.near, runs.far - runs.turned
     # of elementwise code alone, and of real numbers, there is a quick way for those that are near
     gathered = own and item.dtype.startswith("complex") and f"near/{item.dtype}" not in rates.work
@@ -299,24 +322,46 @@ def _complex_operands(item: Pass) -> int:
     return max(1, item.operands - item.runs.still - results.count(False))
 
 
-def _begun(rates: Rates, item: Pass, kind: str, own: bool) -> float | None:
+def _begun(rates: Rates, item: Pass, kind: str, own: bool, away: bool) -> float | None:
     """Return the seconds of starting an inner loop, for each operand, as it was measured of what
     is most like the pass."""
     fold = next((n.op.name for n in item.nodes if n.op.kind is Kind.REDUCTION), "sum")
     place = fold.startswith("arg")
+    rounds = item.dtype.startswith(("float", "complex"))
     names = [kind, "elementwise"]
     if item.kind == "select":
         names.insert(0, "where")
     elif kind == "reduce_inner" and _whole(item) and (own or not place):
         # no result is begun with each of them
         names = ["whole", *(names if own else ["elementwise"])]
+        if own and not away and item.runs.far:  # each element is fetched by itself
+            names.insert(0, "across")
     elif kind == "reduce_inner" and not own and place:
         names = [*_places(item, kind), "elementwise"]
+    elif kind.startswith("reduce") and own and not away and not place:
+        # moments are sums; what does not round asks for no NaNs, and goes in any order in columns
+        summed = fold in (*ROUNDED, *_MOMENTS) if rounds else kind == "reduce_inner"
+        names[:0] = [] if summed else [f"max@{kind}"]
     # sums add in a loop of their own, which is that of products in generated code; the others go
     # as the maximum does
     elif kind.startswith("reduce") and fold not in ("sum", "mean") and (fold != "prod" or not own):
         names[:0] = [*(_places(item, kind) if place else [f"{fold}@{kind}"]), f"max@{kind}"]
     return next((start for name in names if (start := _start(rates, name, item))), None)
+
+
+_MOMENTS = ("var", "std")
+
+
+def begun_itself(rates: Rates, item: Pass, fold: str) -> bool:
+    """Tell whether what generated code computes for so few columns as fill hardly any vectors is in
+    what was measured of starting rows of them: places by one of these, moments by sums (EPYC, rows
+    of 2, 3, 5, 7, 12 and 24 float64: 2.3, 3.0, 4.8, 6.3, 5.9 and 6.6 ns, sums 1.2, 1.5, 2.1, 2.2,
+    2.8 and 5.4)."""
+    names = [item.kind] if fold in _MOMENTS else []
+    names += _places(item, item.kind) if fold.startswith("arg") else []
+    return item.kind == "reduce_outer" and any(
+        nearest(rates, f"start@{name}", item.dtype) for name in names
+    )
 
 
 def _places(item: Pass, kind: str) -> list[str]:
@@ -397,7 +442,7 @@ def _by_length(rates: Rates, name: str, which: str, item: Pass) -> float | None:
     short = nearest(rates, f"{which}short@{name}", item.dtype)
     if short is None:
         return seconds
-    if name == "whole":
+    if name in ("whole", "across"):
         share = (length - START_ROWS[0]) / (WHOLE_ROW - START_ROWS[0])
     else:
         share = math.log(length / START_ROWS[0]) / _START_SPAN

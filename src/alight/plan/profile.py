@@ -63,7 +63,8 @@ class Rates:
     of generated code, any op), ``op@still`` where one of its operands stays;
     ``turned64`` for an element of a square of that side that lies column by column, ``copied64``
     for one that a library copies into order; ``start@whole`` for the start of a loop that is folded
-    with the others into one, ``distant`` for a byte of what lies apart and comes out of memory,
+    with the others into one, ``start@across`` of one whose elements lie apart,
+    ``distant`` for a byte of what lies apart and comes out of memory,
     ``mean@after`` for a result that is divided once it is there;
     ``flop@beside`` for a simple op in a body with a special function, and ``special@beside`` for
     what another one takes there beyond itself, ``flop@shared`` and ``special@shared`` for what is
