@@ -209,8 +209,8 @@ def launched(compiled: ctypes.CDLL, step: Step, words: Sequence[int]) -> None:
 def run(
     group: Group, inputs: Sequence[Any], grid: Grid | None = None, processors: int = 4
 ) -> list[Any]:
-    """Return what the group's CUDA kernels give for the inputs, whether those of one element are
-    given or lie in memory."""
+    """Return what the group's CUDA kernels give for the inputs, whether those of one element come
+    by value or lie in memory."""
     shape = card_nest(group)
     if grid is None:
         addresses = [a.__array_interface__["data"][0] for a in inputs]
@@ -218,7 +218,7 @@ def run(
         grid = schedule(group, shape, addresses, processors)
     results = _run(group, shape, inputs, grid)
     if known := scalars(group, shape):
-        others = _run(group, shape, inputs, replace(grid, given=known))
+        others = _run(group, shape, inputs, replace(grid, by_value=known))
         for one, other in zip(results, others, strict=True):
             assert one.tobytes() == other.tobytes(), (known, one, other)
     return results
@@ -234,7 +234,7 @@ def _run(group: Group, shape: Nest, inputs: Sequence[Any], grid: Grid) -> list[A
         dense.view(np.uint8 if dense.ndim else dense.dtype)[...] = 0xA5 if dense.ndim else 0
         outputs.append(dense.transpose(np.argsort(order)) if layout.ndim else dense)
     addresses = [a.__array_interface__["data"][0] for a in (*inputs, *outputs)]
-    for place in grid.given:
+    for place in grid.by_value:
         addresses[place] = int.from_bytes(inputs[place].tobytes(), sys.byteorder)
     program: Form = form(group, shape, grid)
     compiled = library(program.text())

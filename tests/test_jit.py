@@ -1805,7 +1805,7 @@ def test_a_function_that_has_no_answer_leaves_the_call_to_the_next_entry(
             asked.append(name)
             return name if fits(x) else NotImplemented
 
-        return entry(entry_class, call, (int,))
+        return entry(entry_class, call, (int,), looks=True)
 
     for name, fits in [("small", lambda x: x < 10), ("even", lambda x: x % 2 == 0)]:
         made.insert(answers(name, fits))
@@ -1820,10 +1820,52 @@ def test_a_function_that_has_no_answer_leaves_the_call_to_the_next_entry(
         asked.clear()
         assert made(x) == found
         assert asked == order, (x, asked)
-    # what has run out of calls wants to be asked about: no other may answer
+    # a user's function may give NotImplemented, too, and what has run out of calls wants to be
+    # asked about: no other may answer
+    made.insert(entry(entry_class, lambda x: NotImplemented, (int,)))
+    assert made(2) == "missed"
     made.insert(entry(entry_class, lambda x: "counted", (int,), left=1))
     assert made(2) == "counted"
     assert made(2) == "missed"
+
+
+@pytest.mark.parametrize(("guard_class", "entry_class"), GUARDS)
+def test_entries_that_move_while_one_runs_are_each_asked_once(
+    guard_class: Any, entry_class: Any
+) -> None:
+    class Missing(guard_class):  # type: ignore[misc]
+        def miss(self, args: Any, kwargs: Any) -> Any:
+            asked.append("missed")
+            return None
+
+    asked: list[str] = []
+    made = Missing()
+
+    def passing(name: str, then: Any) -> Any:
+        def call(x: Any) -> Any:
+            asked.append(name)
+            then()
+            return NotImplemented
+
+        return entry(entry_class, call, (int,), looks=True)
+
+    last = passing("last", lambda: None)
+    first = passing("first", lambda: (made.remove(last), made.insert(last)))
+    made.insert(last)
+    made.insert(first)  # which has the last one moved before itself
+    made(1)
+    assert asked in (["first", "missed"], ["first", "last", "missed"])
+    asked.clear()
+    made.clear()
+    gone = passing("gone", lambda: made.remove(gone))
+    for one in (last, gone):
+        made.insert(one)
+    made(1)
+    assert asked == ["gone", "last", "missed"]
+    asked.clear()
+    answering = entry(entry_class, lambda x: made.clear() or "answered", (int,), looks=True)
+    made.insert(answering)
+    assert made(1) == "answered" and not asked
 
 
 @pytest.mark.parametrize("entry_class", [pair[1] for pair in GUARDS])

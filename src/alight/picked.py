@@ -54,7 +54,7 @@ def measured(group: Group, device: str, implementation: str) -> Timing | None:
         return None
     where = registry.device(device)
     try:
-        kernels.kernel(where, group, implementation)  # made once, for timing and for the program
+        kernels.kernel(where, group, implementation)  # kept, for timing and for the program
         bench = Bench(registry.backend_of(where), where, reached)
         return bench.time(Probe(implementation, group))
     except Exception as error:  # made-up indices may lie outside; a driver may fail

@@ -11,7 +11,7 @@ from typing import Any
 
 from alight import kernels, residency, writing
 from alight._core import OPERANDS, Data, Direct, Layout, Value
-from alight.backends.base import Launch, Operand
+from alight.backends.base import Launch, Operand, prepared
 from alight.backends.host import NumpyKernel
 from alight.backends.machine import host_memory
 from alight.device import HOST_DEVICE, Device, Reason
@@ -191,6 +191,8 @@ class Ready:
             ]
         )
         launch = (Launch(kernel, operands, results or self.none),)
+        if self.late and not self.ran:
+            prepared(self.backend, where, launch[0])
         start = self.backend.submit(where, 0, ()) if self.late else None
         with Hearing(listen, heard, self.implementation, self.worded):
             try:

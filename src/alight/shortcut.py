@@ -94,7 +94,7 @@ def call_entry(
 def direct_entry(call: Any, args: tuple[Any, ...], lookups: Sequence[Lookup]) -> Entry:
     """Return an entry that has arguments of these types looked at, and answered, by ``call``."""
     pattern = tuple([item if type(item) is np.ndarray else type(item) for item in args])
-    return Entry(pattern, _lookups(lookups), ABSENT, _contexts(), call=call)
+    return Entry(pattern, _lookups(lookups), ABSENT, _contexts(), call=call, looks=True)
 
 
 def generated(program: Program) -> tuple[Plan, Launchable | None]:

@@ -20,7 +20,8 @@ __all__ = [
 
 Row = dict[str, Any]
 
-# What `alight calibrate` takes for a device where nobody says how long it may.
+# What `alight calibrate` takes for a device where nobody says how long it may: what one may take
+# from nothing, by the design.
 CALIBRATION_SECONDS = 5.0
 SHOWN = 10  # lines a table may have before the report is longer than a terminal
 

@@ -348,8 +348,9 @@ def prices(rig: Rig, found: dict[str, Any], share: float = 1.0) -> None:
                 continue
             try:
                 run = known[name] = known.get(name) or make()
-                run(paths, 2)
+                run(paths, 2)  # imports, and code for any number of steps
                 taken = []
+                # once with what compiles for these steps, and then what later calls take
                 while len(taken) < 2 or (len(taken) < 5 and sum(taken) < FIGURE):
                     began = perf_counter()
                     value = run(paths, steps)

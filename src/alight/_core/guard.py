@@ -127,13 +127,14 @@ class _TwinEntry:
     ``scalars`` say which outputs come back, and whether as NumPy scalars; ``form`` is None, tuple
     or list. ``watched``: the ``WATCHED`` of floating-point flags that end the guard's way, to be
     told of elsewhere, unless ``already_shown(flags, *args)``, asked with these bits, says that
-    there is nothing to tell.
+    there is nothing to tell. What is called ``looks`` at the arguments itself, and leaves those
+    that are not for it to other entries.
     """
 
     __slots__ = (
         "_absent", "_already_shown", "_call", "_calls", "_contexts", "_form", "_inputs", "_kernels",
         "_left", "_lookups", "_number", "_outputs", "_pattern", "_results", "_same", "_sampled",
-        "_scalars", "_seconds", "_watched",
+        "_scalars", "_seconds", "_watched", "looks",
     )  # fmt: skip
 
     def __init__(
@@ -152,6 +153,7 @@ class _TwinEntry:
         form: type | None = None,
         watched: int = 0,
         already_shown: Callable[..., bool] | None = None,
+        looks: bool = False,
     ) -> None:
         self._pattern = tuple(map(_Example, pattern))
         self._same = tuple(
@@ -171,6 +173,7 @@ class _TwinEntry:
         self._form = form
         self._watched = watched
         self._already_shown = already_shown
+        self.looks = looks
         self._calls = self._sampled = 0
         self._seconds = 0.0
 
@@ -202,12 +205,6 @@ class _TwinEntry:
             if value is not expected and not _same_errors(value, expected):
                 return False
         return True
-
-    @property
-    def looks(self) -> bool:
-        """Tell whether it calls a function that looks at the arguments itself, and may leave them
-        to other entries."""
-        return self._call is not None and self._left < 0
 
     def run(self, args: tuple[Any, ...]) -> Any:
         """Return the results, or NotImplemented where they must be had in another way."""
@@ -473,7 +470,7 @@ class _TwinGuard:
         return self.miss(args, kwargs)
 
     def _to_front(self, entry: _TwinEntry) -> None:
-        if entry is not self._entries[0] and self.holds(entry):
+        if self.holds(entry) and entry is not self._entries[0]:
             self._entries = (entry, *[e for e in self._entries if e is not entry])
 
 

@@ -31,6 +31,14 @@ class Launch(NamedTuple):
     outputs: tuple[Operand | None, ...]
 
 
+def prepared(backend: Any, device: Device, launch: Launch) -> None:
+    """Have a backend make what it makes at a kernel's first launch, where there is such a thing:
+    what is timed then is the launch."""
+    prepare = getattr(backend, "prepare", None)
+    if prepare is not None:
+        prepare(device, launch)
+
+
 # A kernel, the numbers of the arrays that it reads, and of those that it makes.
 Steps = Sequence[tuple[Any, Sequence[int], Sequence[int]]]
 

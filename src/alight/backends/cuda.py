@@ -30,7 +30,7 @@ from alight.codegen.cuda import Form, card_nest, form, schedule
 from alight.codegen.cuda_kernel import scalars
 from alight.codegen.keys import structure
 from alight.codegen.loops import Nest
-from alight.codegen.source import Grid
+from alight.codegen.source import Grid, group_gap
 from alight.device import Device, Gap, Probe, Support, Traces, Unsupported
 from alight.errors import DeviceUnavailable, KernelError
 from alight.frozen import np
@@ -57,7 +57,7 @@ _SECONDS = 40.0
 
 
 class _Call:
-    """One launch of a kernel with all its arguments but the pointers in place."""
+    """One launch of a kernel with all its arguments in place but those of its operands."""
 
     __slots__ = (
         "_addresses", "arguments", "blocks", "busy", "function", "given", "numbers", "threads"
@@ -94,8 +94,8 @@ class _Call:
 
 
 class CudaKernel:
-    """A group ready to run: one program of launches for packs, where operands are aligned, and one
-    for other places in memory."""
+    """A group ready to run: one program of launches for packs, where operands are aligned, one for
+    other places in memory, and each of these for what comes by value."""
 
     def __init__(self, session: Session, group: Group, grid: Grid | None, processors: int) -> None:
         graph = group.graph
@@ -108,24 +108,24 @@ class CudaKernel:
         self.empty = 0 in self.shape.dims[: self.shape.kept]
         self.scalars = scalars(group, self.shape)
         self.programs: dict[tuple[int, ...], tuple[tuple[int, ...], list[_Call]]] = {}
-        aligned = [0] * len(self.layouts)
-        if self.scalars:  # which of them are given is not known before a launch
-            self._scheduled(aligned, ())
-        else:
-            self.program(aligned)
+        if not self.scalars:
+            self.program([0] * len(self.layouts))
+        elif reason := group_gap("cuda", group):  # else its first launch says what is by value
+            raise Unsupported(reason)
 
     def program(
-        self, offsets: Sequence[int], given: tuple[int, ...] = ()
+        self, offsets: Sequence[int], by_value: tuple[int, ...] = ()
     ) -> tuple[tuple[int, ...], list[_Call]]:
         """Return the bytes of partial results and the launches, for operands at byte offsets but
-        for those whose values are ``given``."""
+        for those that come ``by_value``."""
         places = [offset & 15 for offset in offsets]
-        for place in given:
+        for place in by_value:
             places[place] = 0
-        key = (*places, *given)
+        key = (*places, *by_value)
         found = self.programs.get(key)
         if found is None:
-            grid = self._scheduled(places, given)
+            grid = self.grid or schedule(self.group, self.shape, places, self.processors)
+            grid = replace(grid, by_value=by_value)
             made = form(self.group, self.shape, grid)
             text = self.text(made, grid)
             scratch, calls = made.scratch(), []
@@ -135,11 +135,6 @@ class CudaKernel:
                     calls.append(_Call(function, step, len(offsets) + len(scratch)))
             found = self.programs[key] = scratch, calls
         return found
-
-    def _scheduled(self, offsets: Sequence[int], given: tuple[int, ...]) -> Grid:
-        """Return the schedule; raise Unsupported, with the reason, where CUDA C has a gap."""
-        grid = self.grid or schedule(self.group, self.shape, offsets, self.processors)
-        return replace(grid, given=given)
 
     def text(self, made: Form, grid: Grid) -> str:
         """Return the text of a form, printed once for all groups of one structure."""
@@ -380,15 +375,26 @@ class CudaBackend:
                 output = Operand(made[-1], 0, layout)
             operands.append(output)
         addresses = [_at(session, operand.buffer) + operand.offset for operand in operands]
-        given = session.values([(i, operands[i].buffer) for i in kernel.scalars])
-        for place, value in given.items():
+        values = session.values([(i, operands[i]) for i in kernel.scalars])
+        for place, value in values.items():
             addresses[place] = value
-        scratch, calls = kernel.program(addresses, tuple(given))
+        scratch, calls = kernel.program(addresses, tuple(values))
         for nbytes in scratch:
             used.append(session.buffer(nbytes))
             addresses.append(used[-1].address)
         for call in calls:
             call.launch(session.driver, addresses, stream)
+
+    def prepare(self, device: Device, launch: Launch) -> None:
+        """Have the code that a launch for memory of the device's own needs, so that no clock has
+        the compiler's time in it."""
+        kernel, session = launch.kernel, self._session(device)
+        if isinstance(kernel, CudaKernel) and kernel.scalars:
+            addresses = [_at(session, buffer) + offset for buffer, offset, _ in launch.inputs]
+            values = session.values([(i, launch.inputs[i]) for i in kernel.scalars])
+            made = [0] * len(launch.outputs)  # pieces of the pool's memory are aligned
+            with session.lock, session.errors():
+                kernel.program((*addresses, *made), tuple(values))
 
     def call(self, device: Device, name: str, args: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
         """Return what the library's function of an op's name gives, called at once on operands:
@@ -419,7 +425,7 @@ class CudaBackend:
         given = [(operand.layout, operand.offset) for operand in launch.inputs]
         steps = [(kernel, range(count), [*made])]
         fixed = self._session(device).values(
-            [(place, operand.buffer) for place, operand in enumerate(launch.inputs)]
+            enumerate(launch.inputs)
         )
         sequence = self.sequence(device, LaunchSequence(steps, given, made, {}, [*made], fixed))
         assert isinstance(sequence, CudaSequence), sequence

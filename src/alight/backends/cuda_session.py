@@ -23,11 +23,12 @@ from alight.backends.cuda_pinned import Pinned
 from alight.backends.cuda_staging import Downloads, Transfer, Uploads
 from alight.backends.machine import host_memory
 from alight.codegen.cuda import OPTIONS
-from alight.codegen.cuda_kernel import GIVEN
+from alight.codegen.cuda_kernel import VALUE_BYTES
 from alight.errors import DeviceUnavailable, KernelError, OutOfDeviceMemory
 from alight.store import default_store, digest
 
 if TYPE_CHECKING:
+    from alight.backends.base import Operand
     from alight.backends.cuda_graph import Capture
 
 KIND = "cubin"
@@ -224,13 +225,17 @@ class Session:
 
     def fix(self, buffer: DeviceBuffer, data: Data) -> None:
         """Remember what a buffer holds for good, where a launch can take it as a number."""
-        if data.nbytes <= GIVEN:
+        if data.nbytes <= VALUE_BYTES:
             self._fixed[buffer] = int.from_bytes(bytes(data.raw), sys.byteorder)
 
-    def values(self, buffers: Iterable[tuple[int, Any]]) -> dict[int, int]:
-        """Return what buffers hold for good, by their numbers, where that is known."""
-        found = [(number, self._fixed.get(buffer)) for number, buffer in buffers]
-        return {number: value for number, value in found if value is not None}
+    def values(self, operands: Iterable[tuple[int, Operand]]) -> dict[int, int]:
+        """Return what operands hold for good, by their numbers, where that is known."""
+        found = {}
+        for number, (buffer, offset, layout) in operands:
+            value = self._fixed.get(buffer)
+            if value is not None and offset == 0 and layout.nbytes == buffer.nbytes:
+                found[number] = value
+        return found
 
     def clear_shelves(self) -> None:
         """Give what is on shelves back to the pool."""

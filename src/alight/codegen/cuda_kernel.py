@@ -1,7 +1,7 @@
 """What all CUDA kernels share: parameters, places of operands, how a program of kernels is run.
 
 Every kernel is called as ``entry(m0, m1, …, w0, …, n0, n1, …)``: a pointer for each input and
-output of the group, or the value of an input of one element that the grid says is given, a pointer
+output of the group, or the value of an input of one element that the grid has by value, a pointer
 for each partial result between kernels, and numbers of the grid's index type: sizes, then the steps
 of every operand along every axis, in elements.
 """
@@ -26,7 +26,7 @@ template <typename T, int N> struct alignas(sizeof(T) * N < 16 ? sizeof(T) * N :
   T v[N];
 };
 """
-GIVEN = 8  # bytes of a value that a launch has among its numbers, each of which has so many
+VALUE_BYTES = 8  # at most, of what comes by value: a launch has as many for each of its numbers
 # A launch has no more blocks along x than the hardware numbers; past them kernels go around again.
 MOST_BLOCKS = 2**31 - 1
 
@@ -43,7 +43,7 @@ class Step:
 
 
 def scalars(group: Group, shape: Nest) -> tuple[int, ...]:
-    """Return the inputs whose values can be given: of one element, which fits a parameter.
+    """Return the inputs that can come by value: of one element, which fits a parameter.
 
     A thread then has them from where the launch left its numbers, and no register and no read goes
     into them (H200, 2**24 elements of the equation of state, which has 42: 223 -> 136 µs in
@@ -52,25 +52,24 @@ def scalars(group: Group, shape: Nest) -> tuple[int, ...]:
         [
             place
             for place, layout in enumerate(group.graph.inputs)
-            if layout.size == 1 and layout.itemsize <= GIVEN and not any(shape.strides[place])
+            if layout.size == 1 and layout.itemsize <= VALUE_BYTES and not any(shape.strides[place])
         ]
     )
 
 
-def parameters(words: Sequence[str], inputs: int, given: Sequence[int]) -> list[str]:
-    """Return the parameters of operands of these types: pointers, and the values of the inputs that
-    are given."""
+def parameters(words: Sequence[str], inputs: int, by_value: Sequence[int]) -> list[str]:
+    """Return the parameters of operands of these types: pointers, and what comes by value."""
     return [
-        f"{'const ' if place < inputs else ''}{word}{'' if place in given else '*'} m{place}"
+        f"{'const ' if place < inputs else ''}{word}{'' if place in by_value else '*'} m{place}"
         for place, word in enumerate(words)
     ]
 
 
 def begins(
-    word: str, name: str, place: int, inputs: int, terms: Sequence[str], given: Sequence[int]
+    word: str, name: str, place: int, inputs: int, terms: Sequence[str], by_value: Sequence[int]
 ) -> str:
     """Return the declaration of where an operand's elements begin for a thread."""
-    where = f"&m{place}" if place in given else f"m{place} + ({' + '.join(terms) or 0})"
+    where = f"&m{place}" if place in by_value else f"m{place} + ({' + '.join(terms) or 0})"
     return f"{'const ' if place < inputs else ''}{word}* {name} = {where};"
 
 
@@ -94,7 +93,7 @@ class Places:
 
     def pointers(self) -> list[str]:
         """Return the parameters of the operands."""
-        return parameters(self.words, self.first, self.grid.given)
+        return parameters(self.words, self.first, self.grid.by_value)
 
     def numbers(self) -> tuple[list[str], tuple[int, ...]]:
         """Return the parameters of sizes and steps, and their values."""
@@ -129,7 +128,7 @@ class Places:
             terms = [f"(long long){i} * s{place}_{k}" for k, i in enumerate(indices)]
             if self.index == "int":
                 terms = [f"{i} * s{place}_{k}" for k, i in enumerate(indices)]
-            code.add(begins(word, f"q{place}", place, self.first, terms, self.grid.given))
+            code.add(begins(word, f"q{place}", place, self.first, terms, self.grid.by_value))
 
     def along(self, code: Statements, element: str) -> list[str]:
         """Return for each operand how far an element of a row is from its beginning."""
@@ -146,7 +145,7 @@ class Places:
         result = []
         for place in range(len(self.words)):
             terms = []
-            for axis, i in enumerate(indices, first) if place not in self.grid.given else ():
+            for axis, i in enumerate(indices, first) if place not in self.grid.by_value else ():
                 kind = "s"
                 if axis == self.shape.vector_axis:
                     kind = self.shape.classes[place]

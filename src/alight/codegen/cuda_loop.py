@@ -27,7 +27,7 @@ PLAIN = Grid()
 
 def cuda_loop(group: Group, shape: Nest, grid: Grid = PLAIN, entry: str = ENTRY) -> str:
     """Return the CUDA C of a loop group: ``entry(m0, m1, …, n, d1, …, s0_0, s0_1, …)`` with a
-    pointer for each input and output, or the value of an input that is given, the number of
+    pointer for each input and output, or the value of what comes by value, the number of
     elements, the sizes of the axes but the first, and the steps of each operand along each axis in
     elements, all of the grid's index type.
 
@@ -43,7 +43,7 @@ def cuda_loop(group: Group, shape: Nest, grid: Grid = PLAIN, entry: str = ENTRY)
         raise Unsupported("packs of elements need operands without steps along the inner axis")
     index = "int" if grid.index_bits == 32 else "long long"
     memory = [CUDA.memory.get(dtype, CUDA.type_of(dtype)) for dtype in dtypes]
-    head = parameters(memory, count, grid.given)
+    head = parameters(memory, count, grid.by_value)
     head.append(f"const {index} n")
     head += [f"const {index} d{axis}" for axis in range(1, rank)]
     head += [
@@ -86,7 +86,7 @@ def cuda_loop(group: Group, shape: Nest, grid: Grid = PLAIN, entry: str = ENTRY)
                 kind = shape.classes[place] if axis == vector else "s"
                 if kind != "b":
                     terms.append(i if kind == "c" else f"{i} * s{place}_{axis}")
-            code.add(begins(word, f"q{place}{suffix}", place, count, terms, grid.given))
+            code.add(begins(word, f"q{place}{suffix}", place, count, terms, grid.by_value))
 
     plain = ", ".join(f"*q{place}" for place in range(len(dtypes)))
 
@@ -200,12 +200,12 @@ def _rows(
     code.add(f"if (i{inner} >= d{inner}) return;")
     for place, word in enumerate(memory):
         terms = [f"{'at' if axis == row else f'i{axis}'} * s{place}_{axis}" for axis in range(rank)]
-        code.add(begins(word, f"q{place}", place, count, terms, grid.given))
+        code.add(begins(word, f"q{place}", place, count, terms, grid.by_value))
     code.add(f"const {index} last = min(at + {grid.turns}, rows);")
     with code.block(f"for (; at < last; at += {grid.ahead})"):
         for i in range(grid.ahead):
             for place, word in enumerate(memory[:count]):
-                moves = i and place not in grid.given
+                moves = i and place not in grid.by_value
                 step = f"[at + {i} < last ? {i} * s{place}_{row} : 0]" if moves else "[0]"
                 code.add(f"const {word} k{place}_{i} = q{place}{step};")
         for i in range(grid.ahead):
@@ -214,7 +214,7 @@ def _rows(
             with code.block(f"if (at + {i} < last)" if i else ""):
                 code.add(f"{entry}_element({', '.join(given)});")
         for place in range(len(memory)):
-            if place not in grid.given:
+            if place not in grid.by_value:
                 code.add(f"q{place} += {grid.ahead} * s{place}_{row};")
 
 

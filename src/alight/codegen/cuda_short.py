@@ -307,7 +307,7 @@ extern "C" __global__ void __launch_bounds__({grid.bounds}) {ENTRY}(
                     terms.append(f"({i}) * {_record(self.shape, place)}")
                 elif kind != "b":
                     terms.append(f"({i})" if kind == "c" else f"({i}) * s{place}_{axis}")
-            code.add(begins(word, f"q{place}", place, self.first, terms, self.grid.given))
+            code.add(begins(word, f"q{place}", place, self.first, terms, self.grid.by_value))
 
     def each(self, accesses: Sequence[_Access]) -> Iterator[tuple[str, str, _Access]]:
         """Yield, once for each name that a thread has, the name, the operand's class and its first

@@ -53,8 +53,8 @@ class Grid:
     launch has at most so many ``blocks`` (0: as many as there is work for). Of short folds,
     addresses are multiples of so many bytes as are ``wide``; ``staged``: a warp stores records
     through shared memory. Of long ones so many steps as are ``ahead`` are on their way to shared
-    memory ``depth`` times over. The values of the inputs of one element that are ``given`` come
-    with the launch."""
+    memory ``depth`` times over. Inputs of one element that are ``by_value`` come with the
+    launch."""
 
     block: int = 256
     elements: int = 1
@@ -73,7 +73,7 @@ class Grid:
     wide: int = 1
     staged: bool = False
     depth: int = 0
-    given: tuple[int, ...] = ()
+    by_value: tuple[int, ...] = ()
 
     @property
     def bounds(self) -> str:
@@ -86,7 +86,7 @@ class Grid:
         return (
             f"b{self.block}e{self.elements}i{self.index_bits}"
             f"t{self.team}{flags}r{self.turns}u{self.unroll}a{self.ahead}s{self.steps}m{self.resident}n{self.blocks}w{self.wide}d{self.depth}"
-            + "".join(f"v{place}" for place in self.given)
+            + "".join(f"v{place}" for place in self.by_value)
         )
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from alight._core import Data, Layout, layout_of, make_layout
-from alight.backends.base import Copy, Launch, Operand
+from alight.backends.base import Copy, Launch, Operand, prepared
 from alight.ir.group import Attrs, Graph, Group, GroupKind, Node
 from alight.ir.ops import OPS
 from alight.measure.timing import (
@@ -365,22 +365,21 @@ class Bench:
                 f"a probe spans {spanned} bytes of an array that has {self.most_bytes}. "
                 "Fix: make the bench for larger ones."
             )
-        kernel = self._kernel(probe)
         inputs = tuple([self._input(place, layout) for place, layout in enumerate(graph.inputs)])
-        return Launch(kernel, inputs, (None,) * len(graph.outputs))
+        return self._launch(probe, inputs)
 
     def _input(self, place: int, layout: Layout) -> Operand:
         dtype = layout.dtype.name
-        if layout.size == 1:
+        if not layout.shape:
             return Operand(self._scalar(dtype, place), 0, layout)
         start = _start(layout)
         return Operand(self._buffer(dtype, place, start + _end(layout)), start, layout)
 
     def _scalar(self, dtype: str, place: int) -> Any:
-        """Return an array of one element that nobody writes, as are constants of programs."""
+        """Return an array without axes that nobody writes, as are constants of programs."""
         found = self._scalars.get((dtype, place))
         if found is None:
-            array = typical(dtype, 1, seed=place)
+            array = typical(dtype, 1, seed=place).reshape(())
             found = Data(layout_of(array), array)
             found.fixed = True
             if self.device.space != "host":
@@ -388,17 +387,21 @@ class Bench:
             self._scalars[dtype, place] = found
         return found
 
-    def _kernel(self, probe: Probe) -> Any:
+    def _launch(self, probe: Probe, inputs: tuple[Operand, ...]) -> Launch:
+        launch, first = self._made(probe, inputs)
+        # One that this process has already takes as long the second time.
+        again = probe.implementation == "generated" and self._made(probe, inputs)[1]
+        if again and first > _COMPILED * again:
+            self.compiled.append((probe.group, first))
+        return launch
+
+    def _made(self, probe: Probe, inputs: tuple[Operand, ...]) -> tuple[Launch, float]:
+        """Return a probe's launch, and the seconds until its code is there."""
         began = perf_counter()
         kernel = self.backend.compile(self.device, probe.group, probe.implementation, None)
-        first = perf_counter() - began
-        if probe.implementation == "generated":
-            began = perf_counter()
-            self.backend.compile(self.device, probe.group, probe.implementation, None)
-            # One that this process has already takes as long the second time.
-            if first > _COMPILED * (perf_counter() - began):
-                self.compiled.append((probe.group, first))
-        return kernel
+        launch = Launch(kernel, inputs, (None,) * len(probe.group.graph.outputs))
+        prepared(self.backend, self.device, launch)
+        return launch, perf_counter() - began
 
     def time_allocation(self) -> None:
         """Time what fresh memory takes: to get it, and to touch it for the first time."""

@@ -11,7 +11,7 @@ def met(sharing: Curve, busy: float, beside: float) -> float:
     """Return the seconds of threads that meet, which are in what they take to share ``busy``
     seconds of computing and once more in what memory takes ``beside`` its stream: a kernel's
     threads meet once, and one alone meets nobody. All take part from where they save half of what
-    they save at most, as ``all_share`` has it."""
+    they save at most."""
     seconds = together(sharing, busy)
     meeting = max(0.0, seconds - sharing.stream_seconds(busy))
     return min(meeting * min(2 * _shared(sharing, busy, seconds), 1.0), beside)

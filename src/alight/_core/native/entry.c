@@ -359,19 +359,20 @@ static void entry_dealloc(Entry *self)
 static PyObject *entry_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"pattern", "lookups", "absent", "contexts", "call", "left", "kernels", "inputs", "outputs",
-                            "results", "scalars", "form", "watched", "already_shown", NULL};
+                            "results", "scalars", "form", "watched", "already_shown", "looks", NULL};
     PyObject *pattern, *lookups, *absent, *contexts, *call = Py_None, *form = Py_None, *already_shown = Py_None;
     PyObject *kernels = NULL, *inputs = NULL, *outputs = NULL, *results = NULL, *scalars = NULL;
-    int watched = 0;
+    int watched = 0, looks = 0;
     long long left = -1;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOOO|OLOOOOOOiO:Entry", names, &pattern, &lookups, &absent,
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOOO|OLOOOOOOiOp:Entry", names, &pattern, &lookups, &absent,
                                      &contexts, &call, &left, &kernels, &inputs, &outputs, &results,
-                                     &scalars, &form, &watched, &already_shown))
+                                     &scalars, &form, &watched, &already_shown, &looks))
         return NULL;
     Entry *self = (Entry *)type->tp_alloc(type, 0);
     if (self == NULL) return NULL;
     self->absent = Py_NewRef(absent);
     self->left = left;
+    self->looks = looks;
     self->watched = flags_of(watched);
     if (already_shown != Py_None) self->already_shown = Py_NewRef(already_shown);
     self->open = 1;

@@ -59,12 +59,19 @@ static Py_ssize_t by_position(Guard *self, PyObject *const *args, Py_ssize_t cou
     return found == named ? all : -1;
 }
 
+/* Where an entry is now; -1 where it is gone. */
+static int place_of(const Guard *self, const Entry *entry)
+{
+    int i = self->count - 1;
+    while (i >= 0 && self->entries[i] != entry) i--;
+    return i;
+}
+
 /* Make an entry the first to be tried, where it still is among them. */
 static void to_front(Guard *self, Entry *entry)
 {
-    int i = 0;
-    while (i < self->count && self->entries[i] != entry) i++;
-    if (i == self->count) return;
+    int i = place_of(self, entry);
+    if (i <= 0) return;
     memmove(&self->entries[1], &self->entries[0], (size_t)i * sizeof(Entry *));
     self->entries[0] = entry;
 }
@@ -82,10 +89,11 @@ static PyObject *answered(Guard *self, PyObject *const *args, Py_ssize_t count)
             if (fits < 0) return NULL;
             continue;
         }
-        int looks = entry->call != NULL && entry->left < 0;
         PyObject *result = entry_run(entry, args, count);
-        int passed = result == Py_NotImplemented;
-        if (i > 0 && !(passed && looks)) to_front(self, entry);
+        int looks = entry->looks, passed = result == Py_NotImplemented;
+        if (!(passed && looks)) to_front(self, entry);
+        int here = place_of(self, entry); /* its run may have moved it, or the entries before it */
+        i = here >= 0 ? here : i - 1;
         Py_DECREF(entry);
         if (!passed) return result;
         Py_DECREF(result);

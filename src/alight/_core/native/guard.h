@@ -75,6 +75,7 @@ typedef struct {
     PyObject *absent;
     PyObject *call, *already_shown;
     long long left;
+    int looks;           /* what is called looks at the arguments, and may leave them to other entries */
     Step *steps;
     int *positions;
     intptr_t *offsets;

@@ -42,7 +42,9 @@ class Data:
         bool  # set by exports: others may see the memory; ``exported`` says whether they still do
     )
     nbytes: int
-    fixed: bool  # nobody ever writes it: launches may have its bytes instead of where they lie
+    # Nobody ever writes it, nor a copy of it in another space: launches may have its bytes instead
+    # of where they lie.
+    fixed: bool
 
     def __init__(
         self,

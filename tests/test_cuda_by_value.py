@@ -106,7 +106,7 @@ FORMS: dict[str, Callable[[], Made]] = {
 
 @needs_compiler
 @pytest.mark.parametrize("name", FORMS)
-def test_every_form_takes_values_that_are_given(name: str) -> None:
+def test_every_form_takes_what_comes_by_value(name: str) -> None:
     group, inputs, grid = FORMS[name]()
     known = scalars(group, card_nest(group))
     assert known == tuple(i for i, x in enumerate(inputs) if not x.ndim)
@@ -125,7 +125,7 @@ def test_what_takes_values_compiles(name: str) -> None:
     group, _, grid = FORMS[name]()
     shape = card_nest(group)
     grid = grid or schedule(group, shape, (0,) * len(shape.strides), 132)
-    text = form(group, shape, replace(grid, given=scalars(group, shape))).text()
+    text = form(group, shape, replace(grid, by_value=scalars(group, shape))).text()
     for architecture in ("sm_80", "sm_90", "sm_100"):
         assert nvrtc.cubin(text, architecture, OPTIONS)
 
