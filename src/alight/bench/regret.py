@@ -45,6 +45,11 @@ _ROUNDS = 15
 _ROUND_SECONDS = 2.0
 # From here on a call takes as long whatever was before it: some tenths of a millisecond more.
 _LONG_SECONDS = 10e-3
+# Calls of a program in a row, of which the last counts: what one takes that is called again and
+# again. Threads that have slept take some calls to come back (16 of them after a rest, dot products
+# of 2^17 float64 in turn: 207, 121, 141, 100, 95, 96 us, by BLAS 380, 166, 127, 101, 106, 97;
+# softmax of 2^20 float32 511, 368, 354, 345, 334, 304 and in the end 285).
+_IN_A_ROW = 6
 # Passes over the candidates of a group; the better counts, as other work only adds. More where the
 # processor was slow all through them: for some tenths of a second all took up to 1.7 times as long.
 _PASSES, _MOST_PASSES = 2, 6
@@ -172,8 +177,9 @@ def _program(
         # quadratic of as many bytes 164: H200's host).
         for way, run in order.sample([*runs.items()], len(runs)):
             rest()
-            alone = run()
-            seconds = run() if alone < _LONG_SECONDS else alone
+            seconds = alone = run()
+            for _ in range(_IN_A_ROW - 1 if alone < _LONG_SECONDS else 0):
+                seconds = run()
             if turn:  # the first one compiles and fills caches
                 samples[way].append(seconds)
                 apart[way].append(alone)
