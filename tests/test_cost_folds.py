@@ -22,7 +22,8 @@ from alight.measure.rows import few_columns
 from alight.measure.samples import Samples
 from alight.plan.cost import estimate
 from alight.plan.curve import Curve
-from alight.plan.nests import ROW, START_ROWS, WHOLE_ROW
+from alight.plan.nests import ROW
+from alight.plan.starts import START_ROWS, WHOLE_ROW
 from test_cost_loops import LAUNCH, profile_with, terms
 
 N = 8192

@@ -17,18 +17,10 @@ from alight.measure.fit import fit
 from alight.measure.samples import Samples
 from alight.plan.cost import Profile, Rates, estimate, shown
 from alight.plan.curve import Curve, guess
-from alight.plan.nests import (
-    BUFFERED,
-    DISTANT_BYTES,
-    LONG_ROW,
-    OUTER_ROWS,
-    ROW,
-    START_ROWS,
-    TURNED_SIDES,
-    WHOLE_ROW,
-)
+from alight.plan.nests import BUFFERED, DISTANT_BYTES, LONG_ROW, OUTER_ROWS, ROW, TURNED_SIDES
 from alight.plan.passes import COMBINED_BYTES
 from alight.plan.readings import FAR_BYTES, NEAR_BYTES
+from alight.plan.starts import START_ROWS, WHOLE_ROW
 
 LAUNCH, BYTE = 1e-6, 1e-22  # bytes next to nothing: what computes hides behind nothing
 KINDS = ("elementwise", "select", "reduce_inner", "reduce_outer")

@@ -22,7 +22,8 @@ from alight.measure.samples import Samples
 from alight.plan.cost import Profile, Rates, estimate
 from alight.plan.crowd import LONE_OPS
 from alight.plan.curve import Curve, guess
-from alight.plan.nests import DISTANT_BYTES, GUESSED, LEARNT, ROW
+from alight.plan.nests import DISTANT_BYTES, ROW
+from alight.plan.starts import GUESSED, LEARNT
 from alight.plan.units import work_seconds
 from alight.plan.workload import body_parts
 from test_cost_loops import LAUNCH, profile_with, terms

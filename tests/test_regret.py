@@ -293,9 +293,9 @@ def test_a_recorded_table_is_replayed_with_little_regret(spaces: str) -> None:
 
 # What is reached, for nothing to get worse, of tables of an H200 and an H100. As they were
 # predicted when they were made groups of the first three of an H200 were right in 87, 96 and
-# 94.5 %, and programs lost 1.2, 1.2 and 1.7 %. What was measured on other leases is put into a table's profiles
-# as profiles made since have it: copies and short rows as they run (`copies.json`), what rows take
-# that all threads fold parts of (`combined.json`).
+# 94.5 %, and programs lost 1.2, 1.2 and 1.7 %. What was measured on other leases is put into a
+# table's profiles as profiles made since have it: copies and short rows as they run
+# (`copies.json`), what rows take that all threads fold parts of (`combined.json`).
 LATER = {"copies.json": "cuda:0", "combined.json": "cpu"}
 # Groups whose kernels on the card were made anew since, so that neither their seconds nor the curve
 # they are predicted by says anything: sums of 131,072 rows of eight columns took 254 us, and 6.5

@@ -45,16 +45,10 @@ from alight.measure.amounts import (
 from alight.measure.probes import CHAIN
 from alight.measure.rows import apart_in_memory, complex_rows, few_columns, places, whole_rows
 from alight.plan.crowd import LONE_OPS
-from alight.plan.nests import (
-    DISTANT_BYTES,
-    LONG_ROW,
-    OUTER_ROWS,
-    ROW,
-    START_ROWS,
-    TURNED_SIDES,
-)
+from alight.plan.nests import DISTANT_BYTES, LONG_ROW, OUTER_ROWS, ROW, TURNED_SIDES
 from alight.plan.passes import COMBINED_BYTES, NARROW_COLUMNS
 from alight.plan.products import TURNED, turned_key
+from alight.plan.starts import START_ROWS
 from alight.plan.workload import PARTS, body_parts
 
 if TYPE_CHECKING:

@@ -10,7 +10,8 @@ import numpy as np
 from alight.ir.group import Group
 from alight.measure import probes
 from alight.measure.amounts import APART
-from alight.plan.nests import DISTANT_BYTES, GUESSED, OUTER_ROWS, ROW, START_ROWS, WHOLE_ROW
+from alight.plan.nests import DISTANT_BYTES, OUTER_ROWS, ROW
+from alight.plan.starts import GUESSED, START_ROWS, WHOLE_ROW
 
 __all__ = ["apart_in_memory", "complex_rows", "few_columns", "places", "whole_rows"]
 

@@ -18,10 +18,11 @@ from alight.measure.samples import Sample, Samples
 from alight.plan.cost import shown
 from alight.plan.crowd import LONE_OPS
 from alight.plan.curve import Curve
-from alight.plan.nests import OUTER_ROWS, ROW, START_ROWS, far_share, step_of, summed
+from alight.plan.nests import OUTER_ROWS, ROW, far_share, step_of, summed
 from alight.plan.passes import Pass
 from alight.plan.profile import floor_of
 from alight.plan.sharing import alone_seconds, met, together
+from alight.plan.starts import START_ROWS
 from alight.plan.workload import PARTS, SPECIAL, body_parts, width_in_bits
 
 __all__ = ["Work"]

@@ -29,11 +29,8 @@ from alight.ir.rolls import as_copies
 from alight.ir.table_reduction import CHUNK
 from alight.plan.crowd import lone_seconds
 from alight.plan.nests import (
-    ROUNDED,
-    START_ROWS,
     after,
     apart_of,
-    begun_itself,
     by_columns,
     by_rows,
     combined_seconds,
@@ -67,6 +64,7 @@ from alight.plan.readings import (
 )
 from alight.plan.schema import SCHEMA
 from alight.plan.sharing import met, shared_seconds
+from alight.plan.starts import ROUNDED, START_ROWS, begun_itself
 from alight.plan.units import (
     BODY_SPREAD,
     beside_seconds,
