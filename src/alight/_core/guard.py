@@ -431,11 +431,15 @@ class _TwinGuard:
 
     def __init__(self) -> None:
         self._entries: tuple[_TwinEntry, ...] = ()
+        self._running: _TwinEntry | None = None  # the last one that was begun and is not over
 
     def insert(self, entry: _TwinEntry) -> None:
-        """Make an entry the first to be tried; that used longest ago goes where there are too
-        many."""
-        self._entries = (entry, *self._entries[: _ENTRIES - 1])
+        """Make an entry the first to be tried; that used longest ago, but for one that runs, goes
+        where there are too many."""
+        kept = self._entries
+        if len(kept) == _ENTRIES and kept[-1] is self._running:
+            kept = (*kept[:-2], kept[-1])
+        self._entries = (entry, *kept[: _ENTRIES - 1])
 
     def holds(self, entry: _TwinEntry) -> bool:
         """Tell whether an entry is among those that are tried."""
@@ -458,8 +462,12 @@ class _TwinGuard:
         if given is not None:
             for entry in self._entries:
                 if entry.matches(given):
-                    looks = entry.looks
-                    result = entry.run(given)
+                    looks, outer = entry.looks, self._running
+                    self._running = entry
+                    try:
+                        result = entry.run(given)
+                    finally:
+                        self._running = outer
                     passed = result is NotImplemented
                     if not (passed and looks):
                         self._to_front(entry)

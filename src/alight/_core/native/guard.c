@@ -6,6 +6,7 @@ typedef struct {
     PyObject_HEAD
     vectorcallfunc vectorcall;
     Entry *entries[ENTRIES];
+    Entry *running;      /* begun last and not over: it makes room for none; of other threads maybe, it is compared alone */
     int count;
 } Guard;
 
@@ -89,7 +90,10 @@ static PyObject *answered(Guard *self, PyObject *const *args, Py_ssize_t count)
             if (fits < 0) return NULL;
             continue;
         }
+        Entry *outer = self->running;
+        self->running = entry;
         PyObject *result = entry_run(entry, args, count);
+        self->running = outer;
         int looks = entry->looks, passed = result == Py_NotImplemented;
         if (!(passed && looks)) to_front(self, entry);
         int here = place_of(self, entry); /* its run may have moved it, or the entries before it */
@@ -175,6 +179,10 @@ static PyObject *guard_insert(Guard *self, PyObject *entry)
     }
     Entry *last = self->count == ENTRIES ? self->entries[ENTRIES - 1] : NULL;
     int kept = last != NULL ? ENTRIES - 1 : self->count;
+    if (last != NULL && last == self->running) {
+        last = self->entries[ENTRIES - 2];
+        self->entries[ENTRIES - 2] = self->running;
+    }
     memmove(&self->entries[1], &self->entries[0], (size_t)kept * sizeof(Entry *));
     self->entries[0] = (Entry *)Py_NewRef(entry);
     self->count = kept + 1;
