@@ -95,9 +95,12 @@ static PyObject *answered(Guard *self, PyObject *const *args, Py_ssize_t count)
         PyObject *result = entry_run(entry, args, count);
         self->running = outer;
         int looks = entry->looks, passed = result == Py_NotImplemented;
-        if (!(passed && looks)) to_front(self, entry);
-        int here = place_of(self, entry); /* its run may have moved it, or the entries before it */
-        i = here >= 0 ? here : i - 1;
+        if (passed && looks) {
+            int here = place_of(self, entry); /* its run may have moved it, or the entries before it */
+            i = here >= 0 ? here : i - 1;
+        } else if (self->entries[0] != entry) {
+            to_front(self, entry);
+        }
         Py_DECREF(entry);
         if (!passed) return result;
         Py_DECREF(result);
