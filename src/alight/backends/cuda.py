@@ -374,11 +374,8 @@ class CudaBackend:
                 made.append(session.buffer(layout.nbytes))
                 output = Operand(made[-1], 0, layout)
             operands.append(output)
-        addresses = [_at(session, operand.buffer) + operand.offset for operand in operands]
-        values = session.values([(i, operands[i]) for i in kernel.scalars])
-        for place, value in values.items():
-            addresses[place] = value
-        scratch, calls = kernel.program(addresses, tuple(values))
+        addresses, by_value = _placed(session, kernel, operands)
+        scratch, calls = kernel.program(addresses, by_value)
         for nbytes in scratch:
             used.append(session.buffer(nbytes))
             addresses.append(used[-1].address)
@@ -390,11 +387,10 @@ class CudaBackend:
         the compiler's time in it."""
         kernel, session = launch.kernel, self._session(device)
         if isinstance(kernel, CudaKernel) and kernel.scalars:
-            addresses = [_at(session, buffer) + offset for buffer, offset, _ in launch.inputs]
-            values = session.values([(i, launch.inputs[i]) for i in kernel.scalars])
+            addresses, by_value = _placed(session, kernel, launch.inputs)
             made = [0] * len(launch.outputs)  # pieces of the pool's memory are aligned
             with session.lock, session.errors():
-                kernel.program((*addresses, *made), tuple(values))
+                kernel.program((*addresses, *made), by_value)
 
     def call(self, device: Device, name: str, args: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
         """Return what the library's function of an op's name gives, called at once on operands:
@@ -424,9 +420,7 @@ class CudaBackend:
         made = dict(enumerate(kernel.layouts[count:], count))
         given = [(operand.layout, operand.offset) for operand in launch.inputs]
         steps = [(kernel, range(count), [*made])]
-        fixed = self._session(device).values(
-            enumerate(launch.inputs)
-        )
+        fixed = self._session(device).values(enumerate(launch.inputs))
         sequence = self.sequence(device, LaunchSequence(steps, given, made, {}, [*made], fixed))
         assert isinstance(sequence, CudaSequence), sequence
         return sequence.repeated([operand.buffer for operand in launch.inputs])
@@ -467,6 +461,17 @@ def _at(session: Session, buffer: Any) -> int:
         )
     address: int = buffer.address
     return address
+
+
+def _placed(
+    session: Session, kernel: CudaKernel, operands: Sequence[Operand]
+) -> tuple[list[int], tuple[int, ...]]:
+    """Return where operands lie, or the values of those that come by value, and which do."""
+    addresses = [_at(session, buffer) + offset for buffer, offset, _ in operands]
+    values = session.values([(i, operands[i]) for i in kernel.scalars])
+    for place, value in values.items():
+        addresses[place] = value
+    return addresses, tuple(values)
 
 
 def described(number: int, found: dict[str, Any]) -> Device:
