@@ -54,7 +54,7 @@ def _own_cache() -> Iterator[None]:
 def small_is_small() -> Iterator[None]:
     """Have arrays below 1000 elements be small, whatever was measured on this machine."""
     from alight._core import floor
-    from alight.record import record_floor
+    from alight._src.record.pending import record_floor
 
     record_floor()  # measured at the first use
     before = floor.record_floor
@@ -83,7 +83,7 @@ _MODES: dict[str, dict[str, Any]] = {
 @pytest.fixture(params=_MODES)
 def mode(request: pytest.FixtureRequest) -> Iterator[str]:
     """Run the test as alight decides, recorded at any size, generated, and on another device."""
-    from alight.config import policy
+    from alight._src.config.loading import policy
 
     with policy(**_MODES[request.param]):
         yield request.param

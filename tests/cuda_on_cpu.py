@@ -21,11 +21,11 @@ from typing import Any
 
 import numpy as np
 
-from alight.codegen.cuda import Form, card_nest, form, schedule
-from alight.codegen.cuda_kernel import Step, scalars
-from alight.codegen.loops import Nest
-from alight.codegen.source import Grid
-from alight.ir.group import Group
+from alight._src.codegen.cuda import Form, card_nest, form, schedule
+from alight._src.codegen.cuda_kernel import Step, scalars
+from alight._src.codegen.loops import Nest
+from alight._src.codegen.source import Grid
+from alight._src.ir.group import Group
 
 _SHIM = r"""
 #include <cmath>

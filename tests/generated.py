@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from alight._core import layout_of, make_layout
-from alight.ir.group import Graph, Group, GroupKind, Node
-from alight.ir.ops import OPS, Op
+from alight._src.ir.group import Graph, Group, GroupKind, Node
+from alight._src.ir.ops import OPS, Op
 
 pytest.importorskip("llvmlite")
 
-from alight.codegen import llvm
-from alight.codegen.loops import Schedule
+from alight._src.codegen import llvm
+from alight._src.codegen.loops import Schedule
 
 Array = np.ndarray[Any, Any]
 INTEGERS = "bhilBHIL"

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from alight._core import Layout, make_layout
-from alight.ir.group import Graph, Group, Node
-from alight.ir.op import Kind
-from alight.ir.ops import OPS
-from alight.plan.plan import LaunchStep, Plan, ViewStep
+from alight._src.ir.group import Graph, Group, Node
+from alight._src.ir.op import Kind
+from alight._src.ir.ops import OPS
+from alight._src.plan.plan import LaunchStep, Plan, ViewStep
 
 # Where a value is: bytes, the offset of its first element, its layout.
 Place = tuple[np.ndarray[Any, Any], int, Layout]

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from alight.warning import filters
+from alight._src.fp_warnings import filters
 
 
 @contextmanager

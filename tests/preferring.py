@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from alight import costs, ready, runtime, trial
-from alight.ir.group import Group
-from alight.plan.plan import Estimate
+from alight._src.adapt import kernel_trial as trial
+from alight._src.adapt import planner_facts as costs
+from alight._src.ir.group import Group
+from alight._src.plan.plan import Estimate
+from alight._src.run import evaluate as runtime
+from alight._src.run import prepared_step as ready
 
 
 def be_generated(monkeypatch: pytest.MonkeyPatch) -> None:

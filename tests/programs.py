@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 
 import alight
-from alight import memory, runtime
-from alight.ir.ops import OPS
-from alight.plan.workload import is_contraction, product_shape
-from alight.record import settled
+from alight._src.ir.ops import OPS
+from alight._src.plan.workload import is_contraction, product_shape
+from alight._src.record import storage_io as memory
+from alight._src.record.pending import settled
+from alight._src.run import evaluate as runtime
 from conformance.modes import MODES
 from generated import Array
 

@@ -18,15 +18,16 @@ import numpy as np
 import pytest
 
 import alight
-from alight import answers, kernels
 from alight._core import layout_of
+from alight._src.fp_warnings import filters, telling
+from alight._src.fp_warnings.categories import may_raise
+from alight._src.ir.group import Graph, Node
+from alight._src.ir.op import Kind, Op
+from alight._src.ir.ops import OPS
+from alight._src.jit import guarding as answers
+from alight._src.jit.decorator import Jitted
+from alight._src.run import kernels
 from alight.backends.machine import CATEGORY
-from alight.ir.group import Graph, Node
-from alight.ir.op import Kind, Op
-from alight.ir.ops import OPS
-from alight.jit import Jitted
-from alight.warning import filters, telling
-from alight.warning.categories import may_raise
 
 pytest.importorskip("llvmlite")
 

@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 
 from alight._core import Data, Layout, layout_of, make_layout
+from alight._src.ir.group import Graph, Group, GroupKind, Node
+from alight._src.ir.ops import OPS
 from alight.backends.base import Backend, Copy, Fill, Launch, Operand
 from alight.backends.cuda import CudaBackend
 from alight.backends.host import (
@@ -27,8 +29,6 @@ from alight.backends.sim_clock import DEFAULT_SPEC
 from alight.backends.wgpu import WgpuBackend
 from alight.device import Device, Unsupported
 from alight.errors import DeviceUnavailable, KernelError, OutOfDeviceMemory
-from alight.ir.group import Graph, Group, GroupKind, Node
-from alight.ir.ops import OPS
 
 F8 = np.dtype(np.float64)
 

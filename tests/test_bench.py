@@ -20,19 +20,19 @@ import numpy as np
 import pytest
 
 import alight
-from alight.bench import calibration, shows, worker
-from alight.bench import run as running
-from alight.bench.bandwidth import Bandwidth, measure_on
-from alight.bench.command import run_bench, run_regret
-from alight.bench.crew import Crew
-from alight.bench.device_peers import peers_on
-from alight.bench.first_call import COUNTS, first_call
-from alight.bench.first_call import measure as first_call_measured
-from alight.bench.inputs import SEED, Arrays, placed
-from alight.bench.lines import text
-from alight.bench.peers import PEERS, NumExpr
-from alight.bench.programs import FAMILIES, PROGRAMS
-from alight.bench.rows import (
+from alight._src.bench import calibration, shows, worker
+from alight._src.bench import run as running
+from alight._src.bench.bandwidth import Bandwidth, measure_on
+from alight._src.bench.command import run_bench, run_regret
+from alight._src.bench.crew import Crew
+from alight._src.bench.device_peers import peers_on
+from alight._src.bench.first_call import COUNTS, first_call
+from alight._src.bench.first_call import measure as first_call_measured
+from alight._src.bench.inputs import SEED, Arrays, placed
+from alight._src.bench.lines import text
+from alight._src.bench.peers import PEERS, NumExpr
+from alight._src.bench.programs import FAMILIES, PROGRAMS
+from alight._src.bench.rows import (
     Case,
     Cell,
     Row,
@@ -44,8 +44,8 @@ from alight.bench.rows import (
     run_row,
     time_beside,
 )
-from alight.bench.run import Run, Wanted, cases
-from alight.bench.shows import (
+from alight._src.bench.run import Run, Wanted, cases
+from alight._src.bench.shows import (
     Shown,
     bandwidth_judged,
     fastest,
@@ -54,7 +54,7 @@ from alight.bench.shows import (
     of_rows,
     over_limit,
 )
-from alight.bench.worker import Server, compare, rest
+from alight._src.bench.worker import Server, compare, rest
 from alight.errors import ConfigError, DeviceUnavailable
 from test_cli import PACKAGE, command
 
@@ -476,9 +476,7 @@ def test_rows_near_a_limit_are_timed_in_other_processes(monkeypatch: pytest.Monk
         def __exit__(self, *_: object) -> None:
             pass
 
-    def again(
-        case: Case, crew: Crew, seconds: float, limit: Any, only: Any, paired: bool
-    ) -> Row:
+    def again(case: Case, crew: Crew, seconds: float, limit: Any, only: Any, paired: bool) -> Row:
         asked.append((case.program, tuple(only), paired))
         other = row(case.program, n=case.n, **dict.fromkeys(only, 1.2))
         other.turns = {peer: [turns_of(1.2)] for peer in only}

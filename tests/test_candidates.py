@@ -17,9 +17,9 @@ from typing import Any
 
 import pytest
 
+import alight.backends.registry
 import alight.errors
-import alight.registry
-from alight import calibrated
+from alight.backends import known_devices as calibrated
 
 SOURCE = Path(alight.errors.__file__).parents[1]
 
@@ -78,10 +78,10 @@ class FarBackend(SimBackend):
 # The figures that calibrating would find, had the machine such a card and so slow a processor.
 MEASURED = """
 import dataclasses, sys, time
-from alight import registry
+from alight.backends import registry
 from alight.backends.sim_clock import DEFAULT_SPEC, recorded
-from alight.measure.profiles import fingerprint, save_profile
-from alight.plan.curve import Measured
+from alight._src.measure.profiles import fingerprint, save_profile
+from alight._src.plan.curve import Measured
 
 def measured(name, one_offs, **slower):
     spec = {**DEFAULT_SPEC, "launch": {"value": 1e-6, "source": "test"}, **slower}
@@ -97,8 +97,8 @@ def measured(name, one_offs, **slower):
 def seconds(value):
     return Measured(value, "seconds", value, value, 1, "probe")
 
-from alight import automatic_floor
-from alight.store import default_store
+from alight._src.adapt import record_floor as automatic_floor
+from alight._src.store import default_store
 
 default_store().write("floor", automatic_floor._floor_key(), {"elements": [1000] * 3})
 slow = {"value": 1e7, "source": "test"}
@@ -111,7 +111,7 @@ PROGRAM = """
 import json, sys
 import numpy as np
 import alight
-from alight.log import LOG
+from alight._src.log.decisions import LOG
 
 def placed():
     return [record.decision.chosen for record in LOG.snapshot().records]
@@ -231,7 +231,7 @@ def test_small_work_does_not_even_recall_it(machine: Machine) -> None:
     machine.measured(open_seconds=1e-9)
     text = """
         import numpy as np, alight
-        from alight import calibrated
+        from alight.backends import known_devices as calibrated
         x = np.linspace(0.0, 1.0, 500)
         for _ in range(100):
             assert np.array_equal(np.asarray(alight.asarray(x) * 2.0), x * 2.0)
@@ -245,7 +245,9 @@ def test_where_it_wins_nothing_it_is_not_planned_for_twice(machine: Machine) -> 
     machine.measured(open_seconds=1e-9)
     text = """
         import numpy as np, alight
-        from alight import candidates, costs, registry
+        from alight._src.adapt import lazy_devices as candidates
+        from alight._src.adapt import planner_facts as costs
+        from alight.backends import registry
         from dataclasses import replace
         profile = costs.profile_of(registry.device("cpu"))
         curve = profile.rates["numpy"].curves["elementwise/float64"]
@@ -265,7 +267,7 @@ def test_until_it_can_matter_nothing_is_planned_for_it(machine: Machine) -> None
     machine.measured(open_seconds=1.2)
     text = """
         import numpy as np, alight
-        from alight import candidates
+        from alight._src.adapt import lazy_devices as candidates
         planned = []
         make_plan = candidates.make_plan
         candidates.make_plan = lambda *given: planned.append(given) or make_plan(*given)
@@ -324,7 +326,7 @@ def test_a_device_that_opens_and_cannot_be_described_is_closed_and_found_again(
     (machine.folder / "mute").touch()
     text = """
         import far
-        from alight import registry
+        from alight.backends import registry
         try:
             registry.backend_of(registry.device("far:0"))
         except OSError:
@@ -417,9 +419,9 @@ def test_a_driver_that_fails_is_left_alone_until_somebody_looks(machine: Machine
 def test_who_waits_after_a_failure_waits_ever_longer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from alight import calibrated
+    from alight._src.store import Store
+    from alight.backends import known_devices as calibrated
     from alight.device import Device, Support, Traces
-    from alight.store import Store
 
     store, now = Store(tmp_path), [1e9]
     monkeypatch.setattr(calibrated, "default_store", lambda: store)
@@ -475,7 +477,7 @@ def test_an_unreadable_list_is_none(machine: Machine, text: str) -> None:
 
 def test_looks_of_before_modules_were_named_are_passed_over(machine: Machine) -> None:
     """Nothing in them tells that what the device is driven through is missing here."""
-    from alight.store import Store
+    from alight._src.store import Store
 
     machine.measured()
     store = Store(machine.folder / "cache")
@@ -506,7 +508,7 @@ def test_modules_are_looked_for_by_their_top_level_names(
 
 
 def test_entries_of_another_version_are_passed_over(machine: Machine) -> None:
-    from alight.store import Store
+    from alight._src.store import Store
 
     machine.measured()
     store = Store(machine.folder / "cache")
@@ -519,7 +521,7 @@ def test_entries_of_another_version_are_passed_over(machine: Machine) -> None:
 
 JITTED = """
 import numpy as np, alight
-from alight.log import LOG
+from alight._src.log.decisions import LOG
 {decorated}
 def chain(x):
     return {body}
@@ -543,7 +545,7 @@ def test_a_forked_child_leaves_it_to_its_parent(machine: Machine) -> None:
     text = """
         import os, sys
         import numpy as np, alight
-        from alight.log import LOG
+        from alight._src.log.decisions import LOG
         x = np.linspace(0.0, 1.0, 200_000)
         a = alight.asarray(x)
         assert np.array_equal(np.asarray(a + 1.0), x + 1.0)
@@ -569,7 +571,7 @@ def test_a_child_of_a_parent_that_had_not_opened_it_may(machine: Machine) -> Non
     text = """
         import os, sys
         import numpy as np, alight
-        from alight.log import LOG
+        from alight._src.log.decisions import LOG
         x = np.linspace(0.0, 1.0, 200_000)
         process = os.fork()
         if process:
@@ -586,8 +588,8 @@ def test_a_pickled_policy_leaves_it_open_elsewhere_too(machine: Machine) -> None
     machine.measured(open_seconds=1e-9)
     text = """
         import pickle, numpy as np, alight
-        from alight.config import current_policy, policy
-        from alight.log import LOG
+        from alight._src.config.loading import current_policy, policy
+        from alight._src.log.decisions import LOG
         kept = pickle.loads(pickle.dumps(current_policy()))
         assert kept == current_policy() and kept.devices is None
         x = np.linspace(0.0, 1.0, 200_000)
@@ -632,7 +634,7 @@ def test_beside_a_host_that_is_not_calibrated_none_takes_part(machine: Machine) 
     text = """
         import alight
         import numpy as np
-        from alight.log import LOG
+        from alight._src.log.decisions import LOG
         x = np.linspace(0.0, 1.0, 200_000)
         with alight.policy(force="far:0"):
             there = alight.asarray(x) * 2.0
@@ -668,7 +670,7 @@ def test_calibrate_goes_on_where_a_driver_fails_that_nobody_named(machine: Machi
 def test_settings_that_only_another_version_knows_look_unlike_any_of_here(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    own = alight.registry.device("cpu").to_dict() | {"id": "far:0", "space": "far:0"}
+    own = alight.backends.registry.device("cpu").to_dict() | {"id": "far:0", "space": "far:0"}
     kept = {"device": own, "failed": None, "trying": None}
     theirs, here = {"setting of_another_version": "on"}, {"path /nothing here": "absent"}
 
@@ -710,9 +712,9 @@ def test_a_document_that_nobody_wrote_is_put_aside_and_the_rest_of_it_kept(
     where: tuple[str, ...],
     what: Any,
 ) -> None:
-    from alight import calibrated
+    from alight._src.store import Store
+    from alight.backends import known_devices as calibrated
     from alight.device import Device, Support, Traces
-    from alight.store import Store
 
     store = Store(tmp_path)
     monkeypatch.setattr(calibrated, "default_store", lambda: store)

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 import alight.errors
-from alight import automatic_floor
-from alight.automatic_floor import GUESSED_FLOOR
+from alight._src.adapt import record_floor as automatic_floor
+from alight._src.adapt.record_floor import GUESSED_FLOOR
 
 PACKAGE = Path(alight.errors.__file__).parent
 
@@ -194,7 +194,7 @@ def test_doctor_tells_of_a_cache_that_is_full(tmp_path: Path) -> None:
     """A file may be made there, and nothing written into it, as on a full disk."""
     full = """
         import resource
-        from alight import doctor
+        from alight._src.cli import doctor
         resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
         print(doctor.text(doctor.findings()))
     """
@@ -239,7 +239,8 @@ def test_calibrate_stores_unless_dry_and_cache_shows_it(tmp_path: Path) -> None:
 def test_a_calibration_that_was_disturbed_says_what_holds_and_exits_with_1(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from alight import calibrating, cli
+    from alight._src.cli import commands as cli
+    from alight._src.explain import calibration_text as calibrating
     from alight.backends.sim_clock import DEFAULT_SPEC, recorded
 
     made = dataclasses.replace(recorded("cpu", DEFAULT_SPEC), contended=True)
@@ -263,9 +264,10 @@ def test_a_calibration_that_was_disturbed_says_what_holds_and_exits_with_1(
 def test_a_calibration_says_how_much_was_there_from_before(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from alight import calibrating, cli
+    from alight._src.cli import commands as cli
+    from alight._src.explain import calibration_text as calibrating
+    from alight._src.measure.kept import Kept
     from alight.backends.sim_clock import DEFAULT_SPEC, recorded
-    from alight.measure.kept import Kept
 
     quiet = dataclasses.replace(recorded("cpu", DEFAULT_SPEC), origin="measured", contended=False)
     known = Kept(1.0, timings={"numpy": {"a/f": {1.0: [1e-6], 2.0: [1e-6]}, "b/f": {1.0: [1e-6]}}})
@@ -292,7 +294,8 @@ def test_a_calibration_says_how_much_was_there_from_before(
 def test_a_calibration_that_measured_nothing_is_an_error(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from alight import calibrating, cli
+    from alight._src.cli import commands as cli
+    from alight._src.explain import calibration_text as calibrating
 
     def broken(*args: Any, **kwargs: Any) -> Any:
         raise RuntimeError("a driver's message")
@@ -314,7 +317,8 @@ def test_an_interrupted_calibration_says_what_is_kept(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    from alight import calibrating, cli
+    from alight._src.cli import commands as cli
+    from alight._src.explain import calibration_text as calibrating
     from alight.backends.sim_clock import DEFAULT_SPEC, recorded
 
     made = recorded("cpu", DEFAULT_SPEC)
@@ -337,11 +341,11 @@ def test_an_interrupted_calibration_says_what_is_kept(
     ("arguments", "module"),
     [
         (("calibrate", "--seconds", "0.1"), "numpy"),
-        (("calibrate", "--seconds", "0.1"), "alight.cli"),
-        (("calibrate", "--seconds", "0.1"), "alight.calibrating"),
-        (("bench",), "alight.array"),
-        (("bench",), "alight.bench.command"),
-        (("run", "script.py"), "alight.array"),
+        (("calibrate", "--seconds", "0.1"), "alight._src.cli.commands"),
+        (("calibrate", "--seconds", "0.1"), "alight._src.explain.calibration_text"),
+        (("bench",), "alight._src.record.array"),
+        (("bench",), "alight._src.bench.command"),
+        (("run", "script.py"), "alight._src.record.array"),
     ],
     ids=str,
 )
@@ -366,9 +370,9 @@ def test_an_interrupt_before_a_command_has_begun_is_told_as_later(
 
 
 def test_a_profile_from_a_file_is_shown_beside_what_there_is_and_taken(tmp_path: Path) -> None:
+    from alight._src.measure.profiles import fingerprint
     from alight.backends.host import HostBackend
     from alight.backends.sim_clock import DEFAULT_SPEC, recorded
-    from alight.measure.profiles import fingerprint
 
     device = HostBackend().probe().devices[0]
     made = recorded("cpu", DEFAULT_SPEC).to_dict()
@@ -490,7 +494,7 @@ def test_a_script_that_is_not_there_is_all_that_is_told(tmp_path: Path) -> None:
 
 
 def test_a_crossover_below_every_measured_size_is_no_number() -> None:
-    from alight.cli import _by_class, _crossovers
+    from alight._src.cli.commands import _by_class, _crossovers
 
     row = {"crossovers": {"generated": 1, "library": 2048, "numpy": None}}
     assert _crossovers(row) == "generated any size; library 2,048 elements; numpy never"

@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 
 from alight._core import layout_of, make_layout
+from alight._src.codegen import compiled, llvm
+from alight._src.codegen.gaps import check, unsupported
+from alight._src.codegen.keys import kernel_key
+from alight._src.codegen.loops import Schedule, nest, schedules
+from alight._src.ir.body import TYPES
+from alight._src.ir.group import Graph, Group, GroupKind, Node
+from alight._src.ir.ops import OPS
 from alight.backends import machine
-from alight.codegen import compiled, llvm
-from alight.codegen.gaps import check, unsupported
-from alight.codegen.keys import kernel_key
-from alight.codegen.loops import Schedule, nest, schedules
 from alight.device import Unsupported
-from alight.ir.body import TYPES
-from alight.ir.group import Graph, Group, GroupKind, Node
-from alight.ir.ops import OPS
 from generated import (
     DTYPES,
     UNFOLDED,

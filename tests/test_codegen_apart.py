@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from alight._src.codegen import llvm
+from alight._src.codegen.loops import Schedule
+from alight._src.ir.ops import OPS, Kind
 from alight.backends import machine
-from alight.codegen import llvm
-from alight.codegen.loops import Schedule
-from alight.ir.ops import OPS, Kind
 from generated import loop_group, run, special, ulp_distance
 
 DENORMALS = ("log", "log2", "log10", "cbrt")

@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 
 from alight._core import layout_of
+from alight._src.codegen import llvm
+from alight._src.codegen.gaps import supports
+from alight._src.codegen.loops import Schedule
+from alight._src.fp_warnings.telling import listening
+from alight._src.ir.group import Graph, Group, GroupKind, Node
+from alight._src.ir.ops import OPS, Kind, Op
+from alight._src.measure import probes
 from alight.backends import machine
-from alight.codegen import llvm
-from alight.codegen.gaps import supports
-from alight.codegen.loops import Schedule
-from alight.ir.group import Graph, Group, GroupKind, Node
-from alight.ir.ops import OPS, Kind, Op
-from alight.measure import probes
-from alight.warning.telling import listening
 from generated import (
     INTEGERS,
     Array,

@@ -10,14 +10,14 @@ import pytest
 
 import alight
 from alight._core import layout_of, make_layout
+from alight._src.codegen.gaps import unsupported
+from alight._src.codegen.loops import nest
+from alight._src.ir.group import Graph, Group, GroupKind, Node
+from alight._src.ir.ops import OPS
+from alight._src.ir.table_reduction import CHUNK
 from alight.backends import host
 from alight.backends.base import Operand
 from alight.backends.host import memory_at
-from alight.codegen.gaps import unsupported
-from alight.codegen.loops import nest
-from alight.ir.group import Graph, Group, GroupKind, Node
-from alight.ir.ops import OPS
-from alight.ir.table_reduction import CHUNK
 from generated import Array, layouts, reduce_group, reference, run
 
 SUMS = ("sum", "mean", "reduce_add")

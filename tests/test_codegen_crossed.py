@@ -10,18 +10,18 @@ import pytest
 
 import alight
 from alight._core import layout_of
+from alight._src.codegen.gaps import unsupported
+from alight._src.ir.check import group_faults
+from alight._src.ir.crossed import cross_section, uneven, visits
+from alight._src.ir.group import Graph, Group, GroupKind, Node
+from alight._src.ir.ops import OPS
+from alight._src.ir.table_reduction import CHUNK
+from alight._src.plan.cost import estimate
+from alight._src.plan.curve import Curve, guess
+from alight._src.plan.profile import Profile, Rates
 from alight.backends import host
 from alight.backends.base import Operand
 from alight.backends.host import memory_at
-from alight.codegen.gaps import unsupported
-from alight.ir.check import group_faults
-from alight.ir.crossed import cross_section, uneven, visits
-from alight.ir.group import Graph, Group, GroupKind, Node
-from alight.ir.ops import OPS
-from alight.ir.table_reduction import CHUNK
-from alight.plan.cost import estimate
-from alight.plan.curve import Curve, guess
-from alight.plan.profile import Profile, Rates
 from generated import Array, reduce_group, reduce_layout, run, values_for
 
 # What is folded, and along which axes of a matrix.

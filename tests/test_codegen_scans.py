@@ -10,13 +10,13 @@ import pytest
 
 import alight
 from alight._core import layout_of, make_layout
-from alight.codegen.gaps import supports, unsupported
-from alight.codegen.llvm import module_text
-from alight.codegen.loops import Schedule
-from alight.ir.check import group_faults
-from alight.ir.group import Graph, Group, GroupKind, Node
-from alight.ir.ops import OPS, Kind, Op
-from alight.log import LOG
+from alight._src.codegen.gaps import supports, unsupported
+from alight._src.codegen.llvm import module_text
+from alight._src.codegen.loops import Schedule
+from alight._src.ir.check import group_faults
+from alight._src.ir.group import Graph, Group, GroupKind, Node
+from alight._src.ir.ops import OPS, Kind, Op
+from alight._src.log.decisions import LOG
 from conformance.modes import EVERYWHERE
 from generated import DTYPES, Array, layouts, reference, run, values_for
 from programs import assert_program

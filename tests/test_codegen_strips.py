@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from alight._core import layout_of, make_layout
-from alight.codegen import compiled, llvm, loops, strips, target
-from alight.codegen.loops import Schedule, nest
-from alight.codegen.parts import in_stages
-from alight.ir.group import Graph, Group, GroupKind, Node
-from alight.ir.ops import OPS
-from alight.ir.vectors import REGISTERS, vectors_together
+from alight._src.codegen import compiled, llvm, loops, strips, target
+from alight._src.codegen.loops import Schedule, nest
+from alight._src.codegen.parts import in_stages
+from alight._src.ir.group import Graph, Group, GroupKind, Node
+from alight._src.ir.ops import OPS
+from alight._src.ir.vectors import REGISTERS, vectors_together
 from generated import (
     DTYPES,
     UNFOLDED,

@@ -10,13 +10,13 @@ import pytest
 
 import alight
 from alight._core import layout_of, make_layout
-from alight.codegen import loops
-from alight.codegen.gaps import unsupported
-from alight.codegen.loops import ARGUMENT_REDUCTIONS, UNROLLED_NODES, Schedule, nest
-from alight.ir.check import group_faults
-from alight.ir.group import Graph, Group, GroupKind, Node
-from alight.ir.ops import OPS
-from alight.log import LOG
+from alight._src.codegen import loops
+from alight._src.codegen.gaps import unsupported
+from alight._src.codegen.loops import ARGUMENT_REDUCTIONS, UNROLLED_NODES, Schedule, nest
+from alight._src.ir.check import group_faults
+from alight._src.ir.group import Graph, Group, GroupKind, Node
+from alight._src.ir.ops import OPS
+from alight._src.log.decisions import LOG
 from generated import DTYPES, Array, layouts, reduce_group, run, values_for
 from test_codegen_folds import assert_folds_close, folds_for
 

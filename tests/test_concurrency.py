@@ -15,7 +15,8 @@ import numpy as np
 import pytest
 
 import alight
-from alight import registry, residency
+from alight._src.run import residency
+from alight.backends import registry
 from test_cuda import needs_compiler, passes
 
 THREADS = 8

@@ -18,11 +18,11 @@ from typing import Any
 import pytest
 
 import alight
-from alight import config as config_module
-from alight import policies
-from alight import settings as settings_module
 from alight._core import POLICY, floor
-from alight.config import (
+from alight._src.config import loading as config_module
+from alight._src.config import policy as policies
+from alight._src.config import schema as settings_module
+from alight._src.config.loading import (
     Config,
     config,
     current_policy,
@@ -30,9 +30,9 @@ from alight.config import (
     policy,
     reload_config,
 )
+from alight._src.config.policy import Policy
+from alight._src.config.schema import Force
 from alight.errors import AlightError, ConfigError
-from alight.policies import Policy
-from alight.settings import Force
 
 
 @pytest.fixture
@@ -411,7 +411,7 @@ def test_a_variable_that_may_be_another_programs_is_told_of_only_where_asked(
 
 
 def test_what_is_no_setting_is_told_of_once_it_is_known_how_much_is_logged() -> None:
-    command = [sys.executable, "-c", "from alight.config import config; config()"]
+    command = [sys.executable, "-c", "from alight._src.config.loading import config; config()"]
     for level, lines in (("off", 0), ("info", 1)):
         own = {**os.environ, "ALIGHT_LOG": level, "ALIGHT_API_KEY": "1"}
         done = subprocess.run(command, env=own, capture_output=True, text=True, check=True)

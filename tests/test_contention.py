@@ -15,21 +15,26 @@ import numpy as np
 import pytest
 
 import alight
-from alight import calibrating, candidates, costs, doctor, remeasure
-from alight.backends.host import HostBackend
-from alight.backends.machine import ENVIRONMENT
-from alight.backends.sim_clock import DEFAULT_SPEC, recorded
-from alight.bench.calibration import measured
-from alight.candidates import standing
-from alight.cli import main
-from alight.measure import calibrate as calibration
-from alight.measure import findings, probes, profiles
-from alight.measure.amounts import VITAL
-from alight.measure.calibrate import Calibration
-from alight.measure.dtype_points import Point
-from alight.measure.intervals import far_off, spreads_of
-from alight.measure.points import points_of
-from alight.measure.profiles import (
+from alight._src.adapt import lazy_devices as candidates
+from alight._src.adapt import planner_facts as costs
+from alight._src.adapt import recalibrate as remeasure
+from alight._src.adapt.lazy_devices import standing
+from alight._src.bench.calibration import measured
+from alight._src.cli import doctor
+from alight._src.cli.commands import main
+from alight._src.config.policy import Policy
+from alight._src.explain import calibration_text as calibrating
+from alight._src.explain.report import report
+from alight._src.explain.tables_data import profile_row
+from alight._src.explain.text_tables import remarks
+from alight._src.measure import calibrate as calibration
+from alight._src.measure import findings, probes, profiles
+from alight._src.measure.amounts import VITAL
+from alight._src.measure.calibrate import Calibration
+from alight._src.measure.dtype_points import Point
+from alight._src.measure.intervals import far_off, spreads_of
+from alight._src.measure.points import points_of
+from alight._src.measure.profiles import (
     Refused,
     fingerprint,
     load_profile,
@@ -37,13 +42,12 @@ from alight.measure.profiles import (
     passed_over,
     save_profile,
 )
-from alight.measure.samples import Samples
-from alight.plan.cost import Profile, estimate
-from alight.policies import Policy
-from alight.report import report
-from alight.rows import profile_row
-from alight.store import Store
-from alight.tables import remarks
+from alight._src.measure.samples import Samples
+from alight._src.plan.cost import Profile, estimate
+from alight._src.store import Store
+from alight.backends.host import HostBackend
+from alight.backends.machine import ENVIRONMENT
+from alight.backends.sim_clock import DEFAULT_SPEC, recorded
 
 (HOST,) = HostBackend().probe().devices
 
@@ -432,7 +436,7 @@ def test_while_measuring_is_put_off_nothing_is_loaded_for_it(
             loaded.append(name)
             raise AttributeError(name)
 
-    monkeypatch.setitem(sys.modules, "alight.measure.calibrate", Calibrate("calibrate"))
+    monkeypatch.setitem(sys.modules, "alight._src.measure.calibrate", Calibrate("calibrate"))
     note_refused(HOST, Refused(time.time(), -1.0 if over else 1e9, "it was busy"))
     remeasure._measure_at_exit("cpu")
     assert ("calibrate" in loaded) is over

@@ -11,10 +11,13 @@ import numpy as np
 import pytest
 
 import alight
-from alight import copies, registry, residency, runtime
 from alight._core import Data, layout_of
-from alight.copies import FRESH, Kept
-from alight.log import LOG
+from alight._src.log.decisions import LOG
+from alight._src.run import evaluate as runtime
+from alight._src.run import eviction as copies
+from alight._src.run import residency
+from alight._src.run.eviction import FRESH, Kept
+from alight.backends import registry
 
 N = 1000
 

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import alight
-from alight.ir.ops import OPS, loop_dtypes
+from alight._src.ir.ops import OPS, loop_dtypes
 
 F8 = np.dtype(np.float64)
 
@@ -432,7 +432,7 @@ def churn(core: Any, rounds: int) -> None:
 
 
 def test_nothing_leaks(core: Any) -> None:
-    alight.kernels.settle()  # what tests before asked for is compiled in the background
+    alight._src.run.kernels.settle()  # what tests before asked for is compiled in the background
     churn(core, 400)
     gc.collect()
     before = sys.getallocatedblocks()

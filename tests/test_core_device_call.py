@@ -24,8 +24,8 @@ from alight._core import (
     make_layout,
     recording_errstate,
 )
-from alight.array import Array
-from alight.outcomes import Started
+from alight._src.record.array import Array
+from alight._src.run.pending_outcomes import Started
 
 pytestmark = pytest.mark.skipif(not NATIVE, reason="the twin leaves calls to others")
 SPACE = "far"

@@ -15,7 +15,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from alight.warning.filters import recording_errstate
+from alight._src.fp_warnings.filters import recording_errstate
 
 F8 = np.dtype(np.float64)
 BINARY = {

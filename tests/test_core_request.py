@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from alight import kernels
+from alight._src.run import kernels
 
 CORES = ("twin", "_native")
 

@@ -17,23 +17,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from alight import costs, registry, runtime
 from alight._core import Data, Layout, layout_of, make_layout
-from alight.backends.host import HostBackend
-from alight.backends.sim import SimBackend
-from alight.backends.sim_clock import DEFAULT_SPEC, Spec, group_seconds, recorded
-from alight.backends.sim_clock import copy_seconds as copy_seconds_of
-from alight.frozen import ENVIRONMENT
-from alight.ir.group import Graph, Group, GroupKind, Node
-from alight.ir.ops import OPS
-from alight.measure import amounts, points, probes, profiles
-from alight.measure import calibrate as calibration
-from alight.measure.calibrate import Calibration, calibrate
-from alight.measure.fit import fit
-from alight.measure.products import surface_of
-from alight.measure.profiles import load_profile, save_profile
-from alight.measure.samples import Samples
-from alight.measure.timing import (
+from alight._src.adapt import planner_facts as costs
+from alight._src.base.originals import ENVIRONMENT
+from alight._src.ir.group import Graph, Group, GroupKind, Node
+from alight._src.ir.ops import OPS
+from alight._src.measure import amounts, points, probes, profiles
+from alight._src.measure import calibrate as calibration
+from alight._src.measure.calibrate import Calibration, calibrate
+from alight._src.measure.fit import fit
+from alight._src.measure.products import surface_of
+from alight._src.measure.profiles import load_profile, save_profile
+from alight._src.measure.samples import Samples
+from alight._src.measure.timing import (
     LEAST_SECONDS,
     MOST_SAMPLES,
     SAMPLE_SECONDS,
@@ -41,25 +37,31 @@ from alight.measure.timing import (
     contention,
     time_calls,
 )
-from alight.measure.unseen import unseen
-from alight.plan import curve as curves
-from alight.plan import workload as workload_of
-from alight.plan.account import account
-from alight.plan.cost import (
+from alight._src.measure.unseen import unseen
+from alight._src.plan import curve as curves
+from alight._src.plan import workload as workload_of
+from alight._src.plan.account import account
+from alight._src.plan.cost import (
     Profile,
     Rates,
     copy_seconds,
     estimate,
     with_copies,
 )
-from alight.plan.curve import Curve, guess
-from alight.plan.passes import passes
-from alight.plan.place import make_plan
-from alight.plan.plan import Estimate, Facts, LaunchStep
-from alight.plan.runs import Runs, between_bytes, runs_of, touched_bytes
-from alight.plan.surface import Surface
-from alight.plan.workload import body_parts, one_by_one, unfused_workload, workload
-from alight.store import Store
+from alight._src.plan.curve import Curve, guess
+from alight._src.plan.passes import passes
+from alight._src.plan.place import make_plan
+from alight._src.plan.plan import Estimate, Facts, LaunchStep
+from alight._src.plan.runs import Runs, between_bytes, runs_of, touched_bytes
+from alight._src.plan.surface import Surface
+from alight._src.plan.workload import body_parts, one_by_one, unfused_workload, workload
+from alight._src.run import evaluate as runtime
+from alight._src.store import Store
+from alight.backends import registry
+from alight.backends.host import HostBackend
+from alight.backends.sim import SimBackend
+from alight.backends.sim_clock import DEFAULT_SPEC, Spec, group_seconds, recorded
+from alight.backends.sim_clock import copy_seconds as copy_seconds_of
 
 F8 = np.dtype(np.float64)
 

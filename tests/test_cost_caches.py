@@ -9,15 +9,15 @@ import pytest
 
 import alight
 from alight._core import make_layout
-from alight.ir.group import Graph, Group, GroupKind, Node
-from alight.ir.ops import OPS
-from alight.measure import probes
-from alight.measure.timing import sample_calls, settled
-from alight.plan.cost import Profile, Rates, estimate
-from alight.plan.curve import Curve, guess
-from alight.plan.nests import padding, step_of
-from alight.plan.passes import Pass, passes
-from alight.plan.reach import Reach
+from alight._src.ir.group import Graph, Group, GroupKind, Node
+from alight._src.ir.ops import OPS
+from alight._src.measure import probes
+from alight._src.measure.timing import sample_calls, settled
+from alight._src.plan.cost import Profile, Rates, estimate
+from alight._src.plan.curve import Curve, guess
+from alight._src.plan.nests import padding, step_of
+from alight._src.plan.passes import Pass, passes
+from alight._src.plan.reach import Reach
 
 LAUNCH = 1e-6
 

@@ -9,21 +9,21 @@ import numpy as np
 import pytest
 
 from alight._core import make_layout
+from alight._src.ir.group import Graph, Group, GroupKind, Node
+from alight._src.ir.ops import OPS
+from alight._src.measure import calibrate as calibration
+from alight._src.measure import probes
+from alight._src.measure.calibrate import Calibration
+from alight._src.measure.dtype_points import Point
+from alight._src.measure.fit import fit
+from alight._src.measure.points import CURVE_CLASSES, points_of
+from alight._src.measure.rows import few_columns
+from alight._src.measure.samples import Samples
+from alight._src.plan.cost import estimate
+from alight._src.plan.curve import Curve
+from alight._src.plan.nests import ROW
+from alight._src.plan.starts import START_ROWS, WHOLE_ROW
 from alight.backends.host import HostBackend
-from alight.ir.group import Graph, Group, GroupKind, Node
-from alight.ir.ops import OPS
-from alight.measure import calibrate as calibration
-from alight.measure import probes
-from alight.measure.calibrate import Calibration
-from alight.measure.dtype_points import Point
-from alight.measure.fit import fit
-from alight.measure.points import CURVE_CLASSES, points_of
-from alight.measure.rows import few_columns
-from alight.measure.samples import Samples
-from alight.plan.cost import estimate
-from alight.plan.curve import Curve
-from alight.plan.nests import ROW
-from alight.plan.starts import START_ROWS, WHOLE_ROW
 from test_cost_loops import LAUNCH, profile_with, terms
 
 N = 8192

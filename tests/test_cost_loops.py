@@ -9,18 +9,18 @@ import numpy as np
 import pytest
 
 from alight._core import Layout, make_layout
-from alight.ir.group import Graph, Group, GroupKind, Node
-from alight.ir.ops import OPS
-from alight.ir.vectors import REGISTERS, SHORT_ROW, vectors_together
-from alight.measure import probes, timing
-from alight.measure.fit import fit
-from alight.measure.samples import Samples
-from alight.plan.cost import Profile, Rates, estimate, shown
-from alight.plan.curve import Curve, guess
-from alight.plan.nests import BUFFERED, DISTANT_BYTES, LONG_ROW, OUTER_ROWS, ROW, TURNED_SIDES
-from alight.plan.passes import COMBINED_BYTES
-from alight.plan.readings import FAR_BYTES, NEAR_BYTES
-from alight.plan.starts import START_ROWS, WHOLE_ROW
+from alight._src.ir.group import Graph, Group, GroupKind, Node
+from alight._src.ir.ops import OPS
+from alight._src.ir.vectors import REGISTERS, SHORT_ROW, vectors_together
+from alight._src.measure import probes, timing
+from alight._src.measure.fit import fit
+from alight._src.measure.samples import Samples
+from alight._src.plan.cost import Profile, Rates, estimate, shown
+from alight._src.plan.curve import Curve, guess
+from alight._src.plan.nests import BUFFERED, DISTANT_BYTES, LONG_ROW, OUTER_ROWS, ROW, TURNED_SIDES
+from alight._src.plan.passes import COMBINED_BYTES
+from alight._src.plan.readings import FAR_BYTES, NEAR_BYTES
+from alight._src.plan.starts import START_ROWS, WHOLE_ROW
 
 LAUNCH, BYTE = 1e-6, 1e-22  # bytes next to nothing: what computes hides behind nothing
 KINDS = ("elementwise", "select", "reduce_inner", "reduce_outer")
@@ -555,7 +555,7 @@ def test_a_pace_knows_slow_moments_by_its_best(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_layouts_say_how_many_operands_go_backwards() -> None:
-    from alight.plan.runs import runs_of
+    from alight._src.plan.runs import runs_of
 
     def vector(step: int) -> Layout:
         return make_layout(np.dtype(np.float64), (9,), (8 * step,))

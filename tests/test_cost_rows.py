@@ -9,23 +9,23 @@ import numpy as np
 import pytest
 
 from alight._core import make_layout
+from alight._src.ir.group import Graph, Group, GroupKind, Node
+from alight._src.ir.ops import OPS
+from alight._src.measure import probes
+from alight._src.measure.fit import extended, fit, joined
+from alight._src.measure.intervals import spreads_of
+from alight._src.measure.points import points_of
+from alight._src.measure.probes import CHAIN
+from alight._src.measure.rows import complex_rows
+from alight._src.measure.samples import Samples
+from alight._src.plan.cost import Profile, Rates, estimate
+from alight._src.plan.crowd import LONE_OPS
+from alight._src.plan.curve import Curve, guess
+from alight._src.plan.nests import DISTANT_BYTES, ROW
+from alight._src.plan.starts import GUESSED, LEARNT
+from alight._src.plan.units import work_seconds
+from alight._src.plan.workload import body_parts
 from alight.backends.host import HostBackend
-from alight.ir.group import Graph, Group, GroupKind, Node
-from alight.ir.ops import OPS
-from alight.measure import probes
-from alight.measure.fit import extended, fit, joined
-from alight.measure.intervals import spreads_of
-from alight.measure.points import points_of
-from alight.measure.probes import CHAIN
-from alight.measure.rows import complex_rows
-from alight.measure.samples import Samples
-from alight.plan.cost import Profile, Rates, estimate
-from alight.plan.crowd import LONE_OPS
-from alight.plan.curve import Curve, guess
-from alight.plan.nests import DISTANT_BYTES, ROW
-from alight.plan.starts import GUESSED, LEARNT
-from alight.plan.units import work_seconds
-from alight.plan.workload import body_parts
 from test_cost_loops import LAUNCH, profile_with, terms
 
 

@@ -10,23 +10,23 @@ from itertools import product
 import numpy as np
 import pytest
 
+from alight._src.ir.group import Group
+from alight._src.ir.ops import OPS, Kind
+from alight._src.measure import probes
+from alight._src.measure.amounts import FEW, SUMMED_BYTES
+from alight._src.measure.fit import fit
+from alight._src.measure.points import points_of
+from alight._src.measure.probes import Bench, Probe
+from alight._src.measure.samples import Samples
+from alight._src.plan.cost import Profile, Rates, estimate
+from alight._src.plan.curve import Curve, guess
+from alight._src.plan.passes import loop_dtype
+from alight._src.plan.profile import undisturbed
+from alight._src.plan.sharing import all_share
+from alight._src.plan.units import beside_seconds, work_seconds
+from alight._src.plan.workload import PARTS, body_parts
 from alight.backends.host import HostBackend
-from alight.ir.group import Group
-from alight.ir.ops import OPS, Kind
-from alight.measure import probes
-from alight.measure.amounts import FEW, SUMMED_BYTES
-from alight.measure.fit import fit
-from alight.measure.points import points_of
-from alight.measure.probes import Bench, Probe
-from alight.measure.samples import Samples
-from alight.plan.cost import Profile, Rates, estimate
-from alight.plan.curve import Curve, guess
-from alight.plan.passes import loop_dtype
-from alight.plan.profile import undisturbed
-from alight.plan.sharing import all_share
-from alight.plan.units import beside_seconds, work_seconds
-from alight.plan.workload import PARTS, body_parts
-from alight.registry import device
+from alight.backends.registry import device
 from generated import loop_group, loops
 
 LAUNCH, N = 2e-6, 8192

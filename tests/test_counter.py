@@ -16,12 +16,12 @@ import pytest
 
 import alight
 import cuda_on_cpu
-from alight import counter
-from alight.codegen.cuda import card_nest, form, schedule
-from alight.codegen.source import gap
-from alight.codegen.wgsl_dialect import wgsl
-from alight.ir.ops import OPS
-from alight.ir.table_random import _BODIES
+from alight._src.api import counter_rng as counter
+from alight._src.codegen.cuda import card_nest, form, schedule
+from alight._src.codegen.source import gap
+from alight._src.codegen.wgsl_dialect import wgsl
+from alight._src.ir.ops import OPS
+from alight._src.ir.table_random import _BODIES
 from alight.random import Counter
 from generated import loop_group, loops
 

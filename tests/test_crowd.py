@@ -12,22 +12,23 @@ from typing import Any
 import numpy as np
 import pytest
 
-from alight import costs, registry
 from alight._core import make_layout
+from alight._src.adapt import planner_facts as costs
+from alight._src.codegen.cuda import card_nest, form, schedule
+from alight._src.codegen.cuda_columns import Columns
+from alight._src.codegen.cuda_kernel import row_count
+from alight._src.explain.dry_run import requests_of
+from alight._src.ir.group import Graph, Group, GroupKind, Node
+from alight._src.ir.ops import OPS
+from alight._src.ir.table_reduction import LANES
+from alight._src.plan.cost import estimate
+from alight._src.plan.crowd import lone_seconds
+from alight._src.plan.passes import BLOCK, Pass, columns_of, passes
+from alight._src.plan.place import make_plan
+from alight._src.plan.plan import Estimate, LaunchStep
+from alight._src.plan.profile import Profile
+from alight.backends import registry
 from alight.backends.cuda import described
-from alight.codegen.cuda import card_nest, form, schedule
-from alight.codegen.cuda_columns import Columns
-from alight.codegen.cuda_kernel import row_count
-from alight.ir.group import Graph, Group, GroupKind, Node
-from alight.ir.ops import OPS
-from alight.ir.table_reduction import LANES
-from alight.plan.cost import estimate
-from alight.plan.crowd import lone_seconds
-from alight.plan.passes import BLOCK, Pass, columns_of, passes
-from alight.plan.place import make_plan
-from alight.plan.plan import Estimate, LaunchStep
-from alight.plan.profile import Profile
-from alight.requested import requests_of
 
 TABLE = Path(__file__).resolve().parents[1] / "bench-results" / "cuda" / "h200" / "regret-98.json"
 PROCESSORS = 132

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 import cuda_on_cpu
-from alight import trust
+from alight._src.ir.ops import OPS
+from alight._src.measure import verify_ops as trust
 from alight.backends import asking
 from alight.backends import cuda as backend_module
 from alight.backends.cuda import CudaBackend
-from alight.ir.ops import OPS
 from generated import loop_group, points, run
 
 TESTS = Path(__file__).resolve().parent
@@ -41,7 +41,7 @@ with alight.policy(force="cpu:generated", floor=0):
     grown = alight.exp(a - alight.max(a, axis=1, keepdims=True))
     assert np.array_equal(rows, np.asarray(grown / alight.sum(grown, axis=1, keepdims=True)))
     assert total == float(np.asarray((a * a).sum()))
-from alight.log import LOG
+from alight._src.log.decisions import LOG
 log = LOG.snapshot()
 assert not log.fallbacks, log.fallbacks
 assert sum(n for place, n in log.elements.items() if "cuda:0" in place) >= 20000, log.elements
@@ -80,9 +80,9 @@ def test_the_backend_keeps_the_protocol() -> None:
 ROLLS = """
 import numpy as np, alight
 from alight._core import layout_of
-from alight.ir.group import Graph, Group, GroupKind, Node
-from alight.ir.ops import OPS
-from alight.log import LOG
+from alight._src.ir.group import Graph, Group, GroupKind, Node
+from alight._src.ir.ops import OPS
+from alight._src.log.decisions import LOG
 x = np.random.default_rng(0).random((200, 300))
 a = alight.asarray(x)
 with alight.policy(force="cuda:0", floor=0):
@@ -109,7 +109,7 @@ def test_whole_programs_have_the_bits_of_the_hosts_kernels() -> None:
 def _with_entry_point(program: str) -> str:
     """Return a program that finds the backend also where alight's was installed without it."""
     return f"""
-from alight import registry
+from alight.backends import registry
 from alight.backends.cuda import CudaBackend
 backend = registry._backends["cuda"] = CudaBackend()
 registry._devices |= {{d.id: d for d in backend.probe().devices}}
@@ -120,7 +120,7 @@ cuda_driver_on_cpu.install()
 
 CALIBRATION = """
 import math
-from alight.measure import calibrate as measuring, findings, points
+from alight._src.measure import calibrate as measuring, findings, points
 measuring.COPY_BYTES = findings.COPY_BYTES = 4, 1 << 12, 1 << 10, 1 << 11
 WANTED = ("elementwise/float64", "reduce_inner/float32", "matmul/float64", "sort/float64",
           "gather/float64", "fft/float64")
@@ -159,8 +159,8 @@ assert {"allocate", "open", "both_ways"} <= profile.one_offs.keys(), profile.one
 assert "float64" in profile.rates["library"].surfaces, profile.rates["library"]
 assert {"sort/float64", "gather/float64", "fft/float64"} <= set(profile.rates["library"].curves)
 assert {"elementwise/float64", "reduce_inner/float32"} <= set(profile.rates["generated"].curves)
-from alight.measure.probes import library, loop, product
-from alight.plan.cost import estimate
+from alight._src.measure.probes import library, loop, product
+from alight._src.plan.cost import estimate
 assert estimate(loop("add", "float32", 300), device, "generated", profile).seconds > 0
 groups = dict(library("float64", 300)) | {"product": product("float64", 20)}
 for name in ("sort", "gather", "fft", "product"):
@@ -209,7 +209,7 @@ assert session._uploads is not None
 session.pool.set_limit(size=8 << 20)
 assert backend.memory(device)[0] <= 8 << 20 == backend.memory(device)[1]
 x = np.random.default_rng(1).random(3 << 19)
-from alight.log import LOG
+from alight._src.log.decisions import LOG
 with alight.policy(force="cuda:0", floor=0):
     a, b = alight.asarray(x), alight.asarray(x[::-1].copy())
     LOG.reset()
@@ -297,13 +297,15 @@ JOINING = """
 import time, dataclasses, sys
 import numpy as np
 import alight
-from alight import candidates, costs, registry
+from alight._src.adapt import lazy_devices as candidates
+from alight._src.adapt import planner_facts as costs
+from alight.backends import registry
 from alight.backends import asking, cuda
 from alight.backends.cuda import CudaBackend
 from alight.backends.sim_clock import DEFAULT_SPEC, recorded
-from alight.log import LOG
-from alight.measure.profiles import fingerprint, save_profile
-from alight.plan.curve import Measured
+from alight._src.log.decisions import LOG
+from alight._src.measure.profiles import fingerprint, save_profile
+from alight._src.plan.curve import Measured
 
 registry._backends["cuda"] = CudaBackend()
 if sys.argv[1:] == ["measured"]:

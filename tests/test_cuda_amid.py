@@ -13,8 +13,8 @@ BEGIN = """
 import threading
 import test_resident as t
 import numpy as np, alight
-from alight import registry
-from alight.log import LOG
+from alight.backends import registry
+from alight._src.log.decisions import LOG
 from cupy.cuda import runtime
 from cupy_backends.cuda.api import driver
 double, single = alight.jit(t.two), alight.jit(t.one)

@@ -11,11 +11,11 @@ import pytest
 
 import cuda_on_cpu
 import nvrtc
-from alight.codegen.cuda import OPTIONS, card_nest, form, schedule
-from alight.codegen.cuda_kernel import scalars
-from alight.codegen.source import Grid
-from alight.ir.group import Graph, Group, GroupKind, Node
-from alight.ir.ops import OPS
+from alight._src.codegen.cuda import OPTIONS, card_nest, form, schedule
+from alight._src.codegen.cuda_kernel import scalars
+from alight._src.codegen.source import Grid
+from alight._src.ir.group import Graph, Group, GroupKind, Node
+from alight._src.ir.ops import OPS
 from generated import Array, loop_group, reduce_group, run, values_for
 from test_codegen_rows import Rows
 from test_cuda import needs_compiler, passes
@@ -137,7 +137,7 @@ def test_what_is_too_long_for_a_number_stays_in_memory() -> None:
 
 CALLED = """
 import numpy as np, alight
-from alight.log import LOG
+from alight._src.log.decisions import LOG
 x = np.random.default_rng(0).random(3001)
 def body(a, s):
     b = (a * 2.5 + s) / 7.0

@@ -16,7 +16,7 @@ from alight._core import Data, layout_of
 from alight.backends.base import Copy, Fill
 from alight.backends.host import memory_at
 from alight.errors import KernelError
-from alight.log import LOG
+from alight._src.log.decisions import LOG
 from cuda_streams import postpone
 device = registry.device("cuda:0")
 backend.open(device)
@@ -209,10 +209,10 @@ print("done")
 
 
 PASSING = """
-from alight import streaming
-from alight.ir.group import Graph, Group, GroupKind, Node
-from alight.ir.ops import OPS
-from alight.plan.block import split
+from alight._src.run import streaming
+from alight._src.ir.group import Graph, Group, GroupKind, Node
+from alight._src.ir.ops import OPS
+from alight._src.plan.block import split
 a, back = drawn(), np.empty(size, np.uint8)
 backend.wait(up(a, near))
 x = np.random.default_rng(1).random((1000, 100))

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import cuda_on_cpu
-from alight.codegen.cuda import schedule
-from alight.codegen.loops import nest
-from alight.codegen.source import Grid
-from alight.ir.ops import OPS
+from alight._src.codegen.cuda import schedule
+from alight._src.codegen.loops import nest
+from alight._src.codegen.source import Grid
+from alight._src.ir.ops import OPS
 from generated import Array, loop_group, run, values_for
 
 needs_compiler = pytest.mark.skipif(

@@ -14,8 +14,8 @@ from collections import Counter
 import cuda_driver_on_cpu as fake
 import test_resident as t
 import numpy as np, alight
-from alight.copies import kept
-from alight.log import LOG
+from alight._src.run.eviction import kept
+from alight._src.log.decisions import LOG
 asked = Counter()
 def counting(module):
     for name, function in list(vars(module).items()):
@@ -108,9 +108,9 @@ print("done")
 
 # A probe's launch is timed as such calls are made, the host's work between two events too.
 REPEATED = """
-    from alight.measure.probes import Bench, Probe, fold, loop, product
-    from alight.measure.timing import LONG_SAMPLE_SECONDS, SAMPLE_SECONDS
-    bench = Bench(backend, alight.registry.device("cuda:0"), 1 << 20)
+    from alight._src.measure.probes import Bench, Probe, fold, loop, product
+    from alight._src.measure.timing import LONG_SAMPLE_SECONDS, SAMPLE_SECONDS
+    bench = Bench(backend, alight.backends.registry.device("cuda:0"), 1 << 20)
     long = fold("sum", "float64", (20000,), (0,))
     for group, kernels in ((loop("add", "float64", 1000), 1), (long, 2)):
         launch = bench.launch(Probe("generated", group))

@@ -10,13 +10,13 @@ import pytest
 import cuda_on_cpu
 import nvrtc
 from alight._core import layout_of, make_layout
-from alight.codegen.cuda import OPTIONS, card_nest, form, schedule
-from alight.codegen.gaps import supports
-from alight.codegen.loops import ARGUMENT_REDUCTIONS, nest
-from alight.codegen.source import Grid, group_gap
-from alight.ir.check import group_faults
-from alight.ir.group import Graph, Group, GroupKind, Node
-from alight.ir.ops import OPS, Kind
+from alight._src.codegen.cuda import OPTIONS, card_nest, form, schedule
+from alight._src.codegen.gaps import supports
+from alight._src.codegen.loops import ARGUMENT_REDUCTIONS, nest
+from alight._src.codegen.source import Grid, group_gap
+from alight._src.ir.check import group_faults
+from alight._src.ir.group import Graph, Group, GroupKind, Node
+from alight._src.ir.ops import OPS, Kind
 from generated import Array, layouts, reduce_group, values_for
 from test_codegen_folds import folds_for
 from test_codegen_unrolled import distances
@@ -172,7 +172,7 @@ def test_how_many_elements_a_thread_has_goes_by_what_is_large() -> None:
 
 WHOLE = """
 import numpy as np, alight
-from alight.log import LOG
+from alight._src.log.decisions import LOG
 rng = np.random.default_rng(7)
 x = rng.standard_normal((97, 3), np.float32)
 x[3], x[5, 1], x[6], x[7] = x[4], np.nan, np.inf, -0.0

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from alight.codegen.cuda_told import Told
-from alight.ir.body import Expr
+from alight._src.codegen.cuda_told import Told
+from alight._src.ir.body import Expr
 
 ASKED = Expr("operand", (), "float32", 0)
 SIZE = Expr("fabs", (ASKED,), "float32")

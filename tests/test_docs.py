@@ -24,18 +24,20 @@ import pytest
 
 import alight
 import alight.errors
-from alight import config, policies, registry
-from alight import settings as known
+from alight._src.cli.commands import commands
+from alight._src.config import loading as config
+from alight._src.config import policy as policies
+from alight._src.config import schema as known
+from alight._src.explain.report import report
+from alight._src.explain.tables_data import profile_row
+from alight._src.log.decisions import LOG
+from alight._src.measure.profiles import KIND, fingerprint, profile_key
+from alight._src.plan.cost import Profile, Rates
+from alight._src.plan.curve import Curve, guess
+from alight._src.store import Store
+from alight.backends import registry
 from alight.backends.base import Backend
-from alight.cli import commands
 from alight.device import Reason
-from alight.log import LOG
-from alight.measure.profiles import KIND, fingerprint, profile_key
-from alight.plan.cost import Profile, Rates
-from alight.plan.curve import Curve, guess
-from alight.report import report
-from alight.rows import profile_row
-from alight.store import Store
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
@@ -274,7 +276,10 @@ def docstrings() -> Iterator[tuple[str, str, int]]:
 
 def test_examples_in_docstrings() -> None:
     found = list(docstrings())
-    assert {module for module, _, _ in found} >= {"alight.array", "alight.jit"}
+    assert {module for module, _, _ in found} >= {
+        "alight._src.record.array",
+        "alight._src.jit.decorator",
+    }
     runner = doctest.DocTestRunner(optionflags=FLAGS)
     for module, text, line in found:
         names = dict(vars(import_module(module)))

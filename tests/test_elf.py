@@ -12,11 +12,11 @@ import pytest
 
 pytest.importorskip("llvmlite")
 
-from alight.codegen import compiled, elf, llvm, shared, target
-from alight.codegen.shared import unpacked
+from alight._src.codegen import compiled, elf, llvm, shared, target
+from alight._src.codegen.shared import unpacked
+from alight._src.ir.group import Group
+from alight._src.ir.ops import OPS
 from alight.device import Unsupported
-from alight.ir.group import Group
-from alight.ir.ops import OPS
 from generated import Array, address, loop_group, reduce_group, ulp_distance, values_for
 from test_kernels import PROGRAM, python
 

@@ -10,7 +10,7 @@ import pytest
 
 PROGRAM = """
 import os
-from alight.ending import interrupted, when_over
+from alight._src.base.at_exit import interrupted, when_over
 when_over(lambda: print("first", interrupted(), flush=True))
 when_over(print, "last")
 if hasattr(os, "fork") and (child := os.fork()):

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 import alight
-from alight import kernels
-from alight.ir.ops import OPS
-from alight.jit import Jitted
+from alight._src.ir.ops import OPS
+from alight._src.jit.decorator import Jitted
+from alight._src.run import kernels
 
 pytest.importorskip("llvmlite")
 

@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from alight import registry
+from alight._src.measure.profiles import fingerprint, save_profile
+from alight.backends import registry
 from alight.backends.sim_clock import DEFAULT_SPEC, recorded
-from alight.measure.profiles import fingerprint, save_profile
 
 ROOT = Path(__file__).resolve().parent.parent
 # Small enough to be quick. What is worth planning differs from machine to machine, so the floor is

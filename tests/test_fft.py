@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import alight
-from alight.config import policy
-from alight.requested import requests_of
+from alight._src.config.loading import policy
+from alight._src.explain.dry_run import requests_of
 
 ONE = ("fft", "ifft", "rfft", "irfft", "hfft", "ihfft")
 SEVERAL = ("fft2", "ifft2", "rfft2", "irfft2", "fftn", "ifftn", "rfftn", "irfftn")

@@ -12,11 +12,13 @@ import numpy as np
 import pytest
 
 import alight
-from alight import costs, registry, runtime
+from alight._src.adapt import planner_facts as costs
+from alight._src.explain.dry_run import requests_of
+from alight._src.explain.forecast import Forecast
+from alight._src.run import evaluate as runtime
+from alight.backends import registry
 from alight.backends.sim_clock import DEFAULT_SPEC, recorded
 from alight.errors import AlightError
-from alight.forecast import Forecast
-from alight.requested import requests_of
 
 SIM = ["cpu", "sim:0"]
 

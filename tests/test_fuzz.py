@@ -11,8 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from alight import memory
-from alight.log import LOG
+from alight._src.log.decisions import LOG
+from alight._src.record import storage_io as memory
 from fuzzing import scripts, statements
 from fuzzing.program import MODES, STEPS, Failure, run, run_many, shrunk
 
@@ -89,7 +89,7 @@ def test_a_write_to_the_wrong_place_is_noticed(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_wrong_element_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    from alight.ir.ops import OPS
+    from alight._src.ir.ops import OPS
 
     op = OPS["subtract"]
     monkeypatch.setattr(op, "reference", np.add)

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import alight
-from alight.learned import EXACT_SITES
-from alight.record import native
+from alight._src.jit.specializations import EXACT_SITES
+from alight._src.record.pending import native
 
 Array = np.ndarray[Any, Any]
 TABLE = np.arange(5.0)

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import alight.errors
-from alight.codegen import elf
+from alight._src.codegen import elf
 
 SOURCE = Path(alight.errors.__file__).parents[1]
 # In the standard library, and still tens of milliseconds, or only needed for one command.
@@ -135,16 +135,21 @@ def test_large_arrays_without_a_profile_are_numpys_and_plan_nothing(tmp_path: Pa
     assert not [name for name in modules if name.startswith(_below("alight", PLANNING))]
     # Only the store is looked into, for a profile of the host.
     assert modules & WEIGHTY <= {"json"}
-    assert not modules & {"alight.backends.host", "alight.cli", "alight.device", "alight.report"}
+    assert not modules & {
+        "alight.backends.host",
+        "alight._src.cli.commands",
+        "alight.device",
+        "alight._src.explain.report",
+    }
     assert not modules & {"click", "platformdirs"}
 
 
 def test_an_option_is_read_by_what_reads_all_of_them(tmp_path: Path) -> None:
     modules = modules_of_program(tmp_path, SMALL, "--report", "-")
-    assert {"alight.cli", "alight.report", "click"} <= modules
+    assert {"alight._src.cli.commands", "alight._src.explain.report", "click"} <= modules
 
 
-@pytest.mark.parametrize("module", ["alight.config", "alight.store"])
+@pytest.mark.parametrize("module", ["alight._src.config.loading", "alight._src.store"])
 def test_settings_and_store_start_without_what_only_their_use_needs(module: str) -> None:
     modules = modules_after(f"import {module}")
     assert foreign(modules) == set()
@@ -152,7 +157,9 @@ def test_settings_and_store_start_without_what_only_their_use_needs(module: str)
 
 
 def test_a_policy_needs_no_optional_package() -> None:
-    modules = modules_after("import alight.config\nalight.config.policy(floor=0).__enter__()")
+    modules = modules_after(
+        "import alight\nalight.policy(floor=0).__enter__()"
+    )
     assert foreign(modules) <= {"platformdirs"}  # to find the configuration file
 
 
@@ -209,10 +216,13 @@ def test_a_call_of_a_stored_kernel_loads_nothing_that_writes_kernels(tmp_path: P
         f"sys.path.insert(0, {str(tmp_path)!r})\n"
         f"import os\nos.environ.update({given!r})\nimport called"
     )
-    makers = {"llvmlite", *(f"alight.codegen.{name}" for name in ("emit", "fold", "lanes", "llvm"))}
+    makers = {
+        "llvmlite",
+        *(f"alight._src.codegen.{name}" for name in ("emit", "fold", "lanes", "llvm")),
+    }
     assert makers <= modules_after(program)
     modules = modules_after(program)
-    assert "alight.codegen.compiled" in modules
+    assert "alight._src.codegen.compiled" in modules
     assert not modules & makers
     # What takes milliseconds to load, and does what a few lines of ours do, or nothing yet.
     assert not modules & {"_hashlib", "hashlib", "logging", "pathlib", "statistics"}

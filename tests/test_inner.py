@@ -18,20 +18,20 @@ import alight
 import cuda_on_cpu
 import nvrtc
 from alight._core import layout_of, make_layout
+from alight._src.codegen.cuda import OPTIONS, card_nest, form, schedule
+from alight._src.codegen.llvm import module_text
+from alight._src.codegen.loops import Schedule, nest
+from alight._src.ir.group import Graph, Group, GroupKind, Node, same_bits
+from alight._src.ir.inner import folded
+from alight._src.ir.ops import OPS
+from alight._src.plan.cost import estimate
+from alight._src.plan.curve import Curve
+from alight._src.plan.passes import columns_of
+from alight._src.plan.profile import Profile
+from alight._src.plan.surface import Surface
+from alight._src.plan.workload import product_shape
 from alight.backends.host import HostBackend
 from alight.backends.split import _axis as launcher_axis
-from alight.codegen.cuda import OPTIONS, card_nest, form, schedule
-from alight.codegen.llvm import module_text
-from alight.codegen.loops import Schedule, nest
-from alight.ir.group import Graph, Group, GroupKind, Node, same_bits
-from alight.ir.inner import folded
-from alight.ir.ops import OPS
-from alight.plan.cost import estimate
-from alight.plan.curve import Curve
-from alight.plan.passes import columns_of
-from alight.plan.profile import Profile
-from alight.plan.surface import Surface
-from alight.plan.workload import product_shape
 from generated import run
 from programs import product_eps
 from test_cuda import needs_compiler, passes
@@ -306,7 +306,7 @@ def test_both_ways_are_candidates_on_the_host() -> None:
 ON_A_CARD = """
 import math
 import numpy as np, alight
-from alight.log import LOG
+from alight._src.log.decisions import LOG
 for dtype in (np.float32, np.float64):
     rng = np.random.default_rng(1)
     for n in (1, 5, 1000, 70001):

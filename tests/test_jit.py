@@ -25,17 +25,18 @@ import pytest
 from numpy import zeros as make_zeros
 
 import alight
-from alight import kernels, trial
 from alight._core import NATIVE, guard
-from alight.config import policy
-from alight.described import describe
+from alight._src.adapt import kernel_trial as trial
+from alight._src.config.loading import policy
+from alight._src.jit.call_signature import describe
+from alight._src.jit.code_origin import written_by_user
+from alight._src.jit.decorator import Jitted
+from alight._src.jit.purity import declare_pure, prove
+from alight._src.jit.site import FOREGROUND, Laps, Site
+from alight._src.jit.site import PROGRAMS as KEPT_PROGRAMS
+from alight._src.log.decisions import LOG
+from alight._src.run import kernels
 from alight.errors import ConfigError
-from alight.jit import Jitted
-from alight.log import LOG
-from alight.purity import declare_pure, prove
-from alight.race import FOREGROUND, Laps, Site
-from alight.race import PROGRAMS as KEPT_PROGRAMS
-from alight.whose_code import written_by_user
 from hearing import collected
 from preferring import be_generated
 
@@ -50,9 +51,9 @@ CALLS = 16  # enough for NumPy's turns, a trace, its program and the kernel's ra
 def be_eager(monkeypatch: pytest.MonkeyPatch) -> None:
     """As in a program that has run for long: whatever is worth measuring is measured at once."""
     monkeypatch.setattr(trial.Foreground, "allows", lambda self, *seconds: True)
-    monkeypatch.setattr(sys.modules["alight.answers"], "_ASK_SECONDS", 0.0)
+    monkeypatch.setattr(sys.modules["alight._src.jit.guarding"], "_ASK_SECONDS", 0.0)
     # Measured once a process: a moment in which that is slow would have all calls be NumPy's.
-    monkeypatch.setattr(sys.modules["alight.jit"], "_planning_seconds", lambda: 0.0)
+    monkeypatch.setattr(sys.modules["alight._src.jit.decorator"], "_planning_seconds", lambda: 0.0)
 
 
 def be_slow(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -728,12 +729,12 @@ def test_tracebacks_of_faults_and_with_a_log_are_whole(monkeypatch: pytest.Monke
         return a + b
 
     with monkeypatch.context() as patch:
-        patch.setitem(vars(sys.modules["alight.jit"]), "describe", None)
+        patch.setitem(vars(sys.modules["alight._src.jit.decorator"]), "describe", None)
         with pytest.raises(TypeError) as fault:
             alight.jit(add)(np.ones(3), np.ones(3))
     assert _frames(fault.value)[-2:] == ["miss", "_called"]
     logged = types.SimpleNamespace(log_level="trace")
-    monkeypatch.setattr("alight.tracebacks.config", lambda: logged)
+    monkeypatch.setattr("alight._src.record.tracebacks.config", lambda: logged)
     with pytest.raises(ValueError) as caught:
         alight.jit(add)(np.ones(3), np.ones(4))
     assert "miss" in _frames(caught.value)
@@ -1310,7 +1311,7 @@ def test_the_guard_answers_every_kind_of_call_it_has_met(
 ) -> None:
     be_eager(monkeypatch)
     be_generated(monkeypatch)
-    monkeypatch.setattr(sys.modules["alight.answers"], "_lap", lambda entry, args: 1e-9)
+    monkeypatch.setattr(sys.modules["alight._src.jit.guarding"], "_lap", lambda entry, args: 1e-9)
     jitted: Any = alight.jit(chain)
     given = [(np.arange(float(n)), np.ones(n)) for n in range(20, 45)]
     for args in given:
@@ -1377,7 +1378,7 @@ def test_keywords_in_the_place_of_positions_are_the_guards_too(
     kernels.settle()
     for _ in range(CALLS):
         jitted(x, y, c=4.0)
-    module = sys.modules["alight.jit"]
+    module = sys.modules["alight._src.jit.decorator"]
     monkeypatch.setattr(module, "describe", lambda *given: pytest.fail(f"not known: {given}"))
     same(jitted(x, y, c=4.0), scaled(x, y, c=4.0))  # the guard knows what is by position
     monkeypatch.undo()
@@ -1395,7 +1396,9 @@ def test_numpy_has_the_calls_while_kernels_are_made(monkeypatch: pytest.MonkeyPa
     be_eager(monkeypatch)
     be_generated(monkeypatch)
     at_hand = False
-    monkeypatch.setattr(sys.modules["alight.answers"], "kernel_at_hand", lambda step: at_hand)
+    monkeypatch.setattr(
+        sys.modules["alight._src.jit.guarding"], "kernel_at_hand", lambda step: at_hand
+    )
     x, y = np.random.default_rng(0).random((2, 300_000))
     jitted: Any = agree(lambda a, b: np.sort(a * 2.0 + b) - 1.0, x, y)
     (site,) = jitted._sites.values()
@@ -1493,7 +1496,7 @@ def test_kernels_and_numpy_race_in_turns_one_lap_a_call(
     monkeypatch.setattr(Jitted, "shadow", shadow)
     monkeypatch.setattr(Jitted, "race_kernels", raced)
     monkeypatch.setattr(Site, "judge", lambda self: None)  # whose times are real ones
-    monkeypatch.setattr(sys.modules["alight.answers"], "_lap", lap)
+    monkeypatch.setattr(sys.modules["alight._src.jit.guarding"], "_lap", lap)
     for _ in range(CALLS):
         jitted(x, y)
         kernels.settle()
@@ -1549,7 +1552,7 @@ def test_laps_of_one_race_are_of_one_program(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(Jitted, "_entry_of", entry_of)
     monkeypatch.setattr(Jitted, "shadow", shadow)
     monkeypatch.setattr(Site, "judge", lambda self: None)
-    monkeypatch.setattr(sys.modules["alight.answers"], "_lap", lap)
+    monkeypatch.setattr(sys.modules["alight._src.jit.guarding"], "_lap", lap)
     x = np.random.default_rng(0).random(100_000)
     jitted: Any = alight.jit(bent)
     for _ in range(2 * CALLS):
@@ -1565,7 +1568,7 @@ def test_a_race_goes_on_under_policies_that_say_the_same(monkeypatch: pytest.Mon
     be_eager(monkeypatch)
     be_generated(monkeypatch)
     laps: list[float] = []
-    lap = sys.modules["alight.answers"]._lap
+    lap = sys.modules["alight._src.jit.guarding"]._lap
     monkeypatch.setattr(Jitted, "shadow", lambda *given: 0.4)
     monkeypatch.setattr(Site, "judge", lambda self: None)
 
@@ -1573,7 +1576,7 @@ def test_a_race_goes_on_under_policies_that_say_the_same(monkeypatch: pytest.Mon
         laps.append(lap(entry, args))  # infinite where the entry is another policy's
         return 0.5
 
-    monkeypatch.setattr(sys.modules["alight.answers"], "_lap", slow)
+    monkeypatch.setattr(sys.modules["alight._src.jit.guarding"], "_lap", slow)
     x, y = np.random.default_rng(0).random((2, 100_000))
     jitted: Any = alight.jit(chain)
     for _ in range(2 * CALLS):
@@ -1604,7 +1607,7 @@ def test_where_numpy_has_lost_it_is_not_waited_for_again(monkeypatch: pytest.Mon
 
     x, y = np.random.default_rng(0).random((2, 100_000))
     jitted: Any = alight.jit(chain)
-    monkeypatch.setattr(sys.modules["alight.answers"], "_lap", lap)
+    monkeypatch.setattr(sys.modules["alight._src.jit.guarding"], "_lap", lap)
     for _ in range(CALLS):
         jitted(x, y)
         kernels.settle()
@@ -1938,7 +1941,7 @@ def test_a_program_of_several_kernels_is_launched_by_the_guard(
     (site,) = jitted._sites.values()
     assert site.shortcut
     before = LOG.snapshot()
-    module = sys.modules["alight.jit"]
+    module = sys.modules["alight._src.jit.decorator"]
     monkeypatch.setattr(module, "describe", lambda *given: pytest.fail(f"not known: {given}"))
     for given in (x, x * 3.0, x.copy()):
         for got, want in zip(jitted(given), normalised(given), strict=True):
@@ -1982,12 +1985,12 @@ def test_the_guard_calls_numpys_products_between_kernels(
 ) -> None:
     be_eager(monkeypatch)
     be_generated(monkeypatch)
-    monkeypatch.setattr("alight.ir.inner._NAMES", frozenset())  # but for products
+    monkeypatch.setattr("alight._src.ir.inner._NAMES", frozenset())  # but for products
     rng = np.random.default_rng(0)
     a, b = (rng.integers(-4, 5, shape).astype(dtype) for shape in ((6, 5), (6, 8)))
     jitted = past_numpy(monkeypatch, products, a, b)
     before = LOG.snapshot()
-    module = sys.modules["alight.jit"]
+    module = sys.modules["alight._src.jit.decorator"]
     with monkeypatch.context() as patched:
         patched.setattr(module, "describe", lambda *given: pytest.fail(f"not known: {given}"))
         for given in ((a, b), (a + 1, b), (a.copy(), b * 2)):
@@ -2081,7 +2084,7 @@ def test_a_run_in_which_numpy_stood_in_says_nothing_of_ours(
 
     be_eager(monkeypatch)
     be_generated(monkeypatch)
-    monkeypatch.setattr(sys.modules["alight.jit"], "stood_in", Early())
+    monkeypatch.setattr(sys.modules["alight._src.jit.decorator"], "stood_in", Early())
     x = np.linspace(0.0, 1.0, 100_000)
     for early in (True, False):
         jitted = alight.jit(lambda v: np.sqrt(v * 2.0).sum())

@@ -25,11 +25,13 @@ from numpy import sqrt as own_sqrt
 from numpy import zeros as own_zeros
 
 import alight
-from alight import runtime, swap, trial
-from alight.bytecode import Step, instructions
-from alight.config import policy
-from alight.purity import prove
-from alight.race import Site
+from alight._src.adapt import kernel_trial as trial
+from alight._src.config.loading import policy
+from alight._src.jit import globals_rewrite as swap
+from alight._src.jit.bytecode import Step, instructions
+from alight._src.jit.purity import prove
+from alight._src.jit.site import Site
+from alight._src.run import evaluate as runtime
 
 MODES: dict[str, dict[str, Any]] = {
     "auto": {},
@@ -44,7 +46,7 @@ A = np.linspace(0.5, 4.0, 40)
 def mode(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     # As in a program that has run for long: whatever is worth measuring is measured at once.
     monkeypatch.setattr(trial.Foreground, "allows", lambda self, *seconds: True)
-    monkeypatch.setattr(import_module("alight.answers"), "_ASK_SECONDS", 0.0)
+    monkeypatch.setattr(import_module("alight._src.jit.guarding"), "_ASK_SECONDS", 0.0)
     with policy(**MODES[request.param]):
         yield request.param
 
@@ -259,7 +261,7 @@ def test_many_states_are_not_kept(mode: str) -> None:
 def test_the_entries_of_numpys_way_notice(monkeypatch: pytest.MonkeyPatch) -> None:
     """A call that was NumPy's because of what had been put there is looked at anew without it."""
     monkeypatch.setattr(trial.Foreground, "allows", lambda self, *seconds: True)
-    monkeypatch.setattr(import_module("alight.answers"), "_ASK_SECONDS", 0.0)
+    monkeypatch.setattr(import_module("alight._src.jit.guarding"), "_ASK_SECONDS", 0.0)
     ran = Site.ran_ours  # which loses, however long it took
     monkeypatch.setattr(Site, "ran_ours", lambda self, _, cold: ran(self, 60.0, cold))
 

@@ -13,21 +13,21 @@ from typing import Any
 
 import pytest
 
+from alight._src.explain.tables_data import profile_row
+from alight._src.explain.text_tables import remarks
+from alight._src.measure import calibrate as calibration
+from alight._src.measure import findings, kept, probes, profiles, timing
+from alight._src.measure.calibrate import Calibration, calibrate
+from alight._src.measure.kept import Kept
+from alight._src.measure.points import points_of
+from alight._src.measure.products import LEAST
+from alight._src.measure.profiles import load_profile, save_profile
+from alight._src.measure.samples import Samples
+from alight._src.measure.timing import Pace
+from alight._src.plan.curve import Measured
+from alight._src.store import Store
 from alight.backends.host import HostBackend
 from alight.backends.sim_clock import DEFAULT_SPEC, recorded
-from alight.measure import calibrate as calibration
-from alight.measure import findings, kept, probes, profiles, timing
-from alight.measure.calibrate import Calibration, calibrate
-from alight.measure.kept import Kept
-from alight.measure.points import points_of
-from alight.measure.products import LEAST
-from alight.measure.profiles import load_profile, save_profile
-from alight.measure.samples import Samples
-from alight.measure.timing import Pace
-from alight.plan.curve import Measured
-from alight.rows import profile_row
-from alight.store import Store
-from alight.tables import remarks
 
 BACKEND = HostBackend()
 (HOST,) = BACKEND.probe().devices
@@ -67,7 +67,7 @@ def world(store: Store, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     monkeypatch.setattr(Pace, "_reading", lambda pace: found.pace)
     monkeypatch.setattr(Calibration, "spent", lambda run: 1e-3 * found.visits)
     # what other work does while this runs is not asked here
-    monkeypatch.setattr("alight.measure.findings.contention", lambda *given: "")
+    monkeypatch.setattr("alight._src.measure.findings.contention", lambda *given: "")
     monkeypatch.setattr(calibration, "known_pace", lambda device: math.inf)
     yield found
 
@@ -225,10 +225,8 @@ def test_what_is_not_stored_keeps_nothing_and_takes_up_nothing(world: World) -> 
     assert profile.rates["numpy"].curves["elementwise/float64"].seconds_at(1) == 2e-5
 
 
-def test_other_work_that_shows_keeps_nothing(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("alight.measure.findings.contention", lambda *given: "two visits")
+def test_other_work_that_shows_keeps_nothing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("alight._src.measure.findings.contention", lambda *given: "two visits")
     assert measured(world, 4 * len(POINTS)).contended
     assert kept.load(HOST) is None and load_profile(HOST) is None
 
@@ -249,7 +247,7 @@ def test_what_other_work_shows_otherwise_forgets_nothing(
 ) -> None:
     measured(world, 4 * len(POINTS))
     before = kept.load(HOST)
-    monkeypatch.setattr("alight.measure.findings.contention", lambda *given: "it was busy")
+    monkeypatch.setattr("alight._src.measure.findings.contention", lambda *given: "it was busy")
     assert measured(world, 4 * len(POINTS)).contended
     assert kept.load(HOST) == before is not None
     monkeypatch.setattr(calibration, "contention", lambda passes: "two visits")
@@ -310,9 +308,7 @@ def test_what_others_found_meanwhile_is_joined_unless_one_began_anew(store: Stor
     assert found is not None and set(found.timings["numpy"]) == {"a/f", "c/f"}
 
 
-def test_what_other_code_kept_is_passed_over(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_other_code_kept_is_passed_over(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     kept.keep(HOST, a_kept())
     monkeypatch.setattr(kept, "code_fingerprint", lambda *given: "other")
     assert kept.load(HOST) is None
@@ -428,7 +424,7 @@ def test_what_slow_moments_took_is_no_sign_that_the_rest_was_disturbed(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What was met in one is looked at again first, and then takes half as long, as it should."""
-    monkeypatch.setattr("alight.measure.findings.contention", timing.contention)
+    monkeypatch.setattr("alight._src.measure.findings.contention", timing.contention)
     visit = world.visit
 
     def visits(*given: Any) -> list[float]:

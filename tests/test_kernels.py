@@ -17,18 +17,19 @@ import numpy as np
 import pytest
 
 import alight
-from alight import kernels, met
-from alight.config import policy
+from alight._src.adapt import tier_up as met
+from alight._src.config.loading import policy
+from alight._src.ir.group import Group
+from alight._src.log.decisions import LOG
+from alight._src.measure import probes
+from alight._src.plan.cost import compile_seconds
+from alight._src.plan.place import make_plan
+from alight._src.plan.plan import Estimate, Facts, LaunchStep
+from alight._src.run import kernels
+from alight._src.run.execute import Execution
+from alight._src.store import Store
+from alight.backends.registry import device
 from alight.device import Reason, Unsupported
-from alight.execute import Execution
-from alight.ir.group import Group
-from alight.log import LOG
-from alight.measure import probes
-from alight.plan.cost import compile_seconds
-from alight.plan.place import make_plan
-from alight.plan.plan import Estimate, Facts, LaunchStep
-from alight.registry import device
-from alight.store import Store
 
 CPU = device("cpu")
 
@@ -43,8 +44,8 @@ def _settled() -> Iterator[None]:
 def fresh_group(marker: float) -> Group:
     """Return a group whose structure no other test has."""
     from alight._core import make_layout
-    from alight.ir.group import Graph, GroupKind, Node
-    from alight.ir.ops import OPS
+    from alight._src.ir.group import Graph, GroupKind, Node
+    from alight._src.ir.ops import OPS
 
     layout = make_layout(np.dtype("float64"), (64,))
     nodes = []
@@ -103,9 +104,9 @@ def test_a_kernel_that_takes_too_long_is_made_in_the_background_when_asked_for_a
 
 DAILY = """
 import numpy as np, alight
-from alight import kernels
-from alight.measure import probes
-from alight.registry import device
+from alight._src.run import kernels
+from alight._src.measure import probes
+from alight.backends.registry import device
 kernels._EXIT_SECONDS = 60.0  # however busy the machine is
 cpu = device("cpu")
 found = []
@@ -282,9 +283,9 @@ FORKING = """
 import warnings
 warnings.simplefilter("ignore")  # Python 3.12 warns of every fork beside threads
 import os, numpy as np, alight
-from alight import kernels
-from alight.measure import probes
-from alight.registry import device
+from alight._src.run import kernels
+from alight._src.measure import probes
+from alight.backends.registry import device
 for op in ("exp", "log", "sin", "cos", "tanh"):
     kernels.soon(device("cpu"), probes.loop(op, "float64", 64))
 child = os.fork()
@@ -308,7 +309,7 @@ def test_a_fork_beside_a_kernel_that_is_made_leaves_the_child_its_collector(tmp_
         import warnings
         warnings.simplefilter("ignore")  # Python 3.12 warns of every fork beside threads
         import gc, os, threading
-        from alight.measure.timing import quiet
+        from alight._src.measure.timing import quiet
         inside, done = threading.Event(), threading.Event()
         def make():
             with quiet():
@@ -335,9 +336,9 @@ def test_a_fork_beside_a_kernel_that_is_made_leaves_the_child_its_collector(tmp_
 
 ENDING = """
 import time
-from alight import kernels
-from alight.measure import probes
-from alight.registry import device
+from alight._src.run import kernels
+from alight._src.measure import probes
+from alight.backends.registry import device
 for op in ("exp", "log", "sin", "cos", "tanh"):
     for dtype in ("float32", "float64"):
         kernels.soon(device("cpu"), probes.loop(op, dtype, 64))

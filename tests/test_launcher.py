@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 
 import alight.errors
-from alight.launcher import rewrite
-from alight.namespace import NAME
+from alight._src.api.stand_ins import NAME
+from alight._src.launch.loader import rewrite
 
 Run = subprocess.CompletedProcess[str]
 PACKAGE = Path(alight.errors.__file__).parent
@@ -570,7 +570,7 @@ def test_names_of_numpy_that_are_rebound(tmp_path: Path) -> None:
 
 
 def test_every_name_of_numpy_is_in_the_namespace_and_most_are_numpys_own() -> None:
-    from alight.namespace import numpy_namespace
+    from alight._src.api.stand_ins import numpy_namespace
 
     namespace = numpy_namespace()
     assert dir(namespace) == dir(np)
@@ -586,7 +586,7 @@ def test_every_name_of_numpy_is_in_the_namespace_and_most_are_numpys_own() -> No
 def test_wrapped_functions_keep_numpys_face() -> None:
     import pickle
 
-    from alight.namespace import numpy_namespace
+    from alight._src.api.stand_ins import numpy_namespace
 
     namespace = numpy_namespace()
     for name in ("zeros", "array", "load", "meshgrid"):

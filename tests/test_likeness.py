@@ -11,18 +11,18 @@ import numpy as np
 import pytest
 
 import alight
-from alight import runtime
 from alight._core import Layout, make_layout
+from alight._src.ir.crossed import LEAST_WIDTH
+from alight._src.ir.group import Graph, Group, GroupKind
+from alight._src.ir.rewrite import rewrite
+from alight._src.plan import place
+from alight._src.plan.check import plan_faults
+from alight._src.plan.fuse import Region
+from alight._src.plan.likeness import Cuts, copied, likeness
+from alight._src.plan.place import make_plan
+from alight._src.plan.plan import Estimate, Facts, LaunchStep, Plan
+from alight._src.run import evaluate as runtime
 from alight.device import Device, Reason, Support
-from alight.ir.crossed import LEAST_WIDTH
-from alight.ir.group import Graph, Group, GroupKind
-from alight.ir.rewrite import rewrite
-from alight.plan import place
-from alight.plan.check import plan_faults
-from alight.plan.fuse import Region
-from alight.plan.likeness import Cuts, copied, likeness
-from alight.plan.place import make_plan
-from alight.plan.plan import Estimate, Facts, LaunchStep, Plan
 from graphs import F4, F8, Builder, evaluate, random_graph, run_plan, same
 
 

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from alight._core import make_layout
+from alight._src.ir.group import Graph, Group, GroupKind, Node
+from alight._src.ir.ops import OPS
+from alight._src.log.decisions import Log, Site, eligible_elements, place_of
+from alight._src.plan.plan import Candidate, Decision, Estimate
 from alight.device import Reason
-from alight.ir.group import Graph, Group, GroupKind, Node
-from alight.ir.ops import OPS
-from alight.log import Log, Site, eligible_elements, place_of
-from alight.plan.plan import Candidate, Decision, Estimate
 from counting import counted
 
 ESTIMATE = Estimate(2e-6, 1e-6, 4e-6, {"launch": 1e-6, "memory": 1e-6})
@@ -180,7 +180,7 @@ def test_threads_lose_nothing() -> None:
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_forked_child_can_log_while_a_thread_of_the_parent_holds_the_lock() -> None:
-    from alight.log import LOG
+    from alight._src.log.decisions import LOG
 
     with LOG._lock:
         child = os.fork()

@@ -16,10 +16,11 @@ import numpy as np
 import pytest
 
 import alight
-from alight import _core, tracebacks
-from alight.calls import UFUNCS
-from alight.log import LOG
-from alight.ufuncs import Ufunc
+from alight import _core
+from alight._src.api.ufunc_objects import Ufunc
+from alight._src.log.decisions import LOG
+from alight._src.record import tracebacks
+from alight._src.record.ufunc_calls import UFUNCS
 
 PUBLIC = [name for name in dir(np) if not name.startswith("_")]
 

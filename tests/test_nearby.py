@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 import alight
-from alight.nearby import _name
+from alight._src.record.eager_calls import _name
 from test_cuda import needs_compiler, passes
 
 Array = np.ndarray[Any, Any]
@@ -256,7 +256,7 @@ def check(close: float = 0.0) -> None:
     """Run every call on the device, and see that it did what it can. The library of the stand-in
     is NumPy, whose bits come back; ``close`` is for a card's own."""
     import alight
-    from alight.log import LOG
+    from alight._src.log.decisions import LOG
 
     faults = []
     for calls, there in ((CALLS, True), (HOST, False)):

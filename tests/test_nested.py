@@ -13,20 +13,20 @@ import pytest
 import alight
 from alight._core import layout_of, make_layout
 from alight._core import threads as core
+from alight._src.codegen import llvm
+from alight._src.codegen.gaps import unsupported
+from alight._src.codegen.keys import kernel_key
+from alight._src.codegen.loops import Schedule, nest
+from alight._src.ir.check import group_faults
+from alight._src.ir.group import Graph, Group, GroupKind, Node
+from alight._src.ir.nested import packed, plain, written_out
+from alight._src.ir.ops import OPS
+from alight._src.log.decisions import LOG
+from alight._src.plan.check import plan_faults
+from alight._src.plan.nested import _CACHED_BYTES, _MOST
+from alight._src.plan.place import make_plan
+from alight._src.plan.workload import workload
 from alight.backends.split import launcher
-from alight.codegen import llvm
-from alight.codegen.gaps import unsupported
-from alight.codegen.keys import kernel_key
-from alight.codegen.loops import Schedule, nest
-from alight.ir.check import group_faults
-from alight.ir.group import Graph, Group, GroupKind, Node
-from alight.ir.nested import packed, plain, written_out
-from alight.ir.ops import OPS
-from alight.log import LOG
-from alight.plan.check import plan_faults
-from alight.plan.nested import _CACHED_BYTES, _MOST
-from alight.plan.place import make_plan
-from alight.plan.workload import workload
 from generated import Array, address, reduce_group, run, values_for
 from graphs import F8, Builder, array_at, run_plan, stored
 from test_plan import FACTS, POLICIES, launches

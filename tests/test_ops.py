@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from alight.ir import body
-from alight.ir.op import declare
-from alight.ir.ops import OPS, Kind, Op, loop_dtypes
-from alight.ir.table_structure import Slot, frozen_key
+from alight._src.ir import body
+from alight._src.ir.op import declare
+from alight._src.ir.ops import OPS, Kind, Op, loop_dtypes
+from alight._src.ir.table_structure import Slot, frozen_key
 
 NUMERIC = set("?bhilqBHILQefdgFDG")
 GENERATED = set("?bhilqBHILQfd")

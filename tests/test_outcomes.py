@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import alight
-from alight import registry
+from alight._src.log.decisions import LOG
+from alight.backends import registry
 from alight.backends.base import Copy
 from alight.errors import KernelError
-from alight.log import LOG
 
 Array = np.ndarray[Any, Any]
 

@@ -15,18 +15,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from alight import costs, remeasure
-from alight.backends.host import HostBackend
-from alight.backends.sim_clock import DEFAULT_SPEC, recorded
-from alight.calibrating import take_over
-from alight.cli import main
-from alight.doctor import stored_profiles
-from alight.measure import calibrate as calibration
-from alight.measure import profiles, timing
-from alight.measure.bounds import profile_of_document
-from alight.measure.calibrate import calibrate
-from alight.measure.points import points_of
-from alight.measure.profiles import (
+from alight._src.adapt import planner_facts as costs
+from alight._src.adapt import recalibrate as remeasure
+from alight._src.cli.commands import main
+from alight._src.cli.doctor import stored_profiles
+from alight._src.explain.calibration_text import take_over
+from alight._src.explain.tables_data import profile_row
+from alight._src.measure import calibrate as calibration
+from alight._src.measure import profiles, timing
+from alight._src.measure.bounds import profile_of_document
+from alight._src.measure.calibrate import calibrate
+from alight._src.measure.points import points_of
+from alight._src.measure.profiles import (
     Refused,
     fingerprint,
     known_pace,
@@ -35,10 +35,11 @@ from alight.measure.profiles import (
     refused,
     save_profile,
 )
-from alight.measure.timing import Pace, outpaces
-from alight.plan.cost import Profile
-from alight.rows import profile_row
-from alight.store import Store
+from alight._src.measure.timing import Pace, outpaces
+from alight._src.plan.cost import Profile
+from alight._src.store import Store
+from alight.backends.host import HostBackend
+from alight.backends.sim_clock import DEFAULT_SPEC, recorded
 from ratchets import closure
 
 (HOST,) = HostBackend().probe().devices
@@ -182,7 +183,7 @@ def test_what_is_measured_at_a_slower_pace_than_the_profile_before_is_not_stored
     monkeypatch.setattr(calibration, "points_of", few)
     monkeypatch.setattr(calibration, "unseen", lambda device: ())
     monkeypatch.setattr(  # what other work does while this runs is not asked here
-        "alight.measure.findings.contention",
+        "alight._src.measure.findings.contention",
         lambda *found: timing.contention((), 0.0, 0.0, *found[3:]),
     )
 

@@ -9,17 +9,17 @@ import numpy as np
 import pytest
 
 from alight._core import Layout, make_layout
+from alight._src.ir.group import Graph, Group, GroupKind
+from alight._src.ir.op import Kind
+from alight._src.plan.account import account
+from alight._src.plan.check import plan_faults
+from alight._src.plan.choose import group_key
+from alight._src.plan.fuse import KERNEL_ARRAYS, KERNEL_NODES
+from alight._src.plan.place import make_plan
+from alight._src.plan.plan import Estimate, Facts, LaunchStep, Plan, ViewStep, WriteStep
+from alight._src.plan.rows import ROW_BYTES
 from alight.device import Device, Reason, Support
 from alight.errors import DTypeUnsupported, UnsupportedOnDevice
-from alight.ir.group import Graph, Group, GroupKind
-from alight.ir.op import Kind
-from alight.plan.account import account
-from alight.plan.check import plan_faults
-from alight.plan.choose import group_key
-from alight.plan.fuse import KERNEL_ARRAYS, KERNEL_NODES
-from alight.plan.place import make_plan
-from alight.plan.plan import Estimate, Facts, LaunchStep, Plan, ViewStep, WriteStep
-from alight.plan.rows import ROW_BYTES
 from counting import counted
 from graphs import F4, F8, Builder, evaluate, random_graph, run_plan, same, stored
 

@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 
 from alight._core import make_layout
+from alight._src.ir.group import Graph, Group
+from alight._src.ir.rewrite import rewrite
+from alight._src.plan import cost, place
+from alight._src.plan.place import make_plan
+from alight._src.plan.plan import Estimate, Facts, LaunchStep
+from alight._src.plan.profile import Profile
 from alight.backends.sim_clock import DEFAULT_SPEC, recorded
 from alight.device import Device, Support
-from alight.ir.group import Graph, Group
-from alight.ir.rewrite import rewrite
-from alight.plan import cost, place
-from alight.plan.place import make_plan
-from alight.plan.plan import Estimate, Facts, LaunchStep
-from alight.plan.profile import Profile
 from counting import counted
 from graphs import F8, Builder
 

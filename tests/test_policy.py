@@ -10,17 +10,20 @@ import numpy as np
 import pytest
 
 import alight
-from alight import costs, picked, registry, runtime
+from alight._src.adapt import planner_facts as costs
+from alight._src.adapt.kernel_trial import trial_of
+from alight._src.config.loading import load
+from alight._src.ir.group import Group
+from alight._src.log.decisions import LOG
+from alight._src.plan.place import make_plan
+from alight._src.plan.plan import Estimate, Facts, LaunchStep
+from alight._src.run import evaluate as runtime
+from alight._src.run import timed_pick as picked
+from alight.backends import registry
 from alight.backends.sim_clock import DEFAULT_SPEC, recorded
 from alight.backends.wgpu_adapters import preferred
-from alight.config import load
 from alight.device import Device, Reason, Support
 from alight.errors import ConfigError
-from alight.ir.group import Group
-from alight.log import LOG
-from alight.plan.place import make_plan
-from alight.plan.plan import Estimate, Facts, LaunchStep
-from alight.trial import trial_of
 from graphs import F8, Builder, make_layout
 from programs import assert_close
 

@@ -20,29 +20,32 @@ from typing import Any
 import numpy as np
 import pytest
 
-from alight import costs, remeasure, residency, runtime
+from alight._src.adapt import planner_facts as costs
+from alight._src.adapt import recalibrate as remeasure
+from alight._src.base.originals import ENVIRONMENT
+from alight._src.measure import canary as canaries
+from alight._src.measure import profiles
+from alight._src.measure.amounts import MOST_BYTES
+from alight._src.measure.bounds import profile_of_document
+from alight._src.measure.calibrate import Calibration, calibrate
+from alight._src.measure.canary import canary, holds
+from alight._src.measure.imported import changes, import_profile
+from alight._src.measure.points import points_of
+from alight._src.measure.probes import Bench, Probe, loop
+from alight._src.measure.profiles import SOFT, fingerprint, load_profile, profile_key, save_profile
+from alight._src.plan.cost import Profile, estimate
+from alight._src.plan.curve import Curve, Measured
+from alight._src.plan.plan import Candidate, Decision, Estimate
+from alight._src.plan.surface import Surface
+from alight._src.run import evaluate as runtime
+from alight._src.run import residency
+from alight._src.store import Store
 from alight.backends.host import HostBackend
+from alight.backends.registry import device
 from alight.backends.sim import SimBackend
 from alight.backends.sim_clock import DEFAULT_SPEC, Spec, recorded
 from alight.device import Device
 from alight.errors import StoreError
-from alight.frozen import ENVIRONMENT
-from alight.measure import canary as canaries
-from alight.measure import profiles
-from alight.measure.amounts import MOST_BYTES
-from alight.measure.bounds import profile_of_document
-from alight.measure.calibrate import Calibration, calibrate
-from alight.measure.canary import canary, holds
-from alight.measure.imported import changes, import_profile
-from alight.measure.points import points_of
-from alight.measure.probes import Bench, Probe, loop
-from alight.measure.profiles import SOFT, fingerprint, load_profile, profile_key, save_profile
-from alight.plan.cost import Profile, estimate
-from alight.plan.curve import Curve, Measured
-from alight.plan.plan import Candidate, Decision, Estimate
-from alight.plan.surface import Surface
-from alight.registry import device
-from alight.store import Store
 
 DEVICE = HostBackend().probe().devices[0]
 
@@ -457,7 +460,7 @@ def test_a_close_decision_has_its_profile_looked_at_once(
         return blank
 
     due: list[str] = []
-    monkeypatch.setattr("alight.measure.canary.canary", look)
+    monkeypatch.setattr("alight._src.measure.canary.canary", look)
     monkeypatch.setattr(remeasure, "_looked_at", set())
     monkeypatch.setattr(remeasure, "BEGAN", -1e9)
     monkeypatch.setattr(remeasure, "config", lambda: SimpleNamespace(calibrate="auto"))
@@ -476,7 +479,7 @@ def test_a_close_decision_has_its_profile_looked_at_once(
 
 
 def test_without_a_profile_nothing_is_predicted() -> None:
-    from alight.measure import probes
+    from alight._src.measure import probes
 
     group = probes.loop("add", "float64", 1000)
     assert estimate(group, "sim:0", "generated", None) is None

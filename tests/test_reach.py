@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import alight
-from alight.reach import Reach
+from alight._src.jit.reachability import Reach
 
 
 class Slotted:

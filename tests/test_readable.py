@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from alight.readable import readable_bytes, readable_seconds
+from alight._src.base.formatting import readable_bytes, readable_seconds
 
 
 @pytest.mark.parametrize(

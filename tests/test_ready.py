@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 
 import alight
-from alight import ready, runtime
 from alight._core import NATIVE
-from alight.log import LOG
+from alight._src.log.decisions import LOG
+from alight._src.run import evaluate as runtime
+from alight._src.run import prepared_step as ready
 from fuzzing.program import run as run_program
 from hearing import collected
 

@@ -16,21 +16,24 @@ from typing import Any
 
 import pytest
 
-from alight import costs, picked, registry, runtime
 from alight._core import floor
+from alight._src.adapt import planner_facts as costs
+from alight._src.bench import calibration, regret
+from alight._src.bench.command import run_regret
+from alight._src.bench.judged import figures, text
+from alight._src.bench.regret import cases, collect, planned, signature
+from alight._src.bench.replayed import again, program_regrets
+from alight._src.config.loading import policy
+from alight._src.measure.profiles import fingerprint, save_profile
+from alight._src.measure.timing import Timing
+from alight._src.plan.choose import group_key
+from alight._src.plan.plan import LaunchStep
+from alight._src.run import evaluate as runtime
+from alight._src.run import timed_pick as picked
+from alight.backends import registry
 from alight.backends.cuda import described
 from alight.backends.sim_clock import DEFAULT_SPEC, Spec, recorded
-from alight.bench import calibration, regret
-from alight.bench.command import run_regret
-from alight.bench.judged import figures, text
-from alight.bench.regret import cases, collect, planned, signature
-from alight.bench.replayed import again, program_regrets
-from alight.config import policy
 from alight.errors import AlightError
-from alight.measure.profiles import fingerprint, save_profile
-from alight.measure.timing import Timing
-from alight.plan.choose import group_key
-from alight.plan.plan import LaunchStep
 
 TABLES = Path(__file__).resolve().parents[1] / "bench-results" / "regret"
 

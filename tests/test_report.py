@@ -16,16 +16,16 @@ import pytest
 
 import alight
 import alight.errors
-from alight.config import policy
+from alight._src.config.loading import policy
+from alight._src.explain.report import Report, report, reset
+from alight._src.explain.tables_data import profile_delta, profile_row
+from alight._src.explain.text_tables import tables
+from alight._src.log.decisions import LOG
+from alight._src.plan.cost import Profile, Rates
+from alight._src.plan.curve import Curve, Measured
+from alight._src.plan.plan import Candidate, Decision, Estimate
 from alight.device import Reason
 from alight.errors import AlightError
-from alight.log import LOG
-from alight.plan.cost import Profile, Rates
-from alight.plan.curve import Curve, Measured
-from alight.plan.plan import Candidate, Decision, Estimate
-from alight.report import Report, report, reset
-from alight.rows import profile_delta, profile_row
-from alight.tables import tables
 
 NUMBER = (int, float)
 CANDIDATE = {
@@ -429,7 +429,7 @@ def test_at_exit_writes_once_and_not_from_a_forked_child(tmp_path: Path) -> None
 
 
 def test_a_report_that_cannot_be_written_says_so(tmp_path: Path) -> None:
-    code = "from alight.report import at_exit\nat_exit('missing/r.json')"
+    code = "from alight._src.explain.report import at_exit\nat_exit('missing/r.json')"
     done = python(code, tmp_path)
     assert done.returncode == 0
     assert "cannot write the report to" in done.stderr and "Fix:" in done.stderr

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 import alight
-from alight import residency, resident
 from alight._core import NATIVE as NATIVE_CORE
 from alight._core import floor
-from alight.plan.plan import LaunchStep
+from alight._src.jit import array_program as resident
+from alight._src.plan.plan import LaunchStep
+from alight._src.run import residency
 from programs import assert_close
 from test_cuda import needs_compiler, passes
 
@@ -205,8 +206,9 @@ DIRECT = """
 import threading
 import test_resident as t
 import numpy as np, alight
-from alight import residency, resident
-from alight.log import LOG
+from alight._src.run import residency
+from alight._src.jit import array_program as resident
+from alight._src.log.decisions import LOG
 chained, double, price = alight.jit(t.chain), alight.jit(t.two), alight.jit(t.priced)
 with alight.policy(force="cuda:0", floor=0):
     for seed in range(40):
@@ -289,9 +291,9 @@ def products(x: Any, y: Any) -> Any:
 NEAR = """
 import test_resident as t
 import numpy as np, alight
-import alight.ir.inner
-alight.ir.inner._NAMES = frozenset()  # products are the library's
-from alight.log import LOG
+import alight._src.ir.inner
+alight._src.ir.inner._NAMES = frozenset()  # products are the library's
+from alight._src.log.decisions import LOG
 made = alight.jit(t.products)
 with alight.policy(force="cuda:0", floor=0):
     for seed in range(6):
@@ -320,7 +322,7 @@ SHORT = """
 import gc
 import test_resident as t
 import numpy as np, alight
-from alight import registry
+from alight.backends import registry
 backend.open(registry.device("cuda:0"))
 session = backend._sessions["cuda:0"]
 pool = session.pool
@@ -357,7 +359,7 @@ def test_what_is_kept_for_later_runs_makes_room() -> None:
 FULL = """
 import test_resident as t
 import numpy as np, alight
-from alight import registry
+from alight.backends import registry
 backend.open(registry.device("cuda:0"))
 session = backend._sessions["cuda:0"]
 made = alight.jit(t.one)
@@ -455,10 +457,10 @@ def mixed(x: Any, y: Any) -> Any:
 MIXED = """
 import test_resident as t
 import numpy as np, alight
-import alight.ir.inner
-alight.ir.inner._NAMES = frozenset()  # products are the library's
+import alight._src.ir.inner
+alight._src.ir.inner._NAMES = frozenset()  # products are the library's
 from alight.backends.cuda_parts import CudaParts
-from alight.log import LOG
+from alight._src.log.decisions import LOG
 made = alight.jit(t.mixed)
 rng = np.random.default_rng(0)
 def right():
@@ -507,9 +509,10 @@ import threading, weakref
 import cuda_driver_on_cpu as fake
 import test_resident as t
 import numpy as np, alight
-from alight import registry, residency
-from alight.copies import FRESH, kept
-from alight.log import LOG
+from alight.backends import registry
+from alight._src.run import residency
+from alight._src.run.eviction import FRESH, kept
+from alight._src.log.decisions import LOG
 from cupy.cuda import runtime
 from cupy_backends.cuda.api import driver
 def parts(x, y): return x + y, x * y

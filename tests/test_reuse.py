@@ -15,11 +15,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as some
 
 import alight
-from alight import _core, runtime
+from alight import _core
+from alight._src.log.decisions import LOG
+from alight._src.plan.plan import LaunchStep
+from alight._src.run import evaluate as runtime
+from alight._src.run.execute import Execution
 from alight.backends.host import HostBackend
-from alight.execute import Execution
-from alight.log import LOG
-from alight.plan.plan import LaunchStep
 from hearing import collected
 from programs import assert_close
 
@@ -237,7 +238,7 @@ def test_a_kernel_runs_once_however_little_memory_there_is(arrays: Any) -> None:
         """
         import _testcapi, gc
         import numpy as np, alight
-        from alight import execute
+        from alight._src.run import execute
         x = np.linspace(0.1, 1.0, 1 << 16)
         failing = []
         run = execute.Execution._launch

@@ -10,15 +10,15 @@ import pytest
 
 import alight
 from alight._core import threads as core
+from alight._src.codegen import llvm
+from alight._src.codegen.gaps import unsupported
+from alight._src.ir.check import group_faults
+from alight._src.ir.group import Graph, Group, GroupKind, Node
+from alight._src.ir.ops import OPS
+from alight._src.ir.rolls import as_copies, turns
+from alight._src.log.decisions import LOG
+from alight._src.plan.cost import estimate
 from alight.backends.split import launcher
-from alight.codegen import llvm
-from alight.codegen.gaps import unsupported
-from alight.ir.check import group_faults
-from alight.ir.group import Graph, Group, GroupKind, Node
-from alight.ir.ops import OPS
-from alight.ir.rolls import as_copies, turns
-from alight.log import LOG
-from alight.plan.cost import estimate
 from conformance.modes import EVERYWHERE
 from generated import Array, layout_of, make_layout, run, values_for
 from programs import assert_program

@@ -25,13 +25,17 @@ import numpy as np
 import pytest
 
 import alight
-from alight import _core, execute, memory, registry, residency, runtime
+from alight import _core
+from alight._src.ir.op import Kind, Op
+from alight._src.ir.ops import OPS
+from alight._src.log.decisions import LOG
+from alight._src.record import storage_io as memory
+from alight._src.record.pending import pend
+from alight._src.run import evaluate as runtime
+from alight._src.run import execute, residency
+from alight.backends import registry
 from alight.backends.host import HostBackend
 from alight.errors import UnsupportedOnDevice
-from alight.ir.op import Kind, Op
-from alight.ir.ops import OPS
-from alight.log import LOG
-from alight.record import pend
 from hearing import collected
 
 BUFFERS = pytest.mark.skipif(
@@ -274,7 +278,7 @@ def test_a_real_interrupt_reaches_the_caller() -> None:
     result = python(
         """
         import os, signal, threading, numpy as np, alight
-        from alight.execute import Execution
+        from alight._src.run.execute import Execution
         signal.signal(signal.SIGINT, signal.default_int_handler)  # what a shell's `&` takes away
         a = alight.asarray(np.random.default_rng(1).random((500, 500)))
         b = a
@@ -331,14 +335,16 @@ def test_no_lock_of_a_thread_that_does_not_exist_there_is_held_in_a_forked_child
     result = python(
         """
         import os, sys, threading, warnings
-        import alight, alight.codegen.compiled, alight.counter, alight.kernels, alight.purity
+        import alight, alight._src.codegen.compiled, alight._src.api.counter_rng
+        import alight._src.run.kernels, alight._src.jit.purity
         warnings.simplefilter("ignore")  # Python 3.12 warns of every fork beside threads
         kinds = type(threading.Lock()), type(threading.RLock())
         names = [
             (module, name)
             for path, module in sorted(sys.modules.items()) if path.startswith("alight")
             for name, item in vars(module).items()
-            if isinstance(item, kinds) and item is not alight.kernels._making  # a fork waits for it
+            if isinstance(item, kinds)
+            and item is not alight._src.run.kernels._making  # a fork waits for it
         ]
         assert len(names) >= 7, names
         held, over = threading.Event(), threading.Event()

@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 
 import alight
-from alight import kernels, trial
 from alight._core import guard
-from alight.ir.ops import OPS
-from alight.jit import Jitted
-from alight.learned import EXACT_SITES
-from alight.race import FOREGROUND, Site
+from alight._src.adapt import kernel_trial as trial
+from alight._src.ir.ops import OPS
+from alight._src.jit.decorator import Jitted
+from alight._src.jit.site import FOREGROUND, Site
+from alight._src.jit.specializations import EXACT_SITES
+from alight._src.run import kernels
 from preferring import be_generated
 
 
@@ -54,7 +55,7 @@ def test_a_program_that_has_used_up_what_measuring_may_take_settles_all_the_same
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     be_generated(monkeypatch)
-    monkeypatch.setattr(sys.modules["alight.jit"], "_planning_seconds", lambda: 0.0)
+    monkeypatch.setattr(sys.modules["alight._src.jit.decorator"], "_planning_seconds", lambda: 0.0)
     for _ in range(3):
         alight.jit(windows)(16)  # the kernels are there from the first call on
         kernels.settle()
@@ -90,8 +91,10 @@ def test_numpy_has_the_calls_while_kernels_are_made(monkeypatch: pytest.MonkeyPa
     longer than NumPy."""
     there = False
     be_generated(monkeypatch)
-    monkeypatch.setattr(sys.modules["alight.jit"], "_planning_seconds", lambda: 0.0)
-    monkeypatch.setattr(sys.modules["alight.answers"], "kernel_at_hand", lambda step: there)
+    monkeypatch.setattr(sys.modules["alight._src.jit.decorator"], "_planning_seconds", lambda: 0.0)
+    monkeypatch.setattr(
+        sys.modules["alight._src.jit.guarding"], "kernel_at_hand", lambda step: there
+    )
     monkeypatch.setattr(trial.Foreground, "allows", lambda self, *seconds: False)
     jitted: Any = alight.jit(windows)
     want = windows(64)
@@ -180,7 +183,7 @@ def test_keywords_in_the_place_of_positions_are_answered_without_a_look(
     for _ in range(10):
         jitted(x, y, 2.0, 4.0)
         kernels.settle()
-    miss = sys.modules["alight.jit"].Jitted.miss
+    miss = sys.modules["alight._src.jit.decorator"].Jitted.miss
     came: list[Any] = []
     monkeypatch.setattr(
         Jitted, "miss", lambda self, *given: came.append(given) or miss(self, *given)

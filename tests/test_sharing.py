@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
+from alight._src.measure import probes
+from alight._src.measure.dtype_points import BESIDE
+from alight._src.measure.fit import fit
+from alight._src.measure.points import points_of
+from alight._src.measure.samples import Samples
+from alight._src.plan.cost import Profile, Rates, estimate
+from alight._src.plan.curve import Curve, guess
+from alight._src.plan.sharing import alone_seconds, met, shared_seconds, together
+from alight.backends.registry import device
 from alight.backends.sim import SimBackend
-from alight.measure import probes
-from alight.measure.dtype_points import BESIDE
-from alight.measure.fit import fit
-from alight.measure.points import points_of
-from alight.measure.samples import Samples
-from alight.plan.cost import Profile, Rates, estimate
-from alight.plan.curve import Curve, guess
-from alight.plan.sharing import alone_seconds, met, shared_seconds, together
-from alight.registry import device
 
 LAUNCH = 1e-6
 SHARED = (512, 1 << 11, 1 << 14, 1 << 16, 1 << 19)  # elements of 1 ns

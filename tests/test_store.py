@@ -20,10 +20,10 @@ from typing import Any
 
 import pytest
 
-from alight import store as store_module
-from alight.config import reload_config
+from alight._src import store as store_module
+from alight._src.config.loading import reload_config
+from alight._src.store import Document, Store, default_store, digest
 from alight.errors import StoreError
-from alight.store import Document, Store, default_store, digest
 
 SOURCE = Path(store_module.__file__).parents[1]
 
@@ -359,7 +359,7 @@ def test_a_fork_while_a_lock_is_held_blocks_nobody(tmp_path: Path) -> None:
 WORKER = """
 import os, sys
 from pathlib import Path
-from alight.store import Store
+from alight._src.store import Store
 root, worker, acknowledged = Path(sys.argv[1]), sys.argv[2], Path(sys.argv[3])
 store = Store(root, object_bytes=60_000)
 start = (store.read("count", "shared") or {}).get(worker, 0)

@@ -10,14 +10,15 @@ import numpy as np
 import pytest
 
 import alight
-from alight import registry, streaming
 from alight._core import make_layout
+from alight._src.ir.group import Graph, Group, GroupKind, Node
+from alight._src.ir.ops import OPS
+from alight._src.log.decisions import LOG
+from alight._src.plan.block import SLOTS, chunk_rows, passing_rows, split
+from alight._src.plan.plan import Estimate
+from alight._src.run import streaming
+from alight.backends import registry
 from alight.errors import KernelError
-from alight.ir.group import Graph, Group, GroupKind, Node
-from alight.ir.ops import OPS
-from alight.log import LOG
-from alight.plan.block import SLOTS, chunk_rows, passing_rows, split
-from alight.plan.plan import Estimate
 
 Array = np.ndarray[Any, Any]
 ROOM = 400_000
@@ -31,9 +32,9 @@ def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     tiny = replace(found, memory_bytes=ROOM)
     monkeypatch.setitem(registry._devices, "sim:0", tiny)
     monkeypatch.setattr(backend, "_used", {})
-    alight.runtime.forget_plans()
+    alight._src.run.evaluate.forget_plans()
     yield
-    alight.runtime.forget_plans()
+    alight._src.run.evaluate.forget_plans()
 
 
 def chain(np: Any, x: Any, y: Any, row: Any) -> Any:
@@ -156,9 +157,9 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(streaming, "_BEGIN_SECONDS", 0.0)
     monkeypatch.setattr(streaming, "_LINK_SECONDS", 1e-9)
     monkeypatch.setattr(streaming, "_terms", lambda where, parts: (0.0, 0.0, None, 0.0))
-    alight.runtime.forget_plans()
+    alight._src.run.evaluate.forget_plans()
     yield
-    alight.runtime.forget_plans()
+    alight._src.run.evaluate.forget_plans()
 
 
 @pytest.mark.usefixtures("quick")

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 import alight
-from alight import runtime
-from alight.plan.plan import LaunchStep, Plan
+from alight._src.plan.plan import LaunchStep, Plan
+from alight._src.run import evaluate as runtime
 
 EXPRESSIONS = {
     "np.sum(np.sqrt(x * x + y * y))": "multiply+multiply+add+sqrt+sum",

@@ -18,17 +18,17 @@ import pytest
 
 from alight._core import make_layout
 from alight._core import threads as core
+from alight._src.codegen import llvm
+from alight._src.codegen.loops import nest
+from alight._src.ir.group import Graph, Group, GroupKind, Node
+from alight._src.ir.ops import OPS
+from alight._src.measure import probes, timing
+from alight._src.measure.calibrate import Calibration
+from alight._src.measure.profiles import share_costs
+from alight._src.plan.cost import Profile
 from alight.backends.machine import clear_floating_point_flags, floating_point_flags, thread_count
+from alight.backends.registry import backend_of, device
 from alight.backends.split import _axis, launcher
-from alight.codegen import llvm
-from alight.codegen.loops import nest
-from alight.ir.group import Graph, Group, GroupKind, Node
-from alight.ir.ops import OPS
-from alight.measure import probes, timing
-from alight.measure.calibrate import Calibration
-from alight.measure.profiles import share_costs
-from alight.plan.cost import Profile
-from alight.registry import backend_of, device
 
 TWIN = SimpleNamespace(
     Launcher=core._TwinLauncher,
@@ -541,8 +541,8 @@ def test_what_sharing_costs_is_measured_and_kept(monkeypatch: pytest.MonkeyPatch
 
     # What other work makes of these figures is nothing to rest an assertion on.
     told = SimpleNamespace(round_trip=round_trip, state=lambda: {"threads": 2})
-    monkeypatch.setattr("alight.measure.timing.threads", told)
-    monkeypatch.setattr("alight.measure.timing.sleep", slept.append)
+    monkeypatch.setattr("alight._src.measure.timing.threads", told)
+    monkeypatch.setattr("alight._src.measure.timing.sleep", slept.append)
     try:
         cpu = device("cpu")
         calibration = Calibration(backend_of(cpu), cpu, 0.2)

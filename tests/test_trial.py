@@ -10,12 +10,15 @@ import numpy as np
 import pytest
 
 import alight
-from alight import costs, ready, runtime, trial
+from alight._src.adapt import kernel_trial as trial
+from alight._src.adapt import planner_facts as costs
+from alight._src.ir.group import Group
+from alight._src.log.decisions import LOG
+from alight._src.plan.plan import Estimate
+from alight._src.run import evaluate as runtime
+from alight._src.run import prepared_step as ready
+from alight._src.store import Store
 from alight.backends import host
-from alight.ir.group import Group
-from alight.log import LOG
-from alight.plan.plan import Estimate
-from alight.store import Store
 from hearing import collected
 
 X = np.linspace(1.0, 2.0, 1237)

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 import alight
-from alight import kernels
+from alight._src.ir.ops import OPS, Kind, Op
+from alight._src.run import kernels
 from alight.backends import machine
-from alight.ir.ops import OPS, Kind, Op
 from hearing import collected
 
 pytest.importorskip("llvmlite")
 
-from alight.codegen import llvm
+from alight._src.codegen import llvm
 from generated import address, loop_group, loops, special
 
 TINY = float(np.finfo(float).tiny)

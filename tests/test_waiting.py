@@ -16,9 +16,11 @@ import numpy as np
 import pytest
 
 import alight
-from alight import first_plan, remeasure, runtime
 from alight._core import ArrayBase, floor
-from alight.namespace import numpy_namespace
+from alight._src.adapt import first_plan
+from alight._src.adapt import recalibrate as remeasure
+from alight._src.api.stand_ins import numpy_namespace
+from alight._src.run import evaluate as runtime
 
 LEAST = 1000
 
@@ -190,7 +192,7 @@ def test_methods_of_small_arrays_are_numpys(young: Any) -> None:
 
 SCRIPT = """
     import json, numpy as np, sys
-    from alight import runtime
+    from alight._src.run import evaluate as runtime
     from alight._core import floor
     a = np.arange(2_000_000.0)
     b = (np.sqrt(a) + a * 2).sum()
@@ -205,7 +207,8 @@ def test_a_short_script_on_a_calibrated_machine(tmp_path: Path, asked: str) -> N
     start = textwrap.dedent(
         """
         import sys, time
-        from alight import first_plan, remeasure
+        from alight._src.adapt import first_plan
+        from alight._src.adapt import recalibrate as remeasure
         first_plan.is_host_stored = lambda: True
         first_plan.left_to_numpy = lambda: False
         remeasure.BEGAN = time.perf_counter() + 1000.0  # however slow the machine is

@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 import alight
-from alight import temporary
 from alight._core import hooks
-from alight.warning import filters
+from alight._src.fp_warnings import filters
+from alight._src.record import dead_operands as temporary
 from hearing import collected
 
 

@@ -15,19 +15,21 @@ import numpy as np
 import pytest
 
 import alight
-from alight import costs, registry, runtime, trust
 from alight._core import Data, layout_of, make_layout
-from alight.backends import asking, wgpu_adapters, wgpu_session
+from alight._src.adapt import planner_facts as costs
+from alight._src.codegen.source import DIALECTS, gap
+from alight._src.ir.ops import OPS, Kind, Op
+from alight._src.log.decisions import LOG, Snapshot
+from alight._src.measure import verify_ops as trust
+from alight._src.plan.cost import Profile
+from alight._src.run import evaluate as runtime
+from alight.backends import asking, registry, wgpu_adapters, wgpu_session
 from alight.backends import wgpu as backend_module
 from alight.backends.base import Copy, Launch, Operand
 from alight.backends.sim_clock import DEFAULT_SPEC, recorded
 from alight.backends.wgpu import WgpuBackend
-from alight.codegen.source import DIALECTS, gap
 from alight.device import Device
 from alight.errors import DeviceUnavailable, KernelError, OutOfDeviceMemory
-from alight.ir.ops import OPS, Kind, Op
-from alight.log import LOG, Snapshot
-from alight.plan.cost import Profile
 from conformance.compare import TIES, Findings, bound_of, differences, evaluated, room_of
 from conformance.layouts import LAYOUTS, PAIRS, make, points
 from generated import loop_group
@@ -265,7 +267,7 @@ def test_what_is_never_chosen_is_never_started() -> None:
     code = """
 import numpy as np
 import alight
-from alight import registry
+from alight.backends import registry
 x = np.arange(100_000, dtype=np.float32)
 with alight.policy(devices=("wgpu:0", "cpu"), floor=0):
     assert (np.asarray(alight.asarray(x) + 1) == x + 1).all()
@@ -492,7 +494,7 @@ def test_a_forked_child_does_without(device: Device) -> None:
 import os, sys
 import numpy as np
 import alight
-from alight.log import LOG
+from alight._src.log.decisions import LOG
 x = np.arange(1000, dtype=np.float32)
 with alight.policy(force="wgpu:0", floor=0):
     assert (np.asarray(alight.asarray(x) + 1) == x + 1).all()
@@ -520,12 +522,12 @@ JOINING = """
 import dataclasses, os, sys, time
 import numpy as np
 import alight
-from alight import registry
+from alight.backends import registry
 from alight.backends import wgpu as backend
 from alight.backends.sim_clock import DEFAULT_SPEC, recorded
-from alight.log import LOG
-from alight.measure.profiles import fingerprint, save_profile
-from alight.plan.curve import Measured
+from alight._src.log.decisions import LOG
+from alight._src.measure.profiles import fingerprint, save_profile
+from alight._src.plan.curve import Measured
 
 if sys.argv[1] == "measured":
     def measured(name, launch, memory):

@@ -29,10 +29,10 @@ from typing import Any
 import numpy as np
 
 from alight._core import layout_of, make_layout
-from alight.codegen import llvm
-from alight.ir.group import Graph, Group, GroupKind, Node
-from alight.ir.maths import FUNCTIONS, coefficients
-from alight.ir.ops import OPS, Kind, Op, trees
+from alight._src.codegen import llvm
+from alight._src.ir.group import Graph, Group, GroupKind, Node
+from alight._src.ir.maths import FUNCTIONS, coefficients
+from alight._src.ir.ops import OPS, Kind, Op, trees
 
 Array = np.ndarray[Any, Any]
 ROOT = Path(__file__).parent.parent

@@ -1,4 +1,4 @@
-"""Make ``src/alight/ir/maths/coefficients.py``: polynomials, constants and tables of the maths.
+"""Make ``_src/ir/maths/coefficients.py``: polynomials, constants and tables of the maths.
 
     python tools/minimax.py
 
@@ -20,7 +20,7 @@ import mpmath
 import numpy as np
 from mpmath import mp, mpf
 
-TARGET = Path(__file__).parent.parent / "src/alight/ir/maths/coefficients.py"
+TARGET = Path(__file__).parent.parent / "src/alight/_src/ir/maths/coefficients.py"
 FORMATS = {"float64": 53, "float32": 24}
 # The error of a polynomial may be this part of an ulp of the result.
 SHARE = 1 / 24

@@ -22,14 +22,14 @@ from typing import Any
 import numpy as np
 
 from alight._core import layout_of, threads
+from alight._src.bench import bandwidth
+from alight._src.codegen import llvm
+from alight._src.ir.group import Graph, Group, GroupKind, Node
+from alight._src.ir.ops import OPS
+from alight._src.measure.profiles import share_costs
+from alight._src.measure.timing import time_threads
 from alight.backends.machine import cpu_model, thread_count
 from alight.backends.split import launcher
-from alight.bench import bandwidth
-from alight.codegen import llvm
-from alight.ir.group import Graph, Group, GroupKind, Node
-from alight.ir.ops import OPS
-from alight.measure.profiles import share_costs
-from alight.measure.timing import time_threads
 
 Array = np.ndarray[Any, Any]
 SIZES = tuple(1 << i for i in range(12, 26))  # float64: 32 KiB to 256 MiB an array

@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 
 from alight._core import layout_of
+from alight._src.codegen import llvm
+from alight._src.ir.group import Graph, Group, GroupKind, Node
+from alight._src.ir.ops import OPS, Kind, Op
 from alight.backends.machine import cpu_model
-from alight.codegen import llvm
-from alight.ir.group import Graph, Group, GroupKind, Node
-from alight.ir.ops import OPS, Kind, Op
 
 Array = np.ndarray[Any, Any]
 RESULT = Path(__file__).parent.parent / "bench-results/maths.json"

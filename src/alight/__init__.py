@@ -2,68 +2,65 @@
 soonest.
 
 `import alight as np` offers every public name of NumPy: arrays are Arrays, functions record. Names
-are found
-when they are first asked for.
+are found when they are first asked for.
 """
 
 from __future__ import annotations
 
-import os
-import sys
-from importlib import import_module
-from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from importlib import import_module as _import
+from os import environ as _environ
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+from typing import Any as _Any
 
-from alight import ending as ending  # first: it has the command say that it was interrupted
+# First: from here on an interrupt of the command ends it in one line.
+from alight._src.base.at_exit import interrupted as _interrupted  # noqa: F401
+
+# isort: split
 from alight import linalg as linalg  # NumPy's own functions of arrays dispatch to it
-from alight import surface as _surface
-from alight.array import Array as Array
-from alight.array import evaluate as evaluate
-from alight.calls import LATE as _LATE
-from alight.config import policy as policy
+from alight._src.api.namespace_lookup import NamespaceInfo as __array_namespace_info__  # noqa: F401
+from alight._src.api.namespace_lookup import find as _find
+from alight._src.api.namespace_lookup import names as _names
+from alight._src.config.loading import policy as policy
+from alight._src.record.array import Array as Array
+from alight._src.record.array import evaluate as evaluate
+from alight._src.record.ufunc_calls import LATE as _LATE
 
-if TYPE_CHECKING:
-    from alight.forecast import device_report as device_report
-    from alight.forecast import estimate as estimate
-    from alight.forecast import fastest_device as fastest_device
-    from alight.forecast import fusion_report as fusion_report
-    from alight.jit import jit as jit
-    from alight.report import devices as devices
-    from alight.report import explain as explain
-    from alight.report import report as report
-    from alight.report import reset as reset
+if _TYPE_CHECKING:
+    from alight._src.explain.forecast import device_report as device_report
+    from alight._src.explain.forecast import estimate as estimate
+    from alight._src.explain.forecast import fastest_device as fastest_device
+    from alight._src.explain.forecast import fusion_report as fusion_report
+    from alight._src.explain.report import devices as devices
+    from alight._src.explain.report import explain as explain
+    from alight._src.explain.report import report as report
+    from alight._src.explain.report import reset as reset
+    from alight._src.jit.decorator import jit as jit
 
 __version__ = "0.1.0"
 __array_api_version__ = "2025.12"
-__array_namespace_info__ = _surface.NamespaceInfo
 
-_MODULES = frozenset(("fft", "random"))
-_LATE["numpy.fft"] = lambda: import_module("alight.fft")
-_REPORTING = frozenset(("devices", "explain", "reset"))
-_FORECASTS = frozenset(("device_report", "estimate", "fastest_device", "fusion_report"))
-
-# Modules of ours with names that NumPy has, too: as attributes of the package they are NumPy's
-# names.
-array = _surface.find("array")
-asarray = _surface.find("asarray")
-log = _surface.find("log")
-record = _surface.find("record")
+_LATE["numpy.fft"] = lambda: _import("alight.fft")
+# What users have beside NumPy's names, and where it is defined.
+_OWN = {
+    **dict.fromkeys(("device_report", "estimate", "fastest_device", "fusion_report"), "forecast"),
+    **dict.fromkeys(("devices", "explain", "report", "reset"), "report"),
+}
 
 
-def __getattr__(name: str) -> Any:
-    if name in _MODULES:
-        return import_module(f"alight.{name}")
+def __getattr__(name: str) -> _Any:
+    if name in ("fft", "random", "_src"):
+        return _import(f"alight.{name}")
     if name == "__all__":
-        found: Any = __dir__()
-    elif name in _REPORTING:
-        found = getattr(import_module("alight.report"), name)
-    elif name in _FORECASTS:
-        found = getattr(import_module("alight.forecast"), name)
+        found: _Any = __dir__()
+    elif name == "jit":
+        found = _import("alight._src.jit.decorator").jit
+    elif name in _OWN:
+        found = getattr(_import(f"alight._src.explain.{_OWN[name]}"), name)
     elif name.startswith("__"):
         raise AttributeError(f"module 'alight' has no attribute {name!r}")
     else:
         try:
-            found = _surface.find(name)
+            found = _find(name)
         except AttributeError:
             told = f"module 'alight' has no attribute {name!r}"
             if hasattr(Array, name):
@@ -73,30 +70,12 @@ def __getattr__(name: str) -> Any:
     return found
 
 
-class _Package(ModuleType):
-    """The package, whose functions win over submodules of the same name, whichever is imported
-    first."""
-
-    @property
-    def jit(self) -> Any:
-        return import_module("alight.jit").jit
-
-    @property
-    def report(self) -> Any:
-        return import_module("alight.report").report
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if name not in ("jit", "report"):  # the import system sets submodules as attributes
-            super().__setattr__(name, value)
-
-
-sys.modules[__name__].__class__ = _Package
-
-
 def __dir__() -> list[str]:
-    own = ("Array", "evaluate", "jit", "policy", "report", *_REPORTING, *_FORECASTS)
-    return sorted({*_surface.names(), *own})
+    return sorted({*_names(), "Array", "evaluate", "jit", "policy", *_OWN})
 
 
-if os.environ.get("ALIGHT_REPORT"):
-    import_module("alight.report").at_exit(os.environ["ALIGHT_REPORT"])
+if _environ.get("ALIGHT_REPORT"):
+    _import("alight._src.explain.report").at_exit(_environ["ALIGHT_REPORT"])
+
+# The import system binds it; to users of the namespace it is no name of NumPy's.
+globals().pop("_src", None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from alight.program import failing_in_words, to_explain, to_run
+from alight._src.launch.program import failing_in_words, to_explain, to_run
 
 
 def main() -> None:
@@ -18,7 +18,7 @@ def main() -> None:
     script, *arguments = given[module or code :] or [""]
     plainly = script[:1] not in ("", "-") and sys.platform != "win32"  # there click expands names
     if command not in ("run", "explain") or not plainly:
-        from alight.cli import main as read_by_click
+        from alight._src.cli.commands import main as read_by_click
 
         return read_by_click()
     with failing_in_words():

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from alight.settings import HOST_DEVICE
+from alight._src.config.schema import HOST_DEVICE
 
 __all__ = ["HOST_DEVICE", "Device", "Gap", "Probe", "Reason", "Support", "Traces", "Unsupported"]
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from alight.exits import run_in_numpy
-from alight.frozen import as_now, np
-from alight.library import Shape, dress, records
-from alight.surface import found_in
-from alight.tracebacks import public
+from alight._src.api.namespace_lookup import found_in
+from alight._src.base.originals import as_now, np
+from alight._src.record.numpy_fallback import run_in_numpy
+from alight._src.record.structural_calls import Shape, dress, records
+from alight._src.record.tracebacks import public
 
 _fft = as_now(np.fft)
 __all__ = [n for n in dir(np.fft) if not n.startswith("_") and n not in ("helper", "test")]

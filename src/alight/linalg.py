@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from alight import products, shaping
-from alight.calls import FUNCTIONS
-from alight.exits import exit_to_numpy
-from alight.frozen import np
-from alight.functions import ours
-from alight.library import implements
-from alight.surface import found_in
-from alight.tracebacks import public
+from alight._src.api import product_calls as products
+from alight._src.api import shaping
+from alight._src.api.elementwise import ours
+from alight._src.api.namespace_lookup import found_in
+from alight._src.base.originals import np
+from alight._src.record.numpy_fallback import exit_to_numpy
+from alight._src.record.structural_calls import implements
+from alight._src.record.tracebacks import public
+from alight._src.record.ufunc_calls import FUNCTIONS
 
 _real = np.linalg
 __all__ = [n for n in dir(_real) if not n.startswith("_") and n not in ("linalg", "test")]

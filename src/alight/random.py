@@ -8,11 +8,11 @@ from __future__ import annotations
 from typing import Any
 
 from alight._core import ArrayBase
-from alight.counter import Counter
-from alight.exits import run_in_numpy
-from alight.frozen import as_now, np
-from alight.library import dress
-from alight.tracebacks import public
+from alight._src.api.counter_rng import Counter
+from alight._src.base.originals import as_now, np
+from alight._src.record.numpy_fallback import run_in_numpy
+from alight._src.record.structural_calls import dress
+from alight._src.record.tracebacks import public
 
 _real = np.random
 _now: Any = as_now(_real)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import alight
-from alight import registry
+from alight.backends import registry
 from alight.errors import DeviceUnavailable
 from conformance.compare import Sample
 from conformance.modes import EVERYWHERE, MODES, SILENT

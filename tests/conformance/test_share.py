@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import alight
-from alight.ir.ops import OPS, Kind, Op
-from alight.log import LOG
+from alight._src.ir.ops import OPS, Kind, Op
+from alight._src.log.decisions import LOG
 from conformance.compare import Sample, evaluated
 from conformance.layouts import ordinary
 

@@ -9,11 +9,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 
-from alight import costs, registry, runtime
+from alight._src.adapt import planner_facts as costs
+from alight._src.ir.group import Group
+from alight._src.plan.choose import group_key
+from alight._src.plan.plan import Estimate
+from alight._src.run import evaluate as runtime
+from alight.backends import registry
 from alight.errors import DeviceUnavailable
-from alight.ir.group import Group
-from alight.plan.choose import group_key
-from alight.plan.plan import Estimate
 
 # Far more than any kernel takes to compile: nobody runs NumPy because a kernel is not there yet.
 _MOST_SECONDS = 1000.0

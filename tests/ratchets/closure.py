@@ -25,13 +25,10 @@ from typing import Any
 
 import numpy as np
 
-from alight.backends.host import HostBackend
-from alight.backends.machine import thread_count
-from alight.bench.calibration import own_cache
-from alight.device import Device
-from alight.measure.calibrate import calibrate
-from alight.measure.probes import Bench, Probe
-from alight.measure.timing import (
+from alight._src.bench.calibration import own_cache
+from alight._src.measure.calibrate import calibrate
+from alight._src.measure.probes import Bench, Probe
+from alight._src.measure.timing import (
     QUANTILE,
     Pace,
     calls_lasting,
@@ -41,8 +38,11 @@ from alight.measure.timing import (
     quiet,
     settled,
 )
-from alight.plan.choose import operation
-from alight.plan.cost import Profile, estimate
+from alight._src.plan.choose import operation
+from alight._src.plan.cost import Profile, estimate
+from alight.backends.host import HostBackend
+from alight.backends.machine import thread_count
+from alight.device import Device
 
 from .held_out import CLASSES, MOST_BYTES, Case, draw
 from .result import RESULTS, Row, machine

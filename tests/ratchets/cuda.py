@@ -27,10 +27,10 @@ from typing import Any
 import numpy as np
 
 import alight
+from alight._src.codegen.cuda import schedule
+from alight._src.codegen.loops import nest
+from alight._src.codegen.source import Grid
 from alight.backends.base import Copy, Launch
-from alight.codegen.cuda import schedule
-from alight.codegen.loops import nest
-from alight.codegen.source import Grid
 
 from .cuda_faults import faults
 from .cuda_large import capped
@@ -116,7 +116,7 @@ def roots(rig: Rig) -> int:
 
 def alight_op(name: str) -> Any:
     """Return an op of the table."""
-    from alight.ir.ops import OPS
+    from alight._src.ir.ops import OPS
 
     return OPS[name]
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 import alight
-from alight.log import LOG
+from alight._src.log.decisions import LOG
 
 from .cuda_rig import DEVICE, Array, Rig, said
 

@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from alight.codegen.source import group_gap
-from alight.ir.group import Group
-from alight.ir.ops import OPS, Kind
+from alight._src.codegen.source import group_gap
+from alight._src.ir.group import Group
+from alight._src.ir.ops import OPS, Kind
 from generated import DTYPES, Array, layouts, reduce_group, values_for
 from generated import run as on_host
 from test_codegen_rows import softmax

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 import alight
+from alight._src.log.decisions import LOG
 from alight.backends.base import Copy
 from alight.backends.host import memory_at
-from alight.log import LOG
 
 from .cuda_rig import DEVICE, Array, Rig
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from alight import registry
 from alight._core import Data, layout_of
+from alight._src.codegen.source import Grid
+from alight.backends import registry
 from alight.backends.base import Copy, Launch, Operand
 from alight.backends.host import memory_at
-from alight.codegen.source import Grid
 
 DEVICE = "cuda:0"
 

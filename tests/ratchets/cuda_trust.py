@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from alight import trust
-from alight.ir.op import Op
+from alight._src.ir.op import Op
+from alight._src.measure import verify_ops as trust
 from test_source import CASES
 
 from .cuda_rig import Rig

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 import alight
-from alight.bench import peers, programs
+from alight._src.bench import peers, programs
 
 from .cuda_rig import DEVICE, Array, Rig, said
 
@@ -86,7 +86,7 @@ class Alights(Numpys):
             return np.asarray(self.function(*given))
 
     def waited(self, given: list[Any]) -> None:
-        from alight import registry
+        from alight.backends import registry
 
         with alight.policy(force=DEVICE, floor=0):
             alight.evaluate(self.function(*given))

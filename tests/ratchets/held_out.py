@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 
 from alight._core import Layout, make_layout
-from alight.codegen.gaps import unsupported
+from alight._src.codegen.gaps import unsupported
+from alight._src.ir.group import Graph, Group, GroupKind, Node
+from alight._src.ir.ops import OPS
+from alight._src.plan.cost import Profile, estimate
 from alight.device import Device
-from alight.ir.group import Graph, Group, GroupKind, Node
-from alight.ir.ops import OPS
-from alight.plan.cost import Profile, estimate
 
 __all__ = ["CLASSES", "Case", "draw"]
 

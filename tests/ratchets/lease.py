@@ -44,7 +44,7 @@ _SIZES = "2^17,2^20,2^24"
 # The NaN of power of float64 that an H200 gave 1 for, and the library against NumPy.
 _POWER = """
 import numpy as np, alight
-from alight import registry
+from alight.backends import registry
 from alight.backends.cuda import CudaBackend
 rng = np.random.default_rng(3)
 x = np.frombuffer(rng.bytes(8 << 20), np.float64).copy(); y = x[::-1].copy()

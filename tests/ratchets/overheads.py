@@ -151,7 +151,9 @@ def slice_writes() -> Figure:
 
 REQUEST = """
     import alight
-    from alight import _core, config, runtime
+    from alight import _core
+    from alight._src.config import loading as config
+    from alight._src.run import evaluate as runtime
     from time import perf_counter
     count, repeats = COUNT, 400
     with alight.policy(floor=0):
@@ -182,11 +184,11 @@ def request(count: int, limit: float) -> Figure:
 
 PLANNING = """
     import random, alight
-    from alight import runtime
+    from alight._src.run import evaluate as runtime
     from alight._core import make_layout
-    from alight.ir.group import Graph, Node
-    from alight.ir.ops import OPS
-    from alight.plan.place import make_plan
+    from alight._src.ir.group import Graph, Node
+    from alight._src.ir.ops import OPS
+    from alight._src.plan.place import make_plan
     from time import perf_counter
     import numpy as np
     rows, column = (make_layout(np.dtype(float), (100, n)) for n in (100, 1))
@@ -230,8 +232,8 @@ def planned() -> Figure:
 ENTRY = """
     import logging
     from alight.device import Reason
-    from alight.log import Log
-    from alight.plan.plan import Decision
+    from alight._src.log.decisions import Log
+    from alight._src.plan.plan import Decision
     from time import perf_counter
     decision = Decision("add", "loop", "g", ("float64",), ((10,),), 10, 10.0, 240, 1,
                         (("host",),), "cpu", "numpy", Reason.CHEAPEST, None, ())
@@ -254,8 +256,8 @@ def entered() -> Figure:
 
 CANARY = """
     from alight.backends.host import HostBackend
-    from alight.measure.calibrate import calibrate
-    from alight.measure.canary import canary
+    from alight._src.measure.calibrate import calibrate
+    from alight._src.measure.canary import canary
     from time import perf_counter
     backend = HostBackend()
     (device,) = backend.probe().devices

@@ -14,9 +14,10 @@ import sys
 import warnings
 from collections.abc import Sequence
 
-from alight import policy, registry
-from alight.bench.programs import PROGRAMS
-from alight.bench.regret import Case, cases, runner
+from alight import policy
+from alight._src.bench.programs import PROGRAMS
+from alight._src.bench.regret import Case, cases, runner
+from alight.backends import registry
 
 from .result import RESULTS, Row, machine
 

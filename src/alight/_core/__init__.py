@@ -12,7 +12,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from alight.frozen import np
+from alight._src.base.originals import np
 
 NATIVE: bool
 

@@ -17,7 +17,7 @@ from time import perf_counter
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from alight.frozen import np
+from alight._src.base.originals import np
 
 __all__ = [
     "KERNEL",

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from alight._core import Layout
+    from alight._src.ir.group import Group
     from alight.device import Device, Probe
-    from alight.ir.group import Group
 
 
 # Named tuples where one is made for every launch: they are built in a third of a dataclass's time.

@@ -16,6 +16,14 @@ from time import perf_counter
 from typing import Any
 
 from alight._core import Data, DeviceBuffer, Layout, make_layout
+from alight._src.base.originals import np
+from alight._src.codegen.cuda import Form, card_nest, form, schedule
+from alight._src.codegen.cuda_kernel import scalars
+from alight._src.codegen.keys import structure
+from alight._src.codegen.loops import Nest
+from alight._src.codegen.source import Grid, group_gap
+from alight._src.ir.group import Group, GroupKind
+from alight._src.ir.inner import folded
 from alight.backends import cuda_cards
 from alight.backends.asking import ask, loaded, refusal
 from alight.backends.base import Command, Copy, Launch, LaunchSequence, Operand
@@ -26,16 +34,8 @@ from alight.backends.cuda_parts import CudaParts
 from alight.backends.cuda_sequence import CudaSequence
 from alight.backends.cuda_session import Session
 from alight.backends.host import NATIVE_DTYPES, memory_at
-from alight.codegen.cuda import Form, card_nest, form, schedule
-from alight.codegen.cuda_kernel import scalars
-from alight.codegen.keys import structure
-from alight.codegen.loops import Nest
-from alight.codegen.source import Grid, group_gap
 from alight.device import Device, Gap, Probe, Support, Traces, Unsupported
 from alight.errors import DeviceUnavailable, KernelError
-from alight.frozen import np
-from alight.ir.group import Group, GroupKind
-from alight.ir.inner import folded
 
 GAPS = (
     Gap("reductions of complex numbers, scans of float16", "folds are not printed", "alight"),

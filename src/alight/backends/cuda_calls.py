@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from alight._core import make_layout
+from alight._src.base.originals import np
 from alight.backends.base import Operand
 from alight.backends.cuda_library import NAMES, array_of, whole
 from alight.device import Unsupported
-from alight.frozen import np
 
 if TYPE_CHECKING:
     from alight.backends.cuda_session import Session

@@ -17,7 +17,7 @@ from statistics import median
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from alight.readable import readable_seconds
+from alight._src.base.formatting import readable_seconds
 
 if TYPE_CHECKING:
     from alight._core import Launches

@@ -11,15 +11,15 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from alight._core import DeviceBuffer
+from alight._src.base.originals import np
+from alight._src.ir.group import GroupKind
 from alight.backends.base import Operand
 from alight.device import Gap, Unsupported
-from alight.frozen import np
-from alight.ir.group import GroupKind
 
 if TYPE_CHECKING:
     from alight._core import Layout
+    from alight._src.ir.group import Group
     from alight.backends.cuda_session import Session
-    from alight.ir.group import Group
 
 # Why functions that CuPy has, too, are NumPy's.
 LACKING = (

@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 
-from alight.frozen import np
+from alight._src.base.originals import np
 
 __all__ = ["PORTABLE", "Pages", "Pinned"]
 

@@ -18,14 +18,14 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from alight._core import Data, DeviceBuffer, Shelf, Stock
+from alight._src.codegen.cuda import OPTIONS
+from alight._src.codegen.cuda_kernel import VALUE_BYTES
+from alight._src.store import default_store, digest
 from alight.backends.cuda_driver import Driver, driver_of
 from alight.backends.cuda_pinned import Pinned
 from alight.backends.cuda_staging import Downloads, Transfer, Uploads
 from alight.backends.machine import host_memory
-from alight.codegen.cuda import OPTIONS
-from alight.codegen.cuda_kernel import VALUE_BYTES
 from alight.errors import DeviceUnavailable, KernelError, OutOfDeviceMemory
-from alight.store import default_store, digest
 
 if TYPE_CHECKING:
     from alight.backends.base import Operand

@@ -14,6 +14,10 @@ from time import perf_counter
 from typing import Any, Protocol
 
 from alight._core import Data, Layout, fresh_data, keep_bytes, make_layout, threads
+from alight._src.base.originals import np
+from alight._src.ir.group import Group, Node
+from alight._src.ir.inner import folded
+from alight._src.ir.ops import Kind
 from alight.backends.base import Command, Copy, Event, Launch, Operand
 from alight.backends.machine import (
     clear_floating_point_flags,
@@ -25,10 +29,6 @@ from alight.backends.machine import (
 )
 from alight.backends.split import launcher
 from alight.device import Device, Gap, Probe, Support, Unsupported
-from alight.frozen import np
-from alight.ir.group import Group, Node
-from alight.ir.inner import folded
-from alight.ir.ops import Kind
 
 __all__ = [
     "GeneratedKernel",
@@ -336,12 +336,12 @@ class HostBackend:
         if implementation != "generated":
             raise Unsupported(f"{device.id} has no implementation {implementation!r}")
         group = folded(group)
-        from alight.codegen import compiled  # late: it loads the code generator
+        from alight._src.codegen import compiled  # late: it loads the code generator
 
         kernel = compiled.here(group, schedule)
         if kernel is None:
             try:
-                from alight.codegen import llvm
+                from alight._src.codegen import llvm
             except ImportError as error:
                 raise Unsupported(f"code generation is not available: {error}") from error
             kernel = llvm.compile_group(group, schedule)
@@ -355,7 +355,7 @@ class HostBackend:
         """Return a kernel from its compiled form; group and schedule are those it was made for."""
         if not data:
             return NumpyKernel(group)
-        from alight.codegen import compiled
+        from alight._src.codegen import compiled
 
         group = folded(group)
         return GeneratedKernel(group, compiled.load_object(group, schedule, data))

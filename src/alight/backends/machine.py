@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Any
 
-from alight.config import config
-from alight.frozen import ENVIRONMENT, np
+from alight._src.base.originals import ENVIRONMENT, np
+from alight._src.config.loading import config
 
 # Every bit, as the C int these functions take; the C library keeps only those that are flags.
 _EVERY = -1

@@ -14,16 +14,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from alight._core import Data, fresh_data, make_layout
+from alight._src.base.originals import np
+from alight._src.ir.group import Group, GroupKind
+from alight._src.ir.inner import folded
+from alight._src.plan.cost import Profile
 from alight.backends.base import Command, Copy, Event, Fill, Launch, Operand
 from alight.backends.host import HostBackend, NumpyKernel, memory_at
 from alight.backends.machine import CATEGORY, raise_floating_point_flags
 from alight.backends.sim_clock import DEFAULT_SPEC, Spec, copy_seconds, group_seconds, recorded
 from alight.device import Device, Gap, Probe, Support, Unsupported
 from alight.errors import DeviceUnavailable, KernelError, OutOfDeviceMemory
-from alight.frozen import np
-from alight.ir.group import Group, GroupKind
-from alight.ir.inner import folded
-from alight.plan.cost import Profile
 
 DTYPES = frozenset(np.dtype(c).name for c in "?bBhHiIlLqQfd")
 GAPS = (

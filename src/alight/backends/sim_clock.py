@@ -12,12 +12,12 @@ from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
 
-from alight.ir.group import Graph, Group, GroupKind, Node
-from alight.ir.inner import folded
-from alight.plan.cost import Profile, Rates
-from alight.plan.curve import Curve, Measured
-from alight.plan.passes import loop_dtype
-from alight.plan.workload import node_elements, node_flops, one_by_one, workload
+from alight._src.ir.group import Graph, Group, GroupKind, Node
+from alight._src.ir.inner import folded
+from alight._src.plan.cost import Profile, Rates
+from alight._src.plan.curve import Curve, Measured
+from alight._src.plan.passes import loop_dtype
+from alight._src.plan.workload import node_elements, node_flops, one_by_one, workload
 
 Spec = Mapping[str, Any]
 

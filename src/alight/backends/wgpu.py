@@ -13,21 +13,21 @@ from time import perf_counter
 from typing import Any
 
 from alight._core import Data, make_layout
+from alight._src.base.originals import np
+from alight._src.codegen.dialects import Dialect
+from alight._src.codegen.keys import structure
+from alight._src.codegen.loops import Nest, Schedule, nest
+from alight._src.codegen.source import ENTRY, Grid, wgsl_arguments, wgsl_loop
+from alight._src.codegen.wgsl_dialect import wgsl
+from alight._src.config.loading import config
+from alight._src.ir.group import Group
 from alight.backends.asking import loaded, refusal
 from alight.backends.base import Command, Copy, Launch, Operand
 from alight.backends.machine import host_memory
 from alight.backends.wgpu_adapters import CHOOSING, adapters, ask, described, paths, preferred
 from alight.backends.wgpu_session import Session, WgpuBuffer
-from alight.codegen.dialects import Dialect
-from alight.codegen.keys import structure
-from alight.codegen.loops import Nest, Schedule, nest
-from alight.codegen.source import ENTRY, Grid, wgsl_arguments, wgsl_loop
-from alight.codegen.wgsl_dialect import wgsl
-from alight.config import config
 from alight.device import Device, Gap, Probe, Support, Traces, Unsupported
 from alight.errors import DeviceUnavailable, KernelError
-from alight.frozen import np
-from alight.ir.group import Group
 
 DTYPES = frozenset(("bool", "int32", "uint32", "float32"))
 GAPS = (

@@ -14,8 +14,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from alight._src.base.originals import np
 from alight.errors import AlightError, DeviceUnavailable, KernelError, OutOfDeviceMemory
-from alight.frozen import np
 
 # Up to here bytes are written into the queue itself (4 µs for 256 bytes, 0.26 GB/s); above it a
 # staging buffer is mapped (80 µs, 5.3 GB/s): they cost the same at 22 kB (measured on llvmpipe).

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
-from alight.frozen import np
+from alight._src.base.originals import np
 
 if TYPE_CHECKING:
     from types import CodeType
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from .recording import ArrayBase
 
 
-# The policy in force (alight.policies.Policy) or None for the default one. It lives here because
-# recording must look at its floor.
+# The policy in force (alight._src.config.policy.Policy) or None for the default one. It lives here
+# because recording must look at its floor.
 POLICY: ContextVar[Any] = ContextVar("alight.policy", default=None)
 
 numpy_errstate = np._core.umath._extobj_contextvar.get  # type: ignore[attr-defined]

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from types import EllipsisType
 from typing import Any
 
-from alight.frozen import np
+from alight._src.base.originals import np
 
 from .asked import POLICY
 from .data import Data, references

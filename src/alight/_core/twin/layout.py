@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from typing import Any
 
-from alight.frozen import np
+from alight._src.base.originals import np
 
 
 class Layout:

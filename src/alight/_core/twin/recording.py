@@ -11,7 +11,7 @@ from time import perf_counter
 from typing import Any, ClassVar
 
 from alight._core.numbering import Key, numbered
-from alight.frozen import np
+from alight._src.base.originals import np
 
 from .asked import POLICY, hooks, known, numpy_errstate, recording_errstate
 from .layout import Layout, View

@@ -7,8 +7,8 @@ import threading
 import weakref
 from typing import Any
 
-from alight.forked import renewed
-from alight.frozen import np
+from alight._src.base.at_fork import renewed
+from alight._src.base.originals import np
 
 from .asked import numpy_errstate, recording_errstate
 from .data import Data, references

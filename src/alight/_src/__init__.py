@@ -1,0 +1,1 @@
+"""The implementation, one folder for each station; nothing here is public."""

@@ -1,0 +1,1 @@
+"""What is decided while programs run: floors, contests of two ways, devices that open late."""

@@ -1,0 +1,298 @@
+"""Devices that nobody named: one that was calibrated here takes part once it is worth opening.
+
+Until then plans are made without it, and each says what it lacks by that. When the runs of a
+program have lost as many seconds so as opening takes, the device is opened and plans are made anew
+with it: so nobody loses more than twice what knowing the program beforehand would have cost. All of
+it are predictions, so a program joins its devices at the same place each time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from time import time
+from typing import TYPE_CHECKING, NamedTuple
+
+from alight._src.adapt import planner_facts as costs
+from alight._src.base.formatting import readable_seconds
+from alight._src.config.policy import Policy
+from alight._src.ir.group import Graph, Group
+from alight._src.log.decisions import logger
+from alight._src.plan.account import account, chosen
+from alight._src.plan.cost import compile_seconds
+from alight._src.plan.place import make_plan
+from alight._src.plan.plan import Estimate, Facts, Foregone, LaunchStep, Plan
+from alight.backends import known_devices as calibrated
+from alight.backends import registry
+from alight.backends.known_devices import Recalled
+from alight.device import HOST_DEVICE, Device
+
+if TYPE_CHECKING:
+    from alight._src.measure.profiles import Refused
+
+__all__ = [
+    "Lack",
+    "Standing",
+    "foregone",
+    "gone",
+    "known",
+    "lack",
+    "notice",
+    "ran_without",
+    "standing",
+    "waiting",
+]
+
+# What opening takes where its profile does not say: the longest that making a context was seen to
+# take (0.1 to 1 s).
+_OPEN_SECONDS = 1.0
+# Less than this is not counted: a jitted call that is told of each run took 18 µs where the native
+# core answers in 0.8, so counting would cost more than it could ever show to be lost.
+_COUNTING_SECONDS = 2e-5
+
+
+def waiting(policy: Policy) -> tuple[Recalled, ...]:
+    """Return the calibrated devices that the policy allows, unnamed, and that were not opened."""
+    if costs.is_aside() or not registry.leaves_open(policy):
+        return ()
+    found = calibrated.recalled()
+    return tuple([one for one in found if _waits(one) and policy.allows(one.device.id)])
+
+
+def _waits(one: Recalled) -> bool:
+    name = one.device.id
+    if one.reason or registry.left(name) or name in registry.joined():
+        return False
+    return costs.stored_profile(one.device) is not None
+
+
+def foregone(
+    plan: Plan, graph: Graph, facts: Facts, devices: Sequence[Recalled]
+) -> Foregone | None:
+    """Return what a plan lacks by not having these devices; None where it lacks nothing."""
+    without = _seconds(plan, graph, facts)
+    least = {one.device.id: _least_seconds(one.device, facts) for one in devices}
+    counted = without - _COUNTING_SECONDS
+    able = [one.device for one in devices if counted > least[one.device.id]]
+    if not able:
+        return None
+    most = without - min([least[device.id] for device in able])
+    if not _tally.close:
+        names = tuple([device.id for device in able])
+        return Foregone(names, most, None, min(map(_opening_seconds, able)))
+    more = replace(
+        facts,
+        devices=(*facts.devices, *able),
+        profiles={**facts.profiles, **costs.profiles(able)},
+        supports=costs.likely_supports,
+        timed=None,
+    )
+    better = make_plan(graph, more)
+    launches = [step for step in better.steps if isinstance(step, LaunchStep)]
+    used = [device for device in able if any([step.device == device.id for step in launches])]
+    seconds = without - _seconds(better, graph, more)
+    if not used or seconds < _COUNTING_SECONDS:
+        return None
+    opening = sum(map(_opening_seconds, used))
+    for step in launches:
+        if step.implementation == "generated" and step.device in least:
+            profile = more.profiles[step.device]
+            opening += compile_seconds(step.group, profile, stored=False, first=False)
+    return Foregone(tuple([device.id for device in used]), most, seconds, opening)
+
+
+def _seconds(plan: Plan, graph: Graph, facts: Facts) -> float:
+    """Return what a plan is predicted to take, apart from what nobody measured."""
+    nothing = Estimate(0.0, 0.0, 0.0, {})
+    # What was measured instead of predicted is not to be compared with what is predicted.
+    launches = [s for s in plan.steps if isinstance(s, LaunchStep) and facts.timed is None]
+    told = {id(step.group): chosen(step.decision) for step in launches}
+
+    def known(group: Group, device: str, implementation: str) -> Estimate:
+        return told.get(id(group)) or facts.estimate(group, device, implementation) or nothing
+
+    found = account(plan, graph, facts, known).estimate
+    assert found is not None, plan
+    return found.seconds
+
+
+def _least_seconds(device: Device, facts: Facts) -> float:
+    """Return what the least work on a device takes, and bringing it a byte and one back."""
+    profile = costs.profiles((device,))[device.id]
+    least = min([rates.launch.value for rates in profile.rates.values()], default=0.0)
+    return (
+        least
+        + facts.copy_seconds("host", device.space, 1)
+        + (facts.copy_seconds(device.space, "host", 1) if facts.host_required else 0.0)
+    )
+
+
+def _opening_seconds(device: Device) -> float:
+    if registry.open_seconds(device) is not None:
+        return 0.0  # somebody named it before
+    found = costs.profiles((device,))[device.id].one_offs.get("open")
+    return _OPEN_SECONDS if found is None else found.value
+
+
+@dataclass(slots=True)
+class _Tally:
+    """What this process has lost: at most, in all, while nobody looked closely; then by device."""
+
+    most: float = 0.0
+    close: bool = False
+    lost: dict[str, float] = field(default_factory=dict)
+
+
+_tally = _Tally()
+
+
+def ran_without(lacks: Foregone) -> bool:
+    """Note a run of a plan that lacks devices. True where plans are to be made anew: since the
+    devices were opened by it, or found to be gone, or since what they lack matters by now."""
+    if lacks.seconds is None:
+        # Planning for the devices takes as long as planning does: it waits until it can matter.
+        _tally.most += lacks.most
+        _tally.close = _tally.most >= lacks.opening
+        return _tally.close
+    lost = _tally.lost
+    # What was lost before is taken for the same share of what it was at most.
+    before = max(0.0, _tally.most - lacks.most) * lacks.seconds / lacks.most
+    for name in lacks.devices:
+        lost[name] = lost.get(name, before) + lacks.seconds
+    if min([lost[name] for name in lacks.devices]) < lacks.opening:
+        return False
+    for one in calibrated.recalled():
+        if one.device.id in lacks.devices and _waits(one):
+            _join(one)
+    return True
+
+
+def _join(one: Recalled) -> None:
+    name = one.device.id
+    try:
+        registry.join(one)
+    except Exception as error:  # drivers raise anything, and the host can do all of it
+        logger().info("%s takes no part: %s. Fix: `alight doctor` says more.", name, error)
+    else:
+        logger().info("%s takes part: %.3g s were lost without it", name, _tally.lost[name])
+
+
+class Lack(NamedTuple):
+    """What became of measuring a device of which no profile is used, and what to do about it."""
+
+    told: str
+    fix: str
+
+    def __str__(self) -> str:
+        return f"uncalibrated{self.told and f' ({self.told})'}"
+
+
+class Standing(NamedTuple):
+    """Whether work may be placed on a device, and why (not). ``no_profile``: what became of
+    measuring it, where a profile of it is not used or could not be made."""
+
+    takes_part: bool
+    why: str
+    no_profile: str = ""
+
+
+def standing(device: Device, policy: Policy) -> Standing:
+    """Return whether a device takes part under a policy, and why (not)."""
+    name = device.id
+    host = registry.device(HOST_DEVICE)
+    without_host = costs.profile_of(host) is None
+    if name == HOST_DEVICE:
+        if not without_host:
+            return Standing(True, "always")
+        own = lack(host)
+        return Standing(True, f"always, {own}: its work is NumPy's. {own.fix}", own.told)
+    if policy.names(name):
+        forced = policy.devices is None or name not in policy.devices
+        measured = told = ""
+        if costs.profile_of(device) is None:
+            lacks = lack(device)
+            measured, told = f", {lacks}. {lacks.fix}", lacks.told
+        elif without_host and policy.force is None:
+            # what it would wait for is known
+            measured = (
+                ", calibrated, but the host is not, so that only work stays there whose arrays "
+                f"take longer to bring to the host than all of it takes there. {lack(host).fix}"
+            )
+        return Standing(
+            True, f"named by {policy.source('force' if forced else 'devices')}{measured}", told
+        )
+    if not policy.allows(name):
+        return Standing(False, f"not allowed by {policy.source('devices')}")
+    if policy.force is not None:
+        return Standing(False, f"not named, and {policy.source('force')} forces {policy.force}")
+    known_as = name, device.fingerprint
+    one = next(
+        (o for o in calibrated.recalled() if (o.device.id, o.device.fingerprint) == known_as), None
+    )
+    reason = registry.left(name) or (one.reason if one is not None else "")
+    if reason and name not in registry.joined():
+        return Standing(False, reason)
+    if one is None and not registry.real(device):
+        return Standing(False, "used only when it is named")
+    if costs.stored_profile(device) is None:
+        lacks = lack(device)
+        return Standing(False, f"{lacks}. {lacks.fix}", lacks.told)
+    if without_host:
+        # Where nothing shows what NumPy takes, nothing shows that another is faster.
+        why = f"calibrated, but the host is not, so that work stays there. {lack(host).fix}"
+        return Standing(False, why)
+    if one is None or name in registry.joined() or registry.open_seconds(device) is not None:
+        return Standing(True, "calibrated")
+    return Standing(
+        True,
+        "calibrated; it is opened once programs have lost the "
+        f"{readable_seconds(_opening_seconds(device))} without it that opening takes",
+    )
+
+
+def known() -> tuple[Device, ...]:
+    """Return the devices found so far, and those that were calibrated here and are recalled."""
+    found = registry.known_devices()
+    there = {device.id for device in found}
+    recalled = [one.device for one in calibrated.recalled() if not one.reason]
+    return *found, *[device for device in recalled if device.id not in there]
+
+
+def gone() -> dict[str, str]:
+    """Return, by device, why one that was calibrated here and that nobody found takes no part."""
+    there = {device.id for device in known()}
+    found = [(one.device.id, one.reason) for one in calibrated.recalled()]
+    why = {name: registry.left(name) or reason for name, reason in found if name not in there}
+    return {name: reason for name, reason in why.items() if reason}
+
+
+def lack(device: Device) -> Lack:
+    """Return what a device lacks of which no profile is used: what became of measuring it when a
+    program ended, where other work disturbed it or there was little time, and what to do."""
+    from alight._src.measure import profiles  # late: few need it
+
+    last = profiles.refused(device)
+    told = "" if last is None else _refusal(last)
+    if other := profiles.passed_over(device):
+        told += f"{told and '; '}a profile is not used: {other}"
+    quiet = " when the machine is quiet" if last is not None and last.why else ""
+    return Lack(told, f"Fix: `alight calibrate {device.id}`{quiet}")
+
+
+def _refusal(last: Refused) -> str:
+    passed = max(0.0, time() - last.at)
+    wait = last.wait_seconds - passed
+    again = f"in {readable_seconds(wait)} at the earliest" if wait > 0.0 else "at the next end"
+    ago = readable_seconds(passed)
+    found = f"was refused: other work disturbed it ({last.why})"
+    if not last.why:
+        found = "found time for little of it"
+    return f"measuring it when a program ended, {ago} ago, {found}, and is tried again {again}"
+
+
+def notice(devices: Sequence[Device]) -> None:
+    """Have later processes know those of these devices, which were just looked for, that are
+    calibrated."""
+    for device in devices:
+        if registry.real(device) and costs.stored_profile(device) is not None:
+            registry.remember(device)

@@ -1,0 +1,257 @@
+"""What planning may know of costs: profiles as measured, supports and estimates as plain functions.
+
+This is the edge between what was measured (files, clocks) and ``plan``, which sees neither.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from alight._src.base.at_exit import when_over
+from alight._src.config.loading import current_policy
+from alight._src.config.schema import HOST_DEVICE
+from alight._src.ir.op import Kind
+from alight._src.store import default_store, digest
+from alight.backends import registry
+
+if TYPE_CHECKING:
+    from alight._src.ir.group import Group
+    from alight._src.plan.plan import Estimate
+    from alight._src.plan.profile import Profile
+    from alight.device import Device
+
+__all__ = [
+    "aside",
+    "copy_seconds",
+    "estimate",
+    "forget",
+    "gap_on",
+    "is_aside",
+    "is_host_stored",
+    "likely_supports",
+    "profile_at_hand",
+    "profile_of",
+    "profiles",
+    "step_seconds",
+    "steps_on",
+    "stored_profile",
+    "supports",
+]
+
+_profiles: dict[str, Profile | None] = {}
+
+
+def profile_of(device: Device) -> Profile | None:
+    """Return the profile of a device on this machine, or None where it was never calibrated."""
+    if device.id not in _profiles:
+        if device.id == HOST_DEVICE or _is_recalled(device):
+            return stored_profile(device)  # nobody needs to ask who drives it
+        # not opened for it: a plan that takes another device needs no context on this one
+        own: Callable[[Device], Profile] | None = getattr(
+            registry.driver_of(device), "profile", None
+        )
+        if own is not None:  # a simulated device is what its record says
+            _profiles[device.id] = own(device)
+        else:
+            return stored_profile(device)
+    return _profiles[device.id]
+
+
+def _is_recalled(device: Device) -> bool:
+    from alight.backends.known_devices import recalled
+
+    return any([one.device is device for one in recalled()])
+
+
+def stored_profile(device: Device) -> Profile | None:
+    """Return the profile of a device as the store has it, and ask nobody who drives it."""
+    if device.id not in _profiles:
+        from alight._src.measure.profiles import load_profile, share_costs
+
+        _profiles[device.id] = found = load_profile(device)
+        if found is not None and device.id == HOST_DEVICE:
+            share_costs(found.one_offs)
+    return _profiles[device.id]
+
+
+def forget() -> None:
+    """Have profiles read from the store anew, when they are next asked for."""
+    _profiles.clear()
+
+
+def profile_at_hand(device: str) -> Profile | None:
+    """Return the profile by which work was placed on a device; none is read for it."""
+    return _profiles.get(device)
+
+
+def is_host_stored() -> bool:
+    """Tell whether a profile of the host is stored; what is in it is not looked at."""
+    from alight._src.measure.profiles import is_host_known
+
+    return HOST_DEVICE in _profiles or is_host_known()
+
+
+_aside: list[None] = []
+
+
+@contextlib.contextmanager
+def aside() -> Iterator[None]:
+    """Have what is planned inside, to see what planning takes, ask for no calibration and leave
+    nothing to later processes."""
+    _aside.append(None)
+    try:
+        yield
+    finally:
+        _aside.pop()
+
+
+def is_aside() -> bool:
+    """Tell whether what is planned now is planned to see what planning takes."""
+    return bool(_aside)
+
+
+def profiles(devices: Sequence[Device]) -> Mapping[str, Profile]:
+    """Return the profiles of these devices; a device without one is uncalibrated."""
+    found = {device.id: profile_of(device) for device in devices}
+    return {name: profile for name, profile in found.items() if profile is not None}
+
+
+def step_seconds() -> float:
+    """Return our own seconds for one step more of a plan, as the host's profile has it."""
+    from alight._src.plan.plan import STEP_SECONDS
+
+    profile = _profiles.get(HOST_DEVICE)
+    found = None if profile is None else profile.one_offs.get("step")
+    return STEP_SECONDS if found is None else found.value
+
+
+def steps_on(devices: Sequence[Device]) -> dict[str, float]:
+    """Return our own seconds for one step more on each of these devices, where they are known."""
+    known = {name: profile.one_offs.get("step") for name, profile in profiles(devices).items()}
+    return {name: step.value for name, step in known.items() if step is not None}
+
+
+def supports(device: str, implementation: str, group: Group) -> str | None:
+    """Return why a device's implementation cannot run a group, or None."""
+    if implementation != "generated":
+        return None if device == HOST_DEVICE else _library_gap(registry.device(device), group)
+    if device == HOST_DEVICE:
+        from alight._src.codegen.gaps import unsupported
+        from alight._src.ir.inner import folded
+        from alight._src.ir.nested import plain
+
+        return unsupported(plain(folded(group)))
+    where = registry.device(device)
+    # Without a profile only who names it for all work gets it: nothing is started to be refused.
+    asked = profile_of(where) is not None or current_policy().force is not None
+    return _device_gap(where, group, asked)
+
+
+def gap_on(where: Device, implementation: str, group: Group) -> str | None:
+    """Return why an implementation of a device, which need not be here, cannot run a group, by what
+    the device says of itself."""
+    if where.id == HOST_DEVICE:
+        return supports(where.id, implementation, group)
+    if implementation == "generated":
+        return _device_gap(where, group, False)
+    return _library_gap(where, group)
+
+
+def likely_supports(device: str, implementation: str, group: Group) -> str | None:
+    """Return why a device's implementation cannot run a group as far as that is known of one that
+    was recalled and not opened: ops that were never compared with NumPy there are thought well
+    of."""
+    from alight.backends.known_devices import recalled
+
+    where = next((one.device for one in recalled() if one.device.id == device), None)
+    if where is None:
+        return supports(device, implementation, group)
+    if implementation == "library":
+        return _library_gap(where, group)
+    return _device_gap(where, group, True, ask=False) if implementation == "generated" else None
+
+
+def _library_gap(where: Device, group: Group) -> str | None:
+    known = where.support.library
+    if known is None:
+        return None
+    if len(group.graph.nodes) > 1:
+        return f"{where.id} runs the functions of a library one at a time"
+    lacking = [node.op.name for node in group.graph.nodes if node.op.name not in known]
+    return f"{where.id} has no library form of {', '.join(lacking)}" if lacking else None
+
+
+def _device_gap(where: Device, group: Group, verified: bool, ask: bool = True) -> str | None:
+    # late: programs that stay on the host need neither
+    from alight._src.codegen.source import DIALECTS, gap, group_gap
+    from alight._src.ir.inner import folded
+    from alight._src.measure.verify_ops import doubt
+
+    group = folded(group)
+    graph, support = group.graph, where.support
+    dialect = DIALECTS.get(support.dialect)
+    most = where.limits.get("operands", math.inf)
+    if len(graph.inputs) + len(graph.outputs) > most:
+        return f"{where.id} binds {most} operands at most"
+    if reason := group_gap(support.dialect, group):
+        return reason
+    for node in graph.nodes:
+        dtypes = *[graph.layout(number).dtype for number in node.operands], node.layout.dtype
+        reason = gap(dialect, node.op, dtypes) if dialect is not None else None
+        if reason is None and verified and support.verified and node.op.kind is Kind.ELEMENTWISE:
+            reason = doubt(where, node.op, dtypes, node.attr("output", 0), ask)
+        if reason is not None:
+            return reason
+    return None
+
+
+def estimate(group: Group, device: str, implementation: str) -> Estimate | None:
+    """Return the predicted cost of a group, or None where nothing was measured."""
+    from alight._src.plan import cost
+
+    if not _aside:
+        _recall_bodies()
+    return cost.estimate(group, device, implementation, _profiles.get(device))
+
+
+@cache
+def _recall_bodies() -> None:
+    """Know what earlier processes counted in the bodies of ops, and keep what this one counts."""
+    from alight._src.measure.profiles import code_fingerprint
+    from alight._src.plan.workload import BODIES, PARTS
+
+    key = digest([code_fingerprint(registry.device(HOST_DEVICE)), PARTS], _BODIES)
+    found = (default_store().read(_BODIES, key) or {}).get("counts", {})
+    BODIES.update({body: (size, tuple(parts)) for body, (size, parts) in found.items()})
+    when_over(_keep_bodies, key, len(BODIES))
+
+
+_BODIES = "bodies"
+
+
+def _keep_bodies(key: str, known: int) -> None:
+    from alight._src.plan.workload import BODIES
+
+    if len(BODIES) > known:
+        default_store().write(_BODIES, key, {"counts": BODIES}, _all_bodies)
+
+
+def _all_bodies(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
+    return {"counts": {**old["counts"], **new["counts"]}}
+
+
+def copy_seconds(source: str, target: str, nbytes: int) -> float:
+    """Return the predicted seconds of a copy between two spaces; through the host where neither is
+    it."""
+    from alight._src.plan import cost
+
+    seconds = 0.0
+    if source != "host":
+        seconds += cost.copy_seconds(_profiles.get(source), nbytes, "download") or 0.0
+    if target != "host":
+        seconds += cost.copy_seconds(_profiles.get(target), nbytes, "upload") or 0.0
+    return seconds

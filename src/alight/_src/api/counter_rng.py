@@ -1,0 +1,289 @@
+"""Random numbers whose every element is known by its place: `alight.random.Counter`."""
+
+from __future__ import annotations
+
+import threading
+from math import prod
+from typing import Any
+
+from alight._core import ArrayBase, View, make_layout
+from alight._src.base.at_fork import renewed
+from alight._src.base.originals import np
+from alight._src.ir.op import Op
+from alight._src.ir.ops import OPS
+from alight._src.record.conversions import astype
+from alight._src.record.numpy_fallback import wrap
+from alight._src.record.pending import (
+    alias,
+    concrete,
+    constant,
+    elementwise,
+    may_record,
+    record_floor,
+)
+from alight._src.record.ufunc_calls import make
+from alight._src.run import evaluate as runtime
+
+__all__ = ["Counter"]
+
+_UINT32, _UINT64 = np.dtype(np.uint32), np.dtype(np.uint64)
+_ADD = OPS["add"]
+# Draws have 2**64 numbers of a key, positions in one draw 2**32.
+_ALL = 1 << 64
+_MOST = 1 << 32
+# What `jumped` leaves to each stream: 65,536 of them have 2.8e14 numbers each.
+_JUMP = 1 << 48
+# Positions of draws up to so many elements are kept: 64 MiB of them. Those of longer draws are
+# added anew, of rows and columns, where the draw is made.
+_KEPT = 1 << 24
+_FLOATS = ("float64", "float32")
+
+_lock = renewed(globals(), "_lock", threading.Lock)
+_longest: Any = None  # the value of the longest positions so far
+
+
+class Counter:
+    """Random numbers like those of NumPy's ``Generator``, drawn lazily and on any device.
+
+    Number ``i`` of a seed is a function of the seed and of ``i`` alone (Threefry2x32-20), so the
+    bits are the same on every device and for any number of threads, and what is drawn is made in
+    the kernel that uses it. An array of n elements takes the next n numbers in C order, whatever
+    its dtype. The numbers are others than those of NumPy's bit generators.
+
+    ``seed`` is what ``numpy.random.SeedSequence`` takes, or one of these.
+    """
+
+    def __init__(self, seed: Any = None) -> None:
+        sequence = seed if isinstance(seed, np.random.SeedSequence) else None
+        if sequence is None:
+            given = np.asarray(seed) if isinstance(seed, ArrayBase) else seed
+            sequence = np.random.SeedSequence(given)
+        self.seed_seq = sequence
+        self._key = int(sequence.generate_state(1, np.uint64)[0])
+        self._position = 0
+        self._lock = threading.Lock()
+
+    # -- state ------------------------------------------------------------------------------------
+    @property
+    def state(self) -> dict[str, Any]:
+        """Return the key and how many numbers were drawn; set it to go on from there."""
+        return {"counter": "Threefry2x32-20", "key": self._key, "position": self._position}
+
+    @state.setter
+    def state(self, value: dict[str, Any]) -> None:
+        if value.get("counter") != "Threefry2x32-20":
+            raise ValueError(
+                f"state must be of a Threefry2x32-20 counter, got {value.get('counter')!r}. Fix: "
+                "set what the state of an alight.random.Counter gave."
+            )
+        key, position = int(value["key"]), int(value["position"])
+        if not (0 <= key < _ALL and 0 <= position < _ALL):
+            raise ValueError(f"key {key} and position {position} must be from 0 to 2**64 - 1")
+        with self._lock:
+            self._key, self._position = key, position
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.state, "seed_seq": self.seed_seq}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.seed_seq = state["seed_seq"]
+        self._lock = threading.Lock()
+        self.state = state
+
+    def __repr__(self) -> str:
+        return f"Counter(key=0x{self._key:016x}, position={self._position})"
+
+    def spawn(self, n_children: int) -> list[Counter]:
+        """Return new independent counters, of seeds that the own seed spawns."""
+        return [Counter(child) for child in self.seed_seq.spawn(n_children)]
+
+    def advance(self, delta: int) -> Counter:
+        """Return this counter, moved as if so many numbers had been drawn (back, if negative)."""
+        self._take(int(delta))
+        return self
+
+    def jumped(self, jumps: int = 1) -> Counter:
+        """Return a new counter of the same key, 2**48 numbers further for each jump."""
+        made = Counter(self.seed_seq)
+        made.state = self.state
+        return made.advance(int(jumps) * _JUMP)
+
+    def _take(self, count: int) -> int:
+        """Return the position, moved on."""
+        with self._lock:
+            position = self._position
+            self._position = (position + count) % _ALL
+        return position
+
+    # -- draws ------------------------------------------------------------------------------------
+    def random_raw(self, size: Any = None) -> Any:
+        """Return uniform integers of 64 bits."""
+        return self._draw(OPS["random_bits"], size)
+
+    def random(self, size: Any = None, dtype: Any = np.float64, out: Any = None) -> Any:
+        """Return uniform numbers from [0, 1), multiples of 2**-53 (float32: 2**-24)."""
+        return self._float("random", size, dtype, out)
+
+    def standard_normal(self, size: Any = None, dtype: Any = np.float64, out: Any = None) -> Any:
+        """Return numbers of the standard normal distribution: its quantile at a tail of 2**-65 and
+        more (float32: 2**-33), with a sign."""
+        return self._float("normal", size, dtype, out)
+
+    def standard_exponential(
+        self, size: Any = None, dtype: Any = np.float64, out: Any = None
+    ) -> Any:
+        """Return numbers of the exponential distribution with scale 1."""
+        return self._float("exponential", size, dtype, out)
+
+    def uniform(self, low: Any = 0.0, high: Any = 1.0, size: Any = None) -> Any:
+        """Return uniform numbers from [low, high)."""
+        low, high = _parameter(low), _parameter(high)
+        with np.errstate(over="ignore", invalid="ignore"):
+            width = high - low
+        if not np.isfinite(width).all():
+            raise OverflowError("high - low range exceeds valid bounds")
+        return _plus(self.random(_size(size, low, high)), width, low)
+
+    def normal(self, loc: Any = 0.0, scale: Any = 1.0, size: Any = None) -> Any:
+        """Return numbers of normal distributions with mean ``loc`` and deviation ``scale``."""
+        loc, scale = _parameter(loc), _not_negative(scale)
+        return _plus(self.standard_normal(_size(size, loc, scale)), scale, loc)
+
+    def exponential(self, scale: Any = 1.0, size: Any = None) -> Any:
+        """Return numbers of exponential distributions with this scale."""
+        scale = _not_negative(scale)
+        return self.standard_exponential(_size(size, scale)) * scale
+
+    def integers(
+        self,
+        low: Any,
+        high: Any = None,
+        size: Any = None,
+        dtype: Any = np.int64,
+        endpoint: bool = False,
+    ) -> Any:
+        """Return integers from [low, high), or [0, low): with ``endpoint``, to the end included.
+
+        Each comes of 64 bits, so that of a range of n numbers one is more likely than another by
+        n / 2**64 of its probability at most; n may be up to 2**32.
+        """
+        dtype = np.dtype(dtype)
+        if dtype.kind not in "iu" or not dtype.isnative:
+            raise TypeError(f"Unsupported dtype {dtype!r} for integers")
+        low, high = (0, low) if high is None else (low, high)
+        first, last = int(low), int(high) - (not endpoint)
+        info = np.iinfo(dtype)
+        if first < info.min:
+            raise ValueError(f"low is out of bounds for {dtype.name}")
+        if last > info.max:
+            raise ValueError(f"high is out of bounds for {dtype.name}")
+        if first > last:
+            raise ValueError("low > high" if endpoint else "low >= high")
+        count = last - first + 1
+        if count > _MOST:
+            raise ValueError(
+                f"a range of {count} integers, and of more than 2**32 some would be noticeably "
+                "more likely than others. Fix: draw from alight.random.default_rng, or take bits "
+                "of random_raw."
+            )
+        drawn = self.random_raw(() if size is None else size)
+        # the high 64 bits of the product with the count, in halves that fit
+        high_half, low_half = drawn >> np.uint64(32), drawn & np.uint64(0xFFFFFFFF)
+        n = np.uint64(count)
+        found = (high_half * n + (low_half * n >> np.uint64(32))) >> np.uint64(32)
+        found = (found + np.uint64(first % _ALL)).astype(dtype)
+        return np.asarray(found)[()] if size is None else found
+
+    def _float(self, kind: str, size: Any, dtype: Any, out: Any) -> Any:
+        name = np.dtype(dtype).name
+        if name not in _FLOATS:
+            raise TypeError(f"Unsupported dtype {np.dtype(dtype)!r} for {kind}")
+        if out is not None:
+            if out.dtype != np.dtype(dtype):
+                raise TypeError(
+                    f"Supplied output array has the wrong type. Expected {np.dtype(dtype)}, "
+                    f"got {out.dtype}"
+                )
+            if size is not None and _shape(size) != out.shape:
+                raise ValueError("size must match out.shape when used together")
+            size = out.shape
+        drawn = self._draw(OPS[f"{kind}_{name}"], size)
+        if out is None:
+            return float(drawn) if size is None else drawn
+        out[...] = drawn
+        return out
+
+    def _draw(self, op: Op, size: Any) -> Any:
+        shape = () if size is None else _shape(size)
+        count = prod(shape)
+        if count > _MOST:
+            raise ValueError(
+                f"{count} numbers at once are more than 2**32. Fix: draw them in parts."
+            )
+        watch = runtime.watch.by
+        if watch is not None:
+            watch.touched = True  # a call that draws gives other numbers the next time
+        start, key = (np.uint64(n) for n in (self._take(count), self._key))
+        if size is None or count < max(record_floor(), 1) or not may_record():
+            positions = np.arange(count, dtype=_UINT32).reshape(shape)
+            drawn = op.reference(positions, start, key)
+            return drawn[()] if size is None else wrap(drawn)
+        operands = _positions(shape), constant(start, _UINT64), constant(key, _UINT64)
+        values = elementwise(op, operands)
+        assert values is not None  # its loop is of native dtypes
+        return make(values[0])
+
+
+def _shape(size: Any) -> tuple[int, ...]:
+    shape: tuple[int, ...] = np.broadcast_to(np.uint8(0), size).shape  # in NumPy's words
+    return shape
+
+
+def _parameter(given: Any) -> Any:
+    """Return a parameter of a distribution as a float or an array of float64."""
+    if isinstance(given, int | float):
+        return float(given)
+    if isinstance(given, ArrayBase):
+        return astype(given, np.float64, "K", "unsafe", False)
+    return np.asarray(given, float)
+
+
+def _not_negative(scale: Any) -> Any:
+    scale = _parameter(scale)
+    if np.signbit(scale).any():
+        raise ValueError("scale < 0")
+    return scale
+
+
+def _size(size: Any, *parameters: Any) -> Any:
+    """Return the size of a draw: as given, or of what the parameters broadcast to."""
+    shape = np.broadcast_shapes(*[np.shape(p) for p in parameters])
+    if size is None:
+        return shape or None
+    if np.broadcast_shapes(_shape(size), shape) != _shape(size):
+        raise ValueError(
+            f"Output size {_shape(size)} is not compatible with broadcast dimensions of inputs "
+            f"{shape}."
+        )
+    return size
+
+
+def _plus(drawn: Any, factor: Any, offset: Any) -> Any:
+    return offset + factor * drawn
+
+
+def _positions(shape: tuple[int, ...]) -> Any:
+    """Return a value that holds 0, 1, 2 … in C order."""
+    global _longest
+    count = prod(shape)
+    if count > _KEPT:
+        rows = concrete(np.arange(0, count, _KEPT, dtype=_UINT32).reshape(-1, 1))
+        sums = elementwise(_ADD, (rows, _positions((1, _KEPT))))
+        assert sums is not None
+        whole = sums[0]
+    else:
+        with _lock:
+            if _longest is None or _longest.layout.size < count:
+                _longest = concrete(np.arange(1 << (count - 1).bit_length(), dtype=_UINT32))
+            whole = _longest
+    return alias(whole, View(make_layout(_UINT32, shape), 0))

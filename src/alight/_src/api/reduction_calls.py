@@ -1,0 +1,107 @@
+"""NumPy's reductions and scans on Arrays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from alight._src.api.elementwise import ours, parameters
+from alight._src.base.originals import np
+from alight._src.record.numpy_fallback import exit_to_numpy
+from alight._src.record.structural_calls import bound, implements
+from alight._src.record.ufunc_calls import given, reduce_call
+
+
+def _method(name: str, function: Any) -> Any:
+    """Return the method that takes what a function takes: it does without the function's checks,
+    and warns of what is empty at its caller's line."""
+    return getattr(np.ndarray, name, function)
+
+
+def _reduction(function: Any, name: str) -> None:
+    names = parameters(function)
+
+    def reduce(*args: Any, **kwargs: Any) -> Any:
+        arguments = bound(names, args, kwargs)
+        array = None
+        if arguments is not None and "a" in arguments:
+            array = ours(arguments.pop("a"))
+        if array is None or arguments is None:
+            return exit_to_numpy(function, args, kwargs)
+        axis = arguments.pop("axis", None)
+        out = arguments.pop("out", None)
+        return reduce_call(name, array, axis, out, given(**arguments), bool(kwargs))
+
+    implements(function)(reduce).once = (_method(name, function), 1)
+
+
+for _name in (
+    "sum", "prod", "min", "max", "any", "all", "mean", "var", "std", "argmin", "argmax",
+    "count_nonzero", "ptp", "nansum",
+    "nanprod", "nanmin", "nanmax", "nanmean", "nanvar", "nanstd", "nanargmin", "nanargmax",
+):  # fmt: skip
+    _reduction(getattr(np, _name), _name)
+_reduction(np.amax, "max")
+_reduction(np.amin, "min")
+
+
+def _scan(function: Any, name: str) -> None:
+    names = parameters(function)
+
+    def scan(*args: Any, **kwargs: Any) -> Any:
+        arguments = bound(names, args, kwargs)
+        array = None
+        if arguments is not None and names[0] in arguments:
+            array = ours(arguments.pop(names[0]))
+        if array is None or arguments is None or arguments.pop("include_initial", False):
+            return exit_to_numpy(function, args, kwargs)
+        axis = arguments.pop("axis", None)
+        out = arguments.pop("out", None)
+        if axis is None:
+            if names[0] == "x" and array.ndim != 1:  # the standard's: only vectors have a default
+                return exit_to_numpy(function, args, kwargs)
+            array, axis = array.ravel(), 0
+        return reduce_call(name, array, axis, out, given(**arguments))
+
+    theirs = _method(name, function) if names[0] == "a" else function
+    implements(function)(scan).once = (theirs, 1)
+
+
+for _name in ("cumsum", "cumprod", "nancumsum", "nancumprod"):
+    _scan(getattr(np, _name), _name)
+_scan(np.cumulative_sum, "cumsum")
+_scan(np.cumulative_prod, "cumprod")
+
+
+@implements(np.average, reads=1)
+def average(*args: Any, **kwargs: Any) -> Any:
+    """Return the mean over axes; with weights NumPy computes it."""
+    arguments = bound(parameters(np.average), args, kwargs)
+    if arguments is None or arguments.get("weights") is not None or arguments.get("returned"):
+        return exit_to_numpy(np.average, args, kwargs)
+    array = ours(arguments.get("a"))
+    if array is None or not array.size:  # NumPy divides by how many there are
+        return exit_to_numpy(np.average, args, kwargs)
+    keywords = given(keepdims=arguments.get("keepdims", False))
+    axis = arguments.get("axis")
+    if axis is not None:  # a list or an array of axes, too, which means do not take
+        axis = np.lib.array_utils.normalize_axis_tuple(axis, array.ndim, argname="axis")
+    return reduce_call("mean", array, axis, None, keywords)
+
+
+def _keeping(function: Any) -> None:
+    """Make a function ours that spoils its input where it may: others may share that memory."""
+    names = parameters(function)
+
+    def keep(*args: Any, **kwargs: Any) -> Any:
+        arguments = bound(names, args, kwargs)
+        if arguments is not None and arguments.get("overwrite_input"):
+            args, kwargs = (), {**arguments, "overwrite_input": False}
+        return exit_to_numpy(function, args, kwargs)
+
+    implements(function)(keep)
+
+
+for _quantile in (
+    np.median, np.nanmedian, np.percentile, np.nanpercentile, np.quantile, np.nanquantile,
+):  # fmt: skip
+    _keeping(_quantile)

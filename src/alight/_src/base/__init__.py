@@ -1,0 +1,1 @@
+"""What every other part stands on; nothing of alight is imported here."""

@@ -1,0 +1,1 @@
+"""Settings, each with its source, and the policy made of them."""

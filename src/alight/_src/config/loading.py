@@ -1,0 +1,353 @@
+"""The settings of a process, each with its source: defaults < file < environment < call.
+
+`config()` is what the process was started with; `policy(...)` changes the policy part of it for a
+block or a function. A bad value is a `ConfigError` that names where the value came from.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
+from functools import lru_cache, partial, wraps
+from types import EllipsisType, MappingProxyType
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Never, TypeVar, cast
+
+from alight._core import POLICY
+from alight._src.config.policy import Policy, amended
+from alight._src.config.schema import (
+    DEFAULT,
+    FLOOR_NAMES,
+    KNOWN,
+    NAMES,
+    POLICY_FIELDS,
+    PREFIX,
+    READ,
+    TRACE,
+    Force,
+    Sourced,
+    bad,
+    meant,
+    nearest,
+    setting,
+)
+from alight.errors import AlightError, ConfigError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+_Outcome = TypeVar("_Outcome")
+
+_outer: ContextVar[tuple[Policy | None, ...]] = ContextVar("alight.policy.outer", default=())
+
+
+class _Changes:
+    """What is changed of a policy, and the policy that was made of the last base."""
+
+    __slots__ = ("_last", "_values")
+
+    def __init__(self, *values: Any) -> None:
+        self._values = tuple(
+            setting(name, raw, f"argument {name}")
+            for name, raw in zip(POLICY_FIELDS, values, strict=True)
+            if raw is not ...  # not named: None is a value
+        )
+        self._last: tuple[Policy, Policy] | None = None
+
+    def over(self, base: Policy) -> Policy:
+        """Return the base policy with these changes."""
+        if (last := self._last) is None or last[0] is not base:
+            self._last = last = (base, amended(base, self._values))
+        return last[1]
+
+
+# A `with` block in a loop, or in a function, makes one policy thousands of times, and a jitted
+# function's guard knows a policy by identity. Blocks in the source are few.
+_shared = lru_cache(maxsize=64, typed=True)(_Changes)
+
+
+class policy:
+    """Change the policy inside a `with` block or a decorated function; the rest stays as it was.
+
+    Nests and may be entered again. It holds for the current thread or task, as context variables
+    do. `devices` is an allow-list in order of preference, `"-wgpu:0"` denies; `force` is
+    `DEVICE[:IMPLEMENTATION]` or an implementation; `floor` is output elements (matmul: m·k·n),
+    one number or `{class: number}`. None gives back the default of devices, force and floor.
+    """
+
+    __slots__ = ("_changes",)
+
+    def __init__(
+        self,
+        *,
+        devices: str | Sequence[str] | EllipsisType | None = ...,
+        force: str | Force | EllipsisType | None = ...,
+        floor: int | Mapping[str, int] | EllipsisType | None = ...,
+        on_gap: str | EllipsisType = ...,
+        pick: str | EllipsisType = ...,
+        reproducible: bool | EllipsisType = ...,
+        learn: bool | EllipsisType = ...,
+        **unknown: Never,
+    ) -> None:
+        for name in unknown:
+            near = nearest(name, POLICY_FIELDS) or f"one of {', '.join(POLICY_FIELDS)}"
+            raise TypeError(f"alight.policy: {name!r} is not a setting of it. Fix: write {near}.")
+        values = (devices, force, floor, on_gap, pick, reproducible, learn)
+        try:
+            try:
+                self._changes = _shared(*values)
+            except TypeError:  # a list or dict among them
+                self._changes = _Changes(*values)
+        except ConfigError as error:
+            raise error.with_traceback(None) from None  # at the program's line
+
+    def over(self, base: Policy) -> Policy:
+        """Return the base policy with these changes."""
+        return self._changes.over(base)
+
+    def __enter__(self) -> Policy:
+        try:
+            result = self.over(current_policy())
+        except ConfigError as error:
+            raise error.with_traceback(None) from None  # at the program's line
+        _outer.set((*_outer.get(), POLICY.get()))
+        POLICY.set(result)
+        return result
+
+    def __exit__(self, *_: object) -> None:
+        *rest, before = _outer.get() or (None,)
+        POLICY.set(before)
+        _outer.set(tuple(rest))
+
+    def __call__(self, function: _Function) -> _Function:
+        """Return the function with this policy around every call."""
+        import inspect
+
+        if not callable(function) or isinstance(function, type):
+            raise TypeError(
+                f"alight.policy decorates functions, not {function!r}. Fix: decorate the functions "
+                "of it, or use `with alight.policy(...)`."
+            )
+        if (
+            inspect.isgeneratorfunction(function)
+            or inspect.iscoroutinefunction(function)
+            or inspect.isasyncgenfunction(function)
+        ):
+            raise ConfigError(
+                f"alight.policy on {function.__qualname__}: the body of a generator or coroutine "
+                "runs after the call has returned. Fix: use `with alight.policy(...)` inside it."
+            )
+
+        @wraps(function)
+        def inside(*args: Any, **kwargs: Any) -> Any:
+            with self:
+                return function(*args, **kwargs)
+
+        return cast(_Function, inside)
+
+
+class Config(NamedTuple):
+    """The settings that the process was started with."""
+
+    policy: Policy = Policy()
+    file: str | None = None
+    cache_dir: str | None = None
+    log_level: Literal["off", "info", "trace"] = "off"
+    log_size: int = 10_000
+    report: str | None = None
+    calibrate: Literal["auto", "off"] = "auto"
+    threads: int = 0
+    wgpu_power: Literal["high", "low"] = "high"
+    wgpu_software: bool = True
+    sources: Mapping[str, str] = MappingProxyType({})
+
+    def cache_root(self) -> Path:
+        """Return the folder for what outlives the process; it need not exist."""
+        from pathlib import Path
+
+        return Path(self.cache_folder())
+
+    def cache_folder(self) -> str:
+        """Return `cache_root` as a string: to start needs no paths of more."""
+        return _user_folder("cache") if self.cache_dir is None else self.cache_dir
+
+    def rows(self) -> list[Sourced]:
+        """Return every setting with its value and source, floors by class where one is set."""
+        own, said = self.policy, self.sources
+        rows = [Sourced(n, getattr(own, n), own.source(n)) for n in POLICY_FIELDS if n != "floor"]
+        other = [name for name in READ if name not in POLICY_FIELDS]
+        rows += [Sourced(n, getattr(self, n), said.get(n, DEFAULT)) for n in other]
+        floors: Mapping[str, int | None] = own.floor or {"all": None}
+        rows += (Sourced(f"floor.{kind}", n, own.floor_source(kind)) for kind, n in floors.items())
+        return rows
+
+
+def _user_folder(kind: Literal["cache", "config"]) -> str:
+    """Return the folder of this user's files of a kind."""
+    if sys.platform == "linux" and "ANDROID_DATA" not in os.environ:
+        # What platformdirs says there, without its 5 ms of modules before a program's first line.
+        named = os.environ.get(f"XDG_{kind.upper()}_HOME", "")
+        if os.path.isabs(named):
+            return os.path.join(named, "alight")
+        if os.path.isabs(os.environ.get("HOME", "")):
+            return os.path.join(os.path.expanduser(f"~/.{kind}"), "alight")
+    import platformdirs
+
+    found = getattr(platformdirs, f"user_{kind}_dir")("alight", appauthor=False)
+    return str(found)
+
+
+def load(
+    environ: Mapping[str, str] | None = None, problems: list[AlightError] | None = None
+) -> Config:
+    """Return the settings of this environment and of the file it points to.
+
+    Bad values raise ConfigError; with ``problems`` they are put there and their settings left out.
+    """
+    environ = os.environ if environ is None else environ
+
+    def attempt(read: Callable[[], _Outcome], otherwise: _Outcome) -> _Outcome:
+        try:
+            return read()
+        except ConfigError as error:
+            if problems is None:
+                raise
+            problems.append(error)
+            return otherwise
+
+    nothing: tuple[str | None, list[Sourced]] = None, []
+    file, given = attempt(lambda: _read_file(environ), nothing)
+    changes: list[Sourced] = []
+    for row in (*given, *_read_environment(environ)):
+        changes += attempt(partial(_read, row), [])
+    other = [change for change in changes if change.name not in POLICY_FIELDS]
+    placing = [change for change in changes if change.name in POLICY_FIELDS]
+    return Config(
+        policy=attempt(lambda: amended(Policy(), placing), Policy()),
+        file=file,
+        sources={change.name: change.source for change in other},
+        **{change.name: change.value for change in other},
+    )
+
+
+def _read_file(environ: Mapping[str, str]) -> tuple[str | None, list[Sourced]]:
+    """Return the settings file and what stands in it, not yet read as values."""
+    named = environ.get("ALIGHT_CONFIG")
+    if named:
+        path = os.path.abspath(os.path.expanduser(named))
+    else:
+        path = os.path.join(_user_folder("config"), "config.toml")
+    try:
+        with open(path, "rb") as stream:
+            import tomllib  # late: most have no such file
+
+            document = tomllib.load(stream)
+    except (OSError, ValueError) as error:  # ValueError: not TOML, or not UTF-8
+        if isinstance(error, OSError) and not named:
+            return None, []  # nobody asked for a file, and none can be read
+        source = "environment variable ALIGHT_CONFIG: " if named else ""
+        raise ConfigError(
+            f"{source}cannot read the file {path}: {error}. Fix: mend it, or name another file in "
+            "ALIGHT_CONFIG."
+        ) from error
+    for key in document:
+        if key not in READ:
+            near = nearest(key, READ) or f"one of {', '.join(READ)}"
+            fix = f"write {near}, or remove the key"
+            if isinstance(document[key], dict):  # a heading, under which settings stand
+                fix = f"write what stands in [{key}] above every table, without that heading"
+            bad(key, f"file {path}", "a setting", fix)
+    return path, [Sourced(key, raw, f"file {path} key {key}") for key, raw in document.items()]
+
+
+def _read_environment(environ: Mapping[str, str]) -> Iterator[Sourced]:
+    """Yield what stands in variables, not yet read as values."""
+    # Set but empty counts as not set: it is how shells and CI files take a value back.
+    for variable, name in NAMES.items():
+        if raw := environ.get(variable):
+            yield Sourced(name, meant(name, raw), f"environment variable {variable}")
+    # "all" first, so that a floor for one class stands beside it.
+    for variable, kind in reversed(FLOOR_NAMES.items()):
+        if raw := environ.get(variable):
+            number = meant("floor", raw)
+            yield Sourced(f"floor.{kind}", number, f"environment variable {variable}")
+
+
+def _read(given: Sourced) -> list[Sourced]:
+    return [setting(*given)]
+
+
+_told: set[str] = set()
+
+
+def _tell_unknown(environ: Mapping[str, str]) -> None:
+    """Log, once each, the variables that look like settings and are none."""
+    unknown = [name for name in environ if name.startswith(PREFIX) and name not in KNOWN]
+    if _told.issuperset(unknown):
+        return
+    known = {name.removeprefix(PREFIX): name for name in KNOWN}
+    known |= {name.upper(): own for own, name in NAMES.items()}  # the key in the file
+    known["FLOOR"] = f"{PREFIX}FLOOR_ALL"  # the key in the file, with no class
+    import logging
+
+    logger = logging.getLogger("alight")
+    for variable in unknown:
+        if variable in _told:
+            continue
+        _told.add(variable)
+        near = known.get(nearest(variable.removeprefix(PREFIX), known) or "")
+        if near:
+            logger.warning(
+                "environment variable %s is not known and has no effect. Fix: write %s.",
+                *(variable, near),
+            )
+        else:
+            logger.info(
+                "environment variable %s is no setting of alight's. Fix: nothing, if it is another "
+                "program's; the settings are in `alight doctor`.",
+                variable,
+            )
+
+
+def _start_logging(settings: Config) -> None:
+    if "log_level" not in settings.sources:
+        return  # nobody asked: the logger stays as the application left it
+    import logging
+
+    logging.addLevelName(TRACE, "TRACE")
+    logger = logging.getLogger("alight")
+    # "off" is about decisions; a warning says that something was lost, so it still comes through.
+    levels = {"off": logging.WARNING, "info": logging.INFO, "trace": TRACE}
+    logger.setLevel(levels[settings.log_level])
+    if settings.log_level != "off" and not logger.hasHandlers():
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("%(asctime)s %(name)s %(levelname)s %(message)s"))
+        logger.addHandler(handler)
+
+
+_config: Config | None = None
+_base: Policy | None = None
+
+
+def config() -> Config:
+    """Return the settings of the process, read once."""
+    return _config or reload_config()  # two threads at once read the same: no lock needed
+
+
+def reload_config(problems: list[AlightError] | None = None) -> Config:
+    """Return the settings read anew from file and environment, as `load` reads them; they hold
+    from now on."""
+    global _config, _base
+    settings = load(problems=problems)
+    _start_logging(settings)
+    _tell_unknown(os.environ)  # by now it is known how much is to be logged
+    _config, _base = settings, settings.policy
+    return settings
+
+
+def current_policy() -> Policy:
+    """Return the policy in force here: the innermost `policy(...)`, or the process's own."""
+    inner: Policy | None = POLICY.get()
+    return inner or _base or config().policy

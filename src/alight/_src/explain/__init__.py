@@ -1,0 +1,1 @@
+"""The log, the plans and the profiles, for people."""

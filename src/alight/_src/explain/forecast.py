@@ -1,0 +1,264 @@
+"""What a call would cost, where, and why: asked without computing its results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from alight._src.adapt import lazy_devices as candidates
+from alight._src.adapt import planner_facts as costs
+from alight._src.base.formatting import readable_seconds
+from alight._src.config.loading import current_policy, policy
+from alight._src.explain import text_tables as tables
+from alight._src.explain.dry_run import Request, requests_of
+from alight._src.explain.report import as_called
+from alight._src.plan.account import account
+from alight._src.plan.benefit import fusions
+from alight._src.plan.plan import LaunchStep
+from alight.backends import registry
+from alight.device import Device
+from alight.errors import AlightError, UnsupportedOnDevice
+
+__all__ = ["Forecast", "device_report", "estimate", "fastest_device", "fusion_report"]
+
+Row = dict[str, Any]
+
+
+class Forecast(list[Row]):
+    """Rows of plain values; prints as a table."""
+
+    def __init__(self, rows: Iterable[Row], columns: Sequence[str]) -> None:
+        super().__init__(rows)
+        self._columns = columns
+
+    def __str__(self) -> str:
+        cells = [[_cell(name, row[name]) for name in self._columns] for row in self]
+        return "\n".join(tables.aligned([name.replace("_", " ") for name in self._columns], cells))
+
+    __repr__ = __str__
+
+
+def _cell(name: str, value: Any) -> str:
+    if value is None or value == []:
+        return ""
+    if isinstance(value, dict):
+        parts = (f"{k} {_cell(name, v)}" for k, v in value.items() if v)
+        return ", ".join(parts)
+    if isinstance(value, float):
+        return readable_seconds(value)
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
+
+
+def estimate(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Forecast:
+    """Return the predicted seconds of a call, planned freely and on every allowed device with every
+    implementation.
+
+    The body is recorded on copies of the arguments, whose shapes and dtypes count; what it returns
+    is not computed. Each row has ``device`` ("planned" where the planner is free) and
+    ``implementation``, ``seconds`` with ``low`` and ``high`` (80 %), the ``terms`` they are the sum
+    of, in seconds: launch, memory, compute, upload, download, steps (our own work for each step);
+    ``places``, how many launches go where, since what a device cannot do is NumPy's; and
+    ``reason``, why seconds are None.
+
+    >>> import numpy as np
+    >>> rows = estimate(lambda x: np.sqrt(x * x + 1.0), np.ones(1000))
+    >>> [row["device"] for row in rows][:2]
+    ['planned', 'cpu']
+    """
+    with as_called("estimate", function, args, kwargs):
+        asked = requests_of(function, args, kwargs)
+    return _forecast(asked)
+
+
+def _forecast(asked: Sequence[Request]) -> Forecast:
+    rows = [_predicted("planned", "", asked)]
+    settled = current_policy()
+    unopened = [one.device for one in candidates.waiting(settled)]
+    for device in (*registry.devices_allowed(settled), *unopened):
+        rows += _on(device, asked)
+    return Forecast(rows, ("device", "implementation", "seconds", "terms", "places", "reason"))
+
+
+def fastest_device(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> str:
+    """Return the id of the allowed device on which a call is predicted to take least, all of it
+    there but for what it cannot do.
+
+    A device that was not measured is unknown and not chosen; between equals the policy's order
+    decides. Raises AlightError where none was measured.
+
+    >>> import numpy as np
+    >>> fastest_device(np.add, np.ones(10), 1.0)  # doctest: +SKIP
+    'cpu'
+    """
+    with as_called("fastest_device", function, args, kwargs):
+        asked = requests_of(function, args, kwargs)
+    planned, *rows = _forecast(asked)
+    if not planned["places"] and planned["seconds"] is not None:
+        raise AlightError(
+            "nothing of this call is placed: it computes nothing on arrays of numbers with "
+            "functions in the op table, and NumPy has it. Fix: ask of a call that does."
+        )
+    known = [row for row in rows if row["seconds"] is not None]
+    if not known:
+        reasons = "; ".join(f"{row['device']}: {row['reason']}" for row in rows)
+        raise AlightError(
+            f"no allowed device has figures for this call ({reasons}). Fix: `alight calibrate`."
+        )
+    return str(min(known, key=lambda row: row["seconds"])["device"])
+
+
+def device_report(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Forecast:
+    """Return what every device and backend says to a call: can it run, was it measured, what
+    blocks it.
+
+    Every backend is probed. Each row has ``device``, ``available``, ``allowed`` (by the policy),
+    ``supported`` (launches that can run there, of all), ``profile`` (where its figures come from,
+    None without), ``seconds`` (predicted, with its best implementation) and ``blocked`` (why not,
+    one reason each).
+
+    >>> import numpy as np
+    >>> device_report(np.add, np.ones(10), 1.0)[0]["device"]
+    'cpu'
+    """
+    with as_called("device_report", function, args, kwargs):
+        asked = requests_of(function, args, kwargs)
+    registry.probe_all()
+    settled = current_policy()
+    found = registry.known_devices()
+    profiles = costs.profiles(found)
+    rows = []
+    for device in found:
+        with policy(devices=[device.id, "cpu"]):
+            own = _on(device, asked)
+        known = [row for row in own if row["seconds"] is not None]
+        there, less = max((_there(row, device), -sum(row["places"].values())) for row in own)
+        takes_part, why, told = candidates.standing(device, settled)
+        blocked = [] if takes_part else [why]
+        blocked += _gaps(device, asked)
+        profile = profiles.get(device.id)
+        if profile is None and not known:
+            told = told or candidates.lack(device).told
+            blocked.append(f"no profile{told and f': {told}'}. Fix: `alight calibrate`")
+        rows.append(
+            {
+                "device": device.id,
+                "available": True,
+                "allowed": takes_part,
+                "supported": f"{there} of {-less}",
+                "profile": None
+                if profile is None
+                else f"{profile.origin}, {profile.path or 'not stored'}",
+                "seconds": min([row["seconds"] for row in known], default=None),
+                "blocked": list(dict.fromkeys(blocked)),
+            }
+        )
+    for name, reason in sorted(registry.absences().items()):
+        rows.append(
+            {
+                "device": name,
+                "available": False,
+                "allowed": False,
+                "supported": "",
+                "profile": None,
+                "seconds": None,
+                "blocked": [reason],
+            }
+        )
+    columns = ("device", "available", "allowed", "supported", "profile", "seconds", "blocked")
+    return Forecast(rows, columns)
+
+
+def fusion_report(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Forecast:
+    """Return the fusions that planning a call makes, with what each is worth, and those it refuses.
+
+    Each row has ``fused`` (made or refused), ``operation``, the ``parts`` it is or would be made
+    of, ``device``, ``implementation``, ``seconds`` as one and ``parts_seconds`` one by one,
+    ``benefit`` (their difference by term, in seconds) and ``reason``.
+
+    >>> import numpy as np
+    >>> [row["operation"] for row in fusion_report(np.add, np.ones(10), 1.0)]
+    []
+    """
+    with as_called("fusion_report", function, args, kwargs):
+        asked = requests_of(function, args, kwargs)
+    rows = []
+    for request in asked:
+        facts = request.facts()
+        for one in fusions(request.plan(), facts):
+            rows.append(
+                {
+                    "fused": one.made,
+                    "operation": one.operation,
+                    "parts": list(one.parts),
+                    "device": one.device,
+                    "implementation": one.implementation,
+                    "seconds": one.seconds,
+                    "parts_seconds": one.parts_seconds,
+                    "benefit": dict(one.benefit),
+                    "reason": one.reason,
+                }
+            )
+    columns = ("fused", "operation", "device", "implementation", "seconds", "parts_seconds")
+    return Forecast(rows, (*columns, "benefit", "reason"))
+
+
+def _on(device: Device, asked: Sequence[Request]) -> list[Row]:
+    """Return a row for each implementation of a device that is forced on all requests."""
+    rows = []
+    for name in device.support.implementations:
+        with policy(force=f"{device.id}:{name}", on_gap="host"):
+            row = _predicted(device.id, name, asked)
+        if row["seconds"] is not None and not _there(row, device):
+            row |= {"seconds": None, "low": None, "high": None, "terms": {}}
+            row["reason"] = "; ".join(_gaps(device, asked)) or f"{name} can do none of it"
+        rows.append(row)
+    return rows
+
+
+def _there(row: Row, device: Device) -> int:
+    """Return how many launches of a row are the device's own."""
+    own = ("library",) if device.id == "cpu" and row["implementation"] == "numpy" else ()
+    names = [f"{device.id}:{name}" for name in (row["implementation"], *own)]
+    return sum(row["places"].get(name, 0) for name in names)
+
+
+def _gaps(device: Device, asked: Sequence[Request]) -> list[str]:
+    """Return why a device cannot do parts of the requests."""
+    found: list[str] = []
+    with policy(devices=[device.id, "cpu"], force=device.id, on_gap="host"):
+        for request in asked:
+            for step in request.plan().steps:
+                if isinstance(step, LaunchStep) and step.device != device.id:
+                    details = [c.detail for c in step.decision.candidates if c.device == device.id]
+                    found += dict.fromkeys(filter(None, details))
+    return list(dict.fromkeys(found))
+
+
+def _predicted(device: str, implementation: str, asked: Sequence[Request]) -> Row:
+    """Return one row: the requests under the policy in force."""
+    total = dict.fromkeys(("seconds", "low", "high"), 0.0)
+    terms: dict[str, float] = {}
+    places: dict[str, int] = {}
+    unknown: list[str] = []
+    for request in asked:
+        try:
+            found = account(request.plan(), request.graph, request.facts())
+        except UnsupportedOnDevice as error:
+            unknown.append(str(error))
+            continue
+        unknown += found.unknown
+        for name, count in found.places.items():
+            places[name] = places.get(name, 0) + count
+        if found.estimate is not None:
+            for name in total:
+                total[name] += getattr(found.estimate, name)
+            for term, seconds in found.estimate.terms.items():
+                terms[term] = terms.get(term, 0.0) + seconds
+    row: Row = {"device": device, "implementation": implementation, **total}
+    row |= {"terms": terms, "places": places, "reason": ""}
+    if unknown:
+        row |= {"seconds": None, "low": None, "high": None, "terms": {}}
+        row["reason"] = "not measured: " + ", ".join(dict.fromkeys(unknown))
+    return row

@@ -1,0 +1,279 @@
+"""What the log, the devices and the profiles say, as rows of a document."""
+
+from __future__ import annotations
+
+import math
+import os
+import platform
+from collections.abc import Mapping
+from typing import Any
+
+from alight._core import NATIVE, floor
+from alight._src.adapt import lazy_devices as candidates
+from alight._src.adapt.first_plan import EVERYTHING
+from alight._src.base.originals import np
+from alight._src.config.loading import config, current_policy
+from alight._src.config.schema import IMPLEMENTATIONS
+from alight._src.log.decisions import Record, Snapshot, Tallied, place_of
+from alight._src.plan.cost import Profile
+from alight._src.plan.plan import Candidate
+from alight.backends import machine
+from alight.device import Device
+
+__all__ = [
+    "Row", "decision_row", "device_row", "machine_row", "profile_delta", "profile_row",
+    "profile_rows", "standing_row", "tally_row", "totals_row",
+]  # fmt: skip
+
+Row = dict[str, Any]
+
+
+def machine_row() -> Row:
+    """Return what this machine and interpreter are."""
+    vendor, model = machine.cpu_model()
+    free, total = machine.host_memory()
+    return {
+        "platform": platform.platform(),
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "core": "native" if NATIVE else "twin",
+        "blas": machine.blas(),
+        "cpu_vendor": vendor,
+        "cpu": model,
+        "processors": len(machine.processors()) or os.cpu_count(),
+        "processor_quota": machine.processor_quota(),
+        "memory_bytes": total,
+        "free_memory_bytes": free,
+    }
+
+
+def device_row(device: Device) -> Row:
+    """Return what a device says of itself."""
+    return {
+        "id": device.id,
+        "vendor": device.vendor,
+        "name": device.name,
+        "space": device.space,
+        "memory_bytes": device.memory_bytes,
+        "unified_memory": device.unified_memory,
+        "implementations": _implementations(device),
+        "dtypes": sorted(device.support.dtypes),
+        "gaps": [{"what": g.what, "why": g.why, "who": g.who} for g in device.support.gaps],
+        "limits": dict(device.limits),
+        "fingerprint": device.fingerprint,
+    }
+
+
+def standing_row(device: Device) -> Row:
+    """Return what a device says of itself, and whether it takes part here and why (not)."""
+    return {**device_row(device), **candidates.standing(device, current_policy())._asdict()}
+
+
+def _implementations(device: Device) -> list[str]:
+    """Return what can be chosen there, by the names that decisions use."""
+    own = device.support.implementations
+    # The host's library is NumPy: its products, sorts and transforms.
+    return [
+        name for name in IMPLEMENTATIONS if name in own or (name == "library" and "numpy" in own)
+    ]
+
+
+def profile_rows(profiles: Mapping[str, Profile]) -> list[Row]:
+    """Return, for each device's profile, where it came from and how well it predicts.
+
+    ``crossovers`` says, by implementation, from how many elements a float64 addition (float32 where
+    the device has no float64) of arrays that are on the device is predicted to be faster than
+    NumPy's; null: at no measured size. ``crossovers_by_class`` says the same of each class of work
+    that was measured of both.
+    """
+    return [profile_row(profiles[name], profiles.get("cpu")) for name in sorted(profiles)]
+
+
+def profile_row(profile: Profile, host: Profile | None = None) -> Row:
+    """Return one row of `profile_rows`; without the host's profile it has no crossovers."""
+    row: Row = _plain(
+        {
+            "device": profile.device,
+            "origin": profile.origin,
+            "path": profile.path,
+            "overrides": _overrides(),
+            "made_at": profile.made_at,
+            "made_seconds": profile.made_seconds,
+            # What it replaced is gone from the store; `alight calibrate` tells the change.
+            "delta": None,
+            "validation": profile.validation,
+            "complete": profile.complete,
+            "contended": profile.contended,
+            "pace_seconds": profile.pace_seconds,
+            "rough": profile.rough,
+            "doubts": list(profile.doubts),
+            "crossovers": {} if host is None else _crossovers(profile, host),
+            "crossovers_by_class": {} if host is None else _by_class(profile, host),
+        }
+    )
+    return row
+
+
+# Elements that each class of work moves for one: an addition reads two and writes one.
+_MOVED = {
+    **{"elementwise": 3, "reduce_inner": 1, "reduce_outer": 1, "scan": 2, "sort": 2},
+    **{"gather": 3, "fft": 3, "move": 4},
+}
+
+
+def _crossovers(profile: Profile, host: Profile) -> dict[str, int | None]:
+    found = _by_class(profile, host).items()
+    return {name: kinds["elementwise"] for name, kinds in found if "elementwise" in kinds}
+
+
+def _by_class(profile: Profile, host: Profile) -> dict[str, dict[str, int | None]]:
+    """Return from how many elements each implementation beats NumPy, by class of work."""
+    rates = host.rates.get("numpy")
+    found: dict[str, dict[str, int | None]] = {}
+    for name, own in profile.rates.items() if rates is not None else ():
+        for kind, moved in _MOVED.items() if own is not rates else ():
+            for dtype, width in (("float64", 8), ("float32", 4)):
+                key, size = f"{kind}/{dtype}", moved * width
+                if key in own.curves and rates is not None and key in rates.curves:
+                    curve, numpy = own.curves[key], rates.curves[key]
+                    counts = (2**i for i in range(64) if size * 2**i <= curve.knots[-1][0])
+                    found.setdefault(name, {})[kind] = next(
+                        (
+                            n
+                            for n in counts
+                            if curve.seconds_at(size * n) < numpy.seconds_at(size * n)
+                        ),
+                        None,
+                    )
+                    break
+    return found
+
+
+def profile_delta(old: Profile, new: Profile) -> dict[str, float]:
+    """Return, for each curve in both, how much longer the new one predicts: 0.1 is 10 % longer."""
+    found = {}
+    for implementation, rates in new.rates.items():
+        former = old.rates.get(implementation)
+        for name, curve in rates.curves.items() if former is not None else ():
+            before = former.curves.get(name) if former is not None else None
+            if before is not None:
+                ratios = [
+                    math.log(curve.seconds_at(work) / before.seconds_at(work))
+                    for work, _ in before.knots
+                ]
+                found[f"{implementation}/{name}"] = math.expm1(sum(ratios) / len(ratios))
+    return found
+
+
+def _overrides() -> Row:
+    """Return what the policy puts in the place of measured floors."""
+    return {
+        row.name: {"value": row.value, "source": row.source}
+        for row in config().rows()
+        if row.name.startswith("floor.") and row.value is not None
+    }
+
+
+def decision_row(record: Record) -> Row:
+    """Return a decision with its losers, and what came of it."""
+    decision = record.decision
+    own = (decision.chosen, decision.implementation)
+    others = [
+        c.estimate.seconds
+        for c in decision.candidates
+        if c.estimate is not None and (c.device, c.implementation) != own
+    ]
+    regret = None
+    if record.seconds is not None and others:
+        regret = max(0.0, record.seconds - min(others))
+    row: Row = _plain(
+        {
+            "time": record.time,
+            "call_site": place_of(record.site),
+            "operation": decision.operation,
+            "kind": decision.kind,
+            "group": decision.group,
+            "dtypes": decision.dtypes,
+            "shapes": decision.shapes,
+            "elements": decision.elements,
+            "flops": decision.flops,
+            "bytes": decision.bytes,
+            "batch": decision.batch,
+            "residency_in": decision.residency_in,
+            "chosen": decision.chosen,
+            "implementation": decision.implementation,
+            "reason": decision.reason,
+            "threshold": decision.threshold,
+            "in_place": decision.in_place,
+            "candidates": [_candidate_row(candidate) for candidate in decision.candidates],
+            "runs": record.runs,
+            "first_run": record.first,
+            "measured_seconds": record.seconds,
+            "regret_seconds": regret,
+        }
+    )
+    return row
+
+
+def _candidate_row(candidate: Candidate) -> Row:
+    estimate = candidate.estimate
+    return {
+        "device": candidate.device,
+        "implementation": candidate.implementation,
+        "seconds": None if estimate is None else estimate.seconds,
+        "low": None if estimate is None else estimate.low,
+        "high": None if estimate is None else estimate.high,
+        "terms": {} if estimate is None else dict(estimate.terms),
+        "reason": candidate.reason,
+        "detail": candidate.detail,
+    }
+
+
+def tally_row(row: Tallied, name: str) -> Row:
+    """Return what happened somewhere, under a name, and how often."""
+    made: Row = {name: row.what, "call_site": row.call_site, "count": row.times}
+    if row.reason:
+        made["reason"] = row.reason
+    return made
+
+
+def totals_row(snapshot: Snapshot) -> Row:
+    """Return what a process has done in all."""
+    by_device: dict[str, int] = {}
+    by_implementation = {"generated": 0, "numpy": 0, "library": 0}
+    for (implementation, device), elements in snapshot.elements.items():
+        by_device[device] = by_device.get(device, 0) + elements
+        by_implementation[implementation] = by_implementation.get(implementation, 0) + elements
+    policy = current_policy()
+    least = policy.record_floor if policy.floor_given else floor.kept or floor.record_floor
+    row: Row = _plain(
+        {
+            "floor_elements": least if 0 <= least < EVERYTHING else None,
+            "seconds": snapshot.seconds,
+            "decisions": snapshot.decisions,
+            "decisions_dropped": snapshot.dropped,
+            **snapshot.counts,
+            "element_operations": {
+                "eligible": sum(by_device.values()),
+                **by_implementation,
+                "by_device": by_device,
+            },
+        }
+    )
+    return row
+
+
+def _plain(value: Any) -> Any:
+    """Return a value as JSON has it."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [_plain(inner) for inner in value]
+    if isinstance(value, str):
+        return str(value)  # an enum's member prints as its value
+    if value is None or isinstance(value, (bool, int)):
+        return value
+    if isinstance(value, np.integer):
+        return int(value)
+    number = float(value)
+    return number if math.isfinite(number) else None

@@ -1,0 +1,344 @@
+"""A report as text for people: tables, and decisions by call site."""
+
+from __future__ import annotations
+
+import math
+import os.path
+from collections.abc import Iterable
+from typing import Any
+
+from alight._src.base.formatting import readable_bytes, readable_seconds
+
+__all__ = [
+    "CALIBRATION_SECONDS",
+    "aligned",
+    "explained",
+    "page",
+    "remarks",
+    "text",
+]
+
+Row = dict[str, Any]
+
+# What `alight calibrate` takes for a device where nobody says how long it may: what one may take
+# from nothing, by the design.
+CALIBRATION_SECONDS = 5.0
+SHOWN = 10  # lines a table may have before the report is longer than a terminal
+
+Table = tuple[str, list[str], list[list[str]]]
+
+
+def headlines(document: Row) -> list[str]:
+    """Return what made the report, versions and machine, and where the program's files are."""
+    box = document["machine"]
+    made = (
+        f"alight {document['alight']}, NumPy {box['numpy']}, Python {box['python']}, "
+        f"{box['processors']} × {box['cpu']}"
+    )
+    folder = _folder(document)
+    return [made, f"call sites in {folder}"] if folder else [made]
+
+
+def tables(document: Row, limit: int) -> Iterable[Table]:
+    """Yield title, header and rows of each part that has any."""
+    cut = len(_folder(document))
+    if len(document["devices"]) > 1:  # the host alone stands in the headline
+        yield (
+            "Devices",
+            ["device", "name", "memory", "implementations", "takes part"],
+            [
+                [
+                    *(d["id"], d["name"], readable_bytes(d["memory_bytes"])),
+                    ", ".join(d["implementations"]),
+                    f"{'yes' if d['takes_part'] else 'no'}: {d['why']}",
+                ]
+                for d in document["devices"]
+            ],
+        )
+    if document["gone"]:
+        gone = [[name, reason] for name, reason in document["gone"].items()]
+        yield "Devices that were calibrated and take no part", ["device", "reason"], gone
+    if calls := document.get("calls"):  # older reports have none
+        header = ["call", "call site", "way", "reason"]
+        yield "Calls", header, [[c["name"], _site(c, cut), c["way"], c["reason"]] for c in calls]
+    rows = _merged(document["decisions"])
+    totals = document["totals"]
+    if rows:
+        title = f"Decisions: {totals['decisions']}, {readable_seconds(totals['seconds'])} measured"
+        if totals["decisions_dropped"]:
+            title += f", {totals['decisions_dropped']} no longer in the log"
+        if len(rows) > limit:
+            title += f"; the {limit} kinds that took longest"
+        header = ["call site", "operation", "elements", "ran on", "reason", "runs", "predicted"]
+        yield title, [*header, "measured"], [_line(row, cut) for row in rows[:limit]]
+    for part, name in (("exits", "name"), ("fallbacks", "what"), ("demotions", "what")):
+        found = document[part]
+        if found:
+            title = f"{part.capitalize()}: {totals[part]}"
+            if len(found) > limit:
+                title += f"; the {limit} most frequent"
+            # An exit has none beside what the word means; the others say theirs.
+            more = ["reason"] if part != "exits" else []
+            yield (
+                title,
+                [name, "call site", "times", *more],
+                [
+                    [
+                        row[name],
+                        _site(row, cut),
+                        str(row["count"]),
+                        *(row.get(key, "") for key in more),
+                    ]
+                    for row in found[:limit]
+                ],
+            )
+    yield "Totals", ["what", "value"], [[k, v] for k, v in _flat(totals)]
+
+
+def _folder(document: Row) -> str:
+    """Return the folder that all call sites are in, with its last separator; "" for none."""
+    parts = ("calls", "decisions", "exits", "fallbacks", "demotions")
+    sites = {row["call_site"] for part in parts for row in document.get(part, ())} - {None}
+    folders = {os.path.dirname(site) for site in sites}
+    if not folders or not all(map(os.path.isabs, folders)):
+        return ""
+    try:
+        return os.path.join(os.path.commonpath(folders), "")
+    except ValueError:  # on several drives
+        return ""
+
+
+def _flat(totals: Row) -> Iterable[tuple[str, str]]:
+    """Yield the totals that are not 0."""
+    for name, value in totals.items():
+        if isinstance(value, dict):
+            yield from ((f"{name}.{inner}", text) for inner, text in _flat(value))
+        elif name == "seconds":
+            yield name, readable_seconds(value)
+        elif value:
+            share = f" ({value / totals['eligible']:.0%})" if totals.get("eligible") else ""
+            yield name, f"{value:,}{share}{_REMARKS.get(name, '')}"
+
+
+_REMARKS = {"floor_elements": ": work on fewer is NumPy's at once, and counted nowhere here"}
+
+
+def _merged(decisions: list[Row]) -> list[Row]:
+    """Return decisions that differ only in time as one, those that took longest first."""
+    merged: dict[tuple[Any, ...], Row] = {}
+    for row in decisions:
+        key = tuple(str(row[name]) for name in _SAME)
+        found = merged.get(key)
+        if found is None:
+            found = merged[key] = {**row, "runs": 0, "measured_seconds": 0.0, "later": [0, 0.0]}
+            found["first"] = None
+            found["over"] = 0
+        found["runs"] += row["runs"]
+        found["over"] += row["runs"] * row.get("in_place", False)
+        seconds = row["measured_seconds"]
+        if seconds is not None:
+            found["measured_seconds"] += seconds * row["runs"]
+            if row.get("first_run"):  # older reports do not say
+                found["first"] = seconds
+            else:
+                found["later"][0] += row["runs"]
+                found["later"][1] += seconds * row["runs"]
+    return sorted(merged.values(), key=lambda row: -row["measured_seconds"])
+
+
+_SAME = ("call_site", "operation", "group", "shapes", "chosen", "implementation", "reason")
+
+
+def _predicted(row: Row) -> float | None:
+    for candidate in row["candidates"]:
+        if (candidate["device"], candidate["implementation"]) == (
+            row["chosen"],
+            row["implementation"],
+        ):
+            seconds: float | None = candidate["seconds"]
+            return seconds
+    return None
+
+
+def _measured(row: Row) -> str:
+    """Return the mean of the runs after the first; a first run alone says that it is one."""
+    runs, seconds = row["later"]
+    if runs:
+        return readable_seconds(seconds / runs)
+    first = row["first"]
+    return readable_seconds(first) + ("" if first is None else " (first run)")
+
+
+def _site(row: Row, cut: int) -> str:
+    return (row["call_site"] or "")[cut:]
+
+
+def _line(row: Row, cut: int) -> list[str]:
+    return [
+        _site(row, cut),
+        row["operation"],
+        f"{row['elements']:,}",
+        f"{row['chosen']}:{row['implementation']}",
+        row["reason"],
+        str(row["runs"]),
+        readable_seconds(_predicted(row)),
+        _measured(row),
+    ]
+
+
+def explained(document: Row) -> Iterable[str]:
+    """Yield the decisions by call site, each with its losers, and the exits, as lines; jitted calls
+    first."""
+    for call in document.get("calls", ()):  # older reports have none
+        site = f" at {call['call_site']}" if call["call_site"] else ""
+        yield f"{call['name']}{site}: {call['way']} ({call['reason']})"
+    yield from _unmeasured(document)
+    by_site: dict[str, list[Row]] = {}
+    for row in _merged(document["decisions"]):
+        by_site.setdefault(row["call_site"] or "an unknown place", []).append(row)
+    exits: dict[str, list[str]] = {}
+    for row in document["exits"]:
+        text = f"  {row['name']}: NumPy's own (exit), {_runs(row['count'])}"
+        exits.setdefault(row["call_site"] or "an unknown place", []).append(text)
+    for site in dict.fromkeys((*by_site, *exits)):
+        rows = by_site.get(site, [])
+        yield site
+        for row in rows:
+            yield (
+                f"  {row['operation']}, {row['elements']:,} elements, "
+                f"{', '.join(dict.fromkeys(row['dtypes']))}: "
+                f"{row['chosen']}:{row['implementation']} ({row['reason']}), "
+                f"{_runs(row['runs'])}{_over(row['over'])}, "
+                f"predicted {readable_seconds(_predicted(row))}, "
+                f"measured {_measured(row)}"
+            )
+            for candidate in row["candidates"]:
+                name = f"{candidate['device']}:{candidate['implementation']}"
+                if name != f"{row['chosen']}:{row['implementation']}":
+                    why = " ".join(filter(None, (candidate["reason"], candidate["detail"])))
+                    yield f"    not {name}: {readable_seconds(candidate['seconds'])} {why}".rstrip()
+        yield from exits.get(site, ())
+
+
+def remarks(profile: Row | None, goes_on: bool = True) -> list[str]:
+    """Return what a reader of a profile's predictions has to know of it, with what to do;
+    ``goes_on``: what it measured was kept for the next calibration."""
+    if profile is None:
+        return []
+    doubts = profile.get("doubts", ())  # older reports have none
+    if profile.get("contended"):  # whatever else there is to say of it, nobody will use it
+        return [f"what disturbed it: {doubt}" for doubt in doubts]
+    found, lines = profile["validation"], []
+    taken = readable_seconds(profile.get("made_seconds"))
+    if profile.get("rough"):
+        lines.append(
+            f"rough: predictions are off by {found['median_error']:.0%} in the median, and their "
+            "intervals as wide. Fix: `alight calibrate` when the machine is quiet"
+        )
+    # What was imported, or is of other versions by now, has left nothing here.
+    goes_on = goes_on and profile["origin"] == "measured" and "new" in found and not doubts
+    # one that was interrupted is not complete even where all points were reached
+    if not profile.get("complete", True) and found.get("measured", 0.0) < 1.0:
+        share = f", {found['measured']:.0%} of it was measured" if found.get("measured") else ""
+        lines.append(
+            f"the time was too short for all of it: {taken}{share}. Fix: {_rest(profile, goes_on)}"
+        )
+    elif profile["origin"] == "measured" and "shapes" not in found:
+        # what is known by then takes no time of the next one
+        fix = _GOES_ON if goes_on else "`alight calibrate` with more --seconds"
+        lines.append(f"the time was too short to try what it predicts: {taken}. Fix: {fix}")
+    if "slow" in found:
+        lines.append(
+            f"{found['slow']:.0%} of what one thread runs was met in slow moments alone and left "
+            "out. Fix: `alight calibrate` when the machine is quiet"
+        )
+    for name, error in found.items():
+        if name.startswith("left_out_"):
+            lines.append(
+                f"{name.removeprefix('left_out_')}: matrix products are left out, as they were off "
+                f"by {error:.0%} in the median. Fix: `alight calibrate` when the machine is quiet"
+            )
+    return [*lines, *[f"it is sure of less: {doubt}" for doubt in doubts]]
+
+
+_GOES_ON = "`alight calibrate`, which goes on from there"
+
+
+def _rest(profile: Row, goes_on: bool) -> str:
+    """Return which calibration measures what there was no time for: all of it or, where it goes on
+    from this one, the rest."""
+    found, seconds = profile["validation"], profile.get("made_seconds")
+    measured = found.get("measured")
+    if not (measured and seconds):  # it was interrupted
+        return _GOES_ON if goes_on else "`alight calibrate --seconds` with more of them"
+    if not goes_on:
+        return f"`alight calibrate --seconds {math.ceil(seconds / measured)}`, or more"
+    rest = math.ceil(seconds * (1.0 - measured) / measured)
+    # Of what earlier ones measured nobody knows how long it took; a short one that goes on from
+    # them reaches little beside what it does once (2 of 500 points in 0.5 s).
+    if found.get("before") or rest <= CALIBRATION_SECONDS:
+        return _GOES_ON
+    return f"`alight calibrate --seconds {rest}`, or more, which goes on from there"
+
+
+def _unmeasured(document: Row) -> list[str]:
+    """Return what to do where work stayed in NumPy because nothing was measured, and where what was
+    is not to be relied on."""
+    rough = [row for row in document["profiles"] if row.get("rough")]
+    lines = [f"{row['device']}'s profile: {remarks(row)[0]}" for row in rough]
+    # older reports have no such field
+    lines += [f"{d['id']}: {d['why']}" for d in document["devices"] if d.get("no_profile")]
+    candidates = [c for row in document["decisions"] for c in row["candidates"]]
+    unknown = any(
+        (c["device"], c["reason"]) == ("cpu", "uncalibrated") and c["implementation"] != "generated"
+        for c in candidates
+    )
+    if unknown or any(row["reason"] == "uncalibrated" for row in document["decisions"]):
+        lines.append(
+            "uncalibrated work is NumPy's. Fix: run `alight calibrate` while the machine is quiet"
+        )
+    return lines
+
+
+def _over(count: int) -> str:
+    return f" ({count} in place of an operand)" if count else ""
+
+
+def _runs(count: int) -> str:
+    return "1 run" if count == 1 else f"{count:,} runs"
+
+
+def aligned(header: list[str], rows: list[list[str]]) -> Iterable[str]:
+    """Yield the rows as lines whose columns line up."""
+    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
+    for row in (header, *rows):
+        yield "  " + "  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip()
+
+
+def text(document: Row) -> str:
+    """Return the report as tables for a terminal."""
+    lines = headlines(document)
+    lines += _unmeasured(document)
+    for title, header, rows in tables(document, SHOWN):
+        lines += ["", title, *aligned(header, rows)]
+    return "\n".join(lines)
+
+
+def page(document: Row) -> str:
+    """Return the report as one HTML page that needs no other file."""
+    from html import escape  # late: two milliseconds of every command's start
+
+    parts = [f"<h1>{'<br>'.join(map(escape, headlines(document)))}</h1>"]
+    for title, header, rows in tables(document, len(document["decisions"]) + 1):
+        head = "".join(f"<th>{escape(name)}</th>" for name in header)
+        body = "".join(
+            "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows
+        )
+        parts.append(f"<h2>{escape(title)}</h2><table><tr>{head}</tr>{body}</table>")
+    return (
+        "<!doctype html><meta charset=utf-8><title>alight report</title><style>"
+        "body{font:14px sans-serif;margin:2em}table{border-collapse:collapse}"
+        "td,th{border:1px solid #ccc;padding:.2em .6em;text-align:left}</style>"
+        + "".join(parts)
+        + "\n"
+    )

@@ -1,0 +1,255 @@
+"""Folds of folds: a group over one shape some of whose elements are short folds themselves, such as
+the place of the nearest of many points.
+
+What is folded lies along one more axis, the last, of no more elements than a vector has lanes. The
+inner fold written out is elementwise: each of its indices has nodes of its own, and an operand that
+moves along it is as many operands. Values of the inner shape touch no memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache, reduce
+from typing import TYPE_CHECKING, Any
+
+from alight._core import make_layout
+from alight._src.base.originals import np
+from alight._src.ir.group import Graph, Group, GroupKind, Node, reduced_axes
+from alight._src.ir.op import OPS, Kind, Op
+from alight._src.ir.table_reduction import LANES
+
+__all__ = ["Flat", "goes_forward", "innermost", "packed", "plain", "tree", "written_out"]
+
+if TYPE_CHECKING:
+    from alight._core import Layout
+
+_FLOAT64 = np.dtype("float64")
+# Inputs whose steps a launcher keeps (``_core/native/launcher.c``).
+_INPUTS = 32
+# Bodies of what a fold's elements are that leave them as they are, if the dtype stays.
+_AS_THEY_ARE = ("x", "R(x)")
+
+
+def tree(values: Sequence[int], combine: str, pair: Callable[[int, int], int]) -> int:
+    """Return the fold of values, of LANES at most, in the order of all folds; of products in
+    NumPy's, which says what overflows."""
+    if combine == "multiply":
+        return reduce(pair, values)
+    values = list(values)
+    half = LANES // 2
+    while half:
+        for i in range(half, len(values)):
+            values[i - half] = pair(values[i - half], values[i])
+        del values[half:]
+        half //= 2
+    return values[0]
+
+
+def goes_forward(operand: Layout, axes: Sequence[int]) -> bool:
+    """Tell whether NumPy folds along the axes in the order of indices: along one, and as it lies in
+    memory."""
+    return len(axes) == 1 and operand.strides[axes[0]] >= 0
+
+
+def innermost(op: Op) -> bool:
+    """Tell whether folds by an op can be written out inside another kernel: their elements and
+    results are as they are, or what they are made into when all are there."""
+    return op.kind is Kind.REDUCTION and op.combine in OPS and op.body in _AS_THEY_ARE
+
+
+@dataclass(frozen=True, slots=True)
+class Flat:
+    """A group without its inner folds. ``sources`` says for each input which one of the original
+    group's it lies in, ``places`` at which index along the inner axis, and ``steps``, for each of
+    the original inputs, how many bytes are from one index to the next."""
+
+    group: Group
+    sources: tuple[int, ...]
+    places: tuple[int, ...]
+    steps: tuple[int, ...]
+
+
+def written_out(group: Group) -> Flat | None:
+    """Return a group with its inner folds as elementwise nodes, None where it has none."""
+    if group.kind is not GroupKind.REDUCE and group.kind is not GroupKind.ROWWISE:
+        return None
+    graph, ndim = group.graph, len(group.shape)
+    for node in graph.nodes:
+        if node.op.kind is Kind.REDUCTION and graph.layout(node.operands[0]).ndim > ndim:
+            return _written_out(group)
+    return None
+
+
+def plain(group: Group) -> Group:
+    """Return a group without inner folds, any other as it is."""
+    found = written_out(group)
+    return group if found is None else found.group
+
+
+@lru_cache(256)  # a plan asks several times for each of its groups
+def packed(group: Group) -> Group:
+    """Return a group without inner folds as it is to be predicted: what an index of the inner axis
+    has is beside what its other places have, since records are read whole."""
+    found = written_out(group)
+    if found is None:
+        return group
+    graph = found.group.graph
+    inputs = []
+    for layout, source, number in zip(graph.inputs, found.sources, found.places, strict=True):
+        count = group.graph.inputs[source].shape[-1] if number >= 0 else 1
+        whole = found.steps[source] == layout.itemsize
+        strides = [s // count if whole else s for s in layout.strides]
+        inputs.append(make_layout(layout.dtype, layout.shape, tuple(strides)))
+    alike = Graph(tuple(inputs), graph.nodes, graph.outputs)
+    return Group(group.kind, alike, group.shape)
+
+
+@lru_cache(256)
+def _written_out(group: Group) -> Flat | None:
+    graph, shape = group.graph, group.shape
+    first = len(graph.inputs)
+    depth = {n: graph.layout(n).ndim > len(shape) for n in range(first + len(graph.nodes))}
+    inner = [graph.layout(n) for n in depth if n >= first and depth[n]]
+    lengths = {layout.shape for layout in inner}
+    lengths |= {
+        graph.layout(n.operands[0]).shape
+        for n in graph.nodes
+        if n.op.kind is Kind.REDUCTION and depth[n.operands[0]]
+    }
+    if len(lengths) != 1:
+        return None
+    (whole,) = lengths
+    count = whole[-1]
+    if (
+        whole[:-1] != shape
+        or not 2 <= count <= LANES
+        or first > _INPUTS
+        or set(graph.outputs) & {n for n, deep in depth.items() if deep}
+    ):
+        return None
+    both = set.intersection(*_inner_reads(group))
+    if any(n < first and graph.layout(n).ndim for n in both):
+        return None  # it broadcasts to either shape in another way
+    work = _Work(group, count)
+    for number, node in graph.numbered():
+        deep = [depth[o] for o in node.operands]
+        if node.op.kind is Kind.REDUCTION and deep[0]:
+            if not _can(graph, node, len(shape)):
+                return None
+            work.fold(number, node)
+        elif depth[number]:
+            if node.op.kind is not Kind.ELEMENTWISE:
+                return None
+            work.spread(number, node)
+        elif any(deep):
+            return None
+        else:
+            work.keep(number, node)
+    return work.finished()
+
+
+def _can(graph: Graph, node: Node, ndim: int) -> bool:
+    operand = graph.layout(node.operands[0])
+    plainly = len(node.operands) == 1 and node.attr("initial") is None and not node.attr("where")
+    same = operand.dtype == node.layout.dtype and operand.dtype.char in "fd"
+    last = node.layout.ndim == ndim and reduced_axes(node, ndim + 1) == (ndim,)
+    ordered = node.op.combine != "multiply" or goes_forward(operand, (ndim,))
+    return innermost(node.op) and plainly and same and last and ordered
+
+
+def _inner_reads(group: Group) -> tuple[set[int], set[int]]:
+    """Return what nodes over the inner shape read, and what those over the outer one do."""
+    graph, ndim = group.graph, len(group.shape)
+    inner: set[int] = set()
+    outer: set[int] = set()
+    for node in graph.nodes:
+        over = graph.layout(node.operands[0]) if node.op.kind is Kind.REDUCTION else node.layout
+        (inner if over.ndim > ndim else outer).update(node.operands)
+    return inner, outer
+
+
+class _Work:
+    """The nodes that a group without inner folds has. Values that move along the inner axis have a
+    number for each index of it."""
+
+    def __init__(self, group: Group, count: int) -> None:
+        self.group = group
+        self.count = count
+        graph = group.graph
+        self.inputs: list[Layout] = []
+        self.sources: list[int] = []
+        self.places: list[int] = []
+        steps = []
+        inner = _inner_reads(group)[0]
+        self.numbers: dict[int, list[int]] = {}
+        for source, layout in enumerate(graph.inputs):
+            # against the inner shape an input of fewer axes has its last along the inner one
+            along = layout.ndim > 0 and source in inner
+            moves = along and layout.shape[-1] > 1
+            steps.append(layout.strides[-1] if moves else 0)
+            if along:
+                layout = make_layout(layout.dtype, layout.shape[:-1], layout.strides[:-1])
+            numbers = []
+            for place in range(count if moves else 1):
+                numbers.append(len(self.inputs))
+                self.inputs.append(layout)
+                self.sources.append(source)
+                self.places.append(place if moves else -1)
+            self.numbers[source] = numbers
+        self.steps = tuple(steps)
+        self.nodes: list[Node] = []
+
+    def add(self, node: Node) -> int:
+        self.nodes.append(node)
+        return len(self.inputs) + len(self.nodes) - 1
+
+    def at(self, number: int, index: int) -> int:
+        numbers = self.numbers[number]
+        return numbers[index if len(numbers) > 1 else 0]
+
+    def keep(self, number: int, node: Node) -> None:
+        """Add a node of the outer shape as it is."""
+        operands = tuple([self.at(o, 0) for o in node.operands])
+        self.numbers[number] = [self.add(Node(node.op, operands, node.attrs, node.layout))]
+
+    def spread(self, number: int, node: Node) -> None:
+        """Add a node of the inner shape, for each index of its last axis along which it moves."""
+        moves = any([len(self.numbers[o]) > 1 for o in node.operands])
+        layout = make_layout(node.layout.dtype, self.group.shape)
+        self.numbers[number] = [
+            self.add(
+                Node(node.op, tuple([self.at(o, k) for o in node.operands]), node.attrs, layout)
+            )
+            for k in range(self.count if moves else 1)
+        ]
+
+    def fold(self, number: int, node: Node) -> None:
+        """Add an inner fold."""
+        layout = make_layout(node.layout.dtype, self.group.shape)
+        op = node.op
+        assert op.combine is not None
+        both = OPS[op.combine]
+
+        def made(step_op: Op, *operands: int) -> int:
+            return self.add(Node(step_op, operands, (), layout))
+
+        def part(name: str, body: str | Mapping[str, str], *operands: int, of: Any = layout) -> int:
+            own = Op(f"{op.name}.{name}", Kind.ELEMENTWISE, op.reference, body=body)
+            return self.add(Node(own, operands, (), of))
+
+        values = [self.at(node.operands[0], k) for k in range(self.count)]
+        folded = tree(values, op.combine, lambda a, b: made(both, a, b))
+        if op.combine == "add":  # as NumPy's sum, it starts at +0
+            folded = made(both, part("start", "R(0)", folded), folded)
+        if op.finish is not None:
+            wide = make_layout(_FLOAT64, self.group.shape)
+            count = part("count", f"R({float(self.count)!r})", folded, of=wide)
+            folded = part("finish", op.finish, folded, count)
+        self.numbers[number] = [folded]
+
+    def finished(self) -> Flat:
+        outputs = tuple([self.numbers[o][0] for o in self.group.graph.outputs])
+        graph = Graph(tuple(self.inputs), tuple(self.nodes), outputs)
+        whole = Group(self.group.kind, graph, self.group.shape)
+        return Flat(whole, tuple(self.sources), tuple(self.places), self.steps)

@@ -1,0 +1,79 @@
+"""How elements of a body go together in the vectors of generated code."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from alight._src.ir.group import Graph, Node
+
+# Rows shorter than this run together where a vector is worth more than the copies that takes:
+# exp(x + y) of rows of 3, 7, 17, 33 and 40 float64 took 5.0, 2.2, 1.6, 1.2 and 1.0 ns each row
+# by row and 1.2 to 1.0 together (AVX-512).
+SHORT_ROW = 36
+
+# Of vectors, on the machines that have the widest ones (AVX-512); others have half of them.
+REGISTERS = 32
+
+
+def vectors_together(graph: Graph, registers: int) -> int:
+    """Return how many vectors go together, so that the processor need not wait for results."""
+    # The 20 special functions of one operand, geometric mean: 1.29 ns an element one by one, 1.26
+    # in twos, 1.32 in fours (the constants of exp leave no room). 100 additions and multiplications
+    # in a row took 4.9 one by one, 3.8 in twos, 2.5 in fours, 1.8 in eights.
+    special = [node for node in graph.nodes if node.op.special]
+    if special:
+        # Those that do not wait for one another hide what each waits for: 16 steps of a Monte Carlo
+        # over 2^20 paths took 10.2 ms one by one, 14 to 18 in twos (float32 4.9 and 5.7), where two
+        # to four in a row took 0.88 of the time in twos (Zen 4, AVX-512).
+        if _side_by_side(graph) > _APART:
+            return 1
+        return 4 if len(special) == 1 and _in_fours(special[0]) and registers == 32 else 2
+    most = 4 if len(graph.nodes) < _LONG else 8
+    # Values that wait for one another have no need of it, and find no registers: a step of
+    # Gray-Scott (11 at once) took 82, 85, 113 and 174 us in ones, twos, fours and eights, moving
+    # statistics (10) 156, 157, 157 and 248, an equation of state (12) 255, 256, 292 and 306.
+    live = _live(graph)
+    while most > 1 and most * live > registers:
+        most //= 2
+    return most
+
+
+_LONG = 16
+_APART = 4
+# Bodies that wait for themselves in twos: alone they took 0.71 to 0.94 of the time in fours (in
+# float32 0.88 to 0.96, tan and tanh 1.05), other special functions 0.92 to 1.12, powers 1.06 and
+# 1.10 (Zen 4, AVX-512).
+_IN_FOURS = frozenset(("sin", "cos", "tan", "tanh", "logaddexp", "logaddexp2"))
+_SHORT = frozenset(("tan", "tanh"))
+
+
+def _side_by_side(graph: Graph) -> int:
+    """Return how many special functions do not wait for one another, at most."""
+    depths = [0] * len(graph.inputs)
+    levels: Counter[int] = Counter()
+    for node in graph.nodes:
+        depth = max([depths[i] for i in node.operands], default=0)
+        levels[depth] += node.op.special
+        depths.append(depth + node.op.special)
+    return max(levels.values(), default=0)
+
+
+def _in_fours(node: Node) -> bool:
+    short = node.op.name in _SHORT and node.layout.dtype == "float32"
+    return node.op.name in _IN_FOURS and not short
+
+
+def _live(graph: Graph) -> int:
+    """Return how many values are waited for at once, at most: all inputs are loaded first."""
+    first = len(graph.inputs)
+    last = {o: number for number, node in graph.numbered() for o in node.operands}
+    last.update(dict.fromkeys(graph.outputs, first + len(graph.nodes)))
+    now = {i for i, layout in enumerate(graph.inputs) if layout.size > 1}
+    most = len(now)
+    for number, node in graph.numbered():
+        now.add(number)
+        most = max(most, len(now))
+        now.difference_update(o for o in (*node.operands, number) if last.get(o, 0) <= number)
+    return most

@@ -1,0 +1,1 @@
+"""Functions run through alight."""

@@ -1,0 +1,91 @@
+"""A call's arguments, described: calls that are described alike can be answered alike."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from alight._core import ArrayBase, layout_of
+from alight._src.base.originals import np
+from alight._src.fp_warnings.errstate import modes_here
+from alight._src.jit.lease import NdArray, leasable
+
+__all__ = ["Described", "describe"]
+
+# As NumPy has it: a program may give the name something else.
+_may_share = np.may_share_memory
+
+
+class _Unknown(Exception):
+    """Raised where an argument is of a kind whose behaviour cannot be guarded."""
+
+
+class Described(NamedTuple):
+    """A call's arguments: what they are but for real scalars, with the error state; those scalars'
+    bits, and the ndarrays and integers in order."""
+
+    structure: tuple[Any, ...]
+    scalars: tuple[Any, ...]
+    arrays: list[NdArray]
+    integers: list[int]
+
+
+def describe(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Described | None:
+    """Return the arguments described, or None where one cannot be guarded."""
+    work = _Describing()
+    try:
+        structure = work.of((args, kwargs))
+    except _Unknown:
+        return None
+    described = structure, work.shared(), modes_here()
+    return Described(described, tuple(work.scalars), work.arrays, work.integers)
+
+
+class _Describing:
+    def __init__(self) -> None:
+        self.arrays: list[NdArray] = []
+        self.numbers: dict[int, int] = {}
+        self.scalars: list[Any] = []
+        self.integers: list[int] = []
+
+    def shared(self) -> tuple[tuple[int, int], ...]:
+        """Return which of the ndarrays may overlap: what is written in one is then seen in the
+        other."""
+        arrays = self.arrays
+        return tuple(
+            [
+                (i, j)
+                for j in range(1, len(arrays))
+                for i in range(j)
+                if _may_share(arrays[i], arrays[j])
+            ]
+        )
+
+    def of(self, item: Any) -> Any:
+        kind = type(item)
+        if kind is np.ndarray:
+            if not leasable(item):
+                raise _Unknown
+            number = self.numbers.setdefault(id(item), len(self.arrays))
+            if number == len(self.arrays):
+                self.arrays.append(item)
+            return number, layout_of(item), item.flags.writeable
+        if kind is float:
+            self.scalars.append(item.hex())
+            return kind
+        if kind is complex:
+            self.scalars.append((item.real.hex(), item.imag.hex()))
+            return kind
+        if kind is int:
+            self.integers.append(item)
+        if kind in (int, bool, str, bytes, type(None)):
+            return kind, item
+        if isinstance(item, np.generic) and not isinstance(item, (np.object_, ArrayBase)):
+            if item.dtype.kind in "fc":
+                self.scalars.append(item.tobytes())
+                return kind
+            return kind, item.dtype, item.tobytes()
+        if kind is tuple or kind is list:
+            return kind, *[self.of(part) for part in item]
+        if kind is dict and all(type(key) in (str, int) for key in item):
+            return dict, *[(key, self.of(part)) for key, part in item.items()]
+        raise _Unknown

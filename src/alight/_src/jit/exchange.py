@@ -1,0 +1,174 @@
+"""What objects of the program keep: the Arrays among it, exchanged in place."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import sys
+from collections import deque
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from functools import lru_cache, partial
+from types import (
+    FunctionType,
+    GetSetDescriptorType,
+    MappingProxyType,
+    MemberDescriptorType,
+    MethodType,
+    ModuleType,
+    SimpleNamespace,
+)
+from typing import Any
+
+from alight._core import ArrayBase
+from alight._src.base.originals import np
+from alight._src.jit.code_origin import of_a_package, standard
+
+__all__ = ["attributes", "exchange", "exchange_attributes", "holds_objects", "is_the_programs"]
+
+Give = Callable[[Any], Any]
+
+_BY_A_STATEMENT = 1 << 9  # Py_TPFLAGS_HEAPTYPE: of classes that a class statement makes
+
+# What gives out or shows items that others hold, or is a method of what holds some.
+_LEADS_TO_HOLDERS: tuple[type, ...] = (
+    *(map, zip, enumerate, filter, reversed, itertools.chain, itertools.islice, itertools.cycle),
+    *(itertools.starmap, itertools.accumulate, itertools.zip_longest, itertools.takewhile),
+    *(type(iter(())), type(iter([])), type(reversed([])), type(iter({}.values()))),
+    *(type({}.keys()), type({}.values()), type({}.items()), MappingProxyType, type([].append)),
+)
+
+# What holds nothing, or holds it where only its own code reaches.
+_CLOSED = (int, float, complex, str, bytes, type(None), np.generic, np.ndarray, type, ModuleType)
+
+
+def exchange(holder: Any, give: Give) -> Any:
+    """Return a container or an object after its items, elements and attributes were exchanged for
+    what ``give`` returns: the very object, but for sets and methods of Arrays, which cannot be
+    changed."""
+    if _is_closed(holder):
+        return holder
+    if type(holder) is MethodType:
+        owner = give(holder.__self__)
+        return holder if owner is holder.__self__ else _method(holder, owner)
+    if isinstance(holder, dict):
+        if _leads_on(dict.values(holder)):
+            _exchange_items(dict.items(holder), lambda k, v: dict.__setitem__(holder, k, v), give)
+    elif isinstance(holder, list):
+        if _leads_on(holder):
+            _exchange_items(enumerate(holder), lambda k, v: list.__setitem__(holder, k, v), give)
+    elif isinstance(holder, deque):
+        _exchange_items(enumerate(holder), lambda k, v: deque.__setitem__(holder, k, v), give)
+    elif isinstance(holder, (set, frozenset)):
+        if any(isinstance(item, ArrayBase) for item in holder):  # scalars, which have their hashes
+            items = [give(item) for item in holder]
+            if isinstance(holder, frozenset):
+                return type(holder)(items)
+            holder.clear()
+            holder.update(items)
+    elif isinstance(holder, BaseException):
+        if (args := _exchanged(holder.args, give)) is not holder.args:
+            holder.args = args
+    elif isinstance(holder, FunctionType):
+        for cell in holder.__closure__ or ():
+            with suppress(ValueError):  # not assigned yet
+                cell.cell_contents = give(cell.cell_contents)
+        old = holder.__defaults__ or ()
+        if (new := _exchanged(old, give)) is not old:
+            holder.__defaults__ = new
+        for kept in (holder.__kwdefaults__ or {}, vars(holder)):
+            _exchange_items(kept.items(), kept.__setitem__, give)
+    elif isinstance(holder, partial):
+        old = (holder.func, holder.args, holder.keywords, vars(holder))
+        for kept in old[2:]:
+            _exchange_items(kept.items(), kept.__setitem__, give)
+        new = (give(old[0]), _exchanged(old[1], give), *old[2:])
+        if new[0] is not old[0] or new[1] is not old[1]:
+            holder.__setstate__(new)  # type: ignore[attr-defined]  # the only way to set them
+    elif type(holder) in _LEADS_TO_HOLDERS:
+        for source in gc.get_referents(holder):
+            for item in source if type(source) is tuple else (source,):
+                give(item)
+    if isinstance(holder, BaseException) or is_the_programs(type(holder)):
+        exchange_attributes(holder, give)
+    return holder
+
+
+def _exchanged(items: tuple[Any, ...], give: Give) -> tuple[Any, ...]:
+    """Return a tuple of what is given for items; the very tuple where that is the same."""
+    given = tuple([give(item) for item in items])
+    return items if all(a is b for a, b in zip(given, items, strict=True)) else given
+
+
+def _method(method: MethodType, owner: Any) -> Any:
+    """Return a method as that of another owner."""
+    theirs = getattr(type(method.__self__), method.__name__, None) is method.__func__
+    return getattr(owner, method.__name__) if theirs else MethodType(method.__func__, owner)
+
+
+def holds_objects(tree: Any) -> bool:
+    """Tell whether a tuple, list or dict has items that may keep something."""
+    return _leads_on(tree.values() if type(tree) is dict else tree)
+
+
+def _leads_on(items: Iterable[Any]) -> bool:
+    # Long lists are mostly numbers: their types are looked at in C.
+    return not all(issubclass(kind, _CLOSED) for kind in set(map(type, items)))
+
+
+def exchange_attributes(holder: Any, give: Give) -> None:
+    """Exchange the attributes of an object for what ``give`` returns."""
+    kept = attributes(holder)
+    _exchange_items(dict.items(kept), lambda k, v: dict.__setitem__(kept, k, v), give)
+    kind: Any = type(holder)
+    for slot in _slots(kind):
+        try:
+            item = slot.__get__(holder)
+        except AttributeError:  # nothing is there
+            continue
+        if (new := give(item)) is not item:
+            with suppress(AttributeError):  # of a class written in C, which sets it itself
+                slot.__set__(holder, new)
+
+
+def attributes(holder: Any) -> dict[str, Any]:
+    """Return the dict that an object's attributes are in, without running any of its code."""
+    kind: Any = type(holder)
+    own = _dict_of(kind)
+    kept = None if own is None else own.__get__(holder)
+    return kept if isinstance(kept, dict) else {}
+
+
+@lru_cache(1024)  # asked of every object that is looked at
+def _dict_of(kind: Any) -> Any:
+    """Return what gives the dict of objects of a class; None where there is none, or where the
+    program has given the name something else."""
+    found = next((vars(b)["__dict__"] for b in kind.__mro__ if "__dict__" in vars(b)), None)
+    return found if type(found) is GetSetDescriptorType else None
+
+
+def _exchange_items(items: Any, put: Callable[[Any, Any], Any], give: Give) -> None:
+    for place, item in list(items):
+        if not _is_closed(item) and (new := give(item)) is not item:
+            put(place, new)
+
+
+def _is_closed(item: Any) -> bool:
+    # By its type: scalars that are pending say in isinstance that they are NumPy's.
+    return issubclass(type(item), _CLOSED)
+
+
+@lru_cache(256)  # asked at every call that is given objects
+def _slots(kind: Any) -> tuple[Any, ...]:
+    bases = kind.__mro__[:-1]
+    return tuple([v for b in bases for v in vars(b).values() if type(v) is MemberDescriptorType])
+
+
+def is_the_programs(kind: type) -> bool:
+    """Tell whether a class is the program's own: what those of packages keep is their affair."""
+    if kind is SimpleNamespace:
+        return True
+    file = getattr(sys.modules.get(kind.__module__), "__file__", None)
+    if file is None:
+        return bool(kind.__flags__ & _BY_A_STATEMENT)
+    return not of_a_package(file) and not file.startswith(standard())

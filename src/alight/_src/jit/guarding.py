@@ -1,0 +1,230 @@
+"""What the guard of a jitted function answers without Python: kernels that won a race, programs
+that are kernels alone, and NumPy's way where NumPy is faster."""
+
+from __future__ import annotations
+
+import math
+import threading
+from time import perf_counter
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+from alight._core import POLICY
+from alight._core.guard import CallGuard, Entry
+from alight._src.adapt.kernel_trial import FOREGROUND
+from alight._src.base.at_fork import renewed
+from alight._src.jit.call_signature import Described
+from alight._src.jit.flag_source import FlagSearch
+from alight._src.jit.guard_entries import (
+    call_entry,
+    call_pattern,
+    generated,
+    kernel_entry,
+    measured,
+    watch_entry,
+)
+from alight._src.jit.host_program import Launchable, Program
+from alight._src.jit.site import LAPS, Laps, Site
+from alight._src.jit.specializations import Learned
+from alight._src.log.decisions import LOG
+from alight._src.plan.plan import LaunchStep
+from alight._src.run.prepared_step import kernel_at_hand
+from alight.device import HOST_DEVICE
+
+__all__ = ["Answering", "Missed", "is_made"]
+
+# How often a function that NumPy has for now asks whether its kernel may be compiled: asking takes
+# some 20 µs, so that after this much work it stays under 1 %.
+_ASK_SECONDS = 0.005
+
+_racing = renewed(globals(), "_racing", threading.Lock)
+
+# The policy object under which the guard launches a program, and its entry.
+_launched: WeakKeyDictionary[Program, tuple[Any, Entry]] = WeakKeyDictionary()
+
+
+class Missed(NamedTuple):
+    """A call that no entry of the guard answers, and what is known of its kind."""
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    described: Described
+    learned: Learned
+    site: Site
+
+
+class Answering(CallGuard):
+    """A guard, and what its entries become with what is learned of a function."""
+
+    __wrapped__: Any
+
+    def shadow(self, program: Program, args: tuple[Any, ...], kwargs: dict[str, Any]) -> float:
+        """Return the seconds that NumPy takes for a call of a pure function."""
+        raise NotImplementedError
+
+    def race_kernels(self, missed: Missed, program: Program) -> None:
+        """Race the program's kernels, where it is nothing else, against NumPy, and let the guard
+        launch them if they win."""
+        # Two threads in one race would find half of what the other leaves, and time each other.
+        if not _racing.acquire(blocking=False):
+            return
+        try:
+            if missed.site.shortcut is None:
+                self._race(missed, program)
+        finally:
+            _racing.release()
+
+    def _race(self, missed: Missed, program: Program) -> None:
+        args, kwargs, site = missed.args, missed.kwargs, missed.site
+        if kwargs or program.once:
+            site.raced(False)
+            return
+        plan, launchable = generated(program)
+        if launchable is None:
+            site.raced(False)
+            return
+        if not all(map(_at_hand, launchable.steps)):
+            return
+        # Where NumPy has lost, its time is known and what the kernel has to beat is the plan's.
+        lost = site.verdict == "ours"
+        theirs = site.theirs[0] if site.theirs else site.last_seconds
+        laps, under = site.laps, POLICY.get()
+        if laps is None or laps.left(program):
+            racing = 2 * LAPS * (site.ours[0] if lost else theirs)
+            # Either it stays within what measuring may take, or the calls have by now taken as
+            # long.
+            if not FOREGROUND.allows(racing) and site.spent_seconds < racing:
+                return
+            entry = self._entry_of(missed, program, launchable)
+            if entry is None:
+                return
+            laps = site.laps = Laps(program, under, entry)
+        elif laps.program is not program:
+            return
+        before, began = FOREGROUND.spent_seconds, perf_counter()
+        # One lap a call: all at once, a call would take ten times as long. And in turns: what
+        # disturbs the machine for a while disturbs both.
+        if not lost and len(laps.numpy) <= len(laps.kernel):
+            laps.numpy.append(self.shadow(program, args, kwargs))
+            FOREGROUND.spent_seconds = before + perf_counter() - began
+            return
+        if laps.under is not under:  # one that says the same, made anew
+            made = self._entry_of(missed, program, launchable)
+            if made is None:
+                return
+            laps.under, laps.entry = under, made
+        entry = laps.entry
+        laps.kernel.append(_lap(entry, args))
+        FOREGROUND.spent_seconds = before + perf_counter() - began
+        numpy_seconds = theirs if lost else min(laps.numpy)
+        beaten = site.ours[0] if lost else numpy_seconds
+        if not laps.over(beaten):
+            return
+        seconds = min(laps.kernel)
+        site.raced(seconds < beaten)
+        if site.shortcut:
+            entry.take()
+            program.plan = plan  # the same bits from now on, also where the guard hands over
+            site.verdict = "ours"
+            decisions = measured(launchable, numpy_seconds, seconds)
+            watch_entry(entry, launchable, decisions, program.site)
+            self.answer(missed.learned, site, entry)
+
+    def launch_directly(self, missed: Missed, program: Program) -> None:
+        """Let the guard launch a program whose own plan is generated kernels."""
+        under, launched = _launched.get(program, (None, None))
+        if launched is not None and under is POLICY.get():
+            self.put_back(launched)
+            return
+        launchable = None if missed.kwargs else program.launchable()
+        entry = self._entry_of(missed, program, launchable)
+        if entry is None or launchable is None:
+            return
+        _launched[program] = POLICY.get(), entry
+        watch_entry(entry, launchable, [s.decision for s in launchable.steps], program.site)
+        self.insert(entry)
+
+    def _entry_of(
+        self, missed: Missed, program: Program, launchable: Launchable | None
+    ) -> Entry | None:
+        """Return the entry that launches a program; where there is none, it is not asked for
+        again."""
+        entry = None
+        try:
+            if launchable is not None:
+                arrays, lookups = missed.described.arrays, missed.learned.proof.lookups
+                launchable.already_shown.none_raised = FlagSearch(program, lookups).none_raised
+                entry = kernel_entry(launchable, missed.args, arrays, lookups)
+        except Exception as error:
+            assert launchable is not None
+            # Nothing that generated code does wrong may reach the program: there are other ways.
+            what = " and ".join([step.decision.operation for step in launchable.steps])
+            LOG.fallback(f"{what} on cpu:generated", f"{type(error).__name__}: {error}", None)
+        if entry is None:
+            missed.site.raced(False)
+        return entry
+
+    def hear(self, learned: Learned, site: Site) -> None:
+        """Take over what was timed of NumPy's way without Python."""
+        answer = learned.answers.get(id(site))
+        if answer is not None and not site.shortcut:
+            calls, seconds = answer.take()
+            if calls:
+                site.ran_theirs(seconds / calls, calls)
+
+    def put_back(self, entry: Entry | None) -> None:
+        """Have the guard try an entry again that has gone for others: no call that it answers comes
+        here while it is there, unless its guards do not hold."""
+        if entry is not None and not self.holds(entry):
+            self.insert(entry)
+
+    def answer(self, learned: Learned, site: Site, entry: Entry) -> None:
+        """Have the guard answer a kind of call by this entry."""
+        old = learned.answers.get(id(site))
+        if old is not None:
+            self.remove(old)
+        learned.answers[id(site)] = entry
+        self.insert(entry)
+
+    def answer_with_numpy(self, missed: Missed, again: bool) -> None:
+        """Have the guard call the function itself, if ``again`` until it is time to ask again."""
+        if missed.kwargs:
+            return
+        left = -1
+        if again:
+            left = max(1, int(_ASK_SECONDS / max(missed.site.theirs[0], 1e-9)))
+        wide = missed.learned.all_numpys(missed.site.kind)
+        pattern = call_pattern(missed.args, missed.described.arrays if wide else ())
+        entry = call_entry(self.__wrapped__, pattern, left, missed.learned.proof.lookups)
+        self.answer(missed.learned, missed.site, entry)
+
+
+def is_made(site: Site, program: Program | None) -> bool:
+    """Tell whether NumPy should have the call because a program's kernels are still being made.
+
+    Running the program with NumPy in their place would take longer. Where some were there at its
+    first run, and gave bits that NumPy does not, it goes on so.
+    """
+    if program is None or site.verdict is not None or site.ours:
+        return False
+    there = [
+        kernel_at_hand(step)
+        for step in program.plan.steps
+        if isinstance(step, LaunchStep)
+        and (step.device, step.implementation) == (HOST_DEVICE, "generated")
+    ]
+    if site.making is None:
+        site.making = site.exact or not any(there)
+    return site.making and not all(there)
+
+
+def _at_hand(step: LaunchStep) -> bool:
+    """Tell whether a step's kernel can be had at once, where it has one of ours."""
+    return step.implementation != "generated" or kernel_at_hand(step)
+
+
+def _lap(entry: Entry, args: tuple[Any, ...]) -> float:
+    began = perf_counter()
+    result = entry.run(args)
+    seconds = perf_counter() - began
+    return math.inf if result is NotImplemented else seconds

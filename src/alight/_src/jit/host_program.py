@@ -1,0 +1,348 @@
+"""A traced call kept as a program: from the caller's ndarrays to its results, without the Python
+between.
+
+A program is made only of a trace (see ``traced``) in which nobody asked for an element of the
+arguments; everything else it depends on (layouts, scalars, globals) is in the key and the lookups
+that whoever keeps it checks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from typing import Any, NamedTuple
+
+from alight._core import OPERANDS, Data, Layout, Value, View
+from alight._src.base.originals import np
+from alight._src.fp_warnings.already_shown import AlreadyShown
+from alight._src.fp_warnings.categories import is_worded, wanted_of
+from alight._src.fp_warnings.errstate import ERRSTATE, settings_of
+from alight._src.fp_warnings.filters import at_the_call, when_to_warn
+from alight._src.ir.group import Graph
+from alight._src.jit.lease import NdArray, window_of
+from alight._src.plan.plan import LaunchStep, Plan, ViewStep
+from alight._src.record.pending import foreign
+from alight._src.run import evaluate as runtime
+from alight.device import HOST_DEVICE
+
+__all__ = [
+    "Argument", "Fixed", "Fresh", "Launchable", "Program", "Tree", "called", "watching",
+]  # fmt: skip
+
+
+class Fixed(NamedTuple):
+    """A result that is the same object at every call."""
+
+    item: Any
+
+
+class Argument(NamedTuple):
+    """An argument itself, or a window of it. ``slot``: equal where the body returned one object
+    twice."""
+
+    slot: int
+    number: int
+    window: tuple[Layout, int, bool] | None
+
+
+class Fresh(NamedTuple):
+    """A value of the plan, or a window of one.
+
+    ``slot``: equal where the body returned one object twice; ``memory``: where two results are
+    views of one array.
+    """
+
+    slot: int
+    value: int
+    window: View | None
+    scalar: bool
+    memory: int
+
+
+class Tree(NamedTuple):
+    """Results in a tuple, list, dict (with its keys) or named tuple."""
+
+    kind: Any
+    parts: tuple[Any, ...]
+    keys: tuple[Any, ...]
+
+
+def called(step: LaunchStep) -> Callable[..., Any] | None:
+    """Return the function of NumPy's, called with the operands and where the result goes, that a
+    step not generated is; None where it is more than one call of such a function."""
+    nodes = step.group.graph.nodes
+    if len(nodes) != 1 or nodes[0].attrs:
+        return None
+    reference = nodes[0].op.reference
+    takes_result = reference is np.dot or (isinstance(reference, np.ufunc) and reference.nout == 1)
+    return reference if takes_result else None
+
+
+class Launchable(NamedTuple):
+    """A program that is generated kernels on the host, with calls of NumPy's between them, from
+    arguments to fresh arrays.
+
+    ``inputs`` are (position of an ndarray, offset from its first element) or constant arrays.
+    ``operands`` of each step are (place, offset in bytes): inputs first, then ``outputs``, which
+    the steps make in this order. ``results`` are positions among the outputs, ``scalars`` marks
+    NumPy scalars, and ``form`` is None for one result, else tuple or list. ``told`` are the
+    categories of floating-point errors that are not ignored here.
+    """
+
+    steps: tuple[LaunchStep, ...]
+    operands: tuple[tuple[tuple[int, int], ...], ...]
+    inputs: tuple[Any, ...]
+    outputs: tuple[Layout, ...]
+    results: tuple[int, ...]
+    scalars: tuple[bool, ...]
+    form: type | None
+    told: frozenset[str]
+    already_shown: AlreadyShown  # tells whether flags say nothing new
+
+
+class Program:
+    """One traced call, to be run again on other arrays of the same layouts."""
+
+    __slots__ = (
+        "__weakref__", "_leaves", "_nodes", "_outputs", "_prints", "_result", "_writes",
+        "described", "generated", "graph", "plan", "site", "warns",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        prepared: runtime.Prepared,
+        leaves: tuple[Any, ...],
+        nodes: tuple[tuple[Any, Any], ...],
+        result: Any,
+        writes: tuple[tuple[int, int], ...],
+    ) -> None:
+        self.graph: Graph = prepared.graph
+        self.plan: Plan = prepared.plan
+        # Once it was asked for: the plan in generated kernels, and these if it is nothing else.
+        self.generated: tuple[Plan, Launchable | None] | None = None
+        self.described = prepared.described
+        self.site = prepared.pending[0].site if prepared.pending else None
+        self._leaves = (
+            leaves  # (number of an argument, layout, offset), or a value that is constant
+        )
+        self._nodes = nodes  # the line and, unless it was the default, the errstate of each node
+        states = [settings_of(errstate) for _, errstate in nodes if errstate is not None]
+        modes = {mode for settings in states for mode in settings.values()}
+        self._prints = "print" in modes
+        # Whether NumPy may warn of something whatever the state around the call is.
+        self.warns = "warn" in modes or is_worded(self.graph)
+        self._result = result
+        self._writes = writes  # (number of an argument, value it has at the end)
+        self._outputs = frozenset(prepared.graph.outputs)
+
+    @property
+    def once(self) -> bool:
+        """Tell whether a call must not be done twice: it changes an argument, or prints."""
+        return bool(self._writes) or self._prints
+
+    @property
+    def may_wait(self) -> bool:
+        """Tell whether what NumPy warns of whatever the state around the call is may be told once
+        all is done."""
+        return not self.warns or when_to_warn() in ("later", "never")
+
+    def run(self, arrays: Sequence[NdArray]) -> Any:
+        """Return the results for these arrays; what the body assigns is in them afterwards."""
+        # A block that ignores warnings is still open when a replay ends.
+        with at_the_call() if self.warns else nullcontext():
+            kept = self._compute(arrays)
+        for value in kept.values():
+            if value.error is not None:
+                raise value.error
+        for number, source in self._writes:
+            _store(arrays[number], kept[source])
+        return self._build(self._result, arrays, kept, {})
+
+    def _compute(self, arrays: Sequence[NdArray]) -> dict[int, Value]:
+        values: list[Value | None] = []
+        bases: list[Value] = [foreign(array, leased=True)[0] for array in arrays]
+        for leaf in self._leaves:
+            if type(leaf) is tuple:
+                number, layout, offset = leaf
+                value = bases[number]
+                if offset or layout is not value.layout:
+                    alias = Value(None, (), (), layout)
+                    alias.data, alias.offset = value.data, offset
+                    value = alias
+                    del alias
+                values.append(value)
+                del value
+            else:
+                values.append(leaf)
+        bases.clear()  # a value that is written must be held by the list alone
+        kept = {}
+        for number, (node, (site, errstate)) in enumerate(
+            zip(self.graph.nodes, self._nodes, strict=True), len(values)
+        ):
+            shell = Value(node.op, (), (), node.layout, site)
+            if errstate is not None:
+                shell.errstate = errstate
+            if number in self._outputs:
+                kept[number] = shell
+            values.append(shell)
+            del shell
+        runtime.replay(self.plan, values)
+        return kept
+
+    def _build(
+        self, form: Any, arrays: Sequence[NdArray], kept: dict[int, Value], made: dict[Any, Any]
+    ) -> Any:
+        if type(form) is Fixed:
+            return form.item
+        if type(form) is Argument:
+            array = arrays[form.number]
+            if form.window is None:
+                return array
+            if form.slot not in made:
+                made[form.slot] = window_of(array, *form.window)
+            return made[form.slot]
+        if type(form) is Fresh:
+            if form.slot not in made:
+                made[form.slot] = _fresh(form, kept, made)
+            return made[form.slot]
+        parts = [self._build(part, arrays, kept, made) for part in form.parts]
+        if form.kind is dict:
+            return dict(zip(form.keys, parts, strict=True))
+        return form.kind(parts) if form.kind in (tuple, list) else form.kind(*parts)
+
+    def launchable(self, plan: Plan | None = None) -> Launchable | None:
+        """Return the program as the generated kernels of a plan (by default its own), if there is
+        nothing between them but calls."""
+        form = self._result
+        parts = form.parts if type(form) is Tree and form.kind in (tuple, list) else (form,)
+        fresh = [part for part in parts if type(part) is Fresh]
+        if self._writes or len(fresh) != len(parts) or any(p.window is not None for p in fresh):
+            return None
+        wiring = _Wiring(self._leaves)
+        if not all(wiring.add(step) for step in (plan or self.plan).steps):
+            return None
+        results = [wiring.made.get(part.value, -1) for part in fresh]
+        few = len(wiring.inputs) + len(wiring.outputs) <= OPERANDS
+        if not few or -1 in results or len(set(results)) != len(results):
+            return None
+        if not any([step.implementation == "generated" for step in wiring.steps]):
+            return None  # NumPy's own way is as quick
+        return Launchable(
+            tuple(wiring.steps),
+            tuple([wiring.placed(operands) for operands in wiring.operands]),
+            tuple(wiring.inputs),
+            tuple(wiring.outputs),
+            tuple(results),
+            tuple([part.scalar for part in fresh]),
+            form.kind if type(form) is Tree else None,
+            wanted_of(self.graph, [errstate or ERRSTATE.get() for _, errstate in self._nodes]),
+            AlreadyShown(self.graph, self._nodes),
+        )
+
+
+def watching(program: Program, graph: Graph, state: Any) -> Program:
+    """Return the program of another graph on what a program is given, under an error state: its
+    results are the outputs, in a tuple."""
+    prepared = runtime.Prepared(graph, program.plan, (), (), program.described)
+    parts = [Fresh(k, number, None, True, k) for k, number in enumerate(graph.outputs)]
+    nodes = ((program.site, state),) * len(graph.nodes)
+    return Program(prepared, program._leaves, nodes, Tree(tuple, tuple(parts), ()), ())
+
+
+class _Wiring:
+    """What the kernels of a plan read and make, by the numbers of its values."""
+
+    def __init__(self, leaves: Sequence[Any]) -> None:
+        self.leaves = leaves
+        self.steps: list[LaunchStep] = []
+        self.operands: list[list[tuple[bool, int, int]]] = []
+        self.inputs: list[Any] = []
+        self.outputs: list[Layout] = []
+        self.made: dict[int, int] = {}  # outputs that are values, not windows of them
+        # Whether it is an output or an input, which one, and how many bytes on.
+        self.places: dict[int, tuple[bool, int, int]] = {}
+
+    def add(self, step: Any) -> bool:
+        """Add a step of the plan; tell whether it is one that a guard can take."""
+        if isinstance(step, ViewStep):
+            made, number, offset = self.place(step.source)
+            self.places[step.target] = made, number, offset + step.offset
+            return True
+        if not isinstance(step, LaunchStep):
+            return False
+        if step.device != HOST_DEVICE:
+            return False
+        if step.implementation != "generated" and called(step) is None:
+            return False
+        graph = step.group.graph
+        operands = [self.place(number) for number in step.inputs]
+        for number, value in zip(step.outputs, graph.outputs, strict=True):
+            layout = graph.layout(value)
+            if not (layout.c_contiguous or layout.probe.flags.f_contiguous):
+                return False
+            self.made[number] = len(self.outputs)
+            self.places[number] = True, len(self.outputs), 0
+            operands.append(self.places[number])
+            self.outputs.append(layout)
+        self.steps.append(step)
+        self.operands.append(operands)
+        return True
+
+    def place(self, number: int) -> tuple[bool, int, int]:
+        """Return where a value is; what no step made is an input."""
+        found = self.places.get(number)
+        if found is None:
+            found = self.places[number] = False, len(self.inputs), 0
+            self.inputs.append(_input(self.leaves[number]))
+        return found
+
+    def placed(self, operands: Sequence[tuple[bool, int, int]]) -> tuple[tuple[int, int], ...]:
+        """Return operands as places among inputs and outputs, now that all inputs are known."""
+        first = len(self.inputs)
+        return tuple([(number + made * first, offset) for made, number, offset in operands])
+
+
+def _input(leaf: Any) -> Any:
+    if type(leaf) is tuple:
+        return leaf
+    return runtime.host_array(leaf)
+
+
+def _store(array: NdArray, value: Value) -> None:
+    """Put what an argument became into the caller's memory, unless it was written there."""
+    data = value.data
+    if data is not None and data.foreign and data.array is not None:
+        return
+    elements = runtime.host_array(value)
+    base, view = foreign(array)
+    if view is not None and view.layout is not base.layout:
+        layout = view.layout
+        data = value.data
+        assert data is not None
+        elements = np.ndarray(
+            layout.shape, layout.dtype, data.raw, value.offset + view.offset, layout.strides
+        )
+    np.copyto(array, elements)
+
+
+def _fresh(form: Fresh, kept: dict[int, Value], made: dict[Any, Any]) -> Any:
+    value = kept[form.value]
+    host = runtime.host_array(value)
+    if form.scalar:
+        return host[()]
+    data, start = value.data, value.offset
+    assert data is not None
+    # Versions are shared until one is written (`b[:] = a`); what goes out must not be.
+    if data.foreign or made.setdefault(("owner", id(data)), form.memory) != form.memory:
+        copied = made.get(("copy", form.memory))
+        if copied is None:
+            copied = made["copy", form.memory] = host.copy("K")
+        host, data, start = copied, Data(value.layout, copied), 0
+    view = form.window
+    if view is None:
+        return host
+    result = np.ndarray(
+        view.layout.shape, view.layout.dtype, data.raw, start + view.offset, view.layout.strides
+    )
+    result.flags.writeable = view.writeable
+    return result

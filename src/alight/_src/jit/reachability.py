@@ -1,0 +1,249 @@
+"""What code can come by from what it is given and from what it names: the ndarrays there, and what
+keeps them.
+
+A function that assigns into an argument may read the same memory by any other way: a list in an
+attribute, a dict under a global name, a variable of an enclosing function, an iterator. Who defers
+the assignment has to know of them all.
+"""
+
+from __future__ import annotations
+
+import array
+import ctypes
+import gc
+import mmap
+from collections import deque
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from functools import cache, lru_cache
+from types import CodeType, FunctionType, GetSetDescriptorType, MemberDescriptorType, ModuleType
+from typing import Any
+from weakref import CallableProxyType, ProxyType, ReferenceType
+
+from alight._core import ArrayBase
+from alight._src.base.originals import np
+from alight._src.jit.code_origin import of_a_package, standard, written_by_user
+from alight._src.jit.exchange import attributes, is_the_programs
+
+__all__ = ["Reach", "exported", "leads_nowhere", "named", "overlap", "spaces"]
+
+NdArray = np.ndarray[Any, Any]
+_bounds = np.lib.array_utils.byte_bounds
+# As NumPy has them: every call asks, and a program may give these names something else.
+_may_share, _shares = np.may_share_memory, np.shares_memory
+
+# What holds nothing that an array could be in.
+_ATOMS = (
+    int, float, complex, str, bytes, range, type(None), type(Ellipsis), type(NotImplemented),
+    np.dtype, np.ufunc, CodeType, GetSetDescriptorType, MemberDescriptorType,
+)  # fmt: skip
+# With these names code reaches all of its module's globals.
+_ALL_NAMES = frozenset(("globals", "eval", "exec", "vars", "locals"))
+
+_CONTAINERS = (list, tuple, dict, set, frozenset, deque)
+
+_FEWEST = 1_000
+_ELEMENTS_TO_ONE = 1_000
+_LONG = 32  # of more items than these the types are looked at first, in C: as long as one object
+
+
+class Reach:
+    """What is reached from some roots: ``arrays``, the address ranges of other ``buffers``, and by
+    its id everything that was looked at.
+
+    ``whole`` is False where there was more than may be looked at: one object takes some 1 µs, what
+    NumPy takes for 1000 elements. So looking takes no longer than one pass over the arrays that a
+    call is given, or 1 ms.
+    """
+
+    __slots__ = ("arrays", "buffers", "met", "whole")
+
+    def __init__(self, roots: Iterable[Any], elements: int) -> None:
+        self.arrays: list[NdArray] = []
+        self.buffers: list[tuple[int, int]] = []
+        self.met: dict[int, Any] = {}
+        self.whole = True
+        left = max(_FEWEST, elements // _ELEMENTS_TO_ONE)
+        met = self.met
+        stack = [*roots]
+        while stack:
+            item = stack.pop()
+            kind: Any = type(item)
+            if id(item) in met or leads_nowhere(kind):
+                continue
+            met[id(item)] = item
+            if issubclass(kind, np.ndarray):
+                self.arrays.append(item)
+            elif issubclass(kind, ArrayBase):
+                if (shared := exported(item)) is not None:
+                    self.arrays.append(shared)
+            elif _is_buffer(kind):
+                self._buffer(item)
+            if issubclass(kind, _CONTAINERS) and len(item) // _LONG > left:
+                self.whole = False
+                return
+            parts = _parts(item, kind)
+            left -= 1 + len(parts) // _LONG
+            if len(parts) > _LONG and _all_lead_nowhere(parts):
+                continue
+            stack += parts
+            if len(stack) > left:
+                stack = [part for part in stack if not _all_lead_nowhere((part,))]
+                if len(stack) > left:
+                    self.whole = False
+                    return
+
+    def touches(self, array: NdArray) -> bool:
+        """Tell whether an ndarray may be reached, or some of its bytes."""
+        if not self.whole or any(overlap(array, other) for other in self.arrays):
+            return True
+        if not self.buffers:
+            return False
+        low, high = _bounds(array)
+        return any(low < end and start < high for start, end in self.buffers)
+
+    def _buffer(self, item: Any) -> None:
+        with suppress(TypeError, ValueError, BufferError), memoryview(item) as view:
+            if not view.readonly and view.nbytes:
+                # Nothing of it is kept: what is exported cannot be given another size.
+                self.buffers.append(_bounds(np.frombuffer(view, np.uint8)))
+
+
+def exported(array: ArrayBase) -> NdArray | None:
+    """Return an Array's memory where others may see it."""
+    data = array.storage.value.data
+    return data.array if data is not None and data.shared and data.exported else None
+
+
+def overlap(a: NdArray, b: NdArray) -> bool:
+    """Tell whether two ndarrays share an element's bytes; where that takes long to find out,
+    they do."""
+    if not _may_share(a, b):
+        return False
+    try:
+        # The general question is NP-hard. What 100 candidates do not settle counts as shared, which
+        # is right too: only some writes go through one storage that could have had two.
+        return _shares(a, b, max_work=100)  # type: ignore[arg-type]
+    except (np.exceptions.TooHardError, OverflowError):
+        return True
+
+
+@lru_cache(1024)  # asked of every object that is looked at
+def leads_nowhere(kind: Any) -> bool:
+    """Tell whether objects of this type keep nothing that an array could be in."""
+    if issubclass(kind, type):
+        return False
+    if issubclass(kind, np.generic):
+        return not issubclass(kind, (np.void, np.object_))
+    # A subclass may have attributes.
+    return kind in _ATOMS or issubclass(kind, (bool, np.dtype))
+
+
+def _all_lead_nowhere(items: Iterable[Any]) -> bool:
+    kinds: set[Any] = set(map(type, items))
+    return all(map(leads_nowhere, kinds))
+
+
+@lru_cache(1024)
+def _is_buffer(kind: Any) -> bool:
+    """Tell whether objects of this type have memory of their own that they show to others."""
+    return issubclass(kind, (bytearray, array.array, mmap.mmap, ctypes.Array, ctypes.Structure))
+
+
+def _parts(item: Any, kind: type) -> list[Any]:
+    """Return what an object leads to directly."""
+    if kind is list:
+        return item  # type: ignore[no-any-return]
+    if kind is tuple:
+        return [*item]
+    if kind is dict:
+        keys = () if _all_lead_nowhere(item) else item
+        return [*item.values(), *keys]
+    if issubclass(kind, np.ndarray):
+        parts = [*item.reshape(-1)] if item.dtype.hasobject else []
+        return parts if kind is np.ndarray else [*parts, *_kept(item)]
+    if issubclass(kind, ArrayBase):
+        return []
+    if kind is FunctionType:
+        return list(_of_function(item))
+    if issubclass(kind, type):
+        return [*vars(item).values(), *item.__bases__] if is_the_programs(item) else []
+    if issubclass(kind, ModuleType):
+        return [*vars(item).values()] if _is_the_programs_module(item) else []
+    if issubclass(kind, (np.void, np.flatiter)):
+        return [item.base]
+    if kind is np.nditer:
+        with suppress(ValueError):  # one that was closed has none
+            return [*item.operands]
+        return []
+    if kind is memoryview:
+        return [item.obj]
+    if issubclass(kind, ReferenceType):
+        return [item()]
+    if kind in (ProxyType, CallableProxyType):
+        with suppress(ReferenceError):
+            return [item.__repr__.__self__]
+        return []
+    if kind.__module__.startswith("alight."):
+        return [item.__wrapped__] if hasattr(kind, "declared_pure") else []
+    return [*gc.get_referents(item), *_kept(item), kind]
+
+
+def _kept(item: Any) -> Iterable[Any]:
+    # Where CPython keeps attributes apart from a dict, its collector may not name the dict.
+    return dict.values(attributes(item))
+
+
+def _of_function(function: FunctionType) -> Iterator[Any]:
+    """Yield what a function's code can come by; of a package's, what it was given."""
+    yield from function.__closure__ or ()
+    yield from function.__defaults__ or ()
+    yield from (function.__kwdefaults__ or {}).values()
+    yield from vars(function).values()
+    names = named(function)
+    for space in spaces(function):
+        yield from [space[name] for name in names if name in space and not _is_module(space[name])]
+
+
+def named(function: FunctionType) -> frozenset[str]:
+    """Return the global names through which the program's own function comes by things."""
+    if not written_by_user(function):
+        return frozenset()
+    names = _named(function.__code__)
+    return names if names.isdisjoint(_ALL_NAMES) else names | function.__globals__.keys()
+
+
+def spaces(function: FunctionType) -> Iterator[dict[str, Any]]:
+    """Yield where a function's names are looked up: among its globals, and in the program's own
+    modules that it comes by there."""
+    names = named(function)
+    left, met = [function.__globals__], set()
+    while left:
+        space = left.pop()
+        if id(space) not in met:
+            met.add(id(space))
+            yield space
+            found = [space[name] for name in names if name in space and _is_module(space[name])]
+            left += [vars(module) for module in found if _is_the_programs_module(module)]
+
+
+def _is_module(item: Any) -> bool:
+    return issubclass(type(item), ModuleType)
+
+
+@cache
+def _named(code: CodeType) -> frozenset[str]:
+    """Return the names that code, and code inside it, looks up by name."""
+    names = set(code.co_names)
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            names |= _named(constant)
+    return frozenset(names)
+
+
+def _is_the_programs_module(module: ModuleType) -> bool:
+    """Tell whether a module is the program's own, not a package's or the standard library's."""
+    file = getattr(module, "__file__", None)
+    if file is None:  # made by the program, or a folder; what is built in says so
+        return getattr(getattr(module, "__spec__", None), "origin", None) is None
+    return not of_a_package(file) and not file.startswith(standard())

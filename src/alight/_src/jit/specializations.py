@@ -1,0 +1,116 @@
+"""What a jitted function has learned while all that it names was as it is now."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
+
+from alight._core.guard import Entry
+from alight._src.config.loading import current_policy
+from alight._src.jit.array_program import ArrayProgram
+from alight._src.jit.call_signature import Described
+from alight._src.jit.guard_entries import standing_entry
+from alight._src.jit.host_call import Hosted
+from alight._src.jit.purity import Proof
+from alight._src.jit.site import PROGRAMS, Site
+from alight._src.record.pending import record_floor
+
+__all__ = ["EXACT_SITES", "Learned", "States"]
+
+# Kinds of call a function keeps apart by exact shapes, as many as its guard has entries; a function
+# that is given ever new shapes is judged by how large they are, in powers of two.
+EXACT_SITES = 64
+
+
+class Learned:
+    """One proof, and what is known of calls for as long as it holds."""
+
+    __slots__ = ("_standing", "answers", "guarded", "hosted", "on_ours", "proof", "sites")
+
+    def __init__(self, proof: Proof) -> None:
+        self.proof = proof
+        self._standing = standing_entry(proof.lookups)
+        self.sites: OrderedDict[Any, Site] = OrderedDict()
+        self.answers: dict[int, Entry] = {}  # the guard's entry of a site, by its id
+        # By key; None: such a call cannot be run again without its body.
+        self.on_ours: dict[Any, ArrayProgram | None] = {}
+        self.guarded: dict[Any, Entry] = {}  # the guard's, of those calls
+        # By kinds of arguments: calls on Arrays as calls on what they have on the host.
+        self.hosted: dict[Any, Hosted] = {}
+
+    def holds(self) -> bool:
+        """Tell whether all that the function names is as it was."""
+        return self._standing.matches(())
+
+    def site(self, described: Described, raced: bool, drop: Callable[[Entry], Any]) -> Site:
+        """Return what is known of calls with such arguments; ``drop`` is told of the guard's entry
+        for a kind of call that makes room."""
+        stamp = current_policy().stamp
+        key: Any = (described.structure, stamp)
+        site = self.sites.get(key)
+        if site is None:
+            least = record_floor() if raced else 0
+            small = bool(described.arrays) and all(a.size < least for a in described.arrays)
+            sizes = [array.size.bit_length() for array in described.arrays]
+            sizes += [number.bit_length() for number in described.integers]
+            kind = (tuple(sizes), tuple([a.dtype for a in described.arrays]), stamp)
+            if len(self.sites) >= EXACT_SITES:
+                key = kind
+                site = self.sites.get(key)
+                if site is None:
+                    site = Site(small, kind)
+                    site.tries = PROGRAMS  # a program is for exact shapes
+            else:
+                site = Site(small, kind)
+            self.sites[key] = site
+            if len(self.sites) > 2 * EXACT_SITES:
+                _, gone = self.sites.popitem(last=False)
+                answer = self.answers.pop(id(gone), None)  # a later site may get that id
+                if answer is not None:
+                    drop(answer)
+        return site
+
+    def all_numpys(self, kind: Any) -> bool:
+        """Tell whether NumPy has every call of arguments so large, whatever their shapes: no more
+        are kept apart by those, and where anything was tried, it won."""
+        # of a tuple: other threads may meet new kinds meanwhile
+        alike = [site for site in tuple(self.sites.values()) if site.kind == kind]
+        theirs = all([s.verdict == "numpy" or (s.waiting and not s.cold) for s in alike])
+        return theirs and len(self.sites) >= EXACT_SITES and not any([s.foregone for s in alike])
+
+    def entries(self) -> tuple[Entry, ...]:
+        """Return the guard's entries that rest on it."""
+        hosted = [hosted.entry for hosted in self.hosted.values() if hosted.entry is not None]
+        return (*self.answers.values(), *self.guarded.values(), *hosted)
+
+
+class States:
+    """What a function has learned in each state of what it names, the one used last in front.
+
+    As many are kept as programs for one kind of call: what a test puts into NumPy's place and takes
+    away again leaves what was learned before.
+    """
+
+    def __init__(self) -> None:
+        self._kept: list[Learned] = []
+
+    def current(self) -> Learned | None:
+        """Return what was learned in the state that things are in; None: they never were."""
+        kept = self._kept
+        for learned in kept:
+            if learned.holds():
+                if learned is not kept[0]:  # a list anew: other threads may be looking
+                    self._kept = [learned, *[other for other in kept if other is not learned]]
+                return learned
+        return None
+
+    def add(self, learned: Learned) -> Learned | None:
+        """Put what is learned from now on in front; return what is dropped for it."""
+        kept = [learned, *self._kept]
+        self._kept = kept[:PROGRAMS]
+        return kept[PROGRAMS] if len(kept) > PROGRAMS else None
+
+    def clear(self) -> None:
+        """Drop all."""
+        self._kept = []

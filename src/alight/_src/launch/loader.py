@@ -1,0 +1,347 @@
+"""`alight run`: an unmodified script, as `python script.py` runs it, with alight under its NumPy.
+
+Only the program's own files see alight: the script, and what it imports from its own folder.
+Their ``import numpy`` statements are pointed at the run namespace when they are compiled;
+everything else, ``sys.modules`` and ``__import__`` included, is left as it is.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from importlib.machinery import (
+    BYTECODE_SUFFIXES,
+    EXTENSION_SUFFIXES,
+    SOURCE_SUFFIXES,
+    BuiltinImporter,
+    ExtensionFileLoader,
+    FileFinder,
+    SourceFileLoader,
+    SourcelessFileLoader,
+)
+from types import CodeType, ModuleType
+from typing import Any
+from zipimport import ZipImportError, zipimporter
+
+import numpy as np
+
+import alight.errors
+from alight._core import floor, hooks
+from alight._src.adapt.record_floor import LEAST_FLOOR
+from alight._src.api.stand_ins import NAME, numpy_namespace, random_namespace
+from alight._src.config.loading import config
+from alight._src.record.reported_class import asks_what_it_means
+from alight._src.record.tracebacks import clean_chain, without_ours
+
+__all__ = [
+    "is_archive",
+    "read_script",
+    "rewrite",
+    "run_code",
+    "run_folder",
+    "run_module",
+    "run_script",
+]
+
+
+# ------------------------------------------------------------------------------ the user's NumPy
+
+
+_SERVED = {"numpy": NAME, "numpy.random": f"{NAME}.random"}
+
+
+def rewrite(tree: ast.Module) -> ast.Module:
+    """Return the module with its imports of numpy pointed at the run namespace, line for line."""
+    for statement in _statements(tree):
+        if isinstance(statement, ast.Import):
+            statement.names = [new for old in statement.names for new in _imported(old)]
+        elif isinstance(statement, ast.ImportFrom) and not statement.level:
+            statement.module = _SERVED.get(statement.module or "", statement.module)
+    return tree
+
+
+def _imported(alias: ast.alias) -> list[ast.alias]:
+    ours = _SERVED.get(alias.name)
+    if ours is not None and (alias.asname is not None or alias.name == "numpy"):
+        return [ast.copy_location(ast.alias(ours, alias.asname or "numpy"), alias)]
+    if alias.asname is not None or not alias.name.startswith("numpy."):
+        return [alias]
+    # `import numpy.linalg` imports the submodule and binds "numpy": then bind that name again.
+    return [alias, ast.copy_location(ast.alias(NAME, "numpy"), alias)]
+
+
+def _statements(tree: ast.Module) -> Iterator[ast.stmt]:
+    """Yield every statement; expressions hold none, so they are not walked."""
+    stack: list[Any] = [tree]
+    while stack:
+        block = stack.pop()
+        for name in ("body", "orelse", "finalbody", "handlers", "cases"):
+            for inner in getattr(block, name, ()):
+                stack.append(inner)
+                if isinstance(inner, ast.stmt):
+                    yield inner
+
+
+def _compile(source: bytes, path: str) -> CodeType:
+    """Return the code of one of the program's files. Raises what Python raises for it."""
+    if b"numpy" not in source:
+        return compile(source, path, "exec", dont_inherit=True)
+    # Not ast.parse: its frame would stand in the traceback of a syntax error.
+    tree: Any = compile(source, path, "exec", ast.PyCF_ONLY_AST, dont_inherit=True)
+    tree = rewrite(tree)
+    numpy_namespace()
+    if b"numpy.random" in source:
+        # Rewritten imports of it look in sys.modules; others need not wait for NumPy's to load.
+        random_namespace()
+    return compile(tree, path, "exec", dont_inherit=True)
+
+
+# ------------------------------------------------------------------- the program's other modules
+
+
+class _ProgramLoader(SourceFileLoader):
+    """Gives a module the code that was made when it was found."""
+
+    code: CodeType
+
+    def get_code(self, fullname: str) -> CodeType:
+        """Return the module's code."""
+        return self.code
+
+
+def _loader(name: str, path: str) -> SourceFileLoader:
+    """Return the loader of one source file; a plain one where there is nothing to rewrite.
+
+    The work is done here and not in the loader, whose frames would stand in the tracebacks.
+    """
+    plain = SourceFileLoader(name, path)
+    try:
+        source = plain.get_data(path)
+        if b"numpy" not in source:
+            return plain
+        loader = _ProgramLoader(name, path)
+        loader.code = _compile(source, path)
+    except Exception:  # the plain loader fails the same way, with the message Python gives
+        return plain
+    return loader
+
+
+class _ProgramArchive(zipimporter):
+    """Finds the modules of a program that is a zip file."""
+
+    def get_code(self, fullname: str) -> CodeType:
+        """Return a module's code."""
+        code: CodeType = super().get_code(fullname)
+        source = self.get_source(fullname)
+        if source is None or "numpy" not in source:
+            return code
+        return _compile(source.encode(), code.co_filename)
+
+
+def is_archive(path: str) -> bool:
+    """Tell whether a file is a zip file, which Python runs by its ``__main__``."""
+    try:
+        zipimporter(path)
+    except ZipImportError:
+        return False
+    return True
+
+
+def _serve_folder(folder: str, installed: tuple[str, ...]) -> None:
+    """Find source files under the folder, or in the zip file, with our loader, unless they are
+    installed packages."""
+    root = os.path.join(os.path.realpath(folder), "")
+
+    def finder(path: str) -> FileFinder | zipimporter:
+        real = os.path.join(os.path.realpath(path or os.curdir), "")
+        if not real.startswith(root) or _within(real, installed):
+            raise ImportError("not a folder of the program")
+        if not os.path.isdir(real):
+            return _ProgramArchive(path)
+        return FileFinder(
+            path or os.curdir,
+            (ExtensionFileLoader, EXTENSION_SUFFIXES),
+            (_loader, SOURCE_SUFFIXES),  # type: ignore[arg-type]  # called, like the classes
+            (SourcelessFileLoader, BYTECODE_SUFFIXES),
+        )
+
+    sys.path_hooks.insert(0, finder)
+    for path in [p for p in sys.path_importer_cache if os.path.realpath(p).startswith(root[:-1])]:
+        del sys.path_importer_cache[path]
+
+
+def _folders(paths: Iterable[str]) -> tuple[str, ...]:
+    """Return the folders as prefixes of what is in them, by every name they go by."""
+    both = {form(path) for path in paths for form in (os.path.abspath, os.path.realpath)}
+    return tuple(os.path.join(path, "") for path in both)
+
+
+_PACKAGE_PARTS = tuple(os.sep + name + os.sep for name in ("site-packages", "dist-packages"))
+
+
+def _within(path: str, folders: tuple[str, ...]) -> bool:
+    """Tell whether a path is in one of the folders, or where packages are installed."""
+    return path.startswith(folders) or any(part in path for part in _PACKAGE_PARTS)
+
+
+def _appearance(packages: tuple[str, ...]) -> Callable[[type, CodeType], type]:
+    """Return what class an array shows to the code that asks for it.
+
+    It is ndarray for the program, and for the standard library, which only passes questions on
+    (unittest, functools); installed packages may reach for an ndarray's memory and see the truth.
+    """
+    known: dict[str, bool] = {}
+
+    def appears(own: type, code: CodeType) -> type:
+        path = code.co_filename
+        honest = known.get(path)
+        if honest is None:
+            honest = known[path] = _within(path, packages)
+        return own if honest and not asks_what_it_means(code) else np.ndarray
+
+    return appears
+
+
+# ----------------------------------------------------------------------------------- the process
+
+
+def read_script(path: str) -> bytes:
+    """Return the script's source; where it cannot be read, say so and exit as Python does."""
+    try:
+        with open(path, "rb") as stream:
+            return stream.read()
+    except OSError as error:
+        where = os.path.join(os.getcwd(), path)
+        print(
+            f"alight: can't open file {where!r}: [Errno {error.errno}] {error.strerror}. "
+            "Fix: name a script file.",
+            file=sys.stderr,
+        )
+        raise SystemExit(2) from None
+
+
+def run_script(path: str, source: bytes, arguments: Sequence[str] = ()) -> None:
+    """Run the script as ``__main__``; exceptions, SystemExit among them, pass through.
+
+    An error nobody caught is printed by Python as for a plain run: without the frames of alight,
+    unless the setting ``log_level`` is on.
+    """
+    # Python neither resolves nor normalises __file__, but follows links for the import folder.
+    file = os.path.join(os.getcwd(), path)
+    names = _main_module(os.path.dirname(os.path.realpath(path)), [path, *arguments])
+    names.update(__file__=file, __cached__=None, __loader__=SourceFileLoader("__main__", file))
+    try:
+        exec(_compile(source, file), names)
+    except SystemExit:
+        raise
+    except BaseException as error:
+        _print_like_python(error)
+        raise
+
+
+def run_code(
+    text: str, arguments: Sequence[str] = (), name: str = "-c", file: str = "<string>"
+) -> None:
+    """Run a text as `python -c` does, or as `python -` runs what is piped to it, by its ``name``
+    and ``file`` there; exceptions as for ``run_script``."""
+    names = _main_module("", [name, *arguments])
+    names["__loader__"] = BuiltinImporter
+    try:
+        exec(_compile(text.encode(), file), names)
+    except SystemExit:
+        raise
+    except BaseException as error:
+        _print_like_python(error)
+        raise
+
+
+def run_module(name: str, arguments: Sequence[str] = ()) -> None:
+    """Run a module, or a package's ``__main__``, as `python -m` does; exceptions as for
+    ``run_script``."""
+    # Python shows a module that asks while it is being found "-m", and then its file.
+    _main_module(os.getcwd(), ["-m", *arguments], name.partition(".")[0])
+    _run_found(name, alter_argv=True)
+
+
+def run_folder(path: str, arguments: Sequence[str] = ()) -> None:
+    """Run the ``__main__`` of a folder or a zip file as `python FOLDER` does; exceptions as for
+    ``run_script``."""
+    folder = os.path.join(os.getcwd(), path)  # as Python: neither resolved nor normalised
+    _main_module(folder, [path, *arguments])
+    # Python imports from it first, with -P, too.
+    if sys.path[0] != folder:
+        sys.path.insert(0, folder)
+    _run_found("__main__", alter_argv=False)
+
+
+def _run_found(name: str, alter_argv: bool) -> None:
+    import runpy  # a script must not wait for it
+
+    try:
+        # What Python itself calls, so that messages and tracebacks are the same, too.
+        vars(runpy)["_run_module_as_main"](name, alter_argv)
+    except SystemExit:
+        raise
+    except BaseException as error:
+        _print_like_python(error)
+        raise
+
+
+def _main_module(folder: str, argv: list[str], package: str | None = None) -> dict[str, Any]:
+    """Make this process the program's, and return the names of a new ``__main__``.
+
+    ``folder`` is where it imports from first ("" is the current one); the files there are its own,
+    and those beside a package that is not installed.
+    """
+    sys.argv[:] = argv
+    if not sys.flags.safe_path:
+        sys.path[0] = folder
+    packages = _folders(os.path.dirname(str(module.__file__)) for module in (np, alight.errors))
+    standard = _folders([os.path.dirname(os.__file__)])
+    installed = (*packages, *standard)
+    _serve_folder(folder, installed)
+    if package is not None and (beside := _folder_of(package)) is not None:
+        _serve_folder(beside, installed)
+    floor.scalars = True
+    if floor.record_floor < 0 and not config().policy.floor:
+        floor.record_floor = -LEAST_FLOOR
+    hooks.appears = _appearance(packages)
+    module = ModuleType("__main__")
+    vars(module).update(__builtins__=builtins, __annotations__={})
+    sys.modules["__main__"] = module
+    return vars(module)
+
+
+def _folder_of(package: str) -> str | None:
+    """Return the folder that a top-level module or package lies in; None where it has none."""
+    from importlib.util import find_spec  # a script must not wait for it
+
+    try:
+        found = find_spec(package)
+    except (ImportError, ValueError):  # the run itself words it
+        return None
+    if found is None or found.origin is None or not os.path.isabs(found.origin):
+        return None
+    inside = os.path.dirname(found.origin)
+    return inside if found.submodule_search_locations is None else os.path.dirname(inside)
+
+
+def _print_like_python(error: BaseException) -> None:
+    """Have the error, about to leave the program, printed without our frames."""
+    traceback = error.__traceback__
+    # The first frame is the running function's; _compile's follows where there is a syntax error.
+    own = traceback.tb_next if traceback is not None else None
+    if config().log_level == "off":
+        own = without_ours(own)
+        clean_chain(error)
+    elif own is not None and own.tb_frame.f_code is _compile.__code__:
+        own = None
+    show = sys.excepthook
+
+    def excepthook(kind: type[BaseException], value: BaseException, _: Any) -> None:
+        show(kind, value.with_traceback(own), own)
+
+    sys.excepthook = excepthook

@@ -1,0 +1,177 @@
+"""Profiles from files: another start's, another program's, or what a benchmark measured."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from alight._src.base.formatting import readable_bytes
+from alight._src.measure.bounds import profile_of_document
+from alight._src.measure.profiles import differences, fingerprint
+from alight._src.plan.curve import Curve
+from alight._src.plan.profile import Profile, Rates, unit_of
+from alight.errors import StoreError
+
+if TYPE_CHECKING:
+    from alight.device import Device
+
+# Far above any profile or result: the largest is some 300 kB.
+_MOST_BYTES = 64 * 2**20
+# Programs of the benchmark that are one class of work, by the class.
+_PROGRAMS = {"sum": "reduce_inner", "sort": "sort"}
+# Of a benchmark's peers, the implementation of the host that each is.
+_PEERS = {"numpy": "numpy"}
+_LEAST_KNOTS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One number of a profile before and after, in its unit."""
+
+    name: str
+    unit: str
+    before: float | None
+    after: float
+
+
+def import_profile(path: str | Path, device: Device, known: Profile | None) -> Profile:
+    """Return the profile of a device that a file describes: a stored or printed profile, or the
+    result of ``alight bench``, whose curves take the place of the ``known`` profile's.
+
+    Raises StoreError, with the fix, for files that are neither, that hold what no machine can
+    show, or that were made on another machine.
+    """
+    try:
+        document = _read(Path(path))
+        if "rows" in document and "machine" in document:
+            return _from_benchmark(document, device, known)
+        profile = profile_of_document(_profile_in(document, device.id))
+    except (OSError, ValueError, RecursionError) as error:
+        raise StoreError(f"{path} is not imported: {error}") from error
+    hard, soft = differences(profile.fingerprint, fingerprint(device))
+    if hard:
+        raise StoreError(
+            f"{path} is not imported: it was made on another machine ({'; '.join(hard[:3])}). "
+            "Fix: alight calibrate, here."
+        )
+    # What it was made under stays its own, so that it is a prior for as long as that differs.
+    imported = replace(profile, origin="imported", path=None, pace_seconds=None)
+    return imported.doubted(soft) if soft else imported
+
+
+def _read(path: Path) -> dict[str, Any]:
+    if path.stat().st_size > _MOST_BYTES:
+        raise ValueError(f"it has {path.stat().st_size} bytes. Fix: name a profile")
+    document = json.loads(path.read_bytes(), parse_constant=_no_constant)
+    if not isinstance(document, dict):
+        raise ValueError("it holds no object of JSON. Fix: name a profile")
+    return document
+
+
+def _no_constant(name: str) -> float:
+    raise ValueError(f"it holds {name}, which no clock shows. Fix: measure anew")
+
+
+def _profile_in(document: Mapping[str, Any], device: str) -> object:
+    """Return the profile in a file of the store, a list of profiles, or the file itself."""
+    inner = document.get("document", document)
+    if isinstance(inner, Mapping) and isinstance(inner.get("profiles"), list):
+        found = [p for p in inner["profiles"] if isinstance(p, Mapping)]
+        inner = next((p for p in found if p.get("device") == device), None)
+    if not isinstance(inner, Mapping):
+        raise ValueError(f"it has no profile of {device}. Fix: name one that has")
+    if "rates" not in inner:
+        raise ValueError(
+            f"it is neither a profile nor the result of a benchmark: it has {_named(inner)}. "
+            "Fix: name a file that `alight bench` wrote, or a profile that `alight devices` lists"
+        )
+    if inner.get("device") != device:
+        raise ValueError(
+            f"it is a profile of {inner.get('device')!r}, not of {device}. Fix: name one that is"
+        )
+    return inner
+
+
+def _named(document: Mapping[str, Any]) -> str:
+    names = [repr(name) for name in list(document)[:3]]
+    return ", ".join(names) + (", …" if len(document) > 3 else "") if names else "nothing"
+
+
+def _from_benchmark(document: Mapping[str, Any], device: Device, known: Profile | None) -> Profile:
+    """Return the known profile with the curves that a benchmark measured."""
+    if known is None or "numpy" not in known.rates:
+        raise ValueError(
+            "a benchmark holds a part of a profile only, and there is none here to put it into. "
+            "Fix: alight calibrate, then import"
+        )
+    here, there = fingerprint(device), document["machine"]
+    made = f"{there.get('cpu_vendor')} {there.get('cpu')}"
+    if made != here["cpu"] or there.get("processors") != here["processor_count"]:
+        raise StoreError(
+            f"the benchmark was made on {there.get('processors')} × {made}, this is "
+            f"{here['processor_count']} × {here['cpu']}. Fix: alight calibrate, here."
+        )
+    curves = dict(_benchmark_curves(document["rows"]))
+    if not curves:
+        raise ValueError("it has no row of sums or sorts. Fix: alight bench --only sum,sort")
+    rates = dict(known.rates)
+    rates["numpy"] = replace(rates["numpy"], curves={**rates["numpy"].curves, **curves})
+    made_of = replace(known, rates=rates, origin="imported", path=None, pace_seconds=None)
+    checked = profile_of_document(made_of.to_dict())
+    soft = [f"numpy: {there.get('numpy')} there"] if there.get("numpy") != here["numpy"] else []
+    return checked.doubted(soft) if soft else checked
+
+
+def _benchmark_curves(rows: object) -> Iterator[tuple[str, Curve]]:
+    knots: dict[str, dict[float, float]] = {}
+    for row in rows if isinstance(rows, list) else ():
+        kind = _PROGRAMS.get(str(row.get("program"))) if isinstance(row, Mapping) else None
+        for peer in _PEERS if kind is not None else ():
+            found = row.get("peers", {}).get(peer, {})
+            seconds = found.get("quantile20") if isinstance(found, Mapping) else None
+            if seconds is not None:
+                knots.setdefault(f"{kind}/{row['dtype']}", {})[row["bytes"]] = seconds
+    for key, points in knots.items():
+        if len(points) >= _LEAST_KNOTS:
+            yield key, Curve(points.items(), "imported")
+
+
+def changes(before: Profile | None, after: Profile) -> list[Change]:
+    """Return the numbers of a profile beside those it takes the place of."""
+    found: list[Change] = []
+    for name, rates in after.rates.items():
+        former = None if before is None else before.rates.get(name)
+        found += _rate_changes(name, former, rates)
+    for direction, link in after.links.items():
+        nbytes = link.knots[-1][0]
+        old = None if before is None else before.links.get(direction)
+        found.append(
+            Change(
+                f"{direction} of {readable_bytes(round(nbytes))}",
+                "seconds",
+                None if old is None else old.seconds_at(nbytes),
+                link.seconds_at(nbytes),
+            )
+        )
+    return found
+
+
+def _rate_changes(name: str, before: Rates | None, after: Rates) -> Iterator[Change]:
+    old = None if before is None else before.launch.value
+    yield Change(f"{name} launch", "seconds", old, after.launch.value)
+    for key, curve in after.curves.items():
+        former = None if before is None else before.curves.get(key)
+        for work in (curve.knots[0][0], curve.knots[len(curve.knots) // 2][0], curve.knots[-1][0]):
+            old = None if former is None else former.seconds_at(work)
+            flops = unit_of(key) == "flops"
+            size = f"{work:.3g} flops" if flops else readable_bytes(round(work))
+            yield Change(f"{name} {key} of {size}", "seconds", old, curve.seconds_at(work))
+    for dtype, surface in after.surfaces.items():
+        made = None if before is None else before.surfaces.get(dtype)
+        for side in (64, 512):
+            old = None if made is None else made.seconds_at(side, side, side)
+            seconds = surface.seconds_at(side, side, side)
+            yield Change(f"{name} matmul/{dtype} of side {side}", "seconds", old, seconds)

@@ -1,0 +1,487 @@
+"""The cost model: a group's workload and a device's profile in, an Estimate out.
+
+One formula for all devices. A group runs in passes: one for a generated kernel, one for each node
+where NumPy or a library runs it. A pass takes
+
+    launch + memory(bytes) + shown(work),    work = compute + loops
+
+where ``memory`` is read off the measured curve of its class, ``compute`` is the sum, over its
+nodes, of measured seconds for an element times the elements, and ``loops`` what it takes to start
+inner loops and to step over elements between those that are wanted. In the caches compute hides
+behind memory as long as it is the shorter one; past them as far as ``overlap`` says (see
+``shown``). Generated code shares its work among threads as the measured curve of that says. Matrix
+products are read off their surface.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from alight._src.ir.crossed import uneven, visits
+from alight._src.ir.group import Graph, Group, GroupKind
+from alight._src.ir.inner import sides_of
+from alight._src.ir.nested import packed
+from alight._src.ir.ops import Kind
+from alight._src.ir.rolls import as_copies
+from alight._src.ir.table_reduction import CHUNK
+from alight._src.plan.crowd import lone_seconds
+from alight._src.plan.nests import (
+    after,
+    apart_of,
+    by_columns,
+    by_rows,
+    combined_seconds,
+    distant_seconds,
+    in_order,
+    loop_seconds,
+    padding,
+    row_by_result,
+    side_by_side,
+    step_of,
+    summed,
+    unmoved,
+)
+from alight._src.plan.passes import Pass, alone, node_class, passes
+from alight._src.plan.plan import Estimate
+from alight._src.plan.products import generated_terms, product_terms
+from alight._src.plan.profile import Profile, Rates
+from alight._src.plan.reach import Reach, handed_seconds
+from alight._src.plan.readings import (
+    ADDED,
+    FAR_BYTES,
+    NEAR_BYTES,
+    beginning,
+    copied_share,
+    far_seconds,
+    foreseen,
+    guessed,
+    narrow_seconds,
+    results_seconds,
+    row_by_row,
+)
+from alight._src.plan.schema import SCHEMA
+from alight._src.plan.sharing import met, shared_seconds
+from alight._src.plan.starts import ROUNDED, START_ROWS, begun_itself
+from alight._src.plan.units import (
+    BODY_SPREAD,
+    beside_seconds,
+    curve_of,
+    folded_seconds,
+    nearest,
+    work_seconds,
+)
+from alight._src.plan.workload import (
+    code_size,
+    is_contraction,
+    node_elements,
+    one_by_one,
+)
+from alight.device import HOST_DEVICE
+
+if TYPE_CHECKING:
+    from alight.device import Device
+
+__all__ = [
+    "SCHEMA",
+    "Profile",
+    "Rates",
+    "compile_seconds",
+    "copy_seconds",
+    "estimate",
+    "with_copies",
+]
+
+# Standard normal deviate that leaves 10 % on either side: the ends of an 80 % interval.
+_TEN_PERCENT = 1.2815515655446004
+
+
+def shown(beyond: float, memory: float, stream: float, nbytes: float, overlap: float) -> float:
+    """Return what of the seconds ``beyond`` those that hide in the caches is added to memory's, of
+    which ``stream`` would be there if all were in the caches.
+
+    Far from the caches that much more is waited for as does not overlap, and that much of the
+    waiting is used as does.
+    """
+    far = math.log(max(nbytes, NEAR_BYTES) / NEAR_BYTES) / math.log(FAR_BYTES / NEAR_BYTES)
+    waited = (1 - overlap) * min(far, 1.0) * min(beyond, stream)
+    return beyond + waited - overlap * min(beyond, max(0.0, memory - stream))
+
+
+# Classes whose curves are measured by an addition, of elements or of what is folded.
+_BY_ADDITION = ("elementwise", "select", "reduce_inner", "reduce_outer")
+
+
+def _pass_terms(
+    rates: Rates,
+    graph: Graph,
+    item: Pass,
+    first: bool,
+    own: bool,
+    away: bool = False,
+    threads: int = 1,
+    host: Rates | None = None,
+) -> tuple[dict[str, float], float] | None:
+    """Return the seconds of a pass by term, and the spread of their sum; ``away``: generated code
+    on another device than the host, which has so many ``threads``. ``host`` is what the host's
+    generated code takes, where it runs on the host."""
+    if item.kind == "matmul":
+        return product_terms(rates, graph, item, host)
+    kind = item.kind
+    if own and kind == "reduce_inner" and item.once and rates.some("reduce_rows") is not None:
+        kind = "reduce_rows"
+    elif not away and summed(item, own) and f"reduce_sum/{item.dtype}" in rates.curves:
+        kind = "reduce_sum"
+    found = curve_of(rates, kind, item.dtype)
+    if found is None:
+        return None
+    curve, spread = found
+    if kind == "reduce_sum":
+        spread = rates.spreads.get(item.kind, spread)
+    if own and len(item.nodes) > 1:
+        spread = rates.spreads.get("fused", spread)
+    whole = beginning(rates, kind, curve, item.amount)
+    if item.kind == "select" and not own:
+        whole = foreseen(graph, item, curve, whole)
+    if own and kind.startswith("reduce"):
+        whole = max(whole, far_seconds(rates, curve, item))
+        whole += curve.stream_seconds(item.again)
+    narrow = rates.some("reduce_narrow") if own and item.rows else None
+    few = 0.0
+    if narrow is not None and away:
+        whole = max(whole, narrow_seconds(narrow, item, away))
+    elif narrow is not None and rates.sharing is not None:
+        few = max(0.0, narrow_seconds(narrow, item, away) - whole)
+    elif not own and item.kind == "reduce_outer":
+        whole = max(whole, row_by_row(rates, graph, item))
+    if own and not away and item.kind == "reduce_outer":
+        whole += results_seconds(rates, curve, item)
+    if item.written > ADDED and item.kind == "elementwise":
+        whole *= copied_share(rates, item)
+    if item.apart and (lines := curve_of(rates, "elementwise", item.dtype)) is not None:
+        near, far = (lines[0].seconds_at(n) for n in (item.amount, item.amount + item.apart))
+        if item.kind == "select":
+            whole = max(whole + max(far - near, guessed(curve, item.amount) - whole), far)
+        elif not away:  # between rows nothing is read, in the caches
+            whole += max(0.0, far - near - lines[0].stream_seconds(item.apart))
+    launch = min(rates.floor(kind), whole)
+    memory = whole - launch
+    if away and item.kind == "reduce_inner":
+        item = by_rows(graph, item)
+    if not first:
+        launch = max(0.0, launch - rates.launch.value) + rates.call.value
+    if own and not away and item.kind == "reduce_inner":
+        launch += combined_seconds(rates, item, threads)
+    if not own:
+        op = item.nodes[0].op
+        key = nearest(rates, f"call.{op.name}", item.dtype)
+        if op.kind is not Kind.ELEMENTWISE:
+            launch += rates.work[key].value if key is not None else 0.0
+    every = doubt = most = 0.0
+    apart = None if own else apart_of(rates, item)
+    # What is picked, and how often a processor guesses wrong, is in a curve of its own.
+    picked = item.kind == "select" and any(name.startswith("select/") for name in rates.curves)
+    step = step_of(graph, item, away) if own else 0
+    filled = padding(item, step)
+    # A class that is measured by an op of its own has that op in its curve.
+    held = item.kind not in _BY_ADDITION and any(
+        k.startswith(f"{item.kind}/") for k in rates.curves
+    )
+    # rows side by side are folded as elementwise code goes through arrays
+    in_rows = own and not away and row_by_result(item)
+    in_fold = own and item.kind.startswith("reduce") and not in_rows
+    beside = shared = None
+    if own and not away and len(item.nodes) > 1 and any([n.op.special for n in item.nodes]):
+        beside = beside_seconds(rates, item.dtype, in_fold)
+        if nearest(rates, "special@shared", item.dtype) is not None:
+            shared = beside_seconds(rates, item.dtype, in_fold, "shared")
+    less = 0.0
+    met_special = False
+    base = rates.work.get(f"flop/{item.dtype}")
+    once = unmoved(graph, item) if own and not away else ()
+    numbered = enumerate(item.nodes, len(graph.inputs))
+    for number, node in numbered if not picked and kind != "reduce_sum" else ():
+        if held and node.op.kind is not Kind.ELEMENTWISE:
+            continue
+        unit = work_seconds(rates, graph, node, own) if apart is None else (apart.value, spread)
+        if unit is None:
+            return None
+        seconds = unit[0]
+        if own and not away and node.op.name in ROUNDED and side_by_side(item):
+            # chunks of one row each have nothing to meet
+            seconds = min(seconds, base.value) if base is not None else seconds
+        if in_fold and node.op.kind is Kind.ELEMENTWISE:
+            seconds = folded_seconds(rates, graph, node, seconds)
+        count = node_elements(graph, node) * filled
+        if own and not away and begun_itself(rates, item, node.op.name):
+            count = item.runs.starts * max(item.runs.length - START_ROWS[1], 0)
+        if number in once:
+            count /= item.runs.length
+        if beside is not None and node.op.kind is Kind.ELEMENTWISE:
+            itself = seconds
+            if not node.op.special:
+                seconds = max(seconds, beside[0])
+            elif met_special:
+                seconds += beside[1]
+            if shared is not None and seconds > itself:
+                left = max(shared[0] - itself, 0.0) if not node.op.special else shared[1]
+                less += max(seconds - itself - left, 0.0) * count
+            met_special = met_special or node.op.special
+        most = max(most, count)
+        every += seconds * count
+        doubt += seconds * count * unit[1]
+    compute = every
+    # The curve was measured with one flop for each element.
+    if item.kind in _BY_ADDITION:
+        compute = max(0.0, every - base.value * most) if base is not None else every
+    if not own and item.kind.startswith("reduce"):
+        copied, item = in_order(rates, graph, item)
+        loops = copied + after(rates, graph, item) + loop_seconds(rates, item, step)
+    else:
+        loops = loop_seconds(rates, item, step, away) if narrow is None or not away else 0.0
+        loops = max(loops, few * max(item.parts, 1))  # of one thread, as all that is shared
+    if loops < 0:  # fewer rows than the curve was measured with
+        memory, loops = max(memory + loops, 0.0), 0.0
+    memory += 0.0 if away else distant_seconds(rates, item, own)
+    if in_rows:  # taken apart in other units of a processor than those that compute
+        loops = max(loops - compute, 0.0)
+    busy = compute + loops
+    lone = lone_seconds(rates, graph, item) if away else 0.0
+    if not busy and lone <= memory:
+        return {"launch": launch, "memory": memory, "compute": 0.0, "loops": 0.0}, spread
+    if lone > memory + busy:
+        return {"launch": launch, "memory": memory, "compute": lone - memory, "loops": 0.0}, spread
+    alone = 1.0
+    if own and rates.sharing is not None:
+        alone = min(1.0, shared_seconds(rates.sharing, busy, less) / busy)
+        if narrow is not None or (item.parts and not item.rows):
+            alone = max(alone, 1.0 / item.parts)
+    stream = min(memory, curve.stream_seconds(item.amount))
+    hidden = min(compute * alone, stream)
+    beyond = busy * alone - hidden
+    if own and rates.sharing is not None:
+        beyond -= met(rates.sharing, busy, memory - stream)
+    if beyond <= 0:
+        return {"launch": launch, "memory": memory, "compute": 0.0, "loops": 0.0}, spread
+    # what is only read is waited for by nobody
+    near = item.kind.startswith("reduce")
+    nbytes = NEAR_BYTES if near else item.amount
+    more = shown(beyond, memory, stream, nbytes, rates.overlap.value)
+    share = min(loops * alone / beyond, 1.0)
+    mean = doubt / every if every else 0.0
+    total = launch + memory + more
+    spread = ((launch + memory) * spread + more * max(mean, spread)) / total
+    terms = {"launch": launch, "memory": memory}
+    return {**terms, "compute": more * (1 - share), "loops": more * share}, spread
+
+
+def estimate(
+    group: Group, device: Device | str, implementation: str, profile: Profile | None
+) -> Estimate | None:
+    """Return predicted seconds, with an 80 % interval, of a group whose inputs are on the device.
+
+    None where the profile has nothing to say: the device, the implementation or the class of work
+    was never measured. The terms add up to the seconds.
+    """
+    name = device if isinstance(device, str) else device.id
+    if profile is None or profile.device != name:
+        return None
+    rates = profile.rates.get(implementation)
+    if rates is None and implementation == "library":
+        rates = profile.rates.get("numpy")  # where it is called through NumPy, measured as NumPy
+        if rates is not None and not _measured_classes(rates, group):
+            return None
+    if rates is None:
+        return None
+    named = implementation == "library" and not any(
+        k.startswith("elementwise") for k in rates.curves
+    )
+    if named and not _measured_classes(rates, group):
+        return None  # functions by name have no elementwise curve to borrow from
+    if implementation == "generated" and _unrivalled(group, device, profile):
+        return None
+    own = implementation == "generated" and profile.origin != "recorded"
+    group = as_copies(group)
+    terms, doubt = {"launch": 0.0, "memory": 0.0, "compute": 0.0, "loops": 0.0}, 0.0
+    threads = profile.fingerprint.get("threads", 1)
+    away = name != HOST_DEVICE
+    host = None if away else profile.rates.get("generated")
+    for found in _all_terms(rates, group, implementation, own, away, threads, host):
+        if found is None:
+            return None
+        for term, seconds in found[0].items():
+            terms[term] += seconds
+        doubt += found[1] * sum(found[0].values())
+    spread, whole = _tried(rates, group.graph), sum(terms.values())
+    # of what was borrowed from another class or dtype, tries of what was measured say too little
+    if spread is not None and doubt <= math.hypot(max(spread, rates.spread), BODY_SPREAD) * whole:
+        doubt = spread * whole
+    return _interval(terms, doubt)
+
+
+def _unrivalled(group: Group, device: Device | str, profile: Profile) -> bool:
+    """Tell whether a group is a product of matrices that the device's library has, in a time that
+    nobody knows. What generated code takes for it decides nothing then: it wins where sides are
+    short, and loses by a factor of ten where none is (H200, 1024³ float32: 1110 µs, cuBLAS 87)."""
+    if group.kind is not GroupKind.LIBRARY or group.graph.nodes[0].layout.size == 1:
+        return False
+    if isinstance(device, str) or "library" not in device.support.implementations:
+        return False
+    return is_contraction(group.graph.nodes[0]) and (
+        estimate(group, device, "library", profile) is None
+    )
+
+
+def _tried(rates: Rates, graph: Graph) -> float | None:
+    """Return the spread of what a graph is one of, where such were tried: several elementwise nodes
+    and folds, or one node of these."""
+    kinds = (Kind.ELEMENTWISE, Kind.REDUCTION)
+    if not all([node.op.kind in kinds for node in graph.nodes]):
+        return None
+    if len(graph.nodes) != 1:
+        return rates.spreads.get("fused")
+    kind = node_class(graph, graph.nodes[0])
+    return rates.spreads.get("elementwise" if kind == "select" else kind)
+
+
+_Terms = tuple[dict[str, float], float] | None
+
+
+def _all_terms(
+    rates: Rates,
+    group: Group,
+    implementation: str,
+    own: bool,
+    away: bool,
+    threads: int,
+    host: Rates | None,
+) -> Iterator[_Terms]:
+    """Yield what `_pass_terms` says of each pass."""
+    if implementation == "generated":
+        group = packed(group)
+    graph, known = group.graph, rates.nodes
+    if len(known) > _NODES_KEPT:
+        known.clear()
+    if rates.surfaces and own and not away and (sides := sides_of(group)) is not None:
+        yield generated_terms(rates, graph, sides)
+        return
+    if implementation == "generated" and group.kind is GroupKind.CROSSED:
+        more = 1.0 if away else uneven(group, max(threads, 1))
+        for part, times in visits(group, CHUNK):
+            again = {"launch": 0.0} if times > 1 else {"launch": 1.0}
+            for terms in _all_terms(rates, part, implementation, own, away, threads, host):
+                yield terms and (
+                    {k: v * again.get(k, times * more) for k, v in terms[0].items()},
+                    terms[1],
+                )
+        return
+    if implementation == "generated":
+        for position, item in enumerate(passes(group, implementation)):
+            if own and not away and group.kind is not GroupKind.LIBRARY:
+                item = by_columns(group, item)
+            made = _pass_terms(rates, graph, item, position == 0, own, own and away, threads)
+            if own and not away and item.kind != "scan":
+                made = _handed(made, handed_seconds(rates, item.kind, len(graph.inputs)))
+            yield made
+        return
+    # One by one: programs repeat their ops, and every group that an op could be in asks for it.
+    # what fits into the nearer caches comes from nowhere else
+    many = len(graph.nodes) > 1
+    large = many and sum([layout.nbytes for layout in graph.inputs]) > NEAR_BYTES
+    reach = Reach(rates, graph) if large else None
+    handed = 0.0
+    if graph.nodes:
+        handed = handed_seconds(rates, node_class(graph, graph.nodes[0]), len(graph.inputs))
+    for position, (node, nbytes) in enumerate(one_by_one(graph)):
+        first = position == 0
+        layouts = tuple([graph.layout(i) for i in node.operands])
+        key = node.op, layouts, node.attrs, node.layout, nbytes, first
+        try:
+            if key not in known:
+                item = alone(graph, node, nbytes)
+                known[key] = _pass_terms(rates, graph, item, first, own, host=host)
+            found = known[key]
+        except TypeError:  # an attribute without a hash
+            item = alone(graph, node, nbytes)
+            found = _pass_terms(rates, graph, item, first, own, host=host)
+        if first:
+            found = _handed(found, handed)
+        if reach is not None and found is not None:
+            terms, spread = found
+            more = reach.more(node, nbytes)
+            found = ({**terms, "memory": terms["memory"] + more}, spread) if more else found
+        yield found
+
+
+def _handed(found: _Terms, seconds: float) -> _Terms:
+    """Return terms with what handing over more inputs takes, or fewer."""
+    if found is None or not seconds:
+        return found
+    terms, spread = found
+    return {**terms, "launch": max(terms["launch"] + seconds, 0.0)}, spread
+
+
+# Of some 500 bytes each: more would be a program whose structures do not repeat.
+_NODES_KEPT = 1 << 14
+
+
+def _measured_classes(rates: Rates, group: Group) -> bool:
+    """Tell whether every node of a group is of a class that was measured."""
+    kinds = {node_class(group.graph, node) for node in group.graph.nodes}
+    return all(
+        (kind == "matmul" and rates.surfaces)
+        or any(name.startswith(f"{kind}/") for name in rates.curves)
+        for kind in kinds
+    )
+
+
+def _interval(terms: Mapping[str, float], doubt: float) -> Estimate:
+    seconds = sum(terms.values())
+    # Errors of one profile go together, so spreads are averaged by time and not by their squares.
+    factor = math.exp(_TEN_PERCENT * doubt / seconds) if seconds else 1.0
+    return Estimate(seconds, seconds / factor, seconds * factor, dict(terms))
+
+
+# Seconds before anything was measured: importing the compiler took 60 ms, a kernel 31 to 48 ms of
+# which simple ones take a third, one inlined transcendental (some 30 operations) 6 ms, loading an
+# object 0.7 to 1.6 ms (llvmlite 0.4x, AVX-512 Xeon).
+_ONE_OFFS: Mapping[str, float] = {
+    "compiler": 0.06,
+    "kernel": 0.012,
+    "reduction": 0.012,
+    "operation": 0.0002,
+    "load": 0.0016,
+}
+
+
+def compile_seconds(group: Group, profile: Profile | None, stored: bool, first: bool) -> float:
+    """Return the predicted seconds until a group's generated kernel is there.
+
+    ``stored``: its object is on disk; ``first``: the compiler is not imported yet.
+    """
+    measured = {} if profile is None else profile.one_offs
+
+    def one(name: str) -> float:
+        return measured[name].value if name in measured else _ONE_OFFS[name]
+
+    seconds = one("compiler") if first else 0.0
+    if stored:
+        return seconds + one("load")
+    size, folds = code_size(packed(group))
+    return seconds + one("kernel") + size * one("operation") + folds * one("reduction")
+
+
+def copy_seconds(profile: Profile | None, nbytes: int, direction: str) -> float | None:
+    """Return seconds of a copy; direction is upload, download or device. None where unmeasured."""
+    curve = None if profile is None else profile.links.get(direction)
+    if curve is None:
+        return None
+    return curve.seconds_at(nbytes) if nbytes else 0.0
+
+
+def with_copies(base: Estimate, copy_in: float, copy_out: float) -> Estimate:
+    """Return an estimate with the copies it needs before and after."""
+    terms = {**base.terms, "copy_in": copy_in, "copy_out": copy_out}
+    extra = copy_in + copy_out
+    return Estimate(base.seconds + extra, base.low + extra, base.high + extra, terms)

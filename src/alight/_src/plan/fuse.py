@@ -1,0 +1,317 @@
+"""Regions: which nodes run as one kernel, chosen so that fewer bytes move."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from alight._src.ir.group import Graph, Group, GroupKind, Node
+from alight._src.ir.op import Kind
+from alight._src.ir.rolls import turns
+from alight._src.plan.stages import Uses, over, together
+
+# Nodes in one kernel. An equation of state (81 nodes, three inputs) ran 6.5 times faster as one
+# kernel than as three of at most 64 nodes, 2^20 float64: what crosses kernels goes through memory.
+# Compiling takes 5 ms + 0.1 ms an instruction up to 512, and more than linear from there; a special
+# function is some 30 instructions and counts as several nodes. So does one that is as long, a
+# remainder or what is made of one: kernels of 240 took 2.1 to 3.9 s in floating point, 1.0 s in
+# integers, and 0.12 s of additions. What is longer than a special function counts as several.
+KERNEL_NODES = 256
+_LONG_NODES = 4
+_LONG_FLOPS = 8  # fmod's
+_SPECIAL_FLOPS = 30
+# Arrays read by one kernel; windows of one array that step alike, as stencils read them, count
+# once: what one reads the other has just brought into the cache. Measured on one EPYC core, sums
+# of k page-aligned float64 arrays of 16 MB: 28 GB/s at k = 8, 19 at 12, 13 at 16, 5.7 at 32:
+# streams past the ways of the L1 cache evict one another.
+KERNEL_ARRAYS = 8
+# What one kernel has to gain over others that do the same: 0.1 µs, under which two runs are told
+# apart by no clock here.
+LEAST_GAIN_SECONDS = 1e-7
+
+
+@dataclass(slots=True)
+class Region:
+    """Nodes that run as one. ``owned`` are the members whose values it may give to others; the
+    rest are recomputed here. ``outputs`` are the owned values that others need. ``parts`` are the
+    regions that a rowwise one was made of."""
+
+    kind: GroupKind
+    key: Hashable
+    stage: int
+    members: list[int]
+    owned: set[int]
+    outputs: list[int] = field(default_factory=list)
+    parts: list[Region] = field(default_factory=list)
+
+
+def fuse(graph: Graph, uses: Uses, keys: Sequence[Hashable]) -> list[Region]:
+    """Return the regions of a graph in an order in which they can run. ``keys[i]`` says with which
+    other nodes node i may share a kernel."""
+    first = len(graph.inputs)
+    regions: list[Region] = []
+    for stage, members in together(graph, uses, keys):
+        key = keys[members[0] - first]
+        for kind, part in _divide(graph, uses, members, bool(key)):
+            regions.append(Region(kind, key, stage, part, set(part)))
+    # Inside a stage only reductions read what another region makes.
+    regions.sort(key=lambda r: (r.stage, r.kind is GroupKind.REDUCE, r.members[0]))
+    return prune(graph, uses, regions)
+
+
+def group_of(graph: Graph, uses: Uses, region: Region) -> tuple[Group, tuple[int, ...]]:
+    """Return a region as a group, and the numbers of its inputs in their order: the same object
+    for equal groups, so that what is known of one is found by identity."""
+    key = region.kind, *region.outputs, None, *region.members
+    found = uses.groups.get(key)
+    if found is None:
+        group, inputs = _made(graph, region)
+        with suppress(TypeError):  # an attribute without a hash
+            group = uses.distinct.setdefault(group, group)
+        found = uses.groups[key] = group, inputs
+    return found
+
+
+def _made(graph: Graph, region: Region) -> tuple[Group, tuple[int, ...]]:
+    first = len(graph.inputs)
+    nodes = graph.nodes
+    members = region.members
+    inside = set(members)
+    inputs: dict[int, int] = {}
+    for number in members:
+        for operand in nodes[number - first].operands:
+            if operand not in inside and operand not in inputs:
+                inputs[operand] = len(inputs)
+    local = dict(inputs)
+    inner = []
+    for index, number in enumerate(members, len(inputs)):
+        local[number] = index
+        node = nodes[number - first]
+        inner.append(
+            Node(node.op, tuple([local[o] for o in node.operands]), node.attrs, node.layout)
+        )
+    body = Graph(
+        tuple([graph.layout(i) for i in inputs]),
+        tuple(inner),
+        tuple([local[o] for o in region.outputs]),
+    )
+    whole = members[-1]
+    if region.kind not in (GroupKind.LOOP, GroupKind.SCAN, GroupKind.LIBRARY):
+        # over what is folded last
+        folds = [m for m in members if nodes[m - first].op.kind is Kind.REDUCTION]
+        whole = min(folds, key=lambda m: graph.layout(nodes[m - first].operands[0]).ndim)
+    return Group(region.kind, body, over(graph, whole)), tuple(inputs)
+
+
+def prune(graph: Graph, uses: Uses, regions: list[Region]) -> list[Region]:
+    """Return the regions without members nobody needs, each with its outputs; in the same order."""
+    first = len(graph.inputs)
+    needed = set(uses.live)
+    for node in graph.nodes:
+        if node.op.kind is Kind.VIEW or node.op.kind is Kind.WRITE:
+            needed.update(node.operands)
+    kept = []
+    for region in reversed(regions):
+        region.outputs = [m for m in region.members if m in needed and m in region.owned]
+        wanted = set(region.outputs)
+        members = []
+        for number in reversed(region.members):
+            if number in wanted:
+                members.append(number)
+                wanted.update(graph.nodes[number - first].operands)
+        members.reverse()
+        region.members = members
+        region.owned.intersection_update(members)
+        needed |= wanted.difference(members)
+        if members:
+            kept.append(region)
+    kept.reverse()
+    return kept
+
+
+def halves(graph: Graph, region: Region) -> list[Region]:
+    """Return regions that together own what one of several nodes owns; they need to be pruned."""
+    if region.parts:
+        return [Region(p.kind, p.key, p.stage, [*p.members], {*p.owned}) for p in region.parts]
+    first = len(graph.inputs)
+    owned = sorted(region.owned)
+    middle = len(owned) // 2
+    cuts = [(region.kind, owned[:middle]), (region.kind, owned[middle:])]
+    if region.kind is GroupKind.REDUCE:
+        kinds = {m: graph.nodes[m - first].op.kind for m in owned}
+        loop = [m for m in owned if kinds[m] is Kind.ELEMENTWISE]
+        if loop:
+            folds = [m for m in owned if kinds[m] is Kind.REDUCTION]
+            cuts = [(GroupKind.LOOP, loop), (GroupKind.REDUCE, folds)]
+    # What is recomputed here is nobody else's to read, so each half gets it.
+    again = [m for m in region.members if m not in region.owned]
+    return [
+        Region(kind, region.key, region.stage, sorted(cut + again), set(cut)) for kind, cut in cuts
+    ]
+
+
+def _divide(
+    graph: Graph, uses: Uses, members: list[int], placed: bool
+) -> Iterator[tuple[GroupKind, list[int]]]:
+    """Yield the kernels of one component: its loops, and for each choice of axes one reduction
+    with the nodes that only it reads. What others read too stays in the loop and is read from
+    memory."""
+    first = len(graph.inputs)
+    nodes = graph.nodes
+    kind = nodes[members[0] - first].op.kind
+    rolled = placed and turns(nodes[members[0] - first]) is not None
+    if not rolled and kind is not Kind.ELEMENTWISE and kind is not Kind.REDUCTION:
+        yield GroupKind.LIBRARY, members
+        return
+    homes: dict[int, Hashable] = {}
+    for number in reversed(members):
+        node = nodes[number - first]
+        if node.op.kind is Kind.REDUCTION:
+            ndim = len(graph.layout(node.operands[0]).shape)
+            axis = node.attr("axis")
+            homes[number] = tuple(range(ndim)) if axis is None else axis
+        elif node.op.kind is Kind.MOVEMENT:
+            homes[number] = _LOOP  # folds have no rolls
+        else:
+            readers = {homes.get(c, _LOOP) for c in uses.consumers[number]}
+            homes[number] = (
+                readers.pop() if len(readers) == 1 and number not in uses.live else _LOOP
+            )
+    inside = set(members)
+    for home in dict.fromkeys(homes.values()):
+        if home == _LOOP:
+            continue
+        cone = [m for m in members if homes[m] == home]
+        producers = [m for m in cone if nodes[m - first].op.kind is Kind.ELEMENTWISE]
+        if producers:
+            folds = [m for m in cone if nodes[m - first].op.kind is Kind.REDUCTION]
+            joined = _crossing_bytes(graph, uses, inside, cone)
+            if _crossing_bytes(graph, uses, inside, folds) < joined:
+                homes.update(dict.fromkeys(producers, _LOOP))
+                cone, producers = folds, []
+        if weight_of(graph, cone) > KERNEL_NODES or _arrays(graph, uses, cone) > KERNEL_ARRAYS:
+            homes.update(dict.fromkeys(producers, _LOOP))
+            cone = [m for m in cone if nodes[m - first].op.kind is Kind.REDUCTION]
+        yield GroupKind.REDUCE, cone
+    loop = [m for m in members if homes[m] == _LOOP]
+    for part in _cap(graph, uses, loop):
+        yield GroupKind.LOOP, part
+
+
+_LOOP = "loop"
+
+
+def _crossing_bytes(graph: Graph, uses: Uses, inside: set[int], cone: list[int]) -> int:
+    """Return the bytes stored and read because values of the component cross into ``cone``."""
+    first = len(graph.inputs)
+    within = set(cone)
+    crossing = {o for m in cone for o in graph.nodes[m - first].operands}
+    return sum(
+        graph.layout(o).nbytes * (1 if o in uses.live else 2) for o in (crossing & inside) - within
+    )
+
+
+def weight_of(graph: Graph, members: Iterable[int]) -> int:
+    """Return how many nodes these are for a compiler."""
+    first = len(graph.inputs)
+    weight = 0
+    for member in members:
+        op = graph.nodes[member - first].op
+        long = op.special or op.flops >= _LONG_FLOPS
+        weight += _LONG_NODES * max(1, round(op.flops / _SPECIAL_FLOPS)) if long else 1
+    return weight
+
+
+def _arrays(graph: Graph, uses: Uses, members: list[int]) -> int:
+    """Return how many arrays larger than a scalar a kernel of these nodes reads."""
+    first = len(graph.inputs)
+    within = set(members)
+    read = {o for m in members for o in graph.nodes[m - first].operands} - within
+    return len(streams(graph, uses, read))
+
+
+def streams(graph: Graph, uses: Uses, values: Iterable[int]) -> set[tuple[int, tuple[int, ...]]]:
+    """Return the arrays larger than a scalar behind these values, each with its strides."""
+    layouts = [(v, graph.layout(v)) for v in values]
+    return {(uses.base[v], layout.strides) for v, layout in layouts if layout.size > 1}
+
+
+def _cap(graph: Graph, uses: Uses, members: list[int]) -> Iterator[list[int]]:
+    """Yield runs of the members, each small enough for one kernel.
+
+    What repeats, as a loop does that was recorded turn by turn, is cut into powers of two of turns:
+    however many there are, few kernels do for all of them, which are compiled once.
+    """
+    if _fits(graph, uses, members):
+        if members:
+            yield members
+        return
+    found = _turns(graph, members)
+    if found is None:
+        yield from _filled(graph, uses, members)
+        return
+    start, length, count = found
+    yield from _filled(graph, uses, members[:start])
+    most = 1 << count.bit_length() - 1
+    while most and not _fits(graph, uses, members[start : start + most * length]):
+        most //= 2
+    while count:
+        turns = min(max(most, 1), 1 << count.bit_length() - 1)
+        end = start + turns * length
+        yield from _filled(graph, uses, members[start:end])
+        start, count = end, count - turns
+    yield from _filled(graph, uses, members[start:])
+
+
+def _fits(graph: Graph, uses: Uses, members: list[int]) -> bool:
+    """Tell whether the members are small enough for one kernel."""
+    return (
+        weight_of(graph, members) <= KERNEL_NODES and _arrays(graph, uses, members) <= KERNEL_ARRAYS
+    )
+
+
+def _turns(graph: Graph, members: list[int]) -> tuple[int, int, int] | None:
+    """Return where what repeats begins among the members, how long a turn is, and how many turns
+    there are; None where less than half of them repeat."""
+    first = len(graph.inputs)
+    nodes = [graph.nodes[member - first] for member in members]
+    alike = [
+        (node.op, node.attrs, node.layout, [graph.layout(o) for o in node.operands])
+        for node in nodes
+    ]
+    middle = len(alike) // 2
+    for length in range(1, min(middle, KERNEL_NODES) + 1):
+        if alike[middle] != alike[middle - length]:
+            continue
+        begin, end = middle - length, middle + 1
+        while begin and alike[begin - 1] == alike[begin - 1 + length]:
+            begin -= 1
+        while end < len(alike) and alike[end] == alike[end - length]:
+            end += 1
+        if end - begin >= max(2 * length, len(alike) / 2):
+            return begin, length, (end - begin) // length
+    return None
+
+
+def _filled(graph: Graph, uses: Uses, members: list[int]) -> Iterator[list[int]]:
+    """Yield runs of the members, each as large as one kernel may be."""
+    first = len(graph.inputs)
+    run: list[int] = []
+    weight = 0
+    within: set[int] = set()
+    read: set[tuple[int, tuple[int, ...]]] = set()
+    for number in members:
+        operands = graph.nodes[number - first].operands
+        new = streams(graph, uses, [o for o in operands if o not in within])
+        own = weight_of(graph, (number,))
+        if run and (weight + own > KERNEL_NODES or len(read | new) > KERNEL_ARRAYS):
+            yield run
+            run, weight, within, read = [], 0, set(), set()
+            new = streams(graph, uses, operands)
+        run.append(number)
+        weight += own
+        within.add(number)
+        read |= new
+    if run:
+        yield run

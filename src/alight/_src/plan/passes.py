@@ -1,0 +1,270 @@
+"""What of a group runs as one launch each: which curve it is read off, and how far along."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from alight._src.ir.group import Graph, Group, GroupKind, Node, reduced_axes
+from alight._src.ir.inner import folded, is_product
+from alight._src.ir.nested import packed
+from alight._src.ir.op import dtype_name
+from alight._src.ir.ops import Kind
+from alight._src.ir.table_reduction import CHUNK, LANES
+from alight._src.plan.runs import (
+    LINE_BYTES,
+    Runs,
+    between_bytes,
+    runs_of,
+    steps_of,
+    touched_bytes,
+)
+from alight._src.plan.workload import (
+    contraction_flops,
+    is_contraction,
+    one_by_one,
+    width_in_bits,
+    workload,
+)
+
+_SORTS = frozenset(("sort", "argsort", "lexsort", "unique", "median"))
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """Work that runs as one launch: which curve it is read off, how far along, its nodes, and how
+    it goes through its ``operands`` arrays. Of the bytes it moves a share is ``written``; ``apart``
+    are those that lie between rows, and of a choice those that it moves more than one of whole
+    arrays does, or less. Generated code has ``threads`` on a device; where it folds columns that
+    lie side by side, ``rows`` of them, a host's threads share them in so many ``parts``. ``once``:
+    a device folds each row in one kernel. Of a product's bytes ``again`` are read more than once,
+    for other results: out of the caches."""
+
+    kind: str
+    dtype: str
+    amount: float
+    nodes: tuple[Node, ...]
+    runs: Runs
+    operands: int
+    written: float = 0.0
+    apart: float = 0.0
+    threads: float = 0.0
+    rows: int = 0
+    parts: int = 0
+    once: bool = False
+    again: float = 0.0
+
+
+def node_class(graph: Graph, node: Node) -> str:
+    """Return the class of curves that a node's time is read off."""
+    kind = node.op.kind
+    if kind is Kind.REDUCTION:
+        return reduction_class(graph, node)
+    if kind is Kind.ELEMENTWISE:
+        return "select" if node.op.name == "where" else "elementwise"
+    if kind is Kind.SCAN:
+        return "scan"
+    if is_contraction(node):
+        return "matmul"
+    if kind in (Kind.GATHER, Kind.SCATTER):
+        return "gather"
+    if kind is not Kind.LIBRARY:
+        return "move"
+    if node.op.name in _SORTS:
+        return "sort"
+    return "fft" if node.op.name.startswith("fft.") else "other"
+
+
+def reduction_class(graph: Graph, node: Node) -> str:
+    """Return whether a reduction folds the axis along which elements are neighbours."""
+    layout = graph.layout(node.operands[0])
+    axis = node.attr("axis")
+    axes = range(layout.ndim) if axis is None else axis if isinstance(axis, tuple) else (axis,)
+    folded = {i % layout.ndim for i in axes} if layout.ndim else set()
+    long = [i for i in range(layout.ndim) if layout.shape[i] > 1]
+    nearest = min(long, key=lambda i: abs(layout.strides[i]), default=None)
+    return "reduce_inner" if nearest is None or nearest in folded else "reduce_outer"
+
+
+# Columns of the probes of few ones, and the bytes of a row of them: less than the part that a
+# thread of the host gets, and less than the threads of a warp.
+NARROW_COLUMNS, NARROW_BYTES = 16, 16 * 8
+# Rows for each thread below which the host cuts a fold along what is folded (`backends.split`), and
+# the bytes of the probe of such folds: enough for as many parts as there can be.
+ROWS_FOR_EACH, COMBINED_BYTES = 4, 1 << 22
+# Bytes of columns that a thread of the host gets at least (`backends.split`).
+COLUMNS_BYTES = 256
+
+
+def columns_of(group: Group, axes: Sequence[int]) -> tuple[int, int] | None:
+    """Return the rows that generated code folds columns of, and how many columns lie side by side;
+    None where it goes along what is folded.
+
+    As its nests do, it goes along the axis on which more elements of what it reads have neighbours;
+    of products, where fewer lie apart.
+    """
+    shape, layouts = group.shape, group.graph.inputs
+    steps = [steps_of(layout, shape) for layout in layouts]
+    kept, fold = (_innermost(group, axes, along) for along in (False, True))
+    if kept is None or fold is None:
+        return None
+    inner = kept, fold
+    beside, ahead = (
+        sum(x.size for s, x in zip(steps, layouts, strict=True) if s[i] == x.itemsize)
+        for i in inner
+    )
+    if beside <= ahead:
+        apart = [
+            sum(x.size for s, x in zip(steps, layouts, strict=True) if s[i] not in (0, x.itemsize))
+            for i in inner
+        ]
+        product = group.kind is GroupKind.REDUCE and is_product(group)
+        if shape[kept] < LANES or apart[0] >= apart[1] or not product:
+            return None
+    return math.prod(shape[i] for i in axes), shape[kept]
+
+
+def _innermost(group: Group, axes: Sequence[int], along: bool) -> int | None:
+    """Return which of the axes that are folded, or of those that are not, has the nearest elements;
+    None where there is none."""
+    shape, graph = group.shape, group.graph
+    steps = [steps_of(graph.layout(number), shape, tuple(axes)) for number in graph.outputs]
+    steps += [steps_of(layout, shape) for layout in graph.inputs]
+    own = [i for i, n in enumerate(shape) if n != 1 and (i in axes) is along]
+    return max(own, key=lambda i: [-abs(s[i]) for s in steps], default=None)
+
+
+def _read_bytes(group: Group, columns: bool) -> float:
+    """Return the bytes that inner loops of a fold read, whoever has read them before: of what stays
+    along them none, of what lies apart up to a line."""
+    shape = group.shape
+    folds = [node for node in group.graph.nodes if node.op.kind is Kind.REDUCTION]
+    axis = _innermost(group, reduced_axes(folds[0], len(shape)), not columns) if folds else None
+    if axis is None:
+        return 0.0
+    steps = [abs(steps_of(layout, shape)[axis]) for layout in group.graph.inputs]
+    return float(math.prod(shape) * sum(min(step, LINE_BYTES) for step in steps))
+
+
+def loop_dtype(graph: Graph, node: Node) -> str:
+    """Return the dtype a node computes in: its first operand's, or of what it picks from."""
+    first = 1 if node.op.name == "where" else 0
+    layout = graph.layout(node.operands[first]) if node.operands else node.layout
+    return dtype_name(layout.dtype)
+
+
+def passes(group: Group, implementation: str) -> Iterator[Pass]:
+    """Yield what runs as one launch each."""
+    product = group.kind is GroupKind.LIBRARY
+    if implementation == "generated":
+        group = packed(folded(group))
+    graph = group.graph
+    if implementation == "generated" and group.kind is not GroupKind.LIBRARY:
+        folds = [node for node in graph.nodes if node.op.kind is Kind.REDUCTION]
+        # what is bound by memory and writes whole arrays moves bytes as elementwise code does
+        whole = any(graph.layout(o).shape == group.shape for o in graph.outputs)
+        columns = None
+        kind = "elementwise"
+        if folds and not whole:
+            columns = columns_of(group, reduced_axes(folds[0], len(group.shape)))
+            kind = "reduce_inner" if columns is None else "reduce_outer"
+        if group.kind is GroupKind.SCAN:
+            kind, columns = "scan", None
+        work = workload(group)
+        amount = work.bytes_read if kind == "reduce_outer" else work.nbytes
+        # the widest fills the registers
+        dtype = max(work.dtypes, default="float64", key=width_in_bits)
+        outputs = tuple([graph.layout(o) for o in dict.fromkeys(graph.outputs)])
+        reduced = reduced_axes(folds[0], len(group.shape)) if folds and not whole else None
+        counted = any(node.op.name.startswith("arg") for node in folds)
+        runs = runs_of(group.shape, graph.inputs, outputs, reduced, counted)
+        written = work.bytes_written / work.nbytes if work.nbytes else 0.0
+        operands = len(graph.inputs) + len(outputs)
+        between = float(sum(map(between_bytes, graph.inputs)))
+        rows = parts = 0
+        if columns is not None:
+            rows, side = columns
+            beside = math.prod(group.shape) // max(rows * side, 1)  # other axes are shared, too
+            parts = max(1, beside * side * width_in_bits(dtype) // 8 // COLUMNS_BYTES)
+        if group.kind is GroupKind.ROWWISE and folds and whole:  # rows that are read again
+            inner = reduced_axes(folds[0], len(group.shape))
+            parts = math.prod(n for i, n in enumerate(group.shape) if i not in inner)
+        again = max(0.0, _read_bytes(group, columns is not None) - amount) if product else 0.0
+        once = group.kind is GroupKind.ROWWISE
+        once = once or (kind == "reduce_inner" and _once(group, folds[0]))
+        yield Pass(
+            *(kind, dtype, amount, graph.nodes, runs, operands, written, between),
+            *(threads_of(group, columns is not None), rows, parts, once, again),
+        )
+        return
+    for node, nbytes in one_by_one(graph):
+        yield alone(graph, node, nbytes)
+
+
+# Threads of a block that has a row, and those that have one of a chunk or less; the elements that a
+# thread of what is elementwise goes through at once (`codegen.cuda`).
+BLOCK, _TEAM, _PACKED = 256, 4, 4
+
+
+def threads_of(group: Group, columns: bool) -> float:
+    """Return how many threads generated code of a device gives a group; 0 where that is unknown.
+    ``columns``: it folds columns that lie side by side."""
+    elements = math.prod(group.shape)
+    if group.kind is GroupKind.LOOP:
+        return max(elements / _PACKED, 1.0)
+    folds = [node for node in group.graph.nodes if node.op.kind is Kind.REDUCTION]
+    if group.kind not in (GroupKind.REDUCE, GroupKind.ROWWISE) or not folds or not elements:
+        return 0.0
+    length = math.prod(group.shape[i] for i in reduced_axes(folds[0], len(group.shape)))
+    each = max(length / CHUNK, 1.0)  # a thread has a column, or a chunk of one
+    if columns and length > CHUNK:  # of few, in which each counts, a lane
+        each = LANES * (each if each > _ALONE else 1.0)
+    elif not columns and length >= LANES:  # shorter rows are written out: a thread has one, too
+        each *= _TEAM
+    if group.kind is GroupKind.ROWWISE:  # a row is never cut
+        each = min(each, BLOCK)
+    return elements / length * each
+
+
+# Folds of fewer elements are one kernel on a device, and those of so many rows that each can have
+# threads enough (`codegen.cuda`).
+_LONG_FOLD, _MANY_ROWS = 8192, 1024
+# Chunks of a column up to which one lane after another goes through them (`codegen.cuda`).
+_ALONE = 4
+
+
+def _once(group: Group, fold: Node) -> bool:
+    """Tell whether a device folds the rows of a group in one kernel."""
+    length = math.prod(group.shape[i] for i in reduced_axes(fold, len(group.shape)))
+    return length < _LONG_FOLD or math.prod(group.shape) >= _MANY_ROWS * length
+
+
+def alone(graph: Graph, node: Node, nbytes: int) -> Pass:
+    """Return what a node is where it runs by itself, moving so many bytes."""
+    kind = node_class(graph, node)
+    layouts = tuple([graph.layout(i) for i in node.operands])
+    # what columns are folded into stays in the caches
+    amount: float = touched_bytes(layouts[0]) if kind == "reduce_outer" else nbytes
+    runs, apart = Runs(1, max(node.layout.size, 1), 0, 0), float(sum(map(between_bytes, layouts)))
+    if kind == "matmul":
+        amount = contraction_flops(graph, node)
+    elif node.op.kind is Kind.ELEMENTWISE:
+        runs = runs_of(node.layout.shape, layouts, (node.layout,))
+        if node.op.flops > 1 and not isinstance(node.op.reference, np.ufunc):
+            # Random numbers are a chain of NumPy's calls, each of two arrays to a new one: a
+            # million normal ones took 0.6 s where 93 us were predicted, 0.7 ms for a kernel (EPYC).
+            amount = 3.0 * node.layout.nbytes * node.op.flops
+        if kind == "select":  # which goes wrong for so many elements, whatever they move
+            amount = float(node.layout.size * (layouts[0].itemsize + 3 * node.layout.itemsize))
+            apart = nbytes - amount
+    elif node.op.kind is Kind.REDUCTION:
+        if node.op.name.startswith("arg"):
+            kind = "reduce_inner"  # libraries copy what lies otherwise
+        axes = reduced_axes(node, layouts[0].ndim)
+        runs = runs_of(layouts[0].shape, layouts[:1], (node.layout,), axes)
+    written = node.layout.nbytes / nbytes if nbytes else 0.0
+    operands = len(layouts) + 1
+    return Pass(kind, loop_dtype(graph, node), amount, (node,), runs, operands, written, apart)

@@ -1,0 +1,423 @@
+"""From a graph to a plan: placed by cost, fused inside each space, in two rounds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Hashable, Iterable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, NamedTuple
+
+from alight._src.ir.group import Graph, Group, GroupKind, Node
+from alight._src.ir.op import Kind, dtype_name
+from alight._src.ir.rewrite import Rewritten, rewrite
+from alight._src.ir.rolls import turns
+from alight._src.plan.block import passing
+from alight._src.plan.choose import (
+    Choice,
+    choose,
+    group_key,
+    operation,
+    ruled_out,
+    wanted,
+)
+from alight._src.plan.crossed import crossed
+from alight._src.plan.fuse import KERNEL_NODES, Region, fuse, group_of, halves, prune
+from alight._src.plan.gate import Gated, gated
+from alight._src.plan.likeness import Cut, Cuts, copied, likeness
+from alight._src.plan.nested import nested
+from alight._src.plan.order import Unit, in_order
+from alight._src.plan.plan import (
+    Decision,
+    Estimate,
+    Facts,
+    LaunchStep,
+    Plan,
+    Refusal,
+    Step,
+    ViewStep,
+    WriteStep,
+    no_estimate,
+)
+from alight._src.plan.recompute import recomputing
+from alight._src.plan.reuse import reusing
+from alight._src.plan.rows import by_rows
+from alight._src.plan.stages import Uses
+from alight._src.plan.workload import workload
+from alight.device import HOST_DEVICE
+from alight.errors import UnsupportedOnDevice
+
+Spot = tuple[str, str]  # device, implementation
+
+
+def make_plan(graph: Graph, facts: Facts, cuts: Cuts | None = None) -> Plan:
+    """Return the steps that compute a graph, with the decisions behind them.
+
+    First regions are as large as whoever could run them allows, and are placed; then nodes placed
+    alike are fused anew, now recomputing what is cheaper to recompute, and the final groups are
+    decided on. Numbers in the plan are those of ``graph``. ``cuts``: the regions found for graphs
+    before this one, which those that are alike have too; what is found is added.
+    """
+    small = rewrite(graph)
+    try:
+        return _planned(graph, small, _asked_once(facts), cuts)
+    except UnsupportedOnDevice as error:
+        error.nodes = tuple([small.origins[number] for number in error.nodes])
+        raise
+
+
+def _asked_once(facts: Facts) -> Facts:
+    """Return the facts, which answer at once what was asked before: both rounds ask for the same
+    groups, and programs repeat their statements."""
+    # By identity: equal groups of one graph are one object. Each is kept, so that its id stays its
+    # own.
+    estimates: dict[tuple[int, str, str], tuple[Group, Estimate | None]] = {}
+    gaps: dict[tuple[int, str, str], tuple[Group, str | None]] = {}
+
+    def estimate(group: Group, device: str, implementation: str) -> Estimate | None:
+        key = id(group), device, implementation
+        found = estimates.get(key)
+        if found is None:
+            found = estimates[key] = group, facts.estimate(group, device, implementation)
+        return found[1]
+
+    def supports(device: str, implementation: str, group: Group) -> str | None:
+        key = id(group), device, implementation
+        found = gaps.get(key)
+        if found is None:
+            found = gaps[key] = group, facts.supports(device, implementation, group)
+        return found[1]
+
+    known = facts.estimate is not no_estimate
+    return replace(facts, supports=supports, estimate=estimate if known else no_estimate)
+
+
+def _planned(graph: Graph, small: Rewritten, facts: Facts, cuts: Cuts | None) -> Plan:
+    uses = Uses(small.graph, facts.bases)
+    key = None if cuts is None else likeness(small.graph, facts)
+    known = None if key is None or cuts is None else cuts.get(key)
+    if known is not None:
+        regions = copied(known.regions)
+        asked = not known.clear
+        weighed = gated(small.graph, uses, regions, facts) if asked else Gated(regions, [], True)
+        placed = _placed(small.graph, uses, weighed, facts)
+        return _finished(graph, small, uses, placed, facts)
+    spots = _spots(facts)
+    able = _able(small.graph, uses, spots, facts)
+    regions = _regions(small.graph, uses, able, (), facts)
+    kept = copied(regions)
+    weighed = gated(small.graph, uses, regions, facts)
+    placed = _placed(small.graph, uses, weighed, facts)
+    if spots:
+        keys: list[Hashable] = list(able)
+        torn = False  # NumPy runs several nodes as one, which one of them may be the cause of
+        found = [
+            (unit.nodes, (choice.device, choice.implementation))
+            for unit, choice in zip(placed.units, placed.choices, strict=True)
+            if choice is not None
+        ]
+        generated = {where for _, where in found if where[1] == "generated"}
+        for nodes, where in found:
+            torn |= len(nodes) > 1 and where[1] != "generated"
+            for number in nodes:
+                index = number - len(small.graph.inputs)
+                keys[index] = where
+                # One node by itself may be NumPy's and yet be better with the others there: what
+                # parted them can be a gap of a device that neither is placed on.
+                own = where[0], "generated"
+                if own in generated and own in able[index]:  # type: ignore[operator]
+                    keys[index] = own
+        if generated or torn or len(set(able)) > 1:
+            whole = len(kept) == len(found) == 1 and kept[0].kind is GroupKind.LOOP
+            if whole and not torn:  # one loop of all there is would come out as it is
+                regions = copied(kept)
+                regions[0].key = found[0][1]
+            else:
+                regions = _regions(small.graph, uses, keys, generated, facts)
+            kept = copied(regions)
+            weighed = gated(small.graph, uses, regions, facts)
+            placed = _placed(small.graph, uses, weighed, facts)
+    if key is not None and cuts is not None:
+        cuts[key] = Cut(tuple(kept), weighed.clear)
+    return _finished(graph, small, uses, placed, facts)
+
+
+def _regions(
+    graph: Graph,
+    uses: Uses,
+    keys: Sequence[Hashable],
+    recompute: Collection[Hashable],
+    facts: Facts,
+) -> list[Region]:
+    """Return regions as large as whoever may run them allows."""
+    regions = fuse(graph, uses, keys)
+    found_on = {key: _generated_on(key) for key in {region.key for region in regions}}
+    generated = {key for key, devices in found_on.items() if devices}
+    # Other devices give a row to one block of threads, however long it is.
+    cut = {key for key in generated if found_on[key] == {HOST_DEVICE}}
+
+    def estimate(group: Group, key: Any) -> Estimate | None:
+        return facts.estimate(group, *key)
+
+    def runs(region: Region) -> bool:
+        group, _ = group_of(graph, uses, region)
+        return all(
+            facts.supports(name, "generated", group) is None for name in found_on[region.key]
+        )
+
+    def in_rows(regions: list[Region]) -> list[Region]:
+        return by_rows(graph, uses, regions, generated, cut, runs) if generated else regions
+
+    if recompute:
+        merged = partial(in_rows, copied(regions))
+        regions = recomputing(graph, uses, regions, recompute, estimate, merged)
+    if generated:
+        regions = in_rows(regions)
+        regions = nested(graph, uses, regions, cut)
+        regions = crossed(graph, uses, regions, cut)
+    return regions
+
+
+class _Placed(NamedTuple):
+    """Units in their order, with where each runs, and the fusions that were refused."""
+
+    units: list[Unit]
+    choices: list[Choice | None]
+    refused: list[Refusal]
+
+
+def _placed(graph: Graph, uses: Uses, weighed: Gated, facts: Facts) -> _Placed:
+    """Return where regions run, those halved that are too much for who runs them."""
+    refused = weighed.refused
+    units = in_order(graph, uses, _fitting(graph, uses, weighed.regions, facts, refused))
+    return _Placed(units, choose(graph, uses, units, facts), refused)
+
+
+def _generated_on(key: Hashable) -> set[str]:
+    """Return the devices on which nodes of a key may run as generated code."""
+    spots = key if isinstance(key, frozenset) else (key,)
+    return {s[0] for s in spots if isinstance(s, tuple) and s[1:] == ("generated",)}
+
+
+def _spots(facts: Facts) -> list[Spot]:
+    """Return every place a group could run at other than NumPy on the host; none if all is NumPy's
+    anyway."""
+    forced = facts.force != (None, None)
+    has_host = any(device.id == HOST_DEVICE for device in facts.devices)
+    blind = facts.estimate is no_estimate and facts.timed is None
+    if not forced and has_host and blind:
+        return []
+    return [
+        (device.id, name)
+        for device in facts.devices
+        for name in device.support.implementations
+        if wanted(facts, device.id, name) and (device.id != HOST_DEVICE or name == "generated")
+    ]
+
+
+# The kind of group that a node of a kind can be in.
+_KINDS = {
+    Kind.ELEMENTWISE: GroupKind.LOOP,
+    Kind.REDUCTION: GroupKind.REDUCE,
+    Kind.SCAN: GroupKind.SCAN,
+}
+
+
+def _able(graph: Graph, uses: Uses, spots: Sequence[Spot], facts: Facts) -> list[Hashable]:
+    """Return for each node the places that can run it alone: nodes that differ in them do not
+    share a kernel."""
+    nowhere: frozenset[Spot] = frozenset()
+    if not spots:
+        return [nowhere] * len(graph.nodes)
+    devices = {device.id: device for device in facts.devices}
+    if [*spots] == [_HOSTS_OWN] and _in_one_loop(graph):
+        # asked of all at once: whoever writes their loop writes that of each
+        numbers = [number for number, _ in graph.numbered()]
+        ends = [number for number in numbers if number in uses.live]
+        group, _ = group_of(graph, uses, Region(GroupKind.LOOP, None, 0, numbers, {*numbers}, ends))
+        if ruled_out(group, devices[HOST_DEVICE], "generated", facts)[0] is None:
+            return [frozenset(spots)] * len(numbers)
+    asked: dict[Any, frozenset[Spot]] = {}
+    able: list[Hashable] = []
+    for number, node in graph.numbered():
+        kind = node.op.kind
+        own = _KINDS.get(kind) if turns(node) is None else GroupKind.LOOP
+        if own is None:
+            able.append(nowhere)
+            continue
+        layouts = tuple([graph.layout(o) for o in node.operands])
+        pattern = tuple([node.operands.index(o) for o in node.operands])
+        key: Any = (node.op, layouts, pattern, node.layout, node.attrs)
+        try:
+            found = asked.get(key)
+        except TypeError:  # an attribute without a hash
+            key, found = None, None
+        if found is None:
+            region = Region(
+                *(own, None, 0, [number], {number}, [number]),
+            )
+            group, _ = group_of(graph, uses, region)
+            found = frozenset(
+                (device, name)
+                for device, name in spots
+                if ruled_out(group, devices[device], name, facts)[0] is None
+            )
+            if kind is Kind.MOVEMENT and _HOSTS_OWN not in found:
+                found = nowhere  # no loop of ours rolls there: it is a library's
+            if key is not None:
+                asked[key] = found
+        able.append(found)
+    return able
+
+
+_HOSTS_OWN: Spot = (HOST_DEVICE, "generated")
+
+
+def _in_one_loop(graph: Graph) -> bool:
+    """Tell whether a graph is elementwise values of one shape, as many as one kernel may make."""
+    nodes = graph.nodes
+    return 0 < len(nodes) <= KERNEL_NODES and all(
+        [n.op.kind is Kind.ELEMENTWISE and n.layout.shape == nodes[0].layout.shape for n in nodes]
+    )
+
+
+def _fitting(
+    graph: Graph, uses: Uses, regions: list[Region], facts: Facts, refused: list[Refusal]
+) -> list[Region]:
+    """Return the regions, those halved that are too much for a place which can run each of their
+    nodes."""
+    devices = {device.id: device for device in facts.devices}
+    checked: set[int] = set()
+    while True:
+        parts: list[Region] = []
+        for region in regions:
+            key = region.key
+            spots: Iterable[Any] = key if isinstance(key, frozenset) else (key,)
+            if len(region.owned) > 1 and id(region) not in checked:
+                group, _ = group_of(graph, uses, region)
+                against = [
+                    (device, why)
+                    for device, name in spots
+                    if device in devices and (device != HOST_DEVICE or name == "generated")
+                    for reason, why in [ruled_out(group, devices[device], name, facts)]
+                    if reason is not None
+                ]
+                if against:
+                    cut = halves(graph, region)
+                    refused.append(_too_much(graph, uses, region, cut, *against[0]))
+                    parts += cut
+                    continue
+            checked.add(id(region))
+            parts.append(region)
+        if len(parts) == len(regions):
+            return regions
+        regions = prune(graph, uses, parts)
+
+
+def _too_much(
+    graph: Graph, uses: Uses, region: Region, parts: Sequence[Region], device: str, why: str
+) -> Refusal:
+    names = tuple([operation(group_of(graph, uses, part)[0]) for part in parts])
+    whole = operation(group_of(graph, uses, region)[0])
+    return Refusal(whole, names, tuple(region.members), device, None, None, why)
+
+
+def _finished(
+    graph: Graph,
+    small: Rewritten,
+    uses: Uses,
+    placed: _Placed,
+    facts: Facts,
+) -> Plan:
+    """Return the plan in the numbers of the original graph."""
+    names, origins = small.names, small.origins
+    steps: list[Step] = []
+    touched: list[list[int]] = []
+    for unit, choice in zip(placed.units, placed.choices, strict=True):
+        inputs = tuple([names[v] for v in unit.inputs])
+        outputs = tuple([names[v] for v in unit.outputs])
+        nodes = tuple([origins[v] for v in unit.nodes])
+        touched.append([*inputs, *outputs, *nodes])
+        if unit.group is not None and choice is not None:
+            decision = _decision(unit.group, choice)
+            where = choice.device, choice.implementation
+            steps.append(LaunchStep(unit.group, *where, inputs, outputs, decision, nodes))
+        elif unit.node is not None and choice is None:
+            node = unit.node
+            steps.append(ViewStep(inputs[0], outputs[0], node.layout, node.attr("offset", 0)))
+        elif unit.node is not None and choice is not None:
+            node = unit.node
+            window = node.attr("layout"), node.attr("offset", 0)
+            old, value = inputs
+            steps.append(WriteStep(old, value, outputs[0], *window, choice.device))
+    kept = [replace(r, nodes=tuple([origins[v] for v in r.nodes])) for r in placed.refused]
+    skipping = [
+        step
+        for step in steps
+        if isinstance(step, WriteStep)
+        and graph.nodes[step.target - len(graph.inputs)].operands[0] != step.old
+    ]
+    last = _last(graph, uses, steps, touched)
+    steps = reusing(graph, uses.base[: len(graph.inputs)], facts.windows, steps, last)
+    steps = passing(graph, steps, facts)
+    dead = _dead(last, len(steps))
+    return Plan(tuple(steps), dead, graph.outputs, tuple(kept), tuple(skipping))
+
+
+def _last(
+    graph: Graph, uses: Uses, steps: Sequence[Step], touched: Sequence[Sequence[int]]
+) -> list[int]:
+    """Return the step that needs each value last; a value outlives its views."""
+    # What rewriting dropped is needed by no step.
+    last = [0] * (len(graph.inputs) + len(graph.nodes))
+    for index, numbers in enumerate(touched):
+        for number in numbers:
+            last[number] = index
+    end = len(steps)
+    for number in graph.outputs:
+        last[number] = end
+    for step in reversed(steps):
+        if isinstance(step, ViewStep):
+            last[step.source] = max(last[step.source], last[step.target])
+    for number in range(len(graph.inputs)):
+        base = uses.base[number]
+        last[base] = max(last[base], last[number])
+    return last
+
+
+def _dead(last: Sequence[int], end: int) -> tuple[tuple[int, ...], ...]:
+    """Return after each step the values that nobody needs any more."""
+    if not end:
+        return ()
+    dead: list[list[int]] = [[] for _ in range(end + 1)]
+    for number, index in enumerate(last):
+        dead[index].append(number)
+    return tuple([tuple(numbers) for numbers in dead[:end]])
+
+
+def _decision(group: Group, choice: Choice) -> Decision:
+    graph = group.graph
+    layouts = [*graph.inputs, *(graph.layout(number) for number in graph.outputs)]
+    work = workload(group)
+    return Decision(
+        operation=operation(group),
+        kind=group.kind.value,
+        group=group_key(group),
+        dtypes=tuple([dtype_name(layout.dtype) for layout in layouts]),
+        shapes=tuple([layout.shape for layout in layouts]),
+        elements=work.elements,
+        flops=work.flops,
+        bytes=work.nbytes,
+        batch=_batch(graph.nodes[0]),
+        residency_in=tuple([tuple(sorted(held)) for held in choice.held]),
+        chosen=choice.device,
+        implementation=choice.implementation,
+        reason=choice.reason,
+        threshold=choice.threshold,
+        candidates=choice.candidates,
+    )
+
+
+def _batch(node: Node) -> int:
+    """Return how many products a stacked matrix product makes; 1 for everything else."""
+    return math.prod(node.layout.shape[:-2]) if node.op.name == "matmul" else 1

@@ -1,0 +1,203 @@
+"""Stages: which nodes may share a kernel without a cycle.
+
+Every node gets a stage: the stages of what it reads, plus one unless the two fuse. Nodes of one
+class (iteration shape and key) and one stage may then run together in any combination, and the
+result has no cycle, because every path that leaves a region climbs. One pass up, one pass down:
+linear in the graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+
+from alight._src.ir.group import Graph, Group
+from alight._src.ir.op import Kind
+from alight._src.ir.rolls import turns
+
+
+class Uses:
+    """Who reads what in a graph, by value number. ``before[w]`` are the readers of the bytes that
+    write ``w`` replaces, recorded before it: where they run first, the write can be done in
+    place. ``groups`` are those that were made of the graph, by what they are of (see `group_of`);
+    ``distinct``: one of each that are equal."""
+
+    __slots__ = ("base", "before", "consumers", "distinct", "groups", "live", "written")
+
+    def __init__(self, graph: Graph, bases: Sequence[int] = ()) -> None:
+        first = len(graph.inputs)
+        total = first + len(graph.nodes)
+        self.live = frozenset(graph.outputs)
+        self.groups: dict[Hashable, tuple[Group, tuple[int, ...]]] = {}
+        self.distinct: dict[Group, Group] = {}
+        self.base = base = list(range(total))
+        base[: len(bases)] = bases
+        self.consumers: list[list[int]] = [[] for _ in range(total)]
+        self.before: dict[int, list[int]] = {}
+        self.written: set[int] = set()
+        readers: dict[int, list[int]] = {}
+        for number, node in graph.numbered():
+            kind = node.op.kind
+            for operand in dict.fromkeys(node.operands):
+                self.consumers[operand].append(number)
+                if kind is not Kind.VIEW:
+                    readers.setdefault(base[operand], []).append(number)
+            if kind is Kind.VIEW:
+                base[number] = base[node.operands[0]]
+            elif kind is Kind.WRITE:
+                old = base[node.operands[0]]
+                self.written.add(old)
+                self.before[number] = [r for r in readers[old] if r != number]
+                # Whatever comes later and is ordered after this write is ordered after those too.
+                readers[old] = [number]
+
+
+def together(graph: Graph, uses: Uses, keys: Sequence[Hashable]) -> list[tuple[int, list[int]]]:
+    """Return the nodes that can run together, with their stage; views and writes left out."""
+    classes = _classes(graph, keys)
+    kinds = _kinds(graph, classes)
+    stages = _stages(graph, uses, classes, kinds)
+    return [(stages[part[0]], part) for part in _components(graph, classes, kinds, stages)]
+
+
+def over(graph: Graph, number: int) -> tuple[int, ...]:
+    """Return the iteration shape of a node."""
+    node = graph.nodes[number - len(graph.inputs)]
+    if node.op.kind is Kind.REDUCTION:
+        return graph.layout(node.operands[0]).shape
+    return node.layout.shape
+
+
+def _classes(graph: Graph, keys: Sequence[Hashable]) -> list[int]:
+    """Return for each value the number of its class, or -1 where it runs alone."""
+    found: dict[Hashable, int] = {}
+    classes = [-1] * len(graph.inputs)
+    for (number, node), key in zip(graph.numbered(), keys, strict=True):
+        # a roll that no place can do in a loop has an empty key
+        rolled = key and turns(node) is not None
+        if rolled or node.op.kind is Kind.ELEMENTWISE or node.op.kind is Kind.REDUCTION:
+            classes.append(found.setdefault((over(graph, number), key), len(found)))
+        else:
+            classes.append(-1)
+    return classes
+
+
+def _kinds(graph: Graph, classes: list[int]) -> list[tuple[Kind, bool]]:
+    """Return of each node its kind, that of a roll in a loop being elementwise, and whether it is
+    one: such a roll shares a kernel with who reads it, not with what it reads."""
+    found = []
+    for number, node in graph.numbered():
+        rolled = node.op.kind is Kind.MOVEMENT and classes[number] >= 0
+        found.append((Kind.ELEMENTWISE if rolled else node.op.kind, rolled))
+    return found
+
+
+def _stages(
+    graph: Graph, uses: Uses, classes: list[int], kinds: list[tuple[Kind, bool]]
+) -> list[int]:
+    """Return the stage of each value; that of an input or a view is the first stage that can read
+    it."""
+    first = len(graph.inputs)
+    stages = [0] * first
+    for number, node in graph.numbered():
+        own = classes[number]
+        rolled = kinds[number - first][1]
+        stage = 0
+        for operand in node.operands:
+            at = stages[operand]
+            if operand >= first:
+                kind = kinds[operand - first][0]
+                fused = kind is Kind.ELEMENTWISE and classes[operand] == own and not rolled
+                if not fused and kind is not Kind.VIEW:
+                    at += 1
+            if at > stage:
+                stage = at
+        for reader in uses.before.get(number, ()):
+            stage = max(stage, stages[reader] + 1)
+        stages.append(stage)
+
+    _settle(graph, uses, classes, kinds, stages)
+    return stages
+
+
+def _settle(
+    graph: Graph,
+    uses: Uses,
+    classes: list[int],
+    kinds: list[tuple[Kind, bool]],
+    stages: list[int],
+) -> None:
+    """Move to a later stage what only that stage reads, where no more bytes cross than before."""
+    first = len(graph.inputs)
+    nodes = graph.nodes
+    blocks: dict[int, list[int]] = {}
+    for write, readers in uses.before.items():
+        for reader in readers:
+            blocks.setdefault(reader, []).append(write)
+
+    def crossing_bytes(value: int) -> int:
+        return nodes[value - first].layout.nbytes * (1 if value in uses.live else 2)
+
+    for number in range(len(stages) - 1, first - 1, -1):
+        consumers = uses.consumers[number]
+        node = nodes[number - first]
+        if not consumers:
+            continue
+        if node.op.kind is Kind.VIEW:
+            stages[number] = max(stages[number], min([stages[c] for c in consumers]))
+        elif kinds[number - first][0] is Kind.ELEMENTWISE:
+            own, now = classes[number], stages[number]
+            late = min([stages[c] - (classes[c] != own or kinds[c - first][1]) for c in consumers])
+            for write in blocks.get(number, ()):
+                late = min(late, stages[write] - 1)
+            if late <= now or not any(classes[c] == own and stages[c] == late for c in consumers):
+                continue
+            torn = {
+                o
+                for o in node.operands
+                if o >= first
+                and classes[o] == own
+                and stages[o] == now
+                and nodes[o - first].op.kind is Kind.ELEMENTWISE
+                and (len(uses.consumers[o]) > 1 or o in uses.live)
+            }
+            if sum(map(crossing_bytes, torn)) <= crossing_bytes(number):
+                stages[number] = late
+
+
+def _components(
+    graph: Graph, classes: list[int], kinds: list[tuple[Kind, bool]], stages: list[int]
+) -> list[list[int]]:
+    """Return the nodes that run together: of one class and stage, linked by a value or reading the
+    same one."""
+    first = len(graph.inputs)
+    nodes = graph.nodes
+    parent = list(range(first + len(nodes)))
+
+    def root(number: int) -> int:
+        while parent[number] != number:
+            parent[number] = number = parent[parent[number]]
+        return number
+
+    readers: dict[tuple[int, int, int], int] = {}
+    for number, node in graph.numbered():
+        own = classes[number]
+        if own < 0:
+            continue
+        shape = over(graph, number)
+        for operand in node.operands:
+            other = operand
+            if not (
+                operand >= first
+                and classes[operand] == own
+                and stages[operand] == stages[number]
+                and kinds[operand - first][0] is Kind.ELEMENTWISE
+            ):
+                if graph.layout(operand).shape != shape:
+                    continue  # a scalar read by both saves nothing
+                other = readers.setdefault((own, stages[number], operand), number)
+            parent[root(other)] = root(number)
+    found: dict[int, list[int]] = {}
+    for number, node in graph.numbered():
+        if node.op.kind is not Kind.VIEW and node.op.kind is not Kind.WRITE:
+            found.setdefault(root(number), []).append(number)
+    return list(found.values())

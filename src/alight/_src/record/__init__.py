@@ -1,0 +1,1 @@
+"""A call on arrays becomes a pending value."""

@@ -1,0 +1,456 @@
+"""Array: what programs hold. NumPy's manners over recorded values."""
+
+from __future__ import annotations
+
+import operator
+import sys
+from collections.abc import Callable, Iterator
+from opcode import opmap
+from types import FunctionType
+from typing import Any
+
+from alight._core import NATIVE, ArrayBase, floor, hooks, set_operators
+from alight._src.base import package
+from alight._src.base.originals import np
+from alight._src.fp_warnings.filters import recording_errstate
+from alight._src.ir.ops import OPS
+from alight._src.record import operators
+from alight._src.record import storage_io as memory
+from alight._src.record.array_flags import Flags, owner_of, owns, rests_on, set_writeable
+from alight._src.record.conversions import astype, copy_of
+from alight._src.record.indexing import getitem, setitem
+from alight._src.record.methods import ArrayMethods
+from alight._src.record.numpy_fallback import taken, wrap
+from alight._src.record.pending import INSIDE, array_floor, concrete, foreign, native
+from alight._src.record.reported_class import class_told
+from alight._src.record.tracebacks import public
+from alight._src.record.ufunc_calls import FUNCTIONS, LATE, exit_to_numpy
+from alight._src.run import evaluate as runtime
+from alight._src.run import residency
+
+Arrayish = Any
+
+_STORES = opmap["STORE_SUBSCR"]
+
+
+class Array(ArrayMethods):
+    """A NumPy-compatible array whose elements are computed when they are asked for.
+
+    Made by `alight.asarray`, the creation functions, or any operation on another Array.
+
+    >>> import alight
+    >>> a = alight.arange(6.0).reshape(2, 3)
+    >>> (a * 2).sum(axis=0)
+    array([ 6., 10., 14.])
+    """
+
+    __slots__ = ()
+    __module__ = package.NAME  # where programs find it
+    __array_priority__ = 1000.0
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        """Return an uninitialised array of a shape, or one over a buffer: `ndarray(shape, dtype,
+        …)`."""
+        if not args and not kwargs:
+            return super().__new__(cls)
+        made = np.ndarray(*args, **kwargs)
+        if not native(made.dtype):
+            return made
+        if made.base is None:
+            return cls.of(concrete(made))
+        value, view = foreign(made)
+        result = cls.of(value)
+        result.window = view
+        return result
+
+    # -- what it is -------------------------------------------------------------------------------
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Return the dtype."""
+        return memory.layout(self).dtype
+
+    @dtype.setter
+    def dtype(self, dtype: Any) -> None:
+        memory.set_layout(self, "dtype", dtype)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Return the lengths of the axes."""
+        return memory.layout(self).shape
+
+    @shape.setter
+    def shape(self, shape: Any) -> None:
+        memory.set_layout(self, "shape", shape)
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """Return the bytes between neighbours along each axis, as NumPy's result would have
+        them."""
+        return memory.layout(self).strides
+
+    @strides.setter
+    def strides(self, strides: Any) -> None:
+        memory.set_layout(self, "strides", strides)
+
+    @property
+    def ndim(self) -> int:
+        """Return the number of axes."""
+        return memory.layout(self).ndim
+
+    @property
+    def size(self) -> int:
+        """Return the number of elements."""
+        return memory.layout(self).size
+
+    @property
+    def itemsize(self) -> int:
+        """Return bytes per element."""
+        return memory.layout(self).itemsize
+
+    @property
+    def nbytes(self) -> int:
+        """Return bytes of all elements."""
+        return memory.layout(self).nbytes
+
+    @property
+    def flags(self) -> Flags:
+        """Return what NumPy would say of memory with this layout."""
+        return Flags(self)
+
+    def setflags(self, write: Any = None, align: Any = None, uic: Any = None) -> None:
+        """Set whether the array may be written to."""
+        if write is not None:
+            set_writeable(self, bool(write))
+
+    @property
+    def base(self) -> Any:
+        """Return None for an array that is the whole of its memory, else an array that is, or the
+        buffer that the memory is."""
+        if owns(self):
+            return None
+        if (owner := owner_of(self)) is not None:
+            return rests_on(self) if owner is self else owner
+        whole = type(self).__new__(type(self))
+        whole.storage, whole.window = self.storage, None
+        return whole
+
+    @property
+    def device(self) -> str:
+        """Return where the elements live now, as the array API standard has it; pending ones count
+        as cpu."""
+        data = self.storage.value.data
+        if data is not None and data.array is None and data.remote:
+            return next(iter(data.remote))
+        return "cpu"
+
+    def to_device(self, device: str, /, *, stream: Any = None) -> Array:
+        """Return the array itself on "cpu"; placement is alight's, `alight.policy(force=…)`
+        overrules it."""
+        if stream is not None:
+            raise ValueError("stream is not supported here. Fix: leave it out.")
+        if device not in ("cpu", self.device):
+            raise ValueError(
+                f"cannot pin an array to {device!r}. Fix: leave the call out; placement is "
+                "alight's, and alight.policy(force=…) overrules it by a device that "
+                "alight.devices() lists."
+            )
+        return self
+
+    def __array_namespace__(self, *, api_version: str | None = None) -> Any:
+        return sys.modules[package.NAME]
+
+    # -- exits ------------------------------------------------------------------------------------
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        memory.raise_dropped(self)
+        if copy:
+            return np.array(memory.host(self), dtype=dtype, copy=True)
+        if dtype is not None and np.dtype(dtype) != self.dtype:
+            return np.array(memory.host(self), dtype=dtype, copy=copy)  # and NumPy's error
+        return memory.export(self)
+
+    def _for_buffer(self) -> np.ndarray[Any, Any]:
+        memory.forget_dropped()
+        try:
+            return self.__array__()
+        except Exception as error:
+            memory.note_dropped(self, error, sys._getframe().f_back)
+            raise
+
+    def __dlpack__(
+        self,
+        *,
+        stream: Any = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
+        given = {"stream": stream, "max_version": max_version, "dl_device": dl_device, "copy": copy}
+        return memory.export(self).__dlpack__(**given)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (1, 0)  # kDLCPU, device 0: exports are host memory
+
+    @property
+    def ctypes(self) -> Any:
+        """Return NumPy's ctypes view of the exported memory."""
+        return memory.export(self).ctypes
+
+    def to_numpy(self) -> np.ndarray[Any, Any]:
+        """Return an ndarray that shares the memory, both ways.
+
+        What pandas calls it: packages that were given no ndarray (matplotlib's ``hist`` and
+        ``boxplot``) look for it before they go through the elements one by one.
+        """
+        return memory.export(self)
+
+    @property
+    def data(self) -> memoryview:
+        """Return the exported memory as a buffer."""
+        return memory.export(self).data
+
+    def __reduce__(self) -> Any:
+        return _pickled(memory.host(self)).__reduce__()
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return _pickled(memory.host(self)).__reduce_ex__(protocol)
+
+    # Under `alight run` plain ndarrays, as pickles are everywhere: for who knows of no other.
+    def __copy__(self) -> Any:
+        return memory.host(self).copy("K") if floor.scalars else copy_of(self, "K")
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        return self.__copy__()
+
+    def item(self, *args: Any) -> Any:
+        """Return one element as a Python scalar."""
+        return memory.host(self).item(*args)
+
+    def tolist(self) -> Any:
+        """Return the elements as nested Python lists."""
+        return memory.host(self).tolist()
+
+    def __bool__(self) -> bool:
+        return bool(memory.host(self))
+
+    def __int__(self) -> int:
+        try:
+            return int(memory.host(self))
+        except TypeError as error:
+            frame = sys._getframe(1)
+            if frame.f_code.co_code[frame.f_lasti] == _STORES:
+                # An element of an ndarray of integers is assigned: NumPy asks for an int.
+                raise ValueError("setting an array element with a sequence.") from error
+            raise
+
+    def __float__(self) -> float:
+        return float(memory.host(self))
+
+    def __complex__(self) -> complex:
+        return complex(memory.host(self))
+
+    def __index__(self) -> int:
+        return operator.index(memory.host(self))
+
+    def __round__(self, digits: int | None = None) -> Any:
+        # Scalars have it in NumPy and 0-d arrays not; a total here is what a scalar is there.
+        if self.shape:
+            raise TypeError("type alight.Array doesn't define __round__ method")
+        scalar: Any = memory.host(self)[()]
+        return round(scalar, digits)
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("len() of unsized object")
+        return self.shape[0]
+
+    def __iter__(self) -> Iterator[Any]:
+        if not self.shape:
+            raise TypeError("iteration over a 0-d array")
+        return self._elements() if floor.scalars and self.ndim == 1 else self._items(0)
+
+    def _items(self, index: int) -> Iterator[Any]:
+        """Yield items from an index on, as many as there are when their turn comes."""
+        while self.ndim and index < self.shape[0]:
+            yield self[index]
+            index += 1
+
+    def _elements(self) -> Iterator[Any]:
+        """Yield NumPy's scalars, each as it is when its turn comes."""
+        index, value, window = 0, self.storage.value, self.window
+        for scalar in memory.host(self):
+            if self.storage.value is not value or self.window is not window:
+                break  # somebody wrote, or gave the array another shape
+            yield scalar
+            index += 1
+        del value  # who writes to what is held copies it, each time
+        yield from self._items(index)
+
+    def __contains__(self, item: Any) -> bool:
+        return bool(np.any(self == item))  # an item may say it in its own way
+
+    def __repr__(self) -> str:
+        return repr(memory.host(self))
+
+    def __str__(self) -> str:
+        return str(memory.host(self))
+
+    def __format__(self, spec: str) -> str:
+        host = memory.host(self)
+        return format(host[()] if host.ndim == 0 else host, spec)
+
+    # -- protocols --------------------------------------------------------------------------------
+    def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        ours = FUNCTIONS.get(func)
+        if ours is None and (load := LATE.pop(getattr(func, "__module__", ""), None)) is not None:
+            load()
+            ours = FUNCTIONS.get(func)
+        if ours is not None:
+            return ours(*args, **kwargs)
+        return exit_to_numpy(func, args, kwargs)
+
+
+def _pickled(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return a copy in the memory order in which NumPy pickles an array: C, unless all of it is
+    Fortran's."""
+    return array.copy("K" if array.flags.forc else "C")
+
+
+def _method_in_numpy(name: str) -> Callable[..., Any]:
+    theirs = getattr(np.ndarray, name)
+
+    def method(self: Array, *args: Any, **kwargs: Any) -> Any:
+        changed = (self,) if name in _CHANGES_ITSELF else ()
+        return exit_to_numpy(theirs, (self, *args), kwargs, changed)
+
+    method.__name__ = name
+    method.__doc__ = theirs.__doc__
+    method.in_numpy = True  # type: ignore[attr-defined]
+    return method
+
+
+if NATIVE:
+    # Pillow and others in Python ask for it. NumPy takes a buffer before it, which the twin's
+    # arrays have not before Python 3.12: there every export would be for good.
+    Array.__array_interface__ = property(memory.interface)  # type: ignore[attr-defined]
+
+_ASKED = frozenset(
+    f"__{name}__"
+    for name in (
+        *("bool", "int", "float", "complex", "index", "round", "len", "iter", "contains"),
+        *("array", "array_function", "dlpack", "format", "repr", "str"),
+    )
+)
+# Methods that change nothing, and how many arrays they read: of small ones, the native core calls
+# NumPy's at once. A loop over the rows of a large array calls little else.
+_AT_ONCE = {
+    **dict.fromkeys(
+        (
+            *("sum", "prod", "min", "max", "mean", "std", "var", "any", "all", "argmin", "argmax"),
+            *("cumsum", "cumprod", "copy", "astype", "round", "argsort", "nonzero", "trace"),
+            *("flatten", "conj", "conjugate", "ptp", "argpartition"),
+        ),
+        1,
+    ),
+    **dict.fromkeys(("take", "repeat", "searchsorted", "dot", "compress", "choose"), 2),
+    "clip": 3,
+}
+_VIEWS = frozenset(("reshape", "ravel", "transpose", "swapaxes", "squeeze"))
+_CHANGES = frozenset(("sort", "fill"))
+
+
+def _public(method: Any, name: str) -> Any:
+    """Return a method as programs have it."""
+    theirs = getattr(np.ndarray, name, None)
+    if name in _VIEWS:
+        return public(method, view=theirs)
+    if name in _CHANGES:
+        return public(method, change=theirs)
+    return public(method, theirs if name in _AT_ONCE else None, operands=_AT_ONCE.get(name, 1))
+
+
+_CHANGES_ITSELF = frozenset(("partition", "put", "byteswap", "setfield"))
+
+# Whatever ndarray has and this class does not (choose, partition, tofile, …) runs in NumPy. Not by
+# `__getattr__`: a class that has one is slow in every attribute.
+for _name in dir(np.ndarray):
+    if not _name.startswith("_") and not hasattr(Array, _name):
+        setattr(Array, _name, _method_in_numpy(_name))
+
+
+# Methods as programs call them. What Python asks of an object by itself is among them.
+for _name, _found in {**vars(ArrayMethods), **vars(Array)}.items():
+    if type(_found) is FunctionType and (_name[0] != "_" or _name in _ASKED):
+        _found.__module__, _found.__qualname__ = Array.__module__, f"Array.{_name}"
+        setattr(Array, _name, _public(_found, _name))
+    elif type(_found) is property and _found.fset is not None:
+        setattr(Array, _name, _found.setter(public(_found.fset)))
+
+
+Array.T = property(vars(Array)["transpose"], doc=ArrayMethods.T.__doc__)  # type: ignore
+
+hooks.appears = class_told
+hooks.array = Array
+hooks.binary = public(operators.binary)
+hooks.unary = public(operators.unary)
+hooks.in_place = public(operators.in_place)
+hooks.getitem = public(getitem)
+hooks.setitem = public(setitem)
+hooks.ufunc = public(operators.array_ufunc)
+hooks.at_once = {op.reference: op for op in OPS.values() if isinstance(op.reference, np.ufunc)}
+hooks.wrap = wrap
+hooks.taken = taken
+hooks.inside = INSIDE
+hooks.errstate = recording_errstate
+hooks.flush = runtime.enough
+set_operators(OPS)
+
+
+def asarray(item: Any, dtype: Any = None, order: Any = None, *, copy: bool | None = None) -> Any:
+    """Return an Array of anything NumPy can make an array of; an Array comes back as it is.
+
+    An ndarray is copied: others can write to it, and reads here may happen later. Dtypes alight
+    does not compute with (object, string, datetime, structured, longdouble) give plain ndarrays.
+    """
+    if isinstance(item, ArrayBase):
+        if dtype is None and order in (None, "K", "A") and not copy:
+            return item
+        if dtype is not None and np.dtype(dtype) != memory.layout(item).dtype:
+            if copy is False:
+                raise ValueError("Unable to avoid copy while creating an array as requested.")
+            return astype(item, dtype, order or "K", "unsafe", True)
+        return copy_of(item, order or "K") if copy or (order or "K") not in ("K", "A") else item
+    array = np.array(item, dtype=dtype, order=order or "K", copy=copy if copy is False else None)
+    if not native(array.dtype) or type(array) is not np.ndarray:
+        return array
+    if array is item or array.base is not None:
+        array = array.copy("K")
+    return Array.of(concrete(array))
+
+
+def adopt(array: Any) -> Any:
+    """Return a fresh ndarray as it is below the floor, or as an Array that takes its memory over.
+
+    This is what `alight run` and `jit` do with the results of creation and loading functions.
+    """
+    if (
+        type(array) is not np.ndarray
+        or array.size < array_floor()
+        or array.base is not None
+        or not array.flags.owndata
+        or not array.flags.writeable
+        or not native(array.dtype)
+    ):
+        return array
+    return Array.of(concrete(array))
+
+
+def evaluate(*arrays: Any, wait: bool = False) -> None:
+    """Compute the arrays now, together; ``wait``: return when their devices have done it, where
+    the arrays stay."""
+    values = [a.storage.value for a in arrays if isinstance(a, ArrayBase)]
+    runtime.evaluate(values, read=False)
+    if wait:
+        residency.wait_for([value.data for value in values])
+
+
+__all__ = ["FUNCTIONS", "Array", "adopt", "asarray", "evaluate"]

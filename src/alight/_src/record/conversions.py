@@ -1,0 +1,105 @@
+"""An array in another dtype, another order in memory, or another shape."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+from alight._core import ArrayBase, Value, make_layout
+from alight._src.base.originals import np
+from alight._src.record import storage_io as memory
+from alight._src.record.numpy_fallback import array_of, stands_for_scalar
+from alight._src.record.pending import COPY, cast, native, pend, record_floor, settled
+from alight._src.record.result_strides import dense_like
+from alight._src.record.storage_io import apply_view
+from alight._src.record.ufunc_calls import exit_to_numpy, make, wrap
+from alight._src.run import evaluate as runtime
+
+__all__ = ["astype", "copy_of", "reshape", "seen"]
+
+
+def astype(
+    array: ArrayBase, dtype: Any, order: str, casting: str, copy: bool, *, scalar: bool = False
+) -> Any:
+    """Return a copy of the array cast to a dtype (the array itself where nothing changes and copy
+    is False); with ``scalar`` a scalar of what stands for one.
+    """
+    target = np.dtype(dtype)
+    value = memory.read(array)
+    lay = value.layout
+    if (
+        not native(target)
+        or order not in ("K", "C", "A", "F")
+        or not np.can_cast(lay.dtype, target, casting)  # type: ignore[arg-type]
+        or (lay.dtype.kind == "c" and target.kind not in "cb")  # NumPy warns, at the call
+    ):
+        keywords = {"order": order, "casting": casting, "copy": copy}
+        return exit_to_numpy(np.ndarray.astype, (array, dtype), keywords)
+    ordered = order == "K" or (lay.c_contiguous and order != "F") or not lay.ndim
+    if target == lay.dtype and not copy and ordered:
+        return array
+    if target.num == lay.dtype.num:  # long and long long are one dtype to NumPy
+        return copy_of(array, order, scalar=scalar)
+    made = cast(value, target)
+    result = _made_of(array, made) if scalar else array_of(made)
+    if ordered:
+        return result
+    if order == "A":
+        order = "F" if lay.probe.flags.fnc else "C"
+    return copy_of(result, order)
+
+
+def _made_of(array: ArrayBase, value: Value) -> Any:
+    """Return what stands for a value that was made of an array: a scalar where that is one."""
+    lasts = value.layout.ndim == 0 and not stands_for_scalar(array)
+    return array_of(value) if lasts else make(value)
+
+
+def copy_of(array: ArrayBase, order: str, *, scalar: bool = False) -> Any:
+    """Return a copy in memory of its own, in NumPy's order; with ``scalar`` a scalar of what stands
+    for one."""
+    value = memory.read(array)
+    lay = value.layout
+    target = (
+        dense_like(lay, lay.dtype)
+        if order == "K"
+        else make_layout(lay.dtype, lay.shape, np.empty_like(lay.probe, order=order).strides)  # type: ignore[call-overload]
+    )
+    if settled(value) and lay.size < record_floor():
+        made = runtime.host_array(value).copy(order)  # type: ignore[arg-type]
+        return wrap(made[()] if scalar and stands_for_scalar(array) else made)
+    copy = pend(COPY, (value,), (("order", order),), target)
+    return _made_of(array, copy) if scalar else array_of(copy)
+
+
+def reshape(array: ArrayBase, shape: Any, order: str = "C", copy: bool | None = None) -> Any:
+    """Return the array with another shape: a view where NumPy gives one, else a copy."""
+    probe = memory.layout(array).probe
+    shape = _plain(shape)
+    if copy is not True:
+        try:
+            return apply_view(array, lambda p: np.reshape(p, shape, order=order, copy=False))  # type: ignore[call-overload]
+        except ValueError as error:
+            if "copy" not in str(error) or copy is False:
+                raise
+    target = np.reshape(np.empty_like(probe, np.int8, "C"), shape).shape
+    if order == "F" or (order == "A" and probe.flags.fnc):
+        return seen(copy_of(array, "F"), lambda p: np.reshape(p, target, order="F", copy=False))
+    return seen(copy_of(array, "C"), lambda p: np.reshape(p, target, copy=False))
+
+
+def seen(whole: Any, expression: Callable[[Any], Any]) -> Any:
+    """Return the view that an expression makes of a copy, which is an ndarray where it is small or
+    of a dtype that alight does not compute with."""
+    return expression(whole) if type(whole) is np.ndarray else apply_view(whole, expression)
+
+
+def _plain(shape: Any) -> Any:
+    if isinstance(shape, ArrayBase):
+        return memory.host(shape).tolist()
+    if type(shape) in (tuple, list) and any(isinstance(n, ArrayBase) for n in shape):
+        return tuple(
+            [operator.index(memory.host(n)) if isinstance(n, ArrayBase) else n for n in shape]
+        )
+    return shape

@@ -1,0 +1,239 @@
+"""Indexing: every form NumPy has. Basic keys give views, the others gather or scatter."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+from alight._core import ArrayBase, Value, floor, make_layout
+from alight._src.base.originals import np
+from alight._src.record.eager_calls import called
+from alight._src.record.pending import (
+    WHERE,
+    array_floor,
+    call_there,
+    cast,
+    concrete,
+    manners,
+    native,
+    pend,
+    record_floor,
+    settled,
+    site,
+)
+from alight._src.record.storage_io import (
+    apply_view,
+    assign,
+    check_writeable,
+    export,
+    host,
+    layout,
+    read,
+    view_of,
+    writable,
+)
+from alight._src.run import evaluate as runtime
+
+_BASIC = (int, slice, type(None), type(Ellipsis))
+
+
+def _is_basic(part: Any) -> bool:
+    return type(part) in _BASIC or (
+        isinstance(part, (np.integer, int)) and not isinstance(part, (bool, np.bool_))
+    )
+
+
+def plain_key(key: Any) -> Any:
+    """Return the key with arrays of ours replaced by ndarrays (0-d integers, and objects that are
+    one, by integers)."""
+    if isinstance(key, ArrayBase):
+        array = host(key)
+        return array[()] if array.ndim == 0 else array
+    if type(key) is tuple:
+        return tuple([plain_key(part) for part in key])
+    if type(key) is list:
+        return [plain_key(part) for part in key]
+    if isinstance(key, slice) and any(
+        isinstance(end, ArrayBase) for end in (key.start, key.stop, key.step)
+    ):
+        return slice(*[plain_key(end) for end in (key.start, key.stop, key.step)])
+    if hasattr(key, "__index__") and not isinstance(key, (bool, np.generic, np.ndarray)):
+        return operator.index(key)  # NumPy gives a view for it, as for an integer
+    return key
+
+
+def _basic_key(key: Any) -> tuple[bool, bool]:
+    """Tell whether a key is basic, and whether it picks one element (integers only)."""
+    if type(key) is tuple:
+        basic = all([_is_basic(part) for part in key])
+        return basic, basic and not any(
+            [isinstance(p, (slice, type(None), type(...))) for p in key]
+        )
+    return _is_basic(key), isinstance(key, (int, np.integer)) and not isinstance(key, bool)
+
+
+def getitem(array: ArrayBase, key: Any) -> Any:
+    """Return ``array[key]`` with NumPy's meaning: a view, an element or a copy."""
+    basic, integers = _basic_key(key)
+    if not basic:
+        if isinstance(key, ArrayBase) and layout(key).ndim:
+            found = called("getitem", (array, key), {})
+            if found is not NotImplemented:
+                return found
+        key = plain_key(key)
+        basic, integers = _basic_key(key)
+    lay = layout(array)
+    if basic:
+        if integers:
+            count = len(key) if type(key) is tuple else 1
+            if count == lay.ndim:
+                return _element(array, key)
+            window = lay.probe[(*key, ...) if type(key) is tuple else (key, ...)]
+        else:
+            window = lay.probe[key]
+        return view_of(array, window, lay.probe)
+    return _gather(array, key)
+
+
+def _element(array: ArrayBase, key: Any) -> Any:
+    lay = layout(array)
+    lay.probe[(*key, ...) if type(key) is tuple else (key, ...)]  # NumPy's own IndexError
+    scalar = host(array)[key]
+    if floor.scalars or manners.scalar is not None:
+        return scalar
+    if not native(lay.dtype):  # the array was given it; a record can be written to
+        return export(array)[key]
+    return type(array).of(concrete(np.asarray(scalar)))
+
+
+def _gather(array: ArrayBase, key: Any) -> Any:
+    """Return an advanced-index result: a copy, made at once; or a record's field."""
+    if not native(layout(array).dtype):
+        return export(array)[key]
+    return _wrap(type(array), np.asarray(host(array)[key]))
+
+
+def _wrap(cls: type[ArrayBase], result: np.ndarray[Any, Any]) -> Any:
+    if floor.scalars and result.size < array_floor():
+        return result
+    return cls.of(concrete(result))
+
+
+def setitem(array: ArrayBase, key: Any, item: Any) -> None:
+    """Set ``array[key] = item`` with NumPy's meaning."""
+    check_writeable(array)  # before the key is looked at
+    basic, integers = _basic_key(key)
+    if not basic:
+        if _masked(array, key, item) or _set_there(array, key, item):
+            return
+        key = plain_key(key)
+        basic, integers = _basic_key(key)
+    lay = layout(array)
+    if not basic or _drops_imaginary(item, lay.dtype):
+        _set_now(array, key, item)
+        return
+    given = key
+    if integers:
+        key = (*key, ...) if type(key) is tuple else (key, ...)
+    window = lay.probe[key]
+    if window.ndim == 0 and np.ndim(item) > 0:
+        _set_now(array, given, item)
+        return  # an element set to a sequence: NumPy takes some and words the rest
+    lazy = isinstance(item, ArrayBase) and not settled(item.storage.value)
+    pending = array.storage.value.op is not None
+    if not lazy and not (pending and window.size) and window.size < max(record_floor(), 1):
+        # Small, and everything is at hand: NumPy writes in place now.
+        _set_now(array, key, item)
+        return
+    target = view_of(array, window, lay.probe)
+    if isinstance(item, ArrayBase):
+        same = item.storage is array.storage and item.window == target.window
+        if same and target.window.writeable:
+            return  # `a[key] += x` assigns the view to itself after the work is done
+        value = read(item)
+    else:
+        value = _as_value(item, window)
+    if value.layout.shape != window.shape:
+        fitted = _fit(value, window)
+        if fitted is None:
+            _set_now(array, given, item)  # NumPy's error
+            raise AssertionError("NumPy assigned what does not broadcast")
+        value = fitted
+    assign(target, value)
+
+
+def _drops_imaginary(item: Any, dtype: np.dtype[Any]) -> bool:
+    """Tell whether NumPy warns, at the call, that imaginary parts are lost."""
+    given = layout(item).dtype if isinstance(item, ArrayBase) else getattr(item, "dtype", None)
+    return getattr(given, "kind", "") == "c" and dtype.kind not in "cb"
+
+
+def _set_there(array: ArrayBase, key: Any, item: Any) -> bool:
+    """Have a device set elements that an index array of ours picks; tell whether it did."""
+    if not isinstance(key, ArrayBase) or not layout(key).ndim:
+        return False
+    dtype = layout(array).dtype
+    if _drops_imaginary(item, dtype):
+        return False
+    if not isinstance(item, ArrayBase):
+        if not isinstance(item, (bool, int, float, complex, np.generic)):
+            return False
+        item = np.asarray(item, dtype)[()]  # NumPy's error where it does not fit
+    return called("setitem", (array, key, item), {}, (array,)) is not NotImplemented
+
+
+def _set_now(array: ArrayBase, key: Any, item: Any) -> None:
+    value = host(item) if isinstance(item, ArrayBase) else item
+    call_there(operator.setitem, (writable(array), key, value), {})
+
+
+def _as_value(item: Any, window: np.ndarray[Any, Any]) -> Value:
+    array = np.asarray(item)
+    if array.dtype == object or not native(array.dtype) or array.dtype != window.dtype:
+        converted = np.empty(array.shape, window.dtype)
+        converted[...] = item  # NumPy's own conversion, and its errors
+        return concrete(converted)
+    return concrete(array.copy() if array is item or array.base is not None else array)
+
+
+def _fit(value: Value, window: np.ndarray[Any, Any]) -> Value | None:
+    """Return a value in a shape that broadcasts into a window (leading ones may be extra), or
+    None."""
+    shape = value.layout.shape
+    extra = len(shape) - window.ndim
+    if extra > 0 and all(n == 1 for n in shape[:extra]):
+        shape = shape[extra:]
+        value = read(apply_view(ArrayBase.of(value), lambda probe: probe.reshape(shape)))
+    try:
+        return value if np.broadcast_shapes(shape, window.shape) == window.shape else None
+    except ValueError:
+        return None
+
+
+def _masked(array: ArrayBase, key: Any, item: Any) -> bool:
+    """Record ``a[mask] = scalar`` as a selection; tell whether that was the form."""
+    mask_layout = layout(key) if isinstance(key, ArrayBase) else None
+    if mask_layout is None or mask_layout.dtype != np.bool_:
+        return False
+    lay = layout(array)
+    if mask_layout.shape != lay.shape or lay.ndim == 0 or _drops_imaginary(item, lay.dtype):
+        return False
+    if isinstance(item, ArrayBase):
+        if layout(item).ndim:
+            return False
+        value = read(item)
+    else:
+        scalar = np.asarray(item)
+        if scalar.ndim or not native(scalar.dtype):
+            return False
+        value = _as_value(item, np.empty((), lay.dtype))
+    old = read(array)
+    if settled(old) and settled(read(key)) and lay.size < record_floor():
+        return False
+    value = cast(value, lay.dtype)
+    result_layout = lay if lay.dense else make_layout(lay.dtype, lay.shape)
+    assign(array, pend(WHERE, (read(key), value, old), (), result_layout))
+    return True
+
+
+__all__ = ["export", "getitem", "plain_key", "runtime", "setitem", "site"]

@@ -1,0 +1,373 @@
+"""Exits: calls that alight hands to NumPy on host memory.
+
+The op is not in the table, the dtype is not one of alight's own, or the form asks for something
+only NumPy does. Every exit is counted with the line it came from.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+from weakref import WeakSet
+
+from alight._core import ArrayBase, Storage, Value, View, floor, fresh_array, hooks, layout_of
+from alight._src.base.originals import np
+from alight._src.config.schema import HOST_DEVICE
+from alight._src.log.decisions import COUNTED_DTYPES, LOG
+from alight._src.record.eager_calls import called
+from alight._src.record.pending import (
+    array_floor,
+    call_there,
+    concrete,
+    manners,
+    native,
+    record_floor,
+    site,
+)
+from alight._src.record.storage_io import host, layout, writable
+
+_CONTAINERS = (tuple, list, dict)
+# A function that returns one of a list's arrays is given few of them; longer lists are data.
+_LOOKED_AT = 64
+
+
+def wrap(result: Any) -> Any:
+    """Return a fresh ndarray or NumPy scalar as the kind of array the front door promises."""
+    found = fresh_array(result)
+    if found is not None:
+        if type(result) is np.ndarray and result.ndim == 0:
+            _of_no_axes.add(found.storage)
+        return found
+    if type(result) is not np.ndarray:
+        kept = floor.scalars or manners.scalar is not None
+        if isinstance(result, np.generic) and not kept and native(result.dtype):
+            return hooks.array.of(concrete(np.asarray(result)))
+        return result
+    if not native(result.dtype) or (floor.scalars and result.size < array_floor()):
+        return result
+    made = hooks.array.of(concrete(result))  # `array_of`, at less cost
+    if result.ndim == 0:
+        _of_no_axes.add(made.storage)
+    if result.base is not None and not result.flags.writeable:
+        made.window = View(made.storage.value.layout, 0, writeable=False)
+    return made
+
+
+def outgrow(inputs: Sequence[Any]) -> bool:
+    """Tell whether arrays that are small themselves make a large one, broadcast against each other
+    or, two of them, as a product of matrices."""
+    shapes = []
+    elements = 1
+    for item in inputs:
+        if isinstance(item, ArrayBase):
+            shape = layout(item).shape
+        elif type(item) is np.ndarray:
+            shape = item.shape
+        else:
+            continue
+        if shape and shape not in shapes:
+            shapes.append(shape)
+            elements *= math.prod(shape)
+    least = record_floor()
+    if len(shapes) < 2 or not 0 < least <= elements:
+        return False
+    one, other = shapes[0], shapes[1]
+    if (
+        len(inputs) == 2
+        and len(one) > 1
+        and one[-1:] == other[-2:-1]
+        and elements // one[-1] ** 2 >= least
+    ):
+        return True
+    try:
+        return math.prod(np.broadcast_shapes(*shapes)) >= least
+    except ValueError:  # NumPy says so, elsewhere
+        return False
+
+
+# Storages of what NumPy has arrays without axes for: of other Arrays without, it has scalars.
+_of_no_axes: WeakSet[Storage] = WeakSet()
+
+
+def array_of(value: Value) -> Any:
+    """Return the Array of a value that NumPy has an array for, though it have no axes."""
+    made = hooks.array.of(value)
+    if value.layout.ndim == 0:
+        _of_no_axes.add(made.storage)
+    return made
+
+
+def stands_for_scalar(array: ArrayBase) -> bool:
+    """Tell whether an Array is what NumPy has a scalar for, as where alight is the namespace."""
+    return getattr(type(array), "immutable", False) or (
+        layout(array).ndim == 0
+        and array.window is None
+        and array.storage not in _of_no_axes
+        and not floor.scalars
+        and manners.scalar is None
+    )
+
+
+def holds_arrays(tree: Any) -> bool:
+    """Tell whether an array of ours is anywhere in tuples, lists and dicts."""
+    if isinstance(tree, ArrayBase):
+        return True
+    kind = type(tree)
+    if kind is dict:
+        tree = tree.values()
+    elif kind is not tuple and kind is not list:
+        return False
+    # Long lists are mostly numbers: their types are looked at in C.
+    kinds = set(map(type, tree))
+    return any(issubclass(k, ArrayBase) for k in kinds) or (
+        not kinds.isdisjoint(_CONTAINERS) and any(map(holds_arrays, tree))
+    )
+
+
+def ndarrays(tree: Any, convert: Callable[[ArrayBase], Any] = host) -> Any:
+    """Return arguments with arrays of ours, at any depth of tuples, lists and dicts, as ndarrays.
+
+    What holds none is returned as it is.
+    """
+    if isinstance(tree, ArrayBase):
+        return convert(tree)
+    if type(tree) not in _CONTAINERS or not holds_arrays(tree):
+        return tree
+    if type(tree) is dict:
+        return {key: ndarrays(item, convert) for key, item in tree.items()}
+    return type(tree)([ndarrays(item, convert) for item in tree])
+
+
+def wrapped(tree: Any, seen: Seen) -> Any:
+    """Return a NumPy result with its ndarrays as arrays of ours.
+
+    What the function was given comes back as it was given, views of our memory stay views, and
+    memory of the caller's own is copied.
+    """
+    if type(tree) is np.ndarray:
+        return seen.of(tree)
+    if isinstance(tree, np.generic):
+        return wrap(tree)
+    if type(tree) in (tuple, list):
+        return type(tree)([wrapped(item, seen) for item in tree])
+    if type(tree) is dict:
+        return {key: wrapped(item, seen) for key, item in tree.items()}
+    if isinstance(tree, tuple) and hasattr(tree, "_fields"):
+        return type(tree)(*[wrapped(item, seen) for item in tree])
+    return tree
+
+
+class Seen:
+    """What a NumPy function was given: our arrays, the ndarrays in their place, and others'."""
+
+    __slots__ = ("ours", "theirs", "written")
+
+    def __init__(self, written: Sequence[ArrayBase]) -> None:
+        self.ours: dict[int, tuple[ArrayBase, np.ndarray[Any, Any]]] = {}
+        self.theirs: list[np.ndarray[Any, Any]] = []
+        self.written = {id(array) for array in written}
+
+    def plain(self, array: ArrayBase) -> np.ndarray[Any, Any]:
+        """Return what stands for an array: an ndarray, which can be written to where it will
+        be; a NumPy scalar for one of ours."""
+        found = self.ours.get(id(array))
+        if found is None:
+            if getattr(type(array), "immutable", False):
+                return array.now()  # type: ignore[attr-defined, no-any-return]  # NumPy's scalar
+            ndarray = host(array)
+            if array.window is not None and not array.window.writeable:
+                ndarray = ndarray.view()
+                ndarray.flags.writeable = False  # NumPy has the words for it
+            elif id(array) in self.written:
+                ndarray = writable(array)
+            found = self.ours[id(array)] = (array, ndarray)
+        return found[1]
+
+    def of(self, result: np.ndarray[Any, Any]) -> Any:
+        """Return an ndarray of the result as an array of ours."""
+        for array, ndarray in self.ours.values():
+            if result is ndarray:
+                return array
+        if any(result is ndarray for ndarray in self.theirs):
+            return wrap(result.copy("K"))
+        if result.base is None or not native(result.dtype):
+            return wrap(result)
+        for array, _ in self.ours.values():
+            view = _as_view(result, array)
+            if view is not None:
+                return view
+        if any(np.may_share_memory(result, ndarray) for ndarray in self.theirs):
+            return wrap(result.copy("K"))
+        return _window(result)
+
+
+def _as_view(array: np.ndarray[Any, Any], source: ArrayBase) -> Any:
+    """Return an ndarray that rests on a source's memory as a view of that source, else None."""
+    value = source.storage.value
+    data = value.data
+    if data is None or data.array is None or not np.may_share_memory(array, data.array):
+        return None
+    start = array.__array_interface__["data"][0] - data.address - value.offset
+    # To read `flags.writeable` of what np.broadcast_arrays made is deprecated.
+    writeable = bool(array.flags.num & 0x400) and (source.window is None or source.window.writeable)
+    result = type(source).__new__(type(source))
+    result.storage = source.storage
+    result.window = View(layout_of(array), start, writeable)
+    return result
+
+
+def _window(array: np.ndarray[Any, Any]) -> Any:
+    """Return a view that NumPy gave of memory it made; strides may have holes or overlap."""
+    base = array.base
+    if (
+        layout_of(array).dense
+        or (floor.scalars and array.size < array_floor())
+        or type(base) is not np.ndarray
+        or base.base is not None
+        or not native(base.dtype)
+        or not layout_of(base).dense
+    ):
+        return wrap(array)
+    whole = hooks.array.of(concrete(base))
+    start = array.__array_interface__["data"][0] - base.__array_interface__["data"][0]
+    whole.window = View(layout_of(array), start, array.flags.writeable)
+    return whole
+
+
+def taken(made: Any, given: Sequence[Any], plain: Sequence[Any]) -> Any:
+    """Return what NumPy made of arguments that stood for those given, which it only read, as arrays
+    of ours; NotImplemented where others' memory is among them, which some functions may share, and
+    where what NumPy has a scalar for may have been made a scalar of."""
+    if type(made) is np.ndarray and made.ndim == 0 and isinstance(given[0], ArrayBase):
+        if stands_for_scalar(given[0]):
+            return NotImplemented
+        if made.base is None and not any(made is stood for stood in plain):
+            return wrap(made)
+    seen = Seen(())
+    for ours, theirs in zip(given, plain, strict=True):
+        pairs = zip(ours, theirs, strict=True) if type(theirs) is tuple else ((ours, theirs),)
+        for one, stood in pairs:
+            if isinstance(one, ArrayBase):
+                seen.ours[id(one)] = (one, stood)
+            elif type(stood) is np.ndarray:
+                return NotImplemented
+    return wrapped(made, seen)
+
+
+def arrays_in(tree: Any, found: list[ArrayBase] | None = None) -> list[ArrayBase]:
+    """Return the arrays of ours in tuples, lists and dicts."""
+    found = [] if found is None else found
+    if isinstance(tree, ArrayBase):
+        found.append(tree)
+    elif type(tree) in (tuple, list) and holds_arrays(tree):
+        for item in tree:
+            arrays_in(item, found)
+    elif type(tree) is dict:
+        for item in tree.values():
+            arrays_in(item, found)
+    return found
+
+
+def exit_to_numpy(
+    function: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    changed: Sequence[Any] = (),
+) -> Any:
+    """Run a NumPy function on host memory and count it; it writes into ``changed``."""
+    found = called(function, args, kwargs, changed)
+    if found is not NotImplemented:
+        return found
+    LOG.exit(_told(function), site())
+    result = run_in_numpy(function, args, kwargs, changed)
+    LOG.elements("numpy", HOST_DEVICE, _eligible_elements(function, args, result))
+    return result
+
+
+def _told(function: Any) -> str:
+    """Return the name of NumPy's function as programs write it."""
+    owner: Any = getattr(function, "__self__", None)
+    if hasattr(owner, "nin"):  # a ufunc's method
+        name, method = owner.__name__, function.__name__
+        return name if method == "__call__" else f"{name}.{method}"
+    found = getattr(function, "__qualname__", None) or getattr(function, "__name__", function)
+    return str(found)
+
+
+_REDUCTIONS = frozenset((np.sum, np.prod, np.min, np.max, np.any, np.all, np.mean))
+_REDUCING = frozenset((np.add, np.multiply, np.minimum, np.maximum, np.logical_or, np.logical_and))
+
+
+def _eligible_elements(function: Any, args: Sequence[Any], result: Any) -> int:
+    """Return the eligible element-operations of a call that NumPy did, as the log counts those of
+    groups."""
+    owner = getattr(function, "__self__", None)
+    ufunc = function if isinstance(function, np.ufunc) else owner
+    results = result if type(result) is tuple else (result,)
+    if (
+        isinstance(ufunc, np.ufunc)
+        and ufunc.signature is None
+        and (ufunc is function or function.__name__ == "__call__")
+    ):
+        elements = sum([item.size for item in results if hasattr(item, "dtype")])
+    elif (
+        function in _REDUCTIONS
+        or (isinstance(owner, np.ufunc) and owner in _REDUCING and function.__name__ == "reduce")
+    ) and args:
+        elements = np.size(args[0]) if hasattr(args[0], "dtype") else 0
+    else:
+        return 0
+    dtypes = [item.dtype for item in (*args, *results) if hasattr(item, "dtype")]
+    return elements if all(dtype.char in COUNTED_DTYPES for dtype in dtypes) else 0
+
+
+def run_in_numpy(
+    function: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    changed: Sequence[Any] = (),
+) -> Any:
+    """Run a NumPy function on host memory, its results as arrays of ours, and count nothing."""
+    out = kwargs.get("out")
+    outs = out if type(out) is tuple else (out,)
+    args = tuple(args)
+    seen = Seen([array for array in (*changed, *outs) if isinstance(array, ArrayBase)])
+    # First make everything concrete: opening one for writing may give others new memory.
+    if seen.written:
+        sources = arrays_in(kwargs, arrays_in(args))
+        for array in sources:
+            host(array)
+        for array in sources:
+            if id(array) in seen.written:
+                seen.plain(array)
+    plain = tuple([ndarrays(item, seen.plain) for item in args])
+    keywords = {key: ndarrays(item, seen.plain) for key, item in kwargs.items()}
+    for item in (*plain, *keywords.values()):
+        if type(item) is np.ndarray:
+            seen.theirs.append(item)
+        elif type(item) in (tuple, list) and len(item) < _LOOKED_AT:
+            seen.theirs += [part for part in item if type(part) is np.ndarray]
+    result = call_there(function, plain, keywords)
+    if out is not None and not isinstance(out, ArrayBase):
+        if any(result is given for given in outs):
+            return result
+        if type(result) is tuple:
+            return tuple([r if any(r is o for o in outs) else wrapped(r, seen) for r in result])
+    return wrapped(result, seen)
+
+
+__all__ = [
+    "Seen",
+    "array_of",
+    "arrays_in",
+    "exit_to_numpy",
+    "holds_arrays",
+    "ndarrays",
+    "outgrow",
+    "run_in_numpy",
+    "stands_for_scalar",
+    "taken",
+    "wrap",
+    "wrapped",
+]

@@ -1,0 +1,203 @@
+"""What NumPy's operators and its ufuncs' methods do where an operand is an Array."""
+
+from __future__ import annotations
+
+import operator
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from alight._core import ArrayBase
+from alight._src.base.originals import np
+from alight._src.ir.ops import OPS
+from alight._src.record.numpy_fallback import run_in_numpy, stands_for_scalar
+from alight._src.record.storage_io import check_writeable
+from alight._src.record.ufunc_calls import (
+    ACCUMULATES,
+    FUNCTIONS,
+    REDUCES,
+    exit_to_numpy,
+    reduce_call,
+    ufunc_call,
+)
+
+__all__ = ["array_ufunc", "binary", "change_at", "in_place", "ufunc_method", "unary"]
+
+# Keywords that np.max and np.maximum.reduce, and their like, take alike.
+_SAME_MEANING = frozenset(("axis", "out", "keepdims"))
+
+
+def _outputs(kwargs: dict[str, Any]) -> tuple[Any, ...]:
+    out = kwargs.get("out", ())
+    return out if type(out) is tuple else (out,)
+
+
+def _is_masked(item: Any) -> bool:
+    """Tell whether something is a masked array; NumPy imports those when they are asked for."""
+    module = sys.modules.get("numpy.ma")
+    return module is not None and isinstance(item, module.MaskedArray)
+
+
+def _defers(item: Any) -> bool:
+    """Tell whether an operand's own type should handle the call (masked arrays, other array
+    libraries)."""
+    if isinstance(item, (ArrayBase, np.ndarray, np.generic)) or item is None:
+        return _is_masked(item) or _is_of_its_own(item)
+    override = getattr(type(item), "__array_ufunc__", item)
+    return override is not item
+
+
+def ufunc_method(ufunc: np.ufunc, method: str, inputs: Any, kwargs: dict[str, Any]) -> Any:
+    """Return ``ufunc.method(*inputs, **kwargs)``; ``out`` may hold ndarrays, which are filled at
+    once."""
+    outs = _outputs(kwargs)
+    if any(isinstance(o, np.ndarray) for o in outs):
+        return exit_to_numpy(getattr(ufunc, method), inputs, kwargs)
+    if method == "__call__":
+        ours = FUNCTIONS.get(ufunc)
+        if ours is not None:
+            return ours(*inputs, **kwargs)
+        return ufunc_call(ufunc, inputs, kwargs)
+    name = f"{method}_{ufunc.__name__}" if method in ("reduce", "accumulate") else ""
+    table = REDUCES if method == "reduce" else ACCUMULATES
+    if name and kwargs.keys() <= _SAME_MEANING and np.ndim(inputs[0]):
+        name = table.get(ufunc.__name__, name)
+    if (
+        name in OPS
+        and len(inputs) == 1
+        and (name not in ("any", "all") or inputs[0].dtype == np.bool_)
+    ):
+        keywords = {k: v for k, v in kwargs.items() if k not in ("axis", "out")}
+        if keywords.get("initial", 0) is np._NoValue:
+            del keywords["initial"]
+        out = outs[0] if outs else None
+        return reduce_call(name, inputs[0], kwargs.get("axis", 0), out, keywords)
+    if method == "at":
+        return change_at(ufunc, *inputs)
+    return exit_to_numpy(getattr(ufunc, method), inputs, kwargs)
+
+
+def change_at(ufunc: np.ufunc, array: Any, *others: Any) -> None:
+    """Do ``ufunc.at(array, *others)``. Raises ValueError where an Array is read-only, which NumPy
+    forgets to ask: it writes into constants and what others rely on."""
+    at: Any = ufunc.at
+    ours = isinstance(array, ArrayBase)
+    if ours:
+        check_writeable(array)
+    exit_to_numpy(at, (array, *others), {}, (array,) if ours else ())
+
+
+def array_ufunc(ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
+    """Return ``ufunc.method(*inputs, **kwargs)``, or leave it to operands that handle such calls
+    themselves."""
+    if any(map(_defers, (*inputs, *_outputs(kwargs)))):
+        # What it is given are ndarrays: types that handle calls know those, and refuse others.
+        try:
+            return exit_to_numpy(getattr(ufunc, method), inputs, kwargs)
+        except TypeError as error:
+            if str(error).startswith("operand type(s) all returned NotImplemented"):
+                return NotImplemented  # a subclass may call this, and leave it to the others then
+            raise
+    return ufunc_method(ufunc, method, inputs, kwargs)
+
+
+def binary(op: Any, left: Any, right: Any) -> Any:
+    """Return what an operator gives of two operands."""
+    other = right if isinstance(left, ArrayBase) else left
+    if _overrides(other) or _comes_first(other):
+        if other is right and (_refuses(other) or _is_masked(other)):
+            return NotImplemented
+        # It was asked before, or knows no arrays but ndarrays: NumPy's operator says who acts.
+        return exit_to_numpy(_OPERATORS[op.name], (left, right), {})
+    ours = FUNCTIONS.get(op.reference)
+    if ours is not None:
+        return ours(left, right)
+    if op.name == "power" and isinstance(left, ArrayBase):
+        quicker = _power(left, right)
+        if quicker is not None:
+            return ufunc_call(quicker, (left,), {})
+    try:
+        return ufunc_call(op.reference, (left, right), {})
+    except TypeError:
+        if op.name not in _EQUALITY:
+            raise
+        return run_in_numpy(_EQUALITY[op.name], (left, right), {})
+
+
+# What NumPy's own operator calls for these exponents.
+_POWERS = {2: np.square, 0.5: np.sqrt, -1: np.reciprocal}
+
+
+def _power(base: Any, exponent: Any) -> np.ufunc | None:
+    """Return the ufunc that NumPy computes an array's power with, where it is another."""
+    if type(exponent) is int and exponent == 2 and base.dtype.kind in "biu":
+        return None if base.dtype.kind == "b" and stands_for_scalar(base) else np.square
+    if type(exponent) not in (int, float) or not base.ndim or base.dtype.kind not in "fc":
+        return None
+    return _POWERS.get(exponent)
+
+
+# The operators answer for every type, where the ufuncs may have no loop.
+_EQUALITY = {"equal": operator.eq, "not_equal": operator.ne}
+_OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
+    **_EQUALITY,
+    "less": operator.lt, "less_equal": operator.le, "greater": operator.gt,
+    "greater_equal": operator.ge, "add": operator.add, "subtract": operator.sub,
+    "multiply": operator.mul, "divide": operator.truediv, "floor_divide": operator.floordiv,
+    "remainder": operator.mod, "divmod": divmod, "power": operator.pow, "matmul": operator.matmul,
+    "left_shift": operator.lshift, "right_shift": operator.rshift, "bitwise_and": operator.and_,
+    "bitwise_or": operator.or_, "bitwise_xor": operator.xor,
+}  # fmt: skip
+# They say nothing of operators; what is made of them by inheritance may.
+_BASIC = frozenset((bool, int, float, complex, str, bytes, list, tuple, dict, set, type(None)))
+
+
+def _overrides(other: Any) -> bool:
+    """Tell whether an operand's own type handles calls of ufuncs, or refuses them."""
+    if type(other) in _BASIC or isinstance(other, (ArrayBase, np.ndarray, np.generic)):
+        return _is_masked(other) or _is_of_its_own(other)
+    return hasattr(type(other), "__array_ufunc__")
+
+
+def _is_of_its_own(item: Any) -> bool:
+    """Tell whether an ndarray of a subclass handles calls of ufuncs itself."""
+    handles = getattr(type(item), "__array_ufunc__", np.ndarray.__array_ufunc__)
+    return isinstance(item, np.ndarray) and handles is not np.ndarray.__array_ufunc__
+
+
+def _refuses(other: Any) -> bool:
+    """Tell whether an operand's type wants none of NumPy's operators: they leave it to its own."""
+    return getattr(type(other), "__array_ufunc__", other) is None
+
+
+def _comes_first(other: Any) -> bool:
+    """Tell whether an operand whose type has no ufuncs of its own is asked before ndarrays, which
+    have priority 0."""
+    if isinstance(other, np.ndarray):  # a matrix
+        if type(other) is np.ndarray:
+            return False
+    elif type(other) in _BASIC or isinstance(other, (ArrayBase, np.generic)) or _overrides(other):
+        return False
+    priority = getattr(other, "__array_priority__", None)
+    return isinstance(priority, (int, float)) and priority > 0
+
+
+def unary(op: Any, array: Any) -> Any:
+    """Return what an operator gives of an Array."""
+    return ufunc_call(op.reference, (array,), {})
+
+
+def in_place(op: Any, array: Any, other: Any) -> Any:
+    """Return the Array that an operator such as ``+=`` has assigned its result into."""
+    if op.name == "matmul" and (not array.ndim or np.ndim(other) < 2):
+        return run_in_numpy(operator.imatmul, (array, other), {}, (array,))  # NumPy words it
+    if _comes_first(other) and not isinstance(other, np.ndarray):
+        return NotImplemented
+    quicker = _power(array, other) if op.name == "power" else None
+    ufunc, inputs = (quicker, (array,)) if quicker is not None else (op.reference, (array, other))
+    try:
+        return ufunc_method(ufunc, "__call__", inputs, {"out": (array,)})
+    except (TypeError, ValueError):
+        if not stands_for_scalar(array):
+            raise
+    return binary(op, array, other)  # of another shape or type, as of NumPy's scalars

@@ -1,0 +1,140 @@
+"""Recording reductions and scans."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from contextlib import nullcontext
+from typing import Any
+
+from numpy.lib.array_utils import normalize_axis_tuple
+
+from alight._core import Layout, Value, make_layout
+from alight._src.base.originals import np
+from alight._src.fp_warnings.filters import unheard
+from alight._src.ir.ops import Kind, Op
+from alight._src.record.pending import (
+    as_key,
+    call_there,
+    concrete,
+    native,
+    pend,
+    record_floor,
+    settled,
+)
+from alight._src.record.result_strides import result_strides
+from alight._src.run import evaluate as runtime
+
+_memo: dict[Any, Any] = {}
+_KEPT = 1 << 12
+
+
+def reduction(
+    op: Op, value: Value, axis: Any, attrs: Mapping[str, Any], mask: Value | None = None
+) -> Value | None:
+    """Record a reduction or scan of one value; ``attrs`` are its other keyword arguments, ``mask``
+    is what `where=` gave.
+
+    None where NumPy must do it at once. Raises what NumPy raises.
+    """
+    layout = value.layout
+    scan = op.kind is Kind.SCAN
+    if axis is None:
+        axes: tuple[int, ...] = tuple(range(layout.ndim))
+    elif type(axis) is int and -layout.ndim <= axis < layout.ndim:
+        axes = (axis % layout.ndim,)
+    else:
+        try:
+            axes = tuple(sorted(normalize_axis_tuple(axis, layout.ndim)))
+        except (TypeError, ValueError):
+            axes = ()
+    # An empty operand costs nothing and has the most special cases; bad arguments are NumPy's to
+    # word.
+    bad_axis = axis is not None and not axes and axis != ()
+    bad_axis = bad_axis or (_single(op, axis) and type(axis) is tuple)
+    if layout.size == 0 or bad_axis or (scan and (axis is None or layout.ndim == 0)):
+        return None
+    if mask is not None and not _covers(mask.layout.shape, layout.shape):
+        return None
+    if op.name in _FREEDOM and (mask is not None or _too_few(layout, axes, attrs)):
+        return None  # NumPy says at the call what it has too few elements for
+    if settled(value) and layout.size < record_floor() and mask is None:
+        array = runtime.host_array(value)
+        function = getattr(op.reference, "__wrapped__", op.reference)  # no frame of ours between
+        result = np.asarray(call_there(function, (array,), {"axis": axis, **attrs}))
+        return concrete(result) if native(result.dtype) else None
+    try:
+        given = as_key(tuple(attrs.items()))
+        key = (op, layout, axes, None if mask is None else mask.layout, given)
+        result_layout = _memo.get(key, _memo)
+    except TypeError:  # an attribute that cannot be a key
+        return None
+    if result_layout is _memo:
+        if len(_memo) >= _KEPT:
+            _memo.clear()
+        result_layout = _memo[key] = _result_layout(op, layout, axis, axes, attrs, mask)
+    if result_layout is None:
+        return None
+    if _single(op, axis):
+        recorded = (("axis", None if axis is None else axes[0]), *attrs.items())
+    else:
+        recorded = (("axis", axes[0] if scan else axes), *attrs.items())
+    if mask is not None:
+        return pend(op, (value, mask), (*recorded, ("where", True)), result_layout)
+    return pend(op, (value,), recorded, result_layout)
+
+
+def _covers(mask: tuple[int, ...], shape: tuple[int, ...]) -> bool:
+    try:
+        return np.broadcast_shapes(mask, shape) == shape
+    except ValueError:
+        return False
+
+
+_FREEDOM = frozenset(("mean", "var", "std"))
+
+
+def _too_few(layout: Layout, axes: tuple[int, ...], attrs: Mapping[str, Any]) -> bool:
+    ddof = attrs.get("ddof", 0)
+    return isinstance(ddof, (int, float)) and ddof >= math.prod([layout.shape[i] for i in axes])
+
+
+_SINGLE_AXIS = frozenset(("argmin", "argmax", "nanargmin", "nanargmax"))
+
+
+def _single(op: Op, axis: Any) -> bool:
+    """Tell whether the op's reference takes one axis or None, not a tuple."""
+    return op.name in _SINGLE_AXIS
+
+
+def _result_layout(
+    op: Op,
+    layout: Layout,
+    axis: Any,
+    axes: tuple[int, ...],
+    attrs: Mapping[str, Any],
+    mask: Value | None,
+) -> Layout | None:
+    def run(array: np.ndarray[Any, Any], *masks: np.ndarray[Any, Any]) -> Any:
+        return op.reference(array, *masks, axis=axis, **attrs)
+
+    # Types, keywords and axes do not depend on the lengths: ask about a single element.
+    single = np.ones((1,) * layout.ndim, layout.dtype)
+    masks = () if mask is None else (np.ones((1,) * mask.layout.ndim, bool),)
+    # Degrees of freedom are all that NumPy warns of here beside what errstate silences.
+    few = attrs.get("ddof") or attrs.get("correction")
+    with unheard() if few else np.errstate(all="ignore"):
+        dtype = np.asarray(run(single, *masks)).dtype
+    if not native(dtype):
+        return None
+    if op.kind is Kind.SCAN:
+        shape = layout.shape
+    elif attrs.get("keepdims"):
+        shape = tuple(1 if i in axes else n for i, n in enumerate(layout.shape))
+    else:
+        shape = tuple(n for i, n in enumerate(layout.shape) if i not in axes)
+    if not shape:
+        return make_layout(dtype, shape)
+    layouts = (layout,) if mask is None else (layout, mask.layout)
+    with unheard() if few else nullcontext():
+        return make_layout(dtype, shape, result_strides(run, layouts, shape, dtype.itemsize))

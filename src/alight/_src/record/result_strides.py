@@ -1,0 +1,90 @@
+"""The strides that NumPy gives results, as it gives them to small arrays in their place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from alight._core import Layout, make_layout
+from alight._src.base.originals import np
+from alight._src.fp_warnings.filters import unheard
+
+__all__ = ["dense_like", "dense_strides", "result_strides"]
+
+
+def dense_like(layout: Layout, dtype: np.dtype[Any]) -> Layout:
+    """Return the layout NumPy gives a copy of an array in K order."""
+    return make_layout(dtype, layout.shape, np.empty_like(layout.probe, dtype, "K").strides)
+
+
+def result_strides(
+    run: Callable[..., Any], layouts: Sequence[Layout], shape: tuple[int, ...], itemsize: int
+) -> tuple[int, ...] | None:
+    """Return the strides NumPy gives what ``run`` makes of arrays of these layouts; None means C
+    order.
+
+    NumPy decides, on arrays with the same order of strides and two elements along each axis that
+    has more than one. ``shape`` is the result's; its axes must be axes of the operands, in order,
+    or of length one.
+    """
+    if all(layout.ordinary and layout.shape == shape for layout in layouts if layout.ndim):
+        return None
+    if any(layout.size == 0 for layout in layouts):
+        with unheard():  # a mean of nothing
+            return np.asarray(run(*[layout.probe for layout in layouts])).strides
+    with np.errstate(all="ignore"):
+        result = np.asarray(run(*map(_stand_in, layouts)))
+    return dense_strides(result, shape, itemsize)
+
+
+def dense_strides(
+    answer: np.ndarray[Any, Any], shape: tuple[int, ...], itemsize: int
+) -> tuple[int, ...]:
+    """Return the strides of an array that lies in memory as ``answer`` does, with another shape."""
+    sizes = [abs(step) for step in answer.strides]
+    strides = []
+    for size in sizes:
+        step = itemsize if size else 0
+        for inner, small, length in zip(sizes, answer.shape, shape, strict=True):
+            if small > 1 and inner < size:
+                step *= length
+        strides.append(step)
+    return tuple(strides)
+
+
+def _stand_in(layout: Layout) -> np.ndarray[Any, Any]:
+    """Return a small array of ones with the same order, signs and zeros of strides."""
+    lengths = [min(n, 2) for n in layout.shape]
+    order = sorted(range(layout.ndim), key=lambda i: -abs(layout.strides[i]))
+    flags = layout.probe.flags
+    apart = not flags.forc and layout.ndim > 0
+    base_shape = [lengths[i] for i in order]
+    if apart:  # contiguous operands take ways through NumPy that others do not
+        base_shape.append(2)
+    base = np.ones(base_shape, layout.dtype)
+    array = (base[..., 0] if apart else base).transpose(np.argsort(order))
+    if layout.ndim:
+        array = array[tuple([slice(None, None, -1 if step < 0 else 1) for step in layout.strides])]
+    still = [step == 0 and n > 1 for step, n in zip(layout.strides, layout.shape, strict=True)]
+    if any(still) or flags.forc:
+        # Axes of length one keep the strides they came with, translated where they name other axes.
+        steps = [0 if s else step for s, step in zip(still, array.strides, strict=True)]
+        for i, n in enumerate(layout.shape):
+            if n == 1:
+                steps[i] = _translate(layout, layout.strides[i])
+        array = np.lib.stride_tricks.as_strided(array, array.shape, steps)
+    return array
+
+
+def _translate(layout: Layout, step: int) -> int:
+    """Return the stand-in's stride for a stride of an axis of length one."""
+    best = layout.itemsize
+    passed = layout.itemsize
+    small = layout.itemsize
+    for i in sorted(range(layout.ndim), key=lambda i: abs(layout.strides[i])):
+        if layout.shape[i] > 1 and layout.strides[i]:
+            passed *= layout.shape[i]
+            small *= 2
+            if abs(step) >= passed:
+                best = small
+    return best if step else 0

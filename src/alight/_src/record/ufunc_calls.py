@@ -1,0 +1,488 @@
+"""Calls on arrays in NumPy's own form: ufuncs with all their keywords, and reductions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+from alight._core import ArrayBase, Value, at_hand, floor, hooks, recording_errstate
+from alight._src.base.originals import np
+from alight._src.fp_warnings.errstate import categories_of
+from alight._src.fp_warnings.filters import collected, when_to_warn
+from alight._src.ir.ops import OPS, Kind, Op, Warns
+from alight._src.record.dead_operands import temporary
+from alight._src.record.numpy_fallback import (
+    array_of,
+    exit_to_numpy,
+    outgrow,
+    run_in_numpy,
+    wrap,
+    wrapped,
+)
+from alight._src.record.pending import (
+    WEAK,
+    WHERE,
+    call_there,
+    cast,
+    concrete,
+    constant,
+    elementwise,
+    extobj,
+    manners,
+    native,
+    record_floor,
+    resolve,
+    settled,
+)
+from alight._src.record.reductions import reduction
+from alight._src.record.storage_io import assign, host, layout, read
+from alight._src.run import evaluate as runtime
+
+# NumPy function → ours; the modules above fill it. What is not here runs in NumPy and is counted.
+FUNCTIONS: dict[Any, Callable[..., Any]] = {}
+# Modules of NumPy's that load late → what makes their functions ours, when the first is called.
+LATE: dict[str, Callable[[], object]] = {}
+
+UFUNCS: dict[Any, Op] = {
+    op.reference: op
+    for op in OPS.values()
+    if op.kind is Kind.ELEMENTWISE and isinstance(op.reference, np.ufunc)
+}
+# What `ufunc.reduce` and `ufunc.accumulate` are called in the table.
+REDUCES = {
+    "add": "sum", "multiply": "prod", "minimum": "min", "maximum": "max", "logical_or": "any",
+    "logical_and": "all",
+}  # fmt: skip
+ACCUMULATES = {"add": "cumsum", "multiply": "cumprod"}
+
+
+def make(value: Value, operand: Any = None) -> Any:
+    """Return an Array of a recorded value; in `alight run`, a NumPy scalar of a 0-d one.
+
+    ``operand``: the array it was computed of, if that is about to die.
+    """
+    if value.layout.ndim == 0:
+        if value.op is WHERE:  # of all else NumPy makes scalars
+            return array_of(value)
+        if floor.scalars:
+            if operand is not None:
+                runtime.evaluate((value,), passing=operand.storage)
+            return runtime.host_array(value)[()]
+        if manners.scalar is not None:
+            return manners.scalar(value)
+    return hooks.array.of(value)
+
+
+def operand(item: Any) -> Any:
+    """Return a call's operand as a value or a Python scalar; None where it is not of a native
+    dtype.
+
+    Memory that belongs to others is copied: reading it must not be deferred.
+    """
+    if isinstance(item, ArrayBase):
+        return read(item)
+    if type(item) in WEAK:
+        return item
+    if isinstance(item, np.generic):
+        array = np.asarray(item)
+        return concrete(array) if native(array.dtype) else None
+    if isinstance(item, np.ndarray):
+        if type(item) is not np.ndarray or not native(item.dtype):
+            return None
+        return concrete(item.copy("K")) if item.size else concrete(item.copy())
+    if any([hasattr(item, name) for name in _MANNERS]):
+        return None
+    array = np.asarray(item)
+    return concrete(array) if native(array.dtype) else None
+
+
+# What types with a say in calls on them, or in what these give, have.
+_MANNERS = ("__array_ufunc__", "__array_function__", "__array_wrap__")
+
+
+def ufunc_call(ufunc: np.ufunc, inputs: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """Return ``ufunc(*inputs, **kwargs)`` with NumPy's meaning for every keyword."""
+    op = UFUNCS.get(ufunc)
+    out = kwargs.get("out")
+    if out is not None and manners.scalar is not None:
+        out = tuple(map(_no_scalar, out)) if type(out) is tuple else _no_scalar(out)
+        kwargs = {**kwargs, "out": out}
+    where = kwargs.get("where", True)
+    if op is None or len(inputs) != ufunc.nin:
+        return exit_to_numpy(ufunc, inputs, kwargs)
+    if not kwargs:
+        found = at_once(ufunc, inputs, kwargs)
+        if found is not NotImplemented:
+            return found
+    if not outgrow(inputs) and small((*inputs, *(out if type(out) is tuple else (out,)), where)):
+        return run_in_numpy(ufunc, inputs, kwargs)
+    order = kwargs.get("order", "K")
+    if (
+        not kwargs.keys() <= _KEYWORDS
+        or order not in ("K", "C", "A")
+        or (order != "K" and not all(_c(i) for i in inputs))
+    ):
+        return exit_to_numpy(ufunc, inputs, kwargs)
+    if recording_errstate() is None and (where is not True or not collected()):
+        return exit_to_numpy(ufunc, inputs, kwargs)
+    operands = operands_of(inputs)
+    if operands is None:
+        return exit_to_numpy(ufunc, inputs, kwargs)
+    outs: tuple[Any, ...] = ()
+    if out is not None:
+        outs = out if type(out) is tuple else (out,)
+        if len(outs) != ufunc.nout or not all(o is None or isinstance(o, ArrayBase) for o in outs):
+            return exit_to_numpy(ufunc, inputs, kwargs)
+    casting = kwargs.get("casting", "same_kind")
+    try:
+        signature = _signature(ufunc, kwargs)
+        hash(signature)
+        resolved = resolve(op, operands, signature, casting)
+        if (
+            resolved is None
+            or (signature is not None and where is not True)
+            or (ufunc is np.power and _negative_power(resolved.dtypes[1], operands[1]))
+        ):
+            return exit_to_numpy(ufunc, inputs, kwargs)
+        if outs or where is not True:
+            return _into(ufunc, op, operands, outs, where, signature, casting, inputs, kwargs)
+        values = elementwise(op, operands, signature, casting)
+    except (OverflowError, TypeError, ValueError):
+        # Types, shapes, keywords, a Python integer that does not fit: NumPy words it, below, where
+        # its traceback does not tell of our error too.
+        values = None
+    if values is None:
+        return exit_to_numpy(ufunc, inputs, kwargs)
+    results = tuple([make(value) for value in values])
+    return results[0] if ufunc.nout == 1 else results
+
+
+def _no_scalar(out: Any) -> Any:
+    """Return what a call is to write into, NumPy's own scalars for ours: it refuses them."""
+    return out.now() if getattr(type(out), "immutable", False) else out
+
+
+def operands_of(inputs: Sequence[Any]) -> list[Any] | None:
+    """Return a call's operands as values and Python scalars; None where NumPy must take one."""
+    operands = [operand(item) for item in inputs]
+    if any(item is None for item in operands):
+        return None
+    if not any(isinstance(item, Value) for item in operands):
+        # Python scalars alone are as strong as arrays.
+        arrays = [np.asarray(item) for item in operands]
+        return [concrete(a) for a in arrays] if all(native(a.dtype) for a in arrays) else None
+    return operands
+
+
+def _negative_power(dtype: np.dtype[Any], exponent: Any) -> bool:
+    """Tell whether an integer power has a negative exponent, which is an error at the call."""
+    if dtype.kind != "i":
+        return False
+    if not isinstance(exponent, Value):
+        return bool(exponent < 0)
+    return exponent.layout.size > 0 and bool(runtime.host_array(exponent).min() < 0)
+
+
+def _signature(ufunc: np.ufunc, kwargs: Mapping[str, Any]) -> Any:
+    if kwargs.get("dtype") is not None:
+        if "signature" in kwargs or "sig" in kwargs:
+            raise TypeError("cannot specify both 'signature' and 'dtype'")
+        return (*[None] * ufunc.nin, *[np.dtype(kwargs["dtype"])] * ufunc.nout)
+    if "signature" in kwargs and "sig" in kwargs:
+        raise TypeError("cannot specify both 'sig' and 'signature'")
+    return kwargs.get("signature", kwargs.get("sig"))
+
+
+_KEYWORDS = {"out", "where", "casting", "order", "dtype", "subok", "signature", "sig"}
+
+
+def _c(item: Any) -> bool:
+    return not isinstance(item, ArrayBase) or layout(item).c_contiguous
+
+
+def at_once(function: Callable[..., Any], inputs: Sequence[Any], kwargs: Any) -> Any:
+    """Return what a NumPy function that makes fresh arrays gives for small arrays and scalars.
+
+    NotImplemented where something is pending, large or of another type, or may become large.
+    ``kwargs`` hold no arrays.
+    """
+    if len(inputs) > 1 and outgrow(inputs):
+        return NotImplemented
+    least = record_floor()
+    plain = []
+    for item in inputs:
+        if isinstance(item, ArrayBase):
+            found = at_hand(item)
+            if found is None:
+                if layout(item).size >= least or not settled(item.storage.value):
+                    return NotImplemented
+                found = host(item)  # and who follows reads is told
+            elif found.size >= least:
+                return NotImplemented
+            plain.append(found)
+        elif type(item) in WEAK or (type(item) is np.ndarray and item.size < least):
+            plain.append(item)
+        else:
+            return NotImplemented
+    result = call_there(function, plain, kwargs)
+    if type(result) is tuple:
+        return tuple([wrap(item) for item in result])
+    return wrap(result)
+
+
+_SMALL = frozenset((*WEAK, type(None)))
+
+
+def small(inputs: Sequence[Any]) -> bool:
+    """Tell whether everything is at hand and too small to plan for."""
+    least = record_floor()
+    if least <= 0:
+        return False
+    for item in inputs:
+        if isinstance(item, ArrayBase):
+            if layout(item).size >= least or not settled(item.storage.value):
+                return False
+        elif type(item) is np.ndarray:
+            if item.size >= least:
+                return False
+        elif type(item) not in _SMALL and np.size(item) >= least:
+            return False
+    return True
+
+
+def _into(
+    ufunc: np.ufunc,
+    op: Op,
+    operands: Sequence[Any],
+    outs: tuple[Any, ...],
+    where: Any,
+    signature: Any,
+    casting: str,
+    inputs: Sequence[Any],
+    kwargs: Mapping[str, Any],
+) -> Any:
+    """Record a ufunc call with ``out=`` or ``where=``."""
+    if where is not True and (not outs or ufunc.nout != 1):
+        # Without out NumPy leaves what was in memory: nothing to defer.
+        return exit_to_numpy(ufunc, inputs, kwargs)
+    given = [target.storage for target in outs if target is not None]
+    if len(given) > 1 and len(set(map(id, given))) < len(given):
+        return exit_to_numpy(ufunc, inputs, kwargs)  # which one is written last is NumPy's affair
+    mask = None
+    if where is not True:
+        mask = operand(where)
+        if not isinstance(mask, Value) or mask.layout.dtype != np.bool_:
+            return exit_to_numpy(ufunc, inputs, kwargs)
+    resolved = resolve(op, operands, signature, casting)
+    assert resolved is not None
+    # NumPy broadcasts what it computes, and the mask, into every array it is given to write into.
+    shape = resolved.outputs[0].shape
+    shapes = {layout(target).shape for target in outs if target is not None}
+    if mask is not None:
+        shapes.add(mask.layout.shape)
+    if shapes != {shape}:
+        shape = np.broadcast_shapes(shape, *shapes)
+    for target, result_layout in zip(outs, resolved.outputs, strict=True):
+        lay = result_layout if target is None else layout(target)
+        if lay.shape != shape or (
+            target is not None
+            and (
+                not np.can_cast(result_layout.dtype, lay.dtype, casting)  # type: ignore[arg-type]
+                or (target.window is not None and not target.window.writeable)
+                or not native(lay.dtype)
+            )
+        ):
+            return exit_to_numpy(ufunc, inputs, kwargs)  # and its errors
+    quiet = None
+    if mask is not None and categories_of(recording_errstate()):
+        loop = resolved.dtypes[: len(operands)]
+        calm = _calm(op, loop)
+        if calm is not None:
+            # The op runs on all elements, and warns of none that the mask leaves out.
+            operands = [
+                _masked(mask, item, dtype, calm) for item, dtype in zip(operands, loop, strict=True)
+            ]
+        else:
+            with np.errstate(all="ignore"):
+                quiet = extobj.get()
+    values = elementwise(op, operands, signature, casting, quiet)
+    if values is None:
+        return exit_to_numpy(ufunc, inputs, kwargs)
+    results = []
+    for target, value in zip(outs, values, strict=True):
+        if target is None:
+            results.append(make(value))
+            continue
+        if mask is not None:
+            old = read(target)
+            picked = elementwise(WHERE, (mask, cast(value, old.layout.dtype), old))
+            assert picked is not None
+            value = picked[0]
+        assign(target, value)
+        results.append(target)
+    return results[0] if ufunc.nout == 1 else tuple(results)
+
+
+@lru_cache(1024)
+def _calm(op: Op, dtypes: tuple[np.dtype[Any], ...]) -> float | None:
+    """Return a number that no floating-point warning comes of as every operand of the op."""
+    for number in (1, 0, 0.5):
+        try:
+            with np.errstate(all="raise"):
+                op.reference(*[np.asarray(number, dtype) for dtype in dtypes])
+        except FloatingPointError:
+            continue
+        return number
+    return None
+
+
+def _masked(mask: Value, item: Any, dtype: np.dtype[Any], calm: float) -> Value:
+    """Return an operand with ``calm`` for its elements outside of the mask."""
+    own = cast(item, dtype) if isinstance(item, Value) else constant(item, dtype)
+    picked = elementwise(WHERE, (mask, own, constant(calm, dtype)))
+    assert picked is not None
+    return picked[0]
+
+
+@lru_cache(None)
+def numpy_function(name: str) -> Callable[..., Any]:
+    """Return NumPy's own function for a reduction or scan of the table."""
+    method, _, ufunc = name.partition("_")
+    if method in ("reduce", "accumulate"):
+        return getattr(getattr(np, ufunc), method)  # type: ignore[no-any-return]
+    return getattr(np, name)  # type: ignore[no-any-return]
+
+
+# Keywords of reductions that cannot hold arrays.
+_ATTRIBUTES = frozenset(("dtype", "keepdims", "ddof", "correction"))
+
+
+def reduce_call(
+    name: str, array: Any, axis: Any, out: Any, kwargs: dict[str, Any], named: bool = False
+) -> Any:
+    """Return a reduction or scan of an array; ``kwargs`` hold only what the caller gave.
+    ``named``: its caller was itself given keywords."""
+    recorded = None
+    if out is not None and manners.scalar is not None:
+        out = _no_scalar(out)
+    function = numpy_function(name)
+    if isinstance(array, ArrayBase) and "correction" not in kwargs:
+        # It does without the function's checks, and warns of what is empty at its caller's line.
+        function = getattr(np.ndarray, name, function)
+    if out is None and kwargs.keys() <= _ATTRIBUTES:
+        found = at_once(function, (array,), {"axis": axis, **kwargs})
+        if found is not NotImplemented:
+            return found
+    if small((array, out, kwargs.get("where"))):
+        keywords = {"axis": axis, **kwargs, **({} if out is None else {"out": out})}
+        return run_in_numpy(function, (array,), keywords)
+    records = OPS[name].warns is not Warns.IN_WORDS
+    if recording_errstate() is not None:
+        records = records or when_to_warn() == "later"
+    else:
+        records = records and "where" not in kwargs and collected()
+    if records and (out is None or isinstance(out, ArrayBase)):
+        recorded = _recorded_reduction(OPS[name], array, axis, kwargs)
+    if recorded is None:
+        keywords = {"axis": axis, **kwargs}
+        if out is not None:
+            keywords["out"] = out
+        empty = isinstance(array, ArrayBase) and not layout(array).size
+        if empty:
+            return run_in_numpy(function, (array,), keywords)
+        return exit_to_numpy(numpy_function(name), (array,), keywords)
+    if out is None:
+        dying = floor.scalars and recorded.layout.ndim == 0 and temporary(array, named)
+        return make(recorded, array if dying else None)
+    lay = layout(out)
+    if (
+        # NumPy computes in the dtype of `out`, and rounds to it between a mean's steps.
+        lay.dtype != recorded.layout.dtype
+        or lay.dtype == np.float16
+        or lay.shape != recorded.layout.shape
+        or (out.window is not None and not out.window.writeable)
+    ):
+        return exit_to_numpy(numpy_function(name), (array,), {"axis": axis, "out": out, **kwargs})
+    assign(out, recorded)
+    return out
+
+
+def given(**keywords: Any) -> dict[str, Any]:
+    """Return the keywords that differ from what NumPy does without them."""
+    return {
+        key: value
+        for key, value in keywords.items()
+        if value is not None
+        and value is not np._NoValue
+        and not (key == "keepdims" and value is False)
+        and not (key == "where" and value is True)
+    }
+
+
+def _negative_zero(item: Any) -> bool:
+    """Tell whether a scalar has a part that is -0.0: 0.0 as a key, and another start of a sum."""
+    if type(item) is complex:
+        return _negative_zero(item.real) or _negative_zero(item.imag)
+    return type(item) is float and item == 0 and math.copysign(1.0, item) < 0
+
+
+def _recorded_reduction(op: Op, array: Any, axis: Any, kwargs: Mapping[str, Any]) -> Value | None:
+    value = operand(array)
+    if not isinstance(value, Value):
+        return None
+    if isinstance(axis, np.integer):
+        axis = int(axis)
+    if not (axis is None or type(axis) in (int, tuple)):
+        return None
+    mask = None
+    attrs = {}
+    for key, item in kwargs.items():
+        if key == "where":
+            if item is True:
+                continue
+            mask = operand(item)
+            if not isinstance(mask, Value) or mask.layout.dtype != np.bool_:
+                return None
+        elif key == "dtype":
+            if item is None:
+                continue
+            attrs[key] = np.dtype(item)
+            if not native(attrs[key]):
+                return None
+        elif key == "correction":
+            if "ddof" in kwargs:
+                return None
+            attrs["ddof"] = item
+        elif key == "keepdims":
+            if type(item) not in (bool, int):
+                return None
+            if item:
+                attrs[key] = True
+        elif key == "out":
+            return None
+        else:
+            if isinstance(item, np.generic):
+                item = item.item()
+            if type(item) not in WEAK or _negative_zero(item):
+                return None
+            # one NaN for all: others equal nothing, and plans are found by equal attributes
+            attrs[key] = math.nan if type(item) is float and item != item else item
+    return reduction(op, value, axis, attrs, mask)
+
+
+__all__ = [
+    "FUNCTIONS",
+    "LATE",
+    "at_once",
+    "exit_to_numpy",
+    "given",
+    "make",
+    "operand",
+    "operands_of",
+    "reduce_call",
+    "ufunc_call",
+    "wrap",
+    "wrapped",
+]

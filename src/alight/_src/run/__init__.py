@@ -1,0 +1,1 @@
+"""A plan run: kernels, residency, copies, steps, results."""

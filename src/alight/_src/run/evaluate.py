@@ -1,0 +1,499 @@
+"""Evaluate: the stations in order, from requested values to host arrays.
+
+One request evaluates every live pending root it is connected to, so that nothing is computed twice.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from alight._core import (
+    Data,
+    Key,
+    Layout,
+    Storage,
+    Value,
+    floor,
+    make_layout,
+    pending_storages,
+    request,
+    sole,
+)
+from alight._src.adapt import planner_facts as costs
+from alight._src.adapt import recalibrate as remeasure
+from alight._src.base.originals import np
+from alight._src.config.loading import current_policy, policy, reload_config
+from alight._src.config.schema import HOST_DEVICE
+from alight._src.fp_warnings.telling import note
+from alight._src.ir.ops import OPS
+from alight._src.log.decisions import LOG
+from alight._src.run import residency
+from alight.backends import registry
+from alight.errors import UnsupportedOnDevice
+
+if TYPE_CHECKING:
+    from alight._src.ir.group import Graph, Group
+    from alight._src.plan.likeness import Cuts
+    from alight._src.plan.plan import Estimate, Facts, Foregone, Plan
+
+# What plans, and what runs plans, is imported where it is needed (40 ms): a program whose arrays
+# are small, or that has no profile, plans nothing.
+
+HOST = residency.HOST
+
+# Plans by structure and sizes, the oldest first. A plan is a few kB; past this count the program's
+# do not repeat and keeping more would only hold memory (1024 plans of 100 nodes stay under 100 MB).
+_PLANS_KEPT = 1024
+_plans: dict[Key, Plan] = {}
+# What plans of one structure have in common, whatever their sizes.
+_cuts: Cuts = {}
+
+# Not known yet: whoever records is sent to `enough`, which learns it.
+floor.budget = 0
+
+
+# Called when plans are dropped: whoever replays them must drop its own.
+forgetting: list[Callable[[], None]] = []
+
+
+def forget_plans() -> None:
+    """Drop every cached plan: what they were decided by has changed."""
+    _plans.clear()
+    _cuts.clear()
+    # It keeps what plans run by: where none was run it need not be there.
+    if (ready := sys.modules.get("alight._src.run.prepared_step")) is not None:
+        ready.forget()
+    for forget in forgetting:
+        forget()
+
+
+def read_anew() -> None:
+    """Have settings, profiles and plans read and made anew: the environment has changed."""
+    reload_config()
+    costs.forget()
+    forget_plans()
+
+
+def _forget_oldest() -> None:
+    """Drop the plan made first: nothing that plans were decided by has changed."""
+    from alight._src.run.prepared_step import let_go
+
+    let_go(_plans.pop(next(iter(_plans))))
+    if len(_cuts) >= _PLANS_KEPT:
+        _cuts.clear()
+
+
+def _after_fork() -> None:
+    # What was placed on devices that the parent opened unasked runs elsewhere.
+    if registry.orphaned():
+        forget_plans()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+class Watcher(Protocol):
+    """Who follows what this thread asks for while a function is traced. ``touched``: another call
+    may give what its arguments do not tell by their layouts; ``away``: these lie on a device."""
+
+    touched: bool
+    away: bool
+
+    def read(self, value: Value) -> None:
+        """Note that a concrete value's elements were read."""
+
+    def ran(self, leaves: Sequence[Value], plan: Plan) -> None:
+        """Note that a request is about to run a plan on these leaves."""
+
+
+class _Watch(threading.local):
+    by: Watcher | None = None
+
+
+watch = _Watch()
+
+
+def only_on_host(value: Value) -> None:
+    """Make a concrete value's host copy the only one: it is about to be written."""
+    if value.data is not None:
+        residency.only_on_host(value.data)
+
+
+def evaluate(values: Iterable[Value], read: bool = True, passing: Storage | None = None) -> None:
+    """Make the values concrete, with every live pending value connected to them; ``read``: the
+    host is about to read them. ``passing``: what nobody will ask for any more, though it lives.
+
+    Raises the error of the first requested value that failed; the others are still computed.
+    """
+    asked = [value for value in values if value.op is not None]
+    if remeasure.doubted:
+        _look_again()
+    if not asked:
+        return
+    with residency.LOCK:
+        asked = [value for value in asked if value.op is not None]
+        found = request(asked, read, current_policy().stamp, passing)
+        if found is not None:
+            _run(*found)
+            for root in asked:
+                error = root.error
+                if root.op is not None and isinstance(error, BaseException):
+                    root.error = type(error)  # itself it would hold all that its traceback leads to
+                    raise error
+
+
+def _look_again() -> None:
+    """Look whether profiles still hold on which plans were close. On the host that takes no lock:
+    no other thread shall wait for it."""
+    for name in tuple(remeasure.doubted):
+        with nullcontext() if name == HOST_DEVICE else residency.LOCK:
+            remeasure.look_again(name)
+
+
+def evaluate_all() -> None:
+    """Make every live pending storage concrete, but for what has failed; errors stay with their
+    values, to be raised when asked."""
+    with residency.LOCK:
+        floor.count = floor.pending = 0
+        roots = [s.value for s in pending_storages() if s.value.error is None]
+        found = request(roots, False, current_policy().stamp)
+        if found is not None:
+            _run(*found)
+
+
+def enough() -> None:
+    """Make every live pending storage concrete where many ops are pending, or what they hold is
+    much."""
+    if not floor.budget:
+        _learn_limits()
+    if floor.count < floor.limit:
+        # What was recorded need not come to exist: what is inside of a kernel never does.
+        held = _held_elements()
+        # An expression's own temporaries count too, though only a flush makes them exist: up to
+        # 7/8 nothing is done, and it is counted anew an eighth of the budget later.
+        if held <= floor.budget - floor.budget // 8:
+            floor.pending = held
+            return
+    evaluate_all()
+
+
+def _learn_limits() -> None:
+    from alight._src.plan.fuse import KERNEL_NODES
+    from alight.backends.machine import host_memory
+
+    # A kernel holds no more ops than this, so a longer graph would be cut into several anyway.
+    floor.limit = KERNEL_NODES
+    # Pending results may come to exist together: an eighth of what is free, as float64, leaves room
+    # for their inputs and for the host pool, which has another eighth.
+    floor.budget = max(1, host_memory()[0] // 8 // 8)
+
+
+def _held_elements() -> int:
+    """Return the elements that live pending storages are to have, and those that are kept only to
+    be read for them: as many of float64 as have their bytes."""
+    ready = [s.value for s in pending_storages() if s.value.error is None]
+    # What a jitted function has names for dies with it, but for its results.
+    held = 0 if floor.traced else sum([value.layout.nbytes for value in ready])
+    seen = {id(value) for value in ready}
+    leaves: dict[int, Value] = {}
+    readers: Counter[int] = Counter()
+    while ready:
+        for operand in ready.pop().operands:
+            if operand.op is None:
+                leaves[id(operand)] = operand
+                readers[id(operand)] += 1
+            elif id(operand) not in seen:
+                seen.add(id(operand))
+                ready.append(operand)
+    for leaf in leaves.values():
+        if leaf.data is not None and sole(leaf, 1 + readers[id(leaf)]):
+            held += leaf.layout.nbytes
+    return held // 8
+
+
+def host_array(value: Value) -> np.ndarray[Any, Any]:
+    """Return the value as an ndarray over its host copy. The caller must not write to it."""
+    data = value.data
+    if data is None:
+        if value.op is None:
+            constant: np.ndarray[Any, Any] = value.attrs
+            return constant
+        evaluate((value,))
+        data = value.data
+        if data is None:  # folded to a constant
+            return host_array(value)
+    if watch.by is not None:
+        watch.by.read(value)
+    if data.array is None:
+        residency.bring_to_host(data)
+    layout = value.layout
+    if data.layout is layout and value.offset == 0 and data.array is not None:
+        return data.array
+    # Where it begins tells an empty array from others; of no rows of three columns, the second lies
+    # behind the end.
+    offset = value.offset if layout.size else min(value.offset, data.raw.nbytes)
+    return np.ndarray(layout.shape, layout.dtype, data.raw, offset, layout.strides)
+
+
+def duplicate(value: Value) -> Value:
+    """Return a value with the elements and layout of a concrete one, in memory of its own."""
+    result = Value(None, (), (), value.layout)
+    result.data = residency.exact_copy(host_array(value), value.layout)
+    return result
+
+
+# Ops that share a plan's fixed cost, when the floor asks what planning an op costs: a statement of
+# array code has 3.6 on average (94 statements of 18 npbench programs, counted; the median is 2).
+_STATEMENT = 4
+
+
+# The least of so many is one that nothing disturbed; the first ones make the plan.
+_TIMES = 12
+
+
+def planning_seconds() -> float:
+    """Return what one recorded op costs beyond NumPy's own time where it is planned in vain, in
+    seconds: its share of a statement whose plan is known, and leaves the work to NumPy.
+
+    That is the most that planning loses once its plan is made, and takes no kernel: while one is
+    made, or on trial, runs cost more, and not by planning (2 to 6 times as much).
+    """
+    layout = make_layout(np.dtype(np.float64), (1,))
+    leaf = Value(None, (), (), layout)
+    leaf.data = Data(layout, np.zeros(1))
+    op = OPS["square"]
+    best = float("inf")
+    with residency.LOCK, LOG.forgetting(), costs.aside(), policy(force="cpu:numpy", floor=0):
+        for _ in range(_TIMES):
+            began = perf_counter()
+            value = leaf
+            for _ in range(_STATEMENT):
+                value = Value(op, (value,), (), layout)
+            evaluate((value,), read=False)
+            best = min(best, perf_counter() - began)
+    return best / _STATEMENT
+
+
+# Steps of the plan that tells what one more takes: as many as programs of a few statements have.
+_STEPS = 8
+
+
+def step_seconds(where: str = "cpu:numpy") -> float:
+    """Return the host's seconds for one step more of a plan: a call on a few elements, of NumPy or
+    where else it is forced to."""
+    leaves = []
+    for length in range(1, _STEPS + 2):  # no two of a shape: each is a step of its own
+        leaf = Value(None, (), (), make_layout(np.dtype(np.float32), (length,)))
+        leaf.data = Data(leaf.layout, np.zeros(length, np.float32))
+        leaves.append(leaf)
+
+    def took(count: int) -> float:
+        best = float("inf")
+        for _ in range(_TIMES):  # the first ones make the plan
+            values = [Value(OPS["negative"], (leaf,), (), leaf.layout) for leaf in leaves[:count]]
+            began = perf_counter()
+            evaluate(values, read=False)
+            best = min(best, perf_counter() - began)
+        return best
+
+    with residency.LOCK, LOG.forgetting(), costs.aside(), policy(force=where, floor=0):
+        return max(0.0, took(_STEPS + 1) - took(1)) / _STEPS
+
+
+def _graph_of(key: Key) -> Graph:
+    from alight._src.ir.group import Graph, Node
+
+    return Graph(
+        tuple([leaf[0] for leaf in key.leaves]),
+        tuple([Node(*node) for node in key.nodes]),
+        key.outputs,
+    )
+
+
+# An input of a request as its key has it: layout, residency, base, and the bytes of the memory that
+# it is a part of, 0 where it is all of it.
+Leaf = tuple[Layout, frozenset[str], int, int]
+
+
+def plan_of(graph: Graph, leaves: Sequence[Leaf], read: int = 0) -> Plan:
+    """Return the plan the current policy gives this graph with these inputs; the host reads the
+    first ``read`` outputs."""
+    from dataclasses import replace
+
+    from alight._src.adapt import lazy_devices as candidates
+    from alight._src.plan.place import make_plan
+    from alight._src.plan.plan import LaunchStep
+
+    facts = facts_of(leaves, read)
+    plan = make_plan(graph, facts, _cuts)
+    remeasure.note_close([step.decision for step in plan.steps if isinstance(step, LaunchStep)])
+    unopened = candidates.waiting(current_policy())
+    lacks = candidates.foregone(plan, graph, facts, unopened) if unopened else None
+    return plan if lacks is None else replace(plan, foregone=lacks)
+
+
+def facts_of(leaves: Sequence[Leaf], read: int = 0) -> Facts:
+    """Return all that a plan for these leaves may depend on, as things stand now."""
+    from alight._src.adapt.kernel_trial import demoted
+    from alight._src.plan.plan import Facts
+
+    policy = current_policy()
+    devices = registry.devices_allowed(policy)
+    remeasure.measure_later(devices)
+    return Facts(
+        devices=devices,
+        profiles=costs.profiles(devices),
+        residency=tuple([_held(leaf) for leaf in leaves]),
+        bases=tuple([leaf[2] for leaf in leaves]),
+        windows={number: leaf[3] for number, leaf in enumerate(leaves) if leaf[3]},
+        host_required=frozenset(range(read)),
+        force=(None, None)
+        if policy.force is None
+        else (policy.force.device, policy.force.implementation),
+        floors=dict(policy.floor),
+        on_gap=policy.on_gap,
+        demoted=demoted(),
+        supports=costs.supports,
+        estimate=costs.estimate,
+        copy_seconds=costs.copy_seconds,
+        timed=_timed() if policy.pick == "measure" else None,
+        step_seconds=costs.step_seconds(),
+        # calls on what lies on a device are made ready, and launched without a step of ours
+        steps={} if any(map(_is_away, leaves)) else costs.steps_on(devices),
+    )
+
+
+def _is_away(leaf: Leaf) -> bool:
+    """Tell whether an input lies on a device."""
+    from alight._src.plan.choose import ANYWHERE
+
+    return bool(leaf[1] - {HOST, ANYWHERE})
+
+
+def _held(leaf: Leaf) -> frozenset[str]:
+    """Return the spaces that hold an input. One element that the host repeats goes along with a
+    launch, as a constant does."""
+    layout, spaces = leaf[:2]
+    from alight._src.plan.choose import ANYWHERE
+
+    if HOST in spaces and layout.ndim and not any(layout.strides):
+        return frozenset((ANYWHERE,))
+    return spaces
+
+
+def _timed() -> Callable[[Group, str, str], Estimate | None]:
+    from alight._src.run.timed_pick import timed  # late: it brings the probes of calibration
+
+    return timed
+
+
+def asked_for(plan: Plan) -> tuple[Graph, tuple[Leaf, ...], int] | None:
+    """Return the graph, the leaves and the number of outputs read of the request that a cached
+    plan is for."""
+    for key, known in _plans.items():
+        if known is plan:
+            return _graph_of(key), key.leaves, key.read
+    return None
+
+
+_requests = 0
+
+
+def requests() -> int:
+    """Return how many requests this process has run, replays apart."""
+    return _requests
+
+
+def _run(key: Key, values: list[Value]) -> None:
+    """Run a request. Its list of values is used up: who still needs old bytes is told by
+    references."""
+    from alight._src.run.execute import Execution
+
+    global _requests
+    _requests += 1
+    plan = _plan(key, values)
+    while plan.foregone is not None and ran_without(plan.foregone):
+        plan = _plan(key, values)
+    if watch.by is not None:
+        watch.by.ran(values[: key.count], plan)
+    Execution(plan, values).run()  # type: ignore[arg-type]
+
+
+def ran_without(lacks: Foregone) -> bool:
+    """Note a run of a plan that lacks devices which are not open; tell whether plans were dropped,
+    as those devices take part from now on, or never."""
+    from alight._src.adapt import lazy_devices as candidates
+
+    with residency.LOCK:
+        changed = candidates.ran_without(lacks)
+        if changed:
+            forget_plans()
+    return changed
+
+
+class Prepared(NamedTuple):
+    """A request not yet run: its graph, its plan, the leaves and the pending values by number."""
+
+    graph: Graph
+    plan: Plan
+    leaves: tuple[Value, ...]
+    pending: tuple[Value, ...]
+    described: tuple[Leaf, ...]
+
+
+def prepare(roots: Sequence[Value], read: bool = True) -> Prepared:
+    """Return what a request for these pending values would run; ``replay`` runs it on other
+    leaves. ``read``: the host reads what comes of it."""
+    with residency.LOCK:
+        found = request([*roots], read, current_policy().stamp, connected=False)
+        assert found is not None, "nothing is pending"
+        key, values = found
+        return Prepared(
+            _graph_of(key),
+            _plan(key, values),
+            tuple(values[: key.count]),
+            tuple(values[key.count :]),
+            key.leaves,
+        )
+
+
+def replay(plan: Plan, values: list[Value | None]) -> None:
+    """Run a plan on values by number: its leaves, then one for each node, which it makes concrete.
+
+    The list is used up, so that what nobody else holds is free to be written in place.
+    """
+    from alight._src.run.execute import Execution
+
+    if remeasure.doubted:
+        _look_again()
+    with residency.LOCK:
+        LOG.hit()
+        if plan.foregone is not None:
+            ran_without(plan.foregone)  # what is replayed from the next time on may be another
+        Execution(plan, values).run()
+
+
+def _plan(key: Key, values: Sequence[Value]) -> Plan:
+    plan = _plans.get(key)
+    if plan is None:
+        try:
+            plan = plan_of(_graph_of(key), key.leaves, key.read)
+        except UnsupportedOnDevice as error:
+            for number in error.nodes[-1:]:
+                note(error, values[number])
+            raise
+        if len(_plans) >= _PLANS_KEPT:
+            _forget_oldest()
+        _plans[key] = plan
+        LOG.count(cache_misses=1)
+    else:
+        LOG.hit()
+    return plan

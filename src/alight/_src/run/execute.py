@@ -1,0 +1,505 @@
+"""Run: the steps of a plan, on the devices they were placed on, bound to recorded values at once.
+
+Each step binds its results as it finishes, so that an error or an interrupt leaves a graph that
+can be asked again. What a device or generated code does wrong never reaches the program: NumPy
+does it again.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+from weakref import ref
+
+from alight._core import Data, Layout, Value, sole
+from alight._core.guard import WATCHED
+from alight._src.base.originals import np
+from alight._src.fp_warnings import telling
+from alight._src.fp_warnings.already_shown import was_shown
+from alight._src.fp_warnings.categories import told_by_flags
+from alight._src.fp_warnings.filters import make_errors, unheard
+from alight._src.ir.rolls import rolls
+from alight._src.log.decisions import LOG
+from alight._src.plan.plan import LaunchStep, Plan, ViewStep, WriteStep
+from alight._src.run import residency
+from alight._src.run import window_writes as writing
+from alight._src.run.pending_outcomes import Started, Told, started
+from alight._src.run.prepared_step import Place, Ready, array_at, ready_of
+from alight._src.run.streaming import streamed
+from alight.backends.base import Operand
+from alight.backends.host import run_node
+from alight.backends.registry import device
+from alight.device import HOST_DEVICE
+from alight.errors import OutOfDeviceMemory
+
+
+class _StoodIn(threading.local):
+    """How often NumPy ran a step of this thread because its kernel was still being made."""
+
+    times = 0
+
+
+stood_in = _StoodIn()
+
+
+class Execution:
+    """One run of a plan over recorded values."""
+
+    __slots__ = ("failed", "later", "places", "plan", "values")
+
+    def __init__(self, plan: Plan, values: list[Value | None]) -> None:
+        self.plan = plan
+        self.values = values
+        self.places: dict[int, Place] = {}
+        self.failed: dict[int, BaseException] = {}
+        # a launch that is to run with the write after it, straight into the window
+        self.later: _Later | None = None
+
+    def run(self) -> None:
+        """Run every step; a step that fails fails its outputs and what depends on them, nothing
+        else."""
+        steps = self.plan.steps
+        for write in self.plan.skipping:
+            # What is left out would hold the versions that it was made of until this is bound.
+            target = self.values[write.target]
+            if target is not None and target.operands:
+                old = self.values[write.old]
+                assert old is not None, write
+                target.operands = (old, *target.operands[1:])
+        target = old = None  # a version that nobody holds is written in place
+        for index, (step, dead) in enumerate(zip(steps, self.plan.dead, strict=True)):
+            try:
+                if isinstance(step, LaunchStep) and self._waits(step, index + 1):
+                    continue
+                self._step(step, dead)
+            except Exception as error:
+                if isinstance(step, LaunchStep):
+                    self._salvage(step, error)
+                else:
+                    self._fail((step.target,), error)
+            for number in dead:
+                self._drop(number)
+
+    def _drop(self, number: int) -> None:
+        self.places.pop(number, None)
+        self.values[number] = None
+
+    def _waits(self, step: LaunchStep, index: int) -> bool:
+        """Tell whether a launch is to run with the write that follows it."""
+        if index == len(self.plan.steps):
+            return False
+        write = self.plan.steps[index]
+        if not isinstance(write, WriteStep) or not writing.takes_all(step, write):
+            return False
+        ready = ready_of(step)
+        if not ready.plainly or write.value not in self.plan.dead[index]:
+            return False
+        if make_errors():
+            return False  # a warning would have to come before anything is written
+        places = [self._place(number) for number in step.inputs]
+        data, start, _ = self._place(write.old)
+        if data.array is None:
+            return False
+        replaced = []
+        around = rolls(step.group.graph)
+        for number, place in zip(step.inputs, places, strict=True):
+            if not writing.overlaps(place[0], data):
+                continue
+            # An element may take the place of the one it is made of, and of no other.
+            same = place[0] is data and place[1] == start + write.offset
+            if not same or place[2] is not write.layout or number == write.old or around:
+                return False
+            replaced.append(number)
+        told = not replaced or told_by_flags(step.group.graph)
+        if not told and ready.listened([self.values[number] for number in step.nodes]):
+            return False  # who is to warn is found out on the operands
+        into = ready.into(write.layout)
+        if into.compiled(into.patience) is None:
+            return False
+        self.later = _Later(step, self.plan.dead[index - 1], places, into, replaced)
+        return True
+
+    def _step(self, step: LaunchStep | ViewStep | WriteStep, dead: Sequence[int]) -> None:
+        if isinstance(step, LaunchStep):
+            self._launch(step)
+        elif isinstance(step, ViewStep):
+            data, offset, _ = self._place(step.source)
+            self._bind(step.target, data, offset + step.offset, step.layout)
+        else:
+            self._write(step, dead)
+
+    def _salvage(self, step: LaunchStep, error: BaseException) -> None:
+        """Compute what a failed step can still give, node by node in NumPy: fusing must not spread
+        errors."""
+        graph = step.group.graph
+        if len(graph.nodes) == 1:
+            self._fail(step.outputs, error)
+            return
+        LOG.fallback(
+            f"{step.decision.operation} on {step.device}:{step.implementation}",
+            f"{type(error).__name__} in one of its ops; the others are done one by one",
+            None,
+        )
+        results: list[Any] = []
+        for number in step.inputs:
+            try:
+                results.append(array_at(self._place(number)))
+            except Exception as missing:
+                results.append(missing)
+        for node in graph.nodes:
+            operands = [results[i] for i in node.operands]
+            failed: Exception | None = next(
+                (item for item in operands if isinstance(item, Exception)), None
+            )
+            if failed is None:
+                try:
+                    with unheard():
+                        results.append(np.asarray(run_node(node, operands)))
+                    continue
+                except Exception as raised:
+                    if raised.__context__ is error:  # the same failure, met again
+                        raised.__context__ = None
+                    failed = raised
+            results.append(failed)
+        for number, inner in zip(step.outputs, graph.outputs, strict=True):
+            result = results[inner]
+            if isinstance(result, Exception):
+                self._fail((number,), result)
+            else:
+                data = residency.exact_copy(result, graph.layout(inner))
+                self._bind(number, data, 0, data.layout)
+
+    def _fail(self, targets: Iterable[int], error: BaseException) -> None:
+        for number in targets:
+            self.failed[number] = error
+            value = self.values[number]
+            if value is not None:
+                telling.note(error, value)
+                value.error = error
+
+    def _place(self, number: int) -> Place:
+        place = self.places.get(number)
+        if place is None:
+            if number in self.failed:
+                raise self.failed[number]
+            value = self.values[number]
+            assert value is not None, number
+            if value.data is None:
+                place = (constant(value), 0, value.layout)
+            else:
+                place = (value.data, value.offset, value.layout)
+            self.places[number] = place
+        return place
+
+    def _bind(self, number: int, data: Data, offset: int, layout: Layout) -> None:
+        """Make the recorded value behind a number concrete."""
+        self.places[number] = (data, offset, layout)
+        value = self.values[number]
+        if value is not None and value.op is not None:
+            value.data = data
+            value.offset = offset
+            value.operands = ()
+            value.attrs = ()
+            value.op = None
+            value.error = None  # of a time before: it holds all that its traceback leads to
+
+    def _launch(self, step: LaunchStep) -> None:
+        ready = ready_of(step)
+        values = self.values
+        if ready.direct is not None:
+            if step.over is not None:  # a place would hold what the kernel may write over
+                self.places.pop(step.inputs[step.over[1]], None)
+            took = ready.direct.run(values)
+            if took is not None:
+                if took < 0.0:
+                    took = -took
+                    try:
+                        self._tell_again(step)
+                    except Exception as error:  # it cannot be done again: an operand is gone
+                        self._fail(step.outputs, error)
+                first = values[step.outputs[0]]
+                site = None if first is None else first.site
+                over = step.over is not None and ready.direct.in_place
+                decision = ready.decision_in_place() if over else step.decision
+                LOG.launched(decision, site, took, ready.spot, ready.eligible, False)
+                return
+        places = [self._place(number) for number in step.inputs]
+        recorded = [values[number] for number in step.nodes]
+        listen = ready.listened(recorded)
+        heard: list[str] = []
+        where, implementation, decision = ready.where, step.implementation, step.decision
+        passage = ready.passage if step.passes else None
+        if passage is not None and self._stream(step, ready, lambda: passage.run(places)):
+            return
+        try:
+            runner = ready if ready.plainly else ready.turn()
+            made, seconds, events = runner.submit(places, listen, heard)
+            if runner is not ready:
+                stood_in.times += ready.kernel is None
+                where, implementation = runner.where, runner.implementation
+                decision = ready.decision_elsewhere()
+        except Exception as error:
+            if where.id == HOST_DEVICE and implementation != "generated":
+                raise
+            site = next((v.site for v in reversed(recorded) if v is not None), None)
+            LOG.fallback(
+                f"{step.decision.operation} on {where.id}:{implementation}",
+                f"{type(error).__name__}: {error}",
+                site,
+            )
+            heard.clear()
+            if isinstance(error, OutOfDeviceMemory) and self._stream(
+                *(step, ready),
+                lambda: streamed(where, step.group, step.implementation, places),
+            ):
+                return
+            for runner in ready.instead():
+                where, implementation = runner.where, runner.implementation
+                try:
+                    made, seconds, events = runner.submit(places, listen, heard)
+                    break
+                except Exception:
+                    if where.id == HOST_DEVICE:  # the last there is
+                        raise
+                    heard.clear()
+        if self._tells(step, heard, recorded):
+            arrays = [array_at(place) for place in places]
+            telling.tell(step.group.graph, arrays, recorded)  # type: ignore[arg-type]
+        first = values[step.outputs[0]]
+        site = None if first is None else first.site
+        known = (implementation, where.id), ready.eligible, not runner.ran
+        if seconds is not None:
+            LOG.launched(decision, site, seconds, *known)
+            if not ready.plainly and runner.ran:
+                ready.tried(seconds, runner, site)
+                if ready.trial is not None and ready.trial.wants_shadow:
+                    ready.shadow(places, site)
+        runner.ran = True
+        results = []
+        for number, layout, result in zip(step.outputs, ready.layouts, made, strict=True):
+            data = result if where.id == HOST_DEVICE else residency.made_on(where, layout, result)
+            results.append(data)
+            self._bind(number, data, 0, layout)
+        if seconds is None:
+            space = where.space
+            sources = tuple([ref(data) for data, _, _ in places])
+            buffers = tuple([ref((data.remote or {}).get(space, data)) for data, _, _ in places])
+            where_from = tuple([(offset, layout) for _, offset, layout in places])
+            refs = tuple([ref(data) for data in results])
+            told = (Told(decision, site, *known),)
+            graph = step.group.graph
+            started(where, Started(graph, told, *events, sources, buffers, where_from, refs))
+        elif runner is ready:
+            ready.shorten(recorded, listen)
+
+    def _tells(self, step: LaunchStep, heard: Sequence[str], recorded: Sequence[Any]) -> bool:
+        """Tell whether NumPy has something to show of what was heard."""
+        if not heard or None in recorded:
+            return False
+        return not was_shown(step.group.graph, heard, recorded)
+
+    def _tell_again(self, step: LaunchStep) -> None:
+        """Tell what a step that has written over one of its operands warns of."""
+        recorded = [self.values[number] for number in step.nodes]
+        if not self._tells(step, tuple(WATCHED), recorded):
+            return
+        assert step.over is not None
+        gone = step.inputs[step.over[1]]
+        try:
+            arrays = [
+                self._again(n) if n == gone else array_at(self._place(n)) for n in step.inputs
+            ]
+        except Exception as error:  # the results are right, and only words are missing
+            what = f"the warning of {step.decision.operation}"
+            LOG.fallback(what, f"{type(error).__name__}: {error}", None)
+            return
+        telling.tell(step.group.graph, arrays, recorded)  # type: ignore[arg-type]
+
+    def _again(self, number: int) -> np.ndarray[Any, Any]:
+        """Return a value made again of what is still there."""
+        made: dict[int, np.ndarray[Any, Any]] = {}  # two may need the same one
+
+        def again(number: int) -> np.ndarray[Any, Any]:
+            if number in made:
+                return made[number]
+            step = next(
+                step
+                for step in self.plan.steps
+                if isinstance(step, LaunchStep) and number in step.outputs
+            )
+            graph = step.group.graph
+            operands = [
+                again(n) if self.values[n] is None else array_at(self._place(n))
+                for n in step.inputs
+            ]
+            results = telling.computed(graph, operands)
+            for output, inner in zip(step.outputs, graph.outputs, strict=True):
+                made[output] = results[inner]
+            return made[number]
+
+        return again(number)
+
+    def _stream(self, step: LaunchStep, ready: Ready, run: Callable[[], list[Data] | None]) -> bool:
+        """Run a step in chunks; tell whether it could."""
+        recorded = [self.values[number] for number in step.nodes]
+        site = next((v.site for v in reversed(recorded) if v is not None), None)
+        try:
+            results = run()
+        except Exception as error:
+            what = f"{step.decision.operation} in chunks on {ready.where.id}"
+            LOG.fallback(what, f"{type(error).__name__}: {error}", site)
+            return False
+        if results is None:
+            return False
+        spot = step.implementation, ready.where.id
+        # what the kernels took is not known apart from the copies beside them
+        LOG.launched(step.decision, site, None, spot, ready.eligible, not ready.ran)
+        for number, data in zip(step.outputs, results, strict=True):
+            self._bind(number, data, 0, data.layout)
+        return True
+
+    def _write(self, step: WriteStep, dead: Sequence[int]) -> None:
+        """Bind the written version: in place where nobody else needs the old bytes, else in a
+        copy."""
+        later, self.later = self.later, None
+        value_place = None if later is not None else self._place(step.value)
+        old_place = self._place(step.old)
+        old, target = self.values[step.old], self.values[step.target]
+        assert old is not None and target is not None
+        data, offset, layout = old_place
+        # Where the launch replaces windows of the old bytes, it alone may need them: their places
+        # and the values, kept until then, hold the bytes.
+        mine = later is None or all([self._only(n, later.step.nodes) for n in later.replaced])
+        kept = [] if later is None else [self.values[number] for number in later.replaced]
+        for number in dead:  # windows of the old bytes that were read before
+            if number not in (step.old, step.value, step.target):
+                self._drop(number)
+        # Who may still hold the old bytes here: the list of values, the target's operands, the
+        # place, and the value written where it is a window of the same bytes and dies with this
+        # step.
+        self.places.pop(step.old, None)
+        del old_place
+        held_by_value = 0
+        if step.value == step.old:
+            held_by_value = 1  # the value is the old one: a name for its place here
+        elif value_place is not None and value_place[0] is data:
+            held_by_value = 2 if self.values[step.value] is not None else 1
+        else:
+            held_by_value = 2 * len(kept)
+        number_of_uses = sum(operand is old for operand in target.operands)
+        in_place = (
+            step.old in dead  # rewriting may have given old bytes readers that were not recorded
+            and mine
+            and not data.exported
+            and offset == 0
+            and layout is old.layout
+            and sole(old, 1 + number_of_uses, 1 + held_by_value)
+        )
+        if (
+            value_place is not None
+            and step.device != HOST_DEVICE
+            and offset == 0
+            and layout is data.layout
+        ):
+            apart = value_place[0] is not data
+            try:
+                data = writing.write_there(
+                    device(step.device),
+                    data,
+                    Operand(data, step.offset, step.layout),
+                    Operand(*value_place),
+                    in_place and apart,
+                )
+            except Exception as error:
+                what = f"write on {step.device}"
+                LOG.fallback(what, f"{type(error).__name__}: {error}", target.site)
+            else:
+                self._bind(step.target, data, 0, layout)
+                return
+        if not in_place:
+            data = residency.exact_copy(array_at((data, offset, layout)), layout)
+            offset = 0
+        residency.only_on_host(data)
+        if value_place is None:
+            assert later is not None
+            self._launch_into(later, Operand(data, offset + step.offset, step.layout))
+            self._bind(step.target, data, offset, layout)
+            return
+        window = np.ndarray(
+            step.layout.shape,
+            step.layout.dtype,
+            data.raw,
+            offset + step.offset if step.layout.size else 0,
+            step.layout.strides,
+        )
+        np.copyto(window, array_at(value_place), casting="unsafe")
+        del window
+        self._bind(step.target, data, offset, layout)
+
+    def _only(self, number: int, nodes: Sequence[int]) -> bool:
+        """Tell whether nobody holds a value but its reader's nodes, apart from its bytes."""
+        value = self.values[number]
+        assert value is not None, number
+        readers = [self.values[node] for node in nodes]
+        uses = sum([operand is value for v in readers if v is not None for operand in v.operands])
+        return sole(value, 1 + uses, sys.maxsize // 2)
+
+    def _launch_into(self, later: _Later, window: Operand) -> None:
+        """Run a launch that waited for the memory of its result."""
+        step, into = later.step, later.into
+        recorded = [self.values[number] for number in step.nodes]
+        heard: list[str] = []
+        _, seconds, _ = into.submit(later.places, into.listened(recorded), heard, (window,))
+        if self._tells(step, heard, recorded):
+            if later.replaced:
+                telling.tell_by_flags(step.group.graph, heard, recorded)  # type: ignore[arg-type]
+            else:
+                arrays = [array_at(place) for place in later.places]
+                telling.tell(step.group.graph, arrays, recorded)  # type: ignore[arg-type]
+        first = self.values[step.outputs[0]]
+        site = None if first is None else first.site
+        spot = into.implementation, into.where.id
+        LOG.launched(step.decision, site, seconds, spot, into.eligible, not into.ran)
+        into.ran = True
+        for number in later.dead:
+            self._drop(number)
+
+
+# Constants on devices: their copies serve every launch that reads the same one.
+_constants: dict[tuple[Layout, bytes], Data] = {}
+_CONSTANT_BYTES, _CONSTANTS = 16, 1 << 12  # the largest scalar; some 2 MB of them
+
+
+def constant(value: Value) -> Data:
+    """Return the bytes of a constant."""
+    array = np.asarray(value.attrs)
+    if array.nbytes > _CONSTANT_BYTES:
+        return Data(value.layout, array)
+    key = value.layout, array.tobytes()
+    found = _constants.get(key)
+    if found is None:
+        if len(_constants) >= _CONSTANTS:
+            _constants.clear()
+        found = _constants[key] = Data(value.layout, array)
+        found.fixed = True
+    return found
+
+
+def bits(value: Value) -> int:
+    """Return the bits of a constant as a number."""
+    return int.from_bytes(np.asarray(value.attrs).tobytes(), sys.byteorder)
+
+
+@dataclass(frozen=True, slots=True)
+class _Later:
+    """A launch that waits for a write: what dies with it, its operands, what runs it, and the
+    inputs that the write replaces."""
+
+    step: LaunchStep
+    dead: Sequence[int]
+    places: Sequence[Place]
+    into: Ready
+    replaced: Sequence[int]

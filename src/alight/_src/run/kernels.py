@@ -1,0 +1,286 @@
+"""Kernels: made in this process, kept on disk, or compiled in the background while NumPy goes on.
+
+A kernel is waited for only where the wait, as predicted, ends sooner than NumPy would. Otherwise a
+thread of ours makes it once its group comes again, in this process or a later one, and who asked
+runs in NumPy until it is there.
+"""
+
+from __future__ import annotations
+
+import atexit
+import math
+import os
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable
+from functools import cache
+from importlib.util import find_spec
+from time import perf_counter
+from typing import Any
+
+from alight._src.adapt import tier_up as met
+from alight._src.adapt.planner_facts import profile_of
+from alight._src.base.at_exit import interrupted, when_over
+from alight._src.codegen import elf
+from alight._src.codegen.keys import kernel_key
+from alight._src.ir.group import Group
+from alight._src.log.decisions import LOG
+from alight._src.measure.timing import quiet
+from alight._src.plan.cost import compile_seconds
+from alight._src.store import default_store, digest
+from alight.backends.registry import backend_of
+from alight.device import Device, Unsupported
+
+__all__ = ["GENERATED", "coming", "kernel", "settle", "soon"]
+
+GENERATED = "generated"
+
+KIND = "kernel"
+
+_KEEP = "-keep"  # marks jobs that write what was made
+
+# The design's limit: what alight does for later starts when a program is over takes at most a
+# second.
+_EXIT_SECONDS = 1.0
+
+
+def kernel(
+    where: Device,
+    group: Group,
+    implementation: str,
+    schedule: Any = None,
+    patience: float = math.inf,
+) -> Any:
+    """Return the kernel of a group on a device, or None where having it would take longer than
+    ``patience`` seconds; it is then made in the background, unless its group was never met before.
+
+    Raises Unsupported, with the reason, where the implementation has a gap.
+    """
+    if implementation != GENERATED:
+        return backend_of(where).compile(where, group, implementation, schedule)
+    maker = _Maker(where, group, schedule)
+    reason = _failed.get(maker.key)
+    if reason is not None:
+        raise Unsupported(reason)
+    # What this leaves is kept, or freed by its count of references; what the collector meets on the
+    # way it takes for old, so that it looks through all there is: 25 ms of the 110 that a first
+    # call of twelve special functions took, for nothing (EPYC).
+    with quiet():
+        return _had(maker, patience)
+
+
+def _had(maker: _Maker, patience: float) -> Any:
+    finite = patience < math.inf  # else nothing is to be predicted
+    if finite and maker.key not in _made and (seconds := maker.seconds()) > patience:
+        # A group seen once may never come again; one that did will, as programs loop and are
+        # started anew.
+        lost = met.again(maker.stored_as, patience)
+        if lost is not None:
+            # Who pays once he has lost as much never pays more than twice what was best.
+            _background.add(maker.key, maker.quietly, seconds if lost >= seconds else math.inf)
+        return None
+    return maker.make()
+
+
+def soon(where: Device, group: Group, schedule: Any = None) -> bool:
+    """Tell whether a generated kernel can be had at once; if not, have it made in the background.
+
+    One that cannot be made can be had at once too: asking for it raises the reason.
+    """
+    maker = _Maker(where, group, schedule)
+    if maker.key in _made or maker.key in _failed:
+        return True
+    _background.add(maker.key, maker.quietly)
+    return False
+
+
+def coming(where: Device, group: Group, schedule: Any = None) -> bool:
+    """Tell whether a generated kernel waits to be made, is being made, or was made by now."""
+    key = _Maker(where, group, schedule).key
+    return key in _made or key in _failed or _background.has(key)
+
+
+def settle() -> None:
+    """Return when nothing is being made in the background any more."""
+    _background.settle()
+
+
+class _Maker:
+    """What it takes to have the generated kernel of one group."""
+
+    __slots__ = ("device", "group", "key", "schedule")
+
+    def __init__(self, where: Device, group: Group, schedule: Any) -> None:
+        self.device = where
+        self.group = group
+        self.schedule = schedule
+        self.key = f"{where.id.replace(':', '-')}-{kernel_key(group, schedule)}"
+
+    @property
+    def stored_as(self) -> str:
+        from alight._src.measure.profiles import code_fingerprint  # late: it asks the machine
+
+        return digest([code_fingerprint(self.device), self.key], KIND)
+
+    def seconds(self) -> float:
+        """Return the predicted seconds until the kernel is there."""
+        stored = default_store().has_bytes(KIND, self.stored_as)
+        # What is on disk needs no compiler where its files can be read without one.
+        first = not (stored and elf.HERE) and _compiler() not in sys.modules
+        return compile_seconds(self.group, profile_of(self.device), stored, first)
+
+    def make(self) -> Any:
+        """Return the kernel: from this process, from disk, or compiled now."""
+        backend = backend_of(self.device)
+        if self.key in _made:
+            return backend.compile(self.device, self.group, GENERATED, self.schedule)
+        with _making:
+            blob = None
+            if self.key not in _made:
+                blob = default_store().read_bytes(KIND, self.stored_as)
+            found: Any = None
+            if blob is not None:
+                try:
+                    found = backend.load(self.device, self.group, self.schedule, blob.data)
+                except Exception as error:  # made for a compiler or system that is not this one
+                    LOG.fallback(f"kernel {self.key}", f"{type(error).__name__}: {error}", None)
+                    blob = None
+            if found is None:
+                try:
+                    found = backend.compile(self.device, self.group, GENERATED, self.schedule)
+                except Unsupported as gap:
+                    _failed[self.key] = str(gap)
+                    raise
+                if self.key not in _made:
+                    data = backend.dump(found)
+                    if data:
+                        _background.add(f"{self.key}{_KEEP}", lambda: self.keep(data))
+            if self.key not in _made:
+                if blob is not None:
+                    LOG.count(kernels_loaded=1)
+                else:
+                    LOG.count(kernels_compiled=1)
+                _made.add(self.key)
+                met.made(self.stored_as)
+            return found
+
+    def keep(self, data: bytes) -> None:
+        """Store the compiled form; who runs the kernel does not wait for the disk."""
+        header = {"group": self.key, "device": self.device.id}
+        default_store().write_bytes(KIND, self.stored_as, data, header)
+
+    def quietly(self) -> None:
+        """Make the kernel for later; an error belongs to who asks for it then."""
+        try:
+            self.make()
+        except Exception as error:
+            _failed[self.key] = f"{type(error).__name__}: {error}"
+
+
+@cache
+def _compiler() -> str:
+    """Return the module whose import makes a process's first kernel take longer."""
+    return "llvmlite.binding" if find_spec("llvmlite") is not None else "alight"
+
+
+class _Background:
+    """One thread that does jobs in turn; it starts with the first and ends with the process."""
+
+    def __init__(self) -> None:
+        self._jobs: deque[tuple[str, Callable[[], None], float]] = deque()
+        self._keys: set[str] = set()
+        self._wake = threading.Condition()
+        self._thread: threading.Thread | None = None
+        self._stopping = False
+
+    def add(self, key: str, job: Callable[[], None], seconds: float = math.inf) -> None:
+        """Have a job done, unless one of this key waits or runs. It pays even where the program is
+        over before its turn, if so many ``seconds``, which it is predicted to take, are left."""
+        with self._wake:
+            if not self._stopping and key not in self._keys:
+                self._keys.add(key)
+                self._jobs.append((key, job, seconds))
+                if self._thread is None:
+                    self._thread = threading.Thread(
+                        target=self._run, name="alight-make", daemon=True
+                    )
+                    self._thread.start()
+                self._wake.notify_all()
+        if self._stopping and key.endswith(_KEEP):
+            job()
+
+    def has(self, key: str) -> bool:
+        """Tell whether a job of this key waits or runs."""
+        return key in self._keys
+
+    def settle(self) -> None:
+        """Wait until every job is done."""
+        with self._wake:
+            self._wake.wait_for(lambda: not self._keys)
+
+    def stop(self) -> None:
+        """Let the job that runs end, for nothing can stop it, and start none but those that pay and
+        are predicted to end in time: the process is about to go."""
+        ends = perf_counter() + _EXIT_SECONDS
+        with self._wake:
+            self._stopping = True
+            waiting = [*self._jobs]
+            self._keys.difference_update([key for key, _, _ in waiting])
+            self._jobs.clear()
+            self._wake.notify_all()
+            thread = self._thread
+        if thread is not None:
+            thread.join()
+        for key, job, seconds in waiting:
+            # What was made already is written in any case: the next process starts with it.
+            in_time = perf_counter() + seconds <= ends
+            if key.endswith(_KEEP) or (in_time and not interrupted()):
+                job()
+
+    def _run(self) -> None:
+        while True:
+            with self._wake:
+                self._wake.wait_for(lambda: self._jobs or self._stopping)
+                if not self._jobs:
+                    return
+                key, job, _ = self._jobs.popleft()
+            try:
+                job()
+            except Exception as error:  # the jobs behind it must not wait for ever
+                LOG.fallback(f"kernel {key}", f"{type(error).__name__}: {error}", None)
+            finally:
+                with self._wake:
+                    self._keys.discard(key)
+                    self._wake.notify_all()
+
+
+_made: set[str] = set()
+_failed: dict[str, str] = {}
+# Held while a kernel is made, and by a fork, so that no child is born with a compiler at work.
+_making = threading.RLock()
+_background = _Background()
+when_over(met.keep)  # later than what follows: the last is done first
+atexit.register(lambda: _background.stop())
+
+
+def _before_fork() -> None:
+    _making.acquire()
+
+
+def _after_fork_in_parent() -> None:
+    _making.release()
+
+
+def _after_fork_in_child() -> None:
+    global _making, _background
+    _making = threading.RLock()
+    _background = _Background()  # its thread does not exist here
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=_before_fork,
+        after_in_parent=_after_fork_in_parent,
+        after_in_child=_after_fork_in_child,
+    )

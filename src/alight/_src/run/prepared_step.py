@@ -1,0 +1,358 @@
+"""Launch steps made ready in this process: the kernel of each, who stands in for it while it is
+made, and what it has shown on trial."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from time import perf_counter
+from typing import Any
+
+from alight._core import OPERANDS, Data, Direct, Layout, Value
+from alight._src.adapt.kernel_trial import FOREGROUND, trial_of
+from alight._src.base.formatting import readable_seconds
+from alight._src.base.originals import np
+from alight._src.fp_warnings.categories import OF_WORDS, is_worded
+from alight._src.fp_warnings.errstate import wanted_by
+from alight._src.fp_warnings.telling import Hearing, listening
+from alight._src.log.decisions import LOG, eligible_elements
+from alight._src.plan.plan import Decision, Estimate, LaunchStep, Plan
+from alight._src.run import kernels, residency
+from alight._src.run import window_writes as writing
+from alight._src.run.streaming import Passage
+from alight.backends.base import Launch, Operand, prepared
+from alight.backends.host import NumpyKernel
+from alight.backends.machine import host_memory
+from alight.backends.registry import backend_of, device
+from alight.device import HOST_DEVICE, Device, Reason
+from alight.errors import OutOfDeviceMemory
+
+__all__ = [
+    "HOST_DEVICE",
+    "Place",
+    "Ready",
+    "forget",
+    "kernel_at_hand",
+    "kernel_of",
+    "let_go",
+    "ready_of",
+]
+
+
+# Where a value's elements are: the bytes of which memory, from which of them on, in which layout.
+Place = tuple[Data, int, Layout]
+
+# What NumPy is timed on beside a kernel, and its temporaries, must fit in memory that is free.
+_SHARE_OF_MEMORY = 8
+
+_HERE = ("generated", HOST_DEVICE)
+# What the native core hears of (native/flags.h).
+_WATCHED = frozenset(("divide", "over", "invalid"))
+
+
+def array_at(place: Place) -> np.ndarray[Any, Any]:
+    """Return the elements at a place as an ndarray over its host copy."""
+    data, offset, layout = place
+    residency.bring_to_host(data)
+    if data.layout is layout and offset == 0 and data.array is not None:
+        return data.array
+    return np.ndarray(
+        layout.shape, layout.dtype, data.raw, offset if layout.size else 0, layout.strides
+    )
+
+
+class Ready:
+    """A launch step made ready in this process: its device, its kernel, what the log needs of
+    it."""
+
+    __slots__ = (
+        "backend",
+        "by_numpy",
+        "direct",
+        "displacing",
+        "eligible",
+        "elsewhere",
+        "implementation",
+        "kernel",
+        "late",
+        "layouts",
+        "none",
+        "passed",
+        "plainly",
+        "ran",
+        "spare",
+        "spot",
+        "step",
+        "trial",
+        "unheard",
+        "where",
+        "windows",
+        "worded",
+    )
+
+    def __init__(self, step: LaunchStep, where: Device, implementation: str) -> None:
+        self.step = step
+        self.where = where
+        self.implementation = implementation
+        self.backend = backend_of(where)
+        self.late = self.backend.late
+        self.spot = (implementation, where.id)
+        self.kernel: Any = None
+        self.direct: Direct | None = None
+        self.eligible = eligible_elements(step.group)
+        graph = step.group.graph
+        self.layouts = [graph.layout(number) for number in graph.outputs]
+        self.none = (None,) * len(step.outputs)
+        self.ran = False
+        self.spare: Ready | None = None
+        self.elsewhere: dict[Reason, Decision] = {}
+        self.displacing: Decision | None = None
+        own = implementation == step.implementation and where.id == step.device
+        self.trial = trial_of(step) if own else None
+        self.plainly = False  # the kernel is there, and nothing is left to find out
+        self.windows: dict[Layout, Ready] = {}
+        self.worded = is_worded(step.group.graph)
+        ours = implementation == "generated" and not self.late
+        self.unheard = frozenset(c for node in graph.nodes for c in node.op.unheard if ours)
+        self.passed: Passage | None = None
+        self.by_numpy = False  # as calls that say in flags alone what they warn of
+
+    @property
+    def passage(self) -> Passage | None:
+        """Return how the step passes its device in chunks, once its kernel is there."""
+        if self.passed is None and self.kernel is not None and self.plainly:
+            self.passed = Passage(self.where, self.step.group)
+        return self.passed
+
+    def compiled(self, patience: float = math.inf) -> Any:
+        """Return the kernel, or None where having it would take longer than ``patience`` seconds
+        and it is left to the background."""
+        if self.kernel is None:
+            step = self.step
+            self.kernel = kernels.kernel(
+                self.where, step.group, self.implementation, step.schedule, patience
+            )
+            numpys = isinstance(self.kernel, NumpyKernel) and self.where.id == HOST_DEVICE
+            self.by_numpy = numpys and not self.worded
+        return self.kernel
+
+    def into(self, window: Layout) -> Ready:
+        """Return the same step made ready to leave its one result in memory of this layout."""
+        if window not in self.windows:
+            step = replace(self.step, group=writing.group_into(self.step.group, window))
+            self.windows[window] = Ready(step, self.where, self.implementation)
+        return self.windows[window]
+
+    @property
+    def patience(self) -> float:
+        """Return the seconds after which waiting for the kernel has cost more than NumPy."""
+        decision = self.step.decision
+        if decision.reason is not Reason.CHEAPEST or self.where.id != HOST_DEVICE:
+            return math.inf  # the kernel was asked for, or what it works on is not NumPy's to take
+        own: Estimate | None = None
+        numpys: Estimate | None = None
+        for candidate in decision.candidates:
+            if candidate.device == HOST_DEVICE:
+                if candidate.implementation == self.implementation:
+                    own = candidate.estimate
+                else:
+                    numpys = candidate.estimate
+        return math.inf if own is None or numpys is None else numpys.seconds - own.seconds
+
+    def listened(self, recorded: Sequence[Value | None]) -> frozenset[str]:
+        """Return the categories to listen for: those that some state of what was recorded does not
+        ignore, and what stands for NumPy's words, which come whatever the state."""
+        found = wanted_by(recorded)
+        return found | OF_WORDS if self.worded else found
+
+    def submit(
+        self,
+        places: Sequence[Place],
+        listen: frozenset[str],
+        heard: list[str],
+        results: tuple[Operand, ...] = (),
+    ) -> tuple[Sequence[Any], float | None, tuple[Any, Any]]:
+        """Run the kernel and return the buffers of its results, unless it is given memory for them;
+        the seconds it took, or None where it goes on, and then the events around it."""
+        where = self.where
+        kernel = self.kernel or self.compiled()
+        if self.by_numpy and not results:
+            arrays = [array_at(place) for place in places]
+            began = perf_counter()
+            with listening(listen, heard):
+                made = kernel.made(arrays)
+            return made, perf_counter() - began, (None, None)
+        beside = [place[0] for place in places] if where.id != HOST_DEVICE else ()
+        held = residency.buffers([place[0] for place in places], where, beside)
+        operands = tuple(
+            [
+                Operand(buffer, offset, lay)
+                for buffer, (_, offset, lay) in zip(held, places, strict=True)
+            ]
+        )
+        launch = (Launch(kernel, operands, results or self.none),)
+        if self.late and not self.ran:
+            prepared(self.backend, where, launch[0])
+        start = self.backend.submit(where, 0, ()) if self.late else None
+        with Hearing(listen, heard, self.implementation, self.worded):
+            try:
+                event = self.backend.submit(where, 0, launch)
+            except OutOfDeviceMemory:
+                needed = sum([layout.nbytes for layout in self.layouts])
+                if not residency.make_room(where, needed, beside):
+                    raise
+                event = self.backend.submit(where, 0, launch)
+            if not self.late:
+                self.backend.wait(event)
+        if self.unheard:  # NumPy says whether it happened, where somebody wants to know
+            heard.extend((self.unheard & listen).difference(heard))
+        seconds = None if self.late else event.ended - event.began
+        made = event.buffers
+        if self.late:  # the event is kept until the log is told, and what it made must not be
+            event.buffers = ()
+        return made, seconds, (start, event)
+
+    def shorten(self, recorded: Sequence[Value | None], listen: frozenset[str]) -> None:
+        """Have the next runs go straight to the kernel, on values recorded as these that hear
+        what these ``listen`` to: there is nothing left to find out."""
+        if not self.plainly or not listen <= _WATCHED or self.spot != _HERE:
+            return
+        states = [value.errstate for value in recorded if value is not None]
+        if not states or any([state is not states[0] for state in states]):
+            return
+        if self.direct is None:
+            launch = self.kernel.launch
+            graph = self.step.group.graph
+            layouts = (*graph.inputs, *self.layouts)
+            if not isinstance(launch.entry[0], int) or len(layouts) > OPERANDS:
+                return
+            self.direct = Direct(
+                launch.entry,
+                self.kernel,
+                self.step.inputs,
+                self.step.outputs,
+                self.step.nodes,
+                tuple(self.layouts),
+                max([layout.size for layout in layouts]),
+                self.step.over or (-1, -1),
+            )
+        self.direct.listen(states[0], bool(listen))
+
+    def on_host(self) -> Ready:
+        """Return the same step made ready to run in NumPy."""
+        if self.spare is None:
+            self.spare = Ready(self.step, device(HOST_DEVICE), "numpy")
+        return self.spare
+
+    def instead(self) -> Iterator[Ready]:
+        """Yield who can run the step where this failed: other devices, the preferred first, then
+        NumPy."""
+        if self.where.id != HOST_DEVICE:
+            for candidate in self.step.decision.candidates:
+                other = candidate.device not in (self.where.id, HOST_DEVICE)
+                if other and candidate.estimate is not None:
+                    yield Ready(self.step, device(candidate.device), candidate.implementation)
+        yield self.on_host()
+
+    def turn(self) -> Ready:
+        """Return what runs the step now: itself, or NumPy while its kernel is being made, while
+        NumPy is timed, and where the kernel has lost."""
+        trial = self.trial
+        if trial is not None and trial.lost:
+            return self.on_host()
+        if self.kernel is None and self.compiled(self.patience) is None:
+            return self.on_host()
+        if trial is not None and trial.lost is None:
+            return self.on_host() if trial.numpys_turn else self
+        self.plainly = True
+        return self
+
+    def tried(self, seconds: float, runner: Ready, site: Any) -> None:
+        """Note what a run took, where the kernel is on trial."""
+        trial = self.trial
+        if trial is None or trial.lost is not None or self.kernel is None:
+            return
+        if trial.ran(seconds, runner is not self):
+            LOG.demotion(
+                self.step.decision.operation,
+                f"NumPy took {readable_seconds(trial.numpy_seconds)}, "
+                f"the kernel {readable_seconds(trial.seconds)}"
+                + (": NumPy's from the next start on" if trial.beside else ""),
+                site,
+            )
+
+    def shadow(self, places: Sequence[Place], site: Any) -> None:
+        """Time NumPy on the operands of a kernel that has just run; what it gives is thrown
+        away."""
+        trial, other = self.trial, self.on_host()
+        assert trial is not None
+        began = perf_counter()
+        try:
+            if self.step.decision.bytes * _SHARE_OF_MEMORY > host_memory()[0]:
+                raise MemoryError
+            with np.errstate(all="ignore"):
+                _, seconds, _ = other.submit(places, frozenset(), [])
+        except Exception:
+            trial.lost = False  # there is nothing to compare with
+            return
+        FOREGROUND.spent_seconds += perf_counter() - began
+        if other.ran and seconds is not None:  # a first run touches memory anew
+            self.tried(seconds, other, site)
+        other.ran = True
+
+    def decision_in_place(self) -> Decision:
+        """Return the decision that is logged where a result took the memory of an operand."""
+        if self.displacing is None:
+            self.displacing = replace(self.step.decision, in_place=True)
+        return self.displacing
+
+    def decision_elsewhere(self) -> Decision:
+        """Return the decision that is logged where NumPy runs in the kernel's place."""
+        if self.kernel is None:
+            step = self.step
+            comes = kernels.coming(self.where, step.group, step.schedule)
+            reason = Reason.COMPILING if comes else Reason.FIRST_TIME
+        else:
+            lost = self.trial is not None and self.trial.lost
+            reason = Reason.DEMOTED if lost else Reason.TRIAL
+        if reason not in self.elsewhere:
+            self.elsewhere[reason] = replace(
+                self.step.decision, implementation="numpy", reason=reason
+            )
+        return self.elsewhere[reason]
+
+
+# By step; each keeps its step, so that the id stays its own.
+_steps: dict[int, Ready] = {}
+
+
+def ready_of(step: LaunchStep) -> Ready:
+    """Return a step made ready, the same each time."""
+    found = _steps.get(id(step))
+    if found is None:
+        found = _steps[id(step)] = Ready(step, device(step.device), step.implementation)
+    return found
+
+
+def kernel_of(step: LaunchStep) -> Any:
+    """Return a step's compiled kernel; raises what its backend raises."""
+    return ready_of(step).compiled()
+
+
+def kernel_at_hand(step: LaunchStep) -> bool:
+    """Tell whether a step's kernel can be had at once; if not, it is made in the background."""
+    ready = ready_of(step)
+    return ready.kernel is not None or kernels.soon(ready.where, step.group, step.schedule)
+
+
+def let_go(plan: Plan) -> None:
+    """Drop the kernels made ready for one plan; who still runs it has them made ready again."""
+    for step in plan.steps:
+        _steps.pop(id(step), None)
+
+
+def forget() -> None:
+    """Drop every kernel made ready: the plans they belong to are gone."""
+    _steps.clear()
+    writing.forget()

@@ -1,0 +1,101 @@
+"""Write a window of an array where the array is: on a device, by a kernel that copies elements; on
+the host, by the kernel itself that makes them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any
+
+from alight._core import Data, Layout
+from alight._src.ir.group import Graph, Group, GroupKind, Node
+from alight._src.ir.ops import OPS
+from alight._src.log.decisions import LOG
+from alight._src.plan.plan import LaunchStep, WriteStep
+from alight._src.run import kernels, residency
+from alight.backends.base import Command, Copy, Launch, Operand
+from alight.backends.registry import backend_of, device
+from alight.device import HOST_DEVICE, Device, Unsupported
+
+__all__ = ["forget", "group_into", "overlaps", "takes_all", "write_there"]
+
+
+def takes_all(step: LaunchStep, write: WriteStep) -> bool:
+    """Tell whether a write takes the one result of a generated loop on the host as it is, into a
+    window in which every element has memory of its own."""
+    if step.outputs != (write.value,) or step.implementation != "generated":
+        return False
+    if step.device != HOST_DEVICE or write.device != HOST_DEVICE:
+        return False
+    group, window = step.group, write.layout
+    made = group.graph.layout(group.graph.outputs[0])
+    if group.kind is not GroupKind.LOOP or made.shape != window.shape or not window.size:
+        return False
+    reached = made.itemsize
+    for stride, length in sorted(zip(window.strides, window.shape, strict=True), key=_far):
+        if length > 1:
+            if abs(stride) < reached:
+                return False
+            reached = abs(stride) * length
+    return True
+
+
+def _far(axis: tuple[int, int]) -> int:
+    return abs(axis[0])
+
+
+def overlaps(a: Data, b: Data) -> bool:
+    """Tell whether two pieces of memory on the host share bytes."""
+    if a is b or a.array is None or b.array is None:
+        return a is b
+    return a.address < b.address + b.nbytes and b.address < a.address + a.nbytes
+
+
+def group_into(group: Group, window: Layout) -> Group:
+    """Return the group with its one result in memory of this layout."""
+    graph = group.graph
+    place = graph.outputs[0] - len(graph.inputs)
+    nodes = list(graph.nodes)
+    nodes[place] = replace(nodes[place], layout=window)
+    return replace(group, graph=replace(graph, nodes=tuple(nodes)))
+
+
+def write_there(where: Device, old: Data, window: Operand, value: Operand, in_place: bool) -> Data:
+    """Return data on a device with the bytes of ``old`` and, in the window of them, a value that
+    broadcasts to it. The buffers of both operands are ``Data``.
+
+    ``in_place``: nobody needs the old bytes, and the value is not among them. Raises what the
+    backend raises.
+    """
+    backend = backend_of(where)
+    kernel = _kernel(where.id, value.layout, window.layout)
+    taken = value._replace(buffer=residency.buffer(value.buffer, where))
+    target = residency.buffer(old, where)
+    commands: list[Command] = []
+    if not in_place:
+        source, target = target, backend.allocate(where, old.nbytes)
+        commands.append(Copy(source, target, old.nbytes, where.space, where.space))
+    commands.append(Launch(kernel, (taken,), (window._replace(buffer=target),)))
+    written = backend.submit(where, 0, commands)
+    if not backend.late:
+        backend.wait(written)
+    LOG.count(launches=1)
+    # Data of its own even in place: the old one's host copy is of the old bytes.
+    return residency.made_on(where, old.layout, target)
+
+
+@lru_cache(1024)  # by structure; a program with more windows than this makes them anew
+def _kernel(name: str, value: Layout, window: Layout) -> Any:
+    where = device(name)
+    node = Node(OPS["copy"], (0,), (), window)
+    group = Group(GroupKind.LOOP, Graph((value,), (node,), (1,)), window.shape)
+    gap: Unsupported | None = None
+    for implementation in where.support.implementations:
+        try:
+            return kernels.kernel(where, group, implementation)
+        except Unsupported as error:
+            gap = error
+    raise gap or Unsupported(f"{where.id} has no implementation")
+
+
+forget = _kernel.cache_clear
