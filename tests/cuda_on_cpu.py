@@ -21,10 +21,10 @@ from typing import Any
 
 import numpy as np
 
-from alight._src.codegen.cuda import Form, card_nest, form, schedule
-from alight._src.codegen.cuda_kernel import Step, scalars
-from alight._src.codegen.loops import Nest
-from alight._src.codegen.source import Grid
+from alight._src.codegen.common.loops import Nest
+from alight._src.codegen.common.source import Grid
+from alight._src.codegen.cuda.group_forms import Form, card_nest, form, schedule
+from alight._src.codegen.cuda.kernel_program import Step, scalars
 from alight._src.ir.group import Group
 
 _SHIM = r"""

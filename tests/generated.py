@@ -15,8 +15,8 @@ from alight._src.ir.ops import OPS, Op
 
 pytest.importorskip("llvmlite")
 
-from alight._src.codegen import llvm
-from alight._src.codegen.loops import Schedule
+from alight._src.codegen.common.loops import Schedule
+from alight._src.codegen.llvm import object_code
 
 Array = np.ndarray[Any, Any]
 INTEGERS = "bhilBHIL"
@@ -107,7 +107,7 @@ def run(group: Group, inputs: Sequence[Array], schedule: Schedule | None = None)
         order = sorted(range(layout.ndim), key=lambda i: -layout.strides[i])
         dense = np.empty([layout.shape[i] for i in order], layout.dtype)
         outputs.append(dense.transpose(np.argsort(order)) if layout.ndim else dense)
-    kernel = llvm.compile_group(group, schedule)
+    kernel = object_code.compile_group(group, schedule)
     kernel([address(a) for a in (*inputs, *outputs)])
     return outputs
 

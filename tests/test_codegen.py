@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from alight._core import layout_of, make_layout
-from alight._src.codegen import compiled, llvm
-from alight._src.codegen.gaps import check, unsupported
-from alight._src.codegen.keys import kernel_key
-from alight._src.codegen.loops import Schedule, nest, schedules
+from alight._src.codegen.common.gaps import check, unsupported
+from alight._src.codegen.common.keys import kernel_key
+from alight._src.codegen.common.loops import Schedule, nest, schedules
+from alight._src.codegen.llvm import compiled, object_code
 from alight._src.ir.body import TYPES
 from alight._src.ir.group import Graph, Group, GroupKind, Node
 from alight._src.ir.ops import OPS
@@ -56,14 +56,14 @@ def test_results_go_into_windows_and_operands() -> None:
         room[...] = 7
         group = arithmetic([x, y], layout_of(window))
         flags = np.empty(x.shape, bool)
-        llvm.compile_group(group)([address(a) for a in (x, y, window, flags)])
+        object_code.compile_group(group)([address(a) for a in (x, y, window, flags)])
         assert np.array_equal(window, expected)
         window[...] = 7
         assert (room == 7).all()
     group = arithmetic([x, y])
     flags = np.empty(x.shape, bool)
     expected_flags = x < y
-    llvm.compile_group(group)([address(a) for a in (x, y, x, flags)])
+    object_code.compile_group(group)([address(a) for a in (x, y, x, flags)])
     assert np.array_equal(x, expected)
     assert np.array_equal(flags, expected_flags)
 
@@ -166,7 +166,7 @@ def test_every_schedule_gives_the_same_bits() -> None:
 def test_object_code_loads_again() -> None:
     x, y = (values_for(np.dtype("f8"), (50,), seed) for seed in (1, 2))
     group = arithmetic([x, y])
-    kernel = llvm.compile_group(group)
+    kernel = object_code.compile_group(group)
     compiled.forget(kernel.key)
     loaded = compiled.load_object(group, None, kernel.object)
     assert loaded.key == kernel.key and loaded.entry != kernel.entry
@@ -188,7 +188,7 @@ def test_what_is_not_generated_is_refused_with_its_reason() -> None:
     group = loop_group([number], [(OPS["arcsin"], (0,), (), number.dtype)])
     assert unsupported(group) == "arcsin complex128: no body for this dtype"
     with pytest.raises(Unsupported, match="arcsin complex128"):
-        llvm.compile_group(group)
+        object_code.compile_group(group)
     pairs = reduce_group([np.ones(3, complex)], ["prod"], (0,))
     assert "no prod of complex128" in str(unsupported(pairs))
     swapped = np.ones(3, ">f8")

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from alight._src.codegen import llvm
-from alight._src.codegen.loops import Schedule
+from alight._src.codegen.common.loops import Schedule
+from alight._src.codegen.llvm import object_code
 from alight._src.ir.ops import OPS, Kind
 from alight.backends import machine
 from generated import loop_group, run, special, ulp_distance
@@ -34,7 +34,7 @@ def denormals(dtype: str) -> np.ndarray[Any, Any]:
 def test_denormals_are_computed_in_vectors(name: str, dtype: str) -> None:
     op, x = OPS[name], denormals(dtype)
     group = loop_group([x], [(op, (0,), (), dtype)])
-    assert not llvm._module(group, Schedule()).apart  # as other numbers are
+    assert not object_code._module(group, Schedule()).apart  # as other numbers are
     x[::3] = np.random.default_rng(1).uniform(0.5, 2, len(x[::3]))
     (found,) = run(group, [x])
     exact = op.reference(x.astype(np.longdouble)).astype(dtype)  # longer than what is bounded
@@ -46,7 +46,7 @@ def test_denormals_are_computed_in_vectors(name: str, dtype: str) -> None:
 def test_kernels_of_any_width_share_functions_on_vectors(name: str, dtype: str) -> None:
     op, x = OPS[name], np.ones(64, dtype)
     group = loop_group([x] * op.nin, [(op, (*range(op.nin),), (), dtype)])
-    shared = [llvm._module(group, Schedule(interleave=n)).apart for n in (1, 2, 4)]
+    shared = [object_code._module(group, Schedule(interleave=n)).apart for n in (1, 2, 4)]
     assert shared[0] and all(function.startswith("lanes.") for function in shared[0])
     assert set(shared[0]) == set(shared[1]) == set(shared[2])
 
@@ -60,7 +60,7 @@ def test_denormal_results_come_of_no_denormal_product(name: str, dtype: str) -> 
     x = (powers * (np.log(2) if name == "exp" else 1)).astype(dtype)
     operands = [np.full(5003, 2, dtype), x] if name == "power" else [x]
     group = loop_group(operands, [(op, (*range(op.nin),), (), dtype)])
-    kernel, found = llvm.compile_group(group), np.empty(5003, dtype)
+    kernel, found = object_code.compile_group(group), np.empty(5003, dtype)
     machine.clear_floating_point_flags()
     kernel([a.__array_interface__["data"][0] for a in (*operands, found)])
     assert not machine.floating_point_flags()
@@ -114,7 +114,7 @@ def test_lanes_that_do_not_need_it_raise_nothing(op: Any, dtype: str) -> None:
     quiet = np.ones(operands[0].shape, bool)
     told = {"divide", "over", "invalid"}
     group = loop_group([a[:1] for a in operands], [(op, (*range(op.nin),), (), dtype)])
-    kernel = llvm.compile_group(group)
+    kernel = object_code.compile_group(group)
     result = np.empty(1, dtype)
     for k in range(len(quiet)):
         one = [a[k : k + 1].copy() for a in operands]

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from alight._core import layout_of
-from alight._src.codegen import llvm
-from alight._src.codegen.gaps import supports
-from alight._src.codegen.loops import Schedule
+from alight._src.codegen.common.gaps import supports
+from alight._src.codegen.common.loops import Schedule
+from alight._src.codegen.llvm import object_code
 from alight._src.fp_warnings.telling import listening
 from alight._src.ir.group import Graph, Group, GroupKind, Node
 from alight._src.ir.ops import OPS, Kind, Op
@@ -296,7 +296,7 @@ def test_rare_elements_are_computed_apart(name: str) -> None:
     single = loop_group([x], [(OPS["sin"], (0,), (), dtype)])
     (expected,) = run(single, [x])
     in_place = x.copy()
-    llvm.compile_group(single)([address(in_place), address(in_place)])
+    object_code.compile_group(single)([address(in_place), address(in_place)])
     assert np.array_equal(in_place, expected, equal_nan=True)
 
 
@@ -348,7 +348,7 @@ def test_maths_raises_the_flags_that_numpy_raises_and_no_others(op: Op, name: st
     values = points([dtype] * op.nin)
     one = [np.empty(1, dtype) for _ in values]
     result = np.empty(1, dtype)
-    kernel = llvm.compile_group(loop_group(one, [(op, tuple(range(op.nin)), (), dtype)]))
+    kernel = object_code.compile_group(loop_group(one, [(op, tuple(range(op.nin)), (), dtype)]))
     places = [address(a) for a in (*one, result)]
     for operands in zip(*values, strict=True):
         for array, value in zip(one, operands, strict=True):
@@ -383,7 +383,7 @@ def test_a_nan_raises_a_flag_only_where_numpy_tells_of_it(op: Op, char: str, siz
         for place, result in enumerate(after)
     ]
     results = [np.empty(size, result) for result in after]
-    kernel = llvm.compile_group(loop_group(one, uses))
+    kernel = object_code.compile_group(loop_group(one, uses))
     places = [address(a) for a in (*one, *results)]
     for operands in zip(*points([dtype] * op.nin), strict=True):
         if not any(map(np.isnan, operands)):
@@ -402,7 +402,9 @@ def test_half_floats_are_compared_as_single_ones() -> None:
         after = [after for before, after in loops(op) if before == op.nin * (dtype,)]
         if after and op.nout == 1:
             uses = [(op, tuple(range(op.nin)), (), after[0][0])]
-            text = llvm.module_text(loop_group([np.empty(64, dtype)] * op.nin, uses), Schedule())
+            text = object_code.module_text(
+                loop_group([np.empty(64, dtype)] * op.nin, uses), Schedule()
+            )
             found |= set(re.findall(r"constrained\.fcmp\.v\d+(f\d+)", text))
     assert found == {"f32"}
 

@@ -10,8 +10,8 @@ import pytest
 
 import alight
 from alight._core import layout_of, make_layout
-from alight._src.codegen.gaps import unsupported
-from alight._src.codegen.loops import nest
+from alight._src.codegen.common.gaps import unsupported
+from alight._src.codegen.common.loops import nest
 from alight._src.ir.group import Graph, Group, GroupKind, Node
 from alight._src.ir.ops import OPS
 from alight._src.ir.table_reduction import CHUNK

@@ -10,7 +10,7 @@ import pytest
 
 import alight
 from alight._core import layout_of
-from alight._src.codegen.gaps import unsupported
+from alight._src.codegen.common.gaps import unsupported
 from alight._src.ir.check import group_faults
 from alight._src.ir.crossed import cross_section, uneven, visits
 from alight._src.ir.group import Graph, Group, GroupKind, Node

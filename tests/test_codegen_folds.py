@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from alight._core import layout_of
-from alight._src.codegen.gaps import supports
-from alight._src.codegen.llvm import module_text
-from alight._src.codegen.loops import ARGUMENT_REDUCTIONS, Schedule
+from alight._src.codegen.common.gaps import supports
+from alight._src.codegen.common.loops import ARGUMENT_REDUCTIONS, Schedule
+from alight._src.codegen.llvm.object_code import module_text
 from alight._src.ir.group import Graph, Group, GroupKind, Node
 from alight._src.ir.ops import OPS, Kind, Op
 from alight._src.ir.table_reduction import CHUNK, LANES, tree_depth

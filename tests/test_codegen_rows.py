@@ -10,10 +10,10 @@ import pytest
 
 import alight
 from alight._core import layout_of, make_layout
-from alight._src.codegen.gaps import unsupported
-from alight._src.codegen.llvm import module_text
-from alight._src.codegen.loops import Schedule
-from alight._src.codegen.phases import phases
+from alight._src.codegen.common.gaps import unsupported
+from alight._src.codegen.common.loops import Schedule
+from alight._src.codegen.llvm.object_code import module_text
+from alight._src.codegen.llvm.phases import phases
 from alight._src.ir.check import group_faults
 from alight._src.ir.group import Graph, Group, GroupKind, Node
 from alight._src.ir.ops import OPS

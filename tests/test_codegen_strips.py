@@ -11,9 +11,15 @@ import numpy as np
 import pytest
 
 from alight._core import layout_of, make_layout
-from alight._src.codegen import compiled, llvm, loops, strips, target
-from alight._src.codegen.loops import Schedule, nest
-from alight._src.codegen.parts import in_stages
+from alight._src.codegen.common import loops
+from alight._src.codegen.common.loops import Schedule, nest
+from alight._src.codegen.llvm import (
+    compiled,
+    object_code,
+    target,
+    vector_loops,
+)
+from alight._src.codegen.llvm.strip_mining import in_stages
 from alight._src.ir.group import Graph, Group, GroupKind, Node
 from alight._src.ir.ops import OPS
 from alight._src.ir.vectors import REGISTERS, vectors_together
@@ -83,7 +89,7 @@ def test_every_step_and_end_equals_numpy(name: str) -> None:
         group = sums([x, y])
         node = group.graph.nodes[0]
         placed = Node(node.op, node.operands, (), layout_of(window))
-        llvm.compile_group(
+        object_code.compile_group(
             Group(GroupKind.LOOP, Graph(group.graph.inputs, (placed,), (2,)), group.shape)
         )([address(a) for a in (x, y, window)])
         assert np.array_equal(window, x + y), (count, step)
@@ -98,7 +104,7 @@ def test_no_lane_has_a_branch_of_its_own(name: str) -> None:
     wide, y = values(name, (700,), 1), values(name, (200,), 2)
     for step in (2, 3, -1, -2, 9):
         group = sums([wide[::step][:70], y[:70]])
-        text = llvm.module_text(group, Schedule())
+        text = object_code.module_text(group, Schedule())
         assert "masked.gather" not in text and "masked.scatter" not in text, step
 
 
@@ -115,7 +121,7 @@ def test_chains_of_truths_compile_in_no_time(name: str) -> None:
         expected.append(OPS[name].reference(expected[-1], (x, y)[k % 2]))
     for actual, wanted in zip(run(group, [x, y]), expected, strict=True):
         assert np.array_equal(actual, wanted)
-    lines = llvm.module_text(group, Schedule()).splitlines()
+    lines = object_code.module_text(group, Schedule()).splitlines()
     assert not [line for line in lines if "icmp" in line and "x i1>" in line.split("icmp")[1]]
 
 
@@ -132,7 +138,7 @@ def test_lines_of_many_runs_are_asked_for_ahead() -> None:
         for actual, wanted in zip(run(group, arrays), found, strict=True):
             bound = (OPS[name].ulp + 1) * np.finfo(one).eps
             np.testing.assert_allclose(actual, wanted, rtol=bound, atol=1e-320)
-        return llvm.module_text(group, Schedule())
+        return object_code.module_text(group, Schedule())
 
     # Every one of them, and no more than that: a prefetch of what is there already is not free.
     assert texts(9, "exp2").count("call void @llvm.prefetch") == 9
@@ -179,7 +185,7 @@ def test_a_kernel_may_be_cut_along_any_axis() -> None:
     plain = (sums([c, b]), [c, b])
     for group, inputs in (turned, flat, plain):
         (expected,) = run(group, inputs)
-        kernel = llvm.compile_group(group)
+        kernel = object_code.compile_group(group)
         assert kernel.dims[:] == list(nest(group).dims)
         for axis in range(len(kernel.dims)):
             for at in (1, kernel.dims[axis] // 2, kernel.dims[axis] - 1):
@@ -191,7 +197,7 @@ def test_a_kernel_may_be_cut_along_any_axis() -> None:
 def test_results_may_replace_operands() -> None:
     x, y = values("float64", (150, 301), 1), values("float64", (301, 150), 2)
     expected = x + y.T
-    kernel = llvm.compile_group(sums([x, y.T]))
+    kernel = object_code.compile_group(sums([x, y.T]))
     kernel([address(x), address(y), address(x)])
     assert np.array_equal(x, expected)
 
@@ -226,7 +232,7 @@ def test_stages_equal_one_after_another() -> None:
         assert np.array_equal(actual, known[number])
     # an operand that the last stage reads is replaced by what the first one makes
     total, flagged = np.empty_like(x), np.empty(x.shape, bool)
-    llvm.compile_group(group)([address(a) for a in (x, single, total, x, flagged)])
+    object_code.compile_group(group)([address(a) for a in (x, single, total, x, flagged)])
     assert np.array_equal(total, known[11]) and np.array_equal(x, known[2])
 
 
@@ -240,12 +246,12 @@ def test_results_go_past_the_caches(monkeypatch: pytest.MonkeyPatch) -> None:
             out = room.view(np.uint8)[offset * x.itemsize :][:size].view(x.dtype).reshape(3, count)
             group = sums([x[:, :], y[:1]])
             assert nest(group).stream
-            llvm.compile_group(group)([address(a) for a in (x, y, out)])
+            object_code.compile_group(group)([address(a) for a in (x, y, out)])
             assert np.array_equal(out, x + y[:1])
     x, y = values("float64", (700,), 1), values("float64", (700,), 2)
     assert_arithmetic(x, y)
     expected = x + y
-    llvm.compile_group(sums([x, y]))([address(a) for a in (x, y, x)])
+    object_code.compile_group(sums([x, y]))([address(a) for a in (x, y, x)])
     assert np.array_equal(x, expected)
 
 
@@ -320,7 +326,7 @@ def test_vectors_go_together_while_there_are_registers() -> None:
         for _ in range(links):
             nodes.append(Node(OPS["negative"], (count + len(nodes) - 1,), (), full))
         graph = Graph((full,) * count, tuple(nodes), (count + len(nodes) - 1,))
-        return strips.width_of_group(graph, Schedule(), bits).lanes
+        return vector_loops.width_of_group(graph, Schedule(), bits).lanes
 
     assert [lanes(1, 30, bits) for bits in (512, 256)] == [8 * 8, 8 * 4]
     assert [lanes(7, 30, bits) for bits in (512, 256)] == [4 * 8, 2 * 4]

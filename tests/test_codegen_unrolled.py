@@ -10,9 +10,9 @@ import pytest
 
 import alight
 from alight._core import layout_of, make_layout
-from alight._src.codegen import loops
-from alight._src.codegen.gaps import unsupported
-from alight._src.codegen.loops import ARGUMENT_REDUCTIONS, UNROLLED_NODES, Schedule, nest
+from alight._src.codegen.common import loops
+from alight._src.codegen.common.gaps import unsupported
+from alight._src.codegen.common.loops import ARGUMENT_REDUCTIONS, UNROLLED_NODES, Schedule, nest
 from alight._src.ir.check import group_faults
 from alight._src.ir.group import Graph, Group, GroupKind, Node
 from alight._src.ir.ops import OPS

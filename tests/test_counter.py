@@ -17,9 +17,9 @@ import pytest
 import alight
 import cuda_on_cpu
 from alight._src.api import counter_rng as counter
-from alight._src.codegen.cuda import card_nest, form, schedule
-from alight._src.codegen.source import gap
-from alight._src.codegen.wgsl_dialect import wgsl
+from alight._src.codegen.common.source import gap
+from alight._src.codegen.cuda.group_forms import card_nest, form, schedule
+from alight._src.codegen.wgsl.wgsl_dialect import wgsl
 from alight._src.ir.ops import OPS
 from alight._src.ir.table_random import _BODIES
 from alight.random import Counter

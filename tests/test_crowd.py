@@ -14,9 +14,9 @@ import pytest
 
 from alight._core import make_layout
 from alight._src.adapt import planner_facts as costs
-from alight._src.codegen.cuda import card_nest, form, schedule
-from alight._src.codegen.cuda_columns import Columns
-from alight._src.codegen.cuda_kernel import row_count
+from alight._src.codegen.cuda.column_kernels import Columns
+from alight._src.codegen.cuda.group_forms import card_nest, form, schedule
+from alight._src.codegen.cuda.kernel_program import row_count
 from alight._src.explain.dry_run import requests_of
 from alight._src.ir.group import Graph, Group, GroupKind, Node
 from alight._src.ir.ops import OPS

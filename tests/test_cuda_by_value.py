@@ -11,9 +11,9 @@ import pytest
 
 import cuda_on_cpu
 import nvrtc
-from alight._src.codegen.cuda import OPTIONS, card_nest, form, schedule
-from alight._src.codegen.cuda_kernel import scalars
-from alight._src.codegen.source import Grid
+from alight._src.codegen.common.source import Grid
+from alight._src.codegen.cuda.group_forms import OPTIONS, card_nest, form, schedule
+from alight._src.codegen.cuda.kernel_program import scalars
 from alight._src.ir.group import Graph, Group, GroupKind, Node
 from alight._src.ir.ops import OPS
 from generated import Array, loop_group, reduce_group, run, values_for

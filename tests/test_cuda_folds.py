@@ -12,9 +12,9 @@ import pytest
 import cuda_on_cpu
 import nvrtc
 from alight._core import layout_of, make_layout
-from alight._src.codegen.cuda import OPTIONS, form, schedule
-from alight._src.codegen.loops import nest
-from alight._src.codegen.source import Grid, group_gap
+from alight._src.codegen.common.loops import nest
+from alight._src.codegen.common.source import Grid, group_gap
+from alight._src.codegen.cuda.group_forms import OPTIONS, form, schedule
 from alight._src.ir.group import Graph, Group, GroupKind, Node
 from alight._src.ir.ops import OPS, Kind
 from alight.backends.cuda import GAPS
@@ -437,7 +437,7 @@ def test_folds_of_every_kind_and_dtype_compile(request: pytest.FixtureRequest) -
 
 
 def _lacking(name: str, values: Array, axes: tuple[int, ...]) -> bool:
-    from alight._src.codegen.gaps import unsupported
+    from alight._src.codegen.common.gaps import unsupported
 
     try:
         return unsupported(reduce_group([values], [name], axes)) is not None

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import cuda_on_cpu
-from alight._src.codegen.cuda import schedule
-from alight._src.codegen.loops import nest
-from alight._src.codegen.source import Grid
+from alight._src.codegen.common.loops import nest
+from alight._src.codegen.common.source import Grid
+from alight._src.codegen.cuda.group_forms import schedule
 from alight._src.ir.ops import OPS
 from generated import Array, loop_group, run, values_for
 

@@ -10,10 +10,10 @@ import pytest
 import cuda_on_cpu
 import nvrtc
 from alight._core import layout_of, make_layout
-from alight._src.codegen.cuda import OPTIONS, card_nest, form, schedule
-from alight._src.codegen.gaps import supports
-from alight._src.codegen.loops import ARGUMENT_REDUCTIONS, nest
-from alight._src.codegen.source import Grid, group_gap
+from alight._src.codegen.common.gaps import supports
+from alight._src.codegen.common.loops import ARGUMENT_REDUCTIONS, nest
+from alight._src.codegen.common.source import Grid, group_gap
+from alight._src.codegen.cuda.group_forms import OPTIONS, card_nest, form, schedule
 from alight._src.ir.check import group_faults
 from alight._src.ir.group import Graph, Group, GroupKind, Node
 from alight._src.ir.ops import OPS, Kind

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from alight._src.codegen.cuda_told import Told
+from alight._src.codegen.cuda.slow_path import Told
 from alight._src.ir.body import Expr
 
 ASKED = Expr("operand", (), "float32", 0)

@@ -12,8 +12,14 @@ import pytest
 
 pytest.importorskip("llvmlite")
 
-from alight._src.codegen import compiled, elf, llvm, shared, target
-from alight._src.codegen.shared import unpacked
+from alight._src.codegen.llvm import (
+    compiled,
+    elf,
+    object_code,
+    shared,
+    target,
+)
+from alight._src.codegen.llvm.shared import unpacked
 from alight._src.ir.group import Group
 from alight._src.ir.ops import OPS
 from alight.device import Unsupported
@@ -44,7 +50,7 @@ def test_placed_code_is_the_code_that_llvm_loads(
     case: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     group, inputs, expected = _cases()[case]
-    data = llvm.compile_group(group).object
+    data = object_code.compile_group(group).object
     names = set(elf.place(unpacked(data)[0], _addresses(data)).functions)
     assert "entry" in names
     got = []
@@ -69,7 +75,7 @@ def test_no_kernel_of_these_needs_llvms_loader(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(compiled, "_known", {})
     monkeypatch.setattr(shared, "_known", {})
     for group, _, _ in _cases():
-        llvm.compile_group(group)
+        object_code.compile_group(group)
 
 
 def test_functions_apart_are_made_once_and_stored_with_every_kernel(
@@ -81,7 +87,7 @@ def test_functions_apart_are_made_once_and_stored_with_every_kernel(
     kernels = []
     for ops in (["sin"], ["sin", "cos"]):
         nodes = [(OPS[name], (0,), (), "f8") for name in ops]
-        kernels.append(llvm.compile_group(loop_group([x], nodes)).object)
+        kernels.append(object_code.compile_group(loop_group([x], nodes)).object)
     first, second = (unpacked(data)[1] for data in kernels)
     assert len(first) == 1 and len(second) == 2
     assert first[0] in second  # of the cosine is made what the sine has not
@@ -98,7 +104,7 @@ def test_functions_apart_are_made_once_and_stored_with_every_kernel(
 
 def test_a_file_that_is_wrong_is_refused() -> None:
     group, _, _ = _cases()[0]
-    data = unpacked(llvm.compile_group(group).object)[1][0].object
+    data = unpacked(object_code.compile_group(group).object)[1][0].object
     wrong = [data[:size] for size in range(0, len(data), 7)]
     for offset in (0, 4, 5, 16, 18, 58):  # magic, class, order, type, machine, size of a section
         wrong.append(data[:offset] + bytes([data[offset] ^ 0x7F]) + data[offset + 1 :])
@@ -119,7 +125,7 @@ def test_a_file_that_is_wrong_is_refused() -> None:
 
 def test_a_function_the_c_library_has_not_is_llvms_to_find() -> None:
     group, _, _ = _cases()[0]
-    data = unpacked(llvm.compile_group(group).object)[0]
+    data = unpacked(object_code.compile_group(group).object)[0]
     found = re.search(rb"\0(lanes\.[0-9a-f]+)\0", data)
     assert found is not None
 

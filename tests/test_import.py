@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import alight.errors
-from alight._src.codegen import elf
+from alight._src.codegen.llvm import elf
 
 SOURCE = Path(alight.errors.__file__).parents[1]
 # In the standard library, and still tens of milliseconds, or only needed for one command.
@@ -157,9 +157,7 @@ def test_settings_and_store_start_without_what_only_their_use_needs(module: str)
 
 
 def test_a_policy_needs_no_optional_package() -> None:
-    modules = modules_after(
-        "import alight\nalight.policy(floor=0).__enter__()"
-    )
+    modules = modules_after("import alight\nalight.policy(floor=0).__enter__()")
     assert foreign(modules) <= {"platformdirs"}  # to find the configuration file
 
 
@@ -222,7 +220,7 @@ def test_a_call_of_a_stored_kernel_loads_nothing_that_writes_kernels(tmp_path: P
     }
     assert makers <= modules_after(program)
     modules = modules_after(program)
-    assert "alight._src.codegen.compiled" in modules
+    assert "alight._src.codegen.llvm.compiled" in modules
     assert not modules & makers
     # What takes milliseconds to load, and does what a few lines of ours do, or nothing yet.
     assert not modules & {"_hashlib", "hashlib", "logging", "pathlib", "statistics"}

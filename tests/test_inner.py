@@ -18,9 +18,9 @@ import alight
 import cuda_on_cpu
 import nvrtc
 from alight._core import layout_of, make_layout
-from alight._src.codegen.cuda import OPTIONS, card_nest, form, schedule
-from alight._src.codegen.llvm import module_text
-from alight._src.codegen.loops import Schedule, nest
+from alight._src.codegen.common.loops import Schedule, nest
+from alight._src.codegen.cuda.group_forms import OPTIONS, card_nest, form, schedule
+from alight._src.codegen.llvm.object_code import module_text
 from alight._src.ir.group import Graph, Group, GroupKind, Node, same_bits
 from alight._src.ir.inner import folded
 from alight._src.ir.ops import OPS

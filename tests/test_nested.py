@@ -13,10 +13,10 @@ import pytest
 import alight
 from alight._core import layout_of, make_layout
 from alight._core import threads as core
-from alight._src.codegen import llvm
-from alight._src.codegen.gaps import unsupported
-from alight._src.codegen.keys import kernel_key
-from alight._src.codegen.loops import Schedule, nest
+from alight._src.codegen.common.gaps import unsupported
+from alight._src.codegen.common.keys import kernel_key
+from alight._src.codegen.common.loops import Schedule, nest
+from alight._src.codegen.llvm import object_code
 from alight._src.ir.check import group_faults
 from alight._src.ir.group import Graph, Group, GroupKind, Node
 from alight._src.ir.nested import packed, plain, written_out
@@ -117,7 +117,7 @@ def test_schedules_and_threads_change_no_bits() -> None:
                 wanted = by_two(group, x, y, ("subtract", "square"), "sum")
                 for schedule in (Schedule(), Schedule(vector_bits=256), Schedule(interleave=4)):
                     assert run(group, [x, y], schedule)[0].tobytes() == wanted.tobytes()
-                code = llvm.compile_group(group)
+                code = object_code.compile_group(group)
                 for threads in (1, 2, 7):
                     launch = launcher(group, code, threads)
                     for _ in range(3):

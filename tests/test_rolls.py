@@ -10,8 +10,8 @@ import pytest
 
 import alight
 from alight._core import threads as core
-from alight._src.codegen import llvm
-from alight._src.codegen.gaps import unsupported
+from alight._src.codegen.common.gaps import unsupported
+from alight._src.codegen.llvm import object_code
 from alight._src.ir.check import group_faults
 from alight._src.ir.group import Graph, Group, GroupKind, Node
 from alight._src.ir.ops import OPS
@@ -103,7 +103,7 @@ def test_parts_know_where_they_are(twin: bool, monkeypatch: pytest.MonkeyPatch) 
         ):
             x = values_for(np.dtype("f8"), shape, 1)
             group = rolled(x, *moves)
-            code = llvm.compile_group(group)
+            code = object_code.compile_group(group)
             for threads in (1, 2, 7):
                 launch = launcher(group, code, threads)
                 for _ in range(3):

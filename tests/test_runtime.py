@@ -335,7 +335,7 @@ def test_no_lock_of_a_thread_that_does_not_exist_there_is_held_in_a_forked_child
     result = python(
         """
         import os, sys, threading, warnings
-        import alight, alight._src.codegen.compiled, alight._src.api.counter_rng
+        import alight, alight._src.codegen.llvm.compiled, alight._src.api.counter_rng
         import alight._src.run.kernels, alight._src.jit.purity
         warnings.simplefilter("ignore")  # Python 3.12 warns of every fork beside threads
         kinds = type(threading.Lock()), type(threading.RLock())

@@ -10,12 +10,12 @@ import pytest
 
 import nvrtc
 from alight._core import layout_of, make_layout
-from alight._src.codegen.cuda import OPTIONS, index_bits, packs
-from alight._src.codegen.cuda_dialect import CUDA
-from alight._src.codegen.cuda_loop import cuda_loop
-from alight._src.codegen.loops import nest
-from alight._src.codegen.source import Grid, gap, wgsl_loop
-from alight._src.codegen.wgsl_dialect import wgsl
+from alight._src.codegen.common.loops import nest
+from alight._src.codegen.common.source import Grid, gap, wgsl_loop
+from alight._src.codegen.cuda.cuda_dialect import CUDA
+from alight._src.codegen.cuda.group_forms import OPTIONS, index_bits, packs
+from alight._src.codegen.cuda.loop_kernels import cuda_loop
+from alight._src.codegen.wgsl.wgsl_dialect import wgsl
 from alight._src.ir.body import constant, typed
 from alight._src.ir.group import Graph, Group, GroupKind, Node
 from alight._src.ir.ops import OPS, Kind, Op
@@ -164,7 +164,7 @@ def test_only_loops_are_printed_and_the_reason_is_given() -> None:
 
 
 def test_what_is_rare_is_a_branch() -> None:
-    from alight._src.codegen.source import Statements
+    from alight._src.codegen.common.source import Statements
 
     (tree,) = typed("rarely(x > 1, sqrt(x) * 2, x + 1)", ("float32",), ("float32",))
     code = Statements(CUDA)

@@ -18,8 +18,8 @@ import pytest
 
 from alight._core import make_layout
 from alight._core import threads as core
-from alight._src.codegen import llvm
-from alight._src.codegen.loops import nest
+from alight._src.codegen.common.loops import nest
+from alight._src.codegen.llvm import object_code
 from alight._src.ir.group import Graph, Group, GroupKind, Node
 from alight._src.ir.ops import OPS
 from alight._src.measure import probes, timing
@@ -70,7 +70,7 @@ def loop(name: str, *arrays: np.ndarray[Any, Any]) -> Group:
 def bound(threads: int, name: str, *arrays: np.ndarray[Any, Any]) -> tuple[Any, list[int]]:
     """Return a launcher of one op over the arrays, and their addresses."""
     group = loop(name, *arrays)
-    return launcher(group, llvm.compile_group(group), threads), [address(a) for a in arrays]
+    return launcher(group, object_code.compile_group(group), threads), [address(a) for a in arrays]
 
 
 def random(*shape: int) -> np.ndarray[Any, Any]:
@@ -192,7 +192,7 @@ def test_folds_have_the_same_bits_on_any_number_of_threads(
         x = random(*shape) if dtype.startswith("float") else random(*shape) * 60 - 60
         x = (x * 10**4 % 1 * 8 - 4 if dtype.startswith("float") else x).astype(dtype)
         group = fold(name, dtype, shape, made)
-        code = llvm.compile_group(group)
+        code = object_code.compile_group(group)
         layout = group.graph.layout(group.graph.outputs[0])
         found: dict[tuple[int, int], bytes] = {}
         for threads in (1, 2, 7):
@@ -232,12 +232,12 @@ def test_what_is_made_of_folds_has_the_same_bits_on_any_number_of_threads(
         x = random(*shape).astype(dtype)
         c = random(*shape[:-1]).astype(dtype)
         group = epilogue(dtype, shape, both)
-        code = llvm.compile_group(group)
+        code = object_code.compile_group(group)
         folds = []
         for name, made in (("sum", True), ("var", False)):
             folds.append(np.empty(shape[:-1], dtype))
             alone = fold(name, dtype, shape, made)
-            launcher(alone, llvm.compile_group(alone), 1)([address(x), address(folds[-1])])
+            launcher(alone, object_code.compile_group(alone), 1)([address(x), address(folds[-1])])
         expect = [(folds[0] - folds[1]) * c, folds[1]]
         for threads in (1, 2, 7):
             run = launcher(group, code, threads)
@@ -264,7 +264,7 @@ def test_a_fold_that_is_decided_ends_every_part(pool: Any) -> None:
     pool.set_costs(core.JOIN_SECONDS, core.WAKE_SECONDS)
     x = np.zeros(50_000_000, bool)
     group = fold("any", "bool", x.shape, False)
-    run, out = launcher(group, llvm.compile_group(group), 3), np.zeros((), bool)
+    run, out = launcher(group, object_code.compile_group(group), 3), np.zeros((), bool)
 
     def seconds(place: int) -> float:
         x[place] = True

@@ -17,7 +17,7 @@ from hearing import collected
 
 pytest.importorskip("llvmlite")
 
-from alight._src.codegen import llvm
+from alight._src.codegen.llvm import object_code
 from generated import address, loop_group, loops, special
 
 TINY = float(np.finfo(float).tiny)
@@ -56,7 +56,7 @@ def test_what_numpy_warns_of_is_heard(op: Op, dtype: str) -> None:
         tuples = np.random.default_rng(0).permutation(grids[0].size)[:400]
         operands = [np.empty(16, d) for d in before]
         result = np.empty(16, after[0])
-        kernel = llvm.compile_group(
+        kernel = object_code.compile_group(
             loop_group(operands, [(op, (*range(op.nin),), (), after[0].name)])
         )
         for k in tuples:

@@ -17,7 +17,7 @@ import pytest
 import alight
 from alight._core import Data, layout_of, make_layout
 from alight._src.adapt import planner_facts as costs
-from alight._src.codegen.source import DIALECTS, gap
+from alight._src.codegen.common.source import DIALECTS, gap
 from alight._src.ir.ops import OPS, Kind, Op
 from alight._src.log.decisions import LOG, Snapshot
 from alight._src.measure import verify_ops as trust

@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 
 from alight._core import layout_of, make_layout
-from alight._src.codegen import llvm
+from alight._src.codegen.llvm import object_code
 from alight._src.ir.group import Graph, Group, GroupKind, Node
 from alight._src.ir.maths import FUNCTIONS, coefficients
 from alight._src.ir.ops import OPS, Kind, Op, trees
@@ -86,7 +86,7 @@ class Measure:
         node = Node(op, tuple(range(op.nin)), (), layout)
         graph = Graph((layout,) * op.nin, (node,), (op.nin,))
         self.group = Group(GroupKind.LOOP, graph, (BLOCK,))
-        self.kernel = llvm.compile_group(self.group)
+        self.kernel = object_code.compile_group(self.group)
         self.buffers = [np.zeros(BLOCK, dtype) for _ in range(op.nin + 1)]
 
     def results(self, operands: Sequence[Array]) -> Array:
@@ -248,7 +248,7 @@ def _sweep_kernel(op: Op) -> Any:
         node(step("error", ERROR), (4, 2), "float32"),
     )
     graph = Graph((make_layout(np.dtype(np.uint32), (BLOCK,)),), nodes, (5,))
-    return llvm.compile_group(Group(GroupKind.LOOP, graph, (BLOCK,)))
+    return object_code.compile_group(Group(GroupKind.LOOP, graph, (BLOCK,)))
 
 
 def _parts(value: Any) -> list[float]:

@@ -23,7 +23,7 @@ import numpy as np
 
 from alight._core import layout_of, threads
 from alight._src.bench import bandwidth
-from alight._src.codegen import llvm
+from alight._src.codegen.llvm import object_code
 from alight._src.ir.group import Graph, Group, GroupKind, Node
 from alight._src.ir.ops import OPS
 from alight._src.measure.profiles import share_costs
@@ -76,7 +76,7 @@ def programs(n: int) -> dict[str, tuple[Group, list[Array], int]]:
 
 def runner(group: Group, arrays: list[Array], most: int) -> Callable[[], float]:
     """Return what runs a group once and gives its seconds."""
-    launch = launcher(group, llvm.compile_group(group), most)
+    launch = launcher(group, object_code.compile_group(group), most)
     places = [a.__array_interface__["data"][0] for a in arrays]
 
     def once() -> float:

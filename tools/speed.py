@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from alight._core import layout_of
-from alight._src.codegen import llvm
+from alight._src.codegen.llvm import object_code
 from alight._src.ir.group import Graph, Group, GroupKind, Node
 from alight._src.ir.ops import OPS, Kind, Op
 from alight.backends.machine import cpu_model
@@ -77,7 +77,7 @@ def measure(op: Op, dtype: np.dtype[Any]) -> dict[str, float]:
     places = tuple(range(op.nin, op.nin + op.nout))
     graph = Graph(tuple(map(layout_of, inputs)), nodes, places)
     began = time.perf_counter()
-    kernel = llvm.compile_group(Group(GroupKind.LOOP, graph, (COUNT,)))
+    kernel = object_code.compile_group(Group(GroupKind.LOOP, graph, (COUNT,)))
     compiled = time.perf_counter() - began
     addresses = [int(a.__array_interface__["data"][0]) for a in (*inputs, *outputs)]
     ours = numpy = float("inf")
@@ -113,7 +113,7 @@ def main() -> None:
     document = {
         "machine": " ".join(cpu_model()),
         "numpy": np.__version__,
-        "compiler": ".".join(map(str, llvm.llvm.llvm_version_info)),
+        "compiler": ".".join(map(str, object_code.llvm.llvm_version_info)),
         "elements": COUNT,
         "threads": 1,
         "geometric_mean_ratio": round(float(np.exp(np.mean(np.log(ratios)))), 3),

@@ -27,9 +27,9 @@ from typing import Any
 import numpy as np
 
 import alight
-from alight._src.codegen.cuda import schedule
-from alight._src.codegen.loops import nest
-from alight._src.codegen.source import Grid
+from alight._src.codegen.common.loops import nest
+from alight._src.codegen.common.source import Grid
+from alight._src.codegen.cuda.group_forms import schedule
 from alight.backends.base import Copy, Launch
 
 from .cuda_faults import faults

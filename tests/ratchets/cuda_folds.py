@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from alight._src.codegen.source import group_gap
+from alight._src.codegen.common.source import group_gap
 from alight._src.ir.group import Group
 from alight._src.ir.ops import OPS, Kind
 from generated import DTYPES, Array, layouts, reduce_group, values_for

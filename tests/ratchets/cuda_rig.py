@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from alight._core import Data, layout_of
-from alight._src.codegen.source import Grid
+from alight._src.codegen.common.source import Grid
 from alight.backends import registry
 from alight.backends.base import Copy, Launch, Operand
 from alight.backends.host import memory_at

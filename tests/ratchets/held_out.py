@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from alight._core import Layout, make_layout
-from alight._src.codegen.gaps import unsupported
+from alight._src.codegen.common.gaps import unsupported
 from alight._src.ir.group import Graph, Group, GroupKind, Node
 from alight._src.ir.ops import OPS
 from alight._src.plan.cost import Profile, estimate

@@ -17,11 +17,11 @@ from typing import Any
 
 from alight._core import Data, DeviceBuffer, Layout, make_layout
 from alight._src.base.originals import np
-from alight._src.codegen.cuda import Form, card_nest, form, schedule
-from alight._src.codegen.cuda_kernel import scalars
-from alight._src.codegen.keys import structure
-from alight._src.codegen.loops import Nest
-from alight._src.codegen.source import Grid, group_gap
+from alight._src.codegen.common.keys import structure
+from alight._src.codegen.common.loops import Nest
+from alight._src.codegen.common.source import Grid, group_gap
+from alight._src.codegen.cuda.group_forms import Form, card_nest, form, schedule
+from alight._src.codegen.cuda.kernel_program import scalars
 from alight._src.ir.group import Group, GroupKind
 from alight._src.ir.inner import folded
 from alight.backends import cuda_cards

@@ -18,8 +18,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from alight._core import Data, DeviceBuffer, Shelf, Stock
-from alight._src.codegen.cuda import OPTIONS
-from alight._src.codegen.cuda_kernel import VALUE_BYTES
+from alight._src.codegen.cuda.group_forms import OPTIONS
+from alight._src.codegen.cuda.kernel_program import VALUE_BYTES
 from alight._src.store import default_store, digest
 from alight.backends.cuda_driver import Driver, driver_of
 from alight.backends.cuda_pinned import Pinned

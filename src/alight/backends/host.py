@@ -336,15 +336,15 @@ class HostBackend:
         if implementation != "generated":
             raise Unsupported(f"{device.id} has no implementation {implementation!r}")
         group = folded(group)
-        from alight._src.codegen import compiled  # late: it loads the code generator
+        from alight._src.codegen.llvm import compiled  # late: it loads the code generator
 
         kernel = compiled.here(group, schedule)
         if kernel is None:
             try:
-                from alight._src.codegen import llvm
+                from alight._src.codegen.llvm import object_code
             except ImportError as error:
                 raise Unsupported(f"code generation is not available: {error}") from error
-            kernel = llvm.compile_group(group, schedule)
+            kernel = object_code.compile_group(group, schedule)
         return GeneratedKernel(group, kernel)
 
     def dump(self, kernel: HostKernel) -> bytes:
@@ -355,7 +355,7 @@ class HostBackend:
         """Return a kernel from its compiled form; group and schedule are those it was made for."""
         if not data:
             return NumpyKernel(group)
-        from alight._src.codegen import compiled
+        from alight._src.codegen.llvm import compiled
 
         group = folded(group)
         return GeneratedKernel(group, compiled.load_object(group, schedule, data))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from alight._core.threads import Launcher, set_threads
 
 if TYPE_CHECKING:
-    from alight._src.codegen.loops import Nest
+    from alight._src.codegen.common.loops import Nest
     from alight._src.ir.group import Group
 
 # Parts meet at whole pages: what two threads write to is never on one cache line, and a page is

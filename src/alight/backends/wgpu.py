@@ -14,11 +14,11 @@ from typing import Any
 
 from alight._core import Data, make_layout
 from alight._src.base.originals import np
-from alight._src.codegen.dialects import Dialect
-from alight._src.codegen.keys import structure
-from alight._src.codegen.loops import Nest, Schedule, nest
-from alight._src.codegen.source import ENTRY, Grid, wgsl_arguments, wgsl_loop
-from alight._src.codegen.wgsl_dialect import wgsl
+from alight._src.codegen.common.dialects import Dialect
+from alight._src.codegen.common.keys import structure
+from alight._src.codegen.common.loops import Nest, Schedule, nest
+from alight._src.codegen.common.source import ENTRY, Grid, wgsl_arguments, wgsl_loop
+from alight._src.codegen.wgsl.wgsl_dialect import wgsl
 from alight._src.config.loading import config
 from alight._src.ir.group import Group
 from alight.backends.asking import loaded, refusal

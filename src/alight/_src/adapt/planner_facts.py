@@ -140,7 +140,7 @@ def supports(device: str, implementation: str, group: Group) -> str | None:
     if implementation != "generated":
         return None if device == HOST_DEVICE else _library_gap(registry.device(device), group)
     if device == HOST_DEVICE:
-        from alight._src.codegen.gaps import unsupported
+        from alight._src.codegen.common.gaps import unsupported
         from alight._src.ir.inner import folded
         from alight._src.ir.nested import plain
 
@@ -187,7 +187,7 @@ def _library_gap(where: Device, group: Group) -> str | None:
 
 def _device_gap(where: Device, group: Group, verified: bool, ask: bool = True) -> str | None:
     # late: programs that stay on the host need neither
-    from alight._src.codegen.source import DIALECTS, gap, group_gap
+    from alight._src.codegen.common.source import DIALECTS, gap, group_gap
     from alight._src.ir.inner import folded
     from alight._src.measure.verify_ops import doubt
 

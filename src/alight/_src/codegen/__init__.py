@@ -1,1 +1,1 @@
-"""From fusion groups to code: loop nests, schedules, LLVM IR."""
+"""From fusion groups to code: a folder for each language, and what they share in `common`."""

@@ -22,8 +22,8 @@ from typing import Any
 from alight._src.adapt import tier_up as met
 from alight._src.adapt.planner_facts import profile_of
 from alight._src.base.at_exit import interrupted, when_over
-from alight._src.codegen import elf
-from alight._src.codegen.keys import kernel_key
+from alight._src.codegen.common.keys import kernel_key
+from alight._src.codegen.llvm import elf
 from alight._src.ir.group import Group
 from alight._src.log.decisions import LOG
 from alight._src.measure.timing import quiet

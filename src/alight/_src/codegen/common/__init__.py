@@ -1,0 +1,1 @@
+"""What all kernel languages share: loop nests, keys, what can be generated, source as text."""

@@ -1,0 +1,1 @@
+"""Groups as CUDA C."""

@@ -1,0 +1,39 @@
+"""Which loop nest a group has on a card: with short folded axes written out, or not."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from math import prod
+from typing import TYPE_CHECKING
+
+from alight._src.codegen.common.loops import nest
+from alight._src.ir.group import GroupKind
+
+if TYPE_CHECKING:
+    from alight._src.codegen.common.loops import Nest
+    from alight._src.ir.group import Group
+
+# Bytes of a record, what a thread reads of one element, up to which a fold is a thread's; of longer
+# ones four threads have each (H200, sums of 2**20 times sixteen: 20.5 µs by threads, 24.4 by four
+# for 64 bytes, 49.0 and 36.4 for 128).
+_RECORD_BYTES = 64
+
+
+@lru_cache(256)  # what decides whether a device can run a group asks as well as what runs it
+def card_nest(group: Group) -> Nest:
+    """Return the loop nest of a supported group on a card."""
+    plain = nest(group)
+    if group.kind not in (GroupKind.REDUCE, GroupKind.ROWWISE):
+        return plain
+    short = nest(group, unroll=True)
+    if not short.unrolled:
+        return plain
+    graph = group.graph
+    layouts = (*graph.inputs, *(graph.layout(i) for i in graph.outputs))
+    longest = max(  # outputs are never the same for all elements
+        prod(n for n, moves in zip(short.unrolled, along, strict=True) if moves) * layout.itemsize
+        for along, layout, kind in zip(short.along, layouts, short.classes, strict=True)
+        if kind != "b"
+    )
+    rows = not plain.columns and len(plain.dims) - plain.kept == 1
+    return plain if rows and longest > _RECORD_BYTES else short

@@ -1,0 +1,106 @@
+"""The elements of a group that folds: a run of them, made in explicit vectors for where they go."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from alight._core import make_layout
+from alight._src.base.originals import np
+from alight._src.codegen.llvm.combine import Fold
+from alight._src.codegen.llvm.simd import Operand
+from alight._src.codegen.llvm.vector_loops import run_stages, width_of_group
+from alight._src.ir.group import Attrs, Graph, Node
+from alight._src.ir.ops import Kind, Op
+
+if TYPE_CHECKING:
+    from alight._src.codegen.common.loops import Schedule
+    from alight._src.codegen.llvm.expressions import Code
+    from alight._src.codegen.llvm.simd import Width
+
+# What one vector may write past the end of a run: a register of bytes, eight at a time.
+ROOM = 512
+
+Add = Callable[[Op, tuple[int, ...], "np.dtype[Any] | str"], int]
+
+
+@dataclass(frozen=True, slots=True)
+class Making:
+    """A graph that makes some values of a group: ``reads`` are the values it is given, in the order
+    of its inputs; its outputs are what was asked for."""
+
+    graph: Graph
+    reads: tuple[int, ...]
+    width: Width
+
+    def write(
+        self, code: Code, reads: Sequence[Operand], writes: Sequence[Operand], n: str
+    ) -> None:
+        """Write the loop over ``n`` elements, at least one."""
+        run_stages(code, self.graph, [*reads, *writes], n, self.width, False)
+
+
+def making(
+    graph: Graph,
+    needed: Iterable[int],
+    targets: Sequence[int | Fold],
+    schedule: Schedule,
+    vector_bits: int,
+    lanes: int = ROOM,
+    together: int = 0,
+) -> Making:
+    """Return what makes some values of a group, and elements of folds, by the elementwise nodes
+    ``needed``; at most so many ``lanes`` of them go together, or so many vectors ``together``."""
+    first = len(graph.inputs)
+    own = sorted(needed)
+    wanted = {o for n in own for o in graph.nodes[n - first].operands}
+    for target in targets:
+        wanted.update(target.node.operands if isinstance(target, Fold) else (target,))
+    reads = tuple(sorted(wanted.difference(own)))
+    local = {number: place for place, number in enumerate(reads)}
+    nodes: list[Node] = []
+
+    def add(
+        op: Op, operands: tuple[int, ...], dtype: np.dtype[Any] | str, attrs: Attrs = ()
+    ) -> int:
+        nodes.append(Node(op, operands, attrs, make_layout(np.dtype(dtype), ())))
+        return len(reads) + len(nodes) - 1
+
+    for number in own:
+        node = graph.nodes[number - first]
+        operands = tuple([local[o] for o in node.operands])
+        local[number] = add(node.op, operands, node.layout.dtype, node.attrs)
+    outputs = [
+        element(add, target, tuple([local[o] for o in target.node.operands]))
+        if isinstance(target, Fold)
+        else local[target]
+        for target in targets
+    ]
+    inputs = tuple([graph.layout(number) for number in reads])
+    made = Graph(inputs, tuple(nodes), tuple(outputs))
+    width = width_of_group(made, schedule, vector_bits, together)
+    return Making(made, reads, replace(width, lanes=min(width.lanes, lanes)))
+
+
+def step(op: Op, body: str) -> Op:
+    """Return a step of a fold or a scan as an elementwise op."""
+    return Op(f"{op.name}.step", Kind.ELEMENTWISE, op.reference, body=body)
+
+
+def spelled(value: object) -> str:
+    """Return a constant as it stands in a body; one of no type takes that of the result."""
+    if isinstance(value, complex):
+        return f"complex({value.real!r}, {value.imag!r})"
+    return f"R({value!r})"
+
+
+def element(add: Add, fold: Fold, operands: tuple[int, ...]) -> int:
+    """Return what an element is folded as; ``add`` returns the value of a new node."""
+    value, *mask = operands
+    if fold.body not in ("x", "R(x)") or fold.source != fold.dtype:
+        value = add(step(fold.node.op, fold.body), (value,), fold.dtype)
+    if mask:
+        neutral = f"where(y, x, {spelled(fold.identity)})"
+        value = add(step(fold.node.op, neutral), (value, mask[0]), fold.dtype)
+    return value
