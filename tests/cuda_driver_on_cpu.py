@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from alight.backends import cuda_session
-from alight.backends.cuda_driver import Driver
+from alight.backends.cuda import cuda_session
+from alight.backends.cuda.driver_api import Driver
 
 CONTEXT = 77
 launches: list[int] = []  # kernels, and graphs, that were launched without Python between

@@ -15,7 +15,7 @@ from alight._core import Data, Layout, layout_of, make_layout
 from alight._src.ir.group import Graph, Group, GroupKind, Node
 from alight._src.ir.ops import OPS
 from alight.backends.base import Backend, Copy, Fill, Launch, Operand
-from alight.backends.cuda import CudaBackend
+from alight.backends.cuda.cuda_backend import CudaBackend
 from alight.backends.host import (
     HostBackend,
     NumpyKernel,
@@ -24,9 +24,9 @@ from alight.backends.host import (
     floating_point_flags,
     host_view,
 )
-from alight.backends.sim import RaceError, SimBackend, SimBuffer
-from alight.backends.sim_clock import DEFAULT_SPEC
-from alight.backends.wgpu import WgpuBackend
+from alight.backends.sim.sim_backend import RaceError, SimBackend, SimBuffer
+from alight.backends.sim.virtual_clock import DEFAULT_SPEC
+from alight.backends.wgpu.wgpu_backend import WgpuBackend
 from alight.device import Device, Unsupported
 from alight.errors import DeviceUnavailable, KernelError, OutOfDeviceMemory
 

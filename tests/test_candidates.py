@@ -30,8 +30,8 @@ import dataclasses, os
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from alight.backends.sim import SimBackend
-from alight.backends.sim_clock import DEFAULT_SPEC
+from alight.backends.sim.sim_backend import SimBackend
+from alight.backends.sim.virtual_clock import DEFAULT_SPEC
 from alight.device import Probe, Traces
 
 HERE = Path(__file__).parent
@@ -79,7 +79,7 @@ class FarBackend(SimBackend):
 MEASURED = """
 import dataclasses, sys, time
 from alight.backends import registry
-from alight.backends.sim_clock import DEFAULT_SPEC, recorded
+from alight.backends.sim.virtual_clock import DEFAULT_SPEC, recorded
 from alight._src.measure.profiles import fingerprint, save_profile
 from alight._src.plan.curve import Measured
 

@@ -241,7 +241,7 @@ def test_a_calibration_that_was_disturbed_says_what_holds_and_exits_with_1(
 ) -> None:
     from alight._src.cli import commands as cli
     from alight._src.explain import calibration_text as calibrating
-    from alight.backends.sim_clock import DEFAULT_SPEC, recorded
+    from alight.backends.sim.virtual_clock import DEFAULT_SPEC, recorded
 
     made = dataclasses.replace(recorded("cpu", DEFAULT_SPEC), contended=True)
     monkeypatch.setattr(calibrating, "measure", lambda *args, **kwargs: [made])
@@ -267,7 +267,7 @@ def test_a_calibration_says_how_much_was_there_from_before(
     from alight._src.cli import commands as cli
     from alight._src.explain import calibration_text as calibrating
     from alight._src.measure.kept import Kept
-    from alight.backends.sim_clock import DEFAULT_SPEC, recorded
+    from alight.backends.sim.virtual_clock import DEFAULT_SPEC, recorded
 
     quiet = dataclasses.replace(recorded("cpu", DEFAULT_SPEC), origin="measured", contended=False)
     known = Kept(1.0, timings={"numpy": {"a/f": {1.0: [1e-6], 2.0: [1e-6]}, "b/f": {1.0: [1e-6]}}})
@@ -319,7 +319,7 @@ def test_an_interrupted_calibration_says_what_is_kept(
 ) -> None:
     from alight._src.cli import commands as cli
     from alight._src.explain import calibration_text as calibrating
-    from alight.backends.sim_clock import DEFAULT_SPEC, recorded
+    from alight.backends.sim.virtual_clock import DEFAULT_SPEC, recorded
 
     made = recorded("cpu", DEFAULT_SPEC)
     there = [made] if options else [None, made if stored else None]
@@ -372,7 +372,7 @@ def test_an_interrupt_before_a_command_has_begun_is_told_as_later(
 def test_a_profile_from_a_file_is_shown_beside_what_there_is_and_taken(tmp_path: Path) -> None:
     from alight._src.measure.profiles import fingerprint
     from alight.backends.host import HostBackend
-    from alight.backends.sim_clock import DEFAULT_SPEC, recorded
+    from alight.backends.sim.virtual_clock import DEFAULT_SPEC, recorded
 
     device = HostBackend().probe().devices[0]
     made = recorded("cpu", DEFAULT_SPEC).to_dict()

@@ -47,7 +47,7 @@ from alight._src.plan.cost import Profile, estimate
 from alight._src.store import Store
 from alight.backends.host import HostBackend
 from alight.backends.machine import ENVIRONMENT
-from alight.backends.sim_clock import DEFAULT_SPEC, recorded
+from alight.backends.sim.virtual_clock import DEFAULT_SPEC, recorded
 
 (HOST,) = HostBackend().probe().devices
 

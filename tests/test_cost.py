@@ -59,9 +59,9 @@ from alight._src.run import evaluate as runtime
 from alight._src.store import Store
 from alight.backends import registry
 from alight.backends.host import HostBackend
-from alight.backends.sim import SimBackend
-from alight.backends.sim_clock import DEFAULT_SPEC, Spec, group_seconds, recorded
-from alight.backends.sim_clock import copy_seconds as copy_seconds_of
+from alight.backends.sim.sim_backend import SimBackend
+from alight.backends.sim.virtual_clock import DEFAULT_SPEC, Spec, group_seconds, recorded
+from alight.backends.sim.virtual_clock import copy_seconds as copy_seconds_of
 
 F8 = np.dtype(np.float64)
 

@@ -28,7 +28,7 @@ from alight._src.plan.place import make_plan
 from alight._src.plan.plan import Estimate, LaunchStep
 from alight._src.plan.profile import Profile
 from alight.backends import registry
-from alight.backends.cuda import described
+from alight.backends.cuda.cuda_backend import described
 
 TABLE = Path(__file__).resolve().parents[1] / "bench-results" / "cuda" / "h200" / "regret-98.json"
 PROCESSORS = 132

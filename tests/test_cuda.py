@@ -13,9 +13,9 @@ import pytest
 import cuda_on_cpu
 from alight._src.ir.ops import OPS
 from alight._src.measure import verify_ops as trust
-from alight.backends import asking
-from alight.backends import cuda as backend_module
-from alight.backends.cuda import CudaBackend
+from alight.backends import driver_subprocess
+from alight.backends.cuda import cuda_backend as backend_module
+from alight.backends.cuda.cuda_backend import CudaBackend
 from generated import loop_group, points, run
 
 TESTS = Path(__file__).resolve().parent
@@ -110,7 +110,7 @@ def _with_entry_point(program: str) -> str:
     """Return a program that finds the backend also where alight's was installed without it."""
     return f"""
 from alight.backends import registry
-from alight.backends.cuda import CudaBackend
+from alight.backends.cuda.cuda_backend import CudaBackend
 backend = registry._backends["cuda"] = CudaBackend()
 registry._devices |= {{d.id: d for d in backend.probe().devices}}
 import cuda_driver_on_cpu
@@ -280,7 +280,7 @@ def test_without_cupy_there_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_a_forked_child_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(asking._loaded_in, "CUDA", os.getpid() + 1)
+    monkeypatch.setitem(driver_subprocess._loaded_in, "CUDA", os.getpid() + 1)
     probe = CudaBackend().probe()
     assert probe.devices == () and "spawn" in probe.reason
 
@@ -301,8 +301,8 @@ from alight._src.adapt import lazy_devices as candidates
 from alight._src.adapt import planner_facts as costs
 from alight.backends import registry
 from alight.backends import asking, cuda
-from alight.backends.cuda import CudaBackend
-from alight.backends.sim_clock import DEFAULT_SPEC, recorded
+from alight.backends.cuda.cuda_backend import CudaBackend
+from alight.backends.sim.virtual_clock import DEFAULT_SPEC, recorded
 from alight._src.log.decisions import LOG
 from alight._src.measure.profiles import fingerprint, save_profile
 from alight._src.plan.curve import Measured

@@ -205,7 +205,7 @@ with alight.policy(force="cuda:0", floor=0):
     runtime.streamSynchronize = synchronize
     assert came == [False] and session.waiting == 0 and not failed, failed
 
-    from alight.backends.cuda_staging import Transfer
+    from alight.backends.cuda.staging_ring import Transfer
     transfer = Transfer(1, 1, 1, 1, None)
     session._coming[0] = [transfer]
     for _ in range(6):

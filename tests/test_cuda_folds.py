@@ -17,7 +17,7 @@ from alight._src.codegen.common.source import Grid, group_gap
 from alight._src.codegen.cuda.group_forms import OPTIONS, form, schedule
 from alight._src.ir.group import Graph, Group, GroupKind, Node
 from alight._src.ir.ops import OPS, Kind
-from alight.backends.cuda import GAPS
+from alight.backends.cuda.cuda_backend import GAPS
 from generated import Array, layouts, loop_group, reduce_group, run, values_for
 from test_codegen_folds import near_the_largest
 from test_codegen_rows import Rows, softmax

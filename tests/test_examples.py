@@ -17,7 +17,7 @@ import pytest
 
 from alight._src.measure.profiles import fingerprint, save_profile
 from alight.backends import registry
-from alight.backends.sim_clock import DEFAULT_SPEC, recorded
+from alight.backends.sim.virtual_clock import DEFAULT_SPEC, recorded
 
 ROOT = Path(__file__).resolve().parent.parent
 # Small enough to be quick. What is worth planning differs from machine to machine, so the floor is

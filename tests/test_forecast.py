@@ -17,7 +17,7 @@ from alight._src.explain.dry_run import requests_of
 from alight._src.explain.forecast import Forecast
 from alight._src.run import evaluate as runtime
 from alight.backends import registry
-from alight.backends.sim_clock import DEFAULT_SPEC, recorded
+from alight.backends.sim.virtual_clock import DEFAULT_SPEC, recorded
 from alight.errors import AlightError
 
 SIM = ["cpu", "sim:0"]

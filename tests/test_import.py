@@ -174,7 +174,9 @@ def test_the_version_is_said_once() -> None:
 
 
 def test_a_system_that_cannot_fork_imports_it() -> None:
-    program = "import os; del os.fork, os.register_at_fork; import alight.backends.cuda_session"
+    program = (
+        "import os; del os.fork, os.register_at_fork; import alight.backends.cuda.cuda_session"
+    )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 

@@ -27,7 +27,7 @@ from alight._src.measure.timing import Pace
 from alight._src.plan.curve import Measured
 from alight._src.store import Store
 from alight.backends.host import HostBackend
-from alight.backends.sim_clock import DEFAULT_SPEC, recorded
+from alight.backends.sim.virtual_clock import DEFAULT_SPEC, recorded
 
 BACKEND = HostBackend()
 (HOST,) = BACKEND.probe().devices

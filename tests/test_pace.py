@@ -39,7 +39,7 @@ from alight._src.measure.timing import Pace, outpaces
 from alight._src.plan.cost import Profile
 from alight._src.store import Store
 from alight.backends.host import HostBackend
-from alight.backends.sim_clock import DEFAULT_SPEC, recorded
+from alight.backends.sim.virtual_clock import DEFAULT_SPEC, recorded
 from ratchets import closure
 
 (HOST,) = HostBackend().probe().devices

@@ -18,7 +18,7 @@ from alight._src.plan import cost, place
 from alight._src.plan.place import make_plan
 from alight._src.plan.plan import Estimate, Facts, LaunchStep
 from alight._src.plan.profile import Profile
-from alight.backends.sim_clock import DEFAULT_SPEC, recorded
+from alight.backends.sim.virtual_clock import DEFAULT_SPEC, recorded
 from alight.device import Device, Support
 from counting import counted
 from graphs import F8, Builder

@@ -20,8 +20,8 @@ from alight._src.plan.plan import Estimate, Facts, LaunchStep
 from alight._src.run import evaluate as runtime
 from alight._src.run import timed_pick as picked
 from alight.backends import registry
-from alight.backends.sim_clock import DEFAULT_SPEC, recorded
-from alight.backends.wgpu_adapters import preferred
+from alight.backends.sim.virtual_clock import DEFAULT_SPEC, recorded
+from alight.backends.wgpu.adapters import preferred
 from alight.device import Device, Reason, Support
 from alight.errors import ConfigError
 from graphs import F8, Builder, make_layout

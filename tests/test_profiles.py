@@ -42,8 +42,8 @@ from alight._src.run import residency
 from alight._src.store import Store
 from alight.backends.host import HostBackend
 from alight.backends.registry import device
-from alight.backends.sim import SimBackend
-from alight.backends.sim_clock import DEFAULT_SPEC, Spec, recorded
+from alight.backends.sim.sim_backend import SimBackend
+from alight.backends.sim.virtual_clock import DEFAULT_SPEC, Spec, recorded
 from alight.device import Device
 from alight.errors import StoreError
 

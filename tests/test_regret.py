@@ -31,8 +31,8 @@ from alight._src.plan.plan import LaunchStep
 from alight._src.run import evaluate as runtime
 from alight._src.run import timed_pick as picked
 from alight.backends import registry
-from alight.backends.cuda import described
-from alight.backends.sim_clock import DEFAULT_SPEC, Spec, recorded
+from alight.backends.cuda.cuda_backend import described
+from alight.backends.sim.virtual_clock import DEFAULT_SPEC, Spec, recorded
 from alight.errors import AlightError
 
 TABLES = Path(__file__).resolve().parents[1] / "bench-results" / "regret"

@@ -304,7 +304,7 @@ with alight.policy(force="cuda:0", floor=0):
         for turn in held:  # none is written over by the next
             t.near(turn, t.products, x, y)
 (program,) = made._learned().on_ours.values()
-from alight.backends.cuda_parts import CudaParts
+from alight.backends.cuda.mixed_replay import CudaParts
 assert type(program.direct._sequence) is CudaParts
 log = LOG.snapshot()
 assert not log.fallbacks, log.fallbacks
@@ -459,7 +459,7 @@ import test_resident as t
 import numpy as np, alight
 import alight._src.ir.inner
 alight._src.ir.inner._NAMES = frozenset()  # products are the library's
-from alight.backends.cuda_parts import CudaParts
+from alight.backends.cuda.mixed_replay import CudaParts
 from alight._src.log.decisions import LOG
 made = alight.jit(t.mixed)
 rng = np.random.default_rng(0)

@@ -13,7 +13,7 @@ from alight._src.plan.cost import Profile, Rates, estimate
 from alight._src.plan.curve import Curve, guess
 from alight._src.plan.sharing import alone_seconds, met, shared_seconds, together
 from alight.backends.registry import device
-from alight.backends.sim import SimBackend
+from alight.backends.sim.sim_backend import SimBackend
 
 LAUNCH = 1e-6
 SHARED = (512, 1 << 11, 1 << 14, 1 << 16, 1 << 19)  # elements of 1 ns

@@ -23,11 +23,12 @@ from alight._src.log.decisions import LOG, Snapshot
 from alight._src.measure import verify_ops as trust
 from alight._src.plan.cost import Profile
 from alight._src.run import evaluate as runtime
-from alight.backends import asking, registry, wgpu_adapters, wgpu_session
-from alight.backends import wgpu as backend_module
+from alight.backends import driver_subprocess, registry
 from alight.backends.base import Copy, Launch, Operand
-from alight.backends.sim_clock import DEFAULT_SPEC, recorded
-from alight.backends.wgpu import WgpuBackend
+from alight.backends.sim.virtual_clock import DEFAULT_SPEC, recorded
+from alight.backends.wgpu import adapters, wgpu_session
+from alight.backends.wgpu import wgpu_backend as backend_module
+from alight.backends.wgpu.wgpu_backend import WgpuBackend
 from alight.device import Device
 from alight.errors import DeviceUnavailable, KernelError, OutOfDeviceMemory
 from conformance.compare import TIES, Findings, bound_of, differences, evaluated, room_of
@@ -465,7 +466,7 @@ def test_absence_has_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     probe = WgpuBackend().probe()
     assert probe.devices == () and "pip install" in probe.reason
     monkeypatch.undo()
-    monkeypatch.setitem(asking._loaded_in, "WebGPU", os.getpid() + 1)
+    monkeypatch.setitem(driver_subprocess._loaded_in, "WebGPU", os.getpid() + 1)
     assert "spawn" in WgpuBackend().probe().reason
 
 
@@ -485,7 +486,7 @@ def test_a_driver_that_crashes_or_hangs_is_a_reason(
     path = tmp_path / "script.py"
     path.write_text(script)
     # However long it takes to start an interpreter.
-    found, why = wgpu_adapters.ask(1.0 if "sleep" in script else 250.0, str(path))
+    found, why = adapters.ask(1.0 if "sleep" in script else 250.0, str(path))
     assert found == [] and reason in why
 
 
@@ -524,7 +525,7 @@ import numpy as np
 import alight
 from alight.backends import registry
 from alight.backends import wgpu as backend
-from alight.backends.sim_clock import DEFAULT_SPEC, recorded
+from alight.backends.sim.virtual_clock import DEFAULT_SPEC, recorded
 from alight._src.log.decisions import LOG
 from alight._src.measure.profiles import fingerprint, save_profile
 from alight._src.plan.curve import Measured
@@ -569,15 +570,15 @@ def test_what_a_program_names_for_its_desktop_meanwhile_stays(
             monkeypatch.delenv(name, raising=False)
         else:
             monkeypatch.setenv(name, before)
-        with wgpu_adapters._no_desktop():
+        with adapters._no_desktop():
             assert os.environ[name] == os.devnull
         assert os.environ.get(name) == before
-        with wgpu_adapters._no_desktop():
+        with adapters._no_desktop():
             monkeypatch.setenv(name, "/run/user/1")  # as another thread may
         assert os.environ[name] == "/run/user/1"
-        with wgpu_adapters._no_desktop():
+        with adapters._no_desktop():
             assert os.environ[name] == "/run/user/1"
-        with wgpu_adapters._no_desktop():
+        with adapters._no_desktop():
             del os.environ[name]
         assert name not in os.environ
 

@@ -45,7 +45,7 @@ _SIZES = "2^17,2^20,2^24"
 _POWER = """
 import numpy as np, alight
 from alight.backends import registry
-from alight.backends.cuda import CudaBackend
+from alight.backends.cuda.cuda_backend import CudaBackend
 rng = np.random.default_rng(3)
 x = np.frombuffer(rng.bytes(8 << 20), np.float64).copy(); y = x[::-1].copy()
 x[::3] = np.nan; y[1::3] = -np.nan; y[::7] = 0.0; x[::11] = 1.0

@@ -1,1 +1,1 @@
-"""One file per kind of device that can be driven."""
+"""One file or folder for each kind of device that can be driven, and who finds them."""

@@ -71,7 +71,7 @@ def _make(name: str) -> Backend | None:
 
         backend = HostBackend()
     elif name == "sim":
-        from alight.backends.sim import SimBackend
+        from alight.backends.sim.sim_backend import SimBackend
 
         backend = SimBackend()
     else:

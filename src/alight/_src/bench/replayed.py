@@ -24,9 +24,10 @@ from alight._src.plan.choose import group_key
 from alight._src.plan.place import make_plan
 from alight._src.plan.plan import Estimate, LaunchStep, Plan
 from alight._src.plan.profile import Profile
-from alight.backends import registry, sim_clock
-from alight.backends.sim import SimBackend
-from alight.backends.sim_clock import Spec, group_seconds, recorded
+from alight.backends import registry
+from alight.backends.sim import virtual_clock
+from alight.backends.sim.sim_backend import SimBackend
+from alight.backends.sim.virtual_clock import Spec, group_seconds, recorded
 from alight.device import HOST_DEVICE, Device
 
 __all__ = ["again", "program_regrets"]
@@ -114,7 +115,7 @@ class _Play:
     def copies(self, predicted: bool) -> Callable[[str, str, int], float]:
         def one(device: str, nbytes: int, direction: str) -> float:
             if not predicted:
-                return sim_clock.copy_seconds(self.specs[device], nbytes, direction)
+                return virtual_clock.copy_seconds(self.specs[device], nbytes, direction)
             return cost.copy_seconds(self.profiles[device], nbytes, direction) or 0.0
 
         def copy_seconds(source: str, target: str, nbytes: int) -> float:

@@ -19,7 +19,7 @@ from alight.device import Gap, Unsupported
 if TYPE_CHECKING:
     from alight._core import Layout
     from alight._src.ir.group import Group
-    from alight.backends.cuda_session import Session
+    from alight.backends.cuda.cuda_session import Session
 
 # Why functions that CuPy has, too, are NumPy's.
 LACKING = (

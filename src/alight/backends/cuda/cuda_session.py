@@ -21,15 +21,15 @@ from alight._core import Data, DeviceBuffer, Shelf, Stock
 from alight._src.codegen.cuda.group_forms import OPTIONS
 from alight._src.codegen.cuda.kernel_program import VALUE_BYTES
 from alight._src.store import default_store, digest
-from alight.backends.cuda_driver import Driver, driver_of
-from alight.backends.cuda_pinned import Pinned
-from alight.backends.cuda_staging import Downloads, Transfer, Uploads
+from alight.backends.cuda.driver_api import Driver, driver_of
+from alight.backends.cuda.pinned_memory import Pinned
+from alight.backends.cuda.staging_ring import Downloads, Transfer, Uploads
 from alight.backends.machine import host_memory
 from alight.errors import DeviceUnavailable, KernelError, OutOfDeviceMemory
 
 if TYPE_CHECKING:
     from alight.backends.base import Operand
-    from alight.backends.cuda_graph import Capture
+    from alight.backends.cuda.graph_replay import Capture
 
 KIND = "cubin"
 _NON_BLOCKING = 1  # cudaStreamNonBlocking

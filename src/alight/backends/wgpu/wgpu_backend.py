@@ -21,11 +21,11 @@ from alight._src.codegen.common.source import ENTRY, Grid, wgsl_arguments, wgsl_
 from alight._src.codegen.wgsl.wgsl_dialect import wgsl
 from alight._src.config.loading import config
 from alight._src.ir.group import Group
-from alight.backends.asking import loaded, refusal
 from alight.backends.base import Command, Copy, Launch, Operand
+from alight.backends.driver_subprocess import loaded, refusal
 from alight.backends.machine import host_memory
-from alight.backends.wgpu_adapters import CHOOSING, adapters, ask, described, paths, preferred
-from alight.backends.wgpu_session import Session, WgpuBuffer
+from alight.backends.wgpu.adapters import CHOOSING, adapters, ask, described, paths, preferred
+from alight.backends.wgpu.wgpu_session import Session, WgpuBuffer
 from alight.device import Device, Gap, Probe, Support, Traces, Unsupported
 from alight.errors import DeviceUnavailable, KernelError
 

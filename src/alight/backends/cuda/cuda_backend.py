@@ -24,15 +24,15 @@ from alight._src.codegen.cuda.group_forms import Form, card_nest, form, schedule
 from alight._src.codegen.cuda.kernel_program import scalars
 from alight._src.ir.group import Group, GroupKind
 from alight._src.ir.inner import folded
-from alight.backends import cuda_cards
-from alight.backends.asking import ask, loaded, refusal
 from alight.backends.base import Command, Copy, Launch, LaunchSequence, Operand
-from alight.backends.cuda_calls import CALLS, called
-from alight.backends.cuda_copies import Copies, CudaEvent, Path, over
-from alight.backends.cuda_library import LACKING, NAMES, LibraryKernel
-from alight.backends.cuda_parts import CudaParts
-from alight.backends.cuda_sequence import CudaSequence
-from alight.backends.cuda_session import Session
+from alight.backends.cuda import cards as cuda_cards
+from alight.backends.cuda.cuda_session import Session
+from alight.backends.cuda.cupy_calls import CALLS, called
+from alight.backends.cuda.cupy_functions import LACKING, NAMES, LibraryKernel
+from alight.backends.cuda.launch_sequence import CudaSequence
+from alight.backends.cuda.link_copies import Copies, CudaEvent, Path, over
+from alight.backends.cuda.mixed_replay import CudaParts
+from alight.backends.driver_subprocess import ask, loaded, refusal
 from alight.backends.host import NATIVE_DTYPES, memory_at
 from alight.device import Device, Gap, Probe, Support, Traces, Unsupported
 from alight.errors import DeviceUnavailable, KernelError

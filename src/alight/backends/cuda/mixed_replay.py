@@ -9,13 +9,13 @@ from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
 from alight.backends.base import LaunchSequence, Operand, Steps
-from alight.backends.cuda_library import LibraryKernel
-from alight.backends.cuda_sequence import CudaSequence
+from alight.backends.cuda.cupy_functions import LibraryKernel
+from alight.backends.cuda.launch_sequence import CudaSequence
 from alight.errors import AlightError, KernelError
 
 if TYPE_CHECKING:
     from alight._core import DeviceBuffer
-    from alight.backends.cuda_session import Session
+    from alight.backends.cuda.cuda_session import Session
 
 
 class _Call(NamedTuple):

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from alight._core import DeviceBuffer
 from alight.backends.base import Copy, Operand
-from alight.backends.cuda_staging import Transfer
+from alight.backends.cuda.staging_ring import Transfer
 from alight.backends.host import address_of
 from alight.errors import KernelError
 
 if TYPE_CHECKING:
-    from alight.backends.cuda_session import Session
+    from alight.backends.cuda.cuda_session import Session
 
 __all__ = ["Copies", "CudaEvent", "Path"]
 

@@ -21,7 +21,7 @@ from alight._src.base.formatting import readable_seconds
 
 if TYPE_CHECKING:
     from alight._core import Launches
-    from alight.backends.cuda_session import Session
+    from alight.backends.cuda.cuda_session import Session
 
 __all__ = ["Capture", "Graphs"]
 

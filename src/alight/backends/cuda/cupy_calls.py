@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 from alight._core import make_layout
 from alight._src.base.originals import np
 from alight.backends.base import Operand
-from alight.backends.cuda_library import NAMES, array_of, whole
+from alight.backends.cuda.cupy_functions import NAMES, array_of, whole
 from alight.device import Unsupported
 
 if TYPE_CHECKING:
-    from alight.backends.cuda_session import Session
+    from alight.backends.cuda.cuda_session import Session
 
 # Why functions of NumPy's that CuPy has, too, are refused.
 _OUTSIDE = "an index is out of bounds"

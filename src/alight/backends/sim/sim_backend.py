@@ -21,7 +21,13 @@ from alight._src.plan.cost import Profile
 from alight.backends.base import Command, Copy, Event, Fill, Launch, Operand
 from alight.backends.host import HostBackend, NumpyKernel, memory_at
 from alight.backends.machine import CATEGORY, raise_floating_point_flags
-from alight.backends.sim_clock import DEFAULT_SPEC, Spec, copy_seconds, group_seconds, recorded
+from alight.backends.sim.virtual_clock import (
+    DEFAULT_SPEC,
+    Spec,
+    copy_seconds,
+    group_seconds,
+    recorded,
+)
 from alight.device import Device, Gap, Probe, Support, Unsupported
 from alight.errors import DeviceUnavailable, KernelError, OutOfDeviceMemory
 

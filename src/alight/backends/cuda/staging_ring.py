@@ -16,11 +16,11 @@ from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
 from alight._core import threads
-from alight.backends.cuda_pinned import PORTABLE, Pages
+from alight.backends.cuda.pinned_memory import PORTABLE, Pages
 from alight.backends.machine import thread_count
 
 if TYPE_CHECKING:
-    from alight.backends.cuda_session import Session
+    from alight.backends.cuda.cuda_session import Session
 
 __all__ = ["Downloads", "Transfer", "Uploads"]
 

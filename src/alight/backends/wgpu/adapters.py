@@ -112,9 +112,9 @@ def described() -> list[dict[str, Any]]:
 
 def ask(seconds: float = SECONDS, script: str = __file__) -> tuple[list[dict[str, Any]], str]:
     """Return what another process says of the adapters here, or nothing and why."""
-    from alight.backends import asking  # as a script this module needs nothing of alight
+    from alight.backends import driver_subprocess  # as a script this module needs nothing of alight
 
-    found, reason = asking.ask(script, seconds, "wgpu")
+    found, reason = driver_subprocess.ask(script, seconds, "wgpu")
     if found is None:
         return [], reason
     if not found:

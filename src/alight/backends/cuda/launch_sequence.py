@@ -13,12 +13,12 @@ from operator import add
 from typing import TYPE_CHECKING, Any
 
 from alight._core import DeviceBuffer, Launches, Shelf
-from alight.backends.cuda_graph import Graphs
+from alight.backends.cuda.graph_replay import Graphs
 from alight.errors import KernelError
 
 if TYPE_CHECKING:
     from alight.backends.base import LaunchSequence
-    from alight.backends.cuda_session import Session
+    from alight.backends.cuda.cuda_session import Session
 
 # What a plan keeps from run to run: a thousand such programs hold no more than 1/100 of a card's
 # memory.

@@ -1,0 +1,1 @@
+"""Simulated devices: real values, virtual time."""

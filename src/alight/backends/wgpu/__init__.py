@@ -1,0 +1,1 @@
+"""WebGPU devices, by way of wgpu-py."""
