@@ -11,11 +11,11 @@ import pytest
 import alight
 from alight._core import layout_of
 from alight._src.codegen.common.gaps import unsupported
-from alight._src.ir.check import group_faults
 from alight._src.ir.crossed import cross_section, uneven, visits
 from alight._src.ir.group import Graph, Group, GroupKind, Node
 from alight._src.ir.ops import OPS
 from alight._src.ir.table_reduction import CHUNK
+from alight._src.ir.well_formed import group_faults
 from alight._src.plan.cost import estimate
 from alight._src.plan.curve import Curve, guess
 from alight._src.plan.profile import Profile, Rates

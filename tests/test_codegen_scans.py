@@ -13,9 +13,9 @@ from alight._core import layout_of, make_layout
 from alight._src.codegen.common.gaps import supports, unsupported
 from alight._src.codegen.common.loops import Schedule
 from alight._src.codegen.llvm.object_code import module_text
-from alight._src.ir.check import group_faults
 from alight._src.ir.group import Graph, Group, GroupKind, Node
 from alight._src.ir.ops import OPS, Kind, Op
+from alight._src.ir.well_formed import group_faults
 from alight._src.log.decisions import LOG
 from conformance.modes import EVERYWHERE
 from generated import DTYPES, Array, layouts, reference, run, values_for

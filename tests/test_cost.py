@@ -40,7 +40,7 @@ from alight._src.measure.timing import (
 from alight._src.measure.unseen import unseen
 from alight._src.plan import curve as curves
 from alight._src.plan import workload as workload_of
-from alight._src.plan.account import account
+from alight._src.plan.access_pattern import Runs, between_bytes, runs_of, touched_bytes
 from alight._src.plan.cost import (
     Profile,
     Rates,
@@ -49,11 +49,11 @@ from alight._src.plan.cost import (
     with_copies,
 )
 from alight._src.plan.curve import Curve, guess
+from alight._src.plan.gemm_surface import Surface
 from alight._src.plan.passes import passes
 from alight._src.plan.place import make_plan
 from alight._src.plan.plan import Estimate, Facts, LaunchStep
-from alight._src.plan.runs import Runs, between_bytes, runs_of, touched_bytes
-from alight._src.plan.surface import Surface
+from alight._src.plan.plan_cost import account
 from alight._src.plan.workload import body_parts, one_by_one, unfused_workload, workload
 from alight._src.run import evaluate as runtime
 from alight._src.store import Store

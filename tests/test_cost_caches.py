@@ -13,11 +13,11 @@ from alight._src.ir.group import Graph, Group, GroupKind, Node
 from alight._src.ir.ops import OPS
 from alight._src.measure import probes
 from alight._src.measure.timing import sample_calls, settled
+from alight._src.plan.cache_distance import Reach
 from alight._src.plan.cost import Profile, Rates, estimate
 from alight._src.plan.curve import Curve, guess
-from alight._src.plan.nests import padding, step_of
+from alight._src.plan.loop_overhead import padding, step_of
 from alight._src.plan.passes import Pass, passes
-from alight._src.plan.reach import Reach
 
 LAUNCH = 1e-6
 

@@ -21,8 +21,8 @@ from alight._src.measure.rows import few_columns
 from alight._src.measure.samples import Samples
 from alight._src.plan.cost import estimate
 from alight._src.plan.curve import Curve
-from alight._src.plan.nests import ROW
-from alight._src.plan.starts import START_ROWS, WHOLE_ROW
+from alight._src.plan.loop_overhead import ROW
+from alight._src.plan.loop_starts import START_ROWS, WHOLE_ROW
 from alight.backends.host import HostBackend
 from test_cost_loops import LAUNCH, profile_with, terms
 

@@ -17,10 +17,17 @@ from alight._src.measure.fit import fit
 from alight._src.measure.samples import Samples
 from alight._src.plan.cost import Profile, Rates, estimate, shown
 from alight._src.plan.curve import Curve, guess
-from alight._src.plan.nests import BUFFERED, DISTANT_BYTES, LONG_ROW, OUTER_ROWS, ROW, TURNED_SIDES
+from alight._src.plan.extrapolation import FAR_BYTES, NEAR_BYTES
+from alight._src.plan.loop_overhead import (
+    BUFFERED,
+    DISTANT_BYTES,
+    LONG_ROW,
+    OUTER_ROWS,
+    ROW,
+    TURNED_SIDES,
+)
+from alight._src.plan.loop_starts import START_ROWS, WHOLE_ROW
 from alight._src.plan.passes import COMBINED_BYTES
-from alight._src.plan.readings import FAR_BYTES, NEAR_BYTES
-from alight._src.plan.starts import START_ROWS, WHOLE_ROW
 
 LAUNCH, BYTE = 1e-6, 1e-22  # bytes next to nothing: what computes hides behind nothing
 KINDS = ("elementwise", "select", "reduce_inner", "reduce_outer")
@@ -555,7 +562,7 @@ def test_a_pace_knows_slow_moments_by_its_best(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_layouts_say_how_many_operands_go_backwards() -> None:
-    from alight._src.plan.runs import runs_of
+    from alight._src.plan.access_pattern import runs_of
 
     def vector(step: int) -> Layout:
         return make_layout(np.dtype(np.float64), (9,), (8 * step,))

@@ -19,11 +19,11 @@ from alight._src.measure.probes import CHAIN
 from alight._src.measure.rows import complex_rows
 from alight._src.measure.samples import Samples
 from alight._src.plan.cost import Profile, Rates, estimate
-from alight._src.plan.crowd import LONE_OPS
 from alight._src.plan.curve import Curve, guess
-from alight._src.plan.nests import DISTANT_BYTES, ROW
-from alight._src.plan.starts import GUESSED, LEARNT
-from alight._src.plan.units import work_seconds
+from alight._src.plan.loop_overhead import DISTANT_BYTES, ROW
+from alight._src.plan.loop_starts import GUESSED, LEARNT
+from alight._src.plan.occupancy import LONE_OPS
+from alight._src.plan.rate_lookup import work_seconds
 from alight._src.plan.workload import body_parts
 from alight.backends.host import HostBackend
 from test_cost_loops import LAUNCH, profile_with, terms

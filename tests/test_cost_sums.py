@@ -22,8 +22,8 @@ from alight._src.plan.cost import Profile, Rates, estimate
 from alight._src.plan.curve import Curve, guess
 from alight._src.plan.passes import loop_dtype
 from alight._src.plan.profile import undisturbed
-from alight._src.plan.sharing import all_share
-from alight._src.plan.units import beside_seconds, work_seconds
+from alight._src.plan.rate_lookup import beside_seconds, work_seconds
+from alight._src.plan.thread_scaling import all_share
 from alight._src.plan.workload import PARTS, body_parts
 from alight.backends.host import HostBackend
 from alight.backends.registry import device

@@ -22,7 +22,7 @@ from alight._src.ir.group import Graph, Group, GroupKind, Node
 from alight._src.ir.ops import OPS
 from alight._src.ir.table_reduction import LANES
 from alight._src.plan.cost import estimate
-from alight._src.plan.crowd import lone_seconds
+from alight._src.plan.occupancy import lone_seconds
 from alight._src.plan.passes import BLOCK, Pass, columns_of, passes
 from alight._src.plan.place import make_plan
 from alight._src.plan.plan import Estimate, LaunchStep

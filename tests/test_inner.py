@@ -26,9 +26,9 @@ from alight._src.ir.inner import folded
 from alight._src.ir.ops import OPS
 from alight._src.plan.cost import estimate
 from alight._src.plan.curve import Curve
+from alight._src.plan.gemm_surface import Surface
 from alight._src.plan.passes import columns_of
 from alight._src.plan.profile import Profile
-from alight._src.plan.surface import Surface
 from alight._src.plan.workload import product_shape
 from alight.backends.host import HostBackend
 from alight.backends.split import _axis as launcher_axis

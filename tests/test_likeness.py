@@ -18,9 +18,9 @@ from alight._src.ir.rewrite import rewrite
 from alight._src.plan import place
 from alight._src.plan.check import plan_faults
 from alight._src.plan.fuse import Region
-from alight._src.plan.likeness import Cuts, copied, likeness
 from alight._src.plan.place import make_plan
 from alight._src.plan.plan import Estimate, Facts, LaunchStep, Plan
+from alight._src.plan.size_classes import Cuts, copied, likeness
 from alight._src.run import evaluate as runtime
 from alight.device import Device, Reason, Support
 from graphs import F4, F8, Builder, evaluate, random_graph, run_plan, same

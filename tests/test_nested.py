@@ -17,13 +17,13 @@ from alight._src.codegen.common.gaps import unsupported
 from alight._src.codegen.common.keys import kernel_key
 from alight._src.codegen.common.loops import Schedule, nest
 from alight._src.codegen.llvm import object_code
-from alight._src.ir.check import group_faults
 from alight._src.ir.group import Graph, Group, GroupKind, Node
 from alight._src.ir.nested import packed, plain, written_out
 from alight._src.ir.ops import OPS
+from alight._src.ir.well_formed import group_faults
 from alight._src.log.decisions import LOG
 from alight._src.plan.check import plan_faults
-from alight._src.plan.nested import _CACHED_BYTES, _MOST
+from alight._src.plan.nested_fusion import _CACHED_BYTES, _MOST
 from alight._src.plan.place import make_plan
 from alight._src.plan.workload import workload
 from alight.backends.split import launcher

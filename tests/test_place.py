@@ -12,9 +12,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from alight._src.plan.assignment import Spread, least
 from alight._src.plan.caps import excess
-from alight._src.plan.frontier import narrow
-from alight._src.plan.spread import Spread, least
+from alight._src.plan.path_width_dp import narrow
 from counting import counted
 
 TWO = ("host", "sim")

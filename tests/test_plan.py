@@ -11,13 +11,13 @@ import pytest
 from alight._core import Layout, make_layout
 from alight._src.ir.group import Graph, Group, GroupKind
 from alight._src.ir.op import Kind
-from alight._src.plan.account import account
 from alight._src.plan.check import plan_faults
 from alight._src.plan.choose import group_key
 from alight._src.plan.fuse import KERNEL_ARRAYS, KERNEL_NODES
 from alight._src.plan.place import make_plan
 from alight._src.plan.plan import Estimate, Facts, LaunchStep, Plan, ViewStep, WriteStep
-from alight._src.plan.rows import ROW_BYTES
+from alight._src.plan.plan_cost import account
+from alight._src.plan.rowwise_fusion import ROW_BYTES
 from alight.device import Device, Reason, Support
 from alight.errors import DTypeUnsupported, UnsupportedOnDevice
 from counting import counted

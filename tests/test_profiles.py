@@ -35,8 +35,8 @@ from alight._src.measure.probes import Bench, Probe, loop
 from alight._src.measure.profiles import SOFT, fingerprint, load_profile, profile_key, save_profile
 from alight._src.plan.cost import Profile, estimate
 from alight._src.plan.curve import Curve, Measured
+from alight._src.plan.gemm_surface import Surface
 from alight._src.plan.plan import Candidate, Decision, Estimate
-from alight._src.plan.surface import Surface
 from alight._src.run import evaluate as runtime
 from alight._src.run import residency
 from alight._src.store import Store

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from alight._core import make_layout
-from alight._src.ir.check import graph_faults
 from alight._src.ir.group import Graph, Node
 from alight._src.ir.ops import OPS
 from alight._src.ir.rewrite import exactly, rewrite
+from alight._src.ir.well_formed import graph_faults
 from counting import counted
 from graphs import BOOL, F4, F8, I4, Builder, evaluate, random_graph, same, stored
 

@@ -12,10 +12,10 @@ import alight
 from alight._core import threads as core
 from alight._src.codegen.common.gaps import unsupported
 from alight._src.codegen.llvm import object_code
-from alight._src.ir.check import group_faults
 from alight._src.ir.group import Graph, Group, GroupKind, Node
 from alight._src.ir.ops import OPS
 from alight._src.ir.rolls import as_copies, turns
+from alight._src.ir.well_formed import group_faults
 from alight._src.log.decisions import LOG
 from alight._src.plan.cost import estimate
 from alight.backends.split import launcher

@@ -11,7 +11,7 @@ from alight._src.measure.points import points_of
 from alight._src.measure.samples import Samples
 from alight._src.plan.cost import Profile, Rates, estimate
 from alight._src.plan.curve import Curve, guess
-from alight._src.plan.sharing import alone_seconds, met, shared_seconds, together
+from alight._src.plan.thread_scaling import alone_seconds, met, shared_seconds, together
 from alight.backends.registry import device
 from alight.backends.sim.sim_backend import SimBackend
 

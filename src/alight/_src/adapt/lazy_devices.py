@@ -18,10 +18,10 @@ from alight._src.base.formatting import readable_seconds
 from alight._src.config.policy import Policy
 from alight._src.ir.group import Graph, Group
 from alight._src.log.decisions import logger
-from alight._src.plan.account import account, chosen
 from alight._src.plan.cost import compile_seconds
 from alight._src.plan.place import make_plan
 from alight._src.plan.plan import Estimate, Facts, Foregone, LaunchStep, Plan
+from alight._src.plan.plan_cost import account, chosen
 from alight.backends import known_devices as calibrated
 from alight.backends import registry
 from alight.backends.known_devices import Recalled

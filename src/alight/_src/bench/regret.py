@@ -25,9 +25,9 @@ from alight._src.ir.group import Group
 from alight._src.jit.decorator import as_jitted
 from alight._src.measure.probes import Bench
 from alight._src.measure.timing import QUANTILE, Pace, quantile
-from alight._src.plan.account import account
 from alight._src.plan.choose import group_key, operation
 from alight._src.plan.plan import Decision, LaunchStep, Plan, Step
+from alight._src.plan.plan_cost import account
 from alight._src.record.array import asarray
 from alight._src.run import evaluate as runtime
 from alight._src.run import residency

@@ -19,10 +19,10 @@ from alight._src.adapt import planner_facts as costs
 from alight._src.bench.regret import planned, signature
 from alight._src.ir.group import Group
 from alight._src.plan import cost
-from alight._src.plan.account import account
 from alight._src.plan.choose import group_key
 from alight._src.plan.place import make_plan
 from alight._src.plan.plan import Estimate, LaunchStep, Plan
+from alight._src.plan.plan_cost import account
 from alight._src.plan.profile import Profile
 from alight.backends import registry
 from alight.backends.sim import virtual_clock

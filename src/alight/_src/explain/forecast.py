@@ -12,9 +12,9 @@ from alight._src.config.loading import current_policy, policy
 from alight._src.explain import text_tables as tables
 from alight._src.explain.dry_run import Request, requests_of
 from alight._src.explain.report import as_called
-from alight._src.plan.account import account
 from alight._src.plan.benefit import fusions
 from alight._src.plan.plan import LaunchStep
+from alight._src.plan.plan_cost import account
 from alight.backends import registry
 from alight.device import Device
 from alight.errors import AlightError, UnsupportedOnDevice

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from alight._src.plan.crowd import PROCESSOR_THREADS
+from alight._src.plan.occupancy import PROCESSOR_THREADS
 
 if TYPE_CHECKING:
     from alight.device import Device

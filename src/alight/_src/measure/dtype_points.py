@@ -44,11 +44,11 @@ from alight._src.measure.amounts import (
 )
 from alight._src.measure.probes import CHAIN
 from alight._src.measure.rows import apart_in_memory, complex_rows, few_columns, places, whole_rows
-from alight._src.plan.crowd import LONE_OPS
-from alight._src.plan.nests import DISTANT_BYTES, LONG_ROW, OUTER_ROWS, ROW, TURNED_SIDES
+from alight._src.plan.loop_overhead import DISTANT_BYTES, LONG_ROW, OUTER_ROWS, ROW, TURNED_SIDES
+from alight._src.plan.loop_starts import START_ROWS
+from alight._src.plan.occupancy import LONE_OPS
 from alight._src.plan.passes import COMBINED_BYTES, NARROW_COLUMNS
 from alight._src.plan.products import TURNED, turned_key
-from alight._src.plan.starts import START_ROWS
 from alight._src.plan.workload import PARTS, body_parts
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from alight._src.measure.timing import Timing
 from alight._src.measure.work import Work
 from alight._src.plan.cost import Rates
 from alight._src.plan.curve import Curve, Measured
-from alight._src.plan.surface import Surface
+from alight._src.plan.gemm_surface import Surface
 from alight._src.plan.workload import (
     code_size,
     product_shape,

@@ -25,8 +25,8 @@ from alight._src.measure.timing import (
     sample_calls,
     summary,
 )
-from alight._src.plan.crowd import LONE_OPS
 from alight._src.plan.curve import Measured
+from alight._src.plan.occupancy import LONE_OPS
 from alight.backends.base import Copy, Launch, Operand, prepared
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from alight._src.plan.surface import TERMS, Surface, terms_of
+from alight._src.plan.gemm_surface import TERMS, Surface, terms_of
 
 # Widths of the bells, in powers of two of a side, and how much of a residual is noise: the pair is
 # taken that predicts best what it has not seen.

@@ -15,7 +15,7 @@ import numpy as np
 
 from alight._src.base import package
 from alight._src.config.schema import HOST_DEVICE
-from alight._src.plan.schema import SCHEMA
+from alight._src.plan.profile_version import SCHEMA
 from alight._src.store import default_store, digest
 from alight.backends.machine import (
     blas,

@@ -10,8 +10,8 @@ import numpy as np
 from alight._src.ir.group import Group
 from alight._src.measure import probes
 from alight._src.measure.amounts import APART
-from alight._src.plan.nests import DISTANT_BYTES, OUTER_ROWS, ROW
-from alight._src.plan.starts import GUESSED, START_ROWS, WHOLE_ROW
+from alight._src.plan.loop_overhead import DISTANT_BYTES, OUTER_ROWS, ROW
+from alight._src.plan.loop_starts import GUESSED, START_ROWS, WHOLE_ROW
 
 __all__ = ["apart_in_memory", "complex_rows", "few_columns", "places", "whole_rows"]
 

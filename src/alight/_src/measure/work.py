@@ -16,13 +16,13 @@ from alight._src.measure.points import CURVE_CLASSES
 from alight._src.measure.products import non_negative
 from alight._src.measure.samples import Sample, Samples
 from alight._src.plan.cost import shown
-from alight._src.plan.crowd import LONE_OPS
 from alight._src.plan.curve import Curve
-from alight._src.plan.nests import OUTER_ROWS, ROW, far_share, step_of, summed
+from alight._src.plan.loop_overhead import OUTER_ROWS, ROW, far_share, step_of, summed
+from alight._src.plan.loop_starts import START_ROWS
+from alight._src.plan.occupancy import LONE_OPS
 from alight._src.plan.passes import Pass
 from alight._src.plan.profile import floor_of
-from alight._src.plan.sharing import alone_seconds, met, together
-from alight._src.plan.starts import START_ROWS
+from alight._src.plan.thread_scaling import alone_seconds, met, together
 from alight._src.plan.workload import PARTS, SPECIAL, body_parts, width_in_bits
 
 __all__ = ["Work"]

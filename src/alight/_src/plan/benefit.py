@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from alight._src.ir.group import Graph, Group, GroupKind, Node
 from alight._src.ir.op import Kind
 from alight._src.ir.rolls import turns
-from alight._src.plan.account import chosen
 from alight._src.plan.choose import operation
 from alight._src.plan.fuse import KERNEL_ARRAYS, KERNEL_NODES
 from alight._src.plan.plan import Facts, LaunchStep, Plan
+from alight._src.plan.plan_cost import chosen
 
 _KINDS = {
     Kind.ELEMENTWISE: GroupKind.LOOP,

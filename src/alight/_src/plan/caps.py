@@ -13,7 +13,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from alight._src.plan.spread import Spread
+    from alight._src.plan.assignment import Spread
 
 # Rents that are tried. Each halves the doubt about the right one, in logarithms: from a factor of
 # 10⁶ (a copy that takes a second against one of a microsecond) to one of 1.1.

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from alight._src.ir.check import group_faults
 from alight._src.ir.group import Graph
+from alight._src.ir.well_formed import group_faults
 from alight._src.plan.plan import LaunchStep, Plan, ViewStep
 
 

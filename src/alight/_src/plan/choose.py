@@ -12,10 +12,10 @@ from alight._src.base.hashing import short
 from alight._src.ir.group import Graph, Group, GroupKind
 from alight._src.ir.inner import folded
 from alight._src.ir.op import Kind, dtype_name
+from alight._src.plan.assignment import Spread, least
 from alight._src.plan.block import split
 from alight._src.plan.order import Unit
 from alight._src.plan.plan import Candidate, Facts
-from alight._src.plan.spread import Spread, least
 from alight._src.plan.stages import Uses
 from alight._src.plan.workload import contraction_flops, is_contraction
 from alight.device import HOST_DEVICE, Device, Reason

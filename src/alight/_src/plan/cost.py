@@ -26,8 +26,21 @@ from alight._src.ir.nested import packed
 from alight._src.ir.ops import Kind
 from alight._src.ir.rolls import as_copies
 from alight._src.ir.table_reduction import CHUNK
-from alight._src.plan.crowd import lone_seconds
-from alight._src.plan.nests import (
+from alight._src.plan.cache_distance import Reach, handed_seconds
+from alight._src.plan.extrapolation import (
+    ADDED,
+    FAR_BYTES,
+    NEAR_BYTES,
+    beginning,
+    copied_share,
+    far_seconds,
+    foreseen,
+    guessed,
+    narrow_seconds,
+    results_seconds,
+    row_by_row,
+)
+from alight._src.plan.loop_overhead import (
     after,
     apart_of,
     by_columns,
@@ -43,28 +56,14 @@ from alight._src.plan.nests import (
     summed,
     unmoved,
 )
+from alight._src.plan.loop_starts import ROUNDED, START_ROWS, begun_itself
+from alight._src.plan.occupancy import lone_seconds
 from alight._src.plan.passes import Pass, alone, node_class, passes
 from alight._src.plan.plan import Estimate
 from alight._src.plan.products import generated_terms, product_terms
 from alight._src.plan.profile import Profile, Rates
-from alight._src.plan.reach import Reach, handed_seconds
-from alight._src.plan.readings import (
-    ADDED,
-    FAR_BYTES,
-    NEAR_BYTES,
-    beginning,
-    copied_share,
-    far_seconds,
-    foreseen,
-    guessed,
-    narrow_seconds,
-    results_seconds,
-    row_by_row,
-)
-from alight._src.plan.schema import SCHEMA
-from alight._src.plan.sharing import met, shared_seconds
-from alight._src.plan.starts import ROUNDED, START_ROWS, begun_itself
-from alight._src.plan.units import (
+from alight._src.plan.profile_version import SCHEMA
+from alight._src.plan.rate_lookup import (
     BODY_SPREAD,
     beside_seconds,
     curve_of,
@@ -72,6 +71,7 @@ from alight._src.plan.units import (
     nearest,
     work_seconds,
 )
+from alight._src.plan.thread_scaling import met, shared_seconds
 from alight._src.plan.workload import (
     code_size,
     is_contraction,

@@ -14,7 +14,7 @@ from alight._src.ir.nested import packed
 from alight._src.ir.op import dtype_name
 from alight._src.ir.ops import Kind
 from alight._src.ir.table_reduction import CHUNK, LANES
-from alight._src.plan.runs import (
+from alight._src.plan.access_pattern import (
     LINE_BYTES,
     Runs,
     between_bytes,

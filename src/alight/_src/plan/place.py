@@ -13,6 +13,7 @@ from alight._src.ir.op import Kind, dtype_name
 from alight._src.ir.rewrite import Rewritten, rewrite
 from alight._src.ir.rolls import turns
 from alight._src.plan.block import passing
+from alight._src.plan.buffer_reuse import reusing
 from alight._src.plan.choose import (
     Choice,
     choose,
@@ -21,11 +22,9 @@ from alight._src.plan.choose import (
     ruled_out,
     wanted,
 )
-from alight._src.plan.crossed import crossed
 from alight._src.plan.fuse import KERNEL_NODES, Region, fuse, group_of, halves, prune
-from alight._src.plan.gate import Gated, gated
-from alight._src.plan.likeness import Cut, Cuts, copied, likeness
-from alight._src.plan.nested import nested
+from alight._src.plan.fusion_gate import Gated, gated
+from alight._src.plan.nested_fusion import nested
 from alight._src.plan.order import Unit, in_order
 from alight._src.plan.plan import (
     Decision,
@@ -39,9 +38,10 @@ from alight._src.plan.plan import (
     WriteStep,
     no_estimate,
 )
-from alight._src.plan.recompute import recomputing
-from alight._src.plan.reuse import reusing
-from alight._src.plan.rows import by_rows
+from alight._src.plan.rematerialize import recomputing
+from alight._src.plan.row_column_fusion import crossed
+from alight._src.plan.rowwise_fusion import by_rows
+from alight._src.plan.size_classes import Cut, Cuts, copied, likeness
 from alight._src.plan.stages import Uses
 from alight._src.plan.workload import workload
 from alight.device import HOST_DEVICE

@@ -7,16 +7,16 @@ import math
 from typing import TYPE_CHECKING
 
 from alight._src.ir.op import dtype_name
-from alight._src.plan.units import BORROWED_SPREAD, curve_of
+from alight._src.plan.rate_lookup import BORROWED_SPREAD, curve_of
 from alight._src.plan.workload import product_shape, width_in_bits
 
 if TYPE_CHECKING:
     from alight._src.ir.group import Graph
     from alight._src.ir.inner import Sides
     from alight._src.plan.curve import Curve
+    from alight._src.plan.gemm_surface import Surface
     from alight._src.plan.passes import Pass
     from alight._src.plan.profile import Rates
-    from alight._src.plan.surface import Surface
 
 Terms = tuple[dict[str, float], float]
 # Which operand of a product lies turned, as far as that has a surface of its own.

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from alight._src.plan.curve import Curve, Measured
-from alight._src.plan.schema import SCHEMA
-from alight._src.plan.sharing import all_share
-from alight._src.plan.surface import Surface
+from alight._src.plan.gemm_surface import Surface
+from alight._src.plan.profile_version import SCHEMA
+from alight._src.plan.thread_scaling import all_share
 
 # Of predictions of what was not measured, the median error past which a profile is rough: medians
 # of sound profiles were 3 to 8 % on an EPYC, 11 on a Xeon, of such as were measured beside other

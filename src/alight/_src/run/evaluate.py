@@ -40,8 +40,8 @@ from alight.errors import UnsupportedOnDevice
 
 if TYPE_CHECKING:
     from alight._src.ir.group import Graph, Group
-    from alight._src.plan.likeness import Cuts
     from alight._src.plan.plan import Estimate, Facts, Foregone, Plan
+    from alight._src.plan.size_classes import Cuts
 
 # What plans, and what runs plans, is imported where it is needed (40 ms): a program whose arrays
 # are small, or that has no profile, plans nothing.

@@ -8,7 +8,7 @@ from alight._src.ir.ops import Kind
 from alight._src.plan.curve import Curve
 from alight._src.plan.passes import NARROW_BYTES, NARROW_COLUMNS, Pass
 from alight._src.plan.profile import Rates
-from alight._src.plan.units import curve_of
+from alight._src.plan.rate_lookup import curve_of
 
 __all__ = [
     "ADDED",

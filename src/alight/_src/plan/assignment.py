@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from alight._src.plan.caps import within
-from alight._src.plan.cut import far_side
-from alight._src.plan.frontier import narrow
+from alight._src.plan.min_cut import far_side
+from alight._src.plan.path_width_dp import narrow
 
 # A cut wants whole numbers. A picosecond is a thousandth of what any clock here resolves.
 _PER_SECOND = 1e12

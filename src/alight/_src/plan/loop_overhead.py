@@ -12,12 +12,12 @@ from alight._src.ir.group import Graph, Group, reduced_axes
 from alight._src.ir.ops import Kind
 from alight._src.ir.table_reduction import LANES
 from alight._src.ir.vectors import REGISTERS, SHORT_ROW, vectors_together
+from alight._src.plan.access_pattern import LINE_BYTES, Runs, runs_of, steps_of
 from alight._src.plan.curve import Measured
+from alight._src.plan.loop_starts import MOMENTS, ROUNDED, begun_seconds, is_whole
 from alight._src.plan.passes import COMBINED_BYTES, ROWS_FOR_EACH, Pass
 from alight._src.plan.profile import Rates
-from alight._src.plan.runs import LINE_BYTES, Runs, runs_of, steps_of
-from alight._src.plan.starts import MOMENTS, ROUNDED, begun_seconds, is_whole
-from alight._src.plan.units import curve_of, nearest
+from alight._src.plan.rate_lookup import curve_of, nearest
 from alight._src.plan.workload import width_in_bits
 
 # Of rows that do not join, up to where an element takes longer than where they do: NumPy's sums of

@@ -8,7 +8,7 @@ import math
 from alight._src.ir.ops import Kind
 from alight._src.plan.passes import Pass
 from alight._src.plan.profile import Rates
-from alight._src.plan.units import nearest
+from alight._src.plan.rate_lookup import nearest
 
 # Lengths of the rows that tell what starting a fold of one takes: short ones, and others. Folds of
 # fewer than sixteen go side by side in generated code.

@@ -6,9 +6,9 @@ import math
 from typing import TYPE_CHECKING
 
 from alight._src.ir.ops import Kind
+from alight._src.plan.access_pattern import touched_bytes
 from alight._src.plan.passes import loop_dtype
-from alight._src.plan.runs import touched_bytes
-from alight._src.plan.units import nearest
+from alight._src.plan.rate_lookup import nearest
 
 if TYPE_CHECKING:
     from alight._src.ir.group import Graph, Node

@@ -13,7 +13,7 @@ from heapq import nsmallest
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from alight._src.plan.spread import Spread
+    from alight._src.plan.assignment import Spread
 
 
 class Found(NamedTuple):

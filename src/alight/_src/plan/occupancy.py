@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from alight._src.ir.op import Kind
 from alight._src.plan.passes import BLOCK
-from alight._src.plan.units import nearest
+from alight._src.plan.rate_lookup import nearest
 from alight._src.plan.workload import body_parts, node_elements
 
 if TYPE_CHECKING:
