@@ -19,7 +19,7 @@ import pytest
 
 import alight
 from alight._core import layout_of
-from alight._src.fp_warnings import filters, telling
+from alight._src.fp_warnings import emit, filters
 from alight._src.fp_warnings.categories import may_raise
 from alight._src.ir.group import Graph, Node
 from alight._src.ir.op import Kind, Op
@@ -314,8 +314,8 @@ def test_a_function_that_is_gone_leaves_no_program() -> None:
 
 def test_requests_ask_numpy_once(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
-    tell = telling.tell
-    monkeypatch.setattr(telling, "tell", lambda *given: asked.append(1) or tell(*given))
+    tell = emit.tell
+    monkeypatch.setattr(emit, "tell", lambda *given: asked.append(1) or tell(*given))
 
     def work(module: Any) -> None:
         for _ in range(4):
@@ -338,7 +338,7 @@ def specials(dtype: str) -> np.ndarray[Any, Any]:
 
 def raised(op: Op, operands: list[Any]) -> set[str]:
     heard: list[str] = []
-    with telling.listening(frozenset(CATEGORY.values()), heard):
+    with emit.listening(frozenset(CATEGORY.values()), heard):
         op.reference(*operands)
     return {CATEGORY[what] for what in heard}
 

@@ -266,7 +266,7 @@ def test_a_calibration_says_how_much_was_there_from_before(
 ) -> None:
     from alight._src.cli import commands as cli
     from alight._src.explain import calibration_text as calibrating
-    from alight._src.measure.kept import Kept
+    from alight._src.measure.saved_samples import Kept
     from alight.backends.sim.virtual_clock import DEFAULT_SPEC, recorded
 
     quiet = dataclasses.replace(recorded("cpu", DEFAULT_SPEC), origin="measured", contended=False)

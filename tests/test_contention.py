@@ -29,7 +29,6 @@ from alight._src.explain.tables_data import profile_row
 from alight._src.explain.text_tables import remarks
 from alight._src.measure import calibrate as calibration
 from alight._src.measure import findings, probes, profiles
-from alight._src.measure.amounts import VITAL
 from alight._src.measure.calibrate import Calibration
 from alight._src.measure.dtype_points import Point
 from alight._src.measure.intervals import far_off, spreads_of
@@ -43,6 +42,7 @@ from alight._src.measure.profiles import (
     save_profile,
 )
 from alight._src.measure.samples import Samples
+from alight._src.measure.sizes import VITAL
 from alight._src.plan.cost import Profile, estimate
 from alight._src.store import Store
 from alight.backends.host import HostBackend

@@ -22,11 +22,17 @@ from alight._src.adapt import planner_facts as costs
 from alight._src.base.originals import ENVIRONMENT
 from alight._src.ir.group import Graph, Group, GroupKind, Node
 from alight._src.ir.ops import OPS
-from alight._src.measure import amounts, points, probes, profiles
 from alight._src.measure import calibrate as calibration
+from alight._src.measure import (
+    points,
+    probes,
+    profiles,
+    sizes,
+)
 from alight._src.measure.calibrate import Calibration, calibrate
 from alight._src.measure.fit import fit
-from alight._src.measure.products import surface_of
+from alight._src.measure.gemm_fit import surface_of
+from alight._src.measure.held_out import unseen
 from alight._src.measure.profiles import load_profile, save_profile
 from alight._src.measure.samples import Samples
 from alight._src.measure.timing import (
@@ -37,7 +43,6 @@ from alight._src.measure.timing import (
     contention,
     time_calls,
 )
-from alight._src.measure.unseen import unseen
 from alight._src.plan import curve as curves
 from alight._src.plan import workload as workload_of
 from alight._src.plan.access_pattern import Runs, between_bytes, runs_of, touched_bytes
@@ -330,11 +335,11 @@ def test_what_multiplies_faster_than_it_is_called_shows_it_in_one_large_product(
     for device in (host, card):
         of_device = shapes[device.id] = []
         for point in points.points_of(device):
-            if point.key == "matmul/float64" and len(of_device) < amounts.FEW_PRODUCTS:
+            if point.key == "matmul/float64" and len(of_device) < sizes.FEW_PRODUCTS:
                 node = point.group.graph.nodes[0]
                 (m, k), (_, n) = (point.group.graph.layout(i).shape for i in node.operands)
                 of_device.append((m, k, n))
-    assert max(map(math.prod, shapes["cpu"])) == amounts.HOST_SIDE**3
+    assert max(map(math.prod, shapes["cpu"])) == sizes.HOST_SIDE**3
     fitted = surface_of({shape: seconds(shape) for shape in shapes["card:0"]})
     assert fitted is not None
     for side in (1000, 2000, 4000, 8000):
@@ -502,7 +507,7 @@ def test_probes_stay_inside_of_their_arrays() -> None:
     for group in groups:
         for layout in group.graph.inputs:
             spanned = probes._start(layout) + probes._end(layout)
-            assert spanned <= amounts.MOST_BYTES, (group, layout)
+            assert spanned <= sizes.MOST_BYTES, (group, layout)
 
 
 def test_a_curve_needs_both_ends_and_a_middle() -> None:

@@ -17,7 +17,7 @@ from alight._src.measure.calibrate import Calibration
 from alight._src.measure.dtype_points import Point
 from alight._src.measure.fit import fit
 from alight._src.measure.points import CURVE_CLASSES, points_of
-from alight._src.measure.rows import few_columns
+from alight._src.measure.row_probes import few_columns
 from alight._src.measure.samples import Samples
 from alight._src.plan.cost import estimate
 from alight._src.plan.curve import Curve

@@ -16,7 +16,7 @@ from alight._src.measure.fit import extended, fit, joined
 from alight._src.measure.intervals import spreads_of
 from alight._src.measure.points import points_of
 from alight._src.measure.probes import CHAIN
-from alight._src.measure.rows import complex_rows
+from alight._src.measure.row_probes import complex_rows
 from alight._src.measure.samples import Samples
 from alight._src.plan.cost import Profile, Rates, estimate
 from alight._src.plan.curve import Curve, guess

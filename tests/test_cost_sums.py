@@ -13,11 +13,11 @@ import pytest
 from alight._src.ir.group import Group
 from alight._src.ir.ops import OPS, Kind
 from alight._src.measure import probes
-from alight._src.measure.amounts import FEW, SUMMED_BYTES
 from alight._src.measure.fit import fit
 from alight._src.measure.points import points_of
 from alight._src.measure.probes import Bench, Probe
 from alight._src.measure.samples import Samples
+from alight._src.measure.sizes import FEW, SUMMED_BYTES
 from alight._src.plan.cost import Profile, Rates, estimate
 from alight._src.plan.curve import Curve, guess
 from alight._src.plan.passes import loop_dtype

@@ -16,13 +16,19 @@ import pytest
 from alight._src.explain.tables_data import profile_row
 from alight._src.explain.text_tables import remarks
 from alight._src.measure import calibrate as calibration
-from alight._src.measure import findings, kept, probes, profiles, timing
+from alight._src.measure import (
+    findings,
+    probes,
+    profiles,
+    saved_samples,
+    timing,
+)
 from alight._src.measure.calibrate import Calibration, calibrate
-from alight._src.measure.kept import Kept
+from alight._src.measure.gemm_fit import LEAST
 from alight._src.measure.points import points_of
-from alight._src.measure.products import LEAST
 from alight._src.measure.profiles import load_profile, save_profile
 from alight._src.measure.samples import Samples
+from alight._src.measure.saved_samples import Kept
 from alight._src.measure.timing import Pace
 from alight._src.plan.curve import Measured
 from alight._src.store import Store
@@ -41,7 +47,7 @@ POINTS = [*CURVE, *OTHERS]
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
     found = Store(tmp_path)
-    for module in (profiles, kept):
+    for module in (profiles, saved_samples):
         monkeypatch.setattr(module, "default_store", lambda: found)
     return found
 
@@ -80,7 +86,7 @@ def measured(world: World, visits: float, **given: Any) -> Any:
 
 
 def known() -> set[tuple[str, float]]:
-    found = kept.load(HOST)
+    found = saved_samples.load(HOST)
     assert found is not None
     return {(key, n) for of in found.timings.values() for key, points in of.items() for n in points}
 
@@ -93,7 +99,7 @@ def test_a_calibration_goes_on_from_where_the_last_one_stopped(world: World) -> 
     second = measured(world, 4 * len(POINTS))
     assert known() >= {(p.key, p.amount) for p in POINTS}
     assert second.complete and second.share == 1.0 > first.share
-    found = kept.load(HOST)
+    found = saved_samples.load(HOST)
     assert found is not None
     # what the first knew was looked at again, after what it did not know
     samples = [s for of in found.timings["numpy"].values() for s in of.values()]
@@ -112,7 +118,7 @@ def test_a_profile_says_how_many_points_were_known_before(world: World) -> None:
     assert "too short for all of it" in told
     assert told.endswith("Fix: `alight calibrate`, which goes on from there")
     second = measured(world, 4 * len(POINTS))
-    found = kept.load(HOST)
+    found = saved_samples.load(HOST)
     assert found is not None and origins(second) == (began, found.count - began)
     # all points were reached, thanks to those of before: nothing asks for more seconds
     assert second.complete and "--seconds" not in "".join(remarks(profile_row(second)))
@@ -187,13 +193,13 @@ def test_what_is_known_is_not_visited_before_what_is_not(world: World) -> None:
 def test_what_disagrees_with_what_was_kept_begins_anew(world: World) -> None:
     measured(world, 4 * len(POINTS))
     world.seconds *= 1.2  # as profiles differ
-    since = kept.load(HOST)
+    since = saved_samples.load(HOST)
     measured(world, 4 * len(POINTS))
-    same = kept.load(HOST)
+    same = saved_samples.load(HOST)
     assert since is not None and same is not None and same.since == since.since
     world.seconds *= 2.0
     profile = measured(world, 4 * len(POINTS))
-    now = kept.load(HOST)
+    now = saved_samples.load(HOST)
     assert since is not None and now is not None and now.since > since.since
     assert profile.rates["numpy"].curves["elementwise/float64"].seconds_at(1) == 2.4e-5
     assert min(s for of in now.timings["numpy"].values() for n in of.values() for s in n) == 2.4e-5
@@ -202,23 +208,23 @@ def test_what_disagrees_with_what_was_kept_begins_anew(world: World) -> None:
 def test_slow_moments_are_not_kept_and_quicker_ones_begin_anew(world: World) -> None:
     world.pace = SLOW  # as nobody knows better
     measured(world, 4 * len(POINTS))
-    slow = kept.load(HOST)
+    slow = saved_samples.load(HOST)
     assert slow is not None and slow.pace_seconds == SLOW
     world.pace = QUICK
     measured(world, 4 * len(POINTS))
-    quick = kept.load(HOST)
+    quick = saved_samples.load(HOST)
     assert quick is not None and quick.since > slow.since and quick.pace_seconds == QUICK
     world.pace, world.seconds = SLOW, 2e-5
     measured(world, 4 * len(POINTS))
-    assert kept.load(HOST) == quick  # all of it was slow
+    assert saved_samples.load(HOST) == quick  # all of it was slow
     measured(world, 4 * len(POINTS), fresh=True)
-    found = kept.load(HOST)
+    found = saved_samples.load(HOST)
     assert found is not None and (found.pace_seconds, found.since > quick.since) == (SLOW, True)
 
 
 def test_what_is_not_stored_keeps_nothing_and_takes_up_nothing(world: World) -> None:
     measured(world, 4 * len(POINTS), store=False)
-    assert kept.load(HOST) is None
+    assert saved_samples.load(HOST) is None
     measured(world, 4 * len(POINTS))
     world.seconds *= 2
     profile = measured(world, 4 * len(POINTS), store=False)
@@ -228,17 +234,17 @@ def test_what_is_not_stored_keeps_nothing_and_takes_up_nothing(world: World) -> 
 def test_other_work_that_shows_keeps_nothing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("alight._src.measure.findings.contention", lambda *given: "two visits")
     assert measured(world, 4 * len(POINTS)).contended
-    assert kept.load(HOST) is None and load_profile(HOST) is None
+    assert saved_samples.load(HOST) is None and load_profile(HOST) is None
 
 
 def test_what_compiling_takes_is_that_of_the_most_kernels(world: World) -> None:
     measured(world, 4 * len(POINTS))
-    found = kept.load(HOST)
+    found = saved_samples.load(HOST)
     assert found is not None
     kernel = Measured(0.02, "seconds", 0.01, 0.03, 5, "probe")
-    kept.keep(HOST, replace(found, compiled=9, one_offs={"kernel": kernel}))
+    saved_samples.keep(HOST, replace(found, compiled=9, one_offs={"kernel": kernel}))
     assert measured(world, 4 * len(POINTS)).one_offs["kernel"] == kernel
-    again = kept.load(HOST)
+    again = saved_samples.load(HOST)
     assert again is not None and (again.compiled, again.one_offs["kernel"]) == (9, kernel)
 
 
@@ -246,13 +252,13 @@ def test_what_other_work_shows_otherwise_forgets_nothing(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     measured(world, 4 * len(POINTS))
-    before = kept.load(HOST)
+    before = saved_samples.load(HOST)
     monkeypatch.setattr("alight._src.measure.findings.contention", lambda *given: "it was busy")
     assert measured(world, 4 * len(POINTS)).contended
-    assert kept.load(HOST) == before is not None
+    assert saved_samples.load(HOST) == before is not None
     monkeypatch.setattr(calibration, "contention", lambda passes: "two visits")
     measured(world, 4 * len(POINTS))
-    assert kept.load(HOST) is None
+    assert saved_samples.load(HOST) is None
 
 
 def test_a_profile_that_holds_twice_as_much_needs_no_tries(store: Store) -> None:
@@ -274,46 +280,46 @@ def a_kept(**fields: Any) -> Kept:
 
 
 def test_a_kept_document_comes_back_and_ages(store: Store) -> None:
-    assert kept.load(HOST) is None
-    kept.keep(HOST, found := a_kept(pace_seconds=math.inf))
-    assert kept.load(HOST) == found
+    assert saved_samples.load(HOST) is None
+    saved_samples.keep(HOST, found := a_kept(pace_seconds=math.inf))
+    assert saved_samples.load(HOST) == found
     for since in (time.time() - 31 * 86400.0, time.time() + 3600.0):
-        kept.forget(HOST)
-        kept.keep(HOST, a_kept(since=since))
-        assert kept.load(HOST) is None
-    kept.keep(HOST, found)
-    kept.forget(HOST)
-    assert kept.load(HOST) is None
+        saved_samples.forget(HOST)
+        saved_samples.keep(HOST, a_kept(since=since))
+        assert saved_samples.load(HOST) is None
+    saved_samples.keep(HOST, found)
+    saved_samples.forget(HOST)
+    assert saved_samples.load(HOST) is None
 
 
 def test_what_others_found_meanwhile_is_joined_unless_one_began_anew(store: Store) -> None:
     one = a_kept()
-    kept.keep(HOST, one)
+    saved_samples.keep(HOST, one)
     other = replace(one, timings={"numpy": {"a/f": {2.0: [2e-6]}, "b/f": {1.0: [3e-6]}}})
-    kept.keep(HOST, other)
-    found = kept.load(HOST)
+    saved_samples.keep(HOST, other)
+    found = saved_samples.load(HOST)
     both = {"numpy": {"a/f": {1.0: [1e-6], 2.0: [2e-6]}, "b/f": {1.0: [3e-6]}}}
     assert found is not None and found.timings == both
     # what began beside it, with nothing, knows less
-    kept.keep(HOST, a_kept(since=one.since + 1))
-    found = kept.load(HOST)
+    saved_samples.keep(HOST, a_kept(since=one.since + 1))
+    found = saved_samples.load(HOST)
     assert found is not None and (found.since, found.timings) == (one.since, both)
     # who began anew does not want what was there, nor what others go on with
-    kept.keep(HOST, anew := a_kept(since=one.since + 2, anew=True))
-    assert kept.load(HOST) == anew
-    kept.keep(HOST, other)
-    assert kept.load(HOST) == anew
-    kept.keep(HOST, replace(anew, timings={"numpy": {"c/f": {1.0: [4e-6]}}}))
-    found = kept.load(HOST)
+    saved_samples.keep(HOST, anew := a_kept(since=one.since + 2, anew=True))
+    assert saved_samples.load(HOST) == anew
+    saved_samples.keep(HOST, other)
+    assert saved_samples.load(HOST) == anew
+    saved_samples.keep(HOST, replace(anew, timings={"numpy": {"c/f": {1.0: [4e-6]}}}))
+    found = saved_samples.load(HOST)
     assert found is not None and set(found.timings["numpy"]) == {"a/f", "c/f"}
 
 
 def test_what_other_code_kept_is_passed_over(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    kept.keep(HOST, a_kept())
-    monkeypatch.setattr(kept, "code_fingerprint", lambda *given: "other")
-    assert kept.load(HOST) is None
-    kept.keep(HOST, other := a_kept(timings={"numpy": {"b/f": {1.0: [1e-6]}}}))
-    assert kept.load(HOST) == other
+    saved_samples.keep(HOST, a_kept())
+    monkeypatch.setattr(saved_samples, "code_fingerprint", lambda *given: "other")
+    assert saved_samples.load(HOST) is None
+    saved_samples.keep(HOST, other := a_kept(timings={"numpy": {"b/f": {1.0: [1e-6]}}}))
+    assert saved_samples.load(HOST) == other
     assert len(list(Path(store._folder).glob("timings/*.json"))) == 1
 
 
@@ -377,17 +383,17 @@ def test_products_before_the_processor_turned_out_quicker_are_slow_and_not_kept(
 def test_what_nobody_can_have_kept_is_put_aside_with_a_warning(
     store: Store, change: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
-    kept.keep(HOST, a_kept())
+    saved_samples.keep(HOST, a_kept())
     (path,) = (path for path in Path(store._folder).glob("timings/*.json"))
     key = path.stem
-    document = store.read(kept.KIND, key)
+    document = store.read(saved_samples.KIND, key)
     assert document is not None
-    store.write(kept.KIND, key, {**document, **change})
-    assert kept.load(HOST) is None
+    store.write(saved_samples.KIND, key, {**document, **change})
+    assert saved_samples.load(HOST) is None
     assert "Fix:" in caplog.text
     assert not path.exists() and list(path.parent.glob("*.bad"))
-    kept.keep(HOST, a_kept())
-    assert kept.load(HOST) is not None
+    saved_samples.keep(HOST, a_kept())
+    assert saved_samples.load(HOST) is not None
 
 
 def test_products_of_slow_moments_are_left_out_where_enough_others_are_left() -> None:

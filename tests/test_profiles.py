@@ -23,16 +23,16 @@ import pytest
 from alight._src.adapt import planner_facts as costs
 from alight._src.adapt import recalibrate as remeasure
 from alight._src.base.originals import ENVIRONMENT
-from alight._src.measure import canary as canaries
 from alight._src.measure import profiles
-from alight._src.measure.amounts import MOST_BYTES
+from alight._src.measure import spot_check as canaries
 from alight._src.measure.bounds import profile_of_document
 from alight._src.measure.calibrate import Calibration, calibrate
-from alight._src.measure.canary import canary, holds
 from alight._src.measure.imported import changes, import_profile
 from alight._src.measure.points import points_of
 from alight._src.measure.probes import Bench, Probe, loop
 from alight._src.measure.profiles import SOFT, fingerprint, load_profile, profile_key, save_profile
+from alight._src.measure.sizes import MOST_BYTES
+from alight._src.measure.spot_check import canary, holds
 from alight._src.plan.cost import Profile, estimate
 from alight._src.plan.curve import Curve, Measured
 from alight._src.plan.gemm_surface import Surface
@@ -460,7 +460,7 @@ def test_a_close_decision_has_its_profile_looked_at_once(
         return blank
 
     due: list[str] = []
-    monkeypatch.setattr("alight._src.measure.canary.canary", look)
+    monkeypatch.setattr("alight._src.measure.spot_check.canary", look)
     monkeypatch.setattr(remeasure, "_looked_at", set())
     monkeypatch.setattr(remeasure, "BEGAN", -1e9)
     monkeypatch.setattr(remeasure, "config", lambda: SimpleNamespace(calibrate="auto"))

@@ -257,7 +257,7 @@ def entered() -> Figure:
 CANARY = """
     from alight.backends.host import HostBackend
     from alight._src.measure.calibrate import calibrate
-    from alight._src.measure.canary import canary
+    from alight._src.measure.spot_check import canary
     from time import perf_counter
     backend = HostBackend()
     (device,) = backend.probe().devices

@@ -80,7 +80,7 @@ def look_again(device: str) -> None:
     if device in _looked_at or profile is None or profile.origin == "recorded" or profile.doubts:
         return
     _looked_at.add(device)
-    from alight._src.measure.canary import canary, holds  # late: most programs need no look
+    from alight._src.measure.spot_check import canary, holds  # late: most programs need no look
     from alight._src.measure.timing import Pace, outpaces
 
     where = registry.device(device)

@@ -13,7 +13,7 @@ from alight._src.config.loading import current_policy
 from alight._src.config.schema import checked
 from alight._src.explain.tables_data import Row, profile_delta, profile_row
 from alight._src.explain.text_tables import remarks
-from alight._src.measure import kept
+from alight._src.measure import saved_samples
 from alight._src.measure.calibrate import calibrate as measure
 from alight._src.measure.imported import changes, import_profile
 from alight._src.measure.profiles import load_profile, save_profile
@@ -122,7 +122,7 @@ def calibrate(
 
     A KeyboardInterrupt goes on with a note that says what is stored by then.
     """
-    before, known = load_profile(device), kept.load(device)
+    before, known = load_profile(device), saved_samples.load(device)
     try:
         devices = [(registry.backend_of(device), device)]
         (made,) = measure(
@@ -130,7 +130,7 @@ def calibrate(
         )
     except KeyboardInterrupt as interrupt:
         then = "nothing is stored"
-        if store and kept.load(device) != known:
+        if store and saved_samples.load(device) != known:
             then = "no profile is stored, but what the next calibration goes on from"
         if store and load_profile(device) != before:
             then = "what was measured until then is stored. Fix: alight calibrate again"

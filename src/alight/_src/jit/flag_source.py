@@ -15,7 +15,7 @@ from weakref import ref
 from alight._core import layout_of
 from alight._core.guard import WATCHED, Entry
 from alight._src.base.originals import np
-from alight._src.fp_warnings.already_shown import NodeCategories
+from alight._src.fp_warnings.registry_check import NodeCategories
 from alight._src.ir.group import Graph, Node
 from alight._src.ir.op import Kind
 from alight._src.ir.ops import OPS

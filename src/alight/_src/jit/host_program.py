@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 
 from alight._core import OPERANDS, Data, Layout, Value, View
 from alight._src.base.originals import np
-from alight._src.fp_warnings.already_shown import AlreadyShown
 from alight._src.fp_warnings.categories import is_worded, wanted_of
 from alight._src.fp_warnings.errstate import ERRSTATE, settings_of
 from alight._src.fp_warnings.filters import at_the_call, when_to_warn
+from alight._src.fp_warnings.registry_check import AlreadyShown
 from alight._src.ir.group import Graph
 from alight._src.jit.lease import NdArray, window_of
 from alight._src.plan.plan import LaunchStep, Plan, ViewStep

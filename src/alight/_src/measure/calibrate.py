@@ -18,16 +18,17 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from alight._core import threads
-from alight._src.measure import kept as keeping
 from alight._src.measure import probes
-from alight._src.measure.amounts import VITAL, compute_elements, hides, main_dtype, most_bytes
+from alight._src.measure import saved_samples as keeping
 from alight._src.measure.dtype_points import Point
 from alight._src.measure.findings import COPY_BYTES, Findings
-from alight._src.measure.kept import Kept
+from alight._src.measure.held_out import MATMUL, unseen
 from alight._src.measure.points import CURVE_CLASSES, points_of
 from alight._src.measure.probes import Bench, Probe
 from alight._src.measure.profiles import known_pace, save_profile, share_costs
 from alight._src.measure.samples import Sample, Samples, better_half
+from alight._src.measure.saved_samples import Kept
+from alight._src.measure.sizes import VITAL, compute_elements, hides, main_dtype, most_bytes
 from alight._src.measure.timing import (
     DISAGREEMENT,
     Pace,
@@ -37,7 +38,6 @@ from alight._src.measure.timing import (
     switches,
     time_threads,
 )
-from alight._src.measure.unseen import MATMUL, unseen
 from alight._src.plan.cost import Profile, estimate
 from alight.backends.machine import thread_count
 from alight.backends.registry import remember

@@ -13,7 +13,15 @@ import numpy as np
 from alight._src.ir.group import Group
 from alight._src.ir.ops import OPS, Kind
 from alight._src.measure import probes
-from alight._src.measure.amounts import (
+from alight._src.measure.probes import CHAIN
+from alight._src.measure.row_probes import (
+    apart_in_memory,
+    complex_rows,
+    few_columns,
+    places,
+    whole_rows,
+)
+from alight._src.measure.sizes import (
     APART,
     COMBINED_ROWS,
     DEVICE_ELEMENTS,
@@ -42,8 +50,6 @@ from alight._src.measure.amounts import (
     most_bytes,
     sides,
 )
-from alight._src.measure.probes import CHAIN
-from alight._src.measure.rows import apart_in_memory, complex_rows, few_columns, places, whole_rows
 from alight._src.plan.loop_overhead import DISTANT_BYTES, LONG_ROW, OUTER_ROWS, ROW, TURNED_SIDES
 from alight._src.plan.loop_starts import START_ROWS
 from alight._src.plan.occupancy import LONE_OPS

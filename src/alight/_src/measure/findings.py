@@ -10,16 +10,16 @@ from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import TYPE_CHECKING
 
-from alight._src.measure.amounts import VITAL, compute_elements, main_dtype
 from alight._src.measure.dtype_points import Point
 from alight._src.measure.fit import compile_costs, fit, joined, left_out
+from alight._src.measure.gemm_fit import LEAST as LEAST_PRODUCTS
+from alight._src.measure.held_out import MATMUL
 from alight._src.measure.intervals import far_off, spreads_of
-from alight._src.measure.kept import Kept
-from alight._src.measure.products import LEAST as LEAST_PRODUCTS
 from alight._src.measure.profiles import fingerprint
 from alight._src.measure.samples import Sample, Samples
+from alight._src.measure.saved_samples import Kept
+from alight._src.measure.sizes import VITAL, compute_elements, main_dtype
 from alight._src.measure.timing import SLOW_SHARE, Pace, Timing, contention
-from alight._src.measure.unseen import MATMUL
 from alight._src.plan.cost import Profile, Rates
 from alight._src.plan.curve import Curve, Measured
 from alight._src.plan.profile import PRODUCTS, undisturbed

@@ -9,9 +9,9 @@ from dataclasses import replace
 import numpy as np
 
 from alight._src.ir.group import Group
+from alight._src.measure.gemm_fit import surface_of
 from alight._src.measure.points import CURVE_CLASSES
 from alight._src.measure.probes import CHAIN
-from alight._src.measure.products import surface_of
 from alight._src.measure.samples import Samples
 from alight._src.measure.timing import Timing
 from alight._src.measure.work import Work

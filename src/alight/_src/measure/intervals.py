@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from statistics import median
 
-from alight._src.measure.unseen import MATMUL, REDUCE
+from alight._src.measure.held_out import MATMUL, REDUCE
 
 __all__ = ["CLASS_OFF", "INSIDE", "SEVERAL", "far_off", "spreads_of"]
 

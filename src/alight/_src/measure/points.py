@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from alight._src.measure import probes
-from alight._src.measure.amounts import (
+from alight._src.measure.dtype_points import DtypePoints, Point
+from alight._src.measure.sizes import (
     FEW_PRODUCTS,
     PRODUCTS,
     SHARED_ELEMENTS,
@@ -15,7 +16,6 @@ from alight._src.measure.amounts import (
     dtypes_of,
     main_dtype,
 )
-from alight._src.measure.dtype_points import DtypePoints, Point
 
 if TYPE_CHECKING:
     from alight.device import Device

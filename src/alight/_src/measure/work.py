@@ -11,10 +11,10 @@ from statistics import geometric_mean, median
 import numpy as np
 
 from alight._src.ir.ops import OPS, Kind
-from alight._src.measure.amounts import FEW
+from alight._src.measure.gemm_fit import non_negative
 from alight._src.measure.points import CURVE_CLASSES
-from alight._src.measure.products import non_negative
 from alight._src.measure.samples import Sample, Samples
+from alight._src.measure.sizes import FEW
 from alight._src.plan.cost import shown
 from alight._src.plan.curve import Curve
 from alight._src.plan.loop_overhead import OUTER_ROWS, ROW, far_share, step_of, summed

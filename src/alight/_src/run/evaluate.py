@@ -31,7 +31,7 @@ from alight._src.adapt import recalibrate as remeasure
 from alight._src.base.originals import np
 from alight._src.config.loading import current_policy, policy, reload_config
 from alight._src.config.schema import HOST_DEVICE
-from alight._src.fp_warnings.telling import note
+from alight._src.fp_warnings.emit import note
 from alight._src.ir.ops import OPS
 from alight._src.log.decisions import LOG
 from alight._src.run import residency

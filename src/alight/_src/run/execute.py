@@ -17,10 +17,10 @@ from weakref import ref
 from alight._core import Data, Layout, Value, sole
 from alight._core.guard import WATCHED
 from alight._src.base.originals import np
-from alight._src.fp_warnings import telling
-from alight._src.fp_warnings.already_shown import was_shown
+from alight._src.fp_warnings import emit
 from alight._src.fp_warnings.categories import told_by_flags
 from alight._src.fp_warnings.filters import make_errors, unheard
+from alight._src.fp_warnings.registry_check import was_shown
 from alight._src.ir.rolls import rolls
 from alight._src.log.decisions import LOG
 from alight._src.plan.plan import LaunchStep, Plan, ViewStep, WriteStep
@@ -177,7 +177,7 @@ class Execution:
             self.failed[number] = error
             value = self.values[number]
             if value is not None:
-                telling.note(error, value)
+                emit.note(error, value)
                 value.error = error
 
     def _place(self, number: int) -> Place:
@@ -267,7 +267,7 @@ class Execution:
                     heard.clear()
         if self._tells(step, heard, recorded):
             arrays = [array_at(place) for place in places]
-            telling.tell(step.group.graph, arrays, recorded)  # type: ignore[arg-type]
+            emit.tell(step.group.graph, arrays, recorded)  # type: ignore[arg-type]
         first = values[step.outputs[0]]
         site = None if first is None else first.site
         known = (implementation, where.id), ready.eligible, not runner.ran
@@ -316,7 +316,7 @@ class Execution:
             what = f"the warning of {step.decision.operation}"
             LOG.fallback(what, f"{type(error).__name__}: {error}", None)
             return
-        telling.tell(step.group.graph, arrays, recorded)  # type: ignore[arg-type]
+        emit.tell(step.group.graph, arrays, recorded)  # type: ignore[arg-type]
 
     def _again(self, number: int) -> np.ndarray[Any, Any]:
         """Return a value made again of what is still there."""
@@ -335,7 +335,7 @@ class Execution:
                 again(n) if self.values[n] is None else array_at(self._place(n))
                 for n in step.inputs
             ]
-            results = telling.computed(graph, operands)
+            results = emit.computed(graph, operands)
             for output, inner in zip(step.outputs, graph.outputs, strict=True):
                 made[output] = results[inner]
             return made[number]
@@ -455,10 +455,10 @@ class Execution:
         _, seconds, _ = into.submit(later.places, into.listened(recorded), heard, (window,))
         if self._tells(step, heard, recorded):
             if later.replaced:
-                telling.tell_by_flags(step.group.graph, heard, recorded)  # type: ignore[arg-type]
+                emit.tell_by_flags(step.group.graph, heard, recorded)  # type: ignore[arg-type]
             else:
                 arrays = [array_at(place) for place in later.places]
-                telling.tell(step.group.graph, arrays, recorded)  # type: ignore[arg-type]
+                emit.tell(step.group.graph, arrays, recorded)  # type: ignore[arg-type]
         first = self.values[step.outputs[0]]
         site = None if first is None else first.site
         spot = into.implementation, into.where.id

@@ -14,8 +14,8 @@ from alight._src.adapt.kernel_trial import FOREGROUND, trial_of
 from alight._src.base.formatting import readable_seconds
 from alight._src.base.originals import np
 from alight._src.fp_warnings.categories import OF_WORDS, is_worded
+from alight._src.fp_warnings.emit import Hearing, listening
 from alight._src.fp_warnings.errstate import wanted_by
-from alight._src.fp_warnings.telling import Hearing, listening
 from alight._src.log.decisions import LOG, eligible_elements
 from alight._src.plan.plan import Decision, Estimate, LaunchStep, Plan
 from alight._src.run import kernels, residency

@@ -9,7 +9,7 @@ import numpy as np
 
 from alight._src.ir.group import Group
 from alight._src.measure import probes
-from alight._src.measure.amounts import APART
+from alight._src.measure.sizes import APART
 from alight._src.plan.loop_overhead import DISTANT_BYTES, OUTER_ROWS, ROW
 from alight._src.plan.loop_starts import GUESSED, START_ROWS, WHOLE_ROW
 
