@@ -10,9 +10,9 @@ import numpy as np
 import alight
 from alight._src.ir.ops import OPS
 from alight._src.plan.workload import is_contraction, product_shape
-from alight._src.record import storage_io as memory
+from alight._src.record import storage_io
 from alight._src.record.pending import settled
-from alight._src.run import evaluate as runtime
+from alight._src.run import evaluate
 from conformance.modes import MODES
 from generated import Array
 
@@ -20,10 +20,10 @@ from generated import Array
 def slack_eps(result: alight.Array) -> float:
     """Return the sum of what the ops of a result that are still pending are declared to be off, in
     epsilons of what they fold or make."""
-    value = memory.read(result)
+    value = storage_io.read(result)
     if settled(value):
         return 0.0
-    graph = runtime.prepare((value,)).graph
+    graph = evaluate.prepare((value,)).graph
     total = 0.0
     for node in graph.nodes:
         if node.op.bound is not None:

@@ -24,7 +24,7 @@ from alight._src.fp_warnings.categories import may_raise
 from alight._src.ir.group import Graph, Node
 from alight._src.ir.op import Kind, Op
 from alight._src.ir.ops import OPS
-from alight._src.jit import guarding as answers
+from alight._src.jit import guarding
 from alight._src.jit.decorator import Jitted
 from alight._src.run import kernels
 from alight.backends.machine import CATEGORY
@@ -296,13 +296,13 @@ def test_a_function_that_is_gone_leaves_no_program() -> None:
     """What looks for the cause of flags knows the program, and the entry that asks it."""
     seen: list[Any] = []
     with alight.policy(floor=0, force="cpu:generated"), pytest.MonkeyPatch.context() as patch:
-        make = answers.FlagSearch
+        make = guarding.FlagSearch
 
         def made(program: Any, lookups: Any) -> Any:
             seen.append(weakref.ref(program))
             return make(program, lookups)
 
-        patch.setattr(answers, "FlagSearch", made)
+        patch.setattr(guarding, "FlagSearch", made)
         function = alight.jit(lambda a: np.log(a) + 1 / a)
         for _ in range(4):
             function(VALUES["ordinary"])

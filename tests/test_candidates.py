@@ -19,7 +19,7 @@ import pytest
 
 import alight.backends.registry
 import alight.errors
-from alight.backends import known_devices as calibrated
+from alight.backends import known_devices
 
 SOURCE = Path(alight.errors.__file__).parents[1]
 
@@ -190,7 +190,7 @@ class Machine:
         return next(row for row in found if row["id"] == "far:0")
 
     def index(self) -> Path:
-        return self.folder / "cache" / "v1" / "device" / f"{calibrated.KEY}.json"
+        return self.folder / "cache" / "v1" / "device" / f"{known_devices.KEY}.json"
 
 
 @pytest.fixture
@@ -420,43 +420,43 @@ def test_who_waits_after_a_failure_waits_ever_longer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from alight._src.store import Store
-    from alight.backends import known_devices as calibrated
+    from alight.backends import known_devices
     from alight.device import Device, Support, Traces
 
     store, now = Store(tmp_path), [1e9]
-    monkeypatch.setattr(calibrated, "default_store", lambda: store)
-    monkeypatch.setattr(calibrated, "time", lambda: now[0])
-    calibrated.forget()
+    monkeypatch.setattr(known_devices, "default_store", lambda: store)
+    monkeypatch.setattr(known_devices, "time", lambda: now[0])
+    known_devices.forget()
     support = Support(("generated",), frozenset(("float32",)))
     device = Device("far:0", "v", "n", "far:0", 1 << 30, False, support, {"operands": 3}, "1")
 
     def usable() -> bool:
-        calibrated.forget()
-        ((found, _, reason),) = calibrated.recalled()
+        known_devices.forget()
+        ((found, _, reason),) = known_devices.recalled()
         assert found == device
         return not reason
 
-    calibrated.keep(device, Traces((sys.executable,), ("HOME",), ("wgpu_power",)))
+    known_devices.keep(device, Traces((sys.executable,), ("HOME",), ("wgpu_power",)))
     assert usable()
     for wait in (20.0, 40.0, 80.0):
-        calibrated.failed(device, "why", for_good=False)
+        known_devices.failed(device, "why", for_good=False)
         assert not usable()
         now[0] += wait - 1
         assert not usable()
         now[0] += 2
         assert usable()
-    calibrated.trying(device)
+    known_devices.trying(device)
     assert usable()  # it may be at it
     now[0] += 61
-    assert not usable() and "did not get through" in calibrated.recalled()[0].reason
+    assert not usable() and "did not get through" in known_devices.recalled()[0].reason
     now[0] += 161
     assert usable()
-    calibrated.failed(device, "why", for_good=True)
+    known_devices.failed(device, "why", for_good=True)
     now[0] += 1e9
     assert not usable()
-    calibrated.keep(device, Traces((sys.executable,), ("HOME",), ("wgpu_power",)))
+    known_devices.keep(device, Traces((sys.executable,), ("HOME",), ("wgpu_power",)))
     assert usable()
-    calibrated.forget()
+    known_devices.forget()
 
 
 def test_a_profile_for_other_settings_of_the_machine_is_none(machine: Machine) -> None:
@@ -481,12 +481,12 @@ def test_looks_of_before_modules_were_named_are_passed_over(machine: Machine) ->
 
     machine.measured()
     store = Store(machine.folder / "cache")
-    document = store.read("device", calibrated.KEY)
+    document = store.read("device", known_devices.KEY)
     assert document is not None
     for entry in document["devices"].values():
         for seen in entry["looks"]:
             del seen["module driven"]
-    store.remove("device", calibrated.KEY)
+    store.remove("device", known_devices.KEY)
     store.write("device", "calibrated", document)
     assert set(machine.run()["places"]) == {"cpu"}
     assert machine.listed()["takes_part"]  # who looks keeps it anew
@@ -503,7 +503,7 @@ def test_modules_are_looked_for_by_their_top_level_names(
     from alight.device import Traces
 
     monkeypatch.setitem(sys.modules, "without", ModuleType("without"))  # it has no __spec__
-    seen = calibrated.look(Traces(modules=(name,)))
+    seen = known_devices.look(Traces(modules=(name,)))
     assert seen == {f"module {name}": "there" if there else ""}
 
 
@@ -512,10 +512,10 @@ def test_entries_of_another_version_are_passed_over(machine: Machine) -> None:
 
     machine.measured()
     store = Store(machine.folder / "cache")
-    document = store.read("device", calibrated.KEY)
+    document = store.read("device", known_devices.KEY)
     assert document is not None
     entries = {"other": {"device": {"id": "far:0"}}, "more": 3, **document["devices"]}
-    store.write("device", calibrated.KEY, {"devices": entries})
+    store.write("device", known_devices.KEY, {"devices": entries})
     assert set(machine.run()["places"]) == {"far:0"}
 
 
@@ -683,9 +683,9 @@ def test_settings_that_only_another_version_knows_look_unlike_any_of_here(
             return self.document
 
     for looks, why in (((here, theirs), ""), ((theirs,), "setting of_another_version")):
-        monkeypatch.setattr(calibrated, "_recalled", None)
-        monkeypatch.setattr(calibrated, "default_store", lambda looks=looks: Store(*looks))
-        (found,) = calibrated.recalled()
+        monkeypatch.setattr(known_devices, "_recalled", None)
+        monkeypatch.setattr(known_devices, "default_store", lambda looks=looks: Store(*looks))
+        (found,) = known_devices.recalled()
         assert found.device.id == "far:0" and (why in found.reason if why else not found.reason)
 
 
@@ -713,37 +713,37 @@ def test_a_document_that_nobody_wrote_is_put_aside_and_the_rest_of_it_kept(
     what: Any,
 ) -> None:
     from alight._src.store import Store
-    from alight.backends import known_devices as calibrated
+    from alight.backends import known_devices
     from alight.device import Device, Support, Traces
 
     store = Store(tmp_path)
-    monkeypatch.setattr(calibrated, "default_store", lambda: store)
+    monkeypatch.setattr(known_devices, "default_store", lambda: store)
     support = Support(("generated",), frozenset(("float32",)))
     devices = [
         Device(f"far:{i}", "v", "n", f"far:{i}", 1 << 30, False, support, {"operands": 3}, "1")
         for i in range(2)
     ]
     for device in devices:
-        calibrated.keep(device, Traces((sys.executable,)))
-    document = store.read("device", calibrated.KEY)
+        known_devices.keep(device, Traces((sys.executable,)))
+    document = store.read("device", known_devices.KEY)
     assert document is not None
     part: Any = document["devices"]
-    for name in (calibrated._key(devices[1]), *where)[:-1]:
+    for name in (known_devices._key(devices[1]), *where)[:-1]:
         part = part[name]
-    part[(calibrated._key(devices[1]), *where)[-1]] = what
-    store.write("device", calibrated.KEY, document)
-    calibrated.forget()
+    part[(known_devices._key(devices[1]), *where)[-1]] = what
+    store.write("device", known_devices.KEY, document)
+    known_devices.forget()
     with caplog.at_level("WARNING", logger="alight"):
-        ((found, _, reason),) = calibrated.recalled()
+        ((found, _, reason),) = known_devices.recalled()
     assert found == devices[0] and not reason
     (said,) = caplog.messages
-    assert f"{calibrated.KEY}.json" in said and "Fix: `alight calibrate`" in said
-    forms = [entry.form for entry in store.entries() if entry.key == calibrated.KEY]
+    assert f"{known_devices.KEY}.json" in said and "Fix: `alight calibrate`" in said
+    forms = [entry.form for entry in store.entries() if entry.key == known_devices.KEY]
     assert sorted(forms) == ["document", "quarantined"]
-    calibrated.forget()
+    known_devices.forget()
     caplog.clear()
-    assert [one.device for one in calibrated.recalled()] == [devices[0]] and not caplog.messages
-    calibrated.keep(devices[1], Traces((sys.executable,)))
-    calibrated.failed(devices[1], "why", for_good=False)
-    assert len(calibrated.recalled()) == 2
-    calibrated.forget()
+    assert [one.device for one in known_devices.recalled()] == [devices[0]] and not caplog.messages
+    known_devices.keep(devices[1], Traces((sys.executable,)))
+    known_devices.failed(devices[1], "why", for_good=False)
+    assert len(known_devices.recalled()) == 2
+    known_devices.forget()

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import alight.errors
-from alight._src.adapt import record_floor as automatic_floor
+from alight._src.adapt import record_floor
 from alight._src.adapt.record_floor import GUESSED_FLOOR
 
 PACKAGE = Path(alight.errors.__file__).parent
@@ -239,39 +239,39 @@ def test_calibrate_stores_unless_dry_and_cache_shows_it(tmp_path: Path) -> None:
 def test_a_calibration_that_was_disturbed_says_what_holds_and_exits_with_1(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from alight._src.cli import commands as cli
-    from alight._src.explain import calibration_text as calibrating
+    from alight._src.cli import commands
+    from alight._src.explain import calibration_text
     from alight.backends.sim.virtual_clock import DEFAULT_SPEC, recorded
 
     made = dataclasses.replace(recorded("cpu", DEFAULT_SPEC), contended=True)
-    monkeypatch.setattr(calibrating, "measure", lambda *args, **kwargs: [made])
+    monkeypatch.setattr(calibration_text, "measure", lambda *args, **kwargs: [made])
     for known, then in ((None, "work stays in NumPy"), (made, "the profile before goes on")):
-        monkeypatch.setattr(calibrating, "load_profile", lambda device, known=known: known)
+        monkeypatch.setattr(calibration_text, "load_profile", lambda device, known=known: known)
         with pytest.raises(SystemExit) as ended:
-            cli.main(["calibrate", "cpu"])
+            commands.main(["calibrate", "cpu"])
         assert ended.value.code == 1
         assert f"not stored: {then}" in capsys.readouterr().out
     with pytest.raises(SystemExit) as ended:
-        cli.main(["calibrate", "cpu", "--dry-run"])
+        commands.main(["calibrate", "cpu", "--dry-run"])
     assert ended.value.code == 1
     quiet = dataclasses.replace(made, contended=False)
-    monkeypatch.setattr(calibrating, "measure", lambda *args, **kwargs: [quiet])
+    monkeypatch.setattr(calibration_text, "measure", lambda *args, **kwargs: [quiet])
     with pytest.raises(SystemExit) as ended:
-        cli.main(["calibrate", "cpu", "--dry-run"])
+        commands.main(["calibrate", "cpu", "--dry-run"])
     assert ended.value.code == 0
 
 
 def test_a_calibration_says_how_much_was_there_from_before(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from alight._src.cli import commands as cli
-    from alight._src.explain import calibration_text as calibrating
+    from alight._src.cli import commands
+    from alight._src.explain import calibration_text
     from alight._src.measure.saved_samples import Kept
     from alight.backends.sim.virtual_clock import DEFAULT_SPEC, recorded
 
     quiet = dataclasses.replace(recorded("cpu", DEFAULT_SPEC), origin="measured", contended=False)
     known = Kept(1.0, timings={"numpy": {"a/f": {1.0: [1e-6], 2.0: [1e-6]}, "b/f": {1.0: [1e-6]}}})
-    monkeypatch.setattr(calibrating, "load_profile", lambda device: None)
+    monkeypatch.setattr(calibration_text, "load_profile", lambda device: None)
     for left, before, options, told in (
         (None, 0.0, (), "measurements: 1,234, all new"),
         (known, 987.0, (), "measurements: 987 from before, 1,234 new"),
@@ -279,14 +279,14 @@ def test_a_calibration_says_how_much_was_there_from_before(
         (known, 0.0, ("--dry-run",), "measurements: 1,234, all new; 3 from before are passed over"),
     ):
         made = dataclasses.replace(quiet, validation={"before": before, "new": 1234.0})
-        monkeypatch.setattr(calibrating, "measure", lambda *given, made=made, **more: [made])
-        monkeypatch.setattr(calibrating.kept, "load", lambda device, left=left: left)
+        monkeypatch.setattr(calibration_text, "measure", lambda *given, made=made, **more: [made])
+        monkeypatch.setattr(calibration_text.kept, "load", lambda device, left=left: left)
         with pytest.raises(SystemExit) as ended:
-            cli.main(["calibrate", "cpu", *options])
+            commands.main(["calibrate", "cpu", *options])
         assert ended.value.code == 0
         assert f"  {told}\n" in capsys.readouterr().out
     with pytest.raises(SystemExit):
-        cli.main(["calibrate", "cpu", "--json"])
+        commands.main(["calibrate", "cpu", "--json"])
     (row,) = json.loads(capsys.readouterr().out)["profiles"]
     assert (row["validation"]["before"], row["validation"]["new"]) == (0.0, 1234.0)
 
@@ -294,16 +294,16 @@ def test_a_calibration_says_how_much_was_there_from_before(
 def test_a_calibration_that_measured_nothing_is_an_error(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from alight._src.cli import commands as cli
-    from alight._src.explain import calibration_text as calibrating
+    from alight._src.cli import commands
+    from alight._src.explain import calibration_text
 
     def broken(*args: Any, **kwargs: Any) -> Any:
         raise RuntimeError("a driver's message")
 
-    monkeypatch.setattr(calibrating, "measure", broken)
+    monkeypatch.setattr(calibration_text, "measure", broken)
     for more in ((), ("--dry-run",)):
         with pytest.raises(SystemExit) as ended:
-            cli.main(["calibrate", *more])
+            commands.main(["calibrate", *more])
         assert ended.value.code == 1
         assert "cpu: not measured: RuntimeError: a driver's message" in capsys.readouterr().out
 
@@ -317,8 +317,8 @@ def test_an_interrupted_calibration_says_what_is_kept(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    from alight._src.cli import commands as cli
-    from alight._src.explain import calibration_text as calibrating
+    from alight._src.cli import commands
+    from alight._src.explain import calibration_text
     from alight.backends.sim.virtual_clock import DEFAULT_SPEC, recorded
 
     made = recorded("cpu", DEFAULT_SPEC)
@@ -327,10 +327,10 @@ def test_an_interrupted_calibration_says_what_is_kept(
     def interrupted(*args: Any, **kwargs: Any) -> Any:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(calibrating, "measure", interrupted)
-    monkeypatch.setattr(calibrating, "load_profile", lambda device: there.pop(0))
+    monkeypatch.setattr(calibration_text, "measure", interrupted)
+    monkeypatch.setattr(calibration_text, "load_profile", lambda device: there.pop(0))
     with pytest.raises(SystemExit) as ended:
-        cli.main(["calibrate", "cpu", *options])
+        commands.main(["calibrate", "cpu", *options])
     told = capsys.readouterr().err
     assert ended.value.code == 130 and told.endswith("alight: interrupted\n")
     then = "what was measured until then is stored. Fix: " if stored else "nothing is stored\n"
@@ -618,5 +618,5 @@ def test_a_planning_time_that_was_disturbed_has_no_gigabytes_added(
     made = []
     real = np.ones
     monkeypatch.setattr(np, "ones", lambda size: made.append(size) or real(size))
-    found = automatic_floor._planning_floor(1.0)  # a second for a plan that takes 100 us
-    assert found > made[-1] == automatic_floor._MOST_ELEMENTS
+    found = record_floor._planning_floor(1.0)  # a second for a plan that takes 100 us
+    assert found > made[-1] == record_floor._MOST_ELEMENTS

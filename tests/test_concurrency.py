@@ -160,8 +160,8 @@ def test_threads_have_numpys_results(force: str | None) -> None:
 # Graphs are replayed from the first time that addresses come again.
 CUDA = """
 import test_concurrency as t, sys
-from alight.backends import cuda_graph
-cuda_graph._TURNS = 1
+from alight.backends.cuda import graph_replay
+graph_replay._TURNS = 1
 sys.setswitchinterval(5e-6)
 t.run("cuda:0")
 print("done")

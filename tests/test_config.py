@@ -19,9 +19,7 @@ import pytest
 
 import alight
 from alight._core import POLICY, floor
-from alight._src.config import loading as config_module
-from alight._src.config import policy as policies
-from alight._src.config import schema as settings_module
+from alight._src.config import loading, schema
 from alight._src.config.loading import (
     Config,
     config,
@@ -30,7 +28,7 @@ from alight._src.config.loading import (
     policy,
     reload_config,
 )
-from alight._src.config.policy import Policy
+from alight._src.config.policy import _STAMPS_KEPT, Policy, _stamps
 from alight._src.config.schema import Force
 from alight.errors import AlightError, ConfigError
 
@@ -39,7 +37,7 @@ from alight.errors import AlightError, ConfigError
 def fresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[pytest.MonkeyPatch]:
     """Give an environment without settings, and read the real one again afterwards."""
     with monkeypatch.context() as patch:
-        for name in [*settings_module.KNOWN]:
+        for name in [*schema.KNOWN]:
             patch.delenv(name, raising=False)
         patch.setenv("ALIGHT_CONFIG", str(tmp_path / "config.toml"))
         (tmp_path / "config.toml").write_text("")
@@ -98,7 +96,7 @@ def test_every_setting_has_an_environment_name(tmp_path: Path) -> None:
         "ALIGHT_WGPU_POWER": "low",
         "ALIGHT_WGPU_SOFTWARE": "off",
     }
-    assert set(environ) <= set(settings_module.KNOWN)
+    assert set(environ) <= set(schema.KNOWN)
     settings = load_with(tmp_path, "", **environ)
     own = settings.policy
     assert own.devices == ("cuda:0", "cpu", "-wgpu:0")
@@ -385,7 +383,7 @@ def test_the_recording_floor_follows_the_elementwise_floors(
 def test_a_misspelt_variable_is_named_once_with_the_right_one(
     fresh: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    fresh.setattr(config_module, "_told", set())
+    fresh.setattr(loading, "_told", set())
     for name, value in {"ALIGHT_DEVICE": "cpu", "ALIGHT_FLOOR": "3", "OTHER": "x"}.items():
         fresh.setenv(name, value)
     for _ in range(2):
@@ -399,7 +397,7 @@ def test_a_misspelt_variable_is_named_once_with_the_right_one(
 def test_a_variable_that_may_be_another_programs_is_told_of_only_where_asked(
     fresh: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    fresh.setattr(config_module, "_told", set())
+    fresh.setattr(loading, "_told", set())
     fresh.setenv("ALIGHT_API_KEY", "1")
     with caplog.at_level("INFO", "alight"):
         for _ in range(2):
@@ -422,13 +420,13 @@ def test_what_is_read_of_the_environment_is_known() -> None:
     folders = (Path(alight.__file__).parent, Path(__file__).parent)
     texts = [path.read_text() for folder in folders for path in folder.rglob("*.py")]
     read = {name for text in texts for name in re.findall(r"environ\b.{0,9}\"(ALIGHT_\w+)\"", text)}
-    assert {"ALIGHT_TWIN", "ALIGHT_REPORT", "ALIGHT_FULL"} <= read <= set(settings_module.KNOWN)
+    assert {"ALIGHT_TWIN", "ALIGHT_REPORT", "ALIGHT_FULL"} <= read <= set(schema.KNOWN)
 
 
 def test_a_settings_key_is_not_taken_for_its_variable_in_silence(
     fresh: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    fresh.setattr(config_module, "_told", set())
+    fresh.setattr(loading, "_told", set())
     fresh.setenv("ALIGHT_LOG_LEVEL", "info")  # `alight doctor` lists it as log_level
     with caplog.at_level(logging.WARNING, "alight"):
         reload_config()
@@ -439,7 +437,7 @@ def test_a_settings_key_is_not_taken_for_its_variable_in_silence(
 def test_a_floor_misspelt_is_taken_for_a_floor(
     fresh: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    fresh.setattr(config_module, "_told", set())
+    fresh.setattr(loading, "_told", set())
     fresh.setenv("ALIGHT_FLOR", "3")
     with caplog.at_level(logging.WARNING, "alight"):
         reload_config()
@@ -459,7 +457,7 @@ def test_problems_are_collected_and_the_rest_holds(tmp_path: Path) -> None:
         **{"ALIGHT_CONFIG": str(tmp_path / "none"), "ALIGHT_FLOOR_UNARY": "-1"},
         **{"ALIGHT_DEVICES": "cpu", "ALIGHT_FORCE": "sim:0", "ALIGHT_LOG_SIZE": "9"},
     }
-    settings = config_module.load(environ, problems)
+    settings = loading.load(environ, problems)
     assert settings.log_size == 9 and settings.policy == Policy()
     assert [text in str(p) for text, p in zip(["none", "-1", "sim:0"], problems, strict=True)] == [
         True
@@ -468,12 +466,12 @@ def test_problems_are_collected_and_the_rest_holds(tmp_path: Path) -> None:
 
 def test_ever_new_policies_do_not_grow_the_process() -> None:
     base = Policy()
-    for number in range(2 * policies._STAMPS_KEPT):
+    for number in range(2 * _STAMPS_KEPT):
         policy(floor=number).over(base)
-    assert len(policies._stamps) <= policies._STAMPS_KEPT
+    assert len(_stamps) <= _STAMPS_KEPT
     again = Policy()  # what was forgotten gets another number and says the same
     assert again == base and hash(again) == hash(base)
-    known = {stamp: said for said, stamp in policies._stamps.items()}
+    known = {stamp: said for said, stamp in _stamps.items()}
     assert known.get(base.stamp, base._said) == base._said
 
 
@@ -503,8 +501,8 @@ def test_the_configuration_is_read_once(fresh: pytest.MonkeyPatch) -> None:
 
 
 def test_an_error_in_the_environment_comes_at_every_use(fresh: pytest.MonkeyPatch) -> None:
-    fresh.setattr(config_module, "_config", None)
-    fresh.setattr(config_module, "_base", None)
+    fresh.setattr(loading, "_config", None)
+    fresh.setattr(loading, "_base", None)
     fresh.setenv("ALIGHT_FLOOR_ALL", "many")
     for _ in range(2):
         with pytest.raises(ConfigError, match="environment variable ALIGHT_FLOOR_ALL"):

@@ -15,15 +15,13 @@ import numpy as np
 import pytest
 
 import alight
-from alight._src.adapt import lazy_devices as candidates
-from alight._src.adapt import planner_facts as costs
-from alight._src.adapt import recalibrate as remeasure
+from alight._src.adapt import lazy_devices, planner_facts, recalibrate
 from alight._src.adapt.lazy_devices import standing
 from alight._src.bench.calibration import measured
 from alight._src.cli import doctor
 from alight._src.cli.commands import main
 from alight._src.config.policy import Policy
-from alight._src.explain import calibration_text as calibrating
+from alight._src.explain import calibration_text
 from alight._src.explain.report import report
 from alight._src.explain.tables_data import profile_row
 from alight._src.explain.text_tables import remarks
@@ -56,7 +54,7 @@ from alight.backends.sim.virtual_clock import DEFAULT_SPEC, recorded
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
     found = Store(tmp_path)
     monkeypatch.setattr(profiles, "default_store", lambda: found)
-    monkeypatch.setattr(costs, "_profiles", {})  # what is read from it is no other test's
+    monkeypatch.setattr(planner_facts, "_profiles", {})  # what is read from it is no other test's
     return found
 
 
@@ -327,7 +325,7 @@ def test_a_profile_made_under_other_settings_is_named(
     assert load_profile(HOST) is None
     told = passed_over(HOST)
     assert "OPENBLAS_CORETYPE=Haswell' here" in told and told.count("OPENBLAS_CORETYPE") == 1
-    monkeypatch.setattr(costs, "_profiles", {})
+    monkeypatch.setattr(planner_facts, "_profiles", {})
     assert f"uncalibrated (a profile is not used: {told})" in str(report())
 
 
@@ -374,7 +372,7 @@ def test_the_commands_say_that_a_profile_is_rough_and_which_one_holds(
         "cpu's profile: rough: predictions are off by 45% in the median" in capsys.readouterr().out
     )
     worse = replace(made, made_at=now, path=None, validation={"shapes": 9.0, "median_error": 0.6})
-    monkeypatch.setattr(calibrating, "measure", lambda *a, **k: [save_profile(worse)])
+    monkeypatch.setattr(calibration_text, "measure", lambda *a, **k: [save_profile(worse)])
     with pytest.raises(SystemExit) as ended:
         main(["calibrate", "cpu"])
     told = capsys.readouterr().out
@@ -389,7 +387,7 @@ def test_the_bench_is_told_what_the_command_prints(
     quiet = profile(store, time.time() - 9, 0.02)
     busy = replace(quiet, path=None, contended=True, doubts=("it was busy",))
     for made in (quiet, busy):
-        monkeypatch.setattr(calibrating, "measure", lambda *a, made=made, **k: [made])
+        monkeypatch.setattr(calibration_text, "measure", lambda *a, made=made, **k: [made])
         (found,) = measured(["cpu"], 1.0)
         assert (found["device"], found["again"]) == ("cpu", made is busy)
         with pytest.raises(SystemExit) as ended:
@@ -416,7 +414,7 @@ def test_what_is_measured_at_exit_is_kept_unless_other_work_disturbed_it(
     )
     monkeypatch.setattr(calibration, "calibrate", lambda *a, **k: [save_profile(made)])
     with caplog.at_level("INFO", "alight"):
-        remeasure._measure_at_exit("cpu")
+        recalibrate._measure_at_exit("cpu")
     assert (
         "other work disturbed what was measured of cpu (it was busy)" in caplog.text
     ) is contended
@@ -438,14 +436,14 @@ def test_while_measuring_is_put_off_nothing_is_loaded_for_it(
 
     monkeypatch.setitem(sys.modules, "alight._src.measure.calibrate", Calibrate("calibrate"))
     note_refused(HOST, Refused(time.time(), -1.0 if over else 1e9, "it was busy"))
-    remeasure._measure_at_exit("cpu")
+    recalibrate._measure_at_exit("cpu")
     assert ("calibrate" in loaded) is over
 
 
 def test_who_has_no_profile_is_told_that_measuring_was_refused(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(costs._profiles, "cpu", None)
+    monkeypatch.setitem(planner_facts._profiles, "cpu", None)
     alight.reset()
     fix = "`alight calibrate cpu` when the machine is quiet"
     refused = "was refused: other work disturbed it (it was busy)"
@@ -466,7 +464,7 @@ def test_who_has_no_profile_is_told_that_measuring_was_refused(
     known = profiles.refused
     monkeypatch.setattr(profiles, "refused", lambda device: read.append(device) or known(device))
     assert refused in standing(HOST, Policy()).why and len(read) == 1
-    monkeypatch.setattr(candidates, "_refusal", lambda last: "it came to nothing")
+    monkeypatch.setattr(lazy_devices, "_refusal", lambda last: "it came to nothing")
     assert "it came to nothing" in alight.report().explanation()  # however it is worded
 
 
@@ -488,9 +486,9 @@ def test_what_measuring_found_no_time_for_was_not_refused_and_is_forgotten_on_su
         monkeypatch.setattr(
             calibration, "calibrate", lambda *a, found=found, **k: [save_profile(found)]
         )
-        remeasure._measure_at_exit("cpu")
+        recalibrate._measure_at_exit("cpu")
         store.remove("profile")  # as once it is too old
-        monkeypatch.setattr(costs, "_profiles", {})
+        monkeypatch.setattr(planner_facts, "_profiles", {})
         told = standing(HOST, Policy()).why
         assert "refused" not in told and "other work" not in told
         assert ("ago, found time for little of it, and is tried again in" in told) is (
@@ -512,14 +510,14 @@ def test_a_profile_of_little_is_bettered_by_a_later_program(
         short = {"measured": made[-1], "shapes": 9.0, "median_error": 0.1}
         return [profile(store, now - 5, 0.1, complete=False, validation=short)]
 
-    monkeypatch.setattr(remeasure, "measure_when_over", asked.append)
+    monkeypatch.setattr(recalibrate, "measure_when_over", asked.append)
     monkeypatch.setattr(calibration, "calibrate", calibrate)
-    remeasure._measure_at_exit("cpu")
+    recalibrate._measure_at_exit("cpu")
     (found,) = [found for found in [load_profile(HOST)] if found is not None]
-    costs.forget()
-    remeasure.measure_later([HOST])
+    planner_facts.forget()
+    recalibrate.measure_later([HOST])
     assert found.little and asked == ["cpu"]
-    remeasure._measure_at_exit("cpu")
+    recalibrate._measure_at_exit("cpu")
     assert len(made) == 1  # not at every program's end
     # More takes its place and holds: less does not, and nobody asks for more.
     more = {"measured": 0.24, "shapes": 9.0, "median_error": 0.1}
@@ -528,8 +526,8 @@ def test_a_profile_of_little_is_bettered_by_a_later_program(
     assert profile(store, now - 3, 0.1, complete=False, validation=less).made_at == now - 4
     again = more | {"measured": 0.23}
     assert profile(store, now - 2, 0.1, complete=False, validation=again).made_at == now - 2
-    costs.forget()
-    remeasure.measure_later([HOST])
+    planner_facts.forget()
+    recalibrate.measure_later([HOST])
     assert asked == ["cpu"]
 
 
@@ -546,7 +544,7 @@ def test_calibrations_begin_anew_where_they_are_asked_to(
         asked.append(fresh)
         return [quiet]
 
-    monkeypatch.setattr(calibrating, "measure", measured)
+    monkeypatch.setattr(calibration_text, "measure", measured)
     for arguments in (["calibrate", "cpu"], ["calibrate", "cpu", "--fresh"]):
         with pytest.raises(SystemExit) as ended:
             main(arguments)

@@ -13,9 +13,7 @@ import pytest
 import alight
 from alight._core import Data, layout_of
 from alight._src.log.decisions import LOG
-from alight._src.run import evaluate as runtime
-from alight._src.run import eviction as copies
-from alight._src.run import residency
+from alight._src.run import evaluate, eviction, residency
 from alight._src.run.eviction import FRESH, Kept
 from alight.backends import registry
 
@@ -30,12 +28,12 @@ def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     monkeypatch.setitem(registry._devices, "sim:0", device)
     driver: Any = registry.driver_of(whole)
     monkeypatch.setattr(driver, "_used", {})
-    monkeypatch.setattr(copies, "_spaces", {})
-    runtime.forget_plans()
+    monkeypatch.setattr(eviction, "_spaces", {})
+    evaluate.forget_plans()
     LOG.reset()
     with alight.policy(force="sim:0", floor=0):
         yield device
-    runtime.forget_plans()
+    evaluate.forget_plans()
 
 
 def test_more_arrays_than_fit_are_computed_on_the_device(small: Any) -> None:

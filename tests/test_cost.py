@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from alight._core import Data, Layout, layout_of, make_layout
-from alight._src.adapt import planner_facts as costs
+from alight._src.adapt import planner_facts
 from alight._src.base.originals import ENVIRONMENT
 from alight._src.ir.group import Graph, Group, GroupKind, Node
 from alight._src.ir.ops import OPS
@@ -60,7 +60,7 @@ from alight._src.plan.place import make_plan
 from alight._src.plan.plan import Estimate, Facts, LaunchStep
 from alight._src.plan.plan_cost import account
 from alight._src.plan.workload import body_parts, one_by_one, unfused_workload, workload
-from alight._src.run import evaluate as runtime
+from alight._src.run import evaluate
 from alight._src.store import Store
 from alight.backends import registry
 from alight.backends.host import HostBackend
@@ -834,9 +834,9 @@ def test_what_was_counted_in_bodies_outlives_the_process(
 ) -> None:
     """Reading the body of an op takes as long as loading a kernel, at every first call."""
     store, leaving = Store(tmp_path), []
-    monkeypatch.setattr(costs, "default_store", lambda: store)
+    monkeypatch.setattr(planner_facts, "default_store", lambda: store)
     monkeypatch.setattr(
-        costs, "when_over", lambda call, *given: leaving.append(lambda: call(*given))
+        planner_facts, "when_over", lambda call, *given: leaving.append(lambda: call(*given))
     )
     graph = Graph((vector(8),), (Node(OPS["sin"], (0,), (), vector(8)),), (1,))
     group = Group(GroupKind.LOOP, graph, (8,))
@@ -844,8 +844,8 @@ def test_what_was_counted_in_bodies_outlives_the_process(
     def begin() -> None:
         workload_of.BODIES.clear()
         workload_of._body.cache_clear()
-        costs._recall_bodies.cache_clear()
-        costs.estimate(group, "cpu", "generated")
+        planner_facts._recall_bodies.cache_clear()
+        planner_facts.estimate(group, "cpu", "generated")
 
     begin()
     counted = body_parts(graph, graph.nodes[0])
@@ -855,7 +855,7 @@ def test_what_was_counted_in_bodies_outlives_the_process(
     assert body_parts(graph, graph.nodes[0]) == counted and counted[0] > 10
     leaving.pop()()  # nothing new to keep
     monkeypatch.undo()
-    costs._recall_bodies.cache_clear()
+    planner_facts._recall_bodies.cache_clear()
 
 
 def test_a_step_of_ours_is_what_a_plan_takes_beside_the_call() -> None:
@@ -867,7 +867,7 @@ def test_a_step_of_ours_is_what_a_plan_takes_beside_the_call() -> None:
         pass
     profile = run.profile()
     assert 0.9 < profile.one_offs["step"].value < 1.0
-    assert 0.0 <= runtime.step_seconds() < 1e-2
+    assert 0.0 <= evaluate.step_seconds() < 1e-2
 
 
 def test_a_device_pays_for_the_steps_it_takes_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -888,14 +888,14 @@ def test_a_device_pays_for_the_steps_it_takes_the_host(monkeypatch: pytest.Monke
         found = account(plan, graph, known).estimate
         assert found is not None and found.terms["steps"] == known.step_on(chosen)
     # who calls with what lies on the device has the launch ready, and takes no step
-    monkeypatch.setattr(costs, "steps_on", lambda devices: {there.id: 2e-5})
+    monkeypatch.setattr(planner_facts, "steps_on", lambda devices: {there.id: 2e-5})
     for spaces, wanted in (
         (("host",), {there.id: 2e-5}),
         (("host", there.space), {}),
         (("*",), {there.id: 2e-5}),
     ):
         leaf = layout, frozenset(spaces), 0, 0
-        assert runtime.facts_of([leaf], 0).steps == wanted
+        assert evaluate.facts_of([leaf], 0).steps == wanted
 
 
 def test_an_account_has_the_step_that_was_measured() -> None:

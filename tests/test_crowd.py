@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from alight._core import make_layout
-from alight._src.adapt import planner_facts as costs
+from alight._src.adapt import planner_facts
 from alight._src.codegen.cuda.column_kernels import Columns
 from alight._src.codegen.cuda.group_forms import card_nest, form, schedule
 from alight._src.codegen.cuda.kernel_program import row_count
@@ -153,7 +153,7 @@ def test_quotients_that_a_kernel_takes_along_are_not_divided_again(measured: boo
         devices=tuple(devices.values()),
         profiles={},
         force=("cuda:0", "generated"),
-        supports=lambda name, by, group: costs.gap_on(devices[name], by, group),
+        supports=lambda name, by, group: planner_facts.gap_on(devices[name], by, group),
         estimate=predicted,
         timed=None,
     )

@@ -12,7 +12,7 @@ import pytest
 
 import cuda_on_cpu
 from alight._src.ir.ops import OPS
-from alight._src.measure import verify_ops as trust
+from alight._src.measure import verify_ops
 from alight.backends import driver_subprocess
 from alight.backends.cuda import cuda_backend as backend_module
 from alight.backends.cuda.cuda_backend import CudaBackend
@@ -270,7 +270,7 @@ def test_products_beside_the_largest_number_are_trusted_by_their_size(kind: type
     for far, differs in ((1, False), (32, True)):
         actual = expected.copy()
         actual.real -= far * np.spacing(np.abs(expected.real))
-        assert trust._differs(OPS["multiply"], [], actual, expected).tolist() == [differs] * 2
+        assert verify_ops._differs(OPS["multiply"], [], actual, expected).tolist() == [differs] * 2
 
 
 def test_without_cupy_there_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -300,7 +300,7 @@ import alight
 from alight._src.adapt import lazy_devices as candidates
 from alight._src.adapt import planner_facts as costs
 from alight.backends import registry
-from alight.backends import asking, cuda
+from alight.backends.cuda import cuda_backend
 from alight.backends.cuda.cuda_backend import CudaBackend
 from alight.backends.sim.virtual_clock import DEFAULT_SPEC, recorded
 from alight._src.log.decisions import LOG
@@ -327,7 +327,7 @@ if sys.argv[1:] == ["measured"]:
 def asked(*arguments):
     raise AssertionError("the driver was asked in a process of its own")
 
-cuda.ask = asked
+cuda_backend.ask = asked
 x = np.linspace(0.0, 1.0, 20000)
 with alight.policy(floor=0):
     a = alight.asarray(x)

@@ -223,16 +223,16 @@ print("done")
 """
 
 UPLOADS = """
-from alight.backends import cuda_staging
+from alight.backends.cuda import staging_ring
 large = [np.random.default_rng(i).random(5 << 18) for i in range(2)]
-inside, copy = [], cuda_staging.threads.copy
+inside, copy = [], staging_ring.threads.copy
 def copied(*given):
     copy(*given)
     if not inside:
         inside.append(None)
         inside[0] = alight.asarray(large[1]) + 0
         alight.evaluate(inside[0])
-cuda_staging.threads.copy = copied
+staging_ring.threads.copy = copied
 with alight.policy(force="cuda:0", floor=0):
     outside = alight.asarray(large[0]) + 0
     alight.evaluate(outside)
@@ -285,7 +285,7 @@ print("done")
 """
 
 WITHOUT = """
-from alight.backends import cuda_session
+from alight.backends.cuda import cuda_session
 cuda_session.driver_of = lambda: None
 """
 ways = pytest.mark.parametrize("driver", ["", WITHOUT], ids=["the driver's own", "CuPy's calls"])

@@ -163,13 +163,13 @@ print("done")
 """
 
 SPY = """
-from alight.backends import cuda_sequence
+from alight.backends.cuda import launch_sequence
 seen = []
-begun = cuda_sequence.CudaSequence.__init__
+begun = launch_sequence.CudaSequence.__init__
 def spied(self, session, work):
     seen.extend(work.launches)
     begun(self, session, work)
-cuda_sequence.CudaSequence.__init__ = spied
+launch_sequence.CudaSequence.__init__ = spied
 """
 
 

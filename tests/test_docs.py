@@ -25,9 +25,7 @@ import pytest
 import alight
 import alight.errors
 from alight._src.cli.commands import commands
-from alight._src.config import loading as config
-from alight._src.config import policy as policies
-from alight._src.config import schema as known
+from alight._src.config import loading, policy, schema
 from alight._src.explain.report import report
 from alight._src.explain.tables_data import profile_row
 from alight._src.log.decisions import LOG
@@ -322,15 +320,15 @@ def rows(page: Path, header: str) -> list[list[str]]:
 
 def settings() -> list[list[str]]:
     """Return key, variable, argument and default of each setting, as the page has them."""
-    plain, open_to_all = config.Config(), policies.Policy()
-    defaults = plain._asdict() | {name: getattr(open_to_all, name) for name in known.POLICY_FIELDS}
-    variables = {name: f"`{variable}`" for variable, name in known.NAMES.items()}
-    variables["floor"] = ", ".join(f"`{name}`" for name in known.FLOOR_NAMES)
+    plain, open_to_all = loading.Config(), policy.Policy()
+    defaults = plain._asdict() | {name: getattr(open_to_all, name) for name in schema.POLICY_FIELDS}
+    variables = {name: f"`{variable}`" for variable, name in schema.NAMES.items()}
+    variables["floor"] = ", ".join(f"`{name}`" for name in schema.FLOOR_NAMES)
     found = []
-    for name in known.READ:
+    for name in schema.READ:
         default = defaults[name]
         shown = "none" if default is None or default == {} else json.dumps(default)
-        argument = f"`policy({name}=)`" if name in known.POLICY_FIELDS else "—"
+        argument = f"`policy({name}=)`" if name in schema.POLICY_FIELDS else "—"
         found.append([f"`{name}`", variables[name], argument, shown])
     return found
 
@@ -341,7 +339,7 @@ def test_the_table_of_settings_is_that_of_the_code() -> None:
     assert [row[:4] for row in written] == settings()
     assert all(len(row) == 6 and row[4] and row[5] for row in written)
     text = page.read_text(encoding="utf-8")
-    assert [name for name in known.KNOWN if f"`{name}`" not in text] == []
+    assert [name for name in schema.KNOWN if f"`{name}`" not in text] == []
 
 
 def test_settings_without_effect_are_those_nothing_reads() -> None:

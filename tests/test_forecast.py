@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 import alight
-from alight._src.adapt import planner_facts as costs
+from alight._src.adapt import planner_facts
 from alight._src.explain.dry_run import requests_of
 from alight._src.explain.forecast import Forecast
-from alight._src.run import evaluate as runtime
+from alight._src.run import evaluate
 from alight.backends import registry
 from alight.backends.sim.virtual_clock import DEFAULT_SPEC, recorded
 from alight.errors import AlightError
@@ -28,18 +28,18 @@ def known(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Give the host the simulated device's figures, ten times as slow, and no copies."""
     made = recorded("cpu", DEFAULT_SPEC)
     rates = dict.fromkeys(("numpy", "generated"), made.rates["generated"])
-    monkeypatch.setitem(costs._profiles, "cpu", replace(made, rates=rates, links={}))
-    runtime.forget_plans()
+    monkeypatch.setitem(planner_facts._profiles, "cpu", replace(made, rates=rates, links={}))
+    evaluate.forget_plans()
     yield
-    runtime.forget_plans()
+    evaluate.forget_plans()
 
 
 @pytest.fixture
 def unknown(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setitem(costs._profiles, "cpu", None)
-    runtime.forget_plans()
+    monkeypatch.setitem(planner_facts._profiles, "cpu", None)
+    evaluate.forget_plans()
     yield
-    runtime.forget_plans()
+    evaluate.forget_plans()
 
 
 def chain(x: Any) -> Any:
@@ -79,10 +79,10 @@ def test_nothing_is_computed_and_nothing_is_written(known: None) -> None:
         return x * 2.0
 
     x, out, ours = np.ones(4000), np.zeros(4000), alight.asarray(np.ones(4000))
-    before = runtime.requests()
+    before = evaluate.requests()
     alight.estimate(writes, x, out)
     alight.estimate(writes, ours, ours)
-    assert runtime.requests() == before
+    assert evaluate.requests() == before
     assert not out.any() and np.asarray(ours).all() and float(ours[0]) == 1.0
     (request,) = requests_of(writes, (x, out), {})
     assert len(request.graph.outputs) == 2
@@ -111,12 +111,12 @@ def test_the_fastest_device_is_the_one_with_the_least_seconds(known: None) -> No
                 x = np.cumsum(np.sin(x))
             return x.sum()
 
-        slow = costs._profiles["cpu"]
+        slow = planner_facts._profiles["cpu"]
         assert slow is not None
         own = slow.rates["numpy"]
         work = {n: replace(m, value=m.value * 100) for n, m in own.work.items()}
         rates = dict.fromkeys(("numpy", "generated"), replace(own, work=work))
-        costs._profiles["cpu"] = replace(slow, rates=rates)
+        planner_facts._profiles["cpu"] = replace(slow, rates=rates)
         assert alight.fastest_device(long, np.ones(300_000)) == "sim:0"
 
 

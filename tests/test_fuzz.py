@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from alight._src.log.decisions import LOG
-from alight._src.record import storage_io as memory
+from alight._src.record import storage_io
 from fuzzing import scripts, statements
 from fuzzing.program import MODES, STEPS, Failure, run, run_many, shrunk
 
@@ -75,15 +75,15 @@ def test_the_same_seed_is_the_same_program() -> None:
 
 
 def test_a_write_to_the_wrong_place_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole: Any = memory.pend
+    whole: Any = storage_io.pend
 
     def misplaced(op: Any, operands: Any, attrs: Any, layout: Any) -> Any:
-        if op is memory.WRITE:
+        if op is storage_io.WRITE:
             (_, offset), target = attrs
             attrs = (("offset", offset and offset - operands[0].layout.itemsize), target)
         return whole(op, operands, attrs, layout)
 
-    monkeypatch.setattr(memory, "pend", misplaced)
+    monkeypatch.setattr(storage_io, "pend", misplaced)
     _, _, failures = run_many("numpy", 1, 2_000)
     assert failures and len(shrunk(failures[0]).steps) < STEPS
 

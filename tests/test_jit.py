@@ -26,7 +26,7 @@ from numpy import zeros as make_zeros
 
 import alight
 from alight._core import NATIVE, guard
-from alight._src.adapt import kernel_trial as trial
+from alight._src.adapt import kernel_trial
 from alight._src.config.loading import policy
 from alight._src.jit.call_signature import describe
 from alight._src.jit.code_origin import written_by_user
@@ -50,7 +50,7 @@ CALLS = 16  # enough for NumPy's turns, a trace, its program and the kernel's ra
 
 def be_eager(monkeypatch: pytest.MonkeyPatch) -> None:
     """As in a program that has run for long: whatever is worth measuring is measured at once."""
-    monkeypatch.setattr(trial.Foreground, "allows", lambda self, *seconds: True)
+    monkeypatch.setattr(kernel_trial.Foreground, "allows", lambda self, *seconds: True)
     monkeypatch.setattr(sys.modules["alight._src.jit.guarding"], "_ASK_SECONDS", 0.0)
     # Measured once a process: a moment in which that is slow would have all calls be NumPy's.
     monkeypatch.setattr(sys.modules["alight._src.jit.decorator"], "_planning_seconds", lambda: 0.0)
@@ -1414,7 +1414,7 @@ def test_numpy_has_the_calls_while_kernels_are_made(monkeypatch: pytest.MonkeyPa
 
 
 def test_small_work_waits_until_there_is_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trial.Foreground, "allows", lambda self, *seconds: False)
+    monkeypatch.setattr(kernel_trial.Foreground, "allows", lambda self, *seconds: False)
     # What a trace was seen to take is the process's: earlier tests leave a millisecond, and calls
     # that the machine interrupts take as long.
     monkeypatch.setattr(FOREGROUND, "trace_seconds", 60.0)
@@ -1428,7 +1428,7 @@ def test_small_work_waits_until_there_is_time(monkeypatch: pytest.MonkeyPatch) -
 def test_long_work_on_small_arrays_does_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     """Distances between few points: what looking costs goes with the operations, not with the
     time that NumPy takes for them, unless there may be as many as that."""
-    monkeypatch.setattr(trial.Foreground, "allows", lambda self, *seconds: False)
+    monkeypatch.setattr(kernel_trial.Foreground, "allows", lambda self, *seconds: False)
     monkeypatch.setattr(FOREGROUND, "trace_seconds", 0.005)
 
     def waits(numpy_seconds: float, ops: float | None) -> bool:
@@ -1615,7 +1615,7 @@ def test_where_numpy_has_lost_it_is_not_waited_for_again(monkeypatch: pytest.Mon
     monkeypatch.setattr(Jitted, "shadow", lambda *given: order.append("numpy") or 0.4)
     monkeypatch.setattr(Site, "ran_ours", lambda *given, **more: None)  # what is set below stays
     order.clear()
-    monkeypatch.setattr(trial.Foreground, "allows", lambda self, *seconds: False)
+    monkeypatch.setattr(kernel_trial.Foreground, "allows", lambda self, *seconds: False)
     for plan_seconds, laps in ((2e-3, 2), (1.1e-3, 5), (0.5e-3, 5)):
         jitted.clear()
         site.shortcut, site.verdict, site.spent_seconds, site.laps = None, "ours", 9.0, None
@@ -1641,7 +1641,7 @@ def test_what_is_slower_than_numpy_does_not_put_off_being_timed_beside_it(
     (site,) = jitted._sites.values()
     assert not site.exact
     jitted.clear()
-    monkeypatch.setattr(trial.Foreground, "allows", lambda self, *seconds: False)
+    monkeypatch.setattr(kernel_trial.Foreground, "allows", lambda self, *seconds: False)
     site.shortcut, site.verdict, site.theirs, site.ours = False, None, [1e-9], [1e9] * 3
     before = FOREGROUND.spent_seconds
     jitted(x, y)

@@ -25,13 +25,13 @@ from numpy import sqrt as own_sqrt
 from numpy import zeros as own_zeros
 
 import alight
-from alight._src.adapt import kernel_trial as trial
+from alight._src.adapt import kernel_trial
 from alight._src.config.loading import policy
-from alight._src.jit import globals_rewrite as swap
+from alight._src.jit import globals_rewrite
 from alight._src.jit.bytecode import Step, instructions
 from alight._src.jit.purity import prove
 from alight._src.jit.site import Site
-from alight._src.run import evaluate as runtime
+from alight._src.run import evaluate
 
 MODES: dict[str, dict[str, Any]] = {
     "auto": {},
@@ -45,7 +45,7 @@ A = np.linspace(0.5, 4.0, 40)
 @pytest.fixture(params=MODES)
 def mode(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     # As in a program that has run for long: whatever is worth measuring is measured at once.
-    monkeypatch.setattr(trial.Foreground, "allows", lambda self, *seconds: True)
+    monkeypatch.setattr(kernel_trial.Foreground, "allows", lambda self, *seconds: True)
     monkeypatch.setattr(import_module("alight._src.jit.guarding"), "_ASK_SECONDS", 0.0)
     with policy(**MODES[request.param]):
         yield request.param
@@ -254,13 +254,13 @@ def test_many_states_are_not_kept(mode: str) -> None:
         assert np.array_equal(jitted(A), A * number)
         assert np.array_equal(jitted(A), A * number)
     assert len(jitted._states._kept) <= 8
-    runtime.forget_plans()
+    evaluate.forget_plans()
     assert np.array_equal(jitted(A), A * 29.0)
 
 
 def test_the_entries_of_numpys_way_notice(monkeypatch: pytest.MonkeyPatch) -> None:
     """A call that was NumPy's because of what had been put there is looked at anew without it."""
-    monkeypatch.setattr(trial.Foreground, "allows", lambda self, *seconds: True)
+    monkeypatch.setattr(kernel_trial.Foreground, "allows", lambda self, *seconds: True)
     monkeypatch.setattr(import_module("alight._src.jit.guarding"), "_ASK_SECONDS", 0.0)
     ran = Site.ran_ours  # which loses, however long it took
     monkeypatch.setattr(Site, "ran_ours", lambda self, _, cold: ran(self, 60.0, cold))
@@ -714,9 +714,9 @@ def test_a_name_that_only_alight_uses(mode: str, name: str) -> None:
 )
 def test_what_is_called_is_seen_as_every_interpreter_has_it(shown: list[tuple[str, bool]]) -> None:
     steps = tuple([Step(name, "", calls, 0) for name, calls in shown])
-    place = next(i for i, s in enumerate(steps) if s.opname in swap._LOADS)
-    end = place + 2 if steps[place + 1].opname in swap._TAKES else place + 1
-    assert swap._is_called(steps, place, end)
+    place = next(i for i, s in enumerate(steps) if s.opname in globals_rewrite._LOADS)
+    end = place + 2 if steps[place + 1].opname in globals_rewrite._TAKES else place + 1
+    assert globals_rewrite._is_called(steps, place, end)
     plain = tuple(
         [
             step._replace(calls=False, opname=step.opname.replace("METHOD", "ATTR"))
@@ -724,7 +724,7 @@ def test_what_is_called_is_seen_as_every_interpreter_has_it(shown: list[tuple[st
             if step.opname != "PUSH_NULL"
         ]
     )
-    assert not swap._is_called(plain, 0, len(plain) - 1)
+    assert not globals_rewrite._is_called(plain, 0, len(plain) - 1)
 
 
 ALIAS = """
@@ -780,7 +780,7 @@ def _assigning(number: int) -> Any:
 
 def _globals_of_twins() -> int:
     gc.collect()
-    return sum(type(item) is swap._Names for item in gc.get_objects())
+    return sum(type(item) is globals_rewrite._Names for item in gc.get_objects())
 
 
 @pytest.mark.parametrize(
@@ -790,16 +790,16 @@ def test_functions_made_without_end_are_let_go_of(make: Callable[[int], Any]) ->
     more = 100
     made, codes = [], []
     before = _globals_of_twins()
-    for number in range(swap.KEPT + more):
+    for number in range(globals_rewrite.KEPT + more):
         function = make(number)
-        swap.inside(function)
+        globals_rewrite.inside(function)
         made.append(weakref.ref(function))
         codes.append(weakref.ref(function.__code__))
     del function
     gc.collect()
     assert not any(reference() for reference in made[: more // 2])
     assert not any(reference() for reference in codes[: more // 2])
-    assert _globals_of_twins() - before <= swap.KEPT
+    assert _globals_of_twins() - before <= globals_rewrite.KEPT
 
 
 def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
@@ -810,7 +810,7 @@ def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
 
 
 # Long functions among them, whose instructions have extended arguments, and functions in others.
-@pytest.mark.parametrize("module", [dis, inspect, dataclasses, functools, swap])
+@pytest.mark.parametrize("module", [dis, inspect, dataclasses, functools, globals_rewrite])
 def test_instructions_are_read_as_dis_reads_them(module: types.ModuleType) -> None:
     known: Callable[[str], bool] = {"LOAD_GLOBAL", "LOAD_ATTR", "LOAD_METHOD"}.__contains__
     named = 0
@@ -859,7 +859,7 @@ def test_the_collector_may_change_a_module_whose_names_are_looked_through() -> N
     gc.callbacks.append(finalize)
     gc.set_threshold(1, *before[1:])
     try:
-        found = swap._Names(names, swap._Uses(frozenset(), frozenset()))
+        found = globals_rewrite._Names(names, globals_rewrite._Uses(frozenset(), frozenset()))
     finally:
         gc.set_threshold(*before)
         gc.callbacks.remove(finalize)

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 import alight
-from alight._src.adapt import tier_up as met
+from alight._src.adapt import tier_up
 from alight._src.config.loading import policy
 from alight._src.ir.group import Group
 from alight._src.log.decisions import LOG
@@ -173,23 +173,23 @@ def test_the_record_of_what_was_met_is_bounded_and_keeps_the_latest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = Store(tmp_path)
-    monkeypatch.setattr(met, "default_store", lambda: store)
-    monkeypatch.setattr(met, "_KEPT", 3)
+    monkeypatch.setattr(tier_up, "default_store", lambda: store)
+    monkeypatch.setattr(tier_up, "_KEPT", 3)
     try:
         for start in range(5):
-            met.forget()
-            assert met.again(f"group{start}", 0.25) is None
-            assert met.again(f"group{start}", 0.5) == 0.75
-            met.keep()
-        met.forget()
-        assert sorted(met._earlier().items()) == [(f"group{i}", 0.75) for i in (2, 3, 4)]
-        assert met.again("group3", 1.0) == 1.75
-        met.made("group4")
-        met.keep()
-        met.forget()
-        assert met._earlier() == {"group2": 0.75, "group3": 1.75}
+            tier_up.forget()
+            assert tier_up.again(f"group{start}", 0.25) is None
+            assert tier_up.again(f"group{start}", 0.5) == 0.75
+            tier_up.keep()
+        tier_up.forget()
+        assert sorted(tier_up._earlier().items()) == [(f"group{i}", 0.75) for i in (2, 3, 4)]
+        assert tier_up.again("group3", 1.0) == 1.75
+        tier_up.made("group4")
+        tier_up.keep()
+        tier_up.forget()
+        assert tier_up._earlier() == {"group2": 0.75, "group3": 1.75}
     finally:
-        met.forget()
+        tier_up.forget()
 
 
 def test_what_is_patiently_asked_for_is_made_at_once() -> None:

@@ -21,7 +21,7 @@ from alight._src.plan.fuse import Region
 from alight._src.plan.place import make_plan
 from alight._src.plan.plan import Estimate, Facts, LaunchStep, Plan
 from alight._src.plan.size_classes import Cuts, copied, likeness
-from alight._src.run import evaluate as runtime
+from alight._src.run import evaluate as runs
 from alight.device import Device, Reason, Support
 from graphs import F4, F8, Builder, evaluate, random_graph, run_plan, same
 
@@ -403,13 +403,13 @@ def test_programs_of_any_size_equal_numpy(
 ) -> None:
     chooser = random.Random(f"{mode} {program.__name__}")
     sizes = [5, 8, 9, 63, 64, 65, 66, 130, *[chooser.randrange(5, 200) for _ in range(12)]]
-    runtime.forget_plans()
+    runs.forget_plans()
     shared = 0
     for n in sizes:
         with alight.policy(**MODES[mode]):
-            known = len(runtime._plans) - len(runtime._cuts)
+            known = len(runs._plans) - len(runs._cuts)
             found = [np.asarray(part) for part in program(alight, n)]
-            shared += len(runtime._plans) - len(runtime._cuts) - known
+            shared += len(runs._plans) - len(runs._cuts) - known
         for ours, theirs in zip(found, program(np, n), strict=True):
             assert ours.dtype == theirs.dtype and ours.shape == theirs.shape
             np.testing.assert_allclose(ours, theirs, rtol=1e-12, atol=1e-12)
@@ -417,13 +417,13 @@ def test_programs_of_any_size_equal_numpy(
 
 
 def test_plans_of_other_sizes_push_the_oldest_out_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runtime, "_PLANS_KEPT", 8)
-    runtime.forget_plans()
+    monkeypatch.setattr(runs, "_PLANS_KEPT", 8)
+    runs.forget_plans()
     forgotten = []
-    monkeypatch.setattr(runtime, "forgetting", [lambda: forgotten.append(1)])
+    monkeypatch.setattr(runs, "forgetting", [lambda: forgotten.append(1)])
     with alight.policy(force="cpu:generated", floor=0):
         for n in range(1000, 1020):
             a = alight.asarray(np.arange(float(n)))
             assert float((a * 2 + 1).sum()) == n * n
-            assert len(runtime._plans) <= 8 and len(runtime._cuts) == 1
+            assert len(runs._plans) <= 8 and len(runs._cuts) == 1
     assert not forgotten

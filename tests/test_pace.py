@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from alight._src.adapt import planner_facts as costs
-from alight._src.adapt import recalibrate as remeasure
+from alight._src.adapt import planner_facts, recalibrate
 from alight._src.cli.commands import main
 from alight._src.cli.doctor import stored_profiles
 from alight._src.explain.calibration_text import take_over
@@ -52,7 +51,7 @@ GOOD = {"shapes": 9.0, "median_error": 0.05}
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
     found = Store(tmp_path)
     monkeypatch.setattr(profiles, "default_store", lambda: found)
-    monkeypatch.setattr(costs, "_profiles", {})  # what is read from it is no other test's
+    monkeypatch.setattr(planner_facts, "_profiles", {})  # what is read from it is no other test's
     return found
 
 
@@ -283,8 +282,8 @@ class Ends:
         self._due: list[tuple[Callable[..., None], Any]] = []
         self._patch = monkeypatch
         monkeypatch.setattr(calibration, "calibrate", self._calibrate)
-        monkeypatch.setattr(remeasure, "config", lambda: SimpleNamespace(calibrate="auto"))
-        monkeypatch.setattr(remeasure, "when_over", lambda *work: self._due.append(work))
+        monkeypatch.setattr(recalibrate, "config", lambda: SimpleNamespace(calibrate="auto"))
+        monkeypatch.setattr(recalibrate, "when_over", lambda *work: self._due.append(work))
 
     def _calibrate(self, *_: Any, pace_seconds: float) -> list[Profile]:
         self.known.append(pace_seconds)
@@ -292,13 +291,13 @@ class Ends:
 
     def program(self, plans: int = 2, doubted: bool = False) -> int:
         """Run a program that plans work; return how much it has to do when it ends."""
-        costs.forget()
-        self._patch.setattr(remeasure, "_due", set())
+        planner_facts.forget()
+        self._patch.setattr(recalibrate, "_due", set())
         self._due.clear()
         for _ in range(plans):
-            remeasure.measure_later([HOST])
+            recalibrate.measure_later([HOST])
         if doubted:
-            remeasure.measure_when_over("cpu")
+            recalibrate.measure_when_over("cpu")
         for work, name in reversed(self._due):
             work(name)
         return len(self._due)
@@ -344,10 +343,10 @@ def test_who_does_not_know_its_pace_compares_nothing(
     save_profile(made(None))
     assert ends.program() == 0
     save_profile(made(SLOW, 9.0))
-    monkeypatch.setattr(remeasure, "interrupted", lambda: True)
+    monkeypatch.setattr(recalibrate, "interrupted", lambda: True)
     with caplog.at_level("INFO", "alight"):
         assert ends.program() == 1 and ends.known == [] and not caplog.text
-    monkeypatch.setattr(remeasure, "config", lambda: SimpleNamespace(calibrate="off"))
+    monkeypatch.setattr(recalibrate, "config", lambda: SimpleNamespace(calibrate="off"))
     assert ends.program() == 0
 
 

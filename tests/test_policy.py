@@ -10,15 +10,14 @@ import numpy as np
 import pytest
 
 import alight
-from alight._src.adapt import planner_facts as costs
+from alight._src.adapt import planner_facts
 from alight._src.adapt.kernel_trial import trial_of
 from alight._src.config.loading import load
 from alight._src.ir.group import Group
 from alight._src.log.decisions import LOG
 from alight._src.plan.place import make_plan
 from alight._src.plan.plan import Estimate, Facts, LaunchStep
-from alight._src.run import evaluate as runtime
-from alight._src.run import timed_pick as picked
+from alight._src.run import evaluate, timed_pick
 from alight.backends import registry
 from alight.backends.sim.virtual_clock import DEFAULT_SPEC, recorded
 from alight.backends.wgpu.adapters import preferred
@@ -63,10 +62,10 @@ def slow_host(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     own = made.rates["generated"]
     work = {n: replace(m, value=m.value * 1e3) for n, m in own.work.items()}
     rates = dict.fromkeys(("numpy", "generated"), replace(own, work=work))
-    monkeypatch.setitem(costs._profiles, "cpu", replace(made, rates=rates, links={}))
-    runtime.forget_plans()
+    monkeypatch.setitem(planner_facts._profiles, "cpu", replace(made, rates=rates, links={}))
+    evaluate.forget_plans()
     yield
-    runtime.forget_plans()
+    evaluate.forget_plans()
 
 
 def work(x: Any) -> Any:
@@ -111,8 +110,8 @@ def test_a_denied_device_gets_nothing(slow_host: None) -> None:
 def test_picking_by_time_needs_no_profile_and_takes_the_faster(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setitem(costs._profiles, "cpu", None)
-    monkeypatch.setattr(picked, "_known", {})
+    monkeypatch.setitem(planner_facts._profiles, "cpu", None)
+    monkeypatch.setattr(timed_pick, "_known", {})
     x = np.linspace(0.0, 1.0, 100_000)
     seen = []
     for pick in ("model", "measure"):
@@ -130,23 +129,23 @@ def test_picking_by_time_needs_no_profile_and_takes_the_faster(
     assert all(
         estimate is not None and set(estimate.terms) == {"measured"} for estimate in found.values()
     )
-    assert len(picked._known) == 2
+    assert len(timed_pick._known) == 2
 
 
 def test_a_group_is_timed_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(picked, "_known", {})
+    monkeypatch.setattr(timed_pick, "_known", {})
     calls = []
 
     def timed(group: Group, device: str, implementation: str) -> Estimate:
         calls.append(implementation)
         return alike(group, device, implementation)
 
-    monkeypatch.setattr(picked, "_timed", timed)
-    runtime.forget_plans()
+    monkeypatch.setattr(timed_pick, "_timed", timed)
+    evaluate.forget_plans()
     with alight.policy(pick="measure", floor=0):
         for _ in range(3):
             np.asarray(work(alight.asarray(np.ones(5000))))
-            runtime.forget_plans()
+            evaluate.forget_plans()
     assert sorted(calls) == ["generated", "numpy"]
 
 

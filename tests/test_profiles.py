@@ -20,8 +20,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from alight._src.adapt import planner_facts as costs
-from alight._src.adapt import recalibrate as remeasure
+from alight._src.adapt import planner_facts, recalibrate
 from alight._src.base.originals import ENVIRONMENT
 from alight._src.measure import profiles
 from alight._src.measure import spot_check as canaries
@@ -37,8 +36,7 @@ from alight._src.plan.cost import Profile, estimate
 from alight._src.plan.curve import Curve, Measured
 from alight._src.plan.gemm_surface import Surface
 from alight._src.plan.plan import Candidate, Decision, Estimate
-from alight._src.run import evaluate as runtime
-from alight._src.run import residency
+from alight._src.run import evaluate, residency
 from alight._src.store import Store
 from alight.backends.host import HostBackend
 from alight.backends.registry import device
@@ -461,19 +459,19 @@ def test_a_close_decision_has_its_profile_looked_at_once(
 
     due: list[str] = []
     monkeypatch.setattr("alight._src.measure.spot_check.canary", look)
-    monkeypatch.setattr(remeasure, "_looked_at", set())
-    monkeypatch.setattr(remeasure, "BEGAN", -1e9)
-    monkeypatch.setattr(remeasure, "config", lambda: SimpleNamespace(calibrate="auto"))
-    monkeypatch.setattr(remeasure, "measure_when_over", due.append)
-    monkeypatch.setitem(costs._profiles, "cpu", host_profile())
-    monkeypatch.setattr(remeasure, "doubted", set())
-    remeasure.note_close([decision(1e-3, 5e-3)])
-    assert remeasure.doubted == set()
+    monkeypatch.setattr(recalibrate, "_looked_at", set())
+    monkeypatch.setattr(recalibrate, "BEGAN", -1e9)
+    monkeypatch.setattr(recalibrate, "config", lambda: SimpleNamespace(calibrate="auto"))
+    monkeypatch.setattr(recalibrate, "measure_when_over", due.append)
+    monkeypatch.setitem(planner_facts._profiles, "cpu", host_profile())
+    monkeypatch.setattr(recalibrate, "doubted", set())
+    recalibrate.note_close([decision(1e-3, 5e-3)])
+    assert recalibrate.doubted == set()
     with caplog.at_level(logging.INFO, "alight"):
         for _ in range(2):
-            remeasure.note_close([decision(1e-3, 1.1e-3)])
-            runtime.evaluate(())
-            assert remeasure.doubted == set()
+            recalibrate.note_close([decision(1e-3, 1.1e-3)])
+            evaluate.evaluate(())
+            assert recalibrate.doubted == set()
     assert looks == ["cpu"] and due == ["cpu"] and free == [True]
     assert "2.00 times as long" in caplog.text and "Fix:" in caplog.text
 

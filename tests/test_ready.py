@@ -13,8 +13,7 @@ import pytest
 import alight
 from alight._core import NATIVE
 from alight._src.log.decisions import LOG
-from alight._src.run import evaluate as runtime
-from alight._src.run import prepared_step as ready
+from alight._src.run import evaluate, prepared_step
 from fuzzing.program import run as run_program
 from hearing import collected
 
@@ -37,18 +36,18 @@ class Counted:
         return seconds
 
 
-Direct = ready.Direct
+Direct = prepared_step.Direct
 
 
 @pytest.fixture(autouse=True)
 def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Counted]]:
     """Count from zero, with no plans of other tests."""
-    monkeypatch.setattr(ready, "Direct", Counted)
+    monkeypatch.setattr(prepared_step, "Direct", Counted)
     Counted.straight = 0
-    runtime.forget_plans()
+    evaluate.forget_plans()
     with alight.policy(**GENERATED):
         yield Counted
-    runtime.forget_plans()
+    evaluate.forget_plans()
 
 
 def straight(call: Callable[[], Any]) -> int:

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from alight._core import floor
-from alight._src.adapt import planner_facts as costs
+from alight._src.adapt import planner_facts
 from alight._src.bench import calibration, regret
 from alight._src.bench.command import run_regret
 from alight._src.bench.judged import figures, text
@@ -28,8 +28,7 @@ from alight._src.measure.profiles import fingerprint, save_profile
 from alight._src.measure.timing import Timing
 from alight._src.plan.choose import group_key
 from alight._src.plan.plan import LaunchStep
-from alight._src.run import evaluate as runtime
-from alight._src.run import timed_pick as picked
+from alight._src.run import evaluate, timed_pick
 from alight.backends import registry
 from alight.backends.cuda.cuda_backend import described
 from alight.backends.sim.virtual_clock import DEFAULT_SPEC, Spec, recorded
@@ -104,16 +103,16 @@ def known(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Give the host figures, and have groups take exactly what they are predicted to."""
     made = recorded("cpu", DEFAULT_SPEC)
     rates = dict.fromkeys(("numpy", "generated"), made.rates["generated"])
-    monkeypatch.setitem(costs._profiles, "cpu", replace(made, rates=rates, links={}))
+    monkeypatch.setitem(planner_facts._profiles, "cpu", replace(made, rates=rates, links={}))
 
     def measured(group: Any, device: str, implementation: str) -> Timing | None:
-        found = costs.estimate(group, device, implementation)
+        found = planner_facts.estimate(group, device, implementation)
         return None if found is None else Timing(found.seconds, found.low, found.high, 5)
 
-    monkeypatch.setattr(picked, "measured", measured)
-    runtime.forget_plans()
+    monkeypatch.setattr(timed_pick, "measured", measured)
+    evaluate.forget_plans()
     yield
-    runtime.forget_plans()
+    evaluate.forget_plans()
 
 
 def test_a_table_has_every_place_of_every_program(known: None) -> None:
@@ -138,7 +137,7 @@ def test_candidates_that_are_about_as_quick_are_timed_once_more(
     known: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A moment that makes all slow is over when the programs are."""
-    model, visits = picked.measured, Counter[tuple[str, str, str]]()
+    model, visits = timed_pick.measured, Counter[tuple[str, str, str]]()
 
     def slow_at_first(group: Any, device: str, implementation: str) -> Timing | None:
         found = model(group, device, implementation)
@@ -146,7 +145,7 @@ def test_candidates_that_are_about_as_quick_are_timed_once_more(
         visits[spot := (group_key(group), device, implementation)] += 1
         return replace(found, seconds=1.4 * found.seconds) if visits[spot] <= 2 else found
 
-    monkeypatch.setattr(picked, "measured", slow_at_first)
+    monkeypatch.setattr(timed_pick, "measured", slow_at_first)
     monkeypatch.setattr(regret, "_PACE", SimpleNamespace(steady=lambda: True))
     wanted = list(cases(["chain_sum", "sum"], [2**12], ["float64"]))
     groups = collect(wanted, math.inf, print)["groups"]
@@ -180,9 +179,9 @@ def test_devices_are_calibrated_first_in_a_cache_of_their_own(
         return [{"device": "cpu", "again": False, "text": "cpu: measured"}], ""
 
     monkeypatch.setattr(calibration, "_in_process", calibrates)
-    monkeypatch.setattr(picked, "measured", lambda *given: Timing(1e-6, 1e-6, 1e-6, 5))
+    monkeypatch.setattr(timed_pick, "measured", lambda *given: Timing(1e-6, 1e-6, 1e-6, 5))
     before = os.environ["ALIGHT_CACHE_DIR"]
-    known = dict(costs._profiles)
+    known = dict(planner_facts._profiles)
     with policy(devices=["sim:0", "cpu"]):
         assert run_regret("sum", "2^10", "float64", 7.0, tmp_path) == 0
         table = json.loads((tmp_path / "regret.json").read_text(encoding="utf-8"))
@@ -200,7 +199,7 @@ def test_devices_are_calibrated_first_in_a_cache_of_their_own(
             run_regret("sum", "2^10", "float64", 7.0, tmp_path)
     assert os.environ["ALIGHT_CACHE_DIR"] == before and before not in folders
     assert "ALIGHT_DEVICES" not in os.environ and not Path(folders[0]).exists()
-    costs._profiles.update(known)
+    planner_facts._profiles.update(known)
 
 
 def test_the_copies_of_a_program_are_timed_with_it_and_count_to_the_budget(

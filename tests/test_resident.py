@@ -11,7 +11,7 @@ import pytest
 import alight
 from alight._core import NATIVE as NATIVE_CORE
 from alight._core import floor
-from alight._src.jit import array_program as resident
+from alight._src.jit import array_program
 from alight._src.plan.plan import LaunchStep
 from alight._src.run import residency
 from programs import assert_close
@@ -148,7 +148,7 @@ def test_what_a_body_creates_is_kept_as_it_was(force: str) -> None:
 def test_what_is_too_large_to_keep_is_created_every_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(resident, "CONSTANT_BYTES", 99 * 8)
+    monkeypatch.setattr(array_program, "CONSTANT_BYTES", 99 * 8)
     made: Any = alight.jit(priced)
     with alight.policy(force="sim:0", floor=0):
         for seed in range(3):
@@ -169,7 +169,7 @@ def filled(draws: Any) -> Any:
 def test_what_is_the_same_everywhere_is_made_where_the_arguments_lie(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(resident, "CONSTANT_BYTES", 8)
+    monkeypatch.setattr(array_program, "CONSTANT_BYTES", 8)
     made: Any = alight.jit(filled)
     with alight.policy(force="sim:0", floor=0):
         for seed in range(3):
@@ -436,7 +436,7 @@ def test_launches_are_replayed_as_a_graph() -> None:
 
 
 WITHOUT = """
-from alight.backends import cuda_session
+from alight.backends.cuda import cuda_session
 cuda_session.driver_of = lambda: None
 """
 
@@ -667,7 +667,7 @@ def test_a_call_is_made_ready_while_no_other_thread_drives_a_device(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     owned = []
-    direct = resident._direct
+    direct = array_program._direct
 
     def watched(program: Any) -> Any:
         others = threading.Thread(target=lambda: owned.append(residency.LOCK.acquire(timeout=0.01)))
@@ -675,7 +675,7 @@ def test_a_call_is_made_ready_while_no_other_thread_drives_a_device(
         others.join()
         return direct(program)
 
-    monkeypatch.setattr(resident, "_direct", watched)
+    monkeypatch.setattr(array_program, "_direct", watched)
     made: Any = alight.jit(chain)
     with alight.policy(force="sim:0", floor=0):
         for seed in range(4):

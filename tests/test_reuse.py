@@ -18,7 +18,7 @@ import alight
 from alight import _core
 from alight._src.log.decisions import LOG
 from alight._src.plan.plan import LaunchStep
-from alight._src.run import evaluate as runtime
+from alight._src.run import evaluate
 from alight._src.run.execute import Execution
 from alight.backends.host import HostBackend
 from hearing import collected
@@ -29,7 +29,7 @@ N = 1 << 16
 
 def reused() -> list[tuple[int, int]]:
     """Return the reuses of all plans there are."""
-    steps = [step for plan in runtime._plans.values() for step in plan.steps]
+    steps = [step for plan in evaluate._plans.values() for step in plan.steps]
     return [s.over for s in steps if isinstance(s, LaunchStep) and s.over is not None]
 
 
@@ -185,7 +185,7 @@ def test_memory_of_unknown_size_is_not_kept_for_a_warning(arrays: Any) -> None:
     with alight.policy(floor=0, force="cpu:generated"):
         b = alight.asarray(y)
         for whole in (True, False):
-            runtime.forget_plans()
+            evaluate.forget_plans()
             a = alight.asarray(x if whole else np.concatenate([x, x, x]))
             given = a if whole else a[:N]
             np.testing.assert_array_equal(
@@ -199,7 +199,7 @@ def test_a_window_is_counted_with_all_of_its_memory(arrays: Any) -> None:
     with alight.policy(floor=0, force="cpu:generated"):
         b = alight.asarray(y)
         for least in (False, True):
-            runtime.forget_plans()
+            evaluate.forget_plans()
             a = alight.asarray(x[:N] if least else x)
             first = a.sum()  # all of the memory, and needed no more
             t = np.sin(a[:N]) * b + 1.0

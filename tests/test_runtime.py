@@ -29,10 +29,9 @@ from alight import _core
 from alight._src.ir.op import Kind, Op
 from alight._src.ir.ops import OPS
 from alight._src.log.decisions import LOG
-from alight._src.record import storage_io as memory
+from alight._src.record import storage_io
 from alight._src.record.pending import pend
-from alight._src.run import evaluate as runtime
-from alight._src.run import execute, residency
+from alight._src.run import evaluate, execute, residency
 from alight.backends import registry
 from alight.backends.host import HostBackend
 from alight.errors import UnsupportedOnDevice
@@ -78,7 +77,7 @@ def failing(array: alight.Array, error: BaseException) -> alight.Array:
     def reference(x: np.ndarray) -> np.ndarray:
         raise error
 
-    value = memory.read(array)
+    value = storage_io.read(array)
     return alight.Array.of(pend(Op("fails", Kind.LIBRARY, reference), (value,), (), value.layout))
 
 
@@ -125,7 +124,7 @@ def test_a_root_that_failed_is_tried_again_only_where_it_is_asked_for(connected:
     held = []
     for number in range(8):
         shared = a + number
-        value = memory.read(shared)
+        value = storage_io.read(shared)
         bad = alight.Array.of(pend(op, (value,), (), value.layout))
         held.append((shared, bad, bad * 2, shared - 1))
         if connected:
@@ -133,11 +132,11 @@ def test_a_root_that_failed_is_tried_again_only_where_it_is_asked_for(connected:
         else:
             with pytest.raises(Counted):
                 np.asarray(held[-1][2])
-    runtime.evaluate_all()
+    evaluate.evaluate_all()
     assert tries <= 2 * len(held)  # once as it was met, once more salvaged
     before = tries
     for _ in range(8):
-        runtime.evaluate_all()
+        evaluate.evaluate_all()
         np.asarray(held[0][0] + 1)
     assert tries == before
     with pytest.raises(Counted):
@@ -153,7 +152,7 @@ def failing_by_number() -> tuple[alight.Array, list[int]]:
         tries.append(1)
         raise ValueError(f"try {len(tries)}")
 
-    value = memory.read(ours(np.arange(4.0)) + 1)
+    value = storage_io.read(ours(np.arange(4.0)) + 1)
     op = Op("fails", Kind.LIBRARY, reference)
     return alight.Array.of(pend(op, (value,), (), value.layout)), tries
 
@@ -199,7 +198,7 @@ def test_what_failed_before_a_buffer_keeps_nothing_and_is_raised_nowhere_else() 
         return weakref.ref(local)
 
     short = True
-    value = memory.read(ours(np.arange(4.0)) + 1)
+    value = storage_io.read(ours(np.arange(4.0)) + 1)
     op = Op("fails", Kind.LIBRARY, reference)
     bad = alight.Array.of(pend(op, (value,), (), value.layout))
     kept = ask()
@@ -226,9 +225,9 @@ def test_a_root_that_failed_for_a_while_is_there_when_it_is_asked_for() -> None:
         return x + 1
 
     op = Op("fails", Kind.LIBRARY, reference)
-    value = memory.read(ours(np.arange(4.0)))
+    value = storage_io.read(ours(np.arange(4.0)))
     asked, other = (alight.Array.of(pend(op, (value,), (), value.layout)) for _ in range(2))
-    runtime.evaluate_all()
+    evaluate.evaluate_all()
     with pytest.raises(OSError):
         asked.tolist()
     short = False
@@ -482,8 +481,8 @@ def test_a_loop_without_requests_is_flushed_and_its_plan_found_again() -> None:
 
 def test_what_need_not_come_to_exist_is_not_flushed(monkeypatch: pytest.MonkeyPatch) -> None:
     a = ours(np.linspace(0, 1, 1000))
-    runtime.evaluate_all()
-    monkeypatch.setattr(runtime.floor, "budget", 10_000)
+    evaluate.evaluate_all()
+    monkeypatch.setattr(evaluate.floor, "budget", 10_000)
     LOG.reset()
     b = a
     for _ in range(40):
@@ -502,7 +501,7 @@ def test_what_need_not_come_to_exist_is_not_flushed(monkeypatch: pytest.MonkeyPa
     assert LOG.snapshot().counts["launches"] == 1
     kept = [b + k for k in range(20)]  # these will exist
     assert LOG.snapshot().counts["launches"] > 1
-    runtime.evaluate_all()
+    evaluate.evaluate_all()
     before = LOG.snapshot().counts["launches"]
     total = a.sum()
     for _ in range(40):  # so do those that only their sum keeps
@@ -513,8 +512,8 @@ def test_what_need_not_come_to_exist_is_not_flushed(monkeypatch: pytest.MonkeyPa
 
 def test_temporaries_of_an_expression_are_counted_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     x, y, z = (ours(np.full(8000, v, np.float32)) for v in (1.0, 2.0, 3.0))
-    runtime.evaluate_all()
-    monkeypatch.setattr(runtime.floor, "budget", 10_000)  # 80 kB; two temporaries have 64
+    evaluate.evaluate_all()
+    monkeypatch.setattr(evaluate.floor, "budget", 10_000)  # 80 kB; two temporaries have 64
     LOG.reset()
     result = np.sqrt(x * x + y * y) * np.exp(-z) + np.sin(y) * np.float32(0.5)
     assert LOG.snapshot().counts["launches"] == 0
@@ -886,7 +885,7 @@ def test_a_write_that_a_device_fails_is_done_on_the_host(what: str) -> None:
 def test_equal_windows_of_one_memory_are_one_input() -> None:
     x = ours(np.arange(100.0))
     root = x[1:] * x[1:] + x[1:] - x[:-1]
-    prepared = runtime.prepare((memory.read(root),))
+    prepared = evaluate.prepare((storage_io.read(root),))
     assert [layout.shape for layout in prepared.graph.inputs] == [(99,), (99,)]
     np.testing.assert_array_equal(np.asarray(root), np.arange(1.0, 100) ** 2 + 1)
 

@@ -10,7 +10,7 @@ import pytest
 
 import alight
 from alight._core import guard
-from alight._src.adapt import kernel_trial as trial
+from alight._src.adapt import kernel_trial
 from alight._src.ir.ops import OPS
 from alight._src.jit.decorator import Jitted
 from alight._src.jit.site import FOREGROUND, Site
@@ -60,7 +60,7 @@ def test_a_program_that_has_used_up_what_measuring_may_take_settles_all_the_same
         alight.jit(windows)(16)  # the kernels are there from the first call on
         kernels.settle()
     monkeypatch.setattr(FOREGROUND, "spent_seconds", 1e9)
-    monkeypatch.setattr(trial.Foreground, "allows", _allows_own)
+    monkeypatch.setattr(kernel_trial.Foreground, "allows", _allows_own)
     lose(monkeypatch)
     jitted: Any = alight.jit(windows)
     for _ in range(40):
@@ -71,7 +71,7 @@ def test_a_program_that_has_used_up_what_measuring_may_take_settles_all_the_same
     assert missed(jitted, [(16,)] * 10, monkeypatch) == 0
 
 
-_allowing = trial.Foreground.allows
+_allowing = kernel_trial.Foreground.allows
 
 
 def _allows_own(self: Any, seconds: float, own: float = 0.0) -> bool:
@@ -80,7 +80,7 @@ def _allows_own(self: Any, seconds: float, own: float = 0.0) -> bool:
 
 
 def test_what_a_kind_of_call_took_pays_for_measuring_it() -> None:
-    here = trial.Foreground()
+    here = kernel_trial.Foreground()
     here.spent_seconds = 1e9
     assert not here.allows(1.0) and not here.allows(1.0, 19.0)
     assert here.allows(1.0, 20.1)
@@ -95,7 +95,7 @@ def test_numpy_has_the_calls_while_kernels_are_made(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(
         sys.modules["alight._src.jit.guarding"], "kernel_at_hand", lambda step: there
     )
-    monkeypatch.setattr(trial.Foreground, "allows", lambda self, *seconds: False)
+    monkeypatch.setattr(kernel_trial.Foreground, "allows", lambda self, *seconds: False)
     jitted: Any = alight.jit(windows)
     want = windows(64)
     limit = OPS["exp"].ulp_from_numpy * np.finfo(float).eps
@@ -109,7 +109,7 @@ def test_numpy_has_the_calls_while_kernels_are_made(monkeypatch: pytest.MonkeyPa
 def test_ever_new_lengths_that_are_numpys_are_answered_without_a_look(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(trial.Foreground, "allows", lambda self, *seconds: True)
+    monkeypatch.setattr(kernel_trial.Foreground, "allows", lambda self, *seconds: True)
     lose(monkeypatch)
     rng = np.random.default_rng(0)
     calls = [(*rng.random((2, n)), n) for n in range(32, 64 + EXACT_SITES)]
@@ -131,7 +131,7 @@ def test_ever_new_lengths_that_are_numpys_are_answered_without_a_look(
 def test_other_lengths_are_not_numpys_because_few_elements_are(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(trial.Foreground, "allows", lambda self, *seconds: True)
+    monkeypatch.setattr(kernel_trial.Foreground, "allows", lambda self, *seconds: True)
     jitted: Any = alight.jit(windows)
     with monkeypatch.context() as patch:
         lose(patch)
@@ -176,7 +176,7 @@ def test_keywords_in_the_place_of_positions_are_answered_without_a_look(
     def scaled(a: Any, b: Any, /, c: Any = 2.0, d: Any = 3.0, *, e: Any = 0.0) -> Any:
         return a * c + b * d + e
 
-    monkeypatch.setattr(trial.Foreground, "allows", lambda self, *seconds: True)
+    monkeypatch.setattr(kernel_trial.Foreground, "allows", lambda self, *seconds: True)
     lose(monkeypatch)
     x, y = np.random.default_rng(0).random((2, 16))
     jitted: Any = alight.jit(scaled)

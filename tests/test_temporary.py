@@ -15,7 +15,7 @@ import pytest
 
 import alight
 from alight._src.plan.plan import LaunchStep, Plan
-from alight._src.run import evaluate as runtime
+from alight._src.run import evaluate
 
 EXPRESSIONS = {
     "np.sum(np.sqrt(x * x + y * y))": "multiply+multiply+add+sqrt+sum",
@@ -58,7 +58,7 @@ def reported(tmp_path_factory: pytest.TempPathFactory) -> dict[int, list[dict[st
         env={
             **os.environ,
             **{"ALIGHT_FLOOR_ALL": "0", "ALIGHT_FORCE": "cpu:generated"},
-            "PYTHONPATH": str(Path(runtime.__file__).parents[1]),
+            "PYTHONPATH": str(Path(evaluate.__file__).parents[1]),
         },
     )
     found: dict[int, list[dict[str, Any]]] = {}
@@ -109,11 +109,11 @@ def test_lazy_reductions_are_one_step_that_writes_a_scalar(function: Any) -> Non
     x, y = np.linspace(0, 1, 1000), np.linspace(2, 1, 1000)
     plans = Plans()
     with alight.policy(floor=0, force="cpu:generated"):
-        runtime.watch.by = plans
+        evaluate.watch.by = plans
         try:
             lazy = float(function(alight.asarray(x), alight.asarray(y)))
         finally:
-            runtime.watch.by = None
+            evaluate.watch.by = None
         (plan,) = plans.found
         jitted: Any = alight.jit(function)
         for _ in range(3):

@@ -10,13 +10,11 @@ import numpy as np
 import pytest
 
 import alight
-from alight._src.adapt import kernel_trial as trial
-from alight._src.adapt import planner_facts as costs
+from alight._src.adapt import kernel_trial, planner_facts
 from alight._src.ir.group import Group
 from alight._src.log.decisions import LOG
 from alight._src.plan.plan import Estimate
-from alight._src.run import evaluate as runtime
-from alight._src.run import prepared_step as ready
+from alight._src.run import evaluate, prepared_step
 from alight._src.store import Store
 from alight.backends import host
 from hearing import collected
@@ -32,27 +30,27 @@ def promised(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         seconds = 1e-9 if implementation == "generated" else 2e-9
         return Estimate(seconds, seconds, seconds, {"memory": seconds})
 
-    monkeypatch.setattr(costs, "estimate", estimate)
-    monkeypatch.setattr(trial, "_lost", set())
-    monkeypatch.setattr(trial, "_learned", [])
+    monkeypatch.setattr(planner_facts, "estimate", estimate)
+    monkeypatch.setattr(kernel_trial, "_lost", set())
+    monkeypatch.setattr(kernel_trial, "_learned", [])
     # The compiler's wait would have NumPy take the first runs.
-    monkeypatch.setattr(ready.Ready, "patience", float("inf"))
-    runtime.forget_plans()
+    monkeypatch.setattr(prepared_step.Ready, "patience", float("inf"))
+    evaluate.forget_plans()
     LOG.reset()
     yield
-    runtime.forget_plans()
+    evaluate.forget_plans()
     LOG.reset()
 
 
 def took(monkeypatch: pytest.MonkeyPatch, generated: float, numpy: float) -> None:
     """Have runs take these seconds."""
-    submit = ready.Ready.submit
+    submit = prepared_step.Ready.submit
 
     def timed(self: Any, *args: Any) -> tuple[Any, float, Any]:
         made, _, events = submit(self, *args)
         return made, (generated if self.implementation == "generated" else numpy), events
 
-    monkeypatch.setattr(ready.Ready, "submit", timed)
+    monkeypatch.setattr(prepared_step.Ready, "submit", timed)
 
 
 def run(call: Callable[[Any], Any], times: int) -> list[tuple[str, str]]:
@@ -81,7 +79,7 @@ def test_a_kernel_that_loses_is_demoted_once_and_reported(monkeypatch: pytest.Mo
     assert row.reason == "NumPy took 1 ms, the kernel 3 ms"
     assert row.call_site is not None and "test_trial.py" in row.call_site
     # Plans to come know it, and the same ops on other layouts or with other attributes are apart.
-    runtime.forget_plans()
+    evaluate.forget_plans()
     assert run(chain, 1) == [LOST]
     assert run(lambda x: chain(x[::2]), 1) == [OURS]
     assert run(lambda x: chain(x[:77]), 1) == [OURS]
@@ -113,30 +111,30 @@ def test_what_loses_beside_numpy_is_numpys_from_the_next_start(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     shelf = Store(tmp_path)
-    monkeypatch.setattr(trial, "default_store", lambda: shelf)
-    monkeypatch.setattr(trial, "_key", lambda: "here")
-    monkeypatch.setattr(trial.Foreground, "allows", lambda self, *seconds: True)
+    monkeypatch.setattr(kernel_trial, "default_store", lambda: shelf)
+    monkeypatch.setattr(kernel_trial, "_key", lambda: "here")
+    monkeypatch.setattr(kernel_trial.Foreground, "allows", lambda self, *seconds: True)
     took(monkeypatch, 3e-3, 1e-3)
-    trial._kept.cache_clear()
+    kernel_trial._kept.cache_clear()
     try:
         assert run(lambda x: np.exp(x) * 2, 12) == [OURS] * 12
         (row,) = LOG.snapshot().demotions
         assert row.reason.endswith("the kernel 3 ms: NumPy's from the next start on")
-        runtime.forget_plans()
+        evaluate.forget_plans()
         assert run(lambda x: np.exp(x) * 2, 1) == [OURS]  # nor by a plan that is made anew
-        trial._keep()
-        trial._kept.cache_clear()  # as a process that starts
-        runtime.forget_plans()
+        kernel_trial._keep()
+        kernel_trial._kept.cache_clear()  # as a process that starts
+        evaluate.forget_plans()
         assert run(lambda x: np.exp(x) * 2, 2) == [LOST] * 2
         assert run(lambda x: np.exp(x) * 3 + 1, 1) == [OURS]
     finally:
-        trial._kept.cache_clear()
+        kernel_trial._kept.cache_clear()
 
 
 def test_what_wins_beside_numpy_stays_and_an_error_there_is_none_here(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(trial.Foreground, "allows", lambda self, *seconds: True)
+    monkeypatch.setattr(kernel_trial.Foreground, "allows", lambda self, *seconds: True)
     took(monkeypatch, 1.2e-3, 1e-3)
     assert run(lambda x: np.exp(x) * 2, 12) == [OURS] * 12
     took(monkeypatch, 3e-3, 1e-3)
@@ -146,11 +144,11 @@ def test_what_wins_beside_numpy_stays_and_an_error_there_is_none_here(
 
     monkeypatch.setattr(host.NumpyKernel, "run", fails)
     assert run(lambda x: np.exp(x) * 4, 12) == [OURS] * 12
-    assert trial._learned == [] and not LOG.snapshot().demotions
+    assert kernel_trial._learned == [] and not LOG.snapshot().demotions
 
 
 def test_what_is_timed_beside_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trial.Foreground, "allows", lambda self, *seconds: True)
+    monkeypatch.setattr(kernel_trial.Foreground, "allows", lambda self, *seconds: True)
     took(monkeypatch, 3e-3, 1e-3)
     a = alight.asarray(np.full((300, 7), np.nan))
     with alight.policy(floor=0, force=None, devices=None), collected() as caught:
@@ -162,10 +160,10 @@ def test_what_is_timed_beside_says_nothing(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_without_time_nothing_is_timed_beside(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trial.Foreground, "allows", lambda self, *seconds: False)
+    monkeypatch.setattr(kernel_trial.Foreground, "allows", lambda self, *seconds: False)
     took(monkeypatch, 3e-3, 1e-3)
     assert run(lambda x: np.exp(x) * 2, 12) == [OURS] * 12
-    assert trial._learned == []
+    assert kernel_trial._learned == []
 
 
 def test_forced_kernels_are_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,10 +17,9 @@ import pytest
 
 import alight
 from alight._core import ArrayBase, floor
-from alight._src.adapt import first_plan
-from alight._src.adapt import recalibrate as remeasure
+from alight._src.adapt import first_plan, recalibrate
 from alight._src.api.stand_ins import numpy_namespace
-from alight._src.run import evaluate as runtime
+from alight._src.run import evaluate
 
 LEAST = 1000
 
@@ -33,7 +32,7 @@ def young(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     monkeypatch.setattr(first_plan, "left_to_numpy", lambda: False)
     monkeypatch.setattr(first_plan, "_waited", [])
     # However slow the machine is, no wait ends before a test ends it.
-    monkeypatch.setattr(remeasure, "BEGAN", time.perf_counter() + 1000.0)
+    monkeypatch.setattr(recalibrate, "BEGAN", time.perf_counter() + 1000.0)
     floor.scalars, floor.record_floor = True, LEAST
     yield numpy_namespace()
     floor.wait(0.0)
@@ -70,11 +69,11 @@ def _step(np_: Any, a: Any) -> list[Any]:
 
 
 def test_young_programs_plan_nothing_and_keep_arrays(young: Any) -> None:
-    before = runtime.requests()
+    before = evaluate.requests()
     a = young.arange(4000.0)
     assert type(a) is alight.Array and floor.kept == LEAST
     found = _step(young, a)
-    assert runtime.requests() == before, "something was planned"
+    assert evaluate.requests() == before, "something was planned"
     for item, expected in zip(found, _step(np, np.arange(4000.0)), strict=True):
         assert np.array_equal(np.asarray(item), expected)
         assert type(expected) is not np.ndarray or item.dtype == expected.dtype

@@ -17,7 +17,7 @@ import pytest
 import alight
 from alight._core import hooks
 from alight._src.fp_warnings import filters
-from alight._src.record import dead_operands as temporary
+from alight._src.record import dead_operands
 from hearing import collected
 
 
@@ -88,7 +88,7 @@ def test_references_counted_in_one_thread_do_not_end_a_call_in_another(
 
     def other() -> None:
         try:
-            temporary.temporary(array, False)
+            dead_operands.temporary(array, False)
         except BaseException as error:
             failed.append(error)
 
@@ -98,9 +98,9 @@ def test_references_counted_in_one_thread_do_not_end_a_call_in_another(
         thread.join()
         return (), (0, 0)
 
-    monkeypatch.setattr(temporary, "_counts", counts)
-    monkeypatch.setattr(temporary, "_held", None)
-    temporary.temporary(array, False)
+    monkeypatch.setattr(dead_operands, "_counts", counts)
+    monkeypatch.setattr(dead_operands, "_held", None)
+    dead_operands.temporary(array, False)
     assert failed == []
 
 

@@ -16,13 +16,13 @@ import pytest
 
 import alight
 from alight._core import Data, layout_of, make_layout
-from alight._src.adapt import planner_facts as costs
+from alight._src.adapt import planner_facts
 from alight._src.codegen.common.source import DIALECTS, gap
 from alight._src.ir.ops import OPS, Kind, Op
 from alight._src.log.decisions import LOG, Snapshot
-from alight._src.measure import verify_ops as trust
+from alight._src.measure import verify_ops
 from alight._src.plan.cost import Profile
-from alight._src.run import evaluate as runtime
+from alight._src.run import evaluate
 from alight.backends import driver_subprocess, registry
 from alight.backends.base import Copy, Launch, Operand
 from alight.backends.sim.virtual_clock import DEFAULT_SPEC, recorded
@@ -253,14 +253,14 @@ def test_by_itself_it_is_chosen_where_it_is_predicted_to_be_faster(
 ) -> None:
     own, host = (1e12, 1e7) if faster else (1e7, 1e12)
     profiles = {"wgpu:0": profile_like("wgpu:0", own), "cpu": profile_like("cpu", host)}
-    monkeypatch.setattr(costs, "_profiles", profiles)
+    monkeypatch.setattr(planner_facts, "_profiles", profiles)
     x = np.random.default_rng(2).uniform(0.1, 2, 100_000).astype(F4)
     before = LOG.snapshot()
     with alight.policy(devices=("wgpu:0", "cpu"), floor=0):
         assert np.array_equal(np.asarray(np.sqrt(alight.asarray(x)) + 1), np.sqrt(x) + 1)
     there = LOG.snapshot().since(before)
     assert (on_device(there) > 0) is faster, there
-    runtime.forget_plans()
+    evaluate.forget_plans()
 
 
 def test_what_is_never_chosen_is_never_started() -> None:
@@ -286,28 +286,28 @@ def test_an_op_that_differs_is_a_gap_and_its_results_are_right(
     forms = {**dialect.forms, "floor:f": "(floor({0}) + 1.0)"}
     monkeypatch.setitem(own._dialects, "wgpu:0", dataclasses.replace(dialect, forms=forms))
     monkeypatch.setattr(own, "_texts", {})
-    monkeypatch.setattr(trust, "_known", {})
-    monkeypatch.setattr(trust, "_documents", {"wgpu:0": {}})
-    monkeypatch.setattr(trust.default_store(), "write", lambda *args, **kwargs: {})
-    reason = trust.doubt(forced, OPS["floor"], (F4, F4), 0)
+    monkeypatch.setattr(verify_ops, "_known", {})
+    monkeypatch.setattr(verify_ops, "_documents", {"wgpu:0": {}})
+    monkeypatch.setattr(verify_ops.default_store(), "write", lambda *args, **kwargs: {})
+    reason = verify_ops.doubt(forced, OPS["floor"], (F4, F4), 0)
     assert reason is not None and "NumPy has" in reason
-    assert trust.doubt(forced, OPS["ceil"], (F4, F4), 0) is None
-    runtime.forget_plans()
+    assert verify_ops.doubt(forced, OPS["ceil"], (F4, F4), 0) is None
+    evaluate.forget_plans()
     x = np.linspace(-3, 3, 999, dtype=F4)
     assert np.array_equal(np.asarray(np.floor(alight.asarray(x)) + 1), np.floor(x) + 1)
-    runtime.forget_plans()
+    evaluate.forget_plans()
 
 
 def test_a_verdict_outlives_the_process(forced: Device, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert trust.doubt(forced, OPS["trunc"], (F4, F4), 0) is None
-    monkeypatch.setattr(trust, "_known", {})
-    monkeypatch.setattr(trust, "_documents", {})
+    assert verify_ops.doubt(forced, OPS["trunc"], (F4, F4), 0) is None
+    monkeypatch.setattr(verify_ops, "_known", {})
+    monkeypatch.setattr(verify_ops, "_documents", {})
 
     def never(*args: Any) -> str:
         raise AssertionError("it was asked again")
 
-    monkeypatch.setattr(trust, "_compared", never)
-    assert trust.doubt(forced, OPS["trunc"], (F4, F4), 0) is None
+    monkeypatch.setattr(verify_ops, "_compared", never)
+    assert verify_ops.doubt(forced, OPS["trunc"], (F4, F4), 0) is None
 
 
 # --- memory, pieces, queues -----------------------------------------------------------------------
@@ -524,7 +524,7 @@ import dataclasses, os, sys, time
 import numpy as np
 import alight
 from alight.backends import registry
-from alight.backends import wgpu as backend
+from alight.backends.wgpu import wgpu_backend as backend
 from alight.backends.sim.virtual_clock import DEFAULT_SPEC, recorded
 from alight._src.log.decisions import LOG
 from alight._src.measure.profiles import fingerprint, save_profile

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from alight._src.api import product_calls as products
-from alight._src.api import shaping
+from alight._src.api import product_calls, shaping
 from alight._src.api.elementwise import ours
 from alight._src.api.namespace_lookup import found_in
 from alight._src.base.originals import np
@@ -31,9 +30,9 @@ def _same(function: Any, recorded: Any) -> None:
     implements(function, reads=2)(call)
 
 
-_same(_real.matmul, products.matmul)
-_same(_real.vecdot, products.vecdot)
-_same(_real.tensordot, products.tensordot)
+_same(_real.matmul, product_calls.matmul)
+_same(_real.vecdot, product_calls.vecdot)
+_same(_real.tensordot, product_calls.tensordot)
 _same(_real.matrix_transpose, FUNCTIONS[np.matrix_transpose])
 
 
@@ -43,13 +42,13 @@ def _outer(x1: Any, x2: Any, /) -> Any:
     first, second = ours(x1), ours(x2)
     if first is None or second is None or first.ndim != 1 or second.ndim != 1:
         return exit_to_numpy(_real.outer, (x1, x2), {})
-    return products.outer(first, second)
+    return product_calls.outer(first, second)
 
 
 @implements(_real.trace)
 def _trace(x: Any, /, *, offset: int = 0, dtype: Any = None) -> Any:
     """Return the sum along diagonals of the last two axes."""
-    return products.trace(x, offset, -2, -1, dtype)
+    return product_calls.trace(x, offset, -2, -1, dtype)
 
 
 @implements(_real.diagonal)

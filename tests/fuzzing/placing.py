@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 
-from alight._src.adapt import planner_facts as costs
+from alight._src.adapt import planner_facts
 from alight._src.ir.group import Group
 from alight._src.plan.choose import group_key
 from alight._src.plan.plan import Estimate
-from alight._src.run import evaluate as runtime
+from alight._src.run import evaluate
 from alight.backends import registry
 from alight.errors import DeviceUnavailable
 
@@ -42,11 +42,14 @@ def at_random(seed: int) -> Iterator[None]:
         seconds = 1.0 + zlib.crc32(key.encode()) / 2**32 * _MOST_SECONDS
         return Estimate(seconds, seconds, seconds, {"compute": seconds})
 
-    before = costs.estimate, costs.copy_seconds
-    costs.estimate, costs.copy_seconds = estimate, lambda source, target, nbytes: copy
-    runtime.forget_plans()
+    before = planner_facts.estimate, planner_facts.copy_seconds
+    planner_facts.estimate, planner_facts.copy_seconds = (
+        estimate,
+        lambda source, target, nbytes: copy,
+    )
+    evaluate.forget_plans()
     try:
         yield
     finally:
-        costs.estimate, costs.copy_seconds = before
-        runtime.forget_plans()
+        planner_facts.estimate, planner_facts.copy_seconds = before
+        evaluate.forget_plans()

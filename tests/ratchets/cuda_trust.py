@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from alight._src.ir.op import Op
-from alight._src.measure import verify_ops as trust
+from alight._src.measure import verify_ops
 from test_source import CASES
 
 from .cuda_rig import Rig
@@ -50,7 +50,7 @@ def main() -> None:
             failed[name] = "no time left"
             continue
         asked += 1
-        reason = trust.doubt(rig.device, op, dtypes, output)
+        reason = verify_ops.doubt(rig.device, op, dtypes, output)
         if reason is not None:
             doubted[name] = reason[:300]
     print(json.dumps({"results": asked, "doubted": doubted, "failed": failed}))

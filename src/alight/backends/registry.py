@@ -163,9 +163,9 @@ def _remembered(name: str) -> Device | None:
         return None
     with _finding:
         if name not in _named:
-            from alight.backends import known_devices as calibrated
+            from alight.backends.known_devices import recalled
 
-            own = [one for one in calibrated.recalled() if one.device.id == name and not one.reason]
+            own = [one for one in recalled() if one.device.id == name and not one.reason]
             backend = _made(kind)
             if not own or left(name) or not hasattr(backend, "described"):
                 return None
@@ -234,27 +234,27 @@ def _open_recalled(one: Recalled) -> Device:
     Raises DeviceUnavailable where it is not that device any more, and whatever its driver raises;
     later processes then know, and do not try.
     """
-    from alight.backends import known_devices as calibrated
+    from alight.backends.known_devices import failed, keep, trying
 
     device = one.device
-    calibrated.trying(device)
+    trying(device)
     try:
         found = _opened_as(device)
     except KeyboardInterrupt:
-        calibrated.keep(device, one.traces)  # nothing is known against it
+        keep(device, one.traces)  # nothing is known against it
         raise
     except Exception as error:
         _left[device.id] = reason = f"{type(error).__name__}: {error}"
-        calibrated.failed(device, reason, for_good=False)
+        failed(device, reason, for_good=False)
         raise
     if found.fingerprint != device.fingerprint:
         _left[device.id] = reason = (
             f"it was calibrated as {device.fingerprint!r} and is {found.fingerprint!r} now"
         )
-        calibrated.failed(device, reason, for_good=True)
+        failed(device, reason, for_good=True)
         raise DeviceUnavailable(f"{device.id}: {reason}")
     _devices[device.id] = found
-    calibrated.keep(found, one.traces)
+    keep(found, one.traces)
     return found
 
 
@@ -312,10 +312,10 @@ def real(device: Device) -> bool:
 def remember(device: Device) -> None:
     """Have later processes know that a device, which was looked for here, is calibrated."""
     traces = _traces.get(device.id.partition(":")[0])
-    from alight.backends import known_devices as calibrated
+    from alight.backends.known_devices import keep
 
     if traces is not None and real(device):
-        calibrated.keep(device, traces)
+        keep(device, traces)
         _left.pop(device.id, None)
 
 

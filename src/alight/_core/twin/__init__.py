@@ -11,7 +11,7 @@ from alight._core.numbering import Key
 
 from .asked import POLICY, Hooks, hooks, recording_errstate
 from .data import Data, fresh_data, keep_bytes, kept_bytes
-from .device import PIECES, DeviceBuffer, DeviceCall, Launches, Shelf, Stock
+from .device_memory import PIECES, DeviceBuffer, DeviceCall, Launches, Shelf, Stock
 from .direct import OPERANDS, Direct
 from .hand import Creation, Public, UfuncBase, at_hand, fresh_array, take_over, view_of
 from .layout import Layout, View, layout_of, make_layout

@@ -5,7 +5,7 @@ from __future__ import annotations
 from time import perf_counter
 
 from alight._core import POLICY, floor
-from alight._src.adapt import recalibrate as remeasure
+from alight._src.adapt import recalibrate
 from alight._src.adapt.planner_facts import is_host_stored, profile_of
 from alight._src.base.formatting import readable_seconds
 from alight._src.config.loading import current_policy
@@ -25,7 +25,7 @@ def left_to_numpy() -> bool:
     """
     if _is_asked() or _is_host_known():
         return False
-    remeasure.measure_when_over(HOST_DEVICE)
+    recalibrate.measure_when_over(HOST_DEVICE)
     floor.record_floor = EVERYTHING
     return True
 
@@ -60,7 +60,7 @@ def wait_to_plan() -> bool:
     if _waited:
         return False
     _waited.append(None)
-    left = _OPENING_SECONDS / _OPENING_SHARE - (perf_counter() - remeasure.BEGAN)
+    left = _OPENING_SECONDS / _OPENING_SHARE - (perf_counter() - recalibrate.BEGAN)
     if left <= 0.0 or _is_asked() or not is_host_stored():
         return False
     floor.wait(left)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from time import time
 from typing import TYPE_CHECKING, NamedTuple
 
-from alight._src.adapt import planner_facts as costs
+from alight._src.adapt import planner_facts
 from alight._src.base.formatting import readable_seconds
 from alight._src.config.policy import Policy
 from alight._src.ir.group import Graph, Group
@@ -22,8 +22,7 @@ from alight._src.plan.cost import compile_seconds
 from alight._src.plan.place import make_plan
 from alight._src.plan.plan import Estimate, Facts, Foregone, LaunchStep, Plan
 from alight._src.plan.plan_cost import account, chosen
-from alight.backends import known_devices as calibrated
-from alight.backends import registry
+from alight.backends import known_devices, registry
 from alight.backends.known_devices import Recalled
 from alight.device import HOST_DEVICE, Device
 
@@ -53,9 +52,9 @@ _COUNTING_SECONDS = 2e-5
 
 def waiting(policy: Policy) -> tuple[Recalled, ...]:
     """Return the calibrated devices that the policy allows, unnamed, and that were not opened."""
-    if costs.is_aside() or not registry.leaves_open(policy):
+    if planner_facts.is_aside() or not registry.leaves_open(policy):
         return ()
-    found = calibrated.recalled()
+    found = known_devices.recalled()
     return tuple([one for one in found if _waits(one) and policy.allows(one.device.id)])
 
 
@@ -63,7 +62,7 @@ def _waits(one: Recalled) -> bool:
     name = one.device.id
     if one.reason or registry.left(name) or name in registry.joined():
         return False
-    return costs.stored_profile(one.device) is not None
+    return planner_facts.stored_profile(one.device) is not None
 
 
 def foregone(
@@ -83,8 +82,8 @@ def foregone(
     more = replace(
         facts,
         devices=(*facts.devices, *able),
-        profiles={**facts.profiles, **costs.profiles(able)},
-        supports=costs.likely_supports,
+        profiles={**facts.profiles, **planner_facts.profiles(able)},
+        supports=planner_facts.likely_supports,
         timed=None,
     )
     better = make_plan(graph, more)
@@ -118,7 +117,7 @@ def _seconds(plan: Plan, graph: Graph, facts: Facts) -> float:
 
 def _least_seconds(device: Device, facts: Facts) -> float:
     """Return what the least work on a device takes, and bringing it a byte and one back."""
-    profile = costs.profiles((device,))[device.id]
+    profile = planner_facts.profiles((device,))[device.id]
     least = min([rates.launch.value for rates in profile.rates.values()], default=0.0)
     return (
         least
@@ -130,7 +129,7 @@ def _least_seconds(device: Device, facts: Facts) -> float:
 def _opening_seconds(device: Device) -> float:
     if registry.open_seconds(device) is not None:
         return 0.0  # somebody named it before
-    found = costs.profiles((device,))[device.id].one_offs.get("open")
+    found = planner_facts.profiles((device,))[device.id].one_offs.get("open")
     return _OPEN_SECONDS if found is None else found.value
 
 
@@ -161,7 +160,7 @@ def ran_without(lacks: Foregone) -> bool:
         lost[name] = lost.get(name, before) + lacks.seconds
     if min([lost[name] for name in lacks.devices]) < lacks.opening:
         return False
-    for one in calibrated.recalled():
+    for one in known_devices.recalled():
         if one.device.id in lacks.devices and _waits(one):
             _join(one)
     return True
@@ -200,7 +199,7 @@ def standing(device: Device, policy: Policy) -> Standing:
     """Return whether a device takes part under a policy, and why (not)."""
     name = device.id
     host = registry.device(HOST_DEVICE)
-    without_host = costs.profile_of(host) is None
+    without_host = planner_facts.profile_of(host) is None
     if name == HOST_DEVICE:
         if not without_host:
             return Standing(True, "always")
@@ -209,7 +208,7 @@ def standing(device: Device, policy: Policy) -> Standing:
     if policy.names(name):
         forced = policy.devices is None or name not in policy.devices
         measured = told = ""
-        if costs.profile_of(device) is None:
+        if planner_facts.profile_of(device) is None:
             lacks = lack(device)
             measured, told = f", {lacks}. {lacks.fix}", lacks.told
         elif without_host and policy.force is None:
@@ -227,14 +226,15 @@ def standing(device: Device, policy: Policy) -> Standing:
         return Standing(False, f"not named, and {policy.source('force')} forces {policy.force}")
     known_as = name, device.fingerprint
     one = next(
-        (o for o in calibrated.recalled() if (o.device.id, o.device.fingerprint) == known_as), None
+        (o for o in known_devices.recalled() if (o.device.id, o.device.fingerprint) == known_as),
+        None,
     )
     reason = registry.left(name) or (one.reason if one is not None else "")
     if reason and name not in registry.joined():
         return Standing(False, reason)
     if one is None and not registry.real(device):
         return Standing(False, "used only when it is named")
-    if costs.stored_profile(device) is None:
+    if planner_facts.stored_profile(device) is None:
         lacks = lack(device)
         return Standing(False, f"{lacks}. {lacks.fix}", lacks.told)
     if without_host:
@@ -254,14 +254,14 @@ def known() -> tuple[Device, ...]:
     """Return the devices found so far, and those that were calibrated here and are recalled."""
     found = registry.known_devices()
     there = {device.id for device in found}
-    recalled = [one.device for one in calibrated.recalled() if not one.reason]
+    recalled = [one.device for one in known_devices.recalled() if not one.reason]
     return *found, *[device for device in recalled if device.id not in there]
 
 
 def gone() -> dict[str, str]:
     """Return, by device, why one that was calibrated here and that nobody found takes no part."""
     there = {device.id for device in known()}
-    found = [(one.device.id, one.reason) for one in calibrated.recalled()]
+    found = [(one.device.id, one.reason) for one in known_devices.recalled()]
     why = {name: registry.left(name) or reason for name, reason in found if name not in there}
     return {name: reason for name, reason in why.items() if reason}
 
@@ -294,5 +294,5 @@ def notice(devices: Sequence[Device]) -> None:
     """Have later processes know those of these devices, which were just looked for, that are
     calibrated."""
     for device in devices:
-        if registry.real(device) and costs.stored_profile(device) is not None:
+        if registry.real(device) and planner_facts.stored_profile(device) is not None:
             registry.remember(device)

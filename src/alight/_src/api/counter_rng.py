@@ -22,7 +22,7 @@ from alight._src.record.pending import (
     record_floor,
 )
 from alight._src.record.ufunc_calls import make
-from alight._src.run import evaluate as runtime
+from alight._src.run import evaluate
 
 __all__ = ["Counter"]
 
@@ -220,7 +220,7 @@ class Counter:
             raise ValueError(
                 f"{count} numbers at once are more than 2**32. Fix: draw them in parts."
             )
-        watch = runtime.watch.by
+        watch = evaluate.watch.by
         if watch is not None:
             watch.touched = True  # a call that draws gives other numbers the next time
         start, key = (np.uint64(n) for n in (self._take(count), self._key))

@@ -14,7 +14,7 @@ from alight._src.record.numpy_fallback import ndarrays, run_in_numpy, wrap
 from alight._src.record.pending import COPY, alias, concrete, foreign, native, pend
 from alight._src.record.storage_io import apply_view, layout
 from alight._src.record.structural_calls import dress, implements
-from alight._src.run import evaluate as runtime
+from alight._src.run import evaluate
 
 _HERE = (None, "cpu")
 
@@ -62,7 +62,7 @@ for _name in (
 def _alike(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Tell whether all elements of what a function of NumPy's makes are the same, in a body that is
     traced on arrays which lie on a device."""
-    trace = runtime.watch.by
+    trace = evaluate.watch.by
     if trace is None or not trace.away:
         return False
     if name == "full_like":

@@ -12,10 +12,12 @@ from importlib import import_module
 from types import FunctionType, ModuleType
 from typing import Any
 
-from alight._src.api import product_calls as products  # noqa: F401  (each makes its functions ours)
-from alight._src.api import reduction_calls as reductions  # noqa: F401  (each makes its functions ours)
-from alight._src.api import shaping  # noqa: F401  (each makes its functions ours)
-from alight._src.api import sorting_selection as gathering  # noqa: F401  (each makes its functions ours)
+from alight._src.api import (
+    product_calls,  # noqa: F401  (each makes its functions ours)
+    reduction_calls,  # noqa: F401  (each makes its functions ours)
+    shaping,  # noqa: F401  (each makes its functions ours)
+    sorting_selection,  # noqa: F401  (each makes its functions ours)
+)
 from alight._src.api.creation import MAKERS
 from alight._src.api.elementwise import parameters
 from alight._src.api.ufunc_objects import Ufunc, ufunc

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
 
-from alight._src.explain import calibration_text as calibrating
+from alight._src.explain import calibration_text
 from alight._src.launch.program import failing_in_words
-from alight._src.run import evaluate as runtime
+from alight._src.run import evaluate
 
 __all__ = ["CALIBRATION_SECONDS", "Calibration", "calibrate", "own_cache"]
 
@@ -73,8 +73,8 @@ def _in_process(
 def measured(names: Sequence[str], seconds: float) -> Iterator[dict[str, Any]]:
     """Yield what became of each device: its name, whether it is worth measuring again, and the text
     of `alight calibrate`."""
-    for device in calibrating.devices_to_calibrate(names):
-        found = calibrating.calibrate(device, seconds)
+    for device in calibration_text.devices_to_calibrate(names):
+        found = calibration_text.calibrate(device, seconds)
         again = found.disturbed or found.rough
         yield {"device": device.id, "again": again, "text": str(found)}
 
@@ -88,14 +88,14 @@ def own_cache(devices: str) -> Iterator[dict[str, str]]:
     with tempfile.TemporaryDirectory(prefix="alight-bench-cache-") as cache:
         os.environ.update(own, ALIGHT_CACHE_DIR=cache)
         try:
-            runtime.read_anew()
+            evaluate.read_anew()
             yield dict(os.environ)
         finally:
             for name, value in before.items():
                 os.environ.pop(name)
                 if value is not None:
                     os.environ[name] = value
-            runtime.read_anew()
+            evaluate.read_anew()
 
 
 if __name__ == "__main__":

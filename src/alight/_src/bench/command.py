@@ -11,7 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from time import perf_counter
 
-from alight._src.adapt import planner_facts as costs
+from alight._src.adapt import planner_facts
 from alight._src.bench import judged
 from alight._src.bench.calibration import CALIBRATION_SECONDS, Calibration, calibrate, own_cache
 from alight._src.bench.device_peers import peers_on
@@ -112,7 +112,7 @@ _CALIBRATION_SHARE = 0.05
 def _known(devices: Sequence[Device], calibration: Calibration) -> None:
     """Raise AlightError where one of these has no profile: what is predicted of nothing measured is
     no choice."""
-    profiles = costs.profiles(devices)
+    profiles = planner_facts.profiles(devices)
     lacking = [device.id for device in devices if device.id not in profiles]
     if lacking:
         others = ",".join(device.id for device in devices if device.id in profiles)

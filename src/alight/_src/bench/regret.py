@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from alight._src.adapt import planner_facts as costs
+from alight._src.adapt import planner_facts
 from alight._src.bench.inputs import SEED, Arrays
 from alight._src.bench.programs import PROGRAMS
 from alight._src.bench.worker import rest
@@ -29,9 +29,7 @@ from alight._src.plan.choose import group_key, operation
 from alight._src.plan.plan import Decision, LaunchStep, Plan, Step
 from alight._src.plan.plan_cost import account
 from alight._src.record.array import asarray
-from alight._src.run import evaluate as runtime
-from alight._src.run import residency
-from alight._src.run import timed_pick as picked
+from alight._src.run import evaluate, residency, timed_pick
 from alight.backends import registry
 from alight.device import Device, Reason
 
@@ -108,7 +106,7 @@ def collect(wanted: Sequence[Case], budget_seconds: float, say: Callable[[str], 
     for key, group in met.items():
         if monotonic() - began <= budget_seconds:
             _again(group, groups[key])
-    profiles = costs.profiles(devices)
+    profiles = planner_facts.profiles(devices)
     return {
         "schema": SCHEMA,
         "made_at": time(),
@@ -135,7 +133,7 @@ def _copies(device: Device, groups: Iterable[Row], known: Row) -> None:
             if str(nbytes) not in known[way]:
                 known[way][str(nbytes)] = {
                     "seconds": bench.time_copy(way, nbytes).seconds,
-                    "predicted": costs.copy_seconds(*spaces, nbytes),
+                    "predicted": planner_facts.copy_seconds(*spaces, nbytes),
                 }
 
 
@@ -243,9 +241,9 @@ def runner(case: Case, settings: policy) -> Callable[[], float]:
         with settings, np.errstate(all="ignore"), as_jitted(function, Unwatched()) as body:
             began = perf_counter()
             results = arrays_in(body(*given))
-            runtime.evaluate([array.storage.value for array in results])
+            evaluate.evaluate([array.storage.value for array in results])
             for array in results:
-                runtime.host_array(array.storage.value)
+                evaluate.host_array(array.storage.value)
             return perf_counter() - began
 
     return run
@@ -258,7 +256,7 @@ def _group(group: Group, decision: Decision) -> Row:
     ]
     places: dict[str, Row] = {}
     for (device, name), seconds in _taken(group, able).items():
-        guess = costs.estimate(group, device, name)
+        guess = planner_facts.estimate(group, device, name)
         row = places[f"{device}:{name}"] = {"seconds": seconds}
         if guess is not None:
             row |= {"predicted": guess.seconds, "low": guess.low, "high": guess.high}
@@ -285,7 +283,7 @@ def _taken(group: Group, able: Sequence[Spot]) -> dict[Spot, float]:
         for spot in able:
             if turn and spot not in found:
                 continue
-            timing = picked.measured(group, *spot)
+            timing = timed_pick.measured(group, *spot)
             if timing is None:
                 continue
             found[spot] = min(timing.seconds, found.get(spot, timing.seconds))

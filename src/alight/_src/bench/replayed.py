@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from alight._src.adapt import planner_facts as costs
+from alight._src.adapt import planner_facts
 from alight._src.bench.regret import planned, signature
 from alight._src.ir.group import Group
 from alight._src.plan import cost
@@ -86,7 +86,7 @@ class _Play:
         return found
 
     def supports(self, device: str, implementation: str, group: Group) -> str | None:
-        return costs.supports(device, implementation, group) if device == "cpu" else None
+        return planner_facts.supports(device, implementation, group) if device == "cpu" else None
 
     def of_table(self, group: Group, implementation: str) -> Row | None:
         row = self.groups.get(group_key(group))
@@ -208,7 +208,7 @@ class _Again:
         return {**row, "places": places}
 
     def supports(self, device: str, implementation: str, group: Group) -> str | None:
-        return costs.gap_on(self.named[device], implementation, group)
+        return planner_facts.gap_on(self.named[device], implementation, group)
 
     def now(self, group: Group, device: str, implementation: str) -> Estimate | None:
         """Return what the model says today."""

@@ -10,11 +10,11 @@ from typing import Any
 
 import click
 
-from alight._src.adapt import lazy_devices as candidates
+from alight._src.adapt import lazy_devices
 from alight._src.base.at_exit import end_as_interrupted
 from alight._src.base.formatting import readable_bytes, readable_seconds
 from alight._src.config.loading import config, current_policy
-from alight._src.explain import text_tables as tables
+from alight._src.explain import text_tables
 from alight._src.explain.report import Report, version, write
 from alight._src.explain.tables_data import profile_rows, standing_row
 from alight._src.launch.program import Action, failing_in_words, to_explain, to_run
@@ -94,11 +94,11 @@ def devices(as_json: bool) -> None:
 
     registry.probe_all()
     found = registry.known_devices()
-    candidates.notice(found)
+    lazy_devices.notice(found)
     profiles = {row["device"]: row for row in profile_rows(stored_profiles(found))}
     rows = [{**standing_row(d), "profile": profiles.get(d.id)} for d in found]
     absent = registry.absences()
-    gone = candidates.gone()
+    gone = lazy_devices.gone()
     if as_json:
         _print_json({"devices": rows, "absent": absent, "gone": gone})
         return
@@ -111,11 +111,11 @@ def devices(as_json: bool) -> None:
         ]
         for row in rows
     ]
-    click.echo("\n".join(tables.aligned(header, cells)))
+    click.echo("\n".join(text_tables.aligned(header, cells)))
     for row in rows:
         for line in _by_class(row["profile"]):
             click.echo(f"  {row['id']} {line}")
-        for line in tables.remarks(row["profile"]):
+        for line in text_tables.remarks(row["profile"]):
             click.echo(f"  {row['id']}'s profile: {line}")
     for row in rows:
         click.echo(
@@ -164,7 +164,7 @@ def _crossover(elements: int | None) -> str:
 @click.option(
     "--seconds",
     type=click.FloatRange(min=0.0, min_open=True),
-    default=tables.CALIBRATION_SECONDS,
+    default=text_tables.CALIBRATION_SECONDS,
     show_default=True,
     help="Time to spend on each device.",
 )
@@ -198,20 +198,22 @@ def calibrate(
     part from then on without being named. Exits with 1 where other work disturbed it, so that
     nothing is stored (with --dry-run, too), and where no device could be measured.
     """
-    from alight._src.explain import calibration_text as calibrating  # no other command measures
+    from alight._src.explain import calibration_text  # no other command measures
 
     if fresh and source is not None:
         raise click.UsageError("--fresh measures and --from does not. Fix: give one of the two.")
     rows = []
     failed = {}
     disturbed = False
-    for device in calibrating.devices_to_calibrate(names, source is not None):
+    for device in calibration_text.devices_to_calibrate(names, source is not None):
         try:
             if source is not None:
-                found = calibrating.take_over(source, device, not dry_run)
+                found = calibration_text.take_over(source, device, not dry_run)
             else:
                 with _bar(sys.stderr.isatty() and not as_json) as progress:
-                    found = calibrating.calibrate(device, seconds, not dry_run, progress, fresh)
+                    found = calibration_text.calibrate(
+                        device, seconds, not dry_run, progress, fresh
+                    )
         except KeyboardInterrupt as interrupt:
             for note in getattr(interrupt, "__notes__", ()):
                 click.echo(note, err=True)
@@ -247,7 +249,7 @@ def _changed(changes: list[dict[str, Any]]) -> list[str]:
             sign = "-" if after < before else "+"
             apart = f"{sign}{readable_seconds(abs(after - before))}"
             cells.append([*cell, apart, f"{after / before:.3f}"])
-    return list(tables.aligned(["number", "before", "after", "absolute", "ratio"], cells))
+    return list(text_tables.aligned(["number", "before", "after", "absolute", "ratio"], cells))
 
 
 @contextlib.contextmanager
@@ -306,7 +308,7 @@ def list_cache(each: bool = False, as_json: bool = False) -> None:
         _print_json([entry._asdict() for entry in entries])
     elif each:
         rows = [[e.kind, e.key, e.form, f"{e.bytes:,}"] for e in entries]
-        click.echo("\n".join(tables.aligned(["kind", "key", "form", "bytes"], rows)))
+        click.echo("\n".join(text_tables.aligned(["kind", "key", "form", "bytes"], rows)))
     else:
         click.echo("\n".join(_stored(entries)))
 
@@ -323,7 +325,7 @@ def _stored(entries: list[Entry]) -> Iterator[str]:
         for kind, found in kinds.items()
     ]
     if cells:
-        yield from tables.aligned(["kind", "files", "size"], cells)
+        yield from text_tables.aligned(["kind", "files", "size"], cells)
     bad = sum(entry.form == "quarantined" for entry in entries)
     if bad:
         yield f"{_files(bad)} of them could not be read and {'is' if bad == 1 else 'are'} not used"

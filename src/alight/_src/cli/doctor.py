@@ -9,12 +9,12 @@ import tempfile
 from collections.abc import Iterable, Mapping
 
 from alight._core import NATIVE
-from alight._src.adapt import lazy_devices as candidates
+from alight._src.adapt import lazy_devices
 from alight._src.adapt.record_floor import measured_floors
 from alight._src.base.formatting import readable_bytes
 from alight._src.base.originals import np
 from alight._src.config.loading import config, current_policy, reload_config
-from alight._src.explain import text_tables as tables
+from alight._src.explain import text_tables
 from alight._src.explain.report import version
 from alight._src.explain.tables_data import Row, profile_rows, standing_row
 from alight._src.measure.profiles import load_profile, outpaced
@@ -59,7 +59,7 @@ def findings() -> Row:
     bad = _bad_settings()
     registry.probe_all()
     devices = registry.known_devices()
-    candidates.notice(devices)
+    lazy_devices.notice(devices)
     return {
         "alight": version(),
         "python": f"{platform.python_implementation()} {platform.python_version()}",
@@ -81,7 +81,7 @@ def findings() -> Row:
         ],
         "devices": [standing_row(device) for device in devices],
         "absent": registry.absences(),
-        "gone": candidates.gone(),
+        "gone": lazy_devices.gone(),
         "profiles": profile_rows(stored_profiles(devices)),
     }
 
@@ -121,7 +121,9 @@ def text(found: Row) -> str:
             part = "part" if device["takes_part"] else "no part"
             lines.append(f"  {device['id']} takes {part}: {device['why']}")
     rows = [[row["name"], str(row["value"]), row["source"]] for row in found["settings"]]
-    return "\n".join([*lines, "", "Settings", *tables.aligned(["name", "value", "source"], rows)])
+    return "\n".join(
+        [*lines, "", "Settings", *text_tables.aligned(["name", "value", "source"], rows)]
+    )
 
 
 def _floor(found: Row) -> str:

@@ -17,7 +17,7 @@ from alight._src.measure import saved_samples
 from alight._src.measure.calibrate import calibrate as measure
 from alight._src.measure.imported import changes, import_profile
 from alight._src.measure.profiles import load_profile, save_profile
-from alight._src.run import evaluate as runtime
+from alight._src.run import evaluate
 from alight._src.store import default_store
 from alight.backends import registry
 from alight.device import HOST_DEVICE, Device
@@ -126,7 +126,7 @@ def calibrate(
     try:
         devices = [(registry.backend_of(device), device)]
         (made,) = measure(
-            seconds, devices, progress, store, time_step=runtime.step_seconds, fresh=fresh
+            seconds, devices, progress, store, time_step=evaluate.step_seconds, fresh=fresh
         )
     except KeyboardInterrupt as interrupt:
         then = "nothing is stored"

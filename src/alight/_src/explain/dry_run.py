@@ -22,7 +22,7 @@ from alight._src.jit.lease import leasable
 from alight._src.jit.scope import as_jitted
 from alight._src.plan.plan import Facts, Plan
 from alight._src.record.array import Array, asarray
-from alight._src.run import evaluate as runtime
+from alight._src.run import evaluate
 
 __all__ = ["Request", "Unwatched", "arrays_in", "requests_of"]
 
@@ -33,16 +33,16 @@ class Request:
     first ``read`` outputs."""
 
     graph: Graph
-    described: tuple[runtime.Leaf, ...]
+    described: tuple[evaluate.Leaf, ...]
     read: int
 
     def plan(self) -> Plan:
         """Return the plan under the policy in force."""
-        return runtime.plan_of(self.graph, self.described, self.read)
+        return evaluate.plan_of(self.graph, self.described, self.read)
 
     def facts(self) -> Facts:
         """Return what that plan is made from."""
-        return runtime.facts_of(self.described, self.read)
+        return evaluate.facts_of(self.described, self.read)
 
 
 class Unwatched:
@@ -66,7 +66,7 @@ class _Requests(Unwatched):
 
     def ran(self, leaves: Sequence[Value], plan: Plan) -> None:
         """Note the request behind a plan."""
-        found = runtime.asked_for(plan)
+        found = evaluate.asked_for(plan)
         if found is not None:
             self.found.append(Request(*found))
 
@@ -93,7 +93,7 @@ def requests_of(
             if array.storage.value.op is not None
         ]
         if roots:
-            last = runtime.prepare(roots)
+            last = evaluate.prepare(roots)
             watcher.found.append(Request(last.graph, last.described, len(set(map(id, roots)))))
     return watcher.found
 
@@ -114,7 +114,7 @@ def _counted_apart() -> Iterator[None]:
 def _stand_in(item: Any, made: list[Any]) -> Any:
     """Return an argument whose arrays are Arrays of their own, each noted in ``made``."""
     if isinstance(item, ArrayBase):
-        runtime.evaluate((item.storage.value,), read=False)
+        evaluate.evaluate((item.storage.value,), read=False)
         array = Array.__new__(Array)
         array.storage, array.window = Storage(item.storage.value), item.window
         made.append(array)

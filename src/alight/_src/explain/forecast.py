@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from alight._src.adapt import lazy_devices as candidates
-from alight._src.adapt import planner_facts as costs
+from alight._src.adapt import lazy_devices, planner_facts
 from alight._src.base.formatting import readable_seconds
 from alight._src.config.loading import current_policy, policy
-from alight._src.explain import text_tables as tables
+from alight._src.explain import text_tables
 from alight._src.explain.dry_run import Request, requests_of
 from alight._src.explain.report import as_called
 from alight._src.plan.benefit import fusions
@@ -33,7 +32,9 @@ class Forecast(list[Row]):
 
     def __str__(self) -> str:
         cells = [[_cell(name, row[name]) for name in self._columns] for row in self]
-        return "\n".join(tables.aligned([name.replace("_", " ") for name in self._columns], cells))
+        return "\n".join(
+            text_tables.aligned([name.replace("_", " ") for name in self._columns], cells)
+        )
 
     __repr__ = __str__
 
@@ -75,7 +76,7 @@ def estimate(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Fore
 def _forecast(asked: Sequence[Request]) -> Forecast:
     rows = [_predicted("planned", "", asked)]
     settled = current_policy()
-    unopened = [one.device for one in candidates.waiting(settled)]
+    unopened = [one.device for one in lazy_devices.waiting(settled)]
     for device in (*registry.devices_allowed(settled), *unopened):
         rows += _on(device, asked)
     return Forecast(rows, ("device", "implementation", "seconds", "terms", "places", "reason"))
@@ -127,19 +128,19 @@ def device_report(function: Callable[..., Any], /, *args: Any, **kwargs: Any) ->
     registry.probe_all()
     settled = current_policy()
     found = registry.known_devices()
-    profiles = costs.profiles(found)
+    profiles = planner_facts.profiles(found)
     rows = []
     for device in found:
         with policy(devices=[device.id, "cpu"]):
             own = _on(device, asked)
         known = [row for row in own if row["seconds"] is not None]
         there, less = max((_there(row, device), -sum(row["places"].values())) for row in own)
-        takes_part, why, told = candidates.standing(device, settled)
+        takes_part, why, told = lazy_devices.standing(device, settled)
         blocked = [] if takes_part else [why]
         blocked += _gaps(device, asked)
         profile = profiles.get(device.id)
         if profile is None and not known:
-            told = told or candidates.lack(device).told
+            told = told or lazy_devices.lack(device).told
             blocked.append(f"no profile{told and f': {told}'}. Fix: `alight calibrate`")
         rows.append(
             {

@@ -11,11 +11,10 @@ from time import time
 from types import TracebackType
 from typing import Any
 
-from alight._src.adapt import lazy_devices as candidates
-from alight._src.adapt import planner_facts as costs
+from alight._src.adapt import lazy_devices, planner_facts
 from alight._src.base.at_exit import interrupted, when_over
 from alight._src.config.schema import checked
-from alight._src.explain import text_tables as tables
+from alight._src.explain import text_tables
 from alight._src.explain.tables_data import (
     Row,
     decision_row,
@@ -26,7 +25,7 @@ from alight._src.explain.tables_data import (
     totals_row,
 )
 from alight._src.log.decisions import LOG, Snapshot, place_of
-from alight._src.run import evaluate as runtime
+from alight._src.run import evaluate
 from alight.errors import AlightError, StoreError
 
 __all__ = [
@@ -102,7 +101,7 @@ class Report:
 
     def to_html(self) -> str:
         """Return the document as one HTML page that needs no other file."""
-        return tables.page(self._document)
+        return text_tables.page(self._document)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the report: HTML to ``*.html``, text to ``*.txt``, JSON to ``*.json`` and to a name
@@ -120,7 +119,7 @@ class Report:
 
     def explanation(self) -> str:
         """Return the decisions by call site, each with its losers, as text."""
-        told = list(tables.explained(self._document))
+        told = list(text_tables.explained(self._document))
         if any(self._document.get(part) for part in ("calls", "decisions", "exits")):
             return "\n".join(told)
         # Without a call site it is of the whole program; where there is none, work was small.
@@ -131,7 +130,7 @@ class Report:
         )
 
     def __str__(self) -> str:
-        return tables.text(self._document)
+        return text_tables.text(self._document)
 
     __repr__ = __str__
 
@@ -200,7 +199,7 @@ def explain(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Repor
     with as_called("explain", function, args, kwargs):
         before = LOG.snapshot()
         result = function(*args, **kwargs)
-    runtime.evaluate_all()
+    evaluate.evaluate_all()
     del result  # alive until here: what nobody holds is not computed
     explained = _reported(LOG.snapshot().since(before))
     document = explained._document
@@ -303,13 +302,13 @@ def devices() -> list[Row]:
 
     ``profile`` is None for a device that was never calibrated.
     """
-    known = candidates.known()
-    profiles = {row["device"]: row for row in profile_rows(costs.profiles(known))}
+    known = lazy_devices.known()
+    profiles = {row["device"]: row for row in profile_rows(planner_facts.profiles(known))}
     return [{**standing_row(device), "profile": profiles.get(device.id)} for device in known]
 
 
 def _reported(snapshot: Snapshot) -> Report:
-    devices = candidates.known()
+    devices = lazy_devices.known()
     return Report(
         {
             "schema": SCHEMA,
@@ -317,8 +316,8 @@ def _reported(snapshot: Snapshot) -> Report:
             "made_at": time(),
             "machine": machine_row(),
             "devices": [standing_row(device) for device in devices],
-            "gone": candidates.gone(),
-            "profiles": profile_rows(costs.profiles(devices)),
+            "gone": lazy_devices.gone(),
+            "profiles": profile_rows(planner_facts.profiles(devices)),
             "decisions": [decision_row(record) for record in snapshot.records],
             "exits": [tally_row(row, "name") for row in snapshot.exits],
             "fallbacks": [tally_row(row, "what") for row in snapshot.fallbacks],

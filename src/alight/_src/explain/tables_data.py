@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from alight._core import NATIVE, floor
-from alight._src.adapt import lazy_devices as candidates
+from alight._src.adapt import lazy_devices
 from alight._src.adapt.first_plan import EVERYTHING
 from alight._src.base.originals import np
 from alight._src.config.loading import config, current_policy
@@ -66,7 +66,7 @@ def device_row(device: Device) -> Row:
 
 def standing_row(device: Device) -> Row:
     """Return what a device says of itself, and whether it takes part here and why (not)."""
-    return {**device_row(device), **candidates.standing(device, current_policy())._asdict()}
+    return {**device_row(device), **lazy_devices.standing(device, current_policy())._asdict()}
 
 
 def _implementations(device: Device) -> list[str]:

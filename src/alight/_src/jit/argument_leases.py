@@ -17,11 +17,11 @@ from alight._src.jit.exchange import exchange, holds_objects
 from alight._src.jit.lease import Lease, NdArray, leasable
 from alight._src.jit.reachability import Reach, exported, leads_nowhere, named, overlap, spaces
 from alight._src.jit.scalar import Scalar
-from alight._src.record import storage_io as memory
+from alight._src.record import storage_io
 from alight._src.record.array import Array
 from alight._src.record.numpy_fallback import holds_arrays
 from alight._src.record.pending import concrete, manners, native
-from alight._src.run import evaluate as runtime
+from alight._src.run import evaluate
 
 __all__ = ["Leases"]
 
@@ -125,10 +125,10 @@ class Leases:
             lease.storage.value for lease in self.leases if lease.storage.value.op is not None
         ]
         if pending:
-            runtime.evaluate(pending)
+            evaluate.evaluate(pending)
         left = [s.value for s in pending_storages() if self._reads(s.value)]
         if left:
-            runtime.evaluate(left)
+            evaluate.evaluate(left)
         for lease in self.leases:
             if lease.storage.lease is not None:
                 lease.shape_members()
@@ -271,7 +271,7 @@ class Leases:
             return known[1]
         for lease in self.leases:
             if array.storage is lease.storage:
-                result: Any = runtime.host_array(memory.read(array)).view()
+                result: Any = evaluate.host_array(storage_io.read(array)).view()
                 if array.window is not None and not array.window.writeable:
                     result.flags.writeable = False
                 break
@@ -285,9 +285,9 @@ class Leases:
             scalar = array.now()
             return Array.of(concrete(np.asarray(scalar))) if self.ours_too else scalar
         if self.ours_too:
-            runtime.evaluate((array.storage.value,), read=False)
+            evaluate.evaluate((array.storage.value,), read=False)
             return array
-        host = memory.host(array)
+        host = storage_io.host(array)
         data = array.storage.value.data
         if data is None:
             return host.copy("K")
@@ -295,13 +295,13 @@ class Leases:
         if owner is not array.storage or data.foreign:
             # Another array has this very version too (`b[:] = a` shares it): one of them copies.
             if data.foreign or array.window is not None:
-                array.storage.value = runtime.duplicate(array.storage.value)
-                return memory.export(array)
+                array.storage.value = evaluate.duplicate(array.storage.value)
+                return storage_io.export(array)
             return host.copy("K")
         if array.window is None and host is data.array:
             data.shared = True  # the ndarray goes out as it is
             return host
-        return memory.export(array)
+        return storage_io.export(array)
 
 
 class _Later(Leases):
@@ -346,7 +346,7 @@ class _Later(Leases):
     def _fresh(self, array: Any) -> Any:
         if type(array) is Scalar or self.ours_too:
             return super()._fresh(array)
-        return memory.export(array)  # the generator has it, too
+        return storage_io.export(array)  # the generator has it, too
 
 
 def _tuple_of(like: Any, parts: list[Any]) -> Any:

@@ -28,8 +28,7 @@ from alight._src.jit.trace import CONSTANT_BYTES, Trace
 from alight._src.log.decisions import eligible_elements
 from alight._src.plan.plan import LaunchStep, Plan, ViewStep
 from alight._src.record.array import Array
-from alight._src.run import evaluate as runtime
-from alight._src.run import execute, residency
+from alight._src.run import evaluate, execute, residency
 from alight._src.run.eviction import FRESH, Kept, kept
 from alight._src.run.pending_outcomes import Started, Told, running, started
 from alight._src.run.prepared_step import kernel_of
@@ -169,14 +168,14 @@ def _made(trace: Tracing, result: Any, default_errstate: Any) -> ArrayProgram:
     shape = form(result)
     if not roots:
         raise _UnknownError
-    prepared = runtime.prepare(roots, read=False)
+    prepared = evaluate.prepare(roots, read=False)
     numbers = {
         id(value): number for number, value in enumerate((*prepared.leaves, *prepared.pending))
     }
     leaves: list[Any] = []
     for leaf in prepared.leaves:
         if not leaf.layout.ndim and not trace.mine(leaf):  # a constant
-            held = runtime.host_array(leaf).copy()
+            held = evaluate.host_array(leaf).copy()
             leaves.append(Value(None, (), held, leaf.layout))
             continue
         for number, item in enumerate(trace.args):
@@ -207,7 +206,7 @@ class ArrayProgram:
     """One traced call on Arrays, to be run again."""
 
     def __init__(
-        self, prepared: runtime.Prepared, leaves: tuple[Any, ...], form: Any, args: tuple[Any, ...]
+        self, prepared: evaluate.Prepared, leaves: tuple[Any, ...], form: Any, args: tuple[Any, ...]
     ) -> None:
         self.plan: Plan = prepared.plan
         self.graph = prepared.graph
@@ -258,7 +257,7 @@ class ArrayProgram:
                 kept_values[number] = shell
             values.append(shell)
             del shell
-        runtime.replay(self.plan, values)
+        evaluate.replay(self.plan, values)
         for value in kept_values.values():
             if value.error is not None:
                 error, value.error = value.error, None

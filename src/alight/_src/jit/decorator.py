@@ -43,7 +43,7 @@ from alight._src.log.call_site import owned
 from alight._src.log.decisions import LOG
 from alight._src.record.pending import record_floor
 from alight._src.record.tracebacks import hide_ours
-from alight._src.run import evaluate as runtime
+from alight._src.run import evaluate
 from alight._src.run.execute import stood_in
 from alight.backends import registry
 
@@ -196,7 +196,7 @@ class Jitted(Answering):
             later = waits or site.puts_off()
             if site.foregone:
                 for lacks in site.foregone:
-                    runtime.ran_without(lacks)
+                    evaluate.ran_without(lacks)
             # While laps are run each call comes here: one a call.
             elif site.laps is None and len(site.theirs) > 1 and (later or site.verdict == "numpy"):
                 raced = program is None or site.shortcut is not None
@@ -421,7 +421,7 @@ def _forget_all() -> None:
         jitted.forget()
 
 
-runtime.forgetting.append(_forget_all)
+evaluate.forgetting.append(_forget_all)
 
 
 def _below_floor(args: tuple[Any, ...]) -> bool:
@@ -442,7 +442,7 @@ _planning: list[float] = []
 def _planning_seconds() -> float:
     """Return what a step costs beyond its kernel, measured once."""
     if not _planning:
-        _planning.append(runtime.planning_seconds())
+        _planning.append(evaluate.planning_seconds())
     return _planning[0]
 
 

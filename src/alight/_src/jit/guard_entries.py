@@ -15,14 +15,14 @@ from typing import Any
 from alight._core import POLICY, threads
 from alight._core.guard import WATCHED, Call, Entry
 from alight._src.base.originals import np
-from alight._src.config import loading as config
+from alight._src.config import loading
 from alight._src.fp_warnings.errstate import ERRSTATE, USUAL
 from alight._src.jit.host_program import Launchable, Program, called
 from alight._src.jit.lease import NdArray
 from alight._src.jit.purity import ABSENT, Lookup
 from alight._src.log.decisions import LOG, eligible_elements
 from alight._src.plan.plan import Candidate, Decision, Estimate, Plan
-from alight._src.run import evaluate as runtime
+from alight._src.run import evaluate
 from alight._src.run.prepared_step import kernel_of
 from alight.device import HOST_DEVICE, Reason
 
@@ -47,8 +47,8 @@ def _contexts() -> tuple[tuple[ContextVar[Any], Any, Any], ...]:
 
 
 def _lookups(lookups: Sequence[Lookup]) -> list[tuple[Any, Any, Any]]:
-    config.current_policy()  # the process's own is read at the first use
-    base = Lookup(vars(config), "_base", vars(config)["_base"])
+    loading.current_policy()  # the process's own is read at the first use
+    base = Lookup(vars(loading), "_base", vars(loading)["_base"])
     return [tuple(lookup) for lookup in (base, *lookups)]
 
 
@@ -102,8 +102,8 @@ def generated(program: Program) -> tuple[Plan, Launchable | None]:
     """Return the plan that computes a program in generated kernels on the host, where that can
     be, and these, where there is nothing between them but calls."""
     if program.generated is None:
-        with config.policy(force=f"{HOST_DEVICE}:generated", devices=None, floor=0):
-            plan = runtime.plan_of(program.graph, program.described, len(program.graph.outputs))
+        with loading.policy(force=f"{HOST_DEVICE}:generated", devices=None, floor=0):
+            plan = evaluate.plan_of(program.graph, program.described, len(program.graph.outputs))
         program.generated = plan, program.launchable(plan)
     return program.generated
 

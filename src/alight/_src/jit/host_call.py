@@ -13,7 +13,7 @@ from typing import Any
 from alight._core import at_hand, layout_of
 from alight._core.guard import Entry
 from alight._src.base.originals import np
-from alight._src.record import storage_io as memory
+from alight._src.record import storage_io
 from alight._src.record.array import Array
 from alight._src.record.pending import native
 
@@ -88,7 +88,7 @@ def _made(result: Any, known: dict[int, Any]) -> Any:
             return NotImplemented
         return _taken(result) if native(result.dtype) else result
     if isinstance(result, np.generic):
-        return memory.owned(Array, np.asarray(result)) if native(result.dtype) else result
+        return storage_io.owned(Array, np.asarray(result)) if native(result.dtype) else result
     if kind is Array or kind in _SCALARS:
         return result
     if kind is not tuple and kind is not list:
@@ -108,8 +108,8 @@ def _made(result: Any, known: dict[int, Any]) -> Any:
 def _taken(array: Any) -> Any:
     """Return the Array over an ndarray that the function made, or over its window of one."""
     if layout_of(array).dense:
-        return memory.owned(Array, array)
+        return storage_io.owned(Array, array)
     base = array.base
     if type(base) is not np.ndarray or base.base is not None or not native(base.dtype):
         return NotImplemented
-    return memory.view_of(memory.owned(Array, base), array, base)
+    return storage_io.view_of(storage_io.owned(Array, base), array, base)

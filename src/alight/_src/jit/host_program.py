@@ -22,7 +22,7 @@ from alight._src.ir.group import Graph
 from alight._src.jit.lease import NdArray, window_of
 from alight._src.plan.plan import LaunchStep, Plan, ViewStep
 from alight._src.record.pending import foreign
-from alight._src.run import evaluate as runtime
+from alight._src.run import evaluate
 from alight.device import HOST_DEVICE
 
 __all__ = [
@@ -110,7 +110,7 @@ class Program:
 
     def __init__(
         self,
-        prepared: runtime.Prepared,
+        prepared: evaluate.Prepared,
         leaves: tuple[Any, ...],
         nodes: tuple[tuple[Any, Any], ...],
         result: Any,
@@ -186,7 +186,7 @@ class Program:
                 kept[number] = shell
             values.append(shell)
             del shell
-        runtime.replay(self.plan, values)
+        evaluate.replay(self.plan, values)
         return kept
 
     def _build(
@@ -243,7 +243,7 @@ class Program:
 def watching(program: Program, graph: Graph, state: Any) -> Program:
     """Return the program of another graph on what a program is given, under an error state: its
     results are the outputs, in a tuple."""
-    prepared = runtime.Prepared(graph, program.plan, (), (), program.described)
+    prepared = evaluate.Prepared(graph, program.plan, (), (), program.described)
     parts = [Fresh(k, number, None, True, k) for k, number in enumerate(graph.outputs)]
     nodes = ((program.site, state),) * len(graph.nodes)
     return Program(prepared, program._leaves, nodes, Tree(tuple, tuple(parts), ()), ())
@@ -305,7 +305,7 @@ class _Wiring:
 def _input(leaf: Any) -> Any:
     if type(leaf) is tuple:
         return leaf
-    return runtime.host_array(leaf)
+    return evaluate.host_array(leaf)
 
 
 def _store(array: NdArray, value: Value) -> None:
@@ -313,7 +313,7 @@ def _store(array: NdArray, value: Value) -> None:
     data = value.data
     if data is not None and data.foreign and data.array is not None:
         return
-    elements = runtime.host_array(value)
+    elements = evaluate.host_array(value)
     base, view = foreign(array)
     if view is not None and view.layout is not base.layout:
         layout = view.layout
@@ -327,7 +327,7 @@ def _store(array: NdArray, value: Value) -> None:
 
 def _fresh(form: Fresh, kept: dict[int, Value], made: dict[Any, Any]) -> Any:
     value = kept[form.value]
-    host = runtime.host_array(value)
+    host = evaluate.host_array(value)
     if form.scalar:
         return host[()]
     data, start = value.data, value.offset

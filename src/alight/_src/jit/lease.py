@@ -9,10 +9,10 @@ from typing import Any
 
 from alight._core import Data, Layout, Storage, Value, View, layout_of
 from alight._src.base.originals import np
-from alight._src.record import storage_io as memory
+from alight._src.record import storage_io
 from alight._src.record.array import Array
 from alight._src.record.pending import foreign, native
-from alight._src.run import evaluate as runtime
+from alight._src.run import evaluate
 
 __all__ = ["Lease", "NdArray", "leasable", "window_of"]
 
@@ -67,7 +67,7 @@ class Lease:
         """Give the caller's ndarrays the shapes that were assigned to the Arrays for them."""
         member: Any
         for member, array in zip(self.members, self.arrays, strict=True):
-            given = memory.layout(array)
+            given = storage_io.layout(array)
             if given is not layout_of(member):
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore")  # of strides, which the body heard
@@ -85,18 +85,18 @@ class Lease:
         deferred."""
         storage = self.storage
         if storage.value.op is not None:
-            runtime.evaluate((storage.value,))
+            evaluate.evaluate((storage.value,))
         data = storage.value.data
         if data is None or not self.holds(data):
             for member, array in zip(self.members, self.arrays, strict=True):
                 if member.flags.writeable:
-                    np.copyto(member, runtime.host_array(memory.read(array)))
+                    np.copyto(member, evaluate.host_array(storage_io.read(array)))
             value = self._anew()
             storage.value = value
             data = value.data
             assert data is not None
             self._data = weakref.ref(data)
-        runtime.only_on_host(storage.value)
+        evaluate.only_on_host(storage.value)
         data.shared = True
         storage.lease = None
         for member, array in zip(self.members, self.arrays, strict=True):

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from alight._src.base.originals import np
-from alight._src.record import storage_io as memory
+from alight._src.record import storage_io
 from alight._src.record.array import Array
 
 __all__ = ["Scalar"]
@@ -27,11 +27,11 @@ class Scalar(Array):
     @property  # type: ignore[misc]
     def __class__(self) -> Any:
         """Return NumPy's scalar type: isinstance looks here after the type itself."""
-        return memory.layout(self).dtype.type
+        return storage_io.layout(self).dtype.type
 
     def now(self) -> Any:
         """Return the NumPy scalar."""
-        return memory.host(self)[()]
+        return storage_io.host(self)[()]
 
     @property
     def T(self) -> Any:

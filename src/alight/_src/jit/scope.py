@@ -16,7 +16,7 @@ from alight._src.jit.purity import only_computes
 from alight._src.jit.scalar import Scalar
 from alight._src.record.pending import manners
 from alight._src.record.reported_class import asks_what_it_means, class_told
-from alight._src.run import evaluate as runtime
+from alight._src.run import evaluate
 
 __all__ = ["as_jitted", "running"]
 
@@ -46,15 +46,15 @@ def _appears(own: type, code: CodeType) -> type:
 
 
 @contextmanager
-def as_jitted(function: Any, watcher: runtime.Watcher) -> Iterator[Callable[..., Any]]:
+def as_jitted(function: Any, watcher: evaluate.Watcher) -> Iterator[Callable[..., Any]]:
     """Give what runs in a function's place inside `jit`, on Arrays; ``watcher`` is told what it
     asks for."""
     _show_ndarrays()
-    before = running.way, manners.scalar, runtime.watch.by
-    running.way, manners.scalar, runtime.watch.by = "ours", Scalar.of, watcher
+    before = running.way, manners.scalar, evaluate.watch.by
+    running.way, manners.scalar, evaluate.watch.by = "ours", Scalar.of, watcher
     floor.traced += 1
     try:
         yield inside(function) if isinstance(function, FunctionType) else function
     finally:
-        running.way, manners.scalar, runtime.watch.by = before
+        running.way, manners.scalar, evaluate.watch.by = before
         floor.traced -= 1

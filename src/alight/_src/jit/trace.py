@@ -13,9 +13,8 @@ from alight._src.jit.argument_leases import Leases
 from alight._src.jit.host_program import Argument, Fixed, Fresh, Program, Tree
 from alight._src.jit.scalar import Scalar
 from alight._src.plan.plan import Foregone, LaunchStep, Plan
-from alight._src.record import storage_io as memory
-from alight._src.run import evaluate as runtime
-from alight._src.run import residency
+from alight._src.record import storage_io
+from alight._src.run import evaluate, residency
 from alight.device import HOST_DEVICE
 
 __all__ = ["CONSTANT_BYTES", "Trace", "make_program"]
@@ -46,7 +45,7 @@ class Trace:
         self.foregone: list[Foregone] = []  # what plans lack by not having devices
         self.requests = 0
         self.steps = 0
-        self.started = runtime.requests()
+        self.started = evaluate.requests()
 
     def read(self, value: Value) -> None:
         """Note that a concrete value's elements were read."""
@@ -74,7 +73,7 @@ class Trace:
 
     def undisturbed(self) -> bool:
         """Tell whether nobody but this call's own requests evaluated anything meanwhile."""
-        return runtime.requests() - self.started == self.requests
+        return evaluate.requests() - self.started == self.requests
 
 
 def make_program(
@@ -113,7 +112,7 @@ class _Making:
         form = self.form(result)
         if not self.roots:
             raise _NotKept  # nothing is computed: the body itself is as quick
-        prepared = runtime.prepare(self.roots)
+        prepared = evaluate.prepare(self.roots)
         values = (*prepared.leaves, *prepared.pending)
         numbers = {id(value): number for number, value in enumerate(values)}
         leaves = tuple([self.leaf(leaf) for leaf in prepared.leaves])
@@ -166,7 +165,7 @@ class _Making:
             if array.storage is lease.storage:
                 start = 0 if array.window is None else array.window.offset
                 writeable = array.window is None or array.window.writeable
-                return Argument(slot, number, (memory.layout(array), start, writeable))
+                return Argument(slot, number, (storage_io.layout(array), start, writeable))
         value = array.storage.value
         if value.op is None:
             raise _NotKept  # made and not computed: every call must make its own

@@ -21,7 +21,7 @@ from alight._src.base.originals import np
 from alight._src.config.loading import config
 from alight._src.config.schema import TRACE
 from alight._src.ir.op import Kind
-from alight._src.log import call_site as sites
+from alight._src.log import call_site
 
 if TYPE_CHECKING:
     from logging import Logger
@@ -76,7 +76,7 @@ def place_of(site: Site) -> str | None:
     """Return a call site as ``path:line``."""
     if site is None:
         return None
-    path, line = sites.place_of(site)
+    path, line = call_site.place_of(site)
     return f"{path}:{line}"
 
 

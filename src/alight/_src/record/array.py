@@ -14,8 +14,7 @@ from alight._src.base import package
 from alight._src.base.originals import np
 from alight._src.fp_warnings.filters import recording_errstate
 from alight._src.ir.ops import OPS
-from alight._src.record import operators
-from alight._src.record import storage_io as memory
+from alight._src.record import operators, storage_io
 from alight._src.record.array_flags import Flags, owner_of, owns, rests_on, set_writeable
 from alight._src.record.conversions import astype, copy_of
 from alight._src.record.indexing import getitem, setitem
@@ -25,8 +24,9 @@ from alight._src.record.pending import INSIDE, array_floor, concrete, foreign, n
 from alight._src.record.reported_class import class_told
 from alight._src.record.tracebacks import public
 from alight._src.record.ufunc_calls import FUNCTIONS, LATE, exit_to_numpy
-from alight._src.run import evaluate as runtime
 from alight._src.run import residency
+from alight._src.run.evaluate import enough
+from alight._src.run.evaluate import evaluate as evaluate_values
 
 Arrayish = Any
 
@@ -67,50 +67,50 @@ class Array(ArrayMethods):
     @property
     def dtype(self) -> np.dtype[Any]:
         """Return the dtype."""
-        return memory.layout(self).dtype
+        return storage_io.layout(self).dtype
 
     @dtype.setter
     def dtype(self, dtype: Any) -> None:
-        memory.set_layout(self, "dtype", dtype)
+        storage_io.set_layout(self, "dtype", dtype)
 
     @property
     def shape(self) -> tuple[int, ...]:
         """Return the lengths of the axes."""
-        return memory.layout(self).shape
+        return storage_io.layout(self).shape
 
     @shape.setter
     def shape(self, shape: Any) -> None:
-        memory.set_layout(self, "shape", shape)
+        storage_io.set_layout(self, "shape", shape)
 
     @property
     def strides(self) -> tuple[int, ...]:
         """Return the bytes between neighbours along each axis, as NumPy's result would have
         them."""
-        return memory.layout(self).strides
+        return storage_io.layout(self).strides
 
     @strides.setter
     def strides(self, strides: Any) -> None:
-        memory.set_layout(self, "strides", strides)
+        storage_io.set_layout(self, "strides", strides)
 
     @property
     def ndim(self) -> int:
         """Return the number of axes."""
-        return memory.layout(self).ndim
+        return storage_io.layout(self).ndim
 
     @property
     def size(self) -> int:
         """Return the number of elements."""
-        return memory.layout(self).size
+        return storage_io.layout(self).size
 
     @property
     def itemsize(self) -> int:
         """Return bytes per element."""
-        return memory.layout(self).itemsize
+        return storage_io.layout(self).itemsize
 
     @property
     def nbytes(self) -> int:
         """Return bytes of all elements."""
-        return memory.layout(self).nbytes
+        return storage_io.layout(self).nbytes
 
     @property
     def flags(self) -> Flags:
@@ -161,19 +161,19 @@ class Array(ArrayMethods):
 
     # -- exits ------------------------------------------------------------------------------------
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
-        memory.raise_dropped(self)
+        storage_io.raise_dropped(self)
         if copy:
-            return np.array(memory.host(self), dtype=dtype, copy=True)
+            return np.array(storage_io.host(self), dtype=dtype, copy=True)
         if dtype is not None and np.dtype(dtype) != self.dtype:
-            return np.array(memory.host(self), dtype=dtype, copy=copy)  # and NumPy's error
-        return memory.export(self)
+            return np.array(storage_io.host(self), dtype=dtype, copy=copy)  # and NumPy's error
+        return storage_io.export(self)
 
     def _for_buffer(self) -> np.ndarray[Any, Any]:
-        memory.forget_dropped()
+        storage_io.forget_dropped()
         try:
             return self.__array__()
         except Exception as error:
-            memory.note_dropped(self, error, sys._getframe().f_back)
+            storage_io.note_dropped(self, error, sys._getframe().f_back)
             raise
 
     def __dlpack__(
@@ -185,7 +185,7 @@ class Array(ArrayMethods):
         copy: bool | None = None,
     ) -> Any:
         given = {"stream": stream, "max_version": max_version, "dl_device": dl_device, "copy": copy}
-        return memory.export(self).__dlpack__(**given)
+        return storage_io.export(self).__dlpack__(**given)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return (1, 0)  # kDLCPU, device 0: exports are host memory
@@ -193,7 +193,7 @@ class Array(ArrayMethods):
     @property
     def ctypes(self) -> Any:
         """Return NumPy's ctypes view of the exported memory."""
-        return memory.export(self).ctypes
+        return storage_io.export(self).ctypes
 
     def to_numpy(self) -> np.ndarray[Any, Any]:
         """Return an ndarray that shares the memory, both ways.
@@ -201,40 +201,40 @@ class Array(ArrayMethods):
         What pandas calls it: packages that were given no ndarray (matplotlib's ``hist`` and
         ``boxplot``) look for it before they go through the elements one by one.
         """
-        return memory.export(self)
+        return storage_io.export(self)
 
     @property
     def data(self) -> memoryview:
         """Return the exported memory as a buffer."""
-        return memory.export(self).data
+        return storage_io.export(self).data
 
     def __reduce__(self) -> Any:
-        return _pickled(memory.host(self)).__reduce__()
+        return _pickled(storage_io.host(self)).__reduce__()
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        return _pickled(memory.host(self)).__reduce_ex__(protocol)
+        return _pickled(storage_io.host(self)).__reduce_ex__(protocol)
 
     # Under `alight run` plain ndarrays, as pickles are everywhere: for who knows of no other.
     def __copy__(self) -> Any:
-        return memory.host(self).copy("K") if floor.scalars else copy_of(self, "K")
+        return storage_io.host(self).copy("K") if floor.scalars else copy_of(self, "K")
 
     def __deepcopy__(self, memo: Any) -> Any:
         return self.__copy__()
 
     def item(self, *args: Any) -> Any:
         """Return one element as a Python scalar."""
-        return memory.host(self).item(*args)
+        return storage_io.host(self).item(*args)
 
     def tolist(self) -> Any:
         """Return the elements as nested Python lists."""
-        return memory.host(self).tolist()
+        return storage_io.host(self).tolist()
 
     def __bool__(self) -> bool:
-        return bool(memory.host(self))
+        return bool(storage_io.host(self))
 
     def __int__(self) -> int:
         try:
-            return int(memory.host(self))
+            return int(storage_io.host(self))
         except TypeError as error:
             frame = sys._getframe(1)
             if frame.f_code.co_code[frame.f_lasti] == _STORES:
@@ -243,19 +243,19 @@ class Array(ArrayMethods):
             raise
 
     def __float__(self) -> float:
-        return float(memory.host(self))
+        return float(storage_io.host(self))
 
     def __complex__(self) -> complex:
-        return complex(memory.host(self))
+        return complex(storage_io.host(self))
 
     def __index__(self) -> int:
-        return operator.index(memory.host(self))
+        return operator.index(storage_io.host(self))
 
     def __round__(self, digits: int | None = None) -> Any:
         # Scalars have it in NumPy and 0-d arrays not; a total here is what a scalar is there.
         if self.shape:
             raise TypeError("type alight.Array doesn't define __round__ method")
-        scalar: Any = memory.host(self)[()]
+        scalar: Any = storage_io.host(self)[()]
         return round(scalar, digits)
 
     def __len__(self) -> int:
@@ -277,7 +277,7 @@ class Array(ArrayMethods):
     def _elements(self) -> Iterator[Any]:
         """Yield NumPy's scalars, each as it is when its turn comes."""
         index, value, window = 0, self.storage.value, self.window
-        for scalar in memory.host(self):
+        for scalar in storage_io.host(self):
             if self.storage.value is not value or self.window is not window:
                 break  # somebody wrote, or gave the array another shape
             yield scalar
@@ -289,13 +289,13 @@ class Array(ArrayMethods):
         return bool(np.any(self == item))  # an item may say it in its own way
 
     def __repr__(self) -> str:
-        return repr(memory.host(self))
+        return repr(storage_io.host(self))
 
     def __str__(self) -> str:
-        return str(memory.host(self))
+        return str(storage_io.host(self))
 
     def __format__(self, spec: str) -> str:
-        host = memory.host(self)
+        host = storage_io.host(self)
         return format(host[()] if host.ndim == 0 else host, spec)
 
     # -- protocols --------------------------------------------------------------------------------
@@ -331,7 +331,7 @@ def _method_in_numpy(name: str) -> Callable[..., Any]:
 if NATIVE:
     # Pillow and others in Python ask for it. NumPy takes a buffer before it, which the twin's
     # arrays have not before Python 3.12: there every export would be for good.
-    Array.__array_interface__ = property(memory.interface)  # type: ignore[attr-defined]
+    Array.__array_interface__ = property(storage_io.interface)  # type: ignore[attr-defined]
 
 _ASKED = frozenset(
     f"__{name}__"
@@ -401,7 +401,7 @@ hooks.wrap = wrap
 hooks.taken = taken
 hooks.inside = INSIDE
 hooks.errstate = recording_errstate
-hooks.flush = runtime.enough
+hooks.flush = enough
 set_operators(OPS)
 
 
@@ -414,7 +414,7 @@ def asarray(item: Any, dtype: Any = None, order: Any = None, *, copy: bool | Non
     if isinstance(item, ArrayBase):
         if dtype is None and order in (None, "K", "A") and not copy:
             return item
-        if dtype is not None and np.dtype(dtype) != memory.layout(item).dtype:
+        if dtype is not None and np.dtype(dtype) != storage_io.layout(item).dtype:
             if copy is False:
                 raise ValueError("Unable to avoid copy while creating an array as requested.")
             return astype(item, dtype, order or "K", "unsafe", True)
@@ -448,7 +448,7 @@ def evaluate(*arrays: Any, wait: bool = False) -> None:
     """Compute the arrays now, together; ``wait``: return when their devices have done it, where
     the arrays stay."""
     values = [a.storage.value for a in arrays if isinstance(a, ArrayBase)]
-    runtime.evaluate(values, read=False)
+    evaluate_values(values, read=False)
     if wait:
         residency.wait_for([value.data for value in values])
 

@@ -8,13 +8,13 @@ from typing import Any
 
 from alight._core import ArrayBase, Value, make_layout
 from alight._src.base.originals import np
-from alight._src.record import storage_io as memory
+from alight._src.record import storage_io
 from alight._src.record.numpy_fallback import array_of, stands_for_scalar
 from alight._src.record.pending import COPY, cast, native, pend, record_floor, settled
 from alight._src.record.result_strides import dense_like
 from alight._src.record.storage_io import apply_view
 from alight._src.record.ufunc_calls import exit_to_numpy, make, wrap
-from alight._src.run import evaluate as runtime
+from alight._src.run import evaluate
 
 __all__ = ["astype", "copy_of", "reshape", "seen"]
 
@@ -26,7 +26,7 @@ def astype(
     is False); with ``scalar`` a scalar of what stands for one.
     """
     target = np.dtype(dtype)
-    value = memory.read(array)
+    value = storage_io.read(array)
     lay = value.layout
     if (
         not native(target)
@@ -59,7 +59,7 @@ def _made_of(array: ArrayBase, value: Value) -> Any:
 def copy_of(array: ArrayBase, order: str, *, scalar: bool = False) -> Any:
     """Return a copy in memory of its own, in NumPy's order; with ``scalar`` a scalar of what stands
     for one."""
-    value = memory.read(array)
+    value = storage_io.read(array)
     lay = value.layout
     target = (
         dense_like(lay, lay.dtype)
@@ -67,7 +67,7 @@ def copy_of(array: ArrayBase, order: str, *, scalar: bool = False) -> Any:
         else make_layout(lay.dtype, lay.shape, np.empty_like(lay.probe, order=order).strides)  # type: ignore[call-overload]
     )
     if settled(value) and lay.size < record_floor():
-        made = runtime.host_array(value).copy(order)  # type: ignore[arg-type]
+        made = evaluate.host_array(value).copy(order)  # type: ignore[arg-type]
         return wrap(made[()] if scalar and stands_for_scalar(array) else made)
     copy = pend(COPY, (value,), (("order", order),), target)
     return _made_of(array, copy) if scalar else array_of(copy)
@@ -75,7 +75,7 @@ def copy_of(array: ArrayBase, order: str, *, scalar: bool = False) -> Any:
 
 def reshape(array: ArrayBase, shape: Any, order: str = "C", copy: bool | None = None) -> Any:
     """Return the array with another shape: a view where NumPy gives one, else a copy."""
-    probe = memory.layout(array).probe
+    probe = storage_io.layout(array).probe
     shape = _plain(shape)
     if copy is not True:
         try:
@@ -97,9 +97,9 @@ def seen(whole: Any, expression: Callable[[Any], Any]) -> Any:
 
 def _plain(shape: Any) -> Any:
     if isinstance(shape, ArrayBase):
-        return memory.host(shape).tolist()
+        return storage_io.host(shape).tolist()
     if type(shape) in (tuple, list) and any(isinstance(n, ArrayBase) for n in shape):
         return tuple(
-            [operator.index(memory.host(n)) if isinstance(n, ArrayBase) else n for n in shape]
+            [operator.index(storage_io.host(n)) if isinstance(n, ArrayBase) else n for n in shape]
         )
     return shape

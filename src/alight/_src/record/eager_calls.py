@@ -18,8 +18,7 @@ from alight._src.config.schema import HOST_DEVICE
 from alight._src.log.decisions import LOG
 from alight._src.record.pending import concrete, manners, site
 from alight._src.record.storage_io import layout, read
-from alight._src.run import evaluate as runtime
-from alight._src.run import residency
+from alight._src.run import evaluate, residency
 from alight.backends.registry import backend_of, device, only_host
 
 if TYPE_CHECKING:
@@ -123,7 +122,7 @@ def _run(
 
     backend: Any = backend_of(where)
     values = [read(item) for item in args if _ours(item)]
-    runtime.evaluate(values, read=False)
+    evaluate.evaluate(values, read=False)
 
     def given(item: Any) -> Any:
         if _ours(item):

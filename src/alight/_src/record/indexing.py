@@ -32,7 +32,6 @@ from alight._src.record.storage_io import (
     view_of,
     writable,
 )
-from alight._src.run import evaluate as runtime
 
 _BASIC = (int, slice, type(None), type(Ellipsis))
 
@@ -236,4 +235,4 @@ def _masked(array: ArrayBase, key: Any, item: Any) -> bool:
     return True
 
 
-__all__ = ["export", "getitem", "plain_key", "runtime", "setitem", "site"]
+__all__ = ["export", "getitem", "plain_key", "setitem", "site"]

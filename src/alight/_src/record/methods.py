@@ -9,7 +9,7 @@ from typing import Any
 from alight._core import ArrayBase, View, layout_of
 from alight._src.base.originals import np
 from alight._src.ir.ops import OPS
-from alight._src.record import storage_io as memory
+from alight._src.record import storage_io
 from alight._src.record.array_flags import owns, set_writeable
 from alight._src.record.conversions import astype, copy_of, reshape, seen
 from alight._src.record.numpy_fallback import run_in_numpy
@@ -127,7 +127,7 @@ class ArrayMethods(ArrayBase):
 
     def squeeze(self, axis: Any = None) -> Any:
         """Return a view without axes of length one, the array itself where there are none."""
-        if axis is None and 1 not in memory.layout(self).shape:
+        if axis is None and 1 not in storage_io.layout(self).shape:
             return self
         return apply_view(self, lambda p: p.squeeze(axis))
 
@@ -145,7 +145,7 @@ class ArrayMethods(ArrayBase):
 
     def ravel(self, order: str = "C") -> Any:
         """Return the array as one axis: a view where NumPy gives one."""
-        lay = memory.layout(self)
+        lay = storage_io.layout(self)
         flags = lay.probe.flags
         if order == "A":
             order = "F" if flags.fnc else "C"
@@ -166,7 +166,7 @@ class ArrayMethods(ArrayBase):
 
     def flatten(self, order: str = "C") -> Any:
         """Return a copy of the array as one axis."""
-        lay = memory.layout(self)
+        lay = storage_io.layout(self)
         if order == "A":
             order = "F" if lay.probe.flags.fnc else "C"
         if order in ("C", "F"):
@@ -184,29 +184,29 @@ class ArrayMethods(ArrayBase):
         """
         if type is not None or (isinstance(dtype, _type) and issubclass(dtype, np.ndarray)):
             return np.ndarray.view(
-                memory.export(self), *[t for t in (dtype, type) if t is not None]
+                storage_io.export(self), *[t for t in (dtype, type) if t is not None]
             )
         if dtype is None:
             return apply_view(self, lambda p: p[...])
         if not native(np.dtype(dtype)):
-            return memory.export(self).view(dtype)
+            return storage_io.export(self).view(dtype)
         return apply_view(self, lambda p: p.view(dtype))
 
     @property
     def flat(self) -> Any:
         """Return NumPy's iterator over the exported memory."""
-        return memory.export(self).flat
+        return storage_io.export(self).flat
 
     @flat.setter
     def flat(self, items: Any) -> None:
-        target: Any = memory.writable(self)
+        target: Any = storage_io.writable(self)
         # Opening it may have given it memory of its own; where theirs is the same, NumPy knows.
-        target.flat = memory.host(items) if isinstance(items, ArrayBase) else items
+        target.flat = storage_io.host(items) if isinstance(items, ArrayBase) else items
 
     @property
     def real(self) -> Any:
         """Return the real part: a view."""
-        if memory.layout(self).dtype.kind != "c":
+        if storage_io.layout(self).dtype.kind != "c":
             return self
         return apply_view(self, lambda p: p.real)
 
@@ -217,9 +217,9 @@ class ArrayMethods(ArrayBase):
     @property
     def imag(self) -> Any:
         """Return the imaginary part: a view for complex arrays, else zeros."""
-        lay = memory.layout(self)
+        lay = storage_io.layout(self)
         if lay.dtype.kind != "c":
-            zeros = make(memory.read(ArrayBase.of(_zeros(lay))))
+            zeros = make(storage_io.read(ArrayBase.of(_zeros(lay))))
             if zeros.window is None and isinstance(zeros, ArrayMethods):
                 zeros = apply_view(zeros, lambda p: p[...])
                 zeros.window.writeable = False
@@ -228,7 +228,7 @@ class ArrayMethods(ArrayBase):
 
     @imag.setter
     def imag(self, item: Any) -> None:
-        dtype = memory.layout(self).dtype
+        dtype = storage_io.layout(self).dtype
         if dtype.kind != "c":
             np.zeros((), dtype).imag = 0  # raises, in the words of the NumPy that is there
         self.imag[...] = item
@@ -297,7 +297,7 @@ class ArrayMethods(ArrayBase):
         """Return the complex conjugate; of real numbers the array itself."""
         if out is not None and not isinstance(out, (ArrayBase, np.ndarray)):
             raise TypeError("output must be an array")
-        if memory.layout(self).dtype.kind == "c":
+        if storage_io.layout(self).dtype.kind == "c":
             return ufunc_call(np.conjugate, (self,), {} if out is None else {"out": (out,)})
         if out is None:
             return self
@@ -310,7 +310,7 @@ class ArrayMethods(ArrayBase):
         """Return the array with its elements limited to an interval."""
         if out is not None:
             kw["out"] = (out,)
-        dtype = memory.layout(self).dtype
+        dtype = storage_io.layout(self).dtype
         if dtype.kind in "iu":  # Python integers outside the dtype limit nothing
             limits = np.iinfo(dtype)
             min = None if _type(min) is int and min <= limits.min else min
@@ -325,7 +325,7 @@ class ArrayMethods(ArrayBase):
 
     def round(self, decimals: int = 0, out: Any = None) -> Any:
         """Return the array rounded to decimals."""
-        real = memory.layout(self).dtype.kind == "f" and _type(decimals) is int
+        real = storage_io.layout(self).dtype.kind == "f" and _type(decimals) is int
         if real and decimals == 0:
             return ufunc_call(np.rint, (self,), {} if out is None else {"out": (out,)})
         if real and out is None:
@@ -382,10 +382,10 @@ class ArrayMethods(ArrayBase):
         if (
             refcheck
             and made.nbytes != layout(self).nbytes
-            and (_holders(self) > _holders(alone) or memory.lent(self))
+            and (_holders(self) > _holders(alone) or storage_io.lent(self))
         ):
             _refuse_to_resize()
-        memory.hold_told(self)
+        storage_io.hold_told(self)
         writeable = self.window is None or self.window.writeable
         self.storage = type(self).of(concrete(made)).storage  # windows keep what there was
         self.window = None

@@ -32,7 +32,7 @@ from alight._src.fp_warnings.filters import at_the_call, collected
 from alight._src.ir.ops import OPS, Kind, Op, loop_dtypes
 from alight._src.log.decisions import LOG
 from alight._src.record.result_strides import dense_like, result_strides
-from alight._src.run import evaluate as runtime
+from alight._src.run import evaluate
 
 VIEW = OPS["view"]
 WRITE = OPS["write"]
@@ -119,7 +119,7 @@ def record_floor() -> int:
     once."""
     here = POLICY.get()
     if floor.record_floor < 0 and (here is None or not here.floor_given):
-        settle_floor(runtime.planning_seconds)
+        settle_floor(evaluate.planning_seconds)
     if floor.kept:
         floor.waits()
     least: int = (here or floor).record_floor
@@ -249,19 +249,19 @@ def pend_each(
     floor.count += len(results)
     floor.pending += sum([layout.size for _, layout in results])
     if (floor.count >= floor.limit or floor.pending > floor.budget) and floor.due(*place):
-        runtime.enough()
+        evaluate.enough()
     now = op.kind in _COMPUTING and recording_errstate() is None and collected()
     if now:
-        runtime.evaluate(operands)  # what was left to wait warns as such
+        evaluate.evaluate(operands)  # what was left to wait warns as such
     values = tuple([Value(op, operands, attrs, layout, place) for attrs, layout in results])
     if errstate is not None:
         for value in values:
             value.errstate = errstate
     if now:
         with at_the_call():
-            runtime.evaluate(values)
+            evaluate.evaluate(values)
     elif any(map(exposed, operands)):
-        runtime.evaluate(values)
+        evaluate.evaluate(values)
     return values
 
 
@@ -276,7 +276,7 @@ def cast(value: Value, dtype: np.dtype[Any]) -> Value:
         LOG.exit("ndarray.astype", site())
     elif not settled(value) or layout.size >= record_floor():
         return pend(CAST, (value,), (("dtype", dtype),), layout)
-    return concrete(call_there(runtime.host_array(value).astype, (dtype,), {}))
+    return concrete(call_there(evaluate.host_array(value).astype, (dtype,), {}))
 
 
 class Resolved:

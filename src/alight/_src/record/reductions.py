@@ -23,7 +23,7 @@ from alight._src.record.pending import (
     settled,
 )
 from alight._src.record.result_strides import result_strides
-from alight._src.run import evaluate as runtime
+from alight._src.run import evaluate
 
 _memo: dict[Any, Any] = {}
 _KEPT = 1 << 12
@@ -59,7 +59,7 @@ def reduction(
     if op.name in _FREEDOM and (mask is not None or _too_few(layout, axes, attrs)):
         return None  # NumPy says at the call what it has too few elements for
     if settled(value) and layout.size < record_floor() and mask is None:
-        array = runtime.host_array(value)
+        array = evaluate.host_array(value)
         function = getattr(op.reference, "__wrapped__", op.reference)  # no frame of ours between
         result = np.asarray(call_there(function, (array,), {"axis": axis, **attrs}))
         return concrete(result) if native(result.dtype) else None

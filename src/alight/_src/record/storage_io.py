@@ -26,7 +26,7 @@ from alight._core import (
 )
 from alight._src.base.originals import np
 from alight._src.record.pending import WRITE, alias, call_there, cast, concrete, pend
-from alight._src.run import evaluate as runtime
+from alight._src.run import evaluate
 
 
 def read(array: ArrayBase) -> Value:
@@ -50,8 +50,8 @@ def host(array: ArrayBase) -> np.ndarray[Any, Any]:
         return found
     storage = array.storage
     if storage.value.op is not None:
-        runtime.evaluate((storage.value,))
-    return runtime.host_array(read(array))
+        evaluate.evaluate((storage.value,))
+    return evaluate.host_array(read(array))
 
 
 def _open_to_others(storage: Storage) -> bool:
@@ -74,19 +74,19 @@ def writable(array: ArrayBase) -> np.ndarray[Any, Any]:
     check_writeable(array)
     storage = array.storage
     if storage.value.op is not None:
-        runtime.evaluate((storage.value,))
+        evaluate.evaluate((storage.value,))
     value = storage.value
     assert value.data is not None
     if value.data.foreign:
-        runtime.evaluate_all()
+        evaluate.evaluate_all()
     elif not sole(value, 1):
         # Someone still reads these bytes: pending work first, and whoever is left keeps the old
         # ones.
-        runtime.evaluate_all()
+        evaluate.evaluate_all()
         if not sole(value, 1) and not _open_to_others(storage):
-            storage.value = runtime.duplicate(value)
-    runtime.only_on_host(storage.value)
-    return runtime.host_array(read(array))
+            storage.value = evaluate.duplicate(value)
+    evaluate.only_on_host(storage.value)
+    return evaluate.host_array(read(array))
 
 
 def assign(array: ArrayBase, value: Value) -> None:
@@ -102,8 +102,8 @@ def assign(array: ArrayBase, value: Value) -> None:
     check_writeable(array)
     if _open_to_others(storage):
         if value.op is not None:
-            runtime.evaluate((value,))
-        np.copyto(writable(array), runtime.host_array(value), casting="unsafe")
+            evaluate.evaluate((value,))
+        np.copyto(writable(array), evaluate.host_array(value), casting="unsafe")
         return
     value = cast(value, target.dtype)
     whole = view is None or (
@@ -123,20 +123,20 @@ def export(array: ArrayBase) -> np.ndarray[Any, Any]:
     """
     storage = array.storage
     if storage.value.op is not None:
-        runtime.evaluate((storage.value,))
+        evaluate.evaluate((storage.value,))
     value = storage.value
     assert value.data is not None
     if not value.data.shared and not sole(value, 1):
         writable_view = array.window is None or array.window.writeable
-        runtime.evaluate_all()
+        evaluate.evaluate_all()
         if writable_view and not sole(value, 1):
-            storage.value = value = runtime.duplicate(value)
-    runtime.only_on_host(value)
+            storage.value = value = evaluate.duplicate(value)
+    evaluate.only_on_host(value)
     data = value.data
     assert data is not None
     data.shared = True
     del value
-    result = runtime.host_array(read(array)).view()
+    result = evaluate.host_array(read(array)).view()
     data.shared = True  # a thread that looked before the view was there has taken it back
     if array.window is not None and not array.window.writeable:
         result.flags.writeable = False

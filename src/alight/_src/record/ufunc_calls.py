@@ -38,7 +38,7 @@ from alight._src.record.pending import (
 )
 from alight._src.record.reductions import reduction
 from alight._src.record.storage_io import assign, host, layout, read
-from alight._src.run import evaluate as runtime
+from alight._src.run import evaluate
 
 # NumPy function → ours; the modules above fill it. What is not here runs in NumPy and is counted.
 FUNCTIONS: dict[Any, Callable[..., Any]] = {}
@@ -68,8 +68,8 @@ def make(value: Value, operand: Any = None) -> Any:
             return array_of(value)
         if floor.scalars:
             if operand is not None:
-                runtime.evaluate((value,), passing=operand.storage)
-            return runtime.host_array(value)[()]
+                evaluate.evaluate((value,), passing=operand.storage)
+            return evaluate.host_array(value)[()]
         if manners.scalar is not None:
             return manners.scalar(value)
     return hooks.array.of(value)
@@ -182,7 +182,7 @@ def _negative_power(dtype: np.dtype[Any], exponent: Any) -> bool:
         return False
     if not isinstance(exponent, Value):
         return bool(exponent < 0)
-    return exponent.layout.size > 0 and bool(runtime.host_array(exponent).min() < 0)
+    return exponent.layout.size > 0 and bool(evaluate.host_array(exponent).min() < 0)
 
 
 def _signature(ufunc: np.ufunc, kwargs: Mapping[str, Any]) -> Any:

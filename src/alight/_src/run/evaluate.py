@@ -26,8 +26,7 @@ from alight._core import (
     request,
     sole,
 )
-from alight._src.adapt import planner_facts as costs
-from alight._src.adapt import recalibrate as remeasure
+from alight._src.adapt import planner_facts, recalibrate
 from alight._src.base.originals import np
 from alight._src.config.loading import current_policy, policy, reload_config
 from alight._src.config.schema import HOST_DEVICE
@@ -77,7 +76,7 @@ def forget_plans() -> None:
 def read_anew() -> None:
     """Have settings, profiles and plans read and made anew: the environment has changed."""
     reload_config()
-    costs.forget()
+    planner_facts.forget()
     forget_plans()
 
 
@@ -134,7 +133,7 @@ def evaluate(values: Iterable[Value], read: bool = True, passing: Storage | None
     Raises the error of the first requested value that failed; the others are still computed.
     """
     asked = [value for value in values if value.op is not None]
-    if remeasure.doubted:
+    if recalibrate.doubted:
         _look_again()
     if not asked:
         return
@@ -153,9 +152,9 @@ def evaluate(values: Iterable[Value], read: bool = True, passing: Storage | None
 def _look_again() -> None:
     """Look whether profiles still hold on which plans were close. On the host that takes no lock:
     no other thread shall wait for it."""
-    for name in tuple(remeasure.doubted):
+    for name in tuple(recalibrate.doubted):
         with nullcontext() if name == HOST_DEVICE else residency.LOCK:
-            remeasure.look_again(name)
+            recalibrate.look_again(name)
 
 
 def evaluate_all() -> None:
@@ -271,7 +270,12 @@ def planning_seconds() -> float:
     leaf.data = Data(layout, np.zeros(1))
     op = OPS["square"]
     best = float("inf")
-    with residency.LOCK, LOG.forgetting(), costs.aside(), policy(force="cpu:numpy", floor=0):
+    with (
+        residency.LOCK,
+        LOG.forgetting(),
+        planner_facts.aside(),
+        policy(force="cpu:numpy", floor=0),
+    ):
         for _ in range(_TIMES):
             began = perf_counter()
             value = leaf
@@ -304,7 +308,7 @@ def step_seconds(where: str = "cpu:numpy") -> float:
             best = min(best, perf_counter() - began)
         return best
 
-    with residency.LOCK, LOG.forgetting(), costs.aside(), policy(force=where, floor=0):
+    with residency.LOCK, LOG.forgetting(), planner_facts.aside(), policy(force=where, floor=0):
         return max(0.0, took(_STEPS + 1) - took(1)) / _STEPS
 
 
@@ -328,15 +332,15 @@ def plan_of(graph: Graph, leaves: Sequence[Leaf], read: int = 0) -> Plan:
     first ``read`` outputs."""
     from dataclasses import replace
 
-    from alight._src.adapt import lazy_devices as candidates
+    from alight._src.adapt import lazy_devices
     from alight._src.plan.place import make_plan
     from alight._src.plan.plan import LaunchStep
 
     facts = facts_of(leaves, read)
     plan = make_plan(graph, facts, _cuts)
-    remeasure.note_close([step.decision for step in plan.steps if isinstance(step, LaunchStep)])
-    unopened = candidates.waiting(current_policy())
-    lacks = candidates.foregone(plan, graph, facts, unopened) if unopened else None
+    recalibrate.note_close([step.decision for step in plan.steps if isinstance(step, LaunchStep)])
+    unopened = lazy_devices.waiting(current_policy())
+    lacks = lazy_devices.foregone(plan, graph, facts, unopened) if unopened else None
     return plan if lacks is None else replace(plan, foregone=lacks)
 
 
@@ -347,10 +351,10 @@ def facts_of(leaves: Sequence[Leaf], read: int = 0) -> Facts:
 
     policy = current_policy()
     devices = registry.devices_allowed(policy)
-    remeasure.measure_later(devices)
+    recalibrate.measure_later(devices)
     return Facts(
         devices=devices,
-        profiles=costs.profiles(devices),
+        profiles=planner_facts.profiles(devices),
         residency=tuple([_held(leaf) for leaf in leaves]),
         bases=tuple([leaf[2] for leaf in leaves]),
         windows={number: leaf[3] for number, leaf in enumerate(leaves) if leaf[3]},
@@ -361,13 +365,13 @@ def facts_of(leaves: Sequence[Leaf], read: int = 0) -> Facts:
         floors=dict(policy.floor),
         on_gap=policy.on_gap,
         demoted=demoted(),
-        supports=costs.supports,
-        estimate=costs.estimate,
-        copy_seconds=costs.copy_seconds,
+        supports=planner_facts.supports,
+        estimate=planner_facts.estimate,
+        copy_seconds=planner_facts.copy_seconds,
         timed=_timed() if policy.pick == "measure" else None,
-        step_seconds=costs.step_seconds(),
+        step_seconds=planner_facts.step_seconds(),
         # calls on what lies on a device are made ready, and launched without a step of ours
-        steps={} if any(map(_is_away, leaves)) else costs.steps_on(devices),
+        steps={} if any(map(_is_away, leaves)) else planner_facts.steps_on(devices),
     )
 
 
@@ -430,10 +434,10 @@ def _run(key: Key, values: list[Value]) -> None:
 def ran_without(lacks: Foregone) -> bool:
     """Note a run of a plan that lacks devices which are not open; tell whether plans were dropped,
     as those devices take part from now on, or never."""
-    from alight._src.adapt import lazy_devices as candidates
+    from alight._src.adapt import lazy_devices
 
     with residency.LOCK:
-        changed = candidates.ran_without(lacks)
+        changed = lazy_devices.ran_without(lacks)
         if changed:
             forget_plans()
     return changed
@@ -472,7 +476,7 @@ def replay(plan: Plan, values: list[Value | None]) -> None:
     """
     from alight._src.run.execute import Execution
 
-    if remeasure.doubted:
+    if recalibrate.doubted:
         _look_again()
     with residency.LOCK:
         LOG.hit()

@@ -24,8 +24,7 @@ from alight._src.fp_warnings.registry_check import was_shown
 from alight._src.ir.rolls import rolls
 from alight._src.log.decisions import LOG
 from alight._src.plan.plan import LaunchStep, Plan, ViewStep, WriteStep
-from alight._src.run import residency
-from alight._src.run import window_writes as writing
+from alight._src.run import residency, window_writes
 from alight._src.run.pending_outcomes import Started, Told, started
 from alight._src.run.prepared_step import Place, Ready, array_at, ready_of
 from alight._src.run.streaming import streamed
@@ -92,7 +91,7 @@ class Execution:
         if index == len(self.plan.steps):
             return False
         write = self.plan.steps[index]
-        if not isinstance(write, WriteStep) or not writing.takes_all(step, write):
+        if not isinstance(write, WriteStep) or not window_writes.takes_all(step, write):
             return False
         ready = ready_of(step)
         if not ready.plainly or write.value not in self.plan.dead[index]:
@@ -106,7 +105,7 @@ class Execution:
         replaced = []
         around = rolls(step.group.graph)
         for number, place in zip(step.inputs, places, strict=True):
-            if not writing.overlaps(place[0], data):
+            if not window_writes.overlaps(place[0], data):
                 continue
             # An element may take the place of the one it is made of, and of no other.
             same = place[0] is data and place[1] == start + write.offset
@@ -406,7 +405,7 @@ class Execution:
         ):
             apart = value_place[0] is not data
             try:
-                data = writing.write_there(
+                data = window_writes.write_there(
                     device(step.device),
                     data,
                     Operand(data, step.offset, step.layout),

@@ -19,7 +19,7 @@ from importlib.util import find_spec
 from time import perf_counter
 from typing import Any
 
-from alight._src.adapt import tier_up as met
+from alight._src.adapt import tier_up
 from alight._src.adapt.planner_facts import profile_of
 from alight._src.base.at_exit import interrupted, when_over
 from alight._src.codegen.common.keys import kernel_key
@@ -75,7 +75,7 @@ def _had(maker: _Maker, patience: float) -> Any:
     if finite and maker.key not in _made and (seconds := maker.seconds()) > patience:
         # A group seen once may never come again; one that did will, as programs loop and are
         # started anew.
-        lost = met.again(maker.stored_as, patience)
+        lost = tier_up.again(maker.stored_as, patience)
         if lost is not None:
             # Who pays once he has lost as much never pays more than twice what was best.
             _background.add(maker.key, maker.quietly, seconds if lost >= seconds else math.inf)
@@ -162,7 +162,7 @@ class _Maker:
                 else:
                     LOG.count(kernels_compiled=1)
                 _made.add(self.key)
-                met.made(self.stored_as)
+                tier_up.made(self.stored_as)
             return found
 
     def keep(self, data: bytes) -> None:
@@ -260,7 +260,7 @@ _failed: dict[str, str] = {}
 # Held while a kernel is made, and by a fork, so that no child is born with a compiler at work.
 _making = threading.RLock()
 _background = _Background()
-when_over(met.keep)  # later than what follows: the last is done first
+when_over(tier_up.keep)  # later than what follows: the last is done first
 atexit.register(lambda: _background.stop())
 
 

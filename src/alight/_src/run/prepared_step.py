@@ -18,8 +18,7 @@ from alight._src.fp_warnings.emit import Hearing, listening
 from alight._src.fp_warnings.errstate import wanted_by
 from alight._src.log.decisions import LOG, eligible_elements
 from alight._src.plan.plan import Decision, Estimate, LaunchStep, Plan
-from alight._src.run import kernels, residency
-from alight._src.run import window_writes as writing
+from alight._src.run import kernels, residency, window_writes
 from alight._src.run.streaming import Passage
 from alight.backends.base import Launch, Operand, prepared
 from alight.backends.host import NumpyKernel
@@ -140,7 +139,7 @@ class Ready:
     def into(self, window: Layout) -> Ready:
         """Return the same step made ready to leave its one result in memory of this layout."""
         if window not in self.windows:
-            step = replace(self.step, group=writing.group_into(self.step.group, window))
+            step = replace(self.step, group=window_writes.group_into(self.step.group, window))
             self.windows[window] = Ready(step, self.where, self.implementation)
         return self.windows[window]
 
@@ -355,4 +354,4 @@ def let_go(plan: Plan) -> None:
 def forget() -> None:
     """Drop every kernel made ready: the plans they belong to are gone."""
     _steps.clear()
-    writing.forget()
+    window_writes.forget()

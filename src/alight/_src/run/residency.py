@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from alight._core import Data, Layout
-from alight._src.adapt import planner_facts as costs
+from alight._src.adapt import planner_facts
 from alight._src.base.at_fork import renewed
 from alight._src.base.originals import np
 from alight._src.log.decisions import LOG, logger
@@ -98,8 +98,8 @@ def _used(data: Data, where: Device) -> None:
 def worth(where: Device, nbytes: int, alone: bool = True) -> float:
     """Return the seconds that bringing a copy again would take; ``alone``: it would have to be
     brought to safety first."""
-    seconds = costs.copy_seconds(HOST, where.space, nbytes)
-    return seconds + (costs.copy_seconds(where.space, HOST, nbytes) if alone else 0.0)
+    seconds = planner_facts.copy_seconds(HOST, where.space, nbytes)
+    return seconds + (planner_facts.copy_seconds(where.space, HOST, nbytes) if alone else 0.0)
 
 
 def make_room(where: Device, nbytes: int, spared: Iterable[Data] = ()) -> bool:

@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import Any
 
 from alight._core import Data, Layout
-from alight._src.adapt import planner_facts as costs
+from alight._src.adapt import planner_facts
 from alight._src.ir.group import Group
 from alight._src.log.decisions import LOG
 from alight._src.plan.block import SLOTS, Split, chunk_rows, passing_rows, split
@@ -70,10 +70,11 @@ def _terms(where: Device, parts: Split) -> tuple[float, float, Estimate | None, 
     the seconds that the copies of a chunk take beside."""
     given, made = parts.given * parts.rows, parts.made * parts.rows
     return (
-        costs.copy_seconds(HOST, where.space, given),
-        costs.copy_seconds(where.space, HOST, made),
-        costs.estimate(parts.group, where.id, "generated"),
-        costs.copy_seconds(HOST, where.space, 1) + costs.copy_seconds(where.space, HOST, 1),
+        planner_facts.copy_seconds(HOST, where.space, given),
+        planner_facts.copy_seconds(where.space, HOST, made),
+        planner_facts.estimate(parts.group, where.id, "generated"),
+        planner_facts.copy_seconds(HOST, where.space, 1)
+        + planner_facts.copy_seconds(where.space, HOST, 1),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from alight._src.adapt import planner_facts as costs
+from alight._src.adapt import planner_facts
 from alight._src.ir.group import Group
 from alight._src.log.decisions import LOG
 from alight._src.measure.probes import Bench, Probe
@@ -40,7 +40,7 @@ def forget() -> None:
 def _timed(group: Group, device: str, implementation: str) -> Estimate | None:
     found = measured(group, device, implementation)
     if found is None:
-        return costs.estimate(group, device, implementation)
+        return planner_facts.estimate(group, device, implementation)
     return Estimate(found.seconds, found.low, found.high, {"measured": found.seconds})
 
 
