@@ -12,8 +12,8 @@ import alight
 from alight._core import layout_of, make_layout
 from alight._src.codegen.common.gaps import unsupported
 from alight._src.codegen.common.loops import Schedule
+from alight._src.codegen.common.phases import phases
 from alight._src.codegen.llvm.object_code import module_text
-from alight._src.codegen.llvm.phases import phases
 from alight._src.ir.group import Graph, Group, GroupKind, Node
 from alight._src.ir.ops import OPS
 from alight._src.ir.well_formed import group_faults

@@ -11,11 +11,12 @@ import pytest
 import nvrtc
 from alight._core import layout_of, make_layout
 from alight._src.codegen.common.loops import nest
-from alight._src.codegen.common.source import Grid, gap, wgsl_loop
+from alight._src.codegen.common.source import Grid, gap
 from alight._src.codegen.cuda.cuda_dialect import CUDA
 from alight._src.codegen.cuda.group_forms import OPTIONS, index_bits, packs
 from alight._src.codegen.cuda.loop_kernels import cuda_loop
 from alight._src.codegen.wgsl.wgsl_dialect import wgsl
+from alight._src.codegen.wgsl.wgsl_loops import wgsl_loop
 from alight._src.ir.body import constant, typed
 from alight._src.ir.group import Graph, Group, GroupKind, Node
 from alight._src.ir.ops import OPS, Kind, Op

@@ -17,8 +17,9 @@ from alight._src.base.originals import np
 from alight._src.codegen.common.dialects import Dialect
 from alight._src.codegen.common.keys import structure
 from alight._src.codegen.common.loops import Nest, Schedule, nest
-from alight._src.codegen.common.source import ENTRY, Grid, wgsl_arguments, wgsl_loop
+from alight._src.codegen.common.source import ENTRY, Grid
 from alight._src.codegen.wgsl.wgsl_dialect import wgsl
+from alight._src.codegen.wgsl.wgsl_loops import wgsl_arguments, wgsl_loop
 from alight._src.config.loading import config
 from alight._src.ir.group import Group
 from alight.backends.base import Command, Copy, Launch, Operand

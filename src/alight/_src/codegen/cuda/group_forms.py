@@ -13,6 +13,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any, Protocol
 
 from alight._src.base.originals import np
+from alight._src.codegen.common.phases import phases
 from alight._src.codegen.common.source import Grid, Statements, group_gap
 from alight._src.codegen.cuda.column_kernels import Columns
 from alight._src.codegen.cuda.cuda_dialect import CUDA
@@ -24,7 +25,6 @@ from alight._src.codegen.cuda.row_kernels import Rows
 from alight._src.codegen.cuda.scan_kernels import Scans
 from alight._src.codegen.cuda.shared_memory import Flow
 from alight._src.codegen.cuda.small_axis import PACK_BYTES, Short, short_schedule
-from alight._src.codegen.llvm.phases import phases
 from alight._src.ir.body import width_of
 from alight._src.ir.group import GroupKind
 from alight._src.ir.ops import Kind, trees

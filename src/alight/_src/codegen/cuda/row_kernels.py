@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 
+from alight._src.codegen.common.phases import Pass
 from alight._src.codegen.common.source import ENTRY, Statements
 from alight._src.codegen.cuda.cuda_dialect import CUDA
 from alight._src.codegen.cuda.few_columns import parts_met
@@ -24,7 +25,6 @@ from alight._src.codegen.cuda.kernel_program import (
 )
 from alight._src.codegen.cuda.reduction_steps import RUN, TREE
 from alight._src.codegen.cuda.warp_runs import FETCH, Runs
-from alight._src.codegen.llvm.phases import Pass
 
 # Threads that fold the parts of one row: as many as an SM of any kind has room for at once.
 WHOLE_BLOCK = 1024

@@ -13,12 +13,12 @@ from contextlib import ExitStack, contextmanager
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from alight._src.codegen.common.phases import Pass, phases
 from alight._src.codegen.common.source import Grid, Statements
 from alight._src.codegen.cuda.cuda_dialect import CUDA
 from alight._src.codegen.cuda.kernel_program import Places
 from alight._src.codegen.cuda.reduction_steps import CudaFold
 from alight._src.codegen.cuda.slow_path import Told
-from alight._src.codegen.llvm.phases import Pass, phases
 from alight._src.ir.table_reduction import CHUNK, LANES
 
 if TYPE_CHECKING:

@@ -12,12 +12,12 @@ from __future__ import annotations
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
+from alight._src.codegen.common.phases import Pass, phases
 from alight._src.codegen.llvm.combine import Fold
 from alight._src.codegen.llvm.expressions import Code, Module, memory_type
 from alight._src.codegen.llvm.kernel_frame import SIGNATURE, Frame
 from alight._src.codegen.llvm.making import ROOM, making
 from alight._src.codegen.llvm.minmax import BLOCK
-from alight._src.codegen.llvm.phases import Pass, phases
 from alight._src.codegen.llvm.simd import Operand
 from alight._src.codegen.llvm.spans import Span
 from alight._src.codegen.llvm.split_reduction import (

@@ -14,12 +14,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from alight._src.codegen.common.phases import phases
 from alight._src.codegen.llvm.combine import LEVELS, Fold, population
 from alight._src.codegen.llvm.expressions import Code, Module, register_type
 from alight._src.codegen.llvm.kernel_frame import Frame, elementwise
 from alight._src.codegen.llvm.minmax import BLOCK
 from alight._src.codegen.llvm.moments import push_moments
-from alight._src.codegen.llvm.phases import phases
 from alight._src.codegen.llvm.spans import Span, push
 from alight._src.ir.body import width_of
 from alight._src.ir.group import GroupKind
