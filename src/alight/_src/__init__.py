@@ -1,1 +1,2 @@
-"""The implementation, one folder for each station; nothing here is public."""
+"""The implementation, one folder for each station; nothing here is public, and all of it may
+change."""

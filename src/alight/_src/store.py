@@ -251,7 +251,7 @@ class Store:
             if pattern.fullmatch(word) is None:
                 raise StoreError(
                     f"{word!r} cannot name something stored (it must match {pattern.pattern}). "
-                    "Fix: use alight._src.store.digest() for the key."
+                    "Fix: take a digest of what it stands for."
                 )
         return os.path.join(self._folder, kind, key + suffix)
 

@@ -27,7 +27,7 @@ KIND, KEY = "device", "calibrated-2"
 # Ways that one device may look: a card has other numbers in other jobs of a cluster.
 _LOOKS = 16
 # After opening it failed nobody tries again for so long, then for twice as long, at most a day: the
-# times that a machine too busy to be measured is left alone for (`costs`).
+# times that a machine too busy to be measured is left alone for (`adapt.recalibrate`).
 _RETRY_SECONDS, _MOST_SECONDS = 20.0, 86400.0
 # By then opening has ended well or badly: when a driver is asked in another process, it is given up
 # after 40 s (`backends.cuda`).

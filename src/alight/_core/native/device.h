@@ -1,4 +1,4 @@
-/* Memory of a device and launches on it. What each type means is said in ../twin/device.py. */
+/* Memory of a device and launches on it. What each type means is said in ../twin/device_memory.py. */
 #ifndef ALIGHT_DEVICE_H
 #define ALIGHT_DEVICE_H
 

@@ -8,7 +8,7 @@ typedef int (*CurrentContext)(void **); /* and what takes it from the thread's s
 typedef int (*PushContext)(void *);
 typedef int (*LaunchGraph)(void *, void *);
 
-#define GRAPHS 8 /* as cuda_graph keeps */
+#define GRAPHS 8 /* as graph_replay.py keeps */
 
 typedef struct {
     void *function, **parameters;

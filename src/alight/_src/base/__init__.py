@@ -1,1 +1,2 @@
-"""What every other part stands on; nothing of alight is imported here."""
+"""What every other part stands on: nothing of alight is imported here, and nothing here knows of
+Arrays or devices."""

@@ -1,1 +1,2 @@
-"""What is computed: ops, bodies, graphs and groups, rewriting. No device, no clock, no file."""
+"""What is computed: ops, bodies, graphs and groups, rewriting; a new op is an entry in a table
+here, and no device, clock or file is seen."""

@@ -1,7 +1,7 @@
 """A traced call kept as a program: from the caller's ndarrays to its results, without the Python
 between.
 
-A program is made only of a trace (see ``traced``) in which nobody asked for an element of the
+A program is made only of a trace (see ``jit.trace``) in which nobody asked for an element of the
 arguments; everything else it depends on (layouts, scalars, globals) is in the key and the lookups
 that whoever keeps it checks.
 """

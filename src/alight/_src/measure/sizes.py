@@ -77,7 +77,7 @@ _MOST_MULTIPLICATIONS = {"f": 23.5, "c": 21.0, "i": 20.5}
 # Of generated code, each way that the two can lie, as few as make a surface: of more
 # multiplications a library with loops of its own for them is always quicker, and integers take as
 # long for each.
-FOLDED_PRODUCTS, MOST_FOLDED = 12, 20.0  # no fewer than products.LEAST
+FOLDED_PRODUCTS, MOST_FOLDED = 12, 20.0  # no fewer than gemm_fit.LEAST
 # Of the largest that a host is asked for: where all threads have enough to do. From smaller ones
 # 1024 x 1024 was predicted to take 16 of them five times as long as it did.
 HOST_SIDE = 512

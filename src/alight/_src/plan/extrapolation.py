@@ -25,7 +25,7 @@ __all__ = [
 ]
 
 # Bytes up to which what computes hides all that memory takes, and from which on the measured share
-# of it: those of the probes of arithmetic and of those of overlap (``measure.amounts``).
+# of it: those of the probes of arithmetic and of those of overlap (``measure.sizes``).
 NEAR_BYTES, FAR_BYTES = 3 << 16, 3 << 22
 
 # Of the bytes that an addition moves, and a copy, those that are written.
@@ -87,7 +87,7 @@ def foreseen(graph: Graph, item: Pass, curve: Curve, whole: float) -> float:
     return call + (curve.seconds_at(some) - call) * item.amount / some
 
 
-# Bytes of a choice by which all of it is guessed (`plan.nests.GUESSED`), and still in caches.
+# Bytes of a choice by which all of it is guessed (`plan.loop_starts.GUESSED`), and still in caches.
 _GUESSED_BYTES = 1 << 22
 
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from alight._src.ir.group import Group
 
 # By how much a region has to take less than its parts so that this holds for all sizes that are cut
-# as one (`likeness`), which tells them within a factor of two.
+# as one (`plan.size_classes`), which tells them within a factor of two.
 CLEAR = 2.0
 
 

@@ -92,8 +92,8 @@ def body_parts(
 
 
 # What was counted in bodies, by op and dtypes: all operations, then those of ``PARTS``. Reading a
-# body takes 1 ms, a fifth of what the first call of a stored kernel may: `costs` keeps the counts
-# between processes.
+# body takes 1 ms, a fifth of what the first call of a stored kernel may: `adapt.planner_facts`
+# keeps the counts between processes.
 BODIES: dict[str, tuple[int, tuple[int, ...]]] = {}
 
 

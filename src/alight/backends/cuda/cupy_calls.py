@@ -110,7 +110,7 @@ def _extract(cupy: Any, condition: Any, arr: Any) -> Any:
 def _nonzero(cupy: Any, a: Any) -> Any:
     if a.ndim == 0:
         raise Unsupported(_WORDED)
-    return cupy.argwhere(a)  # whose columns NumPy gives: ``nearby`` makes them
+    return cupy.argwhere(a)  # whose columns NumPy gives: ``record.eager_calls`` makes them
 
 
 def _flatnonzero(cupy: Any, a: Any) -> Any:

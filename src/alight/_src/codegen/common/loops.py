@@ -1,8 +1,8 @@
 """From a group to a loop nest: which axes, in which order, and how each operand steps along them.
 
 What comes out splits in two. The *structure* (ops, dtypes, how many axes, contiguous or not)
-decides the code and is the kernel's key (``codegen.keys``). Sizes and strides are arguments of the
-compiled code, so the same kernel serves every size.
+decides the code and is the kernel's key (``codegen.common.keys``). Sizes and strides are arguments
+of the compiled code, so the same kernel serves every size.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from alight._src.ir.group import Group
     from alight._src.ir.nested import Flat
 
-# Numbers behind the dims that a part is told: three of a fold (``codegen.partial``), four of what
-# goes round an end (``codegen.rolled``).
+# Numbers behind the dims that a part is told: three of a fold (``codegen.llvm.split_reduction``),
+# four of what goes round an end (``codegen.llvm.circular``).
 TOLD = 4
 
 

@@ -1,1 +1,2 @@
-"""Groups as CUDA C."""
+"""Groups as CUDA C: change here how kernels of NVIDIA's cards are written; what launches them is
+`backends.cuda`."""

@@ -2,8 +2,8 @@
 
 Threads side by side have columns side by side, so that a warp reads a line of memory for each row.
 A thread folds the sixteen lanes of a chunk in registers, eight steps of sixteen rows, and keeps the
-chunks in a counter; where columns are few, it folds one lane (``codegen.cuda_narrow``), and long
-ones are cut into parts of whole chunks, as rows are.
+chunks in a counter; where columns are few, it folds one lane (``codegen.cuda.few_columns``), and
+long ones are cut into parts of whole chunks, as rows are.
 """
 
 from __future__ import annotations

@@ -92,11 +92,11 @@ _LONG = 16
 # Told that so many blocks of 256 are to have room, the compiler runs more operations at once (H200,
 # the sum of nine operations: 308 against 422 µs).
 _RESIDENT = 4
-# Of what flows through shared memory (``codegen.cuda_flow``): blocks that stay on a multiprocessor,
-# steps that are computed at once, how often as many are on their way. The sum of nine operations on
-# 2**27 float32 takes 267 µs so, with three blocks, whose threads have fewer registers, 270, with
-# four 280; 322 as runs of blocks that come and go, with steps one by one 397 (H200): two have a
-# whole line of memory of each chunk.
+# Of what flows through shared memory (``codegen.cuda.shared_memory``): blocks that stay on a
+# multiprocessor, steps that are computed at once, how often as many are on their way. The sum of
+# nine operations on 2**27 float32 takes 267 µs so, with three blocks, whose threads have fewer
+# registers, 270, with four 280; 322 as runs of blocks that come and go, with steps one by one 397
+# (H200): two have a whole line of memory of each chunk.
 _STAYING, _AHEAD, _DEPTH = 2, 2, 2
 # Parts that a block has at least, as starting it takes time (the same sum of 2**22, which are two
 # for each block: 22.1 µs, 21.4 as runs that come and go; of 2**23: 25.2 and 29.6).

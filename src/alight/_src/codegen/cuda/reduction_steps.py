@@ -1,9 +1,9 @@
 """Folds in CUDA C: what each element becomes, what two partial folds become, what the whole does.
 
-The tree is that of ``codegen.fold``, so results have the bits of the host's kernels. It suits a
-warp: four threads hold the sixteen lanes of a chunk, four elements side by side each, and eight
-steps fill it. Lanes, chunks, runs of chunks and parts of a row then meet pairwise. A tree that is
-not full is filled up with the identity, which changes no bit.
+The tree is that of ``codegen.llvm.combine``, so results have the bits of the host's kernels. It
+suits a warp: four threads hold the sixteen lanes of a chunk, four elements side by side each, and
+eight steps fill it. Lanes, chunks, runs of chunks and parts of a row then meet pairwise. A tree
+that is not full is filled up with the identity, which changes no bit.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ class Kernel:
     ``kernel(addresses)`` runs it: the byte addresses of element 0 of each input, then each output.
     Any number of threads may call it at once, and the GIL is not held meanwhile. A C caller may
     call ``void entry(void **addresses, int64_t *dims, int64_t *strides)`` itself. ``parts`` and
-    ``combine`` are for folds that can be made in parts (``codegen.partial``); ``object`` is the
+    ``combine`` are for folds that can be made in parts (``split_reduction``); ``object`` is the
     object code, for a cache on disk.
     """
 

@@ -1,9 +1,9 @@
 """LLVM IR of a reduce group: several reductions over the same axes, with what makes their elements.
 
-Two forms. *Rows*: the innermost axis is folded, with others (``codegen.rowwise`` has the case of
-one); elements are made in a buffer by a vector loop and folded from there. *Columns*: the innermost
-axis is kept; a tile of columns is folded side by side. Both fold by the same tree (see
-``codegen.fold``).
+Two forms. *Rows*: the innermost axis is folded, with others (``codegen.llvm.rowwise`` has the case
+of one); elements are made in a buffer by a vector loop and folded from there. *Columns*: the
+innermost axis is kept; a tile of columns is folded side by side. Both fold by the same tree (see
+``codegen.llvm.combine``).
 """
 
 from __future__ import annotations

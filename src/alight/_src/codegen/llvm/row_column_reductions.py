@@ -3,8 +3,8 @@ they add to the folds down its columns (``ir.crossed``).
 
 A part is a run of rows, of 2**k chunks but for the last. It writes the results of its own rows;
 what it has of each column and of the whole it leaves to be combined: one partial fold each, which
-is a subtree of the tree that all rows have (``codegen.fold``). So the bits are those of folds one
-by one, however many parts there are.
+is a subtree of the tree that all rows have (``codegen.llvm.combine``). So the bits are those of
+folds one by one, however many parts there are.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """LLVM IR of groups that go over rows: reductions along the innermost axis, with what makes their
 elements and, in a rowwise group, what is made of their results over the same row.
 
-A row is visited once for each phase (see ``codegen.phases``), while it is in cache; what takes long
-to make is kept in the memory of an output between visits. A visit makes elements piece by piece
-(``codegen.making``) and folds them from there (``codegen.spans``); a reduction of what lies in
-memory already folds it where it is.
+A row is visited once for each phase (see ``codegen.llvm.phases``), while it is in cache; what takes
+long to make is kept in the memory of an output between visits. A visit makes elements piece by
+piece (``codegen.llvm.making``) and folds them from there (``codegen.llvm.spans``); a reduction of
+what lies in memory already folds it where it is.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ class _Rows:
         span.begin()
         if span.fold.moments:
             operand = self._source(span.fold)
-            assert operand is not None  # codegen.partial has seen to it
+            assert operand is not None  # split_reduction has seen to it
             with code.when(self.partial):
                 span.measure_from(self.begins[operand])
 

@@ -5,11 +5,11 @@ the last are of a multiple of BLOCK elements. They read memory in explicit vecto
 they give does not depend on the width of the machine's registers.
 
 States. *Sums* (folds that round): ``{count of chunks, levels of the counter}``; the tree is that of
-``codegen.fold``. *Exact* folds, where any order gives the same bits: one value. *Arguments*:
-``{best, its index or -1, elements seen}``. *Moments*: ``{count of chunks, elements of the rest, the
-rest's sum and squared deviations, the first element, levels of (sum, squared deviations)}``; -1
-elements of the rest say that there is no first one yet. Sums are of the distances from the first
-element: a mean far from 0 costs no accuracy.
+``codegen.llvm.combine``. *Exact* folds, where any order gives the same bits: one value.
+*Arguments*: ``{best, its index or -1, elements seen}``. *Moments*: ``{count of chunks, elements of
+the rest, the rest's sum and squared deviations, the first element, levels of (sum, squared
+deviations)}``; -1 elements of the rest say that there is no first one yet. Sums are of the
+distances from the first element: a mean far from 0 costs no accuracy.
 """
 
 from __future__ import annotations

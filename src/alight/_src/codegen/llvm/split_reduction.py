@@ -1,9 +1,9 @@
 """A fold in parts: what each part leaves behind, and the function that makes one result of it.
 
 A part is a run of 2**k chunks, but for the last: its fold is a subtree of the tree that the whole
-has (``codegen.fold``), so that the result has the same bits however many parts there are. A kernel
-that can fold in parts finds three numbers behind its dims: the first element of the part, its end,
-and whether to leave its state in the memory of the outputs in place of a result.
+has (``codegen.llvm.combine``), so that the result has the same bits however many parts there are. A
+kernel that can fold in parts finds three numbers behind its dims: the first element of the part,
+its end, and whether to leave its state in the memory of the outputs in place of a result.
 ``combine(slots, parts, dims, strides, addresses)`` takes the states, part after part, in each one
 for every result and every fold, and writes the results, or what is made of them: where a rowwise
 group visits its rows once and gives nothing of their length, it can be cut like a fold.

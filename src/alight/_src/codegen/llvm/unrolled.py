@@ -3,7 +3,7 @@ in which every index of the short ones has instructions of its own.
 
 The graph of the group becomes one of elementwise nodes: a value becomes as many as there are
 indices of the unrolled axes along which it moves, and a reduction becomes the tree of
-``codegen.fold``, written out.
+``codegen.llvm.combine``, written out.
 """
 
 from __future__ import annotations

@@ -1,1 +1,2 @@
-"""Groups as WGSL."""
+"""Groups as WGSL: change here what it writes for each primitive; the statements around them come
+from `codegen.common.source`."""
