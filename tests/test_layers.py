@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -41,6 +42,10 @@ ORDER: tuple[tuple[str, ...], ...] = (
 )
 # What the generators of all languages share has no better name among theirs.
 SHARED = "_src.codegen.common"
+# What users and authors of backends import, beside the folder of these; all else is in _src.
+PUBLIC = {"__init__", "__main__", "device", "errors", "fft", "linalg", "random"}
+# A package's own module, and the protocol of backends beside what every part stands on.
+SHARED_NAMES = {"__init__", "base"}
 NAMELESS = {"util", "utils", "helper", "helpers", "common", "misc", "manager", "managers"}
 
 
@@ -170,6 +175,19 @@ def nameless(package: Path) -> list[str]:
     ]
 
 
+def twice(package: Path) -> list[str]:
+    """Return the names that several modules of a package have in their folders."""
+    counts = Counter(path.stem for path in package.rglob("*.py"))
+    return sorted(name for name, n in counts.items() if n > 1 and name not in SHARED_NAMES)
+
+
+def levels(page: str) -> list[tuple[str, ...]]:
+    """Return the order of layers that a page shows: names on the left, what they are behind."""
+    block = page.partition("```text\n_src.base")[2].partition("```")[0]
+    lines = f"_src.base{block}".splitlines()
+    return [tuple(line.split("  ")[0].strip().split(" · ")) for line in lines]
+
+
 def test_imports_point_down() -> None:
     assert "errors" in modules(PACKAGE)
     assert faults(PACKAGE, ORDER) == []
@@ -177,6 +195,18 @@ def test_imports_point_down() -> None:
 
 def test_every_room_has_a_name_of_its_own() -> None:
     assert nameless(PACKAGE) == []
+    assert twice(PACKAGE) == []
+
+
+def test_flat_modules_are_the_public_ones() -> None:
+    assert {path.stem for path in PACKAGE.glob("*.py")} == PUBLIC
+
+
+def test_the_docs_have_the_order_of_layers() -> None:
+    page = Path(__file__).parents[1] / "docs" / "README.md"
+    # The folder of them all has no code of its own.
+    order = [tuple(name for name in names if name != "_src") for names in ORDER]
+    assert levels(page.read_text(encoding="utf-8")) == order
 
 
 def build(root: Path, files: Mapping[str, str]) -> Path:
@@ -246,3 +276,5 @@ def test_the_checker_of_names_can_fail(tmp_path: Path) -> None:
     good = ("commons.py", "deep/one.py", "utility.py")
     house = build(tmp_path, dict.fromkeys((*bad, *good), ""))
     assert nameless(house) == ["Manager", "deep.common", "deep.helpers.one", "utils"]
+    assert twice(house) == ["one"]
+    assert twice(build(tmp_path / "base", {"deep/__init__.py": "", "base.py": ""})) == []

@@ -6,7 +6,7 @@ For ``2.5 * x + 1.5 * x * x`` (one array read, one written), a sum and an inner 
 two read), from what one core's caches hold to what none does: GB/s, STREAM's counting, as the
 launcher chooses among at most 1, 2, 4, ... threads after it was left to learn, called in a row; and
 with all of them after pauses in which they fall asleep. ``machine`` is what copies and maxima reach
-with a thread on every core and the same bytes in all (``alight.bench``), ``share``
+with a thread on every core and the same bytes in all (``alight._src.bench``), ``share``
 the launcher's part of it with all threads. All numbers are medians; the columns take turns.
 """
 

@@ -1,4 +1,4 @@
-/* The module alight._core._native. */
+/* The module ``_native``; alight._core.twin says what its names mean. */
 #define ALIGHT_CORE_MODULE
 #include "core.h"
 

@@ -2,8 +2,9 @@
 
 A team of threads has a row: four threads for every chunk up to a warp, or a whole block. In the
 *held* form each warp has one run of a row and keeps what it read, and what takes long to make, in
-registers between the passes of ``codegen.llvm.phases``; otherwise a pass reads the row again. Long
-rows of reductions are cut: each block leaves its state in memory, and a second kernel folds those.
+registers between the passes of ``codegen.common.phases``; otherwise a pass reads the row again.
+Long rows of reductions are cut: each block leaves its state in memory, and a second kernel folds
+those.
 """
 
 from __future__ import annotations

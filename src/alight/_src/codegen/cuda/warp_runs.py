@@ -1,10 +1,10 @@
 """What a warp does with one run of a row, in CUDA C: reads, what is made of them, folds, writes.
 
 Four threads have a chunk, each four elements side by side in every step. Values that are held stay
-in registers between the passes of ``codegen.llvm.phases``. Where a pass is folds alone of what lies
-side by side, a thread whose part of a run is not usual, or may end early, makes all of it again in
-a function of its own: the loop that nearly all runs take has no branch, and needs what it read
-once.
+in registers between the passes of ``codegen.common.phases``. Where a pass is folds alone of what
+lies side by side, a thread whose part of a run is not usual, or may end early, makes all of it
+again in a function of its own: the loop that nearly all runs take has no branch, and needs what it
+read once.
 """
 
 from __future__ import annotations

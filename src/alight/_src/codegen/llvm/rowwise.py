@@ -1,10 +1,10 @@
 """LLVM IR of groups that go over rows: reductions along the innermost axis, with what makes their
 elements and, in a rowwise group, what is made of their results over the same row.
 
-A row is visited once for each phase (see ``codegen.llvm.phases``), while it is in cache; what takes
-long to make is kept in the memory of an output between visits. A visit makes elements piece by
-piece (``codegen.llvm.making``) and folds them from there (``codegen.llvm.spans``); a reduction of
-what lies in memory already folds it where it is.
+A row is visited once for each phase (see ``codegen.common.phases``), while it is in cache; what
+takes long to make is kept in the memory of an output between visits. A visit makes elements piece
+by piece (``codegen.llvm.making``) and folds them from there (``codegen.llvm.spans``); a reduction
+of what lies in memory already folds it where it is.
 """
 
 from __future__ import annotations

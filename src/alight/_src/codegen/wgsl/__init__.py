@@ -1,2 +1,2 @@
-"""Groups as WGSL: change here what it writes for each primitive; the statements around them come
-from `codegen.common.source`."""
+"""Groups as WGSL: change here which kernels it has and what it writes for each primitive; their
+statements come from `codegen.common.source`."""

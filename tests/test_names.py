@@ -1,0 +1,199 @@
+"""What `import alight as np` shows, and what documentation and comments say of modules."""
+
+from __future__ import annotations
+
+import ast
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+import tokenize
+from collections.abc import Iterator
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+
+import numpy
+import pytest
+
+import alight
+import alight.errors
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = Path(alight.errors.__file__).parent
+# Modules that users and authors of backends import.
+PUBLIC = {"backends", "device", "errors", "fft", "linalg", "random"}
+STATIONS = "|".join(
+    ["backends", *(path.parent.name for path in PACKAGE.glob("_src/*/__init__.py"))]
+)
+
+# --- what the namespace shows ---------------------------------------------------------------------
+
+USED = """
+import sys, types, json
+import numpy
+import alight as np
+
+with np.policy(force="cpu:generated", floor=0):
+    x = np.linspace(0.0, 1.0, 1000)
+    x[::2] += np.random.default_rng(0).random(500)
+    x[x > 1] = np.random.Counter(1).random(1000)[x > 1]
+    np.evaluate(np.sin(x) @ np.ones(1000), np.fft.fft(x), np.linalg.norm(x), np.sort(x))
+    f = np.jit(lambda a: numpy.exp(a) + 1)
+    f(numpy.ones(1000)), f(numpy.ones(1000)), f(x)
+    str(np.report()), str(np.explain(f, numpy.ones(10)))
+    for asked in (np.estimate, np.device_report, np.fusion_report):
+        str(asked(f, numpy.ones(10)))
+    np.devices(), np.reset()
+for name in dir(np):
+    getattr(np, name)
+import alight.backends.cuda.cuda_backend, alight._src.cli.commands, alight._src.launch.loader
+EXTRA
+print(json.dumps([name for name, x in vars(np).items() if isinstance(x, types.ModuleType)]))
+"""
+
+
+def shown(tmp_path: Path, extra: str = "") -> set[str]:
+    """Return the modules among the names of alight after a program has used all its doors."""
+    path = tmp_path / "program.py"  # jit looks at code that is in a file
+    path.write_text(USED.replace("EXTRA", extra))
+    there = {"ALIGHT_CACHE_DIR": str(tmp_path / "cache"), "ALIGHT_CALIBRATE": "off"}
+    done = subprocess.run(
+        [sys.executable, str(path)],
+        env={**os.environ, "PYTHONPATH": str(PACKAGE.parent), **there},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return set(json.loads(done.stdout.splitlines()[-1]))
+
+
+def test_no_use_shows_modules_that_are_not_public(tmp_path: Path) -> None:
+    found = shown(tmp_path)
+    assert {"fft", "linalg", "random"} <= found
+    # NumPy has a `_core`, too.
+    assert {name for name in found - PUBLIC if not hasattr(numpy, name)} == set()
+    assert "store" in shown(tmp_path, "np.store = sys.modules['alight._src.store']")
+
+
+# --- what is said of modules ----------------------------------------------------------------------
+
+DOTTED = re.compile(r"(?<![\w./-])alight(?:\.[A-Za-z_]\w*)+")
+# Comments inside the package leave out `alight._src`: "see ``plan.fuse``".
+INSIDE = re.compile(rf"(?<![\w./])((?:{STATIONS})(?:\.[A-Za-z_]\w*)+)")
+FILE = re.compile(r"(?:src/)?alight/[\w/]*\w\.\w+|src/alight/[\w/]*")
+# Files of the native core name one another and their twins by the file's name alone.
+NATIVE = re.compile(r"(?:[\w./]*/)?\w+\.(?:c|h|py)\b")
+
+
+@cache
+def exists(name: str) -> bool:
+    """Tell whether a dotted name is a module of alight, or in one."""
+    path, module = PACKAGE, "alight"
+    found: object = alight
+    for part in name.split(".")[1:]:
+        if (path / part).is_dir() or (path / f"{part}.py").is_file():
+            path, module = path / part, f"{module}.{part}"
+            found = import_module(module)
+        elif hasattr(found, part):
+            path, found = path / part, getattr(found, part)
+        else:
+            return False
+    return True
+
+
+def said(path: Path) -> Iterator[str]:
+    """Yield the docstrings and comments of a file of code, or all of a page."""
+    text = path.read_text(encoding="utf-8")
+    if path.suffix == ".md":
+        yield text
+    elif path.suffix in (".c", ".h"):
+        yield from re.findall(r"/\*.*?\*/|//[^\n]*", text, re.DOTALL)
+    else:
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)):
+                yield ast.get_docstring(node) or ""
+        for token in tokenize.generate_tokens(io.StringIO(text).readline):
+            if token.type == tokenize.COMMENT:
+                yield token.string
+
+
+def errors(path: Path) -> Iterator[str]:
+    """Yield the texts of the errors that a file of code raises."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Raise):
+            for part in ast.walk(node):
+                if isinstance(part, ast.Constant) and isinstance(part.value, str):
+                    yield part.value
+
+
+def unknown(text: str, inside: bool = False) -> list[str]:
+    """Return what a text names that is nowhere; `inside`: as comments of the package name it."""
+    found = [name for name in DOTTED.findall(text) if not exists(name)]
+    if inside:
+        for name in INSIDE.findall(text):
+            if not (exists(f"alight._src.{name}") or exists(f"alight.{name}")):
+                found.append(name)
+    for name in FILE.findall(text):
+        if not (PACKAGE.parent / name.removeprefix("src/")).exists():
+            found.append(name)
+    return found
+
+
+def pages() -> list[Path]:
+    """Return all that says something of the code as it is: a changelog is history."""
+    found = [*ROOT.glob("README.md"), *ROOT.glob("docs/*.md")]
+    found += [*ROOT.glob("examples/*.md"), *ROOT.glob("bench-results/**/*.md")]
+    found += [*ROOT.glob("*.py"), *ROOT.glob("tools/*.py"), *ROOT.glob("tests/**/*.py")]
+    return [path for path in found if path != Path(__file__).resolve()]
+
+
+def test_documentation_names_what_exists() -> None:
+    found = {str(path.relative_to(ROOT)): unknown("\n".join(said(path))) for path in pages()}
+    assert {path: names for path, names in found.items() if names} == {}
+
+
+def test_comments_of_the_package_name_what_exists() -> None:
+    paths = [path for kind in ("py", "c", "h") for path in PACKAGE.rglob(f"*.{kind}")]
+    found = {str(path.relative_to(PACKAGE)): unknown("\n".join(said(path)), True) for path in paths}
+    assert {path: names for path, names in found.items() if names} == {}
+
+
+def test_comments_of_the_native_core_name_files_that_exist() -> None:
+    native = PACKAGE / "_core" / "native"
+    files = {path.name for path in PACKAGE.rglob("*.*")}
+    for path in [*native.glob("*.c"), *native.glob("*.h")]:
+        for name in NATIVE.findall("\n".join(said(path))):
+            assert (native / name).exists() or name.rpartition("/")[2] in files, (path.name, name)
+
+
+def test_errors_name_no_module_of_the_implementation() -> None:
+    inner = re.compile(rf"\b_src\b|\b_core\b|\b(?:{STATIONS})\.[a-z_]+\b")
+    for path in PACKAGE.rglob("*.py"):
+        for text in errors(path):
+            assert not inner.search(text.replace("alight.backends", "")), (path.name, text)
+            assert all(exists(name) for name in DOTTED.findall(text)), (path.name, text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "`alight.runtime`",
+        "alight.ir.body.typed gives it",
+        "see `alight._src.plan.crowd`",
+        "``codegen.cuda_narrow``",
+        "`plan.fuse.KERNELNODES`",
+        "src/alight/ir/body.py",
+        "alight/record.py, its twin",
+    ],
+)
+def test_the_check_of_names_can_fail(text: str) -> None:
+    assert len(unknown(text, True)) == 1
+
+
+def test_what_exists_is_known() -> None:
+    names = "alight._src.plan.fuse.KERNEL_NODES `measure.timing.Pace` alight.errors.AlightError"
+    assert unknown(f"{names} src/alight/_src/ir/ alight.random.Counter", True) == []
