@@ -82,9 +82,10 @@ def test_no_use_shows_modules_that_are_not_public(tmp_path: Path) -> None:
 # --- what is said of modules ----------------------------------------------------------------------
 
 DOTTED = re.compile(r"(?<![\w./-])alight(?:\.[A-Za-z_]\w*)+")
-# Comments inside the package leave out `alight._src`: "see ``plan.fuse``".
+# Comments of the package name modules without `alight._src`.
 INSIDE = re.compile(rf"(?<![\w./])((?:{STATIONS})(?:\.[A-Za-z_]\w*)+)")
 FILE = re.compile(r"(?:src/)?alight/[\w/]*\w\.\w+|src/alight/[\w/]*")
+QUOTED = re.compile(r"`((?:\w+/)*\w+\.(?:py|c|h))`")
 # Files of the native core name one another and their twins by the file's name alone.
 NATIVE = re.compile(r"(?:[\w./]*/)?\w+\.(?:c|h|py)\b")
 
@@ -154,6 +155,16 @@ def pages() -> list[Path]:
 def test_documentation_names_what_exists() -> None:
     found = {str(path.relative_to(ROOT)): unknown("\n".join(said(path))) for path in pages()}
     assert {path: names for path, names in found.items() if names} == {}
+
+
+def test_files_that_pages_name_exist() -> None:
+    folders = [ROOT / name for name in ("examples", "src", "tests", "tools")]
+    files = [str(path) for top in folders for path in top.rglob("*.*")]
+    files += map(str, ROOT.glob("*.py"))
+    for page in pages():
+        if page.suffix == ".md":
+            for name in QUOTED.findall(page.read_text(encoding="utf-8")):
+                assert any(path.endswith(f"/{name}") for path in files), (page.name, name)
 
 
 def test_comments_of_the_package_name_what_exists() -> None:
