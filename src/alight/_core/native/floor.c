@@ -308,7 +308,7 @@ static PyMemberDef hooks_members[] = {
 PyTypeObject HooksType = {
     PyVarObject_HEAD_INIT(NULL, 0)
     .tp_name = "alight._core._native.Hooks",
-    .tp_doc = "What the core calls when its fast way does not apply; ``array`` fills these in.",
+    .tp_doc = "What the core calls when its fast way does not apply; ``record.array`` fills these in.",
     .tp_basicsize = sizeof(Hooks),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
     .tp_new = hooks_new,

@@ -24,7 +24,7 @@ numpy_errstate = np._core.umath._extobj_contextvar.get  # type: ignore[attr-defi
 
 
 class Hooks:
-    """What the core calls when its fast way does not apply; ``array`` fills these in.
+    """What the core calls when its fast way does not apply; ``record.array`` fills these in.
 
     The native core has NumPy do small work on bytes that are at hand without asking (ufuncs of
     ``at_once``, indexing, in-place operators), as the hooks would: unless the call comes from
