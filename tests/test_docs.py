@@ -43,7 +43,7 @@ PACKAGE = Path(alight.errors.__file__).parent
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted(DOCS.glob("*.md"))]
 
 # They set up an environment from a package index, or are this test suite itself.
-# `alight bench` takes minutes; tests/test_bench.py runs it on few rows.
+# `alight bench` takes minutes; tests/bench/test_bench.py runs it on few rows.
 NOT_RUN = ("python3 start.py", "pip install", "python -m pytest", "alight bench")
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 

@@ -77,7 +77,7 @@ def test_a_kernel_that_loses_is_demoted_once_and_reported(monkeypatch: pytest.Mo
     (row,) = LOG.snapshot().demotions
     assert (row.what, row.times) == ("multiply+add", 1)
     assert row.reason == "NumPy took 1 ms, the kernel 3 ms"
-    assert row.call_site is not None and "test_trial.py" in row.call_site
+    assert row.call_site is not None and "test_kernel_trial.py" in row.call_site
     # Plans to come know it, and the same ops on other layouts or with other attributes are apart.
     evaluate.forget_plans()
     assert run(chain, 1) == [LOST]

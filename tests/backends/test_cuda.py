@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -17,8 +15,8 @@ from alight.backends import driver_subprocess
 from alight.backends.cuda import cuda_backend as backend_module
 from alight.backends.cuda.cuda_backend import CudaBackend
 from generated import loop_group, points, run
+from without_card import elsewhere, needs_compiler, passes
 
-TESTS = Path(__file__).resolve().parent
 PROGRAM = """
 import numpy as np
 import alight
@@ -48,31 +46,11 @@ assert sum(n for place, n in log.elements.items() if "cuda:0" in place) >= 20000
 print("done")
 """
 
-needs_compiler = pytest.mark.skipif(
-    cuda_on_cpu.compiler() is None, reason="no g++ to run CUDA C on the CPU with"
-)
-
-
-def elsewhere(*command: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Run Python where CuPy is ``cupy_on_cpu``."""
-    path = [str(TESTS / "cupy_on_cpu"), str(TESTS), str(TESTS.parent / "src")]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path), **variables}
-    return subprocess.run(
-        [sys.executable, *command], capture_output=True, text=True, env=environment,
-        cwd=TESTS.parent, check=False,
-    )  # fmt: skip
-
-
-def passes(program: str) -> None:
-    """Run a program beside a device; it prints "done" in the end."""
-    done = elsewhere("-c", _with_entry_point(program))
-    assert done.stdout.endswith("done\n") and "Warning" not in done.stderr, done.stderr
-
 
 @needs_compiler
 def test_the_backend_keeps_the_protocol() -> None:
-    done = elsewhere("-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/test_backends.py",
-                     "-k", "cuda")  # fmt: skip
+    protocol = "tests/backends/test_backends.py"
+    done = elsewhere("-m", "pytest", "-q", "-p", "no:cacheprovider", protocol, "-k", "cuda")
     assert done.returncode == 0, done.stdout
     assert "12 passed" in done.stdout, done.stdout
 
@@ -104,18 +82,6 @@ def test_a_device_rolls_by_its_library() -> None:
 @needs_compiler
 def test_whole_programs_have_the_bits_of_the_hosts_kernels() -> None:
     passes(PROGRAM)
-
-
-def _with_entry_point(program: str) -> str:
-    """Return a program that finds the backend also where alight's was installed without it."""
-    return f"""
-from alight.backends import registry
-from alight.backends.cuda.cuda_backend import CudaBackend
-backend = registry._backends["cuda"] = CudaBackend()
-registry._devices |= {{d.id: d for d in backend.probe().devices}}
-import cuda_driver_on_cpu
-cuda_driver_on_cpu.install()
-{program}"""
 
 
 CALIBRATION = """

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import pytest
 
-from test_cuda import needs_compiler, passes
+from without_card import needs_compiler, passes
 
 # Work that begins in the midst of a launch: the arguments are in place, the driver has not read
 # them yet.
 BEGIN = """
 import threading
-import test_resident as t
+import jitted_bodies as t
 import numpy as np, alight
 from alight.backends import registry
 from alight._src.log.decisions import LOG

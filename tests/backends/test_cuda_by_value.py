@@ -17,9 +17,8 @@ from alight._src.codegen.cuda.kernel_program import scalars
 from alight._src.ir.group import Graph, Group, GroupKind, Node
 from alight._src.ir.ops import OPS
 from generated import Array, loop_group, reduce_group, run, values_for
-from test_codegen_rows import Rows
-from test_cuda import needs_compiler, passes
-from test_cuda_folds import assert_same_bits, chain_folds
+from reduction_cases import Rows, assert_same_bits, chain_folds
+from without_card import needs_compiler, passes
 
 F = np.dtype(np.float32)
 Made = tuple[Group, list[Array], Grid | None]

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from test_cuda import _with_entry_point, elsewhere, needs_compiler
+from without_card import elsewhere, needs_compiler, with_entry_point
 
 SETTING = """
 import ctypes, gc, os, weakref
@@ -237,5 +237,5 @@ print("done")
 @needs_compiler
 @pytest.mark.parametrize("program", [COPIES, BLOCKS, PASSING], ids=["copies", "blocks", "passing"])
 def test_what_a_device_sends_and_gets(program: str) -> None:
-    done = elsewhere("-c", _with_entry_point(SETTING + program))
+    done = elsewhere("-c", with_entry_point(SETTING + program))
     assert done.stdout.endswith("done\n"), done.stderr

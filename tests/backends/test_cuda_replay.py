@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from alight._core import NATIVE as NATIVE_CORE
-from test_cuda import needs_compiler, passes
+from without_card import needs_compiler, passes
 
 # Functions of the runtime, of the driver by CuPy, and of the driver by the native core, that calls
 # have asked for.
 COUNTED = """
 from collections import Counter
 import cuda_driver_on_cpu as fake
-import test_resident as t
+import jitted_bodies as t
 import numpy as np, alight
 from alight._src.run.eviction import kept
 from alight._src.log.decisions import LOG

@@ -56,9 +56,9 @@ from alight._src.bench.shows import (
 )
 from alight._src.bench.worker import Server, compare, rest
 from alight.errors import ConfigError, DeviceUnavailable
-from test_cli import PACKAGE, command
+from command_line import PACKAGE, command
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def outputs(result: Any) -> Arrays:

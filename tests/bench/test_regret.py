@@ -34,7 +34,7 @@ from alight.backends.cuda.cuda_backend import described
 from alight.backends.sim.virtual_clock import DEFAULT_SPEC, Spec, recorded
 from alight.errors import AlightError
 
-TABLES = Path(__file__).resolve().parents[1] / "bench-results" / "regret"
+TABLES = Path(__file__).resolve().parents[2] / "bench-results" / "regret"
 
 
 def place(seconds: float, predicted: float) -> dict[str, float]:

@@ -14,29 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-import alight.errors
 from alight._src.adapt import record_floor
 from alight._src.adapt.record_floor import GUESSED_FLOOR
-
-PACKAGE = Path(alight.errors.__file__).parent
-
-
-def command(
-    folder: Path, *arguments: str, before: tuple[str, ...] = ("-m", "alight"), **variables: str
-) -> subprocess.CompletedProcess[str]:
-    environment = {
-        **{k: v for k, v in os.environ.items() if not k.startswith("ALIGHT_")},
-        "PYTHONPATH": str(PACKAGE.parent),
-        "ALIGHT_CACHE_DIR": str(folder / "cache"),
-        **variables,
-    }
-    return subprocess.run(
-        [sys.executable, *before, *arguments],
-        capture_output=True,
-        text=True,
-        cwd=folder,
-        env=environment,
-    )
+from command_line import PACKAGE, command
 
 
 def python(folder: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:

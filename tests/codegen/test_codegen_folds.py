@@ -6,90 +6,25 @@ from __future__ import annotations
 import math
 import re
 import warnings
-from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import pytest
 
 from alight._core import layout_of
-from alight._src.codegen.common.gaps import supports
 from alight._src.codegen.common.loops import ARGUMENT_REDUCTIONS, Schedule
 from alight._src.codegen.llvm.object_code import module_text
 from alight._src.ir.group import Graph, Group, GroupKind, Node
-from alight._src.ir.ops import OPS, Kind, Op
+from alight._src.ir.ops import OPS
 from alight._src.ir.table_reduction import CHUNK, LANES, tree_depth
 from generated import (
     DTYPES,
-    Array,
     layouts,
     reduce_group,
     reduce_layout,
-    reference,
     run,
     values_for,
 )
-
-
-def folds_for(dtype: np.dtype[Any]) -> list[str]:
-    """Return the reductions that generated code has for a dtype."""
-    names = []
-    for op in OPS.values():
-        if op.kind is not Kind.REDUCTION or op.name in ARGUMENT_REDUCTIONS:
-            continue
-        try:
-            result = np.asarray(op.reference(np.ones(1, dtype), axis=(0,))).dtype
-        except TypeError:
-            continue
-        if supports(op, (dtype, result)) is None:
-            names.append(op.name)
-    return names
-
-
-def magnitude(op: Op, operand: Array, axes: tuple[int, ...], keepdims: bool) -> Array:
-    """Return what a fold's bound is relative to."""
-    values = np.abs(operand.astype(np.longdouble))
-    values = np.where(np.isnan(values), 1 if "prod" in op.name else 0, values)
-    if op.combine == "multiply":
-        return np.asarray(np.prod(values, axis=axes, keepdims=keepdims))
-    if op.name in ("var", "std"):
-        squares = np.asarray(np.mean(values**2, axis=axes, keepdims=keepdims))
-        if op.name == "var":
-            return squares
-        # an error d of a variance v is one of d / 2 sqrt(v) in its root
-        root = np.sqrt(np.var(operand.astype(np.longdouble), axis=axes, keepdims=keepdims))
-        return np.asarray(squares / np.maximum(root, np.finfo("f4").tiny))
-    total = np.asarray(np.sum(values, axis=axes, keepdims=keepdims))
-    return total / max(_count(operand, axes), 1) if op.name == "mean" else total
-
-
-def _count(operand: Array, axes: tuple[int, ...]) -> int:
-    return int(np.prod([operand.shape[i] for i in axes], dtype=int))
-
-
-def assert_folds_close(group: Group, inputs: Sequence[Array], actuals: Sequence[Array]) -> None:
-    for node, actual in zip(group.graph.nodes, actuals, strict=True):
-        operands = [inputs[i] for i in node.operands]
-        expected = np.asarray(reference(node, operands))
-        label = (node.op.name, inputs[0].dtype, inputs[0].shape, inputs[0].strides, node.attrs)
-        assert actual.dtype == expected.dtype and actual.shape == expected.shape, label
-        assert node.op.bound is not None
-        axes, keepdims = node.attr("axis"), bool(node.attr("keepdims"))
-        if actual.dtype.kind != "f" or (limit := node.op.bound(_count(inputs[0], axes))) == 0:
-            same = (actual == expected) | ((actual != actual) & (expected != expected))
-            assert np.all(same), (label, actual, expected)
-            continue
-        eps = np.finfo(actual.dtype).eps
-        near = np.isfinite(expected)
-        assert np.array_equal(actual[~near], expected[~near], equal_nan=True), (
-            label,
-            actual,
-            expected,
-        )
-        error = np.abs(actual.astype(np.longdouble) - expected)[near]
-        allowed = (limit * eps * magnitude(node.op, inputs[0], axes, keepdims))[near]
-        tiny = float(np.finfo(actual.dtype).smallest_subnormal) * limit
-        assert np.all(error <= allowed + tiny), (label, error.max(), actual, expected)
+from reduction_cases import assert_folds_close, folds_for, near_the_largest
 
 
 @pytest.mark.parametrize("name", (*DTYPES, "float16"))
@@ -257,20 +192,6 @@ def test_variances_are_no_less_accurate_than_numpys(name: str) -> None:
                 # one rounding of the result is free: NumPy may be exact by chance
                 free = 2 * np.finfo(dtype).eps * exact.max()
                 assert np.abs(ours - exact).max() <= numpys + free, (n, far, axes)
-
-
-def near_the_largest(dtype: np.dtype[Any], n: int) -> Array:
-    """Return rows whose sums, and those of their squares, overflow in every order, or in none."""
-    top = np.finfo(dtype).max / 2
-    signs = np.where(np.arange(n) % 2, -1, 1)
-    rows = np.zeros((8, n), dtype)
-    rows[0], rows[1], rows[2] = top, -top, top / 2
-    rows[3, 0], rows[3, -1] = top, -top  # the sum is nothing, distances from the first overflow
-    rows[4, 0], rows[4, -1] = top, top
-    rows[5] = top / n * signs
-    rows[6] = np.sqrt(top) * signs
-    rows[7, n // 2 :] = -top / n
-    return rows
 
 
 @pytest.mark.filterwarnings("ignore:overflow", "ignore:invalid value")

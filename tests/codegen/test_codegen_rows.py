@@ -9,50 +9,17 @@ import numpy as np
 import pytest
 
 import alight
-from alight._core import layout_of, make_layout
 from alight._src.codegen.common.gaps import unsupported
 from alight._src.codegen.common.loops import Schedule
 from alight._src.codegen.common.phases import phases
 from alight._src.codegen.llvm.object_code import module_text
-from alight._src.ir.group import Graph, Group, GroupKind, Node
-from alight._src.ir.ops import OPS
+from alight._src.ir.group import Graph, Group, GroupKind
 from alight._src.ir.well_formed import group_faults
 from alight._src.log.decisions import LOG
 from conformance.modes import EVERYWHERE
 from generated import Array, reference, run, values_for
 from programs import assert_program
-
-
-class Rows:
-    """A rowwise group under construction over one shape, reductions keeping their axes."""
-
-    def __init__(self, axes: tuple[int, ...], *inputs: Array) -> None:
-        self.axes = axes
-        self.inputs = inputs
-        self.layouts = [layout_of(a) for a in inputs]
-        self.shape = np.broadcast_shapes(*(a.shape for a in inputs))
-        self.nodes: list[Node] = []
-
-    def fold(self, name: str, operand: int, **attrs: Any) -> int:
-        given = (("axis", self.axes), ("keepdims", True), *attrs.items())
-        kept = tuple(1 if i in self.axes else n for i, n in enumerate(self.shape))
-        one = np.ones((1,) * len(kept), self.layouts[operand].dtype)
-        dtype = np.asarray(OPS[name].reference(one, axis=self.axes, keepdims=True)).dtype
-        return self._add(Node(OPS[name], (operand,), given, make_layout(dtype, kept)))
-
-    def add(self, name: str, *operands: int) -> int:
-        shape = np.broadcast_shapes(*(self.layouts[o].shape for o in operands))
-        dtype = OPS[name].reference(*(np.ones(1, self.layouts[o].dtype) for o in operands)).dtype
-        return self._add(Node(OPS[name], operands, (), make_layout(dtype, shape)))
-
-    def _add(self, node: Node) -> int:
-        self.nodes.append(node)
-        self.layouts.append(node.layout)
-        return len(self.layouts) - 1
-
-    def group(self, *outputs: int) -> Group:
-        inputs = tuple(map(layout_of, self.inputs))
-        return Group(GroupKind.ROWWISE, Graph(inputs, tuple(self.nodes), outputs), self.shape)
+from reduction_cases import Rows, softmax
 
 
 def expected(group: Group, inputs: Sequence[Array]) -> list[Array]:
@@ -73,12 +40,6 @@ def assert_rows(group: Group, inputs: Sequence[Array], eps: float = 64) -> None:
         limit = eps * float(np.finfo(actual.dtype).eps)
         scale = np.abs(wanted[np.isfinite(wanted)]).max(initial=0.0)
         np.testing.assert_allclose(actual, wanted, rtol=limit, atol=limit * scale)
-
-
-def softmax(x: Array, axes: tuple[int, ...]) -> Group:
-    rows = Rows(axes, x)
-    grown = rows.add("exp", rows.add("subtract", 0, rows.fold("max", 0)))
-    return rows.group(rows.add("divide", grown, rows.fold("sum", grown)))
 
 
 def layer_norm(x: Array, axes: tuple[int, ...]) -> Group:

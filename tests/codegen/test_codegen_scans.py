@@ -2,48 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 
 import alight
-from alight._core import layout_of, make_layout
-from alight._src.codegen.common.gaps import supports, unsupported
+from alight._core import layout_of
+from alight._src.codegen.common.gaps import unsupported
 from alight._src.codegen.common.loops import Schedule
 from alight._src.codegen.llvm.object_code import module_text
 from alight._src.ir.group import Graph, Group, GroupKind, Node
-from alight._src.ir.ops import OPS, Kind, Op
+from alight._src.ir.ops import OPS
 from alight._src.ir.well_formed import group_faults
 from alight._src.log.decisions import LOG
 from conformance.modes import EVERYWHERE
 from generated import DTYPES, Array, layouts, reference, run, values_for
 from programs import assert_program
-
-
-def scan_group(array: Array, ops: Sequence[Op], axis: int) -> Group:
-    nodes = []
-    for op in ops:
-        result = np.asarray(op.reference(np.ones((1,) * array.ndim, array.dtype), axis=axis))
-        nodes.append(Node(op, (0,), (("axis", axis),), make_layout(result.dtype, array.shape)))
-    outputs = tuple(range(1, 1 + len(nodes)))
-    return Group(GroupKind.SCAN, Graph((layout_of(array),), tuple(nodes), outputs), array.shape)
-
-
-def scans_of(dtype: np.dtype[Any]) -> list[Op]:
-    """Return the scans that generated code has for a dtype."""
-    found = []
-    for op in OPS.values():
-        if op.kind is not Kind.SCAN:
-            continue
-        try:
-            result = np.asarray(op.reference(np.ones(1, dtype), axis=0)).dtype
-        except TypeError:
-            continue
-        if supports(op, (dtype, result)) is None:
-            found.append(op)
-    return found
+from reduction_cases import scan_group, scans_of
 
 
 def assert_scans(group: Group, array: Array) -> None:

@@ -18,7 +18,7 @@ from alight._src.ir.ops import OPS
 from alight._src.ir.well_formed import group_faults
 from alight._src.log.decisions import LOG
 from generated import DTYPES, Array, layouts, reduce_group, run, values_for
-from test_codegen_folds import assert_folds_close, folds_for
+from reduction_cases import assert_folds_close, distances, folds_for
 
 
 def looped(monkeypatch: pytest.MonkeyPatch, group: Group, inputs: Sequence[Array]) -> list[Array]:
@@ -98,26 +98,6 @@ def test_short_folds_with_masks_and_starts(monkeypatch: pytest.MonkeyPatch) -> N
             assert np.allclose(actual, expected, rtol=1e-14, equal_nan=True)
     (total,) = run(reduce_group([array], ["sum"], (1,)), [array])
     assert not np.signbit(total[4])
-
-
-def distances(x: Array, y: Array, root: bool) -> Group:
-    """Return the distances of all pairs of points, with or without their roots."""
-    left = layout_of(x[:, None, :]), layout_of(y[None, :, :])
-    shape = len(x), len(y), x.shape[1]
-    full, flat = make_layout(x.dtype, shape), make_layout(x.dtype, shape[:2])
-    axis = (("axis", (2,)),)
-    nodes = [
-        Node(OPS["subtract"], (0, 1), (), full),
-        Node(OPS["square"], (2,), (), full),
-        Node(OPS["sum"], (3,), axis, flat),
-    ]
-    kind = GroupKind.REDUCE
-    if root:
-        nodes.append(Node(OPS["sqrt"], (4,), (), flat))
-        kind = GroupKind.ROWWISE
-    group = Group(kind, Graph(left, tuple(nodes), (len(nodes) + 1,)), shape)
-    assert group_faults(group) == []
-    return group
 
 
 @pytest.mark.parametrize("name", ["float32", "float64"])

@@ -19,41 +19,19 @@ from alight._src.ir.group import Graph, Group, GroupKind, Node
 from alight._src.ir.ops import OPS, Kind
 from alight.backends.cuda.cuda_backend import GAPS
 from generated import Array, layouts, loop_group, reduce_group, run, values_for
-from test_codegen_folds import near_the_largest
-from test_codegen_rows import Rows, softmax
-from test_codegen_scans import scan_group, scans_of
-
-needs_compiler = pytest.mark.skipif(
-    cuda_on_cpu.compiler() is None, reason="no g++ to run CUDA C on the CPU with"
+from reduction_cases import (
+    Rows,
+    assert_as_on_host,
+    assert_same_bits,
+    chain_folds,
+    lacking,
+    names_of,
+    near_the_largest,
+    scan_group,
+    scans_of,
+    softmax,
 )
-needs_nvrtc = pytest.mark.skipif(
-    nvrtc.library() is None, reason="no NVRTC: pip install nvidia-cuda-nvrtc-cu12"
-)
-FLOATS = ("sum", "max", "mean", "var", "std", "count_nonzero", "nansum", "nanmin")
-
-
-def assert_same_bits(actual: Array, expected: Array) -> None:
-    """NaN is NaN; which of two equal zeros is the greater is open."""
-    assert actual.dtype == expected.dtype and actual.shape == expected.shape
-    assert actual.strides == expected.strides
-    if actual.dtype.kind == "f":
-        same = (actual == expected) | (np.isnan(actual) & np.isnan(expected))
-        assert same.all(), (actual[~same], expected[~same])
-    else:
-        assert np.array_equal(actual, expected)
-
-
-def assert_as_on_host(group: Group, inputs: list[Array], grid: Grid | None = None) -> None:
-    on_host = run(group, inputs)
-    for actual, expected in zip(cuda_on_cpu.run(group, inputs, grid), on_host, strict=True):
-        assert_same_bits(actual, expected)
-
-
-def names_of(dtype: str, axes: tuple[int, ...]) -> list[str]:
-    if dtype == "bool":
-        return ["any", "all", "sum"]
-    names = FLOATS if dtype.startswith("f") else ("sum", "prod", "min", "mean")
-    return [*names, "argmin", "argmax"] if len(axes) == 1 else names
+from without_card import needs_compiler, needs_nvrtc
 
 
 @needs_compiler
@@ -116,26 +94,6 @@ def test_rows_that_fill_their_runs_have_the_same_bits(length: int, ahead: int) -
         assert grid.whole and grid.steps == min(length // 16, 8)
         if grid.steps % ahead == 0:
             assert_as_on_host(group, [values], replace(grid, ahead=ahead))
-
-
-def chain_folds(x: Array, scale: Array, names: tuple[str, ...]) -> Group:
-    """Return folds of sqrt(x * x + scale) / sin(x) + exp(x), which is not usual for many x."""
-    lay, axes = layout_of(x), (x.ndim - 1,)
-    nodes = [
-        Node(OPS["multiply"], (0, 0), (), lay),
-        Node(OPS["add"], (2, 1), (), lay),
-        Node(OPS["sqrt"], (3,), (), lay),
-        Node(OPS["sin"], (0,), (), lay),
-        Node(OPS["divide"], (4, 5), (), lay),
-        Node(OPS["exp"], (0,), (), lay),
-        Node(OPS["add"], (6, 7), (), lay),
-    ]
-    for name in names:
-        dtype = np.asarray(OPS[name].reference(np.ones((1,) * x.ndim, x.dtype), axis=axes)).dtype
-        nodes.append(Node(OPS[name], (8,), (("axis", axes),), make_layout(dtype, x.shape[:-1])))
-    outputs = tuple(range(9, 9 + len(names)))
-    inputs = layout_of(x), layout_of(scale)
-    return Group(GroupKind.REDUCE, Graph(inputs, tuple(nodes), outputs), x.shape)
 
 
 @needs_compiler
@@ -426,7 +384,7 @@ def test_folds_of_every_kind_and_dtype_compile(request: pytest.FixtureRequest) -
     for dtype in dtypes:
         for shape, axes in (((1 << 14,), (0,)), ((64, 1 << 9), (1,)), ((512, 64), (0,))):
             values: Any = values_for(np.dtype(dtype), shape, 9)
-            names = [op.name for op in folds if not _lacking(op.name, values, axes)]
+            names = [op.name for op in folds if not lacking(op.name, values, axes)]
             group = reduce_group([values], names if full else names[:4], axes)
             shape_ = nest(group)
             text = form(group, shape_, schedule(group, shape_, (0,) * len(shape_.strides), 132))
@@ -434,15 +392,6 @@ def test_folds_of_every_kind_and_dtype_compile(request: pytest.FixtureRequest) -
                 assert nvrtc.cubin(text.text(), architecture, OPTIONS)[:4] == b"\x7fELF"
             count += 1
     assert count == 3 * len(dtypes)
-
-
-def _lacking(name: str, values: Array, axes: tuple[int, ...]) -> bool:
-    from alight._src.codegen.common.gaps import unsupported
-
-    try:
-        return unsupported(reduce_group([values], [name], axes)) is not None
-    except TypeError:
-        return True
 
 
 @pytest.mark.parametrize(
@@ -457,7 +406,7 @@ def _lacking(name: str, values: Array, axes: tuple[int, ...]) -> bool:
 def test_what_a_card_says_of_folds_is_so(name: str, dtype: str, made: bool) -> None:
     group = reduce_group([np.ones((3, 40), dtype)], [name], (1,))
     assert (group_gap("cuda", group) is None) == made
-    text = (Path(__file__).resolve().parent.parent / "docs" / "cuda.md").read_text()
+    text = (Path(__file__).resolve().parents[2] / "docs" / "cuda.md").read_text()
     for what in ("reductions of complex numbers, scans of float16", "products of floats"):
         (gap,) = [gap for gap in GAPS if gap.what == what]
         assert f"| {gap.what} | {gap.why} | {gap.who} |" in text

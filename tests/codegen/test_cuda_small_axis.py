@@ -18,17 +18,8 @@ from alight._src.ir.group import Graph, Group, GroupKind, Node
 from alight._src.ir.ops import OPS, Kind
 from alight._src.ir.well_formed import group_faults
 from generated import Array, layouts, reduce_group, values_for
-from test_codegen_folds import folds_for
-from test_codegen_unrolled import distances
-from test_cuda import passes
-from test_cuda_folds import assert_as_on_host
-
-needs_compiler = pytest.mark.skipif(
-    cuda_on_cpu.compiler() is None, reason="no g++ to run CUDA C on the CPU with"
-)
-needs_nvrtc = pytest.mark.skipif(
-    nvrtc.library() is None, reason="no NVRTC: pip install nvidia-cuda-nvrtc-cu12"
-)
+from reduction_cases import assert_as_on_host, distances, folds_for
+from without_card import needs_compiler, needs_nvrtc, passes
 
 
 def grids(group: Group) -> list[Grid]:

@@ -24,7 +24,7 @@ from alight._src.ir.group import Group
 from alight._src.ir.ops import OPS
 from alight.device import Unsupported
 from generated import Array, address, loop_group, reduce_group, ulp_distance, values_for
-from test_kernels import PROGRAM, python
+from kernel_process import PROGRAM, python
 
 pytestmark = pytest.mark.skipif(not elf.HERE, reason="object files of this machine are not ELF's")
 

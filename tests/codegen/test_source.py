@@ -19,26 +19,11 @@ from alight._src.codegen.wgsl.wgsl_dialect import wgsl
 from alight._src.codegen.wgsl.wgsl_loops import wgsl_loop
 from alight._src.ir.body import constant, typed
 from alight._src.ir.group import Graph, Group, GroupKind, Node
-from alight._src.ir.ops import OPS, Kind, Op
+from alight._src.ir.ops import OPS
 from alight.device import Unsupported
-from generated import loop_group, loops
-
-Signature = tuple[np.dtype[Any], ...]
-
-# every op of the table, by the dtypes of its operands
-CASES: dict[str, list[tuple[Op, Signature, np.dtype[Any], Any]]] = {}
-for _op in OPS.values():
-    if _op.kind is Kind.ELEMENTWISE:
-        for _ins, _outs in loops(_op):
-            for _place, _out in enumerate(_outs):
-                _attrs: Any = (("output", _place),) if _op.nout > 1 else ()
-                _attrs = (("dtype", _out),) if _op.name == "cast" else _attrs
-                _key = "-".join(d.name for d in _ins)
-                CASES.setdefault(_key, []).append((_op, _ins, _out, _attrs))
-
-needs_nvrtc = pytest.mark.skipif(
-    nvrtc.library() is None, reason="no NVRTC: pip install nvidia-cuda-nvrtc-cu12"
-)
+from elementwise_cases import CASES
+from generated import loop_group
+from without_card import needs_nvrtc
 
 
 def group_of(signature: str, n: int = 64) -> Group:

@@ -12,8 +12,8 @@ MODES: dict[str, dict[str, Any]] = {
     "cuda": {"floor": 0, "force": "cuda:0"},
 }
 
-# Without --mode. What a WebGPU device has of the table is drawn in tests/test_wgpu.py; the rest of
-# that mode is NumPy's.
+# Without --mode. What a WebGPU device has of the table is drawn in tests/backends/test_wgpu.py; the
+# rest of that mode is NumPy's.
 EVERYWHERE = ("auto", "generated", "sim")
 # Devices have no floating-point flags to warn from.
 SILENT = ("wgpu", "cuda")

@@ -1,5 +1,5 @@
 """Device memory in the core: shelves keep what buffers leave, within a limit; the same for C and
-for Python. What launches natively is tested in ``test_resident``."""
+for Python. What launches natively is tested in ``jit/test_array_program``."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ if np.finfo(np.longdouble).nmant < 60:
 
 
 def _tool() -> ModuleType:
-    path = Path(__file__).parent.parent / "tools/accuracy.py"
+    path = Path(__file__).parents[2] / "tools/accuracy.py"
     spec = importlib.util.spec_from_file_location("accuracy", path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)

@@ -34,9 +34,7 @@ from alight.backends.host import HostBackend
 from alight.backends.split import _axis as launcher_axis
 from generated import run
 from programs import product_eps
-from test_cuda import needs_compiler, passes
-from test_cuda_folds import needs_compiler as needs_cpp
-from test_cuda_folds import needs_nvrtc
+from without_card import needs_compiler, needs_nvrtc, passes
 
 FUNCTIONS = (np.dot, np.vdot, np.inner, np.vecdot, np.matmul)
 FORCED = {"force": "cpu:generated", "floor": 0}
@@ -335,7 +333,7 @@ def test_a_cards_products_are_folds_too() -> None:
     passes(ON_A_CARD)
 
 
-@needs_cpp
+@needs_compiler
 @pytest.mark.parametrize("name", ["tall", "wide", "stacks", "inner", "einsum", "dot of a vector"])
 def test_a_cards_products_have_the_hosts_bits(name: str) -> None:
     function, first, second, _ = MATRICES[name]
@@ -379,9 +377,7 @@ def test_a_cards_products_of_few_columns_compile() -> None:
             assert nvrtc.cubin(text, architecture, OPTIONS)[:4] == b"\x7fELF"
 
 
-TABLE = (
-    Path(__file__).resolve().parent.parent / "bench-results" / "cuda" / "h200" / "regret-106.json"
-)
+TABLE = Path(__file__).resolve().parents[2] / "bench-results" / "cuda" / "h200" / "regret-106.json"
 
 
 def predicted(

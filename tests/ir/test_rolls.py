@@ -20,9 +20,9 @@ from alight._src.log.decisions import LOG
 from alight._src.plan.cost import estimate
 from alight.backends.split import launcher
 from conformance.modes import EVERYWHERE
+from cost_profiles import profile_with
 from generated import Array, layout_of, make_layout, run, values_for
 from programs import assert_program
-from test_cost_loops import profile_with
 
 
 def rolled(x: Array, *moves: tuple[Any, Any], out: Array | None = None) -> Group:

@@ -14,46 +14,16 @@ from alight._core import floor
 from alight._src.jit import array_program
 from alight._src.plan.plan import LaunchStep
 from alight._src.run import residency
+from jitted_bodies import (
+    DIRECT,
+    chain,
+    drawn,
+    near,
+    priced,
+    two,
+)
 from programs import assert_close
-from test_cuda import needs_compiler, passes
-
-Array = np.ndarray[Any, Any]
-
-
-def chain(x: Any, y: Any, scale: float = 2.0) -> Any:
-    return np.sqrt(x * x + y * y) * scale + np.float32(0.5)
-
-
-def one(x: Any, y: Any) -> Any:
-    return x * y + x
-
-
-def two(x: Any, y: Any) -> Any:
-    m = x.max()
-    e = np.exp(x - m)
-    return e / e.sum(), [(e[:, None] * y[1:4]).sum(axis=0), x]
-
-
-def parts(item: Any) -> tuple[Any, ...]:
-    """Return the arrays of a result in a row."""
-    if isinstance(item, (tuple, list)):
-        return tuple([one for part in item for one in parts(part)])
-    return (item,)
-
-
-def near(got: Any, body: Any, *arrays: Array) -> None:
-    """Compare what a body gave with NumPy's, by the bounds of its ops; ``got`` has no results that
-    are arguments, which would be fetched."""
-
-    def made(*given: Any) -> tuple[Any, ...]:
-        return tuple([p for p in parts(body(*given)) if not any(p is one for one in given)])
-
-    assert_close(parts(got), made, *arrays)
-
-
-def drawn(seed: int, count: int = 500) -> tuple[Array, Array]:
-    generator = np.random.default_rng(seed)
-    return generator.random(count), generator.random(count)
+from without_card import needs_compiler, passes
 
 
 def kept_or_hosted(made: Any, programs: int) -> bool:
@@ -123,13 +93,6 @@ def test_a_body_that_looks_at_elements_runs_every_time() -> None:
         for sign in (1.0, -1.0, 1.0, -1.0):
             x = drawn(4)[0] * sign
             assert np.array_equal(np.asarray(made(alight.asarray(x))), x * 2 if sign > 0 else x - 1)
-
-
-def priced(draws: Any) -> Any:
-    spot = np.full_like(draws[0], 100.0)
-    for step in range(draws.shape[0]):
-        spot *= np.exp(0.01 * draws[step])
-    return np.maximum(spot - 100.0, 0.0), spot * np.arange(draws.shape[1])
 
 
 @pytest.mark.parametrize("force", ["sim:0", "cpu:generated", "cpu:numpy"])
@@ -202,60 +165,8 @@ def test_what_the_host_has_read_stays_one_program(monkeypatch: pytest.MonkeyPatc
     assert program is not None
 
 
-DIRECT = """
-import threading
-import test_resident as t
-import numpy as np, alight
-from alight._src.run import residency
-from alight._src.jit import array_program as resident
-from alight._src.log.decisions import LOG
-chained, double, price = alight.jit(t.chain), alight.jit(t.two), alight.jit(t.priced)
-with alight.policy(force="cuda:0", floor=0):
-    for seed in range(40):
-        x, y = t.drawn(seed, 500 if seed % 8 else 499)
-        a, b = alight.asarray(x), alight.asarray(y)
-        alight.evaluate(a + 0, b + 0)  # now they lie there
-        assert np.array_equal(np.asarray(chained(a, b)), t.chain(x, y)), seed
-        shares, (sums, same) = double(a, b)
-        assert same is a
-        t.near((shares, sums), t.two, x, y)
-        once = chained(chained(a, b), b)
-        assert np.array_equal(np.asarray(once), t.chain(t.chain(x, y), y)), seed
-        draws = t.drawn(seed, 600)[0].reshape(6, 100)
-        t.near(price(alight.positive(alight.asarray(draws))), t.priced, draws)
-    def missed(*given):
-        raise AssertionError("the guard did not answer")
-    alight.jit.__globals__["Jitted"].miss = missed
-    # others who settle meanwhile take turns with the launches
-    keep, free = resident.started, []
-    def others() -> None:
-        free.append(residency.LOCK.acquire(blocking=False))
-        if free[-1]:
-            residency.LOCK.release()
-    def watched(where, work):
-        other = threading.Thread(target=others)
-        other.start()
-        other.join()
-        keep(where, work)
-    resident.started = watched
-    for _ in range(20):
-        once = chained(chained(a, b), b)
-    assert np.array_equal(np.asarray(once), t.chain(t.chain(x, y), y))
-    assert free and not any(free)
-ways = [p.direct for made in (chained, double, price) for p in made._learned().on_ours.values()]
-# of two functions one for each layout, which answers for what lies there alone, too; the third is
-# called with what is still to be computed
-assert len(ways) == 4 and None not in ways, ways
-log = LOG.snapshot()
-assert not log.fallbacks, log.fallbacks
-assert log.counts["launches"] >= 40 * 5 + 40, log.counts
-assert any(r.decision.chosen == "cuda:0" and r.seconds for r in log.records)
-print("done")
-"""
-
-
 TWICE = """
-import test_resident as t
+import jitted_bodies as t
 import numpy as np, alight
 x, y = t.drawn(2)
 with alight.policy(force="cuda:0", floor=0):
@@ -281,15 +192,8 @@ def test_what_is_made_for_one_array_given_twice_answers_no_other_call(
     passes(TWICE)
 
 
-def products(x: Any, y: Any) -> Any:
-    near = np.exp(-((x[:, None] - y[None, :20]) ** 2))
-    member = near / near.sum(axis=1, keepdims=True)
-    mixed = (member.T @ member[:, 3:]) * 2.0
-    return mixed.max(axis=0), mixed[2:], np.sqrt(mixed[1:].T @ near[:19]) + near[:1].sum()
-
-
 NEAR = """
-import test_resident as t
+import jitted_bodies as t
 import numpy as np, alight
 import alight._src.ir.inner
 alight._src.ir.inner._NAMES = frozenset()  # products are the library's
@@ -320,7 +224,7 @@ def test_calls_of_a_library_between_kernels_are_made_ready_with_them() -> None:
 
 SHORT = """
 import gc
-import test_resident as t
+import jitted_bodies as t
 import numpy as np, alight
 from alight.backends import registry
 backend.open(registry.device("cuda:0"))
@@ -357,7 +261,7 @@ def test_what_is_kept_for_later_runs_makes_room() -> None:
 
 
 FULL = """
-import test_resident as t
+import jitted_bodies as t
 import numpy as np, alight
 from alight.backends import registry
 backend.open(registry.device("cuda:0"))
@@ -384,7 +288,7 @@ def test_a_result_needs_no_room_for_the_next_one() -> None:
 
 
 GRAPHS = """
-import test_resident as t
+import jitted_bodies as t
 import numpy as np, alight
 from cupy.cuda import runtime
 double = alight.jit(t.two)
@@ -447,15 +351,8 @@ def test_launches_made_ready_have_the_same_results(driver: str) -> None:
     passes(driver + DIRECT)
 
 
-def mixed(x: Any, y: Any) -> Any:
-    p = (x * 2) @ y.T
-    r = p - p.max(axis=1, keepdims=True)
-    s = np.sort(r / (1 + np.abs(r).sum(axis=0)), axis=1)
-    return s[1:, ::2] @ (y[3:, 2] + 1)[: s.shape[1] // 2], np.sqrt(s[2:] * s[2:]), r, x
-
-
 MIXED = """
-import test_resident as t
+import jitted_bodies as t
 import numpy as np, alight
 import alight._src.ir.inner
 alight._src.ir.inner._NAMES = frozenset()  # products are the library's
@@ -507,7 +404,7 @@ def test_library_calls_are_made_ready_with_the_kernels_between() -> None:
 NATIVE = """
 import threading, weakref
 import cuda_driver_on_cpu as fake
-import test_resident as t
+import jitted_bodies as t
 import numpy as np, alight
 from alight.backends import registry
 from alight._src.run import residency

@@ -24,7 +24,7 @@ from alight._src.plan.curve import Curve
 from alight._src.plan.loop_overhead import ROW
 from alight._src.plan.loop_starts import START_ROWS, WHOLE_ROW
 from alight.backends.host import HostBackend
-from test_cost_loops import LAUNCH, profile_with, terms
+from cost_profiles import LAUNCH, profile_with, terms
 
 N = 8192
 BACKEND = HostBackend()

@@ -28,32 +28,7 @@ from alight._src.plan.loop_overhead import (
 )
 from alight._src.plan.loop_starts import START_ROWS, WHOLE_ROW
 from alight._src.plan.passes import COMBINED_BYTES
-
-LAUNCH, BYTE = 1e-6, 1e-22  # bytes next to nothing: what computes hides behind nothing
-KINDS = ("elementwise", "select", "reduce_inner", "reduce_outer")
-
-
-def profile_with(work: Mapping[str, float], implementation: str, kinds: object = KINDS) -> Profile:
-    """Return a profile in which nothing hides and a byte takes as long in every class."""
-    knots = [(n, LAUNCH + BYTE * n) for n in (1 << i for i in range(4, 31))]
-    rates = Rates(
-        guess(LAUNCH, "seconds"),
-        guess(LAUNCH, "seconds"),
-        {f"{kind}/float64": Curve(knots) for kind in kinds},  # type: ignore[attr-defined]
-        {"flop/float64": guess(0.0, "seconds")}
-        | {name: guess(seconds, "seconds") for name, seconds in work.items()},
-        guess(0.0, "share"),
-        0.1,
-    )
-    return Profile("cpu", {implementation: rates})
-
-
-def terms(
-    group: Group, work: Mapping[str, float], implementation: str = "numpy"
-) -> dict[str, float]:
-    found = estimate(group, "cpu", implementation, profile_with(work, implementation))
-    assert found is not None
-    return dict(found.terms)
+from cost_profiles import KINDS, LAUNCH, profile_with, terms
 
 
 def rows(op: str, count: int, length: int) -> Group:

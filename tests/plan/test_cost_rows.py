@@ -26,7 +26,7 @@ from alight._src.plan.occupancy import LONE_OPS
 from alight._src.plan.rate_lookup import work_seconds
 from alight._src.plan.workload import body_parts
 from alight.backends.host import HostBackend
-from test_cost_loops import LAUNCH, profile_with, terms
+from cost_profiles import LAUNCH, profile_with, terms
 
 
 def test_generated_code_is_handed_its_inputs_one_by_one() -> None:

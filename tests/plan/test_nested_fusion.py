@@ -29,7 +29,7 @@ from alight._src.plan.workload import workload
 from alight.backends.split import launcher
 from generated import Array, address, reduce_group, run, values_for
 from graphs import F8, Builder, array_at, run_plan, stored
-from test_plan import FACTS, POLICIES, launches
+from plan_facts import FACTS, POLICIES, at, launches
 
 ATTRS = (("axis", (2,)), ("keepdims", False))
 
@@ -213,8 +213,6 @@ def test_the_sooner_of_both_forms_is_taken() -> None:
     graph = labels_graph(300, 8, 2)
 
     def seconds(whole: float) -> Callable[..., Any]:
-        from test_plan import at
-
         return lambda group, device, name: at(
             1.0 if name != "generated" else whole if written_out(group) else 1e-3
         )

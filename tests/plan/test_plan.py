@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zlib
 from dataclasses import replace
 
 import numpy as np
@@ -18,70 +17,27 @@ from alight._src.plan.place import make_plan
 from alight._src.plan.plan import Estimate, Facts, LaunchStep, Plan, ViewStep, WriteStep
 from alight._src.plan.plan_cost import account
 from alight._src.plan.rowwise_fusion import ROW_BYTES
-from alight.device import Device, Reason, Support
+from alight.device import Reason, Support
 from alight.errors import DTypeUnsupported, UnsupportedOnDevice
 from counting import counted
-from graphs import F4, F8, Builder, evaluate, random_graph, run_plan, same, stored
+from graphs import F8, Builder, evaluate, random_graph, run_plan, same, stored
+from plan_facts import (
+    CPU,
+    FACTS,
+    GPU,
+    POLICIES,
+    SIM,
+    at,
+    launches,
+    no_float32,
+)
 
-
-def device(name: str, space: str, *implementations: str) -> Device:
-    support = Support(implementations, frozenset())
-    return Device(name, "vendor", "name", space, 1 << 34, space == "host", support)
-
-
-CPU = device("cpu", "host", "numpy", "generated")
-SIM = device("sim:0", "sim", "generated", "library")
-GPU = device("cuda:0", "gpu", "generated", "library")
-FACTS = Facts((CPU, SIM), {})
 BIG = make_layout(F8, (300, 200))
 LONG = make_layout(F8, (3, 200_000))  # its rows do not stay in cache
 
 
-def launches(plan: Plan) -> list[LaunchStep]:
-    return [step for step in plan.steps if isinstance(step, LaunchStep)]
-
-
 def operations(plan: Plan) -> list[str]:
     return [step.decision.operation for step in launches(plan)]
-
-
-def at(seconds: float) -> Estimate:
-    return Estimate(seconds, seconds, seconds, {"compute": seconds})
-
-
-def no_float32(device: str, implementation: str, group: Group) -> str | None:
-    """Stand for generated code with a hole in it, and with a limit for a whole kernel."""
-    layouts = [group.graph.layout(n) for n in range(len(group.graph.inputs))]
-    layouts += [node.layout for node in group.graph.nodes]
-    if implementation == "generated" and any(one.dtype == F4 for one in layouts):
-        return "no float32 here"
-    if device == "sim:0" and len(group.graph.nodes) > 3:
-        return "too much for one kernel"
-    return None
-
-
-def some_seconds(group: Group, device: str, implementation: str) -> Estimate | None:
-    """Return a cost that looks random and is always the same."""
-    key = f"{group_key(group)}{group.shape}{device}{implementation}"
-    return at((1 + zlib.crc32(key.encode()) % 100) * 1e-6)
-
-
-POLICIES = {
-    "uncalibrated": FACTS,
-    "generated": replace(FACTS, force=("cpu", "generated")),
-    "sim": replace(FACTS, force=("sim:0", None)),
-    "sim with gaps": replace(FACTS, force=("sim:0", None), supports=no_float32),
-    "by cost": replace(FACTS, estimate=some_seconds, copy_seconds=lambda a, b, n: 2e-5),
-    "by cost with gaps": replace(
-        FACTS, estimate=some_seconds, copy_seconds=lambda a, b, n: 1e-5, supports=no_float32
-    ),
-    "by cost, three memories": replace(
-        FACTS,
-        devices=(CPU, SIM, GPU),
-        estimate=some_seconds,
-        copy_seconds=lambda a, b, n: 1e-5,
-    ),
-}
 
 
 # --- plans are right ----------------------------------------------------------------------------

@@ -60,14 +60,14 @@ def random_values(dtype: np.dtype[Any], generator: Any, count: int) -> Array:
 
 def bits(rig: Rig, found: dict[str, Any]) -> None:
     """Compare every elementwise op with the host's kernels."""
-    import test_source
+    from elementwise_cases import CASES
     from generated import loop_group
     from generated import run as on_host
 
     generator = np.random.default_rng(5)
     wrong, failed, count = {}, {}, 0
     began = perf_counter()
-    for signature, cases in test_source.CASES.items():
+    for signature, cases in CASES.items():
         inputs = [random_values(d, generator, VALUES) for d in cases[0][1]]
         for start in range(0, len(cases), 16):
             part = cases[start : start + 16]

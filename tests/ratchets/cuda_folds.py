@@ -20,9 +20,7 @@ from alight._src.ir.group import Group
 from alight._src.ir.ops import OPS, Kind
 from generated import DTYPES, Array, layouts, reduce_group, values_for
 from generated import run as on_host
-from test_codegen_rows import softmax
-from test_codegen_scans import scan_group, scans_of
-from test_cuda_folds import _lacking, names_of
+from reduction_cases import lacking, names_of, scan_group, scans_of, softmax
 
 from .cuda_rig import Rig, differing, said
 
@@ -79,7 +77,7 @@ def folds_of(dtype: str, shape: tuple[int, ...], axes: tuple[int, ...]) -> list[
     """Return the table's folds that generated code has for a dtype."""
     values = np.ones(shape, dtype)
     names = [op.name for op in OPS.values() if op.kind is Kind.REDUCTION]
-    return [name for name in names if not _lacking(name, values, axes)]
+    return [name for name in names if not lacking(name, values, axes)]
 
 
 def all_of(

@@ -17,7 +17,7 @@ import numpy as np
 
 from alight._src.ir.op import Op
 from alight._src.measure import verify_ops
-from test_source import CASES
+from elementwise_cases import CASES
 
 from .cuda_rig import Rig
 

@@ -65,9 +65,11 @@ PARTS: dict[str, tuple[Job, ...]] = {
     ),
     "check": (
         Job("power", 60, ("-c", _POWER)),
-        Job("library", 60, ("-c", "import test_nearby; test_nearby.check(1e-9)")),
-        Job("resident", 60, ("-c", "import test_resident; exec(test_resident.DIRECT)")),
-        Job("protocol", 60, ("-m", "pytest", "-q", "tests/test_backends.py", "-k", "cuda")),
+        Job("library", 60, ("-c", "import eager_cases; eager_cases.check(1e-9)")),
+        Job("resident", 60, ("-c", "import jitted_bodies; exec(jitted_bodies.DIRECT)")),
+        Job(
+            "protocol", 60, ("-m", "pytest", "-q", "tests/backends/test_backends.py", "-k", "cuda")
+        ),
         Job("folds", 60, (*_RATCHET, "folds")),
         Job("trusted", 60, (*_RATCHET, "trusted")),
         Job("faults", 60, (*_RATCHET, "faults")),

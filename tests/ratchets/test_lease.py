@@ -13,7 +13,7 @@ import pytest
 
 from ratchets import cuda, cuda_folds, cuda_workloads, lease
 from ratchets.lease import PART_SECONDS, PARTS, Job, run_part
-from test_cuda import _with_entry_point, elsewhere, needs_compiler
+from without_card import elsewhere, needs_compiler, with_entry_point
 
 
 @pytest.fixture(autouse=True)
@@ -71,7 +71,7 @@ def test_a_share_of_a_cards_folds_runs_and_ends_in_time() -> None:
     (job,) = [job for job in PARTS["check"] if job.name == "folds"]
     assert job.seconds >= cuda_folds.SECONDS + 10  # a process stops before it is ended
     share = "import sys; sys.argv[1:] = '262', '276'; from ratchets.cuda_folds import main; main()"
-    done = elsewhere("-c", _with_entry_point(share))
+    done = elsewhere("-c", with_entry_point(share))
     assert done.stdout, done.stderr
     found = json.loads(done.stdout.splitlines()[-1])
     assert found["results"] == 1 and not found["differing"] and not found["failed"], found

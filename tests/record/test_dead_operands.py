@@ -58,7 +58,7 @@ def reported(tmp_path_factory: pytest.TempPathFactory) -> dict[int, list[dict[st
         env={
             **os.environ,
             **{"ALIGHT_FLOOR_ALL": "0", "ALIGHT_FORCE": "cpu:generated"},
-            "PYTHONPATH": str(Path(evaluate.__file__).parents[1]),
+            "PYTHONPATH": str(Path(alight.errors.__file__).parents[1]),
         },
     )
     found: dict[int, list[dict[str, Any]]] = {}

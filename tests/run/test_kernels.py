@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import subprocess
-import sys
 import textwrap
 import threading
 import time
@@ -30,6 +28,7 @@ from alight._src.run.execute import Execution
 from alight._src.store import Store
 from alight.backends.registry import device
 from alight.device import Reason, Unsupported
+from kernel_process import PROGRAM, python
 
 CPU = device("cpu")
 
@@ -54,26 +53,6 @@ def fresh_group(marker: float) -> Group:
         nodes.append(Node(OPS["add" if bit == "1" else "multiply"], (last, 1), (), layout))
         last = 2 + i
     return Group(GroupKind.LOOP, Graph((layout, layout), tuple(nodes), (last,)), (64,))
-
-
-def python(program: str, cache: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", program],
-        env={**os.environ, "ALIGHT_CACHE_DIR": str(cache), "ALIGHT_CALIBRATE": "off"},
-        capture_output=True,
-        text=True,
-    )
-
-
-PROGRAM = """
-import numpy as np, alight
-with alight.policy(floor=0, force="cpu:generated"):
-    a = alight.asarray(np.linspace(0.0, 1.0, 50))
-    b = np.asarray(np.sqrt(a) * a + 3.0)
-assert np.array_equal(b, np.sqrt(np.linspace(0.0, 1.0, 50)) * np.linspace(0.0, 1.0, 50) + 3.0)
-totals = alight.report().to_dict()["totals"]
-print(totals["kernels_compiled"], totals["kernels_loaded"], totals["fallbacks"])
-"""
 
 
 def test_a_kernel_is_compiled_once_for_all_processes(tmp_path: Path) -> None:
