@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+import cost_profiles
 from alight._core import Layout, make_layout
 from alight._src.ir.group import Graph, Group, GroupKind, Node
 from alight._src.ir.ops import OPS
@@ -220,7 +221,7 @@ def test_what_stays_along_rows_is_computed_once_for_each() -> None:
 def test_fewer_rows_than_a_curve_was_measured_with_take_less_than_it_says(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setitem(globals(), "BYTE", 1e-10)
+    monkeypatch.setattr(cost_profiles, "BYTE", 1e-10)
     work = {"start@reduce_outer/float64": 1e-9}
     few, many = (probes.fold("sum", "float64", (n, 6100 // n), (0,)) for n in (2, OUTER_ROWS))
     less = terms(many, work)["memory"] - terms(few, work)["memory"]
