@@ -817,8 +817,8 @@ def test_what_has_no_good_profile_is_measured_again(
 ) -> None:
     found = SimpleNamespace(disturbed=disturbed, rough=rough)
     monkeypatch.setattr(
-        calibration.calibrating, "devices_to_calibrate", lambda names: [SimpleNamespace(id="cpu")]
+        calibration.calibration_text, "devices_to_calibrate", lambda names: [SimpleNamespace(id="cpu")]
     )
-    monkeypatch.setattr(calibration.calibrating, "calibrate", lambda device, seconds: found)
+    monkeypatch.setattr(calibration.calibration_text, "calibrate", lambda device, seconds: found)
     (told,) = calibration.measured(["cpu"], 1.0)
     assert told == {"device": "cpu", "again": disturbed or rough, "text": str(found)}

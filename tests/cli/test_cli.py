@@ -260,7 +260,7 @@ def test_a_calibration_says_how_much_was_there_from_before(
     ):
         made = dataclasses.replace(quiet, validation={"before": before, "new": 1234.0})
         monkeypatch.setattr(calibration_text, "measure", lambda *given, made=made, **more: [made])
-        monkeypatch.setattr(calibration_text.kept, "load", lambda device, left=left: left)
+        monkeypatch.setattr(calibration_text.saved_samples, "load", lambda device, left=left: left)
         with pytest.raises(SystemExit) as ended:
             commands.main(["calibrate", "cpu", *options])
         assert ended.value.code == 0
@@ -529,7 +529,7 @@ def test_without_a_profile_a_program_has_numpys_own_arrays(tmp_path: Path) -> No
 
 def test_on_a_busy_machine_measuring_at_exit_is_not_tried_every_time(tmp_path: Path) -> None:
     program = (
-        "import numpy as np\nfrom alight.measure import calibrate\n"
+        "import numpy as np\nfrom alight._src.measure import calibrate\n"
         "real = calibrate.Calibration.profile\n"
         "def contended(self):\n"
         "    import dataclasses\n"
