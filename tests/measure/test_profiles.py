@@ -219,7 +219,7 @@ def test_what_no_machine_can_have_is_put_aside_with_a_warning_and_its_fix(
     made = host_profile()
     assert profile_of_document(made.to_dict()) == made
     key = profile_key(made.fingerprint)
-    path = Path(str(store._path("profile", key, ".json")))
+    path = Path(str(store.place("profile", key)))
     bad = ABSURD[what](json.loads(json.dumps(made.to_dict())))
     store.write("profile", key, bad)
     with caplog.at_level(logging.WARNING, "alight"):
