@@ -17,7 +17,7 @@ import stat
 import sys
 import time
 
-__all__ = ["CHECKED", "Folder", "Lock", "NotOwn", "enter"]
+__all__ = ["CHECKED", "Folder", "Lock", "NotOwn", "enter", "has"]
 
 if sys.platform == "win32":
     import msvcrt
@@ -114,14 +114,6 @@ class Folder:
     def names(self) -> list[str]:
         """Return what is in the folder, in order."""
         return sorted(os.listdir(self.path if self._file is None else self._file))
-
-    def has(self, name: str) -> bool:
-        """Tell whether there is a file that `read` would read."""
-        try:
-            _check(name, self.status(name), stat.S_IFREG)
-        except OSError:
-            return False
-        return True
 
     def read(self, name: str, most_bytes: int) -> bytes | None:
         """Return what is in a file, None where there is none.
@@ -221,6 +213,18 @@ def enter(root: str, *names: str, make: bool = False) -> Folder:
         with folder:
             folder = folder.inner(name, make)
     return folder
+
+
+def has(root: str, *names: str) -> bool:
+    """Tell whether there is a file of these names that could be read as it looks now; nothing is
+    opened, so this says what to expect and no more."""
+    path, found = root, os.stat(root)
+    for name in names:
+        _check(path, found, stat.S_IFDIR)
+        path = f"{path}{os.sep}{name}"
+        found = os.lstat(path)
+    _check(path, found, stat.S_IFREG)
+    return True
 
 
 def _make(path: str) -> None:

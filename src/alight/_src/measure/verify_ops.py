@@ -11,6 +11,7 @@ from typing import Any
 
 from alight._core import Data, layout_of, make_layout
 from alight._src.base.originals import np
+from alight._src.base.shortage import is_shortage
 from alight._src.ir.group import Graph, Group, GroupKind, Node
 from alight._src.ir.ops import Op
 from alight._src.log.decisions import LOG
@@ -59,6 +60,10 @@ def doubt(
                 found = _compared(where, op, dtypes, output)
             except (DeviceUnavailable, OutOfDeviceMemory) as error:
                 return str(error)  # of the device as it is now, and not of the op
+            except Exception as error:
+                if is_shortage(error):
+                    return f"{type(error).__name__}: {error}"
+                raise
             kept[name] = found
             store.write(KIND, place, {"ops": kept}, merge=_merged)
             if found:
@@ -91,6 +96,8 @@ def _compared(where: Device, op: Op, dtypes: tuple[np.dtype[Any], ...], output: 
     except Unsupported as gap:
         return str(gap)
     except Exception as error:
+        if is_shortage(error):
+            raise
         return f"{op.name} failed on {where.id}: {type(error).__name__}: {error}"
     with np.errstate(all="ignore"):
         differs = _differs(op, operands, actual, expected)

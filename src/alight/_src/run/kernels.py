@@ -22,6 +22,7 @@ from typing import Any
 from alight._src.adapt import tier_up
 from alight._src.adapt.planner_facts import profile_of
 from alight._src.base.at_exit import interrupted, when_over
+from alight._src.base.shortage import is_shortage
 from alight._src.codegen.common.keys import kernel_key
 from alight._src.codegen.llvm import elf
 from alight._src.ir.group import Group
@@ -175,7 +176,8 @@ class _Maker:
         try:
             self.make()
         except Exception as error:
-            _failed[self.key] = f"{type(error).__name__}: {error}"
+            if not is_shortage(error):  # else it can be made once that is over
+                _failed[self.key] = f"{type(error).__name__}: {error}"
 
 
 @cache
