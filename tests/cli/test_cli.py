@@ -169,6 +169,16 @@ def test_doctor_tells_of_a_cache_it_cannot_write(tmp_path: Path) -> None:
     assert not found["cache"]["writable"] and "Fix: let it be" in found["cache"]["reason"]
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="it has no modes of files")
+def test_doctor_tells_of_a_cache_that_others_can_write(tmp_path: Path) -> None:
+    assert loaded(tmp_path, "doctor", "--json")["cache"]["reason"] is None
+    (tmp_path / "cache").mkdir(exist_ok=True)
+    (tmp_path / "cache").chmod(0o777)
+    found = loaded(tmp_path, "doctor", "--json")["cache"]
+    assert "can be written by others (mode 0777)" in found["reason"] and found["owner_checked"]
+    assert "Fix: `chmod -R go-w" in found["reason"]
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="it has no limits of processes")
 def test_doctor_tells_of_a_cache_that_is_full(tmp_path: Path) -> None:
     """A file may be made there, and nothing written into it, as on a full disk."""
