@@ -346,6 +346,10 @@ static PyObject *picked(PyObject *array, PyObject *key, int kind)
 /* Return the view of an array that an ndarray made from its layout's probe says. */
 PyObject *view_over(PyTypeObject *type, Array *self, PyObject *window, PyObject *probe)
 {
+    if (window != probe && PyArray_BASE((PyArrayObject *)window) != probe) {
+        PyErr_SetString(PyExc_RuntimeError, "NumPy made a copy of an array where a view was asked for");
+        return NULL;
+    }
     View *outer = self->window == Py_None ? NULL : (View *)self->window;
     npy_intp offset = PyArray_BYTES((PyArrayObject *)window) - PyArray_BYTES((PyArrayObject *)probe);
     PyObject *layout = layout_of(NULL, window);

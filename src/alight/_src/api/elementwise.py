@@ -251,7 +251,7 @@ def astype(x: Any, dtype: Any, /, *, copy: bool = True, device: Any = None) -> A
 # --------------------------------------------------------------------------
 def _outward(function: Any) -> None:
     def call(*args: Any, **kwargs: Any) -> Any:
-        # Shapes and dtypes are all these look at: storage-less stand-ins do.
+        # Shapes and dtypes are all these look at: storage-less stand-ins without elements do.
         return function(
             *[_stand_in(a) for a in args], **{k: _stand_in(v) for k, v in kwargs.items()}
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from alight._core import ArrayBase, Layout
+from alight._core import ArrayBase, probing
 from alight._src.api.elementwise import ours, parameters
 from alight._src.base.originals import np
 from alight._src.record.conversions import copy_of
@@ -19,16 +19,12 @@ Shape = tuple[int, ...]
 def views(arrays: Sequence[Any], expression: Callable[..., Any]) -> Any:
     """Return what an expression of ndarrays makes of arrays, where it only makes views of them.
 
-    NumPy decides, on storage-less probes; nested lists and tuples of views keep their shape.
+    NumPy decides, on probes without elements; nested lists and tuples of views keep their shape.
     """
     # Equal layouts share a probe, and here each must be told apart.
-    probes = [_probe(layout(array)) for array in arrays]
+    layouts = [layout(array) for array in arrays]
+    probes = [probing.probe(lay.dtype, lay.shape, lay.strides) for lay in layouts]
     return _matched(expression(*probes), arrays, probes)
-
-
-def _probe(lay: Layout) -> Any:
-    probe: Any = np.lib.stride_tricks.as_strided(np.zeros(1, lay.dtype), lay.shape, lay.strides)
-    return probe
 
 
 def _matched(result: Any, arrays: Sequence[Any], probes: Sequence[Any]) -> Any:
