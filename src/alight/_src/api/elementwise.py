@@ -14,7 +14,7 @@ from alight._src.base.originals import np
 from alight._src.record.array import asarray
 from alight._src.record.conversions import copy_of
 from alight._src.record.numpy_fallback import exit_to_numpy, outgrow, run_in_numpy
-from alight._src.record.pending import WHERE, elementwise
+from alight._src.record.pending import WEAK, WHERE, elementwise
 from alight._src.record.storage_io import layout
 from alight._src.record.structural_calls import bound, implements
 from alight._src.record.ufunc_calls import at_once, make, operand, small, ufunc_call
@@ -273,6 +273,8 @@ for _function in (
 @implements(np.real)
 def real(val: Any) -> Any:
     """Return the real part."""
+    if isinstance(val, WEAK) and not isinstance(val, np.generic):
+        return val.real  # as NumPy does, of whatever has one: a number of Python's
     array = ours(val)
     return exit_to_numpy(np.real, (val,), {}) if array is None else array.real
 
@@ -280,6 +282,8 @@ def real(val: Any) -> Any:
 @implements(np.imag)
 def imag(val: Any) -> Any:
     """Return the imaginary part."""
+    if isinstance(val, WEAK) and not isinstance(val, np.generic):
+        return val.imag
     array = ours(val)
     return exit_to_numpy(np.imag, (val,), {}) if array is None else array.imag
 

@@ -251,8 +251,11 @@ class ArrayMethods(ArrayBase):
 
     def fill(self, value: Any, /) -> None:
         """Set every element to a scalar."""
-        if np.ndim(value):
-            np.empty(()).fill([])  # NumPy words it
+        if np.ndim(value):  # for some dtypes that is a scalar, too; for others NumPy words it
+            storage_io.check_writeable(self)
+            one = np.empty((), storage_io.layout(self).dtype)
+            call_there(one.fill, (value,), {})
+            value = one[()]
         self[...] = value
 
     # -- reductions and scans ---------------------------------------------------------------------

@@ -384,7 +384,12 @@ def reduce_call(
     else:
         records = records and "where" not in kwargs and collected()
     if records and (out is None or isinstance(out, ArrayBase)):
-        recorded = _recorded_reduction(OPS[name], array, axis, kwargs)
+        try:
+            recorded = _recorded_reduction(OPS[name], array, axis, kwargs)
+        except Exception:
+            if out is None:
+                raise
+            # its dtype may make a call right that is wrong without
     if recorded is None:
         keywords = {"axis": axis, **kwargs}
         if out is not None:
