@@ -10,6 +10,7 @@ from alight._src.api.elementwise import ours, parameters
 from alight._src.base.originals import np
 from alight._src.record.conversions import copy_of
 from alight._src.record.numpy_fallback import exit_to_numpy, ndarrays
+from alight._src.record.pending import WEAK
 from alight._src.record.storage_io import layout, view_of
 from alight._src.record.structural_calls import bound, implements, records
 
@@ -46,8 +47,10 @@ def _view_function(function: Any) -> None:
 
     def move(*args: Any, **kwargs: Any) -> Any:
         item = args[0] if args else kwargs.get(first)
-        # Of Python's numbers NumPy asks what it does not ask of arrays.
-        array = None if type(item) in (bool, int, float, complex) else ours(item)
+        # Of Python's numbers NumPy asks what it does not ask of arrays, and its own scalars come
+        # back as they are.
+        scalar = type(item) in WEAK or getattr(type(item), "immutable", False)
+        array = None if scalar else ours(item)
         if array is None:
             return exit_to_numpy(function, args, kwargs)
         # Where to split may be an array of ours, too: given as it is, NumPy would ask this again.

@@ -19,7 +19,7 @@ from alight._src.record.array_flags import Flags, owner_of, owns, rests_on, set_
 from alight._src.record.conversions import astype, copy_of
 from alight._src.record.indexing import getitem, setitem
 from alight._src.record.methods import ArrayMethods
-from alight._src.record.numpy_fallback import taken, wrap
+from alight._src.record.numpy_fallback import array_of, taken, wrap
 from alight._src.record.pending import INSIDE, array_floor, concrete, foreign, native
 from alight._src.record.reported_class import class_told
 from alight._src.record.tracebacks import public
@@ -412,6 +412,8 @@ def asarray(item: Any, dtype: Any = None, order: Any = None, *, copy: bool | Non
     does not compute with (object, string, datetime, structured, longdouble) give plain ndarrays.
     """
     if isinstance(item, ArrayBase):
+        if getattr(type(item), "immutable", False):
+            item = array_of(storage_io.read(item))  # of a scalar NumPy makes an array
         if dtype is None and order in (None, "K", "A") and not copy:
             return item
         if dtype is not None and np.dtype(dtype) != storage_io.layout(item).dtype:

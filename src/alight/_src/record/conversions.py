@@ -16,7 +16,7 @@ from alight._src.record.storage_io import apply_view
 from alight._src.record.ufunc_calls import exit_to_numpy, make, wrap
 from alight._src.run import evaluate
 
-__all__ = ["astype", "copy_of", "reshape", "seen"]
+__all__ = ["astype", "copy_of", "made_of", "reshape", "seen"]
 
 
 def astype(
@@ -42,7 +42,7 @@ def astype(
     if target.num == lay.dtype.num:  # long and long long are one dtype to NumPy
         return copy_of(array, order, scalar=scalar)
     made = cast(value, target)
-    result = _made_of(array, made) if scalar else array_of(made)
+    result = made_of(array, made) if scalar else array_of(made)
     if ordered:
         return result
     if order == "A":
@@ -50,7 +50,7 @@ def astype(
     return copy_of(result, order)
 
 
-def _made_of(array: ArrayBase, value: Value) -> Any:
+def made_of(array: ArrayBase, value: Value) -> Any:
     """Return what stands for a value that was made of an array: a scalar where that is one."""
     lasts = value.layout.ndim == 0 and not stands_for_scalar(array)
     return array_of(value) if lasts else make(value)
@@ -70,7 +70,7 @@ def copy_of(array: ArrayBase, order: str, *, scalar: bool = False) -> Any:
         made = evaluate.host_array(value).copy(order)  # type: ignore[arg-type]
         return wrap(made[()] if scalar and stands_for_scalar(array) else made)
     copy = pend(COPY, (value,), (("order", order),), target)
-    return _made_of(array, copy) if scalar else array_of(copy)
+    return made_of(array, copy) if scalar else array_of(copy)
 
 
 def reshape(array: ArrayBase, shape: Any, order: str = "C", copy: bool | None = None) -> Any:

@@ -11,7 +11,7 @@ from alight._src.base.originals import np
 from alight._src.ir.ops import OPS
 from alight._src.record import storage_io
 from alight._src.record.array_flags import owns, set_writeable
-from alight._src.record.conversions import astype, copy_of, reshape, seen
+from alight._src.record.conversions import astype, copy_of, made_of, reshape, seen
 from alight._src.record.numpy_fallback import run_in_numpy
 from alight._src.record.pending import call_there, concrete, native
 from alight._src.record.storage_io import apply_view, host, layout
@@ -19,7 +19,6 @@ from alight._src.record.ufunc_calls import (
     FUNCTIONS,
     exit_to_numpy,
     given,
-    make,
     reduce_call,
     ufunc_call,
 )
@@ -219,7 +218,7 @@ class ArrayMethods(ArrayBase):
         """Return the imaginary part: a view for complex arrays, else zeros."""
         lay = storage_io.layout(self)
         if lay.dtype.kind != "c":
-            zeros = make(storage_io.read(ArrayBase.of(_zeros(lay))))
+            zeros = made_of(self, storage_io.read(ArrayBase.of(_zeros(lay))))
             if zeros.window is None and isinstance(zeros, ArrayMethods):
                 zeros = apply_view(zeros, lambda p: p[...])
                 zeros.window.writeable = False

@@ -58,13 +58,17 @@ REDUCES = {
 ACCUMULATES = {"add": "cumsum", "multiply": "cumprod"}
 
 
+# Of what has no axes NumPy has arrays where it comes of these, of all else scalars.
+_ARRAYS = frozenset((WHERE, OPS["tensordot"]))
+
+
 def make(value: Value, operand: Any = None) -> Any:
     """Return an Array of a recorded value; in `alight run`, a NumPy scalar of a 0-d one.
 
     ``operand``: the array it was computed of, if that is about to die.
     """
     if value.layout.ndim == 0:
-        if value.op is WHERE:  # of all else NumPy makes scalars
+        if value.op in _ARRAYS:
             return array_of(value)
         if floor.scalars:
             if operand is not None:
