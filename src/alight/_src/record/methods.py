@@ -12,7 +12,8 @@ from alight._src.ir.ops import OPS
 from alight._src.record import storage_io
 from alight._src.record.array_flags import owns, set_writeable
 from alight._src.record.conversions import astype, copy_of, made_of, reshape, seen
-from alight._src.record.numpy_fallback import run_in_numpy
+from alight._src.record.flat_iterator import FlatIterator
+from alight._src.record.numpy_fallback import ndarrays, run_in_numpy
 from alight._src.record.pending import call_there, concrete, native
 from alight._src.record.storage_io import apply_view, host, layout
 from alight._src.record.ufunc_calls import (
@@ -194,13 +195,13 @@ class ArrayMethods(ArrayBase):
     @property
     def flat(self) -> Any:
         """Return NumPy's iterator over the exported memory."""
-        return storage_io.export(self).flat
+        return FlatIterator(self)
 
     @flat.setter
     def flat(self, items: Any) -> None:
         target: Any = storage_io.writable(self)
         # Opening it may have given it memory of its own; where theirs is the same, NumPy knows.
-        target.flat = storage_io.host(items) if isinstance(items, ArrayBase) else items
+        target.flat = ndarrays(items)
 
     @property
     def real(self) -> Any:
