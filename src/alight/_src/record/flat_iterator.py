@@ -29,7 +29,7 @@ class FlatIterator:
         self._array = array
         self._numpys: Any = storage_io.export(array).flat
 
-    @property
+    @property  # type: ignore[misc]
     def __class__(self) -> Any:
         """Return NumPy's class, which cannot be inherited from: isinstance looks here, too."""
         return np.flatiter

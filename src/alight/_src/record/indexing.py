@@ -177,7 +177,11 @@ def _set_there(array: ArrayBase, key: Any, item: Any) -> bool:
     if not isinstance(item, ArrayBase):
         if not isinstance(item, (bool, int, float, complex, np.generic)):
             return False
-        item = np.asarray(item, dtype)[()]  # NumPy's error where it does not fit
+        try:
+            with np.errstate(all="raise"):
+                item = np.asarray(item, dtype)[()]
+        except Exception:
+            return False  # NumPy looks at the key first, and words what of the two is wrong
     return called("setitem", (array, key, item), {}, (array,)) is not NotImplemented
 
 
@@ -209,6 +213,9 @@ def _fit(value: Value, window: np.ndarray[Any, Any]) -> Value | None:
         return None
 
 
+_TRUE = np.ones(1, bool)
+
+
 def _masked(array: ArrayBase, key: Any, item: Any) -> bool:
     """Record ``a[mask] = scalar`` as a selection; tell whether that was the form."""
     mask_layout = layout(key) if isinstance(key, ArrayBase) else None
@@ -225,7 +232,11 @@ def _masked(array: ArrayBase, key: Any, item: Any) -> bool:
         scalar = np.asarray(item)
         if scalar.ndim or not native(scalar.dtype):
             return False
-        value = _as_value(item, np.empty((), lay.dtype))
+        one = np.empty(1, lay.dtype)
+        one[_TRUE] = (
+            item  # as NumPy has it behind a mask: its numbers are cast, and Python's checked
+        )
+        value = concrete(one.reshape(()).copy())
     old = read(array)
     if settled(old) and settled(read(key)) and lay.size < record_floor():
         return False
