@@ -19,7 +19,7 @@ from alight._src.record.array_flags import Flags, owner_of, owns, rests_on, set_
 from alight._src.record.conversions import astype, copy_of
 from alight._src.record.indexing import getitem, setitem
 from alight._src.record.methods import ArrayMethods
-from alight._src.record.numpy_fallback import array_of, taken, wrap
+from alight._src.record.numpy_fallback import array_of, stands_for_scalar, taken, wrap
 from alight._src.record.pending import INSIDE, array_floor, concrete, foreign, native
 from alight._src.record.reported_class import class_told
 from alight._src.record.tracebacks import public
@@ -234,7 +234,7 @@ class Array(ArrayMethods):
 
     def __int__(self) -> int:
         try:
-            return int(storage_io.host(self))
+            return int(_number(self))
         except TypeError as error:
             frame = sys._getframe(1)
             if frame.f_code.co_code[frame.f_lasti] == _STORES:
@@ -243,7 +243,7 @@ class Array(ArrayMethods):
             raise
 
     def __float__(self) -> float:
-        return float(storage_io.host(self))
+        return float(_number(self))
 
     def __complex__(self) -> complex:
         return complex(storage_io.host(self))
@@ -307,6 +307,13 @@ class Array(ArrayMethods):
         if ours is not None:
             return ours(*args, **kwargs)
         return exit_to_numpy(func, args, kwargs)
+
+
+def _number(array: Array) -> Any:
+    """Return what NumPy has for an array that is asked for a number: its scalars warn of what they
+    leave out, and its arrays refuse."""
+    found: Any = storage_io.host(array)
+    return found[()] if found.ndim == 0 and stands_for_scalar(array) else found
 
 
 def _pickled(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

@@ -10,7 +10,15 @@ from alight._core import ArrayBase, Value, make_layout
 from alight._src.base.originals import np
 from alight._src.record import storage_io
 from alight._src.record.numpy_fallback import array_of, stands_for_scalar
-from alight._src.record.pending import COPY, cast, native, pend, record_floor, settled
+from alight._src.record.pending import (
+    COPY,
+    cast,
+    loses_imaginary,
+    native,
+    pend,
+    record_floor,
+    settled,
+)
 from alight._src.record.result_strides import dense_like
 from alight._src.record.storage_io import apply_view
 from alight._src.record.ufunc_calls import exit_to_numpy, make, wrap
@@ -32,7 +40,7 @@ def astype(
         not native(target)
         or order not in ("K", "C", "A", "F")
         or not np.can_cast(lay.dtype, target, casting)  # type: ignore[arg-type]
-        or (lay.dtype.kind == "c" and target.kind not in "cb")  # NumPy warns, at the call
+        or loses_imaginary(lay.dtype, target)
     ):
         keywords = {"order": order, "casting": casting, "copy": copy}
         return exit_to_numpy(np.ndarray.astype, (array, dtype), keywords)

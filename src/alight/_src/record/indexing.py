@@ -14,6 +14,7 @@ from alight._src.record.pending import (
     call_there,
     cast,
     concrete,
+    loses_imaginary,
     manners,
     native,
     pend,
@@ -164,7 +165,7 @@ def setitem(array: ArrayBase, key: Any, item: Any) -> None:
 def _drops_imaginary(item: Any, dtype: np.dtype[Any]) -> bool:
     """Tell whether NumPy warns, at the call, that imaginary parts are lost."""
     given = layout(item).dtype if isinstance(item, ArrayBase) else getattr(item, "dtype", None)
-    return getattr(given, "kind", "") == "c" and dtype.kind not in "cb"
+    return isinstance(given, np.dtype) and loses_imaginary(given, dtype)
 
 
 def _set_there(array: ArrayBase, key: Any, item: Any) -> bool:

@@ -300,6 +300,11 @@ def _describe(operand: Any) -> Any:
     return operand.layout if isinstance(operand, Value) else type(operand)
 
 
+def loses_imaginary(source: np.dtype[Any], target: np.dtype[Any]) -> bool:
+    """Tell whether a cast leaves imaginary parts behind, of which NumPy warns at the call."""
+    return source.kind == "c" and target.kind not in "cb"
+
+
 def _probe_of(description: Any) -> Any:
     """Return a stand-in operand: storage-less, or a Python scalar that fits every dtype."""
     if not isinstance(description, Layout):

@@ -30,6 +30,7 @@ from alight._src.record.pending import (
     constant,
     elementwise,
     extobj,
+    loses_imaginary,
     manners,
     native,
     record_floor,
@@ -146,7 +147,7 @@ def ufunc_call(ufunc: np.ufunc, inputs: Sequence[Any], kwargs: Mapping[str, Any]
         resolved = resolve(op, operands, signature, casting)
         if (
             resolved is None
-            or (signature is not None and where is not True)
+            or (signature is not None and (where is not True or _loses(operands, resolved.dtypes)))
             or (ufunc is np.power and _negative_power(resolved.dtypes[1], operands[1]))
         ):
             return exit_to_numpy(ufunc, inputs, kwargs)
@@ -161,6 +162,12 @@ def ufunc_call(ufunc: np.ufunc, inputs: Sequence[Any], kwargs: Mapping[str, Any]
         return exit_to_numpy(ufunc, inputs, kwargs)
     results = tuple([make(value) for value in values])
     return results[0] if ufunc.nout == 1 else results
+
+
+def _loses(operands: Sequence[Any], dtypes: Sequence[np.dtype[Any]]) -> bool:
+    """Tell whether a loop of these dtypes takes operands without their imaginary parts."""
+    pairs = zip(operands, dtypes, strict=False)
+    return any([isinstance(o, Value) and loses_imaginary(o.layout.dtype, d) for o, d in pairs])
 
 
 def _no_scalar(out: Any) -> Any:
@@ -294,6 +301,7 @@ def _into(
             target is not None
             and (
                 not np.can_cast(result_layout.dtype, lay.dtype, casting)  # type: ignore[arg-type]
+                or loses_imaginary(result_layout.dtype, lay.dtype)
                 or (target.window is not None and not target.window.writeable)
                 or not native(lay.dtype)
             )
@@ -458,7 +466,7 @@ def _recorded_reduction(op: Op, array: Any, axis: Any, kwargs: Mapping[str, Any]
             if item is None:
                 continue
             attrs[key] = np.dtype(item)
-            if not native(attrs[key]):
+            if not native(attrs[key]) or loses_imaginary(value.layout.dtype, attrs[key]):
                 return None
         elif key == "correction":
             if "ddof" in kwargs:
