@@ -20,7 +20,14 @@ from alight._src.record.conversions import astype, copy_of
 from alight._src.record.indexing import getitem, setitem
 from alight._src.record.methods import ArrayMethods
 from alight._src.record.numpy_fallback import array_of, stands_for_scalar, taken, wrap
-from alight._src.record.pending import INSIDE, array_floor, concrete, foreign, native
+from alight._src.record.pending import (
+    INSIDE,
+    array_floor,
+    call_there,
+    concrete,
+    foreign,
+    native,
+)
 from alight._src.record.reported_class import class_told
 from alight._src.record.tracebacks import public
 from alight._src.record.ufunc_calls import FUNCTIONS, LATE, exit_to_numpy
@@ -234,7 +241,7 @@ class Array(ArrayMethods):
 
     def __int__(self) -> int:
         try:
-            return int(_number(self))
+            return int(_real_number(self))
         except TypeError as error:
             frame = sys._getframe(1)
             if frame.f_code.co_code[frame.f_lasti] == _STORES:
@@ -243,7 +250,7 @@ class Array(ArrayMethods):
             raise
 
     def __float__(self) -> float:
-        return float(_number(self))
+        return float(_real_number(self))
 
     def __complex__(self) -> complex:
         return complex(storage_io.host(self))
@@ -309,11 +316,13 @@ class Array(ArrayMethods):
         return exit_to_numpy(func, args, kwargs)
 
 
-def _number(array: Array) -> Any:
-    """Return what NumPy has for an array that is asked for a number: its scalars warn of what they
-    leave out, and its arrays refuse."""
+def _real_number(array: Array) -> Any:
+    """Return what NumPy makes a real number of: of a complex scalar the real part, with a warning;
+    arrays of complex numbers refuse."""
     found: Any = storage_io.host(array)
-    return found[()] if found.ndim == 0 and stands_for_scalar(array) else found
+    if found.dtype.kind == "c" and found.ndim == 0 and stands_for_scalar(array):
+        return call_there(float, (found[()],), {})
+    return found
 
 
 def _pickled(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

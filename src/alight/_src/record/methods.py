@@ -201,7 +201,7 @@ class ArrayMethods(ArrayBase):
     def flat(self, items: Any) -> None:
         target: Any = storage_io.writable(self)
         # Opening it may have given it memory of its own; where theirs is the same, NumPy knows.
-        target.flat = ndarrays(items)
+        call_there(setattr, (target, "flat", ndarrays(items)), {})
 
     @property
     def real(self) -> Any:

@@ -16,7 +16,15 @@ from alight._src.base.originals import np
 from alight._src.fp_warnings.filters import unheard
 from alight._src.ir.ops import OPS, Op
 from alight._src.record.numpy_fallback import outgrow, run_in_numpy
-from alight._src.record.pending import WEAK, concrete, may_record, native, pend, record_floor
+from alight._src.record.pending import (
+    WEAK,
+    concrete,
+    loses_imaginary,
+    may_record,
+    native,
+    pend,
+    record_floor,
+)
 from alight._src.record.result_strides import dense_strides
 from alight._src.record.storage_io import assign, layout
 from alight._src.record.ufunc_calls import FUNCTIONS, at_once, exit_to_numpy, make, operand, small
@@ -260,6 +268,10 @@ class Form:
         if any(o is None for o in operands):
             return None
         values = [o for o in operands if o is not None]
+        if (dtype := attrs.get("dtype")) and any(
+            [loses_imaginary(v.layout.dtype, dtype) for v in values]
+        ):
+            return None
         shape = None
         if self.shape is not None:
             try:
