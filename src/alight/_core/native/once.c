@@ -237,10 +237,26 @@ PyObject *taken_over(PyObject *made, npy_intp least)
     return result;
 }
 
+/* Tell whether an operand is a whole number of ours without axes. */
+static bool is_whole_number(PyObject *item)
+{
+    Layout *layout = is_ours(item) ? window_of((Array *)item) : NULL;
+    return layout != NULL && layout->ndim == 0 && PyTypeNum_ISINTEGER(((PyArray_Descr *)layout->dtype)->type_num);
+}
+
+/* Tell whether arithmetic on operands may be on whole numbers without axes: NumPy's scalars warn where they
+   overflow, and its arrays do not; the hook tells them apart. */
+static bool may_overflow(binaryfunc run, PyObject *left, PyObject *right)
+{
+    bool computes = run == PyNumber_Add || run == PyNumber_Subtract || run == PyNumber_Multiply
+        || run == PyNumber_InPlaceAdd || run == PyNumber_InPlaceSubtract || run == PyNumber_InPlaceMultiply;
+    return computes && (is_whole_number(left) || is_whole_number(right));
+}
+
 PyObject *once_binary(binaryfunc run, PyObject *left, PyObject *right)
 {
     Py_ssize_t least;
-    if (!may_do(&least)) {
+    if (may_overflow(run, left, right) || !may_do(&least)) {
         return NULL;
     }
     PyObject *both[2] = {operand(left, least), NULL};
@@ -255,7 +271,7 @@ PyObject *once_binary(binaryfunc run, PyObject *left, PyObject *right)
 PyObject *once_unary(unaryfunc run, PyObject *array)
 {
     Py_ssize_t least;
-    if (!may_do(&least)) {
+    if (((run == PyNumber_Negative || run == PyNumber_Absolute) && is_whole_number(array)) || !may_do(&least)) {
         return NULL;
     }
     PyObject *one = operand(array, least);
@@ -267,7 +283,7 @@ PyObject *once_unary(unaryfunc run, PyObject *array)
 PyObject *once_in_place(binaryfunc run, PyObject *array, PyObject *other)
 {
     Py_ssize_t least;
-    if (!is_ours(array) || !may_do(&least)) {
+    if (!is_ours(array) || may_overflow(run, array, array) || !may_do(&least)) {
         return NULL;
     }
     PyObject *item = operand(other, least), *target = item == NULL ? NULL : bytes_at_hand((Array *)array, least, true);
