@@ -49,6 +49,17 @@ static bool lies_within(Layout *layout, npy_intp offset, npy_intp nbytes)
     return layout->size == 0 || (low >= 0 && high <= nbytes);
 }
 
+/* Tell whether several elements lie in one place, of whose writing NumPy may have to warn. */
+static bool overlaps_itself(Layout *layout)
+{
+    for (npy_intp i = 0; i < layout->ndim; i++) {
+        if (layout->numbers[layout->ndim + i] == 0 && layout->numbers[i] > 1) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* Return an ndarray over the bytes of an array of ours of fewer elements than ``least``, where they are at hand;
    to write to only where nobody needs the old ones. NULL, without an error unless memory is out, where not. */
 PyObject *bytes_at_hand(Array *array, npy_intp least, bool write)
@@ -73,7 +84,7 @@ PyObject *bytes_at_hand(Array *array, npy_intp least, bool write)
     }
     PyArrayObject *owner = (PyArrayObject *)data->array;
     if (write
-        && ((!whole && !((View *)array->window)->writeable) || data->foreign || data->remote != Py_None
+        && (overlaps_itself(layout) || (!whole && !((View *)array->window)->writeable) || data->foreign || data->remote != Py_None
             || storage->lease != Py_None || Py_REFCNT(value) > 1 || Py_REFCNT(data) > 1 || !PyArray_ISWRITEABLE(owner))) {
         return NULL;
     }

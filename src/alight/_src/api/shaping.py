@@ -11,7 +11,7 @@ from alight._src.base.originals import np
 from alight._src.record.conversions import copy_of
 from alight._src.record.numpy_fallback import exit_to_numpy, ndarrays
 from alight._src.record.pending import WEAK
-from alight._src.record.storage_io import layout, view_of
+from alight._src.record.storage_io import layout, view_of, warn_when_written
 from alight._src.record.structural_calls import bound, implements, records
 
 Shape = tuple[int, ...]
@@ -97,14 +97,14 @@ for _function in (np.atleast_1d, np.atleast_2d, np.atleast_3d):
 
 @implements(np.broadcast_arrays)
 def broadcast_arrays(*args: Any, subok: bool = False) -> Any:
-    """Return views with a common shape, read-only where NumPy will make them so."""
+    """Return views with a common shape, which warn when they are written to, as NumPy's do."""
     arrays = [ours(item) for item in args]
     if any(array is None for array in arrays) or subok:
         return exit_to_numpy(np.broadcast_arrays, args, {"subok": subok})
     results = views(arrays, np.broadcast_arrays)
     for result, array in zip(results, arrays, strict=True):
-        if result is not array:
-            result.window.writeable = False
+        if result is not array and result.window.writeable:
+            warn_when_written(result)
     return results
 
 

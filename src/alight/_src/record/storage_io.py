@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import sys
 from contextlib import suppress
 from threading import local
@@ -62,6 +63,31 @@ def check_writeable(array: ArrayBase) -> None:
     """Raise ValueError where an array is read-only."""
     if array.window is not None and not array.window.writeable:
         raise ValueError("assignment destination is read-only")
+    if _broadcast and _broadcast.pop(id(array), None) is not None:
+        call_there(operator.setitem, (np.broadcast_arrays(np.zeros(1), _TWO)[0], 0, 0), {})
+
+
+# What `np.broadcast_arrays` made, by identity: NumPy warns of the first write, and does it.
+_broadcast: dict[int, ref[ArrayBase]] = {}
+_TWO = np.zeros(2)
+
+
+def warn_when_written(array: ArrayBase) -> None:
+    """Have the first write to an array warn, in NumPy's words, that others lie in its memory."""
+    number = id(array)
+    _broadcast[number] = ref(array, lambda _: _broadcast.pop(number, None))
+
+
+def may_be_written(array: ArrayBase, writeable: bool | None = None) -> bool:
+    """Tell whether an array may be written to, with NumPy's warning of one that will not be in
+    time; ``writeable``: it is set to that, and there is nothing more to warn of."""
+    if id(array) in _broadcast:
+        if writeable is not None:
+            del _broadcast[id(array)]
+        else:
+            made = np.broadcast_arrays(np.zeros(1), _TWO)[0]
+            return bool(call_there(getattr, (made.flags, "writeable"), {}))
+    return array.window is None or array.window.writeable
 
 
 def writable(array: ArrayBase) -> np.ndarray[Any, Any]:
@@ -286,9 +312,11 @@ __all__ = [
     "interface",
     "layout",
     "lent",
+    "may_be_written",
     "owned",
     "read",
     "set_layout",
     "view_of",
+    "warn_when_written",
     "writable",
 ]
