@@ -247,7 +247,7 @@ def pend_each(
     """Record the values of one op, by their attributes and layouts, as `pend` does."""
     place = site()
     floor.count += len(results)
-    floor.pending += sum([layout.size for _, layout in results])
+    floor.pending = min(floor.pending + sum([layout.size for _, layout in results]), sys.maxsize)
     if (floor.count >= floor.limit or floor.pending > floor.budget) and floor.due(*place):
         evaluate.enough()
     now = op.kind in _COMPUTING and recording_errstate() is None and collected()
