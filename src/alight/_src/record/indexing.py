@@ -20,6 +20,7 @@ from alight._src.record.pending import (
     pend,
     record_floor,
     settled,
+    shape_of,
     site,
 )
 from alight._src.record.storage_io import (
@@ -136,7 +137,7 @@ def setitem(array: ArrayBase, key: Any, item: Any) -> None:
     if integers:
         key = (*key, ...) if type(key) is tuple else (key, ...)
     window = lay.probe[key]
-    if window.ndim == 0 and np.ndim(item) > 0:
+    if window.ndim == 0 and shape_of(item):
         _set_now(array, given, item)
         return  # an element set to a sequence: NumPy takes some and words the rest
     lazy = isinstance(item, ArrayBase) and not settled(item.storage.value)

@@ -14,7 +14,7 @@ from alight._src.record.array_flags import owns, set_writeable
 from alight._src.record.conversions import astype, copy_of, made_of, reshape, seen
 from alight._src.record.flat_iterator import FlatIterator
 from alight._src.record.numpy_fallback import ndarrays, run_in_numpy
-from alight._src.record.pending import call_there, concrete, native
+from alight._src.record.pending import call_there, concrete, native, shape_of
 from alight._src.record.storage_io import apply_view, host, layout
 from alight._src.record.ufunc_calls import (
     FUNCTIONS,
@@ -251,7 +251,7 @@ class ArrayMethods(ArrayBase):
 
     def fill(self, value: Any, /) -> None:
         """Set every element to a scalar."""
-        if np.ndim(value):  # for some dtypes that is a scalar, too; for others NumPy words it
+        if shape_of(value):  # for some dtypes that is a scalar, too; for others NumPy words it
             storage_io.check_writeable(self)
             one = np.empty((), storage_io.layout(self).dtype)
             call_there(one.fill, (value,), {})

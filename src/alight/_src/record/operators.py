@@ -11,7 +11,7 @@ from alight._core import ArrayBase, floor
 from alight._src.base.originals import np
 from alight._src.ir.ops import OPS
 from alight._src.record.numpy_fallback import run_in_numpy, stands_for_scalar, wrap
-from alight._src.record.pending import call_there
+from alight._src.record.pending import call_there, shape_of
 from alight._src.record.storage_io import check_writeable, host, layout
 from alight._src.record.ufunc_calls import (
     ACCUMULATES,
@@ -61,7 +61,7 @@ def ufunc_method(ufunc: np.ufunc, method: str, inputs: Any, kwargs: dict[str, An
         return ufunc_call(ufunc, inputs, kwargs)
     name = f"{method}_{ufunc.__name__}" if method in ("reduce", "accumulate") else ""
     table = REDUCES if method == "reduce" else ACCUMULATES
-    if name and kwargs.keys() <= _SAME_MEANING and np.ndim(inputs[0]):
+    if name and kwargs.keys() <= _SAME_MEANING and shape_of(inputs[0]):
         name = table.get(ufunc.__name__, name)
     if (
         name in OPS
@@ -218,7 +218,7 @@ def unary(op: Any, array: Any) -> Any:
 
 def in_place(op: Any, array: Any, other: Any) -> Any:
     """Return the Array that an operator such as ``+=`` has assigned its result into."""
-    if op.name == "matmul" and (not array.ndim or np.ndim(other) < 2):
+    if op.name == "matmul" and (not array.ndim or len(shape_of(other)) < 2):
         return run_in_numpy(operator.imatmul, (array, other), {}, (array,))  # NumPy words it
     if _comes_first(other) and not isinstance(other, np.ndarray):
         return NotImplemented

@@ -300,6 +300,16 @@ def _describe(operand: Any) -> Any:
     return operand.layout if isinstance(operand, Value) else type(operand)
 
 
+_shape_in_numpy: Any = getattr(np.shape, "_implementation", np.shape)
+
+
+def shape_of(item: Any) -> tuple[int, ...]:
+    """Return the shape of anything; NumPy's own function would ask types with manners of their own,
+    which answer in their own kind."""
+    shape = _shape_in_numpy(item)
+    return shape if isinstance(shape, tuple) else ()
+
+
 def loses_imaginary(source: np.dtype[Any], target: np.dtype[Any]) -> bool:
     """Tell whether a cast leaves imaginary parts behind, of which NumPy warns at the call."""
     return source.kind == "c" and target.kind not in "cb"

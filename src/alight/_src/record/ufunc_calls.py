@@ -36,6 +36,7 @@ from alight._src.record.pending import (
     record_floor,
     resolve,
     settled,
+    shape_of,
 )
 from alight._src.record.reductions import reduction
 from alight._src.record.storage_io import assign, host, layout, read
@@ -258,7 +259,7 @@ def small(inputs: Sequence[Any]) -> bool:
         elif type(item) is np.ndarray:
             if item.size >= least:
                 return False
-        elif type(item) not in _SMALL and np.size(item) >= least:
+        elif type(item) not in _SMALL and math.prod(shape_of(item)) >= least:
             return False
     return True
 
