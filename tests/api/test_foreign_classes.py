@@ -140,7 +140,7 @@ def _shown(made: Any) -> Any:
         return ("quantity", _shown(made.held))
     if isinstance(made, (tuple, list)):
         return [_shown(item) for item in made]
-    return made if made is None or made is NotImplemented else numpy.asarray(made).tolist()
+    return made if made is None or made is NotImplemented else numpy.asarray(made).tobytes()
 
 
 def _outcome(np: Any, call: Callable[..., Any], size: int) -> Any:
@@ -153,13 +153,13 @@ def _outcome(np: Any, call: Callable[..., Any], size: int) -> Any:
             told = _shown(call(np, array, quantity))
         except Exception as error:
             told = type(error).__name__
-    return repr(told), _shown(quantity), _shown(array)
+    return told, _shown(quantity), _shown(array)
 
 
 @pytest.mark.parametrize("floor", [0, 1000])
 @pytest.mark.parametrize("name", _CALLS)
 def test_the_class_is_asked_as_it_is_of_ndarrays(name: str, floor: int) -> None:
-    for size in (5, 3000):
+    for size in (5, 1100):
         expected = _outcome(numpy, _CALLS[name], size)
         with alight.policy(floor=floor):
             assert _outcome(alight, _CALLS[name], size) == expected

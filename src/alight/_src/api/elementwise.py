@@ -195,7 +195,7 @@ def allclose(*args: Any, **kwargs: Any) -> Any:
     close = isclose(*args, **kwargs)
     if not isinstance(close, (ArrayBase, np.ndarray, np.generic)):
         return exit_to_numpy(np.allclose, args, kwargs)  # of a kind that handles calls itself
-    return bool(close.all())
+    return bool(close.all())  # type: ignore[union-attr]
 
 
 @implements(np.array_equal, reads=2)
