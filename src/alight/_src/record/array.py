@@ -230,14 +230,14 @@ class Array(ArrayMethods):
 
     def item(self, *args: Any) -> Any:
         """Return one element as a Python scalar."""
-        return storage_io.host(self).item(*args)
+        return storage_io.looked_at(self).item(*args)
 
     def tolist(self) -> Any:
         """Return the elements as nested Python lists."""
-        return storage_io.host(self).tolist()
+        return storage_io.looked_at(self).tolist()
 
     def __bool__(self) -> bool:
-        return bool(storage_io.host(self))
+        return bool(storage_io.looked_at(self))
 
     def __int__(self) -> int:
         try:
@@ -253,16 +253,16 @@ class Array(ArrayMethods):
         return float(_real_number(self))
 
     def __complex__(self) -> complex:
-        return complex(storage_io.host(self))
+        return complex(storage_io.looked_at(self))
 
     def __index__(self) -> int:
-        return operator.index(storage_io.host(self))
+        return operator.index(storage_io.looked_at(self))
 
     def __round__(self, digits: int | None = None) -> Any:
         # Scalars have it in NumPy and 0-d arrays not; a total here is what a scalar is there.
         if self.shape:
             raise TypeError("type alight.Array doesn't define __round__ method")
-        scalar: Any = storage_io.host(self)[()]
+        scalar: Any = storage_io.looked_at(self)[()]
         return round(scalar, digits)
 
     def __len__(self) -> int:
@@ -296,13 +296,13 @@ class Array(ArrayMethods):
         return bool(np.any(self == item))  # an item may say it in its own way
 
     def __repr__(self) -> str:
-        return repr(storage_io.host(self))
+        return repr(storage_io.looked_at(self))
 
     def __str__(self) -> str:
-        return str(storage_io.host(self))
+        return str(storage_io.looked_at(self))
 
     def __format__(self, spec: str) -> str:
-        host = storage_io.host(self)
+        host = storage_io.looked_at(self)
         return format(host[()] if host.ndim == 0 else host, spec)
 
     # -- protocols --------------------------------------------------------------------------------
@@ -319,7 +319,7 @@ class Array(ArrayMethods):
 def _real_number(array: Array) -> Any:
     """Return what NumPy makes a real number of: of a complex scalar the real part, with a warning;
     arrays of complex numbers refuse."""
-    found: Any = storage_io.host(array)
+    found: Any = storage_io.looked_at(array)
     if found.dtype.kind == "c" and found.ndim == 0 and stands_for_scalar(array):
         return call_there(float, (found[()],), {})
     return found

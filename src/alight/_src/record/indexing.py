@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from typing import Any
 
-from alight._core import ArrayBase, Value, floor, make_layout
+from alight._core import ArrayBase, Value, at_hand, floor, make_layout
 from alight._src.base.originals import np
 from alight._src.record.eager_calls import called
 from alight._src.record.pending import (
@@ -30,10 +30,12 @@ from alight._src.record.storage_io import (
     export,
     host,
     layout,
+    looked_at,
     read,
     view_of,
     writable,
 )
+from alight.backends.registry import only_host
 
 _BASIC = (int, slice, type(None), type(Ellipsis))
 
@@ -98,8 +100,11 @@ def getitem(array: ArrayBase, key: Any) -> Any:
 
 def _element(array: ArrayBase, key: Any) -> Any:
     lay = layout(array)
-    lay.probe[(*key, ...) if type(key) is tuple else (key, ...)]  # NumPy's own IndexError
-    scalar = host(array)[key]
+    window = lay.probe[(*key, ...) if type(key) is tuple else (key, ...)]  # NumPy's own IndexError
+    if floor.traced or only_host() or at_hand(array) is not None:
+        scalar = host(array)[key]
+    else:
+        scalar = looked_at(view_of(array, window, lay.probe))[()]
     if floor.scalars or manners.scalar is not None:
         return scalar
     if not native(lay.dtype):  # the array was given it; a record can be written to

@@ -19,6 +19,7 @@ from alight._core import (
     Value,
     View,
     at_hand,
+    floor,
     hooks,
     layout_of,
     probing,
@@ -26,7 +27,8 @@ from alight._core import (
 )
 from alight._src.base.originals import np
 from alight._src.record.pending import WRITE, alias, call_there, cast, concrete, pend
-from alight._src.run import evaluate
+from alight._src.run import evaluate, residency
+from alight.backends.registry import only_host
 
 
 def read(array: ArrayBase) -> Value:
@@ -52,6 +54,20 @@ def host(array: ArrayBase) -> np.ndarray[Any, Any]:
     if storage.value.op is not None:
         evaluate.evaluate((storage.value,))
     return evaluate.host_array(read(array))
+
+
+def looked_at(array: ArrayBase) -> np.ndarray[Any, Any]:
+    """Return an array's elements, to be read at once and not kept: of what lies on a device only
+    what is read is brought."""
+    if array.window is None or only_host() or floor.traced or at_hand(array) is not None:
+        return host(array)
+    if array.storage.value.op is not None:
+        evaluate.evaluate((array.storage.value,), read=False)
+    value = read(array)
+    part = None
+    if value.op is None and value.data is not None and value.data.array is None:
+        part = residency.part_on_host(value.data, value.offset, value.layout)
+    return host(array) if part is None else part
 
 
 def _open_to_others(storage: Storage) -> bool:
@@ -312,6 +328,7 @@ __all__ = [
     "interface",
     "layout",
     "lent",
+    "looked_at",
     "may_be_written",
     "owned",
     "read",
