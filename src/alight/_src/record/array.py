@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 import sys
 from collections.abc import Callable, Iterator
@@ -202,13 +203,18 @@ class Array(ArrayMethods):
         """Return NumPy's ctypes view of the exported memory."""
         return storage_io.export(self).ctypes
 
-    def to_numpy(self) -> np.ndarray[Any, Any]:
-        """Return an ndarray that shares the memory, both ways.
+    def to_numpy(self, dtype: Any = None, copy: bool = False) -> np.ndarray[Any, Any]:
+        """Return an ndarray that shares the memory, both ways; a copy in another dtype, or where
+        one is asked for.
 
         What pandas calls it: packages that were given no ndarray (matplotlib's ``hist`` and
         ``boxplot``) look for it before they go through the elements one by one.
+
+        >>> import alight
+        >>> alight.arange(3).to_numpy("float32")
+        array([0., 1., 2.], dtype=float32)
         """
-        return storage_io.export(self)
+        return self.__array__(dtype, True if copy else None)
 
     @property
     def data(self) -> memoryview:
@@ -254,6 +260,18 @@ class Array(ArrayMethods):
 
     def __complex__(self) -> complex:
         return complex(storage_io.looked_at(self))
+
+    def __trunc__(self) -> int:
+        # NumPy's scalars have it, and its arrays not.
+        if self.shape:
+            raise TypeError("type alight.Array doesn't define __trunc__ method")
+        return math.trunc(storage_io.looked_at(self)[()])  # type: ignore[arg-type]
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        # What NumPy has a scalar for is a key as that is; arrays are none.
+        if not stands_for_scalar(self):
+            raise TypeError(f"unhashable type: {type(self).__name__!r}")
+        return hash(storage_io.looked_at(self)[()])
 
     def __index__(self) -> int:
         return operator.index(storage_io.looked_at(self))
@@ -331,6 +349,21 @@ def _pickled(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return array.copy("K" if array.flags.forc else "C")
 
 
+def _of_scalars(name: str) -> property:
+    """Return a method of NumPy's scalars alone, which arrays have not."""
+
+    def method(self: Array) -> Any:
+        if not stands_for_scalar(self):
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        return getattr(storage_io.looked_at(self)[()], name)
+
+    return property(method, doc=f"Return NumPy's ``{name}`` of what stands for a scalar.")
+
+
+for _name in ("as_integer_ratio", "bit_count", "hex", "is_integer"):
+    setattr(Array, _name, _of_scalars(_name))
+
+
 def _method_in_numpy(name: str) -> Callable[..., Any]:
     theirs = getattr(np.ndarray, name)
 
@@ -352,7 +385,19 @@ if NATIVE:
 _ASKED = frozenset(
     f"__{name}__"
     for name in (
-        *("bool", "int", "float", "complex", "index", "round", "len", "iter", "contains"),
+        *(
+            "bool",
+            "int",
+            "float",
+            "complex",
+            "index",
+            "round",
+            "len",
+            "iter",
+            "contains",
+            "hash",
+            "trunc",
+        ),
         *("array", "array_function", "dlpack", "format", "repr", "str"),
     )
 )

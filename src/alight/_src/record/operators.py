@@ -113,6 +113,8 @@ def binary(op: Any, left: Any, right: Any) -> Any:
     ours = FUNCTIONS.get(op.reference)
     if ours is not None:
         return ours(left, right)
+    if type(other) in _REPEATED and op.name == "multiply" and stands_for_scalar(_of(left, right)):
+        return _OPERATORS[op.name](other, operator.index(host(_of(left, right))[()]))
     scalars = _whole_numbers(op.name, left, right)
     if scalars is not None:
         return wrap(call_there(_OPERATORS[op.name], scalars, {}))
@@ -126,6 +128,15 @@ def binary(op: Any, left: Any, right: Any) -> Any:
         if op.name not in _EQUALITY:
             raise
         return run_in_numpy(_EQUALITY[op.name], (left, right), {})
+
+
+# They are repeated by whole numbers, NumPy's scalars among these, and multiplied by arrays.
+_REPEATED = frozenset((str, bytes, bytearray, list, tuple))
+
+
+def _of(left: Any, right: Any) -> Any:
+    """Return the operand that is an Array, the left one of two."""
+    return left if isinstance(left, ArrayBase) else right
 
 
 # What NumPy's own operator calls for these exponents.

@@ -470,7 +470,7 @@ def _recorded_reduction(op: Op, array: Any, axis: Any, kwargs: Mapping[str, Any]
             if not native(attrs[key]) or loses_imaginary(value.layout.dtype, attrs[key]):
                 return None
         elif key == "correction":
-            if "ddof" in kwargs:
+            if "ddof" in kwargs or isinstance(item, ArrayBase):
                 return None
             attrs["ddof"] = item
         elif key == "keepdims":
