@@ -49,6 +49,17 @@ static bool lies_within(Layout *layout, npy_intp offset, npy_intp nbytes)
     return layout->size == 0 || (low >= 0 && high <= nbytes);
 }
 
+/* Tell whether several elements lie in one place, of whose writing NumPy may have to warn. */
+static bool overlaps_itself(Layout *layout)
+{
+    for (npy_intp i = 0; i < layout->ndim; i++) {
+        if (layout->numbers[layout->ndim + i] == 0 && layout->numbers[i] > 1) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* Return an ndarray over the bytes of an array of ours of fewer elements than ``least``, where they are at hand;
    to write to only where nobody needs the old ones. NULL, without an error unless memory is out, where not. */
 PyObject *bytes_at_hand(Array *array, npy_intp least, bool write)
@@ -73,7 +84,7 @@ PyObject *bytes_at_hand(Array *array, npy_intp least, bool write)
     }
     PyArrayObject *owner = (PyArrayObject *)data->array;
     if (write
-        && ((!whole && !((View *)array->window)->writeable) || data->foreign || data->remote != Py_None
+        && (overlaps_itself(layout) || (!whole && !((View *)array->window)->writeable) || data->foreign || data->remote != Py_None
             || storage->lease != Py_None || Py_REFCNT(value) > 1 || Py_REFCNT(data) > 1 || !PyArray_ISWRITEABLE(owner))) {
         return NULL;
     }
@@ -237,10 +248,26 @@ PyObject *taken_over(PyObject *made, npy_intp least)
     return result;
 }
 
+/* Tell whether an operand is a whole number of ours without axes. */
+static bool is_whole_number(PyObject *item)
+{
+    Layout *layout = is_ours(item) ? window_of((Array *)item) : NULL;
+    return layout != NULL && layout->ndim == 0 && PyTypeNum_ISINTEGER(((PyArray_Descr *)layout->dtype)->type_num);
+}
+
+/* Tell whether arithmetic on operands may be on whole numbers without axes: NumPy's scalars warn where they
+   overflow, and its arrays do not; the hook tells them apart. */
+static bool may_overflow(binaryfunc run, PyObject *left, PyObject *right)
+{
+    bool computes = run == PyNumber_Add || run == PyNumber_Subtract || run == PyNumber_Multiply
+        || run == PyNumber_InPlaceAdd || run == PyNumber_InPlaceSubtract || run == PyNumber_InPlaceMultiply;
+    return computes && (is_whole_number(left) || is_whole_number(right));
+}
+
 PyObject *once_binary(binaryfunc run, PyObject *left, PyObject *right)
 {
     Py_ssize_t least;
-    if (!may_do(&least)) {
+    if (may_overflow(run, left, right) || !may_do(&least)) {
         return NULL;
     }
     PyObject *both[2] = {operand(left, least), NULL};
@@ -255,7 +282,7 @@ PyObject *once_binary(binaryfunc run, PyObject *left, PyObject *right)
 PyObject *once_unary(unaryfunc run, PyObject *array)
 {
     Py_ssize_t least;
-    if (!may_do(&least)) {
+    if (((run == PyNumber_Negative || run == PyNumber_Absolute) && is_whole_number(array)) || !may_do(&least)) {
         return NULL;
     }
     PyObject *one = operand(array, least);
@@ -267,7 +294,7 @@ PyObject *once_unary(unaryfunc run, PyObject *array)
 PyObject *once_in_place(binaryfunc run, PyObject *array, PyObject *other)
 {
     Py_ssize_t least;
-    if (!is_ours(array) || !may_do(&least)) {
+    if (!is_ours(array) || may_overflow(run, array, array) || !may_do(&least)) {
         return NULL;
     }
     PyObject *item = operand(other, least), *target = item == NULL ? NULL : bytes_at_hand((Array *)array, least, true);
@@ -346,6 +373,10 @@ static PyObject *picked(PyObject *array, PyObject *key, int kind)
 /* Return the view of an array that an ndarray made from its layout's probe says. */
 PyObject *view_over(PyTypeObject *type, Array *self, PyObject *window, PyObject *probe)
 {
+    if (window != probe && PyArray_BASE((PyArrayObject *)window) != probe) {
+        PyErr_SetString(PyExc_RuntimeError, "NumPy made a copy of an array where a view was asked for");
+        return NULL;
+    }
     View *outer = self->window == Py_None ? NULL : (View *)self->window;
     npy_intp offset = PyArray_BYTES((PyArrayObject *)window) - PyArray_BYTES((PyArrayObject *)probe);
     PyObject *layout = layout_of(NULL, window);

@@ -23,6 +23,7 @@ from alight._src.record.pending import (
     manners,
     native,
     record_floor,
+    shape_of,
     site,
 )
 from alight._src.record.storage_io import host, layout, writable
@@ -315,7 +316,7 @@ def _eligible_elements(function: Any, args: Sequence[Any], result: Any) -> int:
         function in _REDUCTIONS
         or (isinstance(owner, np.ufunc) and owner in _REDUCING and function.__name__ == "reduce")
     ) and args:
-        elements = np.size(args[0]) if hasattr(args[0], "dtype") else 0
+        elements = math.prod(shape_of(args[0])) if hasattr(args[0], "dtype") else 0
     else:
         return 0
     dtypes = [item.dtype for item in (*args, *results) if hasattr(item, "dtype")]

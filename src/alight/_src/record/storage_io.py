@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+import operator
 import sys
 from contextlib import suppress
 from threading import local
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary, finalize, ref
-
-from numpy.lib.stride_tricks import as_strided
 
 from alight import _core
 from alight._core import (
@@ -20,13 +19,16 @@ from alight._core import (
     Value,
     View,
     at_hand,
+    floor,
     hooks,
     layout_of,
+    probing,
     sole,
 )
 from alight._src.base.originals import np
 from alight._src.record.pending import WRITE, alias, call_there, cast, concrete, pend
-from alight._src.run import evaluate
+from alight._src.run import evaluate, residency
+from alight.backends.registry import only_host
 
 
 def read(array: ArrayBase) -> Value:
@@ -54,6 +56,20 @@ def host(array: ArrayBase) -> np.ndarray[Any, Any]:
     return evaluate.host_array(read(array))
 
 
+def looked_at(array: ArrayBase) -> np.ndarray[Any, Any]:
+    """Return an array's elements, to be read at once and not kept: of what lies on a device only
+    what is read is brought."""
+    if array.window is None or only_host() or floor.traced or at_hand(array) is not None:
+        return host(array)
+    if array.storage.value.op is not None:
+        evaluate.evaluate((array.storage.value,), read=False)
+    value = read(array)
+    part = None
+    if value.op is None and value.data is not None and value.data.array is None:
+        part = residency.part_on_host(value.data, value.offset, value.layout)
+    return host(array) if part is None else part
+
+
 def _open_to_others(storage: Storage) -> bool:
     data = storage.value.data
     return data is not None and data.shared and data.exported
@@ -63,6 +79,31 @@ def check_writeable(array: ArrayBase) -> None:
     """Raise ValueError where an array is read-only."""
     if array.window is not None and not array.window.writeable:
         raise ValueError("assignment destination is read-only")
+    if _broadcast and _broadcast.pop(id(array), None) is not None:
+        call_there(operator.setitem, (np.broadcast_arrays(np.zeros(1), _TWO)[0], 0, 0), {})
+
+
+# What `np.broadcast_arrays` made, by identity: NumPy warns of the first write, and does it.
+_broadcast: dict[int, ref[ArrayBase]] = {}
+_TWO = np.zeros(2)
+
+
+def warn_when_written(array: ArrayBase) -> None:
+    """Have the first write to an array warn, in NumPy's words, that others lie in its memory."""
+    number = id(array)
+    _broadcast[number] = ref(array, lambda _: _broadcast.pop(number, None))
+
+
+def may_be_written(array: ArrayBase, writeable: bool | None = None) -> bool:
+    """Tell whether an array may be written to, with NumPy's warning of one that will not be in
+    time; ``writeable``: it is set to that, and there is nothing more to warn of."""
+    if id(array) in _broadcast:
+        if writeable is not None:
+            del _broadcast[id(array)]
+        else:
+            made = np.broadcast_arrays(np.zeros(1), _TWO)[0]
+            return bool(call_there(getattr, (made.flags, "writeable"), {}))
+    return array.window is None or array.window.writeable
 
 
 def writable(array: ArrayBase) -> np.ndarray[Any, Any]:
@@ -253,12 +294,20 @@ def set_layout(array: ArrayBase, name: str, given: Any) -> None:
     errors, and its warnings at the program's line."""
     lay, view = layout(array), array.window
     offset = 0 if view is None else view.offset
-    if name == "strides":  # NumPy asks how far the memory reaches; none is had for that
-        whole = as_strided(np.empty(1, np.uint8), (array.storage.value.layout.nbytes,), (1,))
+    if name == "strides":  # NumPy asks how far the memory reaches
+        whole = probing.probe(np.dtype("u1"), (array.storage.value.layout.nbytes,), (1,))
         probe: np.ndarray[Any, Any] = np.ndarray(lay.shape, lay.dtype, whole, offset, lay.strides)
     else:
         probe = lay.probe.view()
-    call_there(setattr, (probe, name, given), {})
+    target = probe
+    if name == "shape":
+        try:
+            probe.reshape(given, copy=False)
+        except Exception as error:
+            # NumPy copies before it says so: it is asked about a small matrix, not one axis either.
+            if "copy" in str(error):
+                target, given = np.ones((2, 2)).T, 4
+    call_there(setattr, (target, name, given), {})
     array.window = View(layout_of(probe), offset, view is None or view.writeable)
 
 
@@ -279,9 +328,12 @@ __all__ = [
     "interface",
     "layout",
     "lent",
+    "looked_at",
+    "may_be_written",
     "owned",
     "read",
     "set_layout",
     "view_of",
+    "warn_when_written",
     "writable",
 ]

@@ -153,6 +153,7 @@ class CudaBackend:
 
     name = "cuda"
     late = True
+    downloads_parts = True
 
     def __init__(self) -> None:
         self._probe: Probe | None = None

@@ -93,7 +93,8 @@ class Path:
         down = not isinstance(copy.target, DeviceBuffer)
         self.kind = _UPLOAD if up else _DOWNLOAD if down else _EITHER
         self.source, self.target = (_address(end) for end in (copy.source, copy.target))
-        if copy.nbytes and not (self.source and self.target):
+        self.source += copy.start
+        if copy.nbytes and not (self.source > copy.start and self.target):
             raise KernelError("a copy from or to memory that was freed. Fix: keep the buffer.")
         self.staged = (
             up != down

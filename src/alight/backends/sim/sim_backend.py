@@ -118,6 +118,7 @@ class SimBackend:
 
     name = "sim"
     late = True
+    downloads_parts = True
 
     def __init__(self, specs: Mapping[str, Spec] | None = None) -> None:
         self.specs = dict(specs or {"sim:0": DEFAULT_SPEC, "sim:1": DEFAULT_SPEC})
@@ -386,7 +387,7 @@ class SimBackend:
         source, target, nbytes = command.source, command.target, command.nbytes
         if isinstance(source, SimBuffer):
             assert source.data is not None
-            content = source.data.raw[:nbytes]
+            content = source.data.raw[command.start : command.start + nbytes]
         else:
             self._deliver(seen)
             content = source.raw[:nbytes]

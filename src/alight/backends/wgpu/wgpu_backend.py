@@ -88,6 +88,7 @@ class WgpuBackend:
 
     name = "wgpu"
     late = False
+    downloads_parts = True
 
     def __init__(self) -> None:
         self._probe: Probe | None = None
@@ -279,7 +280,7 @@ class WgpuBackend:
                 "words. Fix: copy a multiple of 4 bytes, or all."
             )
         if not isinstance(target, WgpuBuffer):
-            return session.download(source, target.raw, nbytes)
+            return session.download(source, target.raw, nbytes, command.start)
         if not isinstance(source, WgpuBuffer):
             session.upload(source.raw, target, nbytes)
             return []
