@@ -198,12 +198,7 @@ class Execution:
         self.places[number] = (data, offset, layout)
         value = self.values[number]
         if value is not None and value.op is not None:
-            value.data = data
-            value.offset = offset
-            value.operands = ()
-            value.attrs = ()
-            value.op = None
-            value.error = None  # of a time before: it holds all that its traceback leads to
+            value.bind(data, offset)
 
     def _launch(self, step: LaunchStep) -> None:
         ready = ready_of(step)
@@ -424,8 +419,9 @@ class Execution:
         residency.only_on_host(data)
         if value_place is None:
             assert later is not None
-            self._launch_into(later, Operand(data, offset + step.offset, step.layout))
-            self._bind(step.target, data, offset, layout)
+            self.places[step.target] = (data, offset, layout)
+            result = Operand(data, offset + step.offset, step.layout)
+            self._launch_into(later, result, (target, data, offset))
             return
         window = np.ndarray(
             step.layout.shape,
@@ -434,9 +430,10 @@ class Execution:
             offset + step.offset if step.layout.size else 0,
             step.layout.strides,
         )
-        np.copyto(window, array_at(value_place), casting="unsafe")
-        del window
-        self._bind(step.target, data, offset, layout)
+        self.places[step.target] = (data, offset, layout)
+        target.bind_written(
+            data, offset, np.copyto, window, array_at(value_place), casting="unsafe"
+        )
 
     def _only(self, number: int, nodes: Sequence[int]) -> bool:
         """Tell whether nobody holds a value but its reader's nodes, apart from its bytes."""
@@ -446,12 +443,13 @@ class Execution:
         uses = sum([operand is value for v in readers if v is not None for operand in v.operands])
         return sole(value, 1 + uses, sys.maxsize // 2)
 
-    def _launch_into(self, later: _Later, window: Operand) -> None:
-        """Run a launch that waited for the memory of its result."""
+    def _launch_into(self, later: _Later, window: Operand, bound: tuple[Value, Data, int]) -> None:
+        """Run a launch that waited for the memory of its result, which the written version is bound
+        to."""
         step, into = later.step, later.into
         recorded = [self.values[number] for number in step.nodes]
         heard: list[str] = []
-        _, seconds, _ = into.submit(later.places, into.listened(recorded), heard, (window,))
+        _, seconds, _ = into.submit(later.places, into.listened(recorded), heard, (window,), bound)
         if self._tells(step, heard, recorded):
             if later.replaced:
                 emit.tell_by_flags(step.group.graph, heard, recorded)  # type: ignore[arg-type]

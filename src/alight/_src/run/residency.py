@@ -68,6 +68,7 @@ def _uploaded(several: Sequence[Data], where: Device, beside: Iterable[Data]) ->
     backend, space = backend_of(where), where.space
     targets: dict[int, Any] = {}
     copies = []
+    writing = {id(data) for data in several if data.writing}
     for data in several:
         bring_to_host(data)
         try:
@@ -81,7 +82,7 @@ def _uploaded(several: Sequence[Data], where: Device, beside: Iterable[Data]) ->
     backend.wait(backend.submit(where, 0, copies))
     for data in several:
         LOG.count(uploads=1, upload_bytes=data.nbytes)
-        if data.exported:
+        if data.exported or id(data) in writing:
             continue  # others may change the bytes: this copy serves one use
         if data.remote is None:
             data.remote = {}
@@ -147,7 +148,8 @@ def bring_to_host(data: Data) -> None:
                 if any([rescue(data, where, again) for rescue in rescues]):
                     return
                 raise
-        data.array, data.owner = target.array, target.owner
+        # In this order: who looks in between takes it for memory that is still on its way.
+        data.owner, data.array = target.owner, target.array
         LOG.count(downloads=1, download_bytes=data.nbytes)
 
 
