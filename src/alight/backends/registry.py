@@ -10,6 +10,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from alight._src.base.at_fork import renewed
+from alight._src.base.failures import failures
 from alight._src.config.schema import HOST_DEVICE
 from alight.errors import DeviceUnavailable
 
@@ -243,7 +244,7 @@ def _open_recalled(one: Recalled) -> Device:
     except KeyboardInterrupt:
         keep(device, one.traces)  # nothing is known against it
         raise
-    except Exception as error:
+    except failures() as error:
         _left[device.id] = reason = f"{type(error).__name__}: {error}"
         failed(device, reason, for_good=False)
         raise

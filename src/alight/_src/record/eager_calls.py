@@ -12,6 +12,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from alight._core import ArrayBase, Data, Turn, Value, View, floor, hooks, make_layout
+from alight._src.base.failures import failures
 from alight._src.base.originals import np
 from alight._src.config.loading import current_policy
 from alight._src.config.schema import HOST_DEVICE
@@ -89,7 +90,7 @@ def called(
         LOG.fallback(f"{name} on {where.id}:library", str(gap), site())
     except np.linalg.LinAlgError:
         pass  # NumPy words it
-    except Exception as error:
+    except failures() as error:
         LOG.fallback(f"{name} on {where.id}:library", f"{type(error).__name__}: {error}", site())
     return NotImplemented
 

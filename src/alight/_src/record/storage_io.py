@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from contextlib import suppress
 from threading import local
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
@@ -26,6 +25,7 @@ from alight._core import (
     make_layout,
     sole,
 )
+from alight._src.base.failures import from_signal, ignoring_failures
 from alight._src.base.originals import np
 from alight._src.record.pending import WHERE, WRITE, alias, call_there, cast, concrete, pend
 from alight._src.run import evaluate
@@ -189,7 +189,7 @@ def forget_dropped() -> None:
 
 def note_dropped(array: ArrayBase, error: Exception, asker: FrameType | None) -> None:
     """Keep the error of asking for an array's buffer, for who drops it and asks otherwise."""
-    again = _apart(error)
+    again = error if from_signal(error) else _apart(error)
     if again is not None:
         _dropped.last = _Dropped(ref(array), again, _place(asker))
 
@@ -217,7 +217,7 @@ def _apart(error: Exception) -> Exception | None:
     """Return an error that says the same without its traceback, whose frames keep alive what their
     callers have; None where it cannot be had."""
     kind = type(error)
-    with suppress(Exception):  # what classes of errors may do is not known here
+    with ignoring_failures():  # what classes of errors may do is not known here
         again: Exception = kind.__new__(kind, *error.args)
         vars(again).update(vars(error))
         if str(again) == str(error):

@@ -16,6 +16,7 @@ from weakref import ref
 
 from alight._core import Data, Layout, Value, sole
 from alight._core.guard import WATCHED
+from alight._src.base.failures import failures
 from alight._src.base.originals import np
 from alight._src.fp_warnings import emit
 from alight._src.fp_warnings.categories import told_by_flags
@@ -74,7 +75,7 @@ class Execution:
                 if isinstance(step, LaunchStep) and self._waits(step, index + 1):
                     continue
                 self._step(step, dead)
-            except Exception as error:
+            except failures() as error:
                 if isinstance(step, LaunchStep):
                     self._salvage(step, error)
                 else:
@@ -146,7 +147,7 @@ class Execution:
         for number in step.inputs:
             try:
                 results.append(array_at(self._place(number)))
-            except Exception as missing:
+            except failures() as missing:
                 results.append(missing)
         for node in graph.nodes:
             operands = [results[i] for i in node.operands]
@@ -158,7 +159,7 @@ class Execution:
                     with unheard():
                         results.append(np.asarray(run_node(node, operands)))
                     continue
-                except Exception as raised:
+                except failures() as raised:
                     if raised.__context__ is error:  # the same failure, met again
                         raised.__context__ = None
                     failed = raised
@@ -212,7 +213,7 @@ class Execution:
                     took = -took
                     try:
                         self._tell_again(step)
-                    except Exception as error:  # it cannot be done again: an operand is gone
+                    except failures() as error:  # it cannot be done again: an operand is gone
                         self._fail(step.outputs, error)
                 first = values[step.outputs[0]]
                 site = None if first is None else first.site
@@ -235,7 +236,7 @@ class Execution:
                 stood_in.times += ready.kernel is None
                 where, implementation = runner.where, runner.implementation
                 decision = ready.decision_elsewhere()
-        except Exception as error:
+        except failures() as error:
             if where.id == HOST_DEVICE and implementation != "generated":
                 raise
             site = next((v.site for v in reversed(recorded) if v is not None), None)
@@ -255,7 +256,7 @@ class Execution:
                 try:
                     made, seconds, events = runner.submit(places, listen, heard)
                     break
-                except Exception:
+                except failures():
                     if where.id == HOST_DEVICE:  # the last there is
                         raise
                     heard.clear()
@@ -306,7 +307,7 @@ class Execution:
             arrays = [
                 self._again(n) if n == gone else array_at(self._place(n)) for n in step.inputs
             ]
-        except Exception as error:  # the results are right, and only words are missing
+        except failures() as error:  # the results are right, and only words are missing
             what = f"the warning of {step.decision.operation}"
             LOG.fallback(what, f"{type(error).__name__}: {error}", None)
             return
@@ -342,7 +343,7 @@ class Execution:
         site = next((v.site for v in reversed(recorded) if v is not None), None)
         try:
             results = run()
-        except Exception as error:
+        except failures() as error:
             what = f"{step.decision.operation} in chunks on {ready.where.id}"
             LOG.fallback(what, f"{type(error).__name__}: {error}", site)
             return False
@@ -407,7 +408,7 @@ class Execution:
                     Operand(*value_place),
                     in_place and apart,
                 )
-            except Exception as error:
+            except failures() as error:
                 what = f"write on {step.device}"
                 LOG.fallback(what, f"{type(error).__name__}: {error}", target.site)
             else:

@@ -22,6 +22,7 @@ from typing import Any
 from alight._src.adapt import tier_up
 from alight._src.adapt.planner_facts import profile_of
 from alight._src.base.at_exit import interrupted, when_over
+from alight._src.base.failures import failures
 from alight._src.codegen.common.keys import kernel_key
 from alight._src.codegen.llvm import elf
 from alight._src.ir.group import Group
@@ -143,7 +144,7 @@ class _Maker:
             if blob is not None:
                 try:
                     found = backend.load(self.device, self.group, self.schedule, blob.data)
-                except Exception as error:  # made for a compiler or system that is not this one
+                except failures() as error:  # made for a compiler or system that is not this one
                     LOG.fallback(f"kernel {self.key}", f"{type(error).__name__}: {error}", None)
                     blob = None
             if found is None:
@@ -174,7 +175,7 @@ class _Maker:
         """Make the kernel for later; an error belongs to who asks for it then."""
         try:
             self.make()
-        except Exception as error:
+        except failures() as error:
             _failed[self.key] = f"{type(error).__name__}: {error}"
 
 
@@ -247,7 +248,7 @@ class _Background:
                 key, job, _ = self._jobs.popleft()
             try:
                 job()
-            except Exception as error:  # the jobs behind it must not wait for ever
+            except failures() as error:  # the jobs behind it must not wait for ever
                 LOG.fallback(f"kernel {key}", f"{type(error).__name__}: {error}", None)
             finally:
                 with self._wake:

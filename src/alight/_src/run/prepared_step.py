@@ -11,6 +11,7 @@ from typing import Any
 
 from alight._core import OPERANDS, Data, Direct, Layout, Value
 from alight._src.adapt.kernel_trial import FOREGROUND, trial_of
+from alight._src.base.failures import failures
 from alight._src.base.formatting import readable_seconds
 from alight._src.base.originals import np
 from alight._src.fp_warnings.categories import OF_WORDS, is_worded
@@ -296,7 +297,7 @@ class Ready:
                 raise MemoryError
             with np.errstate(all="ignore"):
                 _, seconds, _ = other.submit(places, frozenset(), [])
-        except Exception:
+        except failures():
             trial.lost = False  # there is nothing to compare with
             return
         FOREGROUND.spent_seconds += perf_counter() - began

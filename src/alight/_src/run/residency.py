@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from alight._core import Data, Layout
 from alight._src.adapt import planner_facts
 from alight._src.base.at_fork import renewed
+from alight._src.base.failures import failures
 from alight._src.base.originals import np
 from alight._src.log.decisions import LOG, logger
 from alight._src.run.eviction import kept
@@ -139,12 +140,12 @@ def bring_to_host(data: Data) -> None:
         copy = Copy(source, target, data.nbytes, space, HOST)
         try:
             backend.wait(backend.submit(where, 0, [copy]))
-        except Exception as error:
+        except failures() as error:
             # The bytes exist nowhere else: a transfer that failed once is tried once more.
             LOG.fallback(f"download from {space}", f"{error}", None)
             try:
                 backend.wait(backend.submit(where, 0, [copy]))
-            except Exception as again:
+            except failures() as again:
                 if any([rescue(data, where, again) for rescue in rescues]):
                     return
                 raise
@@ -166,7 +167,7 @@ def wait_for(datas: Iterable[Data | None]) -> None:
                 finish(where)
             else:
                 backend.wait(backend.submit(where, 0, ()))
-        except Exception as error:
+        except failures() as error:
             LOG.fallback(f"waiting for {name}", f"{type(error).__name__}: {error}", None)
             for data in there:
                 if name in (data.remote or ()):
