@@ -46,11 +46,13 @@ class Alarm:
         self.kind = kind
         self.fired = self.caught = 0
         self.until = 0.0
+        self.place = ""  # where in the program the last one came
         self.error: type[BaseException] = Timeout if kind == "signal" else KeyboardInterrupt
         signal.signal(signal.SIGALRM, self.handle)
 
     def handle(self, number: int, frame: Any) -> None:
         self.fired += 1
+        self.place = "".join(traceback.format_stack(frame)[-8:])
         if self.kind == "keyboard":
             signal.default_int_handler(number, frame)
         raise Timeout(self.fired)
@@ -62,7 +64,7 @@ class Alarm:
     def look(self) -> None:
         """Raise Wrong where what the handler raised has not come."""
         if self.fired > self.caught:
-            raise Wrong(f"exception {self.fired} of the handler was swallowed")
+            raise Wrong(f"exception {self.fired} of the handler was swallowed in:\n{self.place}")
         if time.monotonic() > self.until:
             raise Wrong("a signal did not arrive at all")
 
@@ -196,6 +198,8 @@ def interrupted(door: str, mode: str, kind: str, count: int, seed: int) -> list[
                     wrong.append(traceback.format_exc())
                 if alarm.fired != alarm.caught and not wrong:
                     wrong.append(f"{alarm.fired} raised, {alarm.caught} arrived")
+                if wrong:
+                    wrong.append(f"the last one came in:\n{alarm.place}")
                 try:
                     for array in program.arrays:
                         array.check(exact=False)

@@ -27,20 +27,20 @@ def from_signal(error: BaseException) -> bool:
     while cause is not None and id(cause) not in seen:
         seen.add(id(cause))
         step = cause.__traceback__
-        while step is not None and step.tb_next is not None:
-            if _handles(step.tb_next.tb_frame, step.tb_frame):
+        while step is not None:
+            if _handles(step.tb_frame):
                 return True
             step = step.tb_next
         cause = cause.__cause__
     return False
 
 
-def _handles(frame: FrameType, interrupted: FrameType) -> bool:
+def _handles(frame: FrameType) -> bool:
     """Tell whether a frame is of a signal's handler: it was given the very frame from which it was
     called, which nothing else is."""
-    code = frame.f_code
+    code, interrupted = frame.f_code, frame.f_back
     many = bool(code.co_flags & 0x04)  # *args
-    if code.co_argcount + many == 0:
+    if code.co_argcount + many == 0 or interrupted is None:
         return False
     values = frame.f_locals
     names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount + many]
