@@ -11,6 +11,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
+from functools import cache
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -27,6 +28,7 @@ from alight._core import (
     sole,
 )
 from alight._src.adapt import planner_facts, recalibrate
+from alight._src.base.apart import apart
 from alight._src.base.originals import np
 from alight._src.config.loading import current_policy, policy, reload_config
 from alight._src.config.schema import HOST_DEVICE
@@ -408,6 +410,21 @@ def asked_for(plan: Plan) -> tuple[Graph, tuple[Leaf, ...], int] | None:
     return None
 
 
+@cache
+def _execution() -> Any:
+    """Return what runs plans. What makes them comes with it, at the first request: an import that
+    is interrupted can leave Python's lock of imports held for good."""
+
+    def bring() -> Any:
+        from alight._src.adapt import lazy_devices  # noqa: F401
+        from alight._src.plan import place  # noqa: F401
+        from alight._src.run.execute import Execution
+
+        return Execution
+
+    return apart(bring)
+
+
 _requests = 0
 
 
@@ -419,8 +436,6 @@ def requests() -> int:
 def _run(key: Key, values: list[Value]) -> None:
     """Run a request. Its list of values is used up: who still needs old bytes is told by
     references."""
-    from alight._src.run.execute import Execution
-
     global _requests
     _requests += 1
     plan = _plan(key, values)
@@ -428,7 +443,7 @@ def _run(key: Key, values: list[Value]) -> None:
         plan = _plan(key, values)
     if watch.by is not None:
         watch.by.ran(values[: key.count], plan)
-    Execution(plan, values).run()  # type: ignore[arg-type]
+    _execution()(plan, values).run()
 
 
 def ran_without(lacks: Foregone) -> bool:
@@ -474,15 +489,13 @@ def replay(plan: Plan, values: list[Value | None]) -> None:
 
     The list is used up, so that what nobody else holds is free to be written in place.
     """
-    from alight._src.run.execute import Execution
-
     if recalibrate.doubted:
         _look_again()
     with residency.LOCK:
         LOG.hit()
         if plan.foregone is not None:
             ran_without(plan.foregone)  # what is replayed from the next time on may be another
-        Execution(plan, values).run()
+        _execution()(plan, values).run()
 
 
 def _plan(key: Key, values: Sequence[Value]) -> Plan:

@@ -21,6 +21,7 @@ from typing import Any
 
 from alight._src.adapt import tier_up
 from alight._src.adapt.planner_facts import profile_of
+from alight._src.base.apart import apart
 from alight._src.base.at_exit import interrupted, when_over
 from alight._src.base.failures import failures
 from alight._src.codegen.common.keys import kernel_key
@@ -31,13 +32,16 @@ from alight._src.measure.timing import quiet
 from alight._src.plan.cost import compile_seconds
 from alight._src.store import default_store, digest
 from alight.backends.registry import backend_of
-from alight.device import Device, Unsupported
+from alight.device import HOST_DEVICE, Device, Unsupported
 
 __all__ = ["GENERATED", "coming", "kernel", "settle", "soon"]
 
 GENERATED = "generated"
 
 KIND = "kernel"
+
+# Devices whose kernels LLVM makes here.
+_BY_LLVM = (HOST_DEVICE, "sim:0")
 
 _KEEP = "-keep"  # marks jobs that write what was made
 
@@ -133,6 +137,10 @@ class _Maker:
 
     def make(self) -> Any:
         """Return the kernel: from this process, from disk, or compiled now."""
+        # LLVM's objects are given up twice where what does so is interrupted.
+        return apart(self._make) if self.device.id in _BY_LLVM else self._make()
+
+    def _make(self) -> Any:
         backend = backend_of(self.device)
         if self.key in _made:
             return backend.compile(self.device, self.group, GENERATED, self.schedule)
