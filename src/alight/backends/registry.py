@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
+from alight._src.base.apart import bring
 from alight._src.base.at_fork import renewed
 from alight._src.base.failures import failures
 from alight._src.config.schema import HOST_DEVICE
@@ -72,6 +73,7 @@ def _make(name: str) -> Backend | None:
 
         backend = HostBackend()
     elif name == "sim":
+        bring("alight.backends.sim.sim_backend")
         from alight.backends.sim.sim_backend import SimBackend
 
         backend = SimBackend()

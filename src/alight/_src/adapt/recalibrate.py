@@ -10,6 +10,7 @@ from time import perf_counter, time
 from typing import TYPE_CHECKING
 
 from alight._src.adapt.planner_facts import is_aside, profile_at_hand, profile_of
+from alight._src.base.apart import bring
 from alight._src.base.at_exit import interrupted, when_over
 from alight._src.base.failures import ignoring_failures
 from alight._src.config.loading import config
@@ -80,6 +81,7 @@ def look_again(device: str) -> None:
     if device in _looked_at or profile is None or profile.origin == "recorded" or profile.doubts:
         return
     _looked_at.add(device)
+    bring("alight._src.measure.spot_check")
     from alight._src.measure.spot_check import canary, holds  # late: most programs need no look
     from alight._src.measure.timing import Pace, outpaces
 

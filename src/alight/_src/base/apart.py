@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextvars
 import os
+import sys
 import threading
 from _thread import allocate_lock, get_ident, start_new_thread
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any, TypeVar
 
-__all__ = ["apart"]
+__all__ = ["apart", "bring"]
 
 _Result = TypeVar("_Result")
 
@@ -45,6 +47,13 @@ def apart(work: Callable[[], _Result]) -> _Result:
         raise failed.pop()
     result: _Result = found.pop()
     return result
+
+
+def bring(*modules: str) -> None:
+    """Import modules that are not there yet, apart: an import that is interrupted can leave
+    Python's lock of imports held for good."""
+    if not all([name in sys.modules for name in modules]):
+        apart(lambda: [import_module(name) for name in modules])
 
 
 def _after_fork_in_child() -> None:

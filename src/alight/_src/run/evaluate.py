@@ -28,7 +28,7 @@ from alight._core import (
     sole,
 )
 from alight._src.adapt import planner_facts, recalibrate
-from alight._src.base.apart import apart
+from alight._src.base.apart import bring
 from alight._src.base.originals import np
 from alight._src.config.loading import current_policy, policy, reload_config
 from alight._src.config.schema import HOST_DEVICE
@@ -332,6 +332,7 @@ Leaf = tuple[Layout, frozenset[str], int, int]
 def plan_of(graph: Graph, leaves: Sequence[Leaf], read: int = 0) -> Plan:
     """Return the plan the current policy gives this graph with these inputs; the host reads the
     first ``read`` outputs."""
+    _execution()  # and what is imported here
     from dataclasses import replace
 
     from alight._src.adapt import lazy_devices
@@ -348,6 +349,7 @@ def plan_of(graph: Graph, leaves: Sequence[Leaf], read: int = 0) -> Plan:
 
 def facts_of(leaves: Sequence[Leaf], read: int = 0) -> Facts:
     """Return all that a plan for these leaves may depend on, as things stand now."""
+    _execution()
     from alight._src.adapt.kernel_trial import demoted
     from alight._src.plan.plan import Facts
 
@@ -412,17 +414,16 @@ def asked_for(plan: Plan) -> tuple[Graph, tuple[Leaf, ...], int] | None:
 
 @cache
 def _execution() -> Any:
-    """Return what runs plans. What makes them comes with it, at the first request: an import that
-    is interrupted can leave Python's lock of imports held for good."""
+    """Return what runs plans. What makes them comes with it, at the first request."""
+    bring(
+        "alight._src.adapt.lazy_devices",
+        "alight._src.measure.profiles",
+        "alight._src.plan.place",
+        "alight._src.run.execute",
+    )
+    from alight._src.run.execute import Execution
 
-    def bring() -> Any:
-        from alight._src.adapt import lazy_devices  # noqa: F401
-        from alight._src.plan import place  # noqa: F401
-        from alight._src.run.execute import Execution
-
-        return Execution
-
-    return apart(bring)
+    return Execution
 
 
 _requests = 0
