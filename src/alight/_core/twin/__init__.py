@@ -17,7 +17,7 @@ from .hand import Creation, Public, UfuncBase, at_hand, fresh_array, take_over, 
 from .layout import Layout, View, layout_of, make_layout
 from .namespace import Namespace
 from .recording import ArrayBase, Floor, floor, request, set_operators
-from .value import Storage, Value, pending_storages, sole
+from .value import Storage, Turn, Value, pending_storages, sole
 
 __all__ = [
     "OPERANDS",
@@ -39,6 +39,7 @@ __all__ = [
     "Shelf",
     "Stock",
     "Storage",
+    "Turn",
     "UfuncBase",
     "Value",
     "View",

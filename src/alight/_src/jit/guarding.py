@@ -13,6 +13,7 @@ from alight._core import POLICY
 from alight._core.guard import CallGuard, Entry
 from alight._src.adapt.kernel_trial import FOREGROUND
 from alight._src.base.at_fork import renewed
+from alight._src.base.failures import failures
 from alight._src.jit.call_signature import Described
 from alight._src.jit.flag_source import FlagSearch
 from alight._src.jit.guard_entries import (
@@ -155,7 +156,7 @@ class Answering(CallGuard):
                 arrays, lookups = missed.described.arrays, missed.learned.proof.lookups
                 launchable.already_shown.none_raised = FlagSearch(program, lookups).none_raised
                 entry = kernel_entry(launchable, missed.args, arrays, lookups)
-        except Exception as error:
+        except failures() as error:
             assert launchable is not None
             # Nothing that generated code does wrong may reach the program: there are other ways.
             what = " and ".join([step.decision.operation for step in launchable.steps])

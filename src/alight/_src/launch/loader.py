@@ -32,6 +32,7 @@ import alight.errors
 from alight._core import floor, hooks
 from alight._src.adapt.record_floor import LEAST_FLOOR
 from alight._src.api.stand_ins import NAME, numpy_namespace, random_namespace
+from alight._src.base.failures import failures
 from alight._src.config.loading import config
 from alight._src.record.reported_class import asks_what_it_means
 from alight._src.record.tracebacks import clean_chain, without_ours
@@ -124,7 +125,7 @@ def _loader(name: str, path: str) -> SourceFileLoader:
             return plain
         loader = _ProgramLoader(name, path)
         loader.code = _compile(source, path)
-    except Exception:  # the plain loader fails the same way, with the message Python gives
+    except failures():  # the plain loader fails the same way, with the message Python gives
         return plain
     return loader
 

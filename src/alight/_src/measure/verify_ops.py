@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from alight._core import Data, layout_of, make_layout
+from alight._src.base.failures import failures
 from alight._src.base.originals import np
 from alight._src.base.shortage import is_shortage
 from alight._src.ir.group import Graph, Group, GroupKind, Node
@@ -95,7 +96,7 @@ def _compared(where: Device, op: Op, dtypes: tuple[np.dtype[Any], ...], output: 
         raise
     except Unsupported as gap:
         return str(gap)
-    except Exception as error:
+    except failures() as error:
         if is_shortage(error):
             raise
         return f"{op.name} failed on {where.id}: {type(error).__name__}: {error}"

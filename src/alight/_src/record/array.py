@@ -12,6 +12,7 @@ from typing import Any
 
 from alight._core import NATIVE, ArrayBase, floor, hooks, set_operators
 from alight._src.base import package
+from alight._src.base.failures import from_signal
 from alight._src.base.originals import np
 from alight._src.fp_warnings.filters import recording_errstate
 from alight._src.ir.ops import OPS
@@ -181,7 +182,8 @@ class Array(ArrayMethods):
         try:
             return self.__array__()
         except Exception as error:
-            storage_io.note_dropped(self, error, sys._getframe().f_back)
+            if not (NATIVE and from_signal(error)):  # the native core sees to those
+                storage_io.note_dropped(self, error, sys._getframe().f_back)
             raise
 
     def __dlpack__(

@@ -5,19 +5,16 @@ from __future__ import annotations
 import operator
 from typing import Any
 
-from alight._core import ArrayBase, Value, at_hand, floor, make_layout
+from alight._core import ArrayBase, Turn, Value, at_hand, floor
 from alight._src.base.originals import np
 from alight._src.record.eager_calls import called
 from alight._src.record.pending import (
-    WHERE,
     array_floor,
     call_there,
-    cast,
     concrete,
     loses_imaginary,
     manners,
     native,
-    pend,
     record_floor,
     settled,
     shape_of,
@@ -194,7 +191,8 @@ def _set_there(array: ArrayBase, key: Any, item: Any) -> bool:
 
 def _set_now(array: ArrayBase, key: Any, item: Any) -> None:
     value = host(item) if isinstance(item, ArrayBase) else item
-    call_there(operator.setitem, (writable(array), key, value), {})
+    with Turn(array.storage):
+        call_there(operator.setitem, (writable(array), key, value), {})
 
 
 def _as_value(item: Any, window: np.ndarray[Any, Any]) -> Value:
@@ -247,9 +245,7 @@ def _masked(array: ArrayBase, key: Any, item: Any) -> bool:
     old = read(array)
     if settled(old) and settled(read(key)) and lay.size < record_floor():
         return False
-    value = cast(value, lay.dtype)
-    result_layout = lay if lay.dense else make_layout(lay.dtype, lay.shape)
-    assign(array, pend(WHERE, (read(key), value, old), (), result_layout))
+    assign(array, value, read(key))
     return True
 
 

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from alight._core import ArrayBase, View, layout_of
+from alight._core import ArrayBase, Turn, View, layout_of
 from alight._src.base.originals import np
 from alight._src.ir.ops import OPS
 from alight._src.record import storage_io
@@ -199,9 +199,10 @@ class ArrayMethods(ArrayBase):
 
     @flat.setter
     def flat(self, items: Any) -> None:
-        target: Any = storage_io.writable(self)
-        # Opening it may have given it memory of its own; where theirs is the same, NumPy knows.
-        call_there(setattr, (target, "flat", ndarrays(items)), {})
+        with Turn(self.storage):
+            target: Any = storage_io.writable(self)
+            # Opening it may have given it memory of its own; where theirs is the same, NumPy knows.
+            call_there(setattr, (target, "flat", ndarrays(items)), {})
 
     @property
     def real(self) -> Any:

@@ -11,7 +11,17 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from weakref import WeakSet
 
-from alight._core import ArrayBase, Storage, Value, View, floor, fresh_array, hooks, layout_of
+from alight._core import (
+    ArrayBase,
+    Storage,
+    Turn,
+    Value,
+    View,
+    floor,
+    fresh_array,
+    hooks,
+    layout_of,
+)
 from alight._src.base.originals import np
 from alight._src.config.schema import HOST_DEVICE
 from alight._src.log.decisions import COUNTED_DTYPES, LOG
@@ -333,23 +343,25 @@ def run_in_numpy(
     out = kwargs.get("out")
     outs = out if type(out) is tuple else (out,)
     args = tuple(args)
-    seen = Seen([array for array in (*changed, *outs) if isinstance(array, ArrayBase)])
-    # First make everything concrete: opening one for writing may give others new memory.
-    if seen.written:
-        sources = arrays_in(kwargs, arrays_in(args))
-        for array in sources:
-            host(array)
-        for array in sources:
-            if id(array) in seen.written:
-                seen.plain(array)
-    plain = tuple([ndarrays(item, seen.plain) for item in args])
-    keywords = {key: ndarrays(item, seen.plain) for key, item in kwargs.items()}
-    for item in (*plain, *keywords.values()):
-        if type(item) is np.ndarray:
-            seen.theirs.append(item)
-        elif type(item) in (tuple, list) and len(item) < _LOOKED_AT:
-            seen.theirs += [part for part in item if type(part) is np.ndarray]
-    result = call_there(function, plain, keywords)
+    written = [array for array in (*changed, *outs) if isinstance(array, ArrayBase)]
+    seen = Seen(written)
+    with Turn(*[array.storage for array in written]):
+        # First make everything concrete: opening one for writing may give others new memory.
+        if seen.written:
+            sources = arrays_in(kwargs, arrays_in(args))
+            for array in sources:
+                host(array)
+            for array in sources:
+                if id(array) in seen.written:
+                    seen.plain(array)
+        plain = tuple([ndarrays(item, seen.plain) for item in args])
+        keywords = {key: ndarrays(item, seen.plain) for key, item in kwargs.items()}
+        for item in (*plain, *keywords.values()):
+            if type(item) is np.ndarray:
+                seen.theirs.append(item)
+            elif type(item) in (tuple, list) and len(item) < _LOOKED_AT:
+                seen.theirs += [part for part in item if type(part) is np.ndarray]
+        result = call_there(function, plain, keywords)
     if out is not None and not isinstance(out, ArrayBase):
         if any(result is given for given in outs):
             return result

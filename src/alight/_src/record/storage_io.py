@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import operator
 import sys
-from contextlib import suppress
 from threading import local
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
@@ -16,17 +15,20 @@ from alight._core import (
     Data,
     Layout,
     Storage,
+    Turn,
     Value,
     View,
     at_hand,
     floor,
     hooks,
     layout_of,
+    make_layout,
     probing,
     sole,
 )
+from alight._src.base.failures import from_signal, ignoring_failures
 from alight._src.base.originals import np
-from alight._src.record.pending import WRITE, alias, call_there, cast, concrete, pend
+from alight._src.record.pending import WHERE, WRITE, alias, call_there, cast, concrete, pend
 from alight._src.run import evaluate, residency
 from alight.backends.registry import only_host
 
@@ -107,7 +109,8 @@ def may_be_written(array: ArrayBase, writeable: bool | None = None) -> bool:
 
 
 def writable(array: ArrayBase) -> np.ndarray[Any, Any]:
-    """Return an ndarray over the array's memory that may be written to at once.
+    """Return an ndarray over the array's memory that may be written to at once, until the caller
+    ends its turn (`Turn`) to write into the array's storage, which it has taken.
 
     Pending readers of the old elements are evaluated first. Raises ValueError where the array is
     read-only.
@@ -125,36 +128,50 @@ def writable(array: ArrayBase) -> np.ndarray[Any, Any]:
         # ones.
         evaluate.evaluate_all()
         if not sole(value, 1) and not _open_to_others(storage):
-            storage.value = evaluate.duplicate(value)
+            storage.rebind(evaluate.duplicate(value))
+    storage.open()
     evaluate.only_on_host(storage.value)
     return evaluate.host_array(read(array))
 
 
-def assign(array: ArrayBase, value: Value) -> None:
-    """Set every element of an array (a view, usually) to a value that broadcasts to it, cast to
-    its dtype.
+def assign(array: ArrayBase, value: Value, mask: Value | None = None) -> None:
+    """Set every element of an array (a view, usually), or those where a mask is true, to a value
+    that broadcasts to it, cast to its dtype.
 
     Raises ValueError where the array is read-only.
     """
-    view = array.window
-    storage = array.storage
-    old = storage.value
-    target = layout(array)
     check_writeable(array)
-    if _open_to_others(storage):
-        if value.op is not None:
-            evaluate.evaluate((value,))
-        np.copyto(writable(array), evaluate.host_array(value), casting="unsafe")
-        return
-    value = cast(value, target.dtype)
-    whole = view is None or (
-        view.offset == 0 and view.layout is old.layout and storage.lease is None
-    )
-    if whole and value.layout is target and value.op is not None and storage.lease is None:
-        storage.rebind(value)
-        return
+    storage = array.storage
+    # Another thread may write in between: what this one leaves as it is has to be what is there
+    # when the new version takes the place of the old one.
+    while not _open_to_others(storage):
+        value = cast(value, layout(array).dtype)
+        old = storage.value
+        if storage.replace(old, _version(array, old, value, mask)):
+            return
+    evaluate.evaluate([item for item in (value, mask) if item is not None])
+    where = True if mask is None else evaluate.host_array(mask)
+    with Turn(storage):
+        np.copyto(writable(array), evaluate.host_array(value), casting="unsafe", where=where)
+
+
+def _version(array: ArrayBase, old: Value, value: Value, mask: Value | None) -> Value:
+    """Return the version that follows ``old`` once the array's elements are set."""
+    view = array.window
+    target = old.layout if view is None else view.layout
+    if mask is not None:
+        kept = old if view is None else alias(old, view)
+        dense = target if target.dense else make_layout(target.dtype, target.shape)
+        value = pend(WHERE, (mask, value, kept), (), dense)
+    if (
+        (view is None or (view.offset == 0 and target is old.layout))
+        and value.layout is target
+        and value.op is not None
+        and array.storage.lease is None
+    ):
+        return value
     attrs = (("offset", 0 if view is None else view.offset), ("layout", target))
-    storage.rebind(pend(WRITE, (old, value), attrs, old.layout))
+    return pend(WRITE, (old, value), attrs, old.layout)
 
 
 def export(array: ArrayBase) -> np.ndarray[Any, Any]:
@@ -163,22 +180,24 @@ def export(array: ArrayBase) -> np.ndarray[Any, Any]:
     From then on, until it dies, nothing about this memory is deferred.
     """
     storage = array.storage
-    if storage.value.op is not None:
-        evaluate.evaluate((storage.value,))
-    value = storage.value
-    assert value.data is not None
-    if not value.data.shared and not sole(value, 1):
-        writable_view = array.window is None or array.window.writeable
-        evaluate.evaluate_all()
-        if writable_view and not sole(value, 1):
-            storage.value = value = evaluate.duplicate(value)
-    evaluate.only_on_host(value)
-    data = value.data
-    assert data is not None
-    data.shared = True
-    del value
-    result = evaluate.host_array(read(array)).view()
-    data.shared = True  # a thread that looked before the view was there has taken it back
+    with Turn(storage):
+        if storage.value.op is not None:
+            evaluate.evaluate((storage.value,))
+        value = storage.value
+        assert value.data is not None
+        if not value.data.shared and not sole(value, 1):
+            writable_view = array.window is None or array.window.writeable
+            evaluate.evaluate_all()
+            if writable_view and not sole(value, 1):
+                value = evaluate.duplicate(value)
+                storage.rebind(value)
+        evaluate.only_on_host(value)
+        data = value.data
+        assert data is not None
+        data.shared = True
+        del value
+        result = evaluate.host_array(read(array)).view()
+        data.shared = True  # a thread that looked before the view was there has taken it back
     if array.window is not None and not array.window.writeable:
         result.flags.writeable = False
     return result
@@ -211,7 +230,7 @@ def forget_dropped() -> None:
 
 def note_dropped(array: ArrayBase, error: Exception, asker: FrameType | None) -> None:
     """Keep the error of asking for an array's buffer, for who drops it and asks otherwise."""
-    again = _apart(error)
+    again = error if from_signal(error) else _apart(error)
     if again is not None:
         _dropped.last = _Dropped(ref(array), again, _place(asker))
 
@@ -239,7 +258,7 @@ def _apart(error: Exception) -> Exception | None:
     """Return an error that says the same without its traceback, whose frames keep alive what their
     callers have; None where it cannot be had."""
     kind = type(error)
-    with suppress(Exception):  # what classes of errors may do is not known here
+    with ignoring_failures():  # what classes of errors may do is not known here
         again: Exception = kind.__new__(kind, *error.args)
         vars(again).update(vars(error))
         if str(again) == str(error):

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from alight._core import ArrayBase, Layout, Value, make_layout
+from alight._src.base.failures import failures
 from alight._src.base.originals import np
 from alight._src.fp_warnings.filters import unheard
 from alight._src.ir.ops import OPS, Op
@@ -80,7 +81,7 @@ def _result_layout(
     with unheard():
         try:
             answer = op.reference(*stand_ins, **attrs)
-        except Exception:
+        except failures():
             return None
     if type(answer) is tuple or isinstance(answer, list):
         return None
@@ -154,7 +155,7 @@ def reads_same_memory(function: Callable[..., Any], array: ArrayBase) -> bool:
         return False
     try:
         return bool(np.may_share_memory(function(stand_in), stand_in))
-    except Exception:
+    except failures():
         return False
 
 

@@ -328,12 +328,7 @@ def _into(
         if target is None:
             results.append(make(value))
             continue
-        if mask is not None:
-            old = read(target)
-            picked = elementwise(WHERE, (mask, cast(value, old.layout.dtype), old))
-            assert picked is not None
-            value = picked[0]
-        assign(target, value)
+        assign(target, value, mask)
         results.append(target)
     return results[0] if ufunc.nout == 1 else tuple(results)
 

@@ -10,6 +10,7 @@ from weakref import WeakKeyDictionary
 from alight._core import Data, Layout, make_layout
 from alight._src.adapt import planner_facts
 from alight._src.base.at_fork import renewed
+from alight._src.base.failures import failures
 from alight._src.base.originals import np
 from alight._src.log.decisions import LOG, logger
 from alight._src.run.eviction import kept
@@ -70,6 +71,7 @@ def _uploaded(several: Sequence[Data], where: Device, beside: Iterable[Data]) ->
     backend, space = backend_of(where), where.space
     targets: dict[int, Any] = {}
     copies = []
+    writing = {id(data) for data in several if data.writing}
     for data in several:
         bring_to_host(data)
         try:
@@ -83,7 +85,7 @@ def _uploaded(several: Sequence[Data], where: Device, beside: Iterable[Data]) ->
     backend.wait(backend.submit(where, 0, copies))
     for data in several:
         LOG.count(uploads=1, upload_bytes=data.nbytes)
-        if data.exported:
+        if data.exported or id(data) in writing:
             continue  # others may change the bytes: this copy serves one use
         if data.remote is None:
             data.remote = {}
@@ -140,16 +142,17 @@ def bring_to_host(data: Data) -> None:
         copy = Copy(source, target, data.nbytes, space, HOST)
         try:
             backend.wait(backend.submit(where, 0, [copy]))
-        except Exception as error:
+        except failures() as error:
             # The bytes exist nowhere else: a transfer that failed once is tried once more.
             LOG.fallback(f"download from {space}", f"{error}", None)
             try:
                 backend.wait(backend.submit(where, 0, [copy]))
-            except Exception as again:
+            except failures() as again:
                 if any([rescue(data, where, again) for rescue in rescues]):
                     return
                 raise
-        data.array, data.owner = target.array, target.owner
+        # In this order: who looks in between takes it for memory that is still on its way.
+        data.owner, data.array = target.owner, target.array
         LOG.count(downloads=1, download_bytes=data.nbytes)
 
 
@@ -205,7 +208,7 @@ def wait_for(datas: Iterable[Data | None]) -> None:
                 finish(where)
             else:
                 backend.wait(backend.submit(where, 0, ()))
-        except Exception as error:
+        except failures() as error:
             LOG.fallback(f"waiting for {name}", f"{type(error).__name__}: {error}", None)
             for data in there:
                 if name in (data.remote or ()):

@@ -12,11 +12,11 @@ import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
-from contextlib import suppress
 from statistics import median
 from time import perf_counter
 from typing import TYPE_CHECKING
 
+from alight._src.base.failures import failures, ignoring_failures
 from alight._src.base.formatting import readable_seconds
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ class Graphs:
                 return None  # threads wait for the stream, or give it what they bring
             try:
                 found = self._captured(addresses)
-            except Exception as error:
+            except failures() as error:
                 self._give_up(f"{type(error).__name__}: {error}")
                 return None
             if found is None:
@@ -217,6 +217,6 @@ class Graphs:
             self.session.runtime.graphExecDestroy(graph)
 
     def __del__(self) -> None:
-        with suppress(Exception):  # the driver may be gone before
+        with ignoring_failures():  # the driver may be gone before
             for graph in self.graphs.values():
                 self._drop(graph)

@@ -13,6 +13,7 @@ from operator import add
 from typing import TYPE_CHECKING, Any
 
 from alight._core import DeviceBuffer, Launches, Shelf
+from alight._src.base.failures import failures
 from alight.backends.cuda.graph_replay import Graphs
 from alight.errors import KernelError
 
@@ -222,7 +223,7 @@ class CudaSequence:
                 for nbytes, shelf in zip(self._sizes, self._shelves, strict=True):
                     if not shelf.count and nbytes <= _INNER_BYTES:
                         session.prepare(shelf)
-            except Exception as error:
+            except failures() as error:
                 session.tell(error)
                 raise
             finally:

@@ -8,6 +8,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from alight._core import DeviceBuffer
+from alight._src.base.failures import failures
 from alight.backends.base import Copy, Operand
 from alight.backends.cuda.staging_ring import Transfer
 from alight.backends.host import address_of
@@ -62,7 +63,7 @@ class CudaEvent:
             try:
                 over(self.coming)
                 session.runtime.eventSynchronize(self.handle)
-            except Exception as error:
+            except failures() as error:
                 session.tell(error)
                 raise
             finally:
