@@ -123,11 +123,11 @@ def writable(array: ArrayBase) -> np.ndarray[Any, Any]:
     assert value.data is not None
     if value.data.foreign:
         evaluate.evaluate_all()
-    elif not sole(value, 1):
+    elif not sole(value, 1, opened := value.data.writing):  # by this turn, before
         # Someone still reads these bytes: pending work first, and whoever is left keeps the old
         # ones.
         evaluate.evaluate_all()
-        if not sole(value, 1) and not _open_to_others(storage):
+        if not sole(value, 1, opened) and not _open_to_others(storage):
             storage.rebind(evaluate.duplicate(value))
     storage.open()
     evaluate.only_on_host(storage.value)
