@@ -24,7 +24,7 @@ def limit(beyond):
     used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + beyond,) * 2)
 
-def drop(results, megabytes=32):
+def drop(results, megabytes=8):
     with alight.policy(floor=0, force="cpu:numpy"):
         x = alight.ones(megabytes << 17)
         made = [x * n for n in range(results)]
@@ -43,10 +43,10 @@ def prints(program: str) -> str:
 def test_under_a_limit_numpy_has_what_results_leave() -> None:
     said = prints("""
 drop(1)
-limit(1 << 30)
+limit(256 << 20)
 drop(20)
-assert kept_bytes() <= (1 << 30) // 7, kept_bytes()
-np.ones(800 << 17)
+assert kept_bytes() <= (256 << 20) // 7, kept_bytes()
+np.ones(180 << 17)
 print("done")
 """)
     assert said == "done\n"
@@ -55,12 +55,12 @@ print("done")
 def test_a_limit_that_comes_later_is_kept_to() -> None:
     said = prints("""
 drop(20)
-limit(200 << 20)
+limit(50 << 20)
 until = time.monotonic() + 30
-while kept_bytes() > 100 << 20 and time.monotonic() < until:
+while kept_bytes() > 30 << 20 and time.monotonic() < until:
     x = alight.ones(1 << 17) * 2  # the program goes on
     time.sleep(0.05)
-np.ones(500 << 17)
+np.ones(120 << 17)
 print("done")
 """)
     assert said == "done\n"
@@ -69,7 +69,7 @@ print("done")
 def test_all_of_it_goes_when_the_program_does_other_things() -> None:
     said = prints("""
 drop(20)
-assert kept_bytes() >= 32 << 20, kept_bytes()
+assert kept_bytes() >= 8 << 20, kept_bytes()
 until = time.monotonic() + 30
 while kept_bytes() and time.monotonic() < until:
     time.sleep(0.05)
