@@ -249,8 +249,10 @@ class Array(ArrayMethods):
 
     def __int__(self) -> int:
         try:
-            return int(_real_number(self))
+            return int(storage_io.looked_at(self))
         except TypeError as error:
+            if (real := _real_part(self)) is not None:
+                return int(real)
             frame = sys._getframe(1)
             if frame.f_code.co_code[frame.f_lasti] == _STORES:
                 # An element of an ndarray of integers is assigned: NumPy asks for an int.
@@ -258,7 +260,12 @@ class Array(ArrayMethods):
             raise
 
     def __float__(self) -> float:
-        return float(_real_number(self))
+        try:
+            return float(storage_io.looked_at(self))
+        except TypeError:
+            if (real := _real_part(self)) is None:
+                raise
+            return real
 
     def __complex__(self) -> complex:
         return complex(storage_io.looked_at(self))
@@ -336,13 +343,12 @@ class Array(ArrayMethods):
         return exit_to_numpy(func, args, kwargs)
 
 
-def _real_number(array: Array) -> Any:
-    """Return what NumPy makes a real number of: of a complex scalar the real part, with a warning;
-    arrays of complex numbers refuse."""
-    found: Any = storage_io.looked_at(array)
-    if found.dtype.kind == "c" and found.ndim == 0 and stands_for_scalar(array):
-        return call_there(float, (found[()],), {})
-    return found
+def _real_part(array: Array) -> float | None:
+    """Return what NumPy makes of a complex scalar that is to be a real number, with its warning;
+    None of all else, of which it makes none."""
+    if array.dtype.kind != "c" or array.ndim or not stands_for_scalar(array):
+        return None
+    return call_there(float, (storage_io.looked_at(array)[()],), {})  # type: ignore[no-any-return]
 
 
 def _pickled(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

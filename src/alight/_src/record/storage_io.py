@@ -61,7 +61,10 @@ def host(array: ArrayBase) -> np.ndarray[Any, Any]:
 def looked_at(array: ArrayBase) -> np.ndarray[Any, Any]:
     """Return an array's elements, to be read at once and not kept: of what lies on a device only
     what is read is brought."""
-    if array.window is None or only_host() or floor.traced or at_hand(array) is not None:
+    found = at_hand(array)
+    if found is not None:
+        return found
+    if array.window is None or only_host() or floor.traced:
         return host(array)
     if array.storage.value.op is not None:
         evaluate.evaluate((array.storage.value,), read=False)
