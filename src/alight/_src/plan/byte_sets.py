@@ -7,6 +7,7 @@ solver is asked whether two arrays meet, and what it cannot tell in time counts 
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from alight._src.base.originals import np
@@ -118,10 +119,16 @@ def span(low: int, high: int) -> ByteSet:
 
 def bytes_of(start: int, layout: Layout) -> ByteSet:
     """Return the bytes of an array whose first element is at ``start``."""
+    found = _touched(layout)
+    return found.moved(start) if start and found else found
+
+
+@lru_cache(1024)  # a plan asks several times for each of its layouts
+def _touched(layout: Layout) -> ByteSet:
     if not layout.size or not layout.itemsize:
         return _NOTHING
     axes = []
-    low = high = start
+    low = high = 0
     for length, stride in zip(layout.shape, layout.strides, strict=True):
         if length > 1 and stride:
             reach = stride * (length - 1)
@@ -140,7 +147,7 @@ def bytes_of(start: int, layout: Layout) -> ByteSet:
     if not outer:
         return ByteSet(low, high)
     if math.prod([length for _, length in outer]) > RUNS:
-        return ByteSet(low, high, None, (start, layout))
+        return ByteSet(low, high, None, (0, layout))
     starts: _Ints = np.zeros(1, np.int64)
     for stride, length in outer:
         steps = np.arange(length, dtype=np.int64) * stride
@@ -216,6 +223,5 @@ def same_steps(a: Layout, b: Layout) -> bool:
     if a.shape != b.shape or a.itemsize != b.itemsize:
         return False
     return all(
-        n < 2 or one == other
-        for n, one, other in zip(a.shape, a.strides, b.strides, strict=True)
+        n < 2 or one == other for n, one, other in zip(a.shape, a.strides, b.strides, strict=True)
     )

@@ -93,9 +93,9 @@ def plan_faults(plan: Plan, graph: Graph, bases: Sequence[int] = ()) -> list[str
 def check_plan(plan: Plan, graph: Graph, bases: Sequence[int] = ()) -> None:
     """Raise PlanError, naming the first step that is wrong, unless a plan for a graph is right."""
     for fault in _malformed(plan, graph):
-        where, _, what = fault.partition(": ")
+        where, _, _ = fault.partition(": ")
         raise PlanError(f"{fault}. Fix: report this program, in which alight is wrong.", where)
-    for in_place in (True, False):
+    for in_place in _ways(plan):
         _Walk(plan, graph, bases, in_place=in_place).run()
 
 
@@ -106,8 +106,18 @@ def check_program(program: Program) -> None:
     for fault in _malformed(plan, graph):
         where, _, _ = fault.partition(": ")
         raise PlanError(f"{fault}. Fix: report this program, in which alight is wrong.", where)
-    for in_place in (True, False):
+    for in_place in _ways(plan):
         _ProgramWalk(program, in_place).run()
+
+
+def _ways(plan: Plan) -> tuple[bool, ...]:
+    """Return the ways in which a plan may use memory: with what dies taken wherever it may be, and
+    never."""
+    differ = any(
+        isinstance(step, WriteStep) or (isinstance(step, LaunchStep) and step.over is not None)
+        for step in plan.steps
+    )
+    return (True, False) if differ else (True,)
 
 
 def step_name(index: int, step: Step) -> str:
@@ -203,9 +213,7 @@ class _Walk:
     """A plan run by symbols. ``in_place``: writes and results take the memory of what dies wherever
     the plan lets them, or never."""
 
-    def __init__(
-        self, plan: Plan, graph: Graph, bases: Sequence[int], *, in_place: bool
-    ) -> None:
+    def __init__(self, plan: Plan, graph: Graph, bases: Sequence[int], *, in_place: bool) -> None:
         self.plan = plan
         self.graph = graph
         self.in_place = in_place
@@ -393,9 +401,9 @@ class _ProgramWalk(_Walk):
     def storage(self, place: Place) -> int | None:
         """Return the storage that a place lies in."""
         for number, (arena, start) in enumerate(self.arenas):
-            if arena == place.arena:
-                if 0 <= place.start - start < self.program.storages[number].nbytes:
-                    return number
+            after = place.start - start
+            if arena == place.arena and 0 <= after < self.program.storages[number].nbytes:
+                return number
         return None
 
     def overwrites(self, step: WriteStep, place: Place, dead: Sequence[int]) -> bool:

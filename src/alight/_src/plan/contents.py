@@ -196,6 +196,17 @@ class Contents:
         """Tell whether there is memory of an arena."""
         return bool(self._buffers.get(arena))
 
+    def has(self, arena: Arena, low: int, high: int) -> bool:
+        """Tell whether there is a buffer that has all of these bytes."""
+        return any(b.low <= low and high <= b.high for b in self._buffers.get(arena, ()))
+
+    def join(self, arena: Arena, low: int, high: int) -> None:
+        """Have buffers that lie in these bytes be one, with what they hold."""
+        there = self._buffers.setdefault(arena, [])
+        inside = [b for b in there if low <= b.low and b.high <= high]
+        there[:] = [b for b in there if b not in inside]
+        there.append(_Buffer(low, high, inside[0].name if inside else "memory"))
+
     def buffer(self, place: Place) -> str:
         """Return the name of the buffer that a place lies in."""
         return self._buffer(place.arena, place.bytes).name
@@ -232,15 +243,28 @@ class Contents:
         return _Label(root, start - offset)
 
     # -- what is done -----------------------------------------------------------------------------
+    def holds(self, value: Hashable, place: Place) -> None:
+        """Look whether a value lies at a place, or will once all is done that was submitted."""
+        self._look(value, place, ordered=False)
+
     def read(self, value: Hashable, place: Place) -> None:
-        """Look whether a value lies at a place."""
+        """Look whether a value lies at a place when it is read there."""
+        if place.layout.size:
+            self._look(value, place, ordered=True)
+            if self._mark is not _HOST:
+                label = self._label(value, place.start)
+                layer = _Layer(place.bytes, label, self._mark)
+                self._reads.setdefault(place.arena, []).append(layer)
+
+    def _look(self, value: Hashable, place: Place, ordered: bool) -> None:
         if not place.layout.size:
             return
         wanted = place.bytes
         buffer = self._buffer(place.arena, wanted)
         label = self._label(value, place.start)
         for part, layer in self._parts(place.arena, wanted):
-            self._ordered(layer, "reads", value, buffer)
+            if ordered:
+                self._ordered(layer, "reads", value, buffer)
             if layer.label is _ELSEWHERE:
                 continue
             if isinstance(layer.label, _Undefined):
@@ -256,8 +280,6 @@ class Contents:
                     f"{self._called(layer.label.value)}{_moved(layer.label, label)}",
                     *(buffer.name, value),
                 )
-        if self._mark is not _HOST:
-            self._reads.setdefault(place.arena, []).append(_Layer(wanted, label, self._mark))
 
     def write(self, value: Hashable, place: Place, layout: Layout | None = None) -> None:
         """Put a value to a place; of another ``layout`` it is spread over it as NumPy broadcasts
@@ -307,7 +329,9 @@ class Contents:
         for part, label in found:
             self._put(target, part, label)
 
-    def launch(self, operands: Sequence[Operand], results: Sequence[tuple[Hashable, Place]]) -> None:
+    def launch(
+        self, operands: Sequence[Operand], results: Sequence[tuple[Hashable, Place]]
+    ) -> None:
         """Make results of operands that lie at places."""
         for value, place, _ in operands:
             self.read(value, place)

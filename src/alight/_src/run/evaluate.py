@@ -28,7 +28,7 @@ from alight._core import (
 )
 from alight._src.adapt import planner_facts, recalibrate
 from alight._src.base.originals import np
-from alight._src.config.loading import current_policy, policy, reload_config
+from alight._src.config.loading import config, current_policy, policy, reload_config
 from alight._src.config.schema import HOST_DEVICE
 from alight._src.fp_warnings.emit import note
 from alight._src.ir.ops import OPS
@@ -341,7 +341,22 @@ def plan_of(graph: Graph, leaves: Sequence[Leaf], read: int = 0) -> Plan:
     recalibrate.note_close([step.decision for step in plan.steps if isinstance(step, LaunchStep)])
     unopened = lazy_devices.waiting(current_policy())
     lacks = lazy_devices.foregone(plan, graph, facts, unopened) if unopened else None
-    return plan if lacks is None else replace(plan, foregone=lacks)
+    found = plan if lacks is None else replace(plan, foregone=lacks)
+    _prove(found, graph, facts)
+    return found
+
+
+def _prove(plan: Plan, graph: Graph, facts: Facts) -> None:
+    """Check a plan where the settings say so, and have what it does be followed."""
+    from alight._src.run import execute
+
+    if not config().check:
+        execute.runner = execute.Execution
+        return
+    from alight._src.run import checked_execution
+
+    checked_execution.prove(plan, graph, facts.bases)
+    execute.runner = checked_execution.CheckedExecution
 
 
 def facts_of(leaves: Sequence[Leaf], read: int = 0) -> Facts:
@@ -419,7 +434,7 @@ def requests() -> int:
 def _run(key: Key, values: list[Value]) -> None:
     """Run a request. Its list of values is used up: who still needs old bytes is told by
     references."""
-    from alight._src.run.execute import Execution
+    from alight._src.run import execute
 
     global _requests
     _requests += 1
@@ -428,7 +443,7 @@ def _run(key: Key, values: list[Value]) -> None:
         plan = _plan(key, values)
     if watch.by is not None:
         watch.by.ran(values[: key.count], plan)
-    Execution(plan, values).run()  # type: ignore[arg-type]
+    execute.runner(plan, values).run()  # type: ignore[arg-type]
 
 
 def ran_without(lacks: Foregone) -> bool:
@@ -474,7 +489,7 @@ def replay(plan: Plan, values: list[Value | None]) -> None:
 
     The list is used up, so that what nobody else holds is free to be written in place.
     """
-    from alight._src.run.execute import Execution
+    from alight._src.run import execute
 
     if recalibrate.doubted:
         _look_again()
@@ -482,7 +497,7 @@ def replay(plan: Plan, values: list[Value | None]) -> None:
         LOG.hit()
         if plan.foregone is not None:
             ran_without(plan.foregone)  # what is replayed from the next time on may be another
-        Execution(plan, values).run()
+        execute.runner(plan, values).run()
 
 
 def _plan(key: Key, values: Sequence[Value]) -> Plan:

@@ -467,6 +467,10 @@ class Execution:
             self._drop(number)
 
 
+# What runs plans: where they are checked, one that looks at what it does.
+runner: type[Execution] = Execution
+
+
 # Constants on devices: their copies serve every launch that reads the same one.
 _constants: dict[tuple[Layout, bytes], Data] = {}
 _CONSTANT_BYTES, _CONSTANTS = 16, 1 << 12  # the largest scalar; some 2 MB of them
