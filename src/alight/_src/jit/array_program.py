@@ -23,6 +23,7 @@ from alight._core import (
     View,
     recording_errstate,
 )
+from alight._src.config.loading import config
 from alight._src.jit.scalar import Scalar
 from alight._src.jit.trace import CONSTANT_BYTES, Trace
 from alight._src.log.decisions import eligible_elements
@@ -199,7 +200,12 @@ def _made(trace: Tracing, result: Any, default_errstate: Any) -> ArrayProgram:
             return part._replace(parts=tuple([numbered(p) for p in part.parts]))
         return part
 
-    return ArrayProgram(prepared, tuple(leaves), numbered(shape), trace.args)
+    made = ArrayProgram(prepared, tuple(leaves), numbered(shape), trace.args)
+    if config().check:
+        from alight._src.jit.checked_programs import prove_arrays
+
+        prove_arrays(made)
+    return made
 
 
 class ArrayProgram:

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from alight._core import Layout
 
 __all__ = [
-    "Given", "Program", "Storage", "Window", "check_plan", "check_program", "plan_faults",
-    "read_once", "step_name",
+    "Given", "Program", "ProgramWalk", "Storage", "Window", "check_plan", "check_program",
+    "plan_faults", "read_once", "step_name",
 ]  # fmt: skip
 
 _BYTE = np.dtype(np.uint8)
@@ -99,15 +99,16 @@ def check_plan(plan: Plan, graph: Graph, bases: Sequence[int] = ()) -> None:
         _Walk(plan, graph, bases, in_place=in_place).run()
 
 
-def check_program(program: Program) -> None:
+def check_program(program: Program, walk: type[ProgramWalk] | None = None) -> None:
     """Raise PlanError unless a program's steps read what they want and its end leaves everything
-    as the body assigned it: also where no write can be done in place."""
+    as the body assigned it: also where no write can be done in place. ``walk`` is how it ends,
+    where that is another way than ``moves`` say."""
     plan, graph = program.plan, program.graph
     for fault in _malformed(plan, graph):
         where, _, _ = fault.partition(": ")
         raise PlanError(f"{fault}. Fix: report this program, in which alight is wrong.", where)
     for in_place in _ways(plan):
-        _ProgramWalk(program, in_place).run()
+        (walk or ProgramWalk)(program, in_place).run()
 
 
 def _ways(plan: Plan) -> tuple[bool, ...]:
@@ -360,8 +361,8 @@ class _Walk:
         return apart
 
 
-class _ProgramWalk(_Walk):
-    """A program run by symbols."""
+class ProgramWalk(_Walk):
+    """A program run by symbols; ``at`` says where each value lies."""
 
     def __init__(self, program: Program, in_place: bool) -> None:
         self.program = program
@@ -424,10 +425,14 @@ class _ProgramWalk(_Walk):
             return super().result(number, layout)
         return self.place(window.storage, window.offset, window.layout)
 
+    def moves(self) -> Sequence[Window]:
+        """Return what is put into storages at the end, in its order."""
+        return self.program.moves
+
     def end(self) -> None:
         """Put into the storages what is to be there, and look whether all is as the body had it."""
         program, memory = self.program, self.memory
-        for index, move in enumerate(program.moves):
+        for index, move in enumerate(self.moves()):
             memory.step = f"write-back {index} (of %{move.value})"
             memory.read(move.value, self.at[move.value])
             place = self.place(move.storage, move.offset, move.layout)

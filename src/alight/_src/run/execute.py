@@ -96,6 +96,8 @@ class Execution:
         ready = ready_of(step)
         if not ready.plainly or write.value not in self.plan.dead[index]:
             return False
+        if write.old in step.outputs:
+            return False  # what is written into is what the launch makes
         if make_errors():
             return False  # a warning would have to come before anything is written
         places = [self._place(number) for number in step.inputs]
