@@ -303,6 +303,8 @@ class Contents:
 
     def fill(self, place: Place) -> None:
         """Put to a place what nobody follows."""
+        if not place.layout.size:
+            return
         self._buffer(place.arena, place.bytes)
         self._put(place.arena, place.bytes, _ELSEWHERE)
 

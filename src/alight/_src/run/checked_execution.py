@@ -21,7 +21,7 @@ from alight._src.plan.plan import LaunchStep, Plan, ViewStep, WriteStep
 from alight._src.run import execute
 from alight._src.run.prepared_step import ready_of
 from alight.backends import base
-from alight.backends.registry import backend_of, device
+from alight.backends.registry import backend_of, device, made
 from alight.device import HOST_DEVICE, Device
 from alight.errors import PlanError
 
@@ -45,7 +45,7 @@ class CheckedExecution(execute.Execution):
     """One run of a plan, followed."""
 
     __slots__ = (
-        *("_constants", "_landed", "_leaves", "_marks", "_now", "_thread", "_written"),
+        *("_apart", "_constants", "_landed", "_leaves", "_marks", "_now", "_thread", "_written"),
         *("fault", "memory"),
     )
 
@@ -58,9 +58,14 @@ class CheckedExecution(execute.Execution):
         self._marks: dict[int, Mark] = {}  # of submissions, by the ids of their events
         self._leaves: list[tuple[int, ref[Value]]] = []
         self._constants: dict[int, Hashable] = {}  # by address
+        self._apart: set[tuple[int, int]] = (
+            set()
+        )  # of memory that others share, by id: each its own part
         self._now: LaunchStep | WriteStep | None = None  # who has backends do what they do
         self._landed: list[int] = []  # where downloads of the step have come to
         self._written: Sequence[tuple[Place, ...]] = ()
+        for backend in made():
+            _watch(backend)
         self._follow(self._given)
 
     # -- what is there at the start ---------------------------------------------------------------
@@ -72,26 +77,33 @@ class CheckedExecution(execute.Execution):
         for number, value in enumerate(self.values):
             if value is not None and value.op is None and value.data is not None:
                 found.setdefault(id(value.data), (value.data, []))[1].append((number, value))
-        ranges = sorted(
-            (data.address, data.address + data.nbytes)
-            for data, _ in found.values()
+        here = sorted(
+            (data.address, data.address + data.nbytes, key)
+            for key, (data, _) in found.items()
             if data.array is not None and data.nbytes
         )
         pieces: list[list[int]] = []
-        for low, high in ranges:
-            if pieces and low < pieces[-1][1]:
-                pieces[-1][1] = max(pieces[-1][1], high)
-            else:
+        lies: dict[int, int] = {}
+        for low, high, key in here:
+            if not pieces or low >= pieces[-1][1]:
                 pieces.append([low, high])
+            elif found[key][0].foreign:
+                pieces[-1][1] = max(pieces[-1][1], high)
+            else:  # a function of NumPy's has made results that share an array, each its own part
+                self._apart.add((key, low))
+                memory.add(
+                    ("apart", (key, low)), low, high, "a part of memory given", ("bytes", key)
+                )
+                continue
+            lies[key] = pieces[-1][0]
         for low, high in pieces:
             memory.name(("memory", low), "what was there before")
             memory.add(HOST_ARENA, low, high, "memory given", ("memory", low))
         for key, (data, users) in found.items():
             own = "bytes", key
             memory.name(own, "what was there before")
-            if data.array is not None and data.nbytes:
-                start = max(low for low, _ in pieces if low <= data.address)
-                memory.view(own, ("memory", start), data.address - start)
+            if key in lies:
+                memory.view(own, ("memory", lies[key]), data.address - lies[key])
             self._copies(data, own)
             for number, value in users:
                 memory.name(number, f"%{number}")
@@ -100,7 +112,7 @@ class CheckedExecution(execute.Execution):
 
     def _copies(self, data: Data, own: Hashable) -> None:
         for space, buffer in (data.remote or {}).items():
-            arena, _ = _lies(space, buffer)
+            arena, _ = self._lies(space, buffer)
             self.memory.add(arena, 0, data.nbytes, f"the copy on {space}", own)
 
     def _know(self, number: int) -> None:
@@ -140,7 +152,7 @@ class CheckedExecution(execute.Execution):
         for number, reference in self._leaves:
             value = reference()
             if value is not None and value.data is not None:
-                for place in _holders(value.data, value.offset, value.layout):
+                for place in self._holders(value.data, value.offset, value.layout):
                     self.memory.holds(number, place)
 
     def _follow(self, look: Callable[..., None], *args: Any) -> None:
@@ -160,17 +172,35 @@ class CheckedExecution(execute.Execution):
             self._follow(self.memory.view, step.target, step.source, step.offset)
             self._follow(self._whole, step.target)
 
+    def _lies(self, space: str, buffer: Any) -> tuple[Hashable, int]:
+        """Return the arena of a buffer, and where in it that begins."""
+        if isinstance(buffer, Data):
+            key = id(buffer), buffer.address
+            return ("apart", key) if key in self._apart else HOST_ARENA, key[1]
+        return (space, id(buffer)), 0
+
+    def _holders(self, data: Data, offset: int, layout: Layout) -> tuple[Place, ...]:
+        """Return where the copies of an array lie."""
+        found = [
+            Place(self._lies(space, buffer)[0], offset, layout)
+            for space, buffer in (data.remote or {}).items()
+        ]
+        if data.array is not None:
+            arena, start = self._lies("host", data)
+            found.append(Place(arena, start + offset, layout))
+        return tuple(found)
+
     def _places(self, number: int) -> tuple[Place, ...]:
         """Return where copies of a value lie; nowhere if it is not there."""
         place = self.places.get(number)
         if place is not None:
-            return _holders(*place)
+            return self._holders(*place)
         value = self.values[number]
         if value is None or value.op is not None:
             return ()
         if value.data is None:
-            return _holders(execute.constant(value), 0, value.layout)
-        return _holders(value.data, value.offset, value.layout)
+            return self._holders(execute.constant(value), 0, value.layout)
+        return self._holders(value.data, value.offset, value.layout)
 
     def _whole(self, number: int) -> None:
         """Look whether all copies of a value hold it."""
@@ -179,7 +209,7 @@ class CheckedExecution(execute.Execution):
 
     def _launch(self, step: LaunchStep) -> None:
         ready = ready_of(step)
-        _watch(ready.backend)
+        _watch(ready.backend)  # it may just have been opened
         for number in step.inputs:
             self._follow(self._know, number)
         given = [self._places(number) for number in step.inputs]
@@ -201,14 +231,14 @@ class CheckedExecution(execute.Execution):
             Operand(number, place, read_once(step.group, step.implementation, position))
             for position, (number, places) in enumerate(zip(step.inputs, given, strict=True))
             for place in places
-            if place.arena == HOST_ARENA
+            if _is_host(place.arena)
         ]
         taken = [(p.start, p.start + p.layout.nbytes) for _, p, _ in operands]
         results: list[tuple[Hashable, Place]] = []
         for number in step.outputs:
             for place in self._places(number):
                 low, high = place.start, place.start + place.layout.nbytes
-                if place.arena != HOST_ARENA:
+                if not _is_host(place.arena):
                     if not memory.knows(place.arena):  # the backend was not watched: it is foreign
                         memory.add(place.arena, low, high, f"the memory of %{number}", number)
                     memory.holds(number, place)
@@ -257,7 +287,7 @@ class CheckedExecution(execute.Execution):
         memory = self.memory
         memory.update(step.target, step.old, step.layout, step.offset, step.value, taken)
         for place in self._places(step.target):
-            if place.arena == HOST_ARENA and not later:
+            if _is_host(place.arena) and not later:
                 self._copied(step, place)
                 window = Place(place.arena, place.start + step.offset, step.layout)
                 memory.write(step.value, window, taken)
@@ -269,7 +299,7 @@ class CheckedExecution(execute.Execution):
         if place in old:
             return
         low, high = place.start, place.start + place.layout.nbytes
-        self.memory.add(HOST_ARENA, low, high, f"the memory of %{step.target}")
+        self.memory.add(place.arena, low, high, f"the memory of %{step.target}")
         self.memory.write(step.old, place)
 
     def _launch_into(self, later: Any, window: base.Operand) -> None:
@@ -282,15 +312,16 @@ class CheckedExecution(execute.Execution):
         assert isinstance(write, WriteStep)
         for number in step.inputs:
             self._know(number)
-        start = data.address + window.offset
-        self._copied(write, Place(HOST_ARENA, start - write.offset, self._layout(write)))
+        arena, start = self._lies("host", data)
+        start += window.offset
+        self._copied(write, Place(arena, start - write.offset, self._layout(write)))
         operands = [
             Operand(number, place, read_once(step.group, step.implementation, position))
             for position, (number, where) in enumerate(zip(step.inputs, later.places, strict=True))
-            for place in _holders(*where)
-            if place.arena == HOST_ARENA
+            for place in self._holders(*where)
+            if _is_host(place.arena)
         ]
-        place = Place(HOST_ARENA, start, window.layout)
+        place = Place(arena, start, window.layout)
         self.memory.launch(operands, [(write.value, place)])
 
     def _layout(self, write: WriteStep) -> Layout:
@@ -313,7 +344,7 @@ class CheckedExecution(execute.Execution):
                 made = [buffers.pop(0) if one is None else None for one in command.outputs]
                 self._follow(self._run, where, command, made)
             elif isinstance(command, base.Fill):
-                arena, start = _lies(where.space, command.target)
+                arena, start = self._lies(where.space, command.target)
                 self._follow(self.memory.fill, Place(arena, start, _bytes(command.nbytes)))
         self.memory.host()
 
@@ -323,13 +354,15 @@ class CheckedExecution(execute.Execution):
 
     def allocated(self, where: Device, buffer: Any) -> None:
         """Note that memory is new."""
-        arena, start = _lies(where.space, buffer)
+        arena, start = self._lies(where.space, buffer)
         self.memory.drop(arena, start, start + buffer.nbytes)
 
     def _copy(self, copy: base.Copy) -> None:
         memory = self.memory
-        source, start = _lies(copy.source_space, copy.source)
-        target, to = _lies(copy.target_space, copy.target)
+        if not copy.nbytes:
+            return
+        source, start = self._lies(copy.source_space, copy.source)
+        target, to = self._lies(copy.target_space, copy.target)
         if not memory.has(target, to, to + copy.nbytes):
             high = to + (copy.nbytes if target == HOST_ARENA else copy.target.nbytes)
             memory.add(target, to, high, f"memory of {copy.target_space}")
@@ -368,7 +401,7 @@ class CheckedExecution(execute.Execution):
         for position, (number, local) in enumerate(zip(step.outputs, inner.outputs, strict=True)):
             layout, output = inner.layout(local), launch.outputs[position]
             if output is None:
-                arena, _ = _lies(where.space, made[position])
+                arena, _ = self._lies(where.space, made[position])
                 memory.add(arena, 0, layout.nbytes, f"the memory of %{number}")
                 results.append((number, Place(arena, 0, layout)))
                 continue
@@ -389,26 +422,12 @@ class CheckedExecution(execute.Execution):
         return value
 
     def _at(self, where: Device, operand: base.Operand) -> Place:
-        arena, start = _lies(where.space, operand.buffer)
+        arena, start = self._lies(where.space, operand.buffer)
         return Place(arena, start + operand.offset, operand.layout)
 
 
-def _lies(space: str, buffer: Any) -> tuple[Hashable, int]:
-    """Return the arena of a buffer, and where in it that begins."""
-    if isinstance(buffer, Data):
-        return HOST_ARENA, buffer.address
-    return (space, id(buffer)), 0
-
-
-def _holders(data: Data, offset: int, layout: Layout) -> tuple[Place, ...]:
-    """Return where the copies of an array lie."""
-    found = [
-        Place(_lies(space, buffer)[0], offset, layout)
-        for space, buffer in (data.remote or {}).items()
-    ]
-    if data.array is not None:
-        found.append(Place(HOST_ARENA, data.address + offset, layout))
-    return tuple(found)
+def _is_host(arena: Hashable) -> bool:
+    return arena == HOST_ARENA or (isinstance(arena, tuple) and arena[0] == "apart")
 
 
 def _bytes(nbytes: int) -> Layout:
