@@ -36,14 +36,14 @@ from alight._src.run.prepared_step import kernel_of
 from alight.backends.base import LaunchSequence
 from alight.backends.registry import backend_of, device
 from alight.device import HOST_DEVICE, Device
-from alight.errors import AlightError
+from alight.errors import DeviceUnavailable, KernelError, UnsupportedOnDevice
 
 __all__ = ["ArrayProgram", "Tracing", "key_of"]
 
 # A call in so many is timed, two events around it, which takes as long as the call.
 _SAMPLED = 64
 # Then the usual way makes room, or has NumPy do it.
-_FAILING = (AlightError, MemoryError)
+_FAILING = (DeviceUnavailable, KernelError, MemoryError, UnsupportedOnDevice)
 _SCALARS = (int, float, complex, bool, str, type(None))
 
 Key = tuple[Any, ...]

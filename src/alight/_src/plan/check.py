@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from alight._core import make_layout
 from alight._src.base.originals import np
-from alight._src.ir.group import Graph, Group, GroupKind
+from alight._src.ir.group import Graph, Group, GroupKind, Node
 from alight._src.ir.op import Kind
 from alight._src.ir.rolls import rolls
 from alight._src.ir.well_formed import group_faults, reach
@@ -186,27 +186,34 @@ def _step_faults(step: Step, graph: Graph, views: dict[int, tuple[int, int]]) ->
         ):
             yield f"runs on {step.device}, not as decided"
         return
-    # a value may go by the name of a copy of it
-    node = graph.nodes[step.target - len(graph.inputs)]
     if isinstance(step, ViewStep):
         base, before = views.get(step.source, (step.source, 0))
         views[step.target] = base, before + step.offset
         # what rewriting has merged may stand for any of the windows that this is one of
         offsets, offset, number = set(), 0, step.target
-        while number >= len(graph.inputs):
-            one = graph.nodes[number - len(graph.inputs)]
-            if one.op.kind is not Kind.VIEW:
-                break
+        while (one := _node(graph, number)) is not None and one.op.kind is Kind.VIEW:
             offset += one.attr("offset", 0)
             offsets.add(offset)
             number = one.operands[0]
         moved = offsets and before + step.offset not in offsets
-        if step.layout is not node.layout or moved:
+        if step.layout is not graph.layout(step.target) or moved:
             yield f"%{step.target} is {step.layout!r} {before + step.offset} bytes into %{base}"
-    elif node.op.kind is Kind.WRITE and (step.layout, step.offset) != (
-        *(node.attr("layout"), node.attr("offset", 0)),
-    ):
+        return
+    windows, number = set(), step.target
+    while (one := _node(graph, number)) is not None:
+        if one.op.kind is Kind.WRITE:
+            windows.add((one.attr("layout"), one.attr("offset", 0)))
+        elif one.op.kind is not Kind.ELEMENTWISE:
+            break
+        # a value may go by the name of a copy of it, or of a write of all of it
+        number = one.operands[-1]
+    if windows and (step.layout, step.offset) not in windows:
         yield f"%{step.target} sets {step.layout!r} {step.offset} bytes into %{step.old}"
+
+
+def _node(graph: Graph, number: int) -> Node | None:
+    """Return the node of a value, None for an input."""
+    return None if number < len(graph.inputs) else graph.nodes[number - len(graph.inputs)]
 
 
 # --- what its steps find in memory ---------------------------------------------------------------
