@@ -45,8 +45,8 @@ class CheckedExecution(execute.Execution):
     """One run of a plan, followed."""
 
     __slots__ = (
-        *("_apart", "_constants", "_landed", "_leaves", "_marks", "_now", "_thread", "_written"),
-        *("fault", "memory"),
+        *("_apart", "_constants", "_landed", "_leaves", "_marks", "_now", "_written"),
+        *("fault", "memory", "thread", "within"),
     )
 
     def __init__(self, plan: Plan, values: list[Value | None]) -> None:
@@ -54,7 +54,8 @@ class CheckedExecution(execute.Execution):
         counts["runs"] += 1
         self.memory = Contents()
         self.fault: PlanError | None = None
-        self._thread = threading.get_ident()
+        self.thread = threading.get_ident()
+        self.within = False
         self._marks: dict[int, Mark] = {}  # of submissions, by the ids of their events
         self._leaves: list[tuple[int, ref[Value]]] = []
         self._constants: dict[int, Hashable] = {}  # by address
@@ -388,12 +389,13 @@ class CheckedExecution(execute.Execution):
             return  # a measurement
         inner = step.group.graph
         operands: list[Operand] = []
-        first = 0  # of the rows that this launch is about
+        first: int | None = None  # of the rows that this launch is about
         for position, (number, place) in enumerate(zip(step.inputs, inputs, strict=True)):
             value: Hashable = number
             if place.layout is not inner.inputs[position]:
                 row = inner.inputs[position].nbytes // step.group.shape[0]
-                first = (memory.rows(place, number) or 0) // row
+                if first is None:
+                    first = (memory.rows(place, number) or 0) // row
                 value = self._rows(number, first, row)
             once = read_once(step.group, step.implementation, position)
             operands.append(Operand(value, place, once))
@@ -410,7 +412,7 @@ class CheckedExecution(execute.Execution):
                 memory.add(target.arena, 0, output.buffer.nbytes, f"a slot for %{number}")
             result: Hashable = number
             if target.layout is not layout:
-                result = self._rows(number, first, layout.nbytes // step.group.shape[0])
+                result = self._rows(number, first or 0, layout.nbytes // step.group.shape[0])
             results.append((result, target))
         memory.launch(operands, results)
 
@@ -445,12 +447,18 @@ def _watch(backend: Any) -> None:
 
     def here() -> CheckedExecution | None:
         run = _current
-        return run if run is not None and run._thread == threading.get_ident() else None
+        mine = run is not None and run.thread == threading.get_ident() and not run.within
+        return run if mine else None
 
     def submit(where: Device, queue: int, commands: Sequence[Any], wait: Sequence[Any] = ()) -> Any:
-        event = inner("submit")(where, queue, commands, wait)
-        if (run := here()) is not None:
-            run.submitted(where, queue, commands, wait, event)
+        if (run := here()) is None:
+            return inner("submit")(where, queue, commands, wait)
+        run.within = True  # what stands between this and the backend is no other submission
+        try:
+            event = inner("submit")(where, queue, commands, wait)
+        finally:
+            run.within = False
+        run.submitted(where, queue, commands, wait, event)
         return event
 
     def wait(event: Any) -> None:
