@@ -1,18 +1,17 @@
 """What memory holds while a plan runs, followed by symbols: which bytes are which bytes of which
 value.
 
-A value has bytes of its own, counted from its first element; wherever it lies in memory, it lies
-there as it is, so its place is told by how far it is moved. A window of a value is some of its
-bytes. A write makes a value that has the bytes of another but for a window, which has those of what
-was written: bytes outside of the window are the same in both.
+Wherever a value lies in memory it lies there as it is, so its place is told by how far it is moved.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from alight._src.plan.byte_sets import ByteSet, bytes_of, same_steps, span
+from alight._src.plan.queue_order import Mark, QueueOrder
+from alight._src.plan.versions import Label, Versions
 from alight.errors import PlanError
 
 if TYPE_CHECKING:
@@ -47,13 +46,6 @@ class Operand(NamedTuple):
     once: bool = False
 
 
-class _Label(NamedTuple):
-    """A value whose byte 0 is at ``shift``."""
-
-    value: Hashable
-    shift: int
-
-
 class _Undefined(NamedTuple):
     """Bytes that hold nothing."""
 
@@ -61,42 +53,14 @@ class _Undefined(NamedTuple):
 
 
 # What memory holds that nobody follows: it is taken for what it should be.
-_ELSEWHERE = _Label("elsewhere", 0)
-
-
-class _Update(NamedTuple):
-    """How a value was made by a write: of which it is, ``before`` bytes into it, and what the
-    window holds."""
-
-    old: Hashable
-    before: int
-    window: Layout
-    offset: int
-    value: Hashable
-    value_offset: int
-    value_layout: Layout
-
-
-class _Spread(NamedTuple):
-    """A value as it lies in a window of another layout than its own: repeated, or in another
-    order."""
-
-    value: Hashable
-    offset: int
-    layout: Layout
-    window: Layout
-
-
-# Of a submission: its queue, and its number there.
-Mark = tuple[Hashable, int]
-_HOST: Mark = ("", 0)
+_ELSEWHERE = Label("elsewhere", 0)
 
 
 class _Layer(NamedTuple):
     """What was put into some bytes, by which submission."""
 
     bytes: ByteSet
-    label: _Label | _Undefined
+    label: Label | _Undefined
     mark: Mark
 
 
@@ -108,64 +72,17 @@ class _Buffer(NamedTuple):
     name: str
 
 
-class Contents:
-    """Memory. Methods raise PlanError, with ``step``, the buffer and the value, where something is
-    read that is not there, or done that others may see."""
+class Contents(Versions):
+    """Memory, and the values that are followed in it. Methods raise PlanError, with ``step``, the
+    buffer and the value, where something is read that is not there, or done that others see."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.step = "at the start"
         self._buffers: dict[Arena, list[_Buffer]] = {}
         self._layers: dict[Arena, list[_Layer]] = {}
-        self._windows: dict[Hashable, tuple[Hashable, int]] = {}
-        self._updates: dict[Hashable, _Update] = {}
-        self._names: dict[Hashable, str] = {}
-        # What is going on: of which submission, and which of others it comes after; the host's own
-        # work is of no queue.
-        self._mark: Mark = _HOST
-        self._seen: dict[Hashable, int] = {}
-        self._waited: dict[Hashable, int] = {}
-        self._after: dict[Mark, dict[Hashable, int]] = {}
-        self._last: dict[Hashable, int] = {}
+        self._order = QueueOrder()
         self._reads: dict[Arena, list[_Layer]] = {}
-
-    # -- values -----------------------------------------------------------------------------------
-    def name(self, value: Hashable, name: str) -> None:
-        """Have messages call a value so."""
-        self._names[value] = name
-
-    def view(self, target: Hashable, source: Hashable, offset: int) -> None:
-        """Make a value that is a window of another, so many bytes into it."""
-        root, before = self._root(source)
-        self._windows[target] = root, before + offset
-
-    def update(
-        self,
-        target: Hashable,
-        old: Hashable,
-        window: Layout,
-        offset: int,
-        value: Hashable,
-        layout: Layout,
-    ) -> None:
-        """Make a value that has the bytes of ``old``, but in a window another value of this
-        layout."""
-        source, before = self._root(old)
-        written, start = self._root(value)
-        self._updates[target] = _Update(source, before, window, offset, written, start, layout)
-
-    def _root(self, value: Hashable) -> tuple[Hashable, int]:
-        return self._windows.get(value, (value, 0))
-
-    def _called(self, value: Hashable) -> str:
-        if value in self._names:
-            return self._names[value]
-        if isinstance(value, _Spread):
-            return f"{self._called(value.value)} repeated"
-        update = self._updates.get(value)
-        own = f"%{value}" if isinstance(value, int) else str(value)
-        if update is None:
-            return own
-        return f"{own} (a write of {self._called(update.value)} into {self._called(update.old)})"
 
     # -- memory -----------------------------------------------------------------------------------
     def add(
@@ -177,9 +94,9 @@ class Contents:
         if low < high:
             self._buffers.setdefault(arena, []).append(_Buffer(low, high, name))
             whole = span(low, high)
-            label: _Label | _Undefined = _Undefined("nothing was written there")
+            label: Label | _Undefined = _Undefined("nothing was written there")
             if holds is not None:
-                label = self._label(holds, low)
+                label = self.label(holds, low)
             self._put(arena, whole, label)
 
     def drop(self, arena: Arena, low: int = 0, high: int = 1 << 62) -> None:
@@ -233,14 +150,10 @@ class Contents:
         if reads:
             reads[:] = [layer for layer in reads if not layer.bytes.within(gone)]
 
-    def _put(self, arena: Arena, where: ByteSet, label: _Label | _Undefined) -> None:
+    def _put(self, arena: Arena, where: ByteSet, label: Label | _Undefined) -> None:
         layers = self._layers.setdefault(arena, [])
         layers[:] = [layer for layer in layers if not layer.bytes.within(where)]
-        layers.append(_Layer(where, label, self._mark))
-
-    def _label(self, value: Hashable, start: int) -> _Label:
-        root, offset = self._root(value)
-        return _Label(root, start - offset)
+        layers.append(_Layer(where, label, self._order.mark))
 
     # -- what is done -----------------------------------------------------------------------------
     def holds(self, value: Hashable, place: Place) -> None:
@@ -251,9 +164,9 @@ class Contents:
         """Look whether a value lies at a place when it is read there."""
         if place.layout.size:
             self._look(value, place, ordered=True)
-            if self._mark is not _HOST:
-                label = self._label(value, place.start)
-                layer = _Layer(place.bytes, label, self._mark)
+            if not self._order.on_host:
+                label = self.label(value, place.start)
+                layer = _Layer(place.bytes, label, self._order.mark)
                 self._reads.setdefault(place.arena, []).append(layer)
 
     def _look(self, value: Hashable, place: Place, ordered: bool) -> None:
@@ -261,7 +174,7 @@ class Contents:
             return
         wanted = place.bytes
         buffer = self._buffer(place.arena, wanted)
-        label = self._label(value, place.start)
+        label = self.label(value, place.start)
         for part, layer in self._parts(place.arena, wanted):
             if ordered:
                 self._ordered(layer, "reads", value, buffer)
@@ -269,15 +182,15 @@ class Contents:
                 continue
             if isinstance(layer.label, _Undefined):
                 self._refuse(
-                    f"wants {self._called(value)} in {buffer.name}, but of bytes "
+                    f"wants {self.called(value)} in {buffer.name}, but of bytes "
                     f"{part.low - buffer.low}…{part.high - buffer.low} {layer.label.why}",
                     *(buffer.name, value),
                 )
-            if not self._same(layer.label, label, part):
+            if not self.same(layer.label, label, part):
                 self._refuse(
-                    f"wants {self._called(value)} in {buffer.name}, whose bytes "
+                    f"wants {self.called(value)} in {buffer.name}, whose bytes "
                     f"{part.low - buffer.low}…{part.high - buffer.low} hold "
-                    f"{self._called(layer.label.value)}{_moved(layer.label, label)}",
+                    f"{self.called(layer.label.value)}{_moved(layer.label, label)}",
                     *(buffer.name, value),
                 )
 
@@ -294,11 +207,7 @@ class Contents:
         for layer in self._reads.get(place.arena, ()):
             if layer.bytes.meets(where):
                 self._ordered(layer, "writes over", value, buffer)
-        if layout is None or same_steps(layout, place.layout):
-            label = self._label(value, place.start)
-        else:
-            spread = _Spread(*self._root(value), layout, place.layout)
-            label = _Label(spread, place.start)
+        label = self.spread(value, layout or place.layout, place.layout, place.start)
         self._put(place.arena, where, label)
 
     def fill(self, place: Place) -> None:
@@ -320,11 +229,11 @@ class Contents:
         for part, layer in self._parts(source, wanted):
             self._ordered(layer, "copies", None, buffer)
             label = layer.label
-            if isinstance(label, _Label) and label is not _ELSEWHERE:
-                label = _Label(label.value, label.shift + by)
+            if isinstance(label, Label) and label is not _ELSEWHERE:
+                label = Label(label.value, label.shift + by)
             found.append((part.moved(by), label))
-        if self._mark is not _HOST:
-            self._reads.setdefault(source, []).append(_Layer(wanted, _ELSEWHERE, self._mark))
+        if not self._order.on_host:
+            self._reads.setdefault(source, []).append(_Layer(wanted, _ELSEWHERE, self._order.mark))
         for layer in (*self._layers.get(target, ()), *self._reads.get(target, ())):
             if layer.bytes.meets(where):
                 self._ordered(layer, "copies over", None, into)
@@ -347,15 +256,15 @@ class Contents:
                 if not (operand.once and same):
                     buffer = self._buffer(place.arena, where)
                     self._refuse(
-                        f"makes {self._called(value)} in {buffer.name} over bytes that hold its "
-                        f"operand {self._called(operand.value)}, which it may still read",
+                        f"makes {self.called(value)} in {buffer.name} over bytes that hold its "
+                        f"operand {self.called(operand.value)}, which it may still read",
                         *(buffer.name, operand.value),
                     )
             for other_value, other in results[:number]:
                 if other.arena == place.arena and where.meets(other.bytes):
                     buffer = self._buffer(place.arena, where)
                     self._refuse(
-                        f"makes {self._called(value)} and {self._called(other_value)} in the same "
+                        f"makes {self.called(value)} and {self.called(other_value)} in the same "
                         f"bytes of {buffer.name}",
                         *(buffer.name, value),
                     )
@@ -365,36 +274,26 @@ class Contents:
     def rows(self, place: Place, value: Hashable) -> int | None:
         """Return how many bytes before a place the first byte of a value would be, of which it
         holds some; None where it holds something else."""
-        root, offset = self._root(value)
+        root, offset = self.root(value)
         for _, layer in self._parts(place.arena, place.bytes):
             label = layer.label
-            if isinstance(label, _Label) and label.value == root:
+            if isinstance(label, Label) and label.value == root:
                 return place.start - label.shift - offset
         return None
 
     # -- the order of queues ----------------------------------------------------------------------
     def submit(self, queue: Hashable, after: Collection[Mark] = ()) -> Mark:
-        """Have what is done next be a submission to a queue, which comes after that queue's last
-        one, after what the host has waited for and after these; return its mark."""
-        last = self._last.get(queue, 0)
-        seen = dict(self._after.get((queue, last), ()))
-        for other in (self._waited, *[self._after.get(mark, {}) for mark in after]):
-            _join(seen, other)
-        self._last[queue] = seen[queue] = last + 1
-        self._mark = queue, last + 1
-        self._seen = self._after[self._mark] = seen
-        return self._mark
+        """Have what is done next be a submission to a queue, after these; return its mark."""
+        return self._order.submit(queue, after)
 
     def host(self, after: Mark | None = None) -> None:
         """Have what is done next be the host's own, which has waited for a submission."""
-        if after is not None:
-            _join(self._waited, self._after.get(after, {}))
-        self._mark, self._seen = _HOST, self._waited
+        self._order.host(after)
 
     def _ordered(self, layer: _Layer, verb: str, value: Hashable, buffer: _Buffer) -> None:
-        queue, number = layer.mark
-        if queue and queue != self._mark[0] and self._seen.get(queue, 0) < number:
-            what = "" if value is None else f" for {self._called(value)}"
+        if not self._order.comes_after(layer.mark):
+            queue, number = layer.mark
+            what = "" if value is None else f" for {self.called(value)}"
             self._refuse(
                 f"{verb} {buffer.name}{what} without waiting for submission {number} of {queue}, "
                 "which uses it",
@@ -412,50 +311,7 @@ class Contents:
                 rest = rest - layer.bytes
                 if not rest:
                     return
-        yield rest, _Layer(rest, _Undefined("nothing is known"), _HOST)
-
-    def _same(self, held: _Label, wanted: _Label, part: ByteSet) -> bool:
-        """Tell whether some bytes of two values are the same bytes."""
-        ready = [(held, wanted, part)]
-        while ready:
-            held, wanted, part = ready.pop()
-            if held == wanted:
-                continue
-            # The later of two versions is taken back first, so that both come to what they share.
-            first, second = self._cut(held, part), self._cut(wanted, part)
-            if first is None and second is None:
-                return False
-            depths = self._depth(held.value), self._depth(wanted.value)
-            if second is not None and (first is None or depths[1] >= depths[0]):
-                ready += [(held, label, piece) for label, piece in second]
-            elif first is not None:
-                ready += [(label, wanted, piece) for label, piece in first]
-        return True
-
-    def _depth(self, value: Hashable) -> int:
-        return value if isinstance(value, int) else -1
-
-    def _cut(self, label: _Label, part: ByteSet) -> list[tuple[_Label, ByteSet]] | None:
-        """Return of what a version was made, in some of its bytes; None where it is none."""
-        update = self._updates.get(label.value)
-        if update is None:
-            return None
-        start = label.shift + update.offset
-        window = bytes_of(start, update.window)
-        outside, inside = part - window, part & window
-        found = []
-        if outside:
-            found.append((_Label(update.old, label.shift - update.before), outside))
-        if inside:
-            if same_steps(update.window, update.value_layout):
-                inner = _Label(update.value, start - update.value_offset)
-            else:
-                spread = _Spread(
-                    *(update.value, update.value_offset, update.value_layout, update.window)
-                )
-                inner = _Label(spread, start)
-            found.append((inner, inside))
-        return found
+        yield rest, _Layer(rest, _Undefined("nothing is known"), ("", 0))
 
     def _refuse(self, what: str, buffer: str | None = None, value: Hashable = None) -> NoReturn:
         raise PlanError(
@@ -465,11 +321,6 @@ class Contents:
         )
 
 
-def _join(seen: dict[Hashable, int], other: Mapping[Hashable, int]) -> None:
-    for queue, number in other.items():
-        seen[queue] = max(seen.get(queue, 0), number)
-
-
-def _moved(held: _Label, wanted: _Label) -> str:
+def _moved(held: Label, wanted: Label) -> str:
     by = held.shift - wanted.shift
     return f", {by} bytes on" if held.value == wanted.value and by else ""

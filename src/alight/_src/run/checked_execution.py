@@ -20,6 +20,7 @@ from alight._src.plan.contents import HOST_ARENA, Contents, Mark, Operand, Place
 from alight._src.plan.plan import LaunchStep, Plan, ViewStep, WriteStep
 from alight._src.run import execute
 from alight._src.run.prepared_step import ready_of
+from alight._src.run.watched_backends import following, watch
 from alight.backends import base
 from alight.backends.registry import backend_of, device, made
 from alight.device import HOST_DEVICE, Device
@@ -31,8 +32,6 @@ _BYTE = np.dtype(np.uint8)
 
 # How many plans were proven and runs followed in this process.
 counts = {"plans": 0, "runs": 0}
-
-_current: CheckedExecution | None = None
 
 
 def prove(plan: Plan, graph: Graph, bases: Sequence[int]) -> None:
@@ -66,7 +65,7 @@ class CheckedExecution(execute.Execution):
         self._landed: list[int] = []  # where downloads of the step have come to
         self._written: Sequence[tuple[Place, ...]] = ()
         for backend in made():
-            _watch(backend)
+            watch(backend)
         self._follow(self._given)
 
     # -- what is there at the start ---------------------------------------------------------------
@@ -134,12 +133,11 @@ class CheckedExecution(execute.Execution):
     # -- the run ----------------------------------------------------------------------------------
     def run(self) -> None:
         """Run every step; raise what was wrong with one of them."""
-        global _current
-        before, _current = _current, self
+        before, following.run = following.run, self
         try:
             super().run()
         finally:
-            _current = before
+            following.run = before
         self.memory.step = "at the end"
         self._follow(self._end)
         if self.fault is not None:
@@ -210,7 +208,7 @@ class CheckedExecution(execute.Execution):
 
     def _launch(self, step: LaunchStep) -> None:
         ready = ready_of(step)
-        _watch(ready.backend)  # it may just have been opened
+        watch(ready.backend)  # it may just have been opened
         for number in step.inputs:
             self._follow(self._know, number)
         given = [self._places(number) for number in step.inputs]
@@ -266,7 +264,7 @@ class CheckedExecution(execute.Execution):
     # -- writes -----------------------------------------------------------------------------------
     def _write(self, step: WriteStep, dead: Sequence[int]) -> None:
         if step.device != HOST_DEVICE:
-            _watch(backend_of(device(step.device)))
+            watch(backend_of(device(step.device)))
         later = self.later is not None
         for number in (step.old,) if later else (step.old, step.value):
             self._follow(self._know, number)
@@ -434,43 +432,3 @@ def _is_host(arena: Hashable) -> bool:
 
 def _bytes(nbytes: int) -> Layout:
     return make_layout(_BYTE, (nbytes,))
-
-
-def _watch(backend: Any) -> None:
-    """Have a backend's commands be followed: those of the host are, as what steps do."""
-    if backend.name == "host" or getattr(backend.__dict__.get("submit"), "watched", False):
-        return
-    own = {name: backend.__dict__.get(name) for name in ("submit", "wait", "allocate")}
-
-    def inner(name: str) -> Any:
-        return own[name] or getattr(type(backend), name).__get__(backend)
-
-    def here() -> CheckedExecution | None:
-        run = _current
-        mine = run is not None and run.thread == threading.get_ident() and not run.within
-        return run if mine else None
-
-    def submit(where: Device, queue: int, commands: Sequence[Any], wait: Sequence[Any] = ()) -> Any:
-        if (run := here()) is None:
-            return inner("submit")(where, queue, commands, wait)
-        run.within = True  # what stands between this and the backend is no other submission
-        try:
-            event = inner("submit")(where, queue, commands, wait)
-        finally:
-            run.within = False
-        run.submitted(where, queue, commands, wait, event)
-        return event
-
-    def wait(event: Any) -> None:
-        inner("wait")(event)
-        if (run := here()) is not None:
-            run.waited(event)
-
-    def allocate(where: Device, nbytes: int, kind: str = "device") -> Any:
-        buffer = inner("allocate")(where, nbytes, kind)
-        if (run := here()) is not None:
-            run.allocated(where, buffer)
-        return buffer
-
-    submit.watched = True  # type: ignore[attr-defined]
-    backend.submit, backend.wait, backend.allocate = submit, wait, allocate
