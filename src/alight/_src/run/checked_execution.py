@@ -78,24 +78,23 @@ class CheckedExecution(execute.Execution):
             if value is not None and value.op is None and value.data is not None:
                 found.setdefault(id(value.data), (value.data, []))[1].append((number, value))
         here = sorted(
-            (data.address, data.address + data.nbytes, key)
+            (not _is_whole(data), data.address, data.address + data.nbytes, key)
             for key, (data, _) in found.items()
             if data.array is not None and data.nbytes
         )
         pieces: list[list[int]] = []
-        lies: dict[int, int] = {}
-        for low, high, key in here:
-            if not pieces or low >= pieces[-1][1]:
-                pieces.append([low, high])
-            elif found[key][0].foreign:
-                pieces[-1][1] = max(pieces[-1][1], high)
-            else:  # a function of NumPy's has made results that share an array, each its own part
+        lies: dict[int, list[int]] = {}
+        for parts, low, high, key in here:
+            piece = next((one for one in pieces if low < one[1] and one[0] < high), None)
+            if piece is None:
+                pieces.append(piece := [low, high])
+            elif parts:
                 self._apart.add((key, low))
-                memory.add(
-                    ("apart", (key, low)), low, high, "a part of memory given", ("bytes", key)
-                )
+                own: Hashable = ("bytes", key)
+                memory.add(("apart", (key, low)), low, high, "a part of memory given", own)
                 continue
-            lies[key] = pieces[-1][0]
+            piece[1] = max(piece[1], high)
+            lies[key] = piece
         for low, high in pieces:
             memory.name(("memory", low), "what was there before")
             memory.add(HOST_ARENA, low, high, "memory given", ("memory", low))
@@ -103,7 +102,8 @@ class CheckedExecution(execute.Execution):
             own = "bytes", key
             memory.name(own, "what was there before")
             if key in lies:
-                memory.view(own, ("memory", lies[key]), data.address - lies[key])
+                start = lies[key][0]
+                memory.view(own, ("memory", start), data.address - start)
             self._copies(data, own)
             for number, value in users:
                 memory.name(number, f"%{number}")
@@ -424,6 +424,14 @@ class CheckedExecution(execute.Execution):
     def _at(self, where: Device, operand: base.Operand) -> Place:
         arena, start = self._lies(where.space, operand.buffer)
         return Place(arena, start + operand.offset, operand.layout)
+
+
+def _is_whole(data: Data) -> bool:
+    """Tell whether an array is all of the bytes from its first to its last, and nobody else's: what
+    functions of NumPy's make may share an array, each its own part, and arguments may lie in each
+    other's gaps."""
+    span = data.layout.ndim == 1 and data.layout.dtype == _BYTE
+    return data.foreign and not span
 
 
 def _is_host(arena: Hashable) -> bool:
