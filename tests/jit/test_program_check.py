@@ -56,6 +56,15 @@ def exchanged(dst: Any, src: Any) -> None:
     dst[1] = 0
 
 
+def kept_whole(x: Any, y: Any) -> Any:
+    """A local array that lies in an argument's memory when that is written back."""
+    t = x * 1.5
+    t[...] = y
+    t[...] = y
+    y[2:] = y[:-2]
+    return t
+
+
 def stencil(u: Any) -> Any:
     u[1:-1] = (u[:-2] + u[2:]) / 2
     return u[::2], u * 2
@@ -75,7 +84,7 @@ def fresh(x: Any, y: Any) -> Any:
 
 
 CALLS: dict[Callable[..., Any], int] = {
-    assigned_whole: 2, local_copy: 1, exchanged: 2, stencil: 1, updated: 2, fresh: 2,
+    assigned_whole: 2, local_copy: 1, exchanged: 2, kept_whole: 2, stencil: 1, updated: 2, fresh: 2,
 }  # fmt: skip
 
 
@@ -100,8 +109,8 @@ def test_a_program_is_right_or_refused(way: str, function: Callable[..., Any]) -
     try:
         called(function)
     except PlanError as error:
-        assert error.buffer is not None and error.buffer.startswith("argument"), error
-        assert function in (assigned_whole, local_copy, exchanged), error
+        assert error.buffer is not None and "argument" in error.buffer, error
+        assert function in (assigned_whole, local_copy, exchanged, kept_whole), error
     assert checked_programs.counts["programs"] > before
 
 
