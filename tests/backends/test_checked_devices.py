@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from test_cuda import needs_compiler, passes
 
 from alight._core import make_layout
 from alight._src.base.originals import np
@@ -16,7 +17,6 @@ from alight._src.ir.ops import OPS
 from alight.backends.wgpu.checked_pieces import counts, proven
 from alight.backends.wgpu.wgpu_backend import _pieces
 from alight.errors import PlanError
-from test_cuda import needs_compiler, passes
 
 # --- WebGPU -------------------------------------------------------------------------------------
 F4 = np.dtype(np.float32)
