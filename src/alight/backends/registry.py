@@ -90,6 +90,11 @@ def _make(name: str) -> Backend | None:
     return backend
 
 
+def made() -> tuple[Backend, ...]:
+    """Return the backends that this process has asked for."""
+    return tuple([backend for backend in _backends.values() if backend is not None])
+
+
 def driver_of(device: Device) -> Backend:
     """Return the backend that drives a device, which need not be open."""
     name = device.id.partition(":")[0]

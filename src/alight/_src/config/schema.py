@@ -177,6 +177,7 @@ READ: Mapping[str, Callable[[object, str], Any]] = {
     "report": _report,
     "calibrate": _one_of("auto", "off"),
     "threads": _threads,
+    "check": truth,
     "wgpu_power": _one_of("high", "low"),
     "wgpu_software": truth,
 }

@@ -23,6 +23,7 @@ from alight._core import (
     View,
     recording_errstate,
 )
+from alight._src.config.loading import config
 from alight._src.jit.scalar import Scalar
 from alight._src.jit.trace import CONSTANT_BYTES, Trace
 from alight._src.log.decisions import eligible_elements
@@ -35,14 +36,14 @@ from alight._src.run.prepared_step import kernel_of
 from alight.backends.base import LaunchSequence
 from alight.backends.registry import backend_of, device
 from alight.device import HOST_DEVICE, Device
-from alight.errors import AlightError
+from alight.errors import DeviceUnavailable, KernelError, UnsupportedOnDevice
 
 __all__ = ["ArrayProgram", "Tracing", "key_of"]
 
 # A call in so many is timed, two events around it, which takes as long as the call.
 _SAMPLED = 64
 # Then the usual way makes room, or has NumPy do it.
-_FAILING = (AlightError, MemoryError)
+_FAILING = (DeviceUnavailable, KernelError, MemoryError, UnsupportedOnDevice)
 _SCALARS = (int, float, complex, bool, str, type(None))
 
 Key = tuple[Any, ...]
@@ -199,7 +200,12 @@ def _made(trace: Tracing, result: Any, default_errstate: Any) -> ArrayProgram:
             return part._replace(parts=tuple([numbered(p) for p in part.parts]))
         return part
 
-    return ArrayProgram(prepared, tuple(leaves), numbered(shape), trace.args)
+    made = ArrayProgram(prepared, tuple(leaves), numbered(shape), trace.args)
+    if config().check:
+        from alight._src.jit.checked_programs import prove_arrays
+
+        prove_arrays(made)
+    return made
 
 
 class ArrayProgram:

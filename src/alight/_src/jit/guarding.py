@@ -31,6 +31,7 @@ from alight._src.log.decisions import LOG
 from alight._src.plan.plan import LaunchStep
 from alight._src.run.prepared_step import kernel_at_hand
 from alight.device import HOST_DEVICE
+from alight.errors import PlanError
 
 __all__ = ["Answering", "Missed", "is_made"]
 
@@ -156,6 +157,8 @@ class Answering(CallGuard):
                 arrays, lookups = missed.described.arrays, missed.learned.proof.lookups
                 launchable.already_shown.none_raised = FlagSearch(program, lookups).none_raised
                 entry = kernel_entry(launchable, missed.args, arrays, lookups)
+        except PlanError:
+            raise
         except failures() as error:
             assert launchable is not None
             # Nothing that generated code does wrong may reach the program: there are other ways.

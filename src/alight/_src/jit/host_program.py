@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from alight._core import OPERANDS, Data, Layout, Value, View
 from alight._src.base.originals import np
+from alight._src.config.loading import config
 from alight._src.fp_warnings.categories import is_worded, wanted_of
 from alight._src.fp_warnings.errstate import ERRSTATE, settings_of
 from alight._src.fp_warnings.filters import at_the_call, when_to_warn
@@ -227,7 +228,7 @@ class Program:
             return None
         if not any([step.implementation == "generated" for step in wiring.steps]):
             return None  # NumPy's own way is as quick
-        return Launchable(
+        found = Launchable(
             tuple(wiring.steps),
             tuple([wiring.placed(operands) for operands in wiring.operands]),
             tuple(wiring.inputs),
@@ -238,6 +239,11 @@ class Program:
             wanted_of(self.graph, [errstate or ERRSTATE.get() for _, errstate in self._nodes]),
             AlreadyShown(self.graph, self._nodes),
         )
+        if config().check:
+            from alight._src.jit.checked_programs import prove_launches
+
+            prove_launches(self, plan or self.plan, found)
+        return found
 
 
 def watching(program: Program, graph: Graph, state: Any) -> Program:

@@ -9,10 +9,12 @@ from typing import Any
 
 from alight._core import Data, Layout, Storage, Value, View, layout_of
 from alight._src.base.originals import np
+from alight._src.config.loading import config
 from alight._src.record import storage_io
 from alight._src.record.array import Array
 from alight._src.record.pending import foreign, native
 from alight._src.run import evaluate
+from alight.errors import PlanError
 
 __all__ = ["Lease", "NdArray", "leasable", "window_of"]
 
@@ -88,6 +90,13 @@ class Lease:
             evaluate.evaluate((storage.value,))
         data = storage.value.data
         if data is None or not self.holds(data):
+            if config().check and self._data() is not None:
+                raise PlanError(
+                    f"write-back of an argument of {self.members[0].nbytes} bytes: a value lies in "
+                    "its memory that somebody still needs. Fix: report this program, in which "
+                    "alight is wrong; without alight NumPy computes it.",
+                    *("write-back", "an argument"),
+                )
             for member, array in zip(self.members, self.arrays, strict=True):
                 if member.flags.writeable:
                     np.copyto(member, evaluate.host_array(storage_io.read(array)))

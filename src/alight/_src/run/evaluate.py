@@ -30,7 +30,7 @@ from alight._core import (
 from alight._src.adapt import planner_facts, recalibrate
 from alight._src.base.apart import bring
 from alight._src.base.originals import np
-from alight._src.config.loading import current_policy, policy, reload_config
+from alight._src.config.loading import config, current_policy, policy, reload_config
 from alight._src.config.schema import HOST_DEVICE
 from alight._src.fp_warnings.emit import note
 from alight._src.ir.ops import OPS
@@ -344,7 +344,22 @@ def plan_of(graph: Graph, leaves: Sequence[Leaf], read: int = 0) -> Plan:
     recalibrate.note_close([step.decision for step in plan.steps if isinstance(step, LaunchStep)])
     unopened = lazy_devices.waiting(current_policy())
     lacks = lazy_devices.foregone(plan, graph, facts, unopened) if unopened else None
-    return plan if lacks is None else replace(plan, foregone=lacks)
+    found = plan if lacks is None else replace(plan, foregone=lacks)
+    _prove(found, graph, facts)
+    return found
+
+
+def _prove(plan: Plan, graph: Graph, facts: Facts) -> None:
+    """Check a plan where the settings say so, and have what it does be followed."""
+    from alight._src.run import execute
+
+    if not config().check:
+        execute.runner = execute.Execution
+        return
+    from alight._src.run import checked_execution
+
+    checked_execution.prove(plan, graph, facts.bases)
+    execute.runner = checked_execution.CheckedExecution
 
 
 def facts_of(leaves: Sequence[Leaf], read: int = 0) -> Facts:
@@ -421,9 +436,9 @@ def _execution() -> Any:
         "alight._src.plan.place",
         "alight._src.run.execute",
     )
-    from alight._src.run.execute import Execution
+    from alight._src.run import execute
 
-    return Execution
+    return execute.runner
 
 
 _requests = 0

@@ -97,6 +97,8 @@ class Execution:
         ready = ready_of(step)
         if not ready.plainly or write.value not in self.plan.dead[index]:
             return False
+        if write.old in step.outputs:
+            return False  # what is written into is what the launch makes
         if make_errors():
             return False  # a warning would have to come before anything is written
         places = [self._place(number) for number in step.inputs]
@@ -464,6 +466,10 @@ class Execution:
         into.ran = True
         for number in later.dead:
             self._drop(number)
+
+
+# What runs plans: where they are checked, one that looks at what it does.
+runner: type[Execution] = Execution
 
 
 # Constants on devices: their copies serve every launch that reads the same one.
