@@ -74,7 +74,9 @@ def run_program(name: str, door: Door) -> Found:
         settings = {**door.variables, "ALIGHT_REPORT": report}
         own = _run(folder, "script.py", door.text(program), door.command, settings)
         launches = _launches(Path(report))
-    return Found((plain.stdout, plain.returncode), (own.stdout, own.returncode), own.stderr, launches)
+    return Found(
+        (plain.stdout, plain.returncode), (own.stdout, own.returncode), own.stderr, launches
+    )
 
 
 def _run(
@@ -121,7 +123,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             ):
                 different += not found.same
                 verdict = "same" if found.same else "DIFFERS"
-                print(f"{door:10s} {name:28s} {verdict:8s} {found.launches:12d} generated", flush=True)
+                print(
+                    f"{door:10s} {name:28s} {verdict:8s} {found.launches:12d} generated", flush=True
+                )
                 if not found.same:
                     print(f"--- {found.expected}\n+++ {found.actual}\n{found.errors[-1500:]}")
     print(f"{different} differ")

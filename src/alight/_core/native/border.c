@@ -20,6 +20,7 @@ typedef struct {
     PyObject *weakrefs, *judge, *enter, *leave, *give;
     /* What was judged: by file or module of a function, by class of what is called, by class that is called. */
     PyObject *by_origin, *by_class, *by_made;
+    PyObject *inside; /* gives what runs in a function's place while `jit` records */
 } Border;
 
 enum { UNKNOWN, STRAIGHT, FOREIGN, PASSES_ON, NOT_KEPT = 8 };
@@ -163,6 +164,21 @@ static PyObject *call_outside(Border *self, PyObject *callee, PyObject *const *a
     return result;
 }
 
+/* Call the program's own function as it runs while `jit` records. */
+static PyObject *call_inside(Border *self, PyObject *callee, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+{
+    PyObject *function = PyMethod_Check(callee) ? PyMethod_GET_FUNCTION(callee) : callee;
+    if (!PyFunction_Check(function)) return PyObject_Vectorcall(callee, args, nargs, kwnames);
+    PyObject *twin = PyObject_CallOneArg(self->inside, function), *result;
+    if (twin != NULL && function != callee) {
+        Py_SETREF(twin, PyMethod_New(twin, PyMethod_GET_SELF(callee)));
+    }
+    if (twin == NULL) return NULL;
+    result = PyObject_Vectorcall(twin, args, nargs, kwnames);
+    Py_DECREF(twin);
+    return result;
+}
+
 static PyObject *border_call(PyObject *object, PyObject *const *args, size_t nargsf, PyObject *kwnames)
 {
     Border *self = (Border *)object;
@@ -181,6 +197,9 @@ static PyObject *border_call(PyObject *object, PyObject *const *args, size_t nar
         }
         if (verdict < 0) return NULL;
         if (verdict != STRAIGHT) return call_outside(self, callee, args, nargs, kwnames, verdict > 16);
+        if (floors->traced > 0 && self->inside != NULL && self->inside != Py_None) {
+            return call_inside(self, callee, args, nargs, kwnames);
+        }
     }
     return PyObject_Vectorcall(callee, args, nargs, kwnames);
 }
@@ -287,6 +306,7 @@ static int border_traverse(Border *self, visitproc visit, void *arg)
     Py_VISIT(self->by_origin);
     Py_VISIT(self->by_class);
     Py_VISIT(self->by_made);
+    Py_VISIT(self->inside);
     return 0;
 }
 
@@ -301,6 +321,7 @@ static void border_dealloc(Border *self)
     Py_XDECREF(self->by_origin);
     Py_XDECREF(self->by_class);
     Py_XDECREF(self->by_made);
+    Py_XDECREF(self->inside);
     Py_TYPE(self)->tp_free(self);
 }
 
@@ -335,6 +356,11 @@ static PyGetSetDef border_properties[] = {
     {NULL},
 };
 
+static PyMemberDef border_members[] = {
+    {"inside", T_OBJECT, offsetof(Border, inside), 0, "What gives the function that runs in a function's place while `jit` records."},
+    {NULL},
+};
+
 static PyNumberMethods border_number = {.nb_bool = border_true};
 
 PyTypeObject BorderType = {
@@ -352,4 +378,5 @@ PyTypeObject BorderType = {
     .tp_as_number = &border_number,
     .tp_methods = border_methods,
     .tp_getset = border_properties,
+    .tp_members = border_members,
 };

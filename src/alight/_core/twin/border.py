@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from types import MethodType
+from types import FunctionType, MethodType
 from typing import Any
 
-from .recording import ArrayBase
+from .recording import ArrayBase, floor
 
 # What `judge` answers.
 _FOREIGN, _PASSES_ON, _NOT_KEPT = 2, 3, 8
@@ -17,11 +17,12 @@ class Border:
     """Calls, stores and returns of the program's code; true while an Array may live.
 
     ``judge`` tells whose code something is; ``enter`` gives what is handed over in place of a
-    call's arguments and ``leave`` what is given back, ``give`` what is returned or stored. The
+    call's arguments and ``leave`` what is given back, ``give`` what is returned or stored.
+    ``inside`` gives what runs in place of the program's own function while `jit` records. The
     native core has no frame between who calls and what is called; the twin has one.
     """
 
-    __slots__ = ("__weakref__", "_enter", "_give", "_judge", "_leave")
+    __slots__ = ("__weakref__", "_enter", "_give", "_judge", "_leave", "inside")
 
     slice = slice
     __module__ = "alight._src.jit.border"  # where pickle finds it
@@ -37,6 +38,7 @@ class Border:
         self._enter = enter
         self._leave = leave
         self._give = give
+        self.inside: Callable[[Any], Any] | None = None
 
     def __bool__(self) -> bool:
         return True  # the twin does not count
@@ -60,6 +62,12 @@ class Border:
                 for item in (*args, *kwargs.values())
             )
         if verdict != _FOREIGN and not passed:
+            inside = self.inside if floor.traced else None
+            if inside is not None and type(callee) is MethodType:
+                if type(callee.__func__) is FunctionType:
+                    callee = MethodType(inside(callee.__func__), callee.__self__)
+            elif inside is not None and type(callee) is FunctionType:
+                callee = inside(callee)
             return callee(*args, **kwargs)
         state = None
         entered = self._enter(callee, args, kwargs or None, passed)
@@ -99,4 +107,3 @@ class Border:
 
     def forget(self) -> None:
         """Judge anew whose code is whose."""
-

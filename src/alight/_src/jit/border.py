@@ -99,9 +99,13 @@ def _of_class(kind: type) -> int:
     return _of_module(module)
 
 
-_OF_THE_INTERPRETER = frozenset(
-    item for item in vars(types).values() if isinstance(item, type)
-) | {type({}.keys()), type({}.values()), type({}.items()), type(iter([])), type(iter(()))}
+_OF_THE_INTERPRETER = frozenset(item for item in vars(types).values() if isinstance(item, type)) | {
+    type({}.keys()),
+    type({}.values()),
+    type({}.items()),
+    type(iter([])),
+    type(iter(())),
+}
 
 
 def _is_the_programs(kind: type) -> bool:

@@ -59,8 +59,9 @@ def imported_names(tree: ast.AST) -> dict[str, str]:
 class _Facts:
     """What a file's names are, wherever in it they are bound."""
 
-    def __init__(self, tree: ast.Module, readers: frozenset[str]) -> None:
+    def __init__(self, tree: ast.Module, readers: frozenset[str], own: bool) -> None:
         self.readers = readers
+        self.own = own
         self.imports: dict[str, set[str]] = {}
         for name, module in _tops(tree):
             self.imports.setdefault(name, set()).add(module)
@@ -139,8 +140,10 @@ class _Facts:
             return True  # a method of a literal
         if not isinstance(func, ast.Name):
             return False
-        if not parts and (self.is_own(func.id) or self.is_builtin(func.id)):
+        if not parts and self.is_builtin(func.id):
             return func.id not in _CALLING
+        if not parts and self.own and self.is_own(func.id):
+            return True
         modules = self.only_imported(func.id)
         return bool(modules) and all(self._is_looking(module, parts) for module in modules)
 
@@ -330,11 +333,14 @@ def _as_value(key: ast.expr) -> ast.expr:
     return key
 
 
-def reroute(tree: ast.Module, readers: frozenset[str] = READERS) -> ast.Module:
+def reroute(
+    tree: ast.Module, readers: frozenset[str] = READERS, own: bool = False
+) -> ast.Module:
     """Return a module's tree, changed in place, with what leaves the program's code going by the
     border, which it imports. Functions that are given to the packages of ``readers`` stay as they
-    are."""
-    facts = _Facts(tree, readers)
+    are; with ``own`` calls of what the file defines, too, for its code goes by the border itself.
+    """
+    facts = _Facts(tree, readers, own)
     tree = _Reroute(facts).visit(tree)
     place = 0
     for statement in tree.body:
@@ -391,4 +397,3 @@ def _pair(plain: CodeType, other: CodeType, found: dict[CodeType, CodeType]) -> 
 
 def _inner(code: CodeType) -> list[CodeType]:
     return [item for item in code.co_consts if isinstance(item, CodeType)]
-

@@ -24,7 +24,14 @@ from alight._core import ArrayBase
 from alight._src.base.originals import np
 from alight._src.jit.code_origin import of_a_package, standard
 
-__all__ = ["attributes", "exchange", "exchange_attributes", "holds_objects", "is_the_programs", "slots"]
+__all__ = [
+    "attributes",
+    "exchange",
+    "exchange_attributes",
+    "holds_objects",
+    "is_the_programs",
+    "slots",
+]
 
 Give = Callable[[Any], Any]
 

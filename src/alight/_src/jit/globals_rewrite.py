@@ -139,6 +139,16 @@ def inside(function: FunctionType) -> FunctionType:
     return twin
 
 
+def _own_inside(function: FunctionType) -> FunctionType:
+    """Return what runs in place of a function that code inside `jit` calls, however it came by
+    it."""
+    known = type(function.__globals__) is _Names or not written_by_user(function)
+    return function if known else inside(function)
+
+
+border.inside = _own_inside
+
+
 def runs_as_it_is(function: FunctionType) -> bool:
     """Tell whether a function finds NumPy's own names inside `jit` too."""
     return _cannot(function.__code__)

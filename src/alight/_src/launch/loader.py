@@ -111,14 +111,17 @@ def _with_border(tree: ast.Module, path: str) -> ast.Module:
     global _has_border
     if not _has_border and not any(map(_is_package, _imports(tree, path))):
         return tree
-    from alight._src.jit.border_rewrite import READERS, reroute  # programs of NumPy alone do without
+    from alight._src.jit.border_rewrite import (
+        READERS,
+        reroute,
+    )  # programs of NumPy alone do without
 
     if not _has_border:
         from alight._src.jit.border import program_folders
 
         program_folders += _program
         _has_border = True
-    return reroute(tree, READERS | {"alight"})
+    return reroute(tree, READERS | {"alight"}, own=True)
 
 
 def _imports(tree: ast.Module, path: str) -> Iterator[str]:
