@@ -26,6 +26,7 @@ from alight._src.jit.code_origin import installed, standard
 from alight._src.jit.exchange import attributes, slots
 from alight._src.jit.purity import only_computes
 from alight._src.record import storage_io
+from alight._src.record.numpy_fallback import tuple_like
 
 __all__ = ["border", "handed_over", "is_of_a_package", "program_folders"]
 
@@ -342,7 +343,7 @@ def _may_hold(item: Any, kind: Any) -> bool:
 def _tuple_of(old: tuple[Any, ...], items: list[Any]) -> Any:
     if all(a is b for a, b in zip(old, items, strict=True)):
         return old
-    return tuple.__new__(type(old), items)  # named tuples, too, whatever makes them
+    return tuple_like(old, items)
 
 
 def _outward(item: Any) -> Any:

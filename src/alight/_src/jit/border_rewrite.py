@@ -284,8 +284,12 @@ class _Reroute(ast.NodeTransformer):
         return node
 
     def _given(self, value: ast.expr, place: Any) -> ast.expr:
+        """Return an expression for what is handed to who asked for a value."""
         method = ast.Attribute(_border(place), "give", ast.Load())
-        return _here(ast.Call(method, [value], []), place)  # type: ignore[no-any-return]
+        call = _here(ast.Call(method, [value], []), place)
+        if not _is_plain(value) or (isinstance(value, ast.Name) and value.id == _VALUE):
+            return call  # type: ignore[no-any-return]
+        return _here(ast.IfExp(_border(place), call, value), place)  # type: ignore[no-any-return]
 
     def _visit_definition(self, node: Any) -> Any:
         if id(node) in self.facts.read:

@@ -51,6 +51,7 @@ class Flags:
             "fnc": known.fnc,
             "forc": known.forc,
             "contiguous": known.c_contiguous,
+            "fortran": known.f_contiguous,
             "num": known.c_contiguous * 0x1 + known.f_contiguous * 0x2 + aligned * 0x100,
         }
         self._known["num"] += self._known["owndata"] * 0x4 + writeable * 0x400

@@ -11,7 +11,7 @@ from alight._core import ArrayBase
 from alight._src.base.originals import np
 from alight._src.ir.ops import OPS
 from alight._src.record.numpy_fallback import run_in_numpy, stands_for_scalar
-from alight._src.record.storage_io import check_writeable
+from alight._src.record.storage_io import check_writeable, host
 from alight._src.record.ufunc_calls import (
     ACCUMULATES,
     FUNCTIONS,
@@ -109,6 +109,13 @@ def binary(op: Any, left: Any, right: Any) -> Any:
             return NotImplemented
         # It was asked before, or knows no arrays but ndarrays: NumPy's operator says who acts.
         return exit_to_numpy(_OPERATORS[op.name], (left, right), {})
+    if op.name == "multiply" and isinstance(other, _REPEATED):
+        array = left if other is right else right
+        if stands_for_scalar(array):  # Python asks it how often, as it asks NumPy's scalars
+            if array.dtype.kind in "iu":
+                return NotImplemented
+            scalar = host(array)[()]
+            return scalar * other if other is right else other * scalar
     ours = FUNCTIONS.get(op.reference)
     if ours is not None:
         return ours(left, right)
@@ -124,6 +131,8 @@ def binary(op: Any, left: Any, right: Any) -> Any:
         return run_in_numpy(_EQUALITY[op.name], (left, right), {})
 
 
+# What Python repeats by a scalar.
+_REPEATED = (str, bytes, bytearray, list, tuple)
 # What NumPy's own operator calls for these exponents.
 _POWERS = {2: np.square, 0.5: np.sqrt, -1: np.reciprocal}
 
