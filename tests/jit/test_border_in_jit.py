@@ -136,3 +136,66 @@ def test_names_of_a_jitted_function_are_still_numpys_and_the_programs(folder: Pa
         return helper(x), table["h"](x), outside.show(helper(x)), type(np.ones(5)).__name__
         """,
     )
+
+
+def test_results_of_classes_that_take_more_than_their_items(folder: Path) -> None:
+    same(
+        folder,
+        """
+        from collections import namedtuple
+        Base = namedtuple("Base", "a b")
+        class Result(Base):
+            def __new__(cls, a, b, *, df):
+                made = super().__new__(cls, a, b)
+                made.df = df
+                return made
+            def __repr__(self):
+                return f"{type(self).__name__}({list(self)}, {self.df})"
+        """,
+        """
+        return Result(x.sum(), (x * 2.0)[:3], df=x[:2] + 1.0), Result(1.0, 2, df=None)
+        """,
+    )
+
+
+def test_scalars_repeat_sequences(folder: Path) -> None:
+    same(
+        folder,
+        "",
+        """
+        k, f, out, items = np.argmax(x[:3] * 2.0), np.max(x), [], [3]
+        items *= k
+        for make in (
+            lambda: ("ab" * k, k * "ab", [0] * k, k * (1, 2), b"a" * k, k * [1.5], items),
+            lambda: "ab" * f, lambda: f * [1, 2], lambda: (1, 2) * f, lambda: [1] + k,
+        ):
+            try:
+                out.append(make())
+            except TypeError as error:
+                out.append(str(error))
+        return out
+        """,
+    )
+
+
+def test_jitted_closures_are_pickled_by_value(folder: Path) -> None:
+    pytest.importorskip("cloudpickle")
+    same(
+        folder,
+        """
+        import cloudpickle, pickle
+        jit = getattr(alight, "jit")
+        def make(c):
+            def again(v):
+                return v * c + 1.0
+            return jit(again), jit(lambda v: v - c)
+        @jit
+        def named(v):
+            return v * 3.0
+        assert pickle.loads(pickle.dumps(named)) is named
+        """,
+        """
+        made = [cloudpickle.loads(cloudpickle.dumps(f)) for f in (*make(2.0), named)]
+        return [float(f(x).sum()) for f in made]
+        """,
+    )

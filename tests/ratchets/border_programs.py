@@ -106,7 +106,8 @@ _add(
     """
     s = pd.Series(np.arange(n))
     mask = y > 4.0
-    show(int(s[mask].sum()), int(s.where(mask, -1).sum()), int(s.isin(np.arange(n)[mask][:5]).sum()))
+    show(int(s[mask].sum()), int(s.where(mask, -1).sum()),
+        int(s.isin(np.arange(n)[mask][:5]).sum()))
     df = pd.DataFrame({"y": y})
     df.loc[mask, "y"] = 0.0
     show(float(df["y"].sum()), int(df[mask].size))
@@ -121,7 +122,8 @@ _add(
     df["m"] = y.mean()
     df.loc[0, "a"] = y.max()
     s = pd.Series(y)
-    show([str(d) for d in df.dtypes], float(s.clip(y[2], y[-2]).sum()), float(s.replace(y[0], 0.0).iloc[0]))
+    show([str(d) for d in df.dtypes], float(s.clip(y[2], y[-2]).sum()),
+        float(s.replace(y[0], 0.0).iloc[0]))
 """,
 )
 _add(
@@ -131,7 +133,8 @@ _add(
     """
     c = pd.cut(y, 4, labels=False)
     u = pd.factorize((y * 2.0).astype(int))
-    show(np.asarray(c), u[0], float(pd.Series(y).rolling(3).mean().sum()), len(pd.unique((y * 3.0).astype(int))))
+    show(np.asarray(c), u[0], float(pd.Series(y).rolling(3).mean().sum()),
+        len(pd.unique((y * 3.0).astype(int))))
 """,
 )
 _add(
@@ -182,7 +185,8 @@ _add(
     z = y[:2500].reshape(50, 50) * 1.0
     def line(a, b):
         b[...] = a[: b.size] * 2.0
-    show(nd.generic_filter1d(z, line, filter_size=3), nd.geometric_transform(z, lambda p: (p[0] * 0.5, p[1])))
+    show(nd.generic_filter1d(z, line, filter_size=3),
+        nd.geometric_transform(z, lambda p: (p[0] * 0.5, p[1])))
     show(nd.map_coordinates(z, [y[:4], y[:4] * 2.0]))
 """,
 )
@@ -235,7 +239,8 @@ _add(
     "from scipy import optimize\n",
     """
     goal = y * 0.5
-    r = optimize.minimize(lambda v: (((v - goal) ** 2).sum(), (v - goal) * 2.0), x * 1.0, jac=True, method="L-BFGS-B", options={"maxiter": 5})
+    r = optimize.minimize(lambda v: (((v - goal) ** 2).sum(), (v - goal) * 2.0), x * 1.0,
+        jac=True, method="L-BFGS-B", options={"maxiter": 5})
     show(round(float(r.fun), 6), r.x)
     show(optimize.approx_fprime(y[:3], lambda v: (v * v).sum()))
 """,
@@ -345,7 +350,8 @@ _add(
     f = interpolate.interp1d(x, y)
     c = interpolate.CubicSpline(x[:: n // 100], y[:: n // 100])
     show(f(x[:100]), c(x[:1000]), interpolate.make_interp_spline(x[:100], y[:100])(x[50:60]))
-    g = interpolate.RegularGridInterpolator((np.arange(10.0), np.arange(10.0)), y[:100].reshape(10, 10))
+    g = interpolate.RegularGridInterpolator((np.arange(10.0), np.arange(10.0)),
+        y[:100].reshape(10, 10))
     show(g(y[:4].reshape(2, 2)))
 """,
 )
@@ -442,7 +448,8 @@ _add(
     """
     image = (y[:10000].reshape(100, 100) - 3.0) * 40.0
     image = image / image.max()
-    show(restoration.denoise_tv_chambolle(image), exposure.equalize_hist(image), util.img_as_ubyte(image))
+    show(restoration.denoise_tv_chambolle(image), exposure.equalize_hist(image),
+        util.img_as_ubyte(image))
     show(segmentation.slic(image, n_segments=5, channel_axis=None))
 """,
 )
@@ -579,7 +586,8 @@ _add(
     """
     show(np.asarray(jnp.sin(y)), float(jax.jit(lambda v: (v * 2.0).sum())(y)))
     a = jnp.asarray(y)
-    show(float((a + y).sum()), float(jnp.dot(y, y)), float(jax.grad(lambda v: (v * v).sum())(y).sum()))
+    show(float((a + y).sum()), float(jnp.dot(y, y)),
+        float(jax.grad(lambda v: (v * v).sum())(y).sum()))
     show(np.asarray(jax.vmap(lambda v: v + 1.0)(y)), float(a.at[0].set(y[1])[0]))
 """,
 )
@@ -596,7 +604,8 @@ _add(
     """
     out = jax.pure_callback(host, jax.ShapeDtypeStruct((n,), jnp.float64), y)
     show(np.asarray(out), float(jnp.stack([y, y * 2.0]).sum()))
-    show({k: float(v.sum()) for k, v in jax.tree_util.tree_map(jnp.asarray, {"a": y, "b": [y, x]}.copy()).items() if k == "a"})
+    tree = jax.tree_util.tree_map(jnp.asarray, {"a": y, "b": [y, x]})
+    show(float(tree["a"].sum()), float(tree["b"][1].sum()))
 """,
 )
 _add(
@@ -640,8 +649,10 @@ _add(
     s = pl.Series("a", y)
     df = pl.DataFrame({"a": y, "b": y * 2.0})
     show(float(s.sum()), float(df["b"].sum()), df.schema["b"] == pl.Float64)
-    show(df.with_columns(pl.Series("c", y + 1.0))["c"].to_numpy(), pl.from_numpy(y.reshape(-1, 10)).shape)
-    show(float(df.filter(pl.Series(y > 4.0))["a"].sum()), df.select(pl.col("a").map_batches(lambda v: v * 2.0))["a"].sum())
+    show(df.with_columns(pl.Series("c", y + 1.0))["c"].to_numpy(),
+        pl.from_numpy(y.reshape(-1, 10)).shape)
+    show(float(df.filter(pl.Series(y > 4.0))["a"].sum()),
+        df.select(pl.col("a").map_batches(lambda v: v * 2.0))["a"].sum())
 """,
 )
 _add(
@@ -651,7 +662,8 @@ _add(
     """
     image = ((y[:10000] - 3.0) * 100.0).astype(np.uint8).reshape(100, 100)
     i = Image.fromarray(image)
-    show(i.size, sum(i.getdata()) if not hasattr(i, "get_flattened_data") else sum(i.get_flattened_data()))
+    show(i.size,
+        sum(i.getdata()) if not hasattr(i, "get_flattened_data") else sum(i.get_flattened_data()))
     big = Image.fromarray(((y - 3.0) * 100.0).astype(np.uint8).reshape(-1, 100))
     show(big.size, np.asarray(big.resize((10, 10))))
     show(np.asarray(Image.fromarray((y * 10.0).astype(np.float32).reshape(-1, 100))) * 2.0)
@@ -667,7 +679,8 @@ _add(
 """,
     """
     show(Parallel(2, prefer="threads")(delayed(work)(y, i) for i in range(3)))
-    show(Parallel(1)(delayed(np.sum)(y * i) for i in range(2)), joblib_hash(y[:100]) == joblib_hash(y[:100].copy()))
+    show(Parallel(1)(delayed(np.sum)(y * i) for i in range(2)),
+        joblib_hash(y[:100]) == joblib_hash(y[:100].copy()))
 """,
 )
 _add(
@@ -746,7 +759,8 @@ _add(
     g = partial(uniform_filter1d, y, 3)
     show(f(y), g(), f.func is gaussian_filter1d)
     show(*map(f, [y, y * 2.0]), *map(uniform_filter1d, (y * i for i in range(2)), [3, 5]))
-    show(float(methodcaller("sum")(pd.Series(y))), len(list(filter(pd.api.types.is_list_like, [y, x, 3]))))
+    show(float(methodcaller("sum")(pd.Series(y))),
+        len(list(filter(pd.api.types.is_list_like, [y, x, 3]))))
     show(reduce(np.add, [y, x, y]))
 """,
 )
@@ -817,8 +831,10 @@ _add(
             return (3, 3)
 """,
     """
-    show(pd.DataFrame(rows(y)).shape, float(pd.DataFrame(rows(y)).to_numpy().sum()))
-    show(float(pd.Series(y).pipe(Model()).sum()), pd.DataFrame({"a": y}).transform(lambda c: np.ones(n) * 2.0).shape)
+    w = y[:500] * 2.0
+    show(pd.DataFrame(rows(w)).shape, float(pd.DataFrame(rows(w)).to_numpy().sum()))
+    show(float(pd.Series(y).pipe(Model()).sum()),
+        pd.DataFrame({"a": y}).transform(lambda c: np.ones(n) * 2.0).shape)
     show(sparse.vstack(sparse.csr_matrix(r) for r in rows(y[:100])).sum())
     show([float(a.sum()) for a in rows(y)])
 """,
@@ -858,7 +874,8 @@ _add(
     except AssertionError as error:
         print(str(error).splitlines()[3])
     p = ndpointer(np.float64, flags="C")
-    show(p.from_param(y) is not None, as_ctypes(y)[3], y.ctypes.data_as(ctypes.POINTER(ctypes.c_double))[2])
+    show(p.from_param(y) is not None, as_ctypes(y)[3],
+        y.ctypes.data_as(ctypes.POINTER(ctypes.c_double))[2])
 """,
 )
 _add(
@@ -882,7 +899,8 @@ _add(
             call()
         except Exception as error:
             shown = traceback.extract_tb(error.__traceback__)
-            print(type(error).__name__, [f.name for f in shown if "alight" in f.filename], len(shown) > 1)
+            print(type(error).__name__, [f.name for f in shown if "alight" in f.filename],
+                len(shown) > 1)
 """,
 )
 _add(
@@ -900,10 +918,12 @@ _add(
             return Chain(f(self.v, *args, **named))
 """,
     """
-    show(clean(clean(y, sigma=2.0), mode="nearest"), smooth(smooth(y, 1.0), *[2.0], **{"mode": "wrap"}))
+    show(clean(clean(y, sigma=2.0), mode="nearest"),
+        smooth(smooth(y, 1.0), *[2.0], **{"mode": "wrap"}))
     show(Chain(y).then(smooth, 1.0).then(np.sqrt).then(lambda a: a * 2.0).then(smooth, sigma=1.0).v)
     show(sorted([y[:3] * 1.0, y[3:6] * 2.0], key=lambda a: -float(pd.Series(a).sum()))[0])
-    show(max([y, y * 2.0], key=lambda a: pd.Series(a).max()).max(), [smooth(v, 1.0).sum() for v in (y, x)][1])
+    show(max([y, y * 2.0], key=lambda a: pd.Series(a).max()).max(),
+        [smooth(v, 1.0).sum() for v in (y, x)][1])
 """,
 )
 _add(
@@ -912,7 +932,8 @@ _add(
     """
     import scipy.signal
     names = {}
-    exec("import numpy as np, scipy.ndimage as nd\\ndef f(v): return nd.uniform_filter1d(v, 3)", names)
+    exec("import numpy as np, scipy.ndimage as nd\\ndef f(v): return nd.uniform_filter1d(v, 3)",
+        names)
 """,
     """
     show(names["f"](y), eval("scipy.signal.medfilt(y[:1000], 3)", {"scipy": scipy, "y": y}))
@@ -939,7 +960,8 @@ _add(
     """
     t = pd.to_datetime((y * 1e9).astype("int64"))
     show(t[0].year, float(pd.to_timedelta(y, unit="s").total_seconds().to_numpy().sum()))
-    show(pd.Series(y[:5]).map(lambda v: "%.3f" % v).tolist(), pd.get_dummies((y * 2.0).astype(int)).shape)
+    show(pd.Series(y[:5]).map(lambda v: "%.3f" % v).tolist(),
+        pd.get_dummies((y * 2.0).astype(int)).shape)
 """,
 )
 _add(
@@ -962,7 +984,8 @@ _add(
     import pandas as pd
 """,
     """
-    show(json.dumps({"m": float(y.mean()) > 0, "n": int(y.argmax())}), hashlib.sha256(np.round(y, 3)).hexdigest()[:8])
+    show(json.dumps({"m": float(y.mean()) > 0, "n": int(y.argmax())}),
+        hashlib.sha256(np.round(y, 3)).hexdigest()[:8])
     s = io.BytesIO()
     np.save(s, y)
     s.seek(0)

@@ -325,8 +325,14 @@ static void border_dealloc(Border *self)
     Py_TYPE(self)->tp_free(self);
 }
 
-/* Code that names it is pickled by value and runs elsewhere: by the name that its module has for it. */
-static PyObject *border_reduce(PyObject *self, PyObject *unused) { return PyUnicode_FromString("border"); }
+/* Code that names it is pickled by value and runs elsewhere. */
+static PyObject *border_reduce(PyObject *self, PyObject *unused)
+{
+    PyObject *module = PyImport_ImportModule("alight._src.jit.border");
+    PyObject *found = module == NULL ? NULL : PyObject_GetAttrString(module, "installed");
+    Py_XDECREF(module);
+    return found == NULL ? NULL : Py_BuildValue("N()", found);
+}
 
 static PyObject *border_forget(Border *self, PyObject *unused)
 {
@@ -341,18 +347,15 @@ static PyMethodDef border_methods[] = {
     {"set_item", (PyCFunction)(void (*)(void))border_set_item, METH_FASTCALL, "Store a value in a container under a key."},
     {"set_attribute", (PyCFunction)(void (*)(void))border_set_attribute, METH_FASTCALL, "Store a value in an object under a name."},
     {"forget", (PyCFunction)(void (*)(void))border_forget, METH_NOARGS, "Judge anew whose code is whose."},
-    {"__reduce__", border_reduce, METH_NOARGS, "Return the name that its module has for it."},
+    {"__reduce__", border_reduce, METH_NOARGS, "Return what gives it in another process."},
     {NULL},
 };
 
 
 static PyObject *border_slice(PyObject *self, void *closure) { return Py_NewRef((PyObject *)&PySlice_Type); }
 
-static PyObject *border_module(PyObject *self, void *closure) { return PyUnicode_FromString("alight._src.jit.border"); }
-
 static PyGetSetDef border_properties[] = {
     {"slice", border_slice, NULL, "The class of slices, whatever the program has under that name.", NULL},
-    {"__module__", border_module, NULL, "The module that has it, for pickle.", NULL},
     {NULL},
 };
 

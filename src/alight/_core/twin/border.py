@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from importlib import import_module
 from types import FunctionType, MethodType
 from typing import Any
 
@@ -25,7 +26,6 @@ class Border:
     __slots__ = ("__weakref__", "_enter", "_give", "_judge", "_leave", "inside")
 
     slice = slice
-    __module__ = "alight._src.jit.border"  # where pickle finds it
 
     def __init__(
         self,
@@ -43,8 +43,8 @@ class Border:
     def __bool__(self) -> bool:
         return True  # the twin does not count
 
-    def __reduce__(self) -> str:
-        return "border"
+    def __reduce__(self) -> Any:
+        return import_module("alight._src.jit.border").installed, ()
 
     def _verdict(self, item: Any) -> int:
         while type(item) is MethodType:

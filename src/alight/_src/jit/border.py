@@ -22,13 +22,13 @@ from weakref import ref
 from alight._core import ArrayBase, Border, floor
 from alight._src.base import package
 from alight._src.base.originals import np
-from alight._src.jit.code_origin import installed, standard
+from alight._src.jit import code_origin
 from alight._src.jit.exchange import attributes, slots
 from alight._src.jit.purity import only_computes
 from alight._src.record import storage_io
 from alight._src.record.numpy_fallback import tuple_like
 
-__all__ = ["border", "handed_over", "is_of_a_package", "program_folders"]
+__all__ = ["NAME", "border", "handed_over", "installed", "is_of_a_package", "program_folders"]
 
 NdArray = np.ndarray[Any, Any]
 
@@ -51,7 +51,13 @@ _PART_FOLDERS = tuple(
     os.path.join(_OWN_FOLDERS[0], *name.split(".")[1:]) + end for name in _PARTS for end in "/."
 )
 # What hands its other arguments on to what it is given.
-_ITERATING = (map, filter, itertools.starmap, functools.reduce, itertools.accumulate)
+_ITERATING: tuple[Any, ...] = (
+    map,
+    filter,
+    itertools.starmap,
+    functools.reduce,
+    itertools.accumulate,
+)
 
 
 def _of_file(path: str) -> int:
@@ -62,11 +68,11 @@ def _of_file(path: str) -> int:
     there = path.split(os.sep)
     if "site-packages" in there or "dist-packages" in there:
         return _FOREIGN
-    if path.startswith(standard()):
+    if path.startswith(code_origin.standard()):
         return _PASSES_ON
     if program_folders:
         return _STRAIGHT if path.startswith(tuple(program_folders)) else _FOREIGN
-    return _FOREIGN if path.startswith(installed()) else _STRAIGHT
+    return _FOREIGN if path.startswith(code_origin.installed()) else _STRAIGHT
 
 
 def _of_module(name: Any) -> int:
@@ -92,7 +98,7 @@ def _of_module(name: Any) -> int:
     return _FOREIGN if file is None else _of_file(file)
 
 
-def _of_class(kind: type) -> int:
+def _of_class(kind: Any) -> int:
     """Tell whose objects of a class are; some are made by C code that names no module."""
     module = kind.__module__
     if module == "builtins" and getattr(builtins, kind.__name__, None) is not kind:
@@ -327,7 +333,7 @@ class _Crossing:
 
 _ATOMS = frozenset((int, float, complex, bool, str, bytes, type(None), slice, range, type))
 _HOLDERS = (list, dict, deque, tuple, functools.partial, types.SimpleNamespace)
-_LEADING = (map, zip, enumerate, filter, reversed, type(iter([])), type(iter(())))
+_LEADING: tuple[Any, ...] = (map, zip, enumerate, filter, reversed, type(iter([])), type(iter(())))
 
 
 def _may_hold(item: Any, kind: Any) -> bool:
@@ -414,3 +420,12 @@ def give(value: Any) -> Any:
 
 
 border = Border(judge, enter, leave, give)
+
+# By this name code finds the border: among the builtins, for a program may list its own names.
+NAME = "__alight__"
+
+
+def installed() -> Border:
+    """Return the border, where code finds it from now on."""
+    setattr(builtins, NAME, border)
+    return border

@@ -15,9 +15,10 @@ from functools import lru_cache
 from types import CodeType
 from typing import Any
 
-__all__ = ["NAME", "READERS", "imported_names", "reroute", "rerouted_code"]
+from alight._src.jit.border import NAME, border, installed
 
-NAME = "__alight__"
+__all__ = ["READERS", "holding_border", "reroute", "rerouted_code"]
+
 _VALUE = "__alight_value__"
 
 # Builtins that call what they are given, or store it.
@@ -51,11 +52,6 @@ def _tops(tree: ast.AST) -> Iterator[tuple[str, str]]:
                 yield alias.asname or alias.name, f"{module}:{alias.name}"
 
 
-def imported_names(tree: ast.AST) -> dict[str, str]:
-    """Return the names that imports bind, with the modules that they come from."""
-    return dict(_tops(tree))
-
-
 class _Facts:
     """What a file's names are, wherever in it they are bound."""
 
@@ -79,9 +75,7 @@ class _Facts:
                 self.others.add(node.id)
             elif isinstance(node, ast.arg):
                 self.others.add(node.arg)
-            elif isinstance(node, ast.ExceptHandler) and node.name:
-                self.others.add(node.name)
-            elif isinstance(node, (ast.MatchAs, ast.MatchStar)) and node.name:
+            elif isinstance(node, (ast.ExceptHandler, ast.MatchAs, ast.MatchStar)) and node.name:
                 self.others.add(node.name)
             elif isinstance(node, ast.MatchMapping) and node.rest:
                 self.others.add(node.rest)
@@ -217,13 +211,13 @@ class _Reroute(ast.NodeTransformer):
         if self.facts.looks_only(node.func):
             return node
         place = _place_of(node)
-        border = _border(place)
-        crossing = ast.Call(border, [node.func, *node.args], node.keywords)
+        test = _border(place)
+        crossing = ast.Call(test, [node.func, *node.args], node.keywords)
         crossing = _here(crossing, place)
         arguments = [*node.args, *[keyword.value for keyword in node.keywords]]
         if not _is_plain(node.func) or not all(map(_is_plain, arguments)):
             return crossing
-        return _here(ast.IfExp(border, crossing, node), place)
+        return _here(ast.IfExp(test, crossing, node), place)
 
     def visit_Assign(self, node: ast.Assign) -> Any:
         """Have what is stored in others' objects go by the border."""
@@ -318,7 +312,9 @@ class _Reroute(ast.NodeTransformer):
 def _place_of(call: ast.Call) -> ast.expr:
     """Return where Python says that a call is: of a method, the line that names it."""
     func = call.func
-    if not isinstance(func, ast.Attribute) or func.lineno == func.end_lineno:
+    unpacks = any(isinstance(arg, ast.Starred) for arg in call.args)
+    unpacks = unpacks or any(keyword.arg is None for keyword in call.keywords)
+    if unpacks or not isinstance(func, ast.Attribute) or func.lineno == func.end_lineno:
         return call
     at = ast.copy_location(ast.Constant(None), call)
     at.lineno = func.end_lineno or func.lineno
@@ -337,30 +333,25 @@ def _as_value(key: ast.expr) -> ast.expr:
     return key
 
 
-def reroute(
-    tree: ast.Module, readers: frozenset[str] = READERS, own: bool = False
-) -> ast.Module:
+def reroute(tree: ast.Module, readers: frozenset[str] = READERS, own: bool = False) -> ast.Module:
     """Return a module's tree, changed in place, with what leaves the program's code going by the
-    border, which it imports. Functions that are given to the packages of ``readers`` stay as they
+    border. Functions that are given to the packages of ``readers`` stay as they
     are; with ``own`` calls of what the file defines, too, for its code goes by the border itself.
     """
+    installed()
     facts = _Facts(tree, readers, own)
-    tree = _Reroute(facts).visit(tree)
-    place = 0
-    for statement in tree.body:
-        text = isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
-        future = isinstance(statement, ast.ImportFrom) and statement.module == "__future__"
-        if not future and not (text and place == 0):
-            break
-        place += 1
-    if tree.body:
-        first = tree.body[min(place, len(tree.body) - 1)]
-        own = ast.ImportFrom("alight._src.jit.border", [ast.alias("border", NAME)], 0)
-        tree.body.insert(place, _here(own, first))
+    _Reroute(facts).visit(tree)
     return tree
 
 
-# --------------------------------------------------------------------------- code that is already made
+def holding_border(code: CodeType) -> CodeType:
+    """Return code with the border among its constants, and that of code inside it: where it is
+    pickled by value, another process finds the border by that."""
+    consts = [holding_border(c) if isinstance(c, CodeType) else c for c in code.co_consts]
+    return code.replace(co_consts=(*consts, border))
+
+
+# ------------------------------------------------------------------------- code that is made
 
 
 @lru_cache(1024)
@@ -381,7 +372,7 @@ def _of_file(path: str, source: str) -> dict[CodeType, CodeType]:
     try:
         plain = compile(source, path, "exec", dont_inherit=True)
         tree: Any = compile(source, path, "exec", ast.PyCF_ONLY_AST, dont_inherit=True)
-        other = compile(reroute(tree), path, "exec", dont_inherit=True)
+        other = holding_border(compile(reroute(tree), path, "exec", dont_inherit=True))
     except (SyntaxError, ValueError, RecursionError):
         return {}
     found: dict[CodeType, CodeType] = {}

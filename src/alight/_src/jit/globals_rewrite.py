@@ -20,8 +20,8 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 from alight._core import ArrayBase, floor
 from alight._src.api.stand_ins import stand_in, stand_ins
 from alight._src.base.originals import np
-from alight._src.jit.border import border, is_of_a_package
-from alight._src.jit.border_rewrite import NAME, rerouted_code
+from alight._src.jit.border import NAME, border, is_of_a_package
+from alight._src.jit.border_rewrite import rerouted_code
 from alight._src.jit.bytecode import Step, Steps, instructions
 from alight._src.jit.code_origin import written_by_user
 from alight._src.jit.scalar import Scalar
@@ -68,11 +68,9 @@ class _Names(dict[str, Any]):
     def __getitem__(self, name: str) -> Any:
         real = self.real
         if not floor.traced:  # a function that was made inside a body, and is called later
-            return border if name == NAME else real[name]
+            return real[name]
         if name == "type" and self.types and name not in real:
             return _type
-        if name == NAME:  # what the code of twins goes by
-            return border
         return _swapped(name, real[name], self.uses)
 
 

@@ -99,7 +99,12 @@ def _compile(source: bytes, path: str) -> CodeType:
     if b"numpy.random" in source:
         # Rewritten imports of it look in sys.modules; others need not wait for NumPy's to load.
         random_namespace()
-    return compile(tree, path, "exec", dont_inherit=True)
+    code = compile(tree, path, "exec", dont_inherit=True)
+    if not _has_border:
+        return code
+    from alight._src.jit.border_rewrite import holding_border
+
+    return holding_border(code)
 
 
 # Whether the program imports packages: then what leaves its code goes by the border.
@@ -176,7 +181,7 @@ def _files_of(name: str, folder: str) -> Iterator[str]:
 
 
 def _is_package(name: str) -> bool:
-    """Tell whether what is imported is neither NumPy's, nor alight's, nor the standard library's."""
+    """Tell whether a module is neither NumPy's, nor alight's, nor the standard library's."""
     top = name.partition(".")[0]
     if name.startswith(("numpy.testing", "numpy.ctypeslib", "importlib", "ctypes")):
         return True

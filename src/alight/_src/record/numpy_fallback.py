@@ -307,7 +307,7 @@ def _told(function: Any) -> str:
 
 
 # Of other packages' arrays `size` may be a method, and `dtype` not NumPy's.
-_MEASURED = (np.ndarray, np.generic, ArrayBase)
+_MEASURED: Any = (np.ndarray, np.generic, ArrayBase)
 _REDUCTIONS = frozenset((np.sum, np.prod, np.min, np.max, np.any, np.all, np.mean))
 _REDUCING = frozenset((np.add, np.multiply, np.minimum, np.maximum, np.logical_or, np.logical_and))
 
