@@ -315,6 +315,8 @@ class _Crossing:
             for source in gc.get_referents(holder):
                 for part in source if type(source) is tuple else (source,):
                     self.give(part)
+        if self.convert is _back and floor.traced and _acts(kind):
+            return  # its methods, which packages call, run as they are: what they have is ndarrays
         if _is_the_programs(kind) or kind is types.SimpleNamespace:
             kept = attributes(holder)
             self.items(kept, dict.items(kept), dict)
@@ -350,6 +352,20 @@ def _tuple_of(old: tuple[Any, ...], items: list[Any]) -> Any:
     if all(a is b for a, b in zip(old, items, strict=True)):
         return old
     return tuple_like(old, items)
+
+
+@functools.lru_cache(1024)  # asked of every object that is looked at
+def _acts(kind: type) -> bool:
+    """Tell whether a class has code of the program's own beside what makes and shows objects."""
+    return any(
+        isinstance(found, types.FunctionType) and name not in _DRESSING
+        for base in kind.__mro__
+        if base is not object and _of_class(base) == _STRAIGHT
+        for name, found in vars(base).items()
+    )
+
+
+_DRESSING = frozenset(("__init__", "__new__", "__repr__", "__eq__", "__hash__", "__post_init__"))
 
 
 def _outward(item: Any) -> Any:
