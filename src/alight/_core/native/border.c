@@ -17,7 +17,7 @@ static _Thread_local Outside *outside;
 typedef struct {
     PyObject_HEAD
     vectorcallfunc vectorcall;
-    PyObject *weakrefs, *judge, *enter, *leave, *give;
+    PyObject *weakrefs, *judge, *enter, *leave, *give, *installed;
     /* What was judged: by file or module of a function, by class of what is called, by class that is called. */
     PyObject *by_origin, *by_class, *by_made;
     PyObject *inside; /* gives what runs in a function's place while `jit` records */
@@ -277,9 +277,9 @@ static int border_true(PyObject *self) { return live_arrays > 0; }
 
 static PyObject *border_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"judge", "enter", "leave", "give", NULL};
-    PyObject *judge, *enter, *leave, *give;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOOO", names, &judge, &enter, &leave, &give)) return NULL;
+    static char *names[] = {"judge", "enter", "leave", "give", "installed", NULL};
+    PyObject *judge, *enter, *leave, *give, *installed;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOOOO", names, &judge, &enter, &leave, &give, &installed)) return NULL;
     Border *self = (Border *)type->tp_alloc(type, 0);
     if (self == NULL) return NULL;
     self->vectorcall = border_call;
@@ -287,6 +287,7 @@ static PyObject *border_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
     self->enter = Py_NewRef(enter);
     self->leave = Py_NewRef(leave);
     self->give = Py_NewRef(give);
+    self->installed = Py_NewRef(installed);
     self->by_origin = PyDict_New();
     self->by_class = PyDict_New();
     self->by_made = PyDict_New();
@@ -303,6 +304,7 @@ static int border_traverse(Border *self, visitproc visit, void *arg)
     Py_VISIT(self->enter);
     Py_VISIT(self->leave);
     Py_VISIT(self->give);
+    Py_VISIT(self->installed);
     Py_VISIT(self->by_origin);
     Py_VISIT(self->by_class);
     Py_VISIT(self->by_made);
@@ -318,6 +320,7 @@ static void border_dealloc(Border *self)
     Py_XDECREF(self->enter);
     Py_XDECREF(self->leave);
     Py_XDECREF(self->give);
+    Py_XDECREF(self->installed);
     Py_XDECREF(self->by_origin);
     Py_XDECREF(self->by_class);
     Py_XDECREF(self->by_made);
@@ -326,13 +329,7 @@ static void border_dealloc(Border *self)
 }
 
 /* Code that names it is pickled by value and runs elsewhere. */
-static PyObject *border_reduce(PyObject *self, PyObject *unused)
-{
-    PyObject *module = PyImport_ImportModule("alight._src.jit.border");
-    PyObject *found = module == NULL ? NULL : PyObject_GetAttrString(module, "installed");
-    Py_XDECREF(module);
-    return found == NULL ? NULL : Py_BuildValue("N()", found);
-}
+static PyObject *border_reduce(PyObject *self, PyObject *unused) { return Py_BuildValue("O()", ((Border *)self)->installed); }
 
 static PyObject *border_forget(Border *self, PyObject *unused)
 {

@@ -435,8 +435,6 @@ def give(value: Any) -> Any:
     return _passed(value, False)
 
 
-border = Border(judge, enter, leave, give)
-
 # By this name code finds the border: among the builtins, for a program may list its own names.
 NAME = "__alight__"
 
@@ -445,3 +443,6 @@ def installed() -> Border:
     """Return the border, where code finds it from now on."""
     setattr(builtins, NAME, border)
     return border
+
+
+border = Border(judge, enter, leave, give, installed)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from importlib import import_module
 from types import FunctionType, MethodType
 from typing import Any
 
@@ -18,12 +17,13 @@ class Border:
     """Calls, stores and returns of the program's code; true while an Array may live.
 
     ``judge`` tells whose code something is; ``enter`` gives what is handed over in place of a
-    call's arguments and ``leave`` what is given back, ``give`` what is returned or stored.
+    call's arguments and ``leave`` what is given back, ``give`` what is returned or stored;
+    ``installed`` gives the border in another process.
     ``inside`` gives what runs in place of the program's own function while `jit` records. The
     native core has no frame between who calls and what is called; the twin has one.
     """
 
-    __slots__ = ("__weakref__", "_enter", "_give", "_judge", "_leave", "inside")
+    __slots__ = ("__weakref__", "_enter", "_give", "_installed", "_judge", "_leave", "inside")
 
     slice = slice
 
@@ -33,7 +33,9 @@ class Border:
         enter: Callable[..., Any],
         leave: Callable[[Any, Any], Any],
         give: Callable[[Any], Any],
+        installed: Callable[[], Any],
     ) -> None:
+        self._installed = installed
         self._judge = judge
         self._enter = enter
         self._leave = leave
@@ -44,7 +46,7 @@ class Border:
         return True  # the twin does not count
 
     def __reduce__(self) -> Any:
-        return import_module("alight._src.jit.border").installed, ()
+        return self._installed, ()
 
     def _verdict(self, item: Any) -> int:
         while type(item) is MethodType:
