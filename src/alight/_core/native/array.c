@@ -5,6 +5,7 @@ PyObject *array_over(PyTypeObject *type, PyObject *storage, PyObject *window)
 {
     Array *self = (Array *)type->tp_alloc(type, 0);
     if (self != NULL) {
+        live_arrays++;
         self->storage = Py_NewRef(storage);
         self->window = Py_NewRef(window);
     }
@@ -120,8 +121,16 @@ static int array_clear(Array *self)
     return 0;
 }
 
+static PyObject *array_made(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    PyObject *self = PyBaseObject_Type.tp_new(type, args, kwargs);
+    if (self != NULL) live_arrays++;
+    return self;
+}
+
 static void array_dealloc(Array *self)
 {
+    live_arrays--;
     PyObject_GC_UnTrack(self);
     if (self->weakrefs != NULL) {
         PyObject_ClearWeakRefs((PyObject *)self);
@@ -283,6 +292,6 @@ bool array_ready(void)
         return false;
     }
     ArrayType.tp_dict = own;
-    ArrayType.tp_new = PyBaseObject_Type.tp_new;
+    ArrayType.tp_new = array_made;
     return PyType_Ready(&ArrayType) == 0;
 }

@@ -94,7 +94,7 @@ typedef struct {
 } Floor;
 
 extern PyTypeObject LayoutType, ViewType, DataType, ValueType, StorageType, KeyType, DirectType;
-extern PyTypeObject ArrayType, HooksType, FloorType, CreationType, NamespaceType, PublicType, UfuncBaseType;
+extern PyTypeObject BorderType, ArrayType, HooksType, FloorType, CreationType, NamespaceType, PublicType, UfuncBaseType;
 extern Hooks *hooks;
 extern Floor *floors;
 extern PyObject *policy_in_force;  /* the context variable POLICY */
@@ -191,6 +191,9 @@ PyObject *take_over(PyObject *module, PyObject *array);
 PyObject *fresh_array(PyObject *module, PyObject *made);
 PyObject *at_hand(PyObject *module, PyObject *array);
 PyObject *view_of(PyObject *module, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
+
+/* border.c */
+extern long long live_arrays;
 
 /* array.c */
 PyObject *array_new(PyTypeObject *type, Value *value);

@@ -75,7 +75,7 @@ PyMODINIT_FUNC PyInit__native(void)
     } types[] = {
         {"Layout", &LayoutType}, {"View", &ViewType}, {"Data", &DataType}, {"Value", &ValueType}, {"Storage", &StorageType}, {"Turn", &TurnType}, {"ArrayBase", &ArrayType},
         {"Hooks", &HooksType}, {"Floor", &FloorType}, {"Creation", &CreationType}, {"Namespace", &NamespaceType}, {"Public", &PublicType},
-        {"UfuncBase", &UfuncBaseType},
+        {"UfuncBase", &UfuncBaseType}, {"Border", &BorderType},
         {"Key", &KeyType}, {"Direct", &DirectType}, {"Stock", &StockType}, {"Shelf", &ShelfType},
         {"DeviceBuffer", &DeviceBufferType}, {"Launches", &LaunchesType}, {"DeviceCall", &DeviceCallType},
     };

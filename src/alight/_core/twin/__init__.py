@@ -10,6 +10,7 @@ shares it, so a write, which makes a new version and rebinds the storage, is see
 from alight._core.numbering import Key
 
 from .asked import POLICY, Hooks, hooks, recording_errstate
+from .crossing import Border
 from .data import Data, fresh_data, keep_bytes, kept_bytes
 from .device_memory import PIECES, DeviceBuffer, DeviceCall, Launches, Shelf, Stock
 from .direct import OPERANDS, Direct
@@ -24,6 +25,7 @@ __all__ = [
     "PIECES",
     "POLICY",
     "ArrayBase",
+    "Border",
     "Creation",
     "Data",
     "DeviceBuffer",

@@ -209,7 +209,7 @@ class Program:
         parts = [self._build(part, arrays, kept, made) for part in form.parts]
         if form.kind is dict:
             return dict(zip(form.keys, parts, strict=True))
-        return form.kind(parts) if form.kind in (tuple, list) else form.kind(*parts)
+        return form.kind(parts) if form.kind in (tuple, list) else tuple.__new__(form.kind, parts)
 
     def launchable(self, plan: Plan | None = None) -> Launchable | None:
         """Return the program as the generated kernels of a plan (by default its own), if there is

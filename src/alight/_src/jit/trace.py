@@ -11,6 +11,7 @@ from alight._src.config.loading import config
 from alight._src.fp_warnings.errstate import asked
 from alight._src.ir.group import same_bits
 from alight._src.jit.argument_leases import Leases
+from alight._src.jit.exchange import attributes
 from alight._src.jit.host_program import Argument, Fixed, Fresh, Program, Tree
 from alight._src.jit.scalar import Scalar
 from alight._src.plan.plan import Foregone, LaunchStep, Plan
@@ -154,7 +155,7 @@ class _Making:
             parts = tuple([self.form(part) for part in item.values()])
             return Tree(dict, parts, tuple(item))
         if isinstance(item, tuple) or kind is list:
-            if kind not in (tuple, list) and not hasattr(item, "_fields"):
+            if kind not in (tuple, list) and (not hasattr(item, "_fields") or attributes(item)):
                 raise _NotKept
             return Tree(kind, tuple([self.form(part) for part in item]), ())
         if kind in (int, float, complex, bool, str, bytes, type(None)) or isinstance(

@@ -165,8 +165,19 @@ def wrapped(tree: Any, seen: Seen) -> Any:
     if type(tree) is dict:
         return {key: wrapped(item, seen) for key, item in tree.items()}
     if isinstance(tree, tuple) and hasattr(tree, "_fields"):
-        return type(tree)(*[wrapped(item, seen) for item in tree])
+        return tuple_like(tree, [wrapped(item, seen) for item in tree])
     return tree
+
+
+def tuple_like(like: Any, items: Sequence[Any]) -> Any:
+    """Return a tuple of the class of another with other items and its attributes, whatever those of
+    the class are made by (SciPy's results take more than their items)."""
+    if type(like) is tuple:
+        return tuple(items)
+    made = tuple.__new__(type(like), items)
+    if kept := getattr(like, "__dict__", None):
+        vars(made).update(kept)
+    return made
 
 
 class Seen:
@@ -306,6 +317,8 @@ def _told(function: Any) -> str:
     return str(found)
 
 
+# Of other packages' arrays `size` may be a method, and `dtype` not NumPy's.
+_MEASURED: Any = (np.ndarray, np.generic, ArrayBase)
 _REDUCTIONS = frozenset((np.sum, np.prod, np.min, np.max, np.any, np.all, np.mean))
 _REDUCING = frozenset((np.add, np.multiply, np.minimum, np.maximum, np.logical_or, np.logical_and))
 
@@ -321,15 +334,15 @@ def _eligible_elements(function: Any, args: Sequence[Any], result: Any) -> int:
         and ufunc.signature is None
         and (ufunc is function or function.__name__ == "__call__")
     ):
-        elements = sum([item.size for item in results if hasattr(item, "dtype")])
+        elements = sum([item.size for item in results if isinstance(item, _MEASURED)])
     elif (
         function in _REDUCTIONS
         or (isinstance(owner, np.ufunc) and owner in _REDUCING and function.__name__ == "reduce")
     ) and args:
-        elements = math.prod(shape_of(args[0])) if hasattr(args[0], "dtype") else 0
+        elements = math.prod(shape_of(args[0])) if isinstance(args[0], _MEASURED) else 0
     else:
         return 0
-    dtypes = [item.dtype for item in (*args, *results) if hasattr(item, "dtype")]
+    dtypes = [item.dtype for item in (*args, *results) if isinstance(item, _MEASURED)]
     return elements if all(dtype.char in COUNTED_DTYPES for dtype in dtypes) else 0
 
 
@@ -381,6 +394,7 @@ __all__ = [
     "run_in_numpy",
     "stands_for_scalar",
     "taken",
+    "tuple_like",
     "wrap",
     "wrapped",
 ]

@@ -110,11 +110,16 @@ def binary(op: Any, left: Any, right: Any) -> Any:
             return NotImplemented
         # It was asked before, or knows no arrays but ndarrays: NumPy's operator says who acts.
         return exit_to_numpy(_OPERATORS[op.name], (left, right), {})
+    if op.name == "multiply" and isinstance(other, _REPEATED):
+        array = left if other is right else right
+        if stands_for_scalar(array):  # Python asks it how often, as it asks NumPy's scalars
+            if array.dtype.kind in "iu":
+                return NotImplemented
+            scalar = host(array)[()]
+            return scalar * other if other is right else other * scalar
     ours = FUNCTIONS.get(op.reference)
     if ours is not None:
         return ours(left, right)
-    if type(other) in _REPEATED and op.name == "multiply" and stands_for_scalar(_of(left, right)):
-        return _OPERATORS[op.name](other, operator.index(host(_of(left, right))[()]))
     scalars = _whole_numbers(op.name, left, right)
     if scalars is not None:
         return wrap(call_there(_OPERATORS[op.name], scalars, {}))
@@ -130,15 +135,8 @@ def binary(op: Any, left: Any, right: Any) -> Any:
         return run_in_numpy(_EQUALITY[op.name], (left, right), {})
 
 
-# They are repeated by whole numbers, NumPy's scalars among these, and multiplied by arrays.
-_REPEATED = frozenset((str, bytes, bytearray, list, tuple))
-
-
-def _of(left: Any, right: Any) -> Any:
-    """Return the operand that is an Array, the left one of two."""
-    return left if isinstance(left, ArrayBase) else right
-
-
+# What Python repeats by a scalar.
+_REPEATED = (str, bytes, bytearray, list, tuple)
 # What NumPy's own operator calls for these exponents.
 _POWERS = {2: np.square, 0.5: np.sqrt, -1: np.reciprocal}
 

@@ -301,9 +301,11 @@ class CheckedExecution(execute.Execution):
         self.memory.add(place.arena, low, high, f"the memory of %{step.target}")
         self.memory.write(step.old, place)
 
-    def _launch_into(self, later: Any, window: base.Operand) -> None:
+    def _launch_into(
+        self, later: Any, window: base.Operand, bound: tuple[Value, Data, int]
+    ) -> None:
         self._follow(self._into, later, window)
-        super()._launch_into(later, window)
+        super()._launch_into(later, window, bound)
 
     def _into(self, later: Any, window: base.Operand) -> None:
         """Note that a launch leaves its result in a window."""
