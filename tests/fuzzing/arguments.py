@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 
 from .bodies import Form
 
@@ -73,6 +74,7 @@ def box(x, y):
     made.x, made.y = x, y
     return made
 """
+_SHARED = 0.35  # of the sets of arguments have arrays that share memory
 # Where a body finds more arrays in `e`, and how that is made of two.
 HOLDERS = {
     "list": (("e[0]", "e[1]"), "[{0}, {1}]"),
@@ -91,15 +93,15 @@ _PALETTES = (("d", "d"), ("d", "f"), ("d", "l"), ("f", "f"), ("l", "i"), ("d", "
 _NUMBERS = ("1", "2", "3", "0", "2.5", "True", "np.float32(2)", "np.int64(3)", "n % 3", "n")
 
 
-def form(r: random.Random, large: bool) -> tuple[Form, str]:
+def form(r: random.Random, large: bool, pure: bool) -> tuple[Form, str]:
     """Return what a program's arrays are like, and what holds more of them."""
     shape = r.choice(_LARGE if large else _EMPTY if r.random() < 0.04 else _SHAPES)
-    holder = r.choice((*HOLDERS, "nothing", "nothing"))
+    holder = r.choice(("nothing", "list") if pure else (*HOLDERS, "nothing", "nothing"))
     # Arguments and locals more often than the rest.
     names = [*"aabbcppqqr", *HOLDERS[holder][0]]
-    if r.random() < 0.25:
+    if not pure and r.random() < 0.25:
         names.append("G")
-    if r.random() < 0.15:
+    if not pure and r.random() < 0.15:
         names.append("h")
     return Form(shape, r.choice(_PALETTES), tuple(names)), holder
 
@@ -132,9 +134,9 @@ def _array(r: random.Random, form: Form, first: str) -> str:
     return r.choice(choices)
 
 
-def _second(r: random.Random, form: Form, first: str) -> str:
+def _second(r: random.Random, form: Form, first: str, shared: bool) -> str:
     """Return an array that may share the memory of `a`."""
-    if r.random() < 0.65:
+    if not shared or r.random() < 0.5:
         return _array(r, form, first)
     choices = ["a", "a[::-1]", "a[...]", "a", "a.view()"]
     if form.square and len(form.shape) == 2:
@@ -142,18 +144,27 @@ def _second(r: random.Random, form: Form, first: str) -> str:
     return r.choice(choices)
 
 
-def made(r: random.Random, form: Form, holder: str) -> list[str]:
-    """Return the lines that make the arguments of a call; `n` is the call's number."""
+def made(r: random.Random, form: Form, holder: str, ours: bool) -> list[str]:
+    """Return the lines that make the arguments of a call; `n` is the call's number.
+
+    ``ours``: `a`, `b` and `c` are Arrays, where they do not share the memory of an ndarray.
+    """
     shape, dtype = form.shape, form.dtypes[0]
     lines = []
-    if r.random() < 0.15:
+    shared = r.random() < _SHARED
+    if shared and r.random() < 0.2:
         wider = (shape[0] + 1, *shape[1:])
         lines += [f"m = new({dtype!r}, {wider}, n)", "a = m[:-1]", "b = m[1:]"]
     else:
-        lines += [f"a = {_array(r, form, 'n')}", f"b = {_second(r, form, 'n + 2')}"]
-    lines.append(f"c = {r.choice(('b', _second(r, form, '7'), _second(r, form, '7')))}")
-    parts = [r.choice(("a", "b[::-1]", _array(r, form, "3"), _array(r, form, "4"))) for _ in "xy"]
+        lines += [f"a = {_array(r, form, 'n')}", f"b = {_second(r, form, 'n + 2', shared)}"]
+    third = _second(r, form, "7", shared)
+    lines.append(f"c = {r.choice(('b', third)) if shared else third}")
+    parts = [_array(r, form, "3"), _array(r, form, "4")]
+    if shared:
+        parts = [r.choice(("a", "b[::-1]", part)) for part in parts]
     lines.append(f"k = {r.choice(_NUMBERS)}")
+    if ours:
+        lines = [re.sub(r"^(\w) = ((?:new|frozen|special).*)", r"\1 = ours(\2)", x) for x in lines]
     lines.append("e = " + HOLDERS[holder][1].format(*parts, dtype=dtype, shape=shape))
     return lines
 

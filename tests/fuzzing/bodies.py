@@ -50,6 +50,11 @@ np.copyto({v}, {x}, casting="unsafe")
 {v}[...] = {v}[::-1]
 {v}.T[...] = {v}.T
 {v}[::-1] = {x}
+{w}[::-1] = {w}
+{w}.T[...] = {w}.T[::-1]
+{w}[...] = {w}[::-1] + {w}
+np.add({w}, {w}[::-1], out={w}, casting="unsafe")
+{l} = np.sqrt({v} * 2 + 1) * 3; {l}[::-1] = {l}
 np.positive({v}, out={v})
 np.add({v}, {k}, out={v}, casting="unsafe")
 np.multiply({x}, 2, out={v}, casting="unsafe")
@@ -232,6 +237,10 @@ _LAST = (
     "return {x}", "return {v}, {v}, {v}", "return u, {v}.T",
 )  # fmt: skip
 _RAISES = 0.15  # of the bodies
+# What keeps a body from being proven pure, and so from being replayed; or asks for elements.
+_IMPURE = re.compile(
+    r"\.flat|\.at\(|\.view\(|error|each|inner|halves|real\[|\bif |u = {v}\[{m}\]|int\(|for row"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,9 +309,9 @@ class _Filling:
         return f"{at}:{at + size}", f"{other}:{other + size}"
 
 
-def body(r: random.Random, form: Form) -> list[str]:
+def body(r: random.Random, form: Form, pure: bool) -> list[str]:
     """Return the statements of a random body, each of one or more lines."""
-    short = r.random() < 0.5  # what is short is proven pure more often, and answered in more ways
+    short = r.random() < 0.6
     locals_ = "p" if short else "pqr"
     hidden = set("pqr") - set(locals_)
     lines = []
@@ -316,7 +325,10 @@ def body(r: random.Random, form: Form) -> list[str]:
         lines.append(filling.filled("u = {v}[{s}]; d = u > 1"))
     weights = [weight for _, weight in _TABLES]
     for _ in range(r.randint(1, 5) if short else r.randint(3, 14)):
-        lines.append(filling.filled(r.choice(r.choices(_LINES, weights)[0])))
+        line = r.choice(r.choices(_LINES, weights)[0])
+        while pure and _IMPURE.search(line):
+            line = r.choice(r.choices(_LINES, weights)[0])
+        lines.append(filling.filled(line))
     if r.random() < _RAISES:
         lines.insert(r.randint(len(locals_), len(lines)), filling.filled(r.choice(_RAISING)))
     last = [line for line in _LAST if not short or not re.search(r"\b[ud]\b", line)]

@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from alight._core import ArrayBase
+
 __all__ = ["HEARING", "Witness", "difference"]
 
 Array = np.ndarray[Any, Any]
@@ -40,9 +42,10 @@ def _memory(array: Array) -> tuple[int, int]:
 class Witness:
     """Keeps what each call of one program left behind."""
 
-    def __init__(self, bases: list[Array], hearing: str) -> None:
+    def __init__(self, bases: list[Array], hearing: str, ours: bool = False) -> None:
         self.bases = bases
         self._hearing = hearing
+        self._ours = ours  # what is given may be Arrays, and so may be what comes back
         self._kept: list[Any] = []  # results, which later calls must not change
 
     def call(self, function: Any, arguments: Sequence[Any]) -> dict[str, Any]:
@@ -51,7 +54,9 @@ class Witness:
             try:
                 result, error = function(*arguments), None
             except Exception as raised:
-                result, error = None, f"{type(raised).__name__}: {raised}"
+                # What NumPy says of its own class is said of ours.
+                said = str(raised).replace("numpy.ndarray", "Array")
+                result, error = None, f"{type(raised).__name__}: {said}"
         self._kept.append(result)
         seen = self._seen(result, [])
         return {
@@ -64,9 +69,12 @@ class Witness:
 
     def end(self) -> dict[str, Any]:
         """Return what all results are after the last call."""
-        return {"results kept": [self._seen(result, []) for result in self._kept]}
+        return {"warnings": [], "results kept": [self._seen(result, []) for result in self._kept]}
 
     def _seen(self, item: Any, before: list[Array]) -> Any:
+        if self._ours and isinstance(item, (ArrayBase, np.generic)):
+            # Where NumPy has scalars, Arrays of no dimensions; and memory of their own.
+            item = np.asarray(item)
         if isinstance(item, np.ndarray):
             described = {
                 "type": type(item).__name__,
@@ -92,7 +100,7 @@ class Witness:
     def _shared(self, array: Array, before: list[Array]) -> Any:
         """Return where in a watched array's memory this one begins, or which of the results before
         it shares its memory with."""
-        if not array.size:
+        if self._ours or not array.size:
             return None
         low, high = _memory(array)
         for number, base in enumerate(self.bases):
