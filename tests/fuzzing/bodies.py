@@ -60,7 +60,7 @@ np.add({v}, {k}, out={v}, casting="unsafe")
 np.multiply({x}, 2, out={v}, casting="unsafe")
 np.subtract({v}, {v}, out={v}, casting="unsafe")
 np.maximum({v}, {k}, out={w}); {w} += 0
-np.clip({v}, 0, 5, out={v}, casting="unsafe")
+np.clip({v}, -1, 5, out={v}, casting="unsafe")
 np.sqrt(np.abs({v}), out={v}, casting="unsafe")
 np.add({w}, {k}, out={w}, where={w} > {i}, casting="unsafe")
 {v} += {k}
@@ -95,7 +95,7 @@ np.copyto({v}, {k}, where={m}, casting="unsafe")
 np.putmask({v}, {m}, {k})
 np.put({v}, {z}, {k})
 np.place({v}, {m}, [1, 2])
-np.add.at({v}, {z}, 1)
+if {w}.flags.writeable: np.add.at({w}, {z}, 1)
 {v}.flat[{i}] = {k}
 {l} = {w}.copy(); np.add({w}, {k}, out={l}, where={m}, casting="unsafe")
 np.add({v}[{s}], {k}, out={v}[{t}], casting="unsafe")
@@ -188,7 +188,7 @@ EXPRESSIONS = """
 {v} - {v} * 2
 np.abs({v})
 {v}[::-1]
-np.minimum({v}, {v}) * 2
+np.minimum({v}, {v}) + 0
 {v}.copy()
 np.negative({v})
 np.square({v})
@@ -275,7 +275,9 @@ class _Filling:
         self._choices["j"] = self._choices["i"]
 
     def filled(self, template: str) -> str:
-        one = {"w": self._choices["v"](), "l": self._choices["l"]()}
+        one = {"l": self._choices["l"]()}
+        others = [name for name in self._form.names if name != one["l"]]
+        one["w"] = self._random.choice(others)  # never what the statement makes anew
         one["s"], one["t"] = self._slices()
 
         def field(found: re.Match[str]) -> str:

@@ -30,7 +30,9 @@ def _bytes(array: Array) -> Any:
 
 
 def _plainly(item: Any) -> Any:
-    return _bytes(item) if isinstance(item, np.ndarray) else repr(item)
+    if isinstance(item, (np.ndarray, ArrayBase)):
+        return _bytes(np.asarray(item))
+    return repr(item)
 
 
 def _memory(array: Array) -> tuple[int, int]:
