@@ -5,8 +5,8 @@
 The core is built into a folder of its own, with a check of every address range that a kernel is
 given. What a sanitizer says, a test that fails and a program that differs from NumPy make the exit
 status 1. ``--statements`` are split over the fuzzers and their modes; ``--leaks`` looks for memory
-that the core lost, too; ``--record`` writes ``bench-results/sanitizers.json``. Wants gcc with its
-libasan, on Linux.
+that the core lost, too; ``--record`` writes ``bench-results/sanitizers.json``. ``none`` for
+pytest leaves the tests out. Wants gcc with its libasan, on Linux.
 """
 
 from __future__ import annotations
@@ -31,6 +31,15 @@ RESULT = ROOT / "bench-results" / "sanitizers.json"
 COMPILED = ("_native", "_guard", "_threads")
 FLAGS = "-fsanitize=address,undefined -fno-omit-frame-pointer -g -DALIGHT_CHECK_RANGES"
 TESTS = ("tests/test_core*.py", "tests/core", "tests/test_buffers.py", "tests/test_answers.py")
+# What rests on glibc's own heap, in whose place AddressSanitizer's is.
+NOT_RUN = ("tests/test_buffers.py::test_numpys_own_temporaries_stay_touched",)
+# A kernel that is told of one element more than its block has: the run must end there.
+OUT_OF_RANGE = """
+import numpy as np
+from alight._core.threads import Launcher
+block = np.zeros(1000)
+Launcher(1, (1001,), (8, 8), 1, 1, None)((block.ctypes.data, block.ctypes.data))
+"""
 # The fuzzer, its modes, and the share of the statements that each mode gets.
 FUZZED = (
     *(("fuzzing.jitted", mode) for mode in ("numpy", "generated", "sim", "floor")),
@@ -94,9 +103,10 @@ def environment(leaks: bool) -> dict[str, str]:
 def run_tests(env: dict[str, str], more: Sequence[str], findings: Findings) -> None:
     """Run the tests of the core."""
     paths = [str(path) for pattern in TESTS for path in sorted(ROOT.glob(pattern))]
-    call = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-o"]
+    call = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-o"]
+    left_out = [f"--deselect={name}" for name in NOT_RUN]
     done = subprocess.run(
-        [*call, f"pythonpath={LIBRARY}", *(more or paths)],
+        [*call, f"pythonpath={LIBRARY}", *left_out, *(more or paths)],
         cwd=ROOT, env=env, capture_output=True, text=True, check=False,
     )  # fmt: skip
     last = (done.stdout.strip().splitlines() or ["nothing said"])[-1]
@@ -106,6 +116,15 @@ def run_tests(env: dict[str, str], more: Sequence[str], findings: Findings) -> N
     if done.returncode:
         said = [line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
         findings.problems.append(f"tests: {'; '.join(said) or last or done.stderr[-300:]}")
+
+
+def can_fail(env: dict[str, str]) -> str | None:
+    """Return what is wrong where a range out of its block goes unnoticed."""
+    call = [sys.executable, "-c", OUT_OF_RANGE]
+    done = subprocess.run(call, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
+    if done.returncode == 0 or "out of its block" not in done.stderr:
+        return f"a range out of its block is not noticed ({done.stderr.strip()[-200:]})"
+    return None
 
 
 def fuzz(
@@ -155,10 +174,13 @@ def main() -> int:
     given, more = parser.parse_known_args()
     if not given.as_built:
         build()
+    env, findings = environment(given.leaks), Findings()
+    if (wrong := can_fail(env)) is not None:
+        findings.problems.append(wrong)
     for path in REPORTS.glob("report*"):
         path.unlink()
-    env, findings = environment(given.leaks), Findings()
-    run_tests(env, more, findings)
+    if more != ["none"]:
+        run_tests(env, more, findings)
     each = -(-given.statements // len(FUZZED)) if given.statements else 0
     for start in range(0, each, _EACH):
         for module, mode in FUZZED:

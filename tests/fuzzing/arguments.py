@@ -103,18 +103,18 @@ def form(r: random.Random, large: bool, pure: bool) -> tuple[Form, str]:
         names.append("G")
     if not pure and r.random() < 0.15:
         names.append("h")
-    return Form(shape, r.choice(_PALETTES), tuple(names)), holder
+    plain = r.random() < 0.5
+    return Form(shape, r.choice(_PALETTES), tuple(names), plain), holder
 
 
 def _array(r: random.Random, form: Form, first: str) -> str:
     """Return an array of memory of its own, in some layout."""
-    shape, dtype = form.shape, form.dtypes[r.random() < 0.2]
+    shape, dtype = form.shape, form.dtypes[not form.plain and r.random() < 0.2]
     longer = (shape[0] * 2, *shape[1:])
     wider = (shape[0] + 2, *shape[1:])
     last = (*shape[:-1], shape[-1] * 2)
     plain = f"new({dtype!r}, {shape}, {first})"
-    kind = r.random()
-    if kind < 0.5:
+    if form.plain or r.random() < 0.5:
         return plain
     choices = [
         f"new({dtype!r}, {shape[::-1]}, {first}).T",

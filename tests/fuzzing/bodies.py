@@ -36,13 +36,29 @@ COPIES = """
 {l} = np.full_like({v}, {k})
 {l} = np.where({m}, {v}, {v})
 """
+MOVED = """
+{v}[...] = {v}
+{v}[:] = {v}
+np.copyto({v}, {v})
+np.positive({v}, out={v})
+np.add({v}, 0, out={v})
+{v}[...] = {v} + 0
+{v}[...] = {v}.copy()
+{l} = {v}.copy()
+{l} = {v} + 0
+{l} = np.zeros({w}.shape, {w}.dtype); {l}[:] = {w}
+{l} = np.empty_like({w}); {l}[...] = {w}
+"""
+SMALL = """
+{v}[{i}] = {k}
+{v}[{i}] += {k}
+{v}[{s}] = {k}
+{v}[{s}] = {v}[{t}]
+{v}[{s}] *= 2
+"""
 WHOLE = """
 {v}[...] = {x}
-{v}[:] = {v}
 {v}[:] = {x}
-{v}[...] = {v}
-{v}[...] = {v}
-np.copyto({v}, {v})
 np.copyto({v}, {x}, casting="unsafe")
 {v}.fill({k})
 {v}[...] = {k}
@@ -224,7 +240,8 @@ def inner_of(x):
 '''  # fmt: skip
 # How often a statement of each table is drawn.
 _TABLES = (
-    (COPIES, 16), (WHOLE, 28), (PARTS, 24), (VIEWS, 12), (COMPUTED, 16), (CALLS, 4), (BLOCKS, 7),
+    (MOVED, 14), (SMALL, 10), (COPIES, 16), (WHOLE, 28), (PARTS, 24), (VIEWS, 12), (COMPUTED, 16),
+    (CALLS, 4), (BLOCKS, 7),
 )  # fmt: skip
 _LINES = [
     [line.replace("\\n", "\n") for line in table.strip().splitlines()] for table, _ in _TABLES
@@ -250,6 +267,7 @@ class Form:
     shape: tuple[int, ...]
     dtypes: tuple[str, str]
     names: tuple[str, ...]
+    plain: bool  # every array is contiguous and of the first dtype
 
     @property
     def square(self) -> bool:
@@ -284,7 +302,7 @@ class _Filling:
             if found[2]:
                 return found[2][0]
             if found[1] in "12":
-                inner = self.filled(self._random.choice(self._random.choice(_LINES[:4])))
+                inner = self.filled(self._random.choice(self._random.choice(_LINES[:6])))
                 return inner.replace("\n", "\n    ")
             return one[found[1]] if found[1] in one else self._choices[found[1]]()
 
