@@ -7,6 +7,7 @@
    4 KiB) where they were not (EPYC, Linux 6.18). */
 #include "core.h"
 #include "buffers.h"
+#include "ranges.h"
 
 #ifndef _WIN32
 #include <fcntl.h>
@@ -139,6 +140,7 @@ static Block *map_block(size_t capacity, uint32_t class)
 
 static void unmap_block(Block *block)
 {
+    SHOW_BYTES(DATA(block), block->capacity); /* who maps these addresses next knows nothing of ours */
 #ifdef _WIN32
     PyMem_RawFree(block->start);
 #else
@@ -333,7 +335,10 @@ static void *take(void *Py_UNUSED(context), size_t size)
         trim(0); /* what is kept for later may be what is missing now */
         block = map_block(capacity, class);
     }
-    return block == NULL ? NULL : DATA(block);
+    if (block == NULL) return NULL;
+    HIDE_BYTES(DATA(block), block->capacity);
+    SHOW_BYTES(DATA(block), size);
+    return DATA(block);
 }
 
 static void *take_zeroed(void *context, size_t count, size_t size)
@@ -348,6 +353,7 @@ static void give(void *Py_UNUSED(context), void *data, size_t Py_UNUSED(size))
 {
     if (data == NULL) return;
     Block *block = BLOCK(data);
+    HIDE_BYTES(DATA(block), block->capacity);
     if (block->capacity > kept.limit) {
         unmap_block(block);
         return;
@@ -370,9 +376,14 @@ static void *resize(void *context, void *data, size_t size)
 {
     if (data == NULL) return take(context, size);
     size_t before = BLOCK(data)->capacity;
-    if (size <= before && size >= before / 2) return data;
+    if (size <= before && size >= before / 2) {
+        HIDE_BYTES(data, before);
+        SHOW_BYTES(data, size);
+        return data;
+    }
     void *other = take(context, size);
     if (other == NULL) return NULL;
+    SHOW_BYTES(data, before); /* what is beyond the size it was asked for with is copied along */
     memcpy(other, data, size < before ? size : before);
     give(context, data, before);
     return other;
