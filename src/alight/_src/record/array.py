@@ -39,6 +39,8 @@ from alight._src.run.evaluate import evaluate as evaluate_values
 
 Arrayish = Any
 
+# What Python's own messages call the class.
+_TOLD = f"{package.NAME}.Array" if NATIVE else "Array"
 _STORES = opmap["STORE_SUBSCR"]
 
 
@@ -279,7 +281,7 @@ class Array(ArrayMethods):
     def __hash__(self) -> int:  # type: ignore[override]
         # What NumPy has a scalar for is a key as that is; arrays are none.
         if not stands_for_scalar(self):
-            raise TypeError(f"unhashable type: {type(self).__name__!r}")
+            raise TypeError(f"unhashable type: {_TOLD!r}")
         return hash(storage_io.looked_at(self)[()])
 
     def __index__(self) -> int:
@@ -362,7 +364,7 @@ def _of_scalars(name: str) -> property:
 
     def method(self: Array) -> Any:
         if not stands_for_scalar(self):
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            raise AttributeError(f"{_TOLD!r} object has no attribute {name!r}")
         return getattr(storage_io.looked_at(self)[()], name)
 
     return property(method, doc=f"Return NumPy's ``{name}`` of what stands for a scalar.")
