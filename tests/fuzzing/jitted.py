@@ -36,7 +36,7 @@ MODES: dict[str, dict[str, Any]] = {
     "sim": {"floor": 0, "force": "sim:0"},
 }
 CALLS = 9
-_LARGE = {"auto": 0.3, "floor": 0.05}  # the share of programs with large arrays
+_LARGE = {"auto": 0.15, "floor": 0.02}  # the share of programs with large arrays
 _ON_THREADS = 0.08
 _ON_ARRAYS = 0.15
 _SHRUNK = 5  # failures made small; each costs many runs of its program

@@ -88,7 +88,8 @@ def drawn(seed: int) -> tuple[str, str]:
         masks = ", ".join([f"m{t}" for t in range(THREADS)])
         inner = "".join([f"    {line}\n" for line in lines])
         texts.append(f"def work{thread}(w, v, {masks}):\n{inner}")
-    made = f"w = np.arange({size}).astype({dtype!r}) % 9\nv = np.arange({size}).astype({dtype!r}) % 5\n"
+    made = f"w = np.arange({size}).astype({dtype!r}) % 9\n"
+    made += f"v = np.arange({size}).astype({dtype!r}) % 5\n"
     at = (
         "np.arange({size}) % {threads} == {t}" if strided else "np.arange({size}) // {share} == {t}"
     )

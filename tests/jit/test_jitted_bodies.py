@@ -18,7 +18,7 @@ from fuzzing import jitted
 from fuzzing.known_faults import JITTED
 
 # Statements in each mode; where code is generated most of the time goes into compiling it.
-STATEMENTS = {"auto": 5_000, "floor": 3_000, "numpy": 6_000, "generated": 3_000, "sim": 3_000}
+STATEMENTS = {"auto": 1_500, "floor": 2_500, "numpy": 8_000, "generated": 4_000, "sim": 4_000}
 FIRST_SEED = 20_000
 TESTS = Path(__file__).parents[1]
 

@@ -9,7 +9,7 @@ import argparse
 import sys
 from collections.abc import Callable, Sequence
 
-from . import array_api, conformance, fuzz, npbench, numpy_tests, scripts
+from . import array_api, conformance, fuzz, jitted, npbench, numpy_tests, scripts
 from .modes import MODES, Mode
 from .result import RESULTS, Result
 
@@ -19,6 +19,7 @@ RATCHETS: dict[str, Callable[[Mode, str], Result]] = {
     npbench.NAME: npbench.measure,
     conformance.NAME: conformance.measure,
     fuzz.NAME: fuzz.measure,
+    jitted.NAME: jitted.measure,
     scripts.NAME: scripts.measure,
 }
 

@@ -549,9 +549,13 @@ def in_shares(module: str) -> list[dict[str, Any]]:
 def fuzz(rig: Rig, found: dict[str, Any]) -> None:
     """Run random programs on the device, in processes of their own."""
     rows = in_processes("fuzzing", [("cuda", str(10_000 * i + 1), str(FUZZED)) for i in range(8)])
+    jitted = [("cuda", str(10_000 * i + 1), str(FUZZED)) for i in range(8)]
+    bodies = in_processes("fuzzing.jitted", jitted)
     found["fuzz"] = {
         "operations": sum(row["operations"] for row in rows),
-        "failed": [failure for row in rows for failure in row["failures"]],
+        "statements": sum(row["statements"] for row in bodies),
+        "failed": [failure for row in rows for failure in row["failures"]]
+        + [wrong for row in bodies for wrong in row["differences"]],
     }
 
 
