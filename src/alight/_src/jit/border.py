@@ -27,6 +27,7 @@ from alight._src.jit.exchange import attributes, slots
 from alight._src.jit.purity import only_computes
 from alight._src.record import storage_io
 from alight._src.record.numpy_fallback import tuple_like
+from alight._src.record.tracebacks import public
 
 __all__ = ["NAME", "border", "handed_over", "installed", "is_of_a_package", "program_folders"]
 
@@ -445,4 +446,4 @@ def installed() -> Border:
     return border
 
 
-border = Border(judge, enter, leave, give, installed)
+border = Border(judge, public(enter), public(leave), public(give), installed)

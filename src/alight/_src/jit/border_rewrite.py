@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import builtins
 import linecache
+import sys
 from collections.abc import Iterator
 from functools import lru_cache
 from types import CodeType
@@ -340,8 +341,19 @@ def reroute(tree: ast.Module, readers: frozenset[str] = READERS, own: bool = Fal
     """
     installed()
     facts = _Facts(tree, readers, own)
-    _Reroute(facts).visit(tree)
+    limit = sys.getrecursionlimit()
+    # Python's compiler takes expressions several times as deep as a visitor's frames may be.
+    sys.setrecursionlimit(max(limit, _DEEP))
+    try:
+        _Reroute(facts).visit(tree)
+    finally:
+        sys.setrecursionlimit(limit)
     return tree
+
+
+# Frames: three for a level, of which the compiler takes three times as many as the limit that
+# Python begins with (Python/symtable.c, COMPILER_STACK_FRAME_SCALE).
+_DEEP = 3 * 3 * 1000 + 1000
 
 
 def holding_border(code: CodeType) -> CodeType:
