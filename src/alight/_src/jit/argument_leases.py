@@ -19,6 +19,7 @@ from alight._src.jit.reachability import Reach, exported, leads_nowhere, named, 
 from alight._src.jit.scalar import Scalar
 from alight._src.record import storage_io
 from alight._src.record.array import Array
+from alight._src.record.leased import bring_home
 from alight._src.record.numpy_fallback import holds_arrays
 from alight._src.record.pending import concrete, manners, native
 from alight._src.run import evaluate
@@ -121,18 +122,15 @@ class Leases:
     # -- out --------------------------------------------------------------------------------------
     def settle(self) -> None:
         """Do all work, and put what was assigned into the caller's memory."""
-        pending = [
-            lease.storage.value for lease in self.leases if lease.storage.value.op is not None
-        ]
-        if pending:
-            evaluate.evaluate(pending)
+        leases = [lease for lease in self.leases if lease.storage.lease is not None]
+        evaluate.evaluate([lease.storage.value for lease in leases])
         left = [s.value for s in pending_storages() if self._reads(s.value)]
         if left:
             evaluate.evaluate(left)
-        for lease in self.leases:
-            if lease.storage.lease is not None:
-                lease.shape_members()
-                lease.settle()
+        bring_home([lease.storage for lease in leases])
+        for lease in leases:
+            lease.shape_members()
+            lease.settle()
         self._write_back()
 
     def _reads(self, value: Value) -> bool:
@@ -145,7 +143,9 @@ class Leases:
                 continue
             seen.add(id(value))
             stack += value.operands
-            if value.data is not None and any(lease.holds(value.data) for lease in self.leases):
+            if value.data is not None and any(
+                lease.leased.holds(value.data) for lease in self.leases
+            ):
                 return True
         return False
 

@@ -8,7 +8,7 @@ that whoever keeps it checks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from typing import Any, NamedTuple
 
@@ -21,12 +21,14 @@ from alight._src.fp_warnings.registry_check import AlreadyShown
 from alight._src.ir.group import Graph
 from alight._src.jit.lease import NdArray, window_of
 from alight._src.plan.plan import LaunchStep, Plan, ViewStep
+from alight._src.record.leased import Move, Window, put_back
 from alight._src.record.pending import foreign
 from alight._src.run import evaluate
 from alight.device import HOST_DEVICE
 
 __all__ = [
-    "Argument", "Fixed", "Fresh", "Launchable", "Program", "Tree", "called", "watching",
+    "Argument", "Fixed", "Fresh", "Launchable", "Program", "Tree", "Written", "called",
+    "watching",
 ]  # fmt: skip
 
 
@@ -57,6 +59,15 @@ class Fresh(NamedTuple):
     window: View | None
     scalar: bool
     memory: int
+
+
+class Written(NamedTuple):
+    """An argument that is written: its number, the value it has in the end, and which windows of
+    it are written, their masks by the numbers of values."""
+
+    number: int
+    value: int
+    windows: tuple[Window, ...]
 
 
 class Tree(NamedTuple):
@@ -114,7 +125,7 @@ class Program:
         leaves: tuple[Any, ...],
         nodes: tuple[tuple[Any, Any], ...],
         result: Any,
-        writes: tuple[tuple[int, int], ...],
+        writes: tuple[Written, ...],
     ) -> None:
         self.graph: Graph = prepared.graph
         self.plan: Plan = prepared.plan
@@ -132,7 +143,7 @@ class Program:
         # Whether NumPy may warn of something whatever the state around the call is.
         self.warns = "warn" in modes or is_worded(self.graph)
         self._result = result
-        self._writes = writes  # (number of an argument, value it has at the end)
+        self._writes = writes
         self._outputs = frozenset(prepared.graph.outputs)
 
     @property
@@ -154,8 +165,8 @@ class Program:
         for value in kept.values():
             if value.error is not None:
                 raise value.error
-        for number, source in self._writes:
-            _store(arrays[number], kept[source])
+        if self._writes:
+            put_back([move for w in self._writes for move in _moves(w, arrays[w.number], kept)])
         return self._build(self._result, arrays, kept, {})
 
     def _compute(self, arrays: Sequence[NdArray]) -> dict[int, Value]:
@@ -308,21 +319,15 @@ def _input(leaf: Any) -> Any:
     return evaluate.host_array(leaf)
 
 
-def _store(array: NdArray, value: Value) -> None:
-    """Put what an argument became into the caller's memory, unless it was written there."""
+def _moves(written: Written, array: NdArray, kept: dict[int, Value]) -> Iterator[Move]:
+    """Yield what is to be put into an argument, if it is not there."""
+    value = kept[written.value]
+    home = foreign(array)[0].data
+    assert home is not None
     data = value.data
-    if data is not None and data.foreign and data.array is not None:
-        return
-    elements = evaluate.host_array(value)
-    base, view = foreign(array)
-    if view is not None and view.layout is not base.layout:
-        layout = view.layout
-        data = value.data
-        assert data is not None
-        elements = np.ndarray(
-            layout.shape, layout.dtype, data.raw, value.offset + view.offset, layout.strides
-        )
-    np.copyto(array, elements)
+    if data is None or data.array is None or not data.foreign or data.address != home.address:
+        windows = [w if w.mask is None else w._replace(mask=kept[w.mask]) for w in written.windows]
+        yield Move(home.raw, value, windows)
 
 
 def _fresh(form: Fresh, kept: dict[int, Value], made: dict[Any, Any]) -> Any:

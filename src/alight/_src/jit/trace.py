@@ -10,10 +10,11 @@ from alight._src.base.originals import np
 from alight._src.fp_warnings.errstate import asked
 from alight._src.ir.group import same_bits
 from alight._src.jit.argument_leases import Leases
-from alight._src.jit.host_program import Argument, Fixed, Fresh, Program, Tree
+from alight._src.jit.host_program import Argument, Fixed, Fresh, Program, Tree, Written
 from alight._src.jit.scalar import Scalar
 from alight._src.plan.plan import Foregone, LaunchStep, Plan
 from alight._src.record import storage_io
+from alight._src.record.leased import Window
 from alight._src.run import evaluate, residency
 from alight.device import HOST_DEVICE
 
@@ -106,8 +107,14 @@ class _Making:
             value = lease.storage.value
             if value.op is not None:
                 self.root(value)
-                written.append((number, value))
-            elif not lease.holds(value.data):
+                windows = lease.leased.windows
+                for window in windows:
+                    if window.mask is not None and window.mask.op is None:
+                        raise _NotKept
+                    if window.mask is not None:
+                        self.root(window.mask)
+                written.append((number, value, windows))
+            elif not lease.leased.holds(value.data):
                 raise _NotKept
         form = self.form(result)
         if not self.roots:
@@ -122,7 +129,12 @@ class _Making:
                 for v in prepared.pending
             ]
         )
-        writes = tuple([(number, numbers[id(value)]) for number, value in written])
+        writes = tuple(
+            [
+                Written(number, numbers[id(value)], tuple([_masked(w, numbers) for w in windows]))
+                for number, value, windows in written
+            ]
+        )
         return Program(prepared, leaves, nodes, _numbered(form, numbers), writes)
 
     def root(self, value: Value) -> None:
@@ -132,7 +144,7 @@ class _Making:
 
     def leaf(self, value: Value) -> Any:
         for number, lease in enumerate(self.leases.leases):
-            if lease.holds(value.data):
+            if lease.leased.holds(value.data):
                 return number, value.layout, value.offset
         data = value.data
         if value.layout.nbytes > CONSTANT_BYTES or (data is not None and data.foreign):
@@ -172,6 +184,10 @@ class _Making:
         self.root(value)
         memory_number = self.storages.setdefault(id(array.storage), len(self.storages))
         return Fresh(slot, id(value), array.window, type(array) is Scalar, memory_number)
+
+
+def _masked(window: Window, numbers: dict[int, int]) -> Window:
+    return window if window.mask is None else window._replace(mask=numbers[id(window.mask)])
 
 
 def _numbered(form: Any, numbers: dict[int, int]) -> Any:

@@ -231,7 +231,8 @@ def _masked(array: ArrayBase, key: Any, item: Any) -> bool:
         return False
     value = cast(value, lay.dtype)
     result_layout = lay if lay.dense else make_layout(lay.dtype, lay.shape)
-    assign(array, pend(WHERE, (read(key), value, old), (), result_layout))
+    mask = read(key)
+    assign(array, pend(WHERE, (mask, value, old), (), result_layout), mask)
     return True
 
 

@@ -25,6 +25,7 @@ from alight._core import (
     sole,
 )
 from alight._src.base.originals import np
+from alight._src.record.leased import apart, bring_home
 from alight._src.record.pending import WRITE, alias, call_there, cast, concrete, pend
 from alight._src.run import evaluate
 
@@ -77,8 +78,10 @@ def writable(array: ArrayBase) -> np.ndarray[Any, Any]:
         evaluate.evaluate((storage.value,))
     value = storage.value
     assert value.data is not None
-    if value.data.foreign:
+    if value.data.foreign or storage.lease is not None:
         evaluate.evaluate_all()
+        if storage.lease is not None:
+            bring_home((storage,))
     elif not sole(value, 1):
         # Someone still reads these bytes: pending work first, and whoever is left keeps the old
         # ones.
@@ -89,9 +92,9 @@ def writable(array: ArrayBase) -> np.ndarray[Any, Any]:
     return evaluate.host_array(read(array))
 
 
-def assign(array: ArrayBase, value: Value) -> None:
+def assign(array: ArrayBase, value: Value, mask: Value | None = None) -> None:
     """Set every element of an array (a view, usually) to a value that broadcasts to it, cast to
-    its dtype.
+    its dtype. Where ``mask`` is false, the value has the element that is there.
 
     Raises ValueError where the array is read-only.
     """
@@ -101,18 +104,23 @@ def assign(array: ArrayBase, value: Value) -> None:
     target = layout(array)
     check_writeable(array)
     if _open_to_others(storage):
-        if value.op is not None:
-            evaluate.evaluate((value,))
-        np.copyto(writable(array), evaluate.host_array(value), casting="unsafe")
+        evaluate.evaluate((value,) if mask is None else (value, mask))
+        where = True if mask is None else evaluate.host_array(mask)
+        elements = evaluate.host_array(value)
+        np.copyto(writable(array), elements, casting="unsafe", where=where)
         return
     value = cast(value, target.dtype)
-    whole = view is None or (
-        view.offset == 0 and view.layout is old.layout and storage.lease is None
-    )
-    if whole and value.layout is target and value.op is not None and storage.lease is None:
-        storage.rebind(value)
+    leased = storage.lease
+    offset = 0 if view is None else view.offset
+    whole = offset == 0 and target is old.layout
+    if whole and value.layout is target and value.op is not None and leased is None:
+        storage.rebind(apart(value))
         return
-    attrs = (("offset", 0 if view is None else view.offset), ("layout", target))
+    attrs: tuple[tuple[str, Any], ...] = (("offset", offset), ("layout", target))
+    if leased is not None:
+        leased.wrote(offset, target, mask)
+        if mask is None:
+            attrs = (*attrs, ("leased", True))
     storage.rebind(pend(WRITE, (old, value), attrs, old.layout))
 
 
@@ -125,8 +133,13 @@ def export(array: ArrayBase) -> np.ndarray[Any, Any]:
     if storage.value.op is not None:
         evaluate.evaluate((storage.value,))
     value = storage.value
-    assert value.data is not None
-    if not value.data.shared and not sole(value, 1):
+    data = value.data
+    assert data is not None
+    if storage.lease is not None:
+        evaluate.evaluate_all()
+        bring_home((storage,))
+        value = storage.value
+    elif not data.shared and not sole(value, 1):
         writable_view = array.window is None or array.window.writeable
         evaluate.evaluate_all()
         if writable_view and not sole(value, 1):

@@ -320,7 +320,7 @@ def _into(
             picked = elementwise(WHERE, (mask, cast(value, old.layout.dtype), old))
             assert picked is not None
             value = picked[0]
-        assign(target, value)
+        assign(target, value, mask)
         results.append(target)
     return results[0] if ufunc.nout == 1 else tuple(results)
 
