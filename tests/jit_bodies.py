@@ -44,7 +44,14 @@ MADE = (
     "{t} = np.maximum({x}, {y})",
     "{t} = np.zeros({x}.shape)",
 )
-VIEWS = ("{t} = {x}", "{t} = {x}[::-1]", "{t} = {x}.T", "{t} = {x}[:, ::-1]", "{t} = {x}[:]")
+VIEWS = (
+    "{t} = {x}",
+    "{t} = {x}[::-1]",
+    "{t} = {x}.T",
+    "{t} = {x}[:, ::-1]",
+    "{t} = {x}[:]",
+    "{t} = {x}.view('i8').view('f8')",
+)
 WHOLE = (
     "{o}[...] = {x}",
     "{o}[:] = {x}",
@@ -60,8 +67,9 @@ WRITES = (
     "np.add({x}, {y}, out={o})",
     "{o}[...] = {k}",
     "{o}[{i}] = {k}",
-    "{o}[{i}] = {x}[{j}]",
-    "{o}[:, {i}] = {x}[{j}]",
+    # (computed, as NumPy itself reads what it has just written where a column crosses a row)
+    "{o}[{i}] = {x}[{j}] * 1.0",
+    "{o}[:, {i}] = {x}[{j}] * 1.0",
     "{o}[1:] = {x}[:-1]",
     "{o}[1:-1, 1:-1] *= 0.5",
     "{o}[1:, :2] = {x}[:-1, :2] + {y}[1:, :2]",
@@ -80,14 +88,16 @@ AT_ONCE = (
     "{o}[[0, 2]] = {x}[[1, 0]]",
     "{o}[{i}, {j}] = {x}[{j}, {i}] + 1",
 )
-# What arguments are, of bases of one shape and one row more: independent, or views of one.
+# What arguments are, of bases of one row more than those have: independent, or views of one.
 PLACES = (
-    "{b}[:-1]",
-    "{b}[1:]",
-    "{b}[:-1][::-1]",
-    "{b}[:-1].T",
-    "{b}[1:][:, ::-1]",
+    "{b}[:-1, :n]",
+    "{b}[1:, :n]",
+    "{b}[:-1, :n][::-1]",
+    "{b}[:-1, :n].T",
+    "{b}[1:, :n][:, ::-1]",
 )
+# Of bases twice as wide: no two of these share an element.
+APART = ("{b}[:-1, ::2]", "{b}[:-1, 1::2]")
 
 
 class Body:
@@ -100,13 +110,16 @@ class Body:
         bases = count if apart else draw.randint(1, count)
         self.size = size
         self.seed = seed
-        self.bases = bases
+        self.widths = [draw.choice((1, 1, 2)) for _ in range(bases)]
         self.places = [
             draw.choice(PLACES[:1] * 4 + PLACES).format(
                 b=f"b[{number if apart else draw.randrange(bases)}]"
             )
             for number in range(count)
         ]
+        if draw.random() < 0.2:
+            self.widths[0] = 2
+            self.places[:2] = [place.format(b="b[0]") for place in APART]
         names = [f"a{n}" for n in range(count)]
         arguments = tuple(names)
         lines: list[str] = []
@@ -145,8 +158,9 @@ class Body:
     def given(self, call: int) -> tuple[list[Any], list[Any]]:
         """Return the bases and the arguments of a call."""
         draw = np.random.default_rng((self.seed, call))
-        bases = [draw.random((self.size + 1, self.size)) for _ in range(self.bases)]
-        return bases, [eval(place, {"b": bases}) for place in self.places]
+        rows, columns = self.size + 1, self.size
+        bases = [draw.random((rows, columns * width)) for width in self.widths]
+        return bases, [eval(place, {"b": bases, "n": columns}) for place in self.places]
 
     def __repr__(self) -> str:
         places = ", ".join(self.places)

@@ -118,10 +118,35 @@ def test_random_bodies_do_what_numpy_does(policy: str) -> None:
         assert next(faults(body, POLICIES[policy]), None) is None, body
 
 
-@pytest.mark.parametrize("seed", (1250, 1252))
-def test_bodies_that_were_wrong(seed: int) -> None:
-    for policy in POLICIES.values():
-        assert next(faults(Body(seed, 5), policy), None) is None, seed
+def _shifts(a: Any, b: Any) -> None:
+    np.positive(b, out=a)
+    t = np.zeros(a.shape)
+    t[:] = a
+    a[t > 0.25] = 0.25
+
+
+def _mirrors(a: Any, b: Any) -> Any:
+    a[:, ::-1] = a
+    np.positive(b, out=a)
+    a[:, ::-1] = b
+    t = b + 0
+    b[1:] = t[:-1]
+    return t
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("body", (_shifts, _mirrors))
+def test_arguments_that_overlap(body: Callable[..., Any], policy: str) -> None:
+    jitted = alight.jit(body)
+    for places in (np.s_[1:], np.s_[:-1]), (np.s_[:-1], np.s_[-2::-1]), (np.s_[1:], np.s_[1:]):
+        for call in range(8):
+            base = np.random.default_rng(call).random((7, 6))
+            expected = base.copy()
+            wanted = body(*[expected[place] for place in places])
+            with alight.policy(**POLICIES[policy]):
+                found = jitted(*[base[place] for place in places])
+            assert np.array_equal(base, expected), places
+            assert wanted is None or np.array_equal(found, wanted), places
 
 
 def _where(x: Any, v: Any, m: Any) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from typing import Any, NamedTuple
 
-from alight._core import OPERANDS, Data, Layout, Value, View
+from alight._core import OPERANDS, Data, Layout, Value, View, layout_of
 from alight._src.base.originals import np
 from alight._src.fp_warnings.categories import is_worded, wanted_of
 from alight._src.fp_warnings.errstate import ERRSTATE, settings_of
@@ -322,12 +322,18 @@ def _input(leaf: Any) -> Any:
 def _moves(written: Written, array: NdArray, kept: dict[int, Value]) -> Iterator[Move]:
     """Yield what is to be put into an argument, if it is not there."""
     value = kept[written.value]
-    home = foreign(array)[0].data
-    assert home is not None
     data = value.data
-    if data is None or data.array is None or not data.foreign or data.address != home.address:
-        windows = [w if w.mask is None else w._replace(mask=kept[w.mask]) for w in written.windows]
-        yield Move(home.raw, value, windows)
+    memory: Any = array
+    if value.layout is not layout_of(array):  # of the bytes that its elements are among
+        whole = foreign(array)[0].data
+        assert whole is not None
+        memory = whole.array
+        if data is not None and data.foreign and data.address == whole.address:
+            return
+    elif data is not None and data.array is array:
+        return
+    windows = [w if w.mask is None else w._replace(mask=kept[w.mask]) for w in written.windows]
+    yield Move(memory, value, windows)
 
 
 def _fresh(form: Fresh, kept: dict[int, Value], made: dict[Any, Any]) -> Any:

@@ -393,9 +393,13 @@ def _last(
     for step in reversed(steps):
         if isinstance(step, ViewStep):
             last[step.source] = max(last[step.source], last[step.target])
-    for number in range(len(graph.inputs)):
+    # Of inputs in one memory each lives as long as all: who writes one of them writes the others.
+    inputs = range(len(graph.inputs))
+    for number in inputs:
         base = uses.base[number]
         last[base] = max(last[base], last[number])
+    for number in inputs:
+        last[number] = max(last[number], last[uses.base[number]])
     return last
 
 

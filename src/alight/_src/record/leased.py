@@ -33,10 +33,10 @@ class Window(NamedTuple):
 
 
 class Move(NamedTuple):
-    """What is to be put into leased memory: the bytes of it, the version that they are to hold, and
+    """What is to be put into leased memory: that, in the layout of the version it is to hold, and
     what of it was written."""
 
-    raw: NdArray
+    memory: NdArray
     version: Value
     windows: Sequence[Window]
 
@@ -116,7 +116,7 @@ def bring_home(storages: Iterable[Storage]) -> None:
         evaluate.evaluate((storage.value,))
         if not leased.holds(storage.value.data):
             away.append((storage, leased.anew()))
-    put_back([Move(anew.data.raw, s.value, s.lease.windows) for s, anew in away])
+    put_back([Move(anew.data.array, s.value, s.lease.windows) for s, anew in away])
     for storage, anew in away:
         storage.value = anew
         storage.lease.lies_in(anew.data)
@@ -126,29 +126,25 @@ def put_back(moves: Sequence[Move]) -> None:
     """Put versions of leased memory into it. What is read there is read before anything is
     written."""
     ready = []
-    for raw, version, windows in moves:
-        source, start = _bytes(version)
+    for memory, version, windows in moves:
+        source = _lasting(version)
         for window in windows:
-            mask: Any = True
-            if window.mask is not None:
-                whole = Window(0, window.mask.layout, None)
-                mask = _at(*_bytes(window.mask), whole)
-            ready.append((_at(raw, 0, window), _at(source, start, window), mask))
-    for target, source, mask in ready:
-        np.copyto(target, source, where=mask)
+            mask: Any = True if window.mask is None else _lasting(window.mask)
+            ready.append((_at(memory, version, window), _at(source, version, window), mask))
+    for target, elements, mask in ready:
+        np.copyto(target, elements, where=mask)
 
 
-def _bytes(value: Value) -> tuple[NdArray, int]:
-    """Return bytes that stay as they are while leased memory is written, and where in them a value
-    begins."""
+def _lasting(value: Value) -> NdArray:
+    """Return elements that stay as they are while leased memory is written."""
     elements = evaluate.host_array(value)
     data = value.data
-    if data is None or data.foreign:
-        return Data(value.layout, elements.copy("K")).raw, 0
-    return data.raw, value.offset
+    return elements.copy("K") if data is not None and data.foreign else elements
 
 
-def _at(raw: NdArray, start: int, window: Window) -> NdArray:
-    layout = window.layout
-    offset = start + window.offset if layout.size else 0
-    return np.ndarray(layout.shape, layout.dtype, raw, offset, layout.strides)
+def _at(whole: NdArray, version: Value, window: Window) -> NdArray:
+    offset, layout, _ = window
+    if layout is version.layout and not offset:
+        return whole
+    raw = Data(version.layout, whole).raw
+    return np.ndarray(layout.shape, layout.dtype, raw, offset if layout.size else 0, layout.strides)
