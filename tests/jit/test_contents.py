@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import alight
-from jit_bodies import POLICIES, Body, faults
+from random_bodies import POLICIES, Body, faults
 
 SIZES = (6, 700)
 
