@@ -354,12 +354,19 @@ def _tuple_of(like: Any, parts: list[Any]) -> Any:
 
 
 def _groups(arrays: list[NdArray]) -> list[list[NdArray]]:
-    """Return the arrays, those that overlap together."""
+    """Return the arrays, those that overlap together, in their order."""
     if len(arrays) < 2:
         return [[array] for array in arrays]
-    groups: list[list[NdArray]] = []
-    for array in arrays:
-        touching = [g for g in groups if any(overlap(array, member) for member in g)]
-        groups = [g for g in groups if not any(g is t for t in touching)]
-        groups.append([member for group in touching for member in group] + [array])
-    return groups
+    spans = [(*np.lib.array_utils.byte_bounds(array), n) for n, array in enumerate(arrays)]
+    groups: list[list[int]] = []
+    near: list[list[int]] = []  # those that what comes may reach
+    end = -1
+    for low, high, number in sorted(spans):
+        if low >= end:
+            groups += near
+            near = []
+        end = max(end, high)
+        touching = [g for g in near if any(overlap(arrays[number], arrays[n]) for n in g)]
+        near = [g for g in near if g not in touching]
+        near.append(sorted([number, *[n for group in touching for n in group]]))
+    return [[arrays[n] for n in group] for group in sorted(groups + near)]

@@ -8,7 +8,9 @@ what was written is copied, and no byte beside it: that may be another thread's.
 from __future__ import annotations
 
 import weakref
+from collections import deque
 from collections.abc import Iterable, Sequence
+from itertools import repeat
 from typing import Any, NamedTuple
 
 from alight._core import Data, Layout, Storage, Value
@@ -124,15 +126,20 @@ def bring_home(storages: Iterable[Storage]) -> None:
 
 def put_back(moves: Sequence[Move]) -> None:
     """Put versions of leased memory into it. What is read there is read before anything is
-    written."""
-    ready = []
+    written, and no signal's exception comes between two copies."""
+    targets, sources, masks = [], [], []
     for memory, version, windows in moves:
         source = _lasting(version)
         for window in windows:
-            mask: Any = True if window.mask is None else _lasting(window.mask)
-            ready.append((_at(memory, version, window), _at(source, version, window), mask))
-    for target, elements, mask in ready:
-        np.copyto(target, elements, where=mask)
+            targets.append(_at(memory, version, window))
+            sources.append(_at(source, version, window))
+            masks.append(True if window.mask is None else _lasting(window.mask))
+    # Signals are looked at between instructions of Python's, of which this loop has none.
+    deque(map(_copy, targets, sources, repeat("same_kind"), masks), maxlen=0)
+
+
+# NumPy's function itself: about the public one it asks a function in Python.
+_copy: Any = np.copyto._implementation  # type: ignore[attr-defined]
 
 
 def _lasting(value: Value) -> NdArray:
