@@ -149,6 +149,26 @@ def test_arguments_that_overlap(body: Callable[..., Any], policy: str) -> None:
             assert wanted is None or np.array_equal(found, wanted), places
 
 
+def _grown(a: Any, b: Any) -> None:
+    a += 1.0
+    b *= 2.0
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_arguments_between_whose_elements_others_lie(policy: str) -> None:
+    """Layouts and bounds alike, the second argument lies between the elements of the first, or on
+    them."""
+    jitted = alight.jit(_grown)
+    for call in range(12):
+        base = np.arange(40.0)
+        expected = base.copy()
+        first = 1 + call % 2
+        _grown(expected[0:20:2], expected[first : 20 + first : 2])
+        with alight.policy(**POLICIES[policy]):
+            jitted(base[0:20:2], base[first : 20 + first : 2])
+        assert np.array_equal(base, expected), call
+
+
 def _where(x: Any, v: Any, m: Any) -> None:
     np.add(x, v, out=x, where=m)
 
