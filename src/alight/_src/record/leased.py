@@ -115,9 +115,12 @@ def bring_home(storages: Iterable[Storage]) -> None:
     away = []
     for storage in storages:
         leased = storage.lease
-        evaluate.evaluate((storage.value,))
+        if storage.value.op is not None:
+            evaluate.evaluate((storage.value,))
         if not leased.holds(storage.value.data):
             away.append((storage, leased.anew()))
+    if not away:
+        return
     put_back([Move(anew.data.array, s.value, s.lease.windows) for s, anew in away])
     for storage, anew in away:
         storage.value = anew
