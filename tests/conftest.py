@@ -25,6 +25,7 @@ for _name in [name for name in os.environ if name.startswith("ALIGHT_")]:
 _CACHE = tempfile.mkdtemp(prefix="alight-tests-")
 os.environ["ALIGHT_CACHE_DIR"] = _CACHE
 os.environ["ALIGHT_CALIBRATE"] = "off"
+os.environ["ALIGHT_CHECK"] = "1"
 # The user's settings file is not the tests': here there is none.
 os.environ["XDG_CONFIG_HOME"] = os.path.join(_CACHE, "config")
 

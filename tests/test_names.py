@@ -208,3 +208,37 @@ def test_the_check_of_names_can_fail(text: str) -> None:
 def test_what_exists_is_known() -> None:
     names = "alight._src.plan.fuse.KERNEL_NODES `measure.timing.Pace` alight.errors.AlightError"
     assert unknown(f"{names} src/alight/_src/ir/ alight.random.Counter", True) == []
+
+
+# --- what tests name ------------------------------------------------------------------------------
+
+
+def _named(tree: ast.AST) -> Iterator[str]:
+    """Yield what is read off the package by dots, as far as it is a module."""
+    for node in ast.walk(tree):
+        words: list[str] = []
+        while isinstance(node, ast.Attribute):
+            words.insert(0, node.attr)
+            node = node.value
+        if words and isinstance(node, ast.Name) and node.id == "alight":
+            for end in range(len(words), 1, -1):
+                place = PACKAGE.joinpath(*words[:end])
+                if place.is_dir() or place.with_suffix(".py").exists():
+                    yield ".".join(["alight", *words[:end]])
+                    break
+
+
+@pytest.mark.parametrize(
+    "path", sorted(ROOT.glob("tests/**/*.py")), ids=lambda path: str(path.relative_to(ROOT))
+)
+def test_a_file_of_tests_imports_the_modules_that_it_names(path: Path) -> None:
+    # Else it passes only where another file of tests has imported them.
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    imports = [node for node in ast.walk(tree) if isinstance(node, ast.Import)]
+    imported = [name.name for node in imports for name in node.names if name.asname is None]
+    missing = {
+        name
+        for name in _named(tree)
+        if not any(found == name or found.startswith(f"{name}.") for found in imported)
+    }
+    assert missing == set()

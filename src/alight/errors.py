@@ -14,6 +14,7 @@ __all__ = [
     "DeviceUnavailable",
     "KernelError",
     "OutOfDeviceMemory",
+    "PlanError",
     "StoreError",
     "UnsupportedOnDevice",
 ]
@@ -54,3 +55,19 @@ class StoreError(AlightError, OSError):
 
 class OutOfDeviceMemory(AlightError, MemoryError):
     """A device has no room for a buffer, even after eviction."""
+
+
+class PlanError(AlightError, RuntimeError):
+    """A plan would read what is not there, or write what others see: alight itself is at fault.
+    Only raised where the setting ``check`` is on.
+
+    ``step`` says where, ``buffer`` is the name of the memory, ``value`` what is read or made.
+    """
+
+    def __init__(
+        self, message: str, step: str = "", buffer: str | None = None, value: object = None
+    ) -> None:
+        super().__init__(message)
+        self.step = step
+        self.buffer = buffer
+        self.value = value

@@ -19,6 +19,7 @@ import pytest
 
 import alight.backends.registry
 import alight.errors
+from alight._src.store import SCHEMA
 from alight.backends import known_devices
 
 SOURCE = Path(alight.errors.__file__).parents[1]
@@ -190,7 +191,7 @@ class Machine:
         return next(row for row in found if row["id"] == "far:0")
 
     def index(self) -> Path:
-        return self.folder / "cache" / "v1" / "device" / f"{known_devices.KEY}.json"
+        return self.folder / "cache" / f"v{SCHEMA}" / "device" / f"{known_devices.KEY}.json"
 
 
 @pytest.fixture
@@ -461,9 +462,10 @@ def test_who_waits_after_a_failure_waits_ever_longer(
 
 def test_a_profile_for_other_settings_of_the_machine_is_none(machine: Machine) -> None:
     machine.measured()
-    assert set(machine.run(OMP_NUM_THREADS="1")["places"]) == {"cpu"}
+    other = "1" + os.environ.get("OMP_NUM_THREADS", "")
+    assert set(machine.run(OMP_NUM_THREADS=other)["places"]) == {"cpu"}
     assert machine.told() == []
-    assert machine.listed(OMP_NUM_THREADS="1")["why"].startswith("uncalibrated")
+    assert machine.listed(OMP_NUM_THREADS=other)["why"].startswith("uncalibrated")
 
 
 @pytest.mark.parametrize("text", ["", "{", '{"schema":1,"document":{}}', "null"])
@@ -618,7 +620,7 @@ def test_calibrate_measures_what_the_machine_has_and_devices_lists_it(machine: M
 
 def test_beside_a_host_that_is_not_calibrated_none_takes_part(machine: Machine) -> None:
     machine.measured()
-    for profile in (machine.folder / "cache" / "v1" / "profile").glob("*.json"):
+    for profile in (machine.folder / "cache" / f"v{SCHEMA}" / "profile").glob("*.json"):
         if json.loads(profile.read_text())["document"]["device"] == "cpu":
             profile.unlink()
     assert set(machine.run()["places"]) == {"cpu"}

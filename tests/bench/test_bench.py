@@ -816,9 +816,8 @@ def test_what_has_no_good_profile_is_measured_again(
     monkeypatch: pytest.MonkeyPatch, disturbed: bool, rough: bool
 ) -> None:
     found = SimpleNamespace(disturbed=disturbed, rough=rough)
-    monkeypatch.setattr(
-        calibration.calibrating, "devices_to_calibrate", lambda names: [SimpleNamespace(id="cpu")]
-    )
-    monkeypatch.setattr(calibration.calibrating, "calibrate", lambda device, seconds: found)
+    one = [SimpleNamespace(id="cpu")]
+    monkeypatch.setattr(calibration.calibration_text, "devices_to_calibrate", lambda names: one)
+    monkeypatch.setattr(calibration.calibration_text, "calibrate", lambda device, seconds: found)
     (told,) = calibration.measured(["cpu"], 1.0)
     assert told == {"device": "cpu", "again": disturbed or rough, "text": str(found)}

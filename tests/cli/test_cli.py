@@ -169,6 +169,16 @@ def test_doctor_tells_of_a_cache_it_cannot_write(tmp_path: Path) -> None:
     assert not found["cache"]["writable"] and "Fix: let it be" in found["cache"]["reason"]
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="it has no modes of files")
+def test_doctor_tells_of_a_cache_that_others_can_write(tmp_path: Path) -> None:
+    assert loaded(tmp_path, "doctor", "--json")["cache"]["reason"] is None
+    (tmp_path / "cache").mkdir(exist_ok=True)
+    (tmp_path / "cache").chmod(0o777)
+    found = loaded(tmp_path, "doctor", "--json")["cache"]
+    assert "can be written by others (mode 0777)" in found["reason"] and found["owner_checked"]
+    assert "Fix: `chmod -R go-w" in found["reason"]
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="it has no limits of processes")
 def test_doctor_tells_of_a_cache_that_is_full(tmp_path: Path) -> None:
     """A file may be made there, and nothing written into it, as on a full disk."""
@@ -260,7 +270,7 @@ def test_a_calibration_says_how_much_was_there_from_before(
     ):
         made = dataclasses.replace(quiet, validation={"before": before, "new": 1234.0})
         monkeypatch.setattr(calibration_text, "measure", lambda *given, made=made, **more: [made])
-        monkeypatch.setattr(calibration_text.kept, "load", lambda device, left=left: left)
+        monkeypatch.setattr(calibration_text.saved_samples, "load", lambda device, left=left: left)
         with pytest.raises(SystemExit) as ended:
             commands.main(["calibrate", "cpu", *options])
         assert ended.value.code == 0
@@ -529,7 +539,7 @@ def test_without_a_profile_a_program_has_numpys_own_arrays(tmp_path: Path) -> No
 
 def test_on_a_busy_machine_measuring_at_exit_is_not_tried_every_time(tmp_path: Path) -> None:
     program = (
-        "import numpy as np\nfrom alight.measure import calibrate\n"
+        "import numpy as np\nfrom alight._src.measure import calibrate\n"
         "real = calibrate.Calibration.profile\n"
         "def contended(self):\n"
         "    import dataclasses\n"

@@ -57,7 +57,7 @@ def test_defaults(tmp_path: Path) -> None:
     assert (own.devices, own.force, dict(own.floor)) == (None, None, {})
     assert (own.on_gap, own.pick, own.reproducible, own.learn) == ("host", "model", True, False)
     assert (settings.log_size, settings.log_level, settings.calibrate) == (10_000, "off", "auto")
-    assert (settings.cache_dir, settings.report) == (None, None)
+    assert (settings.cache_dir, settings.report, settings.check) == (None, None, False)
     assert {row.source for row in settings.rows()} == {"default"}
 
 
@@ -93,6 +93,7 @@ def test_every_setting_has_an_environment_name(tmp_path: Path) -> None:
         "ALIGHT_REPORT": "-",
         "ALIGHT_CALIBRATE": "off",
         "ALIGHT_THREADS": "3",
+        "ALIGHT_CHECK": "on",
         "ALIGHT_WGPU_POWER": "low",
         "ALIGHT_WGPU_SOFTWARE": "off",
     }
@@ -107,7 +108,7 @@ def test_every_setting_has_an_environment_name(tmp_path: Path) -> None:
     assert (own.on_gap, own.pick, own.reproducible, own.learn) == ("raise", "measure", False, True)
     assert settings.cache_root() == tmp_path / "cache"
     assert (settings.log_level, settings.log_size, settings.report) == ("trace", 3, "-")
-    assert (settings.calibrate, settings.threads) == ("off", 3)
+    assert (settings.calibrate, settings.threads, settings.check) == ("off", 3, True)
     assert (settings.wgpu_power, settings.wgpu_software) == ("low", False)
     assert all(row.source.startswith("environment variable ALIGHT_") for row in settings.rows())
 
@@ -140,6 +141,7 @@ def test_an_empty_variable_is_not_set(tmp_path: Path) -> None:
         ("ALIGHT_LOG_SIZE", "-5"),
         ("ALIGHT_CALIBRATE", "on"),
         ("ALIGHT_THREADS", "-1"),
+        ("ALIGHT_CHECK", "plans"),
     ],
 )
 def test_a_bad_environment_value_names_its_variable(tmp_path: Path, name: str, value: str) -> None:

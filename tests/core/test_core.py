@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-import alight
 from alight._src.ir.ops import OPS, loop_dtypes
+from alight._src.run import kernels
 
 F8 = np.dtype(np.float64)
 
@@ -432,7 +432,7 @@ def churn(core: Any, rounds: int) -> None:
 
 
 def test_nothing_leaks(core: Any) -> None:
-    alight._src.run.kernels.settle()  # what tests before asked for is compiled in the background
+    kernels.settle()  # what tests before asked for is compiled in the background
     churn(core, 400)
     gc.collect()
     before = sys.getallocatedblocks()

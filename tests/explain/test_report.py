@@ -411,7 +411,8 @@ def python(code: str, folder: Path) -> subprocess.CompletedProcess[str]:
 
 def test_at_exit_writes_once_and_not_from_a_forked_child(tmp_path: Path) -> None:
     code = (
-        "import os, sys\nfrom alight.report import at_exit\nfrom alight.log import LOG\n"
+        "import os, sys\nfrom alight._src.explain.report import at_exit\n"
+        "from alight._src.log.decisions import LOG\n"
         "at_exit('r.json'); at_exit('r.json'); at_exit('-')\n"
         "LOG.exit('unique', None)\n"
         "child = os.fork() if hasattr(os, 'fork') else 1\n"

@@ -177,7 +177,7 @@ def _environment(settings: dict[str, str]) -> dict[str, str]:
     }
     source = str(Path(alight.__file__).parents[1])
     paths = os.pathsep.join(filter(None, (source, kept.get("PYTHONPATH", ""))))
-    calm = {"ALIGHT_CALIBRATE": "off", "PYTHONDONTWRITEBYTECODE": "1"}
+    calm = {"ALIGHT_CALIBRATE": "off", "ALIGHT_CHECK": "1", "PYTHONDONTWRITEBYTECODE": "1"}
     return kept | calm | settings | {"PYTHONPATH": paths}
 
 

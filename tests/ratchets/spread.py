@@ -26,8 +26,8 @@ def spread(run: Callable[..., Any], parts: Iterable[Sequence[Any]], jobs: int | 
 
 
 def environment(name: str, target: str, *report: Any) -> dict[str, str]:
-    """Return the environment of a process that sets its policy itself."""
-    found = child_environment(MODES["auto"], target, *report)
+    """Return the environment of a process that sets its policy itself, and has plans proven."""
+    found = child_environment(MODES["auto"], target, *report) | {"ALIGHT_CHECK": "1"}
     found.setdefault("ALIGHT_CACHE_DIR", str(SCRATCH / f"{name}-cache"))
     return found
 

@@ -16,7 +16,7 @@ from alight._src.ir.ops import OPS
 from alight._src.log.decisions import LOG
 from alight._src.plan.block import SLOTS, chunk_rows, passing_rows, split
 from alight._src.plan.plan import Estimate
-from alight._src.run import streaming
+from alight._src.run import evaluate, streaming
 from alight.backends import registry
 from alight.errors import KernelError
 
@@ -32,9 +32,9 @@ def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     tiny = replace(found, memory_bytes=ROOM)
     monkeypatch.setitem(registry._devices, "sim:0", tiny)
     monkeypatch.setattr(backend, "_used", {})
-    alight._src.run.evaluate.forget_plans()
+    evaluate.forget_plans()
     yield
-    alight._src.run.evaluate.forget_plans()
+    evaluate.forget_plans()
 
 
 def chain(np: Any, x: Any, y: Any, row: Any) -> Any:
@@ -157,9 +157,9 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(streaming, "_BEGIN_SECONDS", 0.0)
     monkeypatch.setattr(streaming, "_LINK_SECONDS", 1e-9)
     monkeypatch.setattr(streaming, "_terms", lambda where, parts: (0.0, 0.0, None, 0.0))
-    alight._src.run.evaluate.forget_plans()
+    evaluate.forget_plans()
     yield
-    alight._src.run.evaluate.forget_plans()
+    evaluate.forget_plans()
 
 
 @pytest.mark.usefixtures("quick")

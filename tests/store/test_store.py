@@ -21,10 +21,13 @@ from typing import Any
 import pytest
 
 from alight._src import store as store_module
+from alight._src.base import own_files
 from alight._src.config.loading import reload_config
-from alight._src.store import Document, Store, default_store, digest
+from alight._src.store import SCHEMA, Document, Store, default_store, digest
 from alight.errors import StoreError
 
+VERSION = f"v{SCHEMA}"
+SCHEMA_TEXT = b'"schema":%d' % SCHEMA
 SOURCE = Path(store_module.__file__).parents[1]
 
 
@@ -105,7 +108,7 @@ def test_a_document_is_readable_json_with_its_schema(tmp_path: Path) -> None:
     store.write("profile", "k", {"b": 1, "a": [2]})
     (entry,) = store.entries()
     file = json.loads(entry.path.read_text())
-    assert (file["schema"], file["kind"], file["key"]) == (1, "profile", "k")
+    assert (file["schema"], file["kind"], file["key"]) == (SCHEMA, "profile", "k")
     assert file["document"] == {"a": [2], "b": 1}
 
 
@@ -133,8 +136,8 @@ CORRUPTIONS: dict[str, Callable[[bytes], bytes]] = {
     "zeros": lambda content: bytes(len(content)),
     "binary": lambda content: os.urandom(64),
     "a list": lambda content: b"[1, 2]",
-    "no schema": lambda content: content.replace(b'"schema":1', b'"schema":"x"').replace(
-        b"alight 1", b"alight x"
+    "no schema": lambda content: content.replace(SCHEMA_TEXT, b'"schema":"x"').replace(
+        b"alight %d" % SCHEMA, b"alight x"
     ),
     "deep": lambda content: b"[" * 100_000,
 }
@@ -181,7 +184,7 @@ def test_a_file_of_another_schema_is_a_miss_and_no_fault(
     store.write_bytes("kernel", "k", b"x", {})
     for entry in store.entries():
         content = entry.path.read_bytes()
-        for old, new in ((b'"schema":1', b'"schema":2'), (b"alight 1 ", b"alight 2 ")):
+        for old, new in ((SCHEMA_TEXT, b'"schema":99'), (b"alight %d " % SCHEMA, b"alight 99 ")):
             content = content.replace(old, new)
         entry.path.write_bytes(content)
     assert store.read("profile", "k") is None and store.read_bytes("kernel", "k") is None
@@ -224,9 +227,9 @@ def test_a_full_disk_serves_from_memory(
 def test_a_held_lock_is_waited_for_and_then_done_without(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(store_module, "_LOCK_SECONDS", 0.05)
+    monkeypatch.setattr(own_files, "LOCK_SECONDS", 0.05)
     store = Store(tmp_path)
-    with Store(tmp_path)._exclusive(str(tmp_path / "v1" / "profile" / "k.json")):
+    with Store(tmp_path)._exclusive(str(tmp_path / VERSION / "profile" / "k.json")):
         store.write("profile", "k", {"a": 1})
     assert store.read("profile", "k") == {"a": 1} and "TimeoutError" in caplog.text
     assert Store(tmp_path).read("profile", "k") is None
@@ -240,10 +243,10 @@ def test_where_the_file_system_has_no_locks_a_file_is_the_lock(
         raise OSError(37, "No locks available")
 
     monkeypatch.setattr("fcntl.flock", none)
-    folder = tmp_path / "v1" / "count"
+    folder = tmp_path / VERSION / "count"
     count_up(Store(tmp_path), threads=4, each=10)
     assert not (folder / ".held").exists()
-    monkeypatch.setattr(store_module, "_LOCK_SECONDS", 0.2)
+    monkeypatch.setattr(own_files, "LOCK_SECONDS", 0.2)
     (folder / ".held").touch()  # by a process that was killed
     os.utime(folder / ".held", (0, 0))
     store = Store(tmp_path)
@@ -270,12 +273,12 @@ def test_threads_wait_for_one_another_however_slow_the_disk_is(
 ) -> None:
     replaced = os.replace
 
-    def slow(source: str, target: str) -> None:
+    def slow(source: str, target: str, **where: Any) -> None:
         time.sleep(0.02)
-        replaced(source, target)
+        replaced(source, target, **where)
 
     monkeypatch.setattr(os, "replace", slow)
-    monkeypatch.setattr(store_module, "_LOCK_SECONDS", 0.01)  # of other processes
+    monkeypatch.setattr(own_files, "LOCK_SECONDS", 0.01)  # of other processes
     store = Store(tmp_path)
     count_up(store, threads=8, each=3)
     assert store.problem is None
@@ -303,7 +306,7 @@ def test_the_longest_unused_objects_go_first(tmp_path: Path, on_disk: bool) -> N
 def test_what_a_killed_writer_left_is_swept(tmp_path: Path) -> None:
     store = Store(tmp_path)
     store.write_bytes("kernel", "k", b"x", {})
-    old, young = (tmp_path / "v1" / "kernel" / name for name in (".old.tmp", ".young.tmp"))
+    old, young = (tmp_path / VERSION / "kernel" / name for name in (".old.tmp", ".young.tmp"))
     for path in (old, young):
         path.write_bytes(b"x")
     os.utime(old, (0, 0))
@@ -332,7 +335,7 @@ def test_a_fork_while_a_lock_is_held_blocks_nobody(tmp_path: Path) -> None:
         held, release = threading.Event(), threading.Event()
 
         def hold(store: Store, held: threading.Event, release: threading.Event) -> None:
-            with store._exclusive(str(tmp_path / "v1" / "profile" / "k.json")):
+            with store._exclusive(str(tmp_path / VERSION / "profile" / "k.json")):
                 held.set()
                 release.wait()
 

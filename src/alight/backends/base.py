@@ -63,13 +63,15 @@ class LaunchSequence(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Copy:
     """Bytes from one buffer to another; which copy it is (upload, download, …) follows from
-    ``source_space`` and ``target_space``."""
+    ``source_space`` and ``target_space``. Where a backend says that it ``downloads_parts``, one to
+    the host may begin ``start`` bytes into the source, a multiple of four."""
 
     source: Any
     target: Any
     nbytes: int
     source_space: str
     target_space: str
+    start: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from time import perf_counter
 from typing import Any, Protocol
 
-from alight._core import Data, Layout, fresh_data, keep_bytes, make_layout, threads
+from alight._core import Data, Layout, Value, fresh_data, keep_bytes, make_layout, threads
 from alight._src.base.originals import np
 from alight._src.ir.group import Group, Node
 from alight._src.ir.inner import folded
@@ -31,6 +31,7 @@ from alight.backends.split import launcher
 from alight.device import Device, Gap, Probe, Support, Unsupported
 
 __all__ = [
+    "BindingKernel",
     "GeneratedKernel",
     "HostBackend",
     "HostKernel",
@@ -282,6 +283,23 @@ class GeneratedKernel:
                 addresses.append(address_of(operand))
         self.launch(addresses)
         return made
+
+
+class BindingKernel:
+    """A generated kernel that fills memory it is given, to which a recorded value is bound as it
+    ends: what was computed in place from what is then gone cannot be computed once more."""
+
+    def __init__(self, kernel: GeneratedKernel, value: Value, data: Data, offset: int) -> None:
+        self.group = kernel.group
+        self._launch = kernel.launch
+        self._bound = value, data, offset
+
+    def run(self, inputs: Sequence[Operand], outputs: Sequence[Operand | None]) -> list[Data]:
+        """Run the kernel; it makes nothing."""
+        value, data, offset = self._bound
+        addresses = [address_of(o) for o in (*inputs, *outputs) if o is not None]
+        value.bind_written(data, offset, self._launch, addresses)
+        return []
 
 
 class HostBackend:

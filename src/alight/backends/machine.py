@@ -104,7 +104,7 @@ def _cpu_described() -> dict[str, str]:
     try:
         with open("/proc/cpuinfo") as stream:
             text = stream.read(4096)  # the first core is enough, and a long list takes long to make
-    except OSError:
+    except (FileNotFoundError, PermissionError):  # not for want of descriptors: it is kept
         text = ""
     found: dict[str, str] = {}
     for line in text.splitlines():

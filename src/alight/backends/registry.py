@@ -9,7 +9,9 @@ from collections.abc import Mapping
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
+from alight._src.base.apart import bring
 from alight._src.base.at_fork import renewed
+from alight._src.base.failures import failures
 from alight._src.config.schema import HOST_DEVICE
 from alight.errors import DeviceUnavailable
 
@@ -71,6 +73,7 @@ def _make(name: str) -> Backend | None:
 
         backend = HostBackend()
     elif name == "sim":
+        bring("alight.backends.sim.sim_backend")
         from alight.backends.sim.sim_backend import SimBackend
 
         backend = SimBackend()
@@ -85,6 +88,11 @@ def _make(name: str) -> Backend | None:
             f"no backend of that name is installed (entry point group alight.backends, name {name})"
         )
     return backend
+
+
+def made() -> tuple[Backend, ...]:
+    """Return the backends that this process has asked for."""
+    return tuple([backend for backend in _backends.values() if backend is not None])
 
 
 def driver_of(device: Device) -> Backend:
@@ -243,7 +251,7 @@ def _open_recalled(one: Recalled) -> Device:
     except KeyboardInterrupt:
         keep(device, one.traces)  # nothing is known against it
         raise
-    except Exception as error:
+    except failures() as error:
         _left[device.id] = reason = f"{type(error).__name__}: {error}"
         failed(device, reason, for_good=False)
         raise

@@ -5,6 +5,7 @@ PyObject *array_over(PyTypeObject *type, PyObject *storage, PyObject *window)
 {
     Array *self = (Array *)type->tp_alloc(type, 0);
     if (self != NULL) {
+        live_arrays++;
         self->storage = Py_NewRef(storage);
         self->window = Py_NewRef(window);
     }
@@ -120,8 +121,16 @@ static int array_clear(Array *self)
     return 0;
 }
 
+static PyObject *array_made(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    PyObject *self = PyBaseObject_Type.tp_new(type, args, kwargs);
+    if (self != NULL) live_arrays++;
+    return self;
+}
+
 static void array_dealloc(Array *self)
 {
+    live_arrays--;
     PyObject_GC_UnTrack(self);
     if (self->weakrefs != NULL) {
         PyObject_ClearWeakRefs((PyObject *)self);
@@ -148,14 +157,50 @@ static PyObject *array_class(PyObject *self, void *closure)
     return shown;
 }
 
+static int raise_owed(void *error)
+{
+    PyObject *handled = PyErr_GetHandledException();
+    Py_XDECREF(handled);
+    if (handled == error) { /* who asked was no NumPy, and raised it */
+        Py_DECREF((PyObject *)error);
+        return 0;
+    }
+    PyErr_SetObject((PyObject *)Py_TYPE((PyObject *)error), error);
+    Py_DECREF((PyObject *)error);
+    return -1;
+}
+
+/* NumPy drops what asking for a buffer raises, and asks otherwise. What says that something in the array failed is
+   said again then (`_for_buffer`); what came from outside, of a signal's handler, is raised where Python code runs
+   next. */
+static void owe_interrupts(void)
+{
+    bool owed = !PyErr_ExceptionMatches(PyExc_Exception);
+    PyObject *type, *error, *traceback;
+    PyErr_Fetch(&type, &error, &traceback);
+    PyErr_NormalizeException(&type, &error, &traceback);
+    if (traceback != NULL) PyException_SetTraceback(error, traceback);
+    if (!owed) {
+        PyObject *failures = PyImport_ImportModule("alight._src.base.failures");
+        PyObject *found = failures == NULL ? NULL : PyObject_CallMethod(failures, "from_signal", "O", error);
+        owed = found == Py_True;
+        Py_XDECREF(found);
+        Py_XDECREF(failures);
+        if (found == NULL) { /* interrupted once more */
+            PyErr_Clear();
+            owed = true;
+        }
+    }
+    if (owed && Py_AddPendingCall(raise_owed, Py_NewRef(error)) < 0) Py_DECREF(error); /* its queue is full */
+    PyErr_Restore(type, error, traceback);
+}
+
 static int array_buffer(PyObject *self, Py_buffer *view, int flags)
 {
     view->obj = NULL;
     PyObject *memory = PyObject_CallMethod(self, "_for_buffer", NULL);
     if (memory == NULL) {
-        if (PyErr_ExceptionMatches(PyExc_KeyboardInterrupt)) {
-            PyErr_SetInterrupt();  /* NumPy drops it and tries __array__, where it is to be heard */
-        }
+        owe_interrupts();
         return -1;
     }
     PyArray_Descr *descr = PyArray_DESCR((PyArrayObject *)memory);
@@ -176,6 +221,7 @@ static int array_buffer(PyObject *self, Py_buffer *view, int flags)
         /* np.ndarray(buffer=…) asks so, gives the buffer back at once and keeps the array for it. */
         PyObject *told = PyObject_GetAttrString(self, "__array_interface__");
         if (told == NULL) {
+            owe_interrupts();
             PyBuffer_Release(view);
             return -1;
         }
@@ -246,6 +292,6 @@ bool array_ready(void)
         return false;
     }
     ArrayType.tp_dict = own;
-    ArrayType.tp_new = PyBaseObject_Type.tp_new;
+    ArrayType.tp_new = array_made;
     return PyType_Ready(&ArrayType) == 0;
 }

@@ -7,10 +7,17 @@
    4 KiB) where they were not (EPYC, Linux 6.18). */
 #include "core.h"
 #include "buffers.h"
+#include "ranges.h"
 
 #ifndef _WIN32
+#include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
+#include <time.h>
+#include <unistd.h>
 #ifndef MAP_ANONYMOUS
 #define MAP_ANONYMOUS MAP_ANON
 #endif
@@ -30,6 +37,17 @@
 /* And from so many times its bytes on, the system may take its pages where memory is short. Saying so
    for a block of huge pages costs 1/100 of writing it; of small pages, a seventh: those are not. */
 #define COLD 8
+/* Of what this process may still have, what is kept for later included: with an eighth, a program that needs up to
+   7/8 of it fits beside (alight/backends/host.py, whose limit this follows as memory gets short). */
+#define SHARE 8
+/* Limits of the process are looked at when so many bytes have come back (3 us, of 170 to write them), the machine's
+   and the control group's at so many (30 us, of 10 ms), and all of them as often as the clock ticks. */
+#define LOOK_LIMITS HUGE_BYTES
+#define LOOK_MEMORY ((uint64_t)256 << 20)
+/* Where nothing was taken or came back for so many ticks, the program does other things: all of it goes. To have
+   640 MB of it anew takes 45 ms (huge pages), a twentieth of that time. */
+#define TICK_NANOSECONDS 250000000L
+#define IDLE_TICKS 4
 /* Sizes of one list are within an eighth of one another: so much of a block can lie idle. */
 #define STEPS 8
 #define CLASSES (64 * STEPS)
@@ -53,7 +71,11 @@ static struct {
     Block *lists[CLASSES], *oldest, *newest, *warm; /* warm: the oldest whose pages were not offered */
     size_t limit, held;
     uint64_t given;              /* bytes that came back so far */
-} kept;
+    uint64_t taken;              /* blocks that were taken so far */
+    uint64_t limits_at, memory_at; /* `given` when each was looked at last */
+    size_t share;                /* that may be kept, by the machine's memory as it was then */
+    bool tended;                 /* by a thread that gives back what nobody wants */
+} kept = {.share = SIZE_MAX};
 
 /* NumPy finds the allocator in force in the context; entering one that has ours takes 0.1 us, setting it
    and setting the old one again 0.3. */
@@ -118,6 +140,7 @@ static Block *map_block(size_t capacity, uint32_t class)
 
 static void unmap_block(Block *block)
 {
+    SHOW_BYTES(DATA(block), block->capacity); /* who maps these addresses next knows nothing of ours */
 #ifdef _WIN32
     PyMem_RawFree(block->start);
 #else
@@ -183,6 +206,119 @@ static void trim(size_t most)
     }
 }
 
+/* ---------------------------------------------------------------- how much may be kept */
+
+#ifdef _WIN32
+static size_t allowed(bool all) { return kept.limit; }
+static void tend(void) {}
+#else
+
+/* Read the numbers at the beginning of a file; false where there are not so many. */
+static bool read_file(const char *path, char *text, size_t size)
+{
+    int file = open(path, O_RDONLY | O_CLOEXEC);
+    if (file < 0) return false;
+    ssize_t length = read(file, text, size - 1);
+    close(file);
+    text[length > 0 ? length : 0] = 0;
+    return length > 0;
+}
+
+static bool read_bytes(const char *path, size_t *bytes)
+{
+    char text[32], *end;
+    if (!read_file(path, text, sizeof text)) return false;
+    *bytes = (size_t)strtoull(text, &end, 10);
+    return end != text; /* "max": there is no limit */
+}
+
+/* What the limits of this process leave. */
+static size_t left_by_limits(void)
+{
+    struct rlimit limit;
+    char text[128], *next = text;
+    size_t pages;
+    if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return SIZE_MAX;
+    if (!read_file("/proc/self/statm", text, sizeof text)) return SIZE_MAX;
+    pages = (size_t)strtoull(next, &next, 10);
+    size_t used = pages * (size_t)sysconf(_SC_PAGESIZE);
+    return limit.rlim_cur > used ? (size_t)limit.rlim_cur - used : 0;
+}
+
+/* What the machine has free, and the control group leaves (as host_memory() in alight/backends/machine.py). */
+static size_t left_of_memory(void)
+{
+    static const char *const groups[][2] = {
+        {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"},
+        {"/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"},
+    };
+    char text[512], *line;
+    size_t left = SIZE_MAX, limit, usage;
+    if (read_file("/proc/meminfo", text, sizeof text) && (line = strstr(text, "MemAvailable:")) != NULL)
+        left = (size_t)strtoull(line + 13, NULL, 10) << 10;
+    for (size_t i = 0; i < 2; i++) {
+        if (!read_bytes(groups[i][0], &limit) || !read_bytes(groups[i][1], &usage)) continue;
+        size_t rest = limit > usage ? limit - usage : 0;
+        if (rest < left) left = rest;
+    }
+    return left;
+}
+
+static size_t share_of(size_t left) { return left == SIZE_MAX ? SIZE_MAX : left / SHARE + kept.held / SHARE; }
+
+/* The bytes that may be kept now; ``all``: the machine is looked at, too. */
+static size_t allowed(bool all)
+{
+    if (all) {
+        kept.memory_at = kept.given;
+        kept.share = share_of(left_of_memory());
+    }
+    size_t most = share_of(left_by_limits());
+    if (kept.share < most) most = kept.share;
+    return most < kept.limit ? most : kept.limit;
+}
+
+/* Give back what nobody wants, until nothing is left. */
+static void *tending(void *unused)
+{
+    struct timespec tick = {0, TICK_NANOSECONDS};
+    uint64_t given = 0, taken = 0;
+    for (int idle = 0;;) {
+        nanosleep(&tick, NULL);
+        PyThread_acquire_lock(kept.lock, WAIT_LOCK);
+        idle = kept.given == given && kept.taken == taken ? idle + 1 : 0;
+        given = kept.given;
+        taken = kept.taken;
+        size_t most = idle >= IDLE_TICKS ? 0 : allowed(true);
+        bool over = kept.held == 0;
+        if (over) kept.tended = false;
+        PyThread_release_lock(kept.lock);
+        if (over) return NULL;
+        trim(most);
+    }
+}
+
+static void tend(void)
+{
+    pthread_t thread;
+    pthread_attr_t small;
+    sigset_t all, before;
+    PyThread_acquire_lock(kept.lock, WAIT_LOCK);
+    bool mine = !kept.tended;
+    kept.tended = true;
+    PyThread_release_lock(kept.lock);
+    if (!mine) return;
+    pthread_attr_init(&small);
+    pthread_attr_setdetachstate(&small, PTHREAD_CREATE_DETACHED);
+    pthread_attr_setstacksize(&small, (size_t)128 << 10);
+    sigfillset(&all); /* signals are for the program's threads */
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    if (pthread_create(&thread, &small, tending, NULL) != 0) kept.tended = false;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&small);
+}
+#endif
+
 /* ---------------------------------------------------------------- NumPy's allocator */
 
 static void *take(void *Py_UNUSED(context), size_t size)
@@ -193,12 +329,16 @@ static void *take(void *Py_UNUSED(context), size_t size)
     PyThread_acquire_lock(kept.lock, WAIT_LOCK);
     Block *block = kept.lists[class];
     if (block != NULL) unlink_block(block);
+    kept.taken++;
     PyThread_release_lock(kept.lock);
     if (block == NULL && (block = map_block(capacity, class)) == NULL) {
         trim(0); /* what is kept for later may be what is missing now */
         block = map_block(capacity, class);
     }
-    return block == NULL ? NULL : DATA(block);
+    if (block == NULL) return NULL;
+    HIDE_BYTES(DATA(block), block->capacity);
+    SHOW_BYTES(DATA(block), size);
+    return DATA(block);
 }
 
 static void *take_zeroed(void *context, size_t count, size_t size)
@@ -213,6 +353,7 @@ static void give(void *Py_UNUSED(context), void *data, size_t Py_UNUSED(size))
 {
     if (data == NULL) return;
     Block *block = BLOCK(data);
+    HIDE_BYTES(DATA(block), block->capacity);
     if (block->capacity > kept.limit) {
         unmap_block(block);
         return;
@@ -220,17 +361,29 @@ static void give(void *Py_UNUSED(context), void *data, size_t Py_UNUSED(size))
     PyThread_acquire_lock(kept.lock, WAIT_LOCK);
     link_block(block);
     cool_blocks();
+    size_t most = kept.share < kept.limit ? kept.share : kept.limit;
+    if (kept.given - kept.limits_at >= LOOK_LIMITS) {
+        kept.limits_at = kept.given;
+        most = allowed(kept.given - kept.memory_at >= LOOK_MEMORY);
+    }
+    bool tended = kept.tended;
     PyThread_release_lock(kept.lock);
-    trim(kept.limit);
+    trim(most);
+    if (!tended) tend();
 }
 
 static void *resize(void *context, void *data, size_t size)
 {
     if (data == NULL) return take(context, size);
     size_t before = BLOCK(data)->capacity;
-    if (size <= before && size >= before / 2) return data;
+    if (size <= before && size >= before / 2) {
+        HIDE_BYTES(data, before);
+        SHOW_BYTES(data, size);
+        return data;
+    }
     void *other = take(context, size);
     if (other == NULL) return NULL;
+    SHOW_BYTES(data, before); /* what is beyond the size it was asked for with is copied along */
     memcpy(other, data, size < before ? size : before);
     give(context, data, before);
     return other;
@@ -316,6 +469,7 @@ PyObject *kept_bytes(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused)) {
    in it, so the child lets go of it, or both would pay for copies. */
 static void drop_in_child(void)
 {
+    kept.tended = false;
     if (PyThread_acquire_lock(kept.lock, NOWAIT_LOCK)) {
         PyThread_release_lock(kept.lock);
         trim(0);

@@ -43,6 +43,7 @@ typedef struct {
     PyObject *weakrefs, *layout, *array, *owner, *remote, *raw;
     Py_ssize_t nbytes;
     char foreign, shared, fixed;
+    char writing; /* by how many, at once, on the host (turns.c) */
 } Data;
 
 typedef struct {
@@ -62,6 +63,10 @@ typedef struct Storage {
     PyObject_HEAD
     PyObject *weakrefs, *value, *lease;
     struct Storage *older, *newer;  /* in the list of storages that were pending; NULL: not in it */
+    /* Whose turn it is to write, how often it took it, and what it writes into (turns.c). */
+    unsigned long writer;
+    unsigned int depth, process;
+    PyObject *open;
 } Storage;
 
 typedef struct {
@@ -89,7 +94,7 @@ typedef struct {
 } Floor;
 
 extern PyTypeObject LayoutType, ViewType, DataType, ValueType, StorageType, KeyType, DirectType;
-extern PyTypeObject ArrayType, HooksType, FloorType, CreationType, NamespaceType, PublicType, UfuncBaseType;
+extern PyTypeObject BorderType, ArrayType, HooksType, FloorType, CreationType, NamespaceType, PublicType, UfuncBaseType;
 extern Hooks *hooks;
 extern Floor *floors;
 extern PyObject *policy_in_force;  /* the context variable POLICY */
@@ -115,6 +120,18 @@ Storage *next_pending(Storage *after);  /* the oldest after one, or of all; NULL
 PyObject *sole(PyObject *module, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
 PyObject *reference_count(PyObject *module, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
 extern Py_ssize_t sole_references;
+
+void value_bind(Value *self, PyObject *data, Py_ssize_t offset);
+
+/* turns.c */
+bool may_write(Storage *self);
+void begin_write(Storage *self);
+void end_write(Storage *self);
+bool wait_for_turn(Storage *self);
+void end_turn(Storage *turn); /* and let go of it; NULL: none was had */
+bool turns_ready(void);
+extern PyTypeObject TurnType;
+PyObject *storage_open(PyObject *self, PyObject *unused);
 
 /* request.c */
 PyObject *request(PyObject *module, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
@@ -143,12 +160,14 @@ bool buffers_ready(PyObject *module);
 
 /* data.c, view.c */
 PyObject *data_of(PyObject *layout, PyObject *array);
+bool data_is_private(Data *self); /* though it was shared once: nobody has it any more */
 bool data_is_own(Data *self);  /* nobody outside can see its memory on the host */
 PyObject *view_new(PyObject *layout, Py_ssize_t offset, bool writeable);
 
 /* once.c, once_call.c */
 bool may_do(Py_ssize_t *least);
-PyObject *bytes_at_hand(Array *array, npy_intp least, bool write);
+PyObject *bytes_at_hand(Array *array, npy_intp least);
+PyObject *bytes_to_write(Array *array, npy_intp least, Storage **turn);
 PyObject *operand(PyObject *item, npy_intp least);
 bool outgrow(PyObject *const *items, Py_ssize_t count, npy_intp least, bool product);
 bool is_fresh(PyObject *object);
@@ -172,6 +191,9 @@ PyObject *take_over(PyObject *module, PyObject *array);
 PyObject *fresh_array(PyObject *module, PyObject *made);
 PyObject *at_hand(PyObject *module, PyObject *array);
 PyObject *view_of(PyObject *module, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
+
+/* border.c */
+extern long long live_arrays;
 
 /* array.c */
 PyObject *array_new(PyTypeObject *type, Value *value);

@@ -14,7 +14,7 @@ static Data *data_new(PyTypeObject *type, PyObject *layout, PyObject *array, PyO
     self->remote = Py_NewRef(Py_None);
     self->nbytes = ((Layout *)layout)->nbytes;
     self->foreign = self->shared = foreign;
-    self->fixed = false;
+    self->fixed = self->writing = false;
     PyObject_GC_Track(self);
     return self;
 }
@@ -126,13 +126,15 @@ static PyObject *data_address(Data *self, void *closure)
     return array == NULL ? NULL : PyLong_FromVoidPtr(PyArray_DATA(array));
 }
 
-static PyObject *data_exported(Data *self, void *closure)
+bool data_is_private(Data *self)
 {
     if (self->shared && !self->foreign && !seen_outside(self)) {
         self->shared = false;
     }
-    return PyBool_FromLong(self->shared);
+    return !self->shared;
 }
+
+static PyObject *data_exported(Data *self, void *closure) { return PyBool_FromLong(!data_is_private(self)); }
 
 static PyObject *data_seen_outside(Data *self, PyObject *unused)
 {
@@ -148,6 +150,7 @@ static PyMemberDef data_members[] = {
     {"foreign", T_BOOL, offsetof(Data, foreign), 0, NULL},
     {"shared", T_BOOL, offsetof(Data, shared), 0, NULL},
     {"fixed", T_BOOL, offsetof(Data, fixed), 0, NULL},
+    {"writing", T_BOOL, offsetof(Data, writing), READONLY, "Whether the host writes into it at once just now."},
     {NULL},
 };
 

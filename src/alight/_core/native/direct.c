@@ -118,18 +118,6 @@ static PyObject *bytes_of(Value *value, void **address)
     return array;
 }
 
-static void bind(Value *value, PyObject *data)
-{
-    Py_XSETREF(value->data, data);
-    value->offset = 0;
-    Py_XSETREF(value->op, Py_NewRef(Py_None));
-    Py_XSETREF(value->attrs, Py_NewRef(empty_tuple));
-    PyObject *error = value->error; /* of a time before */
-    value->error = Py_NewRef(Py_None);
-    Py_XSETREF(value->operands, Py_NewRef(empty_tuple)); /* last: letting go of them may run other code */
-    Py_XDECREF(error);
-}
-
 /* The data of the operand whose memory a result may take, as a new reference; NULL where others may need it. */
 static PyObject *data_to_take(Direct *self, PyObject *values)
 {
@@ -203,7 +191,7 @@ static PyObject *direct_run(Direct *self, PyObject *values)
     result = Py_NewRef(took);
     self->in_place = own != NULL;
     for (Py_ssize_t i = inputs; i < count; i++)
-        bind(value_at(values, self->numbers[i]), Py_NewRef(held[i]));
+        value_bind(value_at(values, self->numbers[i]), Py_NewRef(held[i]), 0);
 done:
     Py_XDECREF(took);
     Py_XDECREF(own);

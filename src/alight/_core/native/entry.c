@@ -3,6 +3,7 @@
 
 #include "clock.h"
 #include "flags.h"
+#include "ranges.h"
 
 FreshArray fresh_array;
 
@@ -136,6 +137,10 @@ static int run_call(const Call *call, void **operands)
     for (; made < count; made++) {
         PyArrayObject *like = (PyArrayObject *)PyTuple_GET_ITEM(call->like, made);
         int flags = made + 1 == count ? NPY_ARRAY_WRITEABLE : 0;
+#ifdef ALIGHT_CHECK_RANGES
+        check_range("a call of NumPy's", (int)made, operands[made], PyArray_NDIM(like), (const int64_t *)PyArray_DIMS(like),
+                    (const int64_t *)PyArray_STRIDES(like), (int64_t)PyArray_ITEMSIZE(like));
+#endif
         Py_INCREF(PyArray_DESCR(like));
         arrays[made] = PyArray_NewFromDescr(&PyArray_Type, PyArray_DESCR(like), PyArray_NDIM(like), PyArray_DIMS(like),
                                             PyArray_STRIDES(like), operands[made], flags, NULL);

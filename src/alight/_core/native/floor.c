@@ -1,6 +1,7 @@
 /* What recording looks at: the hooks, the floor, and the policy in force. */
 #include "core.h"
 #include "clock.h"
+#include <limits.h>
 
 Hooks *hooks;
 Floor *floors;
@@ -109,7 +110,8 @@ static int due(Floor *self, PyObject *site)
         return 0;
     }
     int returned = PyObject_RichCompareBool(self->anchor, site, Py_EQ);
-    if (returned == 0 && self->count == 2 * self->limit) {
+    /* Divided, not multiplied: a limit that none is reaches too far. */
+    if (returned == 0 && self->count % 2 == 0 && self->count / 2 == self->limit) {
         Py_XSETREF(self->anchor, Py_NewRef(site)); /* the old one is of a loop that is over */
         return 0;
     }
@@ -139,7 +141,8 @@ static PyObject *floor_due(Floor *self, PyObject *const *args, Py_ssize_t nargs)
 bool count_recorded(npy_intp elements)
 {
     floors->count++;
-    floors->pending += elements;
+    /* Elements of arrays that are broadcast are more than there can be memory for. */
+    floors->pending = floors->pending > LLONG_MAX - elements ? LLONG_MAX : floors->pending + elements;
     bool enough = floors->count >= floors->limit || floors->pending > floors->budget;
     PyFrameObject *frame = enough ? PyEval_GetFrame() : NULL;
     if (frame == NULL) {

@@ -1,6 +1,7 @@
 /* Launchers: kernels bound to sizes, split among as many threads as are predicted to end soonest.
    What they mean is written in alight/_core/threads.py, their twin. */
 
+#include "ranges.h"
 #include "ways.h"
 
 #include <pthread.h>
@@ -122,10 +123,21 @@ static void run_together(Plan *plan, void **addresses, Way way, uint32_t parts, 
     atomic_store_explicit(&plan->last_parts, parts, memory_order_relaxed);
 }
 
+#ifdef ALIGHT_CHECK_RANGES
+static void check_ranges(const Plan *plan, void *const *addresses)
+{
+    for (int i = 0; i < plan->operands; i++) /* bytes of an element are not known here: its first is looked at */
+        check_range("a kernel", i, addresses[i], plan->rank, plan->dims, plan->strides + i * plan->rank, 1);
+}
+#endif
+
 /* Run a kernel, on several threads where that is predicted to end sooner. */
 static void run_plan(void **addresses, int64_t *opaque, int64_t *Py_UNUSED(strides))
 {
     Plan *plan = (Plan *)(void *)opaque;
+#ifdef ALIGHT_CHECK_RANGES
+    check_ranges(plan, addresses);
+#endif
     int most = threads_wanted();
     if (plan->units < 2 || most < 2) {
         plan->kernel(addresses, plan->dims, plan->strides);

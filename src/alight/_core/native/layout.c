@@ -356,32 +356,20 @@ PyObject *layout_of(PyObject *module, PyObject *object)
     return layout_find(PyArray_DESCR(array), PyArray_NDIM(array), PyArray_DIMS(array), PyArray_STRIDES(array));
 }
 
-/* As NumPy has it: a program may give the name something else. */
-static PyObject *as_strided;
+static PyObject *make_probe;
 
 bool layouts_ready(void)
 {
-    PyObject *tricks = PyImport_ImportModule("numpy.lib.stride_tricks");
-    as_strided = tricks == NULL ? NULL : PyObject_GetAttrString(tricks, "as_strided");
-    Py_XDECREF(tricks);
-    return as_strided != NULL;
+    PyObject *probing = PyImport_ImportModule("alight._core.probing");
+    make_probe = probing == NULL ? NULL : PyObject_GetAttrString(probing, "probe");
+    Py_XDECREF(probing);
+    return make_probe != NULL;
 }
 
 static PyObject *layout_probe(Layout *self, void *closure)
 {
     if (self->probe == NULL) {
-        npy_intp one = 1;
-        PyObject *base, *dtype = self->dtype;
-        if (self->itemsize) {
-            base = PyArray_Zeros(1, &one, (PyArray_Descr *)Py_NewRef(dtype), 0);
-        } else {
-            PyObject *bytes = PyArray_ZEROS(1, &one, NPY_UINT8, 0);
-            base = bytes == NULL ? NULL : PyObject_CallMethod(bytes, "view", "O", dtype);
-            Py_XDECREF(bytes);
-        }
-        PyObject *probe = base == NULL ? NULL : PyObject_CallFunctionObjArgs(
-            as_strided, base, self->shape, self->strides, NULL);
-        Py_XDECREF(base);
+        PyObject *probe = PyObject_CallFunctionObjArgs(make_probe, self->dtype, self->shape, self->strides, NULL);
         if (probe == NULL) {
             return NULL;
         }
@@ -425,7 +413,7 @@ static PyMemberDef layout_members[] = {
 
 static PyGetSetDef layout_properties[] = {
     {"probe", (getter)layout_probe, NULL,
-     "Return an array of this layout that has no storage: index or transpose it, never read it.", NULL},
+     "Return an array of this layout that has no elements: index or transpose it, never read it.", NULL},
     {NULL},
 };
 

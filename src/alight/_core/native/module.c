@@ -73,16 +73,16 @@ PyMODINIT_FUNC PyInit__native(void)
         const char *name;
         PyTypeObject *type;
     } types[] = {
-        {"Layout", &LayoutType}, {"View", &ViewType}, {"Data", &DataType}, {"Value", &ValueType}, {"Storage", &StorageType}, {"ArrayBase", &ArrayType},
+        {"Layout", &LayoutType}, {"View", &ViewType}, {"Data", &DataType}, {"Value", &ValueType}, {"Storage", &StorageType}, {"Turn", &TurnType}, {"ArrayBase", &ArrayType},
         {"Hooks", &HooksType}, {"Floor", &FloorType}, {"Creation", &CreationType}, {"Namespace", &NamespaceType}, {"Public", &PublicType},
-        {"UfuncBase", &UfuncBaseType},
+        {"UfuncBase", &UfuncBaseType}, {"Border", &BorderType},
         {"Key", &KeyType}, {"Direct", &DirectType}, {"Stock", &StockType}, {"Shelf", &ShelfType},
         {"DeviceBuffer", &DeviceBufferType}, {"Launches", &LaunchesType}, {"DeviceCall", &DeviceCallType},
     };
     import_array();
     namespace_sized();
     empty_tuple = PyTuple_New(0);
-    if (empty_tuple == NULL || !errstate_ready() || !layouts_ready() || !array_ready() || !requests_ready()) {
+    if (empty_tuple == NULL || !errstate_ready() || !layouts_ready() || !array_ready() || !requests_ready() || !turns_ready()) {
         return NULL;
     }
     PyObject *module = PyModule_Create(&definition);

@@ -49,9 +49,18 @@ static bool lies_within(Layout *layout, npy_intp offset, npy_intp nbytes)
     return layout->size == 0 || (low >= 0 && high <= nbytes);
 }
 
-/* Return an ndarray over the bytes of an array of ours of fewer elements than ``least``, where they are at hand;
-   to write to only where nobody needs the old ones. NULL, without an error unless memory is out, where not. */
-PyObject *bytes_at_hand(Array *array, npy_intp least, bool write)
+/* Tell whether several elements lie in one place, of whose writing NumPy may have to warn. */
+static bool overlaps_itself(Layout *layout)
+{
+    for (npy_intp i = 0; i < layout->ndim; i++) {
+        if (layout->numbers[layout->ndim + i] == 0 && layout->numbers[i] > 1) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static PyObject *bytes_of(Array *array, npy_intp least, bool write)
 {
     Layout *layout = window_of(array);
     Storage *storage = (Storage *)array->storage;
@@ -73,8 +82,9 @@ PyObject *bytes_at_hand(Array *array, npy_intp least, bool write)
     }
     PyArrayObject *owner = (PyArrayObject *)data->array;
     if (write
-        && ((!whole && !((View *)array->window)->writeable) || data->foreign || data->remote != Py_None
-            || storage->lease != Py_None || Py_REFCNT(value) > 1 || Py_REFCNT(data) > 1 || !PyArray_ISWRITEABLE(owner))) {
+        && (overlaps_itself(layout) || (!whole && !((View *)array->window)->writeable) || data->foreign || data->remote != Py_None
+            || storage->lease != Py_None || Py_REFCNT(value) > 1 || Py_REFCNT(data) > 1 || !PyArray_ISWRITEABLE(owner)
+            || !may_write(storage))) {
         return NULL;
     }
     npy_intp offset = value->offset + (whole ? 0 : ((View *)array->window)->offset);
@@ -96,11 +106,28 @@ PyObject *bytes_at_hand(Array *array, npy_intp least, bool write)
     return result;
 }
 
+/* Return an ndarray over the bytes of an array of ours of fewer elements than ``least``, where they are at hand, to
+   be read. NULL, without an error unless memory is out, where not. */
+PyObject *bytes_at_hand(Array *array, npy_intp least) { return bytes_of(array, least, false); }
+
+/* The same to be written, which only the case is where nobody needs the old ones: in one's turn, which the caller
+   ends (end_turn). */
+PyObject *bytes_to_write(Array *array, npy_intp least, Storage **turn)
+{
+    PyObject *bytes = bytes_of(array, least, true);
+    *turn = NULL;
+    if (bytes != NULL) {
+        *turn = (Storage *)Py_NewRef(array->storage);
+        begin_write(*turn);
+    }
+    return bytes;
+}
+
 /* Return an operand as NumPy takes it. */
 PyObject *operand(PyObject *item, npy_intp least)
 {
     if (is_ours(item)) {
-        return bytes_at_hand((Array *)item, least, false);
+        return bytes_at_hand((Array *)item, least);
     }
     bool plain = PyFloat_CheckExact(item) || PyLong_CheckExact(item) || PyBool_Check(item) || PyComplex_CheckExact(item)
         || (PyArray_CheckExact(item) && PyArray_SIZE((PyArrayObject *)item) < least)
@@ -237,10 +264,26 @@ PyObject *taken_over(PyObject *made, npy_intp least)
     return result;
 }
 
+/* Tell whether an operand is a whole number of ours without axes. */
+static bool is_whole_number(PyObject *item)
+{
+    Layout *layout = is_ours(item) ? window_of((Array *)item) : NULL;
+    return layout != NULL && layout->ndim == 0 && PyTypeNum_ISINTEGER(((PyArray_Descr *)layout->dtype)->type_num);
+}
+
+/* Tell whether arithmetic on operands may be on whole numbers without axes: NumPy's scalars warn where they
+   overflow, and its arrays do not; the hook tells them apart. */
+static bool may_overflow(binaryfunc run, PyObject *left, PyObject *right)
+{
+    bool computes = run == PyNumber_Add || run == PyNumber_Subtract || run == PyNumber_Multiply
+        || run == PyNumber_InPlaceAdd || run == PyNumber_InPlaceSubtract || run == PyNumber_InPlaceMultiply;
+    return computes && (is_whole_number(left) || is_whole_number(right));
+}
+
 PyObject *once_binary(binaryfunc run, PyObject *left, PyObject *right)
 {
     Py_ssize_t least;
-    if (!may_do(&least)) {
+    if (may_overflow(run, left, right) || !may_do(&least)) {
         return NULL;
     }
     PyObject *both[2] = {operand(left, least), NULL};
@@ -255,7 +298,7 @@ PyObject *once_binary(binaryfunc run, PyObject *left, PyObject *right)
 PyObject *once_unary(unaryfunc run, PyObject *array)
 {
     Py_ssize_t least;
-    if (!may_do(&least)) {
+    if (((run == PyNumber_Negative || run == PyNumber_Absolute) && is_whole_number(array)) || !may_do(&least)) {
         return NULL;
     }
     PyObject *one = operand(array, least);
@@ -267,11 +310,13 @@ PyObject *once_unary(unaryfunc run, PyObject *array)
 PyObject *once_in_place(binaryfunc run, PyObject *array, PyObject *other)
 {
     Py_ssize_t least;
-    if (!is_ours(array) || !may_do(&least)) {
+    if (!is_ours(array) || may_overflow(run, array, array) || !may_do(&least)) {
         return NULL;
     }
-    PyObject *item = operand(other, least), *target = item == NULL ? NULL : bytes_at_hand((Array *)array, least, true);
+    Storage *turn = NULL;
+    PyObject *item = operand(other, least), *target = item == NULL ? NULL : bytes_to_write((Array *)array, least, &turn);
     PyObject *result = target == NULL ? NULL : run(target, item);
+    end_turn(turn);
     if (result != NULL) {
         Py_SETREF(result, Py_NewRef(array));
     } else if (target != NULL && PyArray_NDIM((PyArrayObject *)target) == 0
@@ -346,6 +391,10 @@ static PyObject *picked(PyObject *array, PyObject *key, int kind)
 /* Return the view of an array that an ndarray made from its layout's probe says. */
 PyObject *view_over(PyTypeObject *type, Array *self, PyObject *window, PyObject *probe)
 {
+    if (window != probe && PyArray_BASE((PyArrayObject *)window) != probe) {
+        PyErr_SetString(PyExc_RuntimeError, "NumPy made a copy of an array where a view was asked for");
+        return NULL;
+    }
     View *outer = self->window == Py_None ? NULL : (View *)self->window;
     npy_intp offset = PyArray_BYTES((PyArrayObject *)window) - PyArray_BYTES((PyArrayObject *)probe);
     PyObject *layout = layout_of(NULL, window);
@@ -388,7 +437,7 @@ PyObject *at_hand(PyObject *module, PyObject *array)
     if (!expect_type(array, &ArrayType, "array")) {
         return NULL;
     }
-    PyObject *found = floors->traced ? NULL : bytes_at_hand((Array *)array, NPY_MAX_INTP, false);
+    PyObject *found = floors->traced ? NULL : bytes_at_hand((Array *)array, NPY_MAX_INTP);
     return found != NULL || PyErr_Occurred() ? found : Py_NewRef(Py_None);
 }
 
@@ -409,7 +458,7 @@ PyObject *once_getitem(PyObject *array, PyObject *key)
     if (floors->traced) {
         return NULL;
     }
-    PyObject *whole = bytes_at_hand(self, NPY_MAX_INTP, false), *element = NULL;
+    PyObject *whole = bytes_at_hand(self, NPY_MAX_INTP), *element = NULL;
     if (whole != NULL && floors->scalars) {
         element = PyObject_GetItem(whole, key);
     } else if (whole != NULL && is_native(PyArray_DESCR((PyArrayObject *)whole))) {
@@ -433,9 +482,10 @@ int once_setitem(PyObject *array, PyObject *key, PyObject *item)
     if (!may_do(&least)) {
         return PyErr_Occurred() ? -1 : 0;
     }
+    Storage *turn = NULL;
     PyObject *target = NULL, *value = operand(item, least);
     if (value != NULL) {
-        target = bytes_at_hand(self, NPY_MAX_INTP, true);
+        target = bytes_to_write(self, NPY_MAX_INTP, &turn);
     }
     if (target != NULL && layout->size >= least && kind != ELEMENT) {
         PyObject *window = picked(target, key, kind);
@@ -448,6 +498,7 @@ int once_setitem(PyObject *array, PyObject *key, PyObject *item)
     if (target != NULL && (kind != ELEMENT || least > 1)) {
         done = PyObject_SetItem(target, key, value) < 0 ? -1 : 1;
     }
+    end_turn(turn);
     Py_XDECREF(target);
     Py_XDECREF(value);
     return PyErr_Occurred() ? -1 : done;

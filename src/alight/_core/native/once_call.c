@@ -85,10 +85,12 @@ PyObject *once_into(PyObject *function, PyObject *const *args, Py_ssize_t nargs,
     bool product = strcmp(Py_TYPE(function)->tp_name, "numpy.ufunc") == 0
         && strcmp(((PyUFuncObject *)function)->name, "matmul") == 0;
     bool small = count == nargs && !outgrow(plain, count, least, product);
-    PyObject *target = small && out != NULL ? bytes_at_hand((Array *)out, least, true) : NULL, *result = NULL;
+    Storage *turn = NULL;
+    PyObject *target = small && out != NULL ? bytes_to_write((Array *)out, least, &turn) : NULL, *result = NULL;
     if (target != NULL) {
         plain[count++] = target;
         result = PyObject_Vectorcall(function, plain, nargs, names);
+        end_turn(turn);
         if (result != NULL) {
             Py_SETREF(result, Py_NewRef(out));
         }
@@ -295,7 +297,7 @@ PyObject *once_gather(PyObject *array, PyObject *key)
         return NULL;
     }
     PyObject *plain = taken_key(key, least, &arrays), *result = NULL;
-    PyObject *whole = plain == NULL || arrays == 0 ? NULL : bytes_at_hand((Array *)array, NPY_MAX_INTP, false);
+    PyObject *whole = plain == NULL || arrays == 0 ? NULL : bytes_at_hand((Array *)array, NPY_MAX_INTP);
     if (whole != NULL && is_native(PyArray_DESCR((PyArrayObject *)whole))) {
         result = taken_over(PyObject_GetItem(whole, plain), least);
     }
@@ -313,10 +315,12 @@ int once_scatter(PyObject *array, PyObject *key, PyObject *item)
         return PyErr_Occurred() ? -1 : 0;
     }
     PyObject *plain = taken_key(key, least, &arrays), *value = plain == NULL || arrays == 0 ? NULL : operand(item, least);
-    PyObject *target = value == NULL ? NULL : bytes_at_hand((Array *)array, least, true);
+    Storage *turn = NULL;
+    PyObject *target = value == NULL ? NULL : bytes_to_write((Array *)array, least, &turn);
     if (target != NULL && is_native(PyArray_DESCR((PyArrayObject *)target))) {
         done = PyObject_SetItem(target, plain, value) < 0 ? -1 : 1;
     }
+    end_turn(turn);
     Py_XDECREF(target);
     Py_XDECREF(value);
     Py_XDECREF(plain);
@@ -338,9 +342,11 @@ PyObject *once_change(PyObject *function, PyObject *const *args, Py_ssize_t narg
         }
         plain[i] = args[i];
     }
-    plain[0] = bytes_at_hand((Array *)args[0], least, true);
+    Storage *turn;
+    plain[0] = bytes_to_write((Array *)args[0], least, &turn);
     if (plain[0] != NULL) {
         result = PyObject_Vectorcall(function, plain, nargs, kwnames);
+        end_turn(turn);
         leave_to_ours(result);
         Py_DECREF(plain[0]);
     }

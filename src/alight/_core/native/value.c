@@ -136,6 +136,60 @@ static PyObject *value_repr(Value *self)
     return text;
 }
 
+/* Make a value concrete; takes over the reference to its data. Nothing can come in between: who sees that it is no
+   longer pending sees where its bytes are, and an interrupted program finds it as it was, or bound. */
+void value_bind(Value *self, PyObject *data, Py_ssize_t offset)
+{
+    PyObject *old[] = {self->data, self->op, self->attrs, self->operands, self->error /* of a time before */};
+    self->data = data;
+    self->offset = offset;
+    self->op = Py_NewRef(Py_None);
+    self->attrs = Py_NewRef(empty_tuple);
+    self->operands = Py_NewRef(empty_tuple);
+    self->error = Py_NewRef(Py_None);
+    for (size_t i = 0; i < sizeof old / sizeof old[0]; i++) Py_XDECREF(old[i]); /* this may run other code */
+}
+
+/* The data and offset that a call is given first; NULL with an error. */
+static PyObject *place_given(PyObject *args, Py_ssize_t least, Py_ssize_t *offset)
+{
+    if (PyTuple_GET_SIZE(args) < least || !expect_type(PyTuple_GET_ITEM(args, 0), &DataType, "data")) {
+        if (!PyErr_Occurred()) PyErr_Format(PyExc_TypeError, "%zd arguments, and at least %zd are needed", PyTuple_GET_SIZE(args), least);
+        return NULL;
+    }
+    *offset = PyNumber_AsSsize_t(PyTuple_GET_ITEM(args, 1), PyExc_OverflowError);
+    return *offset == -1 && PyErr_Occurred() ? NULL : PyTuple_GET_ITEM(args, 0);
+}
+
+static PyObject *value_bind_method(Value *self, PyObject *args)
+{
+    Py_ssize_t offset;
+    PyObject *data = place_given(args, 2, &offset);
+    if (data == NULL) return NULL;
+    value_bind(self, Py_NewRef(data), offset);
+    Py_RETURN_NONE;
+}
+
+static PyObject *value_bind_written(Value *self, PyObject *args, PyObject *kwargs)
+{
+    Py_ssize_t offset;
+    PyObject *data = place_given(args, 3, &offset);
+    PyObject *rest = data == NULL ? NULL : PyTuple_GetSlice(args, 3, PyTuple_GET_SIZE(args));
+    PyObject *made = rest == NULL ? NULL : PyObject_Call(PyTuple_GET_ITEM(args, 2), rest, kwargs);
+    if (made != NULL) value_bind(self, Py_NewRef(data), offset);
+    Py_XDECREF(rest);
+    return made;
+}
+
+static PyMethodDef value_methods[] = {
+    {"bind", (PyCFunction)value_bind_method, METH_VARARGS,
+     "Make the value concrete: these bytes, from this offset on."},
+    {"bind_written", (PyCFunction)(void (*)(void))value_bind_written, METH_VARARGS | METH_KEYWORDS,
+     "Call a function that writes into these bytes, and bind the value to them if it returns: between its end and the\n"
+     "binding nothing can interrupt, so that what has been written in place is not written twice."},
+    {NULL},
+};
+
 static PyMemberDef value_members[] = {
     MEMBER(Value, op),
     MEMBER(Value, operands),
@@ -169,6 +223,7 @@ PyTypeObject ValueType = {
     .tp_repr = (reprfunc)value_repr,
     .tp_members = value_members,
     .tp_getset = value_properties,
+    .tp_methods = value_methods,
 };
 
 PyObject *sole(PyObject *module, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
@@ -227,6 +282,9 @@ PyObject *storage_new(Value *value)
     self->value = Py_NewRef((PyObject *)value);
     self->lease = Py_NewRef(Py_None);
     self->older = self->newer = NULL;
+    self->writer = 0;
+    self->depth = self->process = 0;
+    self->open = NULL;
     link_if_pending(self, value);
     PyObject_GC_Track(self);
     return (PyObject *)self;
@@ -247,6 +305,7 @@ static int storage_clear(Storage *self)
 {
     Py_CLEAR(self->value);
     Py_CLEAR(self->lease);
+    Py_CLEAR(self->open);
     return 0;
 }
 
@@ -270,12 +329,31 @@ static int storage_traverse(Storage *self, visitproc visit, void *arg)
 
 static PyObject *storage_rebind(Storage *self, PyObject *value)
 {
-    if (!expect_type(value, &ValueType, "value")) {
+    if (!expect_type(value, &ValueType, "value") || !wait_for_turn(self)) {
         return NULL;
     }
-    Py_XSETREF(self->value, Py_NewRef(value));
+    PyObject *old = self->value;
+    self->value = Py_NewRef(value);
     link_if_pending(self, (Value *)value);
+    Py_XDECREF(old);
     Py_RETURN_NONE;
+}
+
+static PyObject *storage_replace(Storage *self, PyObject *const *args, Py_ssize_t nargs)
+{
+    if (nargs != 2 || !Py_IS_TYPE(args[0], &ValueType) || !Py_IS_TYPE(args[1], &ValueType)) {
+        PyErr_SetString(PyExc_TypeError, "replace() takes the version that is there, and the next one");
+        return NULL;
+    }
+    if (!wait_for_turn(self)) return NULL;
+    PyObject *old = self->value, *data = ((Value *)args[0])->data;
+    if (old != args[0] || (!is_pending((Value *)old) && is_data(data) && ((Data *)data)->shared && !data_is_private((Data *)data))) {
+        Py_RETURN_FALSE;
+    }
+    self->value = Py_NewRef(args[1]);
+    link_if_pending(self, (Value *)args[1]);
+    Py_DECREF(old);
+    Py_RETURN_TRUE;
 }
 
 static PyMemberDef storage_members[] = {
@@ -285,7 +363,11 @@ static PyMemberDef storage_members[] = {
 };
 
 static PyMethodDef storage_methods[] = {
-    {"rebind", (PyCFunction)storage_rebind, METH_O, "Make ``value`` the current version."},
+    {"rebind", (PyCFunction)storage_rebind, METH_O, "Make ``value`` the current version, whatever that is now."},
+    {"replace", (PyCFunction)(void (*)(void))storage_replace, METH_FASTCALL,
+     "Make a value that was made of ``old`` the current version, and return True; False, with nothing done, where\n"
+     "another thread has written since, or others were given its memory."},
+    {"open", storage_open, METH_NOARGS, "Note, in one's turn, that the current bytes are written from now on."},
     {NULL},
 };
 

@@ -10,6 +10,7 @@ shares it, so a write, which makes a new version and rebinds the storage, is see
 from alight._core.numbering import Key
 
 from .asked import POLICY, Hooks, hooks, recording_errstate
+from .crossing import Border
 from .data import Data, fresh_data, keep_bytes, kept_bytes
 from .device_memory import PIECES, DeviceBuffer, DeviceCall, Launches, Shelf, Stock
 from .direct import OPERANDS, Direct
@@ -17,13 +18,14 @@ from .hand import Creation, Public, UfuncBase, at_hand, fresh_array, take_over, 
 from .layout import Layout, View, layout_of, make_layout
 from .namespace import Namespace
 from .recording import ArrayBase, Floor, floor, request, set_operators
-from .value import Storage, Value, pending_storages, sole
+from .value import Storage, Turn, Value, pending_storages, sole
 
 __all__ = [
     "OPERANDS",
     "PIECES",
     "POLICY",
     "ArrayBase",
+    "Border",
     "Creation",
     "Data",
     "DeviceBuffer",
@@ -39,6 +41,7 @@ __all__ = [
     "Shelf",
     "Stock",
     "Storage",
+    "Turn",
     "UfuncBase",
     "Value",
     "View",

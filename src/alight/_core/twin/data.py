@@ -32,6 +32,7 @@ class Data:
         "owner",
         "remote",
         "shared",
+        "writing",
     )
     array: np.ndarray[Any, Any] | None
     owner: np.ndarray[Any, Any] | None
@@ -45,6 +46,7 @@ class Data:
     # Nobody ever writes it, nor a copy of it in another space: launches may have its bytes instead
     # of where they lie.
     fixed: bool
+    writing: int  # by how many, at once, on the host
 
     def __init__(
         self,
@@ -59,6 +61,7 @@ class Data:
         self.foreign = foreign
         self.shared = foreign
         self.fixed = False
+        self.writing = 0
         self.nbytes = layout.nbytes
         self.remote = None
         self._raw: np.ndarray[Any, Any] | None = None

@@ -63,6 +63,8 @@ def view_of(
     probe: np.ndarray[Any, Any],
 ) -> Any:
     """Return the view of an array that an ndarray made from its layout's probe says."""
+    if window is not probe and window.base is not probe:
+        raise RuntimeError("NumPy made a copy of an array where a view was asked for")
     outer = array.window
     start = window.__array_interface__["data"][0] - probe.__array_interface__["data"][0]
     result = object.__new__(cls)

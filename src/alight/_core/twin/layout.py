@@ -5,6 +5,7 @@ from __future__ import annotations
 import weakref
 from typing import Any
 
+from alight._core import probing
 from alight._src.base.originals import np
 
 
@@ -59,13 +60,10 @@ class Layout:
 
     @property
     def probe(self) -> np.ndarray[Any, Any]:
-        """Return an array of this layout that has no storage: index or transpose it, never read
+        """Return an array of this layout that has no elements: index or transpose it, never read
         it."""
         if self._probe is None:
-            base = (
-                np.zeros(1, self.dtype) if self.itemsize else np.zeros(1, np.uint8).view(self.dtype)
-            )
-            self._probe = np.lib.stride_tricks.as_strided(base, self.shape, self.strides)
+            self._probe = probing.probe(self.dtype, self.shape, self.strides)
         return self._probe
 
     def __repr__(self) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 from alight._src.base.at_fork import renewed
@@ -60,6 +61,25 @@ class Value:
         self.seq = next_number()
         self.errstate = recording_errstate() or numpy_errstate()
 
+    def bind(self, data: Data, offset: int) -> None:
+        """Make the value concrete: these bytes, from this offset on."""
+        self.data = data
+        self.offset = offset
+        self.op = None  # from here on others read where the bytes are
+        self.operands = ()
+        self.attrs = ()
+        self.error = None  # of a time before: it holds all that its traceback leads to
+
+    def bind_written(
+        self, data: Data, offset: int, write: Callable[..., Any], *args: Any, **kwargs: Any
+    ) -> Any:
+        """Call a function that writes into these bytes, and bind the value to them if it returns:
+        in the native core nothing can interrupt between its end and the binding, so that what has
+        been written in place is not written twice."""
+        made = write(*args, **kwargs)
+        self.bind(data, offset)
+        return made
+
     def __repr__(self) -> str:
         name = (
             self.op.name if self.op is not None else "data" if self.data is not None else "constant"
@@ -85,10 +105,106 @@ class Storage:
             pending.append(weakref.ref(self))
 
     def rebind(self, value: Value) -> None:
-        """Make ``value`` the current version."""
-        self.value = value
-        if value.op is not None:
-            pending.append(weakref.ref(self))
+        """Make ``value`` the current version, whatever that is now."""
+        with _turns:
+            _wait_for_turn(self)
+            self.value = value
+            if value.op is not None:
+                pending.append(weakref.ref(self))
+
+    def replace(self, old: Value, value: Value) -> bool:
+        """Make a value that was made of ``old`` the current version, and return True; False, with
+        nothing done, where another thread has written since, or others were given its memory."""
+        with _turns:
+            _wait_for_turn(self)
+            data = old.data
+            if self.value is not old or (old.op is None and data is not None and data.exported):
+                return False
+            self.value = value
+            if value.op is not None:
+                pending.append(weakref.ref(self))
+            return True
+
+    def open(self) -> None:
+        """Note, in one's turn, that the current bytes are written from now on."""
+        with _turns:
+            turn = _writers.get(id(self))
+            data = self.value.data
+            if turn is None or turn.thread != threading.get_ident() or data is None:
+                raise RuntimeError("bytes are opened in one's turn to write them")
+            data.writing += 1
+            if turn.open is not None:
+                turn.open.writing -= 1
+            turn.open = data
+
+
+class _Writer:
+    """Whose turn it is to write into a storage, how often it took it, and what it writes into."""
+
+    __slots__ = ("depth", "open", "thread")
+
+    def __init__(self) -> None:
+        self.thread = threading.get_ident()
+        self.depth = 0
+        self.open: Data | None = None
+
+
+# By the ids of storages, which those that have the turn hold.
+_writers: dict[int, _Writer] = {}
+_turns = renewed(globals(), "_turns", threading.Condition)
+
+
+def _forget_writers() -> threading.Condition:
+    """Forget turns: a forked child has none of its parent's other threads."""
+    own = threading.get_ident()
+    for number in [n for n, writer in _writers.items() if writer.thread != own]:
+        del _writers[number]
+    return _turns
+
+
+renewed({}, "", _forget_writers)
+
+
+def _wait_for_turn(storage: Storage) -> None:
+    while (writer := _writers.get(id(storage))) and writer.thread != threading.get_ident():
+        _turns.wait()
+
+
+class Turn:
+    """The turn to write at once into storages: until it ends no other thread does, or makes
+    another version of one of them current."""
+
+    __slots__ = ("_had", "_storages")
+
+    def __init__(self, *storages: Storage) -> None:
+        # In one order: so that two threads never wait for each other.
+        self._storages = sorted(storages, key=id)
+        self._had: list[Storage] = []
+
+    def __enter__(self) -> None:
+        """Wait until no other thread has it."""
+        with _turns:
+            try:
+                for storage in self._storages:
+                    _wait_for_turn(storage)
+                    _writers.setdefault(id(storage), _Writer()).depth += 1
+                    self._had.append(storage)
+            except BaseException:
+                self.__exit__()
+                raise
+
+    def __exit__(self, *error: object) -> None:
+        """End it."""
+        with _turns:
+            while self._had:
+                storage = self._had.pop()
+                writer = _writers[id(storage)]
+                writer.depth -= 1
+                if not writer.depth:
+                    del _writers[id(storage)]
+                    if writer.open is not None:
+                        writer.open.writing -= 1
+            _turns.notify_all()
 
 
 pending: list[weakref.ref[Storage]] = []

@@ -14,6 +14,7 @@ from time import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from alight._src.adapt import planner_facts
+from alight._src.base.failures import failures
 from alight._src.base.formatting import readable_seconds
 from alight._src.config.policy import Policy
 from alight._src.ir.group import Graph, Group
@@ -170,7 +171,7 @@ def _join(one: Recalled) -> None:
     name = one.device.id
     try:
         registry.join(one)
-    except Exception as error:  # drivers raise anything, and the host can do all of it
+    except failures() as error:  # drivers raise anything, and the host can do all of it
         logger().info("%s takes no part: %s. Fix: `alight doctor` says more.", name, error)
     else:
         logger().info("%s takes part: %.3g s were lost without it", name, _tally.lost[name])

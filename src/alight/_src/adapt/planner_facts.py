@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from alight._src.base.apart import bring
 from alight._src.base.at_exit import when_over
 from alight._src.config.loading import current_policy
 from alight._src.config.schema import HOST_DEVICE
@@ -70,6 +71,7 @@ def _is_recalled(device: Device) -> bool:
 def stored_profile(device: Device) -> Profile | None:
     """Return the profile of a device as the store has it, and ask nobody who drives it."""
     if device.id not in _profiles:
+        bring("alight._src.measure.profiles")
         from alight._src.measure.profiles import load_profile, share_costs
 
         _profiles[device.id] = found = load_profile(device)
@@ -140,6 +142,7 @@ def supports(device: str, implementation: str, group: Group) -> str | None:
     if implementation != "generated":
         return None if device == HOST_DEVICE else _library_gap(registry.device(device), group)
     if device == HOST_DEVICE:
+        bring("alight._src.codegen.common.gaps")
         from alight._src.codegen.common.gaps import unsupported
         from alight._src.ir.inner import folded
         from alight._src.ir.nested import plain
@@ -187,6 +190,7 @@ def _library_gap(where: Device, group: Group) -> str | None:
 
 def _device_gap(where: Device, group: Group, verified: bool, ask: bool = True) -> str | None:
     # late: programs that stay on the host need neither
+    bring("alight._src.codegen.common.source", "alight._src.measure.verify_ops")
     from alight._src.codegen.common.source import DIALECTS, gap, group_gap
     from alight._src.ir.inner import folded
     from alight._src.measure.verify_ops import doubt

@@ -3,7 +3,6 @@ profile no longer holds."""
 
 from __future__ import annotations
 
-import contextlib
 import math
 import os
 from collections.abc import Callable, Iterable, Sequence
@@ -11,7 +10,9 @@ from time import perf_counter, time
 from typing import TYPE_CHECKING
 
 from alight._src.adapt.planner_facts import is_aside, profile_at_hand, profile_of
+from alight._src.base.apart import bring
 from alight._src.base.at_exit import interrupted, when_over
+from alight._src.base.failures import ignoring_failures
 from alight._src.config.loading import config
 from alight._src.log.decisions import logger
 from alight.backends import registry
@@ -80,11 +81,12 @@ def look_again(device: str) -> None:
     if device in _looked_at or profile is None or profile.origin == "recorded" or profile.doubts:
         return
     _looked_at.add(device)
+    bring("alight._src.measure.spot_check")
     from alight._src.measure.spot_check import canary, holds  # late: most programs need no look
     from alight._src.measure.timing import Pace, outpaces
 
     where = registry.device(device)
-    with contextlib.suppress(Exception):  # a look must not end a program
+    with ignoring_failures():  # a look must not end a program
         ratio = canary(registry.backend_of(where), where, profile)
         if ratio is not None and not holds(ratio, profile):
             if where.space == "host" and outpaces(profile.pace_seconds, Pace().now()):
@@ -122,7 +124,7 @@ def _compare_paces(name: str) -> None:
     profile = profile_at_hand(name)
     if profile is None or interrupted() or (_measure_at_exit, name, os.getpid()) in _due:
         return
-    with contextlib.suppress(Exception):  # as below
+    with ignoring_failures():  # as below
         from alight._src.measure.profiles import LEAST_SHARE, outpaced
 
         found = outpaced(profile)
@@ -139,7 +141,7 @@ def _measure_at_exit(name: str, pace_seconds: float = math.inf) -> None:
     second; the processor can be as quick as ``pace_seconds``."""
     if interrupted():
         return
-    with contextlib.suppress(Exception):  # a program that ended well must not end with our error
+    with ignoring_failures():  # a program that ended well must not end with our error
         from alight._src.measure.profiles import Refused, note_refused, refused
 
         device = registry.device(name)

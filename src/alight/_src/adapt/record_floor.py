@@ -3,7 +3,6 @@ measure it when they end."""
 
 from __future__ import annotations
 
-import contextlib
 import sys
 from collections.abc import Callable
 from contextvars import Context
@@ -11,7 +10,9 @@ from time import perf_counter
 from typing import Any
 
 from alight._core import NATIVE, floor
+from alight._src.base.apart import apart
 from alight._src.base.at_exit import interrupted, when_over
+from alight._src.base.failures import ignoring_failures
 from alight._src.base.formatting import readable_seconds
 from alight._src.config.loading import config, current_policy
 from alight._src.log.decisions import logger
@@ -26,7 +27,7 @@ def settle_floor(planning_seconds: Callable[[], float]) -> None:
     settings = config()
     registry.check(settings.policy)  # now, not when work is large enough to be placed
     if settings.policy.record_floor > 0 or not settings.policy.floor:
-        floor.auto = _floor_here(planning_seconds)
+        floor.auto = apart(lambda: _floor_here(planning_seconds))
     floor.record_floor = current_policy().record_floor
 
 
@@ -78,7 +79,7 @@ def _measure_floor(planning_seconds: Callable[[], float]) -> None:
 
     if interrupted():
         return
-    with contextlib.suppress(Exception):  # a program that ended well must not end with our error
+    with ignoring_failures():  # a program that ended well must not end with our error
         began = perf_counter()
         # Whatever the program has set for itself, such as how errors are handled, is not asked.
         seconds = Context().run(lambda: min(planning_seconds() for _ in range(3)))

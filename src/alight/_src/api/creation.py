@@ -7,11 +7,12 @@ from typing import Any
 
 from alight._core import ArrayBase, View, hooks, layout_of, make_layout
 from alight._src.base.originals import np
+from alight._src.fp_warnings.filters import unheard
 from alight._src.record.array import Array
 from alight._src.record.array_flags import Flags, made_over
 from alight._src.record.conversions import astype
 from alight._src.record.numpy_fallback import ndarrays, run_in_numpy, wrap
-from alight._src.record.pending import COPY, alias, concrete, foreign, native, pend
+from alight._src.record.pending import COPY, alias, concrete, foreign, native, pend, shape_of
 from alight._src.record.storage_io import apply_view, layout
 from alight._src.record.structural_calls import dress, implements
 from alight._src.run import evaluate
@@ -66,7 +67,7 @@ def _alike(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     if trace is None or not trace.away:
         return False
     if name == "full_like":
-        return np.ndim(args[1] if args[1:] else kwargs["fill_value"]) == 0
+        return not shape_of(args[1] if args[1:] else kwargs["fill_value"])
     return name != "empty_like"
 
 
@@ -230,7 +231,8 @@ def _converted(array: Any, dtype: Any, order: Any, copy: bool | None) -> Any:
     order = order or "K"
     # NumPy decides whether a copy is needed, and whether the arguments make sense.
     few = lay.probe[:0] if lay.ndim else lay.probe
-    wanted = np.array(few, dtype=dtype, copy=copy or None).dtype
+    with unheard():  # who casts the elements warns
+        wanted = np.array(few, dtype=dtype, copy=copy or None).dtype
     if order not in ("K", "A", "C", "F"):
         np.array(0, order=order)
     flags = lay.probe.flags

@@ -14,7 +14,7 @@ from alight._src.base.originals import np
 from alight._src.record.array import asarray
 from alight._src.record.conversions import copy_of
 from alight._src.record.numpy_fallback import exit_to_numpy, outgrow, run_in_numpy
-from alight._src.record.pending import WHERE, elementwise
+from alight._src.record.pending import WEAK, WHERE, elementwise
 from alight._src.record.storage_io import layout
 from alight._src.record.structural_calls import bound, implements
 from alight._src.record.ufunc_calls import at_once, make, operand, small, ufunc_call
@@ -193,7 +193,9 @@ def _number_or_array(item: Any) -> Any:
 def allclose(*args: Any, **kwargs: Any) -> Any:
     """Tell whether all pairs of elements are equal within tolerances."""
     close = isclose(*args, **kwargs)
-    return bool(close.all())
+    if not isinstance(close, (ArrayBase, np.ndarray, np.generic)):
+        return exit_to_numpy(np.allclose, args, kwargs)  # of a kind that handles calls itself
+    return bool(close.all())  # type: ignore[union-attr]
 
 
 @implements(np.array_equal, reads=2)
@@ -251,7 +253,7 @@ def astype(x: Any, dtype: Any, /, *, copy: bool = True, device: Any = None) -> A
 # --------------------------------------------------------------------------
 def _outward(function: Any) -> None:
     def call(*args: Any, **kwargs: Any) -> Any:
-        # Shapes and dtypes are all these look at: storage-less stand-ins do.
+        # Shapes and dtypes are all these look at: storage-less stand-ins without elements do.
         return function(
             *[_stand_in(a) for a in args], **{k: _stand_in(v) for k, v in kwargs.items()}
         )
@@ -273,6 +275,8 @@ for _function in (
 @implements(np.real)
 def real(val: Any) -> Any:
     """Return the real part."""
+    if isinstance(val, WEAK) and not isinstance(val, np.generic):
+        return val.real  # as NumPy does, of whatever has one: a number of Python's
     array = ours(val)
     return exit_to_numpy(np.real, (val,), {}) if array is None else array.real
 
@@ -280,6 +284,8 @@ def real(val: Any) -> Any:
 @implements(np.imag)
 def imag(val: Any) -> Any:
     """Return the imaginary part."""
+    if isinstance(val, WEAK) and not isinstance(val, np.generic):
+        return val.imag
     array = ours(val)
     return exit_to_numpy(np.imag, (val,), {}) if array is None else array.imag
 

@@ -79,7 +79,8 @@ def average(*args: Any, **kwargs: Any) -> Any:
     if arguments is None or arguments.get("weights") is not None or arguments.get("returned"):
         return exit_to_numpy(np.average, args, kwargs)
     array = ours(arguments.get("a"))
-    if array is None or not array.size:  # NumPy divides by how many there are
+    if array is None or not array.size or array.dtype == np.float16:
+        # NumPy divides by how many there are, and makes a number like the mean of it.
         return exit_to_numpy(np.average, args, kwargs)
     keywords = given(keepdims=arguments.get("keepdims", False))
     axis = arguments.get("axis")

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from alight._core import ArrayBase, Layout
+from alight._core import ArrayBase, probing
 from alight._src.api.elementwise import ours, parameters
 from alight._src.base.originals import np
 from alight._src.record.conversions import copy_of
 from alight._src.record.numpy_fallback import exit_to_numpy, ndarrays
-from alight._src.record.storage_io import layout, view_of
+from alight._src.record.pending import WEAK
+from alight._src.record.storage_io import layout, view_of, warn_when_written
 from alight._src.record.structural_calls import bound, implements, records
 
 Shape = tuple[int, ...]
@@ -19,16 +20,12 @@ Shape = tuple[int, ...]
 def views(arrays: Sequence[Any], expression: Callable[..., Any]) -> Any:
     """Return what an expression of ndarrays makes of arrays, where it only makes views of them.
 
-    NumPy decides, on storage-less probes; nested lists and tuples of views keep their shape.
+    NumPy decides, on probes without elements; nested lists and tuples of views keep their shape.
     """
     # Equal layouts share a probe, and here each must be told apart.
-    probes = [_probe(layout(array)) for array in arrays]
+    layouts = [layout(array) for array in arrays]
+    probes = [probing.probe(lay.dtype, lay.shape, lay.strides) for lay in layouts]
     return _matched(expression(*probes), arrays, probes)
-
-
-def _probe(lay: Layout) -> Any:
-    probe: Any = np.lib.stride_tricks.as_strided(np.zeros(1, lay.dtype), lay.shape, lay.strides)
-    return probe
 
 
 def _matched(result: Any, arrays: Sequence[Any], probes: Sequence[Any]) -> Any:
@@ -50,8 +47,10 @@ def _view_function(function: Any) -> None:
 
     def move(*args: Any, **kwargs: Any) -> Any:
         item = args[0] if args else kwargs.get(first)
-        # Of Python's numbers NumPy asks what it does not ask of arrays.
-        array = None if type(item) in (bool, int, float, complex) else ours(item)
+        # Of Python's numbers NumPy asks what it does not ask of arrays, and its own scalars come
+        # back as they are.
+        scalar = type(item) in WEAK or getattr(type(item), "immutable", False)
+        array = None if scalar else ours(item)
         if array is None:
             return exit_to_numpy(function, args, kwargs)
         # Where to split may be an array of ours, too: given as it is, NumPy would ask this again.
@@ -98,14 +97,14 @@ for _function in (np.atleast_1d, np.atleast_2d, np.atleast_3d):
 
 @implements(np.broadcast_arrays)
 def broadcast_arrays(*args: Any, subok: bool = False) -> Any:
-    """Return views with a common shape, read-only where NumPy will make them so."""
+    """Return views with a common shape, which warn when they are written to, as NumPy's do."""
     arrays = [ours(item) for item in args]
     if any(array is None for array in arrays) or subok:
         return exit_to_numpy(np.broadcast_arrays, args, {"subok": subok})
     results = views(arrays, np.broadcast_arrays)
     for result, array in zip(results, arrays, strict=True):
-        if result is not array:
-            result.window.writeable = False
+        if result is not array and result.window.writeable:
+            warn_when_written(result)
     return results
 
 

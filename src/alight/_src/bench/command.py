@@ -24,6 +24,7 @@ from alight._src.bench.rows import Row
 from alight._src.bench.run import DTYPES, SIZES, Run, Wanted, bench
 from alight._src.config.loading import current_policy
 from alight.backends import registry
+from alight.backends.machine import host_memory
 from alight.device import Device
 from alight.errors import AlightError, ConfigError
 
@@ -187,17 +188,24 @@ def _sizes(asked: str | None) -> tuple[int, ...]:
     if asked is None:
         return SIZES
     found = []
+    most = host_memory()[1] // 4  # one array of the smaller dtype, float32
     for word in asked.split(","):
         base, _, power = word.strip().partition("^")
         try:
-            n = int(base) ** int(power or 1)
-        except ValueError:
+            # a power of more digits than any size has would itself take for ever
+            n = int(base) ** min(int(power or 1), 64)
+        except (ValueError, ZeroDivisionError):
             n = 0
         # Below this a program has no row, image or step of its own to work on.
         if n < min(SIZES):
             raise ConfigError(
                 f"--sizes: {word.strip()!r} is no size of {min(SIZES)} or more. "
                 "Fix: write for example 2^17,131072."
+            )
+        if n > most:
+            raise ConfigError(
+                f"--sizes: {word.strip()!r} elements are no size that this machine's memory holds. "
+                f"Fix: write at most {most}."
             )
         found.append(n)
     return tuple(sorted(set(found)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -22,6 +23,18 @@ from alight._src.store import Entry, default_store
 from alight.backends import registry
 
 __all__ = ["commands", "main"]
+
+
+def _amount(text: str) -> float:
+    """Return the finite number above 0 of a text; "nan" and "inf" pass through click's ranges."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not 0.0 < number < math.inf:
+        raise click.BadParameter(f"{text!r} is not a number above 0. Fix: write for example 5.")
+    return number
+
 
 # What follows the script is the script's own, options too.
 _SCRIPT = {"allow_interspersed_args": False}
@@ -163,7 +176,8 @@ def _crossover(elements: int | None) -> str:
 @click.argument("names", nargs=-1, metavar="[DEVICE]...")
 @click.option(
     "--seconds",
-    type=click.FloatRange(min=0.0, min_open=True),
+    metavar="SECONDS",
+    type=_amount,
     default=text_tables.CALIBRATION_SECONDS,
     show_default=True,
     help="Time to spend on each device.",
@@ -377,7 +391,8 @@ def examine(as_json: bool) -> None:
 @click.option("--peers", metavar="NAMES", help="Whom to time, as in numpy,alight,jax.")
 @click.option(
     "--budget",
-    type=click.FloatRange(min=0.0, min_open=True),
+    metavar="MINUTES",
+    type=_amount,
     default=20.0,
     show_default=True,
     help="Minutes for the whole run.",

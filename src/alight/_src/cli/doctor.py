@@ -13,12 +13,14 @@ from alight._src.adapt import lazy_devices
 from alight._src.adapt.record_floor import measured_floors
 from alight._src.base.formatting import readable_bytes
 from alight._src.base.originals import np
+from alight._src.base.own_files import CHECKED, NotOwn, enter
 from alight._src.config.loading import config, current_policy, reload_config
 from alight._src.explain import text_tables
 from alight._src.explain.report import version
 from alight._src.explain.tables_data import Row, profile_rows, standing_row
 from alight._src.measure.profiles import load_profile, outpaced
 from alight._src.plan.cost import Profile
+from alight._src.store import SCHEMA
 from alight.backends import machine, registry
 from alight.device import Device
 from alight.errors import AlightError, ConfigError, DeviceUnavailable
@@ -100,7 +102,7 @@ def text(found: Row) -> str:
         ("llvmlite", found["llvmlite"]["version"] or f"absent: {found['llvmlite']['reason']}"),
         ("processors", f"{found['processors']} usable, {limit}"),
         ("memory", readable_bytes(found["memory_bytes"])),
-        ("cache", cache["path"] + ("" if cache["writable"] else f": {cache['reason']}")),
+        ("cache", _of_cache(cache)),
         ("floor", _floor(found)),
         ("settings file", found["settings_file"] or "none"),
     ]
@@ -124,6 +126,13 @@ def text(found: Row) -> str:
     return "\n".join(
         [*lines, "", "Settings", *text_tables.aligned(["name", "value", "source"], rows)]
     )
+
+
+def _of_cache(cache: Row) -> str:
+    if not cache["writable"]:
+        return f"{cache['path']}: {cache['reason']}"
+    unseen = "" if cache["owner_checked"] else ", which others may write: here nobody looks"
+    return f"{cache['path']}{unseen}"
 
 
 def _floor(found: Row) -> str:
@@ -168,7 +177,16 @@ def _cache() -> Row:
             f"cannot write {_TRIED_BYTES} bytes in {folder} ({error.strerror or error}), so "
             f"nothing outlives a process. Fix: {fix}, or name another folder in ALIGHT_CACHE_DIR."
         )
-    return {"path": str(root), "writable": reason is None, "reason": reason}
+    if reason is None:
+        try:
+            enter(str(root), f"v{SCHEMA}").close()
+        except NotOwn as error:
+            reason = f"{error}, so it is not used. Fix: {error.fix}."
+        except OSError:
+            pass  # there is nothing yet
+    return {
+        "path": str(root), "writable": reason is None, "reason": reason, "owner_checked": CHECKED
+    }  # fmt: skip
 
 
 def _shown(value: object) -> object:

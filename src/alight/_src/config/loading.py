@@ -159,6 +159,7 @@ class Config(NamedTuple):
     report: str | None = None
     calibrate: Literal["auto", "off"] = "auto"
     threads: int = 0
+    check: bool = False
     wgpu_power: Literal["high", "low"] = "high"
     wgpu_software: bool = True
     sources: Mapping[str, str] = MappingProxyType({})

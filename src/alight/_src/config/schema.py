@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from operator import index
@@ -97,6 +98,8 @@ def _count(
         count = -1
     if count < 0:
         bad(raw, source, "a whole number >= 0", fix)
+    if count > sys.maxsize:  # no container of Python's has as many items
+        bad(raw, source, f"a whole number up to {sys.maxsize}", fix)
     return count
 
 
@@ -174,6 +177,7 @@ READ: Mapping[str, Callable[[object, str], Any]] = {
     "report": _report,
     "calibrate": _one_of("auto", "off"),
     "threads": _threads,
+    "check": truth,
     "wgpu_power": _one_of("high", "low"),
     "wgpu_software": truth,
 }

@@ -13,14 +13,14 @@ from typing import Any
 
 from alight._core import ArrayBase, Data, Storage, Value, pending_storages
 from alight._src.base.originals import np
-from alight._src.jit.exchange import exchange, holds_objects
+from alight._src.jit.exchange import attributes, exchange, holds_objects
 from alight._src.jit.lease import Lease, NdArray, leasable
 from alight._src.jit.reachability import Reach, exported, leads_nowhere, named, overlap, spaces
 from alight._src.jit.scalar import Scalar
 from alight._src.record import storage_io
 from alight._src.record.array import Array
 from alight._src.record.leased import bring_home
-from alight._src.record.numpy_fallback import holds_arrays
+from alight._src.record.numpy_fallback import holds_arrays, tuple_like
 from alight._src.record.pending import concrete, manners, native
 from alight._src.run import evaluate
 
@@ -112,7 +112,7 @@ class Leases:
             made = {key: self._convert(part) for key, part in item.items()}
         else:
             parts = [self._convert(part) for part in item]
-            made = parts if type(item) is list else _tuple_of(item, parts)
+            made = parts if type(item) is list else tuple_like(item, parts)
         same = item if isinstance(item, tuple) else None
         if same is not None and all(a is b for a, b in zip(made, item, strict=True)):
             made = item
@@ -197,9 +197,11 @@ class Leases:
             result = {key: self.give(item) for key, item in tree.items()}
         else:
             parts = [self.give(item) for item in tree]
-            result = parts if kind is list else _tuple_of(tree, parts)
-            if kind is tuple and all(a is b for a, b in zip(parts, tree, strict=True)):
+            result = parts if kind is list else tuple_like(tree, parts)
+            if kind is not list and all(a is b for a, b in zip(parts, tree, strict=True)):
                 result = tree
+            if kept := kind is not list and attributes(result):
+                kept.update({name: self.give(item) for name, item in kept.items()})
         self._given[id(tree)] = (tree, result)
         return result
 
@@ -347,10 +349,6 @@ class _Later(Leases):
         if type(array) is Scalar or self.ours_too:
             return super()._fresh(array)
         return storage_io.export(array)  # the generator has it, too
-
-
-def _tuple_of(like: Any, parts: list[Any]) -> Any:
-    return tuple(parts) if type(like) is tuple else type(like)(*parts)
 
 
 def _groups(arrays: list[NdArray]) -> list[list[NdArray]]:

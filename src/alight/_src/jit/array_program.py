@@ -22,6 +22,7 @@ from alight._core import (
     Value,
     recording_errstate,
 )
+from alight._src.config.loading import config
 from alight._src.jit.replay import SCALARS, Argument, Fresh, Leaf, Making, NotKept, Program, Tree
 from alight._src.jit.trace import CONSTANT_BYTES, Trace
 from alight._src.log.decisions import eligible_elements
@@ -34,14 +35,14 @@ from alight._src.run.prepared_step import kernel_of
 from alight.backends.base import LaunchSequence
 from alight.backends.registry import backend_of, device
 from alight.device import HOST_DEVICE, Device
-from alight.errors import AlightError
+from alight.errors import DeviceUnavailable, KernelError, UnsupportedOnDevice
 
 __all__ = ["ArrayProgram", "Tracing", "key_of"]
 
 # A call in so many is timed, two events around it, which takes as long as the call.
 _SAMPLED = 64
 # Then the usual way makes room, or has NumPy do it.
-_FAILING = (AlightError, MemoryError)
+_FAILING = (DeviceUnavailable, KernelError, MemoryError, UnsupportedOnDevice)
 
 Key = tuple[Any, ...]
 
@@ -111,7 +112,12 @@ class _Making(Making):
         prepared, leaves, nodes = self.prepared(default_errstate, read=False)
         if any(errstate is not None for _, errstate in nodes):
             raise NotKept
-        return ArrayProgram(prepared, leaves, nodes, self.numbered(form), self.trace.args)
+        made = ArrayProgram(prepared, leaves, nodes, self.numbered(form), self.trace.args)
+        if config().check:
+            from alight._src.jit.checked_programs import prove_arrays
+
+            prove_arrays(made)
+        return made
 
     def argument(self, slot: int, array: Any) -> Argument | None:
         for number, given in enumerate(self.trace.args):

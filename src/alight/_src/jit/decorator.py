@@ -7,6 +7,7 @@ all work is done when it returns.
 from __future__ import annotations
 
 import inspect
+import sys
 from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -90,8 +91,19 @@ class Jitted(Answering):
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         return self if instance is None else MethodType(self, instance)
 
-    def __reduce__(self) -> str:
-        return self.__qualname__
+    def __reduce__(self) -> Any:
+        # By name, as functions are; by value where the pickler does that with functions, too.
+        pickler = sys._getframe(1).f_globals.get("__name__", "")
+        if "cloudpickle" not in pickler or self._is_importable():
+            return self.__qualname__
+        return _jitted, (self.__wrapped__, self.declared_pure)
+
+    def _is_importable(self) -> bool:
+        """Tell whether another process finds this very function by its name."""
+        found: Any = None if self.__module__ == "__main__" else sys.modules.get(self.__module__)
+        for name in self.__qualname__.split("."):
+            found = getattr(found, name, None)
+        return found is self
 
     def __copy__(self) -> Jitted:
         return self

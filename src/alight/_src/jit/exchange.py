@@ -24,7 +24,14 @@ from alight._core import ArrayBase
 from alight._src.base.originals import np
 from alight._src.jit.code_origin import of_a_package, standard
 
-__all__ = ["attributes", "exchange", "exchange_attributes", "holds_objects", "is_the_programs"]
+__all__ = [
+    "attributes",
+    "exchange",
+    "exchange_attributes",
+    "holds_objects",
+    "is_the_programs",
+    "slots",
+]
 
 Give = Callable[[Any], Any]
 
@@ -121,7 +128,7 @@ def exchange_attributes(holder: Any, give: Give) -> None:
     kept = attributes(holder)
     _exchange_items(dict.items(kept), lambda k, v: dict.__setitem__(kept, k, v), give)
     kind: Any = type(holder)
-    for slot in _slots(kind):
+    for slot in slots(kind):
         try:
             item = slot.__get__(holder)
         except AttributeError:  # nothing is there
@@ -159,7 +166,8 @@ def _is_closed(item: Any) -> bool:
 
 
 @lru_cache(256)  # asked at every call that is given objects
-def _slots(kind: Any) -> tuple[Any, ...]:
+def slots(kind: Any) -> tuple[Any, ...]:
+    """Return what gives the slots of objects of a class."""
     bases = kind.__mro__[:-1]
     return tuple([v for b in bases for v in vars(b).values() if type(v) is MemberDescriptorType])
 

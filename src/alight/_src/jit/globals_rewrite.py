@@ -20,6 +20,8 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 from alight._core import ArrayBase, floor
 from alight._src.api.stand_ins import stand_in, stand_ins
 from alight._src.base.originals import np
+from alight._src.jit.border import NAME, border, is_of_a_package
+from alight._src.jit.border_rewrite import rerouted_code
 from alight._src.jit.bytecode import Step, Steps, instructions
 from alight._src.jit.code_origin import written_by_user
 from alight._src.jit.scalar import Scalar
@@ -135,6 +137,16 @@ def inside(function: FunctionType) -> FunctionType:
     return twin
 
 
+def _own_inside(function: FunctionType) -> FunctionType:
+    """Return what runs in place of a function that code inside `jit` calls, however it came by
+    it."""
+    known = type(function.__globals__) is _Names or not written_by_user(function)
+    return function if known else inside(function)
+
+
+border.inside = _own_inside
+
+
 def runs_as_it_is(function: FunctionType) -> bool:
     """Tell whether a function finds NumPy's own names inside `jit` too."""
     return _cannot(function.__code__)
@@ -188,6 +200,7 @@ def _twin(function: FunctionType, contents: tuple[Any, ...]) -> FunctionType:
         modules = isinstance(content, (ModuleType, FunctionType)) or callable(content)
         other = _swapped(name, content, uses) if modules and id(cell) not in written else content
         cells.append(cell if other is content else CellType(other))
+    code = rerouted_code(code) if _names_packages(function, contents) else code
     twin = FunctionType(code, names, function.__name__, function.__defaults__, tuple(cells) or None)
     twin.__kwdefaults__ = function.__kwdefaults__
     twin.__qualname__ = function.__qualname__
@@ -195,6 +208,11 @@ def _twin(function: FunctionType, contents: tuple[Any, ...]) -> FunctionType:
     twin.__doc__ = function.__doc__
     twin.__dict__ = function.__dict__  # what it notes down there is the function's own
     return twin
+
+
+def _names_packages(function: FunctionType, contents: tuple[Any, ...]) -> bool:
+    """Tell whether a function's module, or what it finds in cells, has anything of a package's."""
+    return any(map(is_of_a_package, (*function.__globals__.copy().values(), *contents)))
 
 
 @lru_cache(KEPT)
@@ -271,6 +289,9 @@ def _is_called(steps: Steps, place: int, end: int) -> bool:
     # CPython 3.11 to 3.14: what is called has NULL beside it on the stack, put there before or
     # after it, or by the very instruction that loads it.
     first, last = steps[place], steps[end - 1]
+    before = steps[max(place - 2, 0) : place]
+    if any(step.opname == "LOAD_GLOBAL" and step.name == NAME for step in before):
+        return True  # by the border
     return (
         (place > 0 and steps[place - 1].opname == "PUSH_NULL")
         or steps[end].opname == "PUSH_NULL"

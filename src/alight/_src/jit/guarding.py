@@ -13,6 +13,7 @@ from alight._core import POLICY
 from alight._core.guard import CallGuard, Entry
 from alight._src.adapt.kernel_trial import FOREGROUND
 from alight._src.base.at_fork import renewed
+from alight._src.base.failures import failures
 from alight._src.jit.call_signature import Described
 from alight._src.jit.flag_source import FlagSearch
 from alight._src.jit.guard_entries import (
@@ -30,6 +31,7 @@ from alight._src.log.decisions import LOG
 from alight._src.plan.plan import LaunchStep
 from alight._src.run.prepared_step import kernel_at_hand
 from alight.device import HOST_DEVICE
+from alight.errors import PlanError
 
 __all__ = ["Answering", "Missed", "is_made"]
 
@@ -155,7 +157,9 @@ class Answering(CallGuard):
                 arrays, lookups = missed.described.arrays, missed.learned.proof.lookups
                 launchable.already_shown.none_raised = FlagSearch(program, lookups).none_raised
                 entry = kernel_entry(launchable, missed.args, arrays, lookups)
-        except Exception as error:
+        except PlanError:
+            raise
+        except failures() as error:
             assert launchable is not None
             # Nothing that generated code does wrong may reach the program: there are other ways.
             what = " and ".join([step.decision.operation for step in launchable.steps])

@@ -12,6 +12,7 @@ from typing import Any
 
 from alight._core import at_hand, layout_of
 from alight._core.guard import Entry
+from alight._src.base.failures import failures
 from alight._src.base.originals import np
 from alight._src.jit.replay import SCALARS
 from alight._src.record import storage_io
@@ -70,7 +71,7 @@ class Hosted:
             given.append(found)
         try:
             result = self._call(*given)
-        except Exception:
+        except failures():
             self.failed = True
             return NotImplemented
         made = _made(result, {})

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from alight._core import OPERANDS, Data, Layout, Value, layout_of
 from alight._src.base.originals import np
+from alight._src.config.loading import config
 from alight._src.fp_warnings.categories import is_worded, wanted_of
 from alight._src.fp_warnings.errstate import ERRSTATE, settings_of
 from alight._src.fp_warnings.filters import at_the_call, when_to_warn
@@ -82,7 +83,7 @@ class HostProgram(Program):
         self.generated: tuple[Plan, Launchable | None] | None = None
         states = [settings_of(errstate) for _, errstate in nodes if errstate is not None]
         modes = {mode for settings in states for mode in settings.values()}
-        self._writes = writes
+        self.writes = writes
         # Whether a call must not be done twice: it changes an argument, or prints.
         self.once = bool(writes) or "print" in modes
         # Whether NumPy may warn of something whatever the state around the call is.
@@ -99,8 +100,8 @@ class HostProgram(Program):
         # A block that ignores warnings is still open when a replay ends.
         with at_the_call() if self.warns else nullcontext():
             kept = self.compute([foreign(array, leased=True)[0] for array in arrays])
-        if self._writes:
-            put_back([move for w in self._writes for move in _moves(w, arrays[w.number], kept)])
+        if self.writes:
+            put_back([move for w in self.writes for move in _moves(w, arrays[w.number], kept)])
         return self.build(self.form, arrays, kept, {})
 
     def window(self, given: Any, form: Argument) -> Any:
@@ -137,7 +138,7 @@ class HostProgram(Program):
         form = self.form
         parts = form.parts if type(form) is Tree and form.kind in (tuple, list) else (form,)
         fresh = [part for part in parts if type(part) is Fresh]
-        if self._writes or len(fresh) != len(parts) or any(p.window is not None for p in fresh):
+        if self.writes or len(fresh) != len(parts) or any(p.window is not None for p in fresh):
             return None
         wiring = _Wiring(self.leaves)
         if not all(wiring.add(step) for step in (plan or self.plan).steps):
@@ -148,7 +149,7 @@ class HostProgram(Program):
             return None
         if not any([step.implementation == "generated" for step in wiring.steps]):
             return None  # NumPy's own way is as quick
-        return Launchable(
+        found = Launchable(
             tuple(wiring.steps),
             tuple([wiring.placed(operands) for operands in wiring.operands]),
             tuple(wiring.inputs),
@@ -159,6 +160,11 @@ class HostProgram(Program):
             wanted_of(self.graph, [errstate or ERRSTATE.get() for _, errstate in self.nodes]),
             AlreadyShown(self.graph, self.nodes),
         )
+        if config().check:
+            from alight._src.jit.checked_programs import prove_launches
+
+            prove_launches(self, plan or self.plan, found)
+        return found
 
 
 def watching(program: HostProgram, graph: Graph, state: Any) -> HostProgram:

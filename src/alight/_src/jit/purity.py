@@ -175,7 +175,7 @@ def _pure_callables() -> dict[int, Any]:
 _computing: dict[int, CodeType] = {}
 
 
-def only_computes(code: CodeType) -> bool:
+def only_computes(code: CodeType | None) -> bool:
     """Tell whether an installed function's code was part of a proof: it asks nothing of arrays but
     what is recorded."""
     return id(code) in _computing

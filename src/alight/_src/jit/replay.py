@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from alight._core import ArrayBase, Layout, Value, View
 from alight._src.fp_warnings.errstate import asked
 from alight._src.ir.group import Graph
+from alight._src.jit.exchange import attributes
 from alight._src.jit.scalar import Scalar
 from alight._src.plan.plan import Plan
 from alight._src.run import evaluate
@@ -137,7 +138,9 @@ class Program:
             parts = [self.build(part, given, values, made) for part in form.parts]
             if form.kind is dict:
                 return dict(zip(form.keys, parts, strict=True))
-            return form.kind(parts) if form.kind in (tuple, list) else form.kind(*parts)
+            return (
+                form.kind(parts) if form.kind in (tuple, list) else tuple.__new__(form.kind, parts)
+            )
         if type(form) is Argument and form.window is None:
             return given[form.number]
         found = made.get(form.slot)
@@ -192,7 +195,8 @@ class Making:
             return self._array(item)
         if kind is dict:
             return Tree(dict, tuple([self.form_of(part) for part in item.values()]), tuple(item))
-        if kind in (tuple, list) or (isinstance(item, tuple) and hasattr(item, "_fields")):
+        named = isinstance(item, tuple) and hasattr(item, "_fields") and not attributes(item)
+        if kind in (tuple, list) or named:
             return Tree(kind, tuple([self.form_of(part) for part in item]), ())
         if self.fixed(item):
             return Fixed(item)

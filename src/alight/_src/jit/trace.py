@@ -7,6 +7,7 @@ from typing import Any
 
 from alight._core import Value
 from alight._src.base.originals import np
+from alight._src.config.loading import config
 from alight._src.ir.group import same_bits
 from alight._src.jit.argument_leases import Leases
 from alight._src.jit.host_program import HostProgram, Written
@@ -83,9 +84,14 @@ def make_program(
         if not trace.undisturbed():
             return None
         try:
-            return _Making(leases).program(result, default_errstate)
+            made = _Making(leases).program(result, default_errstate)
         except NotKept:
             return None
+        if config().check:
+            from alight._src.jit.checked_programs import prove_host
+
+            prove_host(made)
+        return made
 
 
 class _Making(Making):

@@ -12,6 +12,7 @@ import builtins
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from importlib.machinery import (
     BYTECODE_SUFFIXES,
     EXTENSION_SUFFIXES,
@@ -32,6 +33,7 @@ import alight.errors
 from alight._core import floor, hooks
 from alight._src.adapt.record_floor import LEAST_FLOOR
 from alight._src.api.stand_ins import NAME, numpy_namespace, random_namespace
+from alight._src.base.failures import failures
 from alight._src.config.loading import config
 from alight._src.record.reported_class import asks_what_it_means
 from alight._src.record.tracebacks import clean_chain, without_ours
@@ -87,16 +89,104 @@ def _statements(tree: ast.Module) -> Iterator[ast.stmt]:
 
 def _compile(source: bytes, path: str) -> CodeType:
     """Return the code of one of the program's files. Raises what Python raises for it."""
-    if b"numpy" not in source:
+    if b"numpy" not in source and not _has_border:
         return compile(source, path, "exec", dont_inherit=True)
     # Not ast.parse: its frame would stand in the traceback of a syntax error.
     tree: Any = compile(source, path, "exec", ast.PyCF_ONLY_AST, dont_inherit=True)
-    tree = rewrite(tree)
-    numpy_namespace()
+    tree = _with_border(tree, path)
+    if b"numpy" in source:
+        tree = rewrite(tree)
+        numpy_namespace()
     if b"numpy.random" in source:
         # Rewritten imports of it look in sys.modules; others need not wait for NumPy's to load.
         random_namespace()
-    return compile(tree, path, "exec", dont_inherit=True)
+    code = compile(tree, path, "exec", dont_inherit=True)
+    if not _has_border:
+        return code
+    from alight._src.jit.border_rewrite import holding_border
+
+    return holding_border(code)
+
+
+# Whether the program imports packages: then what leaves its code goes by the border.
+_has_border = False
+
+
+def _with_border(tree: ast.Module, path: str) -> ast.Module:
+    """Return a file's tree going by the border, where the program imports packages."""
+    global _has_border
+    if not _has_border and not any(map(_is_package, _imports(tree, path))):
+        return tree
+    from alight._src.jit.border_rewrite import (
+        READERS,
+        reroute,
+    )  # programs of NumPy alone do without
+
+    if not _has_border:
+        from alight._src.jit.border import program_folders
+
+        program_folders += _program
+        _has_border = True
+    return reroute(tree, READERS | {"alight"}, own=True)
+
+
+def _imports(tree: ast.Module, path: str) -> Iterator[str]:
+    """Yield the modules that a file of the program imports, and those that the program's files that
+    it imports do, but for these files themselves."""
+    seen: set[str] = set()
+    open_files: list[tuple[Any, str]] = [(tree, path)]
+    while open_files:
+        tree, path = open_files.pop()
+        for name, folders in _named_imports(tree, os.path.dirname(path)):
+            files = [file for folder in folders for file in _files_of(name, folder)]
+            if not files and folders is _program:
+                yield name
+            for file in files:
+                if file in seen:
+                    continue
+                seen.add(file)
+                # Where it cannot be read, its own import says so.
+                with suppress(OSError, SyntaxError, ValueError), open(file, "rb") as stream:
+                    open_files.append((ast.parse(stream.read()), file))
+
+
+def _named_imports(tree: ast.Module, folder: str) -> Iterator[tuple[str, Sequence[str]]]:
+    """Yield the names of what a file imports, each with the folders where it would be the
+    program's."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, _program) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            folders: Sequence[str] = _program
+            if node.level:
+                folders = [os.path.join(folder, *[os.pardir] * (node.level - 1))]
+            if node.module:
+                yield node.module, folders
+            if node.level:  # what is named may be a file, or in the package's own
+                yield from ((alias.name, folders) for alias in node.names if not node.module)
+
+
+def _files_of(name: str, folder: str) -> Iterator[str]:
+    """Yield the files in a folder that run where a module is imported; the folder itself, where
+    its package need not have any."""
+    parts = name.split(".")
+    for count in range(1, len(parts) + 1):
+        whole = os.path.join(folder, *parts[:count])
+        for path in (whole + ".py", os.path.join(whole, "__init__.py")):
+            if os.path.isfile(path):
+                yield path
+                break
+        else:
+            if os.path.isdir(whole):
+                yield whole
+
+
+def _is_package(name: str) -> bool:
+    """Tell whether a module is neither NumPy's, nor alight's, nor the standard library's."""
+    top = name.partition(".")[0]
+    if name.startswith(("numpy.testing", "numpy.ctypeslib", "importlib", "ctypes")):
+        return True
+    return top not in ("numpy", "alight") and top not in sys.stdlib_module_names
 
 
 # ------------------------------------------------------------------- the program's other modules
@@ -120,11 +210,11 @@ def _loader(name: str, path: str) -> SourceFileLoader:
     plain = SourceFileLoader(name, path)
     try:
         source = plain.get_data(path)
-        if b"numpy" not in source:
+        if b"numpy" not in source and not _has_border:
             return plain
         loader = _ProgramLoader(name, path)
         loader.code = _compile(source, path)
-    except Exception:  # the plain loader fails the same way, with the message Python gives
+    except failures():  # the plain loader fails the same way, with the message Python gives
         return plain
     return loader
 
@@ -136,7 +226,7 @@ class _ProgramArchive(zipimporter):
         """Return a module's code."""
         code: CodeType = super().get_code(fullname)
         source = self.get_source(fullname)
-        if source is None or "numpy" not in source:
+        if source is None or ("numpy" not in source and not _has_border):
             return code
         return _compile(source.encode(), code.co_filename)
 
@@ -154,6 +244,7 @@ def _serve_folder(folder: str, installed: tuple[str, ...]) -> None:
     """Find source files under the folder, or in the zip file, with our loader, unless they are
     installed packages."""
     root = os.path.join(os.path.realpath(folder), "")
+    _program.extend(_folders([folder]))
 
     def finder(path: str) -> FileFinder | zipimporter:
         real = os.path.join(os.path.realpath(path or os.curdir), "")
@@ -171,6 +262,10 @@ def _serve_folder(folder: str, installed: tuple[str, ...]) -> None:
     sys.path_hooks.insert(0, finder)
     for path in [p for p in sys.path_importer_cache if os.path.realpath(p).startswith(root[:-1])]:
         del sys.path_importer_cache[path]
+
+
+# The folders that the program's own files lie in.
+_program: list[str] = []
 
 
 def _folders(paths: Iterable[str]) -> tuple[str, ...]:

@@ -18,6 +18,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from alight._core import threads
+from alight._src.base.failures import failures, ignoring_failures
 from alight._src.measure import probes
 from alight._src.measure import saved_samples as keeping
 from alight._src.measure.dtype_points import Point
@@ -385,12 +386,12 @@ class Calibration:
                         return
                     try:
                         timing = self._bench.time_copy(direction, nbytes, kind)
-                    except Exception:  # drivers raise anything for memory they do not have
+                    except failures():  # drivers raise anything for memory they do not have
                         break
                     self.found.links.setdefault(direction + kind, {})[nbytes] = timing
                     yield f"{direction}{kind} {nbytes}"
         nbytes = COPY_BYTES[3]
-        with contextlib.suppress(Exception):
+        with ignoring_failures():
             self.found.both_seconds = self._bench.time_both_ways(nbytes).seconds
             yield f"both ways {nbytes}"
 

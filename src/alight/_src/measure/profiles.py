@@ -31,7 +31,6 @@ from alight.errors import StoreError
 if TYPE_CHECKING:
     from alight._src.plan.curve import Measured
     from alight._src.plan.profile import Profile
-    from alight._src.store import Store
     from alight.device import Device
 
 # What reads a profile is imported where there is one: without, the first array of a program waits
@@ -183,7 +182,7 @@ def load_profile(device: Device | None = None) -> Profile | None:
     from alight._src.measure.bounds import profile_of_document
 
     try:
-        profile = profile_of_document(document, path=_place(store, key))
+        profile = profile_of_document(document, path=store.place(KIND, key))
         hard, soft = differences(profile.fingerprint, here)
         if hard:
             raise ValueError(f"it was made elsewhere ({hard[0]}). Fix: alight calibrate.")
@@ -262,7 +261,7 @@ def save_profile(profile: Profile) -> Profile:
     if not profile.little:
         with contextlib.suppress(StoreError):  # somebody else's file: what it says ages
             store.remove(_ATTEMPT, digest(profile.fingerprint, _ATTEMPT))
-    place = _place(store, key)
+    place = store.place(KIND, key)
     if place is None or kept["made_at"] != profile.made_at:
         return profile
     return profile.stored_at(place)
@@ -347,8 +346,3 @@ def _flat(fingerprinted: Mapping[str, Any]) -> str:
     """Return NumPy's BLAS and what it runs under, in words."""
     found = fingerprinted["blas"]
     return f"{found['name']} under {', '.join(found['settings']) or 'no settings'}"
-
-
-def _place(store: Store, key: str) -> str | None:
-    """Return the file of a stored profile; None where it lives in memory only."""
-    return None if store.problem is not None else store._path(KIND, key, ".json")

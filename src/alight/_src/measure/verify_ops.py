@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from alight._core import Data, layout_of, make_layout
+from alight._src.base.failures import failures
 from alight._src.base.originals import np
+from alight._src.base.shortage import is_shortage
 from alight._src.ir.group import Graph, Group, GroupKind, Node
 from alight._src.ir.ops import Op
 from alight._src.log.decisions import LOG
@@ -59,6 +61,10 @@ def doubt(
                 found = _compared(where, op, dtypes, output)
             except (DeviceUnavailable, OutOfDeviceMemory) as error:
                 return str(error)  # of the device as it is now, and not of the op
+            except Exception as error:
+                if is_shortage(error):
+                    return f"{type(error).__name__}: {error}"
+                raise
             kept[name] = found
             store.write(KIND, place, {"ops": kept}, merge=_merged)
             if found:
@@ -90,7 +96,9 @@ def _compared(where: Device, op: Op, dtypes: tuple[np.dtype[Any], ...], output: 
         raise
     except Unsupported as gap:
         return str(gap)
-    except Exception as error:
+    except failures() as error:
+        if is_shortage(error):
+            raise
         return f"{op.name} failed on {where.id}: {type(error).__name__}: {error}"
     with np.errstate(all="ignore"):
         differs = _differs(op, operands, actual, expected)

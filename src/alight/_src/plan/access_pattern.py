@@ -17,7 +17,8 @@ LINE_BYTES = 64
 
 @dataclass(frozen=True, slots=True)
 class Runs:
-    """Inner loops over arrays: ``starts`` of them, each over ``length`` elements.
+    """Inner loops over arrays: ``starts`` of them, each over ``length`` elements, at least one: of
+    no elements there are no loops.
 
     Of the operands, ``near`` go backwards or take every second to fourth element along them, and
     ``far`` have other distances; the rest goes from one element to the next or stays. ``back`` of
@@ -57,6 +58,8 @@ def runs_of(
     lack the ``reduced`` axes, or have them with length one; where elements are ``counted`` along
     these, as for a place among them, they stay in their order.
     """
+    if 0 in shape:
+        return Runs(0, 1, 0, 0)
     steps = [steps_of(layout, shape) for layout in inputs]
     steps += [steps_of(layout, shape, reduced) for layout in outputs]
     first = 0 if reduced is not None else len(inputs)

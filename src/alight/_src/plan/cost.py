@@ -167,6 +167,8 @@ def _pass_terms(
             whole += max(0.0, far - near - lines[0].stream_seconds(item.apart))
     launch = min(rates.floor(kind), whole)
     memory = whole - launch
+    if not item.runs.starts:  # of no elements
+        return {"launch": launch, "memory": memory, "compute": 0.0, "loops": 0.0}, spread
     if away and item.kind == "reduce_inner":
         item = by_rows(graph, item)
     if not first:

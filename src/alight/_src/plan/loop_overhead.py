@@ -115,7 +115,7 @@ def step_of(graph: Graph, item: Pass, away: bool = False) -> int:
 def padding(item: Pass, step: int) -> float:
     """Return how many elements each element counts for: a vector that is not full takes as long."""
     length = item.runs.length
-    if not step or item.runs.starts == 1 or not length or side_by_side(item):
+    if not step or item.runs.starts == 1 or side_by_side(item):
         return 1.0
     return step * -(-length // step) / length
 

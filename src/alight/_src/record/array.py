@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 import sys
 from collections.abc import Callable, Iterator
@@ -11,6 +12,7 @@ from typing import Any
 
 from alight._core import NATIVE, ArrayBase, floor, hooks, set_operators
 from alight._src.base import package
+from alight._src.base.failures import from_signal
 from alight._src.base.originals import np
 from alight._src.fp_warnings.filters import recording_errstate
 from alight._src.ir.ops import OPS
@@ -19,8 +21,15 @@ from alight._src.record.array_flags import Flags, owner_of, owns, rests_on, set_
 from alight._src.record.conversions import astype, copy_of
 from alight._src.record.indexing import getitem, setitem
 from alight._src.record.methods import ArrayMethods
-from alight._src.record.numpy_fallback import taken, wrap
-from alight._src.record.pending import INSIDE, array_floor, concrete, foreign, native
+from alight._src.record.numpy_fallback import array_of, stands_for_scalar, taken, wrap
+from alight._src.record.pending import (
+    INSIDE,
+    array_floor,
+    call_there,
+    concrete,
+    foreign,
+    native,
+)
 from alight._src.record.reported_class import class_told
 from alight._src.record.tracebacks import public
 from alight._src.record.ufunc_calls import FUNCTIONS, LATE, exit_to_numpy
@@ -173,7 +182,8 @@ class Array(ArrayMethods):
         try:
             return self.__array__()
         except Exception as error:
-            storage_io.note_dropped(self, error, sys._getframe().f_back)
+            if not (NATIVE and from_signal(error)):  # the native core sees to those
+                storage_io.note_dropped(self, error, sys._getframe().f_back)
             raise
 
     def __dlpack__(
@@ -195,13 +205,18 @@ class Array(ArrayMethods):
         """Return NumPy's ctypes view of the exported memory."""
         return storage_io.export(self).ctypes
 
-    def to_numpy(self) -> np.ndarray[Any, Any]:
-        """Return an ndarray that shares the memory, both ways.
+    def to_numpy(self, dtype: Any = None, copy: bool = False) -> np.ndarray[Any, Any]:
+        """Return an ndarray that shares the memory, both ways; a copy in another dtype, or where
+        one is asked for.
 
         What pandas calls it: packages that were given no ndarray (matplotlib's ``hist`` and
         ``boxplot``) look for it before they go through the elements one by one.
+
+        >>> import alight
+        >>> alight.arange(3).to_numpy("float32")
+        array([0., 1., 2.], dtype=float32)
         """
-        return storage_io.export(self)
+        return self.__array__(dtype, True if copy else None)
 
     @property
     def data(self) -> memoryview:
@@ -223,19 +238,21 @@ class Array(ArrayMethods):
 
     def item(self, *args: Any) -> Any:
         """Return one element as a Python scalar."""
-        return storage_io.host(self).item(*args)
+        return storage_io.looked_at(self).item(*args)
 
     def tolist(self) -> Any:
         """Return the elements as nested Python lists."""
-        return storage_io.host(self).tolist()
+        return storage_io.looked_at(self).tolist()
 
     def __bool__(self) -> bool:
-        return bool(storage_io.host(self))
+        return bool(storage_io.looked_at(self))
 
     def __int__(self) -> int:
         try:
-            return int(storage_io.host(self))
+            return int(storage_io.looked_at(self))
         except TypeError as error:
+            if (real := _real_part(self)) is not None:
+                return int(real)
             frame = sys._getframe(1)
             if frame.f_code.co_code[frame.f_lasti] == _STORES:
                 # An element of an ndarray of integers is assigned: NumPy asks for an int.
@@ -243,19 +260,36 @@ class Array(ArrayMethods):
             raise
 
     def __float__(self) -> float:
-        return float(storage_io.host(self))
+        try:
+            return float(storage_io.looked_at(self))
+        except TypeError:
+            if (real := _real_part(self)) is None:
+                raise
+            return real
 
     def __complex__(self) -> complex:
-        return complex(storage_io.host(self))
+        return complex(storage_io.looked_at(self))
+
+    def __trunc__(self) -> int:
+        # NumPy's scalars have it, and its arrays not.
+        if self.shape:
+            raise TypeError("type alight.Array doesn't define __trunc__ method")
+        return math.trunc(storage_io.looked_at(self)[()])  # type: ignore[arg-type]
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        # What NumPy has a scalar for is a key as that is; arrays are none.
+        if not stands_for_scalar(self):
+            raise TypeError(f"unhashable type: {type(self).__name__!r}")
+        return hash(storage_io.looked_at(self)[()])
 
     def __index__(self) -> int:
-        return operator.index(storage_io.host(self))
+        return operator.index(storage_io.looked_at(self))
 
     def __round__(self, digits: int | None = None) -> Any:
         # Scalars have it in NumPy and 0-d arrays not; a total here is what a scalar is there.
         if self.shape:
             raise TypeError("type alight.Array doesn't define __round__ method")
-        scalar: Any = storage_io.host(self)[()]
+        scalar: Any = storage_io.looked_at(self)[()]
         return round(scalar, digits)
 
     def __len__(self) -> int:
@@ -289,13 +323,13 @@ class Array(ArrayMethods):
         return bool(np.any(self == item))  # an item may say it in its own way
 
     def __repr__(self) -> str:
-        return repr(storage_io.host(self))
+        return repr(storage_io.looked_at(self))
 
     def __str__(self) -> str:
-        return str(storage_io.host(self))
+        return str(storage_io.looked_at(self))
 
     def __format__(self, spec: str) -> str:
-        host = storage_io.host(self)
+        host = storage_io.looked_at(self)
         return format(host[()] if host.ndim == 0 else host, spec)
 
     # -- protocols --------------------------------------------------------------------------------
@@ -309,10 +343,33 @@ class Array(ArrayMethods):
         return exit_to_numpy(func, args, kwargs)
 
 
+def _real_part(array: Array) -> float | None:
+    """Return what NumPy makes of a complex scalar that is to be a real number, with its warning;
+    None of all else, of which it makes none."""
+    if array.dtype.kind != "c" or array.ndim or not stands_for_scalar(array):
+        return None
+    return call_there(float, (storage_io.looked_at(array)[()],), {})  # type: ignore[no-any-return]
+
+
 def _pickled(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """Return a copy in the memory order in which NumPy pickles an array: C, unless all of it is
     Fortran's."""
     return array.copy("K" if array.flags.forc else "C")
+
+
+def _of_scalars(name: str) -> property:
+    """Return a method of NumPy's scalars alone, which arrays have not."""
+
+    def method(self: Array) -> Any:
+        if not stands_for_scalar(self):
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        return getattr(storage_io.looked_at(self)[()], name)
+
+    return property(method, doc=f"Return NumPy's ``{name}`` of what stands for a scalar.")
+
+
+for _name in ("as_integer_ratio", "bit_count", "hex", "is_integer"):
+    setattr(Array, _name, _of_scalars(_name))
 
 
 def _method_in_numpy(name: str) -> Callable[..., Any]:
@@ -336,7 +393,19 @@ if NATIVE:
 _ASKED = frozenset(
     f"__{name}__"
     for name in (
-        *("bool", "int", "float", "complex", "index", "round", "len", "iter", "contains"),
+        *(
+            "bool",
+            "int",
+            "float",
+            "complex",
+            "index",
+            "round",
+            "len",
+            "iter",
+            "contains",
+            "hash",
+            "trunc",
+        ),
         *("array", "array_function", "dlpack", "format", "repr", "str"),
     )
 )
@@ -412,6 +481,8 @@ def asarray(item: Any, dtype: Any = None, order: Any = None, *, copy: bool | Non
     does not compute with (object, string, datetime, structured, longdouble) give plain ndarrays.
     """
     if isinstance(item, ArrayBase):
+        if getattr(type(item), "immutable", False):
+            item = array_of(storage_io.read(item))  # of a scalar NumPy makes an array
         if dtype is None and order in (None, "K", "A") and not copy:
             return item
         if dtype is not None and np.dtype(dtype) != storage_io.layout(item).dtype:

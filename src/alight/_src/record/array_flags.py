@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary, ref
 from alight._core import ArrayBase, Storage, View
 from alight._src.base.originals import np
 from alight._src.record.leased import Leased
-from alight._src.record.storage_io import layout
+from alight._src.record.storage_io import layout, may_be_written
 
 __all__ = ["Flags", "made_over", "owner_of", "owns", "rests_on", "set_writeable"]
 
@@ -53,11 +53,16 @@ class Flags:
             "fnc": known.fnc,
             "forc": known.forc,
             "contiguous": known.c_contiguous,
+            "fortran": known.f_contiguous,
             "num": known.c_contiguous * 0x1 + known.f_contiguous * 0x2 + aligned * 0x100,
         }
         self._known["num"] += self._known["owndata"] * 0x4 + writeable * 0x400
 
     def __getattr__(self, name: str) -> Any:
+        if name == "_writeable_no_warn":
+            return self._known["writeable"]
+        if name == "writeable" and self._known[name]:
+            return may_be_written(self._array)
         try:
             return self._known[name]
         except KeyError:
@@ -75,7 +80,7 @@ class Flags:
     def __getitem__(self, name: str) -> Any:
         if name not in _NAMES:
             raise KeyError("Unknown flag")
-        return self._known[_NAMES[name]]
+        return getattr(self, _NAMES[name])
 
     def __setitem__(self, name: str, value: Any) -> None:
         if _NAMES.get(name) != "writeable":
@@ -163,6 +168,7 @@ def _leased(array: ArrayBase) -> np.ndarray[Any, Any] | None:
 def set_writeable(array: ArrayBase, writeable: bool) -> None:
     """Let an array be written to, or not; other views of its memory stay as they are. Raises
     ValueError where NumPy does not make a view writeable, as what it is a view of is not."""
+    may_be_written(array, writeable)
     window, storage = array.window, array.storage
     data = storage.value.data
     memory = None if data is None else data.array

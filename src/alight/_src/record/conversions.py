@@ -10,13 +10,21 @@ from alight._core import ArrayBase, Value, make_layout
 from alight._src.base.originals import np
 from alight._src.record import storage_io
 from alight._src.record.numpy_fallback import array_of, stands_for_scalar
-from alight._src.record.pending import COPY, cast, native, pend, record_floor, settled
+from alight._src.record.pending import (
+    COPY,
+    cast,
+    loses_imaginary,
+    native,
+    pend,
+    record_floor,
+    settled,
+)
 from alight._src.record.result_strides import dense_like
 from alight._src.record.storage_io import apply_view
 from alight._src.record.ufunc_calls import exit_to_numpy, make, wrap
 from alight._src.run import evaluate
 
-__all__ = ["astype", "copy_of", "reshape", "seen"]
+__all__ = ["astype", "copy_of", "made_of", "reshape", "seen"]
 
 
 def astype(
@@ -32,7 +40,7 @@ def astype(
         not native(target)
         or order not in ("K", "C", "A", "F")
         or not np.can_cast(lay.dtype, target, casting)  # type: ignore[arg-type]
-        or (lay.dtype.kind == "c" and target.kind not in "cb")  # NumPy warns, at the call
+        or loses_imaginary(lay.dtype, target)
     ):
         keywords = {"order": order, "casting": casting, "copy": copy}
         return exit_to_numpy(np.ndarray.astype, (array, dtype), keywords)
@@ -42,7 +50,7 @@ def astype(
     if target.num == lay.dtype.num:  # long and long long are one dtype to NumPy
         return copy_of(array, order, scalar=scalar)
     made = cast(value, target)
-    result = _made_of(array, made) if scalar else array_of(made)
+    result = made_of(array, made) if scalar else array_of(made)
     if ordered:
         return result
     if order == "A":
@@ -50,7 +58,7 @@ def astype(
     return copy_of(result, order)
 
 
-def _made_of(array: ArrayBase, value: Value) -> Any:
+def made_of(array: ArrayBase, value: Value) -> Any:
     """Return what stands for a value that was made of an array: a scalar where that is one."""
     lasts = value.layout.ndim == 0 and not stands_for_scalar(array)
     return array_of(value) if lasts else make(value)
@@ -70,7 +78,7 @@ def copy_of(array: ArrayBase, order: str, *, scalar: bool = False) -> Any:
         made = evaluate.host_array(value).copy(order)  # type: ignore[arg-type]
         return wrap(made[()] if scalar and stands_for_scalar(array) else made)
     copy = pend(COPY, (value,), (("order", order),), target)
-    return _made_of(array, copy) if scalar else array_of(copy)
+    return made_of(array, copy) if scalar else array_of(copy)
 
 
 def reshape(array: ArrayBase, shape: Any, order: str = "C", copy: bool | None = None) -> Any:

@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from alight._core import ArrayBase, Data, Value, View, floor, hooks, make_layout
+from alight._core import ArrayBase, Data, Turn, Value, View, floor, hooks, make_layout
+from alight._src.base.failures import failures
 from alight._src.base.originals import np
 from alight._src.config.loading import current_policy
 from alight._src.config.schema import HOST_DEVICE
@@ -82,13 +83,14 @@ def called(
     from alight.device import Unsupported
 
     try:
-        with residency.LOCK:
+        # In this order: who has the turn to write may wait for the lock.
+        with Turn(*[array.storage for array in changed]), residency.LOCK:
             return _run(where, name, args, kwargs, bool(changed))
     except Unsupported as gap:
         LOG.fallback(f"{name} on {where.id}:library", str(gap), site())
     except np.linalg.LinAlgError:
         pass  # NumPy words it
-    except Exception as error:
+    except failures() as error:
         LOG.fallback(f"{name} on {where.id}:library", f"{type(error).__name__}: {error}", site())
     return NotImplemented
 
@@ -121,12 +123,13 @@ def _run(
     from alight.device import Unsupported
 
     backend: Any = backend_of(where)
-    values = [read(item) for item in args if _ours(item)]
-    evaluate.evaluate(values, read=False)
+    # Read once: another thread may write to them meanwhile.
+    values = {id(item): read(item) for item in args if _ours(item)}
+    evaluate.evaluate(values.values(), read=False)
 
     def given(item: Any) -> Any:
         if _ours(item):
-            value = read(item)
+            value = values.get(id(item)) or read(item)
             if value.data is None:
                 raise Unsupported("a constant")
             return Operand(residency.buffer(value.data, where), value.offset, value.layout)

@@ -5,20 +5,19 @@ from __future__ import annotations
 import operator
 from typing import Any
 
-from alight._core import ArrayBase, Value, floor, make_layout
+from alight._core import ArrayBase, Turn, Value, at_hand, floor
 from alight._src.base.originals import np
 from alight._src.record.eager_calls import called
 from alight._src.record.pending import (
-    WHERE,
     array_floor,
     call_there,
-    cast,
     concrete,
+    loses_imaginary,
     manners,
     native,
-    pend,
     record_floor,
     settled,
+    shape_of,
     site,
 )
 from alight._src.record.storage_io import (
@@ -28,10 +27,12 @@ from alight._src.record.storage_io import (
     export,
     host,
     layout,
+    looked_at,
     read,
     view_of,
     writable,
 )
+from alight.backends.registry import only_host
 
 _BASIC = (int, slice, type(None), type(Ellipsis))
 
@@ -96,8 +97,11 @@ def getitem(array: ArrayBase, key: Any) -> Any:
 
 def _element(array: ArrayBase, key: Any) -> Any:
     lay = layout(array)
-    lay.probe[(*key, ...) if type(key) is tuple else (key, ...)]  # NumPy's own IndexError
-    scalar = host(array)[key]
+    window = lay.probe[(*key, ...) if type(key) is tuple else (key, ...)]  # NumPy's own IndexError
+    if floor.traced or only_host() or at_hand(array) is not None:
+        scalar = host(array)[key]
+    else:
+        scalar = looked_at(view_of(array, window, lay.probe))[()]
     if floor.scalars or manners.scalar is not None:
         return scalar
     if not native(lay.dtype):  # the array was given it; a record can be written to
@@ -135,7 +139,7 @@ def setitem(array: ArrayBase, key: Any, item: Any) -> None:
     if integers:
         key = (*key, ...) if type(key) is tuple else (key, ...)
     window = lay.probe[key]
-    if window.ndim == 0 and np.ndim(item) > 0:
+    if window.ndim == 0 and shape_of(item):
         _set_now(array, given, item)
         return  # an element set to a sequence: NumPy takes some and words the rest
     lazy = isinstance(item, ArrayBase) and not settled(item.storage.value)
@@ -164,7 +168,7 @@ def setitem(array: ArrayBase, key: Any, item: Any) -> None:
 def _drops_imaginary(item: Any, dtype: np.dtype[Any]) -> bool:
     """Tell whether NumPy warns, at the call, that imaginary parts are lost."""
     given = layout(item).dtype if isinstance(item, ArrayBase) else getattr(item, "dtype", None)
-    return getattr(given, "kind", "") == "c" and dtype.kind not in "cb"
+    return isinstance(given, np.dtype) and loses_imaginary(given, dtype)
 
 
 def _set_there(array: ArrayBase, key: Any, item: Any) -> bool:
@@ -177,13 +181,18 @@ def _set_there(array: ArrayBase, key: Any, item: Any) -> bool:
     if not isinstance(item, ArrayBase):
         if not isinstance(item, (bool, int, float, complex, np.generic)):
             return False
-        item = np.asarray(item, dtype)[()]  # NumPy's error where it does not fit
+        try:
+            with np.errstate(all="raise"):
+                item = np.asarray(item, dtype)[()]
+        except Exception:
+            return False  # NumPy looks at the key first, and words what of the two is wrong
     return called("setitem", (array, key, item), {}, (array,)) is not NotImplemented
 
 
 def _set_now(array: ArrayBase, key: Any, item: Any) -> None:
     value = host(item) if isinstance(item, ArrayBase) else item
-    call_there(operator.setitem, (writable(array), key, value), {})
+    with Turn(array.storage):
+        call_there(operator.setitem, (writable(array), key, value), {})
 
 
 def _as_value(item: Any, window: np.ndarray[Any, Any]) -> Value:
@@ -209,6 +218,9 @@ def _fit(value: Value, window: np.ndarray[Any, Any]) -> Value | None:
         return None
 
 
+_TRUE = np.ones(1, bool)
+
+
 def _masked(array: ArrayBase, key: Any, item: Any) -> bool:
     """Record ``a[mask] = scalar`` as a selection; tell whether that was the form."""
     mask_layout = layout(key) if isinstance(key, ArrayBase) else None
@@ -225,14 +237,15 @@ def _masked(array: ArrayBase, key: Any, item: Any) -> bool:
         scalar = np.asarray(item)
         if scalar.ndim or not native(scalar.dtype):
             return False
-        value = _as_value(item, np.empty((), lay.dtype))
+        one = np.empty(1, lay.dtype)
+        one[_TRUE] = (
+            item  # as NumPy has it behind a mask: its numbers are cast, and Python's checked
+        )
+        value = concrete(one.reshape(()).copy())
     old = read(array)
     if settled(old) and settled(read(key)) and lay.size < record_floor():
         return False
-    value = cast(value, lay.dtype)
-    result_layout = lay if lay.dense else make_layout(lay.dtype, lay.shape)
-    mask = read(key)
-    assign(array, pend(WHERE, (mask, value, old), (), result_layout), mask)
+    assign(array, value, read(key))
     return True
 
 

@@ -123,7 +123,7 @@ def bring_home(storages: Iterable[Storage]) -> None:
         return
     put_back([Move(anew.data.array, s.value, s.lease.windows) for s, anew in away])
     for storage, anew in away:
-        storage.value = anew
+        storage.rebind(anew)
         storage.lease.lies_in(anew.data)
 
 

@@ -6,20 +6,20 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from alight._core import ArrayBase, View, layout_of
+from alight._core import ArrayBase, Turn, View, layout_of
 from alight._src.base.originals import np
 from alight._src.ir.ops import OPS
 from alight._src.record import storage_io
 from alight._src.record.array_flags import owns, set_writeable
-from alight._src.record.conversions import astype, copy_of, reshape, seen
-from alight._src.record.numpy_fallback import run_in_numpy
-from alight._src.record.pending import call_there, concrete, native
+from alight._src.record.conversions import astype, copy_of, made_of, reshape, seen
+from alight._src.record.flat_iterator import FlatIterator
+from alight._src.record.numpy_fallback import ndarrays, run_in_numpy
+from alight._src.record.pending import call_there, concrete, native, shape_of
 from alight._src.record.storage_io import apply_view, host, layout
 from alight._src.record.ufunc_calls import (
     FUNCTIONS,
     exit_to_numpy,
     given,
-    make,
     reduce_call,
     ufunc_call,
 )
@@ -195,13 +195,14 @@ class ArrayMethods(ArrayBase):
     @property
     def flat(self) -> Any:
         """Return NumPy's iterator over the exported memory."""
-        return storage_io.export(self).flat
+        return FlatIterator(self)
 
     @flat.setter
     def flat(self, items: Any) -> None:
-        target: Any = storage_io.writable(self)
-        # Opening it may have given it memory of its own; where theirs is the same, NumPy knows.
-        target.flat = storage_io.host(items) if isinstance(items, ArrayBase) else items
+        with Turn(self.storage):
+            target: Any = storage_io.writable(self)
+            # Opening it may have given it memory of its own; where theirs is the same, NumPy knows.
+            call_there(setattr, (target, "flat", ndarrays(items)), {})
 
     @property
     def real(self) -> Any:
@@ -219,7 +220,7 @@ class ArrayMethods(ArrayBase):
         """Return the imaginary part: a view for complex arrays, else zeros."""
         lay = storage_io.layout(self)
         if lay.dtype.kind != "c":
-            zeros = make(storage_io.read(ArrayBase.of(_zeros(lay))))
+            zeros = made_of(self, storage_io.read(ArrayBase.of(_zeros(lay))))
             if zeros.window is None and isinstance(zeros, ArrayMethods):
                 zeros = apply_view(zeros, lambda p: p[...])
                 zeros.window.writeable = False
@@ -251,8 +252,11 @@ class ArrayMethods(ArrayBase):
 
     def fill(self, value: Any, /) -> None:
         """Set every element to a scalar."""
-        if np.ndim(value):
-            np.empty(()).fill([])  # NumPy words it
+        if shape_of(value):  # for some dtypes that is a scalar, too; for others NumPy words it
+            storage_io.check_writeable(self)
+            one = np.empty((), storage_io.layout(self).dtype)
+            call_there(one.fill, (value,), {})
+            value = one[()]
         self[...] = value
 
     # -- reductions and scans ---------------------------------------------------------------------

@@ -11,7 +11,17 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from weakref import WeakSet
 
-from alight._core import ArrayBase, Storage, Value, View, floor, fresh_array, hooks, layout_of
+from alight._core import (
+    ArrayBase,
+    Storage,
+    Turn,
+    Value,
+    View,
+    floor,
+    fresh_array,
+    hooks,
+    layout_of,
+)
 from alight._src.base.originals import np
 from alight._src.config.schema import HOST_DEVICE
 from alight._src.log.decisions import COUNTED_DTYPES, LOG
@@ -23,6 +33,7 @@ from alight._src.record.pending import (
     manners,
     native,
     record_floor,
+    shape_of,
     site,
 )
 from alight._src.record.storage_io import host, layout, writable
@@ -154,8 +165,19 @@ def wrapped(tree: Any, seen: Seen) -> Any:
     if type(tree) is dict:
         return {key: wrapped(item, seen) for key, item in tree.items()}
     if isinstance(tree, tuple) and hasattr(tree, "_fields"):
-        return type(tree)(*[wrapped(item, seen) for item in tree])
+        return tuple_like(tree, [wrapped(item, seen) for item in tree])
     return tree
+
+
+def tuple_like(like: Any, items: Sequence[Any]) -> Any:
+    """Return a tuple of the class of another with other items and its attributes, whatever those of
+    the class are made by (SciPy's results take more than their items)."""
+    if type(like) is tuple:
+        return tuple(items)
+    made = tuple.__new__(type(like), items)
+    if kept := getattr(like, "__dict__", None):
+        vars(made).update(kept)
+    return made
 
 
 class Seen:
@@ -295,6 +317,8 @@ def _told(function: Any) -> str:
     return str(found)
 
 
+# Of other packages' arrays `size` may be a method, and `dtype` not NumPy's.
+_MEASURED: Any = (np.ndarray, np.generic, ArrayBase)
 _REDUCTIONS = frozenset((np.sum, np.prod, np.min, np.max, np.any, np.all, np.mean))
 _REDUCING = frozenset((np.add, np.multiply, np.minimum, np.maximum, np.logical_or, np.logical_and))
 
@@ -310,15 +334,15 @@ def _eligible_elements(function: Any, args: Sequence[Any], result: Any) -> int:
         and ufunc.signature is None
         and (ufunc is function or function.__name__ == "__call__")
     ):
-        elements = sum([item.size for item in results if hasattr(item, "dtype")])
+        elements = sum([item.size for item in results if isinstance(item, _MEASURED)])
     elif (
         function in _REDUCTIONS
         or (isinstance(owner, np.ufunc) and owner in _REDUCING and function.__name__ == "reduce")
     ) and args:
-        elements = np.size(args[0]) if hasattr(args[0], "dtype") else 0
+        elements = math.prod(shape_of(args[0])) if isinstance(args[0], _MEASURED) else 0
     else:
         return 0
-    dtypes = [item.dtype for item in (*args, *results) if hasattr(item, "dtype")]
+    dtypes = [item.dtype for item in (*args, *results) if isinstance(item, _MEASURED)]
     return elements if all(dtype.char in COUNTED_DTYPES for dtype in dtypes) else 0
 
 
@@ -332,23 +356,25 @@ def run_in_numpy(
     out = kwargs.get("out")
     outs = out if type(out) is tuple else (out,)
     args = tuple(args)
-    seen = Seen([array for array in (*changed, *outs) if isinstance(array, ArrayBase)])
-    # First make everything concrete: opening one for writing may give others new memory.
-    if seen.written:
-        sources = arrays_in(kwargs, arrays_in(args))
-        for array in sources:
-            host(array)
-        for array in sources:
-            if id(array) in seen.written:
-                seen.plain(array)
-    plain = tuple([ndarrays(item, seen.plain) for item in args])
-    keywords = {key: ndarrays(item, seen.plain) for key, item in kwargs.items()}
-    for item in (*plain, *keywords.values()):
-        if type(item) is np.ndarray:
-            seen.theirs.append(item)
-        elif type(item) in (tuple, list) and len(item) < _LOOKED_AT:
-            seen.theirs += [part for part in item if type(part) is np.ndarray]
-    result = call_there(function, plain, keywords)
+    written = [array for array in (*changed, *outs) if isinstance(array, ArrayBase)]
+    seen = Seen(written)
+    with Turn(*[array.storage for array in written]):
+        # First make everything concrete: opening one for writing may give others new memory.
+        if seen.written:
+            sources = arrays_in(kwargs, arrays_in(args))
+            for array in sources:
+                host(array)
+            for array in sources:
+                if id(array) in seen.written:
+                    seen.plain(array)
+        plain = tuple([ndarrays(item, seen.plain) for item in args])
+        keywords = {key: ndarrays(item, seen.plain) for key, item in kwargs.items()}
+        for item in (*plain, *keywords.values()):
+            if type(item) is np.ndarray:
+                seen.theirs.append(item)
+            elif type(item) in (tuple, list) and len(item) < _LOOKED_AT:
+                seen.theirs += [part for part in item if type(part) is np.ndarray]
+        result = call_there(function, plain, keywords)
     if out is not None and not isinstance(out, ArrayBase):
         if any(result is given for given in outs):
             return result
@@ -368,6 +394,7 @@ __all__ = [
     "run_in_numpy",
     "stands_for_scalar",
     "taken",
+    "tuple_like",
     "wrap",
     "wrapped",
 ]

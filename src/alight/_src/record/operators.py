@@ -7,11 +7,12 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from alight._core import ArrayBase
+from alight._core import ArrayBase, floor
 from alight._src.base.originals import np
 from alight._src.ir.ops import OPS
-from alight._src.record.numpy_fallback import run_in_numpy, stands_for_scalar
-from alight._src.record.storage_io import check_writeable
+from alight._src.record.numpy_fallback import run_in_numpy, stands_for_scalar, wrap
+from alight._src.record.pending import call_there, shape_of
+from alight._src.record.storage_io import check_writeable, host, layout
 from alight._src.record.ufunc_calls import (
     ACCUMULATES,
     FUNCTIONS,
@@ -60,7 +61,7 @@ def ufunc_method(ufunc: np.ufunc, method: str, inputs: Any, kwargs: dict[str, An
         return ufunc_call(ufunc, inputs, kwargs)
     name = f"{method}_{ufunc.__name__}" if method in ("reduce", "accumulate") else ""
     table = REDUCES if method == "reduce" else ACCUMULATES
-    if name and kwargs.keys() <= _SAME_MEANING and np.ndim(inputs[0]):
+    if name and kwargs.keys() <= _SAME_MEANING and shape_of(inputs[0]):
         name = table.get(ufunc.__name__, name)
     if (
         name in OPS
@@ -109,9 +110,19 @@ def binary(op: Any, left: Any, right: Any) -> Any:
             return NotImplemented
         # It was asked before, or knows no arrays but ndarrays: NumPy's operator says who acts.
         return exit_to_numpy(_OPERATORS[op.name], (left, right), {})
+    if op.name == "multiply" and isinstance(other, _REPEATED):
+        array = left if other is right else right
+        if stands_for_scalar(array):  # Python asks it how often, as it asks NumPy's scalars
+            if array.dtype.kind in "iu":
+                return NotImplemented
+            scalar = host(array)[()]
+            return scalar * other if other is right else other * scalar
     ours = FUNCTIONS.get(op.reference)
     if ours is not None:
         return ours(left, right)
+    scalars = _whole_numbers(op.name, left, right)
+    if scalars is not None:
+        return wrap(call_there(_OPERATORS[op.name], scalars, {}))
     if op.name == "power" and isinstance(left, ArrayBase):
         quicker = _power(left, right)
         if quicker is not None:
@@ -124,6 +135,8 @@ def binary(op: Any, left: Any, right: Any) -> Any:
         return run_in_numpy(_EQUALITY[op.name], (left, right), {})
 
 
+# What Python repeats by a scalar.
+_REPEATED = (str, bytes, bytearray, list, tuple)
 # What NumPy's own operator calls for these exponents.
 _POWERS = {2: np.square, 0.5: np.sqrt, -1: np.reciprocal}
 
@@ -182,17 +195,49 @@ def _comes_first(other: Any) -> bool:
     return isinstance(priority, (int, float)) and priority > 0
 
 
+_SIGNS: dict[str, Callable[[Any], Any]] = {"negative": operator.neg, "absolute": abs}
+# Of whole numbers these overflow: NumPy's scalars warn of it, and its arrays do not.
+OVERFLOWING = frozenset(("add", "subtract", "multiply", *_SIGNS))
+
+
+def _whole_numbers(name: str, *operands: Any) -> list[Any] | None:
+    """Return the operands as NumPy's scalars where they are whole numbers, none an array, and an op
+    may have to warn of them; None where it may not, and in a function that is traced."""
+    if name not in OVERFLOWING or floor.traced:
+        return None
+    found = []
+    for item in operands:
+        if isinstance(item, ArrayBase):
+            lay = layout(item)
+            if lay.ndim or lay.dtype.kind not in "biu" or not stands_for_scalar(item):
+                return None
+        elif type(item) not in (bool, int) and not isinstance(item, (np.integer, np.bool_)):
+            return None
+        found.append(item)
+    return [host(item)[()] if isinstance(item, ArrayBase) else item for item in found]
+
+
 def unary(op: Any, array: Any) -> Any:
     """Return what an operator gives of an Array."""
+    scalars = _whole_numbers(op.name, array)
+    if scalars is not None:
+        return wrap(call_there(_SIGNS[op.name], scalars, {}))
     return ufunc_call(op.reference, (array,), {})
 
 
 def in_place(op: Any, array: Any, other: Any) -> Any:
     """Return the Array that an operator such as ``+=`` has assigned its result into."""
-    if op.name == "matmul" and (not array.ndim or np.ndim(other) < 2):
+    if op.name == "matmul" and (not array.ndim or len(shape_of(other)) < 2):
         return run_in_numpy(operator.imatmul, (array, other), {}, (array,))  # NumPy words it
     if _comes_first(other) and not isinstance(other, np.ndarray):
         return NotImplemented
+    scalars = _whole_numbers(op.name, array, other)
+    if scalars is not None:
+        made: Any = call_there(_OPERATORS[op.name], scalars, {})
+        if made.dtype != array.dtype:
+            return wrap(made)
+        array[...] = made
+        return array
     quicker = _power(array, other) if op.name == "power" else None
     ufunc, inputs = (quicker, (array,)) if quicker is not None else (op.reference, (array, other))
     try:

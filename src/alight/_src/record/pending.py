@@ -247,7 +247,7 @@ def pend_each(
     """Record the values of one op, by their attributes and layouts, as `pend` does."""
     place = site()
     floor.count += len(results)
-    floor.pending += sum([layout.size for _, layout in results])
+    floor.pending = min(floor.pending + sum([layout.size for _, layout in results]), sys.maxsize)
     if (floor.count >= floor.limit or floor.pending > floor.budget) and floor.due(*place):
         evaluate.enough()
     now = op.kind in _COMPUTING and recording_errstate() is None and collected()
@@ -298,6 +298,21 @@ def as_key(item: Any) -> Any:
 
 def _describe(operand: Any) -> Any:
     return operand.layout if isinstance(operand, Value) else type(operand)
+
+
+_shape_in_numpy: Any = getattr(np.shape, "_implementation", np.shape)
+
+
+def shape_of(item: Any) -> tuple[int, ...]:
+    """Return the shape of anything; NumPy's own function would ask types with manners of their own,
+    which answer in their own kind."""
+    shape = _shape_in_numpy(item)
+    return shape if isinstance(shape, tuple) else ()
+
+
+def loses_imaginary(source: np.dtype[Any], target: np.dtype[Any]) -> bool:
+    """Tell whether a cast leaves imaginary parts behind, of which NumPy warns at the call."""
+    return source.kind == "c" and target.kind not in "cb"
 
 
 def _probe_of(description: Any) -> Any:

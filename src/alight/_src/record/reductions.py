@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from contextlib import nullcontext
+from itertools import pairwise
 from typing import Any
 
 from numpy.lib.array_utils import normalize_axis_tuple
@@ -56,6 +57,8 @@ def reduction(
         return None
     if mask is not None and not _covers(mask.layout.shape, layout.shape):
         return None
+    if _in_half(op, layout, axes, attrs, mask is not None):
+        return None
     if op.name in _FREEDOM and (mask is not None or _too_few(layout, axes, attrs)):
         return None  # NumPy says at the call what it has too few elements for
     if settled(value) and layout.size < record_floor() and mask is None:
@@ -97,6 +100,37 @@ _FREEDOM = frozenset(("mean", "var", "std"))
 def _too_few(layout: Layout, axes: tuple[int, ...], attrs: Mapping[str, Any]) -> bool:
     ddof = attrs.get("ddof", 0)
     return isinstance(ddof, (int, float)) and ddof >= math.prod([layout.shape[i] for i in axes])
+
+
+_OF_STEPS = frozenset((*_FREEDOM, "nanmean", "nanvar", "nanstd"))
+
+
+def _in_half(
+    op: Op, layout: Layout, axes: tuple[int, ...], attrs: Mapping[str, Any], masked: bool
+) -> bool:
+    """Tell whether NumPy rounds what is between the steps of an op to half floats: it overflows
+    there, where wider numbers that a kernel computes in do not.
+
+    An inner loop computes in single floats, and rounds when it is over: a fold that is one of them
+    rounds once.
+    """
+    dtype = attrs.get("dtype")
+    if dtype is None and op.name == "mean":
+        return False  # NumPy takes single floats for it
+    if (layout.dtype if dtype is None else dtype) != np.float16:
+        return False
+    if op.name in _OF_STEPS:
+        return True
+    if op.combine not in ("add", "multiply"):
+        return False
+    if op.kind is Kind.SCAN or masked or layout.dtype != np.float16:
+        return True
+    steps = layout.strides
+    order = sorted([i for i, n in enumerate(layout.shape) if n > 1], key=lambda i: abs(steps[i]))
+    inner = order[: len([i for i in order if i in axes])]
+    return not all([i in axes for i in inner]) or any(
+        [steps[j] != steps[i] * layout.shape[i] for i, j in pairwise(inner)]
+    )
 
 
 _SINGLE_AXIS = frozenset(("argmin", "argmax", "nanargmin", "nanargmax"))

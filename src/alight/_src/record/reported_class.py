@@ -25,6 +25,10 @@ _ASKING: dict[tuple[str, ...], frozenset[str] | None] = {
         f"DataFrame.{name}"
         for name in ("set_index", "__setitem__", "_setitem_frame", "_align_for_op")
     ),
+    ("pandas", "core", "dtypes", "cast.py"): frozenset(("infer_dtype_from_scalar",)),
+    ("pandas", "core", "dtypes", "missing.py"): frozenset(("_isna", "_isna_array")),
+    ("pandas", "core", "missing.py"): frozenset(("mask_missing",)),
+    ("numpy", "testing", "_private", "utils.py"): None,  # is it compared element by element
     ("scipy", "sparse", "_sputils.py"): frozenset(("isdense",)),  # is it a number
 }
 _ENDS = {os.sep + os.path.join(*parts): functions for parts, functions in _ASKING.items()}

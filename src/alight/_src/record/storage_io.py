@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
+import operator
 import sys
-from contextlib import suppress
 from threading import local
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary, finalize, ref
-
-from numpy.lib.stride_tricks import as_strided
 
 from alight import _core
 from alight._core import (
@@ -17,17 +15,23 @@ from alight._core import (
     Data,
     Layout,
     Storage,
+    Turn,
     Value,
     View,
     at_hand,
+    floor,
     hooks,
     layout_of,
+    make_layout,
+    probing,
     sole,
 )
+from alight._src.base.failures import from_signal, ignoring_failures
 from alight._src.base.originals import np
 from alight._src.record.leased import apart, bring_home
-from alight._src.record.pending import WRITE, alias, call_there, cast, concrete, pend
-from alight._src.run import evaluate
+from alight._src.record.pending import WHERE, WRITE, alias, call_there, cast, concrete, pend
+from alight._src.run import evaluate, residency
+from alight.backends.registry import only_host
 
 
 def read(array: ArrayBase) -> Value:
@@ -55,6 +59,23 @@ def host(array: ArrayBase) -> np.ndarray[Any, Any]:
     return evaluate.host_array(read(array))
 
 
+def looked_at(array: ArrayBase) -> np.ndarray[Any, Any]:
+    """Return an array's elements, to be read at once and not kept: of what lies on a device only
+    what is read is brought."""
+    found = at_hand(array)
+    if found is not None:
+        return found
+    if array.window is None or only_host() or floor.traced:
+        return host(array)
+    if array.storage.value.op is not None:
+        evaluate.evaluate((array.storage.value,), read=False)
+    value = read(array)
+    part = None
+    if value.op is None and value.data is not None and value.data.array is None:
+        part = residency.part_on_host(value.data, value.offset, value.layout)
+    return host(array) if part is None else part
+
+
 def _open_to_others(storage: Storage) -> bool:
     data = storage.value.data
     return data is not None and data.shared and data.exported
@@ -64,10 +85,36 @@ def check_writeable(array: ArrayBase) -> None:
     """Raise ValueError where an array is read-only."""
     if array.window is not None and not array.window.writeable:
         raise ValueError("assignment destination is read-only")
+    if _broadcast and _broadcast.pop(id(array), None) is not None:
+        call_there(operator.setitem, (np.broadcast_arrays(np.zeros(1), _TWO)[0], 0, 0), {})
+
+
+# What `np.broadcast_arrays` made, by identity: NumPy warns of the first write, and does it.
+_broadcast: dict[int, ref[ArrayBase]] = {}
+_TWO = np.zeros(2)
+
+
+def warn_when_written(array: ArrayBase) -> None:
+    """Have the first write to an array warn, in NumPy's words, that others lie in its memory."""
+    number = id(array)
+    _broadcast[number] = ref(array, lambda _: _broadcast.pop(number, None))
+
+
+def may_be_written(array: ArrayBase, writeable: bool | None = None) -> bool:
+    """Tell whether an array may be written to, with NumPy's warning of one that will not be in
+    time; ``writeable``: it is set to that, and there is nothing more to warn of."""
+    if id(array) in _broadcast:
+        if writeable is not None:
+            del _broadcast[id(array)]
+        else:
+            made = np.broadcast_arrays(np.zeros(1), _TWO)[0]
+            return bool(call_there(getattr, (made.flags, "writeable"), {}))
+    return array.window is None or array.window.writeable
 
 
 def writable(array: ArrayBase) -> np.ndarray[Any, Any]:
-    """Return an ndarray over the array's memory that may be written to at once.
+    """Return an ndarray over the array's memory that may be written to at once, until the caller
+    ends its turn (`Turn`) to write into the array's storage, which it has taken.
 
     Pending readers of the old elements are evaluated first. Raises ValueError where the array is
     read-only.
@@ -82,46 +129,57 @@ def writable(array: ArrayBase) -> np.ndarray[Any, Any]:
         evaluate.evaluate_all()
         if storage.lease is not None:
             bring_home((storage,))
-    elif not sole(value, 1):
+    elif not sole(value, 1, opened := value.data.writing):  # by this turn, before
         # Someone still reads these bytes: pending work first, and whoever is left keeps the old
         # ones.
         evaluate.evaluate_all()
-        if not sole(value, 1) and not _open_to_others(storage):
-            storage.value = evaluate.duplicate(value)
+        if not sole(value, 1, opened) and not _open_to_others(storage):
+            storage.rebind(evaluate.duplicate(value))
+    storage.open()
     evaluate.only_on_host(storage.value)
     return evaluate.host_array(read(array))
 
 
 def assign(array: ArrayBase, value: Value, mask: Value | None = None) -> None:
-    """Set every element of an array (a view, usually) to a value that broadcasts to it, cast to
-    its dtype. Where ``mask`` is false, the value has the element that is there.
+    """Set every element of an array (a view, usually), or those where a mask is true, to a value
+    that broadcasts to it, cast to its dtype.
 
     Raises ValueError where the array is read-only.
     """
-    view = array.window
-    storage = array.storage
-    old = storage.value
-    target = layout(array)
     check_writeable(array)
-    if _open_to_others(storage):
-        evaluate.evaluate((value,) if mask is None else (value, mask))
-        where = True if mask is None else evaluate.host_array(mask)
-        elements = evaluate.host_array(value)
-        np.copyto(writable(array), elements, casting="unsafe", where=where)
-        return
-    value = cast(value, target.dtype)
-    leased = storage.lease
+    storage = array.storage
+    # Another thread may write in between: what this one leaves as it is has to be what is there
+    # when the new version takes the place of the old one.
+    while not _open_to_others(storage):
+        value = cast(value, layout(array).dtype)
+        old = storage.value
+        if storage.replace(old, _version(array, old, value, mask)):
+            return
+    evaluate.evaluate([item for item in (value, mask) if item is not None])
+    where = True if mask is None else evaluate.host_array(mask)
+    with Turn(storage):
+        np.copyto(writable(array), evaluate.host_array(value), casting="unsafe", where=where)
+
+
+def _version(array: ArrayBase, old: Value, value: Value, mask: Value | None) -> Value:
+    """Return the version that follows ``old`` once the array's elements are set."""
+    view = array.window
+    target = old.layout if view is None else view.layout
+    if mask is not None:
+        kept = old if view is None else alias(old, view)
+        dense = target if target.dense else make_layout(target.dtype, target.shape)
+        value = pend(WHERE, (mask, value, kept), (), dense)
+    leased = array.storage.lease
     offset = 0 if view is None else view.offset
     whole = offset == 0 and target is old.layout
     if whole and value.layout is target and value.op is not None and leased is None:
-        storage.rebind(apart(value))
-        return
+        return apart(value)
     attrs: tuple[tuple[str, Any], ...] = (("offset", offset), ("layout", target))
     if leased is not None:
         leased.wrote(offset, target, mask)
         if mask is None:
             attrs = (*attrs, ("leased", True))
-    storage.rebind(pend(WRITE, (old, value), attrs, old.layout))
+    return pend(WRITE, (old, value), attrs, old.layout)
 
 
 def export(array: ArrayBase) -> np.ndarray[Any, Any]:
@@ -130,27 +188,29 @@ def export(array: ArrayBase) -> np.ndarray[Any, Any]:
     From then on, until it dies, nothing about this memory is deferred.
     """
     storage = array.storage
-    if storage.value.op is not None:
-        evaluate.evaluate((storage.value,))
-    value = storage.value
-    data = value.data
-    assert data is not None
-    if storage.lease is not None:
-        evaluate.evaluate_all()
-        bring_home((storage,))
+    with Turn(storage):
+        if storage.value.op is not None:
+            evaluate.evaluate((storage.value,))
         value = storage.value
-    elif not data.shared and not sole(value, 1):
-        writable_view = array.window is None or array.window.writeable
-        evaluate.evaluate_all()
-        if writable_view and not sole(value, 1):
-            storage.value = value = evaluate.duplicate(value)
-    evaluate.only_on_host(value)
-    data = value.data
-    assert data is not None
-    data.shared = True
-    del value
-    result = evaluate.host_array(read(array)).view()
-    data.shared = True  # a thread that looked before the view was there has taken it back
+        data = value.data
+        assert data is not None
+        if storage.lease is not None:
+            evaluate.evaluate_all()
+            bring_home((storage,))
+            value = storage.value
+        elif not data.shared and not sole(value, 1):
+            writable_view = array.window is None or array.window.writeable
+            evaluate.evaluate_all()
+            if writable_view and not sole(value, 1):
+                value = evaluate.duplicate(value)
+                storage.rebind(value)
+        evaluate.only_on_host(value)
+        data = value.data
+        assert data is not None
+        data.shared = True
+        del value
+        result = evaluate.host_array(read(array)).view()
+        data.shared = True  # a thread that looked before the view was there has taken it back
     if array.window is not None and not array.window.writeable:
         result.flags.writeable = False
     return result
@@ -183,7 +243,7 @@ def forget_dropped() -> None:
 
 def note_dropped(array: ArrayBase, error: Exception, asker: FrameType | None) -> None:
     """Keep the error of asking for an array's buffer, for who drops it and asks otherwise."""
-    again = _apart(error)
+    again = error if from_signal(error) else _apart(error)
     if again is not None:
         _dropped.last = _Dropped(ref(array), again, _place(asker))
 
@@ -211,7 +271,7 @@ def _apart(error: Exception) -> Exception | None:
     """Return an error that says the same without its traceback, whose frames keep alive what their
     callers have; None where it cannot be had."""
     kind = type(error)
-    with suppress(Exception):  # what classes of errors may do is not known here
+    with ignoring_failures():  # what classes of errors may do is not known here
         again: Exception = kind.__new__(kind, *error.args)
         vars(again).update(vars(error))
         if str(again) == str(error):
@@ -266,12 +326,20 @@ def set_layout(array: ArrayBase, name: str, given: Any) -> None:
     errors, and its warnings at the program's line."""
     lay, view = layout(array), array.window
     offset = 0 if view is None else view.offset
-    if name == "strides":  # NumPy asks how far the memory reaches; none is had for that
-        whole = as_strided(np.empty(1, np.uint8), (array.storage.value.layout.nbytes,), (1,))
+    if name == "strides":  # NumPy asks how far the memory reaches
+        whole = probing.probe(np.dtype("u1"), (array.storage.value.layout.nbytes,), (1,))
         probe: np.ndarray[Any, Any] = np.ndarray(lay.shape, lay.dtype, whole, offset, lay.strides)
     else:
         probe = lay.probe.view()
-    call_there(setattr, (probe, name, given), {})
+    target = probe
+    if name == "shape":
+        try:
+            probe.reshape(given, copy=False)
+        except Exception as error:
+            # NumPy copies before it says so: it is asked about a small matrix, not one axis either.
+            if "copy" in str(error):
+                target, given = np.ones((2, 2)).T, 4
+    call_there(setattr, (target, name, given), {})
     array.window = View(layout_of(probe), offset, view is None or view.writeable)
 
 
@@ -292,9 +360,12 @@ __all__ = [
     "interface",
     "layout",
     "lent",
+    "looked_at",
+    "may_be_written",
     "owned",
     "read",
     "set_layout",
     "view_of",
+    "warn_when_written",
     "writable",
 ]

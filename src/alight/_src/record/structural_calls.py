@@ -12,11 +12,20 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from alight._core import ArrayBase, Layout, Value, make_layout
+from alight._src.base.failures import failures
 from alight._src.base.originals import np
 from alight._src.fp_warnings.filters import unheard
 from alight._src.ir.ops import OPS, Op
 from alight._src.record.numpy_fallback import outgrow, run_in_numpy
-from alight._src.record.pending import concrete, may_record, native, pend, record_floor
+from alight._src.record.pending import (
+    WEAK,
+    concrete,
+    loses_imaginary,
+    may_record,
+    native,
+    pend,
+    record_floor,
+)
 from alight._src.record.result_strides import dense_strides
 from alight._src.record.storage_io import assign, layout
 from alight._src.record.ufunc_calls import FUNCTIONS, at_once, exit_to_numpy, make, operand, small
@@ -72,7 +81,7 @@ def _result_layout(
     with unheard():
         try:
             answer = op.reference(*stand_ins, **attrs)
-        except Exception:
+        except failures():
             return None
     if type(answer) is tuple or isinstance(answer, list):
         return None
@@ -146,7 +155,7 @@ def reads_same_memory(function: Callable[..., Any], array: ArrayBase) -> bool:
         return False
     try:
         return bool(np.may_share_memory(function(stand_in), stand_in))
-    except Exception:
+    except failures():
         return False
 
 
@@ -253,10 +262,17 @@ class Form:
         attrs = {k: v for k, v in attrs.items() if v is not None or k not in _OPTIONAL}
         if not all([plain(item) for item in attrs.values()]):
             return None
+        # Where all is joined as one axis, numbers of Python's are as weak as in arithmetic.
+        if self.many and attrs.get("axis", 0) is None and any(type(i) in WEAK for i in inputs):
+            return None
         operands = [strong(item) for item in inputs]
         if any(o is None for o in operands):
             return None
         values = [o for o in operands if o is not None]
+        if (dtype := attrs.get("dtype")) and any(
+            [loses_imaginary(v.layout.dtype, dtype) for v in values]
+        ):
+            return None
         shape = None
         if self.shape is not None:
             try:
@@ -277,7 +293,11 @@ class Form:
                 [isinstance(item, ArrayBase) and item.storage is out.storage for item in inputs]
             ):
                 return None
-            if self.function is np.dot and (lay.dtype != found.dtype or not lay.c_contiguous):
+            # What is no ufunc has `out` among its operands: it computes in its dtype, rounds
+            # to it in between, or refuses it.
+            if lay.dtype != found.dtype and not isinstance(self.function, np.ufunc):
+                return None
+            if self.function is np.dot and not lay.c_contiguous:
                 return None  # it takes no other
             if not {"dtype", "casting"}.isdisjoint(attrs):
                 return None

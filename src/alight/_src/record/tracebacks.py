@@ -82,7 +82,7 @@ def without_ours(traceback: TracebackType | None) -> TracebackType | None:
         traceback = traceback.tb_next
     result = None
     for entry in reversed(kept):
-        result = TracebackType(result, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
+        result = TracebackType(result, entry.tb_frame, entry.tb_lasti, entry.tb_lineno or 0)
     return result
 
 

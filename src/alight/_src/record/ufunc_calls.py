@@ -30,11 +30,13 @@ from alight._src.record.pending import (
     constant,
     elementwise,
     extobj,
+    loses_imaginary,
     manners,
     native,
     record_floor,
     resolve,
     settled,
+    shape_of,
 )
 from alight._src.record.reductions import reduction
 from alight._src.record.storage_io import assign, host, layout, read
@@ -58,13 +60,17 @@ REDUCES = {
 ACCUMULATES = {"add": "cumsum", "multiply": "cumprod"}
 
 
+# Of what has no axes NumPy has arrays where it comes of these, of all else scalars.
+_ARRAYS = frozenset((WHERE, OPS["tensordot"]))
+
+
 def make(value: Value, operand: Any = None) -> Any:
     """Return an Array of a recorded value; in `alight run`, a NumPy scalar of a 0-d one.
 
     ``operand``: the array it was computed of, if that is about to die.
     """
     if value.layout.ndim == 0:
-        if value.op is WHERE:  # of all else NumPy makes scalars
+        if value.op in _ARRAYS:
             return array_of(value)
         if floor.scalars:
             if operand is not None:
@@ -142,7 +148,7 @@ def ufunc_call(ufunc: np.ufunc, inputs: Sequence[Any], kwargs: Mapping[str, Any]
         resolved = resolve(op, operands, signature, casting)
         if (
             resolved is None
-            or (signature is not None and where is not True)
+            or (signature is not None and (where is not True or _loses(operands, resolved.dtypes)))
             or (ufunc is np.power and _negative_power(resolved.dtypes[1], operands[1]))
         ):
             return exit_to_numpy(ufunc, inputs, kwargs)
@@ -157,6 +163,12 @@ def ufunc_call(ufunc: np.ufunc, inputs: Sequence[Any], kwargs: Mapping[str, Any]
         return exit_to_numpy(ufunc, inputs, kwargs)
     results = tuple([make(value) for value in values])
     return results[0] if ufunc.nout == 1 else results
+
+
+def _loses(operands: Sequence[Any], dtypes: Sequence[np.dtype[Any]]) -> bool:
+    """Tell whether a loop of these dtypes takes operands without their imaginary parts."""
+    pairs = zip(operands, dtypes, strict=False)
+    return any([isinstance(o, Value) and loses_imaginary(o.layout.dtype, d) for o, d in pairs])
 
 
 def _no_scalar(out: Any) -> Any:
@@ -247,7 +259,7 @@ def small(inputs: Sequence[Any]) -> bool:
         elif type(item) is np.ndarray:
             if item.size >= least:
                 return False
-        elif type(item) not in _SMALL and np.size(item) >= least:
+        elif type(item) not in _SMALL and math.prod(shape_of(item)) >= least:
             return False
     return True
 
@@ -290,6 +302,7 @@ def _into(
             target is not None
             and (
                 not np.can_cast(result_layout.dtype, lay.dtype, casting)  # type: ignore[arg-type]
+                or loses_imaginary(result_layout.dtype, lay.dtype)
                 or (target.window is not None and not target.window.writeable)
                 or not native(lay.dtype)
             )
@@ -315,11 +328,6 @@ def _into(
         if target is None:
             results.append(make(value))
             continue
-        if mask is not None:
-            old = read(target)
-            picked = elementwise(WHERE, (mask, cast(value, old.layout.dtype), old))
-            assert picked is not None
-            value = picked[0]
         assign(target, value, mask)
         results.append(target)
     return results[0] if ufunc.nout == 1 else tuple(results)
@@ -384,7 +392,12 @@ def reduce_call(
     else:
         records = records and "where" not in kwargs and collected()
     if records and (out is None or isinstance(out, ArrayBase)):
-        recorded = _recorded_reduction(OPS[name], array, axis, kwargs)
+        try:
+            recorded = _recorded_reduction(OPS[name], array, axis, kwargs)
+        except Exception:
+            if out is None:
+                raise
+            # its dtype may make a call right that is wrong without
     if recorded is None:
         keywords = {"axis": axis, **kwargs}
         if out is not None:
@@ -449,10 +462,10 @@ def _recorded_reduction(op: Op, array: Any, axis: Any, kwargs: Mapping[str, Any]
             if item is None:
                 continue
             attrs[key] = np.dtype(item)
-            if not native(attrs[key]):
+            if not native(attrs[key]) or loses_imaginary(value.layout.dtype, attrs[key]):
                 return None
         elif key == "correction":
-            if "ddof" in kwargs:
+            if "ddof" in kwargs or isinstance(item, ArrayBase):
                 return None
             attrs["ddof"] = item
         elif key == "keepdims":

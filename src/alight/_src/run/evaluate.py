@@ -11,6 +11,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
+from functools import cache
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -27,8 +28,9 @@ from alight._core import (
     sole,
 )
 from alight._src.adapt import planner_facts, recalibrate
+from alight._src.base.apart import bring
 from alight._src.base.originals import np
-from alight._src.config.loading import current_policy, policy, reload_config
+from alight._src.config.loading import config, current_policy, policy, reload_config
 from alight._src.config.schema import HOST_DEVICE
 from alight._src.fp_warnings.emit import note
 from alight._src.ir.ops import OPS
@@ -330,6 +332,7 @@ Leaf = tuple[Layout, frozenset[str], int, int]
 def plan_of(graph: Graph, leaves: Sequence[Leaf], read: int = 0) -> Plan:
     """Return the plan the current policy gives this graph with these inputs; the host reads the
     first ``read`` outputs."""
+    _execution()  # and what is imported here
     from dataclasses import replace
 
     from alight._src.adapt import lazy_devices
@@ -341,11 +344,27 @@ def plan_of(graph: Graph, leaves: Sequence[Leaf], read: int = 0) -> Plan:
     recalibrate.note_close([step.decision for step in plan.steps if isinstance(step, LaunchStep)])
     unopened = lazy_devices.waiting(current_policy())
     lacks = lazy_devices.foregone(plan, graph, facts, unopened) if unopened else None
-    return plan if lacks is None else replace(plan, foregone=lacks)
+    found = plan if lacks is None else replace(plan, foregone=lacks)
+    _prove(found, graph, facts)
+    return found
+
+
+def _prove(plan: Plan, graph: Graph, facts: Facts) -> None:
+    """Check a plan where the settings say so, and have what it does be followed."""
+    from alight._src.run import execute
+
+    if not config().check:
+        execute.runner = execute.Execution
+        return
+    from alight._src.run import checked_execution
+
+    checked_execution.prove(plan, graph, facts.bases)
+    execute.runner = checked_execution.CheckedExecution
 
 
 def facts_of(leaves: Sequence[Leaf], read: int = 0) -> Facts:
     """Return all that a plan for these leaves may depend on, as things stand now."""
+    _execution()
     from alight._src.adapt.kernel_trial import demoted
     from alight._src.plan.plan import Facts
 
@@ -408,6 +427,20 @@ def asked_for(plan: Plan) -> tuple[Graph, tuple[Leaf, ...], int] | None:
     return None
 
 
+@cache
+def _execution() -> Any:
+    """Return what runs plans. What makes them comes with it, at the first request."""
+    bring(
+        "alight._src.adapt.lazy_devices",
+        "alight._src.measure.profiles",
+        "alight._src.plan.place",
+        "alight._src.run.execute",
+    )
+    from alight._src.run import execute
+
+    return execute.runner
+
+
 _requests = 0
 
 
@@ -419,8 +452,6 @@ def requests() -> int:
 def _run(key: Key, values: list[Value]) -> None:
     """Run a request. Its list of values is used up: who still needs old bytes is told by
     references."""
-    from alight._src.run.execute import Execution
-
     global _requests
     _requests += 1
     plan = _plan(key, values)
@@ -428,7 +459,7 @@ def _run(key: Key, values: list[Value]) -> None:
         plan = _plan(key, values)
     if watch.by is not None:
         watch.by.ran(values[: key.count], plan)
-    Execution(plan, values).run()  # type: ignore[arg-type]
+    _execution()(plan, values).run()
 
 
 def ran_without(lacks: Foregone) -> bool:
@@ -474,15 +505,13 @@ def replay(plan: Plan, values: list[Value | None]) -> None:
 
     The list is used up, so that what nobody else holds is free to be written in place.
     """
-    from alight._src.run.execute import Execution
-
     if recalibrate.doubted:
         _look_again()
     with residency.LOCK:
         LOG.hit()
         if plan.foregone is not None:
             ran_without(plan.foregone)  # what is replayed from the next time on may be another
-        Execution(plan, values).run()
+        _execution()(plan, values).run()
 
 
 def _plan(key: Key, values: Sequence[Value]) -> Plan:

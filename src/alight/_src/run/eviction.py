@@ -9,6 +9,7 @@ was used much long ago does not stay for ever (greedy dual size, with frequency)
 from __future__ import annotations
 
 import weakref
+from collections import deque
 from collections.abc import Collection
 from typing import Any
 
@@ -35,6 +36,9 @@ class Kept:
 
     def __init__(self) -> None:
         self._copies: dict[int, _Copy] = {}
+        # Those whose data died. They only come here, by a call that runs no Python: what a signal's
+        # handler raised while data dies would not reach the program.
+        self._dead: deque[_Copy] = deque()
         self._level = 0.0
         # Copies that came lately and of which nobody was told: a reference to each, then the
         # seconds of bringing it again.
@@ -44,10 +48,11 @@ class Kept:
         """Note that a copy came or was used; ``seconds`` is what bringing it again would take."""
         if len(self.fresh) > FRESH:
             self._look()
+        self._forget_dead()
         number = id(data)
         copy = self._copies.get(number)
         if copy is None or copy() is not data:
-            copy = self._copies[number] = _Copy(data, self._gone)
+            copy = self._copies[number] = _Copy(data, self._dead.append)
             copy.number, copy.uses = number, 0
         copy.uses += 1
         copy.worth = self._level + copy.uses * seconds / max(data.nbytes, 1)
@@ -61,9 +66,11 @@ class Kept:
             if data is not None:
                 self.use(data, seconds)
 
-    def _gone(self, copy: _Copy) -> None:
-        if self._copies.get(copy.number) is copy:
-            self._copies.pop(copy.number, None)
+    def _forget_dead(self) -> None:
+        while self._dead:
+            copy = self._dead.popleft()
+            if self._copies.get(copy.number) is copy:
+                self._copies.pop(copy.number, None)
 
     def least(self, space: str, spared: Collection[int]) -> Data | None:
         """Return what is worth least of what has a copy in the space, those with an id in

@@ -16,6 +16,7 @@ from weakref import ref
 
 from alight._core import Data, Layout, Value, sole
 from alight._core.guard import WATCHED
+from alight._src.base.failures import failures
 from alight._src.base.originals import np
 from alight._src.fp_warnings import emit
 from alight._src.fp_warnings.categories import told_by_flags
@@ -76,7 +77,7 @@ class Execution:
                 if isinstance(step, LaunchStep) and self._waits(step, index + 1):
                     continue
                 self._step(step, dead)
-            except Exception as error:
+            except failures() as error:
                 if isinstance(step, LaunchStep):
                     self._salvage(step, error)
                 else:
@@ -150,7 +151,7 @@ class Execution:
         for number in step.inputs:
             try:
                 results.append(array_at(self._place(number)))
-            except Exception as missing:
+            except failures() as missing:
                 results.append(missing)
         for node in graph.nodes:
             operands = [results[i] for i in node.operands]
@@ -162,7 +163,7 @@ class Execution:
                     with unheard():
                         results.append(np.asarray(run_node(node, operands)))
                     continue
-                except Exception as raised:
+                except failures() as raised:
                     if raised.__context__ is error:  # the same failure, met again
                         raised.__context__ = None
                     failed = raised
@@ -203,12 +204,7 @@ class Execution:
         self.places[number] = (data, offset, layout)
         value = self.values[number]
         if value is not None and value.op is not None:
-            value.data = data
-            value.offset = offset
-            value.operands = ()
-            value.attrs = ()
-            value.op = None
-            value.error = None  # of a time before: it holds all that its traceback leads to
+            value.bind(data, offset)
 
     def _launch(self, step: LaunchStep) -> None:
         ready = ready_of(step)
@@ -222,7 +218,7 @@ class Execution:
                     took = -took
                     try:
                         self._tell_again(step)
-                    except Exception as error:  # it cannot be done again: an operand is gone
+                    except failures() as error:  # it cannot be done again: an operand is gone
                         self._fail(step.outputs, error)
                 first = values[step.outputs[0]]
                 site = None if first is None else first.site
@@ -245,7 +241,7 @@ class Execution:
                 stood_in.times += ready.kernel is None
                 where, implementation = runner.where, runner.implementation
                 decision = ready.decision_elsewhere()
-        except Exception as error:
+        except failures() as error:
             if where.id == HOST_DEVICE and implementation != "generated":
                 raise
             site = next((v.site for v in reversed(recorded) if v is not None), None)
@@ -265,7 +261,7 @@ class Execution:
                 try:
                     made, seconds, events = runner.submit(places, listen, heard)
                     break
-                except Exception:
+                except failures():
                     if where.id == HOST_DEVICE:  # the last there is
                         raise
                     heard.clear()
@@ -316,7 +312,7 @@ class Execution:
             arrays = [
                 self._again(n) if n == gone else array_at(self._place(n)) for n in step.inputs
             ]
-        except Exception as error:  # the results are right, and only words are missing
+        except failures() as error:  # the results are right, and only words are missing
             what = f"the warning of {step.decision.operation}"
             LOG.fallback(what, f"{type(error).__name__}: {error}", None)
             return
@@ -352,7 +348,7 @@ class Execution:
         site = next((v.site for v in reversed(recorded) if v is not None), None)
         try:
             results = run()
-        except Exception as error:
+        except failures() as error:
             what = f"{step.decision.operation} in chunks on {ready.where.id}"
             LOG.fallback(what, f"{type(error).__name__}: {error}", site)
             return False
@@ -418,7 +414,7 @@ class Execution:
                     Operand(*value_place),
                     in_place and apart,
                 )
-            except Exception as error:
+            except failures() as error:
                 what = f"write on {step.device}"
                 LOG.fallback(what, f"{type(error).__name__}: {error}", target.site)
             else:
@@ -432,8 +428,9 @@ class Execution:
         residency.only_on_host(data)
         if value_place is None:
             assert later is not None
-            self._launch_into(later, Operand(data, offset + step.offset, step.layout))
-            self._bind(step.target, data, offset, layout)
+            self.places[step.target] = (data, offset, layout)
+            result = Operand(data, offset + step.offset, step.layout)
+            self._launch_into(later, result, (target, data, offset))
             return
         window = np.ndarray(
             step.layout.shape,
@@ -442,9 +439,10 @@ class Execution:
             offset + step.offset if step.layout.size else 0,
             step.layout.strides,
         )
-        np.copyto(window, array_at(value_place), casting="unsafe")
-        del window
-        self._bind(step.target, data, offset, layout)
+        self.places[step.target] = (data, offset, layout)
+        target.bind_written(
+            data, offset, np.copyto, window, array_at(value_place), casting="unsafe"
+        )
 
     def _only(self, number: int, nodes: Sequence[int]) -> bool:
         """Tell whether nobody holds a value but its reader's nodes, apart from its bytes."""
@@ -454,12 +452,13 @@ class Execution:
         uses = sum([operand is value for v in readers if v is not None for operand in v.operands])
         return sole(value, 1 + uses, sys.maxsize // 2)
 
-    def _launch_into(self, later: _Later, window: Operand) -> None:
-        """Run a launch that waited for the memory of its result."""
+    def _launch_into(self, later: _Later, window: Operand, bound: tuple[Value, Data, int]) -> None:
+        """Run a launch that waited for the memory of its result, which the written version is bound
+        to."""
         step, into = later.step, later.into
         recorded = [self.values[number] for number in step.nodes]
         heard: list[str] = []
-        _, seconds, _ = into.submit(later.places, into.listened(recorded), heard, (window,))
+        _, seconds, _ = into.submit(later.places, into.listened(recorded), heard, (window,), bound)
         if self._tells(step, heard, recorded):
             if later.replaced:
                 emit.tell_by_flags(step.group.graph, heard, recorded)  # type: ignore[arg-type]
@@ -473,6 +472,10 @@ class Execution:
         into.ran = True
         for number in later.dead:
             self._drop(number)
+
+
+# What runs plans: where they are checked, one that looks at what it does.
+runner: type[Execution] = Execution
 
 
 # Constants on devices: their copies serve every launch that reads the same one.

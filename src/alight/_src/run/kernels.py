@@ -21,7 +21,10 @@ from typing import Any
 
 from alight._src.adapt import tier_up
 from alight._src.adapt.planner_facts import profile_of
+from alight._src.base.apart import apart
 from alight._src.base.at_exit import interrupted, when_over
+from alight._src.base.failures import failures
+from alight._src.base.shortage import is_shortage
 from alight._src.codegen.common.keys import kernel_key
 from alight._src.codegen.llvm import elf
 from alight._src.ir.group import Group
@@ -30,13 +33,16 @@ from alight._src.measure.timing import quiet
 from alight._src.plan.cost import compile_seconds
 from alight._src.store import default_store, digest
 from alight.backends.registry import backend_of
-from alight.device import Device, Unsupported
+from alight.device import HOST_DEVICE, Device, Unsupported
 
 __all__ = ["GENERATED", "coming", "kernel", "settle", "soon"]
 
 GENERATED = "generated"
 
 KIND = "kernel"
+
+# Devices whose kernels LLVM makes here.
+_BY_LLVM = (HOST_DEVICE, "sim:0")
 
 _KEEP = "-keep"  # marks jobs that write what was made
 
@@ -132,6 +138,10 @@ class _Maker:
 
     def make(self) -> Any:
         """Return the kernel: from this process, from disk, or compiled now."""
+        # LLVM's objects are given up twice where what does so is interrupted.
+        return apart(self._make) if self.device.id in _BY_LLVM else self._make()
+
+    def _make(self) -> Any:
         backend = backend_of(self.device)
         if self.key in _made:
             return backend.compile(self.device, self.group, GENERATED, self.schedule)
@@ -143,7 +153,7 @@ class _Maker:
             if blob is not None:
                 try:
                     found = backend.load(self.device, self.group, self.schedule, blob.data)
-                except Exception as error:  # made for a compiler or system that is not this one
+                except failures() as error:  # made for a compiler or system that is not this one
                     LOG.fallback(f"kernel {self.key}", f"{type(error).__name__}: {error}", None)
                     blob = None
             if found is None:
@@ -174,8 +184,9 @@ class _Maker:
         """Make the kernel for later; an error belongs to who asks for it then."""
         try:
             self.make()
-        except Exception as error:
-            _failed[self.key] = f"{type(error).__name__}: {error}"
+        except failures() as error:
+            if not is_shortage(error):  # else it can be made once that is over
+                _failed[self.key] = f"{type(error).__name__}: {error}"
 
 
 @cache
@@ -247,7 +258,7 @@ class _Background:
                 key, job, _ = self._jobs.popleft()
             try:
                 job()
-            except Exception as error:  # the jobs behind it must not wait for ever
+            except failures() as error:  # the jobs behind it must not wait for ever
                 LOG.fallback(f"kernel {key}", f"{type(error).__name__}: {error}", None)
             finally:
                 with self._wake:

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from alight._core import Data, Layout
+from alight._src.base.failures import failures
 from alight._src.base.originals import np
 from alight._src.fp_warnings.emit import computed
 from alight._src.ir.group import Graph
@@ -104,7 +105,7 @@ def _tell(where: Device, count: int) -> None:
         seconds = None
         try:
             seconds = backend.seconds(launch.start, launch.end)
-        except Exception as error:  # the log must not fail the program: a request will tell
+        except failures() as error:  # the log must not fail the program: a request will tell
             LOG.fallback(f"timing on {where.id}", f"{type(error).__name__}: {error}", None)
         if len(launch.launches) > 1:
             seconds = None  # they belong to all of them together

@@ -11,6 +11,7 @@ from typing import Any
 
 from alight._core import OPERANDS, Data, Direct, Layout, Value
 from alight._src.adapt.kernel_trial import FOREGROUND, trial_of
+from alight._src.base.failures import failures
 from alight._src.base.formatting import readable_seconds
 from alight._src.base.originals import np
 from alight._src.fp_warnings.categories import OF_WORDS, is_worded
@@ -21,7 +22,7 @@ from alight._src.plan.plan import Decision, Estimate, LaunchStep, Plan
 from alight._src.run import kernels, residency, window_writes
 from alight._src.run.streaming import Passage
 from alight.backends.base import Launch, Operand, prepared
-from alight.backends.host import NumpyKernel
+from alight.backends.host import BindingKernel, NumpyKernel
 from alight.backends.machine import host_memory
 from alight.backends.registry import backend_of, device
 from alight.device import HOST_DEVICE, Device, Reason
@@ -171,9 +172,11 @@ class Ready:
         listen: frozenset[str],
         heard: list[str],
         results: tuple[Operand, ...] = (),
+        bound: tuple[Value, Data, int] | None = None,
     ) -> tuple[Sequence[Any], float | None, tuple[Any, Any]]:
         """Run the kernel and return the buffers of its results, unless it is given memory for them;
-        the seconds it took, or None where it goes on, and then the events around it."""
+        the seconds it took, or None where it goes on, and then the events around it. ``bound``: the
+        value that is bound as it ends, and to what (of a generated kernel on the host)."""
         where = self.where
         kernel = self.kernel or self.compiled()
         if self.by_numpy and not results:
@@ -190,6 +193,8 @@ class Ready:
                 for buffer, (_, offset, lay) in zip(held, places, strict=True)
             ]
         )
+        if bound is not None:
+            kernel = BindingKernel(kernel, *bound)
         launch = (Launch(kernel, operands, results or self.none),)
         if self.late and not self.ran:
             prepared(self.backend, where, launch[0])
@@ -292,7 +297,7 @@ class Ready:
                 raise MemoryError
             with np.errstate(all="ignore"):
                 _, seconds, _ = other.submit(places, frozenset(), [])
-        except Exception:
+        except failures():
             trial.lost = False  # there is nothing to compare with
             return
         FOREGROUND.spent_seconds += perf_counter() - began

@@ -5,10 +5,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
-from alight._core import Data, Layout
+from alight._core import Data, Layout, make_layout
 from alight._src.adapt import planner_facts
 from alight._src.base.at_fork import renewed
+from alight._src.base.failures import failures
 from alight._src.base.originals import np
 from alight._src.log.decisions import LOG, logger
 from alight._src.run.eviction import kept
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from alight.device import Device
 
 HOST = "host"
+_WORD = 4  # bytes: WebGPU copies no less
 
 # Asked for bytes that a device has lost: each puts them on the host, or tells that it cannot.
 rescues: list[Callable[[Data, Device, BaseException], bool]] = []
@@ -68,6 +71,7 @@ def _uploaded(several: Sequence[Data], where: Device, beside: Iterable[Data]) ->
     backend, space = backend_of(where), where.space
     targets: dict[int, Any] = {}
     copies = []
+    writing = {id(data) for data in several if data.writing}
     for data in several:
         bring_to_host(data)
         try:
@@ -81,7 +85,7 @@ def _uploaded(several: Sequence[Data], where: Device, beside: Iterable[Data]) ->
     backend.wait(backend.submit(where, 0, copies))
     for data in several:
         LOG.count(uploads=1, upload_bytes=data.nbytes)
-        if data.exported:
+        if data.exported or id(data) in writing:
             continue  # others may change the bytes: this copy serves one use
         if data.remote is None:
             data.remote = {}
@@ -138,17 +142,57 @@ def bring_to_host(data: Data) -> None:
         copy = Copy(source, target, data.nbytes, space, HOST)
         try:
             backend.wait(backend.submit(where, 0, [copy]))
-        except Exception as error:
+        except failures() as error:
             # The bytes exist nowhere else: a transfer that failed once is tried once more.
             LOG.fallback(f"download from {space}", f"{error}", None)
             try:
                 backend.wait(backend.submit(where, 0, [copy]))
-            except Exception as again:
+            except failures() as again:
                 if any([rescue(data, where, again) for rescue in rescues]):
                     return
                 raise
-        data.array, data.owner = target.array, target.owner
+        # In this order: who looks in between takes it for memory that is still on its way.
+        data.owner, data.array = target.owner, target.array
         LOG.count(downloads=1, download_bytes=data.nbytes)
+
+
+# What parts of bytes that stayed on a device have cost, in seconds.
+_in_parts: WeakKeyDictionary[Data, float] = WeakKeyDictionary()
+
+
+def part_on_host(data: Data, offset: int, layout: Layout) -> np.ndarray[Any, Any] | None:
+    """Return a copy of what a layout reads of bytes that lie on a device alone; None where all of
+    them had better come: parts have cost as much by now, as those who rent before they buy."""
+    from alight.backends.base import Copy
+
+    with LOCK:
+        if data.array is not None or not data.remote or not layout.size:
+            return None
+        space, source = next(iter(data.remote.items()))
+        where = device(space)
+        backend = backend_of(where)
+        reaches = [(n - 1) * step for n, step in zip(layout.shape, layout.strides, strict=True)]
+        low = offset + sum([min(reach, 0) for reach in reaches])
+        high = offset + sum([max(reach, 0) for reach in reaches]) + layout.itemsize
+        begin = low // _WORD * _WORD
+        part, whole = (
+            planner_facts.copy_seconds(space, HOST, n) for n in (high - begin, data.nbytes)
+        )
+        if not whole:  # never measured: bytes say it, too
+            part, whole = float(high - begin), float(data.nbytes)
+        spent = _in_parts.get(data, 0.0) + part
+        if spent >= whole or not getattr(backend, "downloads_parts", False):
+            return None
+        target = landing(where, make_layout(np.dtype("u1"), (high - begin,)))
+        copy = Copy(source, target, high - begin, space, HOST, begin)
+        try:
+            backend.wait(backend.submit(where, 0, [copy]))
+        except Exception as error:
+            LOG.fallback(f"download of a part from {space}", f"{error}", None)
+            return None
+        _in_parts[data] = spent
+        LOG.count(downloads=1, download_bytes=high - begin)
+    return np.ndarray(layout.shape, layout.dtype, target.raw, offset - begin, layout.strides)
 
 
 def wait_for(datas: Iterable[Data | None]) -> None:
@@ -164,7 +208,7 @@ def wait_for(datas: Iterable[Data | None]) -> None:
                 finish(where)
             else:
                 backend.wait(backend.submit(where, 0, ()))
-        except Exception as error:
+        except failures() as error:
             LOG.fallback(f"waiting for {name}", f"{type(error).__name__}: {error}", None)
             for data in there:
                 if name in (data.remote or ()):
@@ -223,5 +267,6 @@ __all__: Sequence[str] = (
     "made_on",
     "make_room",
     "only_on_host",
+    "part_on_host",
     "wait_for",
 )

@@ -8,11 +8,11 @@ has been read.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Any
 
 from alight._core import Data, Layout
 from alight._src.adapt import planner_facts
+from alight._src.base.failures import ignoring_failures
 from alight._src.ir.group import Group
 from alight._src.log.decisions import LOG
 from alight._src.plan.block import SLOTS, Split, chunk_rows, passing_rows, split
@@ -159,7 +159,7 @@ class _Stream:
             return self._run()
         except BaseException:
             for event in self.last.values():
-                with suppress(Exception):  # of a device that fails
+                with ignoring_failures():  # of a device that fails
                     self.backend.wait(event)
             raise
 

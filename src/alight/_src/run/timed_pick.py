@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from alight._src.adapt import planner_facts
+from alight._src.base.failures import failures
 from alight._src.ir.group import Group
 from alight._src.log.decisions import LOG
 from alight._src.measure.probes import Bench, Probe
@@ -59,7 +60,7 @@ def measured(group: Group, device: str, implementation: str) -> Timing | None:
         kernels.kernel(where, group, implementation)  # kept, for timing and for the program
         bench = Bench(registry.backend_of(where), where, reached)
         return bench.time(Probe(implementation, group))
-    except Exception as error:  # made-up indices may lie outside; a driver may fail
+    except failures() as error:  # made-up indices may lie outside; a driver may fail
         what = f"timing {implementation} on {device}"
         LOG.fallback(what, f"{type(error).__name__}: {error}", None)
         return None

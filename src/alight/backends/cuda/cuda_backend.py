@@ -16,6 +16,7 @@ from time import perf_counter
 from typing import Any
 
 from alight._core import Data, DeviceBuffer, Layout, make_layout
+from alight._src.base.failures import failures
 from alight._src.base.originals import np
 from alight._src.codegen.common.keys import structure
 from alight._src.codegen.common.loops import Nest
@@ -153,6 +154,7 @@ class CudaBackend:
 
     name = "cuda"
     late = True
+    downloads_parts = True
 
     def __init__(self) -> None:
         self._probe: Probe | None = None
@@ -307,7 +309,7 @@ class CudaBackend:
             before = session.enter()
             try:
                 return self._submitted(session, queue, commands, wait)
-            except Exception as error:
+            except failures() as error:
                 session.tell(error)
                 raise
             finally:

@@ -18,6 +18,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from alight._core import Data, DeviceBuffer, Shelf, Stock
+from alight._src.base.failures import failures
 from alight._src.codegen.cuda.group_forms import OPTIONS
 from alight._src.codegen.cuda.kernel_program import VALUE_BYTES
 from alight._src.store import default_store, digest
@@ -171,7 +172,7 @@ class Session:
             before: int = self.runtime.getDevice()
             # also where it is: a thread has no context before
             self.runtime.setDevice(self.number)
-        except Exception as error:
+        except failures() as error:
             self.tell(error)
             raise
         return before
@@ -371,7 +372,7 @@ class Session:
             made, _ = self._compiler.compile_using_nvrtc(
                 text, OPTIONS, None, "alight.cu", None, None, True
             )
-        except Exception as error:
+        except failures() as error:
             raise KernelError(
                 f"NVRTC refused a kernel: {error}. Fix: none, NumPy does it."
             ) from error

@@ -12,12 +12,13 @@ import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
-from contextlib import suppress
 from statistics import median
 from time import perf_counter
 from typing import TYPE_CHECKING
 
+from alight._src.base.failures import failures, ignoring_failures
 from alight._src.base.formatting import readable_seconds
+from alight.errors import PlanError
 
 if TYPE_CHECKING:
     from alight._core import Launches
@@ -88,6 +89,8 @@ class Graphs:
         self.session = session
         self.launch = launch
         self.native = native
+        # Where plans are checked: raises where what is captured is wrong.
+        self.prove: Callable[[tuple[int, ...]], None] | None = None
         self.graphs: OrderedDict[tuple[int, ...], int | None] = OrderedDict()
         self.misses = 0
         self.made = 0
@@ -133,7 +136,9 @@ class Graphs:
                 return None  # threads wait for the stream, or give it what they bring
             try:
                 found = self._captured(addresses)
-            except Exception as error:
+            except PlanError:
+                raise
+            except failures() as error:
                 self._give_up(f"{type(error).__name__}: {error}")
                 return None
             if found is None:
@@ -151,6 +156,8 @@ class Graphs:
         made: int | None = None
         try:
             self.launch(addresses)
+            if self.prove is not None:
+                self.prove(addresses)
             if capture.open:  # else some of the launches are not in it
                 capture.end()
                 assert capture.graph is not None
@@ -217,6 +224,6 @@ class Graphs:
             self.session.runtime.graphExecDestroy(graph)
 
     def __del__(self) -> None:
-        with suppress(Exception):  # the driver may be gone before
+        with ignoring_failures():  # the driver may be gone before
             for graph in self.graphs.values():
                 self._drop(graph)

@@ -13,6 +13,8 @@ from operator import add
 from typing import TYPE_CHECKING, Any
 
 from alight._core import DeviceBuffer, Launches, Shelf
+from alight._src.base.failures import failures
+from alight._src.config.loading import config
 from alight.backends.cuda.graph_replay import Graphs
 from alight.errors import KernelError
 
@@ -70,6 +72,7 @@ class CudaSequence:
                 used.append(first + len(sizes))
                 sizes.append(nbytes)
             steps += [(call, tuple(used), values) for call in calls]
+        self.placed = {n: offsets.get(n, 0) for _, inputs, _ in launches for n in inputs}
         self._offsets = [offset for _, offset in given]
         self._apart = any(self._offsets)
         self._sizes = sizes[: len(fresh)]
@@ -88,6 +91,11 @@ class CudaSequence:
         # What is no result stays from run to run: the queue's order keeps one out of the other's.
         self._keeps = sum(self._inner_sizes) <= _INNER_BYTES
         self._inner: list[DeviceBuffer] | None = None
+        if config().check:
+            from alight.backends.cuda.checked_launches import prove
+
+            prove(self, work)
+            self._graphs.prove = partial(prove, self, work)
         session.keepers.add(self)
 
     def _ready(self) -> Launches | None:
@@ -222,7 +230,7 @@ class CudaSequence:
                 for nbytes, shelf in zip(self._sizes, self._shelves, strict=True):
                     if not shelf.count and nbytes <= _INNER_BYTES:
                         session.prepare(shelf)
-            except Exception as error:
+            except failures() as error:
                 session.tell(error)
                 raise
             finally:

@@ -8,6 +8,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from alight._core import DeviceBuffer
+from alight._src.base.failures import failures
 from alight.backends.base import Copy, Operand
 from alight.backends.cuda.staging_ring import Transfer
 from alight.backends.host import address_of
@@ -62,7 +63,7 @@ class CudaEvent:
             try:
                 over(self.coming)
                 session.runtime.eventSynchronize(self.handle)
-            except Exception as error:
+            except failures() as error:
                 session.tell(error)
                 raise
             finally:
@@ -93,7 +94,8 @@ class Path:
         down = not isinstance(copy.target, DeviceBuffer)
         self.kind = _UPLOAD if up else _DOWNLOAD if down else _EITHER
         self.source, self.target = (_address(end) for end in (copy.source, copy.target))
-        if copy.nbytes and not (self.source and self.target):
+        self.source += copy.start
+        if copy.nbytes and not (self.source > copy.start and self.target):
             raise KernelError("a copy from or to memory that was freed. Fix: keep the buffer.")
         self.staged = (
             up != down

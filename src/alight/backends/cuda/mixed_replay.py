@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
+from alight._src.base.failures import failures
 from alight.backends.base import LaunchSequence, Operand, Steps
 from alight.backends.cuda.cupy_functions import LibraryKernel
 from alight.backends.cuda.launch_sequence import CudaSequence
@@ -136,7 +137,7 @@ class CudaParts:
                             del known[number]
             except AlightError:
                 raise
-            except Exception as error:  # libraries raise anything
+            except failures() as error:  # libraries raise anything
                 session.tell(error)
                 raise KernelError(
                     f"{session.device}: a call of the library failed: {type(error).__name__}: "

@@ -17,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 
+from alight._src.base.failures import failures
 from alight._src.base.originals import np
 
 __all__ = ["PORTABLE", "Pages", "Pinned"]
@@ -134,7 +135,7 @@ class Pinned:
                 return
         try:
             self._runtime.hostRegister(block.address, block.nbytes, PORTABLE)
-        except Exception as error:  # of a limit of the system's, or a device that is lost
+        except failures() as error:  # of a limit of the system's, or a device that is lost
             block.error = error
         finally:
             block.ready.set()

@@ -52,27 +52,30 @@ class RaceError(KernelError):
 class SimBuffer:
     """Memory of one simulated device, with the submissions that last wrote and read it."""
 
-    __slots__ = ("__weakref__", "_release", "data", "device", "nbytes", "readers", "writer")
+    __slots__ = ("__weakref__", "data", "device", "nbytes", "readers", "writer")
 
-    def __init__(self, device: str, data: Data, used: dict[str, int]) -> None:
+    def __init__(self, device: str, data: Data, used: Used) -> None:
         self.device = device
         self.data: Data | None = data
         self.nbytes = data.nbytes
         self.writer: tuple[_Queue, int] | None = None
         self.readers: dict[_Queue, int] = {}
-        used[device] = used.get(device, 0) + self.nbytes
-        # A buffer that is dropped without free() gives its memory back too.
-        self._release = weakref.finalize(self, _give_back, used, device, self.nbytes)
-        self._release.atexit = False
+        used.setdefault(device, []).append(weakref.ref(self))
 
     def free(self) -> None:
         """Give the memory back."""
-        self._release()
         self.data = None
 
 
-def _give_back(used: dict[str, int], device: str, nbytes: int) -> None:
-    used[device] -= nbytes
+# The buffers of each device, which give their memory back when they are freed or dropped. No
+# callback says so: what a signal's handler raised in one would not reach the program.
+Used = dict[str, list[weakref.ref[SimBuffer]]]
+
+
+def _used_bytes(used: Used, device: str) -> int:
+    buffers = [b for b in [reference() for reference in used.get(device, ())] if b and b.data]
+    used[device] = [weakref.ref(buffer) for buffer in buffers]
+    return sum([buffer.nbytes for buffer in buffers])
 
 
 @dataclass(slots=True, eq=False)
@@ -118,12 +121,13 @@ class SimBackend:
 
     name = "sim"
     late = True
+    downloads_parts = True
 
     def __init__(self, specs: Mapping[str, Spec] | None = None) -> None:
         self.specs = dict(specs or {"sim:0": DEFAULT_SPEC, "sim:1": DEFAULT_SPEC})
         self._host = HostBackend()
         self._host_device = self._host.probe().devices[0]
-        self._used: dict[str, int] = {}
+        self._used: Used = {}
         self._queues: dict[_Queue, _State] = {}
         self._host_seen: dict[_Queue, int] = {}
         self._host_time = 0.0
@@ -168,7 +172,7 @@ class SimBackend:
 
     def open(self, device: Device) -> None:
         """Start the device's account of memory."""
-        self._used.setdefault(device.id, 0)
+        self._used.setdefault(device.id, [])
 
     def close(self, device: Device) -> None:
         """Drop what downloads have brought and nobody waited for."""
@@ -238,7 +242,7 @@ class SimBackend:
     def memory(self, device: Device) -> tuple[int, int]:
         """Return free and total bytes of the device's memory."""
         total = device.memory_bytes
-        return max(0, total - self._used.get(device.id, 0)), total
+        return max(0, total - _used_bytes(self._used, device.id)), total
 
     def submit(
         self, device: Device, queue: int, commands: Sequence[Command], wait: Sequence[Any] = ()
@@ -386,7 +390,7 @@ class SimBackend:
         source, target, nbytes = command.source, command.target, command.nbytes
         if isinstance(source, SimBuffer):
             assert source.data is not None
-            content = source.data.raw[:nbytes]
+            content = source.data.raw[command.start : command.start + nbytes]
         else:
             self._deliver(seen)
             content = source.raw[:nbytes]

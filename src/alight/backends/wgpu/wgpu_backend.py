@@ -26,6 +26,7 @@ from alight.backends.base import Command, Copy, Launch, Operand
 from alight.backends.driver_subprocess import loaded, refusal
 from alight.backends.machine import host_memory
 from alight.backends.wgpu.adapters import CHOOSING, adapters, ask, described, paths, preferred
+from alight.backends.wgpu.checked_pieces import Pieces, proven
 from alight.backends.wgpu.wgpu_session import Session, WgpuBuffer
 from alight.device import Device, Gap, Probe, Support, Traces, Unsupported
 from alight.errors import DeviceUnavailable, KernelError
@@ -88,6 +89,7 @@ class WgpuBackend:
 
     name = "wgpu"
     late = False
+    downloads_parts = True
 
     def __init__(self) -> None:
         self._probe: Probe | None = None
@@ -95,6 +97,7 @@ class WgpuBackend:
         self._dialects: dict[str, Dialect] = {}
         self._pipelines: dict[tuple[str, str], tuple[Any, Any]] = {}
         self._texts: dict[tuple[str, str], str] = {}
+        self._pieces: Pieces = _pieces
 
     def probe(self) -> Probe:
         """Return the adapters' devices, by the settings' preference, or why there are none."""
@@ -137,6 +140,8 @@ class WgpuBackend:
             )
         self._sessions[device.id] = Session(here[place], device.memory_bytes)
         self._dialects[device.id] = self._measured_dialect(device)
+        if config().check:
+            self._pieces = proven(_pieces)
 
     def close(self, device: Device) -> None:
         """Give up everything held on the device."""
@@ -279,7 +284,7 @@ class WgpuBackend:
                 "words. Fix: copy a multiple of 4 bytes, or all."
             )
         if not isinstance(target, WgpuBuffer):
-            return session.download(source, target.raw, nbytes)
+            return session.download(source, target.raw, nbytes, command.start)
         if not isinstance(source, WgpuBuffer):
             session.upload(source.raw, target, nbytes)
             return []
@@ -317,7 +322,8 @@ class WgpuBackend:
                 )
             if operand.offset % operand.layout.itemsize:
                 raise Unsupported(f"{operand.layout.dtype} at byte {operand.offset}: not aligned")
-        for shape, offsets in _pieces(kernel, [o.offset for o in operands], session.binding_bytes):
+        starts_at = [operand.offset for operand in operands]
+        for shape, offsets in self._pieces(kernel, starts_at, session.binding_bytes):
             bound, starts = [], []
             for operand, offset, strides, size in zip(
                 operands, offsets, shape.strides, kernel.itemsizes, strict=True

@@ -276,16 +276,17 @@ class Session:
             self.staging["write"].append(staging)
 
     def download(
-        self, source: WgpuBuffer, target: np.ndarray[Any, Any], nbytes: int
+        self, source: WgpuBuffer, target: np.ndarray[Any, Any], nbytes: int, first: int = 0
     ) -> list[tuple[Any, np.ndarray[Any, Any]]]:
-        """Encode copies to the host; return the staging buffers that ``deliver`` reads."""
+        """Encode copies to the host of what begins ``first`` bytes into a buffer; return the
+        staging buffers that ``deliver`` reads."""
         pending: list[tuple[Any, np.ndarray[Any, Any]]] = []
         for start in range(0, nbytes, STAGING_BYTES):
             size = min(STAGING_BYTES, nbytes - start)
             staging = self._take_staging(size, "read")
             with self.errors():
                 self.commands().copy_buffer_to_buffer(
-                    source.handle, start, staging, 0, _padded(size)
+                    source.handle, first + start, staging, 0, _padded(size)
                 )
             pending.append((staging, target[start : start + size]))
             if nbytes > _AT_ONCE_BYTES:

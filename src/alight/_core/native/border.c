@@ -1,0 +1,382 @@
+/* The border: where values leave the program's own code for the code of packages.
+
+   The program's files are compiled with calls, stores and returns that go by an object of this type
+   (jit/border_rewrite.py). It is true while an Array lives; while none does it calls straight on. No frame
+   stands between the program and what it calls: Python code is asked before the call and after it. */
+#include "core.h"
+
+long long live_arrays; /* Arrays that were made and not freed */
+
+typedef struct Outside {
+    PyObject *frame; /* of the program, which waits for a package's code */
+    struct Outside *outer;
+} Outside;
+
+static _Thread_local Outside *outside;
+
+typedef struct {
+    PyObject_HEAD
+    vectorcallfunc vectorcall;
+    PyObject *weakrefs, *judge, *enter, *leave, *give, *installed;
+    /* What was judged: by file or module of a function, by class of what is called, by class that is called. */
+    PyObject *by_origin, *by_class, *by_made;
+    PyObject *inside; /* gives what runs in a function's place while `jit` records */
+} Border;
+
+enum { UNKNOWN, STRAIGHT, FOREIGN, PASSES_ON, NOT_KEPT = 8 };
+
+#define MOST_KEPT 4096 /* a program may make classes for ever: then all is judged anew */
+
+static int judged(Border *self, PyObject *known, PyObject *key, PyObject *item)
+{
+    if (key != NULL) {
+        PyObject *found = PyDict_GetItemWithError(known, key);
+        if (found != NULL) return (int)PyLong_AsLong(found);
+        if (PyErr_Occurred()) PyErr_Clear(); /* a class without a hash */
+    }
+    PyObject *answer = PyObject_CallOneArg(self->judge, item);
+    if (answer == NULL) return -1;
+    int verdict = (int)PyLong_AsLong(answer);
+    if (key != NULL && !(verdict & NOT_KEPT)) {
+        if (PyDict_GET_SIZE(known) >= MOST_KEPT) PyDict_Clear(known);
+        if (PyDict_SetItem(known, key, answer) < 0) PyErr_Clear();
+    }
+    Py_DECREF(answer);
+    return verdict & ~NOT_KEPT;
+}
+
+/* Tell whose code runs when something is called. */
+static int verdict_of(Border *self, PyObject *callee)
+{
+    if (PyMethod_Check(callee)) callee = PyMethod_GET_FUNCTION(callee);
+    if (PyFunction_Check(callee)) {
+        PyObject *file = ((PyCodeObject *)PyFunction_GET_CODE(callee))->co_filename;
+        bool made = PyUnicode_GET_LENGTH(file) > 0 && PyUnicode_READ_CHAR(file, 0) == '<';
+        return judged(self, self->by_origin, made ? PyFunction_GET_MODULE(callee) : file, callee);
+    }
+    if (PyCFunction_Check(callee)) {
+        PyObject *owner = PyCFunction_GET_SELF(callee);
+        if (owner == NULL || PyModule_Check(owner) || PyType_Check(owner)) {
+            PyObject *module = ((PyCFunctionObject *)callee)->m_module;
+            return judged(self, self->by_origin, owner != NULL && PyType_Check(owner) ? NULL : module, callee);
+        }
+        if (PyList_CheckExact(owner) || PyDict_CheckExact(owner) || PyUnicode_CheckExact(owner)) return STRAIGHT;
+        return judged(self, self->by_class, (PyObject *)Py_TYPE(owner), callee);
+    }
+    if (PyType_Check(callee)) return judged(self, self->by_made, callee, callee);
+    return judged(self, self->by_class, (PyObject *)Py_TYPE(callee), callee);
+}
+
+/* Tell whether nothing can be in an object that has to be exchanged. */
+static bool is_closed(PyObject *item)
+{
+    return item == Py_None || PyBool_Check(item) || PyLong_CheckExact(item) || PyFloat_CheckExact(item)
+           || PyUnicode_CheckExact(item) || PyBytes_CheckExact(item) || PyComplex_CheckExact(item)
+           || (PyArray_CheckExact(item) && PyArray_TYPE((PyArrayObject *)item) != NPY_OBJECT)
+           || PySlice_Check(item) || PyFunction_Check(item);
+}
+
+static bool all_closed(PyObject *const *items, Py_ssize_t count)
+{
+    for (Py_ssize_t i = 0; i < count; i++)
+        if (!is_closed(items[i])) return false;
+    return true;
+}
+
+/* Tell whether something that is passed on will call a package's code. */
+static int names_foreign(Border *self, PyObject *const *items, Py_ssize_t count)
+{
+    for (Py_ssize_t i = 0; i < count; i++) {
+        if (is_ours(items[i]) || !PyCallable_Check(items[i])) continue;
+        int verdict = verdict_of(self, items[i]);
+        if (verdict < 0 || verdict == FOREIGN) return verdict < 0 ? -1 : 1;
+    }
+    return 0;
+}
+
+#if PY_VERSION_HEX >= 0x030C0000
+#define SAVE_ERROR PyObject *saved = PyErr_GetRaisedException();
+#define RESTORE_ERROR PyErr_SetRaisedException(saved);
+#else
+#define SAVE_ERROR PyObject *saved[3]; PyErr_Fetch(&saved[0], &saved[1], &saved[2]);
+#define RESTORE_ERROR PyErr_Restore(saved[0], saved[1], saved[2]);
+#endif
+
+/* Return what a call gave as the program is to have it, after what was exchanged for it is back. */
+static PyObject *left(Border *self, PyObject *result, PyObject *state)
+{
+    if (state == Py_None && (result == NULL || is_closed(result)) && !(result != NULL && PyArray_CheckExact(result))) return result;
+    if (result != NULL) {
+        PyObject *shown = PyObject_CallFunctionObjArgs(self->leave, result, state, NULL);
+        Py_DECREF(result);
+        return shown;
+    }
+    SAVE_ERROR
+    PyObject *done = PyObject_CallFunctionObjArgs(self->leave, Py_None, state, NULL);
+    if (done == NULL) PyErr_Clear(); /* the program's error matters more */
+    Py_XDECREF(done);
+    RESTORE_ERROR
+    return NULL;
+}
+
+static PyObject *call_outside(Border *self, PyObject *callee, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames, bool passes_on)
+{
+    Py_ssize_t named = kwnames == NULL ? 0 : PyTuple_GET_SIZE(kwnames);
+    PyObject *state = Py_NewRef(Py_None), *positional = NULL, *keywords = NULL, *result;
+    PyObject *owner = PyMethod_Check(callee) ? PyMethod_GET_SELF(callee) : callee;
+    bool bare = all_closed(args, nargs + named) && !(Py_TYPE(owner)->tp_flags & Py_TPFLAGS_HEAPTYPE);
+    if (!bare) {
+        PyObject *given = PyTuple_New(nargs), *names = named ? PyDict_New() : Py_NewRef(Py_None), *entered = NULL;
+        if (given != NULL && names != NULL) {
+            for (Py_ssize_t i = 0; i < nargs; i++) PyTuple_SET_ITEM(given, i, Py_NewRef(args[i]));
+            bool kept = true;
+            for (Py_ssize_t i = 0; kept && i < named; i++)
+                kept = PyDict_SetItem(names, PyTuple_GET_ITEM(kwnames, i), args[nargs + i]) == 0;
+            if (kept) entered = PyObject_CallFunctionObjArgs(self->enter, callee, given, names, passes_on ? Py_True : Py_False, NULL);
+        }
+        Py_XDECREF(given);
+        Py_XDECREF(names);
+        if (entered == NULL) {
+            Py_DECREF(state);
+            return NULL;
+        }
+        if (entered != Py_None) {
+            positional = Py_NewRef(PyTuple_GET_ITEM(entered, 0));
+            keywords = PyTuple_GET_ITEM(entered, 1) == Py_None ? NULL : Py_NewRef(PyTuple_GET_ITEM(entered, 1));
+            Py_SETREF(state, Py_NewRef(PyTuple_GET_ITEM(entered, 2)));
+        }
+        Py_DECREF(entered);
+    }
+    Outside here = {(PyObject *)PyEval_GetFrame(), outside};
+    Py_XINCREF(here.frame);
+    outside = &here;
+    if (positional != NULL) {
+        result = PyObject_Call(callee, positional, keywords);
+    } else {
+        result = PyObject_Vectorcall(callee, args, nargs, kwnames);
+    }
+    outside = here.outer;
+    Py_XDECREF(here.frame);
+    Py_XDECREF(positional);
+    Py_XDECREF(keywords);
+    result = left(self, result, state);
+    Py_DECREF(state);
+    return result;
+}
+
+/* Call the program's own function as it runs while `jit` records. */
+static PyObject *call_inside(Border *self, PyObject *callee, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+{
+    PyObject *function = PyMethod_Check(callee) ? PyMethod_GET_FUNCTION(callee) : callee;
+    if (!PyFunction_Check(function)) return PyObject_Vectorcall(callee, args, nargs, kwnames);
+    PyObject *twin = PyObject_CallOneArg(self->inside, function), *result;
+    if (twin != NULL && function != callee) {
+        Py_SETREF(twin, PyMethod_New(twin, PyMethod_GET_SELF(callee)));
+    }
+    if (twin == NULL) return NULL;
+    result = PyObject_Vectorcall(twin, args, nargs, kwnames);
+    Py_DECREF(twin);
+    return result;
+}
+
+static PyObject *border_call(PyObject *object, PyObject *const *args, size_t nargsf, PyObject *kwnames)
+{
+    Border *self = (Border *)object;
+    Py_ssize_t nargs = PyVectorcall_NARGS(nargsf) - 1;
+    if (nargs < 0) {
+        PyErr_SetString(PyExc_TypeError, "a border is told what to call");
+        return NULL;
+    }
+    PyObject *callee = args[0];
+    args++;
+    if (live_arrays > 0) {
+        int verdict = verdict_of(self, callee);
+        if (verdict == PASSES_ON) {
+            int foreign = names_foreign(self, args, nargs + (kwnames == NULL ? 0 : PyTuple_GET_SIZE(kwnames)));
+            verdict = foreign < 0 ? -1 : foreign ? FOREIGN + 16 : STRAIGHT;
+        }
+        if (verdict < 0) return NULL;
+        if (verdict != STRAIGHT) return call_outside(self, callee, args, nargs, kwnames, verdict > 16);
+        if (floors->traced > 0 && self->inside != NULL && self->inside != Py_None) {
+            return call_inside(self, callee, args, nargs, kwnames);
+        }
+    }
+    return PyObject_Vectorcall(callee, args, nargs, kwnames);
+}
+
+/* Tell whether the frame that waits for the running one is a package's, or waits for a package's code. */
+static int asked_from_outside(Border *self)
+{
+    PyFrameObject *frame = PyEval_GetFrame(), *back = frame == NULL ? NULL : PyFrame_GetBack(frame);
+    if (back == NULL) return 0;
+    int verdict = outside != NULL && outside->frame == (PyObject *)back ? FOREIGN : UNKNOWN;
+    if (verdict == UNKNOWN) {
+        PyCodeObject *code = PyFrame_GetCode(back);
+        verdict = judged(self, self->by_origin, code->co_filename, (PyObject *)code);
+        Py_DECREF(code);
+    }
+    Py_DECREF(back);
+    return verdict < 0 ? -1 : verdict == FOREIGN;
+}
+
+static PyObject *border_give(PyObject *object, PyObject *value)
+{
+    Border *self = (Border *)object;
+    if (live_arrays == 0 || is_closed(value)) return Py_NewRef(value);
+    if (!PyObject_TypeCheck(value, &ArrayType) && !PyTuple_Check(value) && !PyList_Check(value) && !PyDict_Check(value))
+        return Py_NewRef(value);
+    int foreign = asked_from_outside(self);
+    if (foreign < 0) return NULL;
+    return foreign ? PyObject_CallOneArg(self->give, value) : Py_NewRef(value);
+}
+
+/* Return what is to be stored in a place of an object: its own for one of the program. */
+static PyObject *stored(Border *self, PyObject *value, PyObject *place, const char *by)
+{
+    if (live_arrays == 0 || is_closed(value) || PyList_CheckExact(place) || PyDict_CheckExact(place) || is_ours(place)
+        || PyArray_CheckExact(place))
+        return Py_NewRef(value);
+    PyObject *method = PyObject_GetAttrString((PyObject *)Py_TYPE(place), by);
+    if (method == NULL) {
+        PyErr_Clear(); /* the store itself says so */
+        return Py_NewRef(value);
+    }
+    int verdict = verdict_of(self, method);
+    Py_DECREF(method);
+    if (verdict != FOREIGN && strcmp(by, "__setattr__") == 0) { /* object's own: then whose class it is */
+        PyObject *module = PyObject_GetAttrString((PyObject *)Py_TYPE(place), "__module__");
+        if (module == NULL) return NULL;
+        verdict = judged(self, self->by_origin, module, module);
+        Py_DECREF(module);
+    }
+    if (verdict < 0) return NULL;
+    return verdict == FOREIGN ? PyObject_CallOneArg(self->give, value) : Py_NewRef(value);
+}
+
+static PyObject *border_set_item(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
+{
+    if (nargs != 3) return PyErr_Format(PyExc_TypeError, "a value, a container and a key are taken, not %zd", nargs);
+    PyObject *value = stored((Border *)self, args[0], args[1], "__setitem__");
+    int done = value == NULL ? -1 : PyObject_SetItem(args[1], args[2], value);
+    Py_XDECREF(value);
+    if (done < 0) return NULL;
+    Py_RETURN_NONE;
+}
+
+static PyObject *border_set_attribute(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
+{
+    if (nargs != 3) return PyErr_Format(PyExc_TypeError, "a value, an object and a name are taken, not %zd", nargs);
+    PyObject *value = stored((Border *)self, args[0], args[1], "__setattr__");
+    int done = value == NULL ? -1 : PyObject_SetAttr(args[1], args[2], value);
+    Py_XDECREF(value);
+    if (done < 0) return NULL;
+    Py_RETURN_NONE;
+}
+
+static int border_true(PyObject *self) { return live_arrays > 0; }
+
+static PyObject *border_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    static char *names[] = {"judge", "enter", "leave", "give", "installed", NULL};
+    PyObject *judge, *enter, *leave, *give, *installed;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOOOO", names, &judge, &enter, &leave, &give, &installed)) return NULL;
+    Border *self = (Border *)type->tp_alloc(type, 0);
+    if (self == NULL) return NULL;
+    self->vectorcall = border_call;
+    self->judge = Py_NewRef(judge);
+    self->enter = Py_NewRef(enter);
+    self->leave = Py_NewRef(leave);
+    self->give = Py_NewRef(give);
+    self->installed = Py_NewRef(installed);
+    self->by_origin = PyDict_New();
+    self->by_class = PyDict_New();
+    self->by_made = PyDict_New();
+    if (self->by_origin == NULL || self->by_class == NULL || self->by_made == NULL) {
+        Py_DECREF(self);
+        return NULL;
+    }
+    return (PyObject *)self;
+}
+
+static int border_traverse(Border *self, visitproc visit, void *arg)
+{
+    Py_VISIT(self->judge);
+    Py_VISIT(self->enter);
+    Py_VISIT(self->leave);
+    Py_VISIT(self->give);
+    Py_VISIT(self->installed);
+    Py_VISIT(self->by_origin);
+    Py_VISIT(self->by_class);
+    Py_VISIT(self->by_made);
+    Py_VISIT(self->inside);
+    return 0;
+}
+
+static void border_dealloc(Border *self)
+{
+    PyObject_GC_UnTrack(self);
+    if (self->weakrefs != NULL) PyObject_ClearWeakRefs((PyObject *)self);
+    Py_XDECREF(self->judge);
+    Py_XDECREF(self->enter);
+    Py_XDECREF(self->leave);
+    Py_XDECREF(self->give);
+    Py_XDECREF(self->installed);
+    Py_XDECREF(self->by_origin);
+    Py_XDECREF(self->by_class);
+    Py_XDECREF(self->by_made);
+    Py_XDECREF(self->inside);
+    Py_TYPE(self)->tp_free(self);
+}
+
+/* Code that names it is pickled by value and runs elsewhere. */
+static PyObject *border_reduce(PyObject *self, PyObject *unused) { return Py_BuildValue("O()", ((Border *)self)->installed); }
+
+static PyObject *border_forget(Border *self, PyObject *unused)
+{
+    PyDict_Clear(self->by_origin);
+    PyDict_Clear(self->by_class);
+    PyDict_Clear(self->by_made);
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef border_methods[] = {
+    {"give", border_give, METH_O, "Return what is returned or yielded, as who asked for it may have it."},
+    {"set_item", (PyCFunction)(void (*)(void))border_set_item, METH_FASTCALL, "Store a value in a container under a key."},
+    {"set_attribute", (PyCFunction)(void (*)(void))border_set_attribute, METH_FASTCALL, "Store a value in an object under a name."},
+    {"forget", (PyCFunction)(void (*)(void))border_forget, METH_NOARGS, "Judge anew whose code is whose."},
+    {"__reduce__", border_reduce, METH_NOARGS, "Return what gives it in another process."},
+    {NULL},
+};
+
+
+static PyObject *border_slice(PyObject *self, void *closure) { return Py_NewRef((PyObject *)&PySlice_Type); }
+
+static PyGetSetDef border_properties[] = {
+    {"slice", border_slice, NULL, "The class of slices, whatever the program has under that name.", NULL},
+    {NULL},
+};
+
+static PyMemberDef border_members[] = {
+    {"inside", T_OBJECT, offsetof(Border, inside), 0, "What gives the function that runs in a function's place while `jit` records."},
+    {NULL},
+};
+
+static PyNumberMethods border_number = {.nb_bool = border_true};
+
+PyTypeObject BorderType = {
+    PyVarObject_HEAD_INIT(NULL, 0)
+    .tp_name = "alight._core._native.Border",
+    .tp_doc = "Calls, stores and returns of the program's code; true while an Array lives.",
+    .tp_basicsize = sizeof(Border),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_VECTORCALL,
+    .tp_new = border_new,
+    .tp_call = PyVectorcall_Call,
+    .tp_vectorcall_offset = offsetof(Border, vectorcall),
+    .tp_dealloc = (destructor)border_dealloc,
+    .tp_traverse = (traverseproc)border_traverse,
+    .tp_weaklistoffset = offsetof(Border, weakrefs),
+    .tp_as_number = &border_number,
+    .tp_methods = border_methods,
+    .tp_getset = border_properties,
+    .tp_members = border_members,
+};

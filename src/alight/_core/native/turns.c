@@ -1,0 +1,201 @@
+/* Turns: one thread at a time writes at once into a storage, or makes another version of it current.
+
+   A write that is recorded makes a new version of the one that is there and makes it current in one step
+   (`replace`), so needs no turn; but it waits for who writes at once, into the bytes of the version that is
+   there: a version made of that in the meantime would not have what is written. The interpreter's lock guards
+   the fields here; it is let go only to wait. */
+#include "core.h"
+
+#include <stdint.h>
+#include <stdlib.h>
+#ifndef _WIN32
+#include <pthread.h>
+#endif
+
+typedef struct Waiter {
+    struct Waiter *next;
+    Storage *storage;         /* NULL: woken */
+    PyThread_type_lock lock;
+} Waiter;
+
+static Waiter *waiters;
+/* A forked child has none of its parent's other threads: turns that those had are over. */
+static unsigned int process;
+
+#ifndef _WIN32
+static void forget_in_child(void)
+{
+    process++;
+    waiters = NULL;
+}
+#endif
+
+bool turns_ready(void)
+{
+#ifndef _WIN32
+    return pthread_atfork(NULL, NULL, forget_in_child) == 0 || (PyErr_NoMemory(), false);
+#else
+    return true;
+#endif
+}
+
+/* Tell whether no other thread has the turn. */
+bool may_write(Storage *self)
+{
+    return self->writer == 0 || self->process != process || self->writer == PyThread_get_thread_ident();
+}
+
+/* Take the turn, which no other thread has. */
+void begin_write(Storage *self)
+{
+    if (self->process != process) { /* of a thread that the parent has: it is over */
+        self->depth = 0;
+        self->process = process;
+    }
+    self->writer = PyThread_get_thread_ident();
+    self->depth++;
+}
+
+void end_write(Storage *self)
+{
+    if (self->depth == 0 || --self->depth > 0) return;
+    self->writer = 0;
+    PyObject *open = self->open;
+    self->open = NULL;
+    if (open != NULL) ((Data *)open)->writing--;
+    for (Waiter *waiter = waiters; waiter != NULL; waiter = waiter->next) {
+        if (waiter->storage == self) {
+            waiter->storage = NULL;
+            PyThread_release_lock(waiter->lock);
+        }
+    }
+    Py_XDECREF(open);
+}
+
+void end_turn(Storage *turn)
+{
+    if (turn != NULL) {
+        end_write(turn);
+        Py_DECREF(turn);
+    }
+}
+
+/* Return when no other thread has the turn; false with the error of what interrupted that. */
+bool wait_for_turn(Storage *self)
+{
+    bool going = true;
+    while (going && !may_write(self)) {
+        Waiter own = {waiters, self, PyThread_allocate_lock()};
+        if (own.lock == NULL) {
+            PyErr_NoMemory();
+            return false;
+        }
+        PyThread_acquire_lock(own.lock, WAIT_LOCK);
+        waiters = &own;
+        Py_INCREF(self);
+        Py_BEGIN_ALLOW_THREADS
+        PyThread_acquire_lock_timed(own.lock, -1, 1);
+        Py_END_ALLOW_THREADS
+        for (Waiter **place = &waiters; *place != NULL; place = &(*place)->next) {
+            if (*place == &own) {
+                *place = own.next;
+                break;
+            }
+        }
+        PyThread_release_lock(own.lock); /* held once: by this thread that was woken, or still */
+        PyThread_free_lock(own.lock);
+        going = PyErr_CheckSignals() == 0;
+        Py_DECREF(self);
+    }
+    return going;
+}
+
+typedef struct {
+    PyObject_VAR_HEAD
+    Py_ssize_t had;           /* of so many, from the first on */
+    Storage *storages[];      /* by address, each once: so that two threads never wait for each other */
+} Turn;
+
+static int by_address(const void *left, const void *right)
+{
+    uintptr_t a = (uintptr_t)*(Storage *const *)left, b = (uintptr_t)*(Storage *const *)right;
+    return (a > b) - (a < b);
+}
+
+static PyObject *turn_call(PyObject *type, PyObject *const *args, size_t nargsf, PyObject *kwnames)
+{
+    Py_ssize_t count = PyVectorcall_NARGS(nargsf);
+    for (Py_ssize_t i = 0; i < count; i++)
+        if (!expect_type(args[i], &StorageType, "storage")) return NULL;
+    Turn *self = PyObject_NewVar(Turn, &TurnType, count);
+    if (self == NULL) return NULL;
+    self->had = 0;
+    for (Py_ssize_t i = 0; i < count; i++) self->storages[i] = (Storage *)Py_NewRef(args[i]);
+    qsort(self->storages, (size_t)count, sizeof(Storage *), by_address);
+    return (PyObject *)self;
+}
+
+static void turn_end(Turn *self)
+{
+    while (self->had > 0) end_write(self->storages[--self->had]);
+}
+
+static void turn_dealloc(Turn *self)
+{
+    turn_end(self);
+    for (Py_ssize_t i = 0; i < Py_SIZE(self); i++) Py_DECREF(self->storages[i]);
+    PyObject_Free(self);
+}
+
+static PyObject *turn_enter(Turn *self, PyObject *unused)
+{
+    for (; self->had < Py_SIZE(self); self->had++) {
+        if (!wait_for_turn(self->storages[self->had])) {
+            turn_end(self);
+            return NULL;
+        }
+        begin_write(self->storages[self->had]);
+    }
+    Py_RETURN_NONE;
+}
+
+static PyObject *turn_exit(Turn *self, PyObject *args)
+{
+    turn_end(self);
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef turn_methods[] = {
+    {"__enter__", (PyCFunction)turn_enter, METH_NOARGS, "Wait until no other thread has it."},
+    {"__exit__", (PyCFunction)turn_exit, METH_VARARGS, "End it."},
+    {NULL},
+};
+
+PyTypeObject TurnType = {
+    PyVarObject_HEAD_INIT(NULL, 0)
+    .tp_name = "alight._core._native.Turn",
+    .tp_doc = "The turn to write at once into storages: until it ends no other thread does, or makes another version\n"
+              "of one of them current.",
+    .tp_basicsize = sizeof(Turn),
+    .tp_itemsize = sizeof(Storage *),
+    .tp_flags = Py_TPFLAGS_DEFAULT,
+    .tp_vectorcall = turn_call,
+    .tp_dealloc = (destructor)turn_dealloc,
+    .tp_methods = turn_methods,
+};
+
+PyObject *storage_open(PyObject *object, PyObject *unused)
+{
+    Storage *self = (Storage *)object;
+    PyObject *data = is_value(self->value) ? ((Value *)self->value)->data : NULL;
+    if (self->depth == 0 || !may_write(self) || !is_data(data)) {
+        PyErr_SetString(PyExc_RuntimeError, "bytes are opened in one's turn to write them");
+        return NULL;
+    }
+    PyObject *open = self->open;
+    self->open = Py_NewRef(data);
+    ((Data *)data)->writing++;
+    if (open != NULL) ((Data *)open)->writing--;
+    Py_XDECREF(open);
+    Py_RETURN_NONE;
+}

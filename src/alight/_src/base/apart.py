@@ -1,0 +1,69 @@
+"""Work that no signal's handler interrupts: handlers run in the main thread alone."""
+
+from __future__ import annotations
+
+import contextvars
+import os
+import sys
+import threading
+from _thread import allocate_lock, get_ident, start_new_thread
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any, TypeVar
+
+__all__ = ["apart", "bring"]
+
+_Result = TypeVar("_Result")
+
+# Held by who works for the main thread; and by a fork, so that no child is born with it half done.
+_working = allocate_lock()
+
+
+def apart(work: Callable[[], _Result]) -> _Result:
+    """Return what work gives, done in a thread of its own where the main thread asks: what a
+    signal's handler raises then ends the wait, and never leaves a library or an import half done.
+
+    It must take no lock that its caller may hold.
+    """
+    if get_ident() != threading.main_thread().ident:
+        return work()
+    context, done = contextvars.copy_context(), allocate_lock()
+    found: list[Any] = []
+    failed: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            with _working:
+                found.append(context.run(work))
+        except BaseException as error:
+            failed.append(error)
+        finally:
+            done.release()
+
+    done.acquire()
+    start_new_thread(run, ())
+    done.acquire()
+    if failed:
+        raise failed.pop()
+    result: _Result = found.pop()
+    return result
+
+
+def bring(*modules: str) -> None:
+    """Import modules that are not there yet, apart: an import that is interrupted can leave
+    Python's lock of imports held for good."""
+    if not all([name in sys.modules for name in modules]):
+        apart(lambda: [import_module(name) for name in modules])
+
+
+def _after_fork_in_child() -> None:
+    global _working
+    _working = allocate_lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=lambda: _working.acquire(),
+        after_in_parent=lambda: _working.release(),
+        after_in_child=_after_fork_in_child,
+    )

@@ -1,0 +1,448 @@
+"""The border: what the program hands to the code of packages, and what it gets back.
+
+Packages are given the ndarray over an Array's memory, and what they give back of these is that
+Array again. The program's code comes here by `border`, which `border_rewrite` puts into it.
+"""
+
+from __future__ import annotations
+
+import builtins
+import functools
+import gc
+import itertools
+import os
+import sys
+import types
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from typing import Any
+from weakref import ref
+
+from alight._core import ArrayBase, Border, floor
+from alight._src.base import package
+from alight._src.base.originals import np
+from alight._src.jit import code_origin
+from alight._src.jit.exchange import attributes, slots
+from alight._src.jit.purity import only_computes
+from alight._src.record import storage_io
+from alight._src.record.numpy_fallback import tuple_like
+
+__all__ = ["NAME", "border", "handed_over", "installed", "is_of_a_package", "program_folders"]
+
+NdArray = np.ndarray[Any, Any]
+
+# What `judge` answers, as the core has it.
+_STRAIGHT, _FOREIGN, _PASSES_ON, _NOT_KEPT = 1, 2, 3, 8
+
+# ------------------------------------------------------------------------------- whose code it is
+
+# Folders of the program, where `alight run` compiles what is imported from them. Without it, all is
+# the program's that is not installed.
+program_folders: list[str] = []
+
+_OWN_FOLDERS = tuple(
+    os.path.join(os.path.realpath(folder), "")
+    for folder in (os.path.dirname(np.__file__), package.FOLDER)
+)
+# Parts of NumPy that take an ndarray for what it is.
+_PARTS = ("numpy.testing", "numpy.ctypeslib")
+_PART_FOLDERS = tuple(
+    os.path.join(_OWN_FOLDERS[0], *name.split(".")[1:]) + end for name in _PARTS for end in "/."
+)
+# What hands its other arguments on to what it is given.
+_ITERATING: tuple[Any, ...] = (
+    map,
+    filter,
+    itertools.starmap,
+    functools.reduce,
+    itertools.accumulate,
+)
+
+
+def _of_file(path: str) -> int:
+    if path.startswith(_PART_FOLDERS):
+        return _FOREIGN
+    if path.startswith(_OWN_FOLDERS):
+        return _STRAIGHT
+    there = path.split(os.sep)
+    if "site-packages" in there or "dist-packages" in there:
+        return _FOREIGN
+    if path.startswith(code_origin.standard()):
+        return _PASSES_ON
+    if program_folders:
+        return _STRAIGHT if path.startswith(tuple(program_folders)) else _FOREIGN
+    return _FOREIGN if path.startswith(code_origin.installed()) else _STRAIGHT
+
+
+def _of_module(name: Any) -> int:
+    if not isinstance(name, str) or not name:
+        return _FOREIGN
+    if name.startswith(_PARTS):
+        return _FOREIGN
+    top = name.partition(".")[0]
+    if top in ("__main__", "__mp_main__", "numpy", "alight"):
+        return _STRAIGHT
+    if top in sys.stdlib_module_names or top == "builtins":
+        # Functions of other languages, which read memory by address.
+        return _FOREIGN if top in ("ctypes", "_ctypes") else _PASSES_ON
+    module = sys.modules.get(name) or sys.modules.get(top)
+    file = getattr(module, "__file__", None)
+    if file is None:
+        paths = getattr(module, "__path__", None)
+        file = next(iter(paths), None) if paths else None
+        if file is None and isinstance(module, types.ModuleType):
+            # Made by the program, without a file; what is built in is of the standard library.
+            return _STRAIGHT if getattr(module, "__spec__", None) is None else _FOREIGN
+        file = None if file is None else os.path.join(file, "")
+    return _FOREIGN if file is None else _of_file(file)
+
+
+def _of_class(kind: Any) -> int:
+    """Tell whose objects of a class are; some are made by C code that names no module."""
+    module = kind.__module__
+    if module == "builtins" and getattr(builtins, kind.__name__, None) is not kind:
+        return _PASSES_ON if kind in _OF_THE_INTERPRETER else _FOREIGN
+    return _of_module(module)
+
+
+_OF_THE_INTERPRETER = frozenset(item for item in vars(types).values() if isinstance(item, type)) | {
+    type({}.keys()),
+    type({}.values()),
+    type({}.items()),
+    type(iter([])),
+    type(iter(())),
+}
+
+
+def _is_the_programs(kind: type) -> bool:
+    """Tell whether objects of a class are the program's own, and may hold anything."""
+    return (
+        _of_class(kind) == _STRAIGHT
+        and not kind.__module__.startswith(("numpy", "alight"))
+        and not issubclass(kind, type)
+    )
+
+
+def _of_method(kind: type, name: str) -> int:
+    """Tell whose code a method of a class is."""
+    for base in kind.__mro__:
+        found = vars(base).get(name)
+        if found is None:
+            continue
+        if isinstance(found, types.FunctionType):
+            return _judged(found) & ~_NOT_KEPT
+        return _of_class(base)
+    return _STRAIGHT
+
+
+def _judged(item: Any) -> int:
+    kind = type(item)
+    if kind is str:
+        return _of_module(item)
+    if kind is types.CodeType:
+        path = item.co_filename
+        return _of_file(path) if os.path.isabs(path) else _STRAIGHT
+    if kind is types.FunctionType:
+        path = item.__code__.co_filename
+        if os.path.isabs(path):
+            return _of_file(path)
+        return _of_module(item.__globals__.get("__name__") or item.__module__)
+    if kind is types.MethodType:
+        return _judged(item.__func__)
+    if isinstance(item, type):
+        if item in _ITERATING or issubclass(item, (np.ndarray, np.generic, np.dtype)):
+            return _PASSES_ON if item in _ITERATING else _of_class(item)
+        made_by = {_of_method(item, name) for name in ("__init__", "__new__")}
+        if _FOREIGN in made_by and _of_class(item) == _STRAIGHT:
+            # Its own `__init__` runs first, and hands on what it likes.
+            own = vars(item).keys() & {"__init__", "__new__"}
+            return _STRAIGHT if own else _FOREIGN
+        return _FOREIGN if _FOREIGN in made_by else _of_class(item)
+    if kind is functools.partial:
+        return _judged(item.func) | _NOT_KEPT
+    if kind in (types.BuiltinFunctionType, types.BuiltinMethodType):
+        owner = item.__self__
+        if owner is None or isinstance(owner, types.ModuleType):
+            return _of_module(item.__module__)
+        if isinstance(owner, type):
+            return _of_class(owner) | _NOT_KEPT
+        return _of_c_method(type(owner), item.__name__)
+    if kind in (
+        types.MethodWrapperType,
+        types.WrapperDescriptorType,
+        types.MethodDescriptorType,
+        types.ClassMethodDescriptorType,
+    ):
+        return _of_class(item.__objclass__) | _NOT_KEPT
+    if kind.__name__ == "cython_function_or_method" or kind.__name__ == "fused_cython_function":
+        return _of_module(item.__module__) | _NOT_KEPT
+    found = _of_method(kind, "__call__")
+    wrapped = getattr(item, "__wrapped__", None) if found == _PASSES_ON else None
+    if wrapped is not None and callable(wrapped):  # functools.lru_cache, singledispatch
+        return _judged(wrapped) | _NOT_KEPT
+    return found
+
+
+def _of_c_method(kind: type, name: str) -> int:
+    for base in kind.__mro__:
+        if name in vars(base):
+            return _of_class(base)
+    return _of_class(kind)
+
+
+def judge(item: Any) -> int:
+    """Tell whose code runs when something is called: STRAIGHT is the program's own, NumPy's or
+    alight's."""
+    try:
+        return _judged(item)
+    except Exception:  # what objects of packages do when they are looked at is not known here
+        return _FOREIGN
+
+
+def is_of_a_package(item: Any) -> bool:
+    """Tell whether a module, a class, a function or an object is a package's."""
+    if isinstance(item, ArrayBase):
+        return False
+    kind = type(item)
+    if issubclass(kind, types.ModuleType):
+        return _of_module(item.__name__) == _FOREIGN
+    if kind is types.FunctionType or issubclass(kind, type):
+        return judge(item) & ~_NOT_KEPT == _FOREIGN
+    return _of_class(kind) == _FOREIGN
+
+
+# --------------------------------------------------------------------------- one ndarray, one Array
+
+# By the id of the ndarray that was handed over: it, and the Array; and by that of the Array.
+_given: dict[int, tuple[ref[NdArray], ref[ArrayBase]]] = {}
+_handed: dict[int, tuple[ref[ArrayBase], ref[NdArray]]] = {}
+
+
+def handed_over(array: ArrayBase) -> Any:
+    """Return the ndarray that stands for an Array outside, computed, over the same memory: one for
+    as long as either lives. Of a scalar that may be pending, NumPy's."""
+    if getattr(type(array), "immutable", False):
+        return array.now()  # type: ignore[attr-defined]
+    shared = storage_io.export(array)
+    data = array.storage.value.data
+    found = _handed.get(id(array))
+    if found is not None and found[0]() is array:
+        before = found[1]()
+        if before is not None and _same_memory(before, shared):
+            return before
+    if (
+        data is not None
+        and data.array is not None
+        and not data.foreign
+        and array.window is None
+        and _same_memory(data.array, shared)
+    ):
+        shared = data.array  # which owns its memory, as the program's array does
+    key, other = id(shared), id(array)
+    seen = ref(shared, lambda gone: _drop(_given, key, gone))
+    whose = ref(array, lambda gone: _drop(_handed, other, gone))
+    _given[key], _handed[other] = (seen, whose), (whose, seen)
+    return shared
+
+
+def _drop(table: dict[int, Any], key: int, gone: Any) -> None:
+    if (found := table.get(key)) is not None and found[0] is gone:
+        del table[key]
+
+
+def _same_memory(one: NdArray, other: NdArray) -> bool:
+    return (
+        one.__array_interface__["data"] == other.__array_interface__["data"]
+        and one.shape == other.shape
+        and one.strides == other.strides
+        and one.dtype == other.dtype
+    )
+
+
+def _back(item: Any) -> Any:
+    """Return the Array that an ndarray was handed over for; others as they are."""
+    found = _given.get(id(item))
+    if found is not None and found[0]() is item and (array := found[1]()) is not None:
+        return array
+    return item
+
+
+# ---------------------------------------------------------------------------------- what crosses
+
+
+class _Crossing:
+    """One exchange of what is reached from some objects, each looked at once."""
+
+    __slots__ = ("changed", "convert", "met")
+
+    def __init__(self, convert: Callable[[Any], Any]) -> None:
+        self.convert = convert
+        self.met: dict[int, Any] = {}
+        self.changed = False
+
+    def give(self, item: Any) -> Any:
+        """Return an item as it is on the other side; what holds others is changed in place, but for
+        tuples."""
+        kind: Any = type(item)
+        if kind is np.ndarray or issubclass(kind, ArrayBase):
+            new = self.convert(item)
+            self.changed = self.changed or new is not item
+            return new
+        if kind in _ATOMS or id(item) in self.met or not _may_hold(item, kind):
+            return item
+        self.met[id(item)] = item
+        if issubclass(kind, tuple):
+            return _tuple_of(item, [self.give(part) for part in item])
+        with suppress(Exception):  # of what a program's class does when it is assigned to
+            self.parts(item, kind)
+        return item
+
+    def parts(self, holder: Any, kind: Any) -> None:
+        """Exchange what an object holds, in place."""
+        if issubclass(kind, dict):
+            self.items(holder, dict.items(holder), dict)
+        elif issubclass(kind, list):
+            if not _ATOMS.issuperset(map(type, holder)):
+                self.items(holder, enumerate(holder), list)
+        elif issubclass(kind, deque):
+            self.items(holder, enumerate(holder), deque)
+        elif kind is functools.partial:
+            new = _tuple_of(holder.args, [self.give(part) for part in holder.args])
+            self.give(holder.keywords)
+            holder.__setstate__((holder.func, new, holder.keywords, vars(holder)))
+        elif kind in _LEADING:
+            for source in gc.get_referents(holder):
+                for part in source if type(source) is tuple else (source,):
+                    self.give(part)
+        if self.convert is _back and floor.traced and _acts(kind):
+            return  # its methods, which packages call, run as they are: what they have is ndarrays
+        if _is_the_programs(kind) or kind is types.SimpleNamespace:
+            kept = attributes(holder)
+            self.items(kept, dict.items(kept), dict)
+            for slot in slots(kind):
+                with suppress(AttributeError):  # nothing is there
+                    part = slot.__get__(holder)
+                    if (new := self.give(part)) is not part:
+                        slot.__set__(holder, new)
+
+    def items(self, holder: Any, items: Iterable[tuple[Any, Any]], kind: Any) -> None:
+        """Exchange the items of a container, by its own class whatever a subclass makes of it."""
+        for place, part in list(items):
+            if (new := self.give(part)) is not part:
+                kind.__setitem__(holder, place, new)
+
+
+_ATOMS = frozenset((int, float, complex, bool, str, bytes, type(None), slice, range, type))
+_HOLDERS = (list, dict, deque, tuple, functools.partial, types.SimpleNamespace)
+_LEADING: tuple[Any, ...] = (map, zip, enumerate, filter, reversed, type(iter([])), type(iter(())))
+
+
+def _may_hold(item: Any, kind: Any) -> bool:
+    if kind is functools.partial:  # of the program's own function: that is called on Arrays
+        return judge(item.func) & ~_NOT_KEPT == _FOREIGN
+    if issubclass(kind, _HOLDERS) or kind in _LEADING:
+        return True
+    if issubclass(kind, (type, types.ModuleType, types.FunctionType, types.MethodType)):
+        return False
+    return _is_the_programs(kind)
+
+
+def _tuple_of(old: tuple[Any, ...], items: list[Any]) -> Any:
+    if all(a is b for a, b in zip(old, items, strict=True)):
+        return old
+    return tuple_like(old, items)
+
+
+@functools.lru_cache(1024)  # asked of every object that is looked at
+def _acts(kind: type) -> bool:
+    """Tell whether a class has code of the program's own beside what makes and shows objects."""
+    return any(
+        isinstance(found, types.FunctionType) and name not in _DRESSING
+        for base in kind.__mro__
+        if base is not object and _of_class(base) == _STRAIGHT
+        for name, found in vars(base).items()
+    )
+
+
+_DRESSING = frozenset(("__init__", "__new__", "__repr__", "__eq__", "__hash__", "__post_init__"))
+
+
+def _outward(item: Any) -> Any:
+    return handed_over(item) if isinstance(item, ArrayBase) else item
+
+
+def enter(callee: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None, passed: bool) -> Any:
+    """Return the arguments as packages get them, and what `leave` needs; None for the very
+    arguments.
+
+    ``passed``: not what is called is a package's, but something among the arguments.
+    """
+    if passed:
+        given = tuple([_passed(item, callee in _ITERATING) for item in args])
+        named = kwargs and {name: _passed(item, False) for name, item in kwargs.items()}
+        return given, named, None
+    if floor.traced and only_computes(getattr(callee, "__code__", None)):
+        return None  # it asks nothing of arrays but what is recorded
+    crossing = _Crossing(_outward)
+    owner = callee.__self__ if type(callee) is types.MethodType else callee
+    if _is_the_programs(type(owner)):
+        crossing.give(owner)
+    given = tuple([crossing.give(item) for item in args])
+    named = kwargs and {name: crossing.give(item) for name, item in kwargs.items()}
+    if not crossing.changed:
+        return None
+    return given, named, (owner, args, kwargs)
+
+
+def _passed(item: Any, iterated: bool) -> Any:
+    """Return what is handed on to a package's code later: containers as copies."""
+    kind = type(item)
+    if isinstance(item, ArrayBase):
+        return handed_over(item)
+    if kind in (list, tuple):
+        items = [_passed(part, False) for part in item]
+        same = all(a is b for a, b in zip(item, items, strict=True))
+        return item if same else items if kind is list else tuple(items)
+    if kind is dict:
+        named = {key: _passed(part, False) for key, part in item.items()}
+        return item if all(named[key] is part for key, part in item.items()) else named
+    if iterated and isinstance(item, Iterator):
+        return map(_outward, item)
+    return item
+
+
+def leave(result: Any, state: Any) -> Any:
+    """Return what a package gave back as the program has it, and give the program's objects their
+    Arrays back."""
+    if state is not None:
+        owner, args, kwargs = state
+        crossing = _Crossing(_back)
+        if _is_the_programs(type(owner)):
+            crossing.give(owner)
+        for item in (*args, *(kwargs or {}).values()):
+            crossing.give(item)
+    if type(result) is np.ndarray:
+        return _back(result)
+    if type(result) in (tuple, list, dict) and _given:
+        return _Crossing(_back).give(result)
+    return result
+
+
+def give(value: Any) -> Any:
+    """Return a value as who asks for it outside has it: containers as copies, for the program may
+    keep them."""
+    return _passed(value, False)
+
+
+# By this name code finds the border: among the builtins, for a program may list its own names.
+NAME = "__alight__"
+
+
+def installed() -> Border:
+    """Return the border, where code finds it from now on."""
+    setattr(builtins, NAME, border)
+    return border
+
+
+border = Border(judge, enter, leave, give, installed)

@@ -1,0 +1,89 @@
+"""What a well-formed plan is, as what is wrong with one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from alight._src.ir.group import Graph, Node
+from alight._src.ir.op import Kind
+from alight._src.ir.well_formed import group_faults
+from alight._src.plan.plan import LaunchStep, Plan, Step, ViewStep
+
+__all__ = ["malformed"]
+
+
+def malformed(plan: Plan, graph: Graph) -> Iterator[str]:
+    """Yield what is wrong with the form of a plan."""
+    there = set(range(len(graph.inputs)))
+    gone: set[int] = set()
+    views: dict[int, tuple[int, int]] = {}
+    if plan.outputs != graph.outputs:
+        yield f"outputs are {plan.outputs}, asked for were {graph.outputs}"
+    if len(plan.dead) != len(plan.steps):
+        yield f"{len(plan.dead)} lists of dead values for {len(plan.steps)} steps"
+    for index, (step, dead) in enumerate(zip(plan.steps, plan.dead, strict=False)):
+        if isinstance(step, LaunchStep):
+            needs, makes = step.inputs, step.outputs
+        elif isinstance(step, ViewStep):
+            needs, makes = (step.source,), (step.target,)
+        else:
+            needs, makes = (step.old, step.value), (step.target,)
+        for number in needs:
+            if number not in there:
+                state = "dead" if number in gone else "not there yet"
+                yield f"step {index}: reads %{number}, which is {state}"
+        yield from (f"step {index}: {fault}" for fault in _step_faults(step, graph, views))
+        yield from (f"step {index}: makes %{n} again" for n in makes if n in there)
+        there.update(makes)
+        there.difference_update(dead)
+        gone.update(dead)
+    yield from (f"output %{o} is not there at the end" for o in plan.outputs if o not in there)
+
+
+def _step_faults(step: Step, graph: Graph, views: dict[int, tuple[int, int]]) -> Iterator[str]:
+    """Yield where a step is not what the graph has; ``views`` are those made so far, with the bytes
+    before them."""
+    if isinstance(step, LaunchStep):
+        yield from group_faults(step.group)
+        inner = step.group.graph
+        if len(step.nodes) != len(inner.nodes):
+            yield f"{len(step.nodes)} names, {len(inner.nodes)} nodes"
+        for number, layout in zip(step.inputs, inner.inputs, strict=True):
+            if graph.layout(number) is not layout:
+                yield f"reads %{number} as {layout!r}"
+        for number, local in zip(step.outputs, inner.outputs, strict=True):
+            if graph.layout(number) is not inner.layout(local):
+                yield f"makes %{number} as {inner.layout(local)!r}"
+        if (step.decision.chosen, step.decision.implementation) != (
+            *(step.device, step.implementation),
+        ):
+            yield f"runs on {step.device}, not as decided"
+        return
+    if isinstance(step, ViewStep):
+        base, before = views.get(step.source, (step.source, 0))
+        views[step.target] = base, before + step.offset
+        # what rewriting has merged may stand for any of the windows that this is one of
+        offsets, offset, number = set(), 0, step.target
+        while (one := _node(graph, number)) is not None and one.op.kind is Kind.VIEW:
+            offset += one.attr("offset", 0)
+            offsets.add(offset)
+            number = one.operands[0]
+        moved = offsets and before + step.offset not in offsets
+        if step.layout is not graph.layout(step.target) or moved:
+            yield f"%{step.target} is {step.layout!r} {before + step.offset} bytes into %{base}"
+        return
+    windows, number = set(), step.target
+    while (one := _node(graph, number)) is not None:
+        if one.op.kind is Kind.WRITE:
+            windows.add((one.attr("layout"), one.attr("offset", 0)))
+        elif one.op.kind is not Kind.ELEMENTWISE:
+            break
+        # a value may go by the name of a copy of it, or of a write of all of it
+        number = one.operands[-1]
+    if windows and (step.layout, step.offset) not in windows:
+        yield f"%{step.target} sets {step.layout!r} {step.offset} bytes into %{step.old}"
+
+
+def _node(graph: Graph, number: int) -> Node | None:
+    """Return the node of a value, None for an input."""
+    return None if number < len(graph.inputs) else graph.nodes[number - len(graph.inputs)]

@@ -1,0 +1,113 @@
+"""Launches made ready, and graphs captured of them, checked by symbols: what each parameter points
+to is read back from the memory that the driver reads."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Hashable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from alight._core import make_layout
+from alight._src.base.originals import np
+from alight._src.ir.well_formed import reach
+from alight._src.plan.contents import Contents, Operand, Place
+from alight.errors import PlanError
+
+if TYPE_CHECKING:
+    from alight.backends.base import LaunchSequence
+    from alight.backends.cuda.launch_sequence import CudaSequence
+
+__all__ = ["counts", "prove"]
+
+# How many sequences and graphs were proven in this process.
+counts = {"sequences": 0, "graphs": 0}
+
+_ARENA = "the card"
+_BYTE = np.dtype(np.uint8)
+_POINTERS = 9  # of a launch's arguments (`CudaSequence._parameters`)
+
+
+class _Somewhere(NamedTuple):
+    address: int
+
+
+def prove(
+    sequence: CudaSequence, work: LaunchSequence, addresses: Sequence[int] | None = None
+) -> None:
+    """Raise PlanError unless launches find what they want and leave what is wanted, for arrays at
+    these addresses, as a graph was captured for, or at any that are apart."""
+    counts["sequences" if addresses is None else "graphs"] += 1
+    sizes = [*sequence._sizes, *sequence._inner_sizes]
+    count = len(work.given)
+    if addresses is None:
+        # apart, and far from one another, so that what lands outside of one lands nowhere
+        given, own = (
+            [_Somewhere((first + place + 1) << 40) for place in range(many)]
+            for first, many in ((0, count), (count, len(sizes)))
+        )
+        addresses = sequence._addresses(given, own)  # type: ignore[arg-type]
+    elif tuple(sequence._table) != tuple(addresses):
+        raise PlanError(
+            f"a graph was captured for arrays at {tuple(sequence._table)}, not at "
+            f"{tuple(addresses)}. Fix: report this program, in which alight is wrong.",
+            "a graph's capture",
+        )
+    memory = Contents()
+    _put(memory, work, addresses)
+    made = addresses[count + len(work.views) :]
+    for place, (size, address) in enumerate(zip(sizes, made, strict=True)):
+        memory.add(_ARENA, address, address + size, f"result {place}")
+    for number, (source, offset) in work.views.items():
+        memory.view(number, source, offset)
+    table = ctypes.addressof(sequence._table)
+    cells = {table + 8 * place: address for place, address in enumerate(addresses)}
+    launches = iter(sequence._launches)
+    for index, (kernel, inputs, outputs) in enumerate(work.launches):
+        memory.step = f"launch {index}"
+        numbers = (*inputs, *outputs)
+        by_value = {i for i in kernel.scalars if inputs[i] in work.fixed}
+        offsets = [sequence.placed[number] for number in inputs]
+        scratch, calls = kernel.program((*offsets, *(0,) * len(outputs)), tuple(sorted(by_value)))
+        for _ in calls:  # each of a kernel's calls has all of its operands, and partial results
+            arguments = next(launches)
+            pointers = (ctypes.c_void_p * (len(numbers) + len(scratch))).from_address(
+                arguments[_POINTERS]
+            )
+            places = [cells.get(pointer or 0) for pointer in pointers]
+            operands: list[Operand] = []
+            results: list[tuple[Hashable, Place]] = []
+            for position, (number, found) in enumerate(zip(numbers, places, strict=False)):
+                if position in by_value:
+                    continue
+                layout = kernel.layouts[position]
+                lies = Place(_ARENA, -1 if found is None else found, layout)
+                if position < len(inputs):
+                    operands.append(Operand(number, lies))
+                else:
+                    results.append((number, lies))
+            for nbytes, found in zip(scratch, places[len(numbers) :], strict=True):
+                whole = make_layout(_BYTE, (nbytes,))
+                lies = Place(_ARENA, -1 if found is None else found, whole)
+                results.append((("partial results", index, found), lies))
+            memory.launch(operands, results)
+    memory.step = "at the end"
+    for number, own_place in zip(work.wanted, sequence._wanted, strict=True):
+        memory.holds(number, Place(_ARENA, made[own_place], work.layouts[number]))
+
+
+def _put(memory: Contents, work: LaunchSequence, addresses: Sequence[int]) -> None:
+    """Put what is given where it lies: arrays that overlap are one piece of memory."""
+    spans = []
+    for number, (layout, _) in enumerate(work.given):
+        low, high = reach(layout)
+        if number not in work.fixed and layout.size:
+            spans.append((addresses[number] + low, addresses[number] + high, number))
+    pieces: list[list[int]] = []
+    for low, high, number in sorted(spans):
+        if pieces and low < pieces[-1][1]:
+            pieces[-1][1] = max(pieces[-1][1], high)
+        else:
+            pieces.append([low, high])
+        memory.view(number, ("given", pieces[-1][0]), addresses[number] - pieces[-1][0])
+    for low, high in pieces:
+        memory.add(_ARENA, low, high, "memory given", ("given", low))

@@ -1,0 +1,201 @@
+"""The border inside `jit`: installed packages are handed ndarrays by the bodies of functions."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from textwrap import dedent, indent
+
+import pytest
+
+OUTSIDE = """
+    import numpy as np
+
+    def kinds(tree):
+        if isinstance(tree, (list, tuple)):
+            return [kinds(item) for item in tree]
+        return type(tree).__name__
+
+    def show(*args, **kwargs):
+        return kinds([*args, *kwargs.values()])
+
+    def fill(value, output):
+        if type(output) is np.ndarray:
+            output[...] = value
+
+    def call(f, *args):
+        return kinds(f(*args))
+
+    class Keeper:
+        def __init__(self, x=None):
+            self.x = x
+        def get(self):
+            return self.x
+        def __setitem__(self, key, x):
+            self.x = x
+        @property
+        def kind(self):
+            return kinds(self.x)
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with the package in it, where packages are installed."""
+    made = tmp_path_factory.mktemp("border")
+    package = made / "site-packages" / "outside"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text(dedent(OUTSIDE))
+    return made
+
+
+def run(folder: Path, before: str, body: str, decorator: str, floor: str = "0") -> tuple[str, str]:
+    """Return what a function prints, called five times, and its errors."""
+    text = (
+        "import numpy as np\nimport outside\nimport alight\n"
+        f"{dedent(before)}\n{decorator}\ndef main(x):\n{indent(dedent(body), '    ')}\n"
+        "for _ in range(5):\n    print(main(np.arange(2000.0)))\n"
+    )
+    path = folder / "script.py"
+    path.write_text(text)
+    variables = {"PYTHONPATH": str(folder / "site-packages"), "ALIGHT_FLOOR_ALL": floor}
+    done = subprocess.run(
+        [sys.executable, str(path)],
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.stdout, done.stderr
+
+
+def same(folder: Path, before: str, body: str) -> None:
+    """Run a function jitted and plain: what it returns is the same."""
+    expected = run(folder, before, body, "")
+    actual = run(folder, before, body, "@alight.jit")
+    assert actual[0] == expected[0] and expected[0], actual[1]
+
+
+def test_arguments_and_results(folder: Path) -> None:
+    same(
+        folder,
+        "from functools import partial\nfrom outside import show",
+        """
+        y = x * 2.0 + 1.0
+        out = np.zeros(2000)
+        outside.fill(y, out)
+        keep = outside.Keeper(y)
+        seen = [show(y, k=y), partial(show, y)(x), list(map(show, [y, x])), show([y], (x,))]
+        keep["k"] = y
+        return seen, keep.kind, keep.get() is y, float(out.sum()), show(y.sum()), show(y[3])
+        """,
+    )
+
+
+def test_the_functions_that_it_calls(folder: Path) -> None:
+    same(
+        folder,
+        """
+        def own(f, v):
+            w = np.ones(2000) * v
+            return outside.show(w, f(w)), lambda: outside.show(w)
+        """,
+        """
+        seen, later = own(lambda v: outside.call(lambda w: np.zeros(2000) + w, v), x)
+        return seen, later(), outside.call(own, outside.kinds, x)[:1]
+        """,
+    )
+
+
+def test_what_packages_write_is_seen_by_the_caller(folder: Path) -> None:
+    same(
+        folder,
+        "",
+        """
+        outside.fill(3.0, x)
+        y = x * 2.0
+        outside.fill(9.0, y[:5])
+        x[0] = 7.0
+        outside.fill(x[0] + 1.0, x[1:2])
+        return x, y[:7]
+        """,
+    )
+
+
+def test_names_of_a_jitted_function_are_still_numpys_and_the_programs(folder: Path) -> None:
+    same(
+        folder,
+        """
+        def helper(v, make=np.zeros):
+            return np.zeros(3) + v[:3]
+        table = {"h": helper}
+        """,
+        """
+        return helper(x), table["h"](x), outside.show(helper(x)), type(np.ones(5)).__name__
+        """,
+    )
+
+
+def test_results_of_classes_that_take_more_than_their_items(folder: Path) -> None:
+    same(
+        folder,
+        """
+        from collections import namedtuple
+        Base = namedtuple("Base", "a b")
+        class Result(Base):
+            def __new__(cls, a, b, *, df):
+                made = super().__new__(cls, a, b)
+                made.df = df
+                return made
+            def __repr__(self):
+                return f"{type(self).__name__}({list(self)}, {self.df})"
+        """,
+        """
+        return Result(x.sum(), (x * 2.0)[:3], df=x[:2] + 1.0), Result(1.0, 2, df=None)
+        """,
+    )
+
+
+def test_scalars_repeat_sequences(folder: Path) -> None:
+    same(
+        folder,
+        "",
+        """
+        k, f, out, items = np.argmax(x[:3] * 2.0), np.max(x), [], [3]
+        items *= k
+        for make in (
+            lambda: ("ab" * k, k * "ab", [0] * k, k * (1, 2), b"a" * k, k * [1.5], items),
+            lambda: "ab" * f, lambda: f * [1, 2], lambda: (1, 2) * f, lambda: [1] + k,
+        ):
+            try:
+                out.append(make())
+            except TypeError as error:
+                out.append(str(error))
+        return out
+        """,
+    )
+
+
+def test_jitted_closures_are_pickled_by_value(folder: Path) -> None:
+    pytest.importorskip("cloudpickle")
+    same(
+        folder,
+        """
+        import cloudpickle, pickle
+        jit = getattr(alight, "jit")
+        def make(c):
+            def again(v):
+                return v * c + 1.0
+            return jit(again), jit(lambda v: v - c)
+        @jit
+        def named(v):
+            return v * 3.0
+        assert pickle.loads(pickle.dumps(named)) is named
+        """,
+        """
+        made = [cloudpickle.loads(cloudpickle.dumps(f)) for f in (*make(2.0), named)]
+        return [float(f(x).sum()) for f in made]
+        """,
+    )

@@ -1,0 +1,93 @@
+"""Random jitted functions do what NumPy does: a seeded mass run, and faults that it must find."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from alight._src.ir.ops import OPS
+from alight._src.jit.host_program import Program as HostProgram
+from fuzzing import jitted
+from fuzzing.known_faults import JITTED
+
+# Statements in each mode; where code is generated most of the time goes into compiling it.
+STATEMENTS = {"auto": 5_000, "floor": 3_000, "numpy": 6_000, "generated": 3_000, "sim": 3_000}
+FIRST_SEED = 20_000
+TESTS = Path(__file__).parents[1]
+
+
+def test_statements_are_as_many_as_promised() -> None:
+    assert STATEMENTS.keys() == jitted.MODES.keys() and sum(STATEMENTS.values()) >= 20_000
+
+
+@pytest.mark.parametrize("mode", jitted.MODES)
+def test_random_bodies_equal_numpy(mode: str) -> None:
+    # In a process of its own: pytest records warnings, and then NumPy answers more of the calls.
+    call = [sys.executable, "-m", "fuzzing.jitted", mode, str(FIRST_SEED), str(STATEMENTS[mode])]
+    paths = os.pathsep.join(map(str, (TESTS, TESTS.parent / "src")))
+    env = os.environ | {"PYTHONPATH": paths}
+    done = subprocess.run(call, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-300:]
+    row = json.loads(done.stdout)
+    assert row["statements"] >= STATEMENTS[mode]
+    wrong = row["differences"]
+    shown = [f"seed {w['seed']}: {w['where']}: {w['message']}\n{w['program']}" for w in wrong[:3]]
+    assert not wrong, f"{len(wrong)} programs differ from NumPy:\n" + "\n".join(shown)
+
+
+@pytest.mark.parametrize(
+    "seed, mode",
+    [(s, mode) for mode, faults in JITTED.items() for seeds in faults.values() for s in seeds],
+)
+def test_known_faults_are_faults(seed: int, mode: str) -> None:
+    assert jitted.differs(jitted.drawn(seed, mode), mode), "mended: take it off known_faults.py"
+
+
+def test_bodies_are_called_often_and_replayed() -> None:
+    programs = [jitted.drawn(seed, "floor") for seed in range(300)]
+    assert min(len(program.calls) for program in programs) >= 8
+    replayed = 0
+    before = HostProgram.run
+
+    def counted(self: HostProgram, *args: Any) -> Any:
+        nonlocal replayed
+        replayed += 1
+        return before(self, *args)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(HostProgram, "run", counted)
+        for program in programs[:100]:
+            jitted.differs(program, "numpy")
+    assert replayed > 50
+
+
+def test_a_wrong_element_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(OPS["subtract"], "reference", np.add)
+    _, _, found = jitted.run_many("numpy", 1, 1_500)
+    assert found
+    small = jitted.shrunk(found[0])
+    assert len(small.program.body) < len(found[0].program.body)
+    assert "def f(a, b, c, k, e):" in small.program.pasted("numpy")
+
+
+def test_a_write_that_is_lost_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = HostProgram.run
+
+    def lost(self: HostProgram, arrays: Any, *rest: Any) -> Any:
+        kept = [array.copy() for array in arrays]
+        result = before(self, arrays, *rest)
+        for array, old in zip(arrays, kept, strict=True):
+            if array.flags.writeable:
+                array[...] = old
+        return result
+
+    monkeypatch.setattr(HostProgram, "run", lost)
+    _, _, found = jitted.run_many("numpy", 1, 3_000)
+    assert any(wrong.where.startswith("arguments") for wrong in found)
