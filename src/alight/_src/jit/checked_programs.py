@@ -20,7 +20,9 @@ from alight._src.plan.check import (
     step_name,
 )
 from alight._src.plan.contents import Contents, Operand, Place
+from alight._src.plan.place import homes_of
 from alight._src.plan.plan import LaunchStep, Plan, ViewStep
+from alight.errors import PlanError
 
 if TYPE_CHECKING:
     from alight._src.jit import array_program, host_program
@@ -45,6 +47,15 @@ def prove_host(program: host_program.HostProgram) -> None:
     """Raise PlanError unless a program on the caller's ndarrays is right."""
     counts["programs"] += 1
     graph, leaves = program.graph, program.leaves
+    homes = homes_of(graph)
+    for number, value, _ in program.writes:
+        home = homes.get(value)
+        if home is not None and leaves[home].number != number:
+            raise PlanError(
+                f"argument {number} is to hold a version of argument {leaves[home].number}. "
+                "Fix: report this program, in which alight is wrong.",
+                "write-back",
+            )
     nbytes: dict[int, int] = {}
     for leaf in leaves:
         if type(leaf) is Leaf:

@@ -331,7 +331,7 @@ def _finished(
 ) -> Plan:
     """Return the plan in the numbers of the original graph."""
     names, origins = small.names, small.origins
-    homes = _homes(graph)
+    homes = homes_of(graph)
     steps: list[Step] = []
     touched: list[list[int]] = []
     for unit, choice in zip(placed.units, placed.choices, strict=True):
@@ -366,7 +366,7 @@ def _finished(
     return Plan(tuple(steps), dead, graph.outputs, tuple(kept), tuple(skipping))
 
 
-def _homes(graph: Graph) -> dict[int, int]:
+def homes_of(graph: Graph) -> dict[int, int]:
     """Return the input that each version of leased memory was recorded as a later one of."""
     homes: dict[int, int] = {}
     for number, node in graph.numbered():
